@@ -1,13 +1,16 @@
-//! `AppObMem`: whoever is away for long and lowers most for least time lost leaves, whatever the program is.
+//! `AppObMem`: long absences that lower the load most for the least loss of time, whatever the
+//! program is.
 //!
-//! Source: Li et al., "An Application-oblivious Memory Scheduling System for DNN Accelerators" (TACO'22), of which only the abstract was at hand: a reconstruction.
-//! Parameters: those of [`autoswap`](super::autoswap), and how much time may be lost.
-//! Complexity: a absences of which s are chosen, in k kernels: O((a r + k) log k + s k) to choose, with r looks at each, a few; O(s k) to place. The lowest
-//! limit takes 16 and log2(peak / 16 MiB) of that.
-//! docs/policies/appobmem.md says what is reconstructed and how.
+//! Source: Li et al., "An Application-oblivious Memory Scheduling System for DNN Accelerators"
+//! (TACO'22). Only the abstract was available: this is a reconstruction.
+//! Parameters: those of [`autoswap`](super::autoswap), and the acceptable loss of time.
+//! Complexity: for a absences, s of them selected, in k kernels: O((a r + k) log k + s k) to
+//! select, with a few evaluations r of each; O(s k) to place. The lowest limit takes 16 + log2(peak
+//! / 16 MiB) runs of that.
+//! docs/policies/appobmem.md describes the reconstruction.
 //!
-//! * `choice`: which absences are taken
-//! * `extremes`: that absences are either short or long
+//! * `choice`: selection of absences
+//! * `extremes`: the observation that absences are either short or long
 
 mod choice;
 mod extremes;
@@ -22,42 +25,42 @@ use super::{
     lifetimes,
 };
 
-/// Limits that are tried before the lowest is looked for by halving.
+/// Limits that are tried before the bisection for the lowest.
 const PROBES: u64 = 16;
 
-/// The least time lost that is found to keep a limit. `None` if it cannot be kept.
+/// The swaps of least overhead that are found within a limit. `None` if the limit is impossible.
 #[must_use]
 pub fn keep(problem: &Problem<'_>, limit_bytes: u64) -> Option<Swaps> {
-    let mut chosen = Vec::new();
+    let mut selected = Vec::new();
     let mut load = problem.live().clone();
     let mut best: Option<Swaps> = None;
-    // Where what leaves or comes makes a new peak, more is chosen there, as long as that helps.
+    // Where transfers cause a new peak, more absences are selected there, as long as that helps.
     while best.as_ref().is_none_or(|best| best.overhead_ns > 0) {
-        let more = choice::absences(problem, limit_bytes, &chosen, load);
-        if more.is_empty() && best.is_some() {
+        let added = choice::absences(problem, limit_bytes, &selected, load);
+        if added.is_empty() && best.is_some() {
             break;
         }
-        chosen.extend(more);
-        let Some(swaps) = problem.kept(&chosen, limit_bytes) else { break };
+        selected.extend(added);
+        let Some(swaps) = problem.swaps_within(&selected, limit_bytes) else { break };
         if best.as_ref().is_some_and(|best| best.overhead_ns <= swaps.overhead_ns) {
             break;
         }
         best = Some(swaps);
-        load = problem.undisturbed_load(&chosen);
+        load = problem.no_overhead_load(&selected);
     }
     best
 }
 
-/// The lowest peak that is found to lose no more time than so much.
+/// The lowest peak that is found within an overhead.
 #[must_use]
 pub fn lowest(problem: &Problem<'_>, most_lost_ns: u64) -> Option<Swaps> {
-    let tried = |limit_bytes| keep(problem, limit_bytes).filter(|swaps| swaps.overhead_ns <= most_lost_ns);
+    let attempt = |limit_bytes| keep(problem, limit_bytes).filter(|swaps| swaps.overhead_ns <= most_lost_ns);
     let least_bytes = problem.least_bytes();
-    let mut best = tried(problem.peak_bytes())?;
+    let mut best = attempt(problem.peak_bytes())?;
     let mut missed_bytes = least_bytes.saturating_sub(1);
     let step_bytes = (best.peak_bytes - least_bytes) / PROBES;
     for limit_bytes in (0..PROBES).map(|probe| least_bytes + probe * step_bytes) {
-        match tried(limit_bytes) {
+        match attempt(limit_bytes) {
             Some(swaps) => {
                 best = swaps;
                 break;
@@ -67,7 +70,7 @@ pub fn lowest(problem: &Problem<'_>, most_lost_ns: u64) -> Option<Swaps> {
     }
     while best.peak_bytes.saturating_sub(missed_bytes) > 1 << 20 {
         let limit_bytes = u64::midpoint(missed_bytes, best.peak_bytes);
-        match tried(limit_bytes) {
+        match attempt(limit_bytes) {
             Some(swaps) => best = swaps,
             None => missed_bytes = limit_bytes,
         }
@@ -75,10 +78,10 @@ pub fn lowest(problem: &Problem<'_>, most_lost_ns: u64) -> Option<Swaps> {
     Some(best)
 }
 
-/// Keeps the GPU's memory as the limit.
+/// The planner with the GPU's memory as the limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Appobmem {
-    /// What may leave.
+    /// Restrictions on absences.
     pub parameters: Parameters,
 }
 
@@ -89,12 +92,12 @@ impl Planner for Appobmem {
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
         let problem = Problem::new(iteration, machine, &self.parameters);
-        let swaps = keep(&problem, machine.gpu_bytes).ok_or_else(|| problem.too_much_stays(machine.gpu_bytes))?;
+        let swaps = keep(&problem, machine.gpu_bytes).ok_or_else(|| problem.limit_error(machine.gpu_bytes))?;
         let (away_bytes, host_bytes) = (swaps.away_bytes, machine.host.bytes);
         if away_bytes > host_bytes {
             return Err(Unplannable::HostTooSmall { away_bytes, host_bytes });
         }
-        // It sees mallocs and frees: what is dead is dropped, and what is born has memory.
+        // The system sees mallocs and frees: it drops dead tensors, and allocates new ones.
         let footprints = lifetimes::footprints(iteration);
         let mut load = lifetimes::load_bytes(iteration, &footprints);
         let mut actions = lifetimes::drops(iteration);

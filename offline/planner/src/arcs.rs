@@ -1,7 +1,8 @@
-//! A circle's blocks as arcs over sections: what both makers of placements work on.
+//! Blocks of a circle as arcs over sections: the input of both planners of placements.
 //!
-//! A section is the stretch from a step at which blocks begin to the next such step. Two blocks are alive at once if and only if they share a section, for
-//! one of them begins while the other lives; so steps at which nothing begins do not matter, however many there are.
+//! A section is the stretch from a step at which blocks begin to the next such step. Two blocks are
+//! alive at the same time if and only if they share a section, as one of them begins while the
+//! other lives. So steps at which no block begins do not matter.
 #![expect(clippy::indexing_slicing, reason = "places and sections are those that this file hands out")]
 
 use trace::Circle;
@@ -11,25 +12,26 @@ use super::placement::{Placement, Slot};
 /// One copy of a span.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arc {
-    /// The first of its sections.
+    /// Its first section.
     pub(super) first: usize,
-    /// How many there are, around the circle's end if need be: at least one, at most all.
+    /// Number of its sections, around the end of the circle: at least one, at most all.
     pub(super) count: usize,
-    /// The steps at which it is alive.
+    /// Steps at which it is alive.
     pub(super) steps: u64,
     pub(super) bytes: u64,
     span: usize,
     copy: u32,
 }
 
-/// All of them, by their first section.
+/// Arcs of a circle, by their first section.
 #[derive(Debug)]
 pub(super) struct Arcs {
     values: Vec<Arc>,
     sections: usize,
     /// Arcs that begin at section s lie at `starts[s]..starts[s + 1]`.
     starts: Vec<usize>,
-    /// A segment tree over the sections: each node has the arcs that cover it, but not the node above it. Leaves are at `sections..`.
+    /// Segment tree over the sections: each node has the arcs that cover the node, but not its
+    /// parent. Leaves are at `sections..`.
     cover: Vec<Vec<u32>>,
 }
 
@@ -44,8 +46,8 @@ impl Arcs {
         for (at, span) in circle.spans.iter().enumerate() {
             let first = before(span.start);
             let end = span.start + span.length.min(circle.period);
-            let past = if end > circle.period { sections + before(end - circle.period) } else { before(end) };
-            let count = (past - first).clamp(1, sections);
+            let end_section = if end > circle.period { sections + before(end - circle.period) } else { before(end) };
+            let count = (end_section - first).clamp(1, sections);
             arcs.extend((0..span.copies).map(|copy| Arc {
                 first,
                 count,
@@ -94,29 +96,30 @@ impl Arcs {
         self.values[arc].bytes
     }
 
-    /// The sections of an arc, in up to two runs.
+    /// Sections of an arc, in up to two runs.
     pub(super) fn runs(&self, arc: usize) -> [std::ops::Range<usize>; 2] {
         let Arc { first, count, .. } = self.values[arc];
         let end = first + count;
         [first..end.min(self.sections), 0..end.saturating_sub(self.sections)]
     }
 
-    /// Those that are alive with one at some time, without itself; one that begins in it and ends in it from the other side comes twice.
+    /// Arcs that overlap an arc at some time, without the arc itself. An arc that both begins in it
+    /// and reaches it around the end of the circle comes twice.
     ///
-    /// Costs the logarithm of the number of sections, and as much as there are such arcs.
-    pub(super) fn beside(&self, arc: usize) -> impl Iterator<Item = usize> {
+    /// Complexity: the logarithm of the number of sections, plus the number of such arcs.
+    pub(super) fn overlapping(&self, arc: usize) -> impl Iterator<Item = usize> {
         let Arc { first, count, .. } = self.values[arc];
         let leaf = first + self.sections;
         let nodes = std::iter::successors(Some(leaf), |&node| Some(node / 2).filter(|&above| above > 0));
         let alive = nodes.flat_map(|node| self.cover[node].iter().map(|&place| place as usize));
         let end = first + count;
-        let later = [(first + 1, end.min(self.sections)), (0, end.saturating_sub(self.sections))];
-        let begin = later.into_iter().filter(|(low, high)| low < high);
+        let ranges = [(first + 1, end.min(self.sections)), (0, end.saturating_sub(self.sections))];
+        let begin = ranges.into_iter().filter(|(low, high)| low < high);
         let begin = begin.flat_map(|(low, high)| self.starts[low]..self.starts[high]);
         alive.chain(begin).filter(move |&other| other != arc)
     }
 
-    /// The most bytes alive at once.
+    /// Peak of live bytes.
     pub(super) fn peak_bytes(&self) -> u64 {
         let mut live = vec![0; self.sections];
         for arc in 0..self.len() {
@@ -147,12 +150,12 @@ mod tests {
     #[test]
     fn arcs_are_beside_those_that_share_a_step_around_the_end_too() {
         let span = |start, length| Span { source: 0, bytes: 1, start, length, copies: 1 };
-        // Nothing begins at 1, 2 and 4 to 8.
+        // No span begins at 1, 2 and 4 to 8.
         let spans = vec![span(0, 1), span(0, 4), span(3, 6), span(9, 1), span(9, 2), span(9, 10)];
         let circle = Circle { period: 10, spans, persistent_bytes: 0, turns: 1 };
         let arcs = Arcs::of(&circle);
         for (one, span) in circle.spans.iter().enumerate() {
-            let mut own: Vec<_> = arcs.beside(one).collect();
+            let mut own: Vec<_> = arcs.overlapping(one).collect();
             own.sort_unstable();
             own.dedup();
             let others = circle.spans.iter().enumerate();

@@ -1,18 +1,20 @@
-//! AutoSwap: tensors that are idle while much is alive go to the host and come back before they are used.
+//! AutoSwap: tensors that are idle at high load migrate to the host, and back before their use.
 //!
-//! Source: Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems" (arXiv 1903.06631).
-//! Parameters: [`Parameters`], [`Rule`], [`Mode`], and for the best weights [`Effort`].
-//! Complexity: c absences of which s are chosen, in k kernels: O(s (k + c)) to choose, O(s k) to place; the lowest limit takes 16 and
-//! log2(peak / 16 MiB) of that, optimising it 52 times as many.
-//! docs/policies/autoswap.md says where it differs from the paper and why.
+//! Source: Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems" (arXiv
+//! 1903.06631).
+//! Parameters: [`Parameters`], [`Rule`], [`Mode`], and [`Effort`] for the best weights.
+//! Complexity: for c absences, s of them selected, in k kernels: O(s (k + c)) to select, O(s k) to
+//! place. The lowest limit takes 16 + log2(peak / 16 MiB) runs of that; optimising it takes 52
+//! times as many.
+//! docs/policies/autoswap.md describes and explains the differences from the paper.
 //!
-//! * `absence`: when tensors are idle
+//! * `absence`: idle times of tensors
 //! * `load`: bytes on the GPU
-//! * `score`: which absences are chosen
-//! * `place`: when they begin and end
-//! * `plan`: what is asked for, and what comes of it
-//! * `timing`: what that costs
-//! * `bayes`: which weights of the scores are best
+//! * `score`: selection of absences
+//! * `place`: begin and end of absences
+//! * `plan`: goals and plans
+//! * `timing`: overhead of a schedule
+//! * `bayes`: optimisation of the scores' weights
 
 mod absence;
 mod bayes;
@@ -35,17 +37,17 @@ pub(super) use self::{absence::Absence, load::Load};
 use self::{absence::Clock, place::Placed, plan::Plans, score::Ranking};
 use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable};
 
-/// Limits that are tried before the lowest is looked for by halving.
+/// Limits that are tried before the bisection for the lowest.
 const PROBES: u64 = 16;
 
-/// Which tensors may leave, and when.
+/// Restrictions on absences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
-    /// Smaller tensors stay.
+    /// Least bytes of a tensor that migrates.
     pub least_bytes: u64,
-    /// After how many kernels a used tensor may leave.
+    /// Kernels between a use and the migration.
     pub settle: Settle,
-    /// Only at the highest peak, as in the paper, and not at all times.
+    /// Only absences at the highest peak, as in the paper.
     pub first_peak_only: bool,
 }
 
@@ -63,11 +65,11 @@ pub struct Problem<'a> {
     absences: Vec<Absence>,
     live: Load,
     clock: Clock,
-    least: Load,
+    least_load: Load,
 }
 
 impl<'a> Problem<'a> {
-    /// Finds all absences. Of the machine, only the links to the host count.
+    /// Finds all absences. Only the machine's links to the host matter.
     #[must_use]
     pub fn new(iteration: &'a Iteration, machine: &'a Machine, parameters: &Parameters) -> Self {
         let live = Load::of(iteration);
@@ -76,44 +78,45 @@ impl<'a> Problem<'a> {
             let (slot, _) = live.peak();
             absences.retain(|absence| live.straddles(absence, slot));
         }
-        let mut least = live.clone();
+        let mut least_load = live.clone();
         for absence in &absences {
-            least.leave(Load::away_all_along(absence), absence.bytes);
+            least_load.subtract(Load::longest_slots(absence), absence.bytes);
         }
-        Self { iteration, machine, absences, live, clock: Clock::of(iteration), least }
+        Self { iteration, machine, absences, live, clock: Clock::of(iteration), least_load }
     }
 
-    /// The most on the GPU with nothing away.
+    /// Peak of bytes on the GPU without any absence.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         self.live.peak().1
     }
 
-    /// The most that stays when all leaves that may: no limit below it can be kept.
+    /// Peak with all absences: lower bound of any limit.
     #[must_use]
     pub fn least_bytes(&self) -> u64 {
-        self.least.peak().1
+        self.least_load.peak().1
     }
 
-    /// The most that a kernel uses, which no planner of whole tensors gets below.
+    /// Peak of a kernel's working set: lower bound for any planner of whole tensors.
     #[must_use]
     pub fn in_use_bytes(&self) -> u64 {
         let kernels = self.iteration.kernels().ids();
         kernels.map(|kernel| self.iteration.working_set_bytes(kernel)).max().unwrap_or(0)
     }
 
-    /// The best plan of a rule. `None` if the limit asked for cannot be kept, which [`Mode::Stick`] does at any cost.
+    /// The best plan of a rule. `None` if the limit of the goal is impossible; [`Mode::Stick`]
+    /// meets a possible one at any cost.
     #[must_use]
     pub fn best(&self, rule: Rule, mode: Mode, goal: Goal) -> Option<Plan> {
         match (goal, mode) {
             (Goal::At(limit_bytes), Mode::Stick) => self.plans(rule, limit_bytes).within,
             (Goal::At(limit_bytes), Mode::NoOverhead) => self.plans(rule, limit_bytes).undisturbed,
-            // What keeps its limit and holds nothing up is of either mode.
+            // A plan within its limit and without overhead suits either mode.
             (Goal::LowestLimit, _) => self.lowest(rule),
         }
     }
 
-    /// The best plan of all weights that are tried, the four scores by themselves among them.
+    /// The best plan of all weights that are tried, including each of the four scores alone.
     #[must_use]
     pub fn optimised(&self, mode: Mode, goal: Goal, effort: Effort) -> Option<Plan> {
         let enough = match goal {
@@ -143,52 +146,54 @@ impl<'a> Problem<'a> {
         &self.absences
     }
 
-    /// The load with nothing away.
+    /// The load without any absence.
     pub(super) fn live(&self) -> &Load {
         &self.live
     }
 
-    /// How long a kernel runs.
+    /// Duration of a kernel.
     pub(super) fn duration_ns(&self, kernel: usize) -> u64 {
         self.iteration.kernels().values().get(kernel).map_or(0, |kernel| kernel.duration_ns)
     }
 
-    /// How long an iteration takes.
+    /// Duration of an iteration.
     pub(super) fn period_ns(&self) -> f64 {
         self.clock.period_ns() as f64
     }
 
-    /// From when an absence may begin until it must end.
+    /// Time from an absence's earliest begin to its end.
     pub(super) fn idle_ns(&self, of: &Absence) -> f64 {
         (self.clock.at(of.next_use) - self.clock.at(of.ready)) as f64
     }
 
-    /// The slots in which its memory is free, if both transfers begin at once and end just in time. The first is no less than the second if there is none.
-    pub(super) fn gone_slots(&self, of: &Absence) -> (usize, usize) {
-        let gone = self.clock.first_from(self.clock.at(of.ready) + i128::from(of.out_ns));
-        let back = self.clock.last_until(self.clock.at(of.next_use) - i128::from(of.back_ns));
+    /// Slots in which the absence's memory is free, if one transfer begins at once and the other
+    /// ends just in time. Without any such slot, the first is not less than the second.
+    pub(super) fn free_slots(&self, of: &Absence) -> (usize, usize) {
+        let release = self.clock.first_from(self.clock.at(of.ready) + i128::from(of.out_ns));
+        let fetch = self.clock.last_until(self.clock.at(of.next_use) - i128::from(of.back_ns));
         let position = |of: i128| usize::try_from(of).unwrap_or(0);
-        Load::away(position(gone), position(back))
+        Load::absent_slots(position(release), position(fetch))
     }
 
-    /// Keeps a limit with absences that somebody chose, in [`Mode::Stick`]. `None` if it is not kept with all of them away.
-    pub(super) fn kept(&self, chosen: &[Absence], limit_bytes: u64) -> Option<Swaps> {
-        place::within_limit(self, chosen, limit_bytes).map(|placed| self.carried_out(placed))
+    /// Swaps of selected absences within a limit, in [`Mode::Stick`]. `None` if all of them
+    /// together do not suffice.
+    pub(super) fn swaps_within(&self, selected: &[Absence], limit_bytes: u64) -> Option<Swaps> {
+        place::within_limit(self, selected, limit_bytes).map(|placed| self.evaluate(placed))
     }
 
-    /// The load with absences that somebody chose, if nothing may wait for them.
-    pub(super) fn undisturbed_load(&self, chosen: &[Absence]) -> Load {
-        self.load(&place::without_overhead(self, chosen))
+    /// The load with selected absences if no kernel may wait for them.
+    pub(super) fn no_overhead_load(&self, selected: &[Absence]) -> Load {
+        self.load(&place::without_overhead(self, selected))
     }
 
-    /// Why no limit below [`Self::least_bytes`] is kept.
-    pub(super) fn too_much_stays(&self, limit_bytes: u64) -> Unplannable {
-        let (slot, staying_bytes) = self.least.peak();
+    /// The error for a limit below [`Self::least_bytes`].
+    pub(super) fn limit_error(&self, limit_bytes: u64) -> Unplannable {
+        let (slot, staying_bytes) = self.least_load.peak();
         Unplannable::TooMuchStays { kernel: Load::kernel(slot), staying_bytes, gpu_bytes: limit_bytes }
     }
 
-    /// Tries limits spread evenly, then halves the stretch below the lowest that was kept for nothing, down to 1 MiB. A lower limit may be kept where a
-    /// higher one is not: the choice is another.
+    /// Tries evenly spaced limits, then bisects down to 1 MiB below the lowest that was met without
+    /// overhead. A lower limit may succeed where a higher one fails, as the selection differs.
     fn lowest(&self, rule: Rule) -> Option<Plan> {
         let mut best = self.plans(rule, self.peak_bytes()).undisturbed?;
         let least_bytes = self.least_bytes();
@@ -198,21 +203,22 @@ impl<'a> Problem<'a> {
             if limit_bytes >= best.peak_bytes {
                 break;
             }
-            if !self.lowers(&mut best, rule, limit_bytes) {
+            if !self.try_lower(&mut best, rule, limit_bytes) {
                 missed_bytes = limit_bytes;
             }
         }
         while best.peak_bytes.saturating_sub(missed_bytes) > 1 << 20 {
             let limit_bytes = u64::midpoint(missed_bytes, best.peak_bytes);
-            if !self.lowers(&mut best, rule, limit_bytes) {
+            if !self.try_lower(&mut best, rule, limit_bytes) {
                 missed_bytes = limit_bytes;
             }
         }
         Some(best)
     }
 
-    /// Whether a limit is kept for nothing. Whatever plan comes of it that is better than the best becomes that, with its own peak as limit.
-    fn lowers(&self, best: &mut Plan, rule: Rule, limit_bytes: u64) -> bool {
+    /// Whether a limit is met without overhead. A resulting plan that is better than `best`
+    /// replaces it, with its own peak as the limit.
+    fn try_lower(&self, best: &mut Plan, rule: Rule, limit_bytes: u64) -> bool {
         let Plans { within, undisturbed } = self.plans(rule, limit_bytes);
         let is_free = within.as_ref().is_some_and(Plan::is_free);
         for plan in within.into_iter().chain(undisturbed) {
@@ -223,21 +229,22 @@ impl<'a> Problem<'a> {
         is_free
     }
 
-    /// Chooses and places; where what is leaving or coming makes a new peak, chooses more there, as long as that helps.
+    /// Selects and places absences. Where transfers cause a new peak, it selects more there, as
+    /// long as that helps.
     fn plans(&self, rule: Rule, limit_bytes: u64) -> Plans {
         let ranking = Ranking::of(self, rule, limit_bytes);
-        let (mut chosen, mut load) = (Vec::new(), self.live.clone());
+        let (mut selected, mut load) = (Vec::new(), self.live.clone());
         let mut best = Plans::default();
-        while ranking.choose(self, limit_bytes, &mut load, &mut chosen) || best.undisturbed.is_none() {
-            let absences: Vec<_> = chosen.iter().filter_map(|&at| self.absences.get(at).copied()).collect();
+        while ranking.select(self, limit_bytes, &mut load, &mut selected) || best.undisturbed.is_none() {
+            let absences: Vec<_> = selected.iter().filter_map(|&at| self.absences.get(at).copied()).collect();
             let placed = place::without_overhead(self, &absences);
             load = self.load(&placed);
-            let undisturbed = self.carried_out(placed).by(rule, limit_bytes);
+            let undisturbed = self.evaluate(placed).into_plan(rule, limit_bytes);
             let within = if undisturbed.is_free() {
                 Some(undisturbed.clone())
             } else {
                 let placed = place::within_limit(self, &absences, limit_bytes);
-                placed.map(|placed| self.carried_out(placed).by(rule, limit_bytes))
+                placed.map(|placed| self.evaluate(placed).into_plan(rule, limit_bytes))
             };
             let is_free = within.as_ref().is_some_and(Plan::is_free);
             let within_is_better = within.is_some_and(|plan| plan.replaces(&mut best.within));
@@ -251,37 +258,38 @@ impl<'a> Problem<'a> {
     fn load(&self, placed: &[Placed]) -> Load {
         let mut load = self.live.clone();
         for of in placed {
-            load.leave(Load::away(of.release, of.fetch), of.absence.bytes);
+            load.subtract(Load::absent_slots(of.release, of.fetch), of.absence.bytes);
         }
         load
     }
 
-    fn carried_out(&self, placed: Vec<Placed>) -> Swaps {
-        let (placed, load) = self.needed(placed);
+    fn evaluate(&self, placed: Vec<Placed>) -> Swaps {
+        let (placed, load) = self.prune(placed);
         let schedule = self.schedule(&placed);
         Swaps {
             peak_bytes: load.peak().1,
             overhead_ns: timing::overhead_ns(self.iteration, self.machine, &schedule),
             absences: placed.len(),
             moved_bytes: placed.iter().map(|of| of.absence.bytes).sum(),
-            away_bytes: load.most_below(&self.live),
+            away_bytes: load.max_reduction(&self.live),
             schedule,
         }
     }
 
-    /// Without those that the peak is as low without, the largest first: what was chosen for a limit that is not reached, or what others made needless. Fewer transfers
-    /// hold nothing up that more did not.
-    fn needed(&self, mut placed: Vec<Placed>) -> (Vec<Placed>, Load) {
+    /// Removes absences without which the peak is as low, the largest first. These were selected
+    /// for a limit that is not met, or others made them redundant. Fewer transfers never add a
+    /// wait.
+    fn prune(&self, mut placed: Vec<Placed>) -> (Vec<Placed>, Load) {
         let mut load = self.load(&placed);
         let (_, peak_bytes) = load.peak();
         placed.sort_by_key(|of| (Reverse(of.absence.bytes), of.absence.tensor, of.absence.ready));
         placed.retain(|of| {
-            let (away, bytes) = (Load::away(of.release, of.fetch), of.absence.bytes);
-            let is_needed = load.beyond(away, peak_bytes - bytes).is_some();
-            if !is_needed {
-                load.stay(away, bytes);
+            let (slots, bytes) = (Load::absent_slots(of.release, of.fetch), of.absence.bytes);
+            let lowers_peak = load.range_above(slots, peak_bytes - bytes).is_some();
+            if !lowers_peak {
+                load.add(slots, bytes);
             }
-            is_needed
+            lowers_peak
         });
         (placed, load)
     }
@@ -305,12 +313,12 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// Keeps the GPU's memory as the limit, at the least overhead that is found.
+/// The planner with the GPU's memory as the limit, at the least overhead that is found.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Autoswap {
-    /// What may leave.
+    /// Restrictions on absences.
     pub parameters: Parameters,
-    /// How long weights are looked for.
+    /// Work of the optimisation of weights.
     pub effort: Effort,
 }
 
@@ -325,7 +333,7 @@ impl Planner for Autoswap {
         let vote = problem.best(Rule::Vote, Mode::Stick, goal);
         let optimised = problem.optimised(Mode::Stick, goal, self.effort);
         let Some(plan) = vote.into_iter().chain(optimised).min_by_key(Plan::cost) else {
-            return Err(problem.too_much_stays(machine.gpu_bytes));
+            return Err(problem.limit_error(machine.gpu_bytes));
         };
         let (away_bytes, host_bytes) = (plan.away_bytes, machine.host.bytes);
         if away_bytes > host_bytes {

@@ -1,33 +1,42 @@
-//! What no schedule beats: an iteration cannot be shorter than its kernels, nor than what has to cross the link while they run.
+//! Lower bound of an iteration's time under any schedule, by its kernels and by the bytes that must
+//! cross the link meanwhile.
 
 use trace::{Access, Iteration, KernelId, TensorId, Use, id::Id};
 
 use super::Machine;
 
-/// Places where an iteration may be cut.
+/// Maximum of positions at which the bound cuts an iteration.
 pub const MOST_CUTS: usize = 1500;
 
-/// The least time of an iteration once it goes around, on any machine whose links are no faster than this one's.
+/// Lower bound of an iteration's time in the steady state, on any machine whose links are no faster
+/// than those of `machine`.
 ///
-/// Memory is moved: a byte is on the GPU or elsewhere, and nothing is dropped while a kernel runs that uses it. That is managed memory without duplicates and
-/// without mappings across the link.
+/// The model is managed memory without read duplication and without remote mappings: a byte is on
+/// the GPU or elsewhere, and no byte is dropped while a kernel runs that uses it.
 ///
-/// Cut the iteration at kernels into stretches; it takes as long as they do together. Take the stretch from the beginning of kernel `a` to that of kernel `b`,
-/// where a kernel begins as soon as the one before it has ended.
+/// Cut the iteration at kernels into stretches; its time is the sum of theirs. Take the stretch
+/// from the beginning of kernel `a` to that of kernel `b`, where a kernel begins as soon as the one
+/// before it has ended.
 ///
-/// * Its kernels run one after the other: it takes as long as they do.
-/// * Tensors that had contents when it began and that are read in it before they are written have to be on the GPU at some time in it. When it began, the GPU held
-///   no more than its memory of them; the rest crosses the link to the GPU in the stretch. So does all that comes from the CPU in it: what is not persistent and
-///   is read first.
-/// * What its kernels touch is on the GPU at some time in it. Of that, what is read after it has contents when it ends; and so has all that its last kernel touches,
-///   which nobody could drop yet. Of all this the GPU holds no more than its memory at that time; the rest crosses the link from the GPU in the stretch.
-/// * In a time, no more bytes cross the link in one direction than its rate allows, and a transfer that is on its way when a stretch ends has memory on the GPU for what
-///   has not crossed yet, so that a byte counts in one stretch alone.
+/// * Kernels run one after the other: the stretch takes at least the sum of their durations.
+/// * Tensors that had contents at the begin of the stretch, and that are read in it before they are
+///   written, have to be on the GPU at some time in it. At its begin the GPU held at most its
+///   memory of them. The rest crosses the link to the GPU in the stretch. So do all tensors that
+///   come from the CPU in it: those that are not persistent and are read first.
+/// * The tensors of its kernels are on the GPU at some time in it. Of these, the ones that are read
+///   later have contents at its end. So do all tensors of its last kernel, which no schedule could
+///   have dropped yet. Of all these the GPU holds at most its memory at the end. The rest crosses
+///   the link from the GPU in the stretch.
+/// * In a time, no more bytes cross the link in one direction than its rate allows. A transfer that
+///   runs when a stretch ends has memory on the GPU for the bytes that have not crossed yet, so
+///   that a byte counts in one stretch only.
 ///
-/// The bound is the sum over the stretches of the longest of these three, for those cuts where it is largest. A tensor whose next use only writes it
-/// counts nowhere: it may be dropped. Flash does not count: whatever lies there crosses the link besides.
+/// The bound is the sum over the stretches of the longest of these three, for the cuts of the
+/// largest sum. A tensor whose next use only writes it does not count: it may be dropped. Flash
+/// does not count: its transfers cross the link as well.
 ///
-/// Complexity: t tensors and u uses take O(t + u), for each of the [`MOST_CUTS`] places at most where it may be cut. Fewer cuts make a bound lower, never wrong.
+/// Complexity: O(t + u) for t tensors and u uses, for each of at most [`MOST_CUTS`] positions of a
+/// cut. Fewer cuts make a bound lower, never wrong.
 #[must_use]
 pub fn least_ns(iteration: &Iteration, machine: &Machine) -> u64 {
     let kernels = iteration.kernels().len();
@@ -45,7 +54,7 @@ pub fn least_ns(iteration: &Iteration, machine: &Machine) -> u64 {
             }
             let own_ns = iteration.start_ns(KernelId::new(end)) - iteration.start_ns(KernelId::new(begin));
             let in_bytes = stretch.read_bytes.saturating_sub(machine.gpu_bytes) + stretch.from_cpu_bytes;
-            let out_bytes = stretch.kept_bytes.saturating_sub(machine.gpu_bytes);
+            let out_bytes = stretch.live_out_bytes.saturating_sub(machine.gpu_bytes);
             let own_ns = (own_ns as f64)
                 .max(crossing_ns(in_bytes, machine.host.back.bytes_per_second))
                 .max(crossing_ns(out_bytes, machine.host.out.bytes_per_second));
@@ -66,51 +75,51 @@ fn floor(ns: f64) -> u64 {
 /// A stretch that grows at its beginning.
 struct Stretch<'a> {
     iteration: &'a Iteration,
-    /// What is read in it and had contents before.
+    /// Bytes that are read in it and had contents before it.
     read_bytes: u64,
-    /// What comes from the CPU in it.
+    /// Bytes that come from the CPU in it.
     from_cpu_bytes: u64,
-    /// What is touched in it and has contents when it ends.
-    kept_bytes: u64,
+    /// Bytes of its kernels that have contents at its end.
+    live_out_bytes: u64,
     tensors: Vec<State>,
 }
 
 #[derive(Clone, Copy, Default)]
 struct State {
-    /// It is in `read_bytes`.
+    /// Counted in `read_bytes`.
     is_read: bool,
-    /// It has contents when the stretch ends, and is not in `kept_bytes` yet.
-    is_kept: bool,
+    /// With contents at the end of the stretch, and not counted in `live_out_bytes` yet.
+    is_live_out: bool,
 }
 
 impl<'a> Stretch<'a> {
     fn new(iteration: &'a Iteration) -> Self {
         let tensors = vec![State::default(); iteration.tensors().len()];
-        Self { iteration, read_bytes: 0, from_cpu_bytes: 0, kept_bytes: 0, tensors }
+        Self { iteration, read_bytes: 0, from_cpu_bytes: 0, live_out_bytes: 0, tensors }
     }
 
-    /// Empty, before a kernel that is not the first.
+    /// Starts with an empty stretch before a kernel that is not the first.
     fn end_at(&mut self, kernel: usize) {
-        (self.read_bytes, self.from_cpu_bytes, self.kept_bytes) = (0, 0, 0);
+        (self.read_bytes, self.from_cpu_bytes, self.live_out_bytes) = (0, 0, 0);
         let ids = self.iteration.tensors().ids();
         for (id, state) in ids.zip(&mut self.tensors) {
-            let is_kept = next_use(self.iteration, id, kernel).is_some_and(|next| next.access.reads());
-            *state = State { is_read: false, is_kept };
+            let is_live_out = next_use(self.iteration, id, kernel).is_some_and(|next| next.access.reads());
+            *state = State { is_read: false, is_live_out };
         }
         for operand in self.iteration.operands(KernelId::new(kernel - 1)) {
             if let Some(state) = self.tensors.get_mut(operand.tensor.index()) {
-                state.is_kept = true;
+                state.is_live_out = true;
             }
         }
     }
 
-    /// With one kernel more at its beginning.
+    /// Adds a kernel at its beginning.
     fn begin_at(&mut self, kernel: usize) {
         for operand in self.iteration.operands(KernelId::new(kernel)) {
             let tensor = &self.iteration.tensors()[operand.tensor];
             let Some(state) = self.tensors.get_mut(operand.tensor.index()) else { continue };
-            if std::mem::take(&mut state.is_kept) {
-                self.kept_bytes += tensor.bytes;
+            if std::mem::take(&mut state.is_live_out) {
+                self.live_out_bytes += tensor.bytes;
             }
             if std::mem::take(&mut state.is_read) {
                 self.read_bytes -= tensor.bytes;
@@ -129,7 +138,7 @@ impl<'a> Stretch<'a> {
     }
 }
 
-/// The first use from a kernel on, in the next iteration if the tensor lives on.
+/// The first use from a kernel on, in the next iteration if the tensor is persistent.
 fn next_use(iteration: &Iteration, tensor: TensorId, kernel: usize) -> Option<Use> {
     let uses = iteration.uses(tensor);
     let next = uses.get(uses.partition_point(|of| of.kernel.index() < kernel)..).unwrap_or_default().first();

@@ -1,9 +1,12 @@
-//! `DeepUM`: what the next kernels need is fetched ahead, and what came first of what they do not need makes room.
+//! `DeepUM`: prefetches the tensors of the next kernels, and evicts others in the order of their
+//! arrival.
 //!
-//! Source: Jung et al., "DeepUM: Tensor Migration and Prefetching in Unified Memory" (ASPLOS'23), as the authors of G10 have it in their simulator.
-//! Parameters: how many kernels ahead, the least size, how much of the memory is planned with.
-//! Complexity: O(u log t) for t tensors with u uses, as long as no more is skipped on the way to a victim than the next kernels need.
-//! docs/policies/deepum.md says where it differs from the paper and why.
+//! Source: Jung et al., "DeepUM: Tensor Migration and Prefetching in Unified Memory" (ASPLOS'23),
+//! as the authors of G10 implement it in their simulator.
+//! Parameters: the number of kernels ahead, the least size, the share of memory.
+//! Complexity: O(u log t) for t tensors with u uses, as long as the search for a victim skips no
+//! more than the tensors of the next kernels.
+//! docs/policies/deepum.md describes and explains the differences from the paper.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,17 +14,17 @@ use trace::{Access, Iteration, KernelId, Table, TensorId, id::Id};
 
 use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable, lifetimes};
 
-/// Iterations until what is where at the end of one is what was where at its beginning, as a rule.
-const TURNS: usize = 4;
+/// Iterations after which the residency at the end equals that at the beginning, as a rule.
+const ITERATIONS: usize = 4;
 
-/// Looks a few kernels ahead, not at the clock.
+/// The planner. It looks a few kernels ahead, not at the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Deepum {
-    /// How many kernels.
+    /// Number of kernels.
     pub ahead: usize,
-    /// Smaller tensors stay.
+    /// Least bytes of a tensor that is evicted.
     pub least_bytes: u64,
-    /// How much of the GPU's memory is planned with.
+    /// Share of the GPU's memory that plans use.
     pub fill: f64,
 }
 
@@ -37,77 +40,78 @@ impl Planner for Deepum {
     }
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
-        let mut memory = Memory::new(iteration, *self, lifetimes::part(machine.gpu_bytes, self.fill));
+        let mut memory = Memory::new(iteration, *self, lifetimes::share(machine.gpu_bytes, self.fill));
         let mut actions = Vec::new();
-        for _ in 0..TURNS {
-            actions = memory.turn();
+        for _ in 0..ITERATIONS {
+            actions = memory.iterate();
         }
         Ok(Schedule::new(actions).keeping(self.ahead))
     }
 }
 
-/// Where a tensor is.
+/// Residency of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Nowhere,
-    Away,
-    /// Since when: the order in which tensors came.
-    There(u64),
+enum Residency {
+    Unallocated,
+    OnHost,
+    /// On the GPU, with the sequence number of its arrival.
+    OnGpu(u64),
 }
 
-/// What is where, kernel by kernel.
+/// Residency of all tensors, kernel by kernel.
 struct Memory<'a> {
     iteration: &'a Iteration,
     parameters: Deepum,
-    line_bytes: u64,
+    budget_bytes: u64,
     footprints: Table<TensorId, u64>,
-    places: Table<TensorId, Place>,
-    /// What is there, by when it came.
-    came: BTreeMap<u64, TensorId>,
-    there_bytes: u64,
-    next: u64,
-    /// What is to come and had no room yet.
-    late: VecDeque<TensorId>,
+    residency: Table<TensorId, Residency>,
+    /// Tensors on the GPU, by arrival.
+    by_arrival: BTreeMap<u64, TensorId>,
+    resident_bytes: u64,
+    next_arrival: u64,
+    /// Prefetches that wait for memory.
+    pending: VecDeque<TensorId>,
     actions: Vec<Action>,
 }
 
 impl<'a> Memory<'a> {
-    fn new(iteration: &'a Iteration, parameters: Deepum, line_bytes: u64) -> Self {
-        let place = |tensor: &trace::Tensor| if tensor.persistent { Place::Away } else { Place::Nowhere };
+    fn new(iteration: &'a Iteration, parameters: Deepum, budget_bytes: u64) -> Self {
+        let initial =
+            |tensor: &trace::Tensor| if tensor.persistent { Residency::OnHost } else { Residency::Unallocated };
         Self {
             iteration,
             parameters,
-            line_bytes,
+            budget_bytes,
             footprints: lifetimes::footprints(iteration),
-            places: iteration.tensors().values().iter().map(place).collect(),
-            came: BTreeMap::new(),
-            there_bytes: 0,
-            next: 0,
-            late: VecDeque::new(),
+            residency: iteration.tensors().values().iter().map(initial).collect(),
+            by_arrival: BTreeMap::new(),
+            resident_bytes: 0,
+            next_arrival: 0,
+            pending: VecDeque::new(),
             actions: Vec::new(),
         }
     }
 
-    /// One iteration, and what is done in it.
-    fn turn(&mut self) -> Vec<Action> {
+    /// Runs one iteration; its actions.
+    fn iterate(&mut self) -> Vec<Action> {
         let kernels = self.iteration.kernels().len();
         for kernel in self.iteration.kernels().ids() {
             let expected = self.expected(kernel);
             let ahead = kernel.index() + self.parameters.ahead;
             let first = if kernel.index() == 0 { 0 } else { ahead };
             for position in first..=ahead {
-                // In the next iteration there are as yet only those that stay.
+                // Of the next iteration, only persistent tensors exist so far.
                 let (of, is_next) = (KernelId::new(position % kernels), position >= kernels);
-                let wanted = self.iteration.operands(of).iter().map(|operand| operand.tensor);
-                let wanted = wanted.filter(|&tensor| !is_next || self.iteration.tensors()[tensor].persistent);
-                self.late.extend(wanted);
+                let tensors = self.iteration.operands(of).iter().map(|operand| operand.tensor);
+                let tensors = tensors.filter(|&tensor| !is_next || self.iteration.tensors()[tensor].persistent);
+                self.pending.extend(tensors);
             }
-            for tensor in std::mem::take(&mut self.late) {
+            for tensor in std::mem::take(&mut self.pending) {
                 let is_due = self.iteration.operands(kernel).iter().any(|operand| operand.tensor == tensor);
-                self.bring(kernel, tensor, &expected, is_due);
+                self.prefetch(kernel, tensor, &expected, is_due);
             }
             for tensor in self.iteration.deaths(kernel) {
-                self.leave(tensor, Place::Nowhere);
+                self.remove(tensor, Residency::Unallocated);
                 let begin = KernelId::new(kernel.index() + 1);
                 self.actions.push(Action { begin, tensor, act: Act::Drop, part: None, done_before: None });
             }
@@ -115,7 +119,7 @@ impl<'a> Memory<'a> {
         std::mem::take(&mut self.actions)
     }
 
-    /// What this kernel and the next ones use.
+    /// Tensors of this kernel and the next ones.
     fn expected(&self, kernel: KernelId) -> BTreeSet<TensorId> {
         let kernels = self.iteration.kernels().len();
         let next = kernel.index()..=kernel.index() + self.parameters.ahead;
@@ -123,39 +127,39 @@ impl<'a> Memory<'a> {
         operands.map(|operand| operand.tensor).collect()
     }
 
-    /// Makes it come, if there is room or there must be; else it waits.
-    fn bring(&mut self, kernel: KernelId, tensor: TensorId, expected: &BTreeSet<TensorId>, is_due: bool) {
-        if let Place::There(_) = self.places[tensor] {
+    /// Prefetches a tensor if it fits or is due; else postpones it.
+    fn prefetch(&mut self, kernel: KernelId, tensor: TensorId, expected: &BTreeSet<TensorId>, is_due: bool) {
+        if let Residency::OnGpu(_) = self.residency[tensor] {
             return;
         }
         let first = self.iteration.uses(tensor).first();
-        let born = first.filter(|_| self.places[tensor] == Place::Nowhere);
-        // Dead in the meantime; or made by the CPU when it is born, not before.
+        let born = first.filter(|_| self.residency[tensor] == Residency::Unallocated);
+        // It died in the meantime; or the CPU writes it at its birth, not before.
         let is_dead = born.is_some_and(|first| first.kernel < kernel);
         let by_cpu = born.is_some_and(|first| first.access != Access::Write);
         if is_dead {
             return;
         }
-        // Where there must be room and is none, the driver makes some.
+        // A tensor that is due and does not fit makes the driver evict.
         let is_early = by_cpu && !is_due;
-        let has_room = !is_early && self.make_room(kernel, self.footprints[tensor], expected);
-        if !has_room && !is_due {
-            self.late.push_back(tensor);
+        let fits = !is_early && self.evict_for(kernel, self.footprints[tensor], expected);
+        if !fits && !is_due {
+            self.pending.push_back(tensor);
             return;
         }
         let act = if born.is_some() && !by_cpu { Act::Allocate } else { Act::Move(Tier::Gpu) };
         self.actions.push(Action { begin: kernel, tensor, act, part: None, done_before: None });
-        self.next += 1;
-        self.places[tensor] = Place::There(self.next);
-        self.came.insert(self.next, tensor);
-        self.there_bytes += self.footprints[tensor];
+        self.next_arrival += 1;
+        self.residency[tensor] = Residency::OnGpu(self.next_arrival);
+        self.by_arrival.insert(self.next_arrival, tensor);
+        self.resident_bytes += self.footprints[tensor];
     }
 
-    /// Sends away what came first and nobody expects, until there is room.
-    fn make_room(&mut self, kernel: KernelId, bytes: u64, expected: &BTreeSet<TensorId>) -> bool {
+    /// Evicts tensors outside `expected` in the order of their arrival, until `bytes` fit.
+    fn evict_for(&mut self, kernel: KernelId, bytes: u64, expected: &BTreeSet<TensorId>) -> bool {
         let mut victims = Vec::new();
-        let mut free_bytes = self.line_bytes.saturating_sub(self.there_bytes);
-        for &tensor in self.came.values() {
+        let mut free_bytes = self.budget_bytes.saturating_sub(self.resident_bytes);
+        for &tensor in self.by_arrival.values() {
             if free_bytes >= bytes {
                 break;
             }
@@ -169,7 +173,7 @@ impl<'a> Memory<'a> {
             return false;
         }
         for tensor in victims {
-            self.leave(tensor, Place::Away);
+            self.remove(tensor, Residency::OnHost);
             self.actions.push(Action {
                 begin: kernel,
                 tensor,
@@ -181,11 +185,11 @@ impl<'a> Memory<'a> {
         true
     }
 
-    fn leave(&mut self, tensor: TensorId, to: Place) {
-        if let Place::There(since) = self.places[tensor] {
-            self.came.remove(&since);
-            self.there_bytes -= self.footprints[tensor];
+    fn remove(&mut self, tensor: TensorId, to: Residency) {
+        if let Residency::OnGpu(arrival) = self.residency[tensor] {
+            self.by_arrival.remove(&arrival);
+            self.resident_bytes -= self.footprints[tensor];
         }
-        self.places[tensor] = to;
+        self.residency[tensor] = to;
     }
 }

@@ -1,24 +1,26 @@
-//! FlashNeuron: of what layers keep for the way back, as much goes to flash as memory is short of, in the order of layers.
+//! FlashNeuron: offloads feature maps to flash in the order of layers, as many as the excess of
+//! memory requires.
 //!
-//! Source: Bae et al., "FlashNeuron: SSD-Enabled Large-Batch Training of Very Deep Neural Networks" (FAST'21).
-//! Parameters: the least size, how much of the memory is planned with.
-//! Complexity: O(t k) at most for t tensors and k kernels.
-//! docs/policies/flashneuron.md says where it differs from the paper and why.
+//! Source: Bae et al., "FlashNeuron: SSD-Enabled Large-Batch Training of Very Deep Neural Networks"
+//! (FAST'21).
+//! Parameters: the least size, the share of memory.
+//! Complexity: at most O(t k) for t tensors and k kernels.
+//! docs/policies/flashneuron.md describes and explains the differences from the paper.
 
 use trace::{Iteration, KernelId, Table, id::Id};
 
 use super::{
     Act, Action, Machine, Planner, Schedule, Tier, Unplannable,
-    layers::{Kept, Layers},
+    layers::{FeatureMap, Layers},
     lifetimes,
 };
 
-/// Sends no more than it must. Without flash, to the host.
+/// The planner: offloads the minimum. Without flash, to the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Flashneuron {
-    /// Smaller tensors stay.
+    /// Least bytes of a tensor that is offloaded.
     pub least_bytes: u64,
-    /// How much of the GPU's memory is planned with.
+    /// Share of the GPU's memory that plans use.
     pub fill: f64,
 }
 
@@ -37,34 +39,34 @@ impl Planner for Flashneuron {
         let footprints = lifetimes::footprints(iteration);
         let layers = Layers::of(iteration, &footprints, self.least_bytes);
         let mut load = lifetimes::load_bytes(iteration, &footprints);
-        let line_bytes = lifetimes::part(machine.gpu_bytes, self.fill);
-        let mut sent = chosen(&layers, &mut load, line_bytes);
-        let (tier, room_bytes) = match &machine.flash {
+        let budget_bytes = lifetimes::share(machine.gpu_bytes, self.fill);
+        let mut offloaded = select(&layers, &mut load, budget_bytes);
+        let (tier, capacity_bytes) = match &machine.flash {
             Some(flash) => (Tier::Flash, flash.bytes),
             None => (Tier::Host, machine.host.bytes),
         };
-        let away_bytes = sent.iter().map(|of| of.bytes).sum();
-        if away_bytes > room_bytes {
-            return Err(Unplannable::HostTooSmall { away_bytes, host_bytes: room_bytes });
+        let away_bytes = offloaded.iter().map(|of| of.bytes).sum();
+        if away_bytes > capacity_bytes {
+            return Err(Unplannable::HostTooSmall { away_bytes, host_bytes: capacity_bytes });
         }
         let mut actions = lifetimes::drops(iteration);
-        actions.extend(lifetimes::births(iteration, &footprints, &mut load, line_bytes, |_| true));
-        // The way back waits for the last of them.
-        actions.extend(sent.iter().map(|of| Action {
+        actions.extend(lifetimes::births(iteration, &footprints, &mut load, budget_bytes, |_| true));
+        // The backward pass waits for the last of them.
+        actions.extend(offloaded.iter().map(|of| Action {
             begin: of.from,
             tensor: of.tensor,
             act: Act::Move(tier),
             part: None,
-            done_before: Some(layers.turn).filter(|&turn| of.from < turn),
+            done_before: Some(layers.backward_start).filter(|&backward_start| of.from < backward_start),
         }));
-        sent.sort_by_key(|of| (of.to, of.tensor));
-        let mut earliest = layers.turn;
-        for of in &sent {
-            // One after the other, each as soon as there is room for it up to its use.
+        offloaded.sort_by_key(|of| (of.to, of.tensor));
+        let mut earliest = layers.backward_start;
+        for of in &offloaded {
+            // One after the other, each as early as it fits up to its use.
             let mut begin = of.to;
             while let Some(before) = begin.index().checked_sub(1).map(KernelId::new)
                 && before >= earliest.max(of.from)
-                && load[before] + of.bytes <= line_bytes
+                && load[before] + of.bytes <= budget_bytes
             {
                 load[before] += of.bytes;
                 begin = before;
@@ -82,21 +84,22 @@ impl Planner for Flashneuron {
     }
 }
 
-/// From the first layer on until memory is short nowhere. Each is away from when the way forward has done with it until its use on the way back; the load is
-/// what stays.
-fn chosen(layers: &Layers, load: &mut Table<KernelId, u64>, line_bytes: u64) -> Vec<Kept> {
-    let mut short = load.values().iter().filter(|&&load| load > line_bytes).count();
-    let mut sent = Vec::new();
-    for of in &layers.kept {
-        if short == 0 {
+/// Feature maps to offload: from the first layer on, until no kernel exceeds the budget. Each is
+/// absent from the end of its use in the forward pass to its use in the backward pass. The load is
+/// reduced by them.
+fn select(layers: &Layers, load: &mut Table<KernelId, u64>, budget_bytes: u64) -> Vec<FeatureMap> {
+    let mut over_budget = load.values().iter().filter(|&&load| load > budget_bytes).count();
+    let mut offloaded = Vec::new();
+    for of in &layers.feature_maps {
+        if over_budget == 0 {
             break;
         }
         for kernel in (of.from.index()..of.to.index()).map(KernelId::new) {
-            let was_short = load[kernel] > line_bytes;
+            let was_over = load[kernel] > budget_bytes;
             load[kernel] -= of.bytes;
-            short -= usize::from(was_short && load[kernel] <= line_bytes);
+            over_budget -= usize::from(was_over && load[kernel] <= budget_bytes);
         }
-        sent.push(*of);
+        offloaded.push(*of);
     }
-    sent
+    offloaded
 }

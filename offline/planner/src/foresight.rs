@@ -1,19 +1,20 @@
-//! Foresight: what is needed last leaves, as soon as it is idle; what is away comes back as soon as there is room for good.
+//! Foresight: evicts the tensors with the latest next use as soon as they are idle, and prefetches
+//! them as soon as they fit until their use.
 //!
-//! Source: this project; the choice of what leaves is Belady's, of what is known to be needed next.
+//! Source: this project; the victims are Belady's, by the known next uses.
 //! Parameters: [`Foresight`].
-//! Complexity: u uses and a absences in k kernels: O(u log u + a k).
-//! docs/policies/auto-plan.md says what it rests on.
+//! Complexity: O(u log u + a k) for u uses and a absences in k kernels.
+//! docs/policies/auto-plan.md describes the assumptions.
 //!
-//! * `choice`: which parts of tensors are away, from when to when there is no room for them
-//! * `heirs`: who gets the memory of the dead
-//! * `stores`: what of it lies on flash, where the host has no room
-//! * `room`: bytes at each kernel, around the end of the iteration
+//! * `choice`: parts of tensors that are evicted, and the time for which they do not fit
+//! * `reuse`: reuse of dead tensors' memory
+//! * `tiers`: parts on flash, where the host is full
+//! * `occupancy`: bytes on the GPU at each kernel, around the end of the iteration
 
 mod choice;
-mod heirs;
-mod room;
-mod stores;
+mod occupancy;
+mod reuse;
+mod tiers;
 
 use std::cmp::Reverse;
 
@@ -25,16 +26,17 @@ use super::{Act, Action, Machine, Part, Planner, Schedule, Tier, Unplannable, li
 /// The planner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foresight {
-    /// For so many kernels memory of the dead stays for what is born next and no larger, where there is room: it need not be made again. With none, it is handed on to
-    /// what is born at once alone, and around the end of the iteration.
+    /// Kernels for which memory of a dead tensor is reserved for the next birth that is no larger,
+    /// where it fits: this memory need not be populated again. With 0, memory is only reused by
+    /// tensors that are born at once, and around the end of the iteration.
     pub keep: usize,
 }
 
-/// A part of an absence that comes back at one time.
+/// A part of an absence with one time of return.
 struct Return {
     absence: Absence,
-    /// It comes back from this position on.
-    back: usize,
+    /// Position from which it is fetched.
+    fetch: usize,
 }
 
 impl Planner for Foresight {
@@ -44,42 +46,42 @@ impl Planner for Foresight {
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
         let footprints = lifetimes::footprints(iteration);
-        let Choice { absences, mut room } = choice::choose(iteration, &footprints, machine.gpu_bytes)?;
-        let mut heirs = heirs::choose(iteration, &footprints, &mut room, self.keep);
-        let mut absences = stores::choose(iteration, machine, absences, &room)?;
-        // What is due first takes what room there is first.
+        let Choice { absences, mut occupancy } = choice::choose(iteration, &footprints, machine.gpu_bytes)?;
+        let mut reuse = reuse::choose(iteration, &footprints, &mut occupancy, self.keep);
+        let mut absences = tiers::choose(iteration, machine, absences, &occupancy)?;
+        // Memory goes to the absences that are due first.
         absences.sort_by_key(|absence| (absence.due, Reverse(absence.part.bytes()), absence.tensor, absence.part));
         let mut returns = Vec::with_capacity(absences.len());
         for absence in &mut absences {
             let most = absence.next_use - absence.release;
             let mut from_bytes = absence.part.from_bytes;
-            for (back, bytes) in room.extend(absence.next_use, most, absence.part.bytes()) {
+            for (fetch, bytes) in occupancy.extend(absence.next_use, most, absence.part.bytes()) {
                 let part = Part { from_bytes, to_bytes: from_bytes + bytes };
                 from_bytes = part.to_bytes;
-                if back > absence.release {
-                    returns.push(Return { absence: Absence { part, ..*absence }, back });
+                if fetch > absence.release {
+                    returns.push(Return { absence: Absence { part, ..*absence }, fetch });
                 } else {
-                    // Where there turns out to be room all along, nothing moves.
+                    // Where it turns out to fit throughout, no migration is needed.
                     absence.part.from_bytes = part.to_bytes;
                 }
             }
         }
         absences.retain(|absence| absence.part.bytes() > 0);
-        heirs.around_the_end(iteration, &footprints, &mut room);
-        // What is left of the dead is dropped when the rest is handed on.
-        let mut actions: Vec<_> = heirs.actions(iteration).collect();
-        actions.extend(lifetimes::drops(iteration).into_iter().filter(|action| !heirs.has_spent(action.tensor)));
-        let is_wanted = |tensor| !heirs.has(tensor);
-        actions.extend(lifetimes::births(iteration, &footprints, &mut room.taken, machine.gpu_bytes, is_wanted));
+        reuse.across_iterations(iteration, &footprints, &mut occupancy);
+        // The rest of a dead tensor is dropped after parts of it are reused.
+        let mut actions: Vec<_> = reuse.actions(iteration).collect();
+        actions.extend(lifetimes::drops(iteration).into_iter().filter(|action| !reuse.is_exhausted(action.tensor)));
+        let needs_memory = |tensor| !reuse.serves(tensor);
+        actions.extend(lifetimes::births(iteration, &footprints, &mut occupancy.used, machine.gpu_bytes, needs_memory));
         let at = |position: usize| KernelId::new(position % iteration.kernels().len());
         let action = |absence: &Absence, begin, act, done_before| {
             let Absence { tensor, part, .. } = *absence;
             let is_whole = part.bytes() == footprints[tensor];
             Action { begin: at(begin), tensor, act, part: (!is_whole).then_some(part), done_before }
         };
-        actions.extend(returns.iter().map(|Return { absence, back }| {
+        actions.extend(returns.iter().map(|Return { absence, fetch }| {
             let act = if absence.is_needed { Act::Move(Tier::Gpu) } else { Act::Allocate };
-            action(absence, *back, act, Some(at(absence.next_use)))
+            action(absence, *fetch, act, Some(at(absence.next_use)))
         }));
         absences.sort_by_key(|absence| (absence.release, Reverse(absence.next_use), absence.tensor, absence.part));
         actions.extend(absences.iter().map(|absence| {

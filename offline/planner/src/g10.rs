@@ -1,43 +1,44 @@
-//! G10: what is idle for long leaves, most pressure first, to flash or to the host, and is back before it is used.
+//! G10: long-idle tensors migrate to flash or host, those of the highest pressure first, and back
+//! before their use.
 //!
-//! Source: Zhang et al., "G10: Enabling An Efficient Unified GPU Memory and Storage Architecture with Smart Tensor Migrations" (MICRO'23), and what its
-//! authors published of their code.
+//! Source: Zhang et al., "G10: Enabling An Efficient Unified GPU Memory and Storage Architecture
+//! with Smart Tensor Migrations" (MICRO'23), and the code that its authors published.
 //! Parameters: [`Parameters`], [`Ranking`].
-//! Complexity: i times of idleness, a of them taken, in k kernels: O((i r + a + k) log k) to choose, with r looks at each, a few; O(a k) at most to keep the
-//! load and the host's.
-//! docs/policies/g10.md says where it differs from the paper and why.
+//! Complexity: for i idle periods, a of them selected, in k kernels: O((i r + a + k) log k) to
+//! select, with a few evaluations r of each; at most O(a k) to update the loads of GPU and host.
+//! docs/policies/g10.md describes and explains the differences from the paper.
 //!
-//! * `choice`: who leaves, where to, and when it is back
+//! * `choice`: selection of tensors, with tier and times
 
 mod choice;
 
 use trace::{Iteration, KernelId, id::Id};
 
-use self::choice::{Away, Choice};
+use self::choice::{Choice, Migration};
 use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable, lifetimes};
 
-/// What is best to take first.
+/// Order of the selection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ranking {
-    /// Bytes, times how long memory is short meanwhile: as the authors' code has it.
+    /// Bytes times the time under pressure: the order of the authors' code.
     #[default]
     Benefit,
-    /// That by the time that its transfers take, as their paper has it.
+    /// Benefit by the time of both transfers: the order of their paper.
     BenefitByCost,
 }
 
-/// What the plan goes by.
+/// Parameters of the planner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
-    /// What is taken first.
+    /// Order of the selection.
     pub ranking: Ranking,
-    /// How much of the GPU's memory is planned with.
+    /// Share of the GPU's memory that plans use.
     pub fill: f64,
-    /// Idle for how many times as long as its transfer takes, before a tensor leaves.
+    /// Least idle time of a tensor that migrates, as a multiple of its transfer time.
     pub margin: f64,
-    /// Of each transfer, on top of the link's latency.
+    /// Overhead of each transfer besides the link's latency.
     pub system_ns: f64,
-    /// Smaller tensors stay: they share their blocks.
+    /// Least bytes of a tensor that migrates; smaller ones share blocks.
     pub least_bytes: u64,
 }
 
@@ -48,20 +49,21 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    fn line_bytes(&self, machine: &Machine) -> u64 {
-        lifetimes::part(machine.gpu_bytes, self.fill)
+    fn budget_bytes(&self, machine: &Machine) -> u64 {
+        lifetimes::share(machine.gpu_bytes, self.fill)
     }
 }
 
-/// Keeps what is alive below the GPU's memory, as far as links allow. What it leaves above comes and goes by faults.
+/// The planner: keeps the live bytes below the GPU's memory as far as links allow. The excess is
+/// fetched and evicted by faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct G10 {
-    /// What the plan goes by.
+    /// Parameters of the planner.
     pub parameters: Parameters,
 }
 
 impl G10 {
-    /// With that ranking, and all else by default.
+    /// The planner with a ranking, and other parameters by default.
     #[must_use]
     pub fn by(ranking: Ranking) -> Self {
         Self { parameters: Parameters { ranking, ..Parameters::default() } }
@@ -78,35 +80,39 @@ impl Planner for G10 {
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {
         let footprints = lifetimes::footprints(iteration);
-        let line_bytes = self.parameters.line_bytes(machine);
-        let (mut away, mut load) = Choice::new(iteration, machine, &self.parameters, &footprints).all();
+        let budget_bytes = self.parameters.budget_bytes(machine);
+        let (mut migrations, mut load) = Choice::new(iteration, machine, &self.parameters, &footprints).run();
         let mut actions = lifetimes::drops(iteration);
-        actions.extend(lifetimes::births(iteration, &footprints, &mut load, line_bytes, |_| true));
-        // Back earlier than need be, where there is room: in time even if the program runs ahead.
-        away.sort_by_key(|of| of.back);
-        for of in &mut away {
-            while of.back > of.gone + 1
-                && load.values().get((of.back - 1) % load.len()).is_some_and(|&load| load + of.idle.bytes <= line_bytes)
+        actions.extend(lifetimes::births(iteration, &footprints, &mut load, budget_bytes, |_| true));
+        // Fetches begin early where memory allows, so that they are in time even if the program
+        // runs ahead.
+        migrations.sort_by_key(|of| of.fetch);
+        for of in &mut migrations {
+            while of.fetch > of.freed + 1
+                && load
+                    .values()
+                    .get((of.fetch - 1) % load.len())
+                    .is_some_and(|&load| load + of.idle.bytes <= budget_bytes)
             {
-                of.back -= 1;
-                load[kernel_at(iteration, of.back)] += of.idle.bytes;
+                of.fetch -= 1;
+                load[kernel_at(iteration, of.fetch)] += of.idle.bytes;
             }
         }
-        let action = |of: &Away, position, tier| Action {
+        let action = |of: &Migration, position, tier| Action {
             begin: kernel_at(iteration, position),
             tensor: of.idle.tensor,
             act: Act::Move(tier),
             part: None,
             done_before: None,
         };
-        actions.extend(away.iter().map(|of| action(of, of.leave, of.tier)));
-        away.sort_by_key(|of| of.idle.to - of.back);
-        actions.extend(away.iter().map(|of| action(of, of.back, Tier::Gpu)));
+        actions.extend(migrations.iter().map(|of| action(of, of.begin, of.tier)));
+        migrations.sort_by_key(|of| of.idle.to - of.fetch);
+        actions.extend(migrations.iter().map(|of| action(of, of.fetch, Tier::Gpu)));
         Ok(Schedule::new(actions))
     }
 }
 
-/// The kernel at a position, which goes on through the next iteration.
+/// The kernel at a position; positions continue through the next iteration.
 fn kernel_at(iteration: &Iteration, position: usize) -> KernelId {
     KernelId::new(position % iteration.kernels().len())
 }

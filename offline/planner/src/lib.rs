@@ -1,31 +1,35 @@
-//! Planners: from one iteration that comes again and again to what memory does in it.
+//! Planners: from the trace of one iteration to a memory schedule or placement for all iterations.
 //!
-//! iteration, [`Machine`] -> [`Planner`] -> [`Schedule`] -> the simulator, or a helper in the live program
+//! iteration, [`Machine`] -> [`Planner`] -> [`Schedule`] -> the simulator, or a helper in the live
+//! program
 //!
-//! docs/policies has a page for each.
+//! docs/policies has a page for each planner.
 //!
-//! A planner of placements takes a [`Circle`](trace::Circle) and makes a [`Placement`].
+//! A planner of placements takes a [`Circle`](trace::Circle) and returns a [`Placement`].
 //!
-//! * [`appobmem`]: sends what is idle for long, for the least time lost
-//! * [`autoswap`]: sends what is idle at the peak to the host and brings it back
-//! * [`deepum`]: fetches what the next kernels need, and keeps it
-//! * [`flashneuron`]: sends as much as it must of what layers keep, to flash
-//! * [`g10`]: sends what is idle for long to flash or the host, where memory is short most
-//! * [`foresight`]: what is needed last leaves at once, and is back as soon as there is room
-//! * [`bound`]: what no schedule beats
-//! * [`machine`]: the memories and links that a plan is made for
-//! * [`pump`]: brings what launched kernels name
-//! * [`schedule`]: what moves when
-//! * [`placement`]: what lies where in one pool
+//! * [`appobmem`]: migrates tensors with long idle times to the host, at the least loss of time
+//! * [`autoswap`]: migrates tensors that are idle at the peak to the host, and back before their
+//!   use
+//! * [`deepum`]: prefetches the tensors of the next kernels, and protects them from eviction
+//! * [`flashneuron`]: offloads feature maps to flash, as few as the GPU's memory requires
+//! * [`g10`]: migrates long-idle tensors to flash or the host under peak pressure
+//! * [`foresight`]: evicts the tensors with the latest next use as soon as they are idle, and
+//!   prefetches them as soon as they fit
+//! * [`bound`]: lower bound of an iteration's time under any schedule
+//! * [`machine`]: memories and links of the machine of a plan
+//! * [`pump`]: prefetches the tensors of launched kernels
+//! * [`schedule`]: migrations, allocations and drops, by kernel
+//! * [`placement`]: addresses of blocks in one pool
 //! * [`smartpool`]: places blocks by size
-//! * [`vdnn`]: sends what layers keep to the host
-//! * [`online`]: what a pool takes that does not know what comes next
+//! * [`vdnn`]: offloads feature maps to the host
+//! * [`online`]: size of a pool without knowledge of the future
 //! * [`optimal`]: proves that a placement is the smallest, or finds a smaller one
 
 pub mod appobmem;
 mod arcs;
 pub mod autoswap;
 pub mod bound;
+mod channel;
 pub mod deepum;
 pub mod flashneuron;
 pub mod foresight;
@@ -41,7 +45,6 @@ mod ring;
 pub mod schedule;
 pub mod smartpool;
 pub mod vdnn;
-mod way;
 
 pub use machine::{Link, Machine, Tier};
 pub use placement::Placement;
@@ -50,19 +53,19 @@ pub use schedule::{Act, Action, Part, Schedule};
 use thiserror::Error;
 use trace::{Iteration, KernelId};
 
-/// From a trace of one iteration to a schedule for every iteration.
+/// A planner of schedules: from a trace of one iteration to a schedule for every iteration.
 pub trait Planner {
-    /// As on the command line: `g10`, `autoswap`.
+    /// Name on the command line: `g10`, `autoswap`.
     fn name(&self) -> &'static str;
 
     /// Plans an iteration on a machine. The same input gives the same schedule.
     ///
     /// # Errors
-    /// If no schedule can let the iteration run there.
+    /// If no schedule lets the iteration run on the machine.
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable>;
 }
 
-/// All planners of schedules, each as its page in docs/policies has it by default.
+/// All planners of schedules, with the default parameters of their pages in docs/policies.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Planner>> {
     vec![
@@ -80,21 +83,21 @@ pub fn all() -> Vec<Box<dyn Planner>> {
     ]
 }
 
-/// The planner of that name.
+/// The planner of a name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<Box<dyn Planner>> {
     all().into_iter().find(|planner| planner.name() == name)
 }
 
-/// Why there is no schedule.
+/// Reason why there is no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the messages document the variants")]
 pub enum Unplannable {
     #[error("kernel {kernel} needs {needed_bytes} bytes at once, and the GPU has {gpu_bytes}")]
     KernelTooLarge { kernel: KernelId, needed_bytes: u64, gpu_bytes: u64 },
-    #[error("at kernel {kernel} {staying_bytes} bytes stay whatever leaves, and the GPU has {gpu_bytes}")]
+    #[error("at kernel {kernel}, {staying_bytes} bytes cannot be evicted, and the GPU has {gpu_bytes}")]
     TooMuchStays { kernel: KernelId, staying_bytes: u64, gpu_bytes: u64 },
-    #[error("{away_bytes} bytes are away at once, and the host has {host_bytes}")]
+    #[error("{away_bytes} bytes are offloaded at once, and the host has {host_bytes}")]
     HostTooSmall { away_bytes: u64, host_bytes: u64 },
 }
 

@@ -1,8 +1,8 @@
-//! What a planner knows of the machine: memories and the links between them. How the machine really behaves is the simulator's.
+//! Model of the machine for planners: memories and links. The simulator has the detailed model.
 
 use serde::{Deserialize, Serialize};
 
-/// Where bytes are.
+/// Memory tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
@@ -18,14 +18,14 @@ pub enum Tier {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Of each transfer, before its first byte.
+    /// Latency of each transfer, before its first byte.
     pub latency_ns: f64,
-    /// More than zero.
+    /// Rate; more than zero.
     pub bytes_per_second: f64,
 }
 
 impl Link {
-    /// How long so many bytes take, rounded up.
+    /// Time of a transfer, rounded up.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
@@ -36,7 +36,7 @@ impl Link {
         (self.latency_ns + bytes as f64 * 1e9 / self.bytes_per_second).ceil() as u64
     }
 
-    /// How many bytes cross it in a time, one transfer after the other without a pause.
+    /// Bytes that cross the link in a time, with transfers back to back.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates; nothing is negative")]
     pub fn carried_bytes(&self, duration_ns: u64) -> u64 {
@@ -44,15 +44,15 @@ impl Link {
     }
 }
 
-/// A memory beyond the GPU's, and both directions of the way to it.
+/// A memory beyond the GPU's, with both directions of its link.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Store {
-    /// How much it holds of this program.
+    /// Capacity for this program.
     pub bytes: u64,
-    /// From the GPU.
+    /// Link from the GPU.
     pub out: Link,
-    /// To the GPU.
+    /// Link to the GPU.
     pub back: Link,
 }
 
@@ -60,11 +60,11 @@ pub struct Store {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// The GPU's memory that the program may have.
+    /// GPU memory that the program may use.
     pub gpu_bytes: u64,
     /// The host's memory.
     pub host: Store,
-    /// What is sent there goes over the host's link as well.
+    /// Flash; its transfers cross the host's link as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flash: Option<Store>,
 }

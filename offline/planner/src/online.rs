@@ -1,19 +1,21 @@
-//! What a pool takes that does not know what comes next: the caching allocators of frameworks, at their best. What plans are compared with.
+//! Online pool: the caching allocators of frameworks at their best, without knowledge of the
+//! future. A baseline for plans.
 //!
-//! Blocks are placed when they begin, into a hole of one address space that grows at its top, and holes that meet become one. Real pools take no less:
-//! they get their memory in chunks, and no block lies across two.
+//! Blocks are placed when they begin, into a hole of one address space that grows at its top.
+//! Adjacent holes are merged. Real pools need no less: they get their memory in chunks, and no
+//! block spans two.
 
 use trace::Circle;
 
 use super::smartpool::Fit;
 
-/// Iterations after which nothing new is needed, as a rule.
+/// Iterations after which the pool stops to grow, as a rule.
 const ITERATIONS: u64 = 3;
 
-/// How large the pool has become after a few iterations, without the persistent bytes.
+/// Size of the pool after a few iterations, without the persistent bytes.
 #[must_use]
 pub fn pool_bytes(circle: &Circle, fit: Fit) -> u64 {
-    // At one step what ends goes before what begins.
+    // At one step, blocks end before others begin.
     let mut events = Vec::new();
     let copies =
         circle.spans.iter().enumerate().flat_map(|(at, span)| (0..span.copies).map(move |copy| (at, copy, span)));
@@ -29,9 +31,9 @@ pub fn pool_bytes(circle: &Circle, fit: Fit) -> u64 {
     let mut live = std::collections::HashMap::new();
     for (_, begins, at, copy, turn, bytes) in events {
         if begins {
-            live.insert((at, copy, turn), pool.take(bytes, fit));
+            live.insert((at, copy, turn), pool.allocate(bytes, fit));
         } else if let Some(offset) = live.remove(&(at, copy, turn)) {
-            pool.give(offset, bytes);
+            pool.free(offset, bytes);
         }
     }
     pool.top
@@ -39,16 +41,16 @@ pub fn pool_bytes(circle: &Circle, fit: Fit) -> u64 {
 
 #[derive(Default)]
 struct Pool {
-    /// By offset: (offset, bytes). No two touch, and none touches the top.
+    /// By offset: (offset, bytes). No two are adjacent, and none is adjacent to the top.
     holes: Vec<(u64, u64)>,
-    /// What is in use ends here.
+    /// End of the bytes in use.
     end: u64,
-    /// Where the highest block ever ended.
+    /// Highest end of a block so far.
     top: u64,
 }
 
 impl Pool {
-    fn take(&mut self, bytes: u64, fit: Fit) -> u64 {
+    fn allocate(&mut self, bytes: u64, fit: Fit) -> u64 {
         let fitting = self.holes.iter_mut().filter(|hole| hole.1 >= bytes);
         let hole = match fit {
             Fit::Best => fitting.min_by_key(|hole| hole.1),
@@ -66,7 +68,7 @@ impl Pool {
         own
     }
 
-    fn give(&mut self, offset: u64, bytes: u64) {
+    fn free(&mut self, offset: u64, bytes: u64) {
         let at = self.holes.partition_point(|hole| hole.0 < offset);
         self.holes.insert(at, (offset, bytes));
         self.holes.dedup_by(|next, hole| {
@@ -85,17 +87,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_back_is_taken_again_and_holes_that_meet_become_one() {
+    fn freed_bytes_are_reused_and_adjacent_holes_merge() {
         let mut pool = Pool::default();
-        let offsets = [4, 4, 4, 4].map(|bytes| pool.take(bytes, Fit::Best));
+        let offsets = [4, 4, 4, 4].map(|bytes| pool.allocate(bytes, Fit::Best));
         assert_eq!(offsets, [0, 4, 8, 12]);
-        pool.give(0, 4);
-        pool.give(8, 4);
-        assert_eq!((pool.take(3, Fit::First), pool.take(4, Fit::Best)), (0, 8));
-        pool.give(8, 4);
-        pool.give(4, 4);
+        pool.free(0, 4);
+        pool.free(8, 4);
+        assert_eq!((pool.allocate(3, Fit::First), pool.allocate(4, Fit::Best)), (0, 8));
+        pool.free(8, 4);
+        pool.free(4, 4);
         assert_eq!(pool.holes, [(3, 9)]);
-        pool.give(12, 4);
+        pool.free(12, 4);
         assert_eq!((pool.holes.len(), pool.end, pool.top), (0, 3, 16));
     }
 }

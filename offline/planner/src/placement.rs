@@ -1,34 +1,35 @@
-//! What lies where in one pool.
+//! Placement of blocks in one pool.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use trace::{Circle, Span};
 
-/// One slot of the pool for one copy of a span.
+/// Address of one copy of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slot {
-    /// The span: its place in [`Circle::spans`].
+    /// Index of the span in [`Circle::spans`].
     pub span: usize,
-    /// Which of the span's copies, from 0.
+    /// Number of the copy, from 0.
     pub copy: u32,
-    /// Where it begins, from the beginning of the pool.
+    /// Offset from the beginning of the pool.
     pub offset: u64,
 }
 
-/// Where every block of a circle lies. Persistent bytes are not among them: they lie below, and are never shared.
+/// Address of every block of a circle. Persistent tensors are not included: they lie below the
+/// pool, and never share memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// By span, then by copy.
     pub slots: Vec<Slot>,
-    /// Where the highest block ends.
+    /// End of the highest block.
     pub pool_bytes: u64,
 }
 
-/// Why a placement does not fit its circle.
+/// Reason why a placement does not fit its circle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the messages document the variants")]
 pub enum Misplaced {
-    #[error("slot {slot} is for span {span}, copy {copy}, and there is no such")]
+    #[error("slot {slot} is for span {span}, copy {copy}, which does not exist")]
     Unknown { slot: usize, span: usize, copy: u32 },
     #[error("{slots} slots for {copies} copies of spans")]
     WrongCount { slots: usize, copies: u64 },
@@ -39,12 +40,14 @@ pub enum Misplaced {
 }
 
 impl Placement {
-    /// Whether it places every copy of every span once, within the pool, and no two that are alive at once share a byte.
+    /// Checks that it places every copy of every span once, within the pool, and that no two live
+    /// blocks share a byte.
     ///
-    /// Independent of how it was made, and quadratic where all overlap: for tests, and for placements from elsewhere.
+    /// Independent of the planner, and quadratic where all blocks overlap: for tests, and for
+    /// placements from elsewhere.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// The first mistake found.
     pub fn check(&self, circle: &Circle) -> Result<(), Misplaced> {
         let copies: u64 = circle.spans.iter().map(|span| u64::from(span.copies)).sum();
         if copies != self.slots.len() as u64 {
@@ -65,8 +68,8 @@ impl Placement {
         placed.sort_by_key(|&(slot, _, offset, _)| (offset, slot));
         for (at, &(one, span, _, end)) in placed.iter().enumerate() {
             let above = placed.iter().skip(at + 1).take_while(|&&(_, _, offset, _)| offset < end);
-            for &(other, beside, _, _) in above {
-                if span.overlaps(beside, circle.period) {
+            for &(other, other_span, _, _) in above {
+                if span.overlaps(other_span, circle.period) {
                     return Err(Misplaced::Overlap { one, other });
                 }
             }
@@ -74,7 +77,7 @@ impl Placement {
         Ok(())
     }
 
-    /// How much larger the pool is than the most bytes alive at once: 1 is the least there is.
+    /// Size of the pool as a multiple of the peak of live bytes; 1 is the minimum.
     #[must_use]
     pub fn ratio(&self, circle: &Circle) -> f64 {
         let peak_bytes = circle.peak_bytes();

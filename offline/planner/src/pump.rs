@@ -1,9 +1,11 @@
-//! PUMP: what a launched kernel names is brought while those before it run, as far ahead as launches are and memory allows. It knows nothing else of the future.
+//! PUMP: prefetches the tensors of a launched kernel while those before it run, as far ahead as
+//! launches and memory allow. It knows nothing else of the future.
 //!
-//! Source: Lin et al., "PUMP: Profiling-free Unified Memory Prefetcher for Large DNN Model Support" (ASP-DAC'22), and its authors' code.
+//! Source: Lin et al., "PUMP: Profiling-free Unified Memory Prefetcher for Large DNN Model Support"
+//! (ASP-DAC'22), and its authors' code.
 //! Parameters: [`Pump`].
 //! Complexity: linear in the uses.
-//! docs/policies/pump.md says where it differs from the paper and why.
+//! docs/policies/pump.md describes and explains the differences from the paper.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +13,24 @@ use trace::{Iteration, KernelId, Table, TensorId, id::Id};
 
 use super::{Act, Action, Machine, Planner, Schedule, Tier, Unplannable, lifetimes};
 
-/// What it is called.
+/// Name of the planner.
 pub const NAME: &str = "pump";
 
-/// Its launch queue, and how much of it may be on the GPU.
+/// The planner: launch queue, and its share of the GPU's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pump {
-    /// How long before it could begin a kernel is launched, if nothing holds anything up. All that is gained depends on it.
+    /// Lead of a kernel's launch over its begin without any wait. The whole benefit depends on it.
     pub lead_ns: u64,
-    /// Launches that wait at most.
+    /// Maximum of launches that wait.
     pub queue: usize,
-    /// Of the GPU's memory, what the tensors of the kernels from the one that runs to the one that is launched may take together.
+    /// Percentage of the GPU's memory that may be taken by the tensors from the kernel that runs to
+    /// the one that is launched.
     pub window_percent: u64,
 }
 
 impl Default for Pump {
-    /// In published traces of training, half the kernels are launched 0.002 to 164 ms ahead; 1000 or so wait at most.
+    /// In published traces of training, half the kernels are launched 0.002 to 164 ms ahead, and at
+    /// most about 1000 wait.
     fn default() -> Self {
         Self { lead_ns: 10_000_000, queue: 1000, window_percent: 80 }
     }
@@ -42,7 +46,7 @@ impl Planner for Pump {
         let mut actions = Vec::new();
         for kernel in iteration.kernels().ids() {
             let launched_ns = iteration.start_ns(kernel).saturating_sub(self.lead_ns);
-            let named: Vec<_> = window.add(kernel).collect();
+            let tensors: Vec<_> = window.add(kernel).collect();
             while window.first < kernel
                 && (window.is_full()
                     || kernel.index() - window.first.index() > self.queue
@@ -51,13 +55,13 @@ impl Planner for Pump {
                 window.remove_first();
             }
             if window.is_full() {
-                // It alone is too large: faults serve it.
+                // The kernel alone is too large: faults serve it.
                 continue;
             }
-            for tensor in named {
+            for tensor in tensors {
                 let first = iteration.uses(tensor).first().filter(|_| !iteration.tensors()[tensor].persistent);
                 let (begin, act) = match first.filter(|first| first.kernel == kernel) {
-                    // Before, the CPU has not put it there.
+                    // Before this kernel the CPU has not written it.
                     Some(first) if first.access.reads() => (kernel, Act::Move(Tier::Gpu)),
                     Some(_) => (window.first, Act::Allocate),
                     None => (window.first, Act::Move(Tier::Gpu)),
@@ -69,13 +73,13 @@ impl Planner for Pump {
     }
 }
 
-/// Kernels from the one that runs to the one that is launched, and the tensors that they name.
+/// Kernels from the one that runs to the one that is launched, and their tensors.
 struct Window<'a> {
     iteration: &'a Iteration,
     footprints: Table<TensorId, u64>,
     first: KernelId,
-    /// How many of the kernels name a tensor.
-    named: BTreeMap<TensorId, usize>,
+    /// Number of these kernels that use a tensor.
+    uses: BTreeMap<TensorId, usize>,
     bytes: u64,
     limit_bytes: u128,
 }
@@ -83,17 +87,17 @@ struct Window<'a> {
 impl<'a> Window<'a> {
     fn new(iteration: &'a Iteration, limit_bytes: u128) -> Self {
         let footprints = lifetimes::footprints(iteration);
-        Self { iteration, footprints, first: KernelId(0), named: BTreeMap::new(), bytes: 0, limit_bytes }
+        Self { iteration, footprints, first: KernelId(0), uses: BTreeMap::new(), bytes: 0, limit_bytes }
     }
 
     fn is_full(&self) -> bool {
         u128::from(self.bytes) > self.limit_bytes
     }
 
-    /// The next kernel is launched; all that it names.
+    /// Adds the kernel that is launched next; its tensors.
     fn add(&mut self, kernel: KernelId) -> impl Iterator<Item = TensorId> + use<'a> {
         for operand in self.iteration.operands(kernel) {
-            let kernels = self.named.entry(operand.tensor).or_default();
+            let kernels = self.uses.entry(operand.tensor).or_default();
             *kernels += 1;
             if *kernels == 1 {
                 self.bytes += self.footprints[operand.tensor];
@@ -102,13 +106,13 @@ impl<'a> Window<'a> {
         self.iteration.operands(kernel).iter().map(|operand| operand.tensor)
     }
 
-    /// The one that runs has ended.
+    /// Removes the kernel that ran.
     fn remove_first(&mut self) {
         for operand in self.iteration.operands(self.first) {
-            if let Some(kernels) = self.named.get_mut(&operand.tensor) {
+            if let Some(kernels) = self.uses.get_mut(&operand.tensor) {
                 *kernels -= 1;
                 if *kernels == 0 {
-                    self.named.remove(&operand.tensor);
+                    self.uses.remove(&operand.tensor);
                     self.bytes -= self.footprints[operand.tensor];
                 }
             }
@@ -153,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_until_the_window_fits_and_leaves_what_never_does_to_faults() {
+    fn prefetch_waits_for_the_window_and_skips_kernels_that_never_fit() {
         let pump = Pump { lead_ns: 100_000_000, ..Pump::default() };
         assert_eq!(begins(pump, 20 * MIB), [0, 0, 1, 2, 3, 4]);
         assert!(begins(pump, 9 * MIB).is_empty());

@@ -1,18 +1,22 @@
-//! Amounts by kernel on the circle of an iteration that comes again: what a link can carry meanwhile, how long memory is short.
+//! Amounts by kernel on the circle of a repeated iteration: capacity of a link, time under memory
+//! pressure.
 //!
-//! Positions are kernels counted on through the next iteration: kernel k of it is at k + K. Sums and searches take O(log K).
+//! Positions are kernels counted on through the next iteration: its kernel k is at k + K. Sums and
+//! searches take O(log K).
 
-/// What there is at each kernel. A Fenwick tree.
+/// Amount at each kernel, as a Fenwick tree.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     amounts: Vec<u64>,
-    /// At i, counted from 1: what lies in the 2^j kernels up to the i-th, 2^j the lowest bit of i.
+    /// Entry i, from 1: the sum over the 2^j kernels up to the i-th, where 2^j is the lowest bit of
+    /// i.
     sums: Vec<u64>,
     total: u64,
 }
 
 impl Ring {
-    /// One kernel at least. Amounts are cut to what lets three turns fit 64 bits: centuries, or more than any link carries.
+    /// A ring of at least one kernel. Amounts are clamped so that three turns fit 64 bits:
+    /// centuries, or more than any link carries.
     pub(super) fn of(mut amounts: Vec<u64>) -> Self {
         let most = u64::MAX / 4 / amounts.len().max(1) as u64;
         for amount in &mut amounts {
@@ -42,12 +46,12 @@ impl Ring {
         self.amounts.get(position % self.kernels()).copied().unwrap_or(0)
     }
 
-    /// Takes away what is there at most.
-    pub(super) fn take(&mut self, position: usize, amount: u64) {
+    /// Subtracts an amount, down to zero.
+    pub(super) fn subtract(&mut self, position: usize, amount: u64) {
         let kernel = position % self.kernels();
-        let Some(there) = self.amounts.get_mut(kernel) else { return };
-        let amount = amount.min(*there);
-        *there -= amount;
+        let Some(available) = self.amounts.get_mut(kernel) else { return };
+        let amount = amount.min(*available);
+        *available -= amount;
         self.total -= amount;
         let mut at = kernel + 1;
         while let Some(sum) = self.sums.get_mut(at) {
@@ -56,25 +60,27 @@ impl Ring {
         }
     }
 
-    /// Of positions `from`, `from + 1`, ... up to and without `to`, which is no less.
-    pub(super) fn between(&self, from: usize, to: usize) -> u64 {
-        self.before(to) - self.before(from)
+    /// Sum over positions `from..to`, where `to` is not less than `from`.
+    pub(super) fn sum(&self, from: usize, to: usize) -> u64 {
+        self.prefix_sum(to) - self.prefix_sum(from)
     }
 
-    /// The first end of a stretch from `from` on that holds so much, if it is no later than `to`.
-    pub(super) fn reach(&self, from: usize, to: usize, amount: u64) -> Option<usize> {
-        let wanted = self.before(from) + amount;
-        (wanted <= self.before(to)).then(|| if amount == 0 { from } else { self.last_within(wanted - 1) + 1 })
+    /// The first end of a stretch from `from` on whose sum is at least `amount`, if it is not after
+    /// `to`.
+    pub(super) fn earliest_end(&self, from: usize, to: usize, amount: u64) -> Option<usize> {
+        let target = self.prefix_sum(from) + amount;
+        (target <= self.prefix_sum(to)).then(|| if amount == 0 { from } else { self.last_within(target - 1) + 1 })
     }
 
-    /// The last begin of a stretch up to `to` that holds so much, if it is no earlier than `from`.
-    pub(super) fn reach_back(&self, from: usize, to: usize, amount: u64) -> Option<usize> {
-        let left = self.before(to).checked_sub(amount)?;
-        (left >= self.before(from)).then(|| if amount == 0 { to } else { self.last_within(left) })
+    /// The last begin of a stretch up to `to` whose sum is at least `amount`, if it is not before
+    /// `from`.
+    pub(super) fn latest_begin(&self, from: usize, to: usize, amount: u64) -> Option<usize> {
+        let left = self.prefix_sum(to).checked_sub(amount)?;
+        (left >= self.prefix_sum(from)).then(|| if amount == 0 { to } else { self.last_within(left) })
     }
 
-    /// Of positions from 0 up to and without this one.
-    fn before(&self, position: usize) -> u64 {
+    /// Sum over positions from 0 up to and without this one.
+    fn prefix_sum(&self, position: usize) -> u64 {
         let mut sum = self.total * (position / self.kernels()) as u64;
         let mut at = position % self.kernels();
         while at > 0 {
@@ -84,7 +90,7 @@ impl Ring {
         sum
     }
 
-    /// The last position before which there is no more than that. There is something on the ring.
+    /// The last position with a sum of at most `amount` before it. The ring's total is not zero.
     fn last_within(&self, amount: u64) -> usize {
         let turns = usize::try_from(amount / self.total).unwrap_or(usize::MAX);
         let (mut left, mut at) = (amount % self.total, 0);
@@ -120,14 +126,14 @@ mod tests {
                 let (from, to) = (next(kernels), next(kernels));
                 let (from, to) = (usize::try_from(from).unwrap(), usize::try_from(from + to).unwrap());
                 let walk = |from: usize, to: usize| (from..to).map(|at| amounts[at % amounts.len()]).sum::<u64>();
-                assert_eq!(ring.between(from, to), walk(from, to));
+                assert_eq!(ring.sum(from, to), walk(from, to));
                 let amount = 1 + next(9);
                 let end = (from..=to).find(|&end| walk(from, end) >= amount);
-                assert_eq!(ring.reach(from, to, amount), end, "{amounts:?} {from}..{to} {amount}");
+                assert_eq!(ring.earliest_end(from, to, amount), end, "{amounts:?} {from}..{to} {amount}");
                 let begin = (from..=to).rev().find(|&begin| walk(begin, to) >= amount);
-                assert_eq!(ring.reach_back(from, to, amount), begin, "{amounts:?} {from}..{to} {amount}");
+                assert_eq!(ring.latest_begin(from, to, amount), begin, "{amounts:?} {from}..{to} {amount}");
                 if ring.total() > ring.at(to) {
-                    ring.take(to, 2);
+                    ring.subtract(to, 2);
                     let at = to % amounts.len();
                     amounts[at] = amounts[at].saturating_sub(2);
                 }

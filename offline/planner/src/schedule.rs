@@ -1,106 +1,115 @@
-//! What moves when, in terms of an iteration: the same in every iteration.
+//! Schedules: actions on tensors by kernel, the same in every iteration.
 //!
-//! A schedule has anchors, not times: each action names the kernel before which it may begin and, where something depends on it, the kernel that waits
-//! for its end. Between the two, whoever carries it out begins as soon as a copy engine is free, in the order of the list. So a schedule stays right where
-//! the program is slower or faster than the trace was.
+//! A schedule has anchors, not times. Each action names the kernel before which it may begin, and
+//! the kernel that waits for its end, if one depends on it. Between the two, the executor begins as
+//! soon as a copy engine is free, in the order of the list. So a schedule stays correct where the
+//! program is slower or faster than the trace was.
 //!
-//! Whatever a schedule says, a kernel runs with all its tensors on the GPU: what a schedule has not brought in time comes by faults or is fetched, and
-//! capacity is whoever carries it out to keep.
+//! A kernel always runs with all its tensors on the GPU. Tensors that a schedule has not migrated
+//! in time are fetched by faults or on demand. The executor enforces the capacity.
 
 use serde::{Deserialize, Serialize};
 use trace::{KernelId, TensorId};
 
 use super::machine::Tier;
 
-/// What is done to a tensor.
+/// Action on a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
-    /// Its bytes go to a tier, from where they are. From the GPU: its memory there is free once they have gone.
+    /// Migrates the tensor to a tier from its current one. Its memory on the GPU is free after the
+    /// migration.
     Move(Tier),
-    /// Memory on the GPU for what it will hold, without contents.
+    /// Allocates memory on the GPU without contents.
     Allocate,
-    /// Its contents are not needed any more: memory is free at once, nothing is copied. Only for what is written before it is read again.
+    /// Drops contents that are not needed any more: memory is free at once, without a copy. Only
+    /// for tensors that are written before they are read again.
     Drop,
-    /// It is dead, and as much of its memory as that tensor takes, which is still to be born, is that one's from now on: nobody makes that memory anew. Only at the
-    /// kernel after its last use. It can be handed on to several, one after the other; what is left may be dropped after them.
+    /// Hands memory of a dead tensor on to a tensor that is still to be born, as much as that
+    /// takes, so that it is not populated anew. Only at the kernel after its last use. Several
+    /// tensors can get parts of it, one after the other; the rest may be dropped after them.
     HandOn(TensorId),
 }
 
-/// Bytes of a tensor, counted from its first: whole blocks of [`Part::BLOCK_BYTES`], the last of which may reach beyond its end.
+/// Bytes of a tensor, counted from its first: whole blocks of [`Part::BLOCK_BYTES`], the last of
+/// which may reach beyond its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// The first of them.
+    /// The first byte.
     pub from_bytes: u64,
-    /// One past the last.
+    /// One past the last byte.
     pub to_bytes: u64,
 }
 
 impl Part {
-    /// What managed memory moves at once.
+    /// Bytes that managed memory migrates at once.
     pub const BLOCK_BYTES: u64 = 2 << 20;
 
-    /// How many.
+    /// Number of bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         self.to_bytes.saturating_sub(self.from_bytes)
     }
 }
 
-/// Something done to a tensor. Kernels are those of the iteration; one past the last is the end of the iteration.
+/// An action on a tensor. Kernels are those of the iteration; one past the last is the end of the
+/// iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Action {
-    /// It does not begin before all kernels before this one have ended ...
+    /// It does not begin before all kernels before this one have ended.
     pub begin: KernelId,
-    /// ... and what it is done to.
+    /// The tensor.
     pub tensor: TensorId,
-    /// What is done.
+    /// The kind of action.
     pub act: Act,
-    /// To which part of the tensor; all of it if none is named.
+    /// Part of the tensor; all of it if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
-    /// This kernel does not begin before the action is done; the next one of that number after [`Self::begin`], in this iteration or the next. `None`:
-    /// nobody waits for it but a kernel that uses the tensor, which waits for every move of it to the GPU.
+    /// This kernel does not begin before the action is done. It is the next one of that number
+    /// after [`Self::begin`], in this iteration or the next. With `None` only kernels that use the
+    /// tensor wait; they wait for each of its migrations to the GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done_before: Option<KernelId>,
 }
 
-/// What is done in an iteration, in every one. A tensor that is away at the end of the iteration is away at the beginning of the next.
+/// Actions of every iteration. A tensor that is not on the GPU at the end of an iteration is not
+/// there at the beginning of the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
     actions: Vec<Action>,
-    /// What so many kernels from the next one on use is kept where moves to the GPU need room: those wait. What kernels fault on takes room as ever.
+    /// Kernels, from the next one on, whose tensors are protected from eviction by migrations to
+    /// the GPU: these migrations wait. Faults evict them as ever.
     #[serde(default, skip_serializing_if = "is_zero")]
     keeps: usize,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
 fn is_zero(keeps: &usize) -> bool {
     *keeps == 0
 }
 
 impl Schedule {
-    /// A schedule of these actions; those that begin at the same kernel stay in the order in which they are given.
+    /// A schedule of these actions; those that begin at the same kernel stay in the given order.
     #[must_use]
     pub fn new(mut actions: Vec<Action>) -> Self {
         actions.sort_by_key(|action| action.begin);
         Self { actions, keeps: 0 }
     }
 
-    /// The same, where what so many kernels from the next one on use is kept from making room for moves.
+    /// Protects the tensors of this many next kernels from eviction by migrations.
     #[must_use]
     pub fn keeping(self, keeps: usize) -> Self {
         Self { keeps, ..self }
     }
 
-    /// Of how many kernels from the next one on what they use makes no room for moves.
+    /// Number of next kernels whose tensors are protected from eviction by migrations.
     #[must_use]
     pub fn keeps(&self) -> usize {
         self.keeps
     }
 
-    /// All actions by the kernel at which they begin, then in the order in which they are to be issued.
+    /// All actions by the kernel at which they begin, then in the order of issue.
     #[must_use]
     pub fn actions(&self) -> &[Action] {
         &self.actions
@@ -114,7 +123,7 @@ impl Schedule {
         self.actions.get(from..to).unwrap_or_default()
     }
 
-    /// Who waits for what, by the kernel that waits: (kernel, the action's place among [`Self::actions`]).
+    /// Waits by kernel: (kernel, index of the action in [`Self::actions`]).
     #[must_use]
     pub fn waits(&self) -> Vec<(KernelId, usize)> {
         let mut waits: Vec<_> = self

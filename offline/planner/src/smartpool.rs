@@ -1,16 +1,17 @@
-//! SmartPool: one pool for an iteration that is known, with every block's place decided once.
+//! SmartPool: one pool for a known iteration, with a fixed address for every block.
 //!
-//! Source: Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems" (arXiv 1903.06631), in its variant for lifetimes on a circle.
+//! Source: Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems" (arXiv
+//! 1903.06631), in its variant for lifetimes on a circle.
 //! Parameters: [`Fit`]; the alignment is the circle's.
-//! Complexity: n blocks of which k are alive with one on average take O(n (log n + k log k)).
-//! docs/policies/smartpool.md says where it differs from the paper and why.
+//! Complexity: O(n (log n + k log k)) for n blocks of which k overlap one on average.
+//! docs/policies/smartpool.md describes and explains the differences from the paper.
 
 use serde::{Deserialize, Serialize};
 use trace::Circle;
 
 use super::{arcs::Arcs, placement::Placement};
 
-/// Which hole a block gets, of those that it fits in.
+/// Choice among the holes that are large enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fit {
@@ -29,20 +30,20 @@ pub fn place(circle: &Circle, fit: Fit) -> Placement {
 }
 
 pub(super) fn by_size(arcs: &Arcs) -> Vec<usize> {
-    // The sort keeps the order of arcs, by their beginning, among equals.
+    // The sort is stable: equal sizes stay in the order of their beginning.
     let mut order: Vec<_> = (0..arcs.len()).collect();
     order.sort_by_key(|&arc| std::cmp::Reverse(arcs.bytes(arc)));
     order
 }
 
-/// Where each arc lies if they are placed in this order.
+/// Offset of each arc if they are placed in this order.
 pub(super) fn place_in_order(arcs: &Arcs, order: &[usize], fit: Fit) -> Vec<u64> {
     let mut ends: Vec<Option<(u64, u64)>> = vec![None; arcs.len()];
     let mut taken = Vec::new();
     for &arc in order {
         let bytes = arcs.bytes(arc);
         taken.clear();
-        taken.extend(arcs.beside(arc).filter_map(|other| ends.get(other).copied().flatten()));
+        taken.extend(arcs.overlapping(arc).filter_map(|other| ends.get(other).copied().flatten()));
         taken.sort_unstable();
         let offset = hole(&taken, bytes, fit);
         if let Some(place) = ends.get_mut(arc) {
@@ -52,7 +53,8 @@ pub(super) fn place_in_order(arcs: &Arcs, order: &[usize], fit: Fit) -> Vec<u64>
     ends.into_iter().map(|place| place.map_or(0, |(offset, _)| offset)).collect()
 }
 
-/// Where bytes go between ranges that are taken, (begin, end) by begin. Above them all where no hole is large enough. The one below the first counts.
+/// Offset for a block between used ranges, which are (begin, end) by begin: a hole, including the
+/// one below the first range, or the top where no hole is large enough.
 fn hole(taken: &[(u64, u64)], bytes: u64, fit: Fit) -> u64 {
     let (mut top, mut best) = (0, None);
     for &(begin, end) in taken {

@@ -1,60 +1,64 @@
-//! vDNN: what layers keep for the way back goes to the host on the way forward, whether memory is short or not.
+//! vDNN: feature maps are offloaded to the host in the forward pass, whether memory is short or
+//! not.
 //!
-//! Source: Rhu et al., "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient Neural Network Design" (MICRO'16).
+//! Source: Rhu et al., "vDNN: Virtualized Deep Neural Networks for Scalable, Memory-Efficient
+//! Neural Network Design" (MICRO'16).
 //! Parameters: [`Offload`], the least size.
-//! Complexity: O(t log t + k log k) for t tensors and k kernels with their uses; O(t k) where memory decides.
-//! docs/policies/vdnn.md says where it differs from the paper and why.
+//! Complexity: O(t log t + k log k) for t tensors and k kernels with their uses; O(t k) for
+//! [`Offload::Dynamic`].
+//! docs/policies/vdnn.md describes and explains the differences from the paper.
 
 use trace::{Iteration, KernelId, Table, id::Id};
 
 use super::{
     Act, Action, Machine, Planner, Schedule, Tier, Unplannable,
-    layers::{Kept, Layers},
+    layers::{FeatureMap, Layers},
     lifetimes,
 };
 
-/// What is sent away.
+/// Feature maps that are offloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offload {
-    /// All that is kept.
+    /// All feature maps.
     #[default]
     All,
-    /// What convolutions read: they take long enough to hide it. A kernel is one by its name.
+    /// Inputs of convolutions, which take long enough to hide the transfer. Convolutions are
+    /// recognised by the kernel's name.
     Convolutions,
-    /// The least with which the GPU has room for what stays: nothing, what convolutions read, or all.
+    /// The least set with which the rest fits the GPU: none, the inputs of convolutions, or all.
     Dynamic,
 }
 
-/// It does not look at the clock, and at how much memory there is only where that decides what is sent.
+/// The planner. It ignores the clock; the size of memory matters to [`Offload::Dynamic`] only.
 #[derive(Clone, Copy, Debug)]
 pub struct Vdnn {
-    /// What is sent away.
+    /// Feature maps that are offloaded.
     pub offload: Offload,
-    /// Smaller tensors stay.
+    /// Least bytes of a tensor that is offloaded.
     pub least_bytes: u64,
 }
 
 impl Vdnn {
-    /// With tensors of 1 MiB or more.
+    /// The planner for tensors of 1 MiB or more.
     #[must_use]
     pub fn of(offload: Offload) -> Self {
         Self { offload, least_bytes: 1 << 20 }
     }
 
-    fn sent(
+    fn offloaded(
         &self,
         iteration: &Iteration,
         layers: &Layers,
         load: &Table<KernelId, u64>,
         machine: &Machine,
-    ) -> Vec<Kept> {
-        let all = || layers.kept.clone();
-        let convolutions = || layers.kept.iter().filter(|of| by_convolution(iteration, of)).copied().collect();
+    ) -> Vec<FeatureMap> {
+        let all = || layers.feature_maps.clone();
+        let convolutions = || layers.feature_maps.iter().filter(|of| by_convolution(iteration, of)).copied().collect();
         match self.offload {
             Offload::All => all(),
             Offload::Convolutions => convolutions(),
             Offload::Dynamic => {
-                let fits = |sent: &Vec<Kept>| most_stays(layers, sent, load) <= machine.gpu_bytes;
+                let fits = |offloaded: &Vec<FeatureMap>| resident_peak(layers, offloaded, load) <= machine.gpu_bytes;
                 [Vec::new(), convolutions()].into_iter().find(fits).unwrap_or_else(all)
             }
         }
@@ -74,24 +78,25 @@ impl Planner for Vdnn {
         let footprints = lifetimes::footprints(iteration);
         let layers = Layers::of(iteration, &footprints, self.least_bytes);
         let mut load = lifetimes::load_bytes(iteration, &footprints);
-        let mut sent = self.sent(iteration, &layers, &load, machine);
-        let away_bytes = most_away(&sent);
+        let mut offloaded = self.offloaded(iteration, &layers, &load, machine);
+        let away_bytes = offloaded_bytes(&offloaded);
         if away_bytes > machine.host.bytes {
             return Err(Unplannable::HostTooSmall { away_bytes, host_bytes: machine.host.bytes });
         }
         let mut actions = lifetimes::drops(iteration);
         actions.extend(lifetimes::births(iteration, &footprints, &mut load, machine.gpu_bytes, |_| true));
-        // The layer that comes next waits until it is gone, and so has its memory; but not beyond its next use.
-        actions.extend(sent.iter().map(|of| Action {
+        // The next layer waits for the end of the offload, which frees the memory; but no layer
+        // after the next use.
+        actions.extend(offloaded.iter().map(|of| Action {
             begin: of.from,
             tensor: of.tensor,
             act: Act::Move(Tier::Host),
             part: None,
-            done_before: gone_before(&layers, of),
+            done_before: freed_before(&layers, of),
         }));
-        sent.sort_by_key(|of| (of.to, of.tensor));
-        actions.extend(sent.iter().map(|of| Action {
-            begin: back_from(&layers, of),
+        offloaded.sort_by_key(|of| (of.to, of.tensor));
+        actions.extend(offloaded.iter().map(|of| Action {
+            begin: prefetch_begin(&layers, of),
             tensor: of.tensor,
             act: Act::Move(Tier::Gpu),
             part: None,
@@ -101,37 +106,37 @@ impl Planner for Vdnn {
     }
 }
 
-/// Whether a convolution read it on the way forward.
-fn by_convolution(iteration: &Iteration, of: &Kept) -> bool {
+/// Whether a convolution read it in the forward pass.
+fn by_convolution(iteration: &Iteration, of: &FeatureMap) -> bool {
     iteration.uses(of.tensor).iter().any(|it| {
         let name = iteration.kernels()[it.kernel].name.to_lowercase();
         it.kernel < of.from && it.access.reads() && name.contains("conv")
     })
 }
 
-/// The kernel that waits until it has left, if one does.
-fn gone_before(layers: &Layers, of: &Kept) -> Option<KernelId> {
+/// The kernel that waits for the end of its offload, if one does.
+fn freed_before(layers: &Layers, of: &FeatureMap) -> Option<KernelId> {
     layers.next_start(of.from).filter(|&start| start < of.to)
 }
 
-/// The kernel with which it begins to come back.
-fn back_from(layers: &Layers, of: &Kept) -> KernelId {
+/// The kernel with which its prefetch begins.
+fn prefetch_begin(layers: &Layers, of: &FeatureMap) -> KernelId {
     layers.start_before(of.to).max(of.from)
 }
 
-/// The most memory that is in use at once, of what is alive and has not been sent away.
-fn most_stays(layers: &Layers, sent: &[Kept], load: &Table<KernelId, u64>) -> u64 {
+/// Peak of live bytes that are not offloaded.
+fn resident_peak(layers: &Layers, offloaded: &[FeatureMap], load: &Table<KernelId, u64>) -> u64 {
     let mut load = load.clone();
-    for of in sent {
-        let gone = gone_before(layers, of).unwrap_or(of.to);
-        for kernel in (gone.index()..back_from(layers, of).index()).map(KernelId::new) {
+    for of in offloaded {
+        let freed = freed_before(layers, of).unwrap_or(of.to);
+        for kernel in (freed.index()..prefetch_begin(layers, of).index()).map(KernelId::new) {
             load[kernel] -= of.bytes;
         }
     }
     load.values().iter().copied().max().unwrap_or_default()
 }
 
-/// All of it is away at the turn at the latest.
-fn most_away(sent: &[Kept]) -> u64 {
-    sent.iter().map(|of| of.bytes).sum()
+/// Peak of offloaded bytes: all are on the host at the beginning of the backward pass.
+fn offloaded_bytes(offloaded: &[FeatureMap]) -> u64 {
+    offloaded.iter().map(|of| of.bytes).sum()
 }

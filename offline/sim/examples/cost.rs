@@ -1,4 +1,4 @@
-//! What the model itself costs: `UVMD_DATA=DIR cargo run --release -p sim --example cost`.
+//! Run time of the model itself: `UVMD_DATA=DIR cargo run --release -p sim --example cost`.
 #![expect(clippy::print_stdout, reason = "prints a report")]
 
 use std::{error::Error, path::Path, time::Instant};
@@ -14,16 +14,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         [("BERT_Base", 256), ("VIT", 1280), ("Inceptionv3", 1536), ("ResNet152", 1280), ("SENet154", 1024)]
     {
         let set = trace::import::g10::load(&Path::new(&data).join(format!("g10/derived/{model}/{batch}.kernels.csv")))?;
-        let began = Instant::now();
+        let start = Instant::now();
         let outcome = driver(&set.iteration, &Setup::new(&machine))?;
-        let took_s = began.elapsed().as_secs_f64();
+        let elapsed_s = start.elapsed().as_secs_f64();
         println!(
-            "| {model} {batch} | {:.1} | {:.2} | {:.1} | {} | {took_s:.2} | {:.1} |",
+            "| {model} {batch} | {:.1} | {:.2} | {:.1} | {} | {elapsed_s:.2} | {:.1} |",
             outcome.time_s,
             outcome.share_of_ideal,
             outcome.bytes_htod as f64 / f64::from(1 << 30),
             outcome.fault_batches,
-            took_s * 1e6 / (outcome.fault_batches as f64 * 2.0)
+            elapsed_s * 1e6 / (outcome.fault_batches as f64 * 2.0)
         );
     }
     Ok(())

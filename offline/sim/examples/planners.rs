@@ -1,6 +1,8 @@
-//! Planners on published iterations, and what planning costs: `UVMD_DATA=DIR cargo run --release -p sim --example planners [PLANNER...]`.
+//! Planners on published iterations, with their planning time: `UVMD_DATA=DIR cargo run --release
+//! -p sim --example planners [PLANNER...]`.
 //!
-//! The machine is that of G10's artifact as far as this model has it: an A100 with 40 GiB on a link of 15.754 GB/s, 128 GiB of the host, flash of 3.2 GB/s.
+//! The machine is that of G10's artifact, as far as the model represents it: an A100 with 40 GiB on
+//! a link of 15.754 GB/s, 128 GiB of host memory, flash of 3.2 GB/s.
 #![expect(clippy::print_stdout, reason = "prints a report")]
 
 use std::{error::Error, path::Path, time::Instant};
@@ -9,7 +11,7 @@ use sim::{Freed, Machine, Outcome, Setup, planned};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let data = std::env::var_os("UVMD_DATA").ok_or("UVMD_DATA names no folder of published traces")?;
-    let wanted: Vec<_> = std::env::args().skip(1).collect();
+    let selected: Vec<_> = std::env::args().skip(1).collect();
     let mut machine = Machine::named("a100")?;
     machine.link_to_gpu.peak_bytes_per_s.value = 15.754e9;
     machine.link_to_host.peak_bytes_per_s.value = 15.754e9;
@@ -36,18 +38,18 @@ fn main() -> Result<(), Box<dyn Error>> {
             );
         };
         for planner in planner::all() {
-            if !(wanted.is_empty() || wanted.iter().any(|name| name == planner.name())) {
+            if !(selected.is_empty() || selected.iter().any(|name| name == planner.name())) {
                 continue;
             }
-            let began = Instant::now();
+            let start = Instant::now();
             let schedule = match planner.plan(&set.iteration, &setup.for_planners()) {
                 Ok(schedule) => schedule,
-                Err(why) => {
-                    println!("| {model} {batch} | {} | {why} |", planner.name());
+                Err(error) => {
+                    println!("| {model} {batch} | {} | {error} |", planner.name());
                     continue;
                 }
             };
-            let plan_s = began.elapsed().as_secs_f64();
+            let plan_s = start.elapsed().as_secs_f64();
             let outcome = planned(&set.iteration, &setup, &schedule)?;
             line(planner.name(), schedule.actions().len(), plan_s, &outcome);
         }

@@ -1,4 +1,5 @@
-//! What `AppObMem`'s planner saves, and the time that it loses: `UVMD_DATA=DIR cargo run --release -p sim --example savings`. docs/policies/appobmem.md holds what it prints.
+//! Memory savings of `AppObMem`'s planner, and the time lost: `UVMD_DATA=DIR cargo run --release -p
+//! sim --example savings`. Its output is in docs/policies/appobmem.md.
 #![expect(clippy::print_stdout, reason = "prints a report")]
 
 use std::{error::Error, path::Path};
@@ -43,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The authors' own op trace, on the link that they measured.
+/// Prints the authors' operation trace, on the link that they measured.
 fn authors(data: &Path) -> Result<(), Box<dyn Error>> {
     let busy = singa::load_busy(&data.join("singa/cifar10-vgg.swap-overhead.log.gz"))?;
     let stream = singa::load_ops(&data.join("singa/cifar10-vgg.vec_block_full.csv.gz"), &busy)?;
@@ -67,12 +68,12 @@ fn line(name: &str, iteration: &Iteration, machine: &planner::Machine, settle: S
     let lost = |ns: u64| 100.0 * ns as f64 / duration_ns as f64;
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let cells = SAVINGS_PERCENT.map(|percent| {
-        let kept = appobmem::keep(&problem, peak - peak / 100 * percent);
-        kept.map_or("-".to_owned(), |it| format!("{:.1} %, {:.1} GiB", lost(it.overhead_ns), gib(it.moved_bytes)))
+        let plan = appobmem::keep(&problem, peak - peak / 100 * percent);
+        plan.map_or("-".to_owned(), |it| format!("{:.1} %, {:.1} GiB", lost(it.overhead_ns), gib(it.moved_bytes)))
     });
-    let lowest = [0, duration_ns / 10].map(|most_lost_ns| {
-        let found = appobmem::lowest(&problem, most_lost_ns);
-        found.map_or("-".to_owned(), |it| format!("{:.1} %", saved(it.peak_bytes)))
+    let lowest = [0, duration_ns / 10].map(|max_lost_ns| {
+        let plan = appobmem::lowest(&problem, max_lost_ns);
+        plan.map_or("-".to_owned(), |it| format!("{:.1} %", saved(it.peak_bytes)))
     });
     let extremes = Extremes::of(&problem);
     println!(

@@ -1,16 +1,18 @@
-//! Which addresses tensors have: a caching allocator as frameworks have one. Freed addresses are used again, best fit first.
+//! Addresses of tensors: a caching allocator like those of frameworks. It reuses freed addresses,
+//! best fit first.
 //!
-//! Tensors of 1 MiB and more begin at a block and take whole blocks; smaller ones take whole granules of other blocks.
+//! Tensors of 1 MiB and more begin at a block and take whole blocks. Smaller ones take whole
+//! granules of other blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::units::{BLOCK_BYTES, GRANULE_BYTES, GRANULES_PER_BLOCK, Granules};
 
-/// From here on small tensors lie; large ones below.
+/// First granule of small tensors; large ones lie below.
 const SMALL_FIRST: u64 = 1 << 44;
 const LARGE_BYTES: u64 = 1 << 20;
 
-/// Addresses in use and those to use again.
+/// Addresses in use, and free ones for reuse.
 #[derive(Clone, Debug)]
 pub(crate) struct Addresses {
     large: Arena,
@@ -22,25 +24,25 @@ impl Addresses {
         Self { large: Arena::new(0), small: Arena::new(SMALL_FIRST) }
     }
 
-    /// Addresses for so many bytes, more than zero.
-    pub(crate) fn take(&mut self, bytes: u64) -> Granules {
+    /// Allocates addresses for `bytes`, more than zero.
+    pub(crate) fn allocate(&mut self, bytes: u64) -> Granules {
         let arena = if is_large(bytes) { &mut self.large } else { &mut self.small };
-        arena.take(granules(bytes))
+        arena.allocate(granules(bytes))
     }
 
-    /// Gives back what was taken.
-    pub(crate) fn give_back(&mut self, range: Granules) {
+    /// Frees an allocated range.
+    pub(crate) fn free(&mut self, range: Granules) {
         let arena = if range.first >= SMALL_FIRST { &mut self.small } else { &mut self.large };
-        arena.give_back(range);
+        arena.free(range);
     }
 }
 
-/// Whether so many bytes take whole blocks.
+/// Whether an allocation of `bytes` takes whole blocks.
 pub(crate) fn is_large(bytes: u64) -> bool {
     bytes >= LARGE_BYTES
 }
 
-/// How many granules so many bytes take.
+/// Granules of an allocation of `bytes`.
 pub(crate) fn granules(bytes: u64) -> u64 {
     if is_large(bytes) {
         bytes.div_ceil(BLOCK_BYTES) * u64::from(GRANULES_PER_BLOCK)
@@ -49,12 +51,12 @@ pub(crate) fn granules(bytes: u64) -> u64 {
     }
 }
 
-/// Holes never touch one another, nor the end.
+/// Address range with its holes. Holes touch neither one another nor the end.
 #[derive(Clone, Debug)]
 struct Arena {
-    /// Length by the first granule.
+    /// Length of each hole, by its first granule.
     holes: BTreeMap<u64, u64>,
-    /// The same by length, then by the first granule.
+    /// Holes by length, then by the first granule.
     by_length: BTreeSet<(u64, u64)>,
     end: u64,
 }
@@ -64,7 +66,7 @@ impl Arena {
         Self { holes: BTreeMap::new(), by_length: BTreeSet::new(), end: first }
     }
 
-    fn take(&mut self, length: u64) -> Granules {
+    fn allocate(&mut self, length: u64) -> Granules {
         let Some(&(hole, first)) = self.by_length.range((length, 0)..).next() else {
             let first = self.end;
             self.end += length;
@@ -77,7 +79,7 @@ impl Arena {
         Granules { first, end: first + length }
     }
 
-    fn give_back(&mut self, range: Granules) {
+    fn free(&mut self, range: Granules) {
         let (mut first, mut end) = (range.first, range.end);
         if let Some((&before, &length)) = self.holes.range(..first).next_back()
             && before + length == first
@@ -114,25 +116,25 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn freed_addresses_are_used_again_and_the_tightest_hole_is_taken() {
+    fn freed_addresses_are_reused_best_fit_first() {
         let mut addresses = Addresses::new();
-        let wide = addresses.take(8 * MIB);
-        let between = addresses.take(2 * MIB);
-        let tight = addresses.take(4 * MIB);
-        let last = addresses.take(2 * MIB);
-        addresses.give_back(wide);
-        addresses.give_back(tight);
-        assert_eq!(addresses.take(3 * MIB), tight);
-        addresses.give_back(between);
-        assert_eq!(addresses.take(10 * MIB), Granules { first: wide.first, end: between.end });
+        let large_hole = addresses.allocate(8 * MIB);
+        let between = addresses.allocate(2 * MIB);
+        let small_hole = addresses.allocate(4 * MIB);
+        let last = addresses.allocate(2 * MIB);
+        addresses.free(large_hole);
+        addresses.free(small_hole);
+        assert_eq!(addresses.allocate(3 * MIB), small_hole);
+        addresses.free(between);
+        assert_eq!(addresses.allocate(10 * MIB), Granules { first: large_hole.first, end: between.end });
         assert_eq!(last.count(), 32);
     }
 
     #[test]
     fn small_tensors_share_blocks_and_large_ones_do_not() {
         let mut addresses = Addresses::new();
-        let (one, two) = (addresses.take(1000), addresses.take(100_000));
+        let (one, two) = (addresses.allocate(1000), addresses.allocate(100_000));
         assert_eq!((one.count(), two.count(), two.first), (1, 2, one.end));
-        assert_eq!(addresses.take(MIB).count(), 32);
+        assert_eq!(addresses.allocate(MIB).count(), 32);
     }
 }

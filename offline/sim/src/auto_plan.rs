@@ -1,32 +1,34 @@
-//! The best schedule that can be found for a set-up, told apart by the model itself: whatever planners there are, the driver alone, and foresight with what it
-//! leaves open tried out.
+//! The best schedule for a set-up, chosen by the model itself. Candidates are all planners, the
+//! driver alone, and foresight with a search over its parameters.
 //!
-//! So it is never worse than any of them, on this model; and what it rests on is this model. docs/policies/auto-plan.md says how far from the bound that ends.
+//! On this model, the result is never worse than any candidate; it is only as good as the model.
+//! docs/policies/auto-plan.md reports the distance from the bound.
 
 use planner::{Planner, Schedule, bound, foresight::Foresight};
 use trace::Iteration;
 
 use crate::{Outcome, RunError, Setup, planned};
 
-/// Parts of the GPU's memory that are left aside: fragments and blocks on their way take some, and tensors are whole.
-const ASIDE: [u64; 5] = [8192, 1024, 256, 64, 24];
-/// For how many kernels memory of the dead is kept.
-const KEEP: [usize; 4] = [4, 16, 64, 1000];
+/// Divisors of the GPU's memory for the reserve. Fragments and blocks in transit need some memory,
+/// and tensors take whole blocks.
+const RESERVE_DIVISORS: [u64; 5] = [8192, 1024, 256, 64, 24];
+/// Kernels for which dead memory is retained.
+const RETAINED_KERNELS: [usize; 4] = [4, 16, 64, 1000];
 
-/// What was found.
+/// Result of the search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AutoPlan {
     /// The best schedule.
     pub schedule: Schedule,
-    /// Who made it, for people.
+    /// Planner of the schedule, for people.
     pub by: String,
-    /// What it comes to.
+    /// Modelled outcome of the schedule.
     pub outcome: Outcome,
-    /// How many schedules were tried.
+    /// Number of schedules tried.
     pub tried: usize,
 }
 
-/// The best schedule.
+/// Finds the best schedule.
 ///
 /// # Errors
 /// If the set-up cannot run the iteration.
@@ -34,21 +36,21 @@ pub fn auto_plan(iteration: &Iteration, setup: &Setup<'_>) -> Result<AutoPlan, R
     let schedule = Schedule::default();
     let outcome = planned(iteration, setup, &schedule)?;
     let mut search = Search { iteration, setup, best: AutoPlan { schedule, by: "driver".into(), outcome, tried: 1 } };
-    let (mut aside, mut keep) = (None, 0);
-    for part in ASIDE {
-        if search.try_foresight(setup.gpu_bytes / part, keep)? {
-            aside = Some(setup.gpu_bytes / part);
+    let (mut reserve_bytes, mut keep) = (None, 0);
+    for divisor in RESERVE_DIVISORS {
+        if search.try_foresight(setup.gpu_bytes / divisor, keep)? {
+            reserve_bytes = Some(setup.gpu_bytes / divisor);
         }
     }
-    if let Some(aside) = aside {
-        for kernels in KEEP {
-            if search.try_foresight(aside, kernels)? {
+    if let Some(reserve_bytes) = reserve_bytes {
+        for kernels in RETAINED_KERNELS {
+            if search.try_foresight(reserve_bytes, kernels)? {
                 keep = kernels;
             }
         }
-        // Memory that is kept is taken from somewhere.
-        for other in [aside / 2, aside * 2].into_iter().filter(|_| keep > 0) {
-            search.try_foresight(other, keep)?;
+        // Retained memory changes the size of the reserve that is needed.
+        for bytes in [reserve_bytes / 2, reserve_bytes * 2].into_iter().filter(|_| keep > 0) {
+            search.try_foresight(bytes, keep)?;
         }
     }
     for planner in setup.planners() {
@@ -57,7 +59,7 @@ pub fn auto_plan(iteration: &Iteration, setup: &Setup<'_>) -> Result<AutoPlan, R
     Ok(search.best)
 }
 
-/// What no schedule beats, in seconds.
+/// Lower bound of an iteration's time, in seconds.
 #[must_use]
 pub fn bound_s(iteration: &Iteration, setup: &Setup<'_>) -> f64 {
     bound::least_ns(iteration, &setup.for_planners_within(setup.gpu_bytes)) as f64 / 1e9
@@ -70,10 +72,10 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Whether it is the best so far.
-    fn try_foresight(&mut self, aside_bytes: u64, keep: usize) -> Result<bool, RunError> {
-        let machine = self.setup.for_planners_within(self.setup.gpu_bytes.saturating_sub(aside_bytes));
-        let by = || format!("foresight with {} MiB aside, dead memory kept for {keep} kernels", aside_bytes >> 20);
+    /// Tries foresight with these parameters; whether its schedule is the best up to now.
+    fn try_foresight(&mut self, reserve_bytes: u64, keep: usize) -> Result<bool, RunError> {
+        let machine = self.setup.for_planners_within(self.setup.gpu_bytes.saturating_sub(reserve_bytes));
+        let by = || format!("foresight with {} MiB aside, dead memory kept for {keep} kernels", reserve_bytes >> 20);
         self.try_planner(&Foresight { keep }, &machine, by)
     }
 
@@ -83,7 +85,7 @@ impl Search<'_> {
         machine: &planner::Machine,
         by: impl FnOnce() -> String,
     ) -> Result<bool, RunError> {
-        // Nothing is better than no stall.
+        // No schedule is better than one without stalls.
         if self.best.outcome.share_of_ideal >= 1.0 {
             return Ok(false);
         }

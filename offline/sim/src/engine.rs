@@ -1,7 +1,9 @@
-//! Memory, the links and the driver in time: who calls it says what the kernel faults on and what is to be moved, and learns when that is done.
+//! Simulation of memory, links and driver over time. Callers pass faults and moves, and receive the
+//! times at which these complete.
 //!
-//! Each direction of the link carries one transfer at a time, and so does flash. Moves by request begin when a lane is free, in the order in which they were
-//! issued; what faults ask for goes before all that has not begun. A block that is on its way is nowhere else, and not to be evicted.
+//! Each direction of the link carries one transfer at a time, and so does flash. Moves by request
+//! begin when a lane is free, in the order of their issue. Faults go before moves that have not
+//! begun. A block in transit is in no other transfer, and is not evicted.
 
 mod cpu;
 mod moves;
@@ -10,8 +12,8 @@ mod stores;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use moves::Flight;
-pub(crate) use moves::{Move, Way};
+use moves::Transfer;
+pub(crate) use moves::{Move, MoveKind};
 pub(crate) use service::Service;
 use trace::TensorId;
 
@@ -23,7 +25,7 @@ use crate::{
     units::{GRANULE_BYTES, GRANULES_PER_BLOCK, Granules, Mask},
 };
 
-/// One transfer after the other.
+/// Resource that carries one transfer after the other.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
     free_ns: u64,
@@ -36,24 +38,24 @@ impl Lane {
     }
 }
 
-/// What was moved, and what the driver did for it. Counted when it is done.
+/// Cumulative transfers and driver work, counted at completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     pub(crate) bytes_htod: u64,
     pub(crate) bytes_dtoh: u64,
-    /// Copies to the GPU, but for a schedule's.
+    /// Copies to the GPU, without those of a schedule.
     pub(crate) transfers_htod: u64,
     pub(crate) bytes_ssd_read: u64,
     pub(crate) bytes_ssd_written: u64,
     pub(crate) faults: u64,
     pub(crate) fault_batches: u64,
     pub(crate) cpu_faults: u64,
-    /// Of what went to the host, what the driver evicted; and how many blocks.
+    /// Bytes that the driver evicted, a part of `bytes_dtoh`; and evicted blocks.
     pub(crate) evicted_bytes: u64,
     pub(crate) evictions: u64,
 }
 
-/// What it is about to run out of.
+/// Error: no block can be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoVictim;
 
@@ -67,26 +69,29 @@ pub(crate) struct Engine<'m, O = &'m mut Observer<'m>> {
     to_host: Lane,
     flash_read: Lane,
     flash_write: Lane,
-    /// By block: when flash has written what it last took of it.
+    /// Completion time of the last flash write of each block.
     written: BTreeMap<u64, u64>,
-    /// To the GPU from the host; from flash; from the GPU to the host; to flash; and memory on the GPU that nothing crosses the link for.
+    /// Queues of moves: host to GPU, flash to GPU, GPU to host, to flash, and populating on the
+    /// GPU, which needs no link.
     queues: [VecDeque<Move>; 5],
-    /// Crossing the link to the GPU.
-    arriving: Option<Flight>,
-    /// Being read from flash, or read and waiting for the link.
-    reading: Option<Flight>,
-    /// Crossing the link to the host.
-    leaving: Option<Flight>,
+    /// Transfer to the GPU over the link.
+    arriving: Option<Transfer>,
+    /// Transfer that flash reads, or that is read and waits for the link.
+    reading: Option<Transfer>,
+    /// Transfer to the host over the link.
+    leaving: Option<Transfer>,
     pub(crate) traffic: Traffic,
     pub(crate) peak_blocks: u64,
-    /// Blocks that make no room for moves: by the first of each run, one past its last.
-    pub(crate) kept: BTreeMap<u64, u64>,
-    /// A block on its way that threads wait for: where there is no other, even what is kept makes room for it, as it does for what faults ask for.
+    /// Blocks that are not evicted for moves: runs by their first block, with the block past their
+    /// last.
+    pub(crate) protected: BTreeMap<u64, u64>,
+    /// Block in transit for which threads wait. If there is no other victim, protected blocks are
+    /// evicted for it, as for faults.
     awaited: Option<u64>,
-    /// Blocks that left the GPU since somebody looked.
-    pub(crate) left: Vec<u64>,
-    /// Granules of blocks that end early.
-    pub(crate) short: BTreeMap<u64, Mask>,
+    /// Blocks that left the GPU since the last check.
+    pub(crate) departed: Vec<u64>,
+    /// Allocated granules of blocks that end early.
+    pub(crate) partial: BTreeMap<u64, Mask>,
     observer: O,
 }
 
@@ -109,10 +114,10 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
             leaving: None,
             traffic: Traffic::default(),
             peak_blocks: 0,
-            kept: BTreeMap::new(),
+            protected: BTreeMap::new(),
             awaited: None,
-            left: Vec::new(),
-            short: BTreeMap::new(),
+            departed: Vec::new(),
+            partial: BTreeMap::new(),
             observer,
         }
     }
@@ -121,25 +126,25 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
         self.clock_ns
     }
 
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn emit(&mut self, event: Event) {
         (self.observer)(event);
     }
 
-    /// Forgets what is in a range, on its way or not.
+    /// Discards a range, in transit or not.
     pub(crate) fn discard(&mut self, tensor: TensorId, range: Granules) {
-        self.cancel(|of| of.meets(tensor, range));
-        for flight in [&mut self.arriving, &mut self.reading, &mut self.leaving].into_iter().flatten() {
-            if flight.of.tensor == tensor {
-                flight.mask &= !range.within(flight.block);
+        self.cancel(|request| request.overlaps(tensor, range));
+        for transfer in [&mut self.arriving, &mut self.reading, &mut self.leaving].into_iter().flatten() {
+            if transfer.request.tensor == tensor {
+                transfer.mask &= !range.within(transfer.block);
             }
         }
         self.memory.discard(range);
-        self.tell(Event::Discarded { range, at_ns: self.clock_ns });
+        self.emit(Event::Discarded { range, at_ns: self.clock_ns });
     }
 
-    /// Forgets what is in a range but not on the GPU, on its way there or not.
-    pub(crate) fn drop_elsewhere(&mut self, tensor: TensorId, range: Granules) {
-        self.cancel(|of| of.meets(tensor, range));
+    /// Discards a range outside the GPU, in transit to it or not.
+    pub(crate) fn discard_off_gpu(&mut self, tensor: TensorId, range: Granules) {
+        self.cancel(|request| request.overlaps(tensor, range));
         let first_of = |block: u64| block * u64::from(GRANULES_PER_BLOCK);
         for (block, within) in range.blocks() {
             let place = self.memory.place(block);
@@ -150,22 +155,22 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
                 let first = first_of(block) + u64::from(skip);
                 let range = Granules { first, end: first + u64::from(count) };
                 self.memory.discard(range);
-                self.tell(Event::Discarded { range, at_ns: self.clock_ns });
+                self.emit(Event::Discarded { range, at_ns: self.clock_ns });
                 elsewhere &= !range.within(block);
             }
         }
     }
 
-    /// Carries out moves as far as they are done at a time.
+    /// Completes the moves that end until a time.
     pub(crate) fn run_until(&mut self, limit_ns: u64) -> Result<(), NoVictim> {
         while self.step(limit_ns)? {}
         self.clock_ns = self.clock_ns.max(limit_ns);
         Ok(())
     }
 
-    /// The same, or until a block has left the GPU.
-    pub(crate) fn run_until_something_leaves(&mut self, limit_ns: u64) -> Result<(), NoVictim> {
-        while self.left.is_empty() {
+    /// Completes moves until a time, or until a block has left the GPU.
+    pub(crate) fn run_until_departure(&mut self, limit_ns: u64) -> Result<(), NoVictim> {
+        while self.departed.is_empty() {
             if !self.step(limit_ns)? {
                 self.clock_ns = self.clock_ns.max(limit_ns);
                 break;
@@ -174,47 +179,49 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
         Ok(())
     }
 
-    /// Carries out moves until something is so; the clock is then when it became so.
+    /// Completes moves while a condition holds. The clock is then the time at which it ended.
     pub(crate) fn run_while(&mut self, unfinished: impl Fn(&Self) -> bool) -> Result<(), NoVictim> {
         while unfinished(self) && self.step(u64::MAX)? {}
         Ok(())
     }
 
-    /// Goes on to the next end of a transfer, if there is one until then.
+    /// Advances to the next end of a transfer, if there is one by the limit.
     fn step(&mut self, limit_ns: u64) -> Result<bool, NoVictim> {
-        self.start_leaving(limit_ns);
-        self.start_reading(limit_ns);
-        self.start_arriving(limit_ns)?;
-        // Flash takes the next block when it has written the last.
-        let leaves = self.queues[2].front().or(self.queues[3].front());
-        let flash = leaves.map(|_| self.flash_write.free_ns).filter(|&free_ns| free_ns > self.clock_ns);
-        let reading = self.reading.map(|flight| flight.end_ns).filter(|&end_ns| end_ns > self.clock_ns);
+        self.start_departure(limit_ns);
+        self.start_flash_read(limit_ns);
+        self.start_arrival(limit_ns)?;
+        // Flash accepts the next block when it has written the last.
+        let outbound = self.queues[2].front().or(self.queues[3].front());
+        let flash = outbound.map(|_| self.flash_write.free_ns).filter(|&free_ns| free_ns > self.clock_ns);
+        let reading = self.reading.map(|transfer| transfer.end_ns).filter(|&end_ns| end_ns > self.clock_ns);
         let (arriving, leaving) = (self.arriving.map(|f| f.end_ns), self.leaving.map(|f| f.end_ns));
         let Some(next_ns) = [arriving, reading, leaving, flash].into_iter().flatten().min() else { return Ok(false) };
         if next_ns > limit_ns {
             return Ok(false);
         }
         self.clock_ns = self.clock_ns.max(next_ns);
-        if let Some(flight) = self.arriving.take_if(|flight| flight.end_ns <= next_ns) {
-            self.arrive(flight);
+        if let Some(transfer) = self.arriving.take_if(|transfer| transfer.end_ns <= next_ns) {
+            self.finish_arrival(transfer);
         }
-        if let Some(flight) = self.leaving.take_if(|flight| flight.end_ns <= next_ns) {
-            self.leave(flight);
+        if let Some(transfer) = self.leaving.take_if(|transfer| transfer.end_ns <= next_ns) {
+            self.finish_departure(transfer);
         }
         Ok(true)
     }
 
-    /// Frames that nothing is in and nothing is on its way to.
+    /// Frames without a resident block and without one in transit to them.
     fn vacant(&self) -> u64 {
-        let reserved =
-            u64::from(self.arriving.is_some_and(|flight| flight.reserves && self.memory.place(flight.block).gpu == 0));
+        let reserved = u64::from(
+            self.arriving.is_some_and(|transfer| transfer.reserves_frame && self.memory.place(transfer.block).gpu == 0),
+        );
         self.frames.saturating_sub(self.memory.resident_blocks() + reserved)
     }
 
-    /// Evicts as the driver does; when the frame is free.
-    fn evict(&mut self, from_ns: u64, keep: impl Fn(u64) -> bool) -> Result<u64, NoVictim> {
-        let flights = [self.arriving, self.leaving].map(|flight| flight.map(|flight| flight.block));
-        let victim = self.memory.victim(|block| flights.contains(&Some(block)) || keep(block)).ok_or(NoVictim)?;
+    /// Evicts a block in the driver's order; when its frame is free.
+    fn evict(&mut self, from_ns: u64, is_protected: impl Fn(u64) -> bool) -> Result<u64, NoVictim> {
+        let transfers = [self.arriving, self.leaving].map(|transfer| transfer.map(|transfer| transfer.block));
+        let victim =
+            self.memory.victim(|block| transfers.contains(&Some(block)) || is_protected(block)).ok_or(NoVictim)?;
         self.traffic.evictions += 1;
         if self.memory.is_split(victim) {
             let pages = self.memory.pages(victim).gpu;
@@ -225,14 +232,15 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
     }
 
     fn evict_from<M: Placed>(&mut self, victim: u64, mask: M, from_ns: u64) -> u64 {
-        // What the host has no room for goes to flash, when that has written the last.
-        let from_ns = if self.host_takes(mask) { from_ns } else { from_ns.max(self.flash_write.free_ns) };
+        // Memory that does not fit on the host goes to flash, once flash has written the last
+        // block.
+        let from_ns = if self.fits_host(mask) { from_ns } else { from_ns.max(self.flash_write.free_ns) };
         let end_ns = self.to_host.take(from_ns, self.to_host_ns(mask));
         self.traffic.bytes_dtoh += mask.bytes();
         self.traffic.evicted_bytes += mask.bytes();
-        let to = self.settle(victim, mask, false, end_ns);
-        self.left.push(victim);
-        self.tell(Event::Left { block: victim, mask: mask.granules(), to, at_ns: end_ns });
+        let to = self.store(victim, mask, false, end_ns);
+        self.departed.push(victim);
+        self.emit(Event::Left { block: victim, mask: mask.granules(), to, at_ns: end_ns });
         end_ns
     }
 

@@ -1,4 +1,4 @@
-//! What happens in a run, for whoever wants to watch: tests, and pictures of memory over time.
+//! Events of a run, for observers: tests, and pictures of memory over time.
 
 use planner::Tier;
 use trace::{KernelId, TensorId};
@@ -8,108 +8,109 @@ use crate::{
     units::{Granules, Mask},
 };
 
-/// Something that happened. Events come in the order in which they are decided; their times may go back by as much as a batch of faults takes.
+/// Event of a run. Events come in the order of their decisions. Their times may go back by up to
+/// the service of a fault batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// An iteration begins.
+    /// Start of an iteration.
     Began {
-        /// When.
+        /// Time.
         at_ns: u64,
     },
-    /// A tensor has addresses from now on.
+    /// Allocation of addresses to a tensor.
     Placed {
-        /// Which.
+        /// Tensor.
         tensor: TensorId,
-        /// Its contents; its memory may reach further.
+        /// Range of its contents; its memory may be larger.
         range: Granules,
     },
-    /// The CPU has put contents there.
+    /// Contents written by the CPU.
     Written {
-        /// Where.
+        /// Range.
         range: Granules,
-        /// In host memory, or on flash where that has no room.
+        /// Host memory, or flash if the host is full.
         on: Tier,
-        /// When.
+        /// Time.
         at_ns: u64,
     },
-    /// What is there is not needed any more.
+    /// Discarded contents, which are not needed any more.
     Discarded {
-        /// Where.
+        /// Range.
         range: Granules,
-        /// When.
+        /// Time.
         at_ns: u64,
     },
-    /// Granules of a block are on the GPU, or some pages of them where CPU and GPU share one.
+    /// Granules of a block on the GPU, or some of their pages where CPU and GPU share a granule.
     Arrived {
-        /// Which block.
+        /// Block.
         block: u64,
-        /// Which granules.
+        /// Granules.
         mask: Mask,
-        /// Copied from elsewhere; not memory that nobody touched before.
+        /// Whether contents were copied; false for a first touch.
         with_contents: bool,
-        /// From when on.
+        /// Time of completion.
         at_ns: u64,
     },
-    /// Granules of a block, or some pages of them, are not on the GPU any more.
+    /// Granules of a block, or some of their pages, that left the GPU.
     Left {
-        /// Which block.
+        /// Block.
         block: u64,
-        /// Which granules.
+        /// Granules.
         mask: Mask,
-        /// Where they are.
+        /// Destination.
         to: Tier,
-        /// From when on.
+        /// Time of completion.
         at_ns: u64,
     },
-    /// Granules of a block went from host memory to flash.
+    /// Granules of a block written from host memory to flash.
     Spilled {
-        /// Which block.
+        /// Block.
         block: u64,
-        /// Which granules.
+        /// Granules.
         mask: Mask,
-        /// From when on.
+        /// Time of completion.
         at_ns: u64,
     },
-    /// The driver has decided something about a page: only where CPU and GPU take memory from one another.
+    /// Decision of the driver about a page; only where CPU and GPU contend for memory.
     Page {
-        /// Which page of 4 KiB.
+        /// Page of 4 KiB.
         page: u64,
-        /// What.
+        /// Decision.
         decided: Decision,
-        /// When.
+        /// Time.
         at_ns: u64,
     },
-    /// A kernel has run.
+    /// Execution of a kernel.
     Ran {
-        /// Which.
+        /// Kernel.
         kernel: KernelId,
-        /// From when.
+        /// Start.
         start_ns: u64,
-        /// Until when.
+        /// End.
         end_ns: u64,
     },
 }
 
-/// What the driver decides about a page that thrashes.
+/// Decision of the driver about a thrashing page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It thrashes.
+    /// The page thrashes.
     Thrashes,
-    /// A processor is held back from it.
+    /// A processor is throttled.
     Throttled {
-        /// Who.
+        /// Processor.
         processor: Processor,
-        /// Until when.
+        /// End.
         until_ns: u64,
     },
-    /// It stays there, whoever touches it.
+    /// The page stays there, whichever processor accesses it.
     Pinned {
-        /// Where.
+        /// Location.
         on: Processor,
     },
-    /// It does so no more.
+    /// The pin has ended.
     Unpinned,
 }
 
-/// Whoever watches.
+/// Observer of events.
 pub type Observer<'a> = dyn FnMut(Event) + 'a;

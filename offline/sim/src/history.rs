@@ -1,4 +1,5 @@
-//! Memory and transfers over the last iteration of a run, for a picture of it. What it keeps does not grow with the run.
+//! Memory and transfers over the last iteration of a run, for a picture. Its size does not grow
+//! with the run.
 
 use std::collections::HashMap;
 
@@ -9,22 +10,22 @@ use crate::{
     units::{BLOCK_BYTES, Granules, Mask, mask_bytes},
 };
 
-/// Stretches of time at most.
-const MOST: usize = 512;
+/// Maximum number of stretches.
+const MAX_STRETCHES: usize = 512;
 
-/// The shortest: in less, single blocks would look like bursts.
-const LEAST_NS: u64 = 1 << 20;
+/// Minimum length of a stretch. In a shorter one, single blocks would look like bursts.
+const MIN_STRETCH_NS: u64 = 1 << 20;
 
-/// What happened in a stretch of time.
+/// Memory and transfers in a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stretch {
-    /// The most memory of the GPU in use, in blocks of 2 MiB.
+    /// Peak GPU memory in use, in blocks of 2 MiB.
     pub resident_bytes: u64,
-    /// The most that was alive for the kernels that ran, wherever it was.
+    /// Peak of live bytes of the kernels that ran, in any memory.
     pub alive_bytes: u64,
-    /// What arrived over the link.
+    /// Bytes copied to the GPU.
     pub to_gpu_bytes: u64,
-    /// What left over the link.
+    /// Bytes copied to the host.
     pub to_host_bytes: u64,
 }
 
@@ -39,52 +40,52 @@ impl Stretch {
     }
 }
 
-/// Watches a run.
+/// History of a run, from its events.
 #[derive(Clone, Debug)]
 pub struct History {
     alive_bytes: Table<KernelId, u64>,
     /// Granules on the GPU, by block.
     resident: HashMap<u64, Mask>,
-    /// Alive for the kernel that ran last.
+    /// Live bytes of the last kernel.
     alive_now_bytes: u64,
-    began_ns: u64,
+    iteration_start_ns: u64,
     stretch_ns: u64,
     stretches: Vec<Stretch>,
 }
 
 impl History {
-    /// Nothing yet of runs of an iteration.
+    /// Empty history of an iteration.
     #[must_use]
     pub fn new(iteration: &Iteration) -> Self {
         Self {
             alive_bytes: iteration.live_bytes(),
             resident: HashMap::new(),
             alive_now_bytes: 0,
-            began_ns: 0,
-            stretch_ns: LEAST_NS,
+            iteration_start_ns: 0,
+            stretch_ns: MIN_STRETCH_NS,
             stretches: Vec::new(),
         }
     }
 
-    /// How long a stretch is.
+    /// Length of a stretch.
     #[must_use]
     pub fn stretch_ns(&self) -> u64 {
         self.stretch_ns
     }
 
-    /// All of them, in order.
+    /// All stretches, in order.
     #[must_use]
     pub fn stretches(&self) -> &[Stretch] {
         &self.stretches
     }
 
-    /// Takes note of an event.
+    /// Records an event.
     pub fn see(&mut self, event: Event) {
         match event {
             Event::Began { at_ns } => {
-                (self.began_ns, self.stretch_ns) = (at_ns, LEAST_NS);
+                (self.iteration_start_ns, self.stretch_ns) = (at_ns, MIN_STRETCH_NS);
                 self.stretches.clear();
-                self.reach(at_ns);
+                self.extend_to(at_ns);
             }
             Event::Placed { .. } | Event::Written { .. } | Event::Spilled { .. } | Event::Page { .. } => {}
             Event::Discarded { range, at_ns } => self.discard(range, at_ns),
@@ -98,10 +99,10 @@ impl History {
                 self.add(at_ns, Stretch { to_host_bytes: mask_bytes(mask), ..Stretch::default() });
             }
             Event::Ran { kernel, start_ns, end_ns } => {
-                // Until it begins, as much is alive as for the one before it.
-                self.reach(start_ns.saturating_sub(1));
+                // Until it begins, the live bytes are those of the previous kernel.
+                self.extend_to(start_ns.saturating_sub(1));
                 self.alive_now_bytes = self.alive_bytes[kernel];
-                self.reach(end_ns);
+                self.extend_to(end_ns);
                 let first = self.index(start_ns);
                 let mut own = self.stretches.iter_mut().skip(first);
                 if let Some(shared) = own.next() {
@@ -132,21 +133,22 @@ impl History {
         self.resident.len() as u64 * BLOCK_BYTES
     }
 
-    fn add(&mut self, at_ns: u64, what: Stretch) {
-        let index = self.reach(at_ns);
-        let what = Stretch { resident_bytes: self.resident_bytes(), ..what };
+    fn add(&mut self, at_ns: u64, change: Stretch) {
+        let index = self.extend_to(at_ns);
+        let change = Stretch { resident_bytes: self.resident_bytes(), ..change };
         if let Some(stretch) = self.stretches.get_mut(index) {
-            *stretch = stretch.join(what);
+            *stretch = stretch.join(change);
         }
     }
 
     fn index(&self, at_ns: u64) -> usize {
-        usize::try_from(at_ns.saturating_sub(self.began_ns) / self.stretch_ns).unwrap_or(usize::MAX)
+        usize::try_from(at_ns.saturating_sub(self.iteration_start_ns) / self.stretch_ns).unwrap_or(usize::MAX)
     }
 
-    /// The stretch at a time; what is between the last one and that holds what the GPU holds, and as much is alive as for the kernel that ran last.
-    fn reach(&mut self, at_ns: u64) -> usize {
-        while self.index(at_ns) >= MOST {
+    /// Index of the stretch at a time. New stretches before it have the resident memory of now, and
+    /// the live bytes of the last kernel.
+    fn extend_to(&mut self, at_ns: u64) -> usize {
+        while self.index(at_ns) >= MAX_STRETCHES {
             self.stretch_ns *= 2;
             let pairs = self.stretches.chunks(2);
             self.stretches = pairs.filter_map(|pair| pair.iter().copied().reduce(Stretch::join)).collect();
@@ -154,8 +156,8 @@ impl History {
         let index = self.index(at_ns);
         if index >= self.stretches.len() {
             let (resident_bytes, alive_bytes) = (self.resident_bytes(), self.alive_now_bytes);
-            let same = Stretch { resident_bytes, alive_bytes, ..Stretch::default() };
-            self.stretches.resize(index + 1, same);
+            let idle = Stretch { resident_bytes, alive_bytes, ..Stretch::default() };
+            self.stretches.resize(index + 1, idle);
         }
         index
     }
@@ -173,7 +175,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_alive_stays_alive_while_a_kernel_waits() {
+    fn live_bytes_stay_constant_while_a_kernel_waits() {
         let tensor = |bytes| Tensor { name: String::new(), bytes, role: Role::Other, persistent: false };
         let draft = Draft {
             tensors: vec![tensor(100), tensor(7)],
@@ -185,16 +187,16 @@ mod tests {
         let mut history = History::new(&draft.check().unwrap());
         let ran = |kernel, from, until| Event::Ran {
             kernel: KernelId(kernel),
-            start_ns: from * LEAST_NS,
-            end_ns: until * LEAST_NS - 1,
+            start_ns: from * MIN_STRETCH_NS,
+            end_ns: until * MIN_STRETCH_NS - 1,
         };
         history.see(Event::Began { at_ns: 0 });
         history.see(ran(0, 0, 1));
-        // It waits for three stretches, and something arrives while it runs for two.
-        history.see(Event::Arrived { block: 0, mask: 1, with_contents: true, at_ns: 5 * LEAST_NS });
+        // The kernel waits for three stretches, and a block arrives while it runs for two.
+        history.see(Event::Arrived { block: 0, mask: 1, with_contents: true, at_ns: 5 * MIN_STRETCH_NS });
         history.see(ran(1, 4, 6));
         history.see(ran(2, 7, 8));
-        let alive: Vec<_> = history.stretches().iter().map(|of| of.alive_bytes).collect();
+        let alive: Vec<_> = history.stretches().iter().map(|stretch| stretch.alive_bytes).collect();
         assert_eq!(alive, [100, 100, 100, 100, 107, 107, 107, 7]);
     }
 
@@ -209,11 +211,11 @@ mod tests {
         let schedule = Schedule::default();
         let outcome = observed(&iteration, &setup, &schedule, &mut watch).unwrap();
         let stretches = history.stretches();
-        assert!((MOST / 2..=MOST).contains(&stretches.len()), "{}", stretches.len());
-        assert_eq!(stretches.iter().map(|of| of.to_gpu_bytes).sum::<u64>(), outcome.bytes_htod);
-        assert_eq!(stretches.iter().map(|of| of.to_host_bytes).sum::<u64>(), outcome.bytes_dtoh);
-        assert_eq!(stretches.iter().map(|of| of.resident_bytes).max(), Some(outcome.peak_bytes));
-        assert_eq!(stretches.iter().map(|of| of.alive_bytes).max(), Some(iteration.peak().bytes));
+        assert!((MAX_STRETCHES / 2..=MAX_STRETCHES).contains(&stretches.len()), "{}", stretches.len());
+        assert_eq!(stretches.iter().map(|stretch| stretch.to_gpu_bytes).sum::<u64>(), outcome.bytes_htod);
+        assert_eq!(stretches.iter().map(|stretch| stretch.to_host_bytes).sum::<u64>(), outcome.bytes_dtoh);
+        assert_eq!(stretches.iter().map(|stretch| stretch.resident_bytes).max(), Some(outcome.peak_bytes));
+        assert_eq!(stretches.iter().map(|stretch| stretch.alive_bytes).max(), Some(iteration.peak().bytes));
         let time_s = stretches.len() as f64 * history.stretch_ns() as f64 / 1e9;
         assert!((time_s / outcome.time_s - 1.0).abs() < 0.01, "{time_s} of {}", outcome.time_s);
     }

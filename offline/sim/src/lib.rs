@@ -1,23 +1,24 @@
-//! What an iteration costs on managed memory: a timing model of NVIDIA's UVM driver, its links and memories. docs/simulator.md says what it models and what
-//! it does not.
+//! Timing model of an iteration on managed memory: NVIDIA's UVM driver, its links and memories.
+//! docs/simulator.md lists what the model covers and what it omits.
 //!
-//! iteration, machine, schedule -> [`planned`], or [`driver`] or [`ideal`] without a schedule -> [`Outcome`]
+//! iteration, machine, schedule -> [`planned`], or [`driver`] or [`ideal`] without a schedule ->
+//! [`Outcome`]
 //!
-//! * [`machine`] - what links, memories and the driver cost, from a file for each machine
-//! * [`units`] - pages, granules, blocks; `mask` - some of a block
-//! * [`tree`] - the driver's prefetcher
-//! * [`thrashing`] - how it finds memory that CPU and GPU take from one another
-//! * [`memory`] - where blocks are, and whose turn it is to be evicted
-//! * `address` - which addresses tensors have
-//! * `engine` - transfers and the service of faults in time
-//! * `walk` - how a kernel goes through its tensors
-//! * [`pages`] - programs that touch memory page by page, instead of iterations
-//! * [`setup`] - where an iteration runs
+//! * [`machine`] - costs of links, memories and driver, from a file for each machine
+//! * [`units`] - pages, granules, blocks; `mask` - parts of a block
+//! * [`tree`] - the driver's tree prefetcher
+//! * [`thrashing`] - the driver's detection of contention between CPU and GPU
+//! * [`memory`] - residency of blocks, and the eviction order
+//! * `address` - addresses of tensors
+//! * `engine` - transfers and the service of faults over time
+//! * `walk` - accesses of a kernel to its tensors
+//! * [`pages`] - programs that access memory page by page, instead of iterations
+//! * [`setup`] - environment of an iteration
 //! * [`mod@run`] - iterations
-//! * [`outcome`] - what an iteration took
-//! * [`mod@auto_plan`] - the best schedule of all that are tried
-//! * [`event`] - what happened, for whoever watches
-//! * [`history`] - of that, memory and transfers over time
+//! * [`outcome`] - cost of an iteration
+//! * [`mod@auto_plan`] - search for the best schedule
+//! * [`event`] - events for observers
+//! * [`history`] - memory and transfers over time, from events
 
 mod address;
 pub mod auto_plan;

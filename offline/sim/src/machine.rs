@@ -1,4 +1,5 @@
-//! What a machine's memories, links and driver cost: a file for each in machines/, where every value has its source.
+//! Costs of a machine's memories, links and driver: a file in machines/ for each, where every value
+//! has its source.
 
 mod thrashing;
 
@@ -9,7 +10,7 @@ use thiserror::Error;
 pub(crate) use thrashing::MAX_EVENTS;
 pub use thrashing::Thrashing;
 
-/// The machines that come with it.
+/// Built-in machines.
 const FILES: [(&str, &str); 6] = [
     ("gtx1080ti", include_str!("../../machines/gtx1080ti.toml")),
     ("a100", include_str!("../../machines/a100.toml")),
@@ -19,13 +20,13 @@ const FILES: [(&str, &str); 6] = [
     ("gh200", include_str!("../../machines/gh200.toml")),
 ];
 
-/// A value and where it is from.
+/// Value with its source.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
-    /// Who measured or specified it; or that nobody did.
+    /// Measurement or specification; or that there is none.
     pub source: String,
 }
 
@@ -33,9 +34,9 @@ pub struct Sourced<T> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// What large transfers reach.
+    /// Rate of large transfers.
     pub peak_bytes_per_s: Sourced<f64>,
-    /// What the smallest transfer takes.
+    /// Time of the smallest transfer.
     pub latency_ns: Sourced<f64>,
 }
 
@@ -43,83 +44,83 @@ pub struct Link {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flash {
-    /// What large transfers reach.
+    /// Rate of large transfers.
     pub bytes_per_s: Sourced<f64>,
-    /// Before the first byte of a transfer.
+    /// Time before the first byte of a transfer.
     pub latency_ns: Sourced<f64>,
 }
 
-/// What the driver does when a kernel faults.
+/// Cost of faults in the driver.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
-    /// Faults that the driver takes at once at most.
+    /// Maximum of faults in a batch.
     pub batch_entries: Sourced<u32>,
     /// `uvm_perf_prefetch_threshold`.
     pub prefetch_threshold_percent: Sourced<u32>,
-    /// Of a batch, whatever is in it: the interrupt, fetching, the replay.
+    /// Fixed time of a batch: the interrupt, the fetch, the replay.
     pub batch_ns: Sourced<f64>,
-    /// Of each transfer to the GPU, besides the link's time.
+    /// Time of each transfer to the GPU, besides the link's time.
     pub transfer_ns: Sourced<f64>,
-    /// Of what the driver had evicted, besides the link's time.
+    /// Time of memory that the driver had evicted, besides the link's time.
     pub evicted_ns_per_mib: Sourced<f64>,
-    /// Of what the CPU has written and maps, besides the link's time.
+    /// Time of memory that the CPU wrote and maps, besides the link's time.
     pub cpu_mapped_ns_per_mib: Sourced<f64>,
-    /// Of memory that nobody touched before: zeroing and mapping.
+    /// Time of first touches: zeroing and mapping.
     pub populate_ns_per_mib: Sourced<f64>,
-    /// Of a fault of the CPU, besides the link's time.
+    /// Time of a CPU fault, besides the link's time.
     pub cpu_fault_ns: Sourced<f64>,
 }
 
-/// What moving by request costs: the prefetch call.
+/// Cost of a migration by request: the prefetch call.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requests {
-    /// Of a call.
+    /// Time of a call.
     pub call_ns: Sourced<f64>,
-    /// Of each block of 2 MiB, in the driver; the link waits no longer than that.
+    /// Driver's time of each block of 2 MiB; the link waits no longer than that.
     pub block_ns: Sourced<f64>,
 }
 
-/// How much a memory holds.
+/// Capacity of memories.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capacity {
-    /// The GPU's.
+    /// GPU memory.
     pub gpu_bytes: Sourced<u64>,
-    /// The host's, of which a process may have all.
+    /// Host memory, all of which a process may use.
     pub host_bytes: Sourced<u64>,
 }
 
-/// A machine.
+/// Machine.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// What it is, for people.
+    /// Name for people.
     pub name: String,
-    /// Memories.
+    /// Capacity of its memories.
     pub memory: Capacity,
-    /// From the host to the GPU.
+    /// Link from the host to the GPU.
     pub link_to_gpu: Link,
-    /// From the GPU to the host.
+    /// Link from the GPU to the host.
     pub link_to_host: Link,
     /// From flash to the host.
     pub flash_read: Flash,
     /// From the host to flash.
     pub flash_write: Flash,
-    /// Threads that the GPU runs at once.
+    /// Threads resident on the GPU at once.
     pub resident_threads: Sourced<u64>,
-    /// The driver's service of faults.
+    /// Costs of the driver's service of faults.
     pub faults: Faults,
-    /// The driver's service of requests.
+    /// Costs of the driver's service of requests.
     pub requests: Requests,
-    /// The driver's detection of thrashing.
+    /// Parameters of the driver's thrashing detection.
     pub thrashing: Thrashing,
 }
 
-/// Why there is no such machine.
+/// Error in a machine's name or file.
 #[derive(Debug, Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the messages document the variants")]
 pub enum MachineError {
     #[error("no machine {name:?}; there are {}", Machine::names().collect::<Vec<_>>().join(", "))]
     Unknown { name: String },
@@ -130,21 +131,21 @@ pub enum MachineError {
 }
 
 impl Machine {
-    /// The names of the machines that come with it.
+    /// Names of the built-in machines.
     pub fn names() -> impl Iterator<Item = &'static str> {
         FILES.iter().map(|(name, _)| *name)
     }
 
-    /// A machine that comes with it.
+    /// A built-in machine.
     ///
     /// # Errors
-    /// If there is none of that name.
+    /// If no machine has that name.
     pub fn named(name: &str) -> Result<Self, MachineError> {
         let file = FILES.iter().find(|(known, _)| *known == name);
         Self::parse(file.ok_or_else(|| MachineError::Unknown { name: name.to_owned() })?.1)
     }
 
-    /// A machine of a file's text.
+    /// Parses a machine file.
     ///
     /// # Errors
     /// If something is missing, unknown or out of range.
@@ -177,7 +178,7 @@ impl Machine {
         if times.iter().any(|time| !(time.is_finite() && *time >= 0.0)) {
             return Err(MachineError::OutOfRange { what: "a time" });
         }
-        // Fewer entries than a granule has pages: no batch would bring anything.
+        // A batch with fewer entries than a granule has pages would migrate nothing.
         if faults.batch_entries.value < 16 || machine.resident_threads.value == 0 {
             return Err(MachineError::OutOfRange { what: "a count" });
         }
@@ -185,8 +186,9 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The same with an engine at the GPU's memory that packs all that crosses the link, as cDMA's: bytes count before packing, and go at the engine's rate
-    /// for data that shrink to 1 / `ratio`. Ratios below 1 are stored as they are.
+    /// This machine with a compression engine at the GPU's memory for all data on the link, as
+    /// cDMA's. Bytes count before compression, at the engine's rate for data that shrink to 1 /
+    /// `ratio`. Data with ratios below 1 are stored uncompressed.
     #[must_use]
     pub fn packing(&self, ratio: f64) -> Self {
         let mut machine = self.clone();
@@ -201,8 +203,9 @@ impl Machine {
 }
 
 impl Link {
-    /// How long one transfer takes: the peak for large ones, the latency for the smallest, and between them the shape that was measured on a link of PCI Express 3.0
-    /// (Ganguly et al., an arc tangent of the size).
+    /// Time of one transfer. Large ones run at the peak rate, the smallest takes the latency.
+    /// Between them the shape is that measured on a link of PCI Express 3.0 (Ganguly et al., an arc
+    /// tangent of the size).
     #[must_use]
     pub fn transfer_ns(&self, bytes: u64) -> u64 {
         let (bytes, peak_per_ns) = (bytes as f64, self.peak_bytes_per_s.value / 1e9);
@@ -216,7 +219,7 @@ impl Link {
 }
 
 impl Flash {
-    /// How long one transfer takes.
+    /// Time of one transfer.
     #[must_use]
     pub fn transfer_ns(&self, bytes: u64) -> u64 {
         to_ns(self.latency_ns.value + bytes as f64 * 1e9 / self.bytes_per_s.value)
@@ -235,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_machine_that_comes_with_it_is_whole_and_says_where_each_value_is_from() {
+    fn every_builtin_machine_is_complete_and_every_value_has_a_source() {
         for name in Machine::names() {
             let machine = Machine::named(name).unwrap();
             assert!(!machine.name.is_empty());
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_machine_is_told_which_there_are() {
+    fn the_error_for_an_unknown_machine_lists_the_known_ones() {
         let message = Machine::named("tpu").unwrap_err().to_string();
         assert_eq!(message, "no machine \"tpu\"; there are gtx1080ti, a100, rtx5090, h100, h200, gh200");
     }
@@ -270,13 +273,13 @@ mod tests {
         for (ratio, expected) in [(2.0, 2.0 * own), (0.9, own), (32.0, 200e9)] {
             assert!((rate(ratio) / expected - 1.0).abs() < 1e-9, "{ratio}: {}", rate(ratio));
         }
-        // A link that is faster than the engine is not made slower.
+        // Compression does not slow down a link that is faster than the engine.
         let fast = Machine::named("gh200").unwrap();
         assert!(fast.packing(2.0).link_to_gpu.peak_bytes_per_s.value >= fast.link_to_gpu.peak_bytes_per_s.value);
     }
 
     #[test]
-    fn what_is_out_of_range_is_refused() {
+    fn values_out_of_range_are_rejected() {
         let text = include_str!("../../machines/h200.toml");
         let rate = text.replace("peak_bytes_per_s = { value = ", "peak_bytes_per_s = { value = -");
         assert!(matches!(Machine::parse(&rate), Err(MachineError::OutOfRange { .. })));
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_machine_has_is_refused_wherever_it_stands() {
+    fn unknown_fields_are_rejected_in_every_table() {
         let text = include_str!("../../machines/h200.toml");
         let entry = "colour = { value = 1, source = 'x' }\n";
         for wrong in [

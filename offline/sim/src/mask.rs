@@ -1,4 +1,4 @@
-//! Some of a block: granules, or pages where granules are torn apart.
+//! Parts of a block: granules, or pages where a granule is split.
 
 use std::ops::{BitAnd, BitOr, Not};
 
@@ -8,25 +8,25 @@ use crate::units::{GRANULES_PER_BLOCK, Mask, PAGE_BYTES, PAGES_PER_GRANULE, mask
 pub(crate) const PAGES_PER_BLOCK: usize = 512;
 const GRANULE: u64 = (1 << PAGES_PER_GRANULE) - 1;
 
-/// Granules or pages of a block, so that the same rules hold for both.
+/// Granules or pages of a block, so that the same code works for both.
 pub(crate) trait BlockMask:
     Copy + Eq + Default + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self>
 {
-    /// The granules that it has something of.
+    /// Granules that contain any part of the mask.
     fn granules(self) -> Mask;
-    /// All its pages.
+    /// Pages of the mask.
     fn pages(self) -> PageMask;
     fn bytes(self) -> u64;
-    /// Bytes of each run: each is one transfer.
+    /// Bytes of each run of adjacent elements; each is one transfer.
     fn runs(self) -> impl Iterator<Item = u64>;
 
-    /// The same where some pages are transferred apart from the others.
-    fn transfers(self, apart: PageMask) -> Vec<u64> {
-        if apart.is_empty() {
+    /// Bytes of each transfer, if some pages are transferred separately from the others.
+    fn transfers(self, separate: PageMask) -> Vec<u64> {
+        if separate.is_empty() {
             return self.runs().collect();
         }
         let pages = self.pages();
-        (pages & apart).runs().chain((pages & !apart).runs()).collect()
+        (pages & separate).runs().chain((pages & !separate).runs()).collect()
     }
 
     fn is_empty(self) -> bool {
@@ -74,7 +74,7 @@ impl PageMask {
         pages
     }
 
-    /// Pages `first` up to and without `end`.
+    /// Pages from `first` up to `end`, exclusive.
     pub(crate) fn of_range(first: usize, end: usize) -> Self {
         let mut pages = Self::default();
         (first..end.min(PAGES_PER_BLOCK)).for_each(|page| pages.insert(page));
@@ -99,7 +99,7 @@ impl PageMask {
         (0..PAGES_PER_BLOCK).filter(move |&page| self.has(page))
     }
 
-    /// Adjacent pages, run by run.
+    /// Runs of adjacent pages.
     pub(crate) fn each_run(self) -> impl Iterator<Item = Self> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -109,7 +109,7 @@ impl PageMask {
         })
     }
 
-    /// The granules of which it has all pages.
+    /// Granules whose pages are all in the mask.
     pub(crate) fn whole_granules(self) -> Mask {
         !(!self).granules()
     }
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_told_by_their_granules_wholly_or_in_part() {
+    fn a_page_mask_converts_to_whole_and_partial_granules() {
         let pages = PageMask::of_granules(0b101) | PageMask::of_page(500);
         assert_eq!((pages.granules(), pages.whole_granules()), (0b101 | 1 << 31, 0b101));
         assert_eq!((pages.count(), pages.bytes()), (33, 33 * PAGE_BYTES));
@@ -182,10 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_are_transferred_apart_split_what_is_around_them() {
-        let (granule, apart): (Mask, _) = (0b10, PageMask::of_range(20, 23) | PageMask::of_page(40));
-        assert_eq!(granule.transfers(apart), [3, 4, 9].map(|pages| pages * PAGE_BYTES));
-        assert_eq!(PageMask::of_range(20, 30).transfers(apart), [3, 7].map(|pages| pages * PAGE_BYTES));
+    fn separate_pages_split_the_transfers_around_them() {
+        let (granule, separate): (Mask, _) = (0b10, PageMask::of_range(20, 23) | PageMask::of_page(40));
+        assert_eq!(granule.transfers(separate), [3, 4, 9].map(|pages| pages * PAGE_BYTES));
+        assert_eq!(PageMask::of_range(20, 30).transfers(separate), [3, 7].map(|pages| pages * PAGE_BYTES));
         assert_eq!(granule.transfers(PageMask::default()), [16 * PAGE_BYTES]);
     }
 }

@@ -1,6 +1,7 @@
-//! Where the bytes at each address are, by runs of blocks in the same state, and in which order the driver would evict them.
+//! Residency of all blocks, as runs of blocks in the same state, and the driver's eviction order.
 //!
-//! Addresses that nobody ever populated take no memory. Resident blocks that became resident one after the other are one entry; so are blocks off the GPU.
+//! Addresses that were never populated take no memory. Blocks that became resident one after the
+//! other are one entry; so are blocks off the GPU.
 
 mod place;
 mod placed;
@@ -15,38 +16,40 @@ use crate::{
     units::{GRANULES_PER_BLOCK, Granules, Mask},
 };
 
-/// A run of blocks in the same state. If they are on the GPU, their turns to be evicted come one after the other.
+/// Run of blocks in the same state. On the GPU, their positions in the eviction order are
+/// consecutive.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     blocks: u64,
     place: Place,
-    /// Of the first block, if it is on the GPU; 0 otherwise.
-    turn: u64,
+    /// Position of the first block in the eviction order, if on the GPU; 0 otherwise.
+    position: u64,
 }
 
 impl Extent {
-    fn turn_after(&self, blocks: u64) -> u64 {
-        if self.place.gpu == 0 { 0 } else { self.turn + blocks }
+    fn position_after(&self, blocks: u64) -> u64 {
+        if self.place.gpu == 0 { 0 } else { self.position + blocks }
     }
 }
 
-/// All blocks of a process.
+/// Memory of a process: all its blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    /// By the first block.
+    /// Extents by their first block.
     extents: BTreeMap<u64, Extent>,
-    /// The driver's list of used memory: by turn, the first block of each extent on the GPU. The head is evicted first.
+    /// The driver's list of used memory: the first block of each extent on the GPU, by position.
+    /// The head is evicted first.
     used: BTreeMap<u64, u64>,
-    next_turn: u64,
+    last_position: u64,
     resident_blocks: u64,
     host_granules: u64,
-    /// Blocks with a granule whose pages are not all alike: where those are. Only thrashing and moves of less than a granule leave any; elsewhere they count
-    /// by granules.
+    /// Residency by pages of blocks with a split granule. Only thrashing and moves of less than a
+    /// granule split one; the fields above count them by granules.
     split: BTreeMap<u64, Place<PageMask>>,
 }
 
 impl Memory {
-    /// Blocks with something on the GPU: each takes a frame.
+    /// Blocks with any part on the GPU; each takes a frame.
     #[must_use]
     pub fn resident_blocks(&self) -> u64 {
         self.resident_blocks
@@ -58,29 +61,29 @@ impl Memory {
         self.host_granules
     }
 
-    /// Runs of blocks that are kept apart: what this costs in memory.
+    /// Number of extents: the model's own memory.
     #[must_use]
     pub fn extents(&self) -> usize {
         self.extents.len()
     }
 
-    /// Where a block is.
+    /// Residency of a block.
     #[must_use]
     pub fn place(&self, block: u64) -> Place {
         self.covering(block).map_or(Place::default(), |(_, extent)| extent.place)
     }
 
-    /// Whether pages of a granule of this block are not alike.
+    /// Whether the block has a split granule.
     pub(crate) fn is_split(&self, block: u64) -> bool {
         self.split.contains_key(&block)
     }
 
-    /// Where a block is, page by page.
+    /// Residency of a block, by pages.
     pub(crate) fn pages(&self, block: u64) -> Place<PageMask> {
         self.split.get(&block).copied().unwrap_or_else(|| self.place(block).map(PageMask::of_granules))
     }
 
-    /// Puts the pages of a block elsewhere.
+    /// Sets the residency of a block by pages.
     pub(crate) fn put_pages(&mut self, block: u64, pages: Place<PageMask>) {
         let gained = !(pages.gpu & !self.pages(block).gpu).is_empty();
         let place = pages.by_granules();
@@ -90,14 +93,14 @@ impl Memory {
         }
     }
 
-    /// Makes a block on the GPU the last to be evicted.
-    pub(crate) fn renew(&mut self, block: u64) {
+    /// Moves a block on the GPU to the end of the eviction order.
+    pub(crate) fn touch(&mut self, block: u64) {
         let split = self.split.get(&block).copied();
         self.set(block, self.place(block), |_| true);
         self.split.extend(split.map(|pages| (block, pages)));
     }
 
-    /// The first granule of a range that is not on the GPU.
+    /// First granule of a range that is not on the GPU.
     #[must_use]
     pub fn first_missing(&self, range: Granules) -> Option<u64> {
         let per_block = u64::from(GRANULES_PER_BLOCK);
@@ -118,7 +121,8 @@ impl Memory {
         None
     }
 
-    /// Puts a block elsewhere. If granules of it became resident, it goes to the tail of the driver's list; otherwise it stays where it is there.
+    /// Sets the residency of a block. If granules became resident, the block goes to the tail of
+    /// the driver's list; otherwise its position stays.
     pub fn put(&mut self, block: u64, place: Place) {
         self.set(block, place, |old| place.gpu & !old.gpu != 0);
     }
@@ -128,22 +132,22 @@ impl Memory {
         self.cut(block);
         self.cut(block + 1);
         let old = self.remove(block);
-        let turn = match old {
+        let position = match old {
             _ if place.gpu == 0 => 0,
-            Some(old) if !gains(old.place) => old.turn,
+            Some(old) if !gains(old.place) => old.position,
             _ => {
-                self.next_turn += 1;
-                self.next_turn
+                self.last_position += 1;
+                self.last_position
             }
         };
         if place.populated() != 0 {
-            self.insert(block, Extent { blocks: 1, place, turn });
+            self.insert(block, Extent { blocks: 1, place, position });
             self.join(block);
             self.join(block + 1);
         }
     }
 
-    /// Forgets what is in a range.
+    /// Discards the contents of a range.
     pub fn discard(&mut self, range: Granules) {
         let per_block = u64::from(GRANULES_PER_BLOCK);
         let (whole_first, whole_end) = (range.first.div_ceil(per_block), range.end / per_block);
@@ -164,12 +168,12 @@ impl Memory {
         }
     }
 
-    /// The block that the driver would evict next, of those that are not kept.
+    /// First block in the eviction order that is not protected.
     #[must_use]
-    pub fn victim(&self, keep: impl Fn(u64) -> bool) -> Option<u64> {
+    pub fn victim(&self, is_protected: impl Fn(u64) -> bool) -> Option<u64> {
         self.used.values().find_map(|first| {
             let extent = self.extents.get(first)?;
-            (*first..first + extent.blocks).find(|&block| !keep(block))
+            (*first..first + extent.blocks).find(|&block| !is_protected(block))
         })
     }
 
@@ -178,7 +182,7 @@ impl Memory {
         (block < first + extent.blocks).then_some((first, extent))
     }
 
-    /// Makes an extent begin at a block, if one holds it.
+    /// Splits the extent that contains a block, so that one begins there.
     fn cut(&mut self, block: u64) {
         let Some((first, &extent)) = self.covering(block) else { return };
         if first == block {
@@ -187,15 +191,18 @@ impl Memory {
         self.remove(first);
         let before = block - first;
         self.insert(first, Extent { blocks: before, ..extent });
-        self.insert(block, Extent { blocks: extent.blocks - before, turn: extent.turn_after(before), ..extent });
+        self.insert(
+            block,
+            Extent { blocks: extent.blocks - before, position: extent.position_after(before), ..extent },
+        );
     }
 
-    /// Makes one of the extent that begins at a block and the one before, if they are alike.
+    /// Joins the extent that begins at a block with the one before, if both are alike.
     fn join(&mut self, block: u64) {
         let Some(&after) = self.extents.get(&block) else { return };
         let Some((&first, &before)) = self.extents.range(..block).next_back() else { return };
-        let alike = before.place == after.place && before.turn_after(before.blocks) == after.turn;
-        if first + before.blocks == block && alike {
+        let is_continuation = before.place == after.place && before.position_after(before.blocks) == after.position;
+        if first + before.blocks == block && is_continuation {
             self.remove(first);
             self.remove(block);
             self.insert(first, Extent { blocks: before.blocks + after.blocks, ..before });
@@ -204,7 +211,7 @@ impl Memory {
 
     fn insert(&mut self, block: u64, extent: Extent) {
         if extent.place.gpu != 0 {
-            self.used.insert(extent.turn, block);
+            self.used.insert(extent.position, block);
             self.resident_blocks += extent.blocks;
         }
         self.host_granules += extent.blocks * u64::from(extent.place.host.count_ones());
@@ -214,7 +221,7 @@ impl Memory {
     fn remove(&mut self, block: u64) -> Option<Extent> {
         let extent = self.extents.remove(&block)?;
         if extent.place.gpu != 0 {
-            self.used.remove(&extent.turn);
+            self.used.remove(&extent.position);
             self.resident_blocks -= extent.blocks;
         }
         self.host_granules -= extent.blocks * u64::from(extent.place.host.count_ones());
@@ -229,7 +236,7 @@ mod tests {
     const ON_GPU: Place = Place { gpu: Mask::MAX, host: 0, flash: 0, cpu_mapped: 0 };
     const ON_HOST: Place = Place { gpu: 0, host: Mask::MAX, flash: 0, cpu_mapped: 0 };
 
-    fn nobody(_: u64) -> bool {
+    fn unprotected(_: u64) -> bool {
         false
     }
 
@@ -245,13 +252,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_to_become_resident_is_the_first_to_go_and_touching_does_not_count() {
+    fn the_first_resident_block_is_evicted_first_and_accesses_do_not_count() {
         let mut memory = Memory::default();
         for block in [7, 3, 5] {
             memory.put(block, ON_GPU);
         }
         memory.put(7, ON_GPU);
-        assert_eq!(memory.victim(nobody), Some(7));
+        assert_eq!(memory.victim(unprotected), Some(7));
         assert_eq!(memory.victim(|block| block == 7), Some(3));
     }
 
@@ -262,13 +269,13 @@ mod tests {
         memory.put(1, half);
         memory.put(2, ON_GPU);
         memory.put(1, ON_GPU);
-        assert_eq!(memory.victim(nobody), Some(2));
+        assert_eq!(memory.victim(unprotected), Some(2));
         memory.put(2, half);
-        assert_eq!(memory.victim(nobody), Some(2));
+        assert_eq!(memory.victim(unprotected), Some(2));
     }
 
     #[test]
-    fn what_is_missing_is_found_across_extents_and_inside_blocks() {
+    fn absent_granules_are_found_across_extents_and_inside_blocks() {
         let mut memory = Memory::default();
         memory.put(0, ON_GPU);
         memory.put(1, Place { gpu: 0b11, host: 0b100, ..Place::default() });
@@ -278,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_discarded_is_nowhere() {
+    fn discarded_memory_is_not_resident_anywhere() {
         let mut memory = Memory::default();
         for block in 0..4 {
             memory.put(block, ON_GPU);
@@ -319,7 +326,10 @@ mod tests {
             }
             let resident = (0..).zip(&table).filter(|(_, (place, _))| place.gpu != 0);
             assert_eq!(memory.resident_blocks(), resident.clone().count() as u64);
-            assert_eq!(memory.victim(nobody), resident.min_by_key(|(_, (_, turn))| *turn).map(|(block, _)| block));
+            assert_eq!(
+                memory.victim(unprotected),
+                resident.min_by_key(|(_, (_, position))| *position).map(|(block, _)| block)
+            );
         }
     }
 }

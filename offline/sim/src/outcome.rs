@@ -1,30 +1,30 @@
-//! What comes out of a run.
+//! Outcome of a run.
 
 use serde::Serialize;
 
-/// What one iteration took.
+/// Cost of one iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// All of it.
+    /// Total time.
     pub time_s: f64,
-    /// Its kernels alone.
+    /// Time of the kernels alone.
     pub ideal_s: f64,
-    /// The one by the other: 1 is best.
+    /// `ideal_s` divided by `time_s`; 1 is best.
     pub share_of_ideal: f64,
-    /// What kernels waited.
+    /// Time for which kernels waited.
     pub stall_s: f64,
-    /// Copied to the GPU over the link.
+    /// Bytes copied to the GPU over the link.
     pub bytes_htod: u64,
-    /// Copied from the GPU over the link.
+    /// Bytes copied from the GPU over the link.
     pub bytes_dtoh: u64,
-    /// Of those to the GPU, read from flash.
+    /// Bytes read from flash, a part of those to the GPU.
     pub bytes_ssd_read: u64,
-    /// Written to flash.
+    /// Bytes written to flash.
     pub bytes_ssd_written: u64,
-    /// Pages of 4 KiB that kernels faulted on.
+    /// Pages of 4 KiB on which kernels faulted.
     pub faults: u64,
-    /// Batches in which the driver serviced them.
+    /// Batches in which the driver serviced the faults.
     pub fault_batches: u64,
-    /// The most memory of the GPU in use at once, in blocks of 2 MiB.
+    /// Peak GPU memory in use, in blocks of 2 MiB.
     pub peak_bytes: u64,
 }

@@ -1,13 +1,16 @@
-//! Managed memory as a program touches it page by page, in the order in which it does: what faults, moves and is evicted, what thrashes. The driver is the one
-//! that iterations run on; only who touches what is told one by one, by CPU and GPU.
+//! Managed memory of a program that accesses it page by page, in order: faults, migrations,
+//! evictions, thrashing. The model of the driver is that of iterations. Only the accesses differ:
+//! CPU and GPU state each page.
 //!
-//! The GPU is one whose threads each do one access, in order: those that fault wait until the driver has it try again, and others go on until `window` of them
-//! wait. The driver looks at faults when the GPU has come as far as it can, and takes as many as fit a batch; it throws the rest away, and they come again. Faults
-//! on one page that follow one another are one entry.
+//! Each thread of the modelled GPU does one access, in order. Threads that fault wait for a replay;
+//! the others continue until `window` of them wait. The driver fetches faults when the GPU cannot
+//! proceed, up to a batch. It drops the others, and those fault again. Consecutive faults on one
+//! page are one entry.
 //!
-//! One thing follows the other: while the GPU works the CPU does nothing. The clock goes on with faults, moves and pauses; what is where it is used takes no time.
+//! CPU and GPU take turns: the CPU is idle while the GPU works. The clock advances with faults,
+//! moves and pauses; accesses to resident memory take no time.
 //!
-//! * `faults`: how faults are served, and held back
+//! * `faults`: service of faults, and throttling
 //! * `requests`: moves by request
 
 mod faults;
@@ -25,69 +28,70 @@ use crate::{
     units::{BLOCK_BYTES, GRANULE_BYTES, Granules, Mask, PAGES_PER_GRANULE},
 };
 
-/// What an access to memory elsewhere moves over the link: a sector.
+/// Bytes over the link for a remote access: a sector.
 const REMOTE_ACCESS_BYTES: u64 = 32;
 
-/// How far pauses go: what follows has room beyond it.
+/// End of pauses; the clock has room beyond it.
 const END_NS: u64 = 1 << 62;
 
-/// What a program's touches came to.
+/// Counts of a program's accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Faults of the GPU, of those on one page that follow one another in a batch one.
+    /// GPU fault entries. Consecutive faults on one page in a batch are one.
     pub fault_entries: u64,
-    /// Each by itself.
+    /// GPU faults before coalescing.
     pub fault_instances: u64,
-    /// How often the driver has served a batch of them.
+    /// Batches that the driver has serviced.
     pub replays: u64,
-    /// Faults of the CPU. One that is held back faults again.
+    /// CPU faults. A throttled CPU faults again.
     pub cpu_faults: u64,
-    /// Copied to the GPU.
+    /// Bytes copied to the GPU.
     pub bytes_htod: u64,
-    /// In so many copies.
+    /// Copies to the GPU.
     pub transfers_htod: u64,
-    /// Copied to the host.
+    /// Bytes copied to the host.
     pub bytes_dtoh: u64,
-    /// Of that, what made room for other memory.
+    /// Evicted bytes, a part of `bytes_dtoh`.
     pub evicted_bytes: u64,
-    /// Blocks that made room.
+    /// Evicted blocks.
     pub evictions: u64,
-    /// Written to flash: what the host had no room for.
+    /// Bytes written to flash, as the host was full.
     pub bytes_ssd_written: u64,
-    /// Pages found thrashing.
+    /// Pages found to thrash.
     pub thrashing_pages: u64,
-    /// How often a processor was held back from a page.
+    /// Throttles of a processor at a page.
     pub throttles: u64,
-    /// How often a page was pinned.
+    /// Pins of a page.
     pub pins: u64,
     /// Accesses of the GPU to pinned pages in host memory.
     pub remote_accesses: u64,
-    /// What those moved over the link, at 32 bytes each.
+    /// Bytes of remote accesses over the link, 32 each.
     pub remote_bytes: u64,
 }
 
-/// A process's managed memory.
+/// Managed memory of a process.
 pub struct Pages<'m, O = fn(Event)> {
     engine: Engine<'m, O>,
     thrashing: Thrashing<'m>,
-    /// By block: pages in host memory that the GPU maps there.
+    /// Pages in host memory that the GPU maps, by block.
     remote: BTreeMap<u64, PageMask>,
     gpu_bytes: u64,
     batch_entries: usize,
     now_ns: u64,
-    /// Of what the engine does not count.
+    /// Counts that the engine lacks.
     counts: Counts,
 }
 
 impl<'m> Pages<'m> {
-    /// Nothing is anywhere yet. Each allocation begins at a block, and no other is in its last; all that is not named ends with a block.
+    /// Memory with nothing populated. Each allocation begins at a block, and shares its last block
+    /// with no other. Memory outside the allocations ends with a block.
     pub fn new(machine: &'m Machine, gpu_bytes: u64, allocations: impl IntoIterator<Item = Granules>) -> Self {
         Pages::observed(machine, gpu_bytes, allocations, |_| {})
     }
 }
 
 impl<'m, O: FnMut(Event)> Pages<'m, O> {
-    /// The same, and somebody watches.
+    /// As [`Pages::new`], with an observer of events.
     pub fn observed(
         machine: &'m Machine,
         gpu_bytes: u64,
@@ -96,7 +100,7 @@ impl<'m, O: FnMut(Event)> Pages<'m, O> {
     ) -> Self {
         let mut engine = Engine::new(machine, gpu_bytes / BLOCK_BYTES, machine.memory.host_bytes.value, observer);
         let last = allocations.into_iter().filter_map(|allocation| allocation.blocks().last());
-        engine.short.extend(last.filter(|(_, whole)| *whole != Mask::MAX));
+        engine.partial.extend(last.filter(|(_, granules)| *granules != Mask::MAX));
         let batch_entries = usize::try_from(machine.faults.batch_entries.value).unwrap_or(usize::MAX);
         Self {
             engine,
@@ -109,19 +113,19 @@ impl<'m, O: FnMut(Event)> Pages<'m, O> {
         }
     }
 
-    /// The CPU touches a page.
+    /// Accesses a page by the CPU.
     pub fn by_cpu(&mut self, page: u64) {
-        let (block, page) = at(page);
+        let (block, page) = position(page);
         loop {
             self.unpin();
             if self.is_mapped_by_cpu(block, page) || self.serve_cpu(block, page) {
                 break;
             }
         }
-        self.engine.left.clear();
+        self.engine.departed.clear();
     }
 
-    /// The GPU touches pages, `window` of them waiting at most.
+    /// Accesses pages by the GPU, with up to `window` of them waiting.
     ///
     /// # Errors
     /// If the GPU has no memory.
@@ -144,11 +148,11 @@ impl<'m, O: FnMut(Event)> Pages<'m, O> {
         }
     }
 
-    /// The GPU touches a page; false if it faults instead, and has to try again after [`Self::serve`].
+    /// Accesses a page by the GPU; false if it faults, to be retried after [`Self::serve`].
     #[must_use]
     pub fn touches(&mut self, page: u64) -> bool {
         self.unpin();
-        let (block, page) = at(page);
+        let (block, page) = position(page);
         if self.maps_remotely(block, page) {
             self.counts.remote_accesses += 1;
             self.counts.remote_bytes += REMOTE_ACCESS_BYTES;
@@ -162,19 +166,19 @@ impl<'m, O: FnMut(Event)> Pages<'m, O> {
         self.engine.memory.place(block).gpu & granule_of(page) != 0
     }
 
-    /// The driver serves faults of the GPU, by their pages and in the order in which they came, as many as fit a batch: for a GPU that faults in another order
-    /// than that of [`Self::by_gpu`].
+    /// Services GPU faults, given by page in order of arrival, up to a batch. This is for a GPU
+    /// whose faults have another order than those of [`Self::by_gpu`].
     ///
     /// # Errors
     /// If the GPU has no memory.
     pub fn serve(&mut self, faults: impl IntoIterator<Item = u64>) -> Result<(), RunError> {
-        let fetched = faults.into_iter().take(self.batch_entries).collect();
-        self.serve_gpu(fetched).map_err(|NoVictim| RunError::TooLittleMemory { gpu_bytes: self.gpu_bytes })?;
-        self.engine.left.clear();
+        let batch = faults.into_iter().take(self.batch_entries).collect();
+        self.serve_gpu(batch).map_err(|NoVictim| RunError::TooLittleMemory { gpu_bytes: self.gpu_bytes })?;
+        self.engine.departed.clear();
         Ok(())
     }
 
-    /// Nobody touches anything for so long. The clock ends somewhere in the second century.
+    /// Advances the clock without accesses. The clock ends in its second century.
     pub fn pause(&mut self, ns: u64) {
         self.now_ns = self.now_ns.saturating_add(ns).min(END_NS.max(self.now_ns));
     }
@@ -183,19 +187,19 @@ impl<'m, O: FnMut(Event)> Pages<'m, O> {
         self.now_ns = self.now_ns.saturating_add(ns);
     }
 
-    /// How long all that took.
+    /// Time of all accesses up to now.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// What of host memory is in use, in granules of which nothing is on the GPU.
+    /// Host memory in use, in granules without a page on the GPU.
     #[must_use]
     pub fn host_bytes(&self) -> u64 {
         self.engine.memory.host_granules() * GRANULE_BYTES
     }
 
-    /// What the touches came to so far.
+    /// Counts up to now.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let traffic = self.engine.traffic;
@@ -222,36 +226,36 @@ impl<'m, O: FnMut(Event)> Pages<'m, O> {
         self.engine.memory.place(block).cpu_mapped & granule_of(page) != 0
     }
 
-    /// Ends what is pinned no longer: the GPU does not map it any more.
+    /// Ends expired pins: the GPU unmaps their pages.
     fn unpin(&mut self) {
         while let Some((block, page)) = self.thrashing.unpin(self.now_ns) {
             self.unmap(block, PageMask::of_page(page));
-            self.tell(block, page, Decision::Unpinned, self.now_ns);
+            self.emit(block, page, Decision::Unpinned, self.now_ns);
         }
     }
 
-    fn tell(&mut self, block: u64, page: usize, decided: Decision, at_ns: u64) {
+    fn emit(&mut self, block: u64, page: usize, decided: Decision, at_ns: u64) {
         let page = block * PAGES_PER_BLOCK as u64 + page as u64;
-        self.engine.tell(Event::Page { page, decided, at_ns });
+        self.engine.emit(Event::Page { page, decided, at_ns });
     }
 
     fn unmap(&mut self, block: u64, pages: PageMask) {
-        let rest = mem::take(self.remote.entry(block).or_default()) & !pages;
-        if rest.is_empty() {
+        let remaining = mem::take(self.remote.entry(block).or_default()) & !pages;
+        if remaining.is_empty() {
             self.remote.remove(&block);
         } else {
-            self.remote.insert(block, rest);
+            self.remote.insert(block, remaining);
         }
     }
 }
 
-/// The block a page is in, and which of its pages it is.
-fn at(page: u64) -> (u64, usize) {
+/// Block of a page, and index of the page in it.
+fn position(page: u64) -> (u64, usize) {
     let per_block = PAGES_PER_BLOCK as u64;
     (page / per_block, usize::try_from(page % per_block).unwrap_or_default())
 }
 
-/// The granule of its block that a page is in.
+/// Granule of a page in its block.
 fn granule_of(page: usize) -> Mask {
     1 << (page / usize::try_from(PAGES_PER_GRANULE).unwrap_or(1))
 }

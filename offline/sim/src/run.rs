@@ -1,4 +1,4 @@
-//! An iteration on a machine: kernels one after the other, each touching its tensors, and what that costs.
+//! Iterations on a machine: kernels one after the other, their accesses to tensors, and the cost.
 
 mod actions;
 
@@ -11,30 +11,30 @@ use crate::{
     engine::{Engine, Move, NoVictim, Traffic},
     event::{Event, Observer},
     outcome::Outcome,
-    setup::{Freed, LEAST_GPU_BYTES, Setup},
+    setup::{Freed, MIN_GPU_BYTES, Setup},
     units::{BLOCK_BYTES, GRANULE_BYTES, Granules},
     walk::{Operand, Stuck, Walk},
 };
 
-/// Why an iteration does not run.
+/// Error in running an iteration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the messages document the variants")]
 pub enum RunError {
-    #[error("{gpu_bytes} bytes of GPU memory are too few: it takes {LEAST_GPU_BYTES} at least")]
+    #[error("{gpu_bytes} bytes of GPU memory are too few; the minimum is {MIN_GPU_BYTES}")]
     TooLittleMemory { gpu_bytes: u64 },
-    #[error("an iteration has to run once at least")]
+    #[error("an iteration has to run at least once")]
     NoIterations,
     #[error("kernel {kernel} reads tensor {tensor}, whose contents were dropped")]
     ContentsDropped { kernel: KernelId, tensor: TensorId },
-    #[error("kernel {kernel} reads tensor {tensor}, part of which is nowhere")]
+    #[error("kernel {kernel} reads tensor {tensor}, part of which is in no memory")]
     ContentsLost { kernel: KernelId, tensor: TensorId },
     #[error(
-        "before kernel {kernel} the memory of tensor {dead} is not to be handed on to tensor {born}: it has not just died, or is smaller, or that one is there"
+        "before kernel {kernel}, the memory of tensor {dead} cannot be handed on to tensor {born}: {dead} has not just died or is smaller, or {born} has memory already"
     )]
     HandedOn { kernel: KernelId, dead: TensorId, born: TensorId },
 }
 
-/// The iteration with memory without end: what nothing can beat.
+/// Runs the iteration with unlimited memory: a lower bound.
 #[must_use]
 pub fn ideal(iteration: &Iteration) -> Outcome {
     let ideal_s = seconds(iteration.duration_ns());
@@ -42,7 +42,7 @@ pub fn ideal(iteration: &Iteration) -> Outcome {
     Outcome { time_s: ideal_s, ideal_s, share_of_ideal: 1.0, peak_bytes, ..Outcome::default() }
 }
 
-/// The iteration on managed memory that nobody manages but the driver.
+/// Runs the iteration on managed memory with the driver alone.
 ///
 /// # Errors
 /// If the set-up cannot run it.
@@ -50,25 +50,26 @@ pub fn driver(iteration: &Iteration, setup: &Setup<'_>) -> Result<Outcome, RunEr
     planned(iteration, setup, &Schedule::default())
 }
 
-/// The iteration on managed memory with a schedule. What that has not brought in time comes by faults.
+/// Runs the iteration on managed memory with a schedule. Memory that the schedule did not migrate
+/// in time is migrated by faults.
 ///
 /// # Errors
-/// If the set-up cannot run it, or the schedule drops what is still read.
+/// If the set-up cannot run it, or the schedule drops data that is read later.
 pub fn planned(iteration: &Iteration, setup: &Setup<'_>, schedule: &Schedule) -> Result<Outcome, RunError> {
     observed(iteration, setup, schedule, &mut |_| {})
 }
 
-/// The same, watched.
+/// As [`planned`], with an observer of events.
 ///
 /// # Errors
-/// The same.
+/// As [`planned`].
 pub fn observed<'a>(
     iteration: &'a Iteration,
     setup: &'a Setup<'a>,
     schedule: &'a Schedule,
     observer: &'a mut Observer<'a>,
 ) -> Result<Outcome, RunError> {
-    Run::new(iteration, setup, schedule, observer)?.all()
+    Run::new(iteration, setup, schedule, observer)?.run_all()
 }
 
 struct Run<'a> {
@@ -81,12 +82,12 @@ struct Run<'a> {
     now_ns: u64,
 }
 
-/// A tensor in a run.
+/// State of a tensor in a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// Its addresses, if it has any now.
+    /// Allocated addresses, if any.
     memory: Option<Granules>,
-    /// It was written, and not dropped since.
+    /// Whether it was written, and not dropped since.
     has_contents: bool,
 }
 
@@ -97,7 +98,7 @@ impl<'a> Run<'a> {
         schedule: &'a Schedule,
         observer: &'a mut Observer<'a>,
     ) -> Result<Self, RunError> {
-        if setup.gpu_bytes < LEAST_GPU_BYTES {
+        if setup.gpu_bytes < MIN_GPU_BYTES {
             return Err(RunError::TooLittleMemory { gpu_bytes: setup.gpu_bytes });
         }
         let frames = setup.gpu_bytes / BLOCK_BYTES;
@@ -106,30 +107,30 @@ impl<'a> Run<'a> {
         Ok(Self { iteration, setup, schedule, engine, addresses: Addresses::new(), tensors, now_ns: 0 })
     }
 
-    fn all(mut self) -> Result<Outcome, RunError> {
+    fn run_all(mut self) -> Result<Outcome, RunError> {
         for (id, _) in self.iteration.tensors().iter().filter(|(_, tensor)| tensor.persistent) {
             self.place(id);
             self.write_by_cpu(id, None);
         }
         let mut outcome = Err(RunError::NoIterations);
         for _ in 0..self.setup.iterations {
-            outcome = Ok(self.once()?);
+            outcome = Ok(self.run_iteration()?);
         }
         outcome
     }
 
-    fn once(&mut self) -> Result<Outcome, RunError> {
-        let (began_ns, before) = (self.now_ns, self.engine.traffic);
-        self.engine.tell(Event::Began { at_ns: began_ns });
+    fn run_iteration(&mut self) -> Result<Outcome, RunError> {
+        let (start_ns, before) = (self.now_ns, self.engine.traffic);
+        self.engine.emit(Event::Began { at_ns: start_ns });
         self.engine.peak_blocks = self.engine.memory.resident_blocks();
-        let mut before_this = None;
+        let mut last = None;
         for kernel in self.iteration.kernels().ids() {
-            self.boundary(before_this, kernel)?;
+            self.boundary(last, kernel)?;
             self.kernel(kernel)?;
-            before_this = Some(kernel);
+            last = Some(kernel);
         }
-        self.boundary(before_this, self.iteration.end())?;
-        Ok(self.outcome(self.now_ns - began_ns, before))
+        self.boundary(last, self.iteration.end())?;
+        Ok(self.outcome(self.now_ns - start_ns, before))
     }
 
     fn outcome(&self, time_ns: u64, before: Traffic) -> Outcome {
@@ -149,10 +150,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Between a kernel and the next.
+    /// Runs the actions between two kernels.
     fn boundary(&mut self, last: Option<KernelId>, next: KernelId) -> Result<(), RunError> {
         let actions = self.schedule.at(next);
-        // First, while what is dropped or handed on with its last use still has its addresses.
+        // Drops and hand-overs go first, while dead tensors still have their addresses.
         for &Action { tensor, act, part, .. } in actions {
             match act {
                 Act::Drop => self.drop_contents(tensor, part),
@@ -167,32 +168,34 @@ impl<'a> Run<'a> {
             self.births(next);
         }
         for action in actions {
-            self.begin(*action);
+            self.issue(*action);
         }
-        self.keep(next);
-        self.engine.run_until(self.now_ns).map_err(|none| self.too_little(none))?;
+        self.protect_operands(next);
+        self.engine.run_until(self.now_ns).map_err(|none| self.out_of_memory(none))?;
         if next < self.iteration.end() { self.wait(next) } else { Ok(()) }
     }
 
-    /// A kernel waits for the moves of its tensors, and for those that are to be done before it. What of its tensors has not begun to leave stays.
+    /// Waits for moves of the kernel's tensors, and for moves that are due before it. Parts of its
+    /// tensors that have not begun to leave stay.
     fn wait(&mut self, kernel: KernelId) -> Result<(), RunError> {
         let operands = self.iteration.operands(kernel);
-        let uses = |of: &Move| operands.iter().any(|operand| operand.tensor == of.tensor);
-        self.engine.cancel(|of| of.leaves() && uses(of));
-        let unfinished = |engine: &Engine<'_>| engine.pending(|of| uses(of) || of.done_before == Some(kernel));
-        self.engine.run_while(unfinished).map_err(|none| self.too_little(none))?;
+        let uses = |request: &Move| operands.iter().any(|operand| operand.tensor == request.tensor);
+        self.engine.cancel(|request| request.is_outbound() && uses(request));
+        let unfinished =
+            |engine: &Engine<'_>| engine.pending(|request| uses(request) || request.done_before == Some(kernel));
+        self.engine.run_while(unfinished).map_err(|none| self.out_of_memory(none))?;
         self.now_ns = self.now_ns.max(self.engine.clock_ns());
         Ok(())
     }
 
-    fn too_little(&self, NoVictim: NoVictim) -> RunError {
+    fn out_of_memory(&self, NoVictim: NoVictim) -> RunError {
         RunError::TooLittleMemory { gpu_bytes: self.setup.gpu_bytes }
     }
 
     fn births(&mut self, kernel: KernelId) {
         for tensor in self.iteration.births(kernel) {
             self.place(tensor);
-            // Nobody but the CPU can have made what a kernel reads first.
+            // A tensor that a kernel reads first was written by the CPU.
             if self.iteration.uses(tensor).first().is_some_and(|first| first.access.reads()) {
                 self.write_by_cpu(tensor, Some(self.now_ns));
             }
@@ -203,29 +206,29 @@ impl<'a> Run<'a> {
         for tensor in self.iteration.deaths(kernel) {
             let Some(memory) = self.tensors[tensor].memory.take() else { continue };
             self.tensors[tensor].has_contents = false;
-            self.engine.cancel(|of| of.tensor == tensor);
+            self.engine.cancel(|request| request.tensor == tensor);
             if self.setup.freed == Freed::Released {
                 self.engine.discard(tensor, memory);
             }
-            self.addresses.give_back(memory);
+            self.addresses.free(memory);
         }
     }
 
     fn place(&mut self, tensor: TensorId) {
         if self.tensors[tensor].memory.is_none() {
-            self.tensors[tensor].memory = Some(self.addresses.take(self.iteration.tensors()[tensor].bytes));
+            self.tensors[tensor].memory = Some(self.addresses.allocate(self.iteration.tensors()[tensor].bytes));
             let range = self.contents(tensor);
-            self.engine.tell(Event::Placed { tensor, range });
+            self.engine.emit(Event::Placed { tensor, range });
         }
     }
 
-    /// Contents that come from outside.
+    /// Writes contents from outside the GPU.
     fn write_by_cpu(&mut self, tensor: TensorId, from_ns: Option<u64>) {
         self.engine.write_by_cpu(self.contents(tensor), from_ns);
         self.tensors[tensor].has_contents = true;
     }
 
-    /// The granules that a tensor's bytes are in.
+    /// Granules of a tensor's bytes.
     fn contents(&self, tensor: TensorId) -> Granules {
         let first = self.tensors[tensor].memory.map_or(0, |memory| memory.first);
         Granules { first, end: first + self.iteration.tensors()[tensor].bytes.div_ceil(GRANULE_BYTES) }
@@ -240,12 +243,12 @@ impl<'a> Run<'a> {
         let walk = Walk::new(&operands, duration_ns, window_bytes, setup.machine.faults.batch_entries.value);
         self.now_ns = walk.run(&mut self.engine, start_ns).map_err(|stuck| match stuck {
             Stuck::Lost(tensor) => RunError::ContentsLost { kernel, tensor },
-            Stuck::NoVictim(none) => self.too_little(none),
+            Stuck::NoVictim(none) => self.out_of_memory(none),
         })?;
         for operand in self.iteration.operands(kernel) {
             self.tensors[operand.tensor].has_contents |= operand.access.writes();
         }
-        self.engine.tell(Event::Ran { kernel, start_ns, end_ns: self.now_ns });
+        self.engine.emit(Event::Ran { kernel, start_ns, end_ns: self.now_ns });
         Ok(())
     }
 

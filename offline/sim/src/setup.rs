@@ -1,4 +1,4 @@
-//! Where an iteration runs.
+//! Environment of an iteration.
 
 use planner::{machine::Store, pump::Pump};
 
@@ -7,41 +7,45 @@ use crate::{
     units::BLOCK_BYTES,
 };
 
-/// The least memory on the GPU: what a batch of faults can take, and what may be on its way.
-pub const LEAST_GPU_BYTES: u64 = 64 << 20;
+/// Minimum GPU memory: a batch of faults, and blocks in transit.
+pub const MIN_GPU_BYTES: u64 = 64 << 20;
 
-/// What becomes of memory whose tensor is dead.
+/// Handling of a dead tensor's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Freed {
-    /// Its addresses go to a cache as frameworks have one, contents and all: the driver does not know that nobody needs them, and moves them.
+    /// The addresses stay in a cache, as in frameworks, with their contents. The driver cannot know
+    /// that nobody needs them, and migrates them.
     #[default]
     Cached,
-    /// It is given back to the driver: gone at once, and its addresses begin empty.
+    /// The memory is freed in the driver, and the addresses begin empty.
     Released,
 }
 
-/// Where an iteration runs.
+/// Environment of an iteration.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
     /// The machine.
     pub machine: &'a Machine,
-    /// The GPU's memory that the program may have, in place of the machine's.
+    /// GPU memory of the program, instead of the machine's.
     pub gpu_bytes: u64,
-    /// The host's.
+    /// Host memory.
     pub host_bytes: u64,
-    /// What becomes of dead tensors' memory.
+    /// Handling of dead tensors' memory.
     pub freed: Freed,
-    /// How many iterations are run; the last one is reported. The first pays for what the CPU has written and nobody touched.
+    /// Iterations to run; the last one is reported. The first also pays for the CPU's writes and
+    /// first touches.
     pub iterations: u32,
-    /// How far the threads that run at once lie apart in the largest tensor of a kernel: how much is touched, and faulted on, at once.
+    /// Distance of concurrent threads in the largest tensor of a kernel. It determines the memory
+    /// that is accessed, and faulted on, at once.
     pub bytes_per_thread: u64,
-    /// How long before it could begin a kernel is launched, if nothing holds anything up: what a policy knows that learns of kernels by their launches. Those
-    /// that know the iteration do not need it.
+    /// Lead of a kernel's launch before its earliest start, without stalls. It is known to policies
+    /// that learn of kernels by their launches. Policies that know the iteration ignore it.
     pub launch_lead_ns: u64,
 }
 
 impl<'a> Setup<'a> {
-    /// All of a machine's memory; two iterations; neighbouring threads touch neighbouring words.
+    /// A set-up with all memory of a machine, two iterations, and adjacent words for adjacent
+    /// threads.
     #[must_use]
     pub fn new(machine: &'a Machine) -> Self {
         let (gpu_bytes, host_bytes) = (machine.memory.gpu_bytes.value, machine.memory.host_bytes.value);
@@ -56,7 +60,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// All planners, those that learn of kernels by their launches with the lead that these have here.
+    /// All planners. Those that learn of kernels by their launches use the lead of this set-up.
     #[must_use]
     pub fn planners(&self) -> Vec<Box<dyn planner::Planner>> {
         let mut planners = planner::all();
@@ -65,14 +69,16 @@ impl<'a> Setup<'a> {
         planners
     }
 
-    /// What a planner is told of it: rates of whole blocks, what a request costs, flash without end, and less memory on the GPU than there is, for what planners do not
-    /// count: tensors take whole blocks, blocks on their way take room at both ends, and memory of the dead lies around until somebody needs its place.
+    /// Machine as described to planners: rates of whole blocks, the cost of a request, unlimited
+    /// flash, and reduced GPU memory. The reduction covers what planners do not count. Tensors take
+    /// whole blocks, blocks in transit take room at both ends, and dead memory stays until its
+    /// place is needed.
     #[must_use]
     pub fn for_planners(&self) -> planner::Machine {
-        self.for_planners_within(self.gpu_bytes.saturating_sub((self.gpu_bytes / 64).max(LEAST_GPU_BYTES)))
+        self.for_planners_within(self.gpu_bytes.saturating_sub((self.gpu_bytes / 64).max(MIN_GPU_BYTES)))
     }
 
-    /// The same with so much memory on the GPU.
+    /// As [`Self::for_planners`], with this GPU memory.
     #[must_use]
     pub fn for_planners_within(&self, gpu_bytes: u64) -> planner::Machine {
         let machine = self.machine;
@@ -81,7 +87,7 @@ impl<'a> Setup<'a> {
             latency_ns: machine.requests.call_ns.value,
             bytes_per_second: BLOCK_BYTES as f64 * 1e9 / block_ns(link),
         };
-        // Each block is a transfer of its own.
+        // Each block is a separate transfer.
         let flash = |flash: &Flash| planner::Link {
             latency_ns: machine.requests.call_ns.value,
             bytes_per_second: BLOCK_BYTES as f64 * 1e9 / flash.transfer_ns(BLOCK_BYTES) as f64,

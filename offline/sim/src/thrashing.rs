@@ -1,8 +1,9 @@
-//! The driver's detection of thrashing, page by page: memory that CPU and GPU take from one another within a short time. It then holds one of them back for
-//! a while, and in the end leaves a page where it is and maps it for the other.
+//! The driver's thrashing detection, page by page: contention of CPU and GPU for memory within a
+//! short time. The driver throttles one of them for a while. In the end it pins the page and maps
+//! it for the other.
 //!
-//! The rules are those of `uvm_perf_thrashing.c` of nvidia-uvm 550.163.01, for one GPU that can map host memory and a CPU that cannot map the GPU's. What is
-//! evicted does not count.
+//! The rules are those of `uvm_perf_thrashing.c` of nvidia-uvm 550.163.01, for one GPU that can map
+//! host memory and a CPU that cannot map the GPU's. Evictions do not count.
 
 mod page;
 
@@ -15,33 +16,34 @@ use crate::{
     mask::{BlockMask, PAGES_PER_BLOCK, PageMask},
 };
 
-/// What is due within this is due (`TIMER_GRANULARITY_NS`).
+/// Granularity of the driver's timer (`TIMER_GRANULARITY_NS`): pins that expire within it have
+/// expired.
 const TIMER_NS: u64 = 20_000;
 
-/// Who touches memory.
+/// Processor that accesses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Processor {
-    /// The host's.
+    /// The host's CPU.
     Cpu,
     /// The one GPU.
     Gpu,
 }
 
-/// What the driver does with a fault.
+/// Decision of the driver about a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// Brings the page to whoever faulted.
+    /// Makes the page resident at the faulting processor.
     Serve,
-    /// Nothing until then.
+    /// Delays the service until then.
     Throttle {
         until_ns: u64,
-        /// It was not held back before.
+        /// Whether the processor was not throttled before.
         begins: bool,
     },
-    /// Leaves the page there, and maps it for all who can map it.
+    /// Leaves the page there, and maps it for all processors that can map it.
     Pin {
         on: Processor,
-        /// It was not pinned before.
+        /// Whether the page was not pinned before.
         begins: bool,
     },
 }
@@ -49,20 +51,21 @@ pub(crate) enum Hint {
 #[derive(Clone, Debug, Default)]
 struct Block {
     last: Option<(u64, Processor)>,
-    /// Only where two processors took something of the block within a lapse.
+    /// State of pages, once two processors took parts of the block within a lapse.
     pages: Option<Vec<Page>>,
     thrashing: PageMask,
     last_thrashing_ns: Option<u64>,
     resets: u64,
-    /// From then on it is never reset as a whole: the driver counts pins, and none back.
+    /// Whether a page was ever pinned. Such a block is never reset as a whole: the driver counts
+    /// pins, and never decrements the count.
     was_pinned: bool,
 }
 
-/// What the driver knows of a process's blocks.
+/// Thrashing state of a process's blocks.
 pub(crate) struct Thrashing<'m> {
     parameters: &'m machine::Thrashing,
     blocks: BTreeMap<u64, Block>,
-    /// Block and page, by when they are unpinned.
+    /// Pinned pages as (end of the pin, block, page), in that order.
     pinned: VecDeque<(u64, u64, usize)>,
 }
 
@@ -74,13 +77,13 @@ impl Block {
         self.thrashing = self.thrashing & !PageMask::of_page(page);
     }
 
-    /// Whether nothing has thrashed for so long that all is forgotten, which happens so often and no more.
-    fn is_over(&self, parameters: &machine::Thrashing, now_ns: u64) -> bool {
+    /// Whether an epoch without thrashing has passed, and resets are left.
+    fn epoch_elapsed(&self, parameters: &machine::Thrashing, now_ns: u64) -> bool {
         let since_ns = self.last_thrashing_ns.map_or(0, |last_ns| now_ns.saturating_sub(last_ns));
         since_ns > parameters.epoch_ns() && !self.was_pinned && self.resets < parameters.max_resets.value
     }
 
-    /// Forgets all pages.
+    /// Resets all pages.
     fn reset(&mut self) {
         *self = Self { resets: self.resets + 1, was_pinned: self.was_pinned, ..Self::default() };
     }
@@ -91,17 +94,18 @@ impl<'m> Thrashing<'m> {
         Self { parameters, blocks: BTreeMap::new(), pinned: VecDeque::new() }
     }
 
-    /// Pages that are neither brought along by the tree nor make it bring others along.
+    /// Thrashing pages of a block. The tree prefetcher neither adds them nor expands faults on
+    /// them.
     pub(crate) fn pages(&self, block: u64) -> PageMask {
         self.blocks.get(&block).map_or(PageMask::default(), |block| block.thrashing)
     }
 
-    /// Pages of a block were copied because of faults; those of them that are now found thrashing.
-    pub(crate) fn moved(&mut self, block: u64, copied: PageMask, to: Processor, now_ns: u64) -> PageMask {
+    /// Records that pages of a block were copied because of faults; those that begin to thrash.
+    pub(crate) fn record_move(&mut self, block: u64, copied: PageMask, to: Processor, now_ns: u64) -> PageMask {
         let parameters = self.parameters;
-        let mut found = PageMask::default();
+        let mut detected = PageMask::default();
         if !parameters.enabled.value || copied.is_empty() {
-            return found;
+            return detected;
         }
         let lapse_ns = parameters.lapse_ns.value;
         let is_quick = |last_ns| now_ns.saturating_sub(last_ns) <= lapse_ns;
@@ -111,14 +115,14 @@ impl<'m> Thrashing<'m> {
         }
         state.last = Some((now_ns, to));
         let threshold = parameters.threshold.value;
-        let Block { pages: Some(pages), thrashing, last_thrashing_ns, .. } = state else { return found };
+        let Block { pages: Some(pages), thrashing, last_thrashing_ns, .. } = state else { return detected };
         for (page, state) in pages.iter_mut().enumerate().filter(|(page, _)| copied.has(*page)) {
             state.users.set(to, true);
             let Some(last_ns) = state.last_ns.replace(now_ns) else { continue };
             if is_quick(last_ns) {
                 state.events = (state.events + 1).min(MAX_EVENTS);
                 if state.events == threshold {
-                    found.insert(page);
+                    detected.insert(page);
                 }
                 if state.events >= threshold {
                     *last_thrashing_ns = Some(now_ns);
@@ -128,15 +132,15 @@ impl<'m> Thrashing<'m> {
                 *thrashing = *thrashing & !PageMask::of_page(page);
             }
         }
-        *thrashing = *thrashing | found;
-        found
+        *thrashing = *thrashing | detected;
+        detected
     }
 
-    /// What to do with a fault on a page; it may be resident on the host.
+    /// Decides about a fault on a page.
     pub(crate) fn hint(&mut self, (block, page): (u64, usize), by: Processor, is_on_host: bool, now_ns: u64) -> Hint {
         let parameters = self.parameters;
         let Some(state) = self.blocks.get_mut(&block) else { return Hint::Serve };
-        if state.is_over(parameters, now_ns) {
+        if state.epoch_elapsed(parameters, now_ns) {
             state.reset();
             return Hint::Serve;
         }
@@ -184,7 +188,7 @@ impl<'m> Thrashing<'m> {
         hint
     }
 
-    /// Which of these pages are pinned: that they move is no event.
+    /// Pinned pages among these; their moves are no events.
     pub(crate) fn pinned(&self, block: u64, pages: PageMask) -> PageMask {
         let Some(states) = self.blocks.get(&block).and_then(|block| block.pages.as_ref()) else {
             return PageMask::default();
@@ -193,14 +197,15 @@ impl<'m> Thrashing<'m> {
         pinned.fold(PageMask::default(), |mask, (page, _)| mask | PageMask::of_page(page)) & pages
     }
 
-    /// Pages were moved by request: what the program asks for goes before what the driver finds.
-    pub(crate) fn forget(&mut self, block: u64, pages: PageMask) {
+    /// Resets pages that were moved by request. Requests of the program take precedence over
+    /// detected thrashing.
+    pub(crate) fn reset_pages(&mut self, block: u64, pages: PageMask) {
         if let Some(state) = self.blocks.get_mut(&block) {
             (state.thrashing & pages).iter().for_each(|page| state.reset_page(page));
         }
     }
 
-    /// The next page whose time is over, by block, and forgets what it was.
+    /// Resets the next page whose pin has expired; its block and index.
     pub(crate) fn unpin(&mut self, now_ns: u64) -> Option<(u64, usize)> {
         while let Some(&(until_ns, block, page)) = self.pinned.front() {
             if until_ns > now_ns.saturating_add(TIMER_NS) {
@@ -209,7 +214,7 @@ impl<'m> Thrashing<'m> {
             self.pinned.pop_front();
             let Some(state) = self.blocks.get_mut(&block) else { continue };
             let pin = state.pages.as_ref().and_then(|pages| pages.get(page)).and_then(|state| state.pin);
-            // It may have been forgotten meanwhile, and pinned anew.
+            // The page may have been reset since, and pinned again.
             if pin.is_some_and(|pin| pin.until_ns == until_ns) {
                 state.reset_page(page);
                 return Some((block, page));

@@ -1,34 +1,37 @@
-//! The driver's prefetcher: which granules of a block come along with those that faulted.
+//! The driver's tree prefetcher: granules of a block that are fetched together with faulted ones.
 //!
-//! A binary tree stands over the block's granules. For each fault the largest subtree is taken of which more than the threshold is resident or faulted; of a
-//! block that ends early, subtrees end there too. The driver's leaves are pages of 4 KiB; it fills the 64 KiB around a fault before it counts, so leaves of
-//! 64 KiB give the same.
+//! A binary tree stands over the block's granules. Each fault selects the largest subtree whose
+//! share of resident or faulted granules exceeds the threshold. In a block that ends early,
+//! subtrees end there too. The driver's leaves are pages of 4 KiB. It fills the 64 KiB around a
+//! fault before it counts, so leaves of 64 KiB give the same result.
 
 use crate::{
     mask::{BlockMask, PAGES_PER_BLOCK, PageMask},
     units::{GRANULES_PER_BLOCK, Mask},
 };
 
-/// What is to become resident in a block that has the granules `whole`: the faulted ones and what the tree adds, those that are resident among them.
+/// Granules to make resident in a block with the granules `allocated`: the faulted ones, and those
+/// that the tree adds. Resident ones may be among them.
 #[must_use]
-pub fn region(resident: Mask, faulted: Mask, whole: Mask, threshold_percent: u32) -> Mask {
+pub fn region(resident: Mask, faulted: Mask, allocated: Mask, threshold_percent: u32) -> Mask {
     let occupied = resident | faulted;
-    let mut wanted = faulted;
-    let mut rest = faulted;
-    while rest != 0 {
-        let region = largest(occupied, rest.trailing_zeros(), whole, threshold_percent);
-        wanted |= region;
-        // Other faults in it have the same one: what is above it is not dense enough for them either.
-        rest &= !region;
+    let mut selected = faulted;
+    let mut remaining = faulted;
+    while remaining != 0 {
+        let region = largest(occupied, remaining.trailing_zeros(), allocated, threshold_percent);
+        selected |= region;
+        // Other faults in the region select the same one: the trees above it are not dense enough
+        // for them either.
+        remaining &= !region;
     }
-    wanted
+    selected
 }
 
-fn largest(occupied: Mask, leaf: u32, whole: Mask, threshold_percent: u32) -> Mask {
+fn largest(occupied: Mask, leaf: u32, allocated: Mask, threshold_percent: u32) -> Mask {
     let mut largest = 1 << leaf;
     let mut leaves = 2;
     while leaves <= GRANULES_PER_BLOCK {
-        let subtree = whole & (Mask::MAX >> (GRANULES_PER_BLOCK - leaves)) << (leaf / leaves * leaves);
+        let subtree = allocated & (Mask::MAX >> (GRANULES_PER_BLOCK - leaves)) << (leaf / leaves * leaves);
         if (occupied & subtree).count_ones() * 100 > subtree.count_ones() * threshold_percent {
             largest = subtree;
         }
@@ -37,34 +40,34 @@ fn largest(occupied: Mask, leaf: u32, whole: Mask, threshold_percent: u32) -> Ma
     largest
 }
 
-/// The same by pages, where some thrash: the 64 KiB around a fault are filled only where no page of theirs does, pages that thrash bring nothing along, and are
-/// brought along by none.
+/// Pages to make resident, where some thrash. The 64 KiB around a fault are filled only if none of
+/// their pages thrashes. Thrashing pages prefetch nothing, and are not prefetched.
 pub(crate) fn region_of_pages(
     resident: PageMask,
     faulted: PageMask,
     thrashing: PageMask,
-    whole: Mask,
+    allocated: Mask,
     threshold_percent: u32,
 ) -> PageMask {
-    let filled = faulted.granules() & !thrashing.granules() & whole;
+    let filled = faulted.granules() & !thrashing.granules() & allocated;
     let occupied = resident | faulted | PageMask::of_granules(filled);
-    let whole = PageMask::of_granules(whole);
-    let mut wanted = PageMask::default();
+    let allocated = PageMask::of_granules(allocated);
+    let mut selected = PageMask::default();
     for page in (faulted & !thrashing).iter() {
-        // Other faults in a region have the same one.
-        if !wanted.has(page) {
-            wanted = wanted | largest_of_pages(occupied, page, whole, threshold_percent as usize);
+        // Other faults in a region select the same one.
+        if !selected.has(page) {
+            selected = selected | largest_of_pages(occupied, page, allocated, threshold_percent as usize);
         }
     }
-    faulted | (wanted & !thrashing)
+    faulted | (selected & !thrashing)
 }
 
-fn largest_of_pages(occupied: PageMask, leaf: usize, whole: PageMask, threshold_percent: usize) -> PageMask {
+fn largest_of_pages(occupied: PageMask, leaf: usize, allocated: PageMask, threshold_percent: usize) -> PageMask {
     let mut largest = PageMask::of_page(leaf);
     let mut leaves = 2;
     while leaves <= PAGES_PER_BLOCK {
         let first = leaf / leaves * leaves;
-        let subtree = whole & PageMask::of_range(first, first + leaves);
+        let subtree = allocated & PageMask::of_range(first, first + leaves);
         if (occupied & subtree).count() * 100 > subtree.count() * threshold_percent {
             largest = subtree;
         }
@@ -87,16 +90,16 @@ mod tests {
     }
 
     #[test]
-    fn in_a_block_that_ends_early_half_of_what_there_is_counts() {
-        let whole = 0b11_1111;
-        assert_eq!(region(0, 0b1_1000, whole, 51), 0b1_1000);
+    fn in_a_block_that_ends_early_the_threshold_applies_to_allocated_granules() {
+        let allocated = 0b11_1111;
+        assert_eq!(region(0, 0b1_1000, allocated, 51), 0b1_1000);
         assert_eq!(
-            region(0b10_0000, 0b1_1000, whole, 51),
+            region(0b10_0000, 0b1_1000, allocated, 51),
             0b11_1000,
             "both leaves of the third pair, one of the second"
         );
-        assert_eq!(region(0b10_0100, 0b1_1000, whole, 51), whole, "four of six");
-        assert_eq!(region(0b100, 0b1_1000, whole, 51), 0b1_1100);
+        assert_eq!(region(0b10_0100, 0b1_1000, allocated, 51), allocated, "four of six");
+        assert_eq!(region(0b100, 0b1_1000, allocated, 51), 0b1_1100);
     }
 
     #[test]
@@ -109,12 +112,13 @@ mod tests {
 
     #[test]
     fn a_dense_subtree_far_up_is_taken_across_sparse_ones_below() {
-        // 24 granules on the right resident, one fault on the left: its own pairs are empty, the whole is dense.
+        // 24 granules on the right are resident, one on the left faults: its own pairs are empty,
+        // the block is dense.
         assert_eq!(grow(0xffff_ff00, 1, 51), 0xff);
     }
 
     #[test]
-    fn what_is_resident_does_not_come_again() {
+    fn resident_granules_are_not_fetched_again() {
         assert_eq!(grow(Mask::MAX, 1, 51), 0);
     }
 
@@ -146,31 +150,31 @@ mod tests {
                 state ^= state << 5;
                 state
             };
-            let whole = if round % 3 == 0 { Mask::MAX >> (next() % 31) } else { Mask::MAX };
-            let (resident, granules) = (next() & next() & whole, next() & next() & next() & whole);
+            let allocated = if round % 3 == 0 { Mask::MAX >> (next() % 31) } else { Mask::MAX };
+            let (resident, granules) = (next() & next() & allocated, next() & next() & next() & allocated);
             let granules = granules & !resident;
-            // One page of each granule, anywhere in it.
+            // One page of each granule, at any position in it.
             let faults = (0..32).filter(|granule| granules >> granule & 1 == 1);
             let faulted = faults.fold(PageMask::default(), |mask, granule| {
                 mask | PageMask::of_page(granule * 16 + next() as usize % 16)
             });
-            let pages = region_of_pages(PageMask::of_granules(resident), faulted, PageMask::default(), whole, 51);
-            let expected = region(resident, granules, whole, 51) & !resident;
+            let pages = region_of_pages(PageMask::of_granules(resident), faulted, PageMask::default(), allocated, 51);
+            let expected = region(resident, granules, allocated, 51) & !resident;
             assert_eq!(pages & !PageMask::of_granules(resident), PageMask::of_granules(expected));
         }
     }
 
     #[test]
-    fn a_page_that_thrashes_comes_alone_and_neither_fills_its_64_kib_nor_brings_more() {
+    fn a_thrashing_page_is_fetched_alone_and_neither_fills_its_64_kib_nor_prefetches() {
         let none = PageMask::default();
         let fault = PageMask::of_page(40);
         assert_eq!(region_of_pages(none, fault, fault, Mask::MAX, 51), fault);
         // Its neighbour thrashes: the 64 KiB are not filled.
         assert_eq!(region_of_pages(none, fault, PageMask::of_page(47), Mask::MAX, 51), fault);
         assert_eq!(region_of_pages(none, fault, PageMask::of_page(48), Mask::MAX, 51).granules(), 0b100);
-        // A dense block comes but for what thrashes.
+        // A dense block becomes resident except for thrashing pages.
         let resident = PageMask::of_granules(Mask::MAX << 12);
-        let wanted = region_of_pages(resident, PageMask::of_page(0), PageMask::of_page(100), Mask::MAX, 51);
-        assert_eq!(wanted, !PageMask::of_page(100));
+        let selected = region_of_pages(resident, PageMask::of_page(0), PageMask::of_page(100), Mask::MAX, 51);
+        assert_eq!(selected, !PageMask::of_page(100));
     }
 }

@@ -1,12 +1,12 @@
-//! What the driver counts memory in.
+//! The driver's units of memory.
 
 /// The driver's page.
 pub const PAGE_BYTES: u64 = 4 << 10;
-/// What a fault brings at least.
+/// Minimum that a fault makes resident.
 pub const GRANULE_BYTES: u64 = 64 << 10;
 /// Pages of a granule.
 pub const PAGES_PER_GRANULE: u64 = GRANULE_BYTES / PAGE_BYTES;
-/// What the driver evicts, and keeps residency of.
+/// Unit of eviction and residency in the driver.
 pub const BLOCK_BYTES: u64 = 2 << 20;
 /// Granules of a block.
 pub const GRANULES_PER_BLOCK: u32 = 32;
@@ -33,29 +33,29 @@ pub fn runs(mut mask: Mask) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Granules `first`, `first + 1`, ... up to and without `end`, counted from address 0.
+/// Granules from `first` up to `end`, exclusive, counted from address 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granules {
-    /// The first.
+    /// First granule.
     pub first: u64,
-    /// One past the last.
+    /// Granule past the last.
     pub end: u64,
 }
 
 impl Granules {
-    /// How many.
+    /// Number of granules.
     #[must_use]
     pub fn count(self) -> u64 {
         self.end - self.first
     }
 
-    /// The block and the granules of it, for each block it reaches into, in order.
+    /// Blocks that the range overlaps, in order, with the granules in each.
     pub fn blocks(self) -> impl Iterator<Item = (u64, Mask)> {
         let per_block = u64::from(GRANULES_PER_BLOCK);
         (self.first / per_block..self.end.div_ceil(per_block)).map(move |block| (block, self.within(block)))
     }
 
-    /// Its granules in a block.
+    /// Granules of the range in a block.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "granules of one block")]
     pub fn within(self, block: u64) -> Mask {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn granules_are_told_apart_by_their_blocks() {
+    fn a_range_is_split_by_blocks() {
         let range = Granules { first: 30, end: 65 };
         assert_eq!(range.blocks().collect::<Vec<_>>(), [(0, 0b11 << 30), (1, Mask::MAX), (2, 1)]);
     }

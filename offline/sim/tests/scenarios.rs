@@ -1,5 +1,5 @@
-//! What the model says of programs whose cost can be told without it.
-#![expect(clippy::unwrap_used, reason = "a test stops at what cannot be")]
+//! Programs whose cost can be derived by hand.
+#![expect(clippy::unwrap_used, reason = "a test panics on unexpected values")]
 
 use planner::{Act, Action, Part, Schedule, Tier};
 use sim::{Freed, Machine, Outcome, RunError, Setup, driver, planned};
@@ -11,7 +11,8 @@ use trace::{
 const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 
-/// Tensors of so many MiB, of which the first few are persistent; kernels by duration, inputs and outputs.
+/// Iteration of tensors with sizes in MiB, of which the first are persistent, and kernels by
+/// duration, inputs and outputs.
 fn iteration(mib: &[u64], persistent: usize, kernels: &[(u64, &[u32], &[u32])]) -> Iteration {
     let mut draft = Draft::default();
     for (index, mib) in mib.iter().enumerate() {
@@ -39,18 +40,19 @@ fn with(gpu_mib: u64, machine: &Machine) -> Setup<'_> {
 }
 
 #[test]
-fn a_stream_larger_than_memory_is_moved_whole_in_every_pass_both_ways() {
+fn a_stream_larger_than_memory_is_copied_completely_both_ways_in_every_pass() {
     let iteration = iteration(&[256], 1, &[(MS, &[0], &[])]);
     let machine = machine();
     let outcome = driver(&iteration, &Setup { iterations: 3, ..with(128, &machine) }).unwrap();
     assert_eq!((outcome.bytes_htod, outcome.bytes_dtoh), (256 * MIB, 256 * MIB));
-    // Two batches a block: threads reach 13 granules, which bring 16 along, half of it; another 13 bring the rest.
+    // Two batches per block: threads reach 13 granules, which prefetch 16, half of it; another 13
+    // prefetch the rest.
     assert_eq!((outcome.fault_batches, outcome.faults), (256, 256 * 13 * 16));
     assert_eq!(outcome.peak_bytes, 128 * MIB);
 }
 
 #[test]
-fn memory_that_nobody_touched_before_is_not_copied() {
+fn first_touches_are_not_copied() {
     let iteration = iteration(&[32], 0, &[(MS, &[], &[0])]);
     let machine = machine();
     let outcome = driver(&iteration, &Setup { iterations: 1, ..with(128, &machine) }).unwrap();
@@ -59,8 +61,8 @@ fn memory_that_nobody_touched_before_is_not_copied() {
 }
 
 #[test]
-fn what_is_brought_in_time_costs_nothing() {
-    // Tensors 1 and 2 take turns; each is brought while the other is worked on, and pushed out after.
+fn tensors_that_arrive_in_time_cost_nothing() {
+    // Tensors 1 and 2 alternate. Each is migrated while the other is in use, and leaves afterwards.
     let iteration = iteration(&[2, 96, 96], 3, &[(6 * MS, &[0, 1], &[]), (6 * MS, &[0, 2], &[])]);
     let machine = machine();
     let setup = Setup { iterations: 4, ..with(204, &machine) };
@@ -78,8 +80,8 @@ fn what_is_brought_in_time_costs_nothing() {
 }
 
 #[test]
-fn what_is_evicted_before_a_kernel_comes_to_it_faults_again() {
-    // While a slow kernel reads tensor 0, which is there, tensor 1 is brought and takes its place.
+fn granules_evicted_before_a_kernel_reaches_them_fault_again() {
+    // While a slow kernel reads the resident tensor 0, tensor 1 arrives and evicts it.
     let iteration = iteration(&[40, 60], 2, &[(0, &[0], &[]), (1000 * MS, &[0], &[])]);
     let machine = machine();
     let setup = Setup { iterations: 1, ..with(64, &machine) };
@@ -90,7 +92,7 @@ fn what_is_evicted_before_a_kernel_comes_to_it_faults_again() {
     assert!(outcome.bytes_htod >= (40 + 60 + 34) * MIB, "{outcome:?}");
 }
 
-/// A forward and a backward pass over four activations, each made at one end and read at the other.
+/// Forward and backward pass over four activations, each written in one and read in the other.
 fn passes() -> Iteration {
     iteration(
         &[32, 48, 48, 48, 48],
@@ -113,7 +115,7 @@ fn total(outcome: &Outcome) -> u64 {
 }
 
 #[test]
-fn dead_contents_are_moved_unless_they_are_dropped() {
+fn dead_contents_are_migrated_unless_they_are_dropped() {
     let (iteration, machine) = (passes(), machine());
     let setup = with(128, &machine);
     let cached = driver(&iteration, &setup).unwrap();
@@ -125,35 +127,35 @@ fn dead_contents_are_moved_unless_they_are_dropped() {
 }
 
 #[test]
-fn a_schedule_that_drops_what_is_still_read_is_refused() {
+fn a_schedule_that_drops_data_still_read_is_rejected() {
     let (iteration, machine) = (passes(), machine());
     let outcome = planned(&iteration, &with(128, &machine), &Schedule::new(vec![act(4, 2, Act::Drop)]));
     assert_eq!(outcome, Err(RunError::ContentsDropped { kernel: KernelId(6), tensor: TensorId(2) }));
 }
 
 #[test]
-fn what_the_host_has_no_room_for_goes_to_flash_and_takes_its_time() {
+fn memory_that_does_not_fit_the_host_goes_to_flash_and_takes_time() {
     let (iteration, machine) = (passes(), machine());
     let setup = with(128, &machine);
-    let roomy = driver(&iteration, &setup).unwrap();
-    assert_eq!((roomy.bytes_ssd_read, roomy.bytes_ssd_written), (0, 0));
-    let tight = driver(&iteration, &Setup { host_bytes: 16 * MIB, ..setup }).unwrap();
-    assert!(tight.bytes_ssd_read > 0 && tight.bytes_ssd_written > 0);
-    assert!(tight.time_s > roomy.time_s);
+    let large_host = driver(&iteration, &setup).unwrap();
+    assert_eq!((large_host.bytes_ssd_read, large_host.bytes_ssd_written), (0, 0));
+    let small_host = driver(&iteration, &Setup { host_bytes: 16 * MIB, ..setup }).unwrap();
+    assert!(small_host.bytes_ssd_read > 0 && small_host.bytes_ssd_written > 0);
+    assert!(small_host.time_s > large_host.time_s);
 }
 
 #[test]
-fn memory_too_small_for_a_batch_and_no_iterations_are_refused() {
+fn memory_too_small_for_a_batch_and_no_iterations_are_rejected() {
     let (iteration, machine) = (passes(), machine());
-    let little = driver(&iteration, &with(63, &machine));
-    assert_eq!(little, Err(RunError::TooLittleMemory { gpu_bytes: 63 * MIB }));
+    let too_small = driver(&iteration, &with(63, &machine));
+    assert_eq!(too_small, Err(RunError::TooLittleMemory { gpu_bytes: 63 * MIB }));
     let none = driver(&iteration, &Setup { iterations: 0, ..with(64, &machine) });
     assert_eq!(none, Err(RunError::NoIterations));
 }
 
 #[test]
-fn threads_that_have_their_data_go_on_while_others_wait() {
-    // All but 2 MiB of a slow kernel's data are there: bringing them hides behind the rest.
+fn threads_with_resident_data_continue_while_others_wait() {
+    // All but 2 MiB of a slow kernel's data are resident: their migration overlaps the rest.
     let iteration = iteration(&[64, 2], 2, &[(0, &[0], &[]), (100 * MS, &[0, 1], &[])]);
     let machine = machine();
     let narrow = Setup { iterations: 1, ..with(128, &machine) };
@@ -163,23 +165,23 @@ fn threads_that_have_their_data_go_on_while_others_wait() {
 }
 
 #[test]
-fn what_the_next_kernels_use_makes_no_room_for_moves_if_the_schedule_says_so() {
-    // While kernel 1 runs, tensor 2 is to come. 0 came before 1, and kernel 2 uses it.
+fn operands_of_the_next_kernels_are_not_evicted_for_moves_if_the_schedule_protects_them() {
+    // Tensor 2 is to arrive while kernel 1 runs. Tensor 0 arrived before 1, and kernel 2 uses it.
     let kernels: [(u64, &[u32], &[u32]); 4] =
         [(MS, &[0, 1], &[]), (20 * MS, &[1], &[]), (MS, &[0], &[]), (MS, &[2], &[])];
     let iteration = iteration(&[48, 40, 40], 3, &kernels);
     let machine = machine();
     let setup = Setup { iterations: 4, ..with(96, &machine) };
-    let gone = Action { done_before: Some(KernelId(0)), ..act(4, 2, Act::Move(Tier::Host)) };
-    let come = Schedule::new(vec![gone, act(1, 2, Act::Move(Tier::Gpu))]);
-    let kept = planned(&iteration, &setup, &come.clone().keeping(2)).unwrap();
-    let freely = planned(&iteration, &setup, &come).unwrap();
-    assert!(kept.bytes_htod + 20 * MIB < freely.bytes_htod, "{kept:?} {freely:?}");
+    let leaves = Action { done_before: Some(KernelId(0)), ..act(4, 2, Act::Move(Tier::Host)) };
+    let schedule = Schedule::new(vec![leaves, act(1, 2, Act::Move(Tier::Gpu))]);
+    let protected = planned(&iteration, &setup, &schedule.clone().keeping(2)).unwrap();
+    let unprotected = planned(&iteration, &setup, &schedule).unwrap();
+    assert!(protected.bytes_htod + 20 * MIB < unprotected.bytes_htod, "{protected:?} {unprotected:?}");
 }
 
 #[test]
-fn a_part_is_moved_by_itself_and_a_kernel_waits_for_all_parts() {
-    // Tensor 0 is idle while tensor 1 is worked on; 6 MiB of it leave, and come back in two parts.
+fn a_part_is_moved_alone_and_a_kernel_waits_for_all_parts() {
+    // Tensor 0 is idle while tensor 1 is in use; 6 MiB of it leave, and return in two parts.
     let iteration = iteration(&[20, 20], 2, &[(6 * MS, &[0], &[]), (6 * MS, &[1], &[]), (6 * MS, &[1], &[])]);
     let part = |from: u64, to: u64| Some(Part { from_bytes: from * MIB, to_bytes: to * MIB });
     let actions = [
@@ -191,53 +193,53 @@ fn a_part_is_moved_by_itself_and_a_kernel_waits_for_all_parts() {
     let outcome =
         planned(&iteration, &Setup { iterations: 3, ..with(128, &machine) }, &Schedule::new(actions.to_vec())).unwrap();
     assert_eq!((outcome.faults, outcome.bytes_htod, outcome.bytes_dtoh), (0, 6 * MIB, 6 * MIB));
-    // The last part alone is not there before it is wanted.
+    // Only the last part arrives too late.
     let link_s = 4.0 * MIB as f64 / machine.link_to_gpu.peak_bytes_per_s.value;
     assert!(outcome.stall_s > link_s && outcome.stall_s < 2.0 * link_s, "{outcome:?}");
 }
 
-/// Tensor 0 is made and read; then tensors 1 and 2, of so many MiB, are.
-fn made_after_another(mib: u64) -> Iteration {
+/// Iteration that writes and reads tensor 0, then tensors 1 (of `mib` MiB) and 2.
+fn second_generation(mib: u64) -> Iteration {
     let kernels: [(u64, &[u32], &[u32]); 4] =
         [(MS, &[], &[0]), (MS, &[0], &[]), (MS, &[], &[1, 2]), (MS, &[1, 2], &[])];
     iteration(&[16, mib, 8], 0, &kernels)
 }
 
 #[test]
-fn memory_of_the_dead_that_is_handed_on_is_not_made_again() {
-    let (iteration, machine) = (made_after_another(8), machine());
+fn memory_that_is_handed_on_is_not_populated_again() {
+    let (iteration, machine) = (second_generation(8), machine());
     let setup = with(128, &machine);
     let first = act(0, 0, Act::Allocate);
     let drop = act(2, 0, Act::Drop);
-    let anew = Schedule::new(vec![first, drop, act(2, 1, Act::Allocate), act(2, 2, Act::Allocate)]);
+    let fresh = Schedule::new(vec![first, drop, act(2, 1, Act::Allocate), act(2, 2, Act::Allocate)]);
     let handed = Schedule::new(vec![first, act(2, 0, Act::HandOn(TensorId(1))), act(2, 0, Act::HandOn(TensorId(2)))]);
-    let [anew, handed] = [anew, handed].map(|schedule| planned(&iteration, &setup, &schedule).unwrap());
+    let [fresh, handed] = [fresh, handed].map(|schedule| planned(&iteration, &setup, &schedule).unwrap());
     assert_eq!((handed.faults, handed.bytes_htod, handed.bytes_dtoh), (0, 0, 0));
     assert_eq!(handed.peak_bytes, 16 * MIB);
     // Eight blocks of 2 us, and the call.
-    assert!(anew.stall_s - handed.stall_s > 16e-6, "{anew:?} and {handed:?}");
+    assert!(fresh.stall_s - handed.stall_s > 16e-6, "{fresh:?} and {handed:?}");
 }
 
 #[test]
-fn memory_is_handed_on_by_the_dead_alone_to_the_unborn_and_no_more_than_there_is() {
+fn memory_is_handed_on_only_from_dead_to_new_tensors_that_fit() {
     let machine = machine();
     let setup = with(128, &machine);
     let hand_on = |begin: u32, dead: u32, born: u32| act(begin, dead, Act::HandOn(TensorId(born)));
     let run = |iteration: &Iteration, actions: &[Action]| planned(iteration, &setup, &Schedule::new(actions.to_vec()));
-    let refused =
+    let rejected =
         |iteration: &Iteration, actions: &[Action]| matches!(run(iteration, actions), Err(RunError::HandedOn { .. }));
-    let fits = made_after_another(8);
+    let fits = second_generation(8);
     assert!(run(&fits, &[hand_on(2, 0, 1)]).is_ok());
-    assert!(refused(&fits, &[hand_on(1, 0, 1)]), "not dead yet");
-    assert!(refused(&fits, &[hand_on(3, 0, 1)]), "dead for long");
-    assert!(refused(&fits, &[hand_on(4, 1, 0)]), "born before");
-    assert!(refused(&fits, &[hand_on(2, 0, 1), hand_on(2, 0, 1)]), "there already");
-    assert!(refused(&made_after_another(18), &[hand_on(2, 0, 1)]), "larger");
-    assert!(refused(&made_after_another(10), &[hand_on(2, 0, 1), hand_on(2, 0, 2)]), "larger than what is left");
+    assert!(rejected(&fits, &[hand_on(1, 0, 1)]), "not dead yet");
+    assert!(rejected(&fits, &[hand_on(3, 0, 1)]), "dead for long");
+    assert!(rejected(&fits, &[hand_on(4, 1, 0)]), "born before");
+    assert!(rejected(&fits, &[hand_on(2, 0, 1), hand_on(2, 0, 1)]), "there already");
+    assert!(rejected(&second_generation(18), &[hand_on(2, 0, 1)]), "larger");
+    assert!(rejected(&second_generation(10), &[hand_on(2, 0, 1), hand_on(2, 0, 2)]), "larger than what is left");
 }
 
 #[test]
-fn what_the_cpu_writes_beyond_the_hosts_memory_is_read_from_flash() {
+fn cpu_writes_beyond_host_memory_are_read_from_flash() {
     let iteration = iteration(&[64, 64, 64], 3, &[(MS, &[0], &[]), (MS, &[1], &[]), (MS, &[2], &[])]);
     let machine = machine();
     let setup = Setup { host_bytes: 32 * MIB, iterations: 1, ..with(512, &machine) };
@@ -247,7 +249,7 @@ fn what_the_cpu_writes_beyond_the_hosts_memory_is_read_from_flash() {
 }
 
 #[test]
-fn what_flash_is_still_writing_is_not_read_yet() {
+fn flash_reads_wait_for_the_end_of_the_write() {
     let iteration = iteration(&[64], 0, &[(MS, &[0], &[])]);
     let machine = machine();
     let setup = Setup { host_bytes: 0, ..with(512, &machine) };

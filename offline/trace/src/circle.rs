@@ -1,7 +1,9 @@
-//! The blocks of an iteration on a circle that is closed after one period: what a planner of placements places once, for all iterations.
+//! Blocks of an iteration on a circle that closes after one period. A planner of placements places
+//! them once, for all iterations.
 //!
-//! Positions on the circle are steps at which blocks may begin: the kernels of an [`Iteration`], the mallocs of a stretch of an [`OpStream`]. Bytes in
-//! use only ever rise at such a step, so nothing between them matters, and frees that drift from one iteration to the next move nothing.
+//! Positions on the circle are steps at which blocks may begin: the kernels of an [`Iteration`], or
+//! the mallocs of a window of an [`OpStream`]. Bytes in use rise at these steps only, so operations
+//! between them have no effect. Frees that drift from one iteration to the next move no block.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -12,26 +14,27 @@ use crate::{
     ops::{OpKind, OpStream},
 };
 
-/// To what sizes are rounded up before they are placed.
+/// Alignment to which sizes are rounded up before placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alignment {
-    /// Every size, to a multiple of this.
+    /// Multiple for every size below `large_from_bytes`.
     pub small_bytes: u64,
-    /// Sizes from here on ...
+    /// Lower bound of large sizes.
     pub large_from_bytes: u64,
-    /// ... to a multiple of this.
+    /// Multiple for large sizes.
     pub large_bytes: u64,
 }
 
 impl Alignment {
-    /// Sizes as they are.
+    /// No rounding.
     pub const NONE: Self = Self { small_bytes: 1, large_from_bytes: u64::MAX, large_bytes: 1 };
-    /// 512 bytes, which every library on a GPU is content with.
+    /// 512 bytes, which suffice for every library on a GPU.
     pub const SMALL: Self = Self { small_bytes: 512, ..Self::NONE };
-    /// That, and 2 MiB from 1 MiB on, so that large blocks and the driver's blocks coincide.
+    /// 512 bytes, and 2 MiB for sizes of 1 MiB or more, so that large blocks coincide with the
+    /// driver's VA blocks.
     pub const UVM: Self = Self { small_bytes: 512, large_from_bytes: 1 << 20, large_bytes: 2 << 20 };
 
-    /// The rounded size.
+    /// Rounded size.
     #[must_use]
     pub fn round(self, bytes: u64) -> u64 {
         let to = if bytes >= self.large_from_bytes { self.large_bytes } else { self.small_bytes };
@@ -39,35 +42,37 @@ impl Alignment {
     }
 }
 
-/// A block that comes again in every iteration.
+/// Block that recurs in every iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// What it is where it comes from: the number of a tensor, of a malloc in its iteration, or of a block in its file.
+    /// Number in the source: of a tensor, of a malloc in its iteration, or of a block in its file.
     pub source: u64,
-    /// Rounded.
+    /// Rounded size.
     pub bytes: u64,
-    /// The step at which it begins, less than the period.
+    /// Step at which the block begins, less than the period.
     pub start: u64,
-    /// The steps at which it is alive: at least one and at most the period. With `start` beyond the period: it crosses into the next iteration.
+    /// Number of steps at which the block is alive: at least 1, at most the period. If its sum with
+    /// `start` exceeds the period, the block crosses into the next iteration.
     pub length: u64,
-    /// How many of it are alive at once at most. One, but for what lives longer than the circle is: that is alive all around it.
+    /// Maximum of copies alive at once: 1, except for a block that outlives the circle and is alive
+    /// all around it.
     pub copies: u32,
 }
 
 impl Span {
-    /// Whether it is alive at a step.
+    /// Whether the block is alive at a step.
     #[must_use]
     pub fn contains(&self, step: u64, period: u64) -> bool {
         (step + period - self.start) % period < self.length
     }
 
-    /// Whether the two are ever alive at once.
+    /// Whether the two blocks are alive at a common step.
     #[must_use]
     pub fn overlaps(&self, other: &Self, period: u64) -> bool {
         self.contains(other.start, period) || other.contains(self.start, period)
     }
 
-    /// Whether it is still alive when the next iteration begins.
+    /// Whether the block is alive when the next iteration begins.
     #[must_use]
     pub fn crosses(&self, period: u64) -> bool {
         self.start + self.length > period
@@ -77,13 +82,13 @@ impl Span {
 /// Blocks on a circle of one period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Circle {
-    /// Steps after which everything comes again. More than zero if there are blocks.
+    /// Steps after which the blocks recur. More than 0 if there are blocks.
     pub period: u64,
-    /// Iterations that it holds.
+    /// Iterations on the circle.
     pub turns: usize,
-    /// By the step at which they begin.
+    /// Blocks, sorted by start.
     pub spans: Vec<Span>,
-    /// Bytes, rounded, that are there all the time: never given back, so never shared.
+    /// Rounded bytes of persistent blocks, which are never freed and so share no memory.
     pub persistent_bytes: u64,
 }
 
@@ -93,37 +98,37 @@ impl Default for Circle {
     }
 }
 
-/// Of as many iterations as this a circle may be made for a block that lives so long.
-pub const MOST_TURNS: usize = 4;
+/// Maximum of iterations on a circle, for blocks that outlive an iteration.
+pub const MAX_TURNS: usize = 4;
 
-/// A stretch of a stream's mallocs.
+/// Consecutive mallocs of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// The first, counted from the stream's first malloc.
+    /// Number of the first malloc, from 0.
     pub first_malloc: usize,
-    /// How many: one iteration.
+    /// Number of mallocs: one iteration.
     pub mallocs: usize,
 }
 
-/// Why there is no circle.
+/// Reason why a circle cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "documented by the messages")]
 pub enum Invalid {
-    #[error("mallocs {first} to {end} of a trace that has {mallocs}")]
+    #[error("mallocs {first} to {end} are outside the trace, which has {mallocs}")]
     OutsideTrace { first: usize, end: usize, mallocs: usize },
-    #[error("sizes add up to more than 64 bits of bytes")]
+    #[error("the sum of sizes exceeds 64 bits")]
     BytesOverflow,
     #[error("block {source_id} ends at {end} and begins at {start}")]
     EndsBeforeItBegins { source_id: u64, start: u64, end: u64 },
-    #[error("block {source_id} holds no bytes")]
+    #[error("block {source_id} has no bytes")]
     EmptyBlock { source_id: u64 },
 }
 
 impl Circle {
-    /// The tensors of an iteration. The steps are its kernels.
+    /// Circle of the tensors of an iteration. The steps are its kernels.
     ///
     /// # Errors
-    /// If the rounded sizes add up to more than 64 bits.
+    /// If the sum of rounded sizes exceeds 64 bits.
     pub fn of_iteration(iteration: &Iteration, alignment: Alignment) -> Result<Self, Invalid> {
         let period = iteration.kernels().len() as u64;
         let mut circle = Self { period, ..Self::default() };
@@ -131,38 +136,41 @@ impl Circle {
             let bytes = alignment.round(tensor.bytes);
             if tensor.persistent {
                 circle.persistent_bytes = circle.persistent_bytes.checked_add(bytes).ok_or(Invalid::BytesOverflow)?;
-            } else if let Some(life) = iteration.lifetime(id) {
-                let (start, end) = (u64::from(life.first.0), u64::from(life.end.0));
+            } else if let Some(lifetime) = iteration.lifetime(id) {
+                let (start, end) = (u64::from(lifetime.first.0), u64::from(lifetime.end.0));
                 circle.spans.push(Span { source: u64::from(id.0), bytes, start, length: end - start, copies: 1 });
             }
         }
         circle.finish()
     }
 
-    /// The blocks that begin in a stretch of a stream, which is one iteration. The steps are its mallocs.
+    /// Circle of the blocks that begin in a window of a stream, which is one iteration. The steps
+    /// are its mallocs.
     ///
-    /// A block's end is where it ended in this run, be it iterations later. If some live longer than an iteration, the circle holds as many iterations,
-    /// all alike, as are needed for none to meet itself. Blocks that never ended, or only after more than [`MOST_TURNS`] iterations, are there all
-    /// around the circle. Blocks from before that are still there at the stretch's end are persistent, unless they are earlier copies of such a one.
+    /// A block ends at its free in this run, even if that is iterations later. If a block outlives
+    /// an iteration, the circle has as many equal iterations as are needed for no block to overlap
+    /// itself. Blocks that are freed never, or after more than [`MAX_TURNS`] iterations, are alive
+    /// all around the circle. Blocks from before the window that are alive at its end are
+    /// persistent, unless they are earlier copies of a block that outlives an iteration.
     ///
     /// # Errors
-    /// If the stream has not so many mallocs, or sizes add up to more than 64 bits.
+    /// If the window is not within the stream, or the sum of sizes exceeds 64 bits.
     pub fn of_ops(stream: &OpStream, window: Window, alignment: Alignment) -> Result<Self, Invalid> {
-        let lives = Lives::of(stream);
-        let (first, steps, mallocs) = (window.first_malloc, window.mallocs, lives.order.len());
+        let lifetimes = Lifetimes::of(stream);
+        let (first, steps, mallocs) = (window.first_malloc, window.mallocs, lifetimes.order.len());
         let outside = || Invalid::OutsideTrace { first, end: first.saturating_add(steps), mallocs };
         let end = first.checked_add(steps).filter(|&end| first < end && end <= mallocs).ok_or_else(outside)?;
-        let blocks = lives.order.get(first..end).unwrap_or_default();
+        let blocks = lifetimes.order.get(first..end).unwrap_or_default();
         let bytes = |block: BlockId| alignment.round(stream.blocks()[block].bytes);
-        let alive = |(step, &block): (usize, &BlockId)| lives.end_of(block).map(|end| end - first - step);
-        let alive: Vec<_> = blocks.iter().enumerate().map(alive).collect();
+        let length = |(step, &block): (usize, &BlockId)| lifetimes.end_of(block).map(|end| end - first - step);
+        let lengths: Vec<_> = blocks.iter().enumerate().map(length).collect();
 
         let longest =
-            alive.iter().flatten().map(|alive| alive.div_ceil(steps)).filter(|&turns| turns <= MOST_TURNS).max();
+            lengths.iter().flatten().map(|length| length.div_ceil(steps)).filter(|&turns| turns <= MAX_TURNS).max();
         let turns = longest.unwrap_or(1);
         let period = (turns * steps) as u64;
         let mut circle = Self { period, turns, ..Self::default() };
-        for ((step, &block), alive) in blocks.iter().enumerate().zip(&alive) {
+        for ((step, &block), lifetime) in blocks.iter().enumerate().zip(&lengths) {
             let span = |turn: usize, length, copies| Span {
                 source: step as u64,
                 bytes: bytes(block),
@@ -170,29 +178,31 @@ impl Circle {
                 length,
                 copies,
             };
-            match *alive {
-                Some(alive) if alive as u64 <= period => {
-                    circle.spans.extend((0..turns).map(|turn| span(turn, alive as u64, 1)));
+            match *lifetime {
+                Some(length) if length as u64 <= period => {
+                    circle.spans.extend((0..turns).map(|turn| span(turn, length as u64, 1)));
                 }
-                Some(alive) => {
-                    let copies = u32::try_from(alive.div_ceil(steps)).unwrap_or(u32::MAX);
+                Some(length) => {
+                    let copies = u32::try_from(length.div_ceil(steps)).unwrap_or(u32::MAX);
                     circle.spans.push(span(0, period, copies));
                 }
                 None => circle.spans.push(span(0, period, 1)),
             }
         }
         for (block, _) in stream.blocks().iter() {
-            let begun = lives.begin_of(block);
-            if begun.is_some_and(|begin| begin >= first) || lives.end_of(block).is_some_and(|at| at <= end) {
+            let begin_number = lifetimes.begin_of(block);
+            if begin_number.is_some_and(|begin| begin >= first)
+                || lifetimes.end_of(block).is_some_and(|freed| freed <= end)
+            {
                 continue;
             }
-            // The block that begins where this one began in its own iteration.
-            let twin = begun.map(|begin| (steps - (first - begin) % steps) % steps);
-            let twin = twin.and_then(|step| blocks.get(step).zip(alive.get(step)));
-            let copy = |(&twin, alive): (&BlockId, &Option<usize>)| {
-                alive.is_some_and(|alive| alive > steps) && bytes(twin) == bytes(block)
+            // The block of the window whose malloc has the same number in its iteration.
+            let successor = begin_number.map(|begin| (steps - (first - begin) % steps) % steps);
+            let successor = successor.and_then(|step| blocks.get(step).zip(lengths.get(step)));
+            let is_earlier_copy = |(&successor, length): (&BlockId, &Option<usize>)| {
+                length.is_some_and(|length| length > steps) && bytes(successor) == bytes(block)
             };
-            if !twin.is_some_and(copy) {
+            if !successor.is_some_and(is_earlier_copy) {
                 let sum = circle.persistent_bytes.checked_add(bytes(block));
                 circle.persistent_bytes = sum.ok_or(Invalid::BytesOverflow)?;
             }
@@ -200,10 +210,11 @@ impl Circle {
         circle.finish()
     }
 
-    /// Blocks that do not come again, as one round of a circle that is as long as they need: (own id, first step, one past the last, bytes).
+    /// Circle of one round, of blocks that do not recur: (id, first step, one past the last step,
+    /// bytes).
     ///
     /// # Errors
-    /// If a block holds no bytes or no step, or sizes add up to more than 64 bits.
+    /// If a block has no bytes or no steps, or the sum of sizes exceeds 64 bits.
     pub fn of_intervals(blocks: impl IntoIterator<Item = (u64, u64, u64, u64)>) -> Result<Self, Invalid> {
         let mut circle = Self::default();
         for (source, start, end, bytes) in blocks {
@@ -220,18 +231,18 @@ impl Circle {
     }
 
     fn finish(mut self) -> Result<Self, Invalid> {
-        let all = self.spans.iter().try_fold(self.persistent_bytes, |sum, span| {
+        let total = self.spans.iter().try_fold(self.persistent_bytes, |sum, span| {
             span.bytes.checked_mul(u64::from(span.copies)).and_then(|bytes| sum.checked_add(bytes))
         });
-        all.ok_or(Invalid::BytesOverflow)?;
+        total.ok_or(Invalid::BytesOverflow)?;
         self.spans.sort_by_key(|span| span.start);
         Ok(self)
     }
 
-    /// The most bytes of blocks alive at once, without the persistent ones: no placement needs less.
+    /// Peak of the bytes alive, without persistent ones: the lower bound of every placement.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
-        // (step, whether something begins, bytes): at one step what ends goes before what begins.
+        // (step, whether a block begins, bytes): at one step, ends sort before beginnings.
         let mut changes = Vec::with_capacity(2 * self.spans.len());
         let mut live = 0_u64;
         for span in &self.spans {
@@ -254,14 +265,14 @@ impl Circle {
     }
 }
 
-/// The lives of a stream's blocks, counted in mallocs.
-struct Lives {
+/// Lifetimes of a stream's blocks, counted in mallocs.
+struct Lifetimes {
     order: Vec<BlockId>,
     begins: Vec<Option<usize>>,
     ends: Vec<Option<usize>>,
 }
 
-impl Lives {
+impl Lifetimes {
     fn of(stream: &OpStream) -> Self {
         let blocks = stream.blocks().len();
         let (mut order, mut begins, mut ends) = (Vec::new(), vec![None; blocks], vec![None; blocks]);
@@ -284,12 +295,12 @@ impl Lives {
         Self { order, begins, ends }
     }
 
-    /// The number of its malloc.
+    /// Number of a block's malloc.
     fn begin_of(&self, block: BlockId) -> Option<usize> {
         self.begins.get(block.index()).copied().flatten()
     }
 
-    /// How many mallocs had been when it was freed.
+    /// Number of mallocs before a block's free.
     fn end_of(&self, block: BlockId) -> Option<usize> {
         self.ends.get(block.index()).copied().flatten()
     }

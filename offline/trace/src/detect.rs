@@ -1,21 +1,25 @@
-//! Finds the iterations of a run while it goes on.
+//! Detector of the iterations of a run, while the run continues.
 //!
-//! Two streams of tokens are looked at: the sizes of allocations and the signatures of launches; or, where the shapes of launches depend on data, as in
-//! recommenders, their functions. Frees and accesses come in another order every time and are not. Where the end of a stream repeats, it is taken for iterations, see `period`:
+//! The detector compares two streams of tokens: the sizes of allocations and the signatures of
+//! launches. If the shapes of launches depend on data, as in recommenders, it compares their
+//! functions instead. It ignores frees and accesses, whose order varies. If the end of a stream
+//! repeats, the repeats are iterations, see `period`:
 //!
-//! searching -> twice: proposed -> three times, in both streams alike: locked -> a token that is not as foretold: degraded -> three times again: locked
+//! searching -> two repeats: proposed -> three, consistent in both streams: locked -> a failed
+//! prediction: degraded -> three repeats: locked
 //!
-//! Adding an operation takes a constant time. [`Detector::search`] takes time in the order of the tokens that are kept, and is due so seldom that all
-//! searches together are linear in the operations: it belongs on a thread that nobody waits for.
+//! Adding an operation takes constant time. [`Detector::search`] is linear in the tokens of the
+//! window, and due so rarely that all searches together are linear in the operations. It should run
+//! on a background thread.
 //!
-//! * `period`: the period at the end of one stream
+//! * `period`: period at the end of one stream
 
 mod period;
 mod z;
 
 use std::collections::HashMap;
 
-use period::{Place, Tracker};
+use period::{Position, Tracker};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -24,16 +28,17 @@ use crate::{
     ops::{OpKind, OpStream},
 };
 
-/// What counts as iterations.
+/// Settings of the detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Fewer tokens are no iteration: loops within one, such as that over the weights in an update, have 20.
+    /// Minimum of tokens of an iteration. Loops within one, such as that over the weights in an
+    /// update, have 20.
     pub min_period: usize,
-    /// Times that something must have come to be proposed.
+    /// Repeats for a proposal.
     pub proposing_repeats: usize,
-    /// Times that it must have come to be relied on.
+    /// Repeats for a lock.
     pub locking_repeats: usize,
-    /// Tokens of each stream that are kept: a period cannot be longer than this by the repeats.
+    /// Tokens of each stream in memory. A period is at most this divided by the repeats.
     pub window: usize,
 }
 
@@ -43,45 +48,47 @@ impl Default for Settings {
     }
 }
 
-/// Iterations, as they are known now. Both numbers count one iteration; a stream that is silent has none.
+/// Length of an iteration. Both numbers are per iteration; 0 for a stream without tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Period {
-    /// Allocations.
+    /// Number of allocations.
     pub mallocs: usize,
-    /// Launches.
+    /// Number of launches.
     pub launches: usize,
 }
 
-/// Where the detector stands.
+/// State of the detector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Nothing repeats.
+    /// No repeats.
     #[default]
     Searching,
-    /// Something came often enough to be worth preparing for.
+    /// Repeats that suffice to prepare plans, but not to follow them.
     Proposed(Period),
-    /// Every operation is as foretold.
+    /// Every operation matches the prediction.
     Locked(Lock),
-    /// It was locked, and an operation was not as foretold: plans must not be followed.
+    /// Formerly locked; an operation did not match the prediction, so plans must not be followed.
     Degraded(Period),
 }
 
-/// Iterations that can be relied on.
+/// Iterations that plans can rely on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lock {
-    /// How long one is.
+    /// Length of an iteration.
     pub period: Period,
-    /// Launches are of the same functions every time, but not of the same shapes.
+    /// Whether launches repeat by function, but not by shape.
     pub shapes_vary: bool,
-    /// Where one begins: the operation, counted from the first that was added, before which the fewest bytes were allocated.
+    /// Beginning of an iteration: the operation before which the fewest bytes were allocated,
+    /// counted from the first one added.
     pub start_op: u64,
-    /// How many mallocs came before it.
+    /// Number of mallocs before `start_op`.
     pub start_malloc: u64,
 }
 
 impl Lock {
-    /// The iteration that begins at the start, as mallocs of a stream that was observed from its beginning; `None` where nothing is allocated.
+    /// Window of the iteration at `start_op`, in a stream observed from its beginning; `None`
+    /// without allocations.
     #[must_use]
     pub fn window(&self) -> Option<Window> {
         let first_malloc = usize::try_from(self.start_malloc).ok()?;
@@ -89,7 +96,7 @@ impl Lock {
     }
 }
 
-/// Finds iterations in operations as they come.
+/// Online detector of iterations.
 #[derive(Debug)]
 pub struct Detector {
     settings: Settings,
@@ -99,28 +106,28 @@ pub struct Detector {
     ops: u64,
     live_bytes: u64,
     allocated_bytes: u64,
-    /// Whether the two streams changed since they were last compared.
-    compare: bool,
+    /// Whether the two streams must be compared again, as their repeats changed.
+    comparison_due: bool,
 }
 
-/// The stream of launches, twice.
+/// Launches as two streams of tokens.
 #[derive(Debug)]
 struct Launches {
     signatures: Tracker,
     functions: Tracker,
-    /// Which of them counts.
+    /// Whether `functions` is the active stream.
     shapes_vary: bool,
 }
 
 impl Launches {
-    fn counting(&self) -> &Tracker {
+    fn active(&self) -> &Tracker {
         if self.shapes_vary { &self.functions } else { &self.signatures }
     }
 
     fn search(&mut self, repeats: usize) {
         self.signatures.search();
         self.functions.search();
-        self.shapes_vary = self.signatures.repeating(repeats).is_none() && self.functions.repeating(repeats).is_some();
+        self.shapes_vary = self.signatures.period(repeats).is_none() && self.functions.period(repeats).is_some();
     }
 }
 
@@ -131,7 +138,7 @@ impl Default for Detector {
 }
 
 impl Detector {
-    /// One that has seen nothing.
+    /// Detector without operations.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let tracker = || Tracker::new(settings.min_period, settings.proposing_repeats, settings.window);
@@ -143,138 +150,143 @@ impl Detector {
             ops: 0,
             live_bytes: 0,
             allocated_bytes: 0,
-            compare: false,
+            comparison_due: false,
         }
     }
 
-    /// Where it stands.
+    /// Current state.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// A block begins.
+    /// Adds an allocation.
     pub fn malloc(&mut self, bytes: u64) {
-        let foretold = self.mallocs.push(bytes, self.here());
+        let predicted = self.mallocs.push(bytes, self.position());
         self.live_bytes = self.live_bytes.saturating_add(bytes);
         self.allocated_bytes = self.allocated_bytes.wrapping_add(bytes);
-        self.advance(foretold);
+        self.advance(predicted);
     }
 
-    /// A block ends.
+    /// Adds a free.
     pub fn free(&mut self, bytes: u64) {
         self.live_bytes = self.live_bytes.saturating_sub(bytes);
         self.ops += 1;
     }
 
-    /// Work is launched: a function, and the function with the shape in which it is launched, both by numbers that stand for the same every time.
+    /// Adds a launch: numbers of its function, and of its function with its shape. Equal numbers
+    /// stand for equal launches.
     pub fn launch(&mut self, function: u64, signature: u64) {
-        let place = self.here();
+        let position = self.position();
         let launches = &mut self.launches;
         let (same_function, same) =
-            (launches.functions.push(function, place), launches.signatures.push(signature, place));
-        let foretold = if launches.shapes_vary { same_function } else { same };
-        self.advance(foretold);
+            (launches.functions.push(function, position), launches.signatures.push(signature, position));
+        let predicted = if launches.shapes_vary { same_function } else { same };
+        self.advance(predicted);
     }
 
-    /// An operation that iterations are not told by.
+    /// Adds an operation of another kind, which the detector does not compare.
     pub fn other(&mut self) {
         self.ops += 1;
     }
 
-    fn here(&self) -> Place {
-        Place { op: self.ops, live_bytes: self.live_bytes, allocated_bytes: self.allocated_bytes }
+    fn position(&self) -> Position {
+        Position { op: self.ops, live_bytes: self.live_bytes, allocated_bytes: self.allocated_bytes }
     }
 
-    fn advance(&mut self, foretold: bool) {
+    fn advance(&mut self, predicted: bool) {
         self.ops += 1;
-        if !foretold && let State::Locked(Lock { period, .. }) = self.state {
+        if !predicted && let State::Locked(Lock { period, .. }) = self.state {
             self.state = State::Degraded(period);
-            self.mallocs.broke();
-            self.launches.signatures.broke();
-            self.launches.functions.broke();
+            self.mallocs.mispredicted();
+            self.launches.signatures.mispredicted();
+            self.launches.functions.mispredicted();
         }
-        self.compare |= self.repeated(self.settings.locking_repeats) && !matches!(self.state, State::Locked(_));
+        self.comparison_due |=
+            self.all_repeat(self.settings.locking_repeats) && !matches!(self.state, State::Locked(_));
     }
 
-    /// Whether a search may find anything new.
+    /// Whether a search may change the state.
     #[must_use]
     pub fn due(&self) -> bool {
         let searching = !matches!(self.state, State::Locked(_));
         let streams = [&self.mallocs, &self.launches.signatures, &self.launches.functions];
-        searching && (self.compare || streams.into_iter().any(Tracker::due))
+        searching && (self.comparison_due || streams.into_iter().any(Tracker::due))
     }
 
-    /// Looks for iterations. Returns the state if it changed.
+    /// Searches for iterations. Returns the state if it changed.
     pub fn search(&mut self) -> Option<State> {
         if matches!(self.state, State::Locked(_)) {
             return None;
         }
         self.mallocs.search();
         self.launches.search(self.settings.proposing_repeats);
-        self.compare = false;
+        self.comparison_due = false;
         let before = self.state;
-        let agreed = |repeats| self.repeated(repeats).then(|| self.agree(repeats)).flatten();
-        if let Some(period) = agreed(self.settings.locking_repeats) {
+        let common = |repeats| self.all_repeat(repeats).then(|| self.common_period(repeats)).flatten();
+        if let Some(period) = common(self.settings.locking_repeats) {
             self.state = State::Locked(self.lock(period));
         } else if let (Some(period), State::Searching | State::Proposed(_)) =
-            (agreed(self.settings.proposing_repeats), before)
+            (common(self.settings.proposing_repeats), before)
         {
             self.state = State::Proposed(period);
         }
         (self.state != before).then_some(self.state)
     }
 
-    /// Whether each stream that is not silent has come so often.
-    fn repeated(&self, repeats: usize) -> bool {
-        match (self.mallocs.repeating(repeats), self.launches.counting().repeating(repeats)) {
+    /// Whether each stream with tokens has this number of repeats.
+    fn all_repeat(&self, repeats: usize) -> bool {
+        match (self.mallocs.period(repeats), self.launches.active().period(repeats)) {
             (Some(_), Some(_)) => true,
-            (Some(period), None) => self.launches.counting().since(self.mallocs.op_before(period * repeats)) == 0,
-            (None, Some(period)) => self.mallocs.since(self.launches.counting().op_before(period * repeats)) == 0,
+            (Some(period), None) => self.launches.active().since(self.mallocs.op_before(period * repeats)) == 0,
+            (None, Some(period)) => self.mallocs.since(self.launches.active().op_before(period * repeats)) == 0,
             (None, None) => false,
         }
     }
 
-    /// The period of both streams together: one holds as many of the one's as of the other's.
-    fn agree(&self, repeats: usize) -> Option<Period> {
-        /// How many of the one's periods may make the other's: a loop that is cut differently by the two.
-        const MOST_TIMES: usize = 8;
-        let (mallocs, launches) = (self.mallocs.repeating(repeats), self.launches.counting().repeating(repeats));
+    /// Common period of both streams: the same number of iterations in each.
+    fn common_period(&self, repeats: usize) -> Option<Period> {
+        /// Maximum of one stream's periods in a period of the other, for loops that the two divide
+        /// differently.
+        const MAX_MULTIPLE: usize = 8;
+        let (mallocs, launches) = (self.mallocs.period(repeats), self.launches.active().period(repeats));
         if mallocs.is_some_and(|period| !self.mallocs.balanced(period, repeats)) {
             return None;
         }
         let (Some(mallocs), Some(launches)) = (mallocs, launches) else {
             return Some(Period { mallocs: mallocs.unwrap_or(0), launches: launches.unwrap_or(0) });
         };
-        let streams = (&self.mallocs, self.launches.counting());
-        (1..=MOST_TIMES).find_map(|times| {
-            let beside = |period| matching(streams.0, period, streams.1, launches, repeats);
-            let by_mallocs = beside(mallocs * times).map(|launches| Period { mallocs: mallocs * times, launches });
-            let beside = |period| matching(streams.1, period, streams.0, mallocs, repeats);
-            let by_launches = || beside(launches * times).map(|mallocs| Period { mallocs, launches: launches * times });
+        let streams = (&self.mallocs, self.launches.active());
+        (1..=MAX_MULTIPLE).find_map(|times| {
+            let counterpart = |period| matching_period(streams.0, period, streams.1, launches, repeats);
+            let by_mallocs = counterpart(mallocs * times).map(|launches| Period { mallocs: mallocs * times, launches });
+            let counterpart = |period| matching_period(streams.1, period, streams.0, mallocs, repeats);
+            let by_launches =
+                || counterpart(launches * times).map(|mallocs| Period { mallocs, launches: launches * times });
             by_mallocs.or_else(by_launches)
         })
     }
 
     fn lock(&self, period: Period) -> Lock {
         let (start_op, start_malloc) = if period.mallocs > 0 {
-            self.mallocs.emptiest(period.mallocs)
+            self.mallocs.min_live(period.mallocs)
         } else {
-            (self.launches.counting().op_before(period.launches), self.mallocs.pushed())
+            (self.launches.active().op_before(period.launches), self.mallocs.pushed())
         };
         Lock { period, shapes_vary: self.launches.shapes_vary, start_op, start_malloc }
     }
 
-    /// Tokens that all searches together have looked at.
+    /// Tokens inspected by all searches together.
     #[must_use]
     pub fn searched(&self) -> u64 {
         self.mallocs.searched() + self.launches.signatures.searched() + self.launches.functions.searched()
     }
 
-    /// Adds a stream's operations, searching whenever it is due. Returns each change with the operation after which it was seen.
+    /// Adds all operations of a stream, and searches whenever due. Returns each new state with the
+    /// number of operations so far.
     pub fn observe(&mut self, stream: &OpStream) -> Vec<(u64, State)> {
         let mut changes = Vec::new();
-        // A function's number is that of its first signature.
+        // The number of a function is that of its first signature.
         let mut first = HashMap::new();
         let functions: Table<SignatureId, u64> = stream
             .signatures()
@@ -303,13 +315,15 @@ impl Detector {
     }
 }
 
-/// How much of another stream one stream's period holds, if that is a number of the other's own periods, and both have come so often.
-fn matching(one: &Tracker, period: usize, other: &Tracker, step: usize, repeats: usize) -> Option<usize> {
-    // Of all the repeats but one: a program's threads shift the streams against each other by a few operations.
+/// Tokens of another stream in a period of one stream, if they are a multiple of the other's own
+/// period and both repeat as often.
+fn matching_period(one: &Tracker, period: usize, other: &Tracker, step: usize, repeats: usize) -> Option<usize> {
+    // All repeats but one: the threads of a program shift the streams against each other by a few
+    // operations.
     let within = other.since(one.op_before(period * (repeats - 1)));
     let spread = (within / 64).max(1);
     let each = step * (repeats - 1);
-    let found = step * ((within + each / 2) / each).max(1);
-    let close = within.abs_diff(found * (repeats - 1)) <= spread;
-    (close && one.repeats(period, repeats) && other.repeats(found, repeats)).then_some(found)
+    let period_of_other = step * ((within + each / 2) / each).max(1);
+    let close = within.abs_diff(period_of_other * (repeats - 1)) <= spread;
+    (close && one.has_period(period, repeats) && other.has_period(period_of_other, repeats)).then_some(period_of_other)
 }

@@ -1,4 +1,5 @@
-//! An iteration out of a stream of operations, for planners that take iterations: each operation that uses blocks is a kernel, each block a tensor.
+//! Conversion of a stream of operations to an iteration, for planners that take iterations. Each
+//! operation becomes a kernel, and each block a tensor.
 
 use std::collections::HashMap;
 
@@ -12,59 +13,63 @@ use crate::{
     ops::{Launch, Op, OpKind, OpStream},
 };
 
-/// From when to when a block is there.
+/// Definition of the lifetime of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lives {
-    /// From its malloc to its free, as the program has it: these are kernels too, that write it. Allocators count so.
+    /// From malloc to free, as allocators count. Both are kernels that write the block.
     Allocated,
-    /// From its first use to its last. Managed memory counts so: what was not touched has no memory, and what is not used again need not have any.
+    /// From first use to last, as for managed memory: an untouched block has no memory, and one
+    /// that is not used again needs none.
     Used,
 }
 
-/// Why there is no iteration.
+/// Reason why a stream cannot be converted to an iteration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[expect(missing_docs, reason = "the messages say it")]
-pub enum NoIteration {
-    #[error("mallocs {first} to {end} of a trace that has {mallocs}")]
+#[expect(missing_docs, reason = "documented by the messages")]
+pub enum ConversionError {
+    #[error("mallocs {first} to {end} are outside the trace, which has {mallocs}")]
     OutsideTrace { first: usize, end: usize, mallocs: usize },
-    #[error("the trace does not tell what uses its blocks")]
+    #[error("the trace records no uses of its blocks")]
     NoUses,
     #[error(transparent)]
     Invalid(#[from] Invalid),
 }
 
 impl Iteration {
-    /// The iteration that begins with a stretch's first malloc and ends before the first malloc after it.
+    /// Iteration that begins with the first malloc of a window and ends before the first malloc
+    /// after the window.
     ///
-    /// A kernel lasts until the next operation; a launch for as long as it ran, where the trace tells. Tensors are named by the place of their malloc in
-    /// the iteration. What is used after the iteration is persistent, and so is what is there before and after it. A block that ends in the iteration and
-    /// one that begins in its place there after that and is used in the next are one tensor.
+    /// A kernel lasts until the next operation; a launch lasts for its duration, if the trace
+    /// records it. Tensors are named by the number of their malloc in the iteration. Blocks used
+    /// after the iteration are persistent, and so are blocks alive before and after it. A block
+    /// that ends in the iteration and its successor are one tensor: the successor begins later in
+    /// the iteration, with the same malloc number, and is used in the next.
     ///
     /// # Errors
-    /// If the stream has not so many mallocs, or tells nothing of uses.
-    pub fn of_ops(stream: &OpStream, window: Window, lives: Lives) -> Result<Self, NoIteration> {
+    /// If the window is not within the stream, or the stream records no uses.
+    pub fn of_ops(stream: &OpStream, window: Window, lives: Lives) -> Result<Self, ConversionError> {
         let mallocs: Vec<_> = stream
             .ops()
             .iter()
             .filter_map(|(id, op)| if let OpKind::Malloc(block) = op.kind { Some((id, block)) } else { None })
             .collect();
         let (first, end) = (window.first_malloc, window.first_malloc.saturating_add(window.mallocs));
-        let outside = || NoIteration::OutsideTrace { first, end, mallocs: mallocs.len() };
-        let own = mallocs.get(first..end).filter(|own| !own.is_empty()).ok_or_else(outside)?;
-        let begin = own.first().map_or(OpId(0), |(op, _)| *op);
-        let stop = mallocs.get(end).map_or(OpId(u32::MAX), |(op, _)| *op);
-        let scope = Scope { stream, lives, begin, stop, last_use: last_uses(stream) };
-        let mut maker = Maker { scope, draft: Draft::default(), tensors: HashMap::new() };
-        maker.assign(&mallocs, window);
-        maker.run();
-        if !maker.draft.kernels.iter().any(|kernel| !kernel.inputs.is_empty()) {
-            return Err(NoIteration::NoUses);
+        let outside = || ConversionError::OutsideTrace { first, end, mallocs: mallocs.len() };
+        let in_window = mallocs.get(first..end).filter(|mallocs| !mallocs.is_empty()).ok_or_else(outside)?;
+        let begin = in_window.first().map_or(OpId(0), |(op, _)| *op);
+        let end_op = mallocs.get(end).map_or(OpId(u32::MAX), |(op, _)| *op);
+        let scope = Scope { stream, lives, begin, end_op, last_use: last_uses(stream) };
+        let mut builder = Builder { scope, draft: Draft::default(), tensors: HashMap::new() };
+        builder.assign_tensors(&mallocs, window);
+        builder.add_kernels();
+        if !builder.draft.kernels.iter().any(|kernel| !kernel.inputs.is_empty()) {
+            return Err(ConversionError::NoUses);
         }
-        Ok(maker.draft.check()?)
+        Ok(builder.draft.check()?)
     }
 }
 
-/// The last operation that uses each block.
+/// Last operation that uses each block.
 fn last_uses(stream: &OpStream) -> HashMap<BlockId, OpId> {
     let mut last = HashMap::new();
     for (id, op) in stream.ops().iter() {
@@ -83,8 +88,8 @@ struct Scope<'a> {
     stream: &'a OpStream,
     lives: Lives,
     begin: OpId,
-    /// One past the iteration's last operation.
-    stop: OpId,
+    /// One past the last operation of the iteration.
+    end_op: OpId,
     last_use: HashMap<BlockId, OpId>,
 }
 
@@ -98,46 +103,47 @@ impl Scope<'_> {
     }
 }
 
-struct Maker<'a> {
+struct Builder<'a> {
     scope: Scope<'a>,
     draft: Draft,
     tensors: HashMap<BlockId, TensorId>,
 }
 
-impl Maker<'_> {
-    /// Which tensor each block is: those of the iteration's own mallocs, then those from before that are there still.
-    fn assign(&mut self, mallocs: &[(OpId, BlockId)], Window { first_malloc, mallocs: period }: Window) {
-        let own = mallocs.get(first_malloc..first_malloc + period).unwrap_or_default();
-        for (place, &(_, block)) in own.iter().enumerate() {
-            let persistent = self.scope.used_from(block, self.scope.stop);
-            self.tensor(block, format!("malloc {place}"), persistent);
+impl Builder<'_> {
+    /// Assigns a tensor to each block: first to those allocated in the iteration, then to earlier
+    /// ones that are still alive.
+    fn assign_tensors(&mut self, mallocs: &[(OpId, BlockId)], Window { first_malloc, mallocs: period }: Window) {
+        let in_window = mallocs.get(first_malloc..first_malloc + period).unwrap_or_default();
+        for (index, &(_, block)) in in_window.iter().enumerate() {
+            let persistent = self.scope.used_from(block, self.scope.end_op);
+            self.tensor(block, format!("malloc {index}"), persistent);
         }
-        let places: HashMap<_, _> = mallocs.iter().enumerate().map(|(number, &(_, block))| (block, number)).collect();
+        let numbers: HashMap<_, _> = mallocs.iter().enumerate().map(|(number, &(_, block))| (block, number)).collect();
         for (block, entry) in self.scope.stream.blocks().iter() {
-            let number = places.get(&block).copied();
+            let number = numbers.get(&block).copied();
             let begins_later = number.is_some_and(|number| number >= first_malloc);
             if begins_later || self.scope.freed_before(block, self.scope.begin) {
                 continue;
             }
-            let twin = number.and_then(|number| own.get((number + period).checked_sub(first_malloc)?));
-            // Freed late, it is there beside the block that begins in its place.
-            let twin = twin.filter(|(malloc, _)| self.scope.freed_before(block, *malloc));
-            let twin = twin.and_then(|(_, twin)| self.tensors.get(twin)).copied();
+            let successor = number.and_then(|number| in_window.get((number + period).checked_sub(first_malloc)?));
+            // A block freed after the malloc of its successor is a tensor beside it.
+            let successor = successor.filter(|(malloc, _)| self.scope.freed_before(block, *malloc));
+            let successor = successor.and_then(|(_, successor)| self.tensors.get(successor)).copied();
             let continues = |id: &TensorId| {
-                let twin = self.draft.tensors.get(id.0 as usize);
-                twin.is_some_and(|twin| twin.persistent && twin.bytes == entry.bytes)
+                let successor = self.draft.tensors.get(id.0 as usize);
+                successor.is_some_and(|successor| successor.persistent && successor.bytes == entry.bytes)
             };
-            if let Some(twin) = twin.filter(continues) {
-                self.tensors.insert(block, twin);
+            if let Some(successor) = successor.filter(continues) {
+                self.tensors.insert(block, successor);
                 continue;
             }
-            // What ends in this iteration has another in its place in the next.
-            let stays = match self.scope.lives {
-                Lives::Allocated => !self.scope.freed_before(block, self.scope.stop),
-                Lives::Used => self.scope.used_from(block, self.scope.stop),
+            // A block that ends in this iteration has a successor in the next.
+            let persistent = match self.scope.lives {
+                Lives::Allocated => !self.scope.freed_before(block, self.scope.end_op),
+                Lives::Used => self.scope.used_from(block, self.scope.end_op),
             };
             let name = number.map_or("before the trace".to_owned(), |_| "before".to_owned());
-            self.tensor(block, name, stays);
+            self.tensor(block, name, persistent);
         }
     }
 
@@ -147,62 +153,65 @@ impl Maker<'_> {
         self.tensors.insert(block, id);
     }
 
-    fn run(&mut self) {
+    fn add_kernels(&mut self) {
         let stream = self.scope.stream;
         let allocated = self.scope.lives == Lives::Allocated;
         if allocated {
-            let waiting =
-                self.held(|scope, block| scope.stream.malloc_of(block).is_none_or(|malloc| malloc < scope.begin));
+            let carried_in = self.boundary_tensors(|scope, block| {
+                scope.stream.malloc_of(block).is_none_or(|malloc| malloc < scope.begin)
+            });
             self.draft.kernel(DraftKernel {
                 name: "held from before".to_owned(),
-                outputs: waiting,
+                outputs: carried_in,
                 ..Default::default()
             });
         }
-        let range = self.scope.begin.0 as usize..(self.scope.stop.0 as usize).min(stream.ops().len());
+        let range = self.scope.begin.0 as usize..(self.scope.end_op.0 as usize).min(stream.ops().len());
         let ops = stream.ops().values().get(range).unwrap_or_default();
         let next_times = ops.iter().skip(1).map(|op| op.time_ns).chain(self.end_ns());
-        // The last operation of a trace takes no time: there is nothing after it.
+        // The last operation of a trace has no successor, so its duration is 0.
         for (op, next_ns) in ops.iter().zip(next_times.chain(ops.last().map(|op| op.time_ns))) {
-            self.step(*op, next_ns - op.time_ns, allocated);
+            self.add_op(*op, next_ns - op.time_ns, allocated);
         }
         if allocated {
-            let still = self.held(|scope, block| !scope.freed_before(block, scope.stop));
+            let carried_out = self.boundary_tensors(|scope, block| !scope.freed_before(block, scope.end_op));
             self.draft.kernel(DraftKernel {
                 name: "held until after".to_owned(),
-                outputs: still,
+                outputs: carried_out,
                 ..Default::default()
             });
         }
     }
 
     fn end_ns(&self) -> Option<u64> {
-        self.scope.stream.ops().find(self.scope.stop).map(|op| op.time_ns)
+        self.scope.stream.ops().find(self.scope.end_op).map(|op| op.time_ns)
     }
 
-    /// The tensors of blocks that are allocated at one of the iteration's ends, those apart that are there all the time.
-    fn held(&self, there: impl Fn(&Scope<'_>, BlockId) -> bool) -> Vec<TensorId> {
-        let passing = |id: &TensorId| self.draft.tensors.get(id.0 as usize).is_some_and(|tensor| !tensor.persistent);
-        let held = self.tensors.iter().filter(|(block, id)| passing(id) && there(&self.scope, **block));
-        let mut held: Vec<_> = held.map(|(_, &id)| id).collect();
-        held.sort_unstable();
-        held
+    /// Tensors of the blocks that are allocated at one end of the iteration, without persistent
+    /// ones.
+    fn boundary_tensors(&self, is_allocated: impl Fn(&Scope<'_>, BlockId) -> bool) -> Vec<TensorId> {
+        let transient = |id: &TensorId| self.draft.tensors.get(id.0 as usize).is_some_and(|tensor| !tensor.persistent);
+        let tensors = self.tensors.iter().filter(|(block, id)| transient(id) && is_allocated(&self.scope, **block));
+        let mut tensors: Vec<_> = tensors.map(|(_, &id)| id).collect();
+        tensors.sort_unstable();
+        tensors
     }
 
-    /// Adds an operation as a kernel. Where blocks live from use to use, those that make and drop them only pass time.
-    fn step(&mut self, op: Op, until_next_ns: u64, allocated: bool) {
+    /// Adds an operation as a kernel. If blocks live from use to use, mallocs and frees are kernels
+    /// without operands.
+    fn add_op(&mut self, op: Op, until_next_ns: u64, allocated: bool) {
         let id = |block: BlockId| self.tensors.get(&block).copied();
-        let own = |name: &str, inputs: Option<TensorId>, outputs: Option<TensorId>| DraftKernel {
+        let kernel = |name: &str, inputs: Option<TensorId>, outputs: Option<TensorId>| DraftKernel {
             name: name.to_owned(),
             duration_ns: until_next_ns,
             inputs: inputs.into_iter().collect(),
             outputs: outputs.into_iter().collect(),
         };
         let kernel = match op.kind {
-            OpKind::Malloc(block) => own("malloc", None, id(block).filter(|_| allocated)),
-            OpKind::Free(block) => own("free", None, id(block).filter(|_| allocated)),
-            OpKind::Read(block) => own("read", id(block), None),
-            OpKind::Write(block) => own("write", None, id(block)),
+            OpKind::Malloc(block) => kernel("malloc", None, id(block).filter(|_| allocated)),
+            OpKind::Free(block) => kernel("free", None, id(block).filter(|_| allocated)),
+            OpKind::Read(block) => kernel("read", id(block), None),
+            OpKind::Write(block) => kernel("write", None, id(block)),
             OpKind::Launch(launch) => {
                 let Launch { signature, duration_ns, arguments, .. } = &self.scope.stream.launches()[launch];
                 let used = |uses: fn(Access) -> bool| {

@@ -1,4 +1,4 @@
-//! Numbers of things, each with its own type, and tables by them.
+//! Ids, a type for each kind of entry, and tables by id.
 
 use std::{
     marker::PhantomData,
@@ -7,15 +7,16 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// A number that says which of a table's entries is meant.
+/// Index of an entry in a table.
 pub trait Id: Copy {
-    /// The id of the entry at `index`.
+    /// Id of the entry at `index`.
     fn new(index: usize) -> Self;
-    /// Where the entry lies.
+    /// Index of the entry.
     fn index(self) -> usize;
 }
 
-/// More entries than ids can tell apart, which are of 32 bits: a table's constructor refuses them before an id is made.
+/// Limit of the entries of a table, as ids have 32 bits. Drafts and recorders reject more before
+/// they make an id.
 pub const MAX_ENTRIES: usize = u32::MAX as usize;
 
 macro_rules! id {
@@ -44,34 +45,36 @@ macro_rules! id {
 }
 
 id!(
-    /// A tensor of an iteration.
+    /// Tensor of an iteration.
     TensorId
 );
 id!(
-    /// A kernel of an iteration, by its place in the order of execution. One past the last is where the iteration ends.
+    /// Kernel of an iteration, by its position in the order of execution. One past the last is the
+    /// end of the iteration.
     KernelId
 );
 id!(
-    /// One allocation of a run, from its malloc to its free. An address that is used again is another block.
+    /// Allocation of a run, from its malloc to its free. A reused address is another block.
     BlockId
 );
 id!(
-    /// A place in the order of operations of a run.
+    /// Operation of a run, by its position in their order.
     OpId
 );
 id!(
-    /// A launch of a run.
+    /// Launch of a run.
     LaunchId
 );
 id!(
-    /// A kind of launch: one function with one shape of grid.
+    /// Kind of launch: one function with one shape of grid.
     SignatureId
 );
 
-/// Entries by their ids: a vector that cannot be asked with the wrong kind of number.
+/// Vector that is indexed by one type of id only.
 ///
 /// # Panics
-/// `table[id]` panics where there is no such entry, as a vector does: ids come from whoever made the table.
+/// `table[id]` panics if the entry does not exist, as a vector does: ids come from the creator of
+/// the table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Table<I, T> {
@@ -81,7 +84,7 @@ pub struct Table<I, T> {
 }
 
 impl<I: Id, T> Table<I, T> {
-    /// `count` entries, all the same.
+    /// Table of `count` equal entries.
     #[must_use]
     pub fn of(value: T, count: usize) -> Self
     where
@@ -90,37 +93,37 @@ impl<I: Id, T> Table<I, T> {
         Self::from(vec![value; count])
     }
 
-    /// How many there are.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether the table has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The entry, if there is one.
+    /// Entry of an id, if it exists.
     #[must_use]
     pub fn find(&self, id: I) -> Option<&T> {
         self.entries.get(id.index())
     }
 
-    /// The entry, if there is one, to change it.
+    /// Entry of an id, if it exists, for modification.
     #[must_use]
     pub fn find_mut(&mut self, id: I) -> Option<&mut T> {
         self.entries.get_mut(id.index())
     }
 
-    /// Adds an entry and tells its id.
+    /// Adds an entry and returns its id.
     pub fn push(&mut self, entry: T) -> I {
         self.entries.push(entry);
         I::new(self.entries.len() - 1)
     }
 
-    /// Takes the last entry away.
+    /// Removes the last entry and returns it.
     pub fn pop(&mut self) -> Option<T> {
         self.entries.pop()
     }
@@ -142,7 +145,7 @@ impl<I: Id, T> Table<I, T> {
         &self.entries
     }
 
-    /// All entries in order, to change them.
+    /// All entries in order, for modification.
     pub fn values_mut(&mut self) -> &mut [T] {
         &mut self.entries
     }
@@ -169,14 +172,14 @@ impl<I, T> FromIterator<T> for Table<I, T> {
 impl<I: Id, T> Index<I> for Table<I, T> {
     type Output = T;
 
-    #[expect(clippy::indexing_slicing, reason = "an index by its contract, see Table")]
+    #[expect(clippy::indexing_slicing, reason = "indexing may panic, see Table")]
     fn index(&self, id: I) -> &T {
         &self.entries[id.index()]
     }
 }
 
 impl<I: Id, T> IndexMut<I> for Table<I, T> {
-    #[expect(clippy::indexing_slicing, reason = "an index by its contract, see Table")]
+    #[expect(clippy::indexing_slicing, reason = "indexing may panic, see Table")]
     fn index_mut(&mut self, id: I) -> &mut T {
         &mut self.entries[id.index()]
     }

@@ -1,13 +1,14 @@
-//! Traces of other programs.
+//! Importers of other programs' traces.
 //!
 //! * [`g10`]: kernel times and tensors of the G10 artifact
 //! * [`singa`]: memory logs of SINGA
 //! * [`kineto`]: traces of PyTorch's profiler
 //! * [`minimalloc`]: instances of dynamic storage allocation
-//! * [`error`]: what is wrong with a file, and where
+//! * [`error`]: errors in files, with file and line
 //!
-//! Every importer reads a file once, line by line or event by event, keeps only what the trace holds, and takes gzip for what is in it. None
-//! believes a count or a size that a file tells about itself.
+//! Every importer reads a file once, line by line or event by event, and decompresses gzip. Its
+//! memory is bounded by the contents of the trace. No importer trusts a count or a size that a file
+//! states about itself.
 
 pub mod error;
 pub mod g10;
@@ -23,21 +24,22 @@ pub use error::{ImportError, Reason};
 
 use crate::{circle::Circle, iteration::Iteration, ops::OpStream};
 
-/// Whatever a file turned out to hold.
+/// Contents of a file.
 #[derive(Clone, Debug)]
 pub enum Trace {
-    /// One iteration.
+    /// Iteration.
     Iteration(Iteration),
-    /// A run.
+    /// Operations of a run.
     Ops(OpStream),
-    /// Blocks and nothing else.
+    /// Blocks without their uses.
     Circle(Circle),
 }
 
-/// Reads a trace of any known kind, which the file's content tells. For `X.kernels.csv` of G10, `X.tensors.csv` lies beside it.
+/// Reads a trace of any known kind, detected from the contents. For `X.kernels.csv` of G10,
+/// `X.tensors.csv` must be in the same folder.
 ///
 /// # Errors
-/// If the file cannot be read, is of no known kind, or is wrong: with the line.
+/// If the file cannot be read, is of no known kind, or is invalid: with the line.
 pub fn load(path: &Path) -> Result<Trace, ImportError> {
     let head = text::head(path)?;
     let first = head.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
@@ -48,7 +50,8 @@ pub fn load(path: &Path) -> Result<Trace, ImportError> {
         } else if !has(&["traceEvents"]) && has(&["blocks", "ops"]) {
             own::load_ops(path).map(Trace::Ops)
         } else {
-            // A profiler's events may come late, after what it says of the machine; or they are the whole file.
+            // The events of a profiler may follow a description of the machine, or be the top-level
+            // list.
             kineto::load(path, None).map(|run| Trace::Ops(run.stream))
         };
     }

@@ -1,20 +1,22 @@
-//! Traces: what a GPU program did to memory in one iteration, or in a whole run. docs/traces.md describes the forms and where traces come from.
+//! Traces of a GPU program's memory: one iteration, or a whole run. docs/traces.md describes the
+//! forms and the sources of traces.
 //!
 //! files -> importers -> [`Iteration`] or [`OpStream`] -> planners, the simulator
 //!
-//! * [`id`]: numbers of tensors, kernels, blocks, ops, and tables by them
-//! * [`draft`]: how an iteration is made
+//! * [`id`]: ids of tensors, kernels, blocks and ops, and tables by id
+//! * [`draft`]: construction of an iteration
 //! * [`iteration`]: tensors, and kernels in order that read and write them
-//! * [`lifetime`]: when a tensor of an iteration is born, used, idle and dead, and how many bytes live at each kernel
-//! * `ops::recorder`: how a stream is made
+//! * [`lifetime`]: births, uses, gaps and deaths of tensors, and live bytes at each kernel
+//! * `ops::recorder`: construction of a stream
 //! * [`ops`]: mallocs, frees, reads, writes and launches of a run, with times
-//! * [`import`]: traces of other programs
-//! * [`circle`]: the blocks of one iteration on a circle of one period: what a planner of placements places
-//! * [`from_ops`]: an iteration out of a stream
-//! * [`zoo`]: traces of our own making
-//! * [`detect`]: where a run's iterations are
+//! * [`import`]: importers of other programs' traces
+//! * [`circle`]: blocks of an iteration on a circle of one period, the input of placement planners
+//! * [`from_ops`]: conversion of a part of a stream to an iteration
+//! * [`zoo`]: generated traces
+//! * [`detect`]: detection of a run's iterations
 //!
-//! Everything is checked when it is made, by a constructor, an importer or serde; what holds then is said at each type and is not checked again.
+//! Constructors, importers and serde validate every trace. Each type documents its invariants,
+//! which are not checked again.
 
 pub mod circle;
 pub mod detect;

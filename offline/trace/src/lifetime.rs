@@ -1,18 +1,19 @@
-//! When tensors of an iteration live, and how much memory that takes.
+//! Lifetimes of the tensors of an iteration, and the memory that they take.
 //!
-//! A persistent tensor lives at every kernel. Any other is born with the first kernel that uses it and dead after the last, whatever they do to it.
+//! A persistent tensor is alive at every kernel. Any other is born with the first kernel that uses
+//! it and dead after the last, whatever the access.
 
 use crate::{
     id::{Id, KernelId, Table, TensorId},
     iteration::Iteration,
 };
 
-/// Kernels `first`, `first + 1`, ... up to and without `end`.
+/// Kernels `first`, `first + 1`, ..., `end` excluded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KernelRange {
-    /// The first.
+    /// First kernel.
     pub first: KernelId,
-    /// One past the last.
+    /// One past the last kernel.
     pub end: KernelId,
 }
 
@@ -22,35 +23,36 @@ impl KernelRange {
         (self.first.index()..self.end.index()).map(KernelId::new)
     }
 
-    /// Whether the kernel is one of them.
+    /// Whether the range contains the kernel.
     #[must_use]
     pub fn contains(self, kernel: KernelId) -> bool {
         self.first <= kernel && kernel < self.end
     }
 }
 
-/// A run of kernels that do not use a tensor, between two that do.
+/// Consecutive kernels that do not use a tensor, between two that do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// The first kernel after a use; one past the last kernel where a gap begins with the next iteration.
+    /// First kernel after a use; one past the last kernel if the gap begins with the next
+    /// iteration.
     pub first: KernelId,
-    /// The next use. Where [`Self::wraps`], one in the next iteration, and not after `first`.
+    /// Next use. If [`Self::wraps`], a kernel of the next iteration, and not after `first`.
     pub next_use: KernelId,
-    /// It holds the end of the iteration.
+    /// Whether the gap contains the end of the iteration.
     pub wraps: bool,
 }
 
-/// The most bytes alive at once.
+/// Peak of the bytes alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peak {
-    /// The first kernel with so many.
+    /// First kernel at the peak.
     pub kernel: KernelId,
-    /// How many.
+    /// Bytes alive.
     pub bytes: u64,
 }
 
 impl Iteration {
-    /// The kernels at which a tensor is alive; `None` for one that is not persistent and never used.
+    /// Kernels at which a tensor is alive; `None` for an unused one that is not persistent.
     #[must_use]
     pub fn lifetime(&self, tensor: TensorId) -> Option<KernelRange> {
         if self.tensors()[tensor].persistent {
@@ -60,22 +62,25 @@ impl Iteration {
         Some(KernelRange { first: first.kernel, end: KernelId::new(last.kernel.index() + 1) })
     }
 
-    /// The tensors born at each kernel, in the order of the kernel's operands. Those of the iteration before are not.
+    /// Tensors born at a kernel, in the order of its operands; none of them persistent.
     pub fn births(&self, kernel: KernelId) -> impl Iterator<Item = TensorId> {
-        self.own(kernel).filter(move |&tensor| self.uses(tensor).first().is_some_and(|first| first.kernel == kernel))
+        self.transient_operands(kernel)
+            .filter(move |&tensor| self.uses(tensor).first().is_some_and(|first| first.kernel == kernel))
     }
 
-    /// The tensors that are dead once a kernel has run.
+    /// Tensors that are dead after a kernel.
     pub fn deaths(&self, kernel: KernelId) -> impl Iterator<Item = TensorId> {
-        self.own(kernel).filter(move |&tensor| self.uses(tensor).last().is_some_and(|last| last.kernel == kernel))
+        self.transient_operands(kernel)
+            .filter(move |&tensor| self.uses(tensor).last().is_some_and(|last| last.kernel == kernel))
     }
 
-    fn own(&self, kernel: KernelId) -> impl Iterator<Item = TensorId> {
+    fn transient_operands(&self, kernel: KernelId) -> impl Iterator<Item = TensorId> {
         let operands = self.operands(kernel).iter().map(|operand| operand.tensor);
         operands.filter(|&tensor| !self.tensors()[tensor].persistent)
     }
 
-    /// When a tensor is alive and idle, in order. That of a persistent tensor which holds the end of the iteration comes last.
+    /// Gaps between the uses of a tensor, in order. The gap of a persistent tensor around the end
+    /// of the iteration is last.
     #[must_use]
     pub fn gaps(&self, tensor: TensorId) -> Vec<Gap> {
         let uses = self.uses(tensor);
@@ -87,7 +92,7 @@ impl Iteration {
             .collect();
         if let (true, [first, .., last] | [first @ last]) = (self.tensors()[tensor].persistent, uses) {
             let gap = Gap { first: after(last.kernel), next_use: first.kernel, wraps: true };
-            // Used by the last kernel and by the first: nothing between.
+            // A use by the last kernel and one by the first have no gap between them.
             if gap.first < self.end() || gap.next_use > KernelId(0) {
                 gaps.push(gap);
             }
@@ -95,14 +100,14 @@ impl Iteration {
         gaps
     }
 
-    /// How long a gap lasts if nothing holds anything up.
+    /// Duration of a gap without stalls.
     #[must_use]
     pub fn gap_ns(&self, gap: Gap) -> u64 {
         let (from, to) = (self.start_ns(gap.first), self.start_ns(gap.next_use));
         if gap.wraps { self.duration_ns() - from + to } else { to - from }
     }
 
-    /// Bytes alive at each kernel, persistent ones among them.
+    /// Bytes alive at each kernel, persistent ones included.
     #[must_use]
     pub fn live_bytes(&self) -> Table<KernelId, u64> {
         let mut live = self.persistent_bytes();
@@ -116,7 +121,7 @@ impl Iteration {
         at_each.collect()
     }
 
-    /// The most bytes alive at once, persistent ones among them.
+    /// Peak of the bytes alive, persistent ones included.
     #[must_use]
     pub fn peak(&self) -> Peak {
         let mut peak = Peak { kernel: KernelId(0), bytes: 0 };
@@ -134,7 +139,7 @@ impl Iteration {
         self.tensors().values().iter().filter(|tensor| tensor.persistent).map(|tensor| tensor.bytes).sum()
     }
 
-    /// Bytes of all tensors, whenever they live.
+    /// Bytes of all tensors, regardless of lifetime.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.tensors().values().iter().map(|tensor| tensor.bytes).sum()

@@ -1,4 +1,4 @@
-//! A run of a program as its memory operations, in the order in which the program issued them.
+//! Memory operations of a run, in the order in which the program issued them.
 
 mod recorder;
 
@@ -11,86 +11,87 @@ use crate::{
     iteration::Access,
 };
 
-/// One allocation.
+/// Allocation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
-    /// As asked for, before any rounding.
+    /// Requested size, before any rounding.
     pub bytes: u64,
-    /// Where the program's own allocator put it, where the trace tells.
+    /// Address from the program's allocator, if the trace records it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<u64>,
 }
 
-/// A function and how it is launched: what tells one launch from another without looking into it.
+/// Function and launch configuration: the identity of a launch without its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Signature {
-    /// The function, or the kind of copy.
+    /// Name of the function, or kind of copy.
     pub name: String,
-    /// Blocks of threads; zeros for what has none.
+    /// Grid dimensions in thread blocks; zeros for copies and fills.
     #[serde(default)]
     pub grid: [u32; 3],
-    /// Threads of a block; zeros for what has none.
+    /// Block dimensions in threads; zeros for copies and fills.
     #[serde(default)]
     pub block: [u32; 3],
 }
 
-/// Work given to the GPU. The op's time is when it was given.
+/// Launch of work on the GPU. The time of its op is the time of submission.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// What runs.
+    /// Function and launch configuration.
     pub signature: SignatureId,
-    /// In what order with the others.
+    /// CUDA stream, within which launches run in order.
     #[serde(default)]
     pub stream: u32,
-    /// When the GPU began with it, where the trace tells. On the clock of the ops' times.
+    /// Start on the GPU, if the trace records it, by the clock of the ops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_ns: Option<u64>,
-    /// How long it ran, where the trace tells.
+    /// Duration on the GPU, if the trace records it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ns: Option<u64>,
-    /// The blocks that it names.
+    /// Blocks that the launch names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<Argument>,
 }
 
-/// A block that a launch names.
+/// Block that a launch names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Argument {
-    /// Which block.
+    /// Id of the block.
     pub block: BlockId,
-    /// What for, where the trace tells.
+    /// Kind of access, if the trace records it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<Access>,
 }
 
-/// What an op does.
+/// Kind of op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpKind {
-    /// The block begins.
+    /// Allocation of a block.
     Malloc(BlockId),
-    /// The block ends.
+    /// Free of a block.
     Free(BlockId),
-    /// Something reads the block.
+    /// Read of a block.
     Read(BlockId),
-    /// Something writes the block.
+    /// Write of a block.
     Write(BlockId),
-    /// Work is given to the GPU.
+    /// Launch of work on the GPU.
     Launch(LaunchId),
 }
 
-/// One step of a run.
+/// Operation of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Op {
-    /// On the trace's own clock; never less than that of the op before.
+    /// Time by the trace's own clock; never less than that of the previous op.
     pub time_ns: u64,
-    /// What it does.
+    /// Kind.
     #[serde(flatten)]
     pub kind: OpKind,
 }
 
-/// A run. Times never go back. A block is allocated at most once and freed at most once, and used only between; what was allocated before the trace
-/// began has no malloc, what is still there at its end has no free. All ids are of this stream.
+/// Operations of a run, validated. Times never decrease. A block is allocated at most once, freed
+/// at most once, and used only between. A block from before the trace has no malloc; one alive at
+/// its end has no free. All ids are of this stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
 pub struct OpStream {
@@ -104,7 +105,7 @@ pub struct OpStream {
     pub(crate) frees: Table<BlockId, Option<OpId>>,
 }
 
-/// A stream as it is written.
+/// Stream in JSON, before validation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parts {
@@ -117,43 +118,43 @@ struct Parts {
 }
 
 impl OpStream {
-    /// The allocations.
+    /// All blocks.
     #[must_use]
     pub fn blocks(&self) -> &Table<BlockId, Block> {
         &self.blocks
     }
 
-    /// What was launched, each kind once.
+    /// Signatures of the launches, each once.
     #[must_use]
     pub fn signatures(&self) -> &Table<SignatureId, Signature> {
         &self.signatures
     }
 
-    /// The launches in the order of their ops.
+    /// All launches in the order of their ops.
     #[must_use]
     pub fn launches(&self) -> &Table<LaunchId, Launch> {
         &self.launches
     }
 
-    /// All steps in order.
+    /// All ops in order.
     #[must_use]
     pub fn ops(&self) -> &Table<OpId, Op> {
         &self.ops
     }
 
-    /// Where a block begins; `None` if before the trace.
+    /// Malloc of a block; `None` if before the trace.
     #[must_use]
     pub fn malloc_of(&self, block: BlockId) -> Option<OpId> {
         self.mallocs[block]
     }
 
-    /// Where a block ends; `None` if after the trace.
+    /// Free of a block; `None` if not within the trace.
     #[must_use]
     pub fn free_of(&self, block: BlockId) -> Option<OpId> {
         self.frees[block]
     }
 
-    /// Bytes allocated after each op, those from before the trace among them.
+    /// Bytes allocated after each op, blocks from before the trace included.
     #[must_use]
     pub fn live_bytes(&self) -> Table<OpId, u64> {
         let before = self.mallocs.iter().filter(|(_, op)| op.is_none());
@@ -170,23 +171,23 @@ impl OpStream {
     }
 }
 
-/// Why ops are no stream.
+/// Reason why ops are not a valid stream.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "documented by the messages")]
 pub enum Invalid {
     #[error("more than {MAX_ENTRIES} ops or blocks")]
     TooMany,
-    #[error("the time goes back, from {before_ns} ns to {time_ns} ns")]
-    TimeGoesBack { before_ns: u64, time_ns: u64 },
-    #[error("a block of no bytes")]
+    #[error("time decreases from {before_ns} ns to {time_ns} ns")]
+    TimeDecreases { before_ns: u64, time_ns: u64 },
+    #[error("block of 0 bytes")]
     EmptyBlock,
-    #[error("the blocks hold more than 64 bits of bytes")]
+    #[error("the sum of block sizes exceeds 64 bits")]
     BytesOverflow,
-    #[error("{key:#x} is allocated already")]
+    #[error("{key:#x} is already allocated")]
     AllocatedTwice { key: u64 },
     #[error("{key:#x} is not allocated")]
     NotAllocated { key: u64 },
-    #[error("there is no block, launch or signature {index}")]
+    #[error("unknown block, launch or signature {index}")]
     Unknown { index: u32 },
 }
 
@@ -199,10 +200,10 @@ impl TryFrom<Parts> for OpStream {
         let known = |block: BlockId| blocks.find(block).ok_or(Invalid::Unknown { index: block.0 });
         let mut recorder = Recorder::default();
         let signatures: Vec<_> = signatures.into_iter().map(|signature| recorder.signature(signature)).collect();
-        // What is used without a malloc was there before. An id serves as the key of its block.
-        let made: std::collections::HashSet<_> = ops.iter().filter_map(|op| malloc(op.kind)).collect();
-        for (id, block) in blocks.iter().filter(|(id, _)| !made.contains(id)) {
-            recorder.held_before(u64::from(id.0), block.clone())?;
+        // Blocks without a malloc are from before the trace. The id of a block is its key.
+        let allocated: std::collections::HashSet<_> = ops.iter().filter_map(|op| malloc(op.kind)).collect();
+        for (id, block) in blocks.iter().filter(|(id, _)| !allocated.contains(id)) {
+            recorder.preallocated(u64::from(id.0), block.clone())?;
         }
         for Op { time_ns, kind } in ops {
             let key = |block: BlockId| known(block).map(|_| u64::from(block.0));

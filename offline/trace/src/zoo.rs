@@ -1,12 +1,15 @@
-//! Traces of our own making: one training step of a well-known network at any batch size, with kernel times from a roofline.
+//! Generated traces: one training step of a well-known network at any batch size, with kernel times
+//! of a roofline.
 //!
-//! * [`hardware`]: what a GPU can do, from a file with the source of each figure
-//! * `net`: from layers to kernels: forward, backward, optimizer
+//! * [`hardware`]: peak rates of GPUs, from a file with the source of each figure
+//! * `net`: conversion of layers to kernels: forward, backward, optimizer
 //! * `convolutional`, `transformer`, `experts`: the networks
 //!
-//! All elements have 4 bytes, as in training with TF32. Operators are those of a framework that runs them one by one: attention writes its scores, a
-//! normalization keeps its input, nothing is computed again, and no kernel has a workspace. A kernel takes as long as its arithmetic or its bytes at the
-//! GPU's peak rates, whichever is longer: less than on any real one, so that transfers are harder to hide than they are, never easier.
+//! All elements have 4 bytes, as in training with TF32. Operators are those of a framework that
+//! runs them one by one. Attention writes its scores, a normalization saves its input, nothing is
+//! recomputed, and no kernel has a workspace. A kernel takes the time of its arithmetic or its
+//! bytes at the GPU's peak rates, whichever is longer. This is less than on any real GPU, so
+//! transfers are harder to hide than in reality, never easier.
 
 mod convolutional;
 mod experts;
@@ -25,7 +28,7 @@ use crate::{
 };
 use net::Net;
 
-/// A network.
+/// Network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Model {
     /// ResNet-50 on images of 224 by 224.
@@ -40,16 +43,17 @@ pub enum Model {
     Gpt,
     /// ViT-B/16 on images of 224 by 224.
     Vit,
-    /// OLMoE-1B-7B: 64 experts in each of 16 layers, 8 of them for each token. Tokens are spread evenly.
+    /// OLMoE-1B-7B: 64 experts in each of 16 layers, 8 of them for each token. Tokens are
+    /// distributed evenly.
     Moe,
 }
 
 impl Model {
-    /// All of them.
+    /// All networks.
     pub const ALL: [Self; 7] =
         [Self::ResNet50, Self::ResNet152, Self::Vgg16, Self::Bert, Self::Gpt, Self::Vit, Self::Moe];
 
-    /// What it is called in a [`Recipe`].
+    /// Name in a [`Recipe`].
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -63,7 +67,7 @@ impl Model {
         }
     }
 
-    /// Tokens of a sequence, unless others are asked for; `None` for networks that take images.
+    /// Default number of tokens of a sequence; `None` for networks that take images.
     #[must_use]
     pub fn sequence(self) -> Option<u64> {
         match self {
@@ -75,27 +79,28 @@ impl Model {
     }
 }
 
-/// What to make: `MODEL:BATCH`, or `MODEL:BATCHxTOKENS` for sequences of so many tokens.
+/// Parameters of a trace: `MODEL:BATCH`, or `MODEL:BATCHxTOKENS` with the number of tokens of a
+/// sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Recipe {
-    /// Which network.
+    /// Network.
     pub model: Model,
     /// Images or sequences in a batch.
     pub batch: u64,
-    /// Tokens of a sequence.
+    /// Tokens of a sequence; `None` for images.
     pub sequence: Option<u64>,
 }
 
-/// Why a recipe makes nothing.
+/// Reason why a recipe is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[expect(missing_docs, reason = "the messages say it")]
-pub enum Unmakable {
-    #[error("{text:?} is no MODEL:BATCH or MODEL:BATCHxTOKENS, such as bert:256 or gpt:8x1024")]
+#[expect(missing_docs, reason = "documented by the messages")]
+pub enum RecipeError {
+    #[error("invalid recipe {text:?}: expected MODEL:BATCH or MODEL:BATCHxTOKENS, such as bert:256 or gpt:8x1024")]
     Form { text: String },
-    #[error("no model {name:?}: there are {}", Model::ALL.map(Model::name).join(", "))]
+    #[error("unknown model {name:?}: expected one of {}", Model::ALL.map(Model::name).join(", "))]
     Model { name: String },
-    #[error("{what} is {value}, and may be 1 to {most}")]
-    Size { what: &'static str, value: u64, most: u64 },
+    #[error("{quantity} is {value}: expected 1 to {max}")]
+    Size { quantity: &'static str, value: u64, max: u64 },
     #[error("{} takes images, not sequences", model.name())]
     NoSequences { model: Model },
     #[error(transparent)]
@@ -103,12 +108,12 @@ pub enum Unmakable {
 }
 
 impl Recipe {
-    const MOST_BATCH: u64 = 1 << 20;
-    /// Of a batch. With these, no size comes near 64 bits.
-    const MOST_TOKENS: u64 = 1 << 24;
+    const MAX_BATCH: u64 = 1 << 20;
+    /// Maximum of tokens in a batch. Within these limits, no size comes near 64 bits.
+    const MAX_TOKENS: u64 = 1 << 24;
 
-    /// What a network has positions for, where it has.
-    fn longest_sequence(model: Model) -> u64 {
+    /// Maximum length of a sequence: the number of positions, if the network has a table of them.
+    fn max_sequence(model: Model) -> u64 {
         match model {
             Model::Bert => 512,
             Model::Gpt => 1024,
@@ -116,31 +121,31 @@ impl Recipe {
         }
     }
 
-    /// A recipe, if it can be made.
+    /// Validates a recipe.
     ///
     /// # Errors
-    /// If a size is zero or too large, or the network takes no sequences.
-    pub fn new(model: Model, batch: u64, sequence: Option<u64>) -> Result<Self, Unmakable> {
-        let within = |what, value, most| {
-            if (1..=most).contains(&value) { Ok(()) } else { Err(Unmakable::Size { what, value, most }) }
+    /// If a size is 0 or too large, or a length is given for a network that takes images.
+    pub fn new(model: Model, batch: u64, sequence: Option<u64>) -> Result<Self, RecipeError> {
+        let within = |quantity, value, max| {
+            if (1..=max).contains(&value) { Ok(()) } else { Err(RecipeError::Size { quantity, value, max }) }
         };
-        within("the batch", batch, Self::MOST_BATCH)?;
+        within("the batch", batch, Self::MAX_BATCH)?;
         if let Some(tokens) = sequence {
             if model.sequence().is_none() {
-                return Err(Unmakable::NoSequences { model });
+                return Err(RecipeError::NoSequences { model });
             }
-            within("the sequence", tokens, Self::longest_sequence(model))?;
+            within("the sequence", tokens, Self::max_sequence(model))?;
         }
         let sequence = sequence.or(model.sequence());
-        within("the number of tokens", batch * sequence.unwrap_or(1), Self::MOST_TOKENS)?;
+        within("the number of tokens", batch * sequence.unwrap_or(1), Self::MAX_TOKENS)?;
         Ok(Self { model, batch, sequence })
     }
 
-    /// One training step on a GPU.
+    /// Generates one training step on a GPU.
     ///
     /// # Errors
-    /// If it holds more than 64 bits of bytes.
-    pub fn make(&self, hardware: &Hardware) -> Result<Iteration, Unmakable> {
+    /// If the sum of bytes or durations exceeds [`draft::MAX_TOTAL`](crate::draft::MAX_TOTAL).
+    pub fn make(&self, hardware: &Hardware) -> Result<Iteration, RecipeError> {
         Ok(self.draft(hardware).check()?)
     }
 
@@ -167,13 +172,13 @@ impl Recipe {
 }
 
 impl FromStr for Recipe {
-    type Err = Unmakable;
+    type Err = RecipeError;
 
-    fn from_str(text: &str) -> Result<Self, Unmakable> {
-        let form = || Unmakable::Form { text: text.chars().take(40).collect() };
+    fn from_str(text: &str) -> Result<Self, RecipeError> {
+        let form = || RecipeError::Form { text: text.chars().take(40).collect() };
         let (name, sizes) = text.split_once(':').ok_or_else(form)?;
         let model = Model::ALL.into_iter().find(|model| model.name() == name);
-        let model = model.ok_or_else(|| Unmakable::Model { name: name.chars().take(40).collect() })?;
+        let model = model.ok_or_else(|| RecipeError::Model { name: name.chars().take(40).collect() })?;
         let (batch, sequence) = match sizes.split_once('x') {
             Some((batch, tokens)) => (batch, Some(tokens.parse().map_err(|_| form())?)),
             None => (sizes, None),

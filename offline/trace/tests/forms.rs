@@ -1,11 +1,11 @@
-//! What the forms accept, refuse and derive.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it cannot do")]
+//! Validation of both forms of traces, and what is derived from them.
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use trace::{
     Access, Alignment, Circle, Draft, Iteration, KernelId, Op, OpKind, OpStream, Operand, Recorder, Role, Tensor,
     TensorId,
     circle::{Span, Window},
-    draft::{DraftKernel, Invalid, MOST},
+    draft::{DraftKernel, Invalid, MAX_TOTAL},
     ops::{self, Block},
 };
 
@@ -22,7 +22,7 @@ fn kernel(name: &str, duration_ns: u64, inputs: &[TensorId], outputs: &[TensorId
     DraftKernel { name: name.into(), duration_ns, inputs: inputs.to_vec(), outputs: outputs.to_vec() }
 }
 
-/// Forward, something else, backward with scratch memory, update.
+/// Draft of four kernels: forward, another one, backward with scratch memory, update.
 fn draft() -> Draft {
     Draft {
         name: "one layer".into(),
@@ -58,23 +58,27 @@ fn a_tensor_lives_from_its_first_use_to_its_last_and_a_persistent_one_always() {
 }
 
 #[test]
-fn a_gap_lies_between_two_uses_and_that_of_a_persistent_tensor_also_around_the_end() {
+fn gaps_lie_between_uses_and_wrap_around_for_persistent_tensors() {
     let it = iteration();
     let gaps = |tensor| it.gaps(tensor).into_iter().map(|gap| (gap.first.0, gap.next_use.0, gap.wraps, it.gap_ns(gap)));
     assert_eq!(gaps(ACTIVATION).collect::<Vec<_>>(), [(1, 2, false, 3)]);
-    assert_eq!(gaps(WEIGHT).collect::<Vec<_>>(), [(1, 3, false, 12)], "used last and first: nothing around the end");
+    assert_eq!(
+        gaps(WEIGHT).collect::<Vec<_>>(),
+        [(1, 3, false, 12)],
+        "used by the last and the first kernel: no gap around the end"
+    );
     assert_eq!(gaps(GRADIENT).count(), 0);
 
     let mut idle = draft();
     idle.kernels.insert(0, kernel("load", 4, &[], &[]));
     idle.kernels.push(kernel("log", 6, &[], &[]));
     let idle = idle.check().unwrap();
-    let around = *idle.gaps(WEIGHT).last().unwrap();
-    assert_eq!((around.first.0, around.next_use.0, around.wraps, idle.gap_ns(around)), (5, 1, true, 10));
+    let wrapping = *idle.gaps(WEIGHT).last().unwrap();
+    assert_eq!((wrapping.first.0, wrapping.next_use.0, wrapping.wraps, idle.gap_ns(wrapping)), (5, 1, true, 10));
 }
 
 #[test]
-fn what_a_kernel_changes_in_place_is_one_operand() {
+fn a_tensor_changed_in_place_is_one_operand() {
     let it = iteration();
     let operands =
         [Operand { tensor: GRADIENT, access: Access::Read }, Operand { tensor: WEIGHT, access: Access::ReadWrite }];
@@ -83,7 +87,7 @@ fn what_a_kernel_changes_in_place_is_one_operand() {
 }
 
 #[test]
-fn an_iteration_is_the_same_after_it_was_written_as_json_and_read() {
+fn an_iteration_round_trips_through_json() {
     let it = iteration();
     let json = serde_json::to_string(&it).unwrap();
     assert_eq!(serde_json::from_str::<Iteration>(&json).unwrap(), it);
@@ -97,22 +101,28 @@ fn other_durations_move_every_start() {
 }
 
 #[test]
-fn a_draft_that_is_no_iteration_is_refused_with_the_reason() {
-    let refused = |change: fn(&mut Draft)| {
+fn an_invalid_draft_is_rejected_with_the_reason() {
+    let rejection = |change: fn(&mut Draft)| {
         let mut wrong = draft();
         change(&mut wrong);
         wrong.check().unwrap_err()
     };
-    assert_eq!(refused(|draft| draft.kernels.clear()), Invalid::NoKernels);
-    assert_eq!(refused(|draft| draft.tensors[1].bytes = 0), Invalid::EmptyTensor { tensor: ACTIVATION });
-    assert_eq!(refused(|draft| draft.tensors[1].bytes = MOST), Invalid::TooManyBytes);
-    assert_eq!(refused(|draft| draft.kernels[1].duration_ns = MOST), Invalid::TooLong);
-    assert_eq!(refused(|draft| draft.tensors[3].persistent = true), Invalid::PersistentWorkspace { tensor: WORKSPACE });
+    assert_eq!(rejection(|draft| draft.kernels.clear()), Invalid::NoKernels);
+    assert_eq!(rejection(|draft| draft.tensors[1].bytes = 0), Invalid::EmptyTensor { tensor: ACTIVATION });
+    assert_eq!(rejection(|draft| draft.tensors[1].bytes = MAX_TOTAL), Invalid::TooManyBytes);
+    assert_eq!(rejection(|draft| draft.kernels[1].duration_ns = MAX_TOTAL), Invalid::TooLong);
+    assert_eq!(
+        rejection(|draft| draft.tensors[3].persistent = true),
+        Invalid::PersistentWorkspace { tensor: WORKSPACE }
+    );
     let (tensor, kernel) = (WORKSPACE, KernelId(3));
-    assert_eq!(refused(|draft| draft.kernels[3].outputs.push(WORKSPACE)), Invalid::SharedWorkspace { tensor, kernel });
-    assert_eq!(refused(|draft| draft.kernels[3].inputs.push(WORKSPACE)), Invalid::WorkspaceRead { tensor, kernel });
-    let unknown = refused(|draft| draft.kernels[0].inputs.push(TensorId(4)));
-    assert_eq!(unknown.to_string(), "kernel 0 names tensor 4, and there are 4");
+    assert_eq!(
+        rejection(|draft| draft.kernels[3].outputs.push(WORKSPACE)),
+        Invalid::SharedWorkspace { tensor, kernel }
+    );
+    assert_eq!(rejection(|draft| draft.kernels[3].inputs.push(WORKSPACE)), Invalid::WorkspaceRead { tensor, kernel });
+    let unknown = rejection(|draft| draft.kernels[0].inputs.push(TensorId(4)));
+    assert_eq!(unknown.to_string(), "kernel 0 refers to unknown tensor 4; number of tensors: 4");
 }
 
 #[test]
@@ -122,18 +132,19 @@ fn bytes_and_durations_add_up_to_2_to_the_62_at_most() {
         kernels: vec![DraftKernel { duration_ns, inputs: vec![TensorId(0)], ..DraftKernel::default() }],
         ..Draft::default()
     };
-    assert!(draft(MOST, MOST).check().is_ok());
+    assert!(draft(MAX_TOTAL, MAX_TOTAL).check().is_ok());
     for (bytes, duration_ns, reason) in [
-        (MOST + 1, 1, Invalid::TooManyBytes),
+        (MAX_TOTAL + 1, 1, Invalid::TooManyBytes),
         (u64::MAX, 1, Invalid::TooManyBytes),
-        (1, MOST + 1, Invalid::TooLong),
+        (1, MAX_TOTAL + 1, Invalid::TooLong),
         (1, u64::MAX, Invalid::TooLong),
     ] {
         assert_eq!(draft(bytes, duration_ns).check().unwrap_err(), reason);
     }
 }
 
-/// Allocates under the key 1, 2, ...: one block that stays, then `iterations` of two that do not, the second freed in the iteration after.
+/// Stream with one permanent block, then `iterations` of two blocks each, the second of which is
+/// freed in the next iteration. Keys are 1, 2, and from 10 on.
 fn stream(iterations: u64) -> OpStream {
     let mut recorder = Recorder::default();
     let mut now = 0..;
@@ -157,7 +168,8 @@ fn stream(iterations: u64) -> OpStream {
 fn a_block_that_is_freed_an_iteration_later_crosses_on_the_circle() {
     let circle = Circle::of_ops(&stream(4), Window { first_malloc: 3, mallocs: 2 }, Alignment::NONE).unwrap();
     let span = |source, bytes, start, length| Span { source, bytes, start, length, copies: 1 };
-    // It lives for three mallocs, and an iteration has two: a circle of two iterations.
+    // The second block lives for three mallocs, and an iteration has two, so the circle has two
+    // iterations.
     let expected = [span(0, 30, 0, 2), span(1, 5, 1, 3), span(0, 30, 2, 2), span(1, 5, 3, 3)];
     assert_eq!((circle.period, circle.turns, &circle.spans[..]), (4, 2, &expected[..]));
     assert_eq!((circle.persistent_bytes, circle.peak_bytes()), (1000, 40), "as when it ran");
@@ -181,13 +193,13 @@ fn the_circle_of_an_iteration_has_its_peak() {
 }
 
 #[test]
-fn sizes_are_rounded_up_to_what_fits_them() {
+fn small_and_large_sizes_are_rounded_up_differently() {
     let round = |bytes| Alignment::UVM.round(bytes);
     assert_eq!([round(1), round(513), round((1 << 20) - 1), round((1 << 20) + 1)], [512, 1024, 1 << 20, 2 << 20]);
 }
 
 #[test]
-fn a_circle_outside_the_trace_is_refused() {
+fn a_circle_outside_the_trace_is_rejected() {
     let of = |first_malloc, mallocs| Circle::of_ops(&stream(4), Window { first_malloc, mallocs }, Alignment::NONE);
     assert!(of(8, 2).is_err());
     assert!(of(0, 0).is_err());
@@ -196,7 +208,7 @@ fn a_circle_outside_the_trace_is_refused() {
 }
 
 #[test]
-fn a_stream_is_the_same_after_it_was_written_as_json_and_read() {
+fn a_stream_round_trips_through_json() {
     let stream = stream(3);
     let json = serde_json::to_string(&stream).unwrap();
     assert!(json.contains(r#"{"time_ns":0,"malloc":0}"#), "{json}");
@@ -204,13 +216,13 @@ fn a_stream_is_the_same_after_it_was_written_as_json_and_read() {
 }
 
 #[test]
-fn ops_that_cannot_have_happened_are_refused() {
+fn impossible_ops_are_rejected() {
     let mut recorder = Recorder::default();
     let block = Block { bytes: 8, address: None };
     recorder.malloc(5, 1, block.clone()).unwrap();
     assert_eq!(recorder.malloc(6, 1, block.clone()), Err(ops::Invalid::AllocatedTwice { key: 1 }));
     assert_eq!(recorder.free(6, 2), Err(ops::Invalid::NotAllocated { key: 2 }));
-    assert_eq!(recorder.free(4, 1), Err(ops::Invalid::TimeGoesBack { before_ns: 5, time_ns: 4 }));
+    assert_eq!(recorder.free(4, 1), Err(ops::Invalid::TimeDecreases { before_ns: 5, time_ns: 4 }));
     assert_eq!(recorder.malloc(6, 2, Block { bytes: 0, address: None }), Err(ops::Invalid::EmptyBlock));
     recorder.free(6, 1).unwrap();
     assert_eq!(recorder.read(7, 1), Err(ops::Invalid::NotAllocated { key: 1 }));

@@ -1,5 +1,5 @@
-//! The networks of the zoo against what is published of them.
-#![expect(clippy::unwrap_used, reason = "a test stops at what it cannot do")]
+//! Networks of the zoo, compared with published figures.
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use trace::{
     Iteration, KernelId, Role,
@@ -15,12 +15,12 @@ fn bytes(it: &Iteration, role: Role) -> u64 {
 }
 
 #[test]
-fn every_network_has_exactly_the_parameters_that_are_published() {
+fn every_network_has_exactly_its_published_parameters() {
     let published = [
         ("resnet50:1", 25_557_032),
         ("resnet152:1", 60_192_808),
         ("vgg16:1", 138_357_544),
-        // With both heads of its pre-training.
+        // Includes both heads of pre-training.
         ("bert:1", 110_106_428),
         ("gpt:1", 124_439_808),
         ("vit:1", 86_567_656),
@@ -33,20 +33,20 @@ fn every_network_has_exactly_the_parameters_that_are_published() {
 }
 
 #[test]
-fn the_forward_pass_does_the_arithmetic_that_is_published() {
-    // One FLOP takes a nanosecond, and nothing else takes any time but the shortest of a kernel.
+fn the_forward_pass_has_the_published_arithmetic() {
+    // One FLOP of a matrix product takes a nanosecond. All else takes the minimum of a kernel.
     let counter = Hardware {
         memory_bytes_per_s: f64::INFINITY,
         vector_flops_per_s: f64::INFINITY,
         matmul_flops_per_s: 1e9,
         ..Hardware::named("a100").unwrap()
     };
-    // Billions of multiplications for an image.
+    // Billions of multiplications per image.
     for (recipe, published) in [("resnet50:1", 4.09), ("resnet152:1", 11.51), ("vgg16:1", 15.47), ("vit:1", 17.56)] {
         let it = recipe.parse::<Recipe>().unwrap().make(&counter).unwrap();
         let forward = it.kernels().values().iter().filter(|kernel| kernel.name.ends_with("_forward"));
         let multiplications = forward.map(|kernel| kernel.duration_ns).sum::<u64>() as f64 / 2e9;
-        assert!((multiplications / published - 1.0).abs() < 0.01, "{recipe}: {multiplications} for {published}");
+        assert!((multiplications / published - 1.0).abs() < 0.01, "{recipe}: {multiplications}, published {published}");
     }
 }
 
@@ -56,8 +56,8 @@ fn activations_grow_with_the_batch_and_parameters_do_not() {
         let sequence = model.sequence().map(|tokens| tokens.min(128));
         let of = |batch| Recipe::new(model, batch, sequence).unwrap().make(&Hardware::named("h200").unwrap()).unwrap();
         let (small, large) = (of(8), of(32));
-        let grows = bytes(&large, Role::Activation) as f64 / bytes(&small, Role::Activation) as f64;
-        assert!((3.99..=4.0).contains(&grows), "{model:?}: {grows}");
+        let growth = bytes(&large, Role::Activation) as f64 / bytes(&small, Role::Activation) as f64;
+        assert!((3.99..=4.0).contains(&growth), "{model:?}: {growth}");
         assert_eq!(large.persistent_bytes(), small.persistent_bytes(), "{model:?}");
         assert!(large.peak().bytes > small.peak().bytes, "{model:?}");
         assert!(large.duration_ns() > small.duration_ns(), "{model:?}");
@@ -74,7 +74,7 @@ fn activations_grow_with_the_batch_and_parameters_do_not() {
 }
 
 #[test]
-fn nothing_is_read_before_it_is_written_but_what_is_there_from_the_start() {
+fn only_initial_tensors_are_read_before_they_are_written() {
     for model in Model::ALL {
         let it = Recipe::new(model, 2, model.sequence().map(|_| 16))
             .unwrap()
@@ -82,10 +82,13 @@ fn nothing_is_read_before_it_is_written_but_what_is_there_from_the_start() {
             .unwrap();
         for (id, tensor) in it.tensors().iter() {
             let first = it.uses(id).first();
-            let there = tensor.persistent || tensor.role == Role::Input;
-            // An expert to whom no token was sent is not used.
+            let initial = tensor.persistent || tensor.role == Role::Input;
+            // An expert without tokens is not used.
             assert!(first.is_some() || model == Model::Moe && tensor.persistent, "{model:?}: {tensor:?} is not used");
-            assert!(there || first.is_some_and(|first| first.access == trace::Access::Write), "{model:?}: {tensor:?}");
+            assert!(
+                initial || first.is_some_and(|first| first.access == trace::Access::Write),
+                "{model:?}: {tensor:?}"
+            );
         }
     }
 }
@@ -107,10 +110,11 @@ fn every_parameter_is_updated_once_with_its_gradient_and_its_states() {
 }
 
 #[test]
-fn what_is_kept_for_the_way_back_lives_from_one_pass_into_the_other() {
+fn saved_activations_live_from_the_forward_to_the_backward_pass() {
     let it = make("gpt:8");
     let peak = it.peak();
-    // The last of the forward pass and the first of the way back: the scores of a vocabulary.
+    // The peak is at the logits of the vocabulary: the end of the forward pass or the beginning of
+    // the backward pass.
     let name = &it.kernels()[peak.kernel].name;
     assert!(name.starts_with("loss") || name.starts_with("head"), "{name}");
     let start = it.live_bytes()[KernelId(0)];
@@ -124,7 +128,7 @@ fn a_kernel_takes_as_long_as_the_slower_of_arithmetic_and_memory() {
     assert_eq!(hardware.kernel_ns(matmul(156e9), 1), 1_000_000);
     assert_eq!(hardware.kernel_ns(matmul(156e9), 15_550_000_000), 10_000_000);
     assert_eq!(hardware.kernel_ns(Work { matmul_flops: 0.0, vector_flops: 19.5e9 }, 1), 1_000_000);
-    assert_eq!(hardware.kernel_ns(Work::default(), 1), 2_000, "the shortest");
+    assert_eq!(hardware.kernel_ns(Work::default(), 1), 2_000, "the minimum");
 }
 
 #[test]
@@ -145,12 +149,18 @@ fn a_recipe_names_a_model_a_batch_and_maybe_a_length() {
         assert_eq!(text.parse::<Recipe>().unwrap().to_string(), text);
     }
     assert_eq!("gpt:8".parse::<Recipe>().unwrap().to_string(), "gpt:8x1024");
-    let refused = |text: &str| text.parse::<Recipe>().unwrap_err().to_string();
-    assert_eq!(refused("bert"), "\"bert\" is no MODEL:BATCH or MODEL:BATCHxTOKENS, such as bert:256 or gpt:8x1024");
-    assert_eq!(refused("alexnet:1"), "no model \"alexnet\": there are resnet50, resnet152, vgg16, bert, gpt, vit, moe");
-    assert_eq!(refused("bert:0"), "the batch is 0, and may be 1 to 1048576");
-    assert_eq!(refused("bert:1x513"), "the sequence is 513, and may be 1 to 512");
-    assert_eq!(refused("vit:1x5"), "vit takes images, not sequences");
-    assert_eq!(refused("gpt:1048576"), "the number of tokens is 1073741824, and may be 1 to 16777216");
-    assert!("moe:128x131072".parse::<Recipe>().unwrap().make(&Hardware::named("h200").unwrap()).is_ok(), "the largest");
+    let rejection = |text: &str| text.parse::<Recipe>().unwrap_err().to_string();
+    assert_eq!(
+        rejection("bert"),
+        "invalid recipe \"bert\": expected MODEL:BATCH or MODEL:BATCHxTOKENS, such as bert:256 or gpt:8x1024"
+    );
+    assert_eq!(
+        rejection("alexnet:1"),
+        "unknown model \"alexnet\": expected one of resnet50, resnet152, vgg16, bert, gpt, vit, moe"
+    );
+    assert_eq!(rejection("bert:0"), "the batch is 0: expected 1 to 1048576");
+    assert_eq!(rejection("bert:1x513"), "the sequence is 513: expected 1 to 512");
+    assert_eq!(rejection("vit:1x5"), "vit takes images, not sequences");
+    assert_eq!(rejection("gpt:1048576"), "the number of tokens is 1073741824: expected 1 to 16777216");
+    assert!("moe:128x131072".parse::<Recipe>().unwrap().make(&Hardware::named("h200").unwrap()).is_ok(), "the maximum");
 }

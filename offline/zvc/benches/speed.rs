@@ -1,5 +1,7 @@
-//! How fast packing and unpacking are beside copying the same bytes: one thread, buffers whose pages are there and that begin with a page, as those for transfers
-//! do, the three in turns, so that what else the machine does meets them all. Speeds are shares of memcpy's: 1 is as fast as copying, 0.5 half as fast.
+//! Speed of packing and unpacking, compared with copying the same bytes. One thread; buffers begin
+//! with a page, as those for transfers do, and their pages are populated. The three alternate, so
+//! that other load of the machine affects all of them. Speeds are shares of memcpy's: 1 is as fast
+//! as copying, 0.5 half as fast.
 
 #![expect(clippy::print_stdout, clippy::expect_used, reason = "a measurement")]
 
@@ -9,14 +11,14 @@ use zvc::{Codec, Isa, Packed, Width};
 
 const KIB: usize = 1024;
 const SIZES: [usize; 6] = [64 * KIB, 256 * KIB, KIB * KIB, 4 * KIB * KIB, 16 * KIB * KIB, 64 * KIB * KIB];
-/// Which pages buffers are made of makes a difference of up to a third.
-const PLACES: usize = 5;
-/// In each place.
+/// Number of allocations. The physical pages of buffers make a difference of up to a third.
+const ALLOCATIONS: usize = 5;
+/// Rounds for each allocation.
 const ROUNDS: usize = 13;
-/// What one turn handles at least: some tenths of a millisecond.
+/// Least bytes of one measurement: some tenths of a millisecond.
 const LEAST_BYTES: usize = 8 * KIB * KIB;
 
-/// A quarter of the rounds was slower than the first, half than the second.
+/// Lower quartile and median of the rounds.
 struct Speed {
     pack: [f64; 2],
     unpack: [f64; 2],
@@ -25,7 +27,7 @@ struct Speed {
 
 fn main() {
     println!(
-        "Shares of memcpy's speed, medians of {PLACES} times {ROUNDS} rounds (a quarter of them was below the number in brackets); {}",
+        "Shares of memcpy's speed, medians of {ALLOCATIONS} times {ROUNDS} rounds (a quarter of them was below the number in brackets); {}",
         Isa::best().name()
     );
     println!("\nwords of 4 bytes, with an index; with and without a checksum");
@@ -45,16 +47,16 @@ fn main() {
     for bytes in [64 * KIB, 4 * KIB * KIB, 64 * KIB * KIB] {
         for isa in Isa::available() {
             for width in Width::ALL {
-                let what = format!("{} | {} | {}", bytes / KIB, isa.name(), width.bytes());
-                row(&what, Codec::new(width).with_isa(isa), isa, bytes, 0.5);
+                let label = format!("{} | {} | {}", bytes / KIB, isa.name(), width.bytes());
+                row(&label, Codec::new(width).with_isa(isa), isa, bytes, 0.5);
             }
         }
     }
 }
 
-fn row(what: &str, codec: Codec, isa: Isa, bytes: usize, density: f64) {
+fn row(label: &str, codec: Codec, isa: Isa, bytes: usize, density: f64) {
     let speeds = [codec, codec.without_checksum()].map(|codec| measure(codec, isa, bytes, density));
-    print!("| {what} | {:.2} |", speeds[0].ratio);
+    print!("| {label} | {:.2} |", speeds[0].ratio);
     for Speed { pack, unpack, ratio: _ } in speeds {
         for [low, middle] in [pack, unpack] {
             print!(" {middle:.2} ({low:.2}) |");
@@ -65,15 +67,15 @@ fn row(what: &str, codec: Codec, isa: Isa, bytes: usize, density: f64) {
 
 fn measure(codec: Codec, isa: Isa, bytes: usize, density: f64) -> Speed {
     let data = data(bytes, density);
-    // All stay until the end, so that none has the pages of one before it.
-    let mut places = Vec::new();
+    // All buffers live until the end, so that none gets the pages of one before it.
+    let mut allocations = Vec::new();
     let mut rounds = Vec::new();
     let mut length = 0;
-    for _ in 0..PLACES {
+    for _ in 0..ALLOCATIONS {
         let sizes = [bytes, bytes, codec.bound_bytes(bytes).expect("a size that fits")];
-        // Written to once, so that each of their pages is there.
-        places.push(sizes.map(|bytes| vec![1_u8; bytes + 4096]));
-        let buffers = places.last_mut().expect("the one above").each_mut();
+        // Written once, so that each of their pages is populated.
+        allocations.push(sizes.map(|bytes| vec![1_u8; bytes + 4096]));
+        let buffers = allocations.last_mut().expect("the one above").each_mut();
         let [raw, copy, packed] = buffers.map(|buffer| {
             let begin = buffer.as_ptr().align_offset(4096);
             buffer.get_mut(begin..).expect("a page more than is needed")
@@ -81,23 +83,23 @@ fn measure(codec: Codec, isa: Isa, bytes: usize, density: f64) -> Speed {
         let (raw, copy) = (raw.get_mut(..bytes).expect("as many"), copy.get_mut(..bytes).expect("as many"));
         raw.copy_from_slice(&data);
         length = codec.pack_into(raw, packed).expect("a buffer that is large enough");
-        rounds.extend(turns(codec, isa, [raw, copy, packed], length));
-        assert!(raw == copy, "what was packed is unpacked");
+        rounds.extend(measure_rounds(codec, isa, [raw, copy, packed], length));
+        assert!(raw == copy, "unpacking restores the data");
     }
     let [pack, unpack] = [rounds.iter().map(|r| r.0).collect(), rounds.iter().map(|r| r.1).collect()].map(quartiles);
     Speed { pack, unpack, ratio: bytes as f64 / length as f64 }
 }
 
-/// Of each round, packing and unpacking as shares of memcpy.
-fn turns(codec: Codec, isa: Isa, [raw, copy, packed]: [&mut [u8]; 3], length: usize) -> Vec<(f64, f64)> {
-    let times = LEAST_BYTES.div_ceil(raw.len());
+/// Speeds of packing and unpacking in each round, as shares of memcpy's.
+fn measure_rounds(codec: Codec, isa: Isa, [raw, copy, packed]: [&mut [u8]; 3], length: usize) -> Vec<(f64, f64)> {
+    let repetitions = LEAST_BYTES.div_ceil(raw.len());
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let copying = seconds(times, || black_box(&mut *copy).copy_from_slice(black_box(&*raw)));
-        let packing = seconds(times, || {
+        let copying = seconds(repetitions, || black_box(&mut *copy).copy_from_slice(black_box(&*raw)));
+        let packing = seconds(repetitions, || {
             black_box(codec.pack_into(black_box(&*raw), black_box(&mut *packed)).expect("as before"));
         });
-        let unpacking = seconds(times, || {
+        let unpacking = seconds(repetitions, || {
             let packed = Packed::parse(black_box(packed.get(..length).unwrap_or_default())).expect("what was packed");
             packed.with_isa(isa).unpack_into(black_box(&mut *copy)).expect("what was packed");
         });
@@ -106,9 +108,9 @@ fn turns(codec: Codec, isa: Isa, [raw, copy, packed]: [&mut [u8]; 3], length: us
     rounds
 }
 
-fn seconds(times: usize, mut work: impl FnMut()) -> f64 {
+fn seconds(repetitions: usize, mut work: impl FnMut()) -> f64 {
     let begin = Instant::now();
-    for _ in 0..times {
+    for _ in 0..repetitions {
         work();
     }
     begin.elapsed().as_secs_f64()
@@ -119,7 +121,7 @@ fn quartiles(mut of: Vec<f64>) -> [f64; 2] {
     [of.len() / 4, of.len() / 2].map(|at| of.get(at).copied().unwrap_or_default())
 }
 
-/// Words of 4 bytes, each zero or not by chance: no pattern that a branch predictor could learn.
+/// Words of 4 bytes, each zero or not at random: no pattern that a branch predictor could learn.
 fn data(bytes: usize, density: f64) -> Vec<u8> {
     let mut state = 1_u64;
     let mut random = move || {
@@ -127,8 +129,8 @@ fn data(bytes: usize, density: f64) -> Vec<u8> {
         state >> 33
     };
     let word = |_| {
-        let some = (random() as f64) < density * (1_u64 << 31) as f64;
-        if some { u32::try_from(random()).unwrap_or(1) | 0x8001 } else { 0 }.to_le_bytes()
+        let nonzero = (random() as f64) < density * (1_u64 << 31) as f64;
+        if nonzero { u32::try_from(random()).unwrap_or(1) | 0x8001 } else { 0 }.to_le_bytes()
     };
     (0..bytes / 4).flat_map(word).collect()
 }

@@ -1,60 +1,64 @@
-//! The checksum of a container, taken as it comes into being. Of each block of 4 KiB a sum of words times keys (multilinear hashing: Carter and Wegman 1979,
-//! Lemire and Kaser 2014), which vector instructions do faster than any cyclic redundancy check; of these sums a polynomial modulo a prime.
+//! Checksum of a container, computed along with packing. Each block of 4 KiB has a sum of words
+//! times keys (multilinear hashing: Carter and Wegman 1979, Lemire and Kaser 2014), which is faster
+//! with vector instructions than any cyclic redundancy check. These sums are the coefficients of a
+//! polynomial modulo a prime.
 //!
-//! Keys are odd, no two alike, and fixed, so that it finds what went wrong, not what somebody changed with the keys in mind. Of random keys no two containers
-//! of one size would have the same checksum with a chance above 2^-30: 2^-31 of the sums, 2^-37 of a polynomial of 16 GiB. A word that is wrong, or two bits in a
-//! block, always change its sum: a product of a key and the difference of two words is less than 2^64 and not zero.
+//! Keys are odd, distinct and fixed, so that the checksum detects errors, not manipulation by
+//! somebody who knows the keys. With random keys, two containers of one size would have the same
+//! checksum with a probability of at most 2^-30: 2^-31 by the sums, 2^-37 by a polynomial of 16
+//! GiB. A wrong word, or two wrong bits in a block, always change the sum: the product of a key and
+//! the difference of two words is less than 2^64 and not zero.
 
 use crate::isa::{
     Isa,
     scalar::{BLOCK_BYTES, splitmix},
 };
 
-/// A prime.
+/// Modulus: a prime.
 const MODULUS: u64 = (1 << 61) - 1;
-/// Where the polynomial is evaluated.
+/// Point at which the polynomial is evaluated.
 const POINT: u64 = splitmix(BLOCK_BYTES as u64) % MODULUS;
-/// Follows a payload that grows, or nothing at all.
+/// Checksum of a payload that grows; no-op if disabled.
 pub(crate) struct Checksum {
     isa: Isa,
-    wanted: bool,
+    enabled: bool,
     value: u64,
-    followed_bytes: usize,
+    summed_bytes: usize,
 }
 
 impl Checksum {
-    pub(crate) fn new(wanted: bool, isa: Isa) -> Self {
-        Self { isa, wanted, value: 0, followed_bytes: 0 }
+    pub(crate) fn new(enabled: bool, isa: Isa) -> Self {
+        Self { isa, enabled, value: 0, summed_bytes: 0 }
     }
 
-    /// `payload` is what there is of it by now.
-    pub(crate) fn follow(&mut self, payload: &[u8]) {
-        if self.wanted {
-            let more = payload.get(self.followed_bytes..).unwrap_or_default();
+    /// Adds the complete new blocks of `payload`, which is the whole payload so far.
+    pub(crate) fn update(&mut self, payload: &[u8]) {
+        if self.enabled {
+            let more = payload.get(self.summed_bytes..).unwrap_or_default();
             for block in more.chunks_exact(BLOCK_BYTES) {
                 self.add(self.isa.sum(block));
-                self.followed_bytes += BLOCK_BYTES;
+                self.summed_bytes += BLOCK_BYTES;
             }
         }
     }
 
-    /// Copies a payload to a buffer of its size, following it.
+    /// Copies a payload to a buffer of its size, and adds it.
     pub(crate) fn copy(&mut self, payload: &[u8], out: &mut [u8]) {
         let mut copied = 0;
         for (from, to) in payload.chunks(BLOCK_BYTES).zip(out.chunks_mut(BLOCK_BYTES)) {
             to.copy_from_slice(from);
             copied += from.len();
-            self.follow(payload.get(..copied).unwrap_or_default());
+            self.update(payload.get(..copied).unwrap_or_default());
         }
     }
 
-    /// The checksum of all of `payload`, then `index`, then `header`, each in blocks of its own.
+    /// The checksum of all of `payload`, then `index`, then `header`, each in its own blocks.
     pub(crate) fn finish(mut self, payload: &[u8], index: &[u8], header: &[u8]) -> Option<u64> {
-        if !self.wanted {
+        if !self.enabled {
             return None;
         }
-        self.follow(payload);
-        let rest = payload.get(self.followed_bytes..).unwrap_or_default();
+        self.update(payload);
+        let rest = payload.get(self.summed_bytes..).unwrap_or_default();
         for part in [rest, index, header] {
             for block in part.chunks(BLOCK_BYTES) {
                 self.add(self.isa.sum(block));
@@ -74,7 +78,7 @@ impl Checksum {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
+#[expect(clippy::cast_possible_truncation, reason = "the low half is intended")]
 fn low(value: u128) -> u64 {
     value as u64
 }
@@ -84,7 +88,7 @@ mod tests {
     use super::*;
     use crate::isa::scalar::{KEYS, sum};
 
-    /// The lowest bytes of numbers.
+    /// A block of the lowest bytes of numbers.
     fn block(of: impl Fn(usize) -> usize) -> [u8; BLOCK_BYTES] {
         std::array::from_fn(|at| of(at).to_le_bytes()[0])
     }
@@ -101,10 +105,10 @@ mod tests {
     fn the_sum_is_of_words_times_keys() {
         let two = block(|at| [3, 0, 0, 0, 0, 1, 0, 0].get(at).copied().unwrap_or(0));
         let keys = splitmix(0) | 1 << 32 | 1;
-        assert_eq!(splitmix(0), 0xe220_a839_7b1d_cdaf, "as its author's version has it");
+        assert_eq!(splitmix(0), 0xe220_a839_7b1d_cdaf, "as in its author's version");
         assert_eq!(sum(&two), 3 * (keys & 0xffff_ffff) + 256 * (keys >> 32));
         assert_eq!(sum(&block(|_| 0)), 0);
-        assert_eq!(sum(&two[..6]), sum(&two), "what is missing is zero");
+        assert_eq!(sum(&two[..6]), sum(&two), "missing bytes are zero");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::{
     unit::pack_page,
 };
 
-/// How data are packed.
+/// Packing, with its options.
 ///
 /// ```
 /// let raw = [0_u8, 0, 0, 0, 1, 2, 3, 4].repeat(1000);
@@ -25,34 +25,36 @@ pub struct Codec {
 }
 
 impl Codec {
-    /// With an index and a checksum, by the best instructions that the CPU has.
+    /// Codec with an index and a checksum, and with the fastest instructions of the CPU.
     #[must_use]
     pub fn new(width: Width) -> Self {
         Self { width, index: true, checksum: true, isa: Isa::best() }
     }
 
-    /// Spares 4 bytes a page. Pages cannot be unpacked one by one.
+    /// Omits the index, which takes 4 bytes a page. Pages cannot be unpacked one by one.
     #[must_use]
     pub fn without_index(self) -> Self {
         Self { index: false, ..self }
     }
 
-    /// Spares the time for it. Data that were changed unpack to other data, or to an error.
+    /// Omits the checksum and its time. Corrupted data unpack to other data, or to an error.
     #[must_use]
     pub fn without_checksum(self) -> Self {
         Self { checksum: false, ..self }
     }
 
-    /// By these instructions. The result is the same.
+    /// Sets the instructions. The result is the same.
     #[must_use]
     pub fn with_isa(self, isa: Isa) -> Self {
         Self { isa, ..self }
     }
 
-    /// Bytes that a container of `raw_bytes` takes at most, and that [`Codec::pack_into`] wants.
+    /// Maximum size of a container of `raw_bytes`, and the least size of the buffer for
+    /// [`Codec::pack_into`].
     ///
     /// # Errors
-    /// There are more than one container holds: some 16 GiB with an index and words of 4 bytes, 8 GiB with words of 2.
+    /// If there are more bytes than a container can hold: about 16 GiB with an index and words of 4
+    /// bytes, 8 GiB with words of 2.
     pub fn bound_bytes(self, raw_bytes: usize) -> Result<usize, Error> {
         let too_large = Error::TooLarge { raw_bytes: raw_bytes as u64 };
         let payload = self.width.payload_bound(raw_bytes as u64).ok_or(too_large)?;
@@ -63,10 +65,10 @@ impl Codec {
         usize::try_from(bytes).map_err(|_| too_large)
     }
 
-    /// The container of `raw`.
+    /// Packs `raw` to a container.
     ///
     /// # Errors
-    /// As of [`Codec::bound_bytes`].
+    /// As [`Codec::bound_bytes`].
     pub fn pack(self, raw: &[u8]) -> Result<Vec<u8>, Error> {
         let mut out = vec![0; self.bound_bytes(raw.len())?];
         let bytes = self.pack_into(raw, &mut out)?;
@@ -75,30 +77,30 @@ impl Codec {
         Ok(out)
     }
 
-    /// Writes the container of `raw` to the beginning of `out`, and says how many bytes it takes.
+    /// Writes the container of `raw` to the beginning of `out`; returns its size.
     ///
     /// # Errors
-    /// As of [`Codec::bound_bytes`], or `out` has fewer bytes than that.
+    /// As [`Codec::bound_bytes`], or if `out` is smaller than that.
     pub fn pack_into(self, raw: &[u8], out: &mut [u8]) -> Result<usize, Error> {
         let needed = self.bound_bytes(raw.len())?;
-        let small = Error::Buffer { needed_bytes: needed as u64, have_bytes: out.len() as u64 };
-        let out = out.get_mut(..needed).ok_or(small)?;
-        let (header_out, rest) = out.split_at_mut_checked(HEADER_BYTES).ok_or(small)?;
-        let (index, payload) = rest.split_at_mut_checked(self.index_bytes(raw.len())).ok_or(small)?;
+        let too_small = Error::Buffer { needed_bytes: needed as u64, have_bytes: out.len() as u64 };
+        let out = out.get_mut(..needed).ok_or(too_small)?;
+        let (header_out, rest) = out.split_at_mut_checked(HEADER_BYTES).ok_or(too_small)?;
+        let (index, payload) = rest.split_at_mut_checked(self.index_bytes(raw.len())).ok_or(too_small)?;
         let mut checksum = Checksum::new(self.checksum, self.isa);
         let mut entries = index.as_chunks_mut::<INDEX_ENTRY_BYTES>().0.iter_mut();
         let mut at = 0;
         for page in raw.chunks(PAGE_BYTES) {
             if let Some(entry) = entries.next() {
-                // bound_bytes said that they fit.
+                // `bound_bytes` has checked that the offsets fit.
                 *entry = u32::try_from(at / self.width.bytes()).map_or([0xff; 4], u32::to_le_bytes);
             }
-            let to = payload.get_mut(at..).ok_or(small)?;
-            at += pack_page(self.isa, self.width, page, to).ok_or(small)?;
-            checksum.follow(payload.get(..at).unwrap_or_default());
+            let to = payload.get_mut(at..).ok_or(too_small)?;
+            at += pack_page(self.isa, self.width, page, to).ok_or(too_small)?;
+            checksum.update(payload.get(..at).unwrap_or_default());
         }
         if index.len() + at >= raw.len() {
-            return self.store_into(raw, out).ok_or(small);
+            return self.store_into(raw, out).ok_or(too_small);
         }
         let payload = payload.get(..at).unwrap_or_default();
         let mut header = self.header(raw.len(), at, false);

@@ -1,21 +1,22 @@
-//! How much of some data is not zero, and what packing it is worth.
+//! Density: share of words that are not zero, and the ratio of packing.
 
 use crate::{UNIT_BYTES, Width};
 
-/// The share of words that are not zero, in every `every`-th unit of 128 bytes; 1 looks at them all. None where that is not one whole word.
+/// Share of words that are not zero, in every `every`-th unit of 128 bytes; 1 reads all units.
+/// `None` if the data have no whole word.
 #[must_use]
 pub fn density(raw: &[u8], width: Width, every: usize) -> Option<f64> {
-    let (mut words, mut some) = (0_usize, 0_usize);
+    let (mut words, mut nonzero) = (0_usize, 0_usize);
     for unit in raw.chunks(UNIT_BYTES).step_by(every.max(1)) {
         for word in unit.chunks_exact(width.bytes()) {
             words += 1;
-            some += usize::from(word.iter().any(|&byte| byte != 0));
+            nonzero += usize::from(word.iter().any(|&byte| byte != 0));
         }
     }
-    (words > 0).then(|| some as f64 / words as f64)
+    (words > 0).then(|| nonzero as f64 / words as f64)
 }
 
-/// Bytes before packing by bytes of payload, at a density: 32 words of 4 bytes become 1 + 32 d.
+/// Bytes before packing by payload bytes, at a density: 32 words of 4 bytes become 1 + 32 d.
 #[must_use]
 pub fn ratio_at(density: f64, width: Width) -> f64 {
     let (unit, words) = (UNIT_BYTES as f64, width.unit_words() as f64);

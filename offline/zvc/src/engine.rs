@@ -1,88 +1,90 @@
-//! The compressing copy engine of cDMA as a function of sizes: how long a transfer takes, and what it waits for. Packing happens where data are read
-//! from GPU memory, so that only packed bytes take room in the engine's buffer and on the link; coming back, it is the same the other way round.
+//! Model of cDMA's compressing copy engine as a function of sizes: duration of a transfer, and
+//! causes of waits. Data are packed where they are read from GPU memory, so that only packed bytes
+//! occupy the engine's buffer and the link. The other direction is symmetrical.
 //!
-//! [`Engine::transfer_ns`] is the bound that the average ratio sets. [`Engine::stream`] follows the pieces through the buffer: data whose ratio
-//! changes on the way can be slower than their average.
+//! [`Engine::transfer_ns`] is the bound by the average ratio. [`Engine::stream`] simulates the
+//! pieces in the buffer: data with a varying ratio can be slower than their average.
 
 use std::collections::VecDeque;
 
 use crate::Width;
 
-/// What the hardware can do.
+/// Parameters of the hardware.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Engine {
-    /// Bytes before packing that it reads from GPU memory at most, a second.
+    /// Maximum rate of reads from GPU memory, in bytes before packing per second.
     pub read_bytes_per_s: f64,
-    /// From asking for data to having them packed in the buffer.
+    /// Time from a read request to packed data in the buffer.
     pub latency_ns: f64,
-    /// Room for what has been asked for or waits for the link.
+    /// Buffer for requested data and for data that wait for the link.
     pub buffer_bytes: u64,
-    /// Packed bytes that the link takes a second.
+    /// Rate of the link, in packed bytes per second.
     pub link_bytes_per_s: f64,
 }
 
-/// Something that is read and packed at once: a unit or a page.
+/// Unit of reading and packing: a unit or a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Before packing.
+    /// Bytes before packing.
     pub raw_bytes: u64,
-    /// On the link.
+    /// Bytes on the link.
     pub packed_bytes: u64,
 }
 
-/// What became of a transfer.
+/// Result of a transfer.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Transfer {
-    /// From the first read to the last byte on the link.
+    /// Time from the first read to the last byte on the link.
     pub time_ns: f64,
     /// Packed bytes.
     pub link_bytes: u64,
-    /// Time after the first byte in which the link had nothing to send: reading was too slow for it.
+    /// Idle time of the link after the first byte: reads were too slow.
     pub link_idle_ns: f64,
-    /// Time in which nothing could be asked for, since there was no room: the link was too slow, or the buffer too small.
+    /// Time in which the buffer was too full for a read request: the link was too slow, or the
+    /// buffer too small.
     pub read_held_ns: f64,
-    /// The most that was ever in the buffer, what was asked for counted in full.
+    /// Peak of bytes in the buffer, with requests at their maximum size.
     pub peak_buffer_bytes: u64,
 }
 
-/// What is in the buffer, in the order in which it goes: when, and how many bytes that frees.
-type Leaving = VecDeque<(f64, u64)>;
+/// Releases of buffer bytes in order: time and bytes.
+type ReleaseQueue = VecDeque<(f64, u64)>;
 
 impl Engine {
-    /// The paper's, on `PCIe` 3.0 x16: the buffer is what arrives within the latency. The figures are as commonly quoted and not checked against the
-    /// paper's text.
+    /// The paper's engine on `PCIe` 3.0 x16: the buffer holds the data that arrive within the
+    /// latency. The figures are as commonly quoted and not checked against the paper's text.
     pub const PAPER: Self =
         Self { read_bytes_per_s: 200e9, latency_ns: 350.0, buffer_bytes: 70_000, link_bytes_per_s: 12.8e9 };
 
-    /// Bytes before packing a second, at a ratio, without end or beginning.
+    /// Bytes before packing per second at a ratio, in the steady state.
     #[must_use]
     pub fn bytes_per_s(&self, ratio: f64) -> f64 {
         self.read_bytes_per_s.min(ratio * self.link_bytes_per_s)
     }
 
-    /// The time for `raw_bytes` of one ratio throughout.
+    /// Time of `raw_bytes` at a constant ratio.
     #[must_use]
     pub fn transfer_ns(&self, raw_bytes: u64, ratio: f64) -> f64 {
         raw_bytes as f64 / self.bytes_per_s(ratio) * 1e9 + self.latency_ns
     }
 
-    /// The time for these pieces, one after another. What is asked for takes the room of the worst case until it is packed. A piece that is larger than
-    /// the buffer goes through it alone.
+    /// Simulates these pieces, one after another. A request reserves the buffer for the worst case
+    /// until its data are packed. A piece that is larger than the buffer passes it alone.
     pub fn stream(&self, width: Width, pieces: impl IntoIterator<Item = Piece>) -> Transfer {
         let mut transfer = Transfer::default();
-        let (mut packed, mut sent) = (Leaving::new(), Leaving::new());
+        let (mut packed, mut sent) = (ReleaseQueue::new(), ReleaseQueue::new());
         let (mut read_at, mut link_free_at) = (0.0_f64, None::<f64>);
-        let mut held_bytes = 0;
+        let mut buffered_bytes = 0;
         for piece in pieces {
             let worst_bytes = width.payload_bound(piece.raw_bytes).unwrap_or(u64::MAX).max(piece.packed_bytes);
             let may_read_at = read_at;
-            while let Some((at, bytes)) = next(&packed, &sent) {
-                if at > read_at && worst_bytes <= self.buffer_bytes.saturating_sub(held_bytes) {
+            while let Some((at, bytes)) = next_release(&packed, &sent) {
+                if at > read_at && worst_bytes <= self.buffer_bytes.saturating_sub(buffered_bytes) {
                     break;
                 }
                 let first = if packed.front() == Some(&(at, bytes)) { &mut packed } else { &mut sent };
                 first.pop_front();
-                held_bytes -= bytes;
+                buffered_bytes -= bytes;
                 read_at = read_at.max(at);
             }
             transfer.read_held_ns += read_at - may_read_at;
@@ -92,10 +94,10 @@ impl Engine {
             transfer.link_idle_ns += link_free_at.map_or(0.0, |free_at| send_at - free_at);
             let done_at = send_at + piece.packed_bytes as f64 / self.link_bytes_per_s * 1e9;
             link_free_at = Some(done_at);
-            held_bytes += worst_bytes;
+            buffered_bytes += worst_bytes;
             packed.push_back((packed_at, worst_bytes - piece.packed_bytes));
             sent.push_back((done_at, piece.packed_bytes));
-            transfer.peak_buffer_bytes = transfer.peak_buffer_bytes.max(held_bytes);
+            transfer.peak_buffer_bytes = transfer.peak_buffer_bytes.max(buffered_bytes);
             transfer.link_bytes += piece.packed_bytes;
             transfer.time_ns = done_at;
         }
@@ -103,8 +105,8 @@ impl Engine {
     }
 }
 
-/// What goes first.
-fn next(packed: &Leaving, sent: &Leaving) -> Option<(f64, u64)> {
+/// The next release of either queue.
+fn next_release(packed: &ReleaseQueue, sent: &ReleaseQueue) -> Option<(f64, u64)> {
     match (packed.front(), sent.front()) {
         (Some(packed), Some(sent)) => Some(if packed.0 <= sent.0 { *packed } else { *sent }),
         (one, other) => one.or(other).copied(),
@@ -117,8 +119,8 @@ mod tests {
 
     const PAPER: Engine = Engine::PAPER;
 
-    fn units(count: usize, some: u64) -> impl Iterator<Item = Piece> {
-        std::iter::repeat_n(Piece { raw_bytes: 128, packed_bytes: 4 + 4 * some }, count)
+    fn units(count: usize, nonzero: u64) -> impl Iterator<Item = Piece> {
+        std::iter::repeat_n(Piece { raw_bytes: 128, packed_bytes: 4 + 4 * nonzero }, count)
     }
 
     fn assert_within(found: f64, expected: f64, share: f64) {
@@ -133,21 +135,21 @@ mod tests {
     }
 
     #[test]
-    fn data_of_one_ratio_take_what_the_ratio_says() {
-        for some in [2, 8, 16, 31, 32] {
-            let transfer = PAPER.stream(Width::Four, units(100_000, some));
-            let ratio = 128.0 / (4.0 + 4.0 * some as f64);
+    fn time_of_uniform_data_follows_from_the_ratio() {
+        for nonzero in [2, 8, 16, 31, 32] {
+            let transfer = PAPER.stream(Width::Four, units(100_000, nonzero));
+            let ratio = 128.0 / (4.0 + 4.0 * nonzero as f64);
             assert_within(transfer.time_ns, PAPER.transfer_ns(12_800_000, ratio), 1e-3);
-            assert_eq!(transfer.link_bytes, 100_000 * (4 + 4 * some));
+            assert_eq!(transfer.link_bytes, 100_000 * (4 + 4 * nonzero));
             assert!(transfer.link_idle_ns < 1.0, "{transfer:?}");
-            assert!(transfer.read_held_ns > 0.0, "the link is what is waited for");
+            assert!(transfer.read_held_ns > 0.0, "reads wait for the link");
         }
     }
 
     #[test]
     fn zeros_are_read_as_fast_as_the_buffer_has_room_for_the_worst_case() {
         let transfer = PAPER.stream(Width::Four, units(100_000, 0));
-        // 530 units may be asked for at a time, 350 ns and a read each round.
+        // At most 530 units are requested at a time; each round takes 350 ns and a read.
         let expected = 100_000.0 / 530.0 * (350.0 + 0.64);
         assert_within(transfer.time_ns, expected, 0.01);
         assert!(transfer.time_ns > PAPER.transfer_ns(12_800_000, 32.0));
@@ -156,8 +158,8 @@ mod tests {
 
     #[test]
     fn the_buffer_is_never_overfull() {
-        for some in [0, 5, 16, 32] {
-            assert!(PAPER.stream(Width::Four, units(10_000, some)).peak_buffer_bytes <= PAPER.buffer_bytes);
+        for nonzero in [0, 5, 16, 32] {
+            assert!(PAPER.stream(Width::Four, units(10_000, nonzero)).peak_buffer_bytes <= PAPER.buffer_bytes);
         }
     }
 

@@ -1,80 +1,83 @@
 use thiserror::Error;
 
-/// Why data could not be packed or unpacked. What was written to a caller's buffer before is unspecified.
+/// Reason why data could not be packed or unpacked. The contents of the caller's buffer are
+/// unspecified then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Error {
-    /// The container ends before its header says, or before its header does.
+    /// The container is shorter than its header states, or than a header.
     #[error("truncated: {needed_bytes} bytes are needed, there are {have_bytes}")]
     Truncated {
-        /// Bytes that the header or the container takes.
+        /// Bytes of the header or the container.
         needed_bytes: u64,
-        /// Bytes that there are.
+        /// Bytes of the input.
         have_bytes: u64,
     },
-    /// The container goes on where its header says that it ends.
+    /// The input continues after the end of the container.
     #[error("{surplus_bytes} bytes follow the container")]
     Surplus {
         /// Bytes after the end.
         surplus_bytes: u64,
     },
-    /// It begins otherwise than a container of this version.
+    /// The input has another magic number than containers of this version.
     #[error("not a container of this codec: it begins with {found:02x?}")]
     Magic {
-        /// Its first bytes.
+        /// First bytes of the input.
         found: [u8; 4],
     },
-    /// The header contradicts itself or says what this version does not know.
+    /// The header is inconsistent, or has values that this version does not know.
     #[error("bad header: {0}")]
     Header(&'static str),
-    /// A unit's mask names words beyond the unit or beyond the payload, or a page's last bytes are not the end of a word.
+    /// A unit's mask names words beyond the unit or beyond the payload, or a page's last bytes are
+    /// not the end of a word.
     #[error("page {page} is corrupted")]
     Page {
-        /// Which page of 4 KiB.
+        /// Number of the page of 4 KiB.
         page: u64,
     },
-    /// A page begins or ends elsewhere than the index says.
+    /// A page begins or ends elsewhere than the index states.
     #[error("page {page} does not lie where the index says")]
     Index {
-        /// Which page of 4 KiB.
+        /// Number of the page of 4 KiB.
         page: u64,
     },
-    /// More payload than all pages take.
+    /// The payload is longer than all pages.
     #[error("{surplus_bytes} bytes of payload belong to no page")]
     Payload {
         /// Bytes after the last page.
         surplus_bytes: u64,
     },
-    /// The bytes are not those that were packed.
+    /// The bytes differ from those that were packed.
     #[error("checksum {computed:016x}, the header says {stored:016x}")]
     Checksum {
-        /// In the header.
+        /// Checksum in the header.
         stored: u64,
-        /// Of what is there.
+        /// Checksum of the input.
         computed: u64,
     },
-    /// A single page was asked for of a container that has no index.
+    /// A single page of a container without an index was requested.
     #[error("no index: pages cannot be found one by one")]
     NoIndex,
-    /// A page was asked for that there is not.
+    /// The requested page does not exist.
     #[error("page {page} of {pages}")]
     NoSuchPage {
-        /// The page asked for, from 0.
+        /// Number of the requested page, from 0.
         page: u64,
-        /// How many there are.
+        /// Number of pages.
         pages: u64,
     },
-    /// The caller's buffer has another size than what goes into it.
+    /// The caller's buffer has the wrong size.
     #[error("the buffer has {have_bytes} bytes, {needed_bytes} are needed")]
     Buffer {
-        /// What goes into it, at most.
+        /// Bytes that it needs, at most.
         needed_bytes: u64,
-        /// What it has.
+        /// Bytes that it has.
         have_bytes: u64,
     },
-    /// The index counts words in 32 bits, or this machine addresses less.
+    /// The size exceeds the index, which counts words in 32 bits, or the address space of this
+    /// machine.
     #[error("{raw_bytes} bytes are too many for one container")]
     TooLarge {
-        /// What was to be packed or unpacked.
+        /// Bytes to pack or unpack.
         raw_bytes: u64,
     },
 }

@@ -1,36 +1,39 @@
-//! The container. Little-endian:
+//! Format of the container. Little-endian:
 //!
-//! | bytes | what |
+//! | bytes | contents |
 //! | --- | --- |
 //! | 0-3 | `ZVC2` |
 //! | 4 | bytes of a word: 4 or 2 |
-//! | 5 | flags: 1 index, 2 stored as it is, 4 checksum |
+//! | 5 | flags: 1 index, 2 stored unpacked, 4 checksum |
 //! | 6-7 | zero |
-//! | 8-15 | bytes before packing; units and pages follow from it |
+//! | 8-15 | bytes before packing, which determine units and pages |
 //! | 16-23 | bytes of payload |
-//! | 24-31 | checksum of payload, index and the header up to here, in this order (below); zero without one |
-//! | then | the index, where there is one: for each page of 4 KiB where it begins in the payload, in words, 4 bytes |
-//! | then | the payload: for each unit of 128 bytes its mask, one bit a word from the lowest on, and the words that are not zero |
+//! | 24-31 | checksum of payload, index and header before it, in this order (below); zero without one |
+//! | then | the index, if any: 4 bytes for each page of 4 KiB, its offset in the payload in words |
+//! | then | the payload: for each unit of 128 bytes its mask, with a bit per word from the lowest on, and its nonzero words |
 //!
-//! The mask takes as many bits as a unit has words. The last unit may be short: its mask has no bits beyond its words, and its last word is filled
-//! with zeros. Data that would not become smaller are stored as they are, without an index.
+//! The mask has as many bits as a unit has words. The last unit may be short: its mask has no bits
+//! beyond its words, and its last word is padded with zeros. Data that packing would not make
+//! smaller are stored unpacked, without an index.
 //!
-//! The checksum: each of the three parts is cut into blocks of 4096 bytes, the last of them filled with zeros. A block's words of 4 bytes are multiplied by
-//! their keys and summed modulo 2^64: the keys of words 2n and 2n + 1 are the low and the high half of the number that `SplitMix64` makes from 0 after n others, both made odd.
-//! The halves of these sums, the high one first, are the coefficients of a polynomial modulo 2^61 - 1, the first that of the highest power. It is evaluated at that generator's
-//! number after 4096 others, modulo the same.
+//! The checksum: each of the three parts is divided into blocks of 4096 bytes, the last of them
+//! padded with zeros. A block's words of 4 bytes are multiplied by their keys and summed modulo
+//! 2^64. The keys of words 2n and 2n + 1 are the low and the high half of number n, from 0, of
+//! `SplitMix64` with the seed 0, both made odd. The halves of these sums, the high one first, are
+//! the coefficients of a polynomial modulo 2^61 - 1, from the highest power on. It is evaluated at
+//! number 4096 of that generator, modulo the same.
 
 use crate::Error;
 
-/// What one mask describes.
+/// Bytes that one mask describes.
 pub const UNIT_BYTES: usize = 128;
-/// What can be unpacked by itself, by means of the index.
+/// Bytes that can be unpacked separately by means of the index.
 pub const PAGE_BYTES: usize = 4096;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 32;
-/// Bytes that the index takes for each page.
+/// Bytes of the index per page.
 pub const INDEX_ENTRY_BYTES: usize = 4;
-/// Where the checksum lies, and what of the header it is about: all before.
+/// Offset of the checksum; it covers the header before this offset.
 pub(crate) const CHECKSUM_AT: usize = 24;
 
 const MAGIC: [u8; 4] = *b"ZVC2";
@@ -38,7 +41,7 @@ const INDEX: u8 = 1;
 const STORED: u8 = 2;
 const CHECKSUM: u8 = 4;
 
-/// The size of the words that may be zero.
+/// Word size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Width {
     /// 16 bits, for half-precision data; 64 words and a mask of 8 bytes a unit. Not in the paper.
@@ -47,7 +50,7 @@ pub enum Width {
     Four,
 }
 
-/// What the header says, found consistent with itself.
+/// Header that is consistent in itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) width: Width,
@@ -59,7 +62,7 @@ pub(crate) struct Header {
 }
 
 impl Width {
-    /// Both.
+    /// Both word sizes.
     pub const ALL: [Self; 2] = [Self::Two, Self::Four];
 
     /// Bytes of a word.
@@ -83,7 +86,7 @@ impl Width {
         self.unit_words() / 8
     }
 
-    /// Bytes that `raw_bytes` take at most: no word is zero.
+    /// Maximum payload of `raw_bytes`: no word is zero.
     #[must_use]
     pub(crate) const fn payload_bound(self, raw_bytes: u64) -> Option<u64> {
         match raw_bytes.checked_next_multiple_of(self.bytes() as u64) {
@@ -92,7 +95,7 @@ impl Width {
         }
     }
 
-    /// Bytes that the masks alone take: the least that `raw_bytes` become.
+    /// Bytes of the masks: the minimum payload of `raw_bytes`.
     pub(crate) const fn masks_bytes(self, raw_bytes: u64) -> u64 {
         raw_bytes.div_ceil(UNIT_BYTES as u64) * self.mask_bytes() as u64
     }
@@ -103,7 +106,7 @@ impl Header {
         if self.index { pages(self.raw_bytes) * INDEX_ENTRY_BYTES as u64 } else { 0 }
     }
 
-    /// The container's bytes, if that is a number.
+    /// Bytes of the container; `None` on overflow.
     pub(crate) fn container_bytes(&self) -> Option<u64> {
         self.payload_bytes.checked_add(self.index_bytes())?.checked_add(HEADER_BYTES as u64)
     }
@@ -143,11 +146,11 @@ impl Header {
             _ => return Err(Error::Header("words of neither 2 nor 4 bytes")),
         };
         if flags & !(INDEX | STORED | CHECKSUM) != 0 || [z0, z1] != [0, 0] {
-            return Err(Error::Header("flags that this version does not know"));
+            return Err(Error::Header("unknown flags"));
         }
         let checksum = u64::from_le_bytes(checksum);
         if flags & CHECKSUM == 0 && checksum != 0 {
-            return Err(Error::Header("a checksum, and the flag for it is not set"));
+            return Err(Error::Header("a checksum without its flag"));
         }
         let header = Self {
             width,
@@ -161,25 +164,25 @@ impl Header {
         Ok(header)
     }
 
-    /// Holds what unpacking takes to what the container has: at most 32 times its bytes.
+    /// Checks that the sizes agree. This limits the unpacked bytes to 32 times the container's.
     fn check(&self) -> Result<(), Error> {
         let (raw, payload) = (self.raw_bytes, self.payload_bytes);
         if self.stored {
             return match () {
-                () if self.index => Err(Error::Header("an index of data stored as they are")),
-                () if raw != payload => Err(Error::Header("data stored as they are, of another size")),
+                () if self.index => Err(Error::Header("an index of data stored unpacked")),
+                () if raw != payload => Err(Error::Header("data stored unpacked with another size")),
                 () => Ok(()),
             };
         }
         let bound = self.width.payload_bound(raw).ok_or(Error::TooLarge { raw_bytes: raw })?;
         if payload < self.width.masks_bytes(raw) || payload > bound {
-            return Err(Error::Header("a payload that cannot belong to so many bytes"));
+            return Err(Error::Header("a payload size that does not match the raw size"));
         }
         Ok(())
     }
 }
 
-/// Pages that `raw_bytes` take.
+/// Number of pages of `raw_bytes`.
 pub(crate) fn pages(raw_bytes: u64) -> u64 {
     raw_bytes.div_ceil(PAGE_BYTES as u64)
 }

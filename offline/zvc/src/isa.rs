@@ -1,10 +1,11 @@
-//! The vector instructions, chosen at run time. Each version does the whole units of a page at most, in memory that has room for the worst of pages: it need not
-//! ask how much is left. The scalar version is what they are tested against.
+//! Vector instructions, selected at run time. Each version handles at most the whole units of a
+//! page, in a buffer of the worst-case size, so that it needs no checks of bounds. Tests compare
+//! all versions with the scalar one.
 
-#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "functions that are right on some CPUs alone"))]
+#![cfg_attr(target_arch = "x86_64", expect(unsafe_code, reason = "functions that are valid on some CPUs only"))]
 #![cfg_attr(
     not(target_arch = "x86_64"),
-    expect(unused_variables, clippy::needless_pass_by_value, reason = "there is the scalar version alone")
+    expect(unused_variables, clippy::needless_pass_by_value, reason = "only the scalar version exists")
 )]
 
 #[cfg(target_arch = "x86_64")]
@@ -15,7 +16,7 @@ pub(crate) mod scalar;
 
 use crate::{PAGE_BYTES, UNIT_BYTES, Width};
 
-/// Instructions that this CPU has: no other value can be had.
+/// Instructions of this CPU; values with others cannot be constructed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Isa(Kind);
 
@@ -28,28 +29,29 @@ enum Kind {
     Avx512,
 }
 
-/// What one mask describes.
+/// Bytes that one mask describes.
 pub(crate) type Unit = [u8; UNIT_BYTES];
 /// Units of a page.
 const PAGE_UNITS: usize = PAGE_BYTES / UNIT_BYTES;
-/// What a page takes at most: no word of it is zero, and masks are as large as they get.
-pub(crate) type Room = [u8; PAGE_UNITS * (UNIT_BYTES + 8)];
+/// Maximum payload of a page: no word is zero, and masks have the largest size.
+pub(crate) type PagePayload = [u8; PAGE_UNITS * (UNIT_BYTES + 8)];
 
 impl Isa {
-    /// What every CPU has.
+    /// The version for every CPU.
     pub const SCALAR: Self = Self(Kind::Scalar);
 
-    /// The fastest one.
+    /// The fastest version.
     #[must_use]
     pub fn best() -> Self {
         Self::available().next().unwrap_or(Self::SCALAR)
     }
 
-    /// All that this CPU has, the fastest first.
+    /// All versions for this CPU, the fastest first.
     pub fn available() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
         let vector = [
-            // The 16-bit version needs what came with Ice Lake and Zen 4; one condition for both widths.
+            // The 16-bit version needs the extensions of Ice Lake and Zen 4; the condition is the
+            // same for both word sizes.
             (Kind::Avx512, is_x86_feature_detected!("avx512vbmi2") && is_x86_feature_detected!("avx512bw")),
             (Kind::Avx2, is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt")),
         ];
@@ -58,7 +60,7 @@ impl Isa {
         vector.into_iter().filter(|(_, has)| *has).map(|(kind, _)| Self(kind)).chain([Self::SCALAR])
     }
 
-    /// How its makers call it.
+    /// The vendor's name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self.0 {
@@ -70,11 +72,11 @@ impl Isa {
         }
     }
 
-    /// Packs the units of a page; says how many bytes that took.
-    pub(crate) fn pack(self, width: Width, raw: &[Unit], out: &mut Room) -> usize {
+    /// Packs the units of a page; returns the bytes written.
+    pub(crate) fn pack(self, width: Width, raw: &[Unit], out: &mut PagePayload) -> usize {
         match (self.0, width) {
             (Kind::Scalar, _) => scalar::pack_units(width, raw, out),
-            // SAFETY: `available` is where the value comes from, and it found the instructions there.
+            // SAFETY: the value is from `available`, which has detected these instructions.
             #[cfg(target_arch = "x86_64")]
             (Kind::Avx2, Width::Two) => unsafe { avx2::pack_two(raw, out) },
             // SAFETY: as above.
@@ -89,12 +91,12 @@ impl Isa {
         }
     }
 
-    /// Unpacks the units of pages, as many of each, in turns; says where in its memory each ends. Any mask is right for a whole unit, so that nothing can be
-    /// wrong with that memory.
+    /// Unpacks equally many units of several pages, interleaved; returns the end of each page in
+    /// its payload. Any mask is valid for a whole unit, so that any payload can be unpacked.
     pub(crate) fn unpack<const LANES: usize>(
         self,
         width: Width,
-        from: [&Room; LANES],
+        from: [&PagePayload; LANES],
         out: [&mut [Unit]; LANES],
     ) -> [usize; LANES] {
         match (self.0, width) {
@@ -114,7 +116,7 @@ impl Isa {
         }
     }
 
-    /// What a block adds to a checksum.
+    /// Sum of a block for the checksum.
     pub(crate) fn sum(self, block: &[u8]) -> u64 {
         match self.0 {
             Kind::Scalar => scalar::sum(block),

@@ -1,16 +1,17 @@
-//! Zero-value compression as cDMA does it (Rhu et al., HPCA 2018): of every 128 bytes, a mask that says which words are zero, and the others as they
-//! are. Lossless for any bits: a word is zero only where all its bits are, so that negative zero and every NaN survive. docs/policies/cdma.md says
-//! what is taken from the paper and what is not.
+//! Zero-value compression as in cDMA (Rhu et al., HPCA 2018): for every 128 bytes, a mask of the
+//! words that are zero, and the other words. It is lossless for any bits: a word is zero only if
+//! all its bits are, so that negative zero and every NaN survive. docs/policies/cdma.md describes
+//! the differences from the paper.
 //!
 //! bytes -> [`Codec`] -> container -> [`Packed`] -> bytes, all of them or any page of 4 KiB
 //!
 //! * [`mod@format`]: the container and its parts
-//! * [`codec`]: how data are packed
-//! * [`packed`]: how they are unpacked, and tells of each page what it takes
-//! * [`isa`]: the vector instructions that the work is done with
-//! * [`mod@density`]: how much of some data is not zero, and the ratio that follows from it
-//! * [`engine`]: how long the paper's hardware takes for a transfer
-//! * [`rle`]: runs of zeros, the codec to compare with
+//! * [`codec`]: packing of data
+//! * [`packed`]: unpacking, and the packed size of each page
+//! * [`isa`]: vector instructions
+//! * [`mod@density`]: share of words that are not zero, and the ratio that follows from it
+//! * [`engine`]: time of a transfer by the paper's hardware
+//! * [`rle`]: runs of zeros, the codec for comparison
 
 mod checksum;
 pub mod codec;

@@ -4,21 +4,22 @@ use crate::{
     Error, Isa, PAGE_BYTES, Width,
     checksum::Checksum,
     format::{CHECKSUM_AT, HEADER_BYTES, Header, INDEX_ENTRY_BYTES, pages},
-    unit::{fill_up, unpack_page},
+    unit::{pad, unpack_page},
 };
 
-/// Pages that are unpacked in turns, unit by unit: where a unit begins is known only when the mask of the one before it has been read, and that would
-/// be waited for with nothing else to do.
+/// Pages that are unpacked interleaved, unit by unit. The begin of a unit depends on the mask of
+/// the unit before it; other pages fill the wait for that.
 const LANES: usize = 4;
-/// Up to here. Data that memory holds and no cache come slower from, or go slower to, several pages at once than the wait takes.
-const LANES_UP_TO_BYTES: usize = 4 << 20;
+/// Maximum size of interleaved unpacking. Larger data lie in memory and not in a cache, where
+/// access to several pages at once costs more than the wait.
+const INTERLEAVE_MAX_BYTES: usize = 4 << 20;
 
-/// A container whose header is right. Whether the rest is, shows when it is unpacked.
+/// A container with a valid header. The rest is checked when it is unpacked.
 #[derive(Debug, Clone, Copy)]
 pub struct Packed<'a> {
     header: Header,
-    /// What of the header the checksum is about.
-    summed: &'a [u8],
+    /// The header up to its checksum, which covers this part.
+    summed_header: &'a [u8],
     index: &'a [u8],
     payload: &'a [u8],
     raw_bytes: usize,
@@ -26,10 +27,10 @@ pub struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// Reads the header of a container that takes all of `bytes`.
+    /// Parses the header of a container that is all of `bytes`.
     ///
     /// # Errors
-    /// It is none, or takes fewer bytes or more.
+    /// If `bytes` is no container, or has fewer bytes or more than one.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let have_bytes = bytes.len() as u64;
         let truncated = |needed_bytes| Error::Truncated { needed_bytes, have_bytes };
@@ -46,17 +47,17 @@ impl<'a> Packed<'a> {
             return Err(truncated(needed_bytes));
         }
         let raw_bytes = usize::try_from(header.raw_bytes).map_err(|_| too_large)?;
-        let summed = head.get(..CHECKSUM_AT).unwrap_or_default();
-        Ok(Self { header, summed, index, payload, raw_bytes, isa: Isa::best() })
+        let summed_header = head.get(..CHECKSUM_AT).unwrap_or_default();
+        Ok(Self { header, summed_header, index, payload, raw_bytes, isa: Isa::best() })
     }
 
-    /// By these instructions. The result is the same.
+    /// Sets the instructions. The result is the same.
     #[must_use]
     pub fn with_isa(self, isa: Isa) -> Self {
         Self { isa, ..self }
     }
 
-    /// The size of the words.
+    /// Word size.
     #[must_use]
     pub fn width(&self) -> Width {
         self.header.width
@@ -74,40 +75,40 @@ impl<'a> Packed<'a> {
         self.payload.len()
     }
 
-    /// Whether packing would not have made the data smaller.
+    /// Whether the data are stored unpacked, as packing would not have made them smaller.
     #[must_use]
     pub fn is_stored(&self) -> bool {
         self.header.stored
     }
 
-    /// Pages of 4 KiB, the last of them perhaps short.
+    /// Pages of 4 KiB; the last one may be shorter.
     #[must_use]
     pub fn pages(&self) -> u64 {
         pages(self.header.raw_bytes)
     }
 
-    /// Bytes of payload that a page takes, as the index has it.
+    /// Payload bytes of a page, by the index.
     ///
     /// # Errors
-    /// There is no such page, no index, or the index is corrupted.
+    /// If there is no such page or no index, or the index is corrupted.
     pub fn page_payload_bytes(&self, page: u64) -> Result<usize, Error> {
         Ok(self.page_payload(page)?.len())
     }
 
-    /// All the data.
+    /// Unpacks all data.
     ///
     /// # Errors
-    /// As of [`Packed::unpack_into`].
+    /// As [`Packed::unpack_into`].
     pub fn unpack(&self) -> Result<Vec<u8>, Error> {
         let mut out = vec![0; self.raw_bytes];
         self.unpack_into(&mut out)?;
         Ok(out)
     }
 
-    /// All the data, into a buffer of exactly [`Packed::raw_bytes`].
+    /// Unpacks all data into a buffer of exactly [`Packed::raw_bytes`].
     ///
     /// # Errors
-    /// The buffer has another size, or the container is corrupted.
+    /// If the buffer has another size, or the container is corrupted.
     pub fn unpack_into(&self, out: &mut [u8]) -> Result<(), Error> {
         if out.len() != self.raw_bytes {
             return Err(Error::Buffer { needed_bytes: self.header.raw_bytes, have_bytes: out.len() as u64 });
@@ -117,14 +118,14 @@ impl<'a> Packed<'a> {
             checksum.copy(self.payload, out);
             return self.compare(checksum);
         }
-        let lanes = if self.header.index && out.len() <= LANES_UP_TO_BYTES { LANES } else { 1 };
+        let lanes = if self.header.index && out.len() <= INTERLEAVE_MAX_BYTES { LANES } else { 1 };
         let mut at = 0;
         for (first, to) in (0..).step_by(lanes).zip(out.chunks_mut(lanes * PAGE_BYTES)) {
-            at = match self.unpack_in_turns(first, at, to) {
+            at = match self.unpack_interleaved(first, at, to) {
                 Some(end) => end,
                 None => self.unpack_pages(first, at, to)?,
             };
-            checksum.follow(self.payload.get(..at).unwrap_or_default());
+            checksum.update(self.payload.get(..at).unwrap_or_default());
         }
         if at < self.payload.len() {
             return Err(Error::Payload { surplus_bytes: (self.payload.len() - at) as u64 });
@@ -132,16 +133,17 @@ impl<'a> Packed<'a> {
         self.compare(checksum)
     }
 
-    /// One page, to the beginning of `out`; says how many bytes it has. Reads nothing but that page and its entry in the index: what is wrong
-    /// elsewhere, and the checksum, it does not see.
+    /// Unpacks one page to the beginning of `out`; returns its bytes. Reads only that page and its
+    /// entry in the index, so that it detects neither corruption elsewhere nor a wrong checksum.
     ///
     /// # Errors
-    /// There is no such page or no index, the buffer is smaller than the page, or the page is corrupted.
+    /// If there is no such page or no index, the buffer is smaller than the page, or the page is
+    /// corrupted.
     pub fn unpack_page(&self, page: u64, out: &mut [u8]) -> Result<usize, Error> {
         let payload = self.page_payload(page)?;
         let page_bytes = self.page_bytes(page);
-        let small = Error::Buffer { needed_bytes: page_bytes as u64, have_bytes: out.len() as u64 };
-        let out = out.get_mut(..page_bytes).ok_or(small)?;
+        let too_small = Error::Buffer { needed_bytes: page_bytes as u64, have_bytes: out.len() as u64 };
+        let out = out.get_mut(..page_bytes).ok_or(too_small)?;
         if self.header.stored {
             out.copy_from_slice(payload);
             return Ok(page_bytes);
@@ -153,27 +155,28 @@ impl<'a> Packed<'a> {
         }
     }
 
-    /// Compares the checksum without unpacking; right where there is none.
+    /// Compares the checksum without unpacking; succeeds if there is none.
     ///
     /// # Errors
-    /// The checksum is another.
+    /// If the checksum differs.
     pub fn verify(&self) -> Result<(), Error> {
         self.compare(Checksum::new(self.header.checksum.is_some(), self.isa))
     }
 
-    /// The `LANES` pages from `first` on, which begin at `at`; says where they end. None where there are fewer, or they do not lie where the index says.
-    fn unpack_in_turns(&self, first: u64, at: usize, out: &mut [u8]) -> Option<usize> {
+    /// Unpacks the `LANES` pages from `first` on, which begin at `at`; returns their end. `None` if
+    /// there are fewer, or if the index contradicts their positions.
+    fn unpack_interleaved(&self, first: u64, at: usize, out: &mut [u8]) -> Option<usize> {
         let pages = out.as_chunks_mut::<PAGE_BYTES>().0.first_chunk_mut::<LANES>()?;
         let mut begins = [at; LANES];
         #[expect(clippy::large_stack_arrays, reason = "17 KiB, which the last pages alone touch")]
-        let mut spare = [None; LANES];
-        for ((page, begin), spare) in (first..).zip(&mut begins).zip(&mut spare) {
+        let mut padded = [None; LANES];
+        for ((page, begin), padded) in (first..).zip(&mut begins).zip(&mut padded) {
             *begin = self.page_at(page).ok()?;
-            fill_up(self.payload.get(*begin..)?, spare);
+            pad(self.payload.get(*begin..)?, padded);
         }
         let mut from = [&[0; _]; LANES];
-        for ((begin, spare), from) in begins.iter().zip(&spare).zip(&mut from) {
-            *from = spare.as_ref().or_else(|| self.payload.get(*begin..)?.first_chunk())?;
+        for ((begin, padded), from) in begins.iter().zip(&padded).zip(&mut from) {
+            *from = padded.as_ref().or_else(|| self.payload.get(*begin..)?.first_chunk())?;
         }
         let read = self.isa.unpack(self.header.width, from, pages.each_mut().map(|page| page.as_chunks_mut().0));
         let end =
@@ -181,7 +184,7 @@ impl<'a> Packed<'a> {
         (end <= self.payload.len()).then_some(end)
     }
 
-    /// Pages one by one, from `first` on, which begins at `at`; says where they end.
+    /// Unpacks pages one by one from `first` on, which begins at `at`; returns their end.
     fn unpack_pages(&self, first: u64, mut at: usize, out: &mut [u8]) -> Result<usize, Error> {
         for (page, to) in (first..).zip(out.chunks_mut(PAGE_BYTES)) {
             if self.header.index && self.page_at(page)? != at {
@@ -194,13 +197,13 @@ impl<'a> Packed<'a> {
     }
 
     fn compare(&self, checksum: Checksum) -> Result<(), Error> {
-        match (self.header.checksum, checksum.finish(self.payload, self.index, self.summed)) {
+        match (self.header.checksum, checksum.finish(self.payload, self.index, self.summed_header)) {
             (Some(stored), Some(computed)) if stored != computed => Err(Error::Checksum { stored, computed }),
             _ => Ok(()),
         }
     }
 
-    /// Bytes of a page that there is.
+    /// Bytes of an existing page.
     fn page_bytes(&self, page: u64) -> usize {
         let before = usize::try_from(page).unwrap_or(usize::MAX).saturating_mul(PAGE_BYTES);
         self.raw_bytes.saturating_sub(before).min(PAGE_BYTES)
@@ -219,15 +222,15 @@ impl<'a> Packed<'a> {
         self.payload.get(begin..end).ok_or(Error::Index { page })
     }
 
-    /// Where a page that there is begins in the payload.
+    /// Begin of an existing page in the payload.
     fn page_at(&self, page: u64) -> Result<usize, Error> {
-        let wrong = Error::Index { page };
-        let page = usize::try_from(page).map_err(|_| wrong)?;
+        let corrupted = Error::Index { page };
+        let page = usize::try_from(page).map_err(|_| corrupted)?;
         if self.header.stored {
-            return page.checked_mul(PAGE_BYTES).ok_or(wrong);
+            return page.checked_mul(PAGE_BYTES).ok_or(corrupted);
         }
         let entry = self.index.as_chunks::<INDEX_ENTRY_BYTES>().0.get(page).ok_or(Error::NoIndex)?;
-        let words = usize::try_from(u32::from_le_bytes(*entry)).map_err(|_| wrong)?;
-        words.checked_mul(self.header.width.bytes()).ok_or(wrong)
+        let words = usize::try_from(u32::from_le_bytes(*entry)).map_err(|_| corrupted)?;
+        words.checked_mul(self.header.width.bytes()).ok_or(corrupted)
     }
 }

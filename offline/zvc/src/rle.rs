@@ -1,14 +1,16 @@
-//! Runs of zero words, the other codec that the paper's engine could have had. Not for use: zero-value compression is to be compared with it.
+//! Run-length encoding of zero words, the alternative codec for the paper's engine. Only for
+//! comparison with zero-value compression.
 //!
-//! A token of one byte, the highest bit set for a run of zeros, the others its length less one; a run of other words has them follow. Whole words
-//! alone; what is left of the last one follows as it is.
+//! Each run has a token of one byte: the highest bit is set for zeros, the others are the length
+//! less one. The words of other runs follow the token. Runs consist of whole words; an incomplete
+//! last word follows unchanged.
 
 use crate::{Error, Width};
 
 const ZEROS: u8 = 0x80;
 const LONGEST: usize = 128;
 
-/// `raw` as runs.
+/// Encodes `raw`.
 #[must_use]
 pub fn pack(raw: &[u8], width: Width) -> Vec<u8> {
     let mut out = Vec::new();
@@ -30,10 +32,10 @@ pub fn pack(raw: &[u8], width: Width) -> Vec<u8> {
     out
 }
 
-/// The `raw_bytes` that [`pack`] was given.
+/// Decodes the `raw_bytes` that [`pack`] encoded.
 ///
 /// # Errors
-/// They are not what `packed` holds.
+/// If `packed` holds another number of bytes.
 pub fn unpack(mut packed: &[u8], width: Width, raw_bytes: usize) -> Result<Vec<u8>, Error> {
     let whole = raw_bytes - raw_bytes % width.bytes();
     let have_bytes = packed.len() as u64;

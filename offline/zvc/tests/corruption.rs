@@ -1,13 +1,13 @@
-//! Containers that were cut, changed or made up: an error or other data, never a panic, never more data than 32 times their bytes. The same by all
-//! instructions.
+//! Truncated, changed and random containers: an error or other data, never a panic, and never more
+//! data than 32 times their bytes. The result is the same with all instructions.
 
-#![expect(clippy::cast_possible_truncation, reason = "any bits will do")]
+#![expect(clippy::cast_possible_truncation, reason = "any bits are valid")]
 
 use zvc::{Codec, Error, Isa, PAGE_BYTES, Packed, Width, rle};
 
 const HEADER_BYTES: usize = 32;
 
-/// The same sequence every time.
+/// Deterministic pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// What becomes of `container`, which must be the same by all instructions.
+/// Unpacks `container` with all instructions; the results must be equal.
 fn unpacked(container: &[u8]) -> Result<Vec<u8>, Error> {
     let packed = Packed::parse(container)?;
     assert!(packed.raw_bytes() <= 32 * container.len(), "{} of {}", packed.raw_bytes(), container.len());
@@ -40,16 +40,16 @@ fn unpacked(container: &[u8]) -> Result<Vec<u8>, Error> {
         assert_eq!(packed.unpack(), by_one, "{}", isa.name());
         let mut page = [0; PAGE_BYTES];
         for number in (0..packed.pages().min(9)).chain([u64::MAX]) {
-            let alone = packed.unpack_page(number, &mut page);
+            let vector = packed.unpack_page(number, &mut page);
             let scalar = packed.with_isa(Isa::SCALAR).unpack_page(number, &mut [0; PAGE_BYTES]);
-            assert_eq!(alone, scalar, "{}", isa.name());
+            assert_eq!(vector, scalar, "{}", isa.name());
         }
     }
     by_one
 }
 
 #[test]
-fn a_container_that_is_cut_anywhere_is_named_truncated() {
+fn truncation_anywhere_is_reported() {
     let raw = Random(1).data(9000);
     for width in Width::ALL {
         let container = Codec::new(width).pack(&raw).unwrap();
@@ -61,19 +61,20 @@ fn a_container_that_is_cut_anywhere_is_named_truncated() {
 }
 
 #[test]
-fn a_changed_byte_is_always_found_where_there_is_a_checksum() {
+fn changed_byte_is_always_detected_with_a_checksum() {
     let raw = Random(2).data(5000);
     let container = Codec::new(Width::Four).pack(&raw).unwrap();
     for at in 0..container.len() {
         let mut changed = container.clone();
         changed[at] ^= 1 << (at % 8);
-        // But for the flag of the checksum itself, without which the sum that is still there is an error too.
+        // Including the flag of the checksum: without the flag, the remaining checksum is an error,
+        // too.
         assert!(unpacked(&changed).is_err(), "{at}");
     }
 }
 
 #[test]
-fn wrong_headers_are_named() {
+fn wrong_headers_are_reported() {
     let container = Codec::new(Width::Four).without_checksum().pack(&[0; 9000]).unwrap();
     let with = |at: usize, bytes: &[u8]| {
         let mut changed = container.clone();
@@ -83,17 +84,17 @@ fn wrong_headers_are_named() {
     assert_eq!(with(0, b"GZIP"), Error::Magic { found: *b"GZIP" });
     assert_eq!(with(0, b"ZVC1"), Error::Magic { found: *b"ZVC1" });
     assert_eq!(with(4, &[3]), Error::Header("words of neither 2 nor 4 bytes"));
-    assert_eq!(with(5, &[0x81]), Error::Header("flags that this version does not know"));
-    assert_eq!(with(6, &[1]), Error::Header("flags that this version does not know"));
-    assert_eq!(with(24, &[1]), Error::Header("a checksum, and the flag for it is not set"));
-    assert_eq!(with(5, &[3]), Error::Header("an index of data stored as they are"));
+    assert_eq!(with(5, &[0x81]), Error::Header("unknown flags"));
+    assert_eq!(with(6, &[1]), Error::Header("unknown flags"));
+    assert_eq!(with(24, &[1]), Error::Header("a checksum without its flag"));
+    assert_eq!(with(5, &[3]), Error::Header("an index of data stored unpacked"));
     assert_eq!(with(8, &[0xff; 8]), Error::TooLarge { raw_bytes: u64::MAX });
-    assert_eq!(with(8, &[0, 0, 0, 0, 0, 1, 0, 0]), Error::Header("a payload that cannot belong to so many bytes"));
-    assert_eq!(with(16, &[0xff; 8]), Error::Header("a payload that cannot belong to so many bytes"));
+    assert_eq!(with(8, &[0, 0, 0, 0, 0, 1, 0, 0]), Error::Header("a payload size that does not match the raw size"));
+    assert_eq!(with(16, &[0xff; 8]), Error::Header("a payload size that does not match the raw size"));
 }
 
 #[test]
-fn what_is_wrong_behind_the_header_is_named_by_its_page() {
+fn corrupted_payload_is_reported_by_page() {
     let mut raw = vec![0; 3 * PAGE_BYTES];
     raw[PAGE_BYTES] = 1;
     let container = Codec::new(Width::Four).without_checksum().pack(&raw).unwrap();
@@ -105,15 +106,16 @@ fn what_is_wrong_behind_the_header_is_named_by_its_page() {
     };
     assert_eq!(with(HEADER_BYTES, 1), Err(Error::Index { page: 0 }));
     assert_eq!(with(HEADER_BYTES + 4, 33), Err(Error::Index { page: 1 }));
-    // One word more in the first unit moves all that follows.
+    // One more word in the first unit moves all bytes that follow.
     assert_eq!(with(payload_at, 1), Err(Error::Index { page: 1 }));
-    // More words than there are bytes left, in the last unit of all.
+    // The last unit names more words than bytes are left.
     assert_eq!(with(container.len() - 1, 0x80), Err(Error::Page { page: 2 }));
 }
 
 #[test]
-fn bits_beyond_the_data_are_an_error() {
-    // Three words and a half, of which none is zero; then 28 more units, so that it is packed at all.
+fn bits_beyond_the_data_are_rejected() {
+    // Three and a half words, none of them zero; then 28 more units, so that the data are stored
+    // packed.
     let raw = [vec![0; 28 * 128], vec![1; 14]].concat();
     let container = Codec::new(Width::Four).without_checksum().without_index().pack(&raw).unwrap();
     let mask_at = container.len() - 16 - 4;
@@ -130,13 +132,13 @@ fn bits_beyond_the_data_are_an_error() {
 #[test]
 fn no_mutation_of_a_container_does_harm() {
     let mut random = Random(3);
-    let mut unpacks = 0;
+    let mut accepted = 0;
     for _ in 0..4000 {
         let bytes = [200, 5000, 20_000][random.below(3)];
         let bytes = random.below(bytes);
         let raw = random.data(bytes);
         let width = Width::ALL[random.below(2)];
-        // Mostly without a checksum, which would find everything before anything else does.
+        // Mostly without a checksum, which would detect every error before the other checks.
         let codec = [
             Codec::new(width),
             Codec::new(width).without_checksum(),
@@ -159,14 +161,14 @@ fn no_mutation_of_a_container_does_harm() {
                 _ => container.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= 1 << random.below(8)),
             }
         }
-        unpacks += usize::from(unpacked(&container).is_ok());
+        accepted += usize::from(unpacked(&container).is_ok());
         let _ = rle::unpack(&container, width, random.below(30_000));
     }
-    assert!((200..3800).contains(&unpacks), "{unpacks}: some must pass and some not, or nothing was tried");
+    assert!((200..3800).contains(&accepted), "{accepted}: some must pass and some not, or nothing was tried");
 }
 
 #[test]
-fn made_up_payloads_behind_a_right_header_do_no_harm() {
+fn random_payloads_behind_a_valid_header_do_no_harm() {
     let mut random = Random(4);
     for _ in 0..2000 {
         let bytes = 1 + random.below(12_000);

@@ -1,4 +1,4 @@
-//! What holds for any transfer through the engine.
+//! Invariants of transfers through the engine.
 
 use proptest::prelude::*;
 use zvc::{
@@ -17,7 +17,7 @@ fn engines() -> impl Strategy<Value = Engine> {
 
 fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     let stretch = (1_usize..200, 0_u64..=32)
-        .prop_map(|(count, some)| vec![Piece { raw_bytes: 128, packed_bytes: 4 + 4 * some }; count]);
+        .prop_map(|(count, nonzero)| vec![Piece { raw_bytes: 128, packed_bytes: 4 + 4 * nonzero }; count]);
     prop::collection::vec(stretch, 1..20).prop_map(|stretches| stretches.concat())
 }
 
@@ -31,7 +31,7 @@ proptest! {
         prop_assert_eq!(sent_bytes, link_bytes);
         let (reading_ns, sending_ns) = (raw_bytes as f64 / engine.read_bytes_per_s * 1e9, link_bytes as f64 / engine.link_bytes_per_s * 1e9);
         prop_assert!(time_ns >= 0.999_999 * (reading_ns + engine.latency_ns));
-        // Until the first byte the link has not begun, then it sends or idles.
+        // The link starts with the first byte, then it sends or idles.
         let first_ns = 128.0 / engine.read_bytes_per_s * 1e9 + engine.latency_ns;
         prop_assert!((time_ns - first_ns - sending_ns - link_idle_ns).abs() <= 1e-6 * time_ns);
         prop_assert!(link_idle_ns >= 0.0 && read_held_ns >= 0.0);
@@ -40,7 +40,7 @@ proptest! {
 }
 
 #[test]
-fn pages_of_a_container_go_through_as_the_index_has_them() {
+fn pages_of_a_container_stream_by_the_index() {
     let raw: Vec<u8> = (0..100 * PAGE_BYTES).map(|at| u8::from(at % 8 == 0)).collect();
     let packed = Codec::new(Width::Four).pack(&raw).unwrap();
     let packed = Packed::parse(&packed).unwrap();

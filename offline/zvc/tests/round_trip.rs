@@ -1,4 +1,4 @@
-//! Whatever is packed is unpacked as it was, by all instructions alike.
+//! Round trips: unpacking restores packed data, equally with all instructions.
 
 use proptest::prelude::*;
 use zvc::{Codec, Error, Isa, PAGE_BYTES, Packed, Width, rle};
@@ -12,12 +12,12 @@ fn codecs(width: Width) -> [Codec; 4] {
     [codec, codec.without_index(), codec.without_checksum(), codec.without_index().without_checksum()]
 }
 
-/// Bytes of any number, in which runs of zeros, single zeros and other bytes alternate.
+/// Any number of bytes, with alternating runs of zeros, single zeros and other bytes.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let zeros = (1_usize..600).prop_map(|count| vec![0; count]);
-    let some = prop::collection::vec(any::<u8>(), 1..300);
+    let random_bytes = prop::collection::vec(any::<u8>(), 1..300);
     let words = prop::collection::vec(prop_oneof![Just([0; 4]), Just([0, 0, 0, 0x80]), any::<[u8; 4]>()], 1..200);
-    let piece = prop_oneof![zeros, some, words.prop_map(|words| words.concat())];
+    let piece = prop_oneof![zeros, random_bytes, words.prop_map(|words| words.concat())];
     prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
 }
 
@@ -68,7 +68,7 @@ proptest! {
 }
 
 #[test]
-fn every_size_about_units_and_pages_comes_back() {
+fn sizes_around_units_and_pages_come_back() {
     let sizes = (0..280).chain(PAGE_BYTES - 3..PAGE_BYTES + 3).chain(5 * PAGE_BYTES - 2..5 * PAGE_BYTES + 3);
     for size in sizes {
         for every in [1, 3, usize::MAX] {
@@ -104,17 +104,17 @@ fn negative_zero_and_every_kind_of_nan_are_not_zero() {
 
 #[test]
 fn a_unit_takes_its_mask_and_the_words_that_are_not_zero() {
-    let unit = |some: usize| -> Vec<u8> { (0..32).flat_map(|at| u32::to_le_bytes((at < some).into())).collect() };
-    for some in 0..32 {
+    let unit = |nonzero: usize| -> Vec<u8> { (0..32).flat_map(|at| u32::to_le_bytes((at < nonzero).into())).collect() };
+    for nonzero in 0..32 {
         // A unit of zeros beside it, so that even 31 words are stored packed.
-        let raw = [unit(some), unit(0)].concat();
+        let raw = [unit(nonzero), unit(0)].concat();
         let packed = Codec::new(Width::Four).pack(&raw).unwrap();
-        assert_eq!(Packed::parse(&packed).unwrap().payload_bytes(), 4 * (1 + some) + 4);
+        assert_eq!(Packed::parse(&packed).unwrap().payload_bytes(), 4 * (1 + nonzero) + 4);
     }
 }
 
 #[test]
-fn data_that_would_not_become_smaller_are_stored_as_they_are() {
+fn incompressible_data_are_stored_unpacked() {
     let raw = vec![1; 10 * PAGE_BYTES];
     let packed = Codec::new(Width::Four).pack(&raw).unwrap();
     let packed = Packed::parse(&packed).unwrap();
@@ -125,7 +125,7 @@ fn data_that_would_not_become_smaller_are_stored_as_they_are() {
 }
 
 #[test]
-fn a_buffer_that_does_not_fit_is_named() {
+fn wrong_buffer_size_is_reported() {
     let raw = vec![0; 1000];
     let codec = Codec::new(Width::Four);
     let needed = codec.bound_bytes(1000).unwrap();
@@ -138,7 +138,7 @@ fn a_buffer_that_does_not_fit_is_named() {
 }
 
 #[test]
-fn more_than_the_index_can_count_is_refused() {
+fn size_beyond_the_index_is_rejected() {
     assert!(Codec::new(Width::Four).bound_bytes(15 << 30).is_ok());
     assert_eq!(Codec::new(Width::Four).bound_bytes(16 << 30), Err(Error::TooLarge { raw_bytes: 16 << 30 }));
     assert!(Codec::new(Width::Four).without_index().bound_bytes(16 << 30).is_ok());
@@ -156,7 +156,7 @@ fn the_container_is_laid_out_as_documented() {
         &140_u64.to_le_bytes(),
         // Computed by another program.
         &0x00d4_67ce_14a1_387e_u64.to_le_bytes(),
-        // Where the two pages begin, in words.
+        // Begins of the two pages, in words.
         &[0, 0, 0, 0, 33, 0, 0, 0],
         &[0b10, 0, 0, 0, 1, 2, 3, 4],
         &[0; 31 * 4],

@@ -1,22 +1,23 @@
-//! Extremes: what idles does so for very short or for a large part of the iteration.
+//! Extremes: idle times are either very short or a large part of the iteration.
 
 use serde::Serialize;
 
 use crate::autoswap::Problem;
 
-/// How far that holds of an iteration.
+/// Measure of this observation for an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Extremes {
-    /// From here on an absence is a long one: where two groups of lengths, by their logarithms, part.
+    /// Least duration of a long absence: the boundary between two groups of durations on a
+    /// logarithmic scale.
     pub long_from_ns: f64,
-    /// How many are long ones.
+    /// Share of long absences.
     pub long_share: f64,
-    /// Of all bytes by the time for which they are idle, what is idle for more than a quarter of the iteration.
+    /// Of bytes times idle time, the share of absences longer than a quarter of the iteration.
     pub bytes_by_time_share: f64,
 }
 
 impl Extremes {
-    /// Looks at all absences of a problem. Of none, all shares are 0.
+    /// Measures all absences of a problem. Without any, all shares are 0.
     #[must_use]
     pub fn of(problem: &Problem<'_>) -> Self {
         let lengths: Vec<_> = problem.absences().iter().map(|of| (problem.idle_ns(of), of.bytes as f64)).collect();
@@ -35,7 +36,8 @@ impl Extremes {
     }
 }
 
-/// Two means of the logarithms; half way between them. 0 if there is no telling two groups apart.
+/// Boundary between two clusters of logarithms (2-means): half way between their means. 0 if all
+/// are equal.
 pub(super) fn long_from_ns(lengths_ns: &[f64]) -> f64 {
     let logarithms: Vec<_> = lengths_ns.iter().map(|ns| ns.max(1.0).ln()).collect();
     let ends =
@@ -44,7 +46,7 @@ pub(super) fn long_from_ns(lengths_ns: &[f64]) -> f64 {
     if short >= long {
         return 0.0;
     }
-    // Settles in a few rounds; each moves the middle one way only.
+    // Converges in a few rounds; each moves the boundary in one direction only.
     for _ in 0..32 {
         let middle = f64::midpoint(short, long);
         let mean = |is_long: bool| {

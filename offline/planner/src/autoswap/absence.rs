@@ -1,7 +1,8 @@
-//! When tensors are idle long enough to be away, on a clock that goes around.
+//! Absences: idle times of tensors in which a migration fits, on a circular clock.
 //!
-//! A position counts kernels from the beginning of an iteration; from the number of kernels on, those of the next iteration. What is away lies between a
-//! position in the iteration, [`Absence::ready`], and the next use, less than an iteration later.
+//! A position counts kernels from the beginning of an iteration; positions from the number of
+//! kernels on belong to the next iteration. An absence lies between a position in the iteration,
+//! [`Absence::ready`], and the next use, less than an iteration later.
 
 use trace::{Access, Iteration, TensorId, Use, id::Id};
 
@@ -13,16 +14,16 @@ use crate::Machine;
 pub(crate) struct Absence {
     pub(crate) tensor: TensorId,
     pub(crate) bytes: u64,
-    /// The position at which it may begin to leave.
+    /// The first position at which it may begin to migrate to the host.
     pub(crate) ready: usize,
-    /// The position at which it must be back.
+    /// The position at which it must be back on the GPU.
     pub(crate) next_use: usize,
     pub(crate) out_ns: u64,
     pub(crate) back_ns: u64,
 }
 
 impl Absence {
-    /// All absences that are worth a transfer, by tensor and then by time.
+    /// All absences of tensors of sufficient size, by tensor and then by time.
     pub(super) fn all(iteration: &Iteration, machine: &Machine, parameters: &Parameters) -> Vec<Self> {
         let kernels = iteration.kernels().len();
         let large = iteration.tensors().iter().filter(|(_, tensor)| tensor.bytes >= parameters.least_bytes);
@@ -50,19 +51,19 @@ impl Absence {
     }
 }
 
-/// After how many kernels a tensor may leave that one of them used: 1 where a kernel is all that uses it at that time.
+/// Kernels from a tensor's use to its earliest migration: 1 where a single kernel is the whole use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// After one that only read it. At least 1.
+    /// After a kernel that only read the tensor. At least 1.
     pub after_read: usize,
-    /// After one that wrote it. At least 1.
+    /// After a kernel that wrote the tensor. At least 1.
     pub after_write: usize,
 }
 
 impl Settle {
-    /// For kernels that stand for all that they use.
+    /// For kernels that represent all of their uses.
     pub const AT_ONCE: Self = Self { after_read: 1, after_write: 1 };
-    /// For streams that tell each use by itself, before the work that it is for: the authors' numbers.
+    /// For streams that report each use by itself, before its work is issued: the authors' numbers.
     pub const OF_STREAMS: Self = Self { after_read: 4, after_write: 6 };
 
     fn kernels(self, last: Use) -> usize {
@@ -73,7 +74,7 @@ impl Settle {
     }
 }
 
-/// When kernels begin if nothing holds anything up, iteration after iteration.
+/// Begin of kernels without any wait, iteration after iteration.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_field_names, reason = "their unit")]
 pub(super) struct Clock {
@@ -85,7 +86,7 @@ pub(super) struct Clock {
 impl Clock {
     pub(super) fn of(iteration: &Iteration) -> Self {
         let starts_ns = iteration.kernels().ids().map(|kernel| iteration.start_ns(kernel)).collect();
-        // Where nothing takes any time, nothing can be hidden behind it either.
+        // An iteration of no duration has a period of 1 ns, which can hide no transfer.
         Self::new(starts_ns, i128::from(iteration.duration_ns().max(1)))
     }
 
@@ -96,7 +97,7 @@ impl Clock {
         clock
     }
 
-    /// From when a kernel begins until the next does.
+    /// Time from a kernel's begin to that of the next.
     pub(super) fn duration_ns(&self, kernel: usize) -> u64 {
         self.durations_ns.get(kernel).copied().unwrap_or(0)
     }

@@ -1,5 +1,6 @@
-//! Bayesian optimisation of weights: a Gaussian process over the simplex, with the kernel Matérn 5/2, and the expected improvement. No randomness: the same
-//! objective gives the same weights.
+//! Bayesian optimisation of weights: a Gaussian process over the simplex with the kernel Matérn
+//! 5/2, and expected improvement. There is no randomness: the same objective gives the same
+//! weights.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -7,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::score::Weights;
 
-/// How much is tried, besides the pure scores.
+/// Number of evaluations besides those of the pure scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effort {
-    /// Weights spread evenly.
+    /// Evenly spread weights.
     pub starts: usize,
-    /// Weights that promise most by what was seen before.
+    /// Weights of the largest expected improvement.
     pub steps: usize,
 }
 
@@ -22,40 +23,41 @@ impl Default for Effort {
     }
 }
 
-/// Weights among which each step looks for the most promising.
+/// Candidates of each step.
 const POOL: usize = 256;
-/// Less than this share of the spread seen is no improvement worth a step.
+/// Least expected improvement of a step, as a share of the observed deviation.
 const LEAST_IMPROVEMENT: f64 = 1e-6;
-/// How far apart weights are that tell of each other; which of them, the data say.
+/// Length scales of the kernel; the one of the largest likelihood is used.
 const LENGTHS: [f64; 4] = [0.1, 0.2, 0.4, 0.8];
-/// Of the variance: objectives jump where a choice changes.
+/// Noise as a share of the variance: objectives jump where a selection changes.
 const NOISE: f64 = 1e-4;
 
-/// Asks for what is to be small at the pure weights, then elsewhere, until the effort is spent or it is `enough`.
+/// Minimises an objective: evaluates it at the pure weights, then at others, until the effort is
+/// spent or a value is at most `enough`.
 pub(super) fn minimise(effort: Effort, enough: f64, mut objective: impl FnMut(Weights) -> f64) {
     let pure = (0..4).map(|at| std::array::from_fn(|score| if score == at { 1.0 } else { 0.0 }));
-    let mut seen: Vec<(Weights, f64)> = Vec::new();
+    let mut observed: Vec<(Weights, f64)> = Vec::new();
     for weights in pure.chain((1..=effort.starts).map(on_simplex)) {
-        seen.push((weights, objective(weights)));
-        if seen.last().is_some_and(|(_, value)| *value <= enough) {
+        observed.push((weights, objective(weights)));
+        if observed.last().is_some_and(|(_, value)| *value <= enough) {
             return;
         }
     }
     for _ in 0..effort.steps {
-        let Some(weights) = most_promising(&seen, effort.starts) else { return };
+        let Some(weights) = most_promising(&observed, effort.starts) else { return };
         let value = objective(weights);
         if value <= enough {
             return;
         }
-        seen.push((weights, value));
+        observed.push((weights, value));
     }
 }
 
-fn most_promising(seen: &[(Weights, f64)], skipped: usize) -> Option<Weights> {
-    let best = seen.iter().min_by(|(_, a), (_, b)| a.total_cmp(b))?.0;
-    let (process, least) = Process::fitted(seen)?;
+fn most_promising(observed: &[(Weights, f64)], skipped: usize) -> Option<Weights> {
+    let best = observed.iter().min_by(|(_, a), (_, b)| a.total_cmp(b))?.0;
+    let (process, least) = Process::fitted(observed)?;
     let spread = (1..=POOL).map(|at| on_simplex(skipped + at));
-    // Around the best: a part of the way to each of the spread ones.
+    // Near the best: a part of the way to each of the spread ones.
     let near = (1..=POOL / 4).map(|at| toward(best, on_simplex(at), 0.15));
     let improvements = spread.chain(near).map(|weights| (process.improvement(&weights, least), weights));
     let (most, weights) = improvements.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
@@ -70,7 +72,8 @@ fn toward(from: Weights, to: Weights, share: f64) -> Weights {
     weights
 }
 
-/// The point of that number of a sequence that fills the simplex evenly: Halton's, its three numbers in order as the cuts of a stick of length 1.
+/// Point of Halton's sequence that fills the simplex evenly. Its three numbers, sorted, are the
+/// cuts of a stick of length 1.
 fn on_simplex(number: usize) -> Weights {
     let mut cuts = [2, 3, 5].map(|base| radical_inverse(number, base));
     cuts.sort_by(f64::total_cmp);
@@ -89,40 +92,42 @@ fn radical_inverse(mut number: usize, base: usize) -> f64 {
     inverse
 }
 
-/// What was seen, to foretell what was not: of mean 0 and variance 1.
+/// Gaussian process of mean 0 and variance 1 through the observed values.
 struct Process<'a> {
-    seen: &'a [(Weights, f64)],
+    observed: &'a [(Weights, f64)],
     length: f64,
-    /// The lower triangle of Cholesky's decomposition of the covariances, by rows.
+    /// Lower triangle of the Cholesky decomposition of the covariances, by rows.
     lower: Vec<Vec<f64>>,
-    /// What was seen, by the inverse of that.
+    /// The observed values, multiplied by the inverse of `lower`.
     values: Vec<f64>,
 }
 
 impl<'a> Process<'a> {
-    /// The process under which what was seen is likeliest, and the least value seen, on its scale. `None` where all values are the same.
-    fn fitted(seen: &'a [(Weights, f64)]) -> Option<(Self, f64)> {
-        let count = seen.len() as f64;
-        let mean = seen.iter().map(|(_, value)| value).sum::<f64>() / count;
-        let variance = seen.iter().map(|(_, value)| (value - mean).powi(2)).sum::<f64>() / count;
+    /// The process of the largest likelihood, and the least observed value on its scale. `None`
+    /// where all values are equal.
+    fn fitted(observed: &'a [(Weights, f64)]) -> Option<(Self, f64)> {
+        let count = observed.len() as f64;
+        let mean = observed.iter().map(|(_, value)| value).sum::<f64>() / count;
+        let variance = observed.iter().map(|(_, value)| (value - mean).powi(2)).sum::<f64>() / count;
         let deviation = variance.sqrt();
         if !(deviation.is_finite() && deviation > 0.0) {
             return None;
         }
-        let scaled: Vec<_> = seen.iter().map(|(_, value)| (value - mean) / deviation).collect();
+        let scaled: Vec<_> = observed.iter().map(|(_, value)| (value - mean) / deviation).collect();
         let processes = LENGTHS.into_iter().filter_map(|length| {
-            let lower = cholesky(seen, length)?;
+            let lower = cholesky(observed, length)?;
             let values = solved(&lower, &scaled);
             let likelihood = -0.5 * dot(&values, &values) - diagonal(&lower).map(f64::ln).sum::<f64>();
-            Some((likelihood, Self { seen, length, lower, values }))
+            Some((likelihood, Self { observed, length, lower, values }))
         });
         let (_, process) = processes.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
         Some((process, scaled.iter().copied().fold(f64::INFINITY, f64::min)))
     }
 
-    /// By how much less than the least a value is to be expected.
+    /// Expected improvement over the least value.
     fn improvement(&self, weights: &Weights, least: f64) -> f64 {
-        let covariances: Vec<_> = self.seen.iter().map(|(seen, _)| matern(seen, weights, self.length)).collect();
+        let covariances: Vec<_> =
+            self.observed.iter().map(|(observed, _)| matern(observed, weights, self.length)).collect();
         let solved = solved(&self.lower, &covariances);
         let mean = dot(&solved, &self.values);
         let deviation = (1.0 - dot(&solved, &solved)).max(0.0).sqrt();
@@ -134,12 +139,13 @@ impl<'a> Process<'a> {
     }
 }
 
-/// `None` where the covariances are not positive definite in floating point.
-fn cholesky(seen: &[(Weights, f64)], length: f64) -> Option<Vec<Vec<f64>>> {
-    let mut lower: Vec<Vec<f64>> = Vec::with_capacity(seen.len());
-    for (of, _) in seen {
+/// Cholesky decomposition; `None` where the covariances are not positive definite in floating
+/// point.
+fn cholesky(observed: &[(Weights, f64)], length: f64) -> Option<Vec<Vec<f64>>> {
+    let mut lower: Vec<Vec<f64>> = Vec::with_capacity(observed.len());
+    for (of, _) in observed {
         let mut row = Vec::with_capacity(lower.len() + 1);
-        for (before, (other, _)) in lower.iter().zip(seen) {
+        for (before, (other, _)) in lower.iter().zip(observed) {
             let rest = matern(of, other, length) - dot(&row, before);
             row.push(rest / before.last()?);
         }
@@ -166,7 +172,7 @@ fn diagonal(lower: &[Vec<f64>]) -> impl Iterator<Item = f64> {
     lower.iter().filter_map(|row| row.last().copied())
 }
 
-/// As far as the shorter goes.
+/// Dot product over the length of the shorter one.
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
@@ -177,7 +183,8 @@ fn matern(a: &Weights, b: &Weights, length: f64) -> f64 {
     (1.0 + scaled + scaled * scaled / 3.0) * (-scaled).exp()
 }
 
-/// The normal distribution up to a value: Abramowitz and Stegun 7.1.26, to 1e-7.
+/// Cumulative distribution function of the normal distribution: Abramowitz and Stegun 7.1.26, to
+/// 1e-7.
 fn normal(value: f64) -> f64 {
     let x = value.abs() / SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
@@ -207,41 +214,42 @@ mod tests {
     }
 
     #[test]
-    fn a_process_goes_through_what_was_seen() {
-        let seen: Vec<_> = (1..12).map(on_simplex).map(|weights| (weights, 3.0 * weights[0] - weights[2])).collect();
-        let (process, _) = Process::fitted(&seen).unwrap();
-        let rows = || process.lower.iter().zip(&seen).enumerate();
+    fn process_passes_through_observations() {
+        let observed: Vec<_> =
+            (1..12).map(on_simplex).map(|weights| (weights, 3.0 * weights[0] - weights[2])).collect();
+        let (process, _) = Process::fitted(&observed).unwrap();
+        let rows = || process.lower.iter().zip(&observed).enumerate();
         for (at, (row, (of, _))) in rows() {
             for (other_at, (other_row, (other, _))) in rows() {
                 let noise = if at == other_at { NOISE } else { 0.0 };
                 assert!((dot(row, other_row) - matern(of, other, process.length) - noise).abs() < 1e-12);
             }
         }
-        assert!(seen.iter().all(|(weights, _)| process.improvement(weights, -9.0) < 1e-3));
+        assert!(observed.iter().all(|(weights, _)| process.improvement(weights, -9.0) < 1e-3));
     }
 
     #[test]
-    fn the_least_of_a_bowl_is_found_and_the_pure_weights_are_asked_first() {
+    fn minimum_of_a_bowl_is_found_and_pure_weights_come_first() {
         let target = [0.1, 0.6, 0.1, 0.2];
         let bowl = |weights: &Weights| weights.iter().zip(target).map(|(a, b)| (a - b).powi(2)).sum::<f64>();
-        let mut asked = Vec::new();
+        let mut evaluated = Vec::new();
         minimise(Effort::default(), 0.0, |weights| {
-            asked.push(weights);
+            evaluated.push(weights);
             bowl(&weights)
         });
-        assert!((0..4).all(|at| asked[at][at] >= 1.0) && asked.len() <= 4 + 8 + 40);
-        let least = asked.iter().map(bowl).fold(f64::INFINITY, f64::min);
+        assert!((0..4).all(|at| evaluated[at][at] >= 1.0) && evaluated.len() <= 4 + 8 + 40);
+        let least = evaluated.iter().map(bowl).fold(f64::INFINITY, f64::min);
         let spread = (1..=48).map(|at| bowl(&on_simplex(at))).fold(f64::INFINITY, f64::min);
         assert!(least < 0.002 && least < spread / 2.0, "{least}, {spread} by spreading alone");
     }
 
     #[test]
-    fn what_is_enough_ends_it() {
-        let mut asked = 0;
+    fn sufficient_value_ends_the_search() {
+        let mut evaluated = 0;
         minimise(Effort::default(), 1.0, |_| {
-            asked += 1;
-            if asked == 3 { 1.0 } else { 2.0 }
+            evaluated += 1;
+            if evaluated == 3 { 1.0 } else { 2.0 }
         });
-        assert_eq!(asked, 3);
+        assert_eq!(evaluated, 3);
     }
 }

@@ -1,11 +1,11 @@
-//! What is asked for, and what comes of it.
+//! Goals and plans.
 
 use serde::Serialize;
 
 use super::score::Rule;
 use crate::Schedule;
 
-/// What gives way where memory is short.
+/// What is sacrificed under memory pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -15,49 +15,50 @@ pub enum Mode {
     Stick,
 }
 
-/// What is asked for.
+/// Goal of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// The lowest limit that is kept without overhead. It is the same in either mode.
+    /// The lowest limit that is met without overhead. It is the same in either mode.
     LowestLimit,
-    /// This limit, in bytes: with [`Mode::Stick`] the least overhead, with [`Mode::NoOverhead`] the lowest peak.
+    /// A limit in bytes: with [`Mode::Stick`] the least overhead, with [`Mode::NoOverhead`] the
+    /// lowest peak.
     At(u64),
 }
 
-/// What a rule makes of an iteration.
+/// Plan of a rule for an iteration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
-    /// How it was chosen.
+    /// Rule of the selection.
     pub rule: Rule,
-    /// What it was made for.
+    /// Limit of the selection.
     pub limit_bytes: u64,
-    /// The most on the GPU at once, transfers among it.
+    /// Peak of bytes on the GPU, including those in transfer.
     pub peak_bytes: u64,
-    /// By how much an iteration is longer.
+    /// Extra time of an iteration.
     pub overhead_ns: u64,
-    /// How many absences there are in an iteration.
+    /// Absences in an iteration.
     pub absences: usize,
-    /// How much moves in an iteration, each way.
+    /// Bytes that an iteration migrates in each direction.
     pub moved_bytes: u64,
-    /// The most away at once.
+    /// Peak of bytes on the host.
     pub away_bytes: u64,
-    /// What moves when.
+    /// Migrations of the plan.
     pub schedule: Schedule,
 }
 
 impl Plan {
-    /// Within its limit, and nothing waits.
+    /// Whether it is within its limit and without overhead.
     #[must_use]
     pub fn is_free(&self) -> bool {
         self.peak_bytes <= self.limit_bytes && self.overhead_ns == 0
     }
 
-    /// Less is better.
+    /// Overhead and peak, in this order; less is better.
     pub(super) fn cost(&self) -> (u64, u64) {
         (self.overhead_ns, self.peak_bytes)
     }
 
-    /// Takes the place of what is worse, and tells whether it did.
+    /// Replaces a plan of higher cost; true if so.
     pub(super) fn replaces(self, best: &mut Option<Self>) -> bool {
         let is_better = best.as_ref().is_none_or(|best| self.cost() < best.cost());
         if is_better {
@@ -67,31 +68,31 @@ impl Plan {
     }
 }
 
-/// What it comes to that chosen absences keep a limit.
+/// Result of a set of selected absences.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Swaps {
-    /// The most on the GPU at once, transfers among it.
+    /// Peak of bytes on the GPU, including those in transfer.
     pub peak_bytes: u64,
-    /// By how much an iteration is longer.
+    /// Extra time of an iteration.
     pub overhead_ns: u64,
-    /// How many there are in an iteration.
+    /// Absences in an iteration.
     pub absences: usize,
-    /// How much moves in an iteration, each way.
+    /// Bytes that an iteration migrates in each direction.
     pub moved_bytes: u64,
-    /// The most away at once.
+    /// Peak of bytes on the host.
     pub away_bytes: u64,
-    /// What moves when.
+    /// Migrations of the absences.
     pub schedule: Schedule,
 }
 
 impl Swaps {
-    pub(super) fn by(self, rule: Rule, limit_bytes: u64) -> Plan {
+    pub(super) fn into_plan(self, rule: Rule, limit_bytes: u64) -> Plan {
         let Self { peak_bytes, overhead_ns, absences, moved_bytes, away_bytes, schedule } = self;
         Plan { rule, limit_bytes, peak_bytes, overhead_ns, absences, moved_bytes, away_bytes, schedule }
     }
 }
 
-/// What came of one limit, in either mode.
+/// The best plans for one limit, by mode.
 #[derive(Default)]
 pub(super) struct Plans {
     pub(super) within: Option<Plan>,

@@ -1,4 +1,4 @@
-//! Which absences are taken: scores, votes and weights, and the choice until the load fits.
+//! Selection of absences: scores, votes and weights, until the load fits.
 
 use serde::Serialize;
 
@@ -8,24 +8,26 @@ use super::{
     load::Load,
 };
 
-/// How much weight each score has: DOA, AOA, WDOA, SWDOA. They sum up to 1.
+/// Weights of the scores DOA, AOA, WDOA and SWDOA. Their sum is 1.
 pub type Weights = [f64; 4];
 
-/// By what absences are ranked.
+/// Ranking of absences.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// Duration of absence: the time that is left of it besides both transfers.
+    /// Duration of absence: its time less both transfers.
     Doa,
-    /// Area of absence: that times the bytes; where there is no time left, divided by them, so that of those the larger is preferred.
+    /// Area of absence: DOA times bytes. A negative DOA is divided by the bytes, so that larger
+    /// tensors are preferred.
     Aoa,
-    /// Weighted duration of absence: by how much the load is above the limit, summed up over the time of the absence.
+    /// Weighted duration of absence: the excess of the load over the limit, integrated over the
+    /// absence.
     Wdoa,
-    /// The same with what was chosen before already away.
+    /// WDOA under the load without the absences selected before.
     Swdoa,
-    /// The least sum of ranks by the length of the absence, AOA and WDOA.
+    /// The least sum of ranks by duration, AOA and WDOA.
     Vote,
-    /// The most by the weighted sum of the four scores, each scaled to between 0 and 1.
+    /// The largest weighted sum of the four scores, each scaled to between 0 and 1.
     Weighted(Weights),
 }
 
@@ -34,23 +36,23 @@ impl Rule {
     pub const PURE: [Self; 4] = [Self::Doa, Self::Aoa, Self::Wdoa, Self::Swdoa];
 }
 
-/// What each absence is worth at a limit, so far as that does not depend on what is chosen with it.
+/// Scores of absences at a limit that do not depend on the selection.
 pub(super) struct Ranking {
     fixed: Vec<f64>,
-    /// What SWDOA counts besides.
-    weight_of_rest: f64,
+    /// Weight of SWDOA, which depends on the selection.
+    swdoa_weight: f64,
 }
 
 impl Ranking {
     pub(super) fn of(problem: &Problem<'_>, rule: Rule, limit_bytes: u64) -> Self {
         let absences = &problem.absences;
-        let pressure = Pressure::of(&problem.live, &problem.clock, limit_bytes, &problem.live.over(limit_bytes));
+        let pressure = Pressure::of(&problem.live, &problem.clock, limit_bytes, &problem.live.slots_above(limit_bytes));
         let idle = |of: &Absence| (problem.clock.at(of.next_use) - problem.clock.at(of.ready)) as f64;
         let doa = |of: &Absence| idle(of) - of.out_ns as f64 - of.back_ns as f64;
         let aoa = |of: &Absence| if doa(of) < 0.0 { doa(of) / of.bytes as f64 } else { doa(of) * of.bytes as f64 };
         let wdoa = |of: &Absence| pressure.over(of);
         let all = |score: &dyn Fn(&Absence) -> f64| absences.iter().map(score).collect::<Vec<_>>();
-        let (fixed, weight_of_rest) = match rule {
+        let (fixed, swdoa_weight) = match rule {
             Rule::Doa => (all(&doa), 0.0),
             Rule::Aoa => (all(&aoa), 0.0),
             Rule::Wdoa => (all(&wdoa), 0.0),
@@ -64,27 +66,28 @@ impl Ranking {
                 (weighted(&scores, [doa_weight, aoa_weight, wdoa_weight]), swdoa_weight)
             }
         };
-        Self { fixed, weight_of_rest }
+        Self { fixed, swdoa_weight }
     }
 
-    /// Takes absences one by one, always one that lies over the fullest slot, until nothing is above the limit or nothing more can leave there. Load is what there is with
-    /// those away that were chosen before; those chosen now leave it. True if any was.
-    pub(super) fn choose(
+    /// Selects absences one by one, always one over the fullest slot, until the load is within the
+    /// limit or no absence is left at that slot. `load` is without the absences selected before;
+    /// those of this call are subtracted from it. True if any was selected.
+    pub(super) fn select(
         &self,
         problem: &Problem<'_>,
         limit_bytes: u64,
         load: &mut Load,
-        chosen: &mut Vec<usize>,
+        selected: &mut Vec<usize>,
     ) -> bool {
-        let before = chosen.len();
+        let before = selected.len();
         let mut taken = vec![false; problem.absences.len()];
-        for &at in chosen.iter() {
-            take(&mut taken, at);
+        for &at in selected.iter() {
+            mark(&mut taken, at);
         }
-        // What leaves makes no slot fuller: what is not over the limit now is not looked at again.
-        let mut over = load.over(limit_bytes);
+        // An absence makes no slot fuller: slots within the limit need no second look.
+        let mut over = load.slots_above(limit_bytes);
         while let Some(slot) = load.fullest(&over) {
-            let open: Vec<_> = problem
+            let candidates: Vec<_> = problem
                 .absences
                 .iter()
                 .enumerate()
@@ -92,13 +95,13 @@ impl Ranking {
                 .filter(|((_, absence), taken)| !**taken && load.straddles(absence, slot))
                 .map(|(entry, _)| entry)
                 .collect();
-            let Some((at, absence)) = self.best(problem, limit_bytes, load, &over, &open) else { break };
-            load.leave(Load::away_all_along(absence), absence.bytes);
-            over.retain(|slot| load.holds(*slot) > limit_bytes);
-            take(&mut taken, at);
-            chosen.push(at);
+            let Some((at, absence)) = self.best(problem, limit_bytes, load, &over, &candidates) else { break };
+            load.subtract(Load::longest_slots(absence), absence.bytes);
+            over.retain(|slot| load.bytes(*slot) > limit_bytes);
+            mark(&mut taken, at);
+            selected.push(at);
         }
-        chosen.len() > before
+        selected.len() > before
     }
 
     fn best<'a>(
@@ -107,17 +110,17 @@ impl Ranking {
         limit_bytes: u64,
         load: &Load,
         over: &[usize],
-        open: &[(usize, &'a Absence)],
+        candidates: &[(usize, &'a Absence)],
     ) -> Option<(usize, &'a Absence)> {
-        let rest = if self.weight_of_rest == 0.0 {
-            vec![0.0; open.len()]
+        let swdoa = if self.swdoa_weight == 0.0 {
+            vec![0.0; candidates.len()]
         } else {
             let pressure = Pressure::of(load, &problem.clock, limit_bytes, over);
-            scaled(open.iter().map(|(_, absence)| pressure.over(absence)).collect())
+            scaled(candidates.iter().map(|(_, absence)| pressure.over(absence)).collect())
         };
         let mut best: Option<(f64, (usize, &Absence))> = None;
-        for (&entry, rest) in open.iter().zip(rest) {
-            let worth = self.fixed.get(entry.0).copied().unwrap_or(0.0) + self.weight_of_rest * rest;
+        for (&entry, swdoa) in candidates.iter().zip(swdoa) {
+            let worth = self.fixed.get(entry.0).copied().unwrap_or(0.0) + self.swdoa_weight * swdoa;
             if best.is_none_or(|(most, _)| worth > most) {
                 best = Some((worth, entry));
             }
@@ -126,25 +129,26 @@ impl Ranking {
     }
 }
 
-fn take(taken: &mut [bool], at: usize) {
+fn mark(taken: &mut [bool], at: usize) {
     if let Some(taken) = taken.get_mut(at) {
         *taken = true;
     }
 }
 
-/// How far the load is above the limit, summed up over time: byte nanoseconds up to and with each kernel over which there are any.
+/// Excess of the load over the limit, integrated over time: byte nanoseconds up to and including
+/// each kernel with an excess.
 struct Pressure {
     sums: Vec<(usize, f64)>,
     kernels: usize,
 }
 
 impl Pressure {
-    /// With the slots over the limit, in order.
+    /// Pressure of the slots over the limit, in order.
     fn of(load: &Load, clock: &Clock, limit_bytes: u64, over: &[usize]) -> Self {
         let mut sum = 0.0;
         let sums = over.iter().filter_map(|&slot| {
             let kernel = Load::running(slot)?;
-            sum += (load.holds(slot) - limit_bytes) as f64 * clock.duration_ns(kernel) as f64;
+            sum += (load.bytes(slot) - limit_bytes) as f64 * clock.duration_ns(kernel) as f64;
             Some((kernel, sum))
         });
         Self { sums: sums.collect(), kernels: clock.kernels() }
@@ -160,7 +164,7 @@ impl Pressure {
     }
 }
 
-/// To between 0 and 1; all 0 where all are the same.
+/// Scales scores to between 0 and 1; all are 0 where all are equal.
 fn scaled(mut scores: Vec<f64>) -> Vec<f64> {
     let least = scores.iter().copied().fold(f64::INFINITY, f64::min);
     let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -171,7 +175,7 @@ fn scaled(mut scores: Vec<f64>) -> Vec<f64> {
     scores
 }
 
-/// The place of each when the most comes first; equals have the same.
+/// Rank of each score, the largest first; equal scores have the same rank.
 fn ranks(scores: &[f64]) -> Vec<f64> {
     let mut sorted = scores.to_vec();
     sorted.sort_by(|a, b| b.total_cmp(a));

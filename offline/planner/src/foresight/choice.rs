@@ -1,52 +1,54 @@
-//! Goes through the iteration as a GPU would that knows what comes: where there is no room for a kernel's tensors, what is needed last leaves.
+//! Simulation of an iteration with Belady's eviction: where a kernel's tensors do not fit, the
+//! tensor that is used last is evicted.
 //!
-//! A position counts kernels; the second iteration follows the first, and so on, until the iteration ends as it began.
+//! A position counts kernels. The second iteration follows the first, and so on, until an iteration
+//! ends as it began.
 
 use std::collections::BTreeSet;
 
 use trace::{Iteration, KernelId, Table, TensorId, id::Id};
 
-use super::{Part, Tier, Unplannable, room::Room};
+use super::{Part, Tier, Unplannable, occupancy::Occupancy};
 
-/// Iterations after which it goes around, or nearly so.
+/// Iterations after which the residency is in its steady state, or nearly.
 const MOST_TURNS: usize = 4;
 
-/// A part of a tensor between two uses, for some of whose time there is no room for it.
+/// A part of a tensor between two uses that does not fit for some of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Absence {
     pub(super) tensor: TensorId,
     pub(super) part: Part,
-    /// It may leave from here on.
+    /// First position at which it may be evicted.
     pub(super) ready: usize,
-    /// From here on there is no room for it.
+    /// First position at which it does not fit.
     pub(super) release: usize,
-    /// Here it must be back; less than an iteration after `ready`.
+    /// Position at which it must be back; less than an iteration after `ready`.
     pub(super) next_use: usize,
     /// The next use reads it. Otherwise it may be dropped.
     pub(super) is_needed: bool,
-    /// Where it lies meanwhile.
+    /// Its tier during the absence.
     pub(super) tier: Tier,
-    /// From here on at the latest it comes back.
+    /// Latest position at which its fetch begins.
     pub(super) due: usize,
 }
 
-/// What is away, and what that leaves on the GPU.
+/// Absences, and the occupancy of the GPU with them.
 pub(super) struct Choice {
     pub(super) absences: Vec<Absence>,
-    pub(super) room: Room,
+    pub(super) occupancy: Occupancy,
 }
 
-/// Tensors on the GPU, or parts, that no kernel uses at the moment, by when they are used next.
+/// Idle tensors on the GPU, or parts of them, by their next use.
 type Idle = BTreeSet<(usize, u64, TensorId)>;
 
-struct Walk<'a> {
+struct Simulation<'a> {
     iteration: &'a Iteration,
     footprints: &'a Table<TensorId, u64>,
     limit_bytes: u64,
     resident_bytes: u64,
     idle: Idle,
-    /// Of each tensor, how much is on the GPU: its beginning, for what is at its end leaves first.
-    here_bytes: Table<TensorId, u64>,
+    /// Bytes of each tensor on the GPU: its beginning, since eviction starts at its end.
+    on_gpu_bytes: Table<TensorId, u64>,
     absences: Vec<Absence>,
 }
 
@@ -62,40 +64,40 @@ pub(super) fn choose(
             return Err(Unplannable::KernelTooLarge { kernel, needed_bytes, gpu_bytes: limit_bytes });
         }
     }
-    let mut walk = Walk::new(iteration, footprints, limit_bytes);
-    // What wraps began to be idle an iteration earlier.
+    let mut simulation = Simulation::new(iteration, footprints, limit_bytes);
+    // Idle times that wrap began an iteration earlier.
     for turn in 1..=MOST_TURNS {
-        let before = walk.here_bytes.clone();
-        walk.absences.clear();
-        walk.once(turn * kernels);
-        if walk.here_bytes == before {
+        let before = simulation.on_gpu_bytes.clone();
+        simulation.absences.clear();
+        simulation.iterate(turn * kernels);
+        if simulation.on_gpu_bytes == before {
             break;
         }
     }
-    let absences = walk.absences;
-    let mut room = Room::new(kernels, limit_bytes);
+    let absences = simulation.absences;
+    let mut occupancy = Occupancy::new(kernels, limit_bytes);
     for (id, _) in iteration.tensors().iter() {
         if let Some(life) = iteration.lifetime(id).filter(|_| !iteration.uses(id).is_empty()) {
-            room.take(life.first.index(), life.end.index(), footprints[id]);
+            occupancy.add(life.first.index(), life.end.index(), footprints[id]);
         }
     }
     for absence in &absences {
-        room.give_back(absence.release, absence.next_use, absence.part.bytes());
+        occupancy.subtract(absence.release, absence.next_use, absence.part.bytes());
     }
-    Ok(Choice { absences, room })
+    Ok(Choice { absences, occupancy })
 }
 
-impl<'a> Walk<'a> {
-    /// With as much of what is persistent as there is room for: what is used first.
+impl<'a> Simulation<'a> {
+    /// Starts with as many persistent tensors as fit, in the order of their first use.
     fn new(iteration: &'a Iteration, footprints: &'a Table<TensorId, u64>, limit_bytes: u64) -> Self {
         let tensors = iteration.tensors();
-        let mut walk = Self {
+        let mut simulation = Self {
             iteration,
             footprints,
             limit_bytes,
             resident_bytes: 0,
             idle: Idle::new(),
-            here_bytes: Table::of(0, tensors.len()),
+            on_gpu_bytes: Table::of(0, tensors.len()),
             absences: Vec::new(),
         };
         let first_use = |id| iteration.uses(id).first().map(|first| first.kernel.index());
@@ -104,30 +106,30 @@ impl<'a> Walk<'a> {
         by_use.sort_unstable();
         for (next_use, id) in by_use {
             let bytes = footprints[id];
-            if walk.resident_bytes + bytes <= limit_bytes {
-                walk.resident_bytes += bytes;
-                walk.here_bytes[id] = bytes;
-                walk.idle.insert((next_use.saturating_add(iteration.kernels().len()), bytes, id));
+            if simulation.resident_bytes + bytes <= limit_bytes {
+                simulation.resident_bytes += bytes;
+                simulation.on_gpu_bytes[id] = bytes;
+                simulation.idle.insert((next_use.saturating_add(iteration.kernels().len()), bytes, id));
             }
         }
-        walk
+        simulation
     }
 
-    fn once(&mut self, turn: usize) {
+    fn iterate(&mut self, turn: usize) {
         let iteration = self.iteration;
         for kernel in iteration.kernels().ids() {
             let position = turn + kernel.index();
             for operand in iteration.operands(kernel) {
                 let bytes = self.footprints[operand.tensor];
                 self.idle.remove(&(position, bytes, operand.tensor));
-                let here_bytes = std::mem::replace(&mut self.here_bytes[operand.tensor], bytes);
-                self.resident_bytes += bytes - here_bytes;
+                let on_gpu_bytes = std::mem::replace(&mut self.on_gpu_bytes[operand.tensor], bytes);
+                self.resident_bytes += bytes - on_gpu_bytes;
             }
             while let Some(excess_bytes) = self.resident_bytes.checked_sub(self.limit_bytes).filter(|&bytes| bytes > 0)
             {
                 let Some(&(next_use, bytes, tensor)) = self.idle.last() else { break };
-                self.leave(tensor, excess_bytes, position, next_use);
-                if self.here_bytes[tensor] == 0 {
+                self.evict(tensor, excess_bytes, position, next_use);
+                if self.on_gpu_bytes[tensor] == 0 {
                     self.idle.remove(&(next_use, bytes, tensor));
                 }
             }
@@ -135,21 +137,22 @@ impl<'a> Walk<'a> {
                 let bytes = self.footprints[operand.tensor];
                 match self.next_use(operand.tensor, kernel, turn) {
                     Some(next_use) => _ = self.idle.insert((next_use, bytes, operand.tensor)),
-                    None => self.resident_bytes -= std::mem::take(&mut self.here_bytes[operand.tensor]),
+                    None => self.resident_bytes -= std::mem::take(&mut self.on_gpu_bytes[operand.tensor]),
                 }
             }
         }
     }
 
-    /// There is no room for so many bytes of an idle tensor from a position on, in whole blocks; nor for all of it, if it is less than one.
-    fn leave(&mut self, tensor: TensorId, excess_bytes: u64, release: usize, next_use: usize) {
-        let to_bytes = self.here_bytes[tensor];
+    /// Evicts bytes of an idle tensor from a position on, in whole blocks, or all of it if it is
+    /// less than a block.
+    fn evict(&mut self, tensor: TensorId, excess_bytes: u64, release: usize, next_use: usize) {
+        let to_bytes = self.on_gpu_bytes[tensor];
         let from_bytes = to_bytes.saturating_sub(excess_bytes.next_multiple_of(Part::BLOCK_BYTES));
-        self.here_bytes[tensor] = from_bytes;
+        self.on_gpu_bytes[tensor] = from_bytes;
         self.resident_bytes -= to_bytes - from_bytes;
         let kernels = self.iteration.kernels().len();
         let uses = self.iteration.uses(tensor);
-        // Never used: it leaves once and for all.
+        // A tensor without any use is evicted for good.
         let Some(next) = uses.iter().find(|of| of.kernel.index() == next_use % kernels) else { return };
         let last = uses.iter().rev().find(|of| of.kernel < next.kernel).or(uses.last());
         let Some(last) = last else { return };
@@ -167,7 +170,7 @@ impl<'a> Walk<'a> {
         });
     }
 
-    /// After a kernel, as a position; none if the tensor is dead.
+    /// Position of the next use after a kernel; none if the tensor is dead.
     fn next_use(&self, tensor: TensorId, kernel: KernelId, turn: usize) -> Option<usize> {
         let uses = self.iteration.uses(tensor);
         let next = uses.iter().find(|of| of.kernel > kernel).map(|of| turn + of.kernel.index());

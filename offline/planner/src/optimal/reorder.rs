@@ -1,13 +1,14 @@
-//! Places again and again: what ended above the bound is placed earlier in the next round.
+//! Repeated placement: blocks that ended above the bound move forward in the next round's order.
 //!
-//! Blocks that stay in the way rise in the order until they are placed before those that had driven them up, whichever these are.
+//! Blocks that remain too high move forward until they are placed before the blocks that displaced
+//! them, whichever those are.
 
 use super::{
     super::smartpool::{Fit, by_size, place_in_order},
     Attempt,
 };
 
-/// Rounds without a better placement after which it starts again, from another order.
+/// Rounds without a smaller placement after which the next initial order is tried.
 const PATIENCE: u64 = 60;
 
 pub(super) fn improve(attempt: &mut Attempt<'_>) {
@@ -20,16 +21,16 @@ pub(super) fn improve(attempt: &mut Attempt<'_>) {
     };
     for (mut order, fit) in starts {
         let (mut best, mut patience) = (u64::MAX, PATIENCE);
-        while patience > 0 && attempt.left.rounds > 0 && !attempt.done() {
-            attempt.left.rounds -= 1;
+        while patience > 0 && attempt.remaining.rounds > 0 && !attempt.is_optimal() {
+            attempt.remaining.rounds -= 1;
             let offsets = place_in_order(arcs, &order, fit);
-            let pool_bytes = super::top(arcs, &offsets);
+            let pool_bytes = super::pool_bytes(arcs, &offsets);
             patience = if pool_bytes < best { PATIENCE } else { patience - 1 };
             best = best.min(pool_bytes);
             attempt.offer(&offsets);
             let bound_bytes = attempt.bound_bytes;
             let high = |arc: usize| offsets.get(arc).is_some_and(|offset| offset + arcs.bytes(arc) > bound_bytes);
-            // Half way to the front, before the block that is there.
+            // Half way to the front, before the block at that place.
             let mut placed: Vec<_> = order
                 .iter()
                 .enumerate()

@@ -1,5 +1,6 @@
-//! Planners: on small cases made by hand, on random ones, and on published traces where they are.
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test stops at what it cannot do")]
+//! Tests of planners on small cases made by hand, on random ones, and on published traces if these
+//! are present.
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod orders;
 mod placements;

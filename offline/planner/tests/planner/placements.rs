@@ -29,14 +29,14 @@ fn blocks_that_are_never_alive_at_once_share_bytes() {
 }
 
 #[test]
-fn a_block_that_crosses_into_the_next_iteration_is_in_the_way_there() {
+fn block_across_the_end_occupies_the_next_iteration() {
     let circle = circle(10, [span(0, 3, 70), span(8, 3, 100)]);
     assert_eq!(smartpool::place(&circle, Fit::Best).pool_bytes, 170);
 }
 
 #[test]
 fn the_hole_below_the_first_range_is_used() {
-    // The second lies on the first. When the first is gone, there is room beneath.
+    // The second lies on the first. After the end of the first, there is a hole beneath it.
     let circle = circle(10, [span(0, 4, 100), span(3, 7, 60), span(5, 2, 40)]);
     let placement = smartpool::place(&circle, Fit::Best);
     assert_eq!((offsets(&placement), placement.pool_bytes), (vec![0, 100, 0], 160));
@@ -51,7 +51,7 @@ fn copies_of_a_block_lie_apart() {
 }
 
 #[test]
-fn nothing_takes_no_pool() {
+fn empty_circle_needs_no_pool() {
     let nothing = Circle::default();
     assert_eq!(smartpool::place(&nothing, Fit::Best).pool_bytes, 0);
     let best = optimal::place(&nothing, Effort::default());
@@ -59,7 +59,7 @@ fn nothing_takes_no_pool() {
 }
 
 #[test]
-fn a_placement_that_is_wrong_is_found_out() {
+fn wrong_placement_is_rejected() {
     let circle = circle(10, [span(0, 5, 4), span(4, 5, 4)]);
     let placement = |one, other, pool_bytes| {
         let slot = |span, offset| Slot { span, copy: 0, offset };
@@ -90,7 +90,7 @@ fn random_circles_are_placed_without_overlap_and_never_below_the_bound() {
 }
 
 #[test]
-fn what_is_proven_is_what_trying_every_order_finds() {
+fn proven_optimum_matches_exhaustive_search() {
     let mut numbers = Numbers(2);
     let mut above_the_peak = 0;
     for case in 0..100 {
@@ -104,7 +104,7 @@ fn what_is_proven_is_what_trying_every_order_finds() {
     assert!(above_the_peak > 0, "the peak alone would have done");
 }
 
-/// Each block as low as it goes, in every order.
+/// The smallest pool of all orders, with each block as low as it fits.
 fn smallest(circle: &Circle) -> u64 {
     let blocks: Vec<_> = circle.spans.iter().flat_map(|span| (0..span.copies).map(move |_| span)).collect();
     let mut smallest = u64::MAX;

@@ -1,4 +1,4 @@
-//! Published traces, against what is known of them. Figures that were seen are in docs/policies.
+//! Published traces, compared with published figures. docs/policies has the measured ones.
 
 use planner::{
     online,
@@ -15,7 +15,8 @@ use crate::support::data;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Name, mallocs of an iteration, peak load and `CnMem`'s pool in MiB as the log of the card has it, SmartPool's saving in percent as known.
+/// Name; mallocs of an iteration; peak load and `CnMem`'s pool in MiB, from the log of the card;
+/// published saving of SmartPool in percent.
 const SINGA: [(&str, usize, f64, f64, f64); 4] = [
     ("imagenet-vgg-batch-16", 511, 3184.0, 3592.0, 11.2),
     ("cifar-100-vgg-batch-128", 511, 658.0, 768.0, 13.6),
@@ -28,7 +29,7 @@ fn log(data: &std::path::Path, name: &str) -> OpStream {
 }
 
 #[test]
-fn of_singas_runs_the_peaks_are_those_of_the_logs_and_the_savings_those_that_are_known() {
+fn peaks_of_singa_runs_match_the_logs_and_savings_match_published_ones() {
     let Some(data) = data() else { return };
     for (name, period, peak_mib, pool_mib, saving) in SINGA {
         let window = Window { first_malloc: 3 * period, mallocs: period };
@@ -37,24 +38,29 @@ fn of_singas_runs_the_peaks_are_those_of_the_logs_and_the_savings_those_that_are
         assert!((own_peak - peak_mib).abs() < 0.6, "{name}: {own_peak}");
         let best = optimal::place(&circle, Effort { rounds: 20, nodes: 0 });
         let total = (best.placement.pool_bytes + circle.persistent_bytes) as f64 / MIB;
-        let own = 100.0 * (1.0 - total / pool_mib);
-        eprintln!("{name}: {total:.1} MiB, {own:.2} % less than CnMem, bound {own_peak:.1} MiB");
-        // What is known was computed on one iteration cut out of the run, where a block that crosses the cut is two; see docs/policies/smartpool.md.
-        assert!((own - saving).abs() < 0.8, "{name}: {own}");
+        let measured = 100.0 * (1.0 - total / pool_mib);
+        eprintln!("{name}: {total:.1} MiB, {measured:.2} % less than CnMem, bound {own_peak:.1} MiB");
+        // The published saving was computed on one iteration cut out of the run, where a block that
+        // crosses the cut is two; see docs/policies/smartpool.md.
+        assert!((measured - saving).abs() < 0.8, "{name}: {measured}");
     }
 }
 
-/// As what is known was computed: one iteration cut out of the run, with whatever is alive in it.
+/// The method of the published figures: one iteration cut out of the run, with all blocks that are
+/// alive in it.
 #[test]
-fn of_singas_iterations_cut_out_the_savings_are_those_that_are_known() {
+fn savings_of_singa_iterations_cut_out_match_published_ones() {
     let Some(data) = data() else { return };
     for (name, period, _, pool_mib, saving) in SINGA {
         let (from, end) = (3 * period, 4 * period);
         let circle = Circle::of_intervals(cut(&log(&data, name), from, end)).unwrap();
         let sizes = [Fit::Best, Fit::First].map(|fit| smartpool::place(&circle, fit).pool_bytes as f64 / MIB);
-        let own = sizes.map(|mib| 100.0 * (1.0 - mib / pool_mib));
-        eprintln!("{name}: {own:.2?} % less than CnMem");
-        assert!(own.iter().any(|own| (own - saving).abs() < 0.25) || own[0] > saving, "{name}: {own:?}");
+        let measured = sizes.map(|mib| 100.0 * (1.0 - mib / pool_mib));
+        eprintln!("{name}: {measured:.2?} % less than CnMem");
+        assert!(
+            measured.iter().any(|measured| (measured - saving).abs() < 0.25) || measured[0] > saving,
+            "{name}: {measured:?}"
+        );
     }
 }
 
@@ -72,11 +78,12 @@ fn cut(stream: &OpStream, from: usize, end: usize) -> Vec<(u64, u64, u64, u64)> 
             _ => {}
         }
     }
-    let own = lives.iter().zip(stream.blocks().values()).enumerate().filter_map(|(at, (&(begin, gone), block))| {
-        let (begin, gone) = (begin.max(from), gone.min(end));
-        (begin < gone).then_some((at as u64, begin as u64, gone as u64, block.bytes))
-    });
-    own.collect()
+    let blocks =
+        lives.iter().zip(stream.blocks().values()).enumerate().filter_map(|(at, (&(begin, end_step), block))| {
+            let (begin, end_step) = (begin.max(from), end_step.min(end));
+            (begin < end_step).then_some((at as u64, begin as u64, end_step as u64, block.bytes))
+        });
+    blocks.collect()
 }
 
 #[test]
@@ -92,7 +99,7 @@ fn networks_of_g10_are_placed_within_a_percent_of_the_bound() {
 }
 
 #[test]
-fn a_step_of_pytorch_has_the_ratios_that_are_known() {
+fn ratios_of_a_pytorch_step_match_known_ones() {
     let Some(data) = data() else { return };
     let run = kineto::load(&data.join("kineto/df_index_resolver.json.gz"), None).unwrap();
     let window = Window { first_malloc: 2677, mallocs: 2677 };
@@ -105,7 +112,7 @@ fn a_step_of_pytorch_has_the_ratios_that_are_known() {
 }
 
 #[test]
-fn instances_of_minimalloc_are_as_far_from_the_optimum_as_is_known_and_searching_finds_it() {
+fn minimalloc_instances_have_the_known_gap_and_search_finds_the_optimum() {
     let Some(data) = data() else { return };
     let known = [("A", 1.311), ("B", 1.347), ("C", 1.364), ("E", 1.401), ("K", 1.327)];
     for (name, by_size) in known {

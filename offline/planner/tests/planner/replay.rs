@@ -1,35 +1,36 @@
-//! Carries a schedule out by the clock, apart from how it was planned: where every tensor is, when, and what the GPU holds.
+//! Replay of a schedule by the clock, independent of the planner: location of every tensor, and
+//! bytes on the GPU, over time.
 
 use std::collections::HashMap;
 
 use planner::{Act, Machine, Schedule, Tier};
 use trace::{Iteration, TensorId};
 
-/// Iterations that are carried out; those from the third on are looked at.
+/// Iterations that are replayed; those from the third on are measured.
 const ITERATIONS: usize = 8;
 const SETTLED: usize = 2;
 
 pub(crate) struct Replay {
-    /// How long each of the iterations took that are looked at.
+    /// Duration of each measured iteration.
     pub(crate) duration_ns: Vec<u64>,
-    /// The most bytes on the GPU in them at once.
+    /// Peak of bytes on the GPU in the measured iterations.
     pub(crate) peak_bytes: u64,
 }
 
-/// A stay of bytes on the GPU. The time counts twice: what ends with a kernel ends before what begins with the next.
+/// A stay of bytes on the GPU: begin, end, bytes.
 type Stay = (u64, u64, u64);
 
 /// # Panics
-/// If a kernel runs with a tensor that is not there.
+/// If a kernel runs with a tensor that is not on the GPU.
 pub(crate) fn replay(iteration: &Iteration, machine: &Machine, schedule: &Schedule) -> Replay {
     let (mut now, mut out_free, mut back_free) = (0, 0, 0);
     let mut done = vec![0; schedule.actions().len()];
-    // When a tensor came to the GPU; and of those away or on the way, when they will be there.
-    let mut since: HashMap<TensorId, u64> = HashMap::new();
+    // Arrival of tensors on the GPU; for those on the host or in transfer, the future arrival.
+    let mut arrivals: HashMap<TensorId, u64> = HashMap::new();
     let mut away: HashMap<TensorId, Option<u64>> = HashMap::new();
     let (mut stays, mut began): (Vec<Stay>, Vec<u64>) = (Vec::new(), Vec::new());
     for (id, _) in iteration.tensors().iter().filter(|(_, tensor)| tensor.persistent) {
-        since.insert(id, 0);
+        arrivals.insert(id, 0);
     }
     for turn in 0..ITERATIONS {
         began.push(now);
@@ -39,9 +40,10 @@ pub(crate) fn replay(iteration: &Iteration, machine: &Machine, schedule: &Schedu
                 if action.act == Act::Move(Tier::Host) {
                     out_free = now.max(out_free) + machine.host.out.transfer_ns(bytes);
                     done[place] = out_free;
-                    // One that wraps and did not leave in the iteration before the first has nothing to do.
-                    if let Some(came) = since.remove(&action.tensor) {
-                        stays.push((came, out_free, bytes));
+                    // An eviction that wraps and did not happen in the iteration before the first
+                    // has no effect.
+                    if let Some(arrived) = arrivals.remove(&action.tensor) {
+                        stays.push((arrived, out_free, bytes));
                     }
                     away.insert(action.tensor, None);
                 } else {
@@ -49,7 +51,7 @@ pub(crate) fn replay(iteration: &Iteration, machine: &Machine, schedule: &Schedu
                     back_free = start + machine.host.back.transfer_ns(bytes);
                     done[place] = back_free;
                     if away.contains_key(&action.tensor) {
-                        since.insert(action.tensor, start);
+                        arrivals.insert(action.tensor, start);
                         away.insert(action.tensor, Some(back_free));
                     }
                 }
@@ -61,22 +63,26 @@ pub(crate) fn replay(iteration: &Iteration, machine: &Machine, schedule: &Schedu
             }
             for operand in iteration.operands(id) {
                 if let Some(arrival) = away.remove(&operand.tensor) {
-                    let there = arrival.is_some_and(|arrival| arrival <= now);
-                    assert!(there || turn == 0, "kernel {id} at {now} needs tensor {}: {arrival:?}", operand.tensor);
+                    let is_on_gpu = arrival.is_some_and(|arrival| arrival <= now);
+                    assert!(
+                        is_on_gpu || turn == 0,
+                        "kernel {id} at {now} needs tensor {}: {arrival:?}",
+                        operand.tensor
+                    );
                 }
             }
             for born in iteration.births(id) {
-                since.insert(born, now);
+                arrivals.insert(born, now);
             }
             now += kernel.duration_ns;
             for dead in iteration.deaths(id) {
-                // What dies is on the GPU: it was used.
-                let came = since.remove(&dead).unwrap();
-                stays.push((came, now, iteration.tensors()[dead].bytes));
+                // A dying tensor is on the GPU, since it was used.
+                let arrived = arrivals.remove(&dead).unwrap();
+                stays.push((arrived, now, iteration.tensors()[dead].bytes));
             }
         }
     }
-    stays.extend(since.into_iter().map(|(id, came)| (came, now, iteration.tensors()[id].bytes)));
+    stays.extend(arrivals.into_iter().map(|(id, arrived)| (arrived, now, iteration.tensors()[id].bytes)));
     let ends = began.iter().skip(1).copied().chain([now]);
     let duration_ns = began.iter().zip(ends).skip(SETTLED).map(|(began, end)| end - began).collect();
     Replay { duration_ns, peak_bytes: peak(&stays, began[SETTLED]) }
@@ -84,11 +90,11 @@ pub(crate) fn replay(iteration: &Iteration, machine: &Machine, schedule: &Schedu
 
 fn peak(stays: &[Stay], from: u64) -> u64 {
     let mut changes: Vec<(u64, i64)> = Vec::new();
-    for &(came, gone, bytes) in stays.iter().filter(|(came, gone, _)| gone > came) {
+    for &(arrived, ended, bytes) in stays.iter().filter(|(arrived, ended, _)| ended > arrived) {
         let bytes = i64::try_from(bytes).unwrap();
-        changes.extend([(came, bytes), (gone, -bytes)]);
+        changes.extend([(arrived, bytes), (ended, -bytes)]);
     }
-    // Of those at the same time, what goes comes first.
+    // At the same time, ends come before begins.
     changes.sort_unstable();
     let (mut load, mut most) = (0, 0);
     for (at, change) in changes {

@@ -1,4 +1,5 @@
-//! `AppObMem`: what it saves, and the time that it says it loses, against schedules carried out by the clock.
+//! `AppObMem`: its savings, and its predicted loss of time, compared with schedules replayed by the
+//! clock.
 
 use planner::{
     Link, Machine,
@@ -11,7 +12,7 @@ use trace::{Iteration, Lives, circle::Window, import::singa};
 use crate::{replay::replay, support::data, swaps::random};
 
 #[test]
-fn a_limit_is_kept_and_no_iteration_is_longer_than_is_said() {
+fn limit_and_predicted_overhead_hold_in_replay() {
     let (mut moved, mut waited) = (0, 0);
     random(|seed, numbers, problem, iteration, machine| {
         let (least, peak) = (problem.least_bytes(), problem.peak_bytes());
@@ -31,7 +32,7 @@ fn a_limit_is_kept_and_no_iteration_is_longer_than_is_said() {
 }
 
 #[test]
-fn no_limit_is_kept_below_what_stays_whatever_leaves() {
+fn limit_below_the_least_peak_is_impossible() {
     random(|seed, _, problem, _, _| {
         assert!(appobmem::keep(problem, problem.least_bytes()).is_some(), "{seed}");
         assert_eq!(problem.least_bytes().checked_sub(1).and_then(|limit| appobmem::keep(problem, limit)), None);
@@ -39,7 +40,7 @@ fn no_limit_is_kept_below_what_stays_whatever_leaves() {
 }
 
 #[test]
-fn whoever_may_lose_more_time_saves_no_less() {
+fn more_overhead_never_saves_less() {
     let mut more = 0;
     random(|seed, _, problem, iteration, _| {
         if seed % 8 > 0 {
@@ -55,9 +56,10 @@ fn whoever_may_lose_more_time_saves_no_less() {
     assert!(more > 20, "{more}");
 }
 
-/// The claim: 40 to 60 % less memory, at an acceptable loss. On the authors' own trace, with the link that they measured.
+/// The claim: 40 to 60 % less memory, at an acceptable loss of time. Tested on the authors' own
+/// trace, with the link that they measured.
 #[test]
-fn on_its_authors_trace_it_saves_forty_percent_for_ten_of_time() {
+fn authors_trace_saves_forty_percent_for_ten_percent_of_time() {
     let Some(data) = data() else { return };
     let busy = singa::load_busy(&data.join("singa/cifar10-vgg.swap-overhead.log.gz")).unwrap();
     let stream = singa::load_ops(&data.join("singa/cifar10-vgg.vec_block_full.csv.gz"), &busy).unwrap();

@@ -1,9 +1,9 @@
-//! Random circles, and where published traces are.
+//! Random circles, and the path of published traces.
 
 pub(crate) use ::published::data;
 use trace::{Circle, Span};
 
-/// Numbers that look random and are the same every time.
+/// Deterministic pseudo-random numbers.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {

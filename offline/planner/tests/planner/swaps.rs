@@ -19,7 +19,7 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 
-/// Each MiB takes so many nanoseconds there, and so many back.
+/// A machine whose links take these nanoseconds per MiB in each direction.
 fn machine(out: u64, back: u64) -> Machine {
     let link = |ns: u64| Link { latency_ns: 0.0, bytes_per_second: MIB as f64 * 1e9 / ns as f64 };
     Machine { gpu_bytes: 0, host: Store { bytes: u64::MAX, out: link(out), back: link(back) }, flash: None }
@@ -34,7 +34,8 @@ fn kernel(duration_ns: u64, inputs: &[u32], outputs: &[u32]) -> DraftKernel {
     DraftKernel { name: String::new(), duration_ns, inputs: ids(inputs), outputs: ids(outputs) }
 }
 
-/// Tensor 0 is made by the first kernel and read by the last; in between is the peak, of 20 MiB besides.
+/// Tensor 0 is written by the first kernel and read by the last. The peak between them has another
+/// 20 MiB.
 fn idle_at_the_peak(mib: u64) -> Iteration {
     let kernels = vec![
         kernel(10, &[], &[0]),
@@ -52,23 +53,24 @@ fn action(begin: u32, tier: Tier, done_before: u32) -> Action {
 }
 
 #[test]
-fn what_is_idle_at_the_peak_is_away_then_and_back_in_time() {
+fn tensor_idle_at_the_peak_is_on_the_host_then_and_back_in_time() {
     let (iteration, machine) = (idle_at_the_peak(10), machine(1, 1));
     let problem = Problem::new(&iteration, &machine, &Parameters::default());
     assert_eq!((problem.peak_bytes(), problem.least_bytes(), problem.in_use_bytes()), (30 * MIB, 20 * MIB, 20 * MIB));
-    let gone = Schedule::new(vec![action(1, Tier::Host, 2), action(3, Tier::Gpu, 4)]);
+    let expected = Schedule::new(vec![action(1, Tier::Host, 2), action(3, Tier::Gpu, 4)]);
     for mode in [Mode::Stick, Mode::NoOverhead] {
         for rule in [Rule::Doa, Rule::Aoa, Rule::Wdoa, Rule::Swdoa, Rule::Vote] {
             let plan = problem.best(rule, mode, Goal::LowestLimit).unwrap();
             assert_eq!((plan.peak_bytes, plan.overhead_ns, plan.absences), (20 * MIB, 0, 1), "{rule:?} {mode:?}");
-            assert_eq!((plan.moved_bytes, plan.away_bytes, &plan.schedule), (10 * MIB, 10 * MIB, &gone));
+            assert_eq!((plan.moved_bytes, plan.away_bytes, &plan.schedule), (10 * MIB, 10 * MIB, &expected));
         }
     }
 }
 
 #[test]
-fn where_the_link_is_too_slow_either_time_gives_way_or_memory() {
-    // 15 ns each way: gone 5 ns after kernel 2 should have begun, and back 5 ns after kernel 4 should have.
+fn slow_link_costs_time_or_memory_depending_on_the_mode() {
+    // 15 ns in each direction: freed 5 ns after the begin of kernel 2, and back 5 ns after that of
+    // kernel 4.
     let (iteration, machine) = (idle_at_the_peak(15), machine(1, 1));
     let problem = Problem::new(&iteration, &machine, &Parameters::default());
     let at = |mode| problem.best(Rule::Vote, mode, Goal::At(20 * MIB)).unwrap();
@@ -79,8 +81,8 @@ fn where_the_link_is_too_slow_either_time_gives_way_or_memory() {
 }
 
 #[test]
-fn a_weight_is_away_and_on_its_way_over_the_end_of_the_iteration() {
-    // It leaves for 10 ns, 5 ns before the end.
+fn weight_migrates_across_the_end_of_the_iteration() {
+    // The transfer to the host takes 10 ns and begins 5 ns before the end.
     let tensors = vec![tensor(10, true), tensor(20, false)];
     let pass = |duration_ns| kernel(duration_ns, &[], &[]);
     let kernels = vec![pass(20), kernel(20, &[], &[1]), pass(20), kernel(10, &[0], &[]), pass(5)];
@@ -95,7 +97,7 @@ fn a_weight_is_away_and_on_its_way_over_the_end_of_the_iteration() {
 }
 
 #[test]
-fn a_second_peak_is_lowered_as_well() {
+fn second_peak_is_lowered_as_well() {
     // Two peaks of 30 MiB, with another tensor idle at each.
     let tensors = vec![tensor(10, false), tensor(20, false), tensor(10, false), tensor(20, false)];
     let mut kernels = Vec::new();
@@ -114,8 +116,9 @@ fn a_second_peak_is_lowered_as_well() {
 }
 
 #[test]
-fn what_the_peak_is_as_low_without_stays() {
-    // 10 and 12 MiB are idle at a peak of 42; 30 are used before, by themselves, so that it is enough if the larger leaves.
+fn absences_that_do_not_lower_the_peak_are_pruned() {
+    // 10 and 12 MiB are idle at a peak of 42 MiB. An earlier kernel uses 30 MiB alone, so that it
+    // suffices to migrate the larger one.
     let tensors = vec![tensor(10, false), tensor(12, false), tensor(20, false), tensor(30, false)];
     let pass = || kernel(30, &[], &[]);
     let used = [kernel(10, &[], &[3]), kernel(10, &[], &[0, 1]), pass(), kernel(10, &[], &[2]), pass()];
@@ -130,7 +133,7 @@ fn what_the_peak_is_as_low_without_stays() {
 }
 
 #[test]
-fn of_a_stream_tensors_leave_only_once_the_work_they_were_named_for_was_issued() {
+fn tensors_of_a_stream_migrate_only_after_their_work_was_issued() {
     let iteration = idle_at_the_peak(10);
     let machine = machine(1, 1);
     let settle = Settle { after_read: 1, after_write: 2 };
@@ -141,7 +144,7 @@ fn of_a_stream_tensors_leave_only_once_the_work_they_were_named_for_was_issued()
 }
 
 #[test]
-fn the_planner_keeps_the_machines_memory_or_says_why_it_cannot() {
+fn planner_stays_within_the_machines_memory_or_reports_the_reason() {
     let iteration = idle_at_the_peak(10);
     let plan = |gpu_mib, host_mib| {
         let mut machine = machine(1, 1);
@@ -181,7 +184,7 @@ impl Numbers {
 const RULES: [Rule; 6] =
     [Rule::Doa, Rule::Aoa, Rule::Wdoa, Rule::Swdoa, Rule::Vote, Rule::Weighted([0.1, 0.4, 0.2, 0.3])];
 
-/// Checks many random problems, each with numbers of its own.
+/// Checks many random problems, each with its own numbers.
 pub(crate) fn random(mut check: impl FnMut(u64, &mut Numbers, &Problem<'_>, &Iteration, &Machine)) {
     for seed in 0..1500 {
         let mut numbers = Numbers(seed);
@@ -270,14 +273,14 @@ fn optimised_weights_are_never_worse_than_a_score_by_itself() {
     });
 }
 
-/// As the authors have it: pinned memory on PCI Express 3.0.
+/// The authors' measurements: pinned memory on PCI Express 3.0.
 fn authors_machine() -> Machine {
     let link = |latency_ns, ns_per_byte: f64| Link { latency_ns, bytes_per_second: 1e9 / ns_per_byte };
     let host = Store { bytes: u64::MAX, out: link(47_200.0, 0.0756), back: link(9_700.0, 0.0823) };
     Machine { gpu_bytes: 0, host, flash: None }
 }
 
-/// What a plan says, by the clock: the share of the peak that is saved, in percent.
+/// Saving of a plan, verified by replay: the share of the peak, in percent.
 fn saved(iteration: &Iteration, machine: &Machine, parameters: &Parameters, rule: Rule) -> f64 {
     let problem = Problem::new(iteration, machine, parameters);
     let plan = problem.best(rule, Mode::Stick, Goal::LowestLimit).unwrap();
@@ -288,7 +291,7 @@ fn saved(iteration: &Iteration, machine: &Machine, parameters: &Parameters, rule
 }
 
 #[test]
-fn of_the_authors_run_more_is_saved_without_overhead_than_their_best() {
+fn authors_run_saves_more_without_overhead_than_their_best() {
     let Some(data) = data() else { return };
     let busy = singa::load_busy(&data.join("singa/cifar10-vgg.swap-overhead.log.gz")).unwrap();
     let stream = singa::load_ops(&data.join("singa/cifar10-vgg.vec_block_full.csv.gz"), &busy).unwrap();
@@ -299,14 +302,15 @@ fn of_the_authors_run_more_is_saved_without_overhead_than_their_best() {
             let iteration = Iteration::of_ops(&stream, window, lives).unwrap();
             let saved = saved(&iteration, &authors_machine(), &parameters, Rule::Vote);
             eprintln!("iteration {turn}, {lives:?}: {saved:.1} %");
-            // The paper's best of all networks is 34.2 %; at the first peak only, these are 32.5 to 61.8 %.
+            // The paper's best of all networks is 34.2 %. At the first peak only, these are 32.5 to
+            // 61.8 %.
             assert!(saved > 45.0, "iteration {turn}, {lives:?}: {saved}");
         }
     }
 }
 
 #[test]
-fn iterations_of_g10_are_carried_out_as_planned() {
+fn iterations_of_g10_replay_as_planned() {
     let Some(data) = data() else { return };
     for (set, least) in [("BERT_Base/256", 18.0), ("Inceptionv3/1536", 60.0)] {
         let iteration = g10::load(&data.join(format!("g10/derived/{set}.kernels.csv"))).unwrap().iteration;

@@ -1,8 +1,10 @@
-//! A GTX 1080 Ti of many threads in front of the driver's model: which faults come in which order.
+//! GTX 1080 Ti with many threads, in front of the driver's model: the faults and their order.
 //!
-//! Blocks of threads go to the multiprocessors in turn, and each of these holds as many as CUDA lets it. All that can go on does, at once, until every warp
-//! waits; then the driver gets a fault of each multiprocessor in turn. Each warp's fault comes, also if another waits for the same page: so the driver's own source
-//! has it, which merges those that follow one another and serves the others once, but counts them all against its batch.
+//! Thread blocks are distributed over the multiprocessors in turn, each of which holds as many as
+//! CUDA permits. All warps that can proceed do, until every warp waits. Then the driver receives a
+//! fault from each multiprocessor in turn. Each warp faults, even if another waits for the same
+//! page. The driver's source does the same: it merges consecutive faults on one page and services
+//! the others once, but counts them all against its batch.
 
 use sim::{
     Machine, Pages, RunError,
@@ -10,18 +12,19 @@ use sim::{
     units::{BLOCK_BYTES, GRANULE_BYTES, GRANULES_PER_BLOCK, Granules, PAGE_BYTES},
 };
 
-/// Of a GTX 1080 Ti; and what each holds at once at most: warps of 32 threads, and blocks of any size.
+/// Multiprocessors of a GTX 1080 Ti. Each holds at most `WARPS` warps of 32 threads, and `BLOCKS`
+/// thread blocks of any size.
 const MULTIPROCESSORS: usize = 28;
 const WARPS: usize = 64;
 const BLOCKS: usize = 32;
 
-/// A process's managed memory: each allocation begins at a block of 2 MiB.
+/// Managed memory of a process; each allocation begins at a block of 2 MiB.
 #[derive(Default)]
 pub(crate) struct Space {
     allocations: Vec<Granules>,
 }
 
-/// An allocation, which words of 4 bytes are in.
+/// Allocation of words of 4 bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Array {
     first_page: u64,
@@ -29,7 +32,7 @@ pub(crate) struct Array {
 }
 
 impl Space {
-    pub(crate) fn take(&mut self, words: usize) -> Array {
+    pub(crate) fn allocate(&mut self, words: usize) -> Array {
         let end = self.allocations.last().map_or(0, |last| last.end);
         let first = end.next_multiple_of(u64::from(GRANULES_PER_BLOCK));
         self.allocations.push(Granules { first, end: first + (4 * words as u64).div_ceil(GRANULE_BYTES) });
@@ -42,7 +45,7 @@ impl Space {
 }
 
 impl Array {
-    /// The page of a word.
+    /// Page of a word.
     pub(crate) fn word(self, index: usize) -> u64 {
         self.byte(4 * index)
     }
@@ -51,21 +54,23 @@ impl Array {
         self.first_page + offset as u64 / PAGE_BYTES
     }
 
-    /// The pages of words that follow one another.
+    /// Pages of consecutive words.
     pub(crate) fn words(self, first: usize, count: usize) -> impl Iterator<Item = u64> + Clone {
         self.word(first)..=self.word(first + count - 1)
     }
 
-    /// All its pages.
+    /// All pages.
     pub(crate) fn pages(self) -> impl Iterator<Item = u64> + Clone {
         self.words(0, self.words)
     }
 }
 
-/// What threads touch that wait for one another, and for nobody else: pages that they ask for at once, one such set after the other.
+/// Accesses of threads that wait for one another, and for no others: sets of pages that are
+/// accessed at once, one set after the other.
 pub(crate) type Steps = Vec<Vec<u64>>;
 
-/// How many groups of threads there are that go each at its own pace, and how many of them a multiprocessor holds.
+/// Groups of threads that progress independently: their number, and the number that a
+/// multiprocessor holds.
 #[derive(Clone, Copy)]
 pub(crate) struct Groups {
     count: usize,
@@ -77,33 +82,33 @@ impl Groups {
         Self { count, at_once: WARPS }
     }
 
-    /// Blocks of so many warps, with barriers.
+    /// Thread blocks of `warps` warps, with barriers.
     pub(crate) fn blocks(count: usize, warps: usize) -> Self {
         Self { count, at_once: BLOCKS.min(WARPS / warps) }
     }
 }
 
 struct Group {
-    rest: std::vec::IntoIter<Vec<u64>>,
-    /// What it waits for.
+    remaining: std::vec::IntoIter<Vec<u64>>,
+    /// Pages that the group waits for.
     missing: Vec<u64>,
 }
 
 impl Group {
-    /// Goes on as far as pages are there; false if it is at its end.
-    fn goes_on(&mut self, pages: &mut Pages<'_>) -> bool {
+    /// Advances while pages are resident; false at the end of the steps.
+    fn advance(&mut self, pages: &mut Pages<'_>) -> bool {
         loop {
             self.missing.retain(|page| !pages.touches(*page));
             if !self.missing.is_empty() {
                 return true;
             }
-            let Some(step) = self.rest.next() else { return false };
+            let Some(step) = self.remaining.next() else { return false };
             self.missing = step;
         }
     }
 }
 
-/// A process with a GPU.
+/// Process with a GPU.
 pub(crate) struct Process<'m> {
     pages: Pages<'m>,
     kernels_ns: u64,
@@ -119,43 +124,45 @@ impl<'m> Process<'m> {
         self.pages.counts()
     }
 
-    /// How long kernels took, of which computing took no time.
+    /// Duration of kernels, without time for arithmetic.
     pub(crate) fn kernels_ns(&self) -> u64 {
         self.kernels_ns
     }
 
-    /// The CPU touches pages.
+    /// Accesses pages by the CPU.
     pub(crate) fn cpu(&mut self, pages: impl IntoIterator<Item = u64>) {
         pages.into_iter().for_each(|page| self.pages.by_cpu(page));
     }
 
-    /// The GPU runs a kernel, of whose groups these are the steps.
+    /// Runs a kernel on the GPU, with the steps of each group.
     pub(crate) fn kernel(&mut self, groups: Groups, steps: impl Fn(usize) -> Steps) -> Result<(), RunError> {
-        let begun_ns = self.pages.now_ns();
-        let mut rest = (0..groups.count).map(|group| Group { rest: steps(group).into_iter(), missing: Vec::new() });
+        let start_ns = self.pages.now_ns();
+        let mut remaining =
+            (0..groups.count).map(|group| Group { remaining: steps(group).into_iter(), missing: Vec::new() });
         let mut multiprocessors: Vec<Vec<Group>> = (0..MULTIPROCESSORS).map(|_| Vec::new()).collect();
         for _ in 0..groups.at_once {
-            for holds in &mut multiprocessors {
-                holds.extend(rest.next());
+            for resident in &mut multiprocessors {
+                resident.extend(remaining.next());
             }
         }
         loop {
-            for holds in &mut multiprocessors {
+            for resident in &mut multiprocessors {
                 let mut at = 0;
-                while let Some(group) = holds.get_mut(at) {
-                    if group.goes_on(&mut self.pages) {
+                while let Some(group) = resident.get_mut(at) {
+                    if group.advance(&mut self.pages) {
                         at += 1;
-                    } else if let Some(next) = rest.next() {
+                    } else if let Some(next) = remaining.next() {
                         *group = next;
                     } else {
-                        holds.remove(at);
+                        resident.remove(at);
                     }
                 }
             }
-            let faults = multiprocessors.iter().map(|holds| holds.iter().flat_map(|group| &group.missing).copied());
-            let mut faults = in_turn(faults.collect()).peekable();
+            let faults =
+                multiprocessors.iter().map(|resident| resident.iter().flat_map(|group| &group.missing).copied());
+            let mut faults = round_robin(faults.collect()).peekable();
             if faults.peek().is_none() {
-                self.kernels_ns += self.pages.now_ns() - begun_ns;
+                self.kernels_ns += self.pages.now_ns() - start_ns;
                 return Ok(());
             }
             self.pages.serve(faults)?;
@@ -163,17 +170,17 @@ impl<'m> Process<'m> {
     }
 }
 
-/// One of each, again and again.
-fn in_turn<I: Iterator>(mut of: Vec<I>) -> impl Iterator<Item = I::Item> {
-    let mut turn = 0;
+/// Items of the iterators in turn, one of each.
+fn round_robin<I: Iterator>(mut iterators: Vec<I>) -> impl Iterator<Item = I::Item> {
+    let mut index = 0;
     std::iter::from_fn(move || {
-        while !of.is_empty() {
-            turn %= of.len();
-            if let Some(item) = of.get_mut(turn)?.next() {
-                turn += 1;
+        while !iterators.is_empty() {
+            index %= iterators.len();
+            if let Some(item) = iterators.get_mut(index)?.next() {
+                index += 1;
                 return Some(item);
             }
-            drop(of.remove(turn));
+            drop(iterators.remove(index));
         }
         None
     })

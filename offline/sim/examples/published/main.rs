@@ -1,6 +1,8 @@
-//! The model beside published runs on real GPUs: `cargo run --release -p sim --example published`. docs/measurements/simulator.md holds what it prints.
+//! Comparison of the model with published runs on real GPUs: `cargo run --release -p sim --example
+//! published`. Its output is in docs/measurements/simulator.md.
 //!
-//! Kernel times on managed memory are read from the folder of published traces that `UVMD_DATA` names; the other figures are few and stand here.
+//! Kernel times on managed memory are read from the folder of published traces that `UVMD_DATA`
+//! names. The other figures are few, and are in the source.
 #![expect(clippy::print_stdout, reason = "prints a report")]
 
 mod gpu;
@@ -29,13 +31,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// `seq_stream` on managed memory: size by the GPU's memory, median ms of a pass.
+/// `seq_stream` on managed memory: size as a multiple of GPU memory, median ms of a pass, and set.
 const SEQ_STREAM: [(f64, f64, &str); 4] =
     [(0.75, 0.861, "input"), (1.0, 137.351, "test"), (1.25, 1931.438, "calibration"), (1.5, 1973.304, "test")];
-/// How long a pass takes in the GPU's memory, at 0.75 of its size.
+/// Duration of a pass in GPU memory, in ms, at 0.75 of its size.
 const SEQ_STREAM_IDEAL_MS: f64 = 0.865;
 
-/// A kernel reads a byte of each page; one pass after the other.
+/// Passes of a kernel that reads a byte of each page.
 fn gpu_ext() -> Result<(), Box<dyn Error>> {
     let machine = Machine::named("rtx5090")?;
     let memory = machine.memory.gpu_bytes.value;
@@ -43,8 +45,8 @@ fn gpu_ext() -> Result<(), Box<dyn Error>> {
     println!("| size by memory | set | measured, ms | modelled, ms | error | modelled to the GPU, GiB |");
     println!("| --- | --- | --- | --- | --- | --- |");
     for (factor, measured_ms, set) in SEQ_STREAM {
-        let bytes = whole(memory as f64 * factor);
-        let iteration = one_kernel(whole(SEQ_STREAM_IDEAL_MS * 1e6 * factor / 0.75), &[(bytes, true)], &[])?;
+        let bytes = to_u64(memory as f64 * factor);
+        let iteration = one_kernel(to_u64(SEQ_STREAM_IDEAL_MS * 1e6 * factor / 0.75), &[(bytes, true)], &[])?;
         let setup = Setup { bytes_per_thread: 4096, iterations: 3, ..Setup::new(&machine) };
         let outcome = driver(&iteration, &setup)?;
         let ms = outcome.time_s * 1e3;
@@ -55,7 +57,7 @@ fn gpu_ext() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// G10's sets: how much longer a kernel takes on managed memory, all of it faulting, and its outputs alone.
+/// G10's sets: added time of a kernel on managed memory, for faults on inputs and on outputs.
 fn a100(data: &OsString) -> Result<(), Box<dyn Error>> {
     let machine = Machine::named("a100")?;
     println!("## A100, G10's kernels on managed memory\n");
@@ -90,12 +92,12 @@ fn a100(data: &OsString) -> Result<(), Box<dyn Error>> {
             outputs.add(&machine, duration_ns, &[], &bytes(false), measured_s(faulting.outputs_ns, duration_ns))?;
             inputs.add(&machine, duration_ns, &bytes(true), &[], measured_s(faulting.all_ns, faulting.outputs_ns))?;
         }
-        for (what, mut added) in [("inputs", inputs), ("outputs", outputs)] {
+        for (faulting, mut added) in [("inputs", inputs), ("outputs", outputs)] {
             added.errors.sort_by(f64::total_cmp);
             let mut sizes: Vec<_> = added.errors.iter().map(|error| error.abs()).collect();
             sizes.sort_by(f64::total_cmp);
             println!(
-                "| {model} {batch} | {part} | {what} | {} | {:.1} | {:.1} | {:+.0} % | {:+.0} % | {:.0} % |",
+                "| {model} {batch} | {part} | {faulting} | {} | {:.1} | {:.1} | {:+.0} % | {:+.0} % | {:.0} % |",
                 sizes.len(),
                 added.measured_s,
                 added.modelled_s,
@@ -137,7 +139,7 @@ impl Added {
     }
 }
 
-/// An iteration of one kernel, with inputs and outputs of so many bytes, which stay or do not.
+/// Iteration of one kernel, with inputs and outputs as (bytes, persistent).
 fn one_kernel(duration_ns: u64, inputs: &[(u64, bool)], outputs: &[(u64, bool)]) -> Result<Iteration, Box<dyn Error>> {
     let mut draft = Draft::default();
     let mut tensors = |list: &[(u64, bool)]| {
@@ -162,6 +164,6 @@ fn mean_abs(errors: &[f64]) -> f64 {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "figures of runs")]
-fn whole(figure: f64) -> u64 {
+fn to_u64(figure: f64) -> u64 {
     figure as u64
 }

@@ -1,13 +1,15 @@
-//! Seven programs on a GTX 1080 Ti with as much memory as they use, and with 1.25 and 1.5 times less: logs of nvprof by Ganguly et al. (`gpgpu-sim_UVMSmart`).
+//! Seven programs on a GTX 1080 Ti with as much memory as they use, and with 1.25 and 1.5 times
+//! less: nvprof logs of Ganguly et al. (`gpgpu-sim_UVMSmart`).
 
 use std::error::Error;
 
 use sim::{Machine, units::BLOCK_BYTES};
 
-use crate::{error, gpu::Process, mean_abs, programs, whole};
+use crate::{error, gpu::Process, mean_abs, programs, to_u64};
 
-/// What each log says: by which factor there is less memory; bytes of it that the run has taken away beforehand, so that the program has the rest; MiB to the GPU,
-/// KiB in a transfer, GiB/s; MiB to the host; groups of faults, us for one; ms in kernels; faults of the CPU.
+/// Figures of each log, in columns: program; divisor of the memory; bytes that the run allocated
+/// beforehand, which leave the rest to the program; MiB to the GPU, KiB per transfer, GiB/s; MiB to
+/// the host; fault groups, us per group; ms in kernels; CPU faults.
 const LOGS: &str = "
 backprop 1    11525881856 26.688  71.352 9.6  22.625  69    155.3  11.117  114
 backprop 1.25 11529564980 26.812  72.252 9.6  24.750  68    161.2  11.308  106
@@ -32,14 +34,14 @@ bfs      1.25 11536118580 28407.0 18.095 7.1  28259.2 18219 723.0  9718.21 37
 bfs      1.5  11537481728 91267.6 17.065 6.9  90791.9 72888 601.2  33502.1 37
 ";
 
-/// Of the GPU's memory before anything is taken away, as all logs say.
+/// Free GPU memory before the run's own allocation, equal in all logs.
 const FREE_BYTES: u64 = 11_544_297_472;
 
-/// A run as its log has it.
+/// Run, with the figures of its log.
 pub(crate) struct Run {
     program: &'static str,
-    less: f64,
-    taken_bytes: u64,
+    divisor: f64,
+    allocated_bytes: u64,
     htod_mib: f64,
     transfer_kib: f64,
     htod_gib_per_s: f64,
@@ -57,8 +59,8 @@ impl Run {
         let mut number = || fields.next().ok_or("a figure is missing")?.parse::<f64>().map_err(Box::<dyn Error>::from);
         Ok(Self {
             program,
-            less: number()?,
-            taken_bytes: whole(number()?),
+            divisor: number()?,
+            allocated_bytes: to_u64(number()?),
             htod_mib: number()?,
             transfer_kib: number()?,
             htod_gib_per_s: number()?,
@@ -71,12 +73,12 @@ impl Run {
     }
 
     fn memory(&self) -> String {
-        if self.less > 1.0 { format!("1/{}", self.less) } else { "1".to_owned() }
+        if self.divisor > 1.0 { format!("1/{}", self.divisor) } else { "1".to_owned() }
     }
 
-    /// With as much memory as is used: what parameters were fitted to.
+    /// Whether parameters were fitted to the run: one with as much memory as the program uses.
     fn calibrates(&self) -> bool {
-        self.less <= 1.0
+        self.divisor <= 1.0
     }
 
     fn set(&self) -> &'static str {
@@ -85,7 +87,7 @@ impl Run {
 
     /// Blocks of 2 MiB left for managed memory.
     fn blocks(&self, has_device_memory: bool) -> u64 {
-        let left = FREE_BYTES.saturating_sub(self.taken_bytes.next_multiple_of(BLOCK_BYTES));
+        let left = FREE_BYTES.saturating_sub(self.allocated_bytes.next_multiple_of(BLOCK_BYTES));
         (left / BLOCK_BYTES).saturating_sub(u64::from(has_device_memory))
     }
 }
@@ -95,7 +97,8 @@ pub(crate) fn runs() -> Result<Vec<Run>, Box<dyn Error>> {
     LOGS.lines().filter(|line| !line.is_empty()).map(Run::parse).collect()
 }
 
-/// Rate of the link, and time of a group of faults: of the runs' own bytes, transfers and groups, which the model is given.
+/// Compares the link's rate and the time of a fault group. Bytes, transfers and groups are the
+/// run's own inputs to the model.
 pub(crate) fn formulas(runs: &[Run]) -> Result<(), Box<dyn Error>> {
     let machine = Machine::named("gtx1080ti")?;
     println!("### Two formulas\n");
@@ -105,7 +108,7 @@ pub(crate) fn formulas(runs: &[Run]) -> Result<(), Box<dyn Error>> {
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let (mut link_errors, mut calibration, mut test) = (Vec::new(), Vec::new(), Vec::new());
     for run in runs {
-        let transfer_ns = machine.link_to_gpu.transfer_ns(whole(run.transfer_kib * 1024.0)) as f64;
+        let transfer_ns = machine.link_to_gpu.transfer_ns(to_u64(run.transfer_kib * 1024.0)) as f64;
         let gib_per_s = run.transfer_kib / f64::from(1 << 20) * 1e9 / transfer_ns;
         let transfers = run.htod_mib * 1024.0 / run.transfer_kib / run.groups;
         let faults = &machine.faults;
@@ -131,7 +134,7 @@ pub(crate) fn formulas(runs: &[Run]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The programs themselves, on the model of the driver that programs run on page by page.
+/// Compares the programs themselves, run page by page on the model of the driver.
 pub(crate) fn programs(runs: &[Run]) -> Result<(), Box<dyn Error>> {
     let machine = Machine::named("gtx1080ti")?;
     println!("### The programs themselves\n");
@@ -154,36 +157,36 @@ pub(crate) fn programs(runs: &[Run]) -> Result<(), Box<dyn Error>> {
             thrashing_pages += counts.thrashing_pages;
             let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
             let (time_us, groups) = (process.kernels_ns() as f64 / 1e3, counts.replays as f64);
-            let lost = if (run.htod_mib - run.dtoh_mib).abs() > mib(program.space.bytes()) { "*" } else { "" };
+            let mark = if (run.htod_mib - run.dtoh_mib).abs() > mib(program.space.bytes()) { "*" } else { "" };
             println!(
                 "| {} | {} | {blocks} | {} | {} | {} | {} | {} | {} | {} | {} |",
                 program.name,
                 run.memory(),
                 run.set(),
-                beside(run.htod_mib, mib(counts.bytes_htod), lost),
-                beside(run.transfer_kib, mib(counts.bytes_htod) * 1024.0 / counts.transfers_htod as f64, ""),
-                beside(run.groups, groups, lost),
-                beside(run.group_us, time_us / groups, ""),
-                beside(run.kernels_ms, time_us / 1e3, ""),
-                beside(run.dtoh_mib, mib(counts.bytes_dtoh), lost),
-                beside(run.cpu_faults, counts.cpu_faults as f64, ""),
+                cell(run.htod_mib, mib(counts.bytes_htod), mark),
+                cell(run.transfer_kib, mib(counts.bytes_htod) * 1024.0 / counts.transfers_htod as f64, ""),
+                cell(run.groups, groups, mark),
+                cell(run.group_us, time_us / groups, ""),
+                cell(run.kernels_ms, time_us / 1e3, ""),
+                cell(run.dtoh_mib, mib(counts.bytes_dtoh), mark),
+                cell(run.cpu_faults, counts.cpu_faults as f64, ""),
             );
             errors.push((program.has_own_data, run.calibrates(), error(time_us / 1e3, run.kernels_ms)));
         }
     }
     println!("\nPages found thrashing, in all runs: {thrashing_pages}. Mean absolute error of the kernels' time:");
-    for (what, own_data) in [("backprop, fdtd, hotspot, nw", false), ("sssp, ra, bfs, of our own data", true)] {
-        let of = |calibrates: bool| {
+    for (programs, own_data) in [("backprop, fdtd, hotspot, nw", false), ("sssp, ra, bfs, of our own data", true)] {
+        let mean_error = |calibrates: bool| {
             let errors = errors.iter().filter(|error| (error.0, error.1) == (own_data, calibrates));
             mean_abs(&errors.map(|error| error.2).collect::<Vec<_>>())
         };
-        println!("{what}: {:.0} % (calibration), {:.0} % (test).", of(true), of(false));
+        println!("{programs}: {:.0} % (calibration), {:.0} % (test).", mean_error(true), mean_error(false));
     }
     println!();
     Ok(())
 }
 
-fn beside(measured: f64, modelled: f64, mark: &str) -> String {
+fn cell(measured: f64, modelled: f64, mark: &str) -> String {
     let digits = usize::from(measured < 100.0);
     format!("{measured:.digits$}{mark}, {modelled:.digits$}, {:+.0} %", error(modelled, measured))
 }

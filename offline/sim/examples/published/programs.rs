@@ -1,4 +1,5 @@
-//! The programs that Ganguly et al. ran, as they touch managed memory: sizes, kernels, blocks of threads and which words each touches, from the programs themselves.
+//! Programs of Ganguly et al., by their accesses to managed memory: sizes, kernels, thread blocks,
+//! and the words that each accesses. All are from the programs' sources.
 
 mod dense;
 mod random;
@@ -9,18 +10,18 @@ use crate::gpu::{Process, Space};
 
 type Body = dyn Fn(&mut Process<'_>) -> Result<(), RunError>;
 
-/// All of them.
+/// All programs.
 pub(crate) const ALL: [fn() -> Program; 7] =
     [dense::backprop, dense::fdtd, dense::hotspot, dense::nw, random::sssp, random::ra, random::bfs];
 
-/// A program.
+/// Program with its accesses.
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    /// Its managed memory.
+    /// Managed memory.
     pub(crate) space: Space,
-    /// It has memory on the GPU alone as well, less than a block: CUDA takes one.
+    /// Whether it also has device memory, less than a block; CUDA takes one block.
     pub(crate) has_device_memory: bool,
-    /// What it touches depends on data, and these are not those that it was published with.
+    /// Whether accesses depend on data, and these differ from the published ones.
     pub(crate) has_own_data: bool,
     body: Box<Body>,
 }

@@ -1,5 +1,6 @@
-//! What planning and simulating G10 costs, beside its artifact: of each set in a process of its own, which does nothing else. The kernel keeps the peak of
-//! memory by address space, so that the parent's is not in it; getrusage's would be.
+//! Cost of planning and simulating G10, beside its artifact. Each set has a separate process that
+//! does nothing else. The kernel accounts the peak of memory by address space, which excludes the
+//! parent's; getrusage's peak would include it.
 
 use std::{
     fs,
@@ -13,10 +14,10 @@ use crate::{
     report::{Target, or_skip},
 };
 
-/// The first word to such a process; its set follows.
-pub(crate) const ALONE: &str = "cost-of";
+/// First argument of such a process; its set follows.
+pub(crate) const CHILD_ARGUMENT: &str = "cost-of";
 
-/// Of the artifact's runs of G10, seconds of a CPU and resident memory in GiB, where it was run.
+/// CPU seconds and resident memory in GiB of the artifact's runs of G10, if it was run.
 const ARTIFACT: [(&str, Option<(f64, f64)>); 5] = [
     ("BERT_Base/256", Some((90.57, 3.04))),
     ("VIT/1280", Some((133.83, 3.53))),
@@ -37,10 +38,10 @@ pub(crate) fn beside_artifact(report: &mut Report) {
     println!("| set | artifact, s | ours, s | ratio | artifact, MiB | ours, MiB | ratio |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     for (set, artifact) in ARTIFACT {
-        let Some((own_s, own_kib)) = or_skip(set, alone(set)) else { continue };
-        let mut ratio = |column, artifact: Option<f64>, own: f64, least, digits: usize| {
+        let Some((own_s, own_kib)) = or_skip(set, child_cost(set)) else { continue };
+        let mut ratio = |column, artifact: Option<f64>, own: f64, minimum, digits: usize| {
             let Some(artifact) = artifact else { return format!("- | {own:.digits$} | not run") };
-            let times = report.figure(set, column, artifact / own, (0, ""), Target::AtLeast(least));
+            let times = report.figure(set, column, artifact / own, (0, ""), Target::AtLeast(minimum));
             format!("{artifact:.digits$} | {own:.digits$} | {times}")
         };
         let cpu = ratio("CPU", artifact.map(|(s, _)| s), own_s, 100.0, 2);
@@ -50,19 +51,19 @@ pub(crate) fn beside_artifact(report: &mut Report) {
     println!();
 }
 
-/// CPU seconds and KiB of a process that plans and runs a set.
-fn alone(set: &str) -> Result<(f64, f64)> {
-    let child = Command::new(std::env::current_exe()?).args([ALONE, set]).stderr(Stdio::inherit()).output()?;
+/// CPU seconds and peak KiB of a process that plans and runs a set.
+fn child_cost(set: &str) -> Result<(f64, f64)> {
+    let child = Command::new(std::env::current_exe()?).args([CHILD_ARGUMENT, set]).stderr(Stdio::inherit()).output()?;
     if !child.status.success() {
         return Err(format!("the process for {set} failed: {}", child.status).into());
     }
     let text = String::from_utf8(child.stdout)?;
-    let (seconds, kib) = text.trim().split_once(' ').ok_or("the process says no figures")?;
+    let (seconds, kib) = text.trim().split_once(' ').ok_or("the process printed no figures")?;
     Ok((seconds.parse()?, kib.parse()?))
 }
 
-/// In that process: what it took, by the kernel's account.
-pub(crate) fn tell(data: &Path, set: &str) -> Result {
+/// Plans and runs a set in that process, and prints the cost by the kernel's accounting.
+pub(crate) fn print_cost(data: &Path, set: &str) -> Result {
     let iteration = g10_set(data, set)?;
     let machine = artifact()?;
     run(&iteration, &for_artifact(&machine), "g10").ok_or("no schedule, or it does not run")?;

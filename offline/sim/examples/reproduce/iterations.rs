@@ -1,4 +1,4 @@
-//! How long an iteration takes: G10's figure 11, and iterations whose kernel times are a roofline's.
+//! Time of iterations: G10's figure 11, and iterations with kernel times of a roofline model.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::{
 
 const GIB: u64 = 1 << 30;
 
-/// What G10's artifact was configured for, as far as this model has it.
+/// Configuration of G10's artifact, as far as the model represents it.
 pub(crate) fn artifact() -> Result<Machine> {
     let mut machine = Machine::named("a100")?;
     machine.link_to_gpu.peak_bytes_per_s.value = 15.754e9;
@@ -24,12 +24,12 @@ pub(crate) fn artifact() -> Result<Machine> {
     Ok(machine)
 }
 
-/// On such a machine.
+/// Set-up of G10's artifact.
 pub(crate) fn for_artifact(machine: &Machine) -> Setup<'_> {
     Setup { host_bytes: 128 * GIB, ..Setup::new(machine) }
 }
 
-/// Of an iteration, published seconds of Base UVM, `FlashNeuron`, DeepUM+ and G10.
+/// Published seconds of an iteration with Base UVM, `FlashNeuron`, DeepUM+ and G10.
 const FIGURE_11: [(&str, [Option<f64>; 4]); 5] = [
     ("BERT_Base/256", [Some(19.65), Some(10.22), Some(9.16), Some(7.311)]),
     ("VIT/1280", [Some(24.60), None, Some(7.558), Some(5.540)]),
@@ -81,7 +81,7 @@ pub(crate) fn of_g10(report: &mut Report, data: &Path) -> Result {
     Ok(())
 }
 
-/// `None` where it does not run.
+/// Seconds of an iteration with a planner; `None` if there is no schedule or it does not run.
 pub(crate) fn run(iteration: &Iteration, setup: &Setup<'_>, planner: &str) -> Option<f64> {
     let schedule = by_name(planner)?.plan(iteration, &setup.for_planners()).ok()?;
     planned(iteration, setup, &schedule).ok().map(|Outcome { time_s, .. }| time_s)
@@ -92,7 +92,7 @@ fn seconds(time_s: Option<f64>) -> String {
 }
 
 fn cell(report: &mut Report, set: &str, column: &str, published: Option<f64>, own: Option<f64>) -> String {
-    let shown = match (published, own) {
+    let cell = match (published, own) {
         (Some(published), Some(own)) => report.figure(set, column, own, (2, " s"), Target::Within(published, 0.1)),
         (Some(published), None) => {
             report.differs(set, column, "-", &format!("published {published:.2} s, does not run here"))
@@ -100,11 +100,12 @@ fn cell(report: &mut Report, set: &str, column: &str, published: Option<f64>, ow
         (None, Some(own)) => report.differs(set, column, &format!("{own:.2} s"), "published: fails"),
         (None, None) => "-".to_owned(),
     };
-    format!("{} | {shown}", seconds(published))
+    format!("{} | {cell}", seconds(published))
 }
 
-/// Not a mixture of experts: planners by scores take minutes for its 16 000 kernels. What is made, the machine, its memory in GiB; on which link, where not its own.
-const MADE: [(&str, &str, u64, bool); 8] = [
+/// Recipe, machine, its memory in GiB, and whether it has the artifact's link instead of its own. A
+/// mixture of experts is omitted: planners by scores take minutes for its 16 000 kernels.
+const RECIPES: [(&str, &str, u64, bool); 8] = [
     ("resnet152:512", "a100", 40, true),
     ("resnet152:512", "a100", 40, false),
     ("resnet50:512", "gtx1080ti", 11, false),
@@ -124,15 +125,15 @@ pub(crate) fn by_roofline(report: &mut Report) -> Result {
         "| iteration | machine | GiB | ideal | driver | vdnn-all | g10 | foresight | auto-plan | by | bound | auto-plan by bound | g10 by auto-plan | g10 by bound |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
-    for (made, name, memory_gib, is_artifact) in MADE {
+    for (recipe, name, memory_gib, is_artifact) in RECIPES {
         let machine = if is_artifact { artifact()? } else { Machine::named(name)? };
-        let iteration = made.parse::<Recipe>()?.make(&Hardware::named(name).ok_or("no such hardware")?)?;
+        let iteration = recipe.parse::<Recipe>()?.make(&Hardware::named(name).ok_or("no such hardware")?)?;
         let setup = Setup { gpu_bytes: memory_gib * GIB, ..Setup::new(&machine) };
         let [vdnn, g10, foresight] = ["vdnn-all", "g10", "foresight"].map(|planner| run(&iteration, &setup, planner));
         let best = auto_plan(&iteration, &setup)?;
         let (best_s, bound_s) = (best.outcome.time_s, bound_s(&iteration, &setup));
         let link = if is_artifact { ", 15.754 GB/s" } else { "" };
-        let row = format!("{made} on {name}{link}");
+        let row = format!("{recipe} on {name}{link}");
         let of_bound = g10.map_or("-".to_owned(), |g10| format!("{:.2}", g10 / bound_s));
         let of_best = match g10 {
             Some(g10) if g10 / bound_s >= 2.0 => {
@@ -141,7 +142,7 @@ pub(crate) fn by_roofline(report: &mut Report) -> Result {
             _ => g10.map_or("-".to_owned(), |g10| format!("{:.2}", g10 / best_s)),
         };
         println!(
-            "| {made} | {name}{link} | {memory_gib} | {:.3} | {:.3} | {} | {} | {} | {best_s:.3} | {} | {bound_s:.3} | {:.3} | {of_best} | {of_bound} |",
+            "| {recipe} | {name}{link} | {memory_gib} | {:.3} | {:.3} | {} | {} | {} | {best_s:.3} | {} | {bound_s:.3} | {:.3} | {of_best} | {of_bound} |",
             best.outcome.ideal_s,
             driver(&iteration, &setup)?.time_s,
             millis(vdnn),

@@ -1,4 +1,4 @@
-//! What depends on launches, and on what data come to: PUMP and cDMA.
+//! Methods that depend on launches, and on the compression ratio of data: PUMP and cDMA.
 
 use std::path::Path;
 
@@ -25,8 +25,8 @@ pub(crate) fn pump(report: &mut Report, data: Option<&Path>) -> Result {
     let machine = Machine::named("a100")?;
     let hardware = Hardware::named("a100").ok_or("no such hardware")?;
     let mut iterations = vec![];
-    for made in ["resnet50:256", "bert:256", "gpt:8"] {
-        iterations.push((made.to_owned(), made.parse::<Recipe>()?.make(&hardware)?));
+    for recipe in ["resnet50:256", "bert:256", "gpt:8"] {
+        iterations.push((recipe.to_owned(), recipe.parse::<Recipe>()?.make(&hardware)?));
     }
     for set in ["BERT_Base/256", "VIT/1280"] {
         let Some(data) = data else { break };
@@ -38,16 +38,16 @@ pub(crate) fn pump(report: &mut Report, data: Option<&Path>) -> Result {
             let peak_bytes = iteration.peak().bytes;
             let gpu_bytes = gib_of(peak_bytes, share) * GIB;
             let setup = Setup { gpu_bytes, ..Setup::new(&machine) };
-            let alone_s = driver(&iteration, &setup)?.time_s;
+            let driver_s = driver(&iteration, &setup)?.time_s;
             let mut gains = Vec::new();
             for (lead_ns, product) in [0, 600_000, 10_000_000, 76_000_000, 164_000_000].into_iter().zip(&mut product) {
                 let schedule = Pump { lead_ns, ..Pump::default() }.plan(&iteration, &setup.for_planners())?;
-                let gain = alone_s / planned(&iteration, &setup, &schedule)?.time_s;
+                let gain = driver_s / planned(&iteration, &setup, &schedule)?.time_s;
                 *product *= gain;
                 gains.push(format!("{gain:.2}"));
             }
             count += 1.0;
-            println!("| {name} | {} | {alone_s:.2} | {} |", gpu_bytes / GIB, gains.join(" | "));
+            println!("| {name} | {} | {driver_s:.2} | {} |", gpu_bytes / GIB, gains.join(" | "));
         }
     }
     let mean = |(product, lead): (&f64, _)| {
@@ -75,18 +75,18 @@ pub(crate) fn packing(report: &mut Report, data: Option<&Path>) -> Result {
         "| iteration | machine | GiB | planner | time, s | ratio 1.9 | 2.6 | 13.8 |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
     );
     let mut rows = Vec::new();
-    for (made, name, memory_gib) in
+    for (recipe, name, memory_gib) in
         [("vgg16:128", "gtx1080ti", 11), ("resnet50:128", "gtx1080ti", 11), ("resnet152:512", "a100", 40)]
     {
         let hardware = Hardware::named(name).ok_or("no such hardware")?;
-        rows.push((made, name, memory_gib, made.parse::<Recipe>()?.make(&hardware)?));
+        rows.push((recipe, name, memory_gib, recipe.parse::<Recipe>()?.make(&hardware)?));
     }
     if let Some(data) = data {
         let set = or_skip("VIT/1280", g10_set(data, "VIT/1280"));
         rows.extend(set.map(|iteration| ("VIT/1280", "a100", 40, iteration)));
     }
     let mut over_vdnn = Vec::new();
-    for (made, name, memory_gib, iteration) in rows {
+    for (recipe, name, memory_gib, iteration) in rows {
         let machine = Machine::named(name)?;
         for planner in ["vdnn-all", "vdnn-conv", "g10"] {
             let time_s = |machine: &Machine| {
@@ -94,7 +94,7 @@ pub(crate) fn packing(report: &mut Report, data: Option<&Path>) -> Result {
                 run(&iteration, &setup, planner)
             };
             let Some(plain_s) = time_s(&machine) else {
-                println!("| {made} | {name} | {memory_gib} | {planner} | - | | | |");
+                println!("| {recipe} | {name} | {memory_gib} | {planner} | - | | | |");
                 continue;
             };
             let gains =
@@ -103,7 +103,7 @@ pub(crate) fn packing(report: &mut Report, data: Option<&Path>) -> Result {
                 over_vdnn.extend(gains[1]);
             }
             let gains = gains.map(|gain| gain.map_or("-".to_owned(), |gain| format!("{gain:.2}")));
-            println!("| {made} | {name} | {memory_gib} | {planner} | {plain_s:.3} | {} |", gains.join(" | "));
+            println!("| {recipe} | {name} | {memory_gib} | {planner} | {plain_s:.3} | {} |", gains.join(" | "));
         }
     }
     let mean = (over_vdnn.iter().map(|gain| gain.ln()).sum::<f64>() / over_vdnn.len() as f64).exp();

@@ -1,6 +1,6 @@
-//! Every figure that was published and that this project can be held to, beside its own: `scripts/reproduce`. All of it, or the sections that are named: memory, g10,
-//! cost, roofline, pump, cdma.
-#![expect(clippy::print_stdout, reason = "prints a report of tables that are known")]
+//! Published figures that this project can be compared with, beside its own: `scripts/reproduce`.
+//! It prints all sections, or those named: memory, g10, cost, roofline, pump, cdma.
+#![expect(clippy::print_stdout, reason = "prints a report")]
 
 mod cost;
 mod iterations;
@@ -16,12 +16,14 @@ use report::Report;
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result {
-    let wanted: Vec<_> = std::env::args().skip(1).collect();
+    let sections: Vec<_> = std::env::args().skip(1).collect();
     let data = published::data();
-    if let (Some(cost::ALONE), Some(set), Some(data)) = (wanted.first().map(String::as_str), wanted.get(1), &data) {
-        return cost::tell(data, set);
+    if let (Some(cost::CHILD_ARGUMENT), Some(set), Some(data)) =
+        (sections.first().map(String::as_str), sections.get(1), &data)
+    {
+        return cost::print_cost(data, set);
     }
-    let wants = |section: &str| wanted.is_empty() || wanted.iter().any(|name| name == section);
+    let selects = |section: &str| sections.is_empty() || sections.iter().any(|name| name == section);
     let mut report = Report::default();
     println!(
         "Figures that differ by more than their table allows are **bold**; [the end](#missed) lists them. Times of iterations are modelled, none is measured.\n"
@@ -32,25 +34,25 @@ fn main() -> Result {
         );
         println!("PUMP's and cDMA's tables the rows of G10's data.\n");
     }
-    if let Some(data) = data.as_deref().filter(|_| wants("memory")) {
+    if let Some(data) = data.as_deref().filter(|_| selects("memory")) {
         memory::smartpool(&mut report, data);
         memory::minimalloc(&mut report, data);
         memory::pools(&mut report, data);
-        swaps::of_the_authors(&mut report, data);
+        swaps::author_trace(&mut report, data);
     }
-    if let Some(data) = data.as_deref().filter(|_| wants("g10")) {
+    if let Some(data) = data.as_deref().filter(|_| selects("g10")) {
         iterations::of_g10(&mut report, data)?;
     }
-    if data.is_some() && wants("cost") {
+    if data.is_some() && selects("cost") {
         cost::beside_artifact(&mut report);
     }
-    if wants("roofline") {
+    if selects("roofline") {
         iterations::by_roofline(&mut report)?;
     }
-    if wants("pump") {
+    if selects("pump") {
         launches::pump(&mut report, data.as_deref())?;
     }
-    if wants("cdma") {
+    if selects("cdma") {
         launches::packing(&mut report, data.as_deref())?;
     }
     report.end();

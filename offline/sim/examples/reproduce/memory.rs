@@ -1,4 +1,4 @@
-//! How much memory: pools on the traces of SINGA, PyTorch, G10 and MiniMalloc.
+//! Memory of pools on the traces of SINGA, PyTorch, G10 and MiniMalloc.
 
 use std::{path::Path, time::Instant};
 
@@ -19,7 +19,8 @@ use crate::{
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Log, mallocs of an iteration, `CnMem`'s pool in MiB, the saving in percent as computed from the same logs before.
+/// Log, mallocs of an iteration, `CnMem`'s pool in MiB, and the saving in percent computed from the
+/// same logs before.
 const LOGS: [(&str, usize, f64, f64); 4] = [
     ("imagenet-vgg-batch-16", 511, 3592.0, 11.2),
     ("cifar-100-vgg-batch-128", 511, 768.0, 13.6),
@@ -27,7 +28,7 @@ const LOGS: [(&str, usize, f64, f64); 4] = [
     ("imagenet-googlenet-batch-64", 1122, 3384.0, 15.5),
 ];
 
-/// Reordering alone: the search takes no circles as large as these.
+/// Effort without search, only reordering: these circles are too large for the search.
 const REORDERED: optimal::Effort = optimal::Effort { rounds: 20, nodes: 0 };
 
 fn singa(data: &Path, name: &str, mallocs: usize) -> Result<Circle> {
@@ -35,7 +36,7 @@ fn singa(data: &Path, name: &str, mallocs: usize) -> Result<Circle> {
     of_run(&stream, 3, mallocs)
 }
 
-/// Its iteration after so many.
+/// Iteration of a run after `turns` others.
 fn of_run(stream: &OpStream, turns: usize, mallocs: usize) -> Result<Circle> {
     Ok(Circle::of_ops(stream, Window { first_malloc: turns * mallocs, mallocs }, Alignment::NONE)?)
 }
@@ -56,8 +57,8 @@ pub(crate) fn smartpool(report: &mut Report, data: &Path) {
     );
 }
 
-/// Instance, how much by size and best fit is known to take, seconds that `MiniMalloc` takes: Moffitt, slides of ASPLOS 2024, "Challenging Suite"
-/// (`google/minimalloc`, `img/minimalloc.slides.pdf`).
+/// Instance, ratio known for best fit by size, seconds of `MiniMalloc`: Moffitt, slides of ASPLOS
+/// 2024, "Challenging Suite" (`google/minimalloc`, `img/minimalloc.slides.pdf`).
 const INSTANCES: [(&str, f64, f64); 5] =
     [("A", 1.311, 4.910), ("B", 1.347, 3.661), ("C", 1.364, 0.637), ("E", 1.401, 3.717), ("K", 1.327, 0.628)];
 
@@ -74,13 +75,13 @@ pub(crate) fn minimalloc(report: &mut Report, data: &Path) {
         let Some(circle) = or_skip(name, minimalloc::load(&path)) else { continue };
         let by_size = smartpool::place(&circle, Fit::Best).ratio(&circle);
         let by_size = report.figure(name, "by size", by_size, (3, ""), Target::Near(known, 0.001));
-        let began = Instant::now();
+        let start = Instant::now();
         let best = optimal::place(&circle, optimal::Effort::default());
-        let took_s = began.elapsed().as_secs_f64();
+        let elapsed_s = start.elapsed().as_secs_f64();
         let ratio = best.placement.pool_bytes as f64 / 1_048_576.0;
         let searched = report.figure(name, "searched", ratio, (3, ""), Target::AtMost(1.0));
-        let took = report.figure(name, "seconds", took_s, (2, ""), Target::AtMost(published_s));
-        println!("| {name} | {known:.3} | {by_size} | {searched} | {published_s:.2} | {took} |");
+        let seconds = report.figure(name, "seconds", elapsed_s, (2, ""), Target::AtMost(published_s));
+        println!("| {name} | {known:.3} | {by_size} | {searched} | {published_s:.2} | {seconds} |");
     }
     println!();
 }
@@ -95,7 +96,7 @@ pub(crate) fn pools(report: &mut Report, data: &Path) {
         let by_size = smartpool::place(&circle, Fit::Best).ratio(&circle);
         let best = optimal::place(&circle, optimal::Effort { rounds: 128, ..REORDERED });
         let Placement { pool_bytes, .. } = best.placement;
-        // As it is shown: what rounds to it is as good.
+        // The ratio is rounded as printed; ratios that round to the target meet it.
         let ratio = (best.placement.ratio(&circle) * 1e3).round() / 1e3;
         let ratio = report.figure(name, "ours", ratio, (3, ""), Target::AtMost(1.0));
         let proven = if pool_bytes == best.bound_bytes { "yes" } else { "no" };

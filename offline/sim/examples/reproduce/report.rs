@@ -1,13 +1,13 @@
-//! What is printed, and which figures of ours miss what they are held to.
+//! Printed report, and the list of figures that miss their targets.
 
 use std::fmt::Display;
 
-/// What a figure of ours is held to.
+/// Target of one of our figures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
-    /// A published figure, and how far from it ours may be.
+    /// Published figure and absolute tolerance.
     Near(f64, f64),
-    /// A published figure, and by which part of it ours may differ.
+    /// Published figure and relative tolerance.
     Within(f64, f64),
     AtLeast(f64),
     AtMost(f64),
@@ -18,32 +18,32 @@ impl Target {
         match self {
             Self::Near(published, allowed) => (own - published).abs() <= allowed,
             Self::Within(published, part) => (own / published - 1.0).abs() <= part,
-            Self::AtLeast(least) => own >= least,
-            Self::AtMost(most) => own <= most,
+            Self::AtLeast(minimum) => own >= minimum,
+            Self::AtMost(maximum) => own <= maximum,
         }
     }
 
-    /// What it should be, and how far from that it is.
-    fn missed_by(self, own: f64, digits: usize, unit: &str) -> String {
-        let (what, target) = match self {
+    /// Target, and distance from it.
+    fn miss(self, own: f64, digits: usize, unit: &str) -> String {
+        let (relation, target) = match self {
             Self::Near(published, _) | Self::Within(published, _) => ("published", published),
-            Self::AtLeast(least) => ("at least", least),
-            Self::AtMost(most) => ("at most", most),
+            Self::AtLeast(minimum) => ("at least", minimum),
+            Self::AtMost(maximum) => ("at most", maximum),
         };
         let by = match self {
             Self::Within(..) => format!("{:+.0} %", 100.0 * (own / target - 1.0)),
             _ => format!("{:+.digits$}{unit}", own - target),
         };
-        format!("{what} {target:.digits$}{unit}, by {by}")
+        format!("{relation} {target:.digits$}{unit}, by {by}")
     }
 }
 
-/// What there is; or a line in place of it where its data cannot be read.
-pub(crate) fn or_skip<T>(row: &str, found: Result<T, impl Display>) -> Option<T> {
-    found.map_err(|error| println!("| {row} | skipped: {error} |")).ok()
+/// The value; or `None` after printing a line in its place, if its data cannot be read.
+pub(crate) fn or_skip<T>(row: &str, value: Result<T, impl Display>) -> Option<T> {
+    value.map_err(|error| println!("| {row} | skipped: {error} |")).ok()
 }
 
-/// Sections one after the other, and at their end what they missed.
+/// Report of sections, and figures that missed their targets.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     section: String,
@@ -51,13 +51,13 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Begins a section; its name is short, for the list of what was missed.
+    /// Begins a section; its name is short, for the list of misses.
     pub(crate) fn section(&mut self, name: &str, title: &str) {
         name.clone_into(&mut self.section);
         println!("## {title}\n");
     }
 
-    /// A figure of ours; bold, and kept, if it misses its target.
+    /// Formats one of our figures; bold, and recorded, if it misses its target.
     pub(crate) fn figure(
         &mut self,
         row: &str,
@@ -70,18 +70,19 @@ impl Report {
         if target.is_met(own) {
             return shown;
         }
-        let missed = target.missed_by(own, digits, unit);
+        let missed = target.miss(own, digits, unit);
         self.missed.push(format!("| {} | {row} | {column} | {shown} | {missed} |", self.section));
         format!("**{shown}**")
     }
 
-    /// What has no figure of ours though there is a published one, or the other way round; bold, and kept.
-    pub(crate) fn differs(&mut self, row: &str, column: &str, shown: &str, why: &str) -> String {
-        self.missed.push(format!("| {} | {row} | {column} | {shown} | {why} |", self.section));
+    /// Formats a cell for which only one side has a figure, ours or the published one; bold, and
+    /// recorded.
+    pub(crate) fn differs(&mut self, row: &str, column: &str, shown: &str, reason: &str) -> String {
+        self.missed.push(format!("| {} | {row} | {column} | {shown} | {reason} |", self.section));
         format!("**{shown}**")
     }
 
-    /// The list of what was missed.
+    /// Prints the list of misses.
     pub(crate) fn end(&self) {
         println!("## Missed\n\nWhy: [what is missed, and why](reproduction-missed.md).\n");
         if self.missed.is_empty() {
@@ -98,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_misses_is_bold_and_listed_with_how_far() {
+    fn a_miss_is_bold_and_listed_with_its_distance() {
         let mut report = Report { section: "pools".into(), ..Report::default() };
         assert_eq!(report.figure("A", "ours", 15.3, (1, " %"), Target::Near(15.5, 0.2)), "15.3 %");
         assert_eq!(report.figure("A", "ours", 15.2, (1, " %"), Target::Near(15.5, 0.2)), "**15.2 %**");

@@ -1,4 +1,4 @@
-//! How much less memory an iteration can do with when tensors leave while they are idle.
+//! Memory savings of iterations that swap out idle tensors.
 
 use std::path::Path;
 
@@ -14,13 +14,13 @@ use crate::{
     report::{Target, or_skip},
 };
 
-/// A link by its latency and what a byte takes, as authors measured theirs.
-fn over(out: (f64, f64), back: (f64, f64)) -> Machine {
+/// Machine with a link of given latency and time per byte, as measured by the authors.
+fn machine_with_link(out: (f64, f64), back: (f64, f64)) -> Machine {
     let link = |(latency_ns, ns_per_byte): (f64, f64)| Link { latency_ns, bytes_per_second: 1e9 / ns_per_byte };
     Machine { gpu_bytes: u64::MAX, host: Store { bytes: u64::MAX, out: link(out), back: link(back) }, flash: None }
 }
 
-pub(crate) fn of_the_authors(report: &mut Report, data: &Path) {
+pub(crate) fn author_trace(report: &mut Report, data: &Path) {
     report.section(
         "AutoSwap and AppObMem",
         "AutoSwap and AppObMem: the authors' operation trace (VGG, CIFAR-10, batch 100)",
@@ -32,8 +32,8 @@ pub(crate) fn of_the_authors(report: &mut Report, data: &Path) {
     println!(
         "| iteration | AutoSwap, first peak only | all peaks | bound | AppObMem |\n| --- | --- | --- | --- | --- |"
     );
-    let autoswap = over((47_200.0, 0.0756), (9_700.0, 0.0823));
-    let appobmem = over((8_240.0, 0.1563), (12_350.0, 0.1574));
+    let autoswap = machine_with_link((47_200.0, 0.0756), (9_700.0, 0.0823));
+    let appobmem = machine_with_link((8_240.0, 0.1563), (12_350.0, 0.1574));
     let load = || -> Result<_> {
         let busy = singa::load_busy(&data.join("singa/cifar10-vgg.swap-overhead.log.gz"))?;
         Ok(singa::load_ops(&data.join("singa/cifar10-vgg.vec_block_full.csv.gz"), &busy)?)
@@ -45,8 +45,9 @@ pub(crate) fn of_the_authors(report: &mut Report, data: &Path) {
             let Some(iteration) = or_skip(&row, Iteration::of_ops(&stream, window, Lives::Used)) else {
                 continue;
             };
-            let ((first, _), (all, bound)) = (free(&iteration, &autoswap, true), free(&iteration, &autoswap, false));
-            let tenth = for_a_tenth(&iteration, &appobmem);
+            let ((first, _), (all, bound)) =
+                (savings(&iteration, &autoswap, true), savings(&iteration, &autoswap, false));
+            let tenth = saving_for_tenth(&iteration, &appobmem);
             let all = report.figure(&row, "AutoSwap, all peaks", all, (1, " %"), Target::AtLeast(34.2));
             let tenth = report.figure(&row, "AppObMem", tenth, (1, " %"), Target::AtLeast(40.0));
             println!("| {row} | {first:.1} % | {all} | {bound:.1} % | {tenth} |");
@@ -55,8 +56,8 @@ pub(crate) fn of_the_authors(report: &mut Report, data: &Path) {
     println!();
 }
 
-/// By how many percent less is used at no cost, and if all leaves that may.
-fn free(iteration: &Iteration, machine: &Machine, first_peak_only: bool) -> (f64, f64) {
+/// Percentages of memory saved at no cost, and saved if all tensors that may leave do.
+fn savings(iteration: &Iteration, machine: &Machine, first_peak_only: bool) -> (f64, f64) {
     let parameters = Parameters { settle: Settle::OF_STREAMS, first_peak_only, ..Parameters::default() };
     let problem = Problem::new(iteration, machine, &parameters);
     let vote = problem.best(Rule::Vote, Mode::Stick, Goal::LowestLimit);
@@ -66,8 +67,8 @@ fn free(iteration: &Iteration, machine: &Machine, first_peak_only: bool) -> (f64
     (peak_bytes.map_or(0.0, saved), saved(problem.least_bytes()))
 }
 
-/// By how many percent less is used if a tenth of the time is lost at most.
-fn for_a_tenth(iteration: &Iteration, machine: &Machine) -> f64 {
+/// Percentage of memory saved for at most a tenth of the time.
+fn saving_for_tenth(iteration: &Iteration, machine: &Machine) -> f64 {
     let parameters = Parameters { settle: Settle::OF_STREAMS, ..Parameters::default() };
     let problem = Problem::new(iteration, machine, &parameters);
     let lowest = appobmem::lowest(&problem, iteration.duration_ns() / 10);

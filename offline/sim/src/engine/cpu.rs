@@ -1,4 +1,4 @@
-//! What comes to the host by other ways than eviction: because the CPU touches it, or by request.
+//! Migration to the host other than by eviction: by CPU accesses, or by request.
 
 use planner::Tier;
 
@@ -9,17 +9,25 @@ use crate::{
 };
 
 impl<O: FnMut(Event)> Engine<'_, O> {
-    /// Brings something of a block to the host, where the CPU maps it; what was copied from the GPU, and when it is there. What is on the host already is
-    /// mapped with it: what the driver evicted comes without a copy.
+    /// Migrates part of a block to the host, where the CPU maps it. Returns the part copied from
+    /// the GPU, and the completion time. Memory that is on the host already is mapped too, so
+    /// memory that the driver evicted needs no copy.
     ///
-    /// Where the host has no room for all of it, `least` comes alone; where it has none for that, `least` goes to flash, and the CPU maps nothing: there the
-    /// real driver would fail.
-    pub(crate) fn bring_to_host<M: Placed>(&mut self, block: u64, wanted: M, least: M, from_ns: u64) -> (M, u64) {
+    /// If the host lacks room for all of `requested`, only `minimum` is migrated. If it lacks room
+    /// for that as well, `minimum` goes to flash and the CPU maps nothing. The real driver would
+    /// fail there.
+    pub(crate) fn migrate_to_host<M: Placed>(
+        &mut self,
+        block: u64,
+        requested: M,
+        minimum: M,
+        from_ns: u64,
+    ) -> (M, u64) {
         let place = M::place(&self.memory, block);
         let granules = self.memory.place(block);
-        let fits = |engine: &Self, mask: M| engine.host_takes(mask.granules() & !granules.host);
-        let Some(mask) = [wanted, least].into_iter().find(|&mask| fits(self, mask)) else {
-            return self.spill(block, least, from_ns);
+        let fits = |engine: &Self, mask: M| engine.fits_host(mask.granules() & !granules.host);
+        let Some(mask) = [requested, minimum].into_iter().find(|&mask| fits(self, mask)) else {
+            return self.spill(block, minimum, from_ns);
         };
         let (from_gpu, from_flash) = (mask & place.gpu, mask & place.flash);
         let mut at_ns = from_ns;
@@ -31,7 +39,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         at_ns = self.copy_off(from_gpu, at_ns);
         let rest = place.without(mask);
         M::put(&mut self.memory, block, Place { host: rest.host | mask, cpu_mapped: rest.cpu_mapped | mask, ..rest });
-        self.tell_left(block, from_gpu, Tier::Host, at_ns);
+        self.emit_departure(block, from_gpu, Tier::Host, at_ns);
         (from_gpu, at_ns)
     }
 
@@ -44,9 +52,9 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         let at_ns = self.copy_off(from_gpu, from_ns.max(self.flash_write.free_ns));
         let new = mask & !on_flash;
         if !new.is_empty() {
-            self.settle(block, new, true, at_ns);
+            self.store(block, new, true, at_ns);
         }
-        self.tell_left(block, from_gpu, Tier::Flash, at_ns);
+        self.emit_departure(block, from_gpu, Tier::Flash, at_ns);
         (from_gpu, at_ns)
     }
 
@@ -55,10 +63,10 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         if from_gpu.is_empty() { from_ns } else { self.to_host.take(from_ns, self.to_host_ns(from_gpu)) }
     }
 
-    fn tell_left<M: Placed>(&mut self, block: u64, from_gpu: M, to: Tier, at_ns: u64) {
+    fn emit_departure<M: Placed>(&mut self, block: u64, from_gpu: M, to: Tier, at_ns: u64) {
         if !from_gpu.is_empty() {
-            self.left.push(block);
-            self.tell(Event::Left { block, mask: from_gpu.granules(), to, at_ns });
+            self.departed.push(block);
+            self.emit(Event::Left { block, mask: from_gpu.granules(), to, at_ns });
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What is off the GPU: in host memory as far as that has room, else on flash, which writes one block after the other.
+//! Memory outside the GPU: on the host up to its capacity, otherwise on flash, which writes one
+//! block after the other.
 
 use planner::Tier;
 
@@ -10,21 +11,23 @@ use crate::{
 };
 
 impl<O: FnMut(Event)> Engine<'_, O> {
-    /// Granules that the host has room for besides what is on its way there.
+    /// Granules that fit on the host, besides those in transit to it.
     fn host_room(&self) -> u64 {
-        let leaving =
-            self.leaving.filter(|flight| !flight.of.is_to_flash()).map_or(0, |flight| flight.mask.count_ones());
+        let leaving = self
+            .leaving
+            .filter(|transfer| !transfer.request.is_to_flash())
+            .map_or(0, |transfer| transfer.mask.count_ones());
         self.host_limit_granules.saturating_sub(self.memory.host_granules() + u64::from(leaving))
     }
 
-    pub(super) fn host_takes<M: Placed>(&self, mask: M) -> bool {
+    pub(super) fn fits_host<M: Placed>(&self, mask: M) -> bool {
         u64::from(mask.granules().count_ones()) <= self.host_room()
     }
 
-    /// Puts what is not there yet where it went: to the host if it has room.
-    pub(super) fn settle<M: Placed>(&mut self, block: u64, mask: M, to_flash: bool, at_ns: u64) -> Tier {
+    /// Stores part of a block off the GPU: on the host if it fits, otherwise on flash.
+    pub(super) fn store<M: Placed>(&mut self, block: u64, mask: M, to_flash: bool, at_ns: u64) -> Tier {
         let rest = M::place(&self.memory, block).without(mask);
-        if !to_flash && self.host_takes(mask) {
+        if !to_flash && self.fits_host(mask) {
             M::put(&mut self.memory, block, Place { host: rest.host | mask, ..rest });
             return Tier::Host;
         }
@@ -33,7 +36,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         Tier::Flash
     }
 
-    /// When flash can read what it has of a block: after it has written it.
+    /// Time from which flash can read a block: the end of its last write.
     pub(super) fn readable_ns(&self, block: u64) -> u64 {
         self.written.get(&block).copied().unwrap_or(0)
     }
@@ -44,7 +47,8 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         self.written.insert(block, end_ns);
     }
 
-    /// The CPU puts contents there, whatever there was: into host memory as far as that has room, the rest onto flash. That takes time where there is one.
+    /// Writes contents by the CPU, in place of any earlier ones: into host memory up to its
+    /// capacity, the rest onto flash. Writes to flash take time if `from_ns` is given.
     pub(crate) fn write_by_cpu(&mut self, range: Granules, from_ns: Option<u64>) {
         self.memory.discard(range);
         let host_end = range.end.min(range.first.saturating_add(self.host_room()));
@@ -62,10 +66,10 @@ impl<O: FnMut(Event)> Engine<'_, O> {
             }
         }
         let at_ns = from_ns.unwrap_or(0);
-        // First what leaves room on the host.
+        // The range outside host memory goes first.
         for (range, on) in [(on_flash, Tier::Flash), (on_host, Tier::Host)] {
             if range.count() > 0 {
-                self.tell(Event::Written { range, on, at_ns });
+                self.emit(Event::Written { range, on, at_ns });
             }
         }
     }

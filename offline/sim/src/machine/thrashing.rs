@@ -1,39 +1,40 @@
-//! The parameters of the driver's detection of thrashing.
+//! Parameters of the driver's thrashing detection.
 
 use serde::Deserialize;
 
 use super::{MachineError, Sourced};
 
-/// Events of a page are counted up to here: the driver has three bits for them.
+/// Maximum count of a page's events: the driver has three bits for it.
 pub(crate) const MAX_EVENTS: u8 = 7;
 
-/// The driver's detection of thrashing: `uvm_perf_thrashing_*`.
+/// The driver's thrashing detection: `uvm_perf_thrashing_*`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Thrashing {
-    /// Whether there is any.
+    /// Whether detection is on.
     pub enabled: Sourced<bool>,
-    /// So many moves of a page in a row, each within a lapse of the one before, are thrashing: 1 to 7.
+    /// Consecutive moves of a page, each within a lapse of the previous one, that count as
+    /// thrashing: 1 to 7.
     pub threshold: Sourced<u8>,
-    /// After a processor was held back so often the page is pinned: 1 to 255.
+    /// Throttles after which a page is pinned: 1 to 255.
     pub pin_threshold: Sourced<u8>,
-    /// How soon after the last move of a page the next one counts.
+    /// Maximum interval between two moves of a page that count.
     pub lapse_ns: Sourced<u64>,
-    /// For how long a processor is held back, in lapses: 1 to 100.
+    /// Time for which a processor is throttled, in lapses: 1 to 100.
     pub nap_lapses: Sourced<u64>,
-    /// After so long without thrashing a block is as if it had never thrashed, in lapses.
+    /// Time without thrashing after which a block is reset, in lapses.
     pub epoch_lapses: Sourced<u64>,
-    /// For how long a page is pinned, in lapses; 0 is for ever.
+    /// Time for which a page is pinned, in lapses; 0 is for ever.
     pub pin_lapses: Sourced<u64>,
-    /// How often a block is reset after an epoch.
+    /// Maximum number of resets of a block after an epoch.
     pub max_resets: Sourced<u64>,
 }
 
 impl Thrashing {
-    /// The ranges that the driver takes: it replaces what is beyond them.
+    /// Checks the ranges that the driver accepts; it replaces values outside them.
     ///
     /// # Errors
-    /// If a value is out of its range.
+    /// If a value is out of range.
     pub fn check(&self) -> Result<(), MachineError> {
         let Self { threshold, pin_threshold, lapse_ns, nap_lapses, epoch_lapses, .. } = self;
         let what = match () {
@@ -54,7 +55,7 @@ impl Thrashing {
         self.lapse_ns.value.saturating_mul(self.epoch_lapses.value)
     }
 
-    /// Until when what is pinned now stays pinned; the greatest number is for ever.
+    /// End of a pin that begins now; the maximum stands for ever.
     pub(crate) fn pinned_until_ns(&self, now_ns: u64) -> u64 {
         match self.pin_lapses.value {
             0 => u64::MAX,
@@ -68,7 +69,7 @@ mod tests {
     use super::super::Machine;
 
     #[test]
-    fn what_the_driver_would_replace_is_refused() {
+    fn values_that_the_driver_would_replace_are_rejected() {
         let text = include_str!("../../../machines/h200.toml");
         for (value, wrong, what) in [
             ("threshold = { value = 3,", "threshold = { value = 8,", "the threshold of thrashing is out of range"),

@@ -1,4 +1,4 @@
-//! Where the parts of one block are, by granules or by pages.
+//! Residency of one block, by granules or by pages.
 
 use std::ops::{BitAnd, BitOr, Not};
 
@@ -7,7 +7,8 @@ use crate::{
     units::Mask,
 };
 
-/// Where the granules of a block are: each in one place at most, in none if nothing was ever put there or it was discarded.
+/// Residency of the granules of a block. Each is in one place at most; in none if it was never
+/// populated, or was discarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place<M = Mask> {
     /// Resident on the GPU.
@@ -16,17 +17,18 @@ pub struct Place<M = Mask> {
     pub host: M,
     /// On flash.
     pub flash: M,
-    /// Of what is on the host, what the CPU maps since it has touched it: taking it from there costs more than what the driver evicted.
+    /// Part of the host memory that the CPU maps since its access. Migrating it costs more than
+    /// migrating memory that the driver evicted.
     pub cpu_mapped: M,
 }
 
 impl<M: Copy + BitAnd<Output = M> + BitOr<Output = M> + Not<Output = M>> Place<M> {
-    /// What of it is somewhere.
+    /// Part of the block that is in any memory.
     pub(crate) fn populated(self) -> M {
         self.gpu | self.host | self.flash
     }
 
-    /// The same without this.
+    /// The residency without a part.
     pub(crate) fn without(self, mask: M) -> Self {
         self.map(|of| of & !mask)
     }
@@ -40,7 +42,8 @@ impl<M> Place<M> {
 }
 
 impl Place<PageMask> {
-    /// By granules: one of which something is on the GPU is there, one that the CPU maps in part it does not map.
+    /// Residency by granules. A granule with any page on the GPU counts as there; one that the CPU
+    /// maps in part counts as unmapped.
     pub(super) fn by_granules(self) -> Place {
         let gpu = self.gpu.granules();
         let flash = self.flash.granules() & !gpu;

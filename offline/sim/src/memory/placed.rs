@@ -1,4 +1,4 @@
-//! Granules or pages of a block, and where they are.
+//! Residency by granules or by pages.
 
 use super::{Memory, Place};
 use crate::{
@@ -6,11 +6,11 @@ use crate::{
     units::Mask,
 };
 
-/// Some of a block, as fine as memory is told apart.
+/// Part of a block, in the granularity in which residency is read and written.
 pub(crate) trait Placed: BlockMask {
-    /// Where a block is, as fine as that.
+    /// Residency of a block.
     fn place(memory: &Memory, block: u64) -> Place<Self>;
-    /// Puts a block elsewhere.
+    /// Sets the residency of a block.
     fn put(memory: &mut Memory, block: u64, place: Place<Self>);
 }
 

@@ -1,11 +1,13 @@
-//! Moves by request, as by `cudaMemPrefetchAsync`: block by block, without faults, and without the tree.
+//! Moves by request, as by `cudaMemPrefetchAsync`: block by block, without faults and without the
+//! tree.
 //!
-//! A move of more than one block goes through all of them twice, as the driver does (`uvm_migrate.c`): once to bring them, once to map them, which brings what
-//! has been evicted since. What is there already counts as new: it is evicted last.
+//! The driver walks all blocks of a larger move twice (`uvm_migrate.c`), and so does the model. The
+//! first pass makes them resident. The second maps them, and fetches those that were evicted since.
+//! Blocks that are there already go to the end of the eviction order.
 
 use std::ops::Range;
 
-use super::{Pages, at};
+use super::{Pages, position};
 use crate::{
     engine::NoVictim,
     event::Event,
@@ -15,48 +17,49 @@ use crate::{
 };
 
 impl<O: FnMut(Event)> Pages<'_, O> {
-    /// Moves pages to the GPU; what is nowhere yet is made there.
+    /// Migrates pages to the GPU; pages without memory are populated there.
     ///
     /// # Errors
     /// If the GPU has no memory.
     pub fn move_to_gpu(&mut self, pages: Range<u64>) -> Result<(), RunError> {
         for (block, within) in self.begin_request(pages) {
             let place = self.engine.memory.pages(block);
-            let wanted = within & !place.gpu;
-            if wanted.is_empty() {
-                self.engine.memory.renew(block);
+            let absent = within & !place.gpu;
+            if absent.is_empty() {
+                self.engine.memory.touch(block);
             } else {
-                self.moved_by_request(block, wanted & place.populated());
+                self.record_request(block, absent & place.populated());
                 self.now_ns = self
-                    .take_in(block, wanted)
+                    .make_resident(block, absent)
                     .map_err(|NoVictim| RunError::TooLittleMemory { gpu_bytes: self.gpu_bytes })?;
             }
         }
-        self.engine.left.clear();
+        self.engine.departed.clear();
         Ok(())
     }
 
-    /// Moves pages to the host, where the CPU maps them; what is nowhere yet is made there. What the host has no room for goes to flash.
+    /// Migrates pages to the host, where the CPU maps them; pages without memory are populated
+    /// there. Pages that do not fit on the host go to flash.
     pub fn move_to_host(&mut self, pages: Range<u64>) {
         for (block, within) in self.begin_request(pages) {
             let place = self.engine.memory.pages(block);
-            let wanted = within & !place.cpu_mapped;
-            if !wanted.is_empty() {
-                self.moved_by_request(block, wanted & (place.gpu | place.flash));
-                let (_, end_ns) = self.engine.bring_to_host(block, wanted, wanted, self.now_ns);
+            let absent = within & !place.cpu_mapped;
+            if !absent.is_empty() {
+                self.record_request(block, absent & (place.gpu | place.flash));
+                let (_, end_ns) = self.engine.migrate_to_host(block, absent, absent, self.now_ns);
                 self.now_ns = end_ns.max(self.now_ns.saturating_add(self.block_ns()));
             }
         }
-        self.engine.left.clear();
+        self.engine.departed.clear();
     }
 
-    fn take_in(&mut self, block: u64, wanted: PageMask) -> Result<u64, NoVictim> {
-        let (granules, none_apart) = (wanted.whole_granules(), PageMask::default());
-        let (from_ns, least_ns) = (self.now_ns, self.block_ns());
-        if !self.engine.memory.is_split(block) && PageMask::of_granules(granules) == wanted {
-            self.engine.take_in(block, granules, none_apart, from_ns, least_ns)
+    fn make_resident(&mut self, block: u64, absent: PageMask) -> Result<u64, NoVictim> {
+        let (granules, none_separate) = (absent.whole_granules(), PageMask::default());
+        let (from_ns, min_ns) = (self.now_ns, self.block_ns());
+        if !self.engine.memory.is_split(block) && PageMask::of_granules(granules) == absent {
+            self.engine.make_resident(block, granules, none_separate, from_ns, min_ns)
         } else {
-            self.engine.take_in(block, wanted, none_apart, from_ns, least_ns)
+            self.engine.make_resident(block, absent, none_separate, from_ns, min_ns)
         }
     }
 
@@ -64,25 +67,25 @@ impl<O: FnMut(Event)> Pages<'_, O> {
         to_ns(self.engine.machine.requests.block_ns.value)
     }
 
-    /// The blocks that a request goes through, in order, and what of them.
+    /// Blocks and pages of a request, in the order of its passes.
     fn begin_request(&mut self, pages: Range<u64>) -> Vec<(u64, PageMask)> {
         self.wait(to_ns(self.engine.machine.requests.call_ns.value));
         self.unpin();
         let Some(last) = pages.end.checked_sub(1).filter(|last| *last >= pages.start) else { return Vec::new() };
-        let ((first_block, first), (last_block, last)) = (at(pages.start), at(last));
+        let ((first_block, first), (last_block, last)) = (position(pages.start), position(last));
         let blocks = (first_block..=last_block).map(|block| {
             let from = if block == first_block { first } else { 0 };
             let end = if block == last_block { last + 1 } else { PAGES_PER_BLOCK };
-            (block, PageMask::of_range(from, end) & PageMask::of_granules(self.engine.whole(block)))
+            (block, PageMask::of_range(from, end) & PageMask::of_granules(self.engine.allocated(block)))
         });
-        let once: Vec<_> = blocks.collect();
-        let passes = if once.len() == 1 { 1 } else { 2 };
-        once.repeat(passes)
+        let single_pass: Vec<_> = blocks.collect();
+        let passes = if single_pass.len() == 1 { 1 } else { 2 };
+        single_pass.repeat(passes)
     }
 
-    /// What the program asks for goes before what the driver found.
-    fn moved_by_request(&mut self, block: u64, copied: PageMask) {
+    /// Requests of the program take precedence over detected thrashing.
+    fn record_request(&mut self, block: u64, copied: PageMask) {
         self.unmap(block, copied);
-        self.thrashing.forget(block, copied);
+        self.thrashing.reset_pages(block, copied);
     }
 }

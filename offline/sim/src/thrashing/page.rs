@@ -1,4 +1,4 @@
-//! What the driver knows of one page, and what it does with a fault on it while it thrashes.
+//! State of one page, and decisions about faults on it while it thrashes.
 
 use super::{Hint, Processor};
 
@@ -17,14 +17,14 @@ pub(super) struct Pin {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Page {
     pub(super) last_ns: Option<u64>,
-    /// Moves within a lapse of the one before.
+    /// Moves within a lapse of the previous one.
     pub(super) events: u8,
     pub(super) users: Processors,
     pub(super) throttled: Processors,
-    /// Who is not held back in the current period.
+    /// Processor that is not throttled in the current period.
     pub(super) spared: Option<Processor>,
     pub(super) period_end_ns: u64,
-    /// How often somebody was held back since it was last pinned.
+    /// Throttles since the last pin.
     pub(super) throttles: u8,
     pub(super) pin: Option<Pin>,
 }
@@ -49,7 +49,7 @@ impl Processors {
 }
 
 impl Page {
-    /// Not held back any more. With the last of them the period is over.
+    /// Ends the throttling of a processor. The period ends with the last one.
     pub(super) fn release(&mut self, processor: Processor) {
         if self.throttled.has(processor) {
             self.throttled.set(processor, false);
@@ -65,7 +65,8 @@ impl Page {
         }
     }
 
-    /// Begins a period in which all are held back but one, if none is under way: not the same one twice in a row.
+    /// Begins a throttling period for all processors but one, unless a period is running. No
+    /// processor is spared twice in a row.
     pub(super) fn begin_period(&mut self, by: Processor, now_ns: u64, nap_ns: u64) {
         if now_ns > self.period_end_ns {
             self.period_end_ns = now_ns.saturating_add(nap_ns);
@@ -83,7 +84,7 @@ impl Page {
         }
         match (self.pin, self.spared == Some(by)) {
             (Some(_), true) if by == Processor::Gpu && self.users == Processors::GPU => pin(Processor::Gpu),
-            // All can map host memory.
+            // All processors can map host memory.
             (Some(_), true) => pin(Processor::Cpu),
             (Some(Pin { on: Processor::Gpu, .. }), false) if by == Processor::Cpu => throttle,
             (Some(Pin { on, .. }), false) => pin(on),
@@ -93,7 +94,7 @@ impl Page {
         }
     }
 
-    /// What it was is forgotten, but for how often somebody was held back and who was spared.
+    /// Resets the page, except for the number of throttles and the spared processor.
     pub(super) fn reset(&mut self) {
         self.release_all();
         (self.last_ns, self.events, self.users, self.pin) = (None, 0, Processors::default(), None);

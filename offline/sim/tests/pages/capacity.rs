@@ -1,8 +1,8 @@
-//! What the host has no room for.
+//! Memory beyond the host's capacity.
 
 use super::*;
 
-/// A machine with so many MiB of host memory.
+/// Machine with `host_mib` MiB of host memory.
 fn machine(host_mib: u64) -> Machine {
     let mut machine = Machine::named("a100").unwrap();
     machine.memory.host_bytes.value = host_mib * MIB;
@@ -10,28 +10,29 @@ fn machine(host_mib: u64) -> Machine {
 }
 
 #[test]
-fn what_the_cpu_touches_goes_to_flash_where_the_host_has_no_room() {
+fn cpu_accesses_go_to_flash_if_the_host_is_full() {
     let machine = machine(4);
     let mut pages = Pages::new(&machine, 4 * MIB, []);
     (0..4 * BLOCK_PAGES).for_each(|page| pages.by_cpu(page));
     assert_eq!(pages.host_bytes(), 4 * MIB);
     assert_eq!(pages.counts().bytes_ssd_written, 4 * MIB);
-    // Six faults a block on the host; where the CPU maps nothing, each touch is one.
+    // A block on the host takes six faults. Outside it the CPU maps nothing, and each access
+    // faults.
     assert_eq!(pages.counts().cpu_faults, 2 * 6 + 2 * BLOCK_PAGES);
 }
 
 #[test]
-fn where_not_all_that_the_tree_brings_has_room_the_fault_comes_alone() {
+fn a_fault_is_serviced_alone_if_the_prefetched_granules_do_not_fit() {
     let mut machine = machine(2);
     machine.memory.host_bytes.value -= 64 << 10;
     let mut pages = Pages::new(&machine, 4 * MIB, []);
-    // 31 of 32 granules, where the tree would have brought the second half at once.
+    // 31 of 32 granules fit, where the tree would have added the second half at once.
     (0..31 * 16).for_each(|page| pages.by_cpu(page));
     assert_eq!((pages.host_bytes(), pages.counts().bytes_ssd_written), (31 << 16, 0));
 }
 
 #[test]
-fn no_program_puts_more_on_the_host_than_it_holds() {
+fn no_program_exceeds_host_memory() {
     let machine = machine(3);
     let mut dice = Dice(5);
     let mut written = 0;
@@ -50,5 +51,5 @@ fn no_program_puts_more_on_the_host_than_it_holds() {
         }
         written += pages.counts().bytes_ssd_written;
     }
-    assert!(written > 10 * MIB, "{written} bytes: too little to tell");
+    assert!(written > 10 * MIB, "{written} bytes: too little for the test");
 }

@@ -1,5 +1,6 @@
-//! Programs that touch memory page by page: what the driver's rules give for them, and that a slow model of single pages says the same.
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test stops at what cannot be")]
+//! Programs that access memory page by page: results of the driver's rules, and agreement with a
+//! slow model of single pages.
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test panics on unexpected values")]
 
 mod capacity;
 mod requests;
@@ -13,7 +14,7 @@ const BLOCK_PAGES: u64 = 512;
 const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 
-/// What a program of CPU and GPU touches comes to, on so many blocks of GPU memory.
+/// Counts of a program of CPU and GPU accesses, with `gpu_blocks` blocks of GPU memory.
 fn run(gpu_blocks: u64, program: impl FnOnce(&mut Pages<'_>)) -> Counts {
     let machine = Machine::named("a100").unwrap();
     let mut pages = Pages::new(&machine, gpu_blocks * 2 * MIB, []);
@@ -22,10 +23,10 @@ fn run(gpu_blocks: u64, program: impl FnOnce(&mut Pages<'_>)) -> Counts {
 }
 
 #[test]
-fn one_page_in_turn_costs_a_fault_and_64_kib_each_way_after_the_first() {
+fn a_page_used_in_turn_costs_a_fault_and_64_kib_each_way_after_the_first() {
     let counts = run(4, |pages| {
         for _ in 0..20 {
-            // Not so quickly that it thrashes.
+            // The accesses are too slow to thrash.
             pages.by_cpu(7);
             pages.pause(MS);
             pages.by_gpu([7], 256).unwrap();
@@ -37,7 +38,7 @@ fn one_page_in_turn_costs_a_fault_and_64_kib_each_way_after_the_first() {
 }
 
 #[test]
-fn what_faulted_and_what_comes_along_are_copied_apart() {
+fn faulted_and_prefetched_pages_are_copied_separately() {
     let counts = run(4, |pages| {
         pages.by_cpu(5);
         pages.by_gpu([5, 6], 256).unwrap();
@@ -46,7 +47,7 @@ fn what_faulted_and_what_comes_along_are_copied_apart() {
 }
 
 #[test]
-fn faults_take_as_long_as_their_batches_and_copies_do() {
+fn fault_time_is_that_of_batches_and_copies() {
     let machine = Machine::named("gtx1080ti").unwrap();
     let mut pages = Pages::new(&machine, 4 * 2 * MIB, []);
     pages.by_cpu(5);
@@ -60,7 +61,7 @@ fn faults_take_as_long_as_their_batches_and_copies_do() {
 }
 
 #[test]
-fn the_cpu_maps_a_block_in_six_faults_each_of_which_doubles_what_is_there() {
+fn the_cpu_maps_a_block_in_six_faults_each_of_which_doubles_the_mapping() {
     let counts = run(4, |pages| (0..BLOCK_PAGES).for_each(|page| pages.by_cpu(page)));
     assert_eq!(counts, Counts { cpu_faults: 6, ..Counts::default() });
 }
@@ -73,20 +74,21 @@ fn one_thread_goes_through_a_block_in_six_faults_too() {
 
 #[test]
 fn four_touches_of_each_page_by_256_threads_fault_on_half_of_a_block_in_four_batches() {
-    // 64 pages a batch: after three of them 12 of 16 granules bring the first half, and the next 4 the rest.
+    // Batches have 64 pages. After three of them, 12 of 16 granules add the first half; the next 4
+    // add the rest.
     let counts = run(4, |pages| pages.by_gpu((0..4 * BLOCK_PAGES).map(|touch| touch / 4), 256).unwrap());
     assert_eq!((counts.fault_entries, counts.fault_instances, counts.replays), (256, 1024, 4));
 }
 
 #[test]
-fn faults_beyond_a_batch_are_thrown_away_and_those_still_missing_come_again() {
+fn faults_beyond_a_batch_are_dropped_and_absent_pages_fault_again() {
     let counts = run(8, |pages| pages.by_gpu((0..2048).map(|touch| touch * 16), 2048).unwrap());
-    // A page of each granule of 64 blocks would need 8 batches of 256; and 64 blocks go through the room of 8.
+    // One page of each granule of 64 blocks needs 8 batches of 256, and 64 blocks share 8 frames.
     assert_eq!((counts.replays, counts.fault_entries), (8, 2048));
 }
 
 #[test]
-fn what_was_evicted_and_not_touched_since_comes_to_the_cpu_in_one_fault_without_a_copy() {
+fn evicted_memory_is_mapped_by_the_cpu_in_one_fault_without_a_copy() {
     let counts = run(2, |pages| {
         pages.by_gpu(0..3 * BLOCK_PAGES, 256).unwrap();
         pages.by_cpu(5);
@@ -97,28 +99,30 @@ fn what_was_evicted_and_not_touched_since_comes_to_the_cpu_in_one_fault_without_
 }
 
 #[test]
-fn a_batch_may_evict_what_it_has_just_brought() {
-    // One page of each of 5 blocks at once, where 2 fit: each batch leaves the last two there.
+fn a_batch_may_evict_blocks_of_its_own_faults() {
+    // One page of each of 5 blocks at once, with 2 frames: each batch leaves its last two blocks
+    // resident.
     let counts = run(2, |pages| pages.by_gpu((0..5).map(|block| block * BLOCK_PAGES), 256).unwrap());
     assert_eq!((counts.replays, counts.fault_instances, counts.evictions), (3, 9, 7));
 }
 
 #[test]
-fn any_program_comes_to_the_same_as_in_a_model_of_single_pages() {
-    let looks_for_thrashing = Machine::named("a100").unwrap();
-    let mut does_not = looks_for_thrashing.clone();
-    does_not.thrashing.enabled.value = false;
+fn any_program_has_the_counts_of_the_reference_model() {
+    let detecting = Machine::named("a100").unwrap();
+    let mut not_detecting = detecting.clone();
+    not_detecting.thrashing.enabled.value = false;
     let mut dice = Dice(1);
     for round in 0..100 {
-        // Where CPU and GPU are a long way apart there is none to be found.
-        let (machine, pause_ns) = if round % 2 == 0 { (&does_not, 0) } else { (&looks_for_thrashing, 2 * MS) };
+        // Without thrashing detection there is no pause. With it, accesses of CPU and GPU are too
+        // far apart to thrash.
+        let (machine, pause_ns) = if round % 2 == 0 { (&not_detecting, 0) } else { (&detecting, 2 * MS) };
         let gpu_blocks = dice.below(6) + 1;
-        // Three allocations of their own blocks; the last ends where it likes.
+        // Three allocations with separate blocks; the last may end within a block.
         let lengths = [dice.below(4) + 1, dice.below(3) + 1].map(|blocks| blocks * 32);
-        let short = dice.below(70) + 1;
+        let last_length = dice.below(70) + 1;
         let mut allocations = Vec::new();
         let mut first = 0;
-        for length in [lengths[0], lengths[1], short] {
+        for length in [lengths[0], lengths[1], last_length] {
             allocations.push(Granules { first, end: first + length });
             first = (first + length).next_multiple_of(32);
         }
@@ -135,17 +139,17 @@ fn any_program_comes_to_the_same_as_in_a_model_of_single_pages() {
                 dice.shuffle(&mut touched);
             }
             let touched = touched.into_iter().flat_map(|page| (0..repeats).map(move |_| base + page));
-            // Some moves begin and end in the middle of 64 KiB.
+            // Some moves begin and end within 64 KiB.
             let end = if dice.below(2) == 0 { count } else { from + 1 + dice.below(count - from) };
             let moved = base + from..base + end;
-            let chosen = dice.below(6);
-            if chosen == 0 {
+            let operation = dice.below(6);
+            if operation == 0 {
                 pages.move_to_gpu(moved.clone()).unwrap();
                 single.move_to_gpu(moved);
-            } else if chosen == 1 {
+            } else if operation == 1 {
                 pages.move_to_host(moved.clone());
                 single.move_to_host(moved);
-            } else if chosen < 4 {
+            } else if operation < 4 {
                 for page in touched {
                     pages.by_cpu(page);
                     single.by_cpu(page);
@@ -159,7 +163,7 @@ fn any_program_comes_to_the_same_as_in_a_model_of_single_pages() {
             pages.pause(pause_ns);
             assert_eq!(pages.counts(), single.counts, "round {round}, step {step}");
         }
-        assert!(single.most_frames <= usize::try_from(gpu_blocks).unwrap());
+        assert!(single.max_frames <= usize::try_from(gpu_blocks).unwrap());
     }
 }
 

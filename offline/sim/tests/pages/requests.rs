@@ -5,7 +5,7 @@ use super::*;
 const BLOCK: u64 = BLOCK_PAGES;
 
 #[test]
-fn a_move_to_the_gpu_brings_all_in_blocks_without_a_fault() {
+fn a_move_to_the_gpu_migrates_whole_blocks_without_a_fault() {
     let counts = run(4, |pages| {
         (0..2 * BLOCK).for_each(|page| pages.by_cpu(page));
         pages.move_to_gpu(0..2 * BLOCK).unwrap();
@@ -15,7 +15,7 @@ fn a_move_to_the_gpu_brings_all_in_blocks_without_a_fault() {
 }
 
 #[test]
-fn what_is_nowhere_yet_is_made_where_it_is_moved_to() {
+fn unpopulated_memory_is_populated_at_the_destination() {
     let counts = run(4, |pages| {
         pages.move_to_gpu(0..BLOCK).unwrap();
         pages.move_to_host(BLOCK..2 * BLOCK);
@@ -26,7 +26,7 @@ fn what_is_nowhere_yet_is_made_where_it_is_moved_to() {
 }
 
 #[test]
-fn a_move_to_the_host_copies_what_is_not_there_and_the_cpu_maps_all() {
+fn a_move_to_the_host_copies_absent_pages_and_the_cpu_maps_all() {
     let counts = run(1, |pages| {
         pages.by_gpu(0..2 * BLOCK, 256).unwrap();
         // The first block was evicted: the CPU does not map it, and it needs no copy.
@@ -37,14 +37,14 @@ fn a_move_to_the_host_copies_what_is_not_there_and_the_cpu_maps_all() {
 }
 
 #[test]
-fn what_is_there_already_is_evicted_last_from_then_on() {
-    let evicted_again = |asks: bool| {
+fn resident_blocks_of_a_move_go_to_the_end_of_the_eviction_order() {
+    let evicted_again = |by_request: bool| {
         let counts = run(2, |pages| {
             pages.by_gpu(0..2 * BLOCK, 256).unwrap();
-            if asks {
+            if by_request {
                 pages.move_to_gpu(0..BLOCK).unwrap();
             }
-            // One of the two makes room, and the first is touched again.
+            // One of the two blocks is evicted, and the first is accessed again.
             pages.by_gpu(2 * BLOCK..3 * BLOCK, 256).unwrap();
             pages.by_gpu(0..BLOCK, 256).unwrap();
         });
@@ -68,7 +68,7 @@ fn a_part_of_64_kib_moves_by_itself() {
     let counts = run(2, |pages| {
         (0..BLOCK).for_each(|page| pages.by_cpu(page));
         pages.move_to_gpu(3..5).unwrap();
-        // What the CPU still maps is no fault for it.
+        // Pages that the CPU still maps do not fault.
         pages.by_cpu(2);
         pages.by_gpu([3, 4], 256).unwrap();
     });
@@ -76,7 +76,7 @@ fn a_part_of_64_kib_moves_by_itself() {
 }
 
 #[test]
-fn a_move_takes_its_calls_and_the_links_time() {
+fn a_move_takes_the_time_of_its_call_and_of_the_link() {
     let machine = Machine::named("a100").unwrap();
     let mut pages = Pages::new(&machine, 8 * MIB, []);
     pages.move_to_host(0..BLOCK);

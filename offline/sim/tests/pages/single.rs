@@ -1,5 +1,5 @@
-//! The same driver and GPU as `sim::pages` has them, but page by page, block by block, with nothing kept together: slow, and told from the driver's source.
-//! It has no time, and so no thrashing.
+//! Reference model of the driver and GPU of `sim::pages`: page by page and block by block, without
+//! runs. It is slow, and written from the driver's source. It has no clock, and so no thrashing.
 
 use std::ops::Range;
 
@@ -17,13 +17,13 @@ struct Page {
     mapped: bool,
 }
 
-/// One process's memory, block by block.
+/// Memory of one process, block by block.
 pub(crate) struct Single {
     blocks: Vec<Vec<Page>>,
-    /// Blocks with something on the GPU, the first to be evicted first.
+    /// Blocks with any page on the GPU, in eviction order.
     used: Vec<usize>,
     frames: usize,
-    pub(crate) most_frames: usize,
+    pub(crate) max_frames: usize,
     pub(crate) counts: Counts,
 }
 
@@ -32,7 +32,8 @@ fn place(page: u64) -> (usize, usize) {
     (page / BLOCK_PAGES, page % BLOCK_PAGES)
 }
 
-/// `uvm_perf_prefetch.c`: big pages around the faults are filled, then for each fault the largest subtree that is dense is taken.
+/// `uvm_perf_prefetch.c`: big pages around the faults are filled, then each fault selects the
+/// largest dense subtree.
 fn region(occupied: &[bool], faulted: &[bool]) -> Vec<bool> {
     let mut leaves: Vec<bool> = occupied.iter().zip(faulted).map(|(here, fault)| *here || *fault).collect();
     for (leaves, faulted) in leaves.chunks_mut(BIG_PAGES).zip(faulted.chunks(BIG_PAGES)) {
@@ -40,7 +41,7 @@ fn region(occupied: &[bool], faulted: &[bool]) -> Vec<bool> {
             leaves.fill(true);
         }
     }
-    let mut taken = vec![false; leaves.len()];
+    let mut selected = vec![false; leaves.len()];
     for fault in (0..leaves.len()).filter(|page| faulted[*page]) {
         let mut size = 1;
         let mut largest = fault..fault + 1;
@@ -53,9 +54,9 @@ fn region(occupied: &[bool], faulted: &[bool]) -> Vec<bool> {
             }
             size *= 2;
         }
-        taken[largest].fill(true);
+        selected[largest].fill(true);
     }
-    taken
+    selected
 }
 
 impl Single {
@@ -69,7 +70,7 @@ impl Single {
             );
         }
         let frames = usize::try_from(frames).unwrap();
-        Self { blocks, used: Vec::new(), frames, most_frames: 0, counts: Counts::default() }
+        Self { blocks, used: Vec::new(), frames, max_frames: 0, counts: Counts::default() }
     }
 
     pub(crate) fn by_cpu(&mut self, page: u64) {
@@ -81,8 +82,8 @@ impl Single {
         let occupied: Vec<bool> = self.blocks[block].iter().map(|page| page.cpu).collect();
         let mut faulted = vec![false; occupied.len()];
         faulted[page] = true;
-        let taken = region(&occupied, &faulted);
-        for (page, _) in self.blocks[block].iter_mut().zip(taken).filter(|(_, taken)| *taken) {
+        let selected = region(&occupied, &faulted);
+        for (page, _) in self.blocks[block].iter_mut().zip(selected).filter(|(_, selected)| *selected) {
             self.counts.bytes_dtoh += u64::from(page.gpu) * 4096;
             *page = Page { gpu: false, cpu: true, mapped: true };
         }
@@ -130,29 +131,29 @@ impl Single {
                 faulted[page] = true;
             }
             if faulted.contains(&true) {
-                self.bring(block, &faulted);
+                self.fault_in(block, &faulted);
             }
         }
     }
 
-    /// `uvm_migrate.c`: block by block, and once more if there are several.
+    /// `uvm_migrate.c`: block by block, in two passes if there are several.
     pub(crate) fn move_to_gpu(&mut self, pages: Range<u64>) {
-        for (block, taken) in self.requested(pages) {
-            let taken: Vec<bool> = self.blocks[block]
+        for (block, selected) in self.requested(pages) {
+            let selected: Vec<bool> = self.blocks[block]
                 .iter()
                 .enumerate()
-                .map(|(page, state)| taken.contains(&page) && !state.gpu)
+                .map(|(page, state)| selected.contains(&page) && !state.gpu)
                 .collect();
-            if taken.contains(&true) {
-                self.make_room(block);
+            if selected.contains(&true) {
+                self.evict_for(block);
             }
-            self.take_in(block, &taken, &vec![false; taken.len()]);
+            self.make_resident(block, &selected, &vec![false; selected.len()]);
         }
     }
 
     pub(crate) fn move_to_host(&mut self, pages: Range<u64>) {
-        for (block, taken) in self.requested(pages) {
-            for page in &mut self.blocks[block][taken] {
+        for (block, selected) in self.requested(pages) {
+            for page in &mut self.blocks[block][selected] {
                 self.counts.bytes_dtoh += u64::from(page.gpu) * 4096;
                 *page = Page { gpu: false, cpu: true, mapped: true };
             }
@@ -163,18 +164,18 @@ impl Single {
     }
 
     fn requested(&self, pages: Range<u64>) -> Vec<(usize, Range<usize>)> {
-        let mut once: Vec<(usize, Range<usize>)> = Vec::new();
+        let mut first_pass: Vec<(usize, Range<usize>)> = Vec::new();
         for (block, page) in pages.map(place).filter(|(block, page)| *page < self.blocks[*block].len()) {
-            match once.last_mut() {
+            match first_pass.last_mut() {
                 Some((last, range)) if *last == block => range.end = page + 1,
-                _ => once.push((block, page..page + 1)),
+                _ => first_pass.push((block, page..page + 1)),
             }
         }
-        let again = if once.len() > 1 { once.clone() } else { Vec::new() };
-        once.into_iter().chain(again).collect()
+        let second_pass = if first_pass.len() > 1 { first_pass.clone() } else { Vec::new() };
+        first_pass.into_iter().chain(second_pass).collect()
     }
 
-    fn make_room(&mut self, block: usize) {
+    fn evict_for(&mut self, block: usize) {
         if !self.used.contains(&block) && self.used.len() == self.frames {
             let victim = self.used.remove(0);
             self.counts.evictions += 1;
@@ -186,21 +187,21 @@ impl Single {
         }
     }
 
-    fn bring(&mut self, block: usize, faulted: &[bool]) {
-        self.make_room(block);
+    fn fault_in(&mut self, block: usize, faulted: &[bool]) {
+        self.evict_for(block);
         let occupied: Vec<bool> = self.blocks[block].iter().map(|page| page.gpu).collect();
-        let taken = region(&occupied, faulted);
-        self.take_in(block, &taken, faulted);
+        let selected = region(&occupied, faulted);
+        self.make_resident(block, &selected, faulted);
     }
 
-    fn take_in(&mut self, block: usize, taken: &[bool], faulted: &[bool]) {
+    fn make_resident(&mut self, block: usize, selected: &[bool], faulted: &[bool]) {
         let mut copying_for_fault = None;
-        for ((page, taken), for_fault) in self.blocks[block].iter_mut().zip(taken).zip(faulted) {
-            let copied = (*taken && page.cpu).then_some(*for_fault);
+        for ((page, selected), for_fault) in self.blocks[block].iter_mut().zip(selected).zip(faulted) {
+            let copied = (*selected && page.cpu).then_some(*for_fault);
             self.counts.transfers_htod += u64::from(copied.is_some() && copied != copying_for_fault);
             self.counts.bytes_htod += u64::from(copied.is_some()) * 4096;
             copying_for_fault = copied;
-            if *taken {
+            if *selected {
                 *page = Page { gpu: true, cpu: false, mapped: false };
             }
         }
@@ -208,6 +209,6 @@ impl Single {
             self.used.retain(|used| *used != block);
             self.used.push(block);
         }
-        self.most_frames = self.most_frames.max(self.used.len());
+        self.max_frames = self.max_frames.max(self.used.len());
     }
 }

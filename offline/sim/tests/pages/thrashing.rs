@@ -1,4 +1,5 @@
-//! How the driver finds memory that CPU and GPU take from one another, and what it then does: the constants and the order of `uvm_perf_thrashing.c`.
+//! The driver's thrashing detection and response, with the constants and the order of
+//! `uvm_perf_thrashing.c`.
 
 use sim::{Decision, Event, Processor};
 
@@ -7,8 +8,8 @@ use super::*;
 const PAGE: u64 = 7;
 const LAPSE_NS: u64 = 500_000;
 
-/// A machine where all that is done takes next to no time, so that a program's pauses alone count.
-fn quick() -> Machine {
+/// Machine with negligible service times, so that only a program's pauses count.
+fn fast_machine() -> Machine {
     let mut machine = Machine::named("a100").unwrap();
     let faults = &mut machine.faults;
     (faults.batch_ns.value, faults.cpu_fault_ns.value) = (1_000.0, 1_000.0);
@@ -16,7 +17,7 @@ fn quick() -> Machine {
     machine
 }
 
-/// Counts, and what was decided about [`PAGE`].
+/// Counts, and decisions about [`PAGE`].
 fn observe(
     machine: &Machine,
     gpu_blocks: u64,
@@ -35,8 +36,8 @@ fn observe(
     (counts, decisions)
 }
 
-/// CPU and GPU in turn, so often each, with a pause after each.
-fn in_turn<O: FnMut(Event)>(pages: &mut Pages<'_, O>, rounds: u64, pause_ns: u64) {
+/// Accesses of CPU and GPU in turn, `rounds` each, with a pause after each.
+fn alternate<O: FnMut(Event)>(pages: &mut Pages<'_, O>, rounds: u64, pause_ns: u64) {
     for _ in 0..rounds {
         pages.by_cpu(PAGE);
         pages.pause(pause_ns);
@@ -50,11 +51,12 @@ fn kinds(decisions: &[(u64, Decision)]) -> Vec<Decision> {
 }
 
 #[test]
-fn three_moves_each_within_a_lapse_of_the_one_before_are_thrashing_once_the_block_is_suspected() {
-    // The CPU's first write is no move. The first move to the GPU is remembered for the block, the first to the CPU begins the count.
+fn three_moves_within_a_lapse_of_each_other_thrash_once_the_block_is_suspected() {
+    // The CPU's first write is no move. The first move to the GPU is recorded for the block, and
+    // the first to the CPU begins the count.
     let found = |rounds, by_cpu_too: bool| {
-        let (counts, _) = observe(&quick(), 4, |pages| {
-            in_turn(pages, rounds, 0);
+        let (counts, _) = observe(&fast_machine(), 4, |pages| {
+            alternate(pages, rounds, 0);
             if by_cpu_too {
                 pages.by_cpu(PAGE);
             }
@@ -62,33 +64,34 @@ fn three_moves_each_within_a_lapse_of_the_one_before_are_thrashing_once_the_bloc
         counts.thrashing_pages
     };
     assert_eq!((found(2, false), found(2, true)), (0, 0));
-    // All 16 pages that moved together.
+    // All 16 pages that moved together thrash.
     assert_eq!(found(3, false), 16);
 }
 
 #[test]
-fn moves_that_are_a_lapse_apart_are_none() {
-    let thrashing = |pause_ns| observe(&quick(), 4, |pages| in_turn(pages, 50, pause_ns)).0.thrashing_pages;
+fn moves_a_lapse_apart_do_not_thrash() {
+    let thrashing = |pause_ns| observe(&fast_machine(), 4, |pages| alternate(pages, 50, pause_ns)).0.thrashing_pages;
     assert_eq!(thrashing(LAPSE_NS), 0);
     assert!(thrashing(LAPSE_NS - 50_000) > 0);
 }
 
 #[test]
-fn slow_moves_between_quick_ones_count_for_nothing_and_against_nothing() {
-    // The GPU comes soon after the CPU, and the CPU long after the GPU: every second move counts.
-    let (counts, decisions) = observe(&quick(), 4, |pages| {
-        in_turn(pages, 2, 0);
+fn slow_moves_between_fast_ones_neither_count_nor_reset() {
+    // The GPU accesses soon after the CPU, and the CPU long after the GPU: every second move
+    // counts.
+    let (counts, decisions) = observe(&fast_machine(), 4, |pages| {
+        alternate(pages, 2, 0);
         for _ in 0..2 {
             pages.pause(2 * LAPSE_NS);
-            in_turn(pages, 1, 0);
+            alternate(pages, 1, 0);
         }
     });
     assert_eq!((counts.thrashing_pages, kinds(&decisions)), (16, vec![Decision::Thrashes]));
 }
 
 #[test]
-fn evictions_do_not_count_however_often_one_gpu_brings_the_same_back() {
-    let (counts, _) = observe(&quick(), 1, |pages| {
+fn evictions_and_refetches_of_one_gpu_do_not_count() {
+    let (counts, _) = observe(&fast_machine(), 1, |pages| {
         for _ in 0..50 {
             pages.by_gpu([PAGE], 256).unwrap();
             pages.by_gpu([PAGE + BLOCK_PAGES], 256).unwrap();
@@ -99,42 +102,42 @@ fn evictions_do_not_count_however_often_one_gpu_brings_the_same_back() {
 }
 
 #[test]
-fn what_thrashes_moves_page_by_page_and_brings_nothing_along() {
-    let (counts, _) = observe(&quick(), 4, |pages| {
-        in_turn(pages, 3, 0);
+fn thrashing_pages_move_alone_and_prefetch_nothing() {
+    let (counts, _) = observe(&fast_machine(), 4, |pages| {
+        alternate(pages, 3, 0);
         pages.by_cpu(PAGE);
     });
-    // 64 KiB three times to the GPU and twice back, then one page.
+    // 64 KiB move three times to the GPU and twice back, then one page.
     assert_eq!((counts.bytes_htod, counts.bytes_dtoh), (3 << 16, (2 << 16) + 4096));
-    let (both, _) = observe(&quick(), 4, |pages| {
-        in_turn(pages, 3, 0);
+    let (both, _) = observe(&fast_machine(), 4, |pages| {
+        alternate(pages, 3, 0);
         (0..16).for_each(|page| pages.by_cpu(page));
     });
     assert_eq!((both.bytes_dtoh, both.cpu_faults - counts.cpu_faults), (3 << 16, 15));
 }
 
 #[test]
-fn who_comes_first_is_spared_and_the_other_is_held_back_for_a_lapse() {
-    let machine = quick();
-    let (counts, decisions) = observe(&machine, 4, |pages| in_turn(pages, 4, 0));
+fn the_first_processor_is_spared_and_the_other_is_throttled_for_a_lapse() {
+    let machine = fast_machine();
+    let (counts, decisions) = observe(&machine, 4, |pages| alternate(pages, 4, 0));
     let [(_, Decision::Thrashes), (at_ns, Decision::Throttled { processor, until_ns })] = decisions[..] else {
         panic!("{decisions:?}")
     };
     assert_eq!((processor, counts.throttles), (Processor::Gpu, 1));
     assert!(until_ns - at_ns <= LAPSE_NS && until_ns - at_ns > LAPSE_NS - 20_000, "since the CPU came");
-    // It faults on and on, a batch after the other, and is served in the end.
+    // The GPU faults in one batch after the other, and is serviced in the end.
     let batches = (until_ns - at_ns) / 1_000;
     assert!(counts.replays > batches && counts.replays < batches + 8, "{} in {batches}", counts.replays);
     assert_eq!(counts.bytes_htod, (3 << 16) + 4096);
 }
 
 #[test]
-fn the_cpu_sleeps_while_it_is_held_back_and_faults_once_more_than_it_sleeps() {
-    let machine = quick();
+fn a_throttled_cpu_sleeps_and_faults_once_more_than_it_sleeps() {
+    let machine = fast_machine();
     let mut before = Counts::default();
     let mut slept_ns = 0;
     let (counts, decisions) = observe(&machine, 4, |pages| {
-        // The third quick move is the CPU's, so that the GPU comes first.
+        // The third fast move is the CPU's, so that the GPU faults first.
         pages.by_gpu([PAGE], 256).unwrap();
         for _ in 0..2 {
             pages.by_cpu(PAGE);
@@ -149,29 +152,29 @@ fn the_cpu_sleeps_while_it_is_held_back_and_faults_once_more_than_it_sleeps() {
     });
     assert!(matches!(decisions.last(), Some((_, Decision::Throttled { processor: Processor::Cpu, .. }))));
     assert_eq!((counts.cpu_faults - before.cpu_faults, counts.throttles - before.throttles), (2, 1));
-    // The kernel takes up to half as much again.
+    // The kernel may extend the sleep by half.
     assert!(slept_ns > LAPSE_NS && slept_ns < 2 * LAPSE_NS, "{slept_ns}");
 }
 
 #[test]
 fn after_ten_throttles_a_page_is_pinned_in_the_end_on_the_host_where_the_gpu_maps_it() {
-    let machine = quick();
-    let (counts, decisions) = observe(&machine, 4, |pages| in_turn(pages, 200, 0));
+    let machine = fast_machine();
+    let (counts, decisions) = observe(&machine, 4, |pages| alternate(pages, 200, 0));
     let kinds = kinds(&decisions);
     let pin = kinds.iter().position(|decided| matches!(decided, Decision::Pinned { .. })).unwrap();
     let throttles = kinds[..pin].iter().filter(|decided| matches!(decided, Decision::Throttled { .. })).count();
     assert_eq!((throttles, counts.pins), (10, 1));
-    // From then on nothing faults or moves, and each access of the GPU goes over the link.
-    let (more, _) = observe(&machine, 4, |pages| in_turn(pages, 300, 0));
+    // From then on no page faults or moves, and each access of the GPU crosses the link.
+    let (more, _) = observe(&machine, 4, |pages| alternate(pages, 300, 0));
     assert_eq!(more.remote_accesses - counts.remote_accesses, 100);
     assert_eq!(more, Counts { remote_accesses: more.remote_accesses, remote_bytes: more.remote_bytes, ..counts });
     assert_eq!(more.remote_bytes, more.remote_accesses * 32);
 }
 
 #[test]
-fn a_gpu_whose_faults_are_served_one_by_one_gets_at_pinned_pages_too() {
-    let (by_gpu, _) = observe(&quick(), 4, |pages| in_turn(pages, 40, 0));
-    let (served, _) = observe(&quick(), 4, |pages| {
+fn a_gpu_whose_faults_are_serviced_one_by_one_accesses_pinned_pages_too() {
+    let (by_gpu, _) = observe(&fast_machine(), 4, |pages| alternate(pages, 40, 0));
+    let (served, _) = observe(&fast_machine(), 4, |pages| {
         for _ in 0..40 {
             pages.by_cpu(PAGE);
             while !pages.touches(PAGE) {
@@ -184,12 +187,12 @@ fn a_gpu_whose_faults_are_served_one_by_one_gets_at_pinned_pages_too() {
 }
 
 #[test]
-fn throttles_count_on_over_quiet_times_until_the_page_is_pinned() {
-    let mut machine = quick();
+fn throttles_accumulate_over_quiet_times_until_the_page_is_pinned() {
+    let mut machine = fast_machine();
     machine.thrashing.pin_threshold.value = 2;
     let (counts, decisions) = observe(&machine, 4, |pages| {
         for _ in 0..3 {
-            in_turn(pages, 4, 0);
+            alternate(pages, 4, 0);
             pages.pause(20 * MS);
         }
     });
@@ -199,11 +202,11 @@ fn throttles_count_on_over_quiet_times_until_the_page_is_pinned() {
 
 #[test]
 fn after_300_lapses_a_page_is_unpinned_and_moves_again() {
-    let mut machine = quick();
+    let mut machine = fast_machine();
     machine.thrashing.pin_threshold.value = 1;
     let mut moved = (0, 0);
     let (counts, decisions) = observe(&machine, 4, |pages| {
-        in_turn(pages, 50, 0);
+        alternate(pages, 50, 0);
         let before = pages.counts();
         assert!(before.remote_accesses > 0);
         pages.pause(300 * LAPSE_NS);
@@ -211,7 +214,8 @@ fn after_300_lapses_a_page_is_unpinned_and_moves_again() {
         let after = pages.counts();
         moved = (after.bytes_htod - before.bytes_htod, after.remote_accesses - before.remote_accesses);
     });
-    // That it thrashed is forgotten, but not of the 15 pages beside it, which have not moved since: it moves alone.
+    // The page is reset, but not the 15 pages beside it, which have not moved since: it moves
+    // alone.
     assert_eq!((moved, counts.pins), ((4096, 0), 1));
     let when = |wanted: fn(&Decision) -> bool| decisions.iter().find(|(_, decided)| wanted(decided)).unwrap().0;
     let pinned_ns = when(|decided| matches!(decided, Decision::Pinned { .. }));
@@ -220,30 +224,30 @@ fn after_300_lapses_a_page_is_unpinned_and_moves_again() {
 }
 
 #[test]
-fn after_a_quiet_epoch_a_block_is_forgotten_four_times_and_no_more() {
-    let machine = quick();
-    let mut comes_whole = Vec::new();
+fn after_a_quiet_epoch_a_block_is_reset_four_times_at_most() {
+    let machine = fast_machine();
+    let mut whole_granules = Vec::new();
     observe(&machine, 4, |pages| {
         for _ in 0..6 {
-            in_turn(pages, 3, 0);
+            alternate(pages, 3, 0);
             pages.pause(2_001 * LAPSE_NS);
             let before = pages.counts();
             pages.by_cpu(PAGE);
-            comes_whole.push(pages.counts().bytes_dtoh - before.bytes_dtoh == 1 << 16);
+            whole_granules.push(pages.counts().bytes_dtoh - before.bytes_dtoh == 1 << 16);
             pages.move_to_host(0..16);
             pages.pause(LAPSE_NS + 1);
         }
     });
-    assert_eq!(comes_whole, [true, true, true, true, false, false]);
+    assert_eq!(whole_granules, [true, true, true, true, false, false]);
 }
 
 #[test]
-fn what_the_program_moves_itself_is_as_if_it_had_never_thrashed() {
-    let moved_back = |asks: bool| {
+fn a_move_by_request_resets_thrashing() {
+    let moved_back = |by_request: bool| {
         let mut bytes = 0;
-        observe(&quick(), 4, |pages| {
-            in_turn(pages, 3, 0);
-            if asks {
+        observe(&fast_machine(), 4, |pages| {
+            alternate(pages, 3, 0);
+            if by_request {
                 pages.move_to_host(0..16);
                 pages.move_to_gpu(0..16).unwrap();
             }
@@ -258,26 +262,26 @@ fn what_the_program_moves_itself_is_as_if_it_had_never_thrashed() {
 
 #[test]
 fn the_longest_pause_leaves_time_for_what_follows() {
-    let (counts, _) = observe(&quick(), 4, |pages| {
-        in_turn(pages, 3, 0);
+    let (counts, _) = observe(&fast_machine(), 4, |pages| {
+        alternate(pages, 3, 0);
         pages.pause(u64::MAX);
         pages.pause(u64::MAX);
-        in_turn(pages, 10, 0);
+        alternate(pages, 10, 0);
     });
     assert!(counts.throttles > 0);
 }
 
 #[test]
-fn a_driver_that_does_not_look_for_it_finds_none() {
-    let mut machine = quick();
+fn without_detection_no_page_thrashes() {
+    let mut machine = fast_machine();
     machine.thrashing.enabled.value = false;
-    let (counts, decisions) = observe(&machine, 4, |pages| in_turn(pages, 100, 0));
+    let (counts, decisions) = observe(&machine, 4, |pages| alternate(pages, 100, 0));
     assert_eq!((counts.bytes_htod, counts.bytes_dtoh, decisions.len()), (100 << 16, 99 << 16, 0));
 }
 
 #[test]
-fn whatever_thrashes_no_capacity_is_exceeded_and_everybody_comes_to_an_end() {
-    let mut machine = quick();
+fn thrashing_exceeds_no_capacity_and_every_access_completes() {
+    let mut machine = fast_machine();
     machine.memory.host_bytes.value = 3 * MIB;
     machine.thrashing.pin_threshold.value = 1;
     let mut dice = Dice(3);
@@ -299,5 +303,5 @@ fn whatever_thrashes_no_capacity_is_exceeded_and_everybody_comes_to_an_end() {
         pins += counts.pins;
         throttles += counts.throttles;
     }
-    assert!(pins > 10 && throttles > 100, "{pins} pins and {throttles} throttles: too little to tell");
+    assert!(pins > 10 && throttles > 100, "{pins} pins and {throttles} throttles: too little for the test");
 }

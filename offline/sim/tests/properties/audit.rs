@@ -1,5 +1,5 @@
-//! Follows a run by its events, granule by granule, and stops at the first that cannot be.
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test stops at what cannot be")]
+//! Audit of a run by its events, granule by granule. It stops at the first impossible event.
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test panics on unexpected values")]
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,9 +16,9 @@ const PER_BLOCK: u64 = 32;
 struct Granule {
     on_gpu: bool,
     elsewhere: bool,
-    /// Holds what its tensor was given.
-    meant: bool,
-    /// The last time on the GPU: from, and until if it is over.
+    /// Whether it holds the contents of its tensor.
+    is_valid: bool,
+    /// Last residency on the GPU: its start, and its end if over.
     from_ns: Option<u64>,
     until_ns: Option<u64>,
 }
@@ -27,13 +27,13 @@ pub(crate) struct Audit<'a> {
     iteration: &'a Iteration,
     ranges: HashMap<TensorId, Granules>,
     granules: HashMap<u64, Granule>,
-    /// Granules on the GPU by block; and when blocks took a frame or gave it back.
+    /// Granules on the GPU by block, and changes of the frames in use.
     frames: HashMap<u64, u64>,
     changes: Vec<(u64, i64)>,
     kernels: usize,
-    /// Granules in host memory, and the most that ever were.
+    /// Granules in host memory, and their maximum.
     host: HashSet<u64>,
-    most_on_host: usize,
+    max_on_host: usize,
 }
 
 impl<'a> Audit<'a> {
@@ -46,7 +46,7 @@ impl<'a> Audit<'a> {
             changes: Vec::new(),
             kernels: 0,
             host: HashSet::new(),
-            most_on_host: 0,
+            max_on_host: 0,
         }
     }
 
@@ -54,45 +54,45 @@ impl<'a> Audit<'a> {
         self.kernels
     }
 
-    pub(crate) fn most_host_bytes(&self) -> u64 {
-        self.most_on_host as u64 * GRANULE_BYTES
+    pub(crate) fn max_host_bytes(&self) -> u64 {
+        self.max_on_host as u64 * GRANULE_BYTES
     }
 
-    pub(crate) fn most_blocks(&self) -> u64 {
+    pub(crate) fn max_blocks(&self) -> u64 {
         let mut changes = self.changes.clone();
-        // A frame that is given back can be taken at the same time.
+        // At equal times, frames are freed before others are taken.
         changes.sort_unstable();
-        let (mut now, mut most) = (0, 0);
+        let (mut now, mut max) = (0, 0);
         for (_, change) in changes {
             now += change;
-            most = most.max(now);
+            max = max.max(now);
         }
-        most.try_into().unwrap()
+        max.try_into().unwrap()
     }
 
-    pub(crate) fn see(&mut self, event: Event) {
+    pub(crate) fn record(&mut self, event: Event) {
         match event {
             Event::Began { .. } | Event::Page { .. } => {}
             Event::Placed { tensor, range } => {
                 self.ranges.insert(tensor, range);
-                self.each(range, |granule| granule.meant = false);
+                self.each(range, |granule| granule.is_valid = false);
             }
             Event::Written { range, on, at_ns } => {
-                self.go(range, at_ns);
-                self.each(range, |granule| (granule.elsewhere, granule.meant) = (true, true));
+                self.leave_gpu(range, at_ns);
+                self.each(range, |granule| (granule.elsewhere, granule.is_valid) = (true, true));
                 (range.first..range.end).for_each(|index| self.on_host(index, on == Tier::Host));
             }
             Event::Discarded { range, at_ns } => {
-                self.go(range, at_ns);
+                self.leave_gpu(range, at_ns);
                 (range.first..range.end).for_each(|index| self.on_host(index, false));
-                self.each(range, |granule| (granule.elsewhere, granule.meant) = (false, false));
+                self.each(range, |granule| (granule.elsewhere, granule.is_valid) = (false, false));
             }
             Event::Arrived { block, mask, with_contents, at_ns } => {
                 for index in granules(block, mask) {
                     let granule = self.granules.entry(index).or_default();
-                    assert!(!granule.on_gpu, "arrives twice");
-                    assert_eq!(granule.elsewhere, with_contents, "arrives with what is nowhere, or without what is");
-                    granule.meant &= with_contents;
+                    assert!(!granule.on_gpu, "arrives on the GPU twice");
+                    assert_eq!(granule.elsewhere, with_contents, "contents do not match with_contents");
+                    granule.is_valid &= with_contents;
                     (granule.on_gpu, granule.elsewhere) = (true, false);
                     (granule.from_ns, granule.until_ns) = (Some(at_ns), None);
                     self.count(block, 1, at_ns);
@@ -101,14 +101,14 @@ impl<'a> Audit<'a> {
             }
             Event::Spilled { block, mask, .. } => {
                 for index in granules(block, mask) {
-                    assert!(self.host.contains(&index), "goes to flash from where it is not");
+                    assert!(self.host.contains(&index), "spilled without being in host memory");
                     self.on_host(index, false);
                 }
             }
             Event::Left { block, mask, to, at_ns } => {
                 for index in granules(block, mask) {
                     let granule = self.granules.entry(index).or_default();
-                    assert!(granule.on_gpu, "leaves without being there");
+                    assert!(granule.on_gpu, "leaves the GPU without being there");
                     (granule.on_gpu, granule.elsewhere, granule.until_ns) = (false, true, Some(at_ns));
                     self.count(block, -1, at_ns);
                     self.on_host(index, to == Tier::Host);
@@ -120,10 +120,13 @@ impl<'a> Audit<'a> {
                 for operand in self.iteration.operands(kernel) {
                     let range = self.ranges[&operand.tensor];
                     self.each(range, |granule| {
-                        assert!(granule.from_ns.is_some_and(|from_ns| from_ns <= end_ns), "used before it is there");
-                        assert!(granule.until_ns.is_none_or(|until_ns| until_ns >= start_ns), "used after it is gone");
-                        assert!(!operand.access.reads() || granule.meant, "reads what was lost");
-                        granule.meant = true;
+                        assert!(granule.from_ns.is_some_and(|from_ns| from_ns <= end_ns), "used before its arrival");
+                        assert!(
+                            granule.until_ns.is_none_or(|until_ns| until_ns >= start_ns),
+                            "used after its departure"
+                        );
+                        assert!(!operand.access.reads() || granule.is_valid, "reads lost contents");
+                        granule.is_valid = true;
                     });
                 }
             }
@@ -133,7 +136,7 @@ impl<'a> Audit<'a> {
     fn on_host(&mut self, index: u64, is_there: bool) {
         if is_there {
             self.host.insert(index);
-            self.most_on_host = self.most_on_host.max(self.host.len());
+            self.max_on_host = self.max_on_host.max(self.host.len());
         } else {
             self.host.remove(&index);
         }
@@ -145,7 +148,7 @@ impl<'a> Audit<'a> {
         }
     }
 
-    fn go(&mut self, range: Granules, at_ns: u64) {
+    fn leave_gpu(&mut self, range: Granules, at_ns: u64) {
         for index in range.first..range.end {
             let granule = self.granules.entry(index).or_default();
             if std::mem::take(&mut granule.on_gpu) {
@@ -156,10 +159,10 @@ impl<'a> Audit<'a> {
     }
 
     fn count(&mut self, block: u64, change: i64, at_ns: u64) {
-        let here = self.frames.entry(block).or_default();
-        let before = *here;
-        *here = here.checked_add_signed(change).unwrap();
-        if (before == 0) != (*here == 0) {
+        let resident = self.frames.entry(block).or_default();
+        let before = *resident;
+        *resident = resident.checked_add_signed(change).unwrap();
+        if (before == 0) != (*resident == 0) {
             self.changes.push((at_ns, change));
         }
     }

@@ -1,11 +1,12 @@
-//! What holds for every iteration and schedule, tried on made-up ones. An auditor follows the runs that knows nothing of the model but its events.
+//! Properties of all iterations and schedules, tested on random ones. The audit of each run uses
+//! the model's events alone.
 
 mod audit;
-mod made_up;
+mod random;
 
 use audit::Audit;
-use made_up::{Dice, iteration, schedule};
 use planner::Schedule;
+use random::{Dice, iteration, schedule};
 use sim::{Event, Freed, Machine, Setup, driver, ideal, observed, planned};
 
 const MIB: u64 = 1 << 20;
@@ -20,7 +21,7 @@ fn setups(machine: &Machine) -> Vec<Setup<'_>> {
 }
 
 #[test]
-fn capacity_is_never_exceeded_nothing_is_used_before_it_is_there_and_no_data_are_lost() {
+fn capacity_is_never_exceeded_no_memory_is_used_before_it_arrives_and_no_data_are_lost() {
     let machine = Machine::named("a100").unwrap();
     let (mut moved, mut flash) = (0, 0);
     for round in 0..12 {
@@ -29,22 +30,22 @@ fn capacity_is_never_exceeded_nothing_is_used_before_it_is_there_and_no_data_are
         for setup in setups(&machine) {
             for schedule in [Schedule::default(), schedule(&mut dice, &iteration)] {
                 let mut audit = Audit::new(&iteration);
-                let mut watch = |event: Event| audit.see(event);
-                let outcome = observed(&iteration, &setup, &schedule, &mut watch).unwrap();
-                assert!(audit.most_blocks() * 2 * MIB <= setup.gpu_bytes, "round {round}: {}", audit.most_blocks());
+                let mut observer = |event: Event| audit.record(event);
+                let outcome = observed(&iteration, &setup, &schedule, &mut observer).unwrap();
+                assert!(audit.max_blocks() * 2 * MIB <= setup.gpu_bytes, "round {round}: {}", audit.max_blocks());
                 assert!(outcome.peak_bytes <= setup.gpu_bytes);
-                assert!(audit.most_host_bytes() <= setup.host_bytes, "{} on the host", audit.most_host_bytes());
+                assert!(audit.max_host_bytes() <= setup.host_bytes, "{} on the host", audit.max_host_bytes());
                 assert_eq!(audit.kernels(), iteration.kernels().len() * 3);
                 moved += outcome.bytes_dtoh;
                 flash += outcome.bytes_ssd_read;
             }
         }
     }
-    assert!(moved > 10 << 30 && flash > 1 << 30, "{moved} and {flash} bytes: too little to tell");
+    assert!(moved > 10 << 30 && flash > 1 << 30, "{moved} and {flash} bytes: too little for the test");
 }
 
 #[test]
-fn so_it_is_with_every_planner() {
+fn no_planner_exceeds_capacity_or_loses_data() {
     let machine = Machine::named("a100").unwrap();
     let mut planned = std::collections::BTreeMap::new();
     for round in 0..4 {
@@ -56,11 +57,11 @@ fn so_it_is_with_every_planner() {
                     continue;
                 };
                 let mut audit = Audit::new(&iteration);
-                let mut watch = |event: Event| audit.see(event);
-                let outcome = observed(&iteration, &setup, &schedule, &mut watch).unwrap();
-                assert!(audit.most_blocks() * 2 * MIB <= setup.gpu_bytes, "{} in round {round}", planner.name());
+                let mut observer = |event: Event| audit.record(event);
+                let outcome = observed(&iteration, &setup, &schedule, &mut observer).unwrap();
+                assert!(audit.max_blocks() * 2 * MIB <= setup.gpu_bytes, "{} in round {round}", planner.name());
                 assert!(outcome.peak_bytes <= setup.gpu_bytes);
-                assert!(audit.most_host_bytes() <= setup.host_bytes, "{} on the host", audit.most_host_bytes());
+                assert!(audit.max_host_bytes() <= setup.host_bytes, "{} on the host", audit.max_host_bytes());
                 assert_eq!(audit.kernels(), iteration.kernels().len() * 3);
                 *planned.entry(planner.name()).or_default() += schedule.actions().len();
             }
@@ -72,7 +73,7 @@ fn so_it_is_with_every_planner() {
 }
 
 #[test]
-fn no_time_is_less_than_the_kernels_take_nor_than_the_link_and_flash_need() {
+fn no_time_is_below_that_of_kernels_link_or_flash() {
     let machine = Machine::named("h200").unwrap();
     let mut on_flash = 0;
     for round in 0..ROUNDS {
@@ -84,7 +85,7 @@ fn no_time_is_less_than_the_kernels_take_nor_than_the_link_and_flash_need() {
             for schedule in [Schedule::default(), schedule(&mut dice, &iteration)] {
                 let outcome = observed(&iteration, &setup, &schedule, &mut |_| {}).unwrap();
                 assert!(outcome.time_s >= ideal.time_s);
-                // A block that is on its way at the end may be counted already.
+                // A block in transit at the end may be counted already.
                 for (bytes, link) in
                     [(outcome.bytes_htod, &machine.link_to_gpu), (outcome.bytes_dtoh, &machine.link_to_host)]
                 {
@@ -94,7 +95,7 @@ fn no_time_is_less_than_the_kernels_take_nor_than_the_link_and_flash_need() {
                 for (bytes, flash) in
                     [(outcome.bytes_ssd_read, &machine.flash_read), (outcome.bytes_ssd_written, &machine.flash_write)]
                 {
-                    // One is being written, and one waits for that.
+                    // One block may be in the write, and one waiting for it.
                     let bound_s = bytes.saturating_sub(4 * MIB) as f64 / flash.bytes_per_s.value;
                     assert!(outcome.time_s >= bound_s, "round {round}: {outcome:?}");
                     on_flash += bytes;
@@ -102,23 +103,23 @@ fn no_time_is_less_than_the_kernels_take_nor_than_the_link_and_flash_need() {
             }
         }
     }
-    assert!(on_flash > 1 << 30, "{on_flash} bytes: too little to tell");
+    assert!(on_flash > 1 << 30, "{on_flash} bytes: too little for the test");
 }
 
 #[test]
 fn no_schedule_beats_the_bound() {
     let mut machine = Machine::named("a100").unwrap();
-    // So slow that it is the link that counts.
+    // The link is slow enough to determine the time.
     for link in [&mut machine.link_to_gpu, &mut machine.link_to_host] {
         link.peak_bytes_per_s.value /= 8.0;
     }
-    let (mut above_the_kernels, mut nearest) = (0, f64::INFINITY);
+    let (mut above_kernels, mut nearest) = (0, f64::INFINITY);
     for round in 0..ROUNDS {
         let mut dice = Dice::new(round);
         let iteration = iteration(&mut dice);
         for setup in setups(&machine) {
             let bound_s = sim::bound_s(&iteration, &setup);
-            above_the_kernels += u32::from(bound_s > 1.1 * ideal(&iteration).time_s);
+            above_kernels += u32::from(bound_s > 1.1 * ideal(&iteration).time_s);
             let mut schedules = vec![Schedule::default(), schedule(&mut dice, &iteration)];
             let planners = planner::all().into_iter().filter(|planner| planner.name() != "autoswap");
             schedules.extend(planners.filter_map(|planner| planner.plan(&iteration, &setup.for_planners()).ok()));
@@ -129,20 +130,20 @@ fn no_schedule_beats_the_bound() {
             }
         }
     }
-    assert!(above_the_kernels > 20 && nearest < 1.5, "{above_the_kernels} bounds, the nearest to {nearest}");
+    assert!(above_kernels > 20 && nearest < 1.5, "{above_kernels} bounds, the nearest to {nearest}");
 }
 
 #[test]
-fn the_best_plan_is_no_worse_than_any_planner_and_loses_nothing() {
+fn the_best_plan_is_no_worse_than_any_planner_and_loses_no_data() {
     let machine = Machine::named("a100").unwrap();
     for round in 0..3 {
         let iteration = iteration(&mut Dice::new(round));
         for setup in setups(&machine) {
             let best = sim::auto_plan(&iteration, &setup).unwrap();
             let mut audit = Audit::new(&iteration);
-            let mut watch = |event: Event| audit.see(event);
-            assert_eq!(observed(&iteration, &setup, &best.schedule, &mut watch).unwrap(), best.outcome);
-            assert!(audit.most_blocks() * 2 * MIB <= setup.gpu_bytes && best.tried > 3);
+            let mut observer = |event: Event| audit.record(event);
+            assert_eq!(observed(&iteration, &setup, &best.schedule, &mut observer).unwrap(), best.outcome);
+            assert!(audit.max_blocks() * 2 * MIB <= setup.gpu_bytes && best.tried > 3);
             assert!(best.outcome.time_s <= driver(&iteration, &setup).unwrap().time_s);
             for planner in planner::all() {
                 let Ok(schedule) = planner.plan(&iteration, &setup.for_planners()) else { continue };
@@ -167,7 +168,7 @@ fn the_same_run_gives_the_same_figures() {
 }
 
 #[test]
-fn a_faster_link_moves_the_same_in_less_time_where_kernels_take_none() {
+fn a_faster_link_moves_the_same_bytes_in_less_time() {
     let slow = Machine::named("a100").unwrap();
     let mut fast = slow.clone();
     for link in [&mut fast.link_to_gpu, &mut fast.link_to_host] {
@@ -183,11 +184,11 @@ fn a_faster_link_moves_the_same_in_less_time_where_kernels_take_none() {
 }
 
 #[test]
-fn what_fits_the_gpu_costs_nothing_from_the_third_iteration_on() {
+fn an_iteration_that_fits_the_gpu_costs_nothing_from_the_third_on() {
     let machine = Machine::named("gh200").unwrap();
     for round in 0..ROUNDS {
-        // Inputs would come from the CPU each time.
-        let iteration = made_up::without_inputs(&mut Dice::new(round));
+        // Inputs would be copied from the CPU in each iteration.
+        let iteration = random::without_inputs(&mut Dice::new(round));
         let setup = Setup { iterations: 3, ..Setup::new(&machine) };
         let outcome = driver(&iteration, &setup).unwrap();
         assert_eq!((outcome.bytes_htod, outcome.bytes_dtoh, outcome.faults), (0, 0, 0), "round {round}");

@@ -1,8 +1,9 @@
-//! How far a sequence's end repeats.
+//! Repeats at the end of a sequence.
 
-/// For each p: how many of the last tokens equal those p before them, counted back from the end. The entry at 0 is how many there are.
+/// Number of last tokens that equal those p before them, for each p, counted back from the end. The
+/// entry at 0 is the number of tokens.
 ///
-/// This is the Z-array of the reversed sequence; linear time.
+/// Z-array of the reversed sequence, in linear time.
 pub(super) fn suffix_repeats(tokens: &[u64]) -> Vec<usize> {
     let count = tokens.len();
     let from_end = |index: usize| tokens.get(count - 1 - index);
@@ -10,19 +11,19 @@ pub(super) fn suffix_repeats(tokens: &[u64]) -> Vec<usize> {
     if let Some(first) = lengths.first_mut() {
         *first = count;
     }
-    // The stretch [left, right) is known to equal what the sequence begins with.
+    // Tokens [left, right) equal the beginning of the sequence.
     let (mut left, mut right) = (0, 0);
     for at in 1..count {
-        let known = if at < right { lengths.get(at - left).copied().unwrap_or(0).min(right - at) } else { 0 };
-        let mut length = known;
+        let matched = if at < right { lengths.get(at - left).copied().unwrap_or(0).min(right - at) } else { 0 };
+        let mut length = matched;
         while at + length < count && from_end(length) == from_end(at + length) {
             length += 1;
         }
         if at + length > right {
             (left, right) = (at, at + length);
         }
-        if let Some(place) = lengths.get_mut(at) {
-            *place = length;
+        if let Some(entry) = lengths.get_mut(at) {
+            *entry = length;
         }
     }
     lengths
@@ -33,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lengths_are_those_that_comparing_one_by_one_finds() {
+    fn lengths_equal_those_of_pairwise_comparison() {
         let mut seed = 1_u64;
         for count in 0..60 {
             let tokens: Vec<u64> = (0..count)

@@ -1,4 +1,4 @@
-//! What is wrong with a file, and where.
+//! Errors in files, with file and line.
 
 use std::{
     fmt, io,
@@ -9,14 +9,14 @@ use thiserror::Error;
 
 use crate::{circle, draft, ops};
 
-/// Why a file is no trace. Prints as `FILE:LINE: reason`.
+/// Error in a file. Prints as `FILE:LINE: reason`.
 #[derive(Debug, Error)]
 pub struct ImportError {
-    /// The file that is wrong, of those that belong together.
+    /// Invalid file, of those of one trace.
     pub file: PathBuf,
-    /// Counted from 1; `None` where the whole file is meant.
+    /// Line from 1; `None` for an error of the file.
     pub line: Option<u64>,
-    /// What is wrong. Part of the message, and so not its source: chains would say it twice.
+    /// Reason. Part of the message, and so not its source, which error chains would print again.
     pub reason: Reason,
 }
 
@@ -36,39 +36,39 @@ impl fmt::Display for ImportError {
     }
 }
 
-/// What is wrong.
+/// Reason of an error.
 #[derive(Debug, Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "documented by the messages")]
 pub enum Reason {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("not UTF-8 text")]
-    NotText,
-    #[error("a line of more than {limit} bytes")]
+    NotUtf8,
+    #[error("line longer than {limit} bytes")]
     LineTooLong { limit: usize },
     #[error("more than {limit} bytes, uncompressed")]
     TooLarge { limit: u64 },
-    #[error("not a trace of a kind that is known here")]
+    #[error("unknown kind of trace")]
     UnknownKind,
     #[error("no lines")]
     Empty,
-    #[error("{found} fields where there should be {expected}")]
+    #[error("expected {expected} fields, found {found}")]
     FieldCount { expected: usize, found: usize },
-    #[error("{field} is {value:?}, which is no {expected}")]
+    #[error("invalid {field} {value:?}: expected {expected}")]
     Field { field: &'static str, value: String, expected: &'static str },
     #[error("no column {column:?}")]
     MissingColumn { column: &'static str },
-    #[error("column {column:?} is not known")]
+    #[error("unknown column {column:?}")]
     UnknownColumn { column: String },
-    #[error("{what} {found} where {expected} should come")]
-    OutOfOrder { what: &'static str, expected: u64, found: u64 },
-    #[error("{what}: {found} here, {expected} in {other}")]
-    CountsDiffer { what: &'static str, expected: usize, found: usize, other: PathBuf },
+    #[error("{entry} {found} out of order: expected {expected}")]
+    OutOfOrder { entry: &'static str, expected: u64, found: u64 },
+    #[error("{entry}: {found} here, {expected} in {other}")]
+    CountsDiffer { entry: &'static str, expected: usize, found: usize, other: PathBuf },
     #[error("workspace {id} is not among the kernel's outputs")]
-    WorkspaceNoOutput { id: u32 },
-    #[error("the file's name does not end in .kernels.csv, so that there is no telling where its tensors are")]
+    WorkspaceNotOutput { id: u32 },
+    #[error("the file name does not end in .kernels.csv, so the file of its tensors is unknown")]
     NotKernels,
-    #[error("no GPU's work in it")]
+    #[error("no work of a GPU")]
     NoDevice,
     #[error("{0}")]
     Json(String),
@@ -81,13 +81,13 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// A field that does not hold what it should. What it holds is shown up to a length that suits a message.
+    /// Invalid value of a field. Long values are cut for the message.
     pub(crate) fn field(field: &'static str, value: &str, expected: &'static str) -> Self {
-        const SHOWN: usize = 40;
-        let mut shown: String = value.chars().take(SHOWN).collect();
-        if shown.len() < value.len() {
-            shown.push('…');
+        const MAX_CHARS: usize = 40;
+        let mut excerpt: String = value.chars().take(MAX_CHARS).collect();
+        if excerpt.len() < value.len() {
+            excerpt.push('…');
         }
-        Self::Field { field, value: shown, expected }
+        Self::Field { field, value: excerpt, expected }
     }
 }

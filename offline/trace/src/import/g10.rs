@@ -1,12 +1,15 @@
 //! Traces of the G10 artifact: iterations of large networks with kernel times of an A100.
 //!
-//! * graph, a pair of CSV files: `X.kernels.csv` with the columns `kernel_id`, `type`, `ideal_ms`, `pf_ms`, `input_pf_ms`, `workspace_tensor`, `inputs`,
-//!   `outputs`, where ids are separated by blanks; and `X.tensors.csv` with `tensor_id`, `is_global`, `size_bytes`, `address_offset`
-//! * times, as published: `KERNEL TIME ms` a line; and workspaces, `KERNEL BYTES B` a line. A graph has these figures already; alone they say nothing
-//!   of tensors, and serve to give a graph the times of another run.
+//! * graph, a pair of CSV files: `X.kernels.csv` with the columns `kernel_id`, `type`, `ideal_ms`,
+//!   `pf_ms`, `input_pf_ms`, `workspace_tensor`, `inputs`, `outputs`, where ids are separated by
+//!   blanks; and `X.tensors.csv` with `tensor_id`, `is_global`, `size_bytes`, `address_offset`
+//! * times, as published: `KERNEL TIME ms` a line; and workspaces, `KERNEL BYTES B` a line. A graph
+//!   contains these figures. Without a graph they have no tensors, and serve to replace the times
+//!   of a graph by those of another run.
 //!
-//! What the artifact calls global is persistent here: its weights, and, in its transformers, activations that it takes for weights. Those that no
-//! update writes have the role `other`. Its workspaces are outputs of their kernel.
+//! Global tensors of the artifact are persistent here: its weights, and, in its transformers,
+//! activations that it treats as weights. Those that no update writes have the role `other`.
+//! Workspaces are outputs of their kernel.
 
 use std::{
     io::BufRead,
@@ -26,36 +29,38 @@ use crate::{
 const KERNELS_HEADER: &str = "kernel_id,type,ideal_ms,pf_ms,input_pf_ms,workspace_tensor,inputs,outputs";
 const TENSORS_HEADER: &str = "tensor_id,is_global,size_bytes,address_offset";
 
-/// A graph with all its figures.
+/// Graph with all its figures.
 #[derive(Clone, Debug)]
 pub struct Set {
-    /// Its kernels last as long as with all data on the GPU.
+    /// Iteration with the durations for all data on the GPU.
     pub iteration: Iteration,
-    /// How long they last otherwise.
+    /// Durations on managed memory.
     pub faulting: Table<KernelId, Faulting>,
-    /// Where a tensor lies in the region of the global tensors, or in that of the others, which comes after it. Addresses are never used again.
+    /// Offset of a tensor in the region of global tensors, or in that of the others, which follows
+    /// it. No address is reused.
     pub address_offset_bytes: Table<TensorId, u64>,
 }
 
-/// How long a kernel lasts on managed memory.
+/// Durations of a kernel on managed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faulting {
-    /// Where inputs and outputs fault. One cold measurement: may be less than the others, as published.
+    /// Duration if inputs and outputs fault. One cold measurement, which may be less than the
+    /// others, as published.
     pub all_ns: u64,
-    /// Where only outputs fault; the artifact's name for it is `InputPF`.
+    /// Duration if only outputs fault; `InputPF` in the artifact.
     pub outputs_ns: u64,
 }
 
-/// Reads `X.kernels.csv` and `X.tensors.csv` beside it.
+/// Reads `X.kernels.csv`, and `X.tensors.csv` in the same folder.
 ///
 /// # Errors
-/// If a file cannot be read or is wrong: with the file and the line.
+/// If a file cannot be read or is invalid: with the file and the line.
 pub fn load(kernels: &Path) -> Result<Set, ImportError> {
     let tensors = tensors_of(kernels).ok_or_else(|| ImportError::new(kernels, None, Reason::NotKernels))?;
     parse((&tensors, text::open(&tensors)?), (kernels, text::open(kernels)?))
 }
 
-/// `X.tensors.csv` for `X.kernels.csv`; both or none are compressed.
+/// Path of `X.tensors.csv` for `X.kernels.csv`; both or none are compressed.
 fn tensors_of(kernels: &Path) -> Option<PathBuf> {
     let name = kernels.file_name()?.to_str()?;
     let (stem, end) = name.strip_suffix(".gz").map_or((name, ""), |stem| (stem, ".gz"));
@@ -66,7 +71,7 @@ fn tensors_of(kernels: &Path) -> Option<PathBuf> {
 /// Reads a graph from two texts; the paths are for messages and for the iteration's name.
 ///
 /// # Errors
-/// If a text is wrong: with the line.
+/// If a text is invalid: with the line.
 pub fn parse(tensors: (&Path, impl BufRead), kernels: (&Path, impl BufRead)) -> Result<Set, ImportError> {
     let mut draft = Draft { name: name(kernels.0), ..Draft::default() };
     let mut address_offset_bytes = Table::default();
@@ -104,7 +109,7 @@ pub fn parse(tensors: (&Path, impl BufRead), kernels: (&Path, impl BufRead)) -> 
     Ok(Set { iteration, faulting, address_offset_bytes })
 }
 
-/// `ResNet152/1280` for `.../ResNet152/1280.kernels.csv`.
+/// Name of the iteration: `ResNet152/1280` for `.../ResNet152/1280.kernels.csv`.
 fn name(kernels: &Path) -> String {
     let text = |part: Option<&std::ffi::OsStr>| part.and_then(|part| part.to_str()).unwrap_or_default().to_owned();
     let file = text(kernels.file_name());
@@ -119,9 +124,9 @@ fn header<R: BufRead>(lines: &mut Lines<'_, R>, expected: &'static str) -> Resul
     found.unwrap_or(Err(Reason::Empty)).map_err(|reason| lines.error(reason))
 }
 
-fn in_order(what: &'static str, expected: usize, found: u32) -> Result<(), Reason> {
+fn in_order(entry: &'static str, expected: usize, found: u32) -> Result<(), Reason> {
     let (expected, found) = (expected as u64, u64::from(found));
-    if expected == found { Ok(()) } else { Err(Reason::OutOfOrder { what, expected, found }) }
+    if expected == found { Ok(()) } else { Err(Reason::OutOfOrder { entry, expected, found }) }
 }
 
 fn tensor(line: &str, index: usize) -> Result<(Tensor, u64), Reason> {
@@ -158,7 +163,7 @@ fn kernel(line: &str, index: usize) -> Result<Row, Reason> {
     };
     let workspace = workspace.first().copied();
     if let Some(TensorId(id)) = workspace.filter(|id| !outputs.contains(id)) {
-        return Err(Reason::WorkspaceNoOutput { id });
+        return Err(Reason::WorkspaceNotOutput { id });
     }
     let kernel = DraftKernel {
         name: name.to_owned(),
@@ -171,10 +176,10 @@ fn kernel(line: &str, index: usize) -> Result<Row, Reason> {
     Ok(Row { kernel, workspace, faulting })
 }
 
-/// What the kernels' names tell of tensors: the graph does not.
+/// Derives the roles of a kernel's tensors from its name, as the graph has no roles.
 fn assign_roles(tensors: &mut [Tensor], Row { kernel, workspace, .. }: &Row) {
     let update = kernel.name.contains("Apply_Grad");
-    let made = match kernel.name.as_str() {
+    let default_role = match kernel.name.as_str() {
         name if name.starts_with("LoadData") => Role::Input,
         name if name.contains("Backward") || name.contains("MultiGredient") => Role::Gradient,
         _ => Role::Activation,
@@ -184,24 +189,25 @@ fn assign_roles(tensors: &mut [Tensor], Row { kernel, workspace, .. }: &Row) {
         tensor.role = match tensor.role {
             _ if *workspace == Some(id) => Role::Workspace,
             _ if tensor.persistent && update => Role::Weight,
-            Role::Other if !tensor.persistent => made,
+            Role::Other if !tensor.persistent => default_role,
             role => role,
         };
     }
 }
 
-/// Reads published times: a line for each kernel, in order.
+/// Reads published times, in ns: a line for each kernel, in order.
 ///
 /// # Errors
-/// If the file cannot be read or is wrong: with the line.
+/// If the file cannot be read or is invalid: with the line.
 pub fn load_times(path: &Path) -> Result<Table<KernelId, u64>, ImportError> {
     parse_column(path, text::open(path)?, "ms", |value| milliseconds("time", value))
 }
 
-/// Reads published workspaces, in bytes: a line for each kernel, in order; 0 for those that have none.
+/// Reads published workspaces, in bytes: a line for each kernel, in order; 0 for those that have
+/// none.
 ///
 /// # Errors
-/// If the file cannot be read or is wrong: with the line.
+/// If the file cannot be read or is invalid: with the line.
 pub fn load_workspaces(path: &Path) -> Result<Table<KernelId, u64>, ImportError> {
     parse_column(path, text::open(path)?, "B", |value| number("workspace", value))
 }
@@ -209,7 +215,7 @@ pub fn load_workspaces(path: &Path) -> Result<Table<KernelId, u64>, ImportError>
 /// Reads published times from text; `path` is for messages.
 ///
 /// # Errors
-/// If the text is wrong: with the line.
+/// If the text is invalid: with the line.
 pub fn parse_times(path: &Path, text: impl BufRead) -> Result<Table<KernelId, u64>, ImportError> {
     parse_column(path, text, "ms", |value| milliseconds("time", value))
 }
@@ -223,9 +229,9 @@ fn parse_column(
     let mut lines = Lines::new(path, text);
     let mut column: Table<KernelId, u64> = Table::default();
     while let Some(line) = lines.next()? {
-        let parsed = fields(line.split_ascii_whitespace()).and_then(|[id, figure, own_unit]| {
+        let parsed = fields(line.split_ascii_whitespace()).and_then(|[id, figure, found_unit]| {
             in_order("kernel", column.len(), number_u32("kernel", id)?)?;
-            if own_unit == unit { value(figure) } else { Err(Reason::field("unit", own_unit, unit)) }
+            if found_unit == unit { value(figure) } else { Err(Reason::field("unit", found_unit, unit)) }
         });
         column.push(parsed.map_err(|reason| lines.error(reason))?);
     }
@@ -233,15 +239,19 @@ fn parse_column(
 }
 
 impl Set {
-    /// The same graph with the times of another run.
+    /// Iteration of the graph with the times of another run.
     ///
     /// # Errors
-    /// If there is not one for each kernel.
+    /// If the number of times is not that of kernels.
     pub fn with_times(&self, path: &Path, times: &Table<KernelId, u64>) -> Result<Iteration, ImportError> {
         let (expected, found) = (self.iteration.kernels().len(), times.len());
         if expected != found {
             let other = PathBuf::from(self.iteration.name());
-            return Err(ImportError::new(path, None, Reason::CountsDiffer { what: "kernels", expected, found, other }));
+            return Err(ImportError::new(
+                path,
+                None,
+                Reason::CountsDiffer { entry: "kernels", expected, found, other },
+            ));
         }
         let iteration = self.iteration.with_durations(|id, _| times[id]);
         iteration.map_err(|invalid| ImportError::new(path, None, invalid))

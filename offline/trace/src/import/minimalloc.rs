@@ -1,5 +1,7 @@
-//! Instances of dynamic storage allocation as MiniMalloc has them: CSV with the columns `id`, `lower`, `upper`, `size`, in any order. A block is alive
-//! at steps `lower`, ..., `upper - 1`. Ids are any text; [`Span::source`](crate::Span::source) is the block's place in the file, from 0.
+//! Instances of dynamic storage allocation in the format of MiniMalloc: CSV with the columns `id`,
+//! `lower`, `upper`, `size`, in any order. A block is alive at steps `lower`, ..., `upper - 1`. Ids
+//! are any text; [`Span::source`](crate::Span::source) is the number of the block in the file, from
+//! 0.
 
 use std::{io::BufRead, path::Path};
 
@@ -14,7 +16,7 @@ const COLUMNS: [&str; 4] = ["id", "lower", "upper", "size"];
 /// Reads an instance.
 ///
 /// # Errors
-/// If the file cannot be read or is wrong: with the line.
+/// If the file cannot be read or is invalid: with the line.
 pub fn load(path: &Path) -> Result<Circle, ImportError> {
     parse(path, text::open(path)?)
 }
@@ -22,7 +24,7 @@ pub fn load(path: &Path) -> Result<Circle, ImportError> {
 /// Reads an instance from text; `path` is for messages.
 ///
 /// # Errors
-/// If the text is wrong: with the line.
+/// If the text is invalid: with the line.
 pub fn parse(path: &Path, text: impl BufRead) -> Result<Circle, ImportError> {
     let mut lines = Lines::new(path, text);
     let header = lines.next()?.map(order).ok_or(Reason::Empty);
@@ -35,15 +37,15 @@ pub fn parse(path: &Path, text: impl BufRead) -> Result<Circle, ImportError> {
     Circle::of_intervals(blocks).map_err(|invalid| ImportError::new(path, None, invalid))
 }
 
-/// Where each of [`COLUMNS`] stands.
+/// Position of each of [`COLUMNS`].
 fn order(header: &str) -> Result<[usize; 4], Reason> {
     let columns: Vec<_> = header.split(',').map(str::trim).collect();
     if let Some(unknown) = columns.iter().find(|column| !COLUMNS.contains(column)) {
         return Err(Reason::UnknownColumn { column: unknown.chars().take(40).collect() });
     }
     let mut order = [0; 4];
-    for (place, column) in order.iter_mut().zip(COLUMNS) {
-        *place = columns.iter().position(|&own| own == column).ok_or(Reason::MissingColumn { column })?;
+    for (position, column) in order.iter_mut().zip(COLUMNS) {
+        *position = columns.iter().position(|&name| name == column).ok_or(Reason::MissingColumn { column })?;
     }
     if columns.len() == COLUMNS.len() {
         Ok(order)
@@ -52,13 +54,13 @@ fn order(header: &str) -> Result<[usize; 4], Reason> {
     }
 }
 
-/// (own number, first step, one past the last, bytes)
+/// Block of a line: (number, first step, one past the last step, bytes).
 fn block(line: &str, order: [usize; 4], source: u64) -> Result<(u64, u64, u64, u64), Reason> {
     let fields: [&str; 4] = fields(line.split(','))?;
-    let at = |place: usize| fields.get(place).copied().unwrap_or_default();
+    let at = |position: usize| fields.get(position).copied().unwrap_or_default();
     let [_, lower, upper, size] = order;
     let (lower, upper, bytes) = (number("lower", at(lower))?, number("upper", at(upper))?, number("size", at(size))?);
-    // Checked here, where the line is known.
+    // Validated here, where the line is known.
     Circle::of_intervals([(source, lower, upper, bytes)])?;
     Ok((source, lower, upper, bytes))
 }

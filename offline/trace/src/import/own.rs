@@ -1,4 +1,4 @@
-//! This crate's own JSON.
+//! JSON of this crate.
 
 use std::path::Path;
 
@@ -22,11 +22,12 @@ fn load<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, ImportError> {
     serde_json::from_reader(text::open(path)?).map_err(|error| json(path, &error))
 }
 
-/// Wrong JSON, with its line. serde's own message ends in the place: it is said once.
+/// Error in JSON, with its line. The position at the end of serde's message is removed, as
+/// `ImportError` prints the line.
 pub(super) fn json(path: &Path, error: &serde_json::Error) -> ImportError {
     let line = Some(error.line() as u64).filter(|&line| line > 0);
     let message = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let message = message.strip_suffix(&place).unwrap_or(&message);
+    let position = format!(" at line {} column {}", error.line(), error.column());
+    let message = message.strip_suffix(&position).unwrap_or(&message);
     ImportError::new(path, line, Reason::Json(message.to_owned()))
 }

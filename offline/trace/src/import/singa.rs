@@ -1,13 +1,14 @@
-//! What SINGA, and the forks of it that papers on memory were written with, log of their memory.
+//! Memory logs of SINGA, and of its forks from papers on memory.
 //!
 //! * memory log: `MALLOC: ADDRESS BYTES TIME` and `FREE: ADDRESS TIME`
-//! * op trace: `Malloc|Free|Read|Mutable|Layer BLOCK BYTES TIME`, where BLOCK names an object of the framework and `Mutable` is a write. A layer's line
-//!   says that the layer before it is done; it names no block and is left out. A block's free asks for its address, which is logged as a `Mutable` right
-//!   before: that is no use of the block and is left out too.
-//! * card log: `USED FREE TOTAL` in MiB, as cudaMemGetInfo told them after each line of the memory log
-//! * detector's log: when the framework itself was busy with looking for iterations
+//! * op trace: `Malloc|Free|Read|Mutable|Layer BLOCK BYTES TIME`, where BLOCK names an object of
+//!   the framework and `Mutable` is a write. A `Layer` line marks the end of the previous layer,
+//!   names no block and is omitted. A free requests the address of its block, which is logged as a
+//!   `Mutable` right before the free. This is no use of the block and is omitted too.
+//! * card log: `USED FREE TOTAL` in MiB, from cudaMemGetInfo after each line of the memory log
+//! * detector's log: times in which the framework itself searched for iterations
 //!
-//! Times are nanoseconds of the machine's clock.
+//! Times are nanoseconds by the machine's clock.
 
 use std::{io::BufRead, path::Path};
 
@@ -20,7 +21,7 @@ use crate::ops::{Block, OpStream, Recorder};
 /// Reads a memory log.
 ///
 /// # Errors
-/// If the file cannot be read or is wrong: with the line.
+/// If the file cannot be read or is invalid: with the line.
 pub fn load_log(path: &Path) -> Result<OpStream, ImportError> {
     parse_log(path, text::open(path)?)
 }
@@ -28,7 +29,7 @@ pub fn load_log(path: &Path) -> Result<OpStream, ImportError> {
 /// Reads a memory log from text; `path` is for messages.
 ///
 /// # Errors
-/// If the text is wrong: with the line.
+/// If the text is invalid: with the line.
 pub fn parse_log(path: &Path, text: impl BufRead) -> Result<OpStream, ImportError> {
     record(path, text, log_line)
 }
@@ -51,10 +52,11 @@ fn log_line(recorder: &mut Recorder, line: &str) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Reads an op trace. The spans of a detector's log are cut out of its times: what came after moves forward by as much.
+/// Reads an op trace. The spans of a detector's log are cut out: later times are reduced by their
+/// length.
 ///
 /// # Errors
-/// If the file cannot be read or is wrong: with the line.
+/// If the file cannot be read or is invalid: with the line.
 pub fn load_ops(path: &Path, busy: &[Busy]) -> Result<OpStream, ImportError> {
     parse_ops(path, text::open(path)?, busy)
 }
@@ -62,9 +64,9 @@ pub fn load_ops(path: &Path, busy: &[Busy]) -> Result<OpStream, ImportError> {
 /// Reads an op trace from text; `path` is for messages.
 ///
 /// # Errors
-/// If the text is wrong: with the line.
+/// If the text is invalid: with the line.
 pub fn parse_ops(path: &Path, text: impl BufRead, busy: &[Busy]) -> Result<OpStream, ImportError> {
-    let mut cut = Cut { busy, done_ns: 0 };
+    let mut cut = Cut { busy, removed_ns: 0 };
     record(path, text, |recorder, line| op_line(recorder, line, &mut cut))
 }
 
@@ -78,7 +80,7 @@ fn op_line(recorder: &mut Recorder, line: &str, cut: &mut Cut<'_>) -> Result<(),
     match operation {
         "Malloc" => recorder.malloc(time_ns, key, Block { bytes: number("bytes", bytes)?, address: None }).map(drop)?,
         "Free" => {
-            recorder.take_back_write(key);
+            recorder.undo_write(key);
             recorder.free(time_ns, key)?;
         }
         "Read" => recorder.read(time_ns, key)?,
@@ -101,41 +103,42 @@ fn record(
     Ok(recorder.finish())
 }
 
-/// A time in which the framework did something else than its work.
+/// Span in which the framework searched for iterations instead of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy {
-    /// From here ...
+    /// Begin.
     pub begin_ns: u64,
-    /// ... to here; not before.
+    /// End; not before the begin.
     pub end_ns: u64,
 }
 
-/// Takes spans out of times that come in order.
+/// Removal of spans from times in increasing order.
 struct Cut<'a> {
-    /// Still to come, in order.
+    /// Remaining spans, in order.
     busy: &'a [Busy],
-    /// Of those that went by.
-    done_ns: u64,
+    /// Sum of the spans removed so far.
+    removed_ns: u64,
 }
 
 impl Cut<'_> {
     fn apply(&mut self, time_ns: u64) -> u64 {
         while let Some((first, rest)) = self.busy.split_first() {
             if time_ns < first.end_ns {
-                // Within the span, the clock stands at its beginning.
-                return time_ns.min(first.begin_ns).saturating_sub(self.done_ns);
+                // Within a span, the clock stops at its begin.
+                return time_ns.min(first.begin_ns).saturating_sub(self.removed_ns);
             }
-            self.done_ns = self.done_ns.saturating_add(first.end_ns - first.begin_ns);
+            self.removed_ns = self.removed_ns.saturating_add(first.end_ns - first.begin_ns);
             self.busy = rest;
         }
-        time_ns.saturating_sub(self.done_ns)
+        time_ns.saturating_sub(self.removed_ns)
     }
 }
 
-/// Reads a detector's log: `BEGIN RepeatableTest: TIME`, `End RepeatableTest: TIME`, and lines that say the difference.
+/// Reads a detector's log: `BEGIN RepeatableTest: TIME`, `End RepeatableTest: TIME`, and lines with
+/// the difference.
 ///
 /// # Errors
-/// If the file cannot be read or is wrong: with the line.
+/// If the file cannot be read or is invalid: with the line.
 pub fn load_busy(path: &Path) -> Result<Vec<Busy>, ImportError> {
     parse_busy(path, text::open(path)?)
 }
@@ -143,25 +146,25 @@ pub fn load_busy(path: &Path) -> Result<Vec<Busy>, ImportError> {
 /// Reads a detector's log from text; `path` is for messages.
 ///
 /// # Errors
-/// If the text is wrong: with the line.
+/// If the text is invalid: with the line.
 pub fn parse_busy(path: &Path, text: impl BufRead) -> Result<Vec<Busy>, ImportError> {
     let mut lines = Lines::new(path, text);
-    let (mut spans, mut open, mut last) = (Vec::new(), None, 0);
+    let (mut spans, mut open_begin_ns, mut last_end_ns) = (Vec::new(), None, 0);
     while let Some(line) = lines.next()? {
         let time = |text| number("time", text);
         let step = if let Some(begin) = line.strip_prefix("BEGIN RepeatableTest:") {
-            time(begin).and_then(|begin_ns| match open.replace(begin_ns) {
-                None if begin_ns >= last => Ok(()),
-                _ => Err(Reason::field("span", line, "begin after an end")),
+            time(begin).and_then(|begin_ns| match open_begin_ns.replace(begin_ns) {
+                None if begin_ns >= last_end_ns => Ok(()),
+                _ => Err(Reason::field("span", line, "a begin after an end")),
             })
         } else if let Some(end) = line.strip_prefix("End RepeatableTest:") {
-            time(end).and_then(|end_ns| match open.take() {
+            time(end).and_then(|end_ns| match open_begin_ns.take() {
                 Some(begin_ns) if begin_ns <= end_ns => {
-                    last = end_ns;
+                    last_end_ns = end_ns;
                     spans.push(Busy { begin_ns, end_ns });
                     Ok(())
                 }
-                _ => Err(Reason::field("span", line, "end after a begin")),
+                _ => Err(Reason::field("span", line, "an end after a begin")),
             })
         } else if line.starts_with("RepeatableTest overhead(ns):") {
             Ok(())
@@ -173,19 +176,19 @@ pub fn parse_busy(path: &Path, text: impl BufRead) -> Result<Vec<Busy>, ImportEr
     Ok(spans)
 }
 
-/// What cudaMemGetInfo told.
+/// Memory of the card from cudaMemGetInfo.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CardReading {
-    /// Memory that is taken, by whomever.
+    /// Memory in use by all processes.
     pub used_mib: f64,
-    /// Memory of the card.
+    /// Total memory.
     pub total_mib: f64,
 }
 
 /// Reads a card log: a reading for each line of the memory log.
 ///
 /// # Errors
-/// If the file cannot be read or is wrong: with the line.
+/// If the file cannot be read or is invalid: with the line.
 pub fn load_card(path: &Path) -> Result<Vec<CardReading>, ImportError> {
     parse_card(path, text::open(path)?)
 }
@@ -193,7 +196,7 @@ pub fn load_card(path: &Path) -> Result<Vec<CardReading>, ImportError> {
 /// Reads a card log from text; `path` is for messages.
 ///
 /// # Errors
-/// If the text is wrong: with the line.
+/// If the text is invalid: with the line.
 pub fn parse_card(path: &Path, text: impl BufRead) -> Result<Vec<CardReading>, ImportError> {
     let mut lines = Lines::new(path, text);
     let mut readings = Vec::new();
@@ -208,7 +211,7 @@ fn card_line(line: &str) -> Result<CardReading, Reason> {
     let [used, _free, total] = fields(line.split_ascii_whitespace())?;
     let size = |field, text: &str| {
         let value = text.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
-        value.ok_or_else(|| Reason::field(field, text, "size in MiB"))
+        value.ok_or_else(|| Reason::field(field, text, "a size in MiB"))
     };
     Ok(CardReading { used_mib: size("used", used)?, total_mib: size("total", total)? })
 }

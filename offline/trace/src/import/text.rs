@@ -1,4 +1,4 @@
-//! Files as lines, uncompressed where they are compressed, within limits.
+//! Lines of files, decompressed, within limits.
 
 use std::{
     fs::File,
@@ -10,16 +10,16 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::error::{ImportError, Reason};
 
-/// What gzip begins with.
+/// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// No format here has lines that come near it.
+/// Maximum length of a line, which no format here approaches.
 const MAX_LINE_BYTES: usize = 1 << 20;
-/// Uncompressed, so that a small file cannot become an endless one.
+/// Maximum of decompressed bytes, as a small file may expand without bound.
 const MAX_FILE_BYTES: u64 = 16 << 30;
 
 pub(super) type Text = Box<dyn BufRead>;
 
-/// Opens a file for reading what is in it.
+/// Opens a file for its decompressed contents.
 pub(super) fn open(path: &Path) -> Result<Text, ImportError> {
     let file = File::open(path).map_err(|error| ImportError::new(path, None, error))?;
     text_of(file).map_err(|error| ImportError::new(path, None, error))
@@ -30,17 +30,17 @@ fn text_of(source: impl Read + 'static) -> Result<Text, std::io::Error> {
     let mut magic = Vec::new();
     source.by_ref().take(GZIP.len() as u64).read_to_end(&mut magic)?;
     let compressed = magic == GZIP;
-    let whole = BufReader::new(Cursor::new(magic).chain(source));
-    // One byte more than there may be tells apart what is as large from what is larger.
+    let source = BufReader::new(Cursor::new(magic).chain(source));
+    // One byte above the maximum distinguishes a file of that size from a larger one.
     let limit = MAX_FILE_BYTES + 1;
     Ok(if compressed {
-        Box::new(BufReader::new(MultiGzDecoder::new(whole).take(limit)))
+        Box::new(BufReader::new(MultiGzDecoder::new(source).take(limit)))
     } else {
-        Box::new(whole.take(limit))
+        Box::new(source.take(limit))
     })
 }
 
-/// The first bytes of what is in a file, as far as they are text.
+/// First bytes of the decompressed contents, as text.
 pub(super) fn head(path: &Path) -> Result<String, ImportError> {
     const BYTES: u64 = 64 << 10;
     let mut head = Vec::new();
@@ -48,7 +48,7 @@ pub(super) fn head(path: &Path) -> Result<String, ImportError> {
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// The lines of a file, numbered from 1, without their ends. Empty ones are left out.
+/// Lines of a file, numbered from 1, without terminators. Empty lines are skipped.
 pub(super) struct Lines<'a, R> {
     path: &'a Path,
     source: R,
@@ -62,7 +62,7 @@ impl<'a, R: BufRead> Lines<'a, R> {
         Self { path, source, buffer: Vec::new(), line: 0, bytes: 0 }
     }
 
-    /// An error in the line that was read last.
+    /// Error in the line that was read last.
     pub(super) fn error(&self, reason: impl Into<Reason>) -> ImportError {
         ImportError::new(self.path, Some(self.line), reason)
     }
@@ -71,7 +71,7 @@ impl<'a, R: BufRead> Lines<'a, R> {
         self.line
     }
 
-    /// The next line that is not empty.
+    /// Next line that is not empty.
     pub(super) fn next(&mut self) -> Result<Option<&str>, ImportError> {
         loop {
             self.buffer.clear();
@@ -93,46 +93,46 @@ impl<'a, R: BufRead> Lines<'a, R> {
                 break;
             }
         }
-        let text = std::str::from_utf8(&self.buffer).map_err(|_| self.error(Reason::NotText))?;
+        let text = std::str::from_utf8(&self.buffer).map_err(|_| self.error(Reason::NotUtf8))?;
         Ok(Some(text.trim_end_matches(['\n', '\r'])))
     }
 }
 
-/// The fields of a line, if there are as many.
+/// Fields of a line, if their number is as expected.
 pub(super) fn fields<'a, const N: usize>(parts: impl Iterator<Item = &'a str>) -> Result<[&'a str; N], Reason> {
     let all: Vec<_> = parts.collect();
     let found = all.len();
     all.try_into().map_err(|_| Reason::FieldCount { expected: N, found })
 }
 
-/// A whole number.
+/// Parses a whole number.
 pub(super) fn number(field: &'static str, text: &str) -> Result<u64, Reason> {
-    text.trim().parse().map_err(|_| Reason::field(field, text, "whole number"))
+    text.trim().parse().map_err(|_| Reason::field(field, text, "a whole number"))
 }
 
-/// A number of 32 bits, such as an id.
+/// Parses a number of 32 bits, such as an id.
 pub(super) fn number_u32(field: &'static str, text: &str) -> Result<u32, Reason> {
-    text.trim().parse().map_err(|_| Reason::field(field, text, "number of 32 bits"))
+    text.trim().parse().map_err(|_| Reason::field(field, text, "a number of 32 bits"))
 }
 
-/// An address, with or without `0x`.
+/// Parses a hexadecimal address, with or without `0x`.
 pub(super) fn address(field: &'static str, text: &str) -> Result<u64, Reason> {
     let digits = text.trim();
     let digits = digits.strip_prefix("0x").unwrap_or(digits);
-    u64::from_str_radix(digits, 16).map_err(|_| Reason::field(field, text, "address"))
+    u64::from_str_radix(digits, 16).map_err(|_| Reason::field(field, text, "an address"))
 }
 
-/// Milliseconds with a fraction, exactly, as nanoseconds: digits beyond those are dropped.
+/// Parses milliseconds with a fraction, exactly, to nanoseconds. Further digits are cut.
 pub(super) fn milliseconds(field: &'static str, text: &str) -> Result<u64, Reason> {
     const FRACTION_DIGITS: usize = 6;
-    let wrong = || Reason::field(field, text, "time in milliseconds");
-    let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+    let invalid = || Reason::field(field, text, "a time in milliseconds");
+    let (integer, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !digits(whole) || !digits(fraction) {
-        return Err(wrong());
+    if integer.is_empty() || !digits(integer) || !digits(fraction) {
+        return Err(invalid());
     }
-    let kept = fraction.get(..FRACTION_DIGITS).unwrap_or(fraction);
-    let fraction_ns: u64 = format!("{kept:0<FRACTION_DIGITS$}").parse().map_err(|_| wrong())?;
-    let whole_ms: u64 = whole.parse().map_err(|_| wrong())?;
-    whole_ms.checked_mul(1_000_000).and_then(|ns| ns.checked_add(fraction_ns)).ok_or_else(wrong)
+    let significant = fraction.get(..FRACTION_DIGITS).unwrap_or(fraction);
+    let fraction_ns: u64 = format!("{significant:0<FRACTION_DIGITS$}").parse().map_err(|_| invalid())?;
+    let integer_ms: u64 = integer.parse().map_err(|_| invalid())?;
+    integer_ms.checked_mul(1_000_000).and_then(|ns| ns.checked_add(fraction_ns)).ok_or_else(invalid)
 }

@@ -1,4 +1,4 @@
-//! Making an iteration: what importers and generators fill, and what its JSON looks like.
+//! Draft of an iteration, which importers and generators fill. Its fields are those of the JSON.
 
 use std::collections::HashSet;
 
@@ -10,43 +10,44 @@ use crate::{
     iteration::{Access, Iteration, Kernel, Operand, Role, Tensor, Use, row},
 };
 
-/// An iteration that was not checked yet.
+/// Iteration before validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Draft {
-    /// What it is an iteration of, for people.
+    /// Name of the program, for people.
     #[serde(default)]
     pub name: String,
-    /// Kernels name them by their place in this list.
+    /// Tensors; kernels refer to them by index.
     pub tensors: Vec<Tensor>,
-    /// In the order in which they run.
+    /// Kernels in order of execution.
     pub kernels: Vec<DraftKernel>,
 }
 
-/// A kernel of a draft.
+/// Kernel of a draft.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DraftKernel {
-    /// What it computes.
+    /// Name.
     #[serde(default)]
     pub name: String,
-    /// How long it runs with all its tensors on the GPU.
+    /// Duration with all its tensors on the GPU.
     pub duration_ns: u64,
-    /// What it reads.
+    /// Tensors that the kernel reads.
     #[serde(default)]
     pub inputs: Vec<TensorId>,
-    /// What it writes, its workspace among it. What it changes in place stands in both lists.
+    /// Tensors that the kernel writes, its workspace included. Tensors changed in place are in both
+    /// lists.
     #[serde(default)]
     pub outputs: Vec<TensorId>,
 }
 
-/// The most bytes that the tensors of an iteration hold, and the most nanoseconds that its kernels take. Four times as much fits 64 bits: who works with an
-/// iteration may round sizes up, and add what waiting costs.
-pub const MOST: u64 = 1 << 62;
+/// Maximum of the sum of tensor bytes, and of the sum of kernel durations in ns, of an iteration.
+/// Four times as much fits 64 bits: users of an iteration may round sizes up and add stalls.
+pub const MAX_TOTAL: u64 = 1 << 62;
 
-/// Why a draft is no iteration.
+/// Reason why a draft is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "documented by the messages")]
 pub enum Invalid {
     #[error("no kernels")]
     NoKernels,
@@ -54,37 +55,37 @@ pub enum Invalid {
     TooMany,
     #[error("tensor {tensor} holds no bytes")]
     EmptyTensor { tensor: TensorId },
-    #[error("the tensors hold more than {MOST} bytes")]
+    #[error("the tensors hold more than {MAX_TOTAL} bytes")]
     TooManyBytes,
-    #[error("the kernels take more than {MOST} nanoseconds")]
+    #[error("the kernels take more than {MAX_TOTAL} nanoseconds")]
     TooLong,
-    #[error("kernel {kernel} names tensor {tensor}, and there are {tensors}")]
+    #[error("kernel {kernel} refers to unknown tensor {tensor}; number of tensors: {tensors}")]
     UnknownTensor { kernel: KernelId, tensor: TensorId, tensors: usize },
     #[error("tensor {tensor} is a workspace and persistent")]
     PersistentWorkspace { tensor: TensorId },
-    #[error("tensor {tensor} is a workspace and used by kernel {kernel} besides its own")]
+    #[error("tensor {tensor} is a workspace of another kernel and used by kernel {kernel}")]
     SharedWorkspace { tensor: TensorId, kernel: KernelId },
     #[error("tensor {tensor} is a workspace and read by kernel {kernel}")]
     WorkspaceRead { tensor: TensorId, kernel: KernelId },
 }
 
 impl Draft {
-    /// Adds a tensor and tells its id.
+    /// Adds a tensor and returns its id.
     pub fn tensor(&mut self, tensor: Tensor) -> TensorId {
         self.tensors.push(tensor);
         TensorId::new(self.tensors.len() - 1)
     }
 
-    /// Adds a kernel after the others.
+    /// Adds a kernel after the others and returns its id.
     pub fn kernel(&mut self, kernel: DraftKernel) -> KernelId {
         self.kernels.push(kernel);
         KernelId::new(self.kernels.len() - 1)
     }
 
-    /// The iteration, if it is one.
+    /// Validates the draft and converts it to an iteration.
     ///
     /// # Errors
-    /// The first thing found wrong.
+    /// The first error found.
     pub fn check(self) -> Result<Iteration, Invalid> {
         let Self { name, tensors, kernels } = self;
         if kernels.is_empty() {
@@ -100,11 +101,11 @@ impl Draft {
         let mut operand_starts = vec![0];
         let mut owner: Table<TensorId, Option<KernelId>> = Table::of(None, tensors.len());
         for (index, kernel) in kernels.iter().enumerate() {
-            let own = merge(&kernel.inputs, &kernel.outputs);
-            for operand in &own {
+            let merged = merge(&kernel.inputs, &kernel.outputs);
+            for operand in &merged {
                 check_operand(KernelId::new(index), *operand, &tensors, &mut owner)?;
             }
-            operands.extend(own);
+            operands.extend(merged);
             operand_starts.push(operands.len());
         }
         let (uses, use_starts) = transpose(&operands, &operand_starts, tensors.len());
@@ -124,13 +125,13 @@ fn check_tensors(tensors: &Table<TensorId, Tensor>) -> Result<(), Invalid> {
         if tensor.persistent && tensor.role == Role::Workspace {
             return Err(Invalid::PersistentWorkspace { tensor: id });
         }
-        sum = up_to_most(sum, tensor.bytes).ok_or(Invalid::TooManyBytes)?;
+        sum = add_within_limit(sum, tensor.bytes).ok_or(Invalid::TooManyBytes)?;
     }
     Ok(())
 }
 
-fn up_to_most(sum: u64, more: u64) -> Option<u64> {
-    sum.checked_add(more).filter(|&sum| sum <= MOST)
+fn add_within_limit(sum: u64, value: u64) -> Option<u64> {
+    sum.checked_add(value).filter(|&sum| sum <= MAX_TOTAL)
 }
 
 fn check_operand(
@@ -153,7 +154,7 @@ fn check_operand(
     Ok(())
 }
 
-/// Inputs in their order, then what is written only, in its order.
+/// Operands of a kernel: inputs in their order, then those only written, in their order.
 fn merge(inputs: &[TensorId], outputs: &[TensorId]) -> Vec<Operand> {
     let written: HashSet<_> = outputs.iter().copied().collect();
     let mut seen = HashSet::new();
@@ -170,7 +171,7 @@ fn merge(inputs: &[TensorId], outputs: &[TensorId]) -> Vec<Operand> {
     operands
 }
 
-/// From operands by kernel to uses by tensor. All operands are known tensors.
+/// Transposes operands by kernel to uses by tensor. All operands exist.
 fn transpose(operands: &[Operand], operand_starts: &[usize], tensors: usize) -> (Vec<Use>, Vec<usize>) {
     let mut by_tensor: Table<TensorId, Vec<Use>> = Table::of(Vec::new(), tensors);
     for (kernel, _) in operand_starts.iter().skip(1).enumerate() {
@@ -180,8 +181,8 @@ fn transpose(operands: &[Operand], operand_starts: &[usize], tensors: usize) -> 
     }
     let mut uses = Vec::with_capacity(operands.len());
     let mut starts = vec![0];
-    for own in by_tensor.values() {
-        uses.extend_from_slice(own);
+    for tensor_uses in by_tensor.values() {
+        uses.extend_from_slice(tensor_uses);
         starts.push(uses.len());
     }
     (uses, starts)
@@ -213,7 +214,7 @@ pub(crate) fn start_times(kernels: &Table<KernelId, Kernel>) -> Result<Table<Ker
     let mut now = 0_u64;
     starts.push(now);
     for kernel in kernels.values() {
-        now = up_to_most(now, kernel.duration_ns).ok_or(Invalid::TooLong)?;
+        now = add_within_limit(now, kernel.duration_ns).ok_or(Invalid::TooLong)?;
         starts.push(now);
     }
     Ok(starts.into())

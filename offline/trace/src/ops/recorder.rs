@@ -1,4 +1,4 @@
-//! Making a stream of operations.
+//! Construction of a stream of operations.
 
 use std::collections::HashMap;
 
@@ -7,39 +7,40 @@ use crate::{
     ops::{Argument, Block, Invalid, Launch, Op, OpKind, OpStream, Signature},
 };
 
-/// Makes a stream of ops that name blocks by keys: addresses, or whatever the trace has. A key may be used again once its block is freed.
+/// Builder of a stream from ops that name blocks by keys: addresses, or other identifiers of the
+/// trace. A key may be reused after its block is freed.
 #[derive(Debug, Default)]
 pub struct Recorder {
     stream: OpStream,
     live: HashMap<u64, BlockId>,
-    known: HashMap<Signature, SignatureId>,
+    signature_ids: HashMap<Signature, SignatureId>,
     bytes: u64,
 }
 
 impl Recorder {
-    /// The kind of launch.
+    /// Returns the id of a signature; adds the signature if it is new.
     pub fn signature(&mut self, signature: Signature) -> SignatureId {
-        if let Some(id) = self.known.get(&signature) {
+        if let Some(id) = self.signature_ids.get(&signature) {
             return *id;
         }
         let id = self.stream.signatures.push(signature.clone());
-        self.known.insert(signature, id);
+        self.signature_ids.insert(signature, id);
         id
     }
 
-    /// The block that is allocated under a key.
+    /// Returns the block that is allocated under a key.
     ///
     /// # Errors
-    /// If there is none.
+    /// If no block is allocated under the key.
     pub fn block(&self, key: u64) -> Result<BlockId, Invalid> {
         self.live.get(&key).copied().ok_or(Invalid::NotAllocated { key })
     }
 
-    /// A block from before the trace.
+    /// Records a block from before the trace.
     ///
     /// # Errors
-    /// If the key is taken, or the block is empty.
-    pub fn held_before(&mut self, key: u64, block: Block) -> Result<BlockId, Invalid> {
+    /// If the key is in use, or the block is empty.
+    pub fn preallocated(&mut self, key: u64, block: Block) -> Result<BlockId, Invalid> {
         if block.bytes == 0 {
             return Err(Invalid::EmptyBlock);
         }
@@ -57,21 +58,21 @@ impl Recorder {
         Ok(id)
     }
 
-    /// A block begins.
+    /// Records the allocation of a block.
     ///
     /// # Errors
-    /// If the key is taken, the block is empty, or the time goes back.
+    /// If the key is in use, the block is empty, or the time decreases.
     pub fn malloc(&mut self, time_ns: u64, key: u64, block: Block) -> Result<BlockId, Invalid> {
         self.check_time(time_ns)?;
-        let id = self.held_before(key, block)?;
+        let id = self.preallocated(key, block)?;
         self.stream.mallocs[id] = Some(self.push(time_ns, OpKind::Malloc(id))?);
         Ok(id)
     }
 
-    /// A block ends.
+    /// Records the free of a block.
     ///
     /// # Errors
-    /// If there is none under the key, or the time goes back.
+    /// If no block is allocated under the key, or the time decreases.
     pub fn free(&mut self, time_ns: u64, key: u64) -> Result<BlockId, Invalid> {
         let id = self.block(key)?;
         self.stream.frees[id] = Some(self.push(time_ns, OpKind::Free(id))?);
@@ -79,34 +80,35 @@ impl Recorder {
         Ok(id)
     }
 
-    /// A block is read.
+    /// Records a read of a block.
     ///
     /// # Errors
-    /// If there is none under the key, or the time goes back.
+    /// If no block is allocated under the key, or the time decreases.
     pub fn read(&mut self, time_ns: u64, key: u64) -> Result<(), Invalid> {
         self.push(time_ns, OpKind::Read(self.block(key)?)).map(drop)
     }
 
-    /// A block is written.
+    /// Records a write of a block.
     ///
     /// # Errors
-    /// If there is none under the key, or the time goes back.
+    /// If no block is allocated under the key, or the time decreases.
     pub fn write(&mut self, time_ns: u64, key: u64) -> Result<(), Invalid> {
         self.push(time_ns, OpKind::Write(self.block(key)?)).map(drop)
     }
 
-    /// Forgets the last op if it is a write of the block under a key: for traces in which something else looks like one.
-    pub fn take_back_write(&mut self, key: u64) {
+    /// Removes the last op if it is a write of the block under a key, for traces that log a write
+    /// for other reasons.
+    pub fn undo_write(&mut self, key: u64) {
         let last = self.stream.ops.values().last().map(|op| op.kind);
         if last.is_some() && last == self.block(key).ok().map(OpKind::Write) {
             self.stream.ops.pop();
         }
     }
 
-    /// Work is given to the GPU.
+    /// Records a launch of work on the GPU.
     ///
     /// # Errors
-    /// If it names a block or a signature that this recorder did not make, or a block that is freed, or the time goes back.
+    /// If the launch names an unknown block or signature, or a freed block, or the time decreases.
     pub fn launch(&mut self, time_ns: u64, launch: Launch) -> Result<LaunchId, Invalid> {
         if self.stream.signatures.find(launch.signature).is_none() {
             return Err(Invalid::Unknown { index: launch.signature.0 });
@@ -122,7 +124,7 @@ impl Recorder {
         Ok(id)
     }
 
-    /// What was recorded.
+    /// Returns the recorded stream.
     #[must_use]
     pub fn finish(self) -> OpStream {
         self.stream
@@ -130,7 +132,7 @@ impl Recorder {
 
     fn check_time(&self, time_ns: u64) -> Result<(), Invalid> {
         let before_ns = self.stream.ops.values().last().map_or(0, |op| op.time_ns);
-        if time_ns < before_ns { Err(Invalid::TimeGoesBack { before_ns, time_ns }) } else { Ok(()) }
+        if time_ns < before_ns { Err(Invalid::TimeDecreases { before_ns, time_ns }) } else { Ok(()) }
     }
 
     fn push(&mut self, time_ns: u64, kind: OpKind) -> Result<OpId, Invalid> {

@@ -1,10 +1,10 @@
-//! Networks of convolutions: ResNet and VGG, on images of 224 by 224, 1,000 classes.
+//! Convolutional networks: ResNet and VGG, on images of 224 by 224, 1,000 classes.
 
-use super::net::{Keeps, Net, Value};
+use super::net::{Net, Saved, Value};
 
 const CLASSES: u64 = 1000;
 
-/// A batch of images on their way: square, with channels.
+/// Batch of square images or feature maps, with channels.
 #[derive(Clone, Copy)]
 struct Images {
     value: Value,
@@ -19,7 +19,7 @@ impl Images {
     }
 }
 
-/// How a window goes over an image.
+/// Window of a convolution or pooling.
 #[derive(Clone, Copy)]
 struct Window {
     side: u64,
@@ -43,29 +43,29 @@ fn convolution(net: &mut Net<'_>, name: &str, x: Images, channels: u64, window: 
     y
 }
 
-/// Batch normalization; it keeps what it normalizes, and a mean and a variance for each channel.
+/// Batch normalization. It saves its input, and a mean and a variance for each channel.
 fn normalization(net: &mut Net<'_>, name: &str, x: Images) -> Images {
     let parameters = [".weight", ".bias"].map(|end| net.parameter(&format!("{name}{end}"), x.channels));
-    let keeps = Keeps { inputs: true, extra_bytes: 2 * x.channels * super::net::ELEMENT_BYTES, ..Keeps::default() };
-    Images { value: net.pointwise(name, &[x.value], &parameters, (x.elements(), 8), keeps), ..x }
+    let saves = Saved { inputs: true, extra_bytes: 2 * x.channels * super::net::ELEMENT_BYTES, ..Saved::default() };
+    Images { value: net.pointwise(name, &[x.value], &parameters, (x.elements(), 8), saves), ..x }
 }
 
 fn relu(net: &mut Net<'_>, name: &str, x: Images) -> Images {
     Images { value: net.relu(name, x.value), ..x }
 }
 
-/// The largest of each window; where that was is kept for the way back.
+/// Maximum of each window; its position is saved for the backward pass.
 fn max_pool(net: &mut Net<'_>, name: &str, x: Images, window: Window) -> Images {
     let mut y = Images { side: x.side / window.stride, ..x };
-    let keeps = Keeps { extra_bytes: y.elements() * 8, ..Keeps::default() };
-    y.value = net.pointwise(name, &[x.value], &[], (y.elements(), window.side * window.side), keeps);
+    let saves = Saved { extra_bytes: y.elements() * 8, ..Saved::default() };
+    y.value = net.pointwise(name, &[x.value], &[], (y.elements(), window.side * window.side), saves);
     y
 }
 
-fn fully_connected(net: &mut Net<'_>, name: &str, x: Value, batch: u64, from: u64, to: u64) -> Value {
-    let parameters = [(".weight", from * to), (".bias", to)];
+fn fully_connected(net: &mut Net<'_>, name: &str, x: Value, batch: u64, inputs: u64, outputs: u64) -> Value {
+    let parameters = [(".weight", inputs * outputs), (".bias", outputs)];
     let parameters = parameters.map(|(end, elements)| net.parameter(&format!("{name}{end}"), elements));
-    net.linear(name, x, &parameters, batch * to, batch * from * to)
+    net.linear(name, x, &parameters, batch * outputs, batch * inputs * outputs)
 }
 
 fn classify(net: &mut Net<'_>, logits: Value, batch: u64) {
@@ -73,7 +73,7 @@ fn classify(net: &mut Net<'_>, logits: Value, batch: u64) {
     net.loss("loss", logits, labels);
 }
 
-/// ResNet with bottlenecks: so many in each of its four stages.
+/// ResNet with `blocks` bottlenecks in each of its four stages.
 pub(super) fn resnet(net: &mut Net<'_>, batch: u64, blocks: [u64; 4]) {
     const WIDTHS: [u64; 4] = [64, 128, 256, 512];
     let x = images(net, batch);
@@ -88,16 +88,16 @@ pub(super) fn resnet(net: &mut Net<'_>, batch: u64, blocks: [u64; 4]) {
         }
     }
     let features = batch * x.channels;
-    let pooled = net.pointwise("avgpool", &[x.value], &[], (features, x.side * x.side), Keeps::default());
+    let pooled = net.pointwise("avgpool", &[x.value], &[], (features, x.side * x.side), Saved::default());
     let logits = fully_connected(net, "fc", pooled, batch, x.channels, CLASSES);
     classify(net, logits, batch);
 }
 
 fn bottleneck(net: &mut Net<'_>, name: &str, x: Images, width: u64, stride: u64) -> Images {
-    const WIDENED: u64 = 4;
+    const EXPANSION: u64 = 4;
     let one = Window { side: 1, stride: 1 };
     let mut y = x;
-    let convolutions = [(width, one), (width, Window { side: 3, stride }), (width * WIDENED, one)];
+    let convolutions = [(width, one), (width, Window { side: 3, stride }), (width * EXPANSION, one)];
     for (index, (channels, window)) in (1..).zip(convolutions) {
         y = convolution(net, &format!("{name}.conv{index}"), y, channels, window, false);
         y = normalization(net, &format!("{name}.bn{index}"), y);
@@ -126,16 +126,16 @@ pub(super) fn vgg(net: &mut Net<'_>, batch: u64) {
         }
         x = max_pool(net, &format!("pool{stage}"), x, Window { side: 2, stride: 2 });
     }
-    let (mut y, mut from) = (x.value, x.channels * x.side * x.side);
+    let (mut y, mut features) = (x.value, x.channels * x.side * x.side);
     for name in ["fc1", "fc2"] {
         const WIDTH: u64 = 4096;
-        y = fully_connected(net, name, y, batch, from, WIDTH);
+        y = fully_connected(net, name, y, batch, features, WIDTH);
         y = net.relu(&format!("{name}.relu"), y);
-        // A byte of mask for each element.
-        let keeps = Keeps { extra_bytes: batch * WIDTH, ..Keeps::default() };
-        y = net.pointwise(&format!("{name}.dropout"), &[y], &[], (batch * WIDTH, 2), keeps);
-        from = WIDTH;
+        // The mask has a byte for each element.
+        let saves = Saved { extra_bytes: batch * WIDTH, ..Saved::default() };
+        y = net.pointwise(&format!("{name}.dropout"), &[y], &[], (batch * WIDTH, 2), saves);
+        features = WIDTH;
     }
-    let logits = fully_connected(net, "fc3", y, batch, from, CLASSES);
+    let logits = fully_connected(net, "fc3", y, batch, features, CLASSES);
     classify(net, logits, batch);
 }

@@ -1,7 +1,9 @@
-//! From layers to the kernels of a training step.
+//! Conversion of layers to the kernels of a training step.
 //!
-//! Layers are added in the order of the forward pass, each with its kernel. [`Net::finish`] goes back through them: the gradients of what a layer gave are
-//! complete by then, as all that used it came after. A gradient that comes from several layers is added up in place.
+//! Layers are added in the order of the forward pass, each with its kernel. [`Net::finish`] adds
+//! the backward pass, in reverse order. The gradients of the outputs of a layer are complete by
+//! then, as all its users come later in the forward pass. Gradients from several layers are
+//! accumulated in place.
 
 use std::collections::HashMap;
 
@@ -14,24 +16,24 @@ use crate::{
 
 pub(super) const ELEMENT_BYTES: u64 = 4;
 
-/// Something that a layer gave, or an input.
+/// Output of a layer, or an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Value {
     tensor: TensorId,
     elements: u64,
-    /// Apart from the tensor's id, which an operation in place gives again.
+    /// Unique number, unlike the tensor's id, which an operation in place reuses.
     number: usize,
-    /// Something before it is trained.
-    trained: bool,
+    /// Whether the value depends on a parameter, and so has a gradient.
+    requires_grad: bool,
 }
 
-/// Something that is trained.
+/// Trained parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Parameter(usize);
 
-/// A gradient, by what it is of.
+/// Key of a gradient: the value or parameter that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Of {
+enum GradientKey {
     Value(usize),
     Parameter(Parameter),
 }
@@ -39,22 +41,23 @@ enum Of {
 #[derive(Clone, Copy, Debug)]
 struct Gradient {
     tensor: TensorId,
-    /// Several values have it: it must not be changed.
+    /// Whether several values share the gradient, so that it must not be changed in place.
     shared: bool,
 }
 
-/// How a layer goes back.
+/// Rule of the backward pass of a layer.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
-    /// y = x·W (+ b), or a convolution: a product for the input, one for the parameters.
+    /// y = x·W (+ b), or a convolution: one product for the gradient of the input, one for those of
+    /// the parameters.
     Linear,
-    /// y = a·b: a product for each.
+    /// y = a·b: one product for each gradient.
     Product,
     /// Element by element, or row by row: one kernel for all gradients.
     Pointwise,
-    /// The same, and what it gives lies where its input lay.
+    /// Element by element, with the output in the memory of the input.
     InPlace,
-    /// A sum: what comes back goes to both.
+    /// Sum: the gradient of the output is that of both inputs.
     Sum,
 }
 
@@ -65,17 +68,17 @@ struct Layer {
     inputs: Vec<Value>,
     parameters: Vec<Parameter>,
     outputs: Vec<Value>,
-    /// What the way back reads besides gradients and parameters.
+    /// Tensors that the backward pass reads besides gradients and parameters.
     saved: Vec<TensorId>,
     work: Work,
 }
 
-/// What a pointwise layer keeps for the way back.
+/// Tensors that a pointwise layer saves for the backward pass.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Keeps {
+pub(super) struct Saved {
     pub(super) inputs: bool,
     pub(super) output: bool,
-    /// Something else, of so many bytes: a mask, means and variances.
+    /// Size of another tensor: a mask, or means and variances.
     pub(super) extra_bytes: u64,
 }
 
@@ -83,10 +86,10 @@ pub(super) struct Net<'a> {
     hardware: &'a Hardware,
     draft: Draft,
     layers: Vec<Layer>,
-    /// Weight and gradient.
+    /// Parameters: weight, elements and name.
     parameters: Vec<(TensorId, u64, String)>,
     values: usize,
-    gradients: HashMap<Of, Gradient>,
+    gradients: HashMap<GradientKey, Gradient>,
 }
 
 impl<'a> Net<'a> {
@@ -100,21 +103,21 @@ impl<'a> Net<'a> {
         self.draft.tensor(Tensor { name: name.to_owned(), bytes, role, persistent })
     }
 
-    fn value(&mut self, tensor: TensorId, elements: u64, trained: bool) -> Value {
+    fn value(&mut self, tensor: TensorId, elements: u64, requires_grad: bool) -> Value {
         self.values += 1;
-        Value { tensor, elements, number: self.values, trained }
+        Value { tensor, elements, number: self.values, requires_grad }
     }
 
-    /// A kernel that moves the bytes of all its tensors once.
+    /// Adds a kernel that reads or writes all bytes of its tensors once.
     fn kernel(&mut self, name: String, inputs: Vec<TensorId>, outputs: Vec<TensorId>, work: Work) {
         let bytes = |tensors: &[TensorId]| -> u64 {
             tensors.iter().filter_map(|id| self.draft.tensors.get(id.0 as usize)).map(|tensor| tensor.bytes).sum()
         };
-        let moved = bytes(&inputs) + bytes(&outputs);
-        self.kernel_that_moves(name, inputs, outputs, work, moved);
+        let traffic_bytes = bytes(&inputs) + bytes(&outputs);
+        self.kernel_with_traffic(name, inputs, outputs, work, traffic_bytes);
     }
 
-    fn kernel_that_moves(
+    fn kernel_with_traffic(
         &mut self,
         name: String,
         inputs: Vec<TensorId>,
@@ -126,7 +129,7 @@ impl<'a> Net<'a> {
         self.draft.kernel(DraftKernel { name, duration_ns, inputs, outputs });
     }
 
-    /// A batch of data.
+    /// Adds a batch of data.
     pub(super) fn input(&mut self, name: &str, elements: u64) -> Value {
         let tensor = self.tensor(name, elements * ELEMENT_BYTES, Role::Input);
         self.value(tensor, elements, false)
@@ -142,7 +145,8 @@ impl<'a> Net<'a> {
         self.parameters.get(index).map(|(tensor, ..)| *tensor)
     }
 
-    /// `x` by parameters; `multiplications` are those of the product or convolution.
+    /// Adds the product of `x` with parameters, or a convolution, with the number of its
+    /// multiplications.
     pub(super) fn linear(
         &mut self,
         name: &str,
@@ -155,54 +159,55 @@ impl<'a> Net<'a> {
         self.layer(name, Rule::Linear, &[x], parameters, elements, vec![x.tensor], work)
     }
 
-    /// `a` by `b`.
+    /// Adds the product of `a` and `b`.
     pub(super) fn product(&mut self, name: &str, a: Value, b: Value, elements: u64, multiplications: u64) -> Value {
         let work = Work { matmul_flops: 2.0 * multiplications as f64, vector_flops: 0.0 };
         self.layer(name, Rule::Product, &[a, b], &[], elements, vec![a.tensor, b.tensor], work)
     }
 
-    /// Anything that does `flops` for each element that it gives.
+    /// Adds a pointwise layer, with `flops` for each element of its output.
     pub(super) fn pointwise(
         &mut self,
         name: &str,
         inputs: &[Value],
         parameters: &[Parameter],
         (elements, flops): (u64, u64),
-        keeps: Keeps,
+        saves: Saved,
     ) -> Value {
-        let mut saved = Vec::new();
-        if keeps.inputs {
-            saved.extend(inputs.iter().map(|input| input.tensor));
+        let mut saved_tensors = Vec::new();
+        if saves.inputs {
+            saved_tensors.extend(inputs.iter().map(|input| input.tensor));
         }
-        if keeps.extra_bytes > 0 {
-            saved.push(self.tensor(&format!("{name}.kept"), keeps.extra_bytes, Role::Activation));
+        if saves.extra_bytes > 0 {
+            saved_tensors.push(self.tensor(&format!("{name}.kept"), saves.extra_bytes, Role::Activation));
         }
-        let extra = if keeps.extra_bytes > 0 { saved.last().copied() } else { None };
+        let extra = if saves.extra_bytes > 0 { saved_tensors.last().copied() } else { None };
         let work = Work { matmul_flops: 0.0, vector_flops: (elements * flops) as f64 };
         let output = self.output(name, elements, inputs, parameters);
-        if keeps.output {
-            saved.push(output.tensor);
+        if saves.output {
+            saved_tensors.push(output.tensor);
         }
         let reads = self.reads(inputs, parameters);
         self.kernel(format!("{name}_forward"), reads, extra.into_iter().chain([output.tensor]).collect(), work);
-        self.push(name, Rule::Pointwise, inputs, parameters, vec![output], saved, work);
+        self.push(name, Rule::Pointwise, inputs, parameters, vec![output], saved_tensors, work);
         output
     }
 
-    /// Rows of a table, by numbers. Only those are read; the way back makes a gradient of the whole table.
+    /// Adds a lookup of rows of a table. Only these rows are read; the backward pass writes a
+    /// gradient of the whole table.
     pub(super) fn embedding(&mut self, name: &str, ids: Value, table: Parameter, elements: u64) -> Value {
         let output = self.output(name, elements, &[ids], &[table]);
         let reads = self.reads(&[ids], &[table]);
-        let moved = (2 * elements + ids.elements) * ELEMENT_BYTES;
-        self.kernel_that_moves(format!("{name}_forward"), reads, vec![output.tensor], Work::default(), moved);
+        let traffic_bytes = (2 * elements + ids.elements) * ELEMENT_BYTES;
+        self.kernel_with_traffic(format!("{name}_forward"), reads, vec![output.tensor], Work::default(), traffic_bytes);
         self.push(name, Rule::Pointwise, &[ids], &[table], vec![output], vec![ids.tensor], Work::default());
         output
     }
 
-    /// max(x, 0), where x lay.
+    /// Adds max(x, 0), in place.
     pub(super) fn relu(&mut self, name: &str, x: Value) -> Value {
         let work = Work { matmul_flops: 0.0, vector_flops: x.elements as f64 };
-        let output = self.value(x.tensor, x.elements, x.trained);
+        let output = self.value(x.tensor, x.elements, x.requires_grad);
         self.kernel(format!("{name}_forward"), vec![x.tensor], vec![x.tensor], work);
         self.push(name, Rule::InPlace, &[x], &[], vec![output], vec![x.tensor], work);
         output
@@ -213,7 +218,7 @@ impl<'a> Net<'a> {
         self.layer(name, Rule::Sum, &[a, b], &[], a.elements, Vec::new(), work)
     }
 
-    /// One value as several, row by row.
+    /// Adds the distribution of the rows of values to several outputs.
     pub(super) fn scatter(&mut self, name: &str, inputs: &[Value], elements: &[u64]) -> Vec<Value> {
         let outputs: Vec<_> = elements.iter().map(|&elements| self.output(name, elements, inputs, &[])).collect();
         let reads = self.reads(inputs, &[]);
@@ -223,21 +228,21 @@ impl<'a> Net<'a> {
         outputs
     }
 
-    /// How far off a prediction is: where the way back begins.
+    /// Adds the loss, at which the backward pass begins.
     pub(super) fn loss(&mut self, name: &str, logits: Value, labels: Value) {
         const FLOPS: u64 = 5;
-        let keeps = Keeps { output: true, ..Keeps::default() };
-        let logarithms = self.pointwise(&format!("{name}.softmax"), &[logits], &[], (logits.elements, FLOPS), keeps);
+        let saves = Saved { output: true, ..Saved::default() };
+        let logarithms = self.pointwise(&format!("{name}.softmax"), &[logits], &[], (logits.elements, FLOPS), saves);
         let gradient = self.tensor(&format!("{name}.gradient"), logits.elements * ELEMENT_BYTES, Role::Gradient);
         let work = Work { matmul_flops: 0.0, vector_flops: logits.elements as f64 };
         self.kernel(name.to_owned(), vec![logarithms.tensor, labels.tensor], vec![gradient], work);
-        self.gradients.insert(Of::Value(logarithms.number), Gradient { tensor: gradient, shared: false });
+        self.gradients.insert(GradientKey::Value(logarithms.number), Gradient { tensor: gradient, shared: false });
     }
 
     fn output(&mut self, name: &str, elements: u64, inputs: &[Value], parameters: &[Parameter]) -> Value {
         let tensor = self.tensor(name, elements * ELEMENT_BYTES, Role::Activation);
-        let trained = !parameters.is_empty() || inputs.iter().any(|input| input.trained);
-        self.value(tensor, elements, trained)
+        let requires_grad = !parameters.is_empty() || inputs.iter().any(|input| input.requires_grad);
+        self.value(tensor, elements, requires_grad)
     }
 
     fn reads(&self, inputs: &[Value], parameters: &[Parameter]) -> Vec<TensorId> {
@@ -245,7 +250,7 @@ impl<'a> Net<'a> {
         inputs.iter().map(|input| input.tensor).chain(weights).collect()
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a layer is all of them, and two places make one")]
+    #[expect(clippy::too_many_arguments, reason = "all are parts of a layer, which two functions make")]
     fn push(
         &mut self,
         name: &str,
@@ -260,7 +265,7 @@ impl<'a> Net<'a> {
         self.layers.push(Layer { name: name.to_owned(), rule, inputs, parameters, outputs, saved, work });
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a layer is all of them")]
+    #[expect(clippy::too_many_arguments, reason = "all are parts of a layer")]
     fn layer(
         &mut self,
         name: &str,
@@ -278,106 +283,124 @@ impl<'a> Net<'a> {
         output
     }
 
-    /// The way back and the update, with so many states of the optimizer for each parameter.
+    /// Adds the backward pass and the updates, with `states` tensors of the optimizer for each
+    /// parameter.
     pub(super) fn finish(mut self, states: usize) -> Draft {
         while let Some(layer) = self.layers.pop() {
-            self.back(&layer);
+            self.backward(&layer);
         }
         for (index, (weight, elements, name)) in std::mem::take(&mut self.parameters).into_iter().enumerate() {
-            let Some(gradient) = self.gradients.get(&Of::Parameter(Parameter(index))).copied() else { continue };
+            let Some(gradient) = self.gradients.get(&GradientKey::Parameter(Parameter(index))).copied() else {
+                continue;
+            };
             let states: Vec<_> = (0..states)
                 .map(|state| {
                     self.tensor(&format!("{name}.state{state}"), elements * ELEMENT_BYTES, Role::OptimizerState)
                 })
                 .collect();
-            let changes: Vec<_> = [weight].into_iter().chain(states).collect();
-            let reads = [gradient.tensor].into_iter().chain(changes.iter().copied()).collect();
+            let updated: Vec<_> = [weight].into_iter().chain(states).collect();
+            let reads = [gradient.tensor].into_iter().chain(updated.iter().copied()).collect();
             let work = Work { matmul_flops: 0.0, vector_flops: 10.0 * elements as f64 };
-            self.kernel(format!("{name}_update"), reads, changes, work);
+            self.kernel(format!("{name}_update"), reads, updated, work);
         }
         self.draft
     }
 
-    fn back(&mut self, layer: &Layer) {
-        let gradients = layer.outputs.iter().filter_map(|output| self.gradients.remove(&Of::Value(output.number)));
+    fn backward(&mut self, layer: &Layer) {
+        let gradients =
+            layer.outputs.iter().filter_map(|output| self.gradients.remove(&GradientKey::Value(output.number)));
         let gradients: Vec<_> = gradients.collect();
         let Some(&first) = gradients.first() else { return };
         let incoming: Vec<_> = gradients.iter().map(|gradient| gradient.tensor).collect();
         let weights = self.reads(&[], &layer.parameters);
-        let trained: Vec<_> = layer.inputs.iter().copied().filter(|input| input.trained).collect();
-        let double = Work { matmul_flops: 0.0, vector_flops: 2.0 * layer.work.vector_flops };
+        let differentiable: Vec<_> = layer.inputs.iter().copied().filter(|input| input.requires_grad).collect();
+        let double_work = Work { matmul_flops: 0.0, vector_flops: 2.0 * layer.work.vector_flops };
         let name = &layer.name;
         match layer.rule {
             Rule::Linear => {
                 let reads = [&incoming[..], &layer.saved].concat();
-                self.emit(format!("{name}_backward_weight"), reads, &[], &layer.parameters, layer.work);
+                self.backward_kernel(format!("{name}_backward_weight"), reads, &[], &layer.parameters, layer.work);
                 let reads = [&incoming[..], &weights].concat();
-                self.emit(format!("{name}_backward_input"), reads, &trained, &[], layer.work);
+                self.backward_kernel(format!("{name}_backward_input"), reads, &differentiable, &[], layer.work);
             }
             Rule::Product => {
                 for (input, &other) in layer.inputs.iter().zip(layer.saved.iter().rev()) {
                     let reads = [&incoming[..], &[other]].concat();
-                    self.emit(format!("{name}_backward"), reads, &[*input], &[], layer.work);
+                    self.backward_kernel(format!("{name}_backward"), reads, &[*input], &[], layer.work);
                 }
             }
             Rule::Pointwise => {
                 let reads = [&incoming[..], &layer.saved, &weights].concat();
-                self.emit(format!("{name}_backward"), reads, &trained, &layer.parameters, double);
+                self.backward_kernel(
+                    format!("{name}_backward"),
+                    reads,
+                    &differentiable,
+                    &layer.parameters,
+                    double_work,
+                );
             }
             Rule::InPlace if !first.shared => {
                 let reads = [&incoming[..], &layer.saved].concat();
-                self.kernel(format!("{name}_backward"), reads, incoming, double);
-                for input in trained {
-                    self.give(input, first);
+                self.kernel(format!("{name}_backward"), reads, incoming, double_work);
+                for input in differentiable {
+                    self.accumulate(input, first);
                 }
             }
             Rule::InPlace => {
                 let reads = [&incoming[..], &layer.saved].concat();
-                self.emit(format!("{name}_backward"), reads, &trained, &[], double);
+                self.backward_kernel(format!("{name}_backward"), reads, &differentiable, &[], double_work);
             }
             Rule::Sum => {
-                for &input in &trained {
-                    self.give(input, Gradient { tensor: first.tensor, shared: trained.len() > 1 });
+                for &input in &differentiable {
+                    self.accumulate(input, Gradient { tensor: first.tensor, shared: differentiable.len() > 1 });
                 }
             }
         }
     }
 
-    /// A gradient that is there already is the gradient of a value too.
-    fn give(&mut self, value: Value, gradient: Gradient) {
-        let of = Of::Value(value.number);
-        let Some(before) = self.gradients.get(&of).copied() else {
-            self.gradients.insert(of, gradient);
+    /// Adds an existing gradient to the gradient of a value.
+    fn accumulate(&mut self, value: Value, gradient: Gradient) {
+        let key = GradientKey::Value(value.number);
+        let Some(before) = self.gradients.get(&key).copied() else {
+            self.gradients.insert(key, gradient);
             return;
         };
-        let tensor = if before.shared { self.gradient_of(value.elements) } else { before.tensor };
+        let tensor = if before.shared { self.new_gradient(value.elements) } else { before.tensor };
         let work = Work { matmul_flops: 0.0, vector_flops: value.elements as f64 };
         self.kernel("add_gradients".to_owned(), vec![before.tensor, gradient.tensor], vec![tensor], work);
-        self.gradients.insert(of, Gradient { tensor, shared: false });
+        self.gradients.insert(key, Gradient { tensor, shared: false });
     }
 
-    fn gradient_of(&mut self, elements: u64) -> TensorId {
+    fn new_gradient(&mut self, elements: u64) -> TensorId {
         self.tensor("", elements * ELEMENT_BYTES, Role::Gradient)
     }
 
-    /// A kernel of the way back that makes gradients, or adds to those of parameters that are there already.
-    fn emit(&mut self, name: String, mut reads: Vec<TensorId>, values: &[Value], parameters: &[Parameter], work: Work) {
+    /// Adds a kernel of the backward pass, which writes gradients, or adds to existing ones of
+    /// parameters.
+    fn backward_kernel(
+        &mut self,
+        name: String,
+        mut reads: Vec<TensorId>,
+        values: &[Value],
+        parameters: &[Parameter],
+        work: Work,
+    ) {
         let mut writes = Vec::new();
-        let mut made = Vec::new();
+        let mut value_gradients = Vec::new();
         for &value in values {
-            let tensor = self.gradient_of(value.elements);
+            let tensor = self.new_gradient(value.elements);
             writes.push(tensor);
-            made.push((value, tensor));
+            value_gradients.push((value, tensor));
         }
         for &parameter in parameters {
             let Some(&(_, elements, _)) = self.parameters.get(parameter.0) else { continue };
-            let of = Of::Parameter(parameter);
-            if let Some(before) = self.gradients.get(&of).copied() {
+            let key = GradientKey::Parameter(parameter);
+            if let Some(before) = self.gradients.get(&key).copied() {
                 reads.push(before.tensor);
                 writes.push(before.tensor);
             } else {
-                let tensor = self.gradient_of(elements);
-                self.gradients.insert(of, Gradient { tensor, shared: false });
+                let tensor = self.new_gradient(elements);
+                self.gradients.insert(key, Gradient { tensor, shared: false });
                 writes.push(tensor);
             }
         }
@@ -385,8 +408,8 @@ impl<'a> Net<'a> {
             return;
         }
         self.kernel(name, reads, writes, work);
-        for (value, tensor) in made {
-            self.give(value, Gradient { tensor, shared: false });
+        for (value, tensor) in value_gradients {
+            self.accumulate(value, Gradient { tensor, shared: false });
         }
     }
 }

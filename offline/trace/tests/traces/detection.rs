@@ -1,4 +1,4 @@
-//! Where iterations are found, when, and at what cost.
+//! Detection of iterations: position, time and cost.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use trace::{
     import::{kineto, singa},
 };
 
-/// What a made-up program does.
+/// Operation of a synthetic program.
 #[derive(Clone, Copy)]
 enum Step {
     Malloc(u64),
@@ -16,8 +16,9 @@ enum Step {
     Launch(u64),
 }
 
-/// A training iteration of equal layers, each with more operations than the shortest iteration: a forward pass that keeps some of what it allocates, a
-/// backward pass that frees it, and an update, a loop over the weights.
+/// Training iteration of equal layers, each with more operations than the minimum of an iteration:
+/// a forward pass that retains some of its allocations, a backward pass that frees them, and an
+/// update, a loop over the weights.
 fn training(layers: u64, batch: u64) -> Vec<Step> {
     const OPS_OF_LAYER: u64 = 60;
     let mut steps = Vec::new();
@@ -26,7 +27,7 @@ fn training(layers: u64, batch: u64) -> Vec<Step> {
             let bytes = (op % 7 + 1) * batch * 1000;
             steps.push(Step::Malloc(bytes));
             steps.push(Step::Launch(op + if forward { 0 } else { 1000 }));
-            // Every other one is kept from the forward pass for the backward pass.
+            // Every other allocation of the forward pass is retained for the backward pass.
             match (forward, op % 2) {
                 (true, 0) => {}
                 (true, _) => steps.push(Step::Free(bytes)),
@@ -46,7 +47,7 @@ fn training(layers: u64, batch: u64) -> Vec<Step> {
     steps
 }
 
-/// The numbers 0, 1, 2, ... mixed up: equal seeds give equal numbers.
+/// Hashes of 0, 1, 2, ...; equal seeds give equal numbers.
 fn noise(seed: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |index: u64| {
         let mixed = (seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -54,14 +55,14 @@ fn noise(seed: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-struct Bench {
+struct Harness {
     detector: Detector,
     ops: u64,
-    /// Each change with the number of the operation that brought it.
+    /// Each new state with the number of operations so far.
     changes: Vec<(u64, State)>,
 }
 
-impl Bench {
+impl Harness {
     fn new() -> Self {
         Self { detector: Detector::default(), ops: 0, changes: Vec::new() }
     }
@@ -92,7 +93,7 @@ impl Bench {
         self
     }
 
-    /// Every period that was ever proposed or relied on.
+    /// All periods proposed or locked, without consecutive duplicates.
     fn periods(&self) -> Vec<Period> {
         let of = |state: &State| match *state {
             State::Searching => None,
@@ -112,14 +113,14 @@ fn period_of(steps: &[Step]) -> Period {
 }
 
 #[test]
-fn an_iteration_is_found_whatever_comes_before_it_and_not_a_loop_within_it() {
+fn an_iteration_is_found_after_any_warm_up_and_not_a_loop_within_it() {
     for (layers, before) in [(1, 0), (2, 10), (12, 300), (24, 5000)] {
         let steps = training(layers, 8);
         let warm_up: Vec<_> = noise(layers).take(before).map(Step::Malloc).collect();
-        let mut bench = Bench::new();
-        bench.run(&warm_up).repeat(6, &steps);
-        assert_eq!(bench.periods(), [period_of(&steps)], "{layers} layers");
-        let &(at, State::Locked(lock)) = bench.changes.last().unwrap() else { panic!("{:?}", bench.changes) };
+        let mut harness = Harness::new();
+        harness.run(&warm_up).repeat(6, &steps);
+        assert_eq!(harness.periods(), [period_of(&steps)], "{layers} layers");
+        let &(at, State::Locked(lock)) = harness.changes.last().unwrap() else { panic!("{:?}", harness.changes) };
         let iterations = (at - before as u64) as f64 / steps.len() as f64;
         assert!((2.9..3.5).contains(&iterations), "{layers} layers: after {iterations} iterations");
         let start = (lock.start_op - before as u64) % steps.len() as u64;
@@ -128,61 +129,61 @@ fn an_iteration_is_found_whatever_comes_before_it_and_not_a_loop_within_it() {
 }
 
 #[test]
-fn equal_layers_that_keep_nothing_are_no_iterations_once_iterations_are_known() {
-    // Inference: what a layer allocates it frees; at the end, words are chosen.
+fn equal_layers_of_inference_are_locked_in_the_first_two_iterations_at_most() {
+    // Inference: each layer frees all its allocations; the last launches sample words.
     let layer = (0..60).flat_map(|op| [Step::Malloc(op % 7 + 1), Step::Launch(op), Step::Free(op % 7 + 1)]);
     let mut steps: Vec<_> = std::iter::repeat_n(layer.collect::<Vec<_>>(), 12).flatten().collect();
     steps.extend((0..10).map(|op| Step::Launch(100 + op)));
     let launches: Vec<_> = steps.iter().copied().filter(|step| matches!(step, Step::Launch(_))).collect();
     for steps in [steps, launches] {
-        let mut bench = Bench::new();
-        bench.repeat(12, &steps);
-        let locks = bench.changes.iter().filter_map(|&(at, state)| match state {
+        let mut harness = Harness::new();
+        harness.repeat(12, &steps);
+        let locks = harness.changes.iter().filter_map(|&(at, state)| match state {
             State::Locked(lock) => Some((at / steps.len() as u64, lock.period)),
             _ => None,
         });
         let mut wrong = locks.clone().filter(|(_, period)| *period != period_of(&steps));
-        assert!(wrong.all(|(iteration, _)| iteration < 2), "{:?}", bench.changes);
+        assert!(wrong.all(|(iteration, _)| iteration < 2), "{:?}", harness.changes);
         assert_eq!(locks.map(|(_, period)| period).next_back(), Some(period_of(&steps)));
     }
 }
 
 #[test]
-fn an_operation_that_was_not_foretold_degrades_at_once_and_three_clean_iterations_lock_again() {
+fn a_mispredicted_operation_degrades_at_once_and_three_clean_iterations_lock_again() {
     let steps = training(4, 8);
     let period = period_of(&steps);
-    let mut bench = Bench::new();
-    bench.repeat(8, &steps).run(&steps[..100]).run(&[Step::Malloc(12345), Step::Free(12345)]);
-    assert_eq!(bench.changes.last(), Some(&(8 * steps.len() as u64 + 101, State::Degraded(period))));
-    bench.run(&steps[100..]).repeat(5, &steps);
-    let &(at, State::Locked(lock)) = bench.changes.last().unwrap() else { panic!("{:?}", bench.changes) };
+    let mut harness = Harness::new();
+    harness.repeat(8, &steps).run(&steps[..100]).run(&[Step::Malloc(12345), Step::Free(12345)]);
+    assert_eq!(harness.changes.last(), Some(&(8 * steps.len() as u64 + 101, State::Degraded(period))));
+    harness.run(&steps[100..]).repeat(5, &steps);
+    let &(at, State::Locked(lock)) = harness.changes.last().unwrap() else { panic!("{:?}", harness.changes) };
     assert_eq!(lock.period, period);
     let since = (at - 8 * steps.len() as u64) as f64 / steps.len() as f64;
     assert!((3.0..3.5).contains(&since), "after {since} iterations");
-    assert_eq!(bench.periods(), [period], "nothing else was taken for an iteration meanwhile");
+    assert_eq!(harness.periods(), [period], "no other period was proposed or locked meanwhile");
 }
 
 #[test]
 fn another_batch_size_is_another_iteration_of_the_same_length() {
-    let mut bench = Bench::new();
-    bench.repeat(6, &training(4, 8)).repeat(8, &training(4, 16));
-    let kinds: Vec<_> = bench.changes.iter().map(|(_, state)| std::mem::discriminant(state)).collect();
+    let mut harness = Harness::new();
+    harness.repeat(6, &training(4, 8)).repeat(8, &training(4, 16));
+    let kinds: Vec<_> = harness.changes.iter().map(|(_, state)| std::mem::discriminant(state)).collect();
     let lock = Lock { period: Period { mallocs: 0, launches: 0 }, shapes_vary: false, start_op: 0, start_malloc: 0 };
     let [proposed, locked, degraded] =
         [State::Proposed(lock.period), State::Locked(lock), State::Degraded(lock.period)]
             .map(|s| std::mem::discriminant(&s));
-    assert_eq!(kinds, [proposed, locked, degraded, locked], "{:?}", bench.changes);
+    assert_eq!(kinds, [proposed, locked, degraded, locked], "{:?}", harness.changes);
 }
 
 #[test]
 fn another_model_is_another_iteration() {
-    let mut bench = Bench::new();
-    bench.repeat(6, &training(4, 8)).repeat(12, &training(7, 8));
-    assert!(matches!(bench.detector.state(), State::Locked(lock) if lock.period == period_of(&training(7, 8))));
+    let mut harness = Harness::new();
+    harness.repeat(6, &training(4, 8)).repeat(12, &training(7, 8));
+    assert!(matches!(harness.detector.state(), State::Locked(lock) if lock.period == period_of(&training(7, 8))));
 }
 
 #[test]
-fn shapes_that_depend_on_data_leave_iterations_to_the_functions() {
+fn iterations_with_varying_shapes_are_found_by_function() {
     let mut detector = Detector::default();
     for iteration in 0..6 {
         for function in 0..300 {
@@ -198,9 +199,9 @@ fn shapes_that_depend_on_data_leave_iterations_to_the_functions() {
 }
 
 #[test]
-fn nothing_is_found_in_noise() {
+fn no_iteration_is_found_in_noise() {
     let steps: Vec<_> = noise(5).take(20_000).map(Step::Malloc).collect();
-    assert_eq!(Bench::new().run(&steps).changes, []);
+    assert_eq!(Harness::new().run(&steps).changes, []);
 }
 
 #[test]
@@ -216,7 +217,7 @@ fn allocations_and_launches_that_repeat_at_different_lengths_are_not_locked() {
         if detector.due() {
             detector.search();
         }
-        // 770 of each is one iteration of both.
+        // The common period is 770 of each, the least common multiple.
         let period = match detector.state() {
             State::Locked(lock) => lock.period,
             State::Proposed(period) => period,
@@ -232,18 +233,18 @@ fn allocations_and_launches_that_repeat_at_different_lengths_are_not_locked() {
 fn all_searches_together_are_linear_in_the_operations() {
     let searched_of = |count| {
         let steps: Vec<_> = noise(9).take(count).map(Step::Malloc).collect();
-        Bench::new().run(&steps).detector.searched() as f64 / count as f64
+        Harness::new().run(&steps).detector.searched() as f64 / count as f64
     };
-    // The worst case: nothing to find, ever.
+    // The worst case is a run without a pattern.
     let (few, many) = (searched_of(50_000), searched_of(400_000));
-    assert!(few < 20.0 && many < 20.0, "tokens looked at for each operation: {few:.1}, {many:.1}");
+    assert!(few < 20.0 && many < 20.0, "tokens inspected per operation: {few:.1}, {many:.1}");
 }
 
-fn found(stream: &OpStream) -> (Vec<(u64, State)>, Lock) {
+fn detect(stream: &OpStream) -> (Vec<(u64, State)>, Lock) {
     let mut detector = Detector::default();
     let changes = detector.observe(stream);
     let State::Locked(lock) = detector.state() else { panic!("{changes:?}") };
-    assert!(detector.searched() < 20 * stream.ops().len() as u64, "{} looked at", detector.searched());
+    assert!(detector.searched() < 20 * stream.ops().len() as u64, "{} tokens inspected", detector.searched());
     (changes, lock)
 }
 
@@ -252,9 +253,9 @@ fn mallocs_until(stream: &OpStream, ops: u64) -> usize {
     ops.filter(|op| matches!(op.kind, OpKind::Malloc(_))).count()
 }
 
-/// Proposed, then locked, and nothing else, ever.
+/// Checks that the detector proposes once, then locks once, and never changes again.
 fn check(name: &str, stream: &OpStream, period: Period) -> Lock {
-    let (changes, lock) = found(stream);
+    let (changes, lock) = detect(stream);
     let [(_, State::Proposed(proposed)), (at, State::Locked(_))] = changes[..] else { panic!("{name}: {changes:?}") };
     assert_eq!((proposed, lock.period), (period, period), "{name}");
     if period.mallocs > 0 {
@@ -271,7 +272,7 @@ fn singa_log(data: &Path, name: &str) -> OpStream {
 
 #[test]
 fn published_logs_lock_once_at_their_known_periods() {
-    // mallocs of an iteration; the peak of what is allocated, in MiB
+    // Mallocs per iteration; peak of live bytes in MiB.
     let known = [
         ("imagenet-vgg-batch-16", 511, 3184),
         ("cifar-100-vgg-batch-128", 511, 658),
@@ -292,7 +293,7 @@ fn published_logs_lock_once_at_their_known_periods() {
 
 #[test]
 fn published_profiles_lock_once_at_their_known_periods() {
-    // 3,874 kernels, 408 copies and 176 fills
+    // The 4,458 launches are 3,874 kernels, 408 copies and 176 fills.
     let known = [
         ("df_index_resolver", 2677, 4458, false),
         ("ns_resolution_rank0", 0, 1219, false),
@@ -305,7 +306,7 @@ fn published_profiles_lock_once_at_their_known_periods() {
         assert_eq!(lock.shapes_vary, shapes_vary, "{name}");
         if let Some(window) = lock.window() {
             let circle = Circle::of_ops(&run.stream, window, Alignment::NONE).unwrap();
-            assert_eq!(circle.peak_bytes() >> 20, 2415, "MiB without what is persistent");
+            assert_eq!(circle.peak_bytes() >> 20, 2415, "MiB without persistent blocks");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What importers and detectors make of traces.
+//! Tests of importers, of the detector and of conversions, on small and published traces.
 #![cfg(test)]
 
 mod detection;

@@ -1,10 +1,5 @@
-//! Published traces, where they are: what importers find in them, against what is known of them.
-#![expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    clippy::float_cmp,
-    reason = "figures as they are published"
-)]
+//! Importers on published traces, if present, compared with known figures.
+#![expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::float_cmp, reason = "published figures")]
 
 use crate::support::{G10_SETS, g10};
 use trace::{
@@ -19,8 +14,9 @@ fn count(stream: &OpStream, kind: fn(&OpKind) -> bool) -> usize {
 }
 
 #[test]
-fn g10_graphs_have_the_sizes_and_peaks_that_are_known_of_them() {
-    // tensors, kernels, persistent GiB, other GiB, peak of others GiB, largest kernel's GiB, cycles at 1.2 GHz
+fn g10_graphs_have_their_known_sizes_and_peaks() {
+    // Tensors, kernels, persistent GiB, other GiB, peak of others in GiB, GiB of the largest
+    // kernel, cycles at 1.2 GHz.
     let known = [
         (1463, 1369, 16.60, 131.44, 31.16, 2.25, 8_742_558_777),
         (1563, 1489, 17.00, 167.44, 40.40, 1.91, 4_459_141_336),
@@ -36,9 +32,9 @@ fn g10_graphs_have_the_sizes_and_peaks_that_are_known_of_them() {
         assert_eq!(gib(it.persistent_bytes()), persistent, "{set:?}");
         assert_eq!(gib(it.total_bytes() - it.persistent_bytes()), others, "{set:?}");
         assert_eq!(gib(it.peak().bytes - it.persistent_bytes()), peak, "{set:?}");
-        let widest = it.kernels().ids().map(|kernel| it.working_set_bytes(kernel)).max().unwrap();
-        assert_eq!(gib(widest), largest, "{set:?}");
-        // As the artifact's program counts: in floats, cut off kernel by kernel.
+        let largest_kernel = it.kernels().ids().map(|kernel| it.working_set_bytes(kernel)).max().unwrap();
+        assert_eq!(gib(largest_kernel), largest, "{set:?}");
+        // The artifact's program counts in floats and truncates each kernel.
         let count = |ns: u64| (ns as f64 / 1e6 * 1.2e9 / 1000.0) as u64;
         let own: u64 = it.kernels().values().iter().map(|kernel| count(kernel.duration_ns)).sum();
         assert_eq!(own, cycles, "{set:?}");
@@ -48,7 +44,7 @@ fn g10_graphs_have_the_sizes_and_peaks_that_are_known_of_them() {
 }
 
 #[test]
-fn published_g10_times_and_workspaces_are_those_of_the_graphs() {
+fn published_g10_times_and_workspaces_equal_those_of_the_graphs() {
     let Some(data) = published::data() else { return };
     for (model, batch) in G10_SETS {
         let set = g10(&data, (model, batch));
@@ -61,7 +57,7 @@ fn published_g10_times_and_workspaces_are_those_of_the_graphs() {
         assert_eq!(outputs.unwrap().values(), own.iter().map(|kernel| kernel.outputs_ns).collect::<Vec<_>>());
         let workspaces = import_g10::load_workspaces(&column("Workspace")).unwrap();
         for (kernel, &bytes) in workspaces.iter() {
-            // A graph's tensors fill whole pages.
+            // Tensors of a graph have sizes of whole pages.
             let of_graph = set.iteration.workspace_bytes(kernel);
             assert_eq!(of_graph, bytes.next_multiple_of(4096), "{model} {kernel}");
         }
@@ -75,7 +71,7 @@ fn a_kernel_of_resnet152_has_its_roles() {
     let bytes = |role| {
         it.tensors().values().iter().filter(|tensor| tensor.role == role).map(|tensor| tensor.bytes).sum::<u64>()
     };
-    // 60.2 million parameters of 4 bytes; each tensor fills whole pages.
+    // 60.2 million parameters of 4 bytes; the size of each tensor is in whole pages.
     let weights = bytes(trace::Role::Weight) as f64 / 4e6;
     assert!((60.1..60.6).contains(&weights), "{weights} million");
     assert_eq!(it.kernels()[KernelId(0)].name, "LoadData_A0");
@@ -102,13 +98,13 @@ fn singa_logs_free_what_they_allocate() {
 }
 
 #[test]
-fn the_op_trace_of_vgg_has_as_many_ops_as_is_known() {
+fn the_op_trace_of_vgg_has_its_known_number_of_ops() {
     let Some(data) = published::data() else { return };
     let singa = data.join("singa");
     let busy = singa::load_busy(&singa.join("cifar10-vgg.swap-overhead.log.gz")).unwrap();
     let path = singa.join("cifar10-vgg.vec_block_full.csv.gz");
     let stream = singa::load_ops(&path, &busy).unwrap();
-    // Each free is logged with a write before it.
+    // A write is logged before each free, and omitted.
     assert_eq!(stream.ops().len(), 57_759 - 10_455);
     assert_eq!(count(&stream, |kind| matches!(kind, OpKind::Malloc(_))), 10_455);
     assert_eq!(count(&stream, |kind| matches!(kind, OpKind::Free(_))), 10_455);
@@ -116,16 +112,17 @@ fn the_op_trace_of_vgg_has_as_many_ops_as_is_known() {
         let times = stream.ops().values();
         times.last().unwrap().time_ns - times.first().unwrap().time_ns
     };
-    let whole = span(&singa::load_ops(&path, &[]).unwrap());
+    let uncut = span(&singa::load_ops(&path, &[]).unwrap());
     let cut: u64 = busy.iter().map(|busy| busy.end_ns - busy.begin_ns).sum();
-    eprintln!("{} spans, {cut} ns of {whole} ns are the detector's", busy.len());
-    assert_eq!(span(&stream), whole - cut);
+    eprintln!("{} spans, {cut} ns of {uncut} ns are of the detector", busy.len());
+    assert_eq!(span(&stream), uncut - cut);
 }
 
 #[test]
-fn profiles_have_the_launches_and_allocations_that_are_known_of_them() {
+fn profiles_have_their_known_launches_and_allocations() {
     let Some(data) = published::data() else { return };
-    // kernels, mallocs, the profiler's own peak in MiB; median of the time from a launch's return to its start, in ms
+    // Kernels, mallocs, the profiler's own peak in MiB, and the median time from the return of a
+    // launch to its start in ms.
     let known = [
         ("df_index_resolver", 19_370, 13_385, 6322, 0.002),
         ("ns_resolution_rank0", 4_350, 0, 0, 76.0),
@@ -150,7 +147,7 @@ fn profiles_have_the_launches_and_allocations_that_are_known_of_them() {
             "{name}: device {}, {} kernels, {own} mallocs, median lead {median_ms} ms, {:?}",
             run.device,
             leads.len(),
-            run.left_out
+            run.omitted
         );
         assert_eq!((leads.len(), own), (kernels, mallocs), "{name}");
         assert_eq!(stream.live_bytes().values().iter().max().unwrap() >> 20, peak_mib, "{name}");

@@ -1,5 +1,5 @@
-//! What is learnt: which of ten shapes an image shows. Drawn by rule, so that nothing has to be fetched, but with all that makes real images alike and
-//! different: light from one side, soft edges, shades in the background, and a little noise.
+//! Training data: images of ten shapes. They are generated, so that no download is needed, but vary
+//! like real images: light from one side, soft edges, shades in the background, and a little noise.
 
 pub(crate) const SIDE: usize = 32;
 pub(crate) const KINDS: usize = 10;
@@ -10,7 +10,7 @@ pub(crate) struct Image {
     pub(crate) kind: usize,
 }
 
-/// The same sequence for the same seed.
+/// Pseudo-random numbers; the same sequence for the same seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -30,7 +30,7 @@ impl Random {
         low + (high - low) * unit
     }
 
-    /// Of mean 0 and deviation 1.
+    /// A number of mean 0 and standard deviation 1.
     pub(crate) fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.between(-0.5, 0.5)).sum()
     }
@@ -55,7 +55,7 @@ impl Image {
                 let background: f32 =
                     waves.iter().map(|[a, b, phase, height]| height * (a * right + b * down + phase).sin()).sum();
                 let lit = light[0] * (right - SIDE as f32 / 2.0) + light[1] * (down - SIDE as f32 / 2.0);
-                // Four points of a pixel: edges are soft.
+                // Four samples per pixel make edges soft.
                 let covered: f32 = [(0.25, 0.25), (0.25, 0.75), (0.75, 0.25), (0.75, 0.75)]
                     .iter()
                     .map(|(dx, dy)| {
@@ -70,7 +70,7 @@ impl Image {
     }
 }
 
-/// Whether a point lies in the shape, which reaches to about 1.
+/// Whether a point lies in the shape, which has a radius of about 1.
 fn inside(kind: usize, u: f32, v: f32) -> bool {
     let (radius, far, near) = (u.hypot(v), u.abs().max(v.abs()), u.abs().min(v.abs()));
     match kind {
@@ -90,7 +90,7 @@ fn inside(kind: usize, u: f32, v: f32) -> bool {
         7 => radius < 0.95 && v > 0.0,
         // Two fields of a chessboard.
         8 => u * v > 0.0 && far < 0.85,
-        // A moon.
+        // A crescent.
         _ => radius < 0.95 && (u - 0.45).hypot(v) > 0.75,
     }
 }

@@ -1,30 +1,30 @@
-//! The layers, for one image at a time: channel by channel, row by row.
+//! Layers, for one image at a time: channel by channel, row by row.
 
 use crate::images::Random;
 
 pub(crate) enum Layer {
     Convolution(Convolution),
     Relu,
-    /// The greatest of two by two; `side` of what goes in.
+    /// Maximum of two by two; `side` is that of the input.
     Pool {
         side: usize,
     },
     Dense(Dense),
 }
 
-/// Three by three, with zeros around the image.
+/// Convolution of three by three, with zeros around the image.
 pub(crate) struct Convolution {
     inputs: usize,
     outputs: usize,
     side: usize,
-    /// For each output, for each input, nine.
+    /// Nine for each input of each output.
     weights: Parameters,
     biases: Parameters,
 }
 
 pub(crate) struct Dense {
     inputs: usize,
-    /// For each output, one for each input.
+    /// One for each input of each output.
     weights: Parameters,
     biases: Parameters,
 }
@@ -55,7 +55,8 @@ impl Layer {
         }
     }
 
-    /// From the slope of the loss by what came out to that by what went in; adds up the slopes by the parameters.
+    /// Backward pass: from the gradient by the output, `slope`, to the gradient by the input.
+    /// Accumulates the gradients by the parameters.
     pub(crate) fn backward(&mut self, input: &[f32], output: &[f32], slope: &[f32]) -> Vec<f32> {
         match self {
             Self::Convolution(layer) => layer.backward(input, slope),
@@ -93,7 +94,8 @@ impl Convolution {
                 correlate(input, slope, side, gradient);
             }
         }
-        // Backward it is a convolution too: from outputs to inputs, each kernel turned round.
+        // The backward pass is a convolution as well: from outputs to inputs, with each kernel
+        // reversed.
         let mut turned = Vec::with_capacity(self.weights.values.len());
         for from in 0..self.inputs {
             for to in 0..self.outputs {
@@ -107,7 +109,7 @@ impl Convolution {
     }
 }
 
-/// Each plane with a border of zeros.
+/// Adds a border of zeros to each plane.
 fn padded(planes: &[f32], side: usize) -> Vec<f32> {
     let wide = side + 2;
     let mut out = vec![0.0; planes.len() / (side * side) * wide * wide];
@@ -119,7 +121,7 @@ fn padded(planes: &[f32], side: usize) -> Vec<f32> {
     out
 }
 
-/// Adds to each plane of `out` what its kernels make of all planes of `input`, which are padded.
+/// Adds the convolution of all planes of `input`, which are padded, to each plane of `out`.
 fn convolve(input: &[f32], side: usize, weights: &[f32], out: &mut [f32]) {
     let wide = side + 2;
     let inputs = input.len() / (wide * wide);
@@ -138,8 +140,8 @@ fn convolve(input: &[f32], side: usize, weights: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Adds to each of the nine slopes by a kernel: products of the plane that went in, moved by that much, and the slope by what came out. In sums of four,
-/// which the compiler can do at once.
+/// Adds to each of a kernel's nine gradients the product of the shifted input plane and the
+/// gradient by the output. Sums of four become vector instructions.
 fn correlate(input: &[f32], slope: &[f32], side: usize, gradient: &mut [f32]) {
     let wide = side + 2;
     for (down, gradient) in gradient.chunks_mut(3).enumerate() {
@@ -161,7 +163,7 @@ fn correlate(input: &[f32], slope: &[f32], side: usize, gradient: &mut [f32]) {
     }
 }
 
-/// Where the four are that one comes from.
+/// Indices of the four inputs of an output.
 fn four(at: usize, side: usize) -> [usize; 4] {
     let half = side / 2;
     let (row, column) = (at / half, at % half);
@@ -169,7 +171,7 @@ fn four(at: usize, side: usize) -> [usize; 4] {
     [first, first + 1, first + side, first + side + 1]
 }
 
-/// Planes follow each other, and so do their rows: where a row is says in which plane.
+/// Planes follow each other, and so do their rows: the index of a row determines its plane.
 fn pool(input: &[f32], side: usize) -> Vec<f32> {
     let greatest = |at| four(at, side).into_iter().map(|from| input[from]).fold(f32::NEG_INFINITY, f32::max);
     (0..input.len() / 4).map(greatest).collect()
@@ -212,13 +214,14 @@ impl Parameters {
         Self { values: vec![0.0; count], gradient: vec![0.0; count], velocity: vec![0.0; count] }
     }
 
-    /// As He et al. begin with for `ReLU`.
+    /// Initial weights of He et al. for `ReLU`.
     fn random(count: usize, inputs: usize, random: &mut Random) -> Self {
         let deviation = (2.0 / inputs as f32).sqrt();
         Self { values: (0..count).map(|_| deviation * random.normal()).collect(), ..Self::zero(count) }
     }
 
-    /// One step down the slopes of `images` images, with momentum and a little decay.
+    /// One step of gradient descent by the gradients of `images` images, with momentum and a little
+    /// weight decay.
     pub(crate) fn step(&mut self, step: f32, images: usize) {
         for ((value, gradient), velocity) in self.values.iter_mut().zip(&mut self.gradient).zip(&mut self.velocity) {
             *velocity = 0.9 * *velocity - step * (*gradient / images as f32 + 5e-4 * *value);

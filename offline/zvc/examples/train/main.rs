@@ -1,10 +1,11 @@
-//! Trains a small convolutional network, and tells after each epoch what the activations of its layers take as zero-value compression, as runs of zeros
-//! and as zlib has them: `cargo run --release -p zvc --example train [SEED]`. One seed, one result on a machine.
+//! Trains a small convolutional network, and reports after each epoch the size of its layers'
+//! activations with zero-value compression, run-length encoding and zlib: `cargo run --release -p
+//! zvc --example train [SEED]`. A seed gives the same result every time on a machine.
 //!
 //! * [`images`]: ten kinds of shapes in any place, size, direction and contrast
 //! * [`layers`]: convolution, `ReLU`, pooling and dense layers, forward and backward
 //! * [`network`]: the layers in a row, and stochastic gradient descent
-//! * [`ratios`]: what the bytes of a layer take
+//! * [`ratios`]: packed sizes of a layer's bytes
 
 #![expect(clippy::print_stdout, reason = "a report")]
 #![expect(clippy::indexing_slicing, clippy::expect_used, reason = "arrays whose sizes the layers know")]
@@ -18,20 +19,20 @@ use images::Image;
 use network::Network;
 use ratios::Sizes;
 
-const TRAINED_ON: usize = 3000;
-const TESTED_ON: usize = 1000;
+const TRAIN_IMAGES: usize = 3000;
+const TEST_IMAGES: usize = 1000;
 const EPOCHS: usize = 15;
-/// The images whose activations are looked at, always the same: the first of those that it is trained on.
+/// Images whose activations are measured, always the same: the first training images.
 const BATCH: usize = 256;
 
 fn main() {
     let seed = std::env::args().nth(1).map_or(1, |seed| seed.parse().expect("a seed is a number"));
     let mut random = images::Random(seed);
-    let trained_on: Vec<Image> = (0..TRAINED_ON).map(|_| Image::of(&mut random)).collect();
-    let tested_on: Vec<Image> = (0..TESTED_ON).map(|_| Image::of(&mut random)).collect();
+    let train_images: Vec<Image> = (0..TRAIN_IMAGES).map(|_| Image::of(&mut random)).collect();
+    let test_images: Vec<Image> = (0..TEST_IMAGES).map(|_| Image::of(&mut random)).collect();
     let mut network = Network::new(&mut random);
     println!(
-        "seed {seed}, {TRAINED_ON} images to train on, {TESTED_ON} others to test on; activations of {BATCH} images, 32-bit floats\n"
+        "seed {seed}, {TRAIN_IMAGES} images to train on, {TEST_IMAGES} others to test on; activations of {BATCH} images, 32-bit floats\n"
     );
     println!(
         "| epoch | accuracy | layer | KiB | density | ZVC | RLE | zlib |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
@@ -39,10 +40,10 @@ fn main() {
     for epoch in 1..=EPOCHS {
         // Smaller steps towards the end.
         let step = 0.02 * if epoch > EPOCHS * 2 / 3 { 0.2 } else { 1.0 };
-        network.train(&trained_on, step, &mut random);
-        let accuracy = format!("{:.1} %", 100.0 * network.accuracy(&tested_on));
+        network.train(&train_images, step, &mut random);
+        let accuracy = format!("{:.1} %", 100.0 * network.accuracy(&test_images));
         let mut all = Sizes::default();
-        for (name, bytes) in network.activations(&trained_on[..BATCH]) {
+        for (name, bytes) in network.activations(&train_images[..BATCH]) {
             let sizes = Sizes::of(&bytes);
             println!("| {epoch} | {accuracy} | {name} | {sizes} |");
             all += sizes;

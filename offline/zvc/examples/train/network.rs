@@ -1,11 +1,11 @@
-//! Three convolutions with `ReLU` and pooling, and two dense layers.
+//! Network of three convolutions with `ReLU` and pooling, and two dense layers.
 
 use crate::{
     images::{Image, KINDS, Random, SIDE},
     layers::Layer,
 };
 
-/// Images whose slopes are added up before a step.
+/// Batch size: images whose gradients are summed before a step.
 const STEP: usize = 32;
 
 pub(crate) struct Network {
@@ -31,7 +31,7 @@ impl Network {
         Self { layers }
     }
 
-    /// Every image once, in any order.
+    /// Trains on every image once, in random order.
     pub(crate) fn train(&mut self, images: &[Image], step: f32, random: &mut Random) {
         let mut order: Vec<&Image> = images.iter().collect();
         for at in (1..order.len()).rev() {
@@ -47,7 +47,7 @@ impl Network {
         }
     }
 
-    /// The share of images whose kind it tells.
+    /// Share of images that are classified correctly.
     pub(crate) fn accuracy(&self, images: &[Image]) -> f64 {
         let right = images.iter().filter(|image| {
             let scores = self.outputs(image).pop().unwrap_or_default();
@@ -57,7 +57,7 @@ impl Network {
         right.count() as f64 / images.len() as f64
     }
 
-    /// What the layers with a name give for all of `images`, as it lies in memory.
+    /// Outputs of the named layers for all of `images`, as they lie in memory.
     pub(crate) fn activations(&self, images: &[Image]) -> Vec<(&'static str, Vec<u8>)> {
         let mut all: Vec<(&str, Vec<u8>)> = self.layers.iter().map(|(name, _)| (*name, Vec::new())).collect();
         for image in images {
@@ -80,7 +80,8 @@ impl Network {
     fn learn(&mut self, image: &Image) {
         let outputs = self.outputs(image);
         let Some(scores) = outputs.last() else { return };
-        // The slope of cross-entropy over softmax: how far each share is from what it should be.
+        // Gradient of cross-entropy over softmax: the difference of each probability from its
+        // target.
         let greatest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let shares: Vec<f32> = scores.iter().map(|score| (score - greatest).exp()).collect();
         let sum: f32 = shares.iter().sum();

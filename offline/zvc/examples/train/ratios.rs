@@ -1,16 +1,17 @@
-//! What the same bytes take packed in three ways, each 4 KiB by themselves, and without headers.
+//! Packed sizes of the same bytes in three formats, each page of 4 KiB separately, and without
+//! headers.
 
 use std::{fmt, io::Write, ops::AddAssign};
 
 use flate2::{Compression, write::ZlibEncoder};
 use zvc::{Codec, PAGE_BYTES, Packed, Width, density, rle};
 
-/// Bytes.
+/// Sizes in bytes.
 #[derive(Default)]
 pub(crate) struct Sizes {
     raw: usize,
-    /// Of words that are not zero.
-    some: f64,
+    /// Bytes of words that are not zero.
+    nonzero: f64,
     zvc: usize,
     rle: usize,
     zlib: usize,
@@ -23,7 +24,7 @@ impl Sizes {
         assert!(packed.unpack().is_ok_and(|unpacked| unpacked == bytes), "no bit is lost");
         Self {
             raw: bytes.len(),
-            some: density(bytes, Width::Four, 1).unwrap_or(0.0) * bytes.len() as f64,
+            nonzero: density(bytes, Width::Four, 1).unwrap_or(0.0) * bytes.len() as f64,
             zvc: packed.payload_bytes(),
             rle: bytes.chunks(PAGE_BYTES).map(|page| rle::pack(page, Width::Four).len()).sum(),
             zlib: bytes.chunks(PAGE_BYTES).map(zlib).sum(),
@@ -38,9 +39,9 @@ fn zlib(page: &[u8]) -> usize {
 
 impl AddAssign for Sizes {
     fn add_assign(&mut self, other: Self) {
-        let Self { raw, some, zvc, rle, zlib } = other;
+        let Self { raw, nonzero, zvc, rle, zlib } = other;
         self.raw += raw;
-        self.some += some;
+        self.nonzero += nonzero;
         self.zvc += zvc;
         self.rle += rle;
         self.zlib += zlib;
@@ -51,6 +52,6 @@ impl fmt::Display for Sizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let raw = self.raw as f64;
         let [zvc, rle, zlib] = [self.zvc, self.rle, self.zlib].map(|bytes| raw / bytes as f64);
-        write!(f, "{} | {:.3} | {zvc:.2} | {rle:.2} | {zlib:.2}", self.raw / 1024, self.some / raw)
+        write!(f, "{} | {:.3} | {zvc:.2} | {rle:.2} | {zlib:.2}", self.raw / 1024, self.nonzero / raw)
     }
 }

@@ -1,4 +1,5 @@
-//! Eight words at a time: their mask chooses from a table the order that gathers those that are not zero, or scatters them again.
+//! AVX2 version: eight words at a time. Their mask selects an order from a table, which gathers the
+//! words that are not zero, or scatters them again.
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_cmpeq_epi16, _mm_loadu_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_setzero_si128,
@@ -7,15 +8,15 @@ use std::arch::x86_64::{
     _mm256_storeu_si256,
 };
 
-use super::{Room, Unit};
+use super::{PagePayload, Unit};
 use crate::UNIT_BYTES;
 
-/// For each mask of eight words: for each place, which word goes there.
+/// Permutations by mask of eight words: for each place, the word that goes there.
 type Orders = [[u8; 8]; 256];
 
-/// To the places from the first on go the words that are not zero; to the others, any.
+/// Gather: the words that are not zero go to the first places; any words go to the others.
 const GATHER: Orders = orders(false);
-/// To the place of a word that is not zero goes its rank among those; to the others, any.
+/// Scatter: the place of a word that is not zero gets the word of its rank; the others get any.
 const SCATTER: Orders = orders(true);
 
 static GATHER_FOUR: [[u8; 32]; 256] = as_words(&GATHER);
@@ -23,15 +24,16 @@ static SCATTER_FOUR: [[u8; 32]; 256] = as_words(&SCATTER);
 static GATHER_TWO: [[u8; 16]; 256] = as_bytes(&GATHER, false);
 static SCATTER_TWO: [[u8; 16]; 256] = as_bytes(&SCATTER, true);
 
-/// Both directions for one width. `$eight` is the bytes of eight words, `$whole` what the format has for the mask of a unit.
+/// Both directions for one word size. `$eight` is the bytes of eight words, `$unit_mask` the
+/// format's mask of a unit.
 macro_rules! width {
-    ($pack:ident, $unpack:ident, $word:literal, $whole:ty, $load:ident, $store:ident, $mask:ident, $gather:ident, $scatter:ident, $zero:ident) => {
+    ($pack:ident, $unpack:ident, $word:literal, $unit_mask:ty, $load:ident, $store:ident, $mask:ident, $gather:ident, $scatter:ident, $zero:ident) => {
         #[target_feature(enable = "avx2,popcnt")]
-        pub(super) fn $pack(units: &[Unit], out: &mut Room) -> usize {
-            const MASK: usize = size_of::<$whole>();
+        pub(super) fn $pack(units: &[Unit], out: &mut PagePayload) -> usize {
+            const MASK: usize = size_of::<$unit_mask>();
             let mut written = 0;
             for unit in units {
-                // Whole vectors are written, and what is too much of one is written over by the next.
+                // Whole vectors are written; the next one overwrites the excess.
                 let Some(to) = out.get_mut(written..).and_then(<[u8]>::first_chunk_mut::<{ UNIT_BYTES + MASK }>) else {
                     break;
                 };
@@ -51,10 +53,10 @@ macro_rules! width {
 
         #[target_feature(enable = "avx2,popcnt")]
         pub(super) fn $unpack<const LANES: usize>(
-            from: [&Room; LANES],
+            from: [&PagePayload; LANES],
             mut out: [&mut [Unit]; LANES],
         ) -> [usize; LANES] {
-            const MASK: usize = size_of::<$whole>();
+            const MASK: usize = size_of::<$unit_mask>();
             let units = out.iter().map(|units| units.len()).min().unwrap_or(0);
             let mut lanes_at = [0; LANES];
             'units: for unit in 0..units {
@@ -65,17 +67,18 @@ macro_rules! width {
                     };
                     let Some((masks, words)) = from.split_first_chunk::<MASK>() else { break 'units };
                     let Some(to) = out.get_mut(unit) else { break 'units };
-                    // All are read before any is written, as there are CPUs on which a load waits for the store before it.
-                    let (mut at, mut eights) = (0, [$zero(); MASK]);
-                    for (eight, mask) in eights.iter_mut().zip(masks) {
+                    // All loads come before any store, as a load waits for the store before it on
+                    // some CPUs.
+                    let (mut at, mut vectors) = (0, [$zero(); MASK]);
+                    for (vector, mask) in vectors.iter_mut().zip(masks) {
                         let Some(from) = words.get(at..).and_then(<[u8]>::first_chunk) else { break };
-                        *eight = $scatter(*mask, $load(from));
+                        *vector = $scatter(*mask, $load(from));
                         at += $word * mask.count_ones() as usize;
                     }
-                    for (to, eight) in to.as_chunks_mut().0.iter_mut().zip(eights) {
-                        $store(to, eight);
+                    for (to, vector) in to.as_chunks_mut().0.iter_mut().zip(vectors) {
+                        $store(to, vector);
                     }
-                    *lane_at += MASK + $word * <$whole>::from_le_bytes(*masks).count_ones() as usize;
+                    *lane_at += MASK + $word * <$unit_mask>::from_le_bytes(*masks).count_ones() as usize;
                 }
             }
             lanes_at
@@ -97,7 +100,7 @@ width!(
 );
 width!(pack_two, unpack_two, 2, u64, load_two, store_two, mask_two, gather_two, scatter_two, _mm_setzero_si128);
 
-/// The plain version, built for these instructions.
+/// The scalar version, compiled for these instructions.
 #[target_feature(enable = "avx2")]
 pub(super) fn sum(block: &[u8]) -> u64 {
     super::scalar::sum(block)
@@ -129,8 +132,8 @@ fn gather_two(mask: u8, words: __m128i) -> __m128i {
 fn scatter_four(mask: u8, words: __m256i) -> __m256i {
     let scattered = _mm256_permutevar8x32_epi32(words, load_four(order(&SCATTER_FOUR, mask)));
     let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-    let some = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(i32::from(mask)), bits), bits);
-    _mm256_and_si256(scattered, some)
+    let nonzero = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(i32::from(mask)), bits), bits);
+    _mm256_and_si256(scattered, nonzero)
 }
 
 #[target_feature(enable = "avx2")]
@@ -140,39 +143,39 @@ fn scatter_two(mask: u8, words: __m128i) -> __m128i {
 
 #[target_feature(enable = "avx2")]
 fn load_four(from: &[u8; 32]) -> __m256i {
-    // SAFETY: 32 bytes that can be read; they need not be aligned.
+    // SAFETY: 32 readable bytes; alignment is not required.
     unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
 }
 
 #[target_feature(enable = "avx2")]
 fn store_four(to: &mut [u8; 32], vector: __m256i) {
-    // SAFETY: 32 bytes that can be written; they need not be aligned.
+    // SAFETY: 32 writable bytes; alignment is not required.
     unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), vector) }
 }
 
 #[target_feature(enable = "avx2")]
 fn load_two(from: &[u8; 16]) -> __m128i {
-    // SAFETY: 16 bytes that can be read; they need not be aligned.
+    // SAFETY: 16 readable bytes; alignment is not required.
     unsafe { _mm_loadu_si128(from.as_ptr().cast()) }
 }
 
 #[target_feature(enable = "avx2")]
 fn store_two(to: &mut [u8; 16], vector: __m128i) {
-    // SAFETY: 16 bytes that can be written; they need not be aligned.
+    // SAFETY: 16 writable bytes; alignment is not required.
     unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), vector) }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "eight bits are of interest")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "only eight bits are used")]
 fn low_byte(mask: i32) -> u8 {
     mask as u8
 }
 
-#[expect(clippy::indexing_slicing, reason = "an entry for each mask that there is")]
+#[expect(clippy::indexing_slicing, reason = "the table has an entry for every mask")]
 fn order<const N: usize>(table: &[[u8; N]; 256], mask: u8) -> &[u8; N] {
     &table[usize::from(mask)]
 }
 
-#[expect(clippy::indexing_slicing, reason = "when the program is built")]
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
 const fn orders(scatter: bool) -> Orders {
     let mut orders = [[0; 8]; 256];
     let mut mask = 0;
@@ -194,8 +197,8 @@ const fn orders(scatter: bool) -> Orders {
     orders
 }
 
-/// As the shuffle of 32-bit words wants them: one little-endian word for each place.
-#[expect(clippy::indexing_slicing, reason = "when the program is built")]
+/// Operands of the shuffle of 32-bit words: one little-endian word for each place.
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
 const fn as_words(orders: &Orders) -> [[u8; 32]; 256] {
     let mut words = [[0; 32]; 256];
     let mut at = 0;
@@ -206,8 +209,9 @@ const fn as_words(orders: &Orders) -> [[u8; 32]; 256] {
     words
 }
 
-/// As the shuffle of bytes wants them: two for each place. Where `zeros`, places of zeros have the value that makes a zero.
-#[expect(clippy::indexing_slicing, reason = "when the program is built")]
+/// Operands of the shuffle of bytes: two bytes for each place. With `zeros`, the places of zero
+/// words have the value that results in zero.
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
 const fn as_bytes(orders: &Orders, zeros: bool) -> [[u8; 16]; 256] {
     const ZERO: u8 = 0x80;
     let mut bytes = [[ZERO; 16]; 256];

@@ -1,5 +1,6 @@
-//! A vector is half a unit; the instructions that gather the words under a mask, and scatter them, do the work. They go through registers: with
-//! memory as the target, some CPUs take a hundred cycles for each.
+//! AVX-512 version: a vector is half a unit, and the instructions compress and expand do the work
+//! under a mask. They use registers: with a memory operand, some CPUs take a hundred cycles for
+//! each.
 
 use std::arch::x86_64::{
     __m512i, _mm512_loadu_si512, _mm512_maskz_compress_epi16, _mm512_maskz_compress_epi32, _mm512_maskz_expand_epi16,
@@ -7,23 +8,26 @@ use std::arch::x86_64::{
     _mm512_test_epi32_mask,
 };
 
-use super::{PAGE_UNITS, Room, Unit};
+use super::{PAGE_UNITS, PagePayload, Unit};
 use crate::UNIT_BYTES;
 
 const HALF: usize = UNIT_BYTES / 2;
 
-/// Both directions for one width. `$mask` is what an instruction takes for half a unit, `$whole` what the format has for a unit.
+/// Both directions for one word size. `$mask` is the instructions' mask of half a unit,
+/// `$unit_mask` the format's mask of a unit.
 macro_rules! width {
-    ($pack:ident, $put:ident, $unpack:ident, $word:literal, $mask:ty, $whole:ty, $test:ident, $compress:ident, $expand:ident) => {
+    ($pack:ident, $put:ident, $unpack:ident, $word:literal, $mask:ty, $unit_mask:ty, $test:ident, $compress:ident, $expand:ident) => {
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
-        pub(super) fn $pack(units: &[Unit], out: &mut Room) -> usize {
+        pub(super) fn $pack(units: &[Unit], out: &mut PagePayload) -> usize {
             let mut next = out.as_mut_ptr();
             let units = units.get(..PAGE_UNITS).unwrap_or(units);
             let (groups, rest) = units.as_chunks::<4>();
-            // As a load right behind a store may wait for it, four units are read before one is written.
+            // Four units are loaded before one is stored, as a load right behind a store may wait
+            // for it.
             for [first, second, third, fourth] in groups {
                 for unit in [halves(first), halves(second), halves(third), halves(fourth)] {
-                    // SAFETY: each unit before took at most a mask and its bytes, and there is room for a page of such.
+                    // SAFETY: each unit before took at most a mask and its bytes, and `out` has
+                    // these for all units of a page.
                     next = unsafe { $put(unit, next) };
                 }
             }
@@ -34,21 +38,21 @@ macro_rules! width {
             next.addr() - out.as_ptr().addr()
         }
 
-        /// Writes a unit's mask and words, and returns where they end.
+        /// Writes a unit's mask and words; returns their end.
         ///
         /// # Safety
-        /// There is memory for a mask and a unit's bytes.
+        /// `to` must be writable for a mask and a unit's bytes.
         #[inline]
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
         unsafe fn $put([low, high]: [__m512i; 2], to: *mut u8) -> *mut u8 {
-            const MASK: usize = size_of::<$whole>();
-            const { assert!(PAGE_UNITS * (MASK + UNIT_BYTES) <= size_of::<Room>()) };
+            const MASK: usize = size_of::<$unit_mask>();
+            const { assert!(PAGE_UNITS * (MASK + UNIT_BYTES) <= size_of::<PagePayload>()) };
             let (low_mask, high_mask) = ($test(low, low), $test(high, high));
-            let mask = <$whole>::from(low_mask) | <$whole>::from(high_mask) << <$mask>::BITS;
-            // SAFETY: the caller has room for it.
-            unsafe { to.cast::<$whole>().write_unaligned(mask.to_le()) };
+            let mask = <$unit_mask>::from(low_mask) | <$unit_mask>::from(high_mask) << <$mask>::BITS;
+            // SAFETY: the caller guarantees this memory.
+            unsafe { to.cast::<$unit_mask>().write_unaligned(mask.to_le()) };
             let words = to.wrapping_add(MASK);
-            // Whole vectors are written, and what is too much of one is written over by the next.
+            // Whole vectors are written; the next one overwrites the excess.
             // SAFETY: the first half of the unit's bytes.
             unsafe { _mm512_storeu_si512(words.cast(), $compress(low_mask, low)) };
             let high_to = words.wrapping_add($word * low_mask.count_ones() as usize);
@@ -59,10 +63,10 @@ macro_rules! width {
 
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,popcnt")]
         pub(super) fn $unpack<const LANES: usize>(
-            from: [&Room; LANES],
+            from: [&PagePayload; LANES],
             mut out: [&mut [Unit]; LANES],
         ) -> [usize; LANES] {
-            const MASK: usize = size_of::<$whole>();
+            const MASK: usize = size_of::<$unit_mask>();
             let units = out.iter().map(|units| units.len()).min().unwrap_or(0).min(PAGE_UNITS);
             let mut next = [std::ptr::null::<u8>(); LANES];
             for (next, from) in next.iter_mut().zip(from) {
@@ -70,19 +74,21 @@ macro_rules! width {
             }
             for unit in 0..units {
                 for (next, out) in next.iter_mut().zip(&mut out) {
-                    // SAFETY: each unit before took at most a mask and its bytes, and there is room for a page of such: for the mask and 128 bytes more.
-                    let mask = <$whole>::from_le(unsafe { next.cast::<$whole>().read_unaligned() });
+                    // SAFETY: each unit before took at most a mask and its bytes, and `from` has
+                    // these for all units of a page: the mask and 128 more bytes are readable.
+                    let mask = <$unit_mask>::from_le(unsafe { next.cast::<$unit_mask>().read_unaligned() });
                     #[expect(clippy::cast_possible_truncation, reason = "the halves of the mask")]
                     let (low_mask, high_mask) = (mask as $mask, (mask >> <$mask>::BITS) as $mask);
                     let words = next.wrapping_add(MASK);
                     // SAFETY: the first 64 of those bytes.
                     let low = unsafe { load(&*words.cast()) };
-                    // SAFETY: 64 of those bytes, from the first 64 on at the latest.
+                    // SAFETY: 64 of those bytes, at most 64 after the first.
                     let high = unsafe { load(&*words.wrapping_add($word * low_mask.count_ones() as usize).cast()) };
-                    // SAFETY: there are as many in each.
+                    // SAFETY: every lane has at least `units` units.
                     let to = unsafe { out.get_unchecked_mut(unit) };
                     let ([low_to, high_to], _) = to.as_chunks_mut::<HALF>() else { break };
-                    // Both are read before either is written: a load right behind a store waits for it where their addresses look alike.
+                    // Both loads come before either store: a load right behind a store waits for it
+                    // if their addresses look alike.
                     let (low, high) = ($expand(low_mask, low), $expand(high_mask, high));
                     store(low_to, low);
                     store(high_to, high);
@@ -121,7 +127,7 @@ width!(
     _mm512_maskz_expand_epi16
 );
 
-/// The plain version, built for these instructions.
+/// The scalar version, compiled for these instructions.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) fn sum(block: &[u8]) -> u64 {
     super::scalar::sum(block)
@@ -135,12 +141,12 @@ fn halves(unit: &Unit) -> [__m512i; 2] {
 
 #[target_feature(enable = "avx512f")]
 fn load(from: &[u8; HALF]) -> __m512i {
-    // SAFETY: 64 bytes that can be read; they need not be aligned.
+    // SAFETY: 64 readable bytes; alignment is not required.
     unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
 }
 
 #[target_feature(enable = "avx512f")]
 fn store(to: &mut [u8; HALF], vector: __m512i) {
-    // SAFETY: 64 bytes that can be written; they need not be aligned.
+    // SAFETY: 64 writable bytes; alignment is not required.
     unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), vector) }
 }

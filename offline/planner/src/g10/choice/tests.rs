@@ -17,7 +17,7 @@ fn machine(gpu_bytes: u64) -> Machine {
     Machine { gpu_bytes, host: store(100 * MIB, 16e9), flash: Some(store(u64::MAX, 3e9)) }
 }
 
-fn made_up(seed: u64) -> Iteration {
+fn random_iteration(seed: u64) -> Iteration {
     let mut state = seed;
     let mut next = |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -37,55 +37,56 @@ fn made_up(seed: u64) -> Iteration {
 }
 
 #[test]
-fn the_heap_takes_the_same_as_looking_at_all_of_them_each_time() {
-    let mut taken = 0;
+fn heap_selects_the_same_as_a_full_scan() {
+    let mut selected = 0;
     for seed in 0..20 {
-        let (iteration, machine) = (made_up(seed), machine((60 + seed * 8) * MIB));
+        let (iteration, machine) = (random_iteration(seed), machine((60 + seed * 8) * MIB));
         for ranking in [Ranking::Benefit, Ranking::BenefitByCost] {
             let parameters = Parameters { ranking, system_ns: 0.0, ..Parameters::default() };
             let footprints = lifetimes::footprints(&iteration);
             let new = || Choice::new(&iteration, &machine, &parameters, &footprints);
             let (mut slow, mut expected) = (new(), Vec::new());
             let mut left: Vec<_> = slow.idle.clone().into_iter().enumerate().collect();
-            while slow.short_ns.total() > 0 {
+            while slow.pressure_ns.total() > 0 {
                 left.retain(|(_, idle)| slow.worth(idle) > 0);
                 left.sort_by_key(|(at, idle)| slow.rank(*at, idle));
                 let Some((_, idle)) = left.pop() else { break };
-                expected.extend(slow.try_away(idle).map(|away| slow.take(away)));
+                expected.extend(slow.migration(idle).map(|migration| slow.commit(migration)));
             }
-            taken += expected.len();
-            assert_eq!(new().all(), (expected, slow.load), "seed {seed}");
+            selected += expected.len();
+            assert_eq!(new().run(), (expected, slow.load), "seed {seed}");
         }
     }
-    assert!(taken > 200, "{taken}");
+    assert!(selected > 200, "{selected}");
 }
 
 #[test]
-fn links_carry_no_more_than_they_can_and_the_host_holds_no_more_than_it_has() {
+fn capacities_of_links_and_host_are_not_exceeded() {
     for seed in 0..20 {
-        let (iteration, machine) = (made_up(seed), machine((60 + seed * 8) * MIB));
+        let (iteration, machine) = (random_iteration(seed), machine((60 + seed * 8) * MIB));
         let parameters = Parameters { system_ns: 0.0, ..Parameters::default() };
         let footprints = lifetimes::footprints(&iteration);
-        let (chosen, load) = Choice::new(&iteration, &machine, &parameters, &footprints).all();
+        let (selected, load) = Choice::new(&iteration, &machine, &parameters, &footprints).run();
         let kernels = iteration.kernels().len();
-        // All that has to leave between two positions fits what the link carries meanwhile; and all that has to come back.
+        // Between any two positions, all bytes that must migrate there fit the link; so do all that
+        // must return.
         for (from, to) in (0..kernels).flat_map(|from| (from..from + kernels).map(move |to| (from, to))) {
             let carried: u64 = (from..to)
                 .map(|at| machine.host.out.carried_bytes(iteration.kernels().values()[at % kernels].duration_ns))
                 .sum();
             let within = |begin: usize, end: usize| from <= begin && end <= to;
-            let out: u64 = chosen.iter().filter(|of| within(of.idle.from, of.gone)).map(|of| of.idle.bytes).sum();
-            let back: u64 = chosen.iter().filter(|of| within(of.back, of.idle.to)).map(|of| of.idle.bytes).sum();
+            let out: u64 = selected.iter().filter(|of| within(of.idle.from, of.freed)).map(|of| of.idle.bytes).sum();
+            let back: u64 = selected.iter().filter(|of| within(of.fetch, of.idle.to)).map(|of| of.idle.bytes).sum();
             assert!(out <= carried && back <= carried, "seed {seed}, {from}..{to}: {out} and {back} of {carried}");
         }
         let mut on_host = vec![0; kernels];
         let mut expected = lifetimes::load_bytes(&iteration, &footprints);
-        for of in &chosen {
-            assert!(of.idle.from <= of.leave && of.leave < of.gone && of.gone < of.back && of.back < of.idle.to);
+        for of in &selected {
+            assert!(of.idle.from <= of.begin && of.begin < of.freed && of.freed < of.fetch && of.fetch < of.idle.to);
             for at in (of.idle.from..of.idle.to).filter(|_| of.tier == Tier::Host) {
                 on_host[at % kernels] += of.idle.bytes;
             }
-            (of.gone..of.back).for_each(|at| expected[kernel_at(&iteration, at)] -= of.idle.bytes);
+            (of.freed..of.fetch).for_each(|at| expected[kernel_at(&iteration, at)] -= of.idle.bytes);
         }
         assert!(on_host.iter().all(|&bytes| bytes <= machine.host.bytes));
         assert_eq!(load, expected);
@@ -93,7 +94,7 @@ fn links_carry_no_more_than_they_can_and_the_host_holds_no_more_than_it_has() {
 }
 
 #[test]
-fn what_is_idle_for_long_goes_to_flash_and_to_the_host_when_flash_has_no_time() {
+fn long_idle_tensors_go_to_flash_then_to_the_host() {
     let mut draft = Draft::default();
     let tensor = |persistent| Tensor { name: String::new(), bytes: 20 * MIB, role: trace::Role::Other, persistent };
     let idle: Vec<_> = (0..4).map(|_| draft.tensor(tensor(true))).collect();
@@ -101,18 +102,18 @@ fn what_is_idle_for_long_goes_to_flash_and_to_the_host_when_flash_has_no_time() 
     let mut kernel = |inputs: Vec<TensorId>, outputs, duration_ns| {
         draft.kernel(DraftKernel { name: String::new(), duration_ns, inputs, outputs })
     };
-    // Flash takes 7 ms for one of them, each way; all four have to leave.
+    // Flash takes 7 ms in each direction for one of them; all four have to migrate.
     kernel(idle.clone(), vec![], 1_000_000);
     (0..32).for_each(|_| _ = kernel(vec![], vec![busy], 1_000_000));
     let iteration = draft.check().unwrap();
     let parameters = Parameters { system_ns: 0.0, margin: 2.0, ..Parameters::default() };
     let footprints = lifetimes::footprints(&iteration);
-    let (chosen, _) = Choice::new(&iteration, &machine(24 * MIB), &parameters, &footprints).all();
-    let tiers: Vec<_> = chosen.iter().map(|of| of.tier).collect();
+    let (selected, _) = Choice::new(&iteration, &machine(24 * MIB), &parameters, &footprints).run();
+    let tiers: Vec<_> = selected.iter().map(|of| of.tier).collect();
     assert_eq!(tiers, [Tier::Flash, Tier::Flash, Tier::Host, Tier::Host]);
 }
 #[test]
-fn what_flash_is_too_slow_for_is_offered_to_the_host() {
+fn tensor_that_flash_is_too_slow_for_goes_to_the_host() {
     let mut draft = Draft::default();
     let tensor = |persistent| Tensor { name: String::new(), bytes: 20 * MIB, role: trace::Role::Other, persistent };
     let (idle, busy) = (draft.tensor(tensor(true)), draft.tensor(tensor(false)));
@@ -121,13 +122,13 @@ fn what_flash_is_too_slow_for_is_offered_to_the_host() {
     kernel(vec![idle], vec![]);
     (0..6).for_each(|_| _ = kernel(vec![], vec![busy]));
     let iteration = draft.check().unwrap();
-    // In the six milliseconds flash brings no half of it back.
+    // Within six milliseconds flash cannot return half of it.
     let machine = Machine { flash: Some(store(u64::MAX, 1e9)), ..machine(24 * MIB) };
     let parameters = Parameters { system_ns: 0.0, ..Parameters::default() };
     let footprints = lifetimes::footprints(&iteration);
     for ranking in [Ranking::Benefit, Ranking::BenefitByCost] {
         let parameters = Parameters { ranking, ..parameters };
-        let (chosen, _) = Choice::new(&iteration, &machine, &parameters, &footprints).all();
-        assert_eq!(chosen.iter().map(|of| of.tier).collect::<Vec<_>>(), [Tier::Host]);
+        let (selected, _) = Choice::new(&iteration, &machine, &parameters, &footprints).run();
+        assert_eq!(selected.iter().map(|of| of.tier).collect::<Vec<_>>(), [Tier::Host]);
     }
 }

@@ -1,36 +1,38 @@
-//! In which order the search tries blocks that might begin at the same height. An instance is easy in one order and hopeless in the next.
+//! Order in which the search tries blocks with the same lowest offset. An instance is easy in one
+//! order and hopeless in the next.
 #![expect(clippy::indexing_slicing, reason = "arcs and sections are those of one Arcs")]
 
 use super::super::super::arcs::{Arc, Arcs};
 
-/// What of a block counts; the more of it, the earlier.
+/// Figure of a block; larger ones go first.
 #[derive(Clone, Copy)]
 pub(super) enum Figure {
-    /// The most bytes alive at once while it is, of those that are to be ordered.
+    /// Peak of live bytes during its lifetime, of the blocks that are ordered.
     Fullest,
-    /// For how many steps it is alive.
+    /// Lifetime in steps.
     Steps,
-    /// Its bytes times its steps.
+    /// Bytes times steps.
     AreaInSteps,
-    /// For how many sections it is alive.
+    /// Lifetime in sections.
     Sections,
-    /// Its bytes times its sections.
+    /// Bytes times sections.
     Area,
 }
 
-/// Figures, the one that counts most first.
+/// Figures of a lexicographic order, the most significant first.
 pub(super) type Importance = [Figure; 3];
 
-/// Those that are tried in turn: of the orders by the fullest place, those of which each is quick where the others give up.
+/// Orders that are tried in turn. Of the orders by the fullest section, each of these is quick
+/// where the others time out.
 pub(super) const IMPORTANCE: [Importance; 3] = {
     use Figure::{Area, AreaInSteps, Fullest, Sections, Steps};
     [[Fullest, Steps, AreaInSteps], [Fullest, Sections, Area], [Fullest, Area, Sections]]
 };
 
-/// Some arcs, ordered by importance.
-pub(super) fn order(arcs: &Arcs, mut some: Vec<usize>, importance: Importance) -> Vec<usize> {
+/// Sorts arcs by importance.
+pub(super) fn order(arcs: &Arcs, mut arcs_to_sort: Vec<usize>, importance: Importance) -> Vec<usize> {
     let mut load = vec![0_u64; arcs.sections()];
-    for &arc in &some {
+    for &arc in &arcs_to_sort {
         for run in arcs.runs(arc) {
             load[run].iter_mut().for_each(|load| *load += arcs.bytes(arc));
         }
@@ -45,6 +47,6 @@ pub(super) fn order(arcs: &Arcs, mut some: Vec<usize>, importance: Importance) -
             Figure::Area => bytes.saturating_mul(count as u64),
         }
     };
-    some.sort_by_cached_key(|&arc| std::cmp::Reverse(importance.map(|which| figure(arc, which))));
-    some
+    arcs_to_sort.sort_by_cached_key(|&arc| std::cmp::Reverse(importance.map(|which| figure(arc, which))));
+    arcs_to_sort
 }

@@ -1,17 +1,17 @@
-//! Programs whose accesses their sizes tell.
+//! Programs whose sizes determine their accesses.
 
 use super::Program;
 use crate::gpu::{Array, Groups, Process, Space, Steps};
 
-/// A layer of 131,056 units forward to 16 others, and the weights corrected: blocks of 16 x 16 threads, for 16 units and their 272 weights. What is smaller than a
-/// page shares one.
+/// Forward pass of a layer of 131,056 units to 16 others, and correction of its weights. Blocks of
+/// 16 x 16 threads handle 16 units and their 272 weights. Arrays smaller than a page share one.
 pub(crate) fn backprop() -> Program {
     const UNITS: usize = 131_056;
     let mut space = Space::default();
-    let units = space.take(UNITS + 1);
-    let small = space.take(1);
-    let [weights, copy, previous] = [(); 3].map(|()| space.take((UNITS + 1) * 17));
-    let sums = space.take(UNITS - 16);
+    let units = space.allocate(UNITS + 1);
+    let small = space.allocate(1);
+    let [weights, copy, previous] = [(); 3].map(|()| space.allocate((UNITS + 1) * 17));
+    let sums = space.allocate(UNITS - 16);
     Program::new("backprop", space, move |process| {
         for written in [weights, copy, previous, units] {
             process.cpu(written.pages());
@@ -37,14 +37,15 @@ pub(crate) fn backprop() -> Program {
     })
 }
 
-/// Five steps of electromagnetic fields on 1200 x 1200 points, three kernels each: blocks of 8 rows of 32 points, a warp for each row.
+/// Five steps of electromagnetic fields on 1200 x 1200 points, three kernels each. Blocks have 8
+/// rows of 32 points, a warp for each row.
 pub(crate) fn fdtd() -> Program {
     const SIDE: usize = 1200;
     let mut space = Space::default();
-    let source = space.take(5);
-    // Rows of ex are one longer; there is one more of ey.
-    let [ex, ey] = [(); 2].map(|()| space.take(SIDE * (SIDE + 1)));
-    let hz = space.take(SIDE * SIDE);
+    let source = space.allocate(5);
+    // Rows of `ex` are longer by one point; `ey` has one more row.
+    let [ex, ey] = [(); 2].map(|()| space.allocate(SIDE * (SIDE + 1)));
+    let hz = space.allocate(SIDE * SIDE);
     Program::new("fdtd", space, move |process| {
         process.cpu(source.pages());
         for point in 0..SIDE * SIDE {
@@ -86,11 +87,12 @@ pub(crate) fn fdtd() -> Program {
     })
 }
 
-/// Heat on 1024 x 1024 points, 8 steps, two of which a kernel does: blocks of 16 x 16 threads, of which the inner 12 x 12 write.
+/// Heat on 1024 x 1024 points, 8 steps, two in each kernel. Blocks have 16 x 16 threads, of which
+/// the inner 12 x 12 write.
 pub(crate) fn hotspot() -> Program {
     const SIDE: usize = 1024;
     let mut space = Space::default();
-    let [first, second, power] = [(); 3].map(|()| space.take(SIDE * SIDE));
+    let [first, second, power] = [(); 3].map(|()| space.allocate(SIDE * SIDE));
     Program::new("hotspot", space, move |process| {
         process.cpu(first.pages());
         process.cpu(power.pages());
@@ -110,13 +112,13 @@ pub(crate) fn hotspot() -> Program {
     })
 }
 
-/// Two sequences of 1024 aligned, diagonal by diagonal: blocks of 16 threads for 16 x 16 scores each. How the CPU goes back through the scores at the end is not
-/// known; here along the diagonal.
+/// Alignment of two sequences of 1024, diagonal by diagonal. Blocks of 16 threads compute 16 x 16
+/// scores each. The CPU's path back through the scores is unknown; this one follows the diagonal.
 pub(crate) fn nw() -> Program {
     const SIDE: usize = 1025;
     const BLOCKS: usize = 64;
     let mut space = Space::default();
-    let [reference, scores] = [(); 2].map(|()| space.take(SIDE * SIDE));
+    let [reference, scores] = [(); 2].map(|()| space.allocate(SIDE * SIDE));
     let diagonal = move |process: &mut Process<'_>, length: usize, is_first_half: bool| {
         let first = if is_first_half { length } else { BLOCKS } - 1;
         process.kernel(Groups::blocks(length, 1), |block| -> Steps {

@@ -1,14 +1,15 @@
-//! Programs whose accesses their data tell: graphs and numbers of our own, of the same sizes.
-#![expect(clippy::indexing_slicing, reason = "nodes are where their numbers say")]
+//! Programs whose data determine their accesses, on generated graphs and numbers of the same sizes.
+#![expect(clippy::indexing_slicing, reason = "nodes are valid indices")]
 
 use super::Program;
 use crate::gpu::{Groups, Space};
 
-/// Every hundredth of 2^20 numbers says where to read a table of as many words, and where to write: a thread for each.
+/// Random access: every hundredth of 2^20 numbers selects a word of a table to read, and a word to
+/// write. Each number has a thread.
 pub(crate) fn ra() -> Program {
     const WORDS: usize = 1 << 20;
     let mut space = Space::default();
-    let [input, output, table] = [(); 3].map(|()| space.take(WORDS));
+    let [input, output, table] = [(); 3].map(|()| space.allocate(WORDS));
     let program = Program::new("ra", space, move |process| {
         for (input, table) in input.pages().zip(table.pages()) {
             process.cpu([input, table]);
@@ -27,7 +28,7 @@ pub(crate) fn ra() -> Program {
     Program { has_own_data: true, ..program }
 }
 
-/// Breadth-first search of 261,444 nodes from the first, pass by pass: a thread for each node.
+/// Breadth-first search of 261,444 nodes from the first, pass by pass, with a thread for each node.
 pub(crate) fn bfs() -> Program {
     const NODES: usize = 261_444;
     let edges = neighbours(NODES);
@@ -39,11 +40,11 @@ pub(crate) fn bfs() -> Program {
         })
         .collect();
     let mut space = Space::default();
-    let nodes = space.take(2 * NODES);
-    // A byte each.
-    let [mask, updating, visited] = [(); 3].map(|()| space.take(NODES / 4));
-    let edge_list = space.take(edges.iter().map(Vec::len).sum());
-    let cost = space.take(NODES);
+    let nodes = space.allocate(2 * NODES);
+    // Arrays of one byte per node.
+    let [mask, updating, visited] = [(); 3].map(|()| space.allocate(NODES / 4));
+    let edge_list = space.allocate(edges.iter().map(Vec::len).sum());
+    let cost = space.allocate(NODES);
     let program = Program::new("bfs", space, move |process| {
         for node in 0..NODES {
             process.cpu([nodes.byte(8 * node), mask.byte(node), updating.byte(node), visited.byte(node)]);
@@ -94,7 +95,7 @@ pub(crate) fn bfs() -> Program {
     Program { has_device_memory: true, has_own_data: true, ..program }
 }
 
-/// Each node has 2 to 4 others for neighbours, chosen evenly, and is theirs.
+/// Graph with edges in both directions: each node selects 2 to 4 neighbours, uniformly.
 fn neighbours(nodes: usize) -> Vec<Vec<usize>> {
     let mut edges = vec![Vec::new(); nodes];
     let mut dice = Dice(0);
@@ -108,15 +109,16 @@ fn neighbours(nodes: usize) -> Vec<Vec<usize>> {
     edges
 }
 
-/// Shortest paths to 2^20 nodes with two edges each, chosen evenly, in 15 rounds: blocks of 16 threads, a thread for each node.
+/// Shortest paths to 2^20 nodes with two edges each, chosen uniformly, in 15 rounds. Blocks have 16
+/// threads, a thread for each node.
 pub(crate) fn sssp() -> Program {
     const NODES: usize = 1 << 20;
     let mut dice = Dice(0);
     let edges: Vec<(usize, usize)> = (0..2 * NODES).map(|_| (dice.below(NODES), dice.below(1000))).collect();
     let mut space = Space::default();
-    let nodes = space.take(NODES);
-    let [ends, lengths] = [(); 2].map(|()| space.take(2 * NODES));
-    let [distances, updates] = [(); 2].map(|()| space.take(NODES));
+    let nodes = space.allocate(NODES);
+    let [ends, lengths] = [(); 2].map(|()| space.allocate(2 * NODES));
+    let [distances, updates] = [(); 2].map(|()| space.allocate(NODES));
     let program = Program::new("sssp", space, move |process| {
         process.cpu(nodes.pages());
         for (end, length) in ends.pages().zip(lengths.pages()) {
@@ -157,7 +159,7 @@ pub(crate) fn sssp() -> Program {
     Program { has_device_memory: true, has_own_data: true, ..program }
 }
 
-/// Numbers that look random (splitmix64).
+/// Generator of random numbers (splitmix64).
 struct Dice(u64);
 
 impl Dice {

@@ -1,4 +1,5 @@
-//! The events of a profiler's trace that matter, read one at a time: the others, most of the file, are dropped at once.
+//! Relevant events of a profiler's trace, read one at a time. Others, most of the file, are
+//! skipped.
 
 use std::{fmt, io::BufRead};
 
@@ -8,10 +9,10 @@ use serde::{
 };
 
 const NS_PER_US: f64 = 1e3;
-/// What PyTorch calls a CUDA device in memory events; 0 is the CPU.
+/// PyTorch's device type of CUDA in memory events; 0 is the CPU.
 const CUDA: u64 = 1;
 
-/// Something that happened.
+/// Relevant event.
 pub(super) struct Event {
     pub(super) time_ns: u64,
     pub(super) duration_ns: u64,
@@ -19,22 +20,22 @@ pub(super) struct Event {
 }
 
 pub(super) enum Kind {
-    /// An allocation, or, with less than no bytes, a free.
+    /// Allocation, or a free if `bytes` is negative.
     Memory {
         /// `None` for the CPU.
         device: Option<u32>,
         address: u64,
         bytes: i64,
-        /// What is allocated in all afterwards.
+        /// Total of allocated bytes after the event.
         total_bytes: Option<u64>,
     },
-    /// A kernel, copy or fill on a GPU.
+    /// Kernel, copy or fill on a GPU.
     Work { device: u32, stream: u32, correlation: Option<u64>, name: String, grid: [u32; 3], block: [u32; 3] },
-    /// A call to the runtime or the driver.
+    /// Call to the runtime or the driver.
     Call { correlation: u64 },
 }
 
-/// Reads the events: either the whole file is their list, or they are a member of it.
+/// Reads the events: the top-level list, or the list in a member of the top-level object.
 pub(super) fn read(text: impl BufRead) -> Result<Vec<Event>, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_reader(text);
     let mut events = Vec::new();
@@ -103,7 +104,7 @@ impl<'de> Visitor<'de> for List<'_> {
     }
 }
 
-/// An event as it is written. Members of events that do not matter may be anything: a number here, a word there.
+/// Event in JSON. Members of irrelevant events may be of any type.
 #[derive(Deserialize)]
 struct Raw {
     #[serde(default)]
@@ -147,7 +148,7 @@ impl<'de> Deserialize<'de> for Args {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Args, A::Error> {
                 let mut args = Args::default();
                 while let Some(member) = map.next_key::<String>()? {
-                    let place = match member.as_str() {
+                    let slot = match member.as_str() {
                         "correlation" => &mut args.correlation,
                         "device" => &mut args.device,
                         "stream" => &mut args.stream,
@@ -163,12 +164,12 @@ impl<'de> Deserialize<'de> for Args {
                             continue;
                         }
                     };
-                    *place = map.next_value()?;
+                    *slot = map.next_value()?;
                 }
                 Ok(args)
             }
 
-            // Some profilers write an empty list or nothing for no arguments.
+            // Some profilers write an empty list, null or a string if there are no arguments.
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Args, A::Error> {
                 while seq.next_element::<IgnoredAny>()?.is_some() {}
                 Ok(Args::default())
@@ -188,7 +189,7 @@ impl<'de> Deserialize<'de> for Args {
 
 type Any = serde_json::Value;
 
-/// An event, if it matters.
+/// Event, if relevant.
 struct Parsed(Option<Event>);
 
 impl<'de> Deserialize<'de> for Parsed {
@@ -197,7 +198,7 @@ impl<'de> Deserialize<'de> for Parsed {
     }
 }
 
-/// What is wrong is said in words here: the JSON reader adds the line.
+/// Parses an event. Errors are texts, to which the JSON reader adds the line.
 fn parse(raw: Raw) -> Result<Option<Event>, String> {
     let Raw { ph, cat, name, ts, dur, args } = raw;
     let kind = match (ph.as_str(), cat.as_str(), name.as_str()) {
@@ -222,9 +223,9 @@ fn memory(args: &Args) -> Result<Kind, String> {
         _ => None,
     };
     let bytes = args.bytes.as_i64().filter(|&bytes| bytes != 0);
-    let bytes = bytes.ok_or_else(|| format!("Bytes is {}, which is no size", shown(&args.bytes)))?;
+    let bytes = bytes.ok_or_else(|| format!("invalid Bytes {}: expected a size other than 0", excerpt(&args.bytes)))?;
     let address = args.address.as_u64();
-    let address = address.ok_or_else(|| format!("Addr is {}, which is no address", shown(&args.address)))?;
+    let address = address.ok_or_else(|| format!("invalid Addr {}: expected an address", excerpt(&args.address)))?;
     Ok(Kind::Memory { device, address, bytes, total_bytes: args.total_bytes.as_u64() })
 }
 
@@ -239,7 +240,7 @@ fn work(name: &str, args: &Args) -> Result<Kind, String> {
     })
 }
 
-/// Zeros for what has none.
+/// Dimensions of a grid or block; zeros for copies and fills.
 fn shape(value: &Any) -> [u32; 3] {
     let side =
         |index| value.get(index).and_then(Any::as_u64).and_then(|side: u64| u32::try_from(side).ok()).unwrap_or(0);
@@ -248,22 +249,23 @@ fn shape(value: &Any) -> [u32; 3] {
 
 fn number(member: &str, value: &Any) -> Result<u32, String> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-    number.ok_or_else(|| format!("{member} is {}, which is no number of 32 bits", shown(value)))
+    number.ok_or_else(|| format!("invalid {member} {}: expected a number of 32 bits", excerpt(value)))
 }
 
 fn nanoseconds(member: &str, value: &Any) -> Result<u64, String> {
     if let Some(ns) = value.as_u64().and_then(|us| us.checked_mul(1000)) {
         return Ok(ns);
     }
-    // Whole microseconds apart from their fraction: together, in nanoseconds, they would not fit a float.
+    // Integer microseconds and their fraction are converted separately, as nanoseconds together
+    // would not fit a float.
     let us = value.as_f64().filter(|us| (0.0..9e15).contains(us));
-    let us = us.ok_or_else(|| format!("{member} is {}, which is no time in microseconds", shown(value)))?;
+    let us = us.ok_or_else(|| format!("invalid {member} {}: expected a time in microseconds", excerpt(value)))?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the range checked above")]
-    let (whole_us, fraction_ns) = (us.trunc() as u64, (us.fract() * NS_PER_US).round() as u64);
-    Ok(whole_us * 1000 + fraction_ns)
+    let (integer_us, fraction_ns) = (us.trunc() as u64, (us.fract() * NS_PER_US).round() as u64);
+    Ok(integer_us * 1000 + fraction_ns)
 }
 
-/// As much of it as suits a message.
-fn shown(value: &Any) -> String {
+/// Beginning of a value, for a message.
+fn excerpt(value: &Any) -> String {
     value.to_string().chars().take(40).collect()
 }

@@ -1,5 +1,5 @@
-//! Iterations and schedules of chance, the same for the same seed.
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test stops at what cannot be")]
+//! Random iterations and schedules, reproducible by seed.
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test panics on unexpected values")]
 
 use planner::{Act, Action, Part, Schedule, Tier};
 use trace::{
@@ -15,7 +15,7 @@ impl Dice {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Less than `below`.
+    /// Random number below `below`.
     pub(crate) fn roll(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -28,12 +28,13 @@ impl Dice {
     }
 }
 
-/// Tensors of 1 byte to 24 MiB, some persistent; kernels that read what was written, and now and then what the CPU has.
+/// Random iteration: tensors of 1 byte to 24 MiB, some persistent; kernels that read tensors
+/// written before, and sometimes inputs of the CPU.
 pub(crate) fn iteration(dice: &mut Dice) -> Iteration {
     make(dice, true)
 }
 
-/// The same, and nothing comes from the CPU but what is persistent.
+/// Random iteration without inputs of the CPU, other than persistent tensors.
 pub(crate) fn without_inputs(dice: &mut Dice) -> Iteration {
     make(dice, false)
 }
@@ -60,14 +61,15 @@ fn make(dice: &mut Dice, inputs: bool) -> Iteration {
     draft.check().unwrap()
 }
 
-/// Moves of tensors and of parts at any time, waited for or not; drops where nothing is read any more, and memory handed on to whoever is as large.
+/// Random schedule: moves of tensors and parts at any time, with and without a deadline; drops of
+/// tensors after their last read; and hand-overs of memory to tensors of equal size.
 pub(crate) fn schedule(dice: &mut Dice, iteration: &Iteration) -> Schedule {
     let kernels = iteration.kernels().len();
     let mut actions = Vec::new();
     for _ in 0..40 {
         let tier = [Tier::Gpu, Tier::Gpu, Tier::Host, Tier::Flash][dice.index(4)];
         let done_before = (dice.roll(4) == 0).then(|| KernelId::new(dice.index(kernels)));
-        // From the beginning of a tensor or not, to its end or not, and now and then beyond.
+        // The part begins at the tensor's start or later, and ends before, at or beyond its end.
         let from_bytes = dice.roll(3) * Part::BLOCK_BYTES;
         let part = Part { from_bytes, to_bytes: from_bytes + (1 + dice.roll(8)) * Part::BLOCK_BYTES };
         actions.push(Action {
@@ -82,7 +84,7 @@ pub(crate) fn schedule(dice: &mut Dice, iteration: &Iteration) -> Schedule {
         let births = iteration.births(kernel).map(move |tensor| (tensor, kernel));
         births.filter(|(tensor, _)| !iteration.uses(*tensor)[0].access.reads())
     };
-    let mut heirs: Vec<_> = iteration.kernels().ids().flat_map(born).collect();
+    let mut successors: Vec<_> = iteration.kernels().ids().flat_map(born).collect();
     let footprint = |tensor: TensorId| {
         let bytes = iteration.tensors()[tensor].bytes;
         bytes.next_multiple_of(if bytes >= 1 << 20 { 2 << 20 } else { 64 << 10 })
@@ -95,9 +97,10 @@ pub(crate) fn schedule(dice: &mut Dice, iteration: &Iteration) -> Schedule {
         }
         let begin = KernelId::new(kernel.index() + 1);
         for tensor in iteration.deaths(kernel) {
-            let heir = heirs.iter().position(|&(born, birth)| birth >= begin && footprint(tensor) == footprint(born));
-            let act = match (heir, dice.roll(2)) {
-                (Some(heir), _) => Act::HandOn(heirs.swap_remove(heir).0),
+            let successor =
+                successors.iter().position(|&(born, birth)| birth >= begin && footprint(tensor) == footprint(born));
+            let act = match (successor, dice.roll(2)) {
+                (Some(successor), _) => Act::HandOn(successors.swap_remove(successor).0),
                 (None, 0) => Act::Drop,
                 _ => continue,
             };
