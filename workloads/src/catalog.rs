@@ -1,4 +1,4 @@
-//! The workloads.
+//! Catalogue of workloads.
 
 use Advice::{AccessedByGpu, PreferredLocation, ReadMostly};
 use Phase::{Advise, CpuRead, GpuRead, Increment, Prefetch, Write};
@@ -9,95 +9,95 @@ use crate::{
     phase::{Advice, Phase, Processor},
 };
 
-/// A workload: phases done once, then phases done in every round; at the end the CPU reads everything.
+/// Workload: set-up phases, then the phases of each round. At the end the CPU reads all memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// What it is called.
+    /// Name.
     pub name: &'static str,
-    /// What it is for, in a line.
-    pub about: &'static str,
+    /// Description, in a line.
+    pub description: &'static str,
     setup: &'static [Phase],
     round: &'static [Phase],
 }
 
-/// Every workload.
+/// All workloads.
 pub const WORKLOADS: &[Workload] = &[
     Workload {
         name: "first-touch",
-        about: "the GPU writes memory nobody touched: faults, but nothing to copy",
+        description: "the GPU writes untouched memory: faults without copies",
         setup: &[Write(Gpu)],
         round: &[GpuRead(Order::Sequential)],
     },
     Workload {
         name: "cpu-write-gpu-read",
-        about: "the CPU writes, the GPU reads once: every byte is copied once",
+        description: "the CPU writes, the GPU reads once: every byte is copied once",
         setup: &[],
         round: &[Write(Cpu), GpuRead(Order::Sequential)],
     },
     Workload {
         name: "ping-pong",
-        about: "CPU and GPU take turns on every page: every round copies all bytes both ways",
+        description: "CPU and GPU alternate on every page: every round copies all bytes both ways",
         setup: &[Write(Cpu)],
         round: &[Increment(Gpu), Increment(Cpu)],
     },
     Workload {
         name: "strided",
-        about: "the CPU writes, the GPU reads a word in 64 KiB: few accesses, yet everything is copied",
+        description: "the CPU writes, the GPU reads a word in 64 KiB: few accesses, but all bytes are copied",
         setup: &[],
         round: &[Write(Cpu), GpuRead(Order::Strided)],
     },
     Workload {
         name: "random",
-        about: "the CPU writes, the GPU reads every page once, shuffled",
+        description: "the CPU writes, the GPU reads every page once, shuffled",
         setup: &[],
         round: &[Write(Cpu), GpuRead(Order::Random)],
     },
     Workload {
         name: "prefetch",
-        about: "the CPU writes, the program prefetches, the GPU reads without a fault",
+        description: "the CPU writes, the program prefetches, the GPU reads without a fault",
         setup: &[],
         round: &[Write(Cpu), Prefetch(Gpu), GpuRead(Order::Sequential)],
     },
     Workload {
         name: "prefetch-back",
-        about: "prefetched to the GPU, changed there, prefetched back and read",
+        description: "prefetched to the GPU, changed there, prefetched back and read",
         setup: &[],
         round: &[Write(Cpu), Prefetch(Gpu), Increment(Gpu), Prefetch(Cpu), CpuRead],
     },
     Workload {
         name: "preferred-host",
-        about: "memory that prefers the host: the GPU maps it and copies nothing",
+        description: "preferred location host: the GPU maps the memory, and nothing is copied",
         setup: &[Write(Cpu), Advise(PreferredLocation(Cpu))],
         round: &[GpuRead(Order::Sequential)],
     },
     Workload {
         name: "preferred-gpu",
-        about: "memory that prefers the GPU: it comes there, and goes back where the CPU cannot map it",
+        description: "preferred location GPU: memory migrates there, and back if the CPU cannot map it",
         setup: &[Write(Cpu), Advise(PreferredLocation(Gpu))],
         round: &[GpuRead(Order::Sequential), CpuRead],
     },
     Workload {
         name: "accessed-by",
-        about: "memory mapped for the GPU beforehand: neither faults nor copies",
+        description: "accessed-by GPU: the memory is mapped in advance, without faults or copies",
         setup: &[Write(Cpu), Advise(AccessedByGpu)],
         round: &[GpuRead(Order::Sequential)],
     },
     Workload {
         name: "read-mostly",
-        about: "both read, each its own copy; the CPU's writes end that",
+        description: "read duplication: CPU and GPU read their own copies until the CPU writes",
         setup: &[Advise(ReadMostly)],
         round: &[Write(Cpu), GpuRead(Order::Sequential), CpuRead, GpuRead(Order::Sequential)],
     },
 ];
 
 impl Workload {
-    /// The workload of that name.
+    /// Workload of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         WORKLOADS.iter().find(|workload| workload.name == name).copied()
     }
 
-    /// Its phases, with so many rounds.
+    /// Phases of the workload with this number of rounds.
     #[must_use]
     pub fn phases(self, rounds: u32) -> Vec<Phase> {
         let rounds = (0..rounds).flat_map(|_| self.round.iter().copied());
@@ -108,7 +108,7 @@ impl Workload {
         phases
     }
 
-    /// Whether its size must be a power of two.
+    /// Whether the size must be a power of two.
     #[must_use]
     pub fn is_shuffled(self) -> bool {
         self.phases(1).contains(&GpuRead(Order::Random))
@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn rounds_repeat_what_comes_after_the_setup_and_the_cpu_reads_at_the_end() {
+    fn rounds_repeat_the_phases_after_the_setup_and_the_cpu_reads_at_the_end() {
         let phases = Workload::named("ping-pong").unwrap().phases(2);
         assert_eq!(phases, [Write(Cpu), Increment(Gpu), Increment(Cpu), Increment(Gpu), Increment(Cpu), CpuRead]);
     }
 
     #[test]
-    fn what_ends_with_the_cpu_reading_is_not_read_twice() {
+    fn a_final_cpu_read_is_not_repeated() {
         let phases = Workload::named("preferred-gpu").unwrap().phases(1);
         assert_eq!(phases.iter().filter(|phase| **phase == CpuRead).count(), 1);
     }

@@ -1,46 +1,48 @@
-//! What memory must hold: a pattern that differs from word to word, and what was added to it since.
+//! Expected contents of memory: a pattern that differs from word to word, and increments since it
+//! was written.
 
 use crate::PAGE_WORDS;
 
-/// Odd, so that no two words of a pattern are equal. Also in `ptx/kernels.ptx`.
+/// Multiplier of the pattern: odd, so that no two words are equal. It is also in `ptx/kernels.ptx`.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What every word must be.
+/// Expected contents of all words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// The pattern written last; before the first, memory is zero.
+    /// Seed of the last pattern written; before the first, memory is zero.
     pattern: Option<u64>,
-    /// How often one was added to the first word of every page since.
+    /// Increments of the first word of every page since the pattern was written.
     increments: u64,
 }
 
 impl Contents {
-    /// Memory nobody wrote yet.
+    /// Contents of untouched memory.
     #[must_use]
     pub fn untouched() -> Self {
         Self { pattern: None, increments: 0 }
     }
 
-    /// Memory just filled with the pattern of that seed.
+    /// Contents of memory filled with the pattern of a seed.
     #[must_use]
     pub fn written(seed: u64) -> Self {
         Self { pattern: Some(seed), increments: 0 }
     }
 
-    /// After one was added to the first word of every page.
+    /// Contents after an increment of the first word of every page.
     #[must_use]
     pub fn incremented(self) -> Self {
         Self { increments: self.increments + 1, ..self }
     }
 
-    /// What a word must be.
+    /// Expected value of a word.
     #[must_use]
     pub fn word(self, at: u64) -> u64 {
         let pattern = self.pattern.map_or(0, |seed| (at ^ seed).wrapping_mul(MULTIPLIER));
         pattern.wrapping_add(if at.is_multiple_of(PAGE_WORDS) { self.increments } else { 0 })
     }
 
-    /// The sum over every `stride`-th word, each weighed by its place, so that words in wrong places show. Modulo 2^64, as the GPU computes it.
+    /// Weighted sum of every `stride`-th word, modulo 2^64 as on the GPU. The weight depends on the
+    /// position, so that the sum detects misplaced words.
     #[must_use]
     pub fn weighed(self, words: u64, stride: u64) -> u64 {
         (0..words.div_ceil(stride)).fold(0, |sum, k| {
@@ -69,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn increments_show_in_the_first_word_of_a_page_and_nowhere_else() {
+    fn increments_change_only_the_first_word_of_a_page() {
         let before = Contents::written(7);
         let after = before.incremented().incremented();
         assert_eq!(after.word(512), before.word(512).wrapping_add(2));
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weighed_sum_tells_swapped_words() {
+    fn a_weighted_sum_detects_swapped_words() {
         let contents = Contents::written(3);
         let (a, b) = (contents.word(10), contents.word(20));
         let right = contents.weighed(512, 1);
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_page_shows_in_the_weighed_sum() {
+    fn a_lost_page_changes_the_weighted_sum() {
         let contents = Contents::written(3);
         let page: u64 = (512..1024).fold(0, |sum, at| sum.wrapping_add(contents.word(at).wrapping_mul(2 * at + 1)));
         assert_ne!(page, 0);

@@ -1,11 +1,13 @@
-//! The CUDA driver, through cudarc's bindings: the only unsafe code of this crate. What leaves this module is safe to use.
+//! CUDA driver, through cudarc's bindings: the only unsafe code of this crate. The module's public
+//! items are safe.
 //!
-//! * `library`: libcuda, its functions, and what they answer
+//! * `library`: libcuda, its functions, and their results
 //! * `device`: a GPU
 //! * `machine`: managed memory, and the kernels that work on it
 //!
-//! cudarc panics when libcuda, or a function in it, is not there; so [`open`] looks for all of them first. Its result codes are those of CUDA
-//! 12.9; the functions called here return none that came later.
+//! cudarc panics if libcuda, or a function in it, is missing. So [`open`] first checks that all are
+//! present. Its result codes are those of CUDA 12.9; the functions called here return none that was
+//! added later.
 #![expect(unsafe_code, reason = "foreign functions and managed memory; every other module is safe code")]
 
 mod device;

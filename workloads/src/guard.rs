@@ -1,32 +1,33 @@
-//! How much managed memory a machine may be asked for: a program that asks for more than there is can hang the GPU, and not only its own work.
+//! Limit of managed memory on a machine. A program that requests more than there is can hang the
+//! GPU, and not only its own work.
 
 use thiserror::Error;
 
-/// Never more than this, however large the GPU is: its other users need theirs.
-const MOST_BYTES: u64 = 8 << 30;
+/// Limit on GPUs of any size: other users need memory too.
+const MAX_BYTES: u64 = 8 << 30;
 
-/// What is free.
+/// Free memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Free {
-    /// On the GPU (`cuMemGetInfo`).
+pub struct FreeMemory {
+    /// Free GPU memory (`cuMemGetInfo`).
     pub gpu_bytes: u64,
-    /// On the host (`MemAvailable`); none if the kernel does not say.
+    /// Available host memory (`MemAvailable`); none if the kernel does not report it.
     pub host_bytes: Option<u64>,
 }
 
-/// Why not.
+/// Error of a request above the limit.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
-    "{asked} bytes of managed memory are more than the {allowed} allowed here ({limit}); ask for less, or use --force"
+    "{requested} bytes of managed memory are more than the {allowed} allowed here ({limit}); request less, or use --force"
 )]
-pub struct Refused {
-    asked: u64,
+pub struct Denied {
+    requested: u64,
     allowed: u64,
     limit: &'static str,
 }
 
-impl Free {
-    /// The most that may be asked for.
+impl FreeMemory {
+    /// Maximum that may be requested.
     #[must_use]
     pub fn allowed_bytes(self) -> u64 {
         self.limits().into_iter().map(|(bytes, _)| bytes).min().unwrap_or(0)
@@ -34,23 +35,23 @@ impl Free {
 
     fn limits(self) -> [(u64, &'static str); 3] {
         [
-            (MOST_BYTES, "8 GiB"),
-            (self.gpu_bytes / 8, "an eighth of what is free on the GPU"),
-            (self.host_bytes.unwrap_or(u64::MAX) / 4, "a quarter of what is available on the host"),
+            (MAX_BYTES, "8 GiB"),
+            (self.gpu_bytes / 8, "an eighth of the GPU's free memory"),
+            (self.host_bytes.unwrap_or(u64::MAX) / 4, "a quarter of the host's available memory"),
         ]
     }
 
-    /// Whether that much may be asked for.
+    /// Checks a request against the limits.
     ///
     /// # Errors
-    /// [`Refused`] names the limit that is smallest.
-    pub fn allow(self, asked: u64) -> Result<(), Refused> {
+    /// [`Denied`] names the smallest limit.
+    pub fn check(self, requested: u64) -> Result<(), Denied> {
         let (allowed, limit) = self.limits().into_iter().min().unwrap_or((0, "nothing"));
-        if asked <= allowed { Ok(()) } else { Err(Refused { asked, allowed, limit }) }
+        if requested <= allowed { Ok(()) } else { Err(Denied { requested, allowed, limit }) }
     }
 }
 
-/// `MemAvailable` of /proc/meminfo.
+/// Value of `MemAvailable` in /proc/meminfo.
 #[must_use]
 pub fn host_available_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -65,31 +66,31 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn a_large_gpu_lends_8_gib_and_not_a_byte_more() {
-        let free = Free { gpu_bytes: 139 * GIB, host_bytes: Some(128 * GIB) };
+    fn a_large_gpu_allows_8_gib_at_most() {
+        let free = FreeMemory { gpu_bytes: 139 * GIB, host_bytes: Some(128 * GIB) };
         assert_eq!(free.allowed_bytes(), 8 * GIB);
-        assert_eq!(free.allow(8 * GIB), Ok(()));
-        assert!(free.allow(8 * GIB + 1).unwrap_err().to_string().contains("(8 GiB)"));
+        assert_eq!(free.check(8 * GIB), Ok(()));
+        assert!(free.check(8 * GIB + 1).unwrap_err().to_string().contains("(8 GiB)"));
     }
 
     #[test]
-    fn a_full_gpu_lends_an_eighth_of_what_is_left() {
-        let free = Free { gpu_bytes: 16 * GIB, host_bytes: Some(128 * GIB) };
+    fn a_full_gpu_allows_an_eighth_of_its_free_memory() {
+        let free = FreeMemory { gpu_bytes: 16 * GIB, host_bytes: Some(128 * GIB) };
         assert_eq!(free.allowed_bytes(), 2 * GIB);
-        assert!(free.allow(2 * GIB + 1).unwrap_err().to_string().contains("an eighth of what is free on the GPU"));
+        assert!(free.check(2 * GIB + 1).unwrap_err().to_string().contains("an eighth of the GPU's free memory"));
     }
 
     #[test]
-    fn a_small_host_lends_a_quarter_of_what_is_available() {
-        let free = Free { gpu_bytes: 139 * GIB, host_bytes: Some(4 * GIB) };
-        assert_eq!(free.allow(GIB), Ok(()));
-        assert!(free.allow(GIB + 1).unwrap_err().to_string().contains("host"));
+    fn a_small_host_allows_a_quarter_of_its_available_memory() {
+        let free = FreeMemory { gpu_bytes: 139 * GIB, host_bytes: Some(4 * GIB) };
+        assert_eq!(free.check(GIB), Ok(()));
+        assert!(free.check(GIB + 1).unwrap_err().to_string().contains("host"));
     }
 
     #[test]
-    fn a_gpu_without_free_memory_lends_nothing() {
-        let free = Free { gpu_bytes: 7, host_bytes: None };
-        assert!(free.allow(1).is_err());
+    fn a_gpu_without_free_memory_allows_nothing() {
+        let free = FreeMemory { gpu_bytes: 7, host_bytes: None };
+        assert!(free.check(1).is_err());
     }
 
     #[test]

@@ -1,13 +1,14 @@
-//! CUDA programs whose faults and copies are known beforehand, for checking uvmd on real GPUs.
+//! CUDA programs with known faults and copies, for checking uvmd on real GPUs.
 //!
-//! A workload is data: a list of phases ([`catalog`]) on one allocation of managed memory. What memory must hold after each phase is known
-//! ([`contents`]), and so is what the driver must have copied for it ([`residency`]).
+//! A workload is data: a list of phases ([`catalog`]) on one allocation of managed memory. The
+//! contents of memory after each phase are known ([`contents`]), and so are the copies that the
+//! driver must have made for it ([`residency`]).
 //!
 //! * [`phase`], [`order`], [`catalog`]: the language, and the workloads in it
-//! * [`contents`], [`residency`]: what must be true after a phase
-//! * [`run`](mod@run): carries the phases out and verifies them
-//! * [`report`]: what is told of it, and the protocol with whoever takes figures between phases
-//! * [`guard`]: how much managed memory a machine may be asked for
+//! * [`contents`], [`residency`]: expected contents and cost of a phase
+//! * [`run`](mod@run): execution and verification of phases
+//! * [`report`]: reports, and the protocol with observers that take figures between phases
+//! * [`guard`]: limit of managed memory on a machine
 //! * [`cuda`]: the CUDA driver; all unsafe code
 
 pub mod catalog;
@@ -20,23 +21,24 @@ pub mod report;
 pub mod residency;
 pub mod run;
 
-/// What CPU and driver call a page.
+/// Page of the CPU and the driver.
 pub const PAGE_BYTES: u64 = 4096;
-/// Memory is worked on in words of this size.
+/// Unit in which workloads access memory.
 pub const WORD_BYTES: u64 = 8;
 /// Words in a page.
 pub const PAGE_WORDS: u64 = PAGE_BYTES / WORD_BYTES;
 
-/// The exit codes of `uvm-workload`.
+/// Exit codes of `uvm-workload`.
 pub mod exit {
-    /// The data was wrong, or a call failed.
+    /// Wrong data, or a failed call.
     pub const FAILED: u8 = 1;
-    /// The command line was wrong (clap's own code).
+    /// Wrong command line (clap's own code).
     pub const USAGE: u8 = 2;
-    /// No GPU: no libcuda, none that fits, or no device.
+    /// No GPU: no libcuda, one that is too old, or no such device.
     pub const NO_GPU: u8 = 3;
-    /// Asks for more memory than the guard allows.
-    pub const REFUSED: u8 = 4;
-    /// The GPU has no managed memory, or none that CPU and GPU may use at the same time (`concurrentManagedAccess`).
+    /// Request for more memory than the guard allows.
+    pub const DENIED: u8 = 4;
+    /// GPU without managed memory, or without concurrent access by CPU and GPU
+    /// (`concurrentManagedAccess`).
     pub const UNSUPPORTED: u8 = 5;
 }

@@ -1,20 +1,21 @@
-//! The order in which a GPU reads.
+//! Order of GPU reads.
 
 use crate::PAGE_WORDS;
 
-/// An order, and which words it visits.
+/// Order of accesses, and the words accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Every word, from the first to the last.
     Sequential,
-    /// One word in 64 KiB, in order: what the driver moves for one fault at least, so that all of memory comes all the same.
+    /// One word in 64 KiB, in order. The driver migrates at least 64 KiB for a fault, so all of
+    /// memory is copied nevertheless.
     Strided,
-    /// One word of every page, the pages shuffled.
+    /// One word of every page, in shuffled order of pages.
     Random,
 }
 
 impl Order {
-    /// Words from one that is visited to the next, in memory.
+    /// Distance of accessed words in memory.
     #[must_use]
     pub fn stride_words(self) -> u64 {
         match self {
@@ -24,29 +25,29 @@ impl Order {
         }
     }
 
-    /// How many of `words` it visits.
+    /// Number of accessed words among `words`.
     #[must_use]
     pub fn count(self, words: u64) -> u64 {
         words.div_ceil(self.stride_words())
     }
 }
 
-/// A shuffle of `0..pages` that the GPU can compute: `weigh_shuffled` in `ptx/kernels.ptx` does.
+/// Shuffle of `0..pages` that the GPU can compute, as by `weigh_shuffled` in `ptx/kernels.ptx`.
 ///
-/// Modulo a power of two, multiplying by an odd number and xoring the upper half of the bits into the lower half can be undone, so every page comes
-/// exactly once.
+/// Modulo a power of two, two operations can be inverted: multiplication by an odd number, and xor
+/// of the upper half of the bits into the lower half. So every page occurs exactly once.
 #[derive(Clone, Copy, Debug)]
 pub struct Shuffle {
-    /// The number of pages, less one.
+    /// Number of pages, less one.
     pub mask: u64,
-    /// Half of its bits.
+    /// Half of the bits of `mask`.
     pub shift: u32,
-    /// Which of many shuffles.
+    /// Seed of the shuffle.
     pub seed: u64,
 }
 
 impl Shuffle {
-    /// A shuffle of that many pages; none if it is not a power of two, or only one page.
+    /// Shuffle of `pages` pages; none if their number is not a power of two, or is one.
     #[must_use]
     pub fn new(pages: u64, seed: u64) -> Option<Self> {
         (pages >= 2 && pages.is_power_of_two()).then(|| Self {
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_visits_what_its_stride_says() {
+    fn an_order_visits_one_word_per_stride() {
         assert_eq!(Order::Sequential.count(1 << 20), 1 << 20);
         assert_eq!(Order::Random.count(1 << 20), (1 << 20) / 512);
         assert_eq!(Order::Strided.count(1 << 20), (1 << 20) * 8 / (64 << 10));

@@ -1,4 +1,4 @@
-//! What a workload does in one step, on the whole of its memory.
+//! Phases of a workload, each on all of its memory.
 
 use std::fmt;
 
@@ -6,46 +6,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::{PAGE_WORDS, order::Order};
 
-/// Who touches the memory, or where it shall be.
+/// Processor that accesses memory, or destination of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Processor {
-    /// The host's processors and memory.
+    /// CPU and host memory.
     Cpu,
-    /// The GPU and its memory.
+    /// GPU and its memory.
     Gpu,
 }
 
 /// Advice to the driver on the whole allocation (`cuMemAdvise`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Pages are read far more often than written: readers get copies.
+    /// Pages are mostly read, so readers get copies.
     ReadMostly,
-    /// Pages belong there; others map them if they can.
+    /// Pages prefer this location; other processors map them if they can.
     PreferredLocation(Processor),
-    /// The GPU maps the pages wherever they are, and so needs no fault.
+    /// The GPU maps the pages at any location, and so accesses them without faults.
     AccessedByGpu,
 }
 
-/// One step.
+/// Phase of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Write every word.
+    /// Writes every word.
     Write(Processor),
-    /// Read every word on the CPU, and verify it.
+    /// Reads every word on the CPU, and verifies it.
     CpuRead,
-    /// Read on the GPU, and verify the weighed sum.
+    /// Reads on the GPU, and verifies the weighted sum.
     GpuRead(Order),
-    /// Add one to the first word of every page.
+    /// Adds one to the first word of every page.
     Increment(Processor),
-    /// The program's own prefetch (`cuMemPrefetchAsync`).
+    /// Prefetches by the program itself (`cuMemPrefetchAsync`).
     Prefetch(Processor),
-    /// Advice.
+    /// Gives advice.
     Advise(Advice),
 }
 
 impl Phase {
-    /// How many of `words` it reads, and how many it writes.
+    /// Numbers of words read and written, of `words`.
     pub(crate) fn words(self, words: u64) -> (u64, u64) {
         let pages = words / PAGE_WORDS;
         match self {
@@ -57,7 +57,7 @@ impl Phase {
         }
     }
 
-    /// Who touches memory; nobody in a prefetch or an advice.
+    /// Processor that accesses memory; none for a prefetch or advice.
     #[must_use]
     pub fn toucher(self) -> Option<Processor> {
         match self {

@@ -1,90 +1,92 @@
-//! What `uvm-workload` tells: as JSON, and line by line to whoever takes figures between phases (`--hold`).
+//! Reports of `uvm-workload`: as JSON, and line by line for observers that take figures between
+//! phases (`--hold`).
 
 use serde::{Deserialize, Serialize};
 
 use crate::{phase::Processor, residency::Prediction};
 
-/// The GPU that was used.
+/// GPU of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// CUDA's number of it.
+    /// CUDA's number of the GPU.
     pub index: i32,
     /// Product name.
     pub name: String,
-    /// As nvidia-smi shows it.
+    /// UUID, as shown by nvidia-smi.
     pub uuid: String,
     /// Compute capability.
     pub compute_capability: (i32, i32),
-    /// Free memory before the workload.
+    /// Free GPU memory before the workload.
     pub free_bytes: u64,
-    /// All of its memory.
+    /// Total GPU memory.
     pub total_bytes: u64,
-    /// The newest CUDA that the driver serves, as 1000 × major + 10 × minor.
+    /// Newest CUDA that the driver supports, as 1000 × major + 10 × minor.
     pub cuda_version: i32,
-    /// Device attributes that decide how managed memory works; by the names of the CUDA driver API, in lower case.
+    /// Device attributes that determine how managed memory works, with the names of the CUDA driver
+    /// API in lower case.
     pub attributes: std::collections::BTreeMap<String, i32>,
 }
 
-/// What a run is about to do.
+/// Description of a run, at its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
     /// Process id.
     pub pid: u32,
     /// The GPU.
     pub gpu: Gpu,
-    /// Where the managed memory is.
+    /// Address of the managed memory.
     pub address: u64,
-    /// How much it is.
+    /// Size of the managed memory.
     pub bytes: u64,
-    /// How many pages that are.
+    /// Size of the managed memory, in pages.
     pub pages: u64,
-    /// Rounds.
+    /// Number of rounds.
     pub iterations: u32,
-    /// Decides the pattern and the shuffle.
+    /// Seed of the pattern and the shuffle.
     pub seed: u64,
-    /// The phases to come.
+    /// Phases to be executed.
     pub phases: Vec<String>,
 }
 
-/// One phase, done and verified.
+/// Executed and verified phase.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseReport {
-    /// What was done.
+    /// Name of the phase.
     pub phase: String,
-    /// Who touched memory.
+    /// Processor that accessed memory.
     pub toucher: Option<Processor>,
-    /// Bytes that the program read, each word once.
+    /// Bytes read by the program, each word once.
     pub read_bytes: u64,
-    /// Bytes that the program wrote, each word once.
+    /// Bytes written by the program, each word once.
     pub written_bytes: u64,
-    /// Pages touched, each counted once.
+    /// Pages accessed, each counted once.
     pub pages_touched: u64,
-    /// From the GPU's own events where the GPU worked, by the host's clock where the CPU did.
+    /// Time by the GPU's events for GPU work, by the host's clock for CPU work.
     pub elapsed_ms: f64,
-    /// By the driver's rules.
+    /// Predicted cost by the driver's rules.
     pub predicted: Prediction,
 }
 
-/// A whole run.
+/// Report of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// What it was.
+    /// Description of the run.
     #[serde(flatten)]
     pub header: Header,
-    /// What was done. All of it was verified: data that is wrong ends the run with an error.
+    /// Executed phases, all verified: wrong data ends the run with an error.
     pub done: Vec<PhaseReport>,
-    /// Bytes the CPU wrote, over all phases.
+    /// Bytes written by the CPU in all phases.
     pub cpu_written_bytes: u64,
-    /// Bytes the GPU read, over all phases.
+    /// Bytes read by the GPU in all phases.
     pub gpu_read_bytes: u64,
-    /// Sums of the predictions.
+    /// Sum of the predictions.
     pub predicted: Prediction,
 }
 
 impl Report {
-    /// With its sums.
+    /// Report with its sums.
     #[must_use]
     pub fn new(header: Header, done: Vec<PhaseReport>) -> Self {
         let by = |toucher| done.iter().filter(move |phase| phase.toucher == Some(toucher));
@@ -99,20 +101,21 @@ impl Report {
     }
 }
 
-/// A line on standard output with `--hold`. After `Begun`, `Ready` and `Done` it waits for a line on standard input.
+/// Line on standard output with `--hold`. After `Begun`, `Ready` and `Done` the program waits for a
+/// line on standard input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// Memory is there, and nobody touched it.
+    /// Memory is allocated and untouched.
     Begun(Header),
-    /// The phase of that name comes next.
+    /// A phase is next.
     Ready {
-        /// The phase.
+        /// Name of the phase.
         phase: String,
     },
-    /// It is over, and the GPU is at rest.
+    /// A phase is over, and the GPU is idle.
     Done(PhaseReport),
-    /// All is done; the process ends.
+    /// All phases are over; the process exits.
     Ended(Report),
 }
 
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_sums_by_who_did_it() {
+    fn a_report_has_sums_by_processor() {
         let done = vec![phase(Processor::Cpu, 0, 4096, 0), phase(Processor::Gpu, 4096, 8, 4096)];
         let report = Report::new(header(), done);
         assert_eq!((report.cpu_written_bytes, report.gpu_read_bytes), (4096, 4096));
@@ -156,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_what_is_heard() {
+    fn events_survive_serialization() {
         let done = phase(Processor::Gpu, 1, 2, 3);
         let report = Report::new(header(), vec![done.clone()]);
         for event in [

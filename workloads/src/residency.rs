@@ -1,9 +1,14 @@
-//! What the driver must do for a phase, by its rules: how many bytes it copies, and whether the GPU faults.
+//! Predicted work of the driver for a phase, by its rules: bytes copied, and whether the GPU
+//! faults.
 //!
-//! Everything here is about the whole allocation, which every phase touches in all of its pages (in every 64 KiB for [`Order::Strided`], which is
-//! what the driver moves for one fault at least). It holds where the GPU cannot access host memory by itself (no ATS), and the CPU cannot access the
-//! GPU's, while memory is not oversubscribed, and while the driver does not take the exchange for thrashing: it does for pages that change sides
-//! twice within 500 µs, and a phase on some MiB takes longer.
+//! Predictions are for the whole allocation. Every phase accesses all of its pages, or every 64 KiB
+//! for [`Order::Strided`], the least that the driver migrates for a fault. Predictions hold under
+//! these conditions:
+//!
+//! * The GPU cannot access host memory by itself (no ATS), and the CPU cannot access GPU memory.
+//! * Memory is not oversubscribed.
+//! * The driver detects no thrashing. It does for pages that change sides twice within 500 µs, and
+//!   a phase on some MiB takes longer.
 //!
 //! [`Order::Strided`]: crate::order::Order::Strided
 
@@ -14,52 +19,53 @@ use crate::phase::{
     Processor::{self, Cpu, Gpu},
 };
 
-/// What a phase must cost.
+/// Predicted cost of a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prediction {
     /// Bytes copied from host to GPU.
     pub bytes_htod: u64,
     /// Bytes copied from GPU to host.
     pub bytes_dtoh: u64,
-    /// Whether the GPU faults; how often depends on its timing.
+    /// Whether the GPU faults. The number of faults depends on its timing.
     pub gpu_faults: bool,
 }
 
-/// Where the pages are.
+/// Location of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    Nowhere,
+    Unpopulated,
     Host,
     Gpu,
     /// A copy on each side (read-mostly).
     Both,
 }
 
-/// Where the allocation is, and what was advised for it.
+/// Residency of the allocation, and its advice.
 #[derive(Clone, Copy, Debug)]
 pub struct Residency {
     bytes: u64,
     place: Place,
     read_mostly: bool,
-    prefers: Option<Processor>,
-    /// Whether the GPU has a mapping of host memory: advised, or made when it faulted on memory that prefers the host.
+    preferred_location: Option<Processor>,
+    /// Whether the GPU maps host memory: by advice, or since it faulted on memory whose preferred
+    /// location is the host.
     gpu_maps_host: bool,
 }
 
 impl Residency {
-    /// Of an allocation nobody touched.
+    /// Residency of an untouched allocation.
     #[must_use]
     pub fn untouched(bytes: u64) -> Self {
-        Self { bytes, place: Place::Nowhere, read_mostly: false, prefers: None, gpu_maps_host: false }
+        Self { bytes, place: Place::Unpopulated, read_mostly: false, preferred_location: None, gpu_maps_host: false }
     }
 
-    /// What a phase costs, and where it leaves the pages.
-    pub fn after(&mut self, phase: Phase) -> Prediction {
+    /// Applies a phase to the residency, and predicts its cost.
+    pub fn apply(&mut self, phase: Phase) -> Prediction {
         match phase {
-            Phase::Write(processor) | Phase::Increment(processor) => self.touch(processor, true),
-            Phase::CpuRead => self.touch(Cpu, false),
-            Phase::GpuRead(_) => self.touch(Gpu, false),
-            Phase::Prefetch(processor) => self.bring_to(processor, false),
+            Phase::Write(processor) | Phase::Increment(processor) => self.access(processor, true),
+            Phase::CpuRead => self.access(Cpu, false),
+            Phase::GpuRead(_) => self.access(Gpu, false),
+            Phase::Prefetch(processor) => self.migrate_to(processor, false),
             Phase::Advise(advice) => {
                 self.advise(advice);
                 Prediction::default()
@@ -67,43 +73,44 @@ impl Residency {
         }
     }
 
-    fn touch(&mut self, processor: Processor, writes: bool) -> Prediction {
-        if processor == Gpu && self.place == Place::Host && (self.gpu_maps_host || self.prefers == Some(Cpu)) {
+    fn access(&mut self, processor: Processor, writes: bool) -> Prediction {
+        if processor == Gpu && self.place == Place::Host && (self.gpu_maps_host || self.preferred_location == Some(Cpu))
+        {
             let gpu_faults = !self.gpu_maps_host;
             self.gpu_maps_host = true;
             return Prediction { gpu_faults, ..Prediction::default() };
         }
-        let is_here = match self.place {
-            Place::Nowhere => false,
+        let is_resident = match self.place {
+            Place::Unpopulated => false,
             Place::Host => processor == Cpu,
             Place::Gpu => processor == Gpu,
             Place::Both => !writes,
         };
-        let moved = self.bring_to(processor, writes);
-        Prediction { gpu_faults: processor == Gpu && !is_here, ..moved }
+        let copied = self.migrate_to(processor, writes);
+        Prediction { gpu_faults: processor == Gpu && !is_resident, ..copied }
     }
 
-    /// Get the pages to a processor. Writes leave no copy elsewhere.
-    fn bring_to(&mut self, processor: Processor, writes: bool) -> Prediction {
-        let (there, bytes_htod, bytes_dtoh) = match processor {
+    /// Migrates the pages to a processor. Writes leave no copy elsewhere.
+    fn migrate_to(&mut self, processor: Processor, writes: bool) -> Prediction {
+        let (destination, bytes_htod, bytes_dtoh) = match processor {
             Cpu => (Place::Host, 0, self.bytes),
             Gpu => (Place::Gpu, self.bytes, 0),
         };
         let copied = Prediction { bytes_htod, bytes_dtoh, gpu_faults: false };
         match self.place {
-            Place::Nowhere => {
-                self.place = there;
+            Place::Unpopulated => {
+                self.place = destination;
                 Prediction::default()
             }
             Place::Both => {
                 if writes {
-                    self.place = there;
+                    self.place = destination;
                 }
                 Prediction::default()
             }
-            here if here == there => Prediction::default(),
+            here if here == destination => Prediction::default(),
             _ => {
-                self.place = if self.read_mostly && !writes { Place::Both } else { there };
+                self.place = if self.read_mostly && !writes { Place::Both } else { destination };
                 copied
             }
         }
@@ -112,7 +119,7 @@ impl Residency {
     fn advise(&mut self, advice: Advice) {
         match advice {
             Advice::ReadMostly => self.read_mostly = true,
-            Advice::PreferredLocation(processor) => self.prefers = Some(processor),
+            Advice::PreferredLocation(processor) => self.preferred_location = Some(processor),
             Advice::AccessedByGpu => self.gpu_maps_host = true,
         }
     }
@@ -125,13 +132,13 @@ mod tests {
 
     const BYTES: u64 = 1 << 20;
 
-    /// (to the GPU, to the host) in MiB, and whether the GPU faults, phase by phase.
+    /// Predictions by phase, as MiB to the GPU, MiB to the host, and whether the GPU faults.
     fn predicted(workload: &str, rounds: u32) -> Vec<(u64, u64, bool)> {
         let mut residency = Residency::untouched(BYTES);
         let phases = Workload::named(workload).unwrap().phases(rounds);
-        let tell =
+        let figures =
             |Prediction { bytes_htod, bytes_dtoh, gpu_faults }| (bytes_htod / BYTES, bytes_dtoh / BYTES, gpu_faults);
-        phases.into_iter().map(|phase| tell(residency.after(phase))).collect()
+        phases.into_iter().map(|phase| figures(residency.apply(phase))).collect()
     }
 
     const NOTHING: (u64, u64, bool) = (0, 0, false);
@@ -144,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cpu_wrote_comes_to_the_gpu_once_and_goes_back_when_it_is_written_or_read_again() {
+    fn cpu_writes_are_copied_to_the_gpu_once_and_back_when_the_cpu_accesses_them_again() {
         assert_eq!(predicted("cpu-write-gpu-read", 2), [NOTHING, TO_GPU, TO_HOST, TO_GPU, TO_HOST]);
         assert_eq!(predicted("strided", 1), predicted("cpu-write-gpu-read", 1));
         assert_eq!(predicted("random", 1), predicted("cpu-write-gpu-read", 1));
@@ -167,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_prefers_the_gpu_still_goes_to_a_cpu_that_cannot_map_it() {
+    fn memory_that_prefers_the_gpu_migrates_to_a_cpu_that_cannot_map_it() {
         assert_eq!(predicted("preferred-gpu", 2), [NOTHING, NOTHING, TO_GPU, TO_HOST, TO_GPU, TO_HOST]);
     }
 

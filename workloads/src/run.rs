@@ -1,4 +1,4 @@
-//! Carries the phases of a workload out, and verifies what memory holds.
+//! Execution of a workload's phases, and verification of the contents of memory.
 
 use std::time::{Duration, Instant};
 
@@ -14,91 +14,92 @@ use crate::{
     residency::Residency,
 };
 
-/// Managed memory and a GPU that works on it.
+/// Managed memory, and a GPU that works on it.
 pub trait Machine {
-    /// What can go wrong.
+    /// Error of a call.
     type Error: std::error::Error + 'static;
 
-    /// Words of memory.
+    /// Number of words of memory.
     fn words(&self) -> u64;
-    /// Read a word on the CPU.
+    /// Reads a word on the CPU.
     fn cpu_read(&self, at: u64) -> u64;
-    /// Write a word on the CPU.
+    /// Writes a word on the CPU.
     fn cpu_write(&mut self, at: u64, value: u64);
-    /// Write the pattern of a seed into every word. Returns, as all of the GPU's work, when it is done, with the time it took.
+    /// Writes the pattern of a seed into every word. Like all GPU work, it returns at completion,
+    /// with the time taken.
     ///
     /// # Errors
-    /// When a call of the driver fails, here and below.
+    /// If a call of the driver fails, here and below.
     fn gpu_write(&mut self, seed: u64) -> Result<Duration, Self::Error>;
-    /// Add one to the first word of every page.
+    /// Adds one to the first word of every page.
     ///
     /// # Errors
     /// As above.
     fn gpu_increment(&mut self) -> Result<Duration, Self::Error>;
-    /// The weighed sum of every `stride`-th word.
+    /// Weighted sum of every `stride`-th word.
     ///
     /// # Errors
     /// As above.
     fn gpu_weigh(&mut self, stride: u64) -> Result<(u64, Duration), Self::Error>;
-    /// The weighed sum of the first word of every page, in a shuffled order.
+    /// Weighted sum of the first word of every page, in shuffled order.
     ///
     /// # Errors
     /// As above.
     fn gpu_weigh_shuffled(&mut self, shuffle: Shuffle) -> Result<(u64, Duration), Self::Error>;
-    /// Prefetch all of it.
+    /// Prefetches all memory.
     ///
     /// # Errors
     /// As above.
     fn prefetch(&mut self, to: Processor) -> Result<Duration, Self::Error>;
-    /// Advise on all of it.
+    /// Gives advice for all memory.
     ///
     /// # Errors
     /// As above.
     fn advise(&mut self, advice: Advice) -> Result<(), Self::Error>;
 }
 
-/// Why a run ended early.
+/// Error that ended a run early.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError<E: std::error::Error + 'static> {
-    /// The CPU found a wrong word.
+    /// The CPU read a wrong word.
     #[error("{phase}: word {word} is {found:#x} and must be {expected:#x}: the data is wrong")]
     WrongWord {
-        /// While doing that.
+        /// Phase.
         phase: String,
-        /// Which.
+        /// Index of the word.
         word: u64,
-        /// What it is.
+        /// Value read.
         found: u64,
-        /// What it must be.
+        /// Expected value.
         expected: u64,
     },
-    /// The GPU read something else than was written.
+    /// The weighted sum of the GPU's reads is wrong.
     #[error("{phase}: the GPU's weighed sum is {found:#x} and must be {expected:#x}: the data is wrong")]
     WrongSum {
-        /// While doing that.
+        /// Phase.
         phase: String,
-        /// What it is.
+        /// Sum read.
         found: u64,
-        /// What it must be.
+        /// Expected sum.
         expected: u64,
     },
     /// The size cannot be shuffled.
     #[error("{pages} pages cannot be shuffled: the size must be a power of two")]
-    NotShuffled {
-        /// How many there are.
+    NoShuffle {
+        /// Number of pages.
         pages: u64,
     },
     /// A call failed.
     #[error("{phase}: {source}")]
     Machine {
-        /// While doing that.
+        /// Phase.
         phase: String,
-        /// The driver's answer.
+        /// Error of the driver.
         source: E,
     },
 }
 
-/// A workload at work.
+/// Workload in execution.
 pub struct Run<M> {
     machine: M,
     seed: u64,
@@ -107,19 +108,19 @@ pub struct Run<M> {
 }
 
 impl<M: Machine> Run<M> {
-    /// On memory nobody touched.
+    /// Run on untouched memory.
     pub fn new(machine: M, seed: u64) -> Self {
         let residency = Residency::untouched(machine.words() * WORD_BYTES);
         Self { machine, seed, contents: Contents::untouched(), residency }
     }
 
-    /// Do a phase, and verify it.
+    /// Executes a phase, and verifies it.
     ///
     /// # Errors
-    /// When the data is wrong, or a call fails.
+    /// If data is wrong, or a call fails.
     pub fn phase(&mut self, phase: Phase) -> Result<PhaseReport, RunError<M::Error>> {
         let words = self.machine.words();
-        let elapsed = self.carry_out(phase, words)?;
+        let elapsed = self.execute(phase, words)?;
         let (read, written) = phase.words(words);
         let pages_touched = match phase {
             Phase::Prefetch(_) | Phase::Advise(_) => 0,
@@ -133,17 +134,17 @@ impl<M: Machine> Run<M> {
             written_bytes: written * WORD_BYTES,
             pages_touched,
             elapsed_ms: elapsed.as_secs_f64() * 1e3,
-            predicted: self.residency.after(phase),
+            predicted: self.residency.apply(phase),
         })
     }
 
-    fn carry_out(&mut self, phase: Phase, words: u64) -> Result<Duration, RunError<M::Error>> {
+    fn execute(&mut self, phase: Phase, words: u64) -> Result<Duration, RunError<M::Error>> {
         let failed = |source| RunError::Machine { phase: phase.to_string(), source };
         let machine = &mut self.machine;
-        let begun = Instant::now();
+        let start = Instant::now();
         match phase {
             Phase::Write(processor) => {
-                // Every pattern is another, so that what an earlier one left does not pass for the new one.
+                // Every write has a new pattern, so that remains of an earlier one are detected.
                 self.seed = self.seed.wrapping_add(1);
                 self.contents = Contents::written(self.seed);
                 if processor == Gpu {
@@ -176,7 +177,7 @@ impl<M: Machine> Run<M> {
                     Order::Sequential | Order::Strided => machine.gpu_weigh(order.stride_words()).map_err(failed)?,
                     Order::Random => {
                         let pages = words / PAGE_WORDS;
-                        let shuffle = Shuffle::new(pages, self.seed).ok_or(RunError::NotShuffled { pages })?;
+                        let shuffle = Shuffle::new(pages, self.seed).ok_or(RunError::NoShuffle { pages })?;
                         machine.gpu_weigh_shuffled(shuffle).map_err(failed)?
                     }
                 };
@@ -189,7 +190,7 @@ impl<M: Machine> Run<M> {
             Phase::Prefetch(to @ (Cpu | Gpu)) => return machine.prefetch(to).map_err(failed),
             Phase::Advise(advice) => machine.advise(advice).map_err(failed)?,
         }
-        Ok(begun.elapsed())
+        Ok(start.elapsed())
     }
 }
 

@@ -1,5 +1,5 @@
-//! The kernels do what `contents` and `order` say, as far as can be told without a GPU: an interpreter of the few instructions that they use runs
-//! them, thread after thread, on plain memory.
+//! Kernels compute the values of `contents` and `order`. Without a GPU, an interpreter of the few
+//! instructions that they use runs them on plain memory, thread by thread.
 #![cfg(test)]
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use workloads::{
 };
 
 const TEXT: &str = include_str!("../ptx/kernels.ptx");
-/// Memory begins here; the word for sums is the last.
+/// Start address of memory; the last word is the one for sums.
 const BASE: u64 = 0x7000_0000_0000;
 
 struct Grid {
@@ -68,7 +68,7 @@ impl Machine {
 
 struct Kernel {
     parameters: Vec<&'static str>,
-    /// Instructions, and where labels are among them.
+    /// Instructions as (predicate, operation, operands); labels are indices of instructions.
     code: Vec<(Option<&'static str>, &'static str, Vec<&'static str>)>,
     labels: HashMap<&'static str, usize>,
 }
@@ -113,7 +113,7 @@ impl Kernel {
                     .or_else(|| special.get(operand).copied())
                     .unwrap_or_else(|| registers[operand])
             };
-            let of = |index| value(&registers, index);
+            let operand = |index| value(&registers, index);
             let result = match *operation {
                 "ret" => return,
                 "bra" => {
@@ -121,56 +121,57 @@ impl Kernel {
                     continue;
                 }
                 "st.global.u64" => {
-                    *machine.at(of(0)) = of(1);
+                    *machine.at(operand(0)) = operand(1);
                     continue;
                 }
                 "red.global.add.u64" => {
-                    let word = machine.at(of(0));
-                    *word = word.wrapping_add(of(1));
+                    let word = machine.at(operand(0));
+                    *word = word.wrapping_add(operand(1));
                     continue;
                 }
                 "ld.param.u64" | "ld.param.u32" => {
                     let place = self.parameters.iter().position(|name| *name == operands[1]).unwrap();
                     parameters[place]
                 }
-                "ld.global.u64" => *machine.at(of(1)),
-                "mov.u32" | "mov.u64" | "cvt.u64.u32" => of(1),
-                "add.u64" => of(1).wrapping_add(of(2)),
-                "mul.lo.u64" => of(1).wrapping_mul(of(2)),
-                "mul.wide.u32" => (of(1) & 0xffff_ffff) * (of(2) & 0xffff_ffff),
-                "xor.b64" => of(1) ^ of(2),
-                "and.b64" => of(1) & of(2),
-                "shl.b64" => of(1) << of(2),
-                "shr.u64" => of(1) >> of(2),
-                "setp.ge.u64" => u64::from(of(1) >= of(2)),
-                "setp.gt.u64" => u64::from(of(1) > of(2)),
-                "setp.lt.u64" => u64::from(of(1) < of(2)),
-                "setp.le.u64" => u64::from(of(1) <= of(2)),
-                other => panic!("{other}: not an instruction that the interpreter knows"),
+                "ld.global.u64" => *machine.at(operand(1)),
+                "mov.u32" | "mov.u64" | "cvt.u64.u32" => operand(1),
+                "add.u64" => operand(1).wrapping_add(operand(2)),
+                "mul.lo.u64" => operand(1).wrapping_mul(operand(2)),
+                "mul.wide.u32" => (operand(1) & 0xffff_ffff) * (operand(2) & 0xffff_ffff),
+                "xor.b64" => operand(1) ^ operand(2),
+                "and.b64" => operand(1) & operand(2),
+                "shl.b64" => operand(1) << operand(2),
+                "shr.u64" => operand(1) >> operand(2),
+                "setp.ge.u64" => u64::from(operand(1) >= operand(2)),
+                "setp.gt.u64" => u64::from(operand(1) > operand(2)),
+                "setp.lt.u64" => u64::from(operand(1) < operand(2)),
+                "setp.le.u64" => u64::from(operand(1) <= operand(2)),
+                other => panic!("{other}: the interpreter does not support this instruction"),
             };
             registers.insert(operands[0], result);
         }
     }
 }
 
-/// Too few threads for the work, as on a GPU, so that each goes round its loop; and one too many in the last round.
+/// Grids with too few threads for the work, so that each thread loops, and with too many for the
+/// last round.
 const GRIDS: [Grid; 3] =
     [Grid { blocks: 3, threads: 5 }, Grid { blocks: 1, threads: 1 }, Grid { blocks: 2, threads: 32 }];
 const PAGES: u64 = 16;
 
-fn holds(machine: &mut Machine, contents: Contents) {
+fn assert_contents(machine: &mut Machine, contents: Contents) {
     for (at, word) in (0..).zip(machine.data().iter()) {
         assert_eq!(*word, contents.word(at), "word {at}");
     }
 }
 
 #[test]
-fn the_pattern_that_the_gpu_writes_is_the_one_that_the_cpu_expects() {
+fn the_gpu_writes_the_pattern_that_the_cpu_expects() {
     for grid in GRIDS {
         let mut machine = Machine::new(PAGES);
         let count = machine.count();
         machine.launch("write_pattern", &grid, &[BASE, count, 1, 99]);
-        holds(&mut machine, Contents::written(99));
+        assert_contents(&mut machine, Contents::written(99));
         assert_eq!(machine.sum(), 0, "a word behind the end was written");
     }
 }
@@ -182,12 +183,12 @@ fn an_increment_changes_the_first_word_of_every_page() {
         let count = machine.count();
         machine.launch("write_pattern", &grid, &[BASE, count, 1, 5]);
         machine.launch("increment", &grid, &[BASE, PAGES, PAGE_WORDS]);
-        holds(&mut machine, Contents::written(5).incremented());
+        assert_contents(&mut machine, Contents::written(5).incremented());
     }
 }
 
 #[test]
-fn the_gpus_sums_are_those_that_the_cpu_expects() {
+fn the_gpu_computes_the_sums_that_the_cpu_expects() {
     for grid in GRIDS {
         let mut machine = Machine::new(PAGES);
         let (count, out) = (machine.count(), machine.sum_address());
@@ -204,7 +205,7 @@ fn the_gpus_sums_are_those_that_the_cpu_expects() {
 }
 
 #[test]
-fn a_word_that_is_wrong_shows_in_the_sum() {
+fn a_wrong_word_changes_the_sum() {
     let mut machine = Machine::new(PAGES);
     let (count, out) = (machine.count(), machine.sum_address());
     machine.launch("write_pattern", &GRIDS[0], &[BASE, count, 1, 5]);
@@ -214,13 +215,13 @@ fn a_word_that_is_wrong_shows_in_the_sum() {
 }
 
 #[test]
-fn on_nothing_a_kernel_touches_nothing() {
+fn a_kernel_on_an_empty_range_accesses_nothing() {
     let mut machine = Machine::new(1);
     let out = machine.sum_address();
     machine.launch("write_pattern", &GRIDS[2], &[0, 0, 1, 0]);
     machine.launch("increment", &GRIDS[2], &[0, 0, 1]);
     machine.launch("weigh", &GRIDS[2], &[0, 0, 1, out]);
-    // A shuffle of one page reads one word: here the one for sums, which holds 0.
+    // A shuffle of one page reads one word: here the word for sums, which is 0.
     machine.launch("weigh_shuffled", &GRIDS[2], &[out, 0, 0, 0, out]);
     assert!(machine.words.iter().all(|word| *word == 0));
 }

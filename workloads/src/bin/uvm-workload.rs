@@ -1,4 +1,4 @@
-//! Runs one workload on a GPU, verifies its data, and says exactly what it did.
+//! Runs one workload on a GPU, verifies its data, and reports its exact accesses.
 
 use std::{
     fs,
@@ -13,15 +13,15 @@ use workloads::{
     catalog::{WORKLOADS, Workload},
     cuda::{self, CudaError},
     exit,
-    guard::{self, Free, Refused},
+    guard::{self, Denied, FreeMemory},
     report::{Event, Header, PhaseReport, Report},
     run::Run,
 };
 
-/// Runs a CUDA program on managed memory whose faults and copies are known beforehand, and verifies its data.
+/// Runs a CUDA program with known faults and copies on managed memory, and verifies its data.
 ///
-/// Exits with 0 when all is right; 1 when data is wrong or a call failed; 2 for a wrong command line; 3 without a GPU; 4 when the guard refuses the
-/// size; 5 when the GPU does not take page faults.
+/// Exits with 0 on success; 1 for wrong data or a failed call; 2 for a wrong command line; 3
+/// without a GPU; 4 if the guard denies the size; 5 if the GPU does not support page faults.
 #[derive(Parser)]
 #[command(name = "uvm-workload", version)]
 #[expect(clippy::struct_excessive_bools, reason = "the switches of a command line")]
@@ -29,13 +29,13 @@ struct Options {
     /// The workload; see --list
     #[arg(required_unless_present_any = ["list", "facts"], value_parser = workload)]
     name: Option<Workload>,
-    /// Managed memory
+    /// Managed memory in MiB
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     mib: u64,
-    /// How often the workload's round is done
+    /// Rounds of the workload
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     iterations: u32,
-    /// Another pattern, and another shuffle
+    /// Seed of the pattern and the shuffle
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// CUDA's number of the GPU
@@ -44,23 +44,25 @@ struct Options {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
-    /// A line of JSON before and after each phase, and wait for a line on standard input after each: figures can be taken at rest
+    /// Print a line of JSON before and after each phase, and wait for a line on standard input
+    /// after each, so that observers can take figures at rest
     #[arg(long, conflicts_with = "json")]
     hold: bool,
-    /// Ask for more memory than the guard allows: 8 GiB, an eighth of what is free on the GPU, a quarter of what is available on the host
+    /// Allow more memory than the guard: 8 GiB, an eighth of the GPU's free memory, a quarter of
+    /// the host's available memory
     #[arg(long)]
     force: bool,
     /// List the workloads
     #[arg(long)]
     list: bool,
-    /// Print what the GPU is, as JSON, and end
+    /// Print facts about the GPU, as JSON, and exit
     #[arg(long, conflicts_with = "list")]
     facts: bool,
 }
 
 fn workload(name: &str) -> Result<Workload, String> {
     let names = || WORKLOADS.iter().map(|workload| workload.name).collect::<Vec<_>>().join(", ");
-    Workload::named(name).ok_or_else(|| format!("there are {}", names()))
+    Workload::named(name).ok_or_else(|| format!("the workloads are {}", names()))
 }
 
 fn main() -> ExitCode {
@@ -79,15 +81,15 @@ fn exit_code(error: &anyhow::Error) -> u8 {
             exit::NO_GPU
         }
         Some(CudaError::Unsupported { .. }) => exit::UNSUPPORTED,
-        _ if error.is::<Refused>() => exit::REFUSED,
+        _ if error.is::<Denied>() => exit::DENIED,
         _ => exit::FAILED,
     }
 }
 
 fn run(options: &Options) -> anyhow::Result<()> {
     if options.list {
-        for Workload { name, about, .. } in WORKLOADS {
-            println!("{name:20} {about}");
+        for Workload { name, description, .. } in WORKLOADS {
+            println!("{name:20} {description}");
         }
         return Ok(());
     }
@@ -97,14 +99,14 @@ fn run(options: &Options) -> anyhow::Result<()> {
     }
     let device = cuda::open(options.gpu)?;
     let Some(workload) = options.name.filter(|_| !options.facts) else {
-        println!("{}", serde_json::to_string_pretty(device.about())?);
+        println!("{}", serde_json::to_string_pretty(device.gpu())?);
         return Ok(());
     };
     let bytes = options.mib << 20;
-    let gpu = device.about().clone();
+    let gpu = device.gpu().clone();
     if !options.force {
         let host_bytes = fs::read_to_string("/proc/meminfo").ok().and_then(|text| guard::host_available_bytes(&text));
-        Free { gpu_bytes: gpu.free_bytes, host_bytes }.allow(bytes)?;
+        FreeMemory { gpu_bytes: gpu.free_bytes, host_bytes }.check(bytes)?;
     }
     let phases = workload.phases(options.iterations);
     let machine = device.managed(bytes)?;
@@ -119,7 +121,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
         seed: options.seed,
         phases: phases.iter().map(ToString::to_string).collect(),
     };
-    let hold = |event| if options.hold { tell(&event).and_then(|()| wait()) } else { Ok(()) };
+    let hold = |event| if options.hold { emit(&event).and_then(|()| wait()) } else { Ok(()) };
     hold(Event::Begun(header.clone()))?;
     let mut run = Run::new(machine, options.seed);
     let mut done = Vec::with_capacity(phases.len());
@@ -131,7 +133,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
     }
     let report = Report::new(header, done);
     if options.hold {
-        tell(&Event::Ended(report))
+        emit(&Event::Ended(report))
     } else if options.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
         Ok(())
@@ -141,10 +143,10 @@ fn run(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-fn tell(event: &Event) -> anyhow::Result<()> {
+fn emit(event: &Event) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let line = serde_json::to_string(event)?;
-    writeln!(out, "{line}").and_then(|()| out.flush()).context("nobody listens")
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
 fn wait() -> anyhow::Result<()> {
@@ -187,17 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn each_way_of_having_no_gpu_has_the_same_exit_code_and_a_refusal_another() {
+    fn every_lack_of_a_gpu_has_one_exit_code_and_a_denial_another() {
         assert_eq!(exit_code(&CudaError::NoLibrary.into()), exit::NO_GPU);
         assert_eq!(exit_code(&CudaError::NoDevice { index: 0, count: 0 }.into()), exit::NO_GPU);
-        assert_eq!(exit_code(&CudaError::Unsupported { gpu: String::new(), lack: "" }.into()), exit::UNSUPPORTED);
-        let refused = Free { gpu_bytes: 8, host_bytes: None }.allow(2).unwrap_err();
-        assert_eq!(exit_code(&refused.into()), exit::REFUSED);
+        assert_eq!(exit_code(&CudaError::Unsupported { gpu: String::new(), missing: "" }.into()), exit::UNSUPPORTED);
+        let denied = FreeMemory { gpu_bytes: 8, host_bytes: None }.check(2).unwrap_err();
+        assert_eq!(exit_code(&denied.into()), exit::DENIED);
         assert_eq!(exit_code(&anyhow::anyhow!("the data is wrong")), exit::FAILED);
     }
 
     #[test]
-    fn an_unknown_workload_is_refused_with_the_known_ones() {
+    fn the_error_for_an_unknown_workload_lists_the_known_ones() {
         assert!(workload("fill-the-card").unwrap_err().contains("ping-pong"));
     }
 }

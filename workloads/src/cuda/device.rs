@@ -1,4 +1,4 @@
-//! A GPU, and what it is.
+//! GPU, and facts about it.
 
 use std::{
     collections::BTreeMap,
@@ -8,10 +8,10 @@ use std::{
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
-use super::library::{CudaError, call, look_for_library};
+use super::library::{CudaError, call, check_library};
 use crate::{phase::Processor, report::Gpu};
 
-/// The attributes that decide how managed memory works.
+/// Attributes that determine how managed memory works.
 const ATTRIBUTES: &[(&str, Attribute)] = &[
     ("managed_memory", Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY),
     ("concurrent_managed_access", Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS),
@@ -26,18 +26,18 @@ const ATTRIBUTES: &[(&str, Attribute)] = &[
     ("pci_bus_id", Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
 ];
 
-/// A GPU with its primary context, current on this thread.
+/// GPU with its primary context, current on this thread.
 pub struct Device {
     pub(super) device: sys::CUdevice,
-    about: Gpu,
+    gpu: Gpu,
 }
 
-/// Open a GPU, whatever it can do.
+/// Opens a GPU of any capability.
 ///
 /// # Errors
-/// When there is no driver or no such GPU, or a call fails.
+/// If there is no driver or no such GPU, or a call fails.
 pub fn open(index: i32) -> Result<Device, CudaError> {
-    look_for_library()?;
+    check_library()?;
     call!(cuInit(0)).map_err(|error| match error {
         CudaError::Call { reason, .. } => CudaError::NoDriver(reason),
         other => other,
@@ -52,7 +52,7 @@ pub fn open(index: i32) -> Result<Device, CudaError> {
     let mut context = ptr::null_mut();
     call!(cuDevicePrimaryCtxRetain(&raw mut context, device))?;
     call!(cuCtxSetCurrent(context))?;
-    Ok(Device { device, about: describe_device(index, device)? })
+    Ok(Device { device, gpu: describe_device(index, device)? })
 }
 
 fn describe_device(index: i32, device: sys::CUdevice) -> Result<Gpu, CudaError> {
@@ -71,7 +71,7 @@ fn describe_device(index: i32, device: sys::CUdevice) -> Result<Gpu, CudaError> 
     call!(cuDriverGetVersion(&raw mut cuda_version))?;
     let attributes: BTreeMap<String, i32> = ATTRIBUTES
         .iter()
-        .map(|&(name, which)| attribute(which).map(|value| (name.to_owned(), value)))
+        .map(|&(name, attribute_id)| attribute(attribute_id).map(|value| (name.to_owned(), value)))
         .collect::<Result<_, _>>()?;
     let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
     let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
@@ -87,7 +87,7 @@ fn describe_device(index: i32, device: sys::CUdevice) -> Result<Gpu, CudaError> 
     })
 }
 
-/// As nvidia-smi writes it.
+/// UUID, as shown by nvidia-smi.
 fn uuid_text(bytes: [u8; 16]) -> String {
     let hex = u128::from_be_bytes(bytes);
     let part = |low: u32, digits: usize| format!("{:0digits$x}", (hex >> low) & ((1 << (4 * digits)) - 1));
@@ -95,13 +95,13 @@ fn uuid_text(bytes: [u8; 16]) -> String {
 }
 
 impl Device {
-    /// What it is.
+    /// Facts about the GPU.
     #[must_use]
-    pub fn about(&self) -> &Gpu {
-        &self.about
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
     }
 
-    /// How CUDA calls a processor: the CPU is device -1.
+    /// CUDA's number of a processor: the CPU is device -1.
     pub(super) fn number(&self, processor: Processor) -> sys::CUdevice {
         match processor {
             Processor::Cpu => -1,
@@ -112,7 +112,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // Nothing is left to be done about a failure; the driver cleans up after the process.
+        // A failure has no remedy here; the driver cleans up after the process.
         let _ = call!(cuDevicePrimaryCtxRelease_v2(self.device));
     }
 }
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn without_a_driver_there_is_an_error_and_no_panic() {
         match open(0) {
-            Ok(device) => assert!(device.about().total_bytes > 0),
+            Ok(device) => assert!(device.gpu().total_bytes > 0),
             Err(CudaError::NoLibrary | CudaError::NoDriver(_) | CudaError::NoDevice { .. }) => {}
             Err(other) => panic!("{other}"),
         }

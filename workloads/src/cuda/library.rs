@@ -1,4 +1,4 @@
-//! libcuda: whether it is there with every function that is called, and what its functions answer.
+//! libcuda: a check for all functions that are called, and their errors.
 
 use std::{
     ffi::{CStr, c_void},
@@ -8,47 +8,47 @@ use std::{
 use cudarc::driver::sys::{self, CUresult};
 use thiserror::Error;
 
-/// Why there is no GPU to work with, or why it did not do what it was asked for.
+/// Error of libcuda or of a call.
 #[derive(Debug, Error)]
 pub enum CudaError {
-    /// No driver here.
+    /// No driver.
     #[error(
-        "there is no libcuda here: install NVIDIA's driver, or let the container have its GPU (nvidia-container-toolkit)"
+        "libcuda not found: install NVIDIA's driver, or give the container access to the GPU (nvidia-container-toolkit)"
     )]
     NoLibrary,
-    /// A driver that is too old.
+    /// Driver that is too old.
     #[error("libcuda has no {0}: the driver is too old")]
     NoFunction(&'static str),
-    /// The driver does not start; without a GPU, for one.
+    /// Driver that does not start, for example without a GPU.
     #[error("CUDA does not start: {0}")]
     NoDriver(String),
     /// No such GPU.
     #[error("there is no GPU {index}: CUDA sees {count}")]
     NoDevice {
-        /// Asked for.
+        /// Requested number.
         index: i32,
-        /// Those there are.
+        /// Number of GPUs.
         count: i32,
     },
-    /// The GPU cannot do it.
-    #[error("{gpu} {lack}")]
+    /// Unsupported GPU.
+    #[error("{gpu} {missing}")]
     Unsupported {
-        /// Its name.
+        /// Name.
         gpu: String,
-        /// What it lacks.
-        lack: &'static str,
+        /// Missing capability, as a predicate.
+        missing: &'static str,
     },
-    /// A call failed.
+    /// Failed call.
     #[error("{call} failed: {reason}")]
     Call {
-        /// The function.
+        /// Name of the function.
         call: &'static str,
         /// CUDA's name of the error and its description.
         reason: String,
     },
 }
 
-/// Every function called here.
+/// Functions that are called.
 const FUNCTIONS: &[&str] = &[
     "cuCtxSetCurrent",
     "cuCtxSynchronize",
@@ -84,8 +84,9 @@ const FUNCTIONS: &[&str] = &[
 
 macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {{
-        // SAFETY: every argument is a plain number, a handle made by this module and not yet destroyed, or a pointer to a live local (or to memory
-        // that the callee's documentation asks for) of the type that the function reads or writes.
+        // SAFETY: every argument is one of these: a plain number; a handle made by this module and
+        // not yet destroyed; a pointer to a live local, or to memory that the callee's
+        // documentation requires, of the type that the function reads or writes.
         let result = unsafe { cudarc::driver::sys::$function($($argument),*) };
         $crate::cuda::library::check(stringify!($function), result)
     }};
@@ -96,33 +97,35 @@ pub(super) fn check(call: &'static str, result: CUresult) -> Result<(), CudaErro
     if result == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(CudaError::Call { call, reason: describe(result) }) }
 }
 
-/// As "`CUDA_ERROR_NO_DEVICE` (no CUDA-capable device is detected)".
+/// Description of a result, as in "`CUDA_ERROR_NO_DEVICE` (no CUDA-capable device is detected)".
 fn describe(result: CUresult) -> String {
     let mut texts = [ptr::null(); 2];
     let [name, text] = &mut texts;
-    // SAFETY: writes a pointer to a string that lasts as long as the library.
-    let named = unsafe { sys::cuGetErrorName(result, name) };
+    // SAFETY: writes a pointer to a string that lives as long as the library.
+    let name_result = unsafe { sys::cuGetErrorName(result, name) };
     // SAFETY: as above.
-    let described = unsafe { sys::cuGetErrorString(result, text) };
-    if named != CUresult::CUDA_SUCCESS || described != CUresult::CUDA_SUCCESS || texts.iter().any(|text| text.is_null())
+    let text_result = unsafe { sys::cuGetErrorString(result, text) };
+    if name_result != CUresult::CUDA_SUCCESS
+        || text_result != CUresult::CUDA_SUCCESS
+        || texts.iter().any(|text| text.is_null())
     {
         return format!("error {}", result as u32);
     }
-    // SAFETY: not null, and a NUL-terminated string that lasts.
+    // SAFETY: not null, and a NUL-terminated string that lives as long as the library.
     let [name, text] = texts.map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy());
     format!("{name} ({text})")
 }
 
-/// Look for the library and every function, where cudarc would panic.
-pub(super) fn look_for_library() -> Result<(), CudaError> {
+/// Checks for the library and every function; cudarc would panic without them.
+pub(super) fn check_library() -> Result<(), CudaError> {
     // SAFETY: loads the system's libcuda, whose initialisers have no requirements.
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoLibrary);
     }
-    // SAFETY: as above; it is there.
+    // SAFETY: as above; the library is present.
     let library = unsafe { sys::culib() };
     let lacks = |function: &&&'static str| {
-        // SAFETY: the symbol is not used, only looked for.
+        // SAFETY: the symbol is only looked up, not used.
         let found = unsafe { library.get::<*const c_void>(function.as_bytes()) };
         found.is_err()
     };
@@ -136,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_function_that_is_called_is_looked_for_first() {
+    fn every_function_that_is_called_is_checked_first() {
         let code = [include_str!("device.rs"), include_str!("machine.rs")].concat();
         let names = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let is_function = |name: &&str| {

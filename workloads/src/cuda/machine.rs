@@ -19,30 +19,31 @@ use crate::{
     run::Machine,
 };
 
-/// Compiled by the driver for whatever GPU there is.
+/// Kernels, compiled by the driver for the GPU present.
 const KERNELS: &str = include_str!("../../ptx/kernels.ptx");
 const BLOCK_THREADS: u32 = 256;
-/// Enough to fill any GPU; a larger range is walked in a loop.
+/// Maximum of blocks, enough to fill any GPU; a larger range is processed in a loop.
 const GRID_BLOCKS_MAX: u64 = 1024;
 
 impl Device {
-    /// Allocate managed memory of whole pages, and load the kernels. The caller has asked the guard.
+    /// Allocates managed memory of whole pages, and loads the kernels. The caller has checked the
+    /// guard.
     ///
     /// # Errors
-    /// When the GPU cannot share memory with a CPU that uses it at the same time, or a call fails.
+    /// If CPU and GPU cannot access managed memory concurrently, or a call fails.
     pub fn managed(self, bytes: u64) -> Result<CudaMachine, CudaError> {
-        let has = |attribute: &str| self.about().attributes.get(attribute).is_some_and(|value| *value != 0);
-        let unsupported = |lack| CudaError::Unsupported { gpu: self.about().name.clone(), lack };
+        let has = |attribute: &str| self.gpu().attributes.get(attribute).is_some_and(|value| *value != 0);
+        let unsupported = |missing| CudaError::Unsupported { gpu: self.gpu().name.clone(), missing };
         if !has("managed_memory") {
             return Err(unsupported("has no managed memory (CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY is 0)"));
         }
         if !has("concurrent_managed_access") {
             return Err(unsupported(
-                "does not take page faults (CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0), so there is nothing to observe",
+                "does not support page faults (CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0), so there is nothing to observe",
             ));
         }
         let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-        // From here on, whatever was made is unmade when `machine` is dropped.
+        // From here on, dropping `machine` frees everything allocated.
         let mut machine = CudaMachine {
             device: self,
             words: bytes / WORD_BYTES,
@@ -62,7 +63,7 @@ impl Device {
     }
 }
 
-/// In the order of [`Kernel`].
+/// Functions in the order of [`Kernel`].
 struct Kernels([sys::CUfunction; 4]);
 
 #[derive(Clone, Copy)]
@@ -78,28 +79,29 @@ pub struct CudaMachine {
     device: Device,
     words: u64,
     base: sys::CUdeviceptr,
-    /// A word of the GPU's own memory for sums, so that telling them touches no managed memory.
+    /// Word of device memory for sums, so that reading a sum touches no managed memory.
     sum: sys::CUdeviceptr,
     module: sys::CUmodule,
     kernels: Kernels,
 }
 
 impl CudaMachine {
-    /// Where the memory is.
+    /// Address of the managed memory.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.base
     }
 
     fn load_kernels(&mut self) -> Result<(), CudaError> {
-        // The file has no NUL, so this never takes the default, which would be no program.
+        // The file has no NUL, so the default, an empty program, is never used.
         let text = CString::new(KERNELS).unwrap_or_default();
         call!(cuModuleLoadData(&raw mut self.module, text.as_ptr().cast()))?;
         let names = [c"write_pattern", c"increment", c"weigh", c"weigh_shuffled"];
         for (function, name) in self.kernels.0.iter_mut().zip(names) {
             call!(cuModuleGetFunction(function, self.module, name.as_ptr()))?;
         }
-        // Once on nothing, so that no phase pays for a kernel's first launch. The shuffle of one page reads one word: of `sum`, not of managed memory.
+        // First launches on empty ranges, so that no phase includes a kernel's loading time. The
+        // shuffle of one page reads one word: `sum`, not managed memory.
         self.launch(Kernel::WritePattern, 0, &mut [self.base, 0, 1, 0])?;
         self.launch(Kernel::Increment, 0, &mut [self.base, 0, 1])?;
         self.launch(Kernel::Weigh, 0, &mut [self.base, 0, 1, self.sum])?;
@@ -107,8 +109,8 @@ impl CudaMachine {
         Ok(())
     }
 
-    /// Run a kernel on `count` items and wait for it. Every parameter is handed over as 64 bits; of one that is declared with 32 the driver takes
-    /// the lower half, which comes first.
+    /// Runs a kernel on `count` items and waits for it. Every parameter is passed as 64 bits. Of a
+    /// parameter declared with 32 bits the driver reads the lower half, which comes first.
     fn launch(&self, kernel: Kernel, count: u64, parameters: &mut [u64]) -> Result<Duration, CudaError> {
         let blocks = u32::try_from(count.div_ceil(BLOCK_THREADS.into()).clamp(1, GRID_BLOCKS_MAX)).unwrap_or(1);
         let Kernels(kernels) = &self.kernels;
@@ -142,7 +144,7 @@ impl CudaMachine {
 
 impl Drop for CudaMachine {
     fn drop(&mut self) {
-        // As in Device. The context is let go after this.
+        // As in Device. The context is released after this.
         if !self.module.is_null() {
             let _ = call!(cuModuleUnload(self.module));
         }
@@ -163,13 +165,15 @@ impl Machine for CudaMachine {
 
     /// Panics beyond the end.
     fn cpu_read(&self, at: u64) -> u64 {
-        // SAFETY: within the allocation, aligned, and volatile since the GPU writes it; it does so only while a kernel runs.
+        // SAFETY: within the allocation, aligned, and volatile since the GPU writes it, though only
+        // while a kernel runs.
         unsafe { self.word(at).read_volatile() }
     }
 
     /// Panics beyond the end.
     fn cpu_write(&mut self, at: u64, value: u64) {
-        // SAFETY: as in `cpu_read`, and nothing in this process holds a reference into the allocation.
+        // SAFETY: as in `cpu_read`, and nothing in this process holds a reference into the
+        // allocation.
         unsafe { self.word(at).write_volatile(value) }
     }
 
@@ -208,7 +212,7 @@ impl Machine for CudaMachine {
     }
 }
 
-/// What the GPU's events measure around work on the default stream, which is over when this returns.
+/// Time by the GPU's events of work on the default stream, which is complete on return.
 fn timed(work: impl FnOnce() -> Result<(), CudaError>) -> Result<Duration, CudaError> {
     let (begin, end) = (Event::new()?, Event::new()?);
     begin.record()?;

@@ -3,16 +3,16 @@ use std::convert::Infallible;
 use super::*;
 use crate::{catalog::WORKLOADS, residency::Prediction};
 
-/// A machine that does what it is asked for, on plain memory; from a given word on it loses what the GPU writes.
-struct Plain {
+/// Machine on plain memory. GPU writes from a given word on are lost.
+struct PlainMemory {
     words: Vec<u64>,
     lost_from: u64,
-    asked: Vec<String>,
+    calls: Vec<String>,
 }
 
-impl Plain {
+impl PlainMemory {
     fn new(pages: u64) -> Self {
-        Self { words: vec![0; usize::try_from(pages * PAGE_WORDS).unwrap()], lost_from: u64::MAX, asked: Vec::new() }
+        Self { words: vec![0; usize::try_from(pages * PAGE_WORDS).unwrap()], lost_from: u64::MAX, calls: Vec::new() }
     }
 
     fn at(&self, at: u64) -> u64 {
@@ -29,7 +29,7 @@ impl Plain {
     }
 }
 
-impl Machine for Plain {
+impl Machine for PlainMemory {
     type Error = Infallible;
 
     fn words(&self) -> u64 {
@@ -60,16 +60,16 @@ impl Machine for Plain {
         Ok(self.weigh((0..=shuffle.mask).map(|page| page * PAGE_WORDS)))
     }
     fn prefetch(&mut self, to: Processor) -> Result<Duration, Infallible> {
-        self.asked.push(format!("prefetch to {to}"));
+        self.calls.push(format!("prefetch to {to}"));
         Ok(Duration::from_millis(5))
     }
     fn advise(&mut self, advice: Advice) -> Result<(), Infallible> {
-        self.asked.push(format!("{advice:?}"));
+        self.calls.push(format!("{advice:?}"));
         Ok(())
     }
 }
 
-fn run_all(machine: Plain, phases: Vec<Phase>) -> Result<Vec<PhaseReport>, RunError<Infallible>> {
+fn run_all(machine: PlainMemory, phases: Vec<Phase>) -> Result<Vec<PhaseReport>, RunError<Infallible>> {
     let mut run = Run::new(machine, 1);
     phases.into_iter().map(|phase| run.phase(phase)).collect()
 }
@@ -77,41 +77,41 @@ fn run_all(machine: Plain, phases: Vec<Phase>) -> Result<Vec<PhaseReport>, RunEr
 #[test]
 fn every_workload_runs_and_verifies_on_memory_that_works() {
     for workload in WORKLOADS {
-        let done = run_all(Plain::new(64), workload.phases(3)).unwrap();
+        let done = run_all(PlainMemory::new(64), workload.phases(3)).unwrap();
         assert_eq!(done.len(), workload.phases(3).len(), "{}", workload.name);
     }
 }
 
 #[test]
-fn the_cpu_finds_the_first_word_the_gpu_lost() {
-    let machine = Plain { lost_from: 1000, ..Plain::new(4) };
+fn the_cpu_detects_the_first_word_that_the_gpu_lost() {
+    let machine = PlainMemory { lost_from: 1000, ..PlainMemory::new(4) };
     let error = run_all(machine, vec![Phase::Write(Gpu), Phase::CpuRead]).unwrap_err();
     assert!(matches!(error, RunError::WrongWord { word: 1000, found: 0, .. }), "{error}");
 }
 
 #[test]
-fn the_gpu_finds_what_was_lost_before_it_reads() {
-    let machine = Plain { lost_from: 1000, ..Plain::new(4) };
+fn the_gpu_detects_lost_words_when_it_reads() {
+    let machine = PlainMemory { lost_from: 1000, ..PlainMemory::new(4) };
     let error = run_all(machine, vec![Phase::Write(Gpu), Phase::GpuRead(Order::Sequential)]).unwrap_err();
     assert!(error.to_string().starts_with("gpu-read: the GPU's weighed sum is"), "{error}");
 }
 
 #[test]
 fn an_old_pattern_does_not_pass_for_the_one_written_last() {
-    let machine = Plain { lost_from: 0, ..Plain::new(4) };
+    let machine = PlainMemory { lost_from: 0, ..PlainMemory::new(4) };
     let phases = vec![Phase::Write(Cpu), Phase::Write(Gpu), Phase::CpuRead];
     assert!(run_all(machine, phases).is_err());
 }
 
 #[test]
 fn a_size_that_cannot_be_shuffled_is_an_error_and_not_a_wrong_sum() {
-    let error = run_all(Plain::new(3), vec![Phase::Write(Cpu), Phase::GpuRead(Order::Random)]).unwrap_err();
+    let error = run_all(PlainMemory::new(3), vec![Phase::Write(Cpu), Phase::GpuRead(Order::Random)]).unwrap_err();
     assert_eq!(error.to_string(), "3 pages cannot be shuffled: the size must be a power of two");
 }
 
 #[test]
-fn a_phase_tells_what_was_touched_and_what_it_must_have_cost() {
-    let done = run_all(Plain::new(32), vec![Phase::Write(Cpu), Phase::GpuRead(Order::Strided)]).unwrap();
+fn a_phase_report_has_the_accesses_and_the_predicted_cost() {
+    let done = run_all(PlainMemory::new(32), vec![Phase::Write(Cpu), Phase::GpuRead(Order::Strided)]).unwrap();
     let bytes = 32 * 4096;
     assert_eq!((done[0].written_bytes, done[0].read_bytes, done[0].pages_touched), (bytes, 0, 32));
     assert_eq!((done[1].written_bytes, done[1].read_bytes, done[1].pages_touched), (0, 16, 2));

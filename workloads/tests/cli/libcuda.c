@@ -1,12 +1,13 @@
 /*
- * Stands in for libcuda in the tests: one GPU whose memory is the host's and whose kernels are done by the CPU. It checks what it is asked for as the
- * real one would, and complains of what is left when the context goes. Only what uvm-workload calls.
+ * Stand-in for libcuda in the tests: one GPU whose memory is host memory and whose kernels run on
+ * the CPU. It checks its arguments as the real library does, and reports resources that are still
+ * allocated at the release of the context. It has only the functions that uvm-workload calls.
  *
- * STAND_IN_INIT=CODE        what cuInit answers
- * STAND_IN_CONCURRENT=0|1   whether the GPU takes page faults
+ * STAND_IN_INIT=CODE        result of cuInit
+ * STAND_IN_CONCURRENT=0|1   whether the GPU supports page faults
  * STAND_IN_FREE_MIB=N       free memory of the GPU
  * STAND_IN_LOSES=WORD       the GPU's writes to that word of managed memory are lost
- * STAND_IN_HANGS=1          a kernel never ends
+ * STAND_IN_HANGS=1          kernels never end
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -25,10 +26,10 @@ static struct {
 static uint64_t *plain;
 static int contexts, modules, events;
 
-static long long setting(const char *name, long long otherwise)
+static long long setting(const char *name, long long fallback)
 {
     const char *text = getenv(name);
-    return text ? atoll(text) : otherwise;
+    return text ? atoll(text) : fallback;
 }
 
 int cuInit(unsigned flags) { return flags == 0 ? (int)setting("STAND_IN_INIT", SUCCESS) : INVALID_VALUE; }
@@ -51,7 +52,7 @@ int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &contexts;
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
     if (--contexts == 0 && (modules || events || managed.words || plain)) {
-        fprintf(stderr, "left behind: %d modules, %d events, memory %p %p\n", modules, events, (void *)managed.words, (void *)plain);
+        fprintf(stderr, "not freed: %d modules, %d events, memory %p %p\n", modules, events, (void *)managed.words, (void *)plain);
         abort();
     }
     return device;
@@ -98,14 +99,14 @@ int cuMemsetD32_v2(uint64_t address, unsigned value, size_t count)
 }
 int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { memcpy(to, (void *)from, bytes); return SUCCESS; }
 
-static int is_all_of_it(uint64_t address, size_t bytes) { return address == (uint64_t)managed.words && bytes == managed.bytes; }
+static int is_whole_allocation(uint64_t address, size_t bytes) { return address == (uint64_t)managed.words && bytes == managed.bytes; }
 int cuMemAdvise(uint64_t address, size_t bytes, int advice, int device)
 {
-    return is_all_of_it(address, bytes) && (advice == 1 || advice == 3 || advice == 5) && (device == 0 || device == -1) ? SUCCESS : INVALID_VALUE;
+    return is_whole_allocation(address, bytes) && (advice == 1 || advice == 3 || advice == 5) && (device == 0 || device == -1) ? SUCCESS : INVALID_VALUE;
 }
 int cuMemPrefetchAsync(uint64_t address, size_t bytes, int device, void *stream)
 {
-    return is_all_of_it(address, bytes) && (device == 0 || device == -1) && !stream ? SUCCESS : INVALID_VALUE;
+    return is_whole_allocation(address, bytes) && (device == 0 || device == -1) && !stream ? SUCCESS : INVALID_VALUE;
 }
 
 static const char *const KERNELS[] = { "write_pattern", "increment", "weigh", "weigh_shuffled" };

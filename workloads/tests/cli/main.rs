@@ -1,4 +1,5 @@
-//! The programs, where there is no GPU: on a stand-in for libcuda (`libcuda.c`), and on none that starts.
+//! The programs without a GPU: on a stand-in for libcuda (`libcuda.c`) that starts, and on one that
+//! does not.
 #![cfg(test)]
 
 mod stand_in;
@@ -28,7 +29,7 @@ fn code(code: u8) -> i32 {
 }
 
 #[test]
-fn every_workload_runs_verifies_its_data_and_leaves_nothing_behind() {
+fn every_workload_runs_verifies_its_data_and_frees_all_resources() {
     for known in WORKLOADS {
         let (status, stdout, stderr) = workload(&[known.name, "--mib", "1", "--iterations", "2", "--json"], &[]);
         assert_eq!((status, stderr.as_str()), (0, ""), "{}", known.name);
@@ -39,7 +40,7 @@ fn every_workload_runs_verifies_its_data_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_report_says_what_was_written_and_read_and_must_have_been_copied() {
+fn a_report_has_the_bytes_written_read_and_predicted_as_copied() {
     let (_, stdout, _) = workload(&["cpu-write-gpu-read", "--mib", "2", "--json"], &[]);
     let report: Report = serde_json::from_str(&stdout).unwrap();
     assert_eq!((report.cpu_written_bytes, report.gpu_read_bytes), (2 << 20, 2 << 20));
@@ -49,7 +50,7 @@ fn a_report_says_what_was_written_and_read_and_must_have_been_copied() {
 }
 
 #[test]
-fn a_gpu_that_loses_a_write_is_found_out_by_whoever_reads_next() {
+fn a_lost_write_of_the_gpu_is_detected_by_the_next_read() {
     let loses = [("STAND_IN_LOSES", "1024")];
     let (status, _, stderr) = workload(&["first-touch", "--mib", "1"], &loses);
     assert_eq!(status, code(exit::FAILED));
@@ -60,7 +61,7 @@ fn a_gpu_that_loses_a_write_is_found_out_by_whoever_reads_next() {
 }
 
 #[test]
-fn without_a_gpu_it_says_so_in_one_line_and_with_its_own_exit_code() {
+fn a_missing_gpu_is_reported_in_one_line_with_its_own_exit_code() {
     let (status, stdout, stderr) = workload(&["first-touch"], &[("STAND_IN_INIT", "100")]);
     assert_eq!((status, stdout.as_str()), (code(exit::NO_GPU), ""));
     let message = "uvm-workload: CUDA does not start: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)\n";
@@ -70,24 +71,24 @@ fn without_a_gpu_it_says_so_in_one_line_and_with_its_own_exit_code() {
 }
 
 #[test]
-fn the_guard_refuses_more_than_an_eighth_of_what_is_free_unless_forced() {
+fn the_guard_denies_more_than_an_eighth_of_free_memory_unless_forced() {
     let small = [("STAND_IN_FREE_MIB", "100")];
     let (status, _, stderr) = workload(&["first-touch", "--mib", "16"], &small);
-    assert_eq!(status, code(exit::REFUSED));
-    assert!(stderr.contains("an eighth of what is free on the GPU"), "{stderr}");
+    assert_eq!(status, code(exit::DENIED));
+    assert!(stderr.contains("an eighth of the GPU's free memory"), "{stderr}");
     assert_eq!(workload(&["first-touch", "--mib", "8"], &small).0, 0);
     assert_eq!(workload(&["first-touch", "--mib", "16", "--force"], &small).0, 0);
 }
 
 #[test]
-fn a_gpu_that_takes_no_faults_is_refused_with_the_reason() {
+fn a_gpu_without_page_faults_is_rejected_with_the_reason() {
     let (status, _, stderr) = workload(&["first-touch"], &[("STAND_IN_CONCURRENT", "0")]);
     assert_eq!(status, code(exit::UNSUPPORTED));
     assert!(stderr.contains("CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0"), "{stderr}");
 }
 
 #[test]
-fn a_wrong_command_line_is_told_without_a_gpu() {
+fn a_wrong_command_line_is_reported_without_a_gpu() {
     for wrong in
         [&["fill-the-card"][..], &[], &["random", "--mib", "3"], &["random", "--mib", "0"], &["--hold", "--json"]]
     {
@@ -96,7 +97,7 @@ fn a_wrong_command_line_is_told_without_a_gpu() {
 }
 
 #[test]
-fn held_it_waits_before_and_after_every_phase_and_does_not_go_on_alone() {
+fn with_hold_it_waits_before_and_after_every_phase_and_does_not_continue_alone() {
     let lines = "\n".repeat(7);
     let (status, stdout, stderr) = stand_in::with_input(&["cpu-write-gpu-read", "--hold", "--mib", "1"], &lines);
     assert_eq!((status, stderr.as_str()), (0, ""));
@@ -109,7 +110,7 @@ fn held_it_waits_before_and_after_every_phase_and_does_not_go_on_alone() {
 }
 
 #[test]
-fn the_check_says_where_there_is_no_gpu_and_still_tells_the_facts() {
+fn the_check_reports_a_missing_gpu_and_still_the_facts() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let (status, stdout, _) = run(on_stand_in(GPU_CHECK).arg("--out").arg(&out).env("STAND_IN_INIT", "100"));
@@ -121,7 +122,7 @@ fn the_check_says_where_there_is_no_gpu_and_still_tells_the_facts() {
 }
 
 #[test]
-fn a_gpu_that_hangs_does_not_hold_the_check_up() {
+fn a_gpu_that_hangs_does_not_block_the_check() {
     let folder = tempfile::tempdir().unwrap();
     let begun = Instant::now();
     let mut command = on_stand_in(GPU_CHECK);
@@ -133,15 +134,15 @@ fn a_gpu_that_hangs_does_not_hold_the_check_up() {
 }
 
 #[test]
-fn a_check_that_is_asked_to_end_ends_what_it_started_and_still_tells() {
+fn an_interrupted_check_stops_its_processes_and_still_reports() {
     let folder = tempfile::tempdir().unwrap();
     let begun = Instant::now();
     let mut command = on_stand_in(GPU_CHECK);
     command.env("STAND_IN_HANGS", "1").arg("--out").arg(folder.path()).stdout(Stdio::null()).stderr(Stdio::piped());
-    // Known by this where it is inherited.
+    // Marks the processes that inherit the environment.
     let mut check = command.env("STARTED_BY", folder.path()).spawn().unwrap();
     let mut lines = BufReader::new(check.stderr.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().starts_with("==> moving")));
+    assert!(lines.any(|line| line.unwrap().starts_with("==> migrating")));
     assert!(Command::new("kill").args(["-TERM", &check.id().to_string()]).status().unwrap().success());
     assert_eq!(check.wait().unwrap().code(), Some(1));
     assert!(begun.elapsed() < Duration::from_mins(1), "{:?}", begun.elapsed());

@@ -11,14 +11,14 @@ use std::{
 pub(crate) const WORKLOAD: &str = env!("CARGO_BIN_EXE_uvm-workload");
 pub(crate) const GPU_CHECK: &str = env!("CARGO_BIN_EXE_gpu-check");
 
-/// A program that finds the stand-in before any other libcuda.
+/// Program that loads the stand-in instead of any other libcuda.
 pub(crate) fn on_stand_in(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", folder());
     command
 }
 
-/// `uvm-workload` with that on standard input.
+/// Runs `uvm-workload` with this standard input.
 pub(crate) fn with_input(arguments: &[&str], input: &str) -> (i32, String, String) {
     let piped = || Stdio::piped();
     let mut command = on_stand_in(WORKLOAD);
@@ -29,7 +29,7 @@ pub(crate) fn with_input(arguments: &[&str], input: &str) -> (i32, String, Strin
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// Where it is, compiled once.
+/// Folder of the stand-in, compiled once.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! What was counted for each phase, against what the driver's rules say and against each other.
+//! Counts of each phase, compared with predictions by the driver's rules and with each other.
 
 use std::{process::Command, thread, time::Duration};
 
@@ -9,81 +9,84 @@ use workloads::{
     residency::Prediction,
 };
 
-use crate::{daemon::Daemon, deadline::Deadline, held, outside::Outside};
+use crate::{daemon::Daemon, deadline::Deadline, remote::RemoteProcess, stepped};
 
-/// Long enough for the driver to be done with faults that were raised twice.
-const QUIET: Duration = Duration::from_millis(100);
-/// So often figures may still change after a phase.
+/// Interval of readings: the driver completes repeated faults within it.
+const READING_INTERVAL: Duration = Duration::from_millis(100);
+/// Maximum of readings until the figures are stable.
 const READINGS_MAX: u32 = 20;
 
-/// One phase, as each side saw it.
+/// Counts of one phase, by each source.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PhaseCounts {
     pub(crate) phase: String,
     pub(crate) elapsed_ms: f64,
-    /// Not where the GPU reaches host memory in ways that the prediction does not know.
+    /// Prediction; none where the GPU accesses host memory in ways that the prediction does not
+    /// model.
     pub(crate) predicted: Option<Prediction>,
     /// The driver's own counters.
     pub(crate) tools: Option<Counted>,
     pub(crate) uvmd: Option<Counted>,
-    /// What does not agree; empty when all is right.
+    /// Disagreements between the counts; empty on success.
     pub(crate) differences: Vec<String>,
 }
 
-/// One workload.
+/// Counts of one workload.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WorkloadCounts {
     pub(crate) workload: String,
     pub(crate) bytes: u64,
     pub(crate) iterations: u32,
     pub(crate) phases: Vec<PhaseCounts>,
-    /// Why it did not come to its end: wrong data, for one.
+    /// Reason why the workload did not complete, for example wrong data.
     pub(crate) failure: Option<String>,
 }
 
 impl WorkloadCounts {
-    pub(crate) fn is_right(&self) -> bool {
+    pub(crate) fn has_passed(&self) -> bool {
         self.failure.is_none() && self.phases.iter().all(|phase| phase.differences.is_empty())
     }
 }
 
-/// What does not agree.
+/// Disagreements between a prediction and the counts.
 pub(crate) fn differences(predicted: Option<Prediction>, tools: Option<Counted>, uvmd: Option<Counted>) -> Vec<String> {
-    let mut found = Vec::new();
-    for (who, counted) in [("the driver's counters", tools), ("uvmd", uvmd)] {
+    let mut differences = Vec::new();
+    for (source, counted) in [("the driver's counters", tools), ("uvmd", uvmd)] {
         let (Some(predicted), Some(counted)) = (predicted, counted) else { continue };
         let bytes = [
             ("host to GPU", predicted.bytes_htod, counted.bytes_htod),
             ("GPU to host", predicted.bytes_dtoh, counted.bytes_dtoh),
         ];
-        for (direction, want, got) in bytes {
-            if want != got {
-                found.push(format!("{direction}: predicted {want} bytes, {who}: {got}"));
+        for (direction, expected, actual) in bytes {
+            if expected != actual {
+                differences.push(format!("{direction}: predicted {expected} bytes, {source}: {actual}"));
             }
         }
         match (predicted.gpu_faults, counted.fault_entries) {
-            (true, 0) => found.push(format!("GPU faults: predicted some, {who}: none")),
-            (false, 1..) => found.push(format!("GPU faults: predicted none, {who}: {}", counted.fault_entries)),
+            (true, 0) => differences.push(format!("GPU faults: predicted some, {source}: none")),
+            (false, 1..) => {
+                differences.push(format!("GPU faults: predicted none, {source}: {}", counted.fault_entries));
+            }
             _ => {}
         }
     }
     if let (Some(tools), Some(uvmd)) = (tools, uvmd) {
-        let both = [
+        let counts = [
             ("GPU faults", tools.fault_entries, uvmd.fault_entries),
             ("CPU faults", tools.cpu_faults, uvmd.cpu_faults),
             ("bytes host to GPU", tools.bytes_htod, uvmd.bytes_htod),
             ("bytes GPU to host", tools.bytes_dtoh, uvmd.bytes_dtoh),
         ];
-        for (what, tools, uvmd) in both {
+        for (figure, tools, uvmd) in counts {
             if tools != uvmd {
-                found.push(format!("{what}: the driver's counters {tools}, uvmd {uvmd}"));
+                differences.push(format!("{figure}: the driver's counters {tools}, uvmd {uvmd}"));
             }
         }
     }
-    found
+    differences
 }
 
-/// Run a workload, and take both sides' figures around each phase.
+/// Runs a workload, and takes the figures of both sides around each phase.
 pub(crate) fn count(
     command: &mut Command,
     daemon: Option<&Daemon>,
@@ -97,10 +100,10 @@ pub(crate) fn count(
         pid: 0,
         tools: None,
         before: Figures::default(),
-        seen: Vec::new(),
+        phases: Vec::new(),
     };
-    let result = held::run(command, deadline, &mut observer);
-    (observer.seen, result)
+    let result = stepped::run(command, deadline, &mut observer);
+    (observer.phases, result)
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -114,22 +117,22 @@ struct Observer<'a> {
     with_tools: bool,
     predictable: bool,
     pid: u32,
-    tools: Option<Outside>,
+    tools: Option<RemoteProcess>,
     before: Figures,
-    seen: Vec<PhaseCounts>,
+    phases: Vec<PhaseCounts>,
 }
 
 impl Observer<'_> {
     fn figures(&self) -> anyhow::Result<Figures> {
         let uvmd = self.daemon.map(|daemon| daemon.counted(self.pid)).transpose()?;
-        Ok(Figures { tools: self.tools.as_ref().and_then(Outside::counted), uvmd })
+        Ok(Figures { tools: self.tools.as_ref().and_then(RemoteProcess::counted), uvmd })
     }
 
-    /// Once they no longer change.
-    fn settled(&self) -> anyhow::Result<Figures> {
+    /// Figures, once they no longer change.
+    fn stable_figures(&self) -> anyhow::Result<Figures> {
         let mut last = self.figures()?;
         for _ in 0..READINGS_MAX {
-            thread::sleep(QUIET);
+            thread::sleep(READING_INTERVAL);
             let now = self.figures()?;
             if now == last {
                 break;
@@ -140,32 +143,33 @@ impl Observer<'_> {
     }
 }
 
-/// Whether [`Prediction`]s hold: not where the GPU walks the CPU's page tables, or the CPU reaches into the GPU's memory.
+/// Whether [`Prediction`]s hold. They do not if the GPU uses the CPU's page tables, or the CPU
+/// accesses GPU memory.
 pub(crate) fn is_predictable(header: &Header) -> bool {
     ["pageable_memory_access_uses_host_page_tables", "direct_managed_mem_access_from_host"]
         .iter()
         .all(|attribute| header.gpu.attributes.get(*attribute).is_none_or(|value| *value == 0))
 }
 
-impl held::Observer for Observer<'_> {
+impl stepped::Observer for Observer<'_> {
     fn begun(&mut self, header: &Header) -> anyhow::Result<()> {
         self.pid = header.pid;
         self.predictable = is_predictable(header);
-        self.tools = self.with_tools.then(|| Outside::attach(header.pid)).transpose()?;
+        self.tools = self.with_tools.then(|| RemoteProcess::attach(header.pid)).transpose()?;
         Ok(())
     }
 
     fn ready(&mut self, _phase: &str) -> anyhow::Result<()> {
-        self.before = self.settled()?;
+        self.before = self.stable_figures()?;
         Ok(())
     }
 
     fn done(&mut self, report: &PhaseReport) -> anyhow::Result<()> {
-        let (before, after) = (self.before, self.settled()?);
+        let (before, after) = (self.before, self.stable_figures()?);
         let since = |after: Option<Counted>, before: Option<Counted>| Some(after?.since(before?));
         let (tools, uvmd) = (since(after.tools, before.tools), since(after.uvmd, before.uvmd));
         let predicted = self.predictable.then_some(report.predicted);
-        self.seen.push(PhaseCounts {
+        self.phases.push(PhaseCounts {
             phase: report.phase.clone(),
             elapsed_ms: report.elapsed_ms,
             predicted,
@@ -193,20 +197,20 @@ mod tests {
     }
 
     #[test]
-    fn each_side_is_held_against_the_prediction() {
-        let short = Counted { bytes_htod: MIB - 65536, ..COUNTED };
-        let found = differences(Some(COPIED), Some(COUNTED), Some(short));
-        assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].contains("uvmd: 983040"), "{found:?}");
+    fn each_side_is_compared_with_the_prediction() {
+        let incomplete = Counted { bytes_htod: MIB - 65536, ..COUNTED };
+        let result = differences(Some(COPIED), Some(COUNTED), Some(incomplete));
+        assert_eq!(result.len(), 2, "{result:?}");
+        assert!(result[0].contains("uvmd: 983040"), "{result:?}");
         let idle = Prediction::default();
-        let found = differences(Some(idle), Some(COUNTED), None);
-        assert!(found.iter().any(|line| line.starts_with("GPU faults: predicted none")), "{found:?}");
-        let found = differences(Some(COPIED), Some(Counted { fault_entries: 0, ..COUNTED }), None);
-        assert_eq!(found, ["GPU faults: predicted some, the driver's counters: none"]);
+        let result = differences(Some(idle), Some(COUNTED), None);
+        assert!(result.iter().any(|line| line.starts_with("GPU faults: predicted none")), "{result:?}");
+        let result = differences(Some(COPIED), Some(Counted { fault_entries: 0, ..COUNTED }), None);
+        assert_eq!(result, ["GPU faults: predicted some, the driver's counters: none"]);
     }
 
     #[test]
-    fn the_sides_are_held_against_each_other_also_where_nothing_is_predicted() {
+    fn the_sides_are_compared_with_each_other_also_without_a_prediction() {
         let other = Counted { cpu_faults: 3, ..COUNTED };
         assert_eq!(differences(None, Some(COUNTED), Some(other)), ["CPU faults: the driver's counters 0, uvmd 3"]);
     }

@@ -1,4 +1,4 @@
-//! uvmd at work beside the workloads, and what it says of them.
+//! uvmd running beside the workloads, and its figures about them.
 
 use std::{
     fs::File,
@@ -16,19 +16,19 @@ use sys::uvm::counters::Counted;
 use crate::deadline::{self, Deadline};
 
 const PAUSE: Duration = Duration::from_millis(50);
-/// A request to this machine, to a service that reads its counters for it.
-const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// How long uvmd may take to attach, or to say why it does not.
-const START_TIME: Duration = Duration::from_secs(15);
+/// Timeout of a local request, for which the service reads its counters.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of uvmd's start: it attaches, or reports why it cannot.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A running uvmd.
+/// Running uvmd.
 pub(crate) struct Daemon {
     child: Child,
     url: String,
     agent: ureq::Agent,
 }
 
-/// What uvmd says of itself.
+/// Status as reported by uvmd.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Status {
     pub(crate) state: String,
@@ -39,7 +39,7 @@ pub(crate) struct Status {
     pub(crate) probes: Vec<Probe>,
 }
 
-/// A probe.
+/// Attached probe.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Probe {
     pub(crate) name: String,
@@ -53,35 +53,36 @@ struct Process {
 }
 
 impl Daemon {
-    /// Start uvmd and wait until it knows whether it can count. It tells why it cannot in the status.
+    /// Starts uvmd and waits until it counts, or its status reports why it cannot.
     pub(crate) fn start(binary: &Path, log: &Path, deadline: Deadline) -> anyhow::Result<(Self, Status)> {
-        let deadline = deadline.step(START_TIME);
+        let deadline = deadline.step(START_TIMEOUT);
         let address = free_address()?;
         let log_file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let child = Command::new(binary)
-            // The defaults: the node's own configuration may send the log elsewhere, or leave out what is checked.
+            // The defaults are used: the node's own configuration may send the log elsewhere, or
+            // disable features under test.
             .args(["--config", "/dev/null", "--listen", &address])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log_file)
             .spawn()
             .with_context(|| format!("cannot start {}", binary.display()))?;
-        let config = ureq::Agent::config_builder().timeout_global(Some(ANSWER_TIME)).proxy(None).build();
+        let config = ureq::Agent::config_builder().timeout_global(Some(REQUEST_TIMEOUT)).proxy(None).build();
         let mut daemon = Self { child, url: format!("http://{address}"), agent: config.into() };
         loop {
             if let Some(status) = daemon.child.try_wait()? {
-                bail!("uvmd ended at once ({status}); its log is {}", log.display());
+                bail!("uvmd exited at its start ({status}); its log is {}", log.display());
             }
-            // Until it answers, it is starting.
+            // A failed request means that uvmd is starting.
             let status = daemon.status();
             if let Ok(status) = &status
                 && (status.state == "counting" || !status.reasons.is_empty())
             {
                 return Ok((daemon, status.clone()));
             }
-            if deadline.is_over() {
-                status.context("uvmd does not answer")?;
-                bail!("uvmd neither counts nor says why");
+            if deadline.has_expired() {
+                status.context("uvmd does not respond")?;
+                bail!("uvmd neither counts nor reports a reason");
             }
             thread::sleep(PAUSE);
         }
@@ -91,9 +92,9 @@ impl Daemon {
         self.get("/api/v1/status")
     }
 
-    /// What it counted for a process since it knows it; nothing if it counted nothing yet.
+    /// Counts of a process since uvmd discovered it; zero before the first count.
     pub(crate) fn counted(&self, pid: u32) -> anyhow::Result<Counted> {
-        let about = || format!("uvmd does not answer of process {pid}");
+        let about = || format!("uvmd does not respond for process {pid}");
         let mut answer = match self.agent.get(format!("{}/api/v1/processes/{pid}", self.url)).call() {
             Err(ureq::Error::StatusCode(404)) => return Ok(Counted::default()),
             answer => answer.with_context(about)?,
@@ -103,7 +104,7 @@ impl Daemon {
     }
 
     fn get<T: serde::de::DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        let about = || format!("uvmd does not answer {path}");
+        let about = || format!("uvmd does not respond to {path}");
         self.agent
             .get(format!("{}{path}", self.url))
             .call()
@@ -111,17 +112,17 @@ impl Daemon {
             .with_context(about)
     }
 
-    /// End it as a service manager would, and wait for its probes to be gone.
+    /// Stops uvmd as a service manager does, and waits for the removal of its probes.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         let pid = self.child.id().to_string();
         Command::new("kill").args(["-TERM", &pid]).status().context("cannot run kill")?;
-        let asked = Instant::now();
+        let signalled = Instant::now();
         loop {
             match self.child.try_wait()? {
                 Some(status) if status.success() => return Ok(()),
-                Some(status) => bail!("uvmd did not end well: {status}"),
-                // Not a deadline: a signal to this program must not make it hasty.
-                None if asked.elapsed() >= ANSWER_TIME => bail!("uvmd does not end when asked to"),
+                Some(status) => bail!("uvmd failed on exit: {status}"),
+                // The timeout is no deadline, since a signal to this program must not shorten it.
+                None if signalled.elapsed() >= REQUEST_TIMEOUT => bail!("uvmd does not exit on SIGTERM"),
                 None => thread::sleep(PAUSE),
             }
         }
@@ -130,18 +131,18 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Asked to end before, if all went well.
+        // On success, uvmd has exited before this.
         deadline::kill(&mut self.child);
     }
 }
 
-/// An address that was free a moment ago.
+/// Address with a currently free port.
 fn free_address() -> anyhow::Result<String> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot find a free port")?;
     Ok(listener.local_addr()?.to_string())
 }
 
-/// How uvmd is started for a while, and where its log goes.
+/// Command for starting uvmd, and its log file.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) binary: PathBuf,
@@ -159,14 +160,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_found_in_an_answer_with_more_fields_than_are_known() {
+    fn counts_are_parsed_from_a_response_with_unknown_fields() {
         let text = r#"{"pid":7,"name":"w","state":"running","fault_entries":1,"cpu_faults":2,"bytes_htod":3,"bytes_dtoh":4,"gpus":[]}"#;
         let Process { counted, .. } = serde_json::from_str(text).unwrap();
         assert_eq!(counted, Counted { fault_entries: 1, cpu_faults: 2, bytes_htod: 3, bytes_dtoh: 4 });
     }
 
     #[test]
-    fn a_daemon_that_ends_at_once_is_told_with_its_log() {
+    fn a_daemon_that_exits_at_its_start_is_reported_with_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("uvmd.log");
         let deadline = Deadline::after(Duration::from_secs(20));
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_is_not_there_is_told() {
+    fn a_missing_daemon_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("uvmd");
         let deadline = Deadline::after(Duration::from_secs(20));

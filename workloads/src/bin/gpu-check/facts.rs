@@ -1,4 +1,4 @@
-//! What decides how uvmd can observe and act on this machine. Reads only.
+//! Facts that determine how uvmd can observe and act on this machine. Gathering only reads.
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
@@ -7,7 +7,7 @@ use sys::{Roots, driver, families::Families, kernel, preconditions};
 
 use crate::deadline::{Deadline, run};
 
-/// One fact, perhaps of several lines.
+/// One fact, with a value of one or several lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Fact {
     pub(crate) section: &'static str,
@@ -15,7 +15,7 @@ pub(crate) struct Fact {
     pub(crate) value: String,
 }
 
-/// What an operator would otherwise be asked for, one by one.
+/// Kernel options that determine which mechanisms uvmd can use.
 const CONFIGURATION: &[&str] = &[
     "CONFIG_KPROBES",
     "CONFIG_KPROBE_EVENTS",
@@ -36,7 +36,7 @@ const CONFIGURATION: &[&str] = &[
     "CONFIG_NODES_SHIFT",
 ];
 
-/// The driver's functions that uvmd probes, or may come to probe.
+/// Functions of the driver that uvmd probes, or may probe in future.
 const FUNCTIONS: &[&str] = &[
     "uvm_perf_event_notify",
     "uvm_va_space_mm_register",
@@ -70,7 +70,7 @@ const SYS_FILES: &[(&str, &str)] = &[
     ("driver", "module/nvidia/version"),
 ];
 
-/// Gather all of them, programs' answers included.
+/// Gathers all facts, including the output of programs.
 pub(crate) fn gather(roots: &Roots, uvmctl: Option<&Path>, deadline: Deadline) -> Vec<Fact> {
     let mut facts = Facts(Vec::new());
     facts.read_files(roots);
@@ -88,7 +88,7 @@ impl Facts {
         self.0.push(Fact { section, name: name.into(), value: value.into().trim_end().to_owned() });
     }
 
-    /// Sections in the order in which they came up.
+    /// Facts by section, in the order in which sections were first added.
     fn by_section(self) -> Vec<Fact> {
         let mut sections: Vec<&str> = Vec::new();
         for fact in &self.0 {
@@ -115,16 +115,16 @@ impl Facts {
         self.add("system", "cores", cores);
     }
 
-    /// Lines of a file of /proc that begin so.
-    fn lines(&mut self, roots: &Roots, section: &'static str, file: &str, beginnings: &[&str]) {
+    /// Adds the lines of a file of /proc that begin with one of these prefixes.
+    fn lines(&mut self, roots: &Roots, section: &'static str, file: &str, prefixes: &[&str]) {
         let text = fs::read_to_string(roots.proc.join(file)).unwrap_or_default();
-        for line in text.lines().filter(|line| beginnings.iter().any(|beginning| line.starts_with(beginning))) {
+        for line in text.lines().filter(|line| prefixes.iter().any(|prefix| line.starts_with(prefix))) {
             let (name, value) = line.split_once(':').unwrap_or((line, ""));
             self.add(section, name, value.trim());
         }
     }
 
-    /// What uvmd says of this machine, by the code it uses itself.
+    /// Adds uvmd's own report on this machine, from the code that uvmd uses.
     fn support(&mut self, roots: &Roots) {
         let module = driver::module(roots);
         let missing: Vec<String> =
@@ -184,36 +184,36 @@ impl Facts {
     fn programs(&mut self, roots: &Roots, uvmctl: Option<&Path>, deadline: Deadline) {
         let release = fs::read_to_string(roots.proc.join("sys/kernel/osrelease")).unwrap_or_default();
         let find = format!("zcat /proc/config.gz 2>/dev/null || cat /boot/config-{} 2>/dev/null", release.trim());
-        let config = said_by("sh", &["-c", &find], deadline);
+        let config = output_of("sh", &["-c", &find], deadline);
         if config.is_empty() {
-            self.add("kernel's configuration", "it", "neither /proc/config.gz nor /boot/config-* tells it");
+            self.add("kernel's configuration", "source", "neither /proc/config.gz nor /boot/config-* is readable");
         } else {
             for name in CONFIGURATION {
                 self.add("kernel's configuration", *name, setting(&config, name));
             }
         }
-        let gpus = said_by("nvidia-smi", &[], deadline);
+        let gpus = output_of("nvidia-smi", &[], deadline);
         self.add("GPU", "nvidia-smi", gpus);
-        let libc = said_by("ldd", &["--version"], deadline);
+        let libc = output_of("ldd", &["--version"], deadline);
         self.add("system", "C library", libc.lines().next().unwrap_or_default());
         if let Some(uvmctl) = uvmctl {
-            let doctor = said_by(&uvmctl.display().to_string(), &["doctor"], deadline);
+            let doctor = output_of(&uvmctl.display().to_string(), &["doctor"], deadline);
             self.add("uvmd's support", "uvmctl doctor", doctor);
         }
     }
 }
 
-/// What a program says, or why it says nothing.
-fn said_by(program: &str, arguments: &[&str], deadline: Deadline) -> String {
+/// Output of a program, or the reason why there is none.
+fn output_of(program: &str, arguments: &[&str], deadline: Deadline) -> String {
     match run(Command::new(program).args(arguments), deadline.step(Duration::from_secs(30))) {
-        Ok(ended) if ended.status.is_none() => format!("({program} did not end in time)"),
+        Ok(ended) if ended.status.is_none() => format!("({program} did not exit in time)"),
         Ok(ended) if ended.stdout.is_empty() => ended.stderr,
         Ok(ended) => ended.stdout,
         Err(error) => format!("({program}: {error})"),
     }
 }
 
-/// A function's line of /proc/kallsyms, without the address: its kind, its name, its module.
+/// Line of a function in /proc/kallsyms without the address: type, name, module.
 fn symbol<'a>(symbols: &'a str, function: &str) -> Option<&'a str> {
     symbols.lines().find_map(|line| {
         let (_address, rest) = line.split_once(' ')?;
@@ -222,19 +222,19 @@ fn symbol<'a>(symbols: &'a str, function: &str) -> Option<&'a str> {
     })
 }
 
-/// The value of a kernel option.
+/// Value of a kernel option.
 fn setting(config: &str, name: &str) -> String {
     let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix('=')?.to_owned());
     config.lines().find_map(value).unwrap_or_else(|| "n".to_owned())
 }
 
-/// Names in a folder that begin so, sorted; none where there is no such folder.
-fn entries(folder: &Path, beginning: &str) -> Vec<String> {
+/// Sorted names in a folder with a prefix; none if the folder does not exist.
+fn entries(folder: &Path, prefix: &str) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.starts_with(beginning))
+        .filter(|name| name.starts_with(prefix))
         .collect();
     names.sort();
     names
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_machine_is_described_by_what_it_lacks() {
+    fn an_empty_machine_is_described_by_missing_facts() {
         let machine = Machine::new();
         let facts = gather(&machine.roots, None, Deadline::after(Duration::from_mins(1)));
         assert_eq!(value(&facts, "driver"), "none loaded; layout family: not known");

@@ -1,27 +1,28 @@
-//! Checks uvmd on a real GPU: what it and the driver count for programs whose faults and copies are known beforehand, what can be done to a process
-//! from outside, and what observing costs. Says what this machine does not allow, and does the rest.
+//! Checks uvmd on a real GPU with programs whose faults and copies are known: its counts and the
+//! driver's, actions on a process from outside, and the cost of observation. It reports what this
+//! machine does not permit, and performs the other checks.
 //!
 //! * [`steps`]: the checks
-//! * [`facts`]: what the machine is
-//! * [`moving`], [`outside`]: another process's memory, reached through `pidfd_getfd`
+//! * [`facts`]: facts about the machine
+//! * [`migration`], [`remote`]: another process's memory, accessed through `pidfd_getfd`
 //! * [`counting`], [`daemon`]: figures, phase by phase
 //! * [`mod@timing`]: ratios of times
-//! * [`results`], [`markdown`]: what is told
-//! * [`held`], [`deadline`]: programs that are run
+//! * [`results`], [`markdown`]: reports
+//! * [`stepped`], [`deadline`]: started programs
 //!
-//! No CUDA here: the programs are `uvm-workload`, each a process of its own.
+//! It contains no CUDA: each workload is a separate `uvm-workload` process.
 #![forbid(unsafe_code)]
 
 mod counting;
 mod daemon;
 mod deadline;
 mod facts;
-mod held;
 mod markdown;
-mod moving;
-mod outside;
+mod migration;
 mod process;
+mod remote;
 mod results;
+mod stepped;
 mod steps;
 #[cfg(test)]
 mod testing;
@@ -43,34 +44,36 @@ use crate::{
     steps::Plan,
 };
 
-/// Checks uvmd on this machine's GPU, in under 8 minutes; never asks for more memory than uvm-workload's guard allows.
+/// Checks uvmd on this machine's GPU, in under 8 minutes, with no more memory than uvm-workload's
+/// guard allows.
 ///
-/// Exits with 0 if all that could be checked was right, 1 if something differed or failed, 2 for a wrong command line, 3 if there is no GPU.
+/// Exits with 0 if all that could be checked was right, 1 if something differed or failed, 2 for a
+/// wrong command line, 3 without a GPU.
 #[derive(Parser)]
 #[command(name = "gpu-check", version, args_conflicts_with_subcommands = true)]
 struct Options {
     #[command(subcommand)]
     task: Option<Task>,
-    /// Where report.md, report.json and uvmd.log go
+    /// Folder for report.md, report.json and uvmd.log
     #[arg(long, value_name = "DIR", default_value = "gpu-check-report", overrides_with = "out")]
     out: PathBuf,
-    /// Where uvm-workload, uvmd and uvmctl are [default: beside this program]
+    /// Folder of uvm-workload, uvmd and uvmctl [default: that of this program]
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
     /// CUDA's number of the GPU
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..))]
     gpu: i32,
-    /// Memory for the times; less if the guard allows less
+    /// Memory for the times, in MiB; less if the guard allows less
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(16..=4096))]
     mib: u64,
-    /// When to be done, in seconds
+    /// Time limit in seconds
     #[arg(long, default_value_t = 450, value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline: u64,
 }
 
 #[derive(Subcommand)]
 enum Task {
-    /// Attach the driver's counters to a running process, and move its managed memory if asked to
+    /// Attach the driver's counters to a running process, and optionally migrate its managed memory
     Process(process::Options),
 }
 
@@ -91,16 +94,16 @@ fn main() -> ExitCode {
 
 fn check(options: &Options) -> anyhow::Result<u8> {
     let Options { task: _, out, bin_dir, gpu, mib, deadline } = options;
-    let own = env::current_exe().context("where this program is, is not known")?;
+    let own = env::current_exe().context("cannot find the path of this program")?;
     let folder = bin_dir.as_deref().or(own.parent()).unwrap_or(Path::new("."));
-    let workload = steps::beside(folder, "uvm-workload");
+    let workload = steps::program_in(folder, "uvm-workload");
     let workload = workload.with_context(|| format!("there is no uvm-workload in {}", folder.display()))?;
     ensure!(mib.is_power_of_two(), "--mib needs a power of two, not {mib}");
-    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
     let plan = Plan {
         workload,
-        uvmd: steps::beside(folder, "uvmd"),
-        uvmctl: steps::beside(folder, "uvmctl"),
+        uvmd: steps::program_in(folder, "uvmd"),
+        uvmctl: steps::program_in(folder, "uvmctl"),
         out: out.clone(),
         gpu: *gpu,
         timed_mib: *mib,
@@ -119,15 +122,15 @@ fn check(options: &Options) -> anyhow::Result<u8> {
         times: Vec::new(),
         facts: Vec::new(),
     };
-    deadline::heed_signals().context("cannot handle signals")?;
-    plan.carry_out(&mut results);
-    if deadline::is_asked_to_end() {
-        results.add("all of it", Verdict::Differs, "ended by a signal before it was done");
+    deadline::register_signals().context("cannot handle signals")?;
+    plan.execute(&mut results);
+    if deadline::is_interrupted() {
+        results.add("complete run", Verdict::Differs, "ended by a signal before its completion");
     }
     write(&out.join("report.json"), &(serde_json::to_string_pretty(&results)? + "\n"))?;
     write(&out.join("report.md"), &markdown::page(&results)?)?;
     print!("{}", markdown::summary(&results)?);
-    println!("The whole report is in {} (report.md, report.json).", out.display());
+    println!("The full report is in {} (report.md, report.json).", out.display());
     Ok(results.exit_code())
 }
 

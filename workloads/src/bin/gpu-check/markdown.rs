@@ -1,4 +1,4 @@
-//! The results for people: a file that can be kept under docs/measurements as it is.
+//! Results as Markdown: a file for docs/measurements.
 
 use std::fmt::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::{
     timing::{Condition, Times},
 };
 
-/// The whole file.
+/// Complete report.
 pub(crate) fn page(results: &Results) -> Result<String, fmt::Error> {
     let mut out = String::new();
     let Results { date, command, version, elapsed_s, driver, gpu, checks, counts, timed_bytes, times, facts } = results;
@@ -50,7 +50,7 @@ pub(crate) fn page(results: &Results) -> Result<String, fmt::Error> {
     Ok(out)
 }
 
-/// The checks and the times, for the terminal.
+/// Checks and times, for the terminal.
 pub(crate) fn summary(results: &Results) -> Result<String, fmt::Error> {
     let mut out = String::new();
     write_checks(&mut out, &results.checks)?;
@@ -84,22 +84,22 @@ fn write_counts(out: &mut String, workload: &WorkloadCounts) -> fmt::Result {
     writeln!(out, "| phase | ms | bytes host to GPU | bytes GPU to host | GPU faults | CPU faults | |")?;
     writeln!(out, "| --- | --: | --: | --: | --: | --: | --- |")?;
     for PhaseCounts { phase, elapsed_ms, predicted, tools, uvmd, differences } in phases {
-        let told = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+        let cell = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
         let faults = predicted.map(|Prediction { gpu_faults, .. }| if gpu_faults { "some" } else { "none" });
         writeln!(
             out,
             "| {phase} | {elapsed_ms:.3} | {} / {} / {} | {} / {} / {} | {} / {} / {} | {} / {} | {} |",
-            told(predicted.map(|predicted| predicted.bytes_htod)),
-            told(tools.map(|tools| tools.bytes_htod)),
-            told(uvmd.map(|uvmd| uvmd.bytes_htod)),
-            told(predicted.map(|predicted| predicted.bytes_dtoh)),
-            told(tools.map(|tools| tools.bytes_dtoh)),
-            told(uvmd.map(|uvmd| uvmd.bytes_dtoh)),
+            cell(predicted.map(|predicted| predicted.bytes_htod)),
+            cell(tools.map(|tools| tools.bytes_htod)),
+            cell(uvmd.map(|uvmd| uvmd.bytes_htod)),
+            cell(predicted.map(|predicted| predicted.bytes_dtoh)),
+            cell(tools.map(|tools| tools.bytes_dtoh)),
+            cell(uvmd.map(|uvmd| uvmd.bytes_dtoh)),
             faults.unwrap_or("-"),
-            told(tools.map(|tools| tools.fault_entries)),
-            told(uvmd.map(|uvmd| uvmd.fault_entries)),
-            told(tools.map(|tools| tools.cpu_faults)),
-            told(uvmd.map(|uvmd| uvmd.cpu_faults)),
+            cell(tools.map(|tools| tools.fault_entries)),
+            cell(uvmd.map(|uvmd| uvmd.fault_entries)),
+            cell(tools.map(|tools| tools.cpu_faults)),
+            cell(uvmd.map(|uvmd| uvmd.cpu_faults)),
             if differences.is_empty() { "" } else { "**differs**" },
         )?;
     }
@@ -141,9 +141,9 @@ fn write_times(out: &mut String, bytes: u64, times: &[Times]) -> fmt::Result {
 }
 
 fn spread(values: &[f64]) -> String {
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    format!("({least:.3} to {most:.3})")
+    let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    format!("({min:.3} to {max:.3})")
 }
 
 #[cfg(test)]
@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_when_where_and_how_it_was_made() {
+    fn the_page_has_date_gpu_and_command() {
         let page = page(&results()).unwrap();
         assert!(page.starts_with("# GPU check of 2026-08-21T14:06:23Z\n\na GPU of the tests (GPU-9a31"), "{page}");
         assert!(page.contains("driver 580.159.04") && page.contains("Made by `gpu-check` in 62 s."), "{page}");
     }
 
     #[test]
-    fn without_a_gpu_the_page_says_that_nothing_was_measured() {
+    fn without_a_gpu_the_page_reports_that_nothing_was_measured() {
         let page = page(&Results { gpu: None, ..results() }).unwrap();
         assert!(page.contains("No GPU here: nothing was measured."), "{page}");
     }

@@ -1,19 +1,19 @@
-//! What was found, as JSON, and what becomes of it.
+//! Results of all checks, as JSON, and the exit code.
 
 use serde::Serialize;
 use workloads::report::Gpu;
 
 use crate::{counting::WorkloadCounts, facts::Fact, timing::Times};
 
-/// How a check ended.
+/// Outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// As it must be.
+    /// As expected.
     Right,
-    /// Not as it must be.
+    /// Not as expected.
     Differs,
-    /// This machine does not allow it, or there was no time; the detail says which.
+    /// Not permitted by this machine, or out of time; the detail has the reason.
     NotChecked,
 }
 
@@ -25,16 +25,16 @@ pub(crate) struct Check {
     pub(crate) detail: String,
 }
 
-/// All of it.
+/// Results of all checks.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Results {
-    /// RFC 3339, UTC.
+    /// RFC 3339 time, UTC.
     pub(crate) date: String,
     pub(crate) command: String,
     pub(crate) version: &'static str,
     pub(crate) elapsed_s: f64,
     pub(crate) driver: Option<String>,
-    /// None where there is none.
+    /// GPU, if there is one.
     pub(crate) gpu: Option<Gpu>,
     pub(crate) checks: Vec<Check>,
     pub(crate) counts: Vec<WorkloadCounts>,
@@ -43,7 +43,7 @@ pub(crate) struct Results {
     pub(crate) facts: Vec<Fact>,
 }
 
-/// The exit code where there is no GPU.
+/// Exit code without a GPU.
 pub(crate) const NO_GPU: u8 = workloads::exit::NO_GPU;
 
 impl Results {
@@ -51,7 +51,8 @@ impl Results {
         self.checks.push(Check { name: name.to_owned(), verdict, detail: detail.into() });
     }
 
-    /// 0 if all that could be checked was right, 1 if something differed, 3 without a GPU.
+    /// Exit code: 0 if all that could be checked was right, 1 if something differed, 3 without a
+    /// GPU.
     pub(crate) fn exit_code(&self) -> u8 {
         let differs = self.checks.iter().any(|check| check.verdict == Verdict::Differs);
         match &self.gpu {
@@ -84,7 +85,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_could_not_be_checked_is_no_failure() {
+    fn a_check_that_was_not_made_is_no_failure() {
         let mut results = results();
         results.add("a", Verdict::Right, "");
         results.add("b", Verdict::NotChecked, "no kprobes");
@@ -94,7 +95,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn without_a_gpu_the_exit_code_says_so() {
+    fn without_a_gpu_the_exit_code_is_3() {
         assert_eq!(Results { gpu: None, ..results() }.exit_code(), 3);
     }
 }

@@ -1,4 +1,5 @@
-//! The checks, one after the other. None waits for another to succeed: what this machine does not allow is said, and the rest is done.
+//! The checks, one after the other. None depends on the success of another: a check that this
+//! machine does not permit is reported, and the others run.
 
 use std::{
     path::{Path, PathBuf},
@@ -10,29 +11,31 @@ use sys::Roots;
 use workloads::{
     catalog::WORKLOADS,
     exit,
-    guard::{self, Free},
+    guard::{self, FreeMemory},
     report::Gpu,
 };
 
 use crate::{
     counting::{self, WorkloadCounts},
     daemon::{Daemon, Launch},
-    deadline::{Deadline, Ended, run},
-    facts, held,
-    moving::Mover,
-    outside,
+    deadline::{Deadline, Output, run},
+    facts,
+    migration::Migrator,
+    remote,
     results::{Results, Verdict},
+    stepped,
     timing::{self, Condition, Unmeasured},
 };
 
-/// How long one workload may take, its process's start included.
-const WORKLOAD_TIME: Duration = Duration::from_secs(40);
+/// Timeout of one workload, including its start.
+const WORKLOAD_TIMEOUT: Duration = Duration::from_secs(40);
 const COUNTED_MIB: u64 = 64;
 const COUNTED_ROUNDS: u32 = 2;
-/// A workload takes twice its size from the deadline's point of view; below this nothing can be seen in the times.
-const LEAST_MIB: u64 = 16;
+/// Minimum memory: below this, times are too short to compare. A workload counts as twice its size
+/// for the deadline.
+const MIN_MIB: u64 = 16;
 
-/// What to check with.
+/// Inputs of the checks.
 pub(crate) struct Plan {
     pub(crate) workload: PathBuf,
     pub(crate) uvmd: Option<PathBuf>,
@@ -43,41 +46,41 @@ pub(crate) struct Plan {
     pub(crate) deadline: Deadline,
 }
 
-/// Tells people that it goes on.
-fn say(step: &str) {
+/// Prints the progress for people.
+fn progress(step: &str) {
     eprintln!("==> {step}");
 }
 
 impl Plan {
-    /// All of it.
-    pub(crate) fn carry_out(&self, results: &mut Results) {
-        let begun = Instant::now();
+    /// Runs all checks.
+    pub(crate) fn execute(&self, results: &mut Results) {
+        let start = Instant::now();
         self.check(results);
-        results.elapsed_s = begun.elapsed().as_secs_f64();
+        results.elapsed_s = start.elapsed().as_secs_f64();
     }
 
     fn check(&self, results: &mut Results) {
-        say("gathering facts");
+        progress("gathering facts");
         let roots = Roots::default();
         let gpu = self.gpu(results);
-        // After the GPU was opened, which loads the driver where it was not.
+        // Facts are gathered after the GPU was opened, which loads the driver if necessary.
         results.facts = facts::gather(&roots, self.uvmctl.as_deref(), self.deadline.step(Duration::from_mins(1)));
         results.driver = sys::driver::module(&roots).and_then(|module| module.version);
         let Some(gpu) = gpu else { return };
         let allowed_mib = allowed_mib(&gpu);
         results.gpu = Some(gpu);
-        if allowed_mib < LEAST_MIB {
-            let detail = format!("the guard allows {allowed_mib} MiB here, and {LEAST_MIB} are needed");
+        if allowed_mib < MIN_MIB {
+            let detail = format!("the guard allows {allowed_mib} MiB here, and {MIN_MIB} are needed");
             results.add("memory", Verdict::NotChecked, detail);
             return;
         }
-        let with_tools = self.moving(results, COUNTED_MIB.min(allowed_mib));
+        let with_tools = self.migration(results, COUNTED_MIB.min(allowed_mib));
         let launch = self.uvmd.as_ref().map(|uvmd| Launch { binary: uvmd.clone(), log: self.out.join("uvmd.log") });
         let daemon = self.daemon(results, launch.as_ref());
         let is_probed = daemon.is_some();
         self.counting(results, daemon.as_ref(), with_tools, COUNTED_MIB.min(allowed_mib));
         if let Some(daemon) = daemon {
-            end(results, daemon);
+            check_and_stop(results, daemon);
         }
         self.timing(results, launch.filter(|_| is_probed).as_ref(), with_tools, self.timed_mib.min(allowed_mib));
     }
@@ -93,63 +96,67 @@ impl Plan {
         let mut command = Command::new(&self.workload);
         command.args(["--facts", "--gpu", &self.gpu.to_string()]);
         let (verdict, reason) = match run(&mut command, self.deadline.step(Duration::from_secs(90))) {
-            Ok(Ended { status: Some(status), stdout, stderr: _ }) if status.success() => {
+            Ok(Output { status: Some(status), stdout, stderr: _ }) if status.success() => {
                 match serde_json::from_str(&stdout) {
                     Ok(gpu) => return Some(gpu),
-                    Err(error) => (Verdict::Differs, format!("uvm-workload --facts said {stdout:?}: {error}")),
+                    Err(error) => {
+                        (Verdict::Differs, format!("unexpected output of uvm-workload --facts: {stdout:?}: {error}"))
+                    }
                 }
             }
-            Ok(Ended { status: Some(status), stdout: _, stderr }) => {
+            Ok(Output { status: Some(status), stdout: _, stderr }) => {
                 let is_none = status.code() == Some(i32::from(exit::NO_GPU));
                 (if is_none { Verdict::NotChecked } else { Verdict::Differs }, stderr.trim().to_owned())
             }
-            Ok(Ended { status: None, .. }) => (Verdict::Differs, "uvm-workload --facts did not end in time".to_owned()),
+            Ok(Output { status: None, .. }) => {
+                (Verdict::Differs, "uvm-workload --facts did not exit in time".to_owned())
+            }
             Err(error) => (Verdict::Differs, format!("cannot start {}: {error}", self.workload.display())),
         };
         results.add("GPU", verdict, reason);
         None
     }
 
-    /// Moves another process's memory. Says whether the driver's counters can be attached.
-    fn moving(&self, results: &mut Results, mib: u64) -> bool {
-        say("moving another process's memory");
-        let mut mover = Mover::new();
-        let deadline = self.deadline.step(WORKLOAD_TIME);
-        let result = held::run(&mut self.command("cpu-write-gpu-read", mib, 1), deadline, &mut mover);
-        let result = result.and_then(|_report| mover.finish());
-        let name = "moving another process's memory (pidfd_getfd, UVM_MIGRATE)";
+    /// Migrates another process's memory; whether the driver's counters can be attached.
+    fn migration(&self, results: &mut Results, mib: u64) -> bool {
+        progress("migrating another process's memory");
+        let mut migrator = Migrator::new();
+        let deadline = self.deadline.step(WORKLOAD_TIMEOUT);
+        let result = stepped::run(&mut self.command("cpu-write-gpu-read", mib, 1), deadline, &mut migrator);
+        let result = result.and_then(|_report| migrator.finish());
+        let name = "migrating another process's memory (pidfd_getfd, UVM_MIGRATE)";
         match result {
-            Ok(()) => results.add(name, Verdict::Right, mover.right.join("; ")),
-            Err(error) if outside::is_out_of_reach(&error) => {
+            Ok(()) => results.add(name, Verdict::Right, migrator.passed.join("; ")),
+            Err(error) if remote::is_not_permitted(&error) => {
                 results.add(name, Verdict::NotChecked, format!("{error:#}"));
             }
             Err(error) => {
-                let right = if mover.right.is_empty() { "nothing".to_owned() } else { mover.right.join("; ") };
-                results.add(name, Verdict::Differs, format!("{error:#} (right until then: {right})"));
+                let passed = if migrator.passed.is_empty() { "nothing".to_owned() } else { migrator.passed.join("; ") };
+                results.add(name, Verdict::Differs, format!("{error:#} (passed before: {passed})"));
                 return false;
             }
         }
         let name = "the driver's counters (UVM_TOOLS_INIT_EVENT_TRACKER)";
-        match &mover.no_counters {
-            None if mover.right.is_empty() => results.add(name, Verdict::NotChecked, "no process could be reached"),
+        match &migrator.counter_error {
+            None if migrator.passed.is_empty() => results.add(name, Verdict::NotChecked, "no process could be reached"),
             None => {
                 results.add(name, Verdict::Right, "attached to another process");
                 return true;
             }
             Some(error) => {
-                let verdict = if outside::is_out_of_reach(error) { Verdict::NotChecked } else { Verdict::Differs };
+                let verdict = if remote::is_not_permitted(error) { Verdict::NotChecked } else { Verdict::Differs };
                 results.add(name, verdict, format!("{error:#}"));
             }
         }
         false
     }
 
-    /// uvmd, if it counts here.
+    /// Starts uvmd; none if it cannot count here.
     fn daemon(&self, results: &mut Results, launch: Option<&Launch>) -> Option<Daemon> {
-        say("starting uvmd");
+        progress("starting uvmd");
         let name = "uvmd's probes";
         let Some(launch) = launch else {
-            results.add(name, Verdict::NotChecked, "there is no uvmd beside this program");
+            results.add(name, Verdict::NotChecked, "there is no uvmd in the folder of this program");
             return None;
         };
         match launch.start(self.deadline) {
@@ -162,10 +169,10 @@ impl Plan {
             Ok((daemon, status)) => {
                 results.add(name, Verdict::NotChecked, format!("{}: {}", status.state, status.reasons.join("; ")));
                 if let Err(error) = daemon.stop() {
-                    results.add("uvmd's end", Verdict::Differs, format!("{error:#}"));
+                    results.add("uvmd's exit", Verdict::Differs, format!("{error:#}"));
                 }
             }
-            // Not root, for one: its log says why.
+            // One cause is a missing root permission; the log has the reason.
             Err(error) => {
                 let log = std::fs::read_to_string(&launch.log).unwrap_or_default();
                 results.add(name, Verdict::NotChecked, format!("{error:#}: {}", log.trim()));
@@ -176,10 +183,10 @@ impl Plan {
 
     fn counting(&self, results: &mut Results, daemon: Option<&Daemon>, with_tools: bool, mib: u64) {
         for workload in WORKLOADS {
-            say(&format!("counting {}", workload.name));
-            let deadline = self.deadline.step(WORKLOAD_TIME);
+            progress(&format!("counting {}", workload.name));
+            let deadline = self.deadline.step(WORKLOAD_TIMEOUT);
             let name = format!("counts of {}", workload.name);
-            if deadline.is_over() {
+            if deadline.has_expired() {
                 results.add(&name, Verdict::NotChecked, "there was no time left");
                 continue;
             }
@@ -196,12 +203,12 @@ impl Plan {
                 (true, Some(_)) => "the driver's counters and uvmd",
                 (true, None) => "the driver's counters",
                 (false, Some(_)) => "uvmd",
-                (false, None) => "nobody",
+                (false, None) => "none",
             };
-            if !counts.is_right() {
-                results.add(&name, Verdict::Differs, told(&counts));
-            } else if sides == "nobody" {
-                results.add(&name, Verdict::NotChecked, "data right; nobody could count");
+            if !counts.has_passed() {
+                results.add(&name, Verdict::Differs, failures(&counts));
+            } else if sides == "none" {
+                results.add(&name, Verdict::NotChecked, "data right; no counters available");
             } else {
                 results.add(&name, Verdict::Right, format!("data right; as predicted by {sides}"));
             }
@@ -210,13 +217,13 @@ impl Plan {
     }
 
     fn timing(&self, results: &mut Results, uvmd: Option<&Launch>, with_tools: bool, mib: u64) {
-        say("timing");
+        progress("timing");
         let mut conditions = vec![Condition::Bare, Condition::Prefetched];
         conditions.extend(uvmd.map(|_| Condition::Uvmd));
         conditions.extend(with_tools.then_some(Condition::Tools));
         results.timed_bytes = mib << 20;
         let command = |workload: &str| self.command(workload, mib, 1);
-        match timing::measure(&conditions, &command, uvmd, self.deadline.step(timing::TIME)) {
+        match timing::measure(&conditions, &command, uvmd, self.deadline.step(timing::TIMEOUT)) {
             Ok(times) => results.times = times,
             Err(error @ Unmeasured::NoTime(_)) => results.add("times", Verdict::NotChecked, error.to_string()),
             Err(error @ Unmeasured::Failed(_)) => results.add("times", Verdict::Differs, error.to_string()),
@@ -224,16 +231,16 @@ impl Plan {
     }
 }
 
-/// The largest power of two that the guard allows.
+/// Largest power of two below the guard's limit.
 fn allowed_mib(gpu: &Gpu) -> u64 {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let host_bytes = guard::host_available_bytes(&meminfo);
-    let mib = Free { gpu_bytes: gpu.free_bytes, host_bytes }.allowed_bytes() >> 20;
-    // Half of it, so that what others take between two runs does not matter.
+    let mib = FreeMemory { gpu_bytes: gpu.free_bytes, host_bytes }.allowed_bytes() >> 20;
+    // Half of the limit leaves room for memory that others allocate between two runs.
     mib.checked_ilog2().map_or(0, |bits| (1 << bits) / 2)
 }
 
-fn told(counts: &WorkloadCounts) -> String {
+fn failures(counts: &WorkloadCounts) -> String {
     let differences = counts
         .phases
         .iter()
@@ -241,24 +248,28 @@ fn told(counts: &WorkloadCounts) -> String {
     counts.failure.iter().cloned().chain(differences).collect::<Vec<_>>().join("; ")
 }
 
-/// What must hold of uvmd after all that.
-fn end(results: &mut Results, daemon: Daemon) {
+/// Checks uvmd after all workloads, and stops it.
+fn check_and_stop(results: &mut Results, daemon: Daemon) {
     match daemon.status() {
         Ok(status) if status.dropped_events == 0 => {
-            results.add("uvmd's losses", Verdict::Right, "no event was dropped");
+            results.add("uvmd's dropped events", Verdict::Right, "no event was dropped");
         }
         Ok(status) => {
-            results.add("uvmd's losses", Verdict::Differs, format!("{} events were dropped", status.dropped_events));
+            results.add(
+                "uvmd's dropped events",
+                Verdict::Differs,
+                format!("{} events were dropped", status.dropped_events),
+            );
         }
-        Err(error) => results.add("uvmd's losses", Verdict::Differs, format!("{error:#}")),
+        Err(error) => results.add("uvmd's dropped events", Verdict::Differs, format!("{error:#}")),
     }
     if let Err(error) = daemon.stop() {
-        results.add("uvmd's end", Verdict::Differs, format!("{error:#}"));
+        results.add("uvmd's exit", Verdict::Differs, format!("{error:#}"));
     }
 }
 
-/// A program beside this one, or in a folder.
-pub(crate) fn beside(folder: &Path, name: &str) -> Option<PathBuf> {
+/// Program of this name in a folder.
+pub(crate) fn program_in(folder: &Path, name: &str) -> Option<PathBuf> {
     let path = folder.join(name);
     path.is_file().then_some(path)
 }
@@ -269,7 +280,7 @@ mod tests {
     use crate::testing::gpu;
 
     #[test]
-    fn never_more_than_half_of_what_the_guard_allows() {
+    fn half_of_the_guards_limit_is_used_at_most() {
         let small = Gpu { free_bytes: 8 * (100 << 20), ..gpu() };
         assert_eq!(allowed_mib(&small), 32);
         assert!(allowed_mib(&gpu()) <= 4096);

@@ -1,4 +1,4 @@
-//! Workloads without a GPU: shell scripts that say what a real one would.
+//! Workloads without a GPU: shell scripts with the output of a real one.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use workloads::{
     residency::Prediction,
 };
 
-use crate::held::Observer;
+use crate::stepped::Observer;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -66,23 +66,23 @@ pub(crate) fn script(text: &str) -> Command {
     command
 }
 
-/// A workload that says what it should, waits where it should, and ends as told.
+/// Script with the output and the pauses of a workload, which ends with the given command.
 pub(crate) fn workload(end: &str) -> Command {
     let mut lines = vec![Event::Begun(header())];
     for phase in phases() {
         lines.push(Event::Ready { phase: phase.phase.clone() });
         lines.push(Event::Done(phase));
     }
-    let tell = |event: &Event| format!("echo '{}'", serde_json::to_string(event).unwrap());
-    let waiting: Vec<String> = lines.iter().map(|line| format!("{}; read x || exit 9", tell(line))).collect();
-    script(&format!("{}; {}; {end}", waiting.join("; "), tell(&Event::Ended(report()))))
+    let echo = |event: &Event| format!("echo '{}'", serde_json::to_string(event).unwrap());
+    let waiting: Vec<String> = lines.iter().map(|line| format!("{}; read x || exit 9", echo(line))).collect();
+    script(&format!("{}; {}; {end}", waiting.join("; "), echo(&Event::Ended(report()))))
 }
 
-/// Remembers what it was shown.
+/// Observer that records its calls.
 #[derive(Default)]
-pub(crate) struct Seen(pub(crate) Vec<String>);
+pub(crate) struct Recorder(pub(crate) Vec<String>);
 
-impl Observer for Seen {
+impl Observer for Recorder {
     fn begun(&mut self, header: &Header) -> anyhow::Result<()> {
         self.0.push(format!("begun {}", header.workload));
         Ok(())

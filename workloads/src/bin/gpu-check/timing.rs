@@ -1,5 +1,5 @@
-//! What observing costs, and what faults cost: the same work under different conditions, in turns, so that a GPU that warms up or a neighbour that
-//! comes shows in all of them.
+//! Cost of observation, and of faults: the same work under different conditions, in turns. So the
+//! warm-up of a GPU, or another process on it, affects all conditions alike.
 
 use std::{process::Command, time::Duration};
 
@@ -8,19 +8,19 @@ use serde::Serialize;
 use thiserror::Error;
 use workloads::report::{Header, PhaseReport, Report};
 
-use crate::{daemon::Launch, deadline::Deadline, held, outside::Outside};
+use crate::{daemon::Launch, deadline::Deadline, remote::RemoteProcess, stepped};
 
-/// A condition.
+/// Condition of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Condition {
-    /// Nobody looks; the GPU faults.
+    /// Unobserved; the GPU faults.
     Bare,
-    /// uvmd's probes are attached.
+    /// With uvmd's probes attached.
     Uvmd,
-    /// The driver's counters are attached.
+    /// With the driver's counters attached.
     Tools,
-    /// Nobody looks; the program prefetches instead of faulting.
+    /// Unobserved; the program prefetches instead of faulting.
     Prefetched,
 }
 
@@ -28,13 +28,13 @@ pub(crate) enum Condition {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Times {
     pub(crate) condition: Condition,
-    /// Of what the GPU does, its prefetch included, by its own events.
+    /// Times of GPU work including prefetches, by the GPU's events.
     pub(crate) gpu_ms: Vec<f64>,
-    /// Of the CPU's first write.
+    /// Times of the CPU's first write.
     pub(crate) cpu_ms: Vec<f64>,
 }
 
-/// Why there are no times.
+/// Reason why there are no times.
 #[derive(Debug, Error)]
 pub(crate) enum Unmeasured {
     #[error("there was time for {0} of at least {ROUNDS_MIN} rounds")]
@@ -59,7 +59,7 @@ impl Times {
     }
 }
 
-/// The middle one.
+/// Median.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -68,11 +68,11 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     if sorted.len() % 2 == 1 { Some(upper) } else { Some(sorted.get(middle - 1)?.midpoint(upper)) }
 }
 
-/// How often each condition is measured: enough for a median, if there is time.
+/// Rounds of each condition, for a median; fewer if time runs out.
 const ROUNDS: u32 = 7;
 const ROUNDS_MIN: usize = 3;
 
-/// Measure the conditions in turns. `command` makes the command for a workload's name.
+/// Measures the conditions in turns. `command` returns the command for a workload's name.
 pub(crate) fn measure(
     conditions: &[Condition],
     command: &dyn Fn(&str) -> Command,
@@ -83,22 +83,22 @@ pub(crate) fn measure(
         conditions.iter().map(|&condition| Times { condition, gpu_ms: Vec::new(), cpu_ms: Vec::new() }).collect();
     'rounds: for _ in 0..ROUNDS {
         for times in &mut times {
-            if deadline.is_over() {
+            if deadline.has_expired() {
                 break 'rounds;
             }
-            match once(times.condition, command, uvmd, deadline) {
+            match measure_once(times.condition, command, uvmd, deadline) {
                 Ok(report) => times.add(&report),
-                // Cut off in the middle: what was measured before still stands.
-                Err(_) if deadline.is_over() => break 'rounds,
+                // The deadline cut the run off: earlier measurements remain valid.
+                Err(_) if deadline.has_expired() => break 'rounds,
                 Err(error) => return Err(Unmeasured::Failed(error)),
             }
         }
     }
-    let fewest = times.iter().map(|times| times.gpu_ms.len()).min().unwrap_or(0);
-    if fewest >= ROUNDS_MIN { Ok(times) } else { Err(Unmeasured::NoTime(fewest)) }
+    let rounds = times.iter().map(|times| times.gpu_ms.len()).min().unwrap_or(0);
+    if rounds >= ROUNDS_MIN { Ok(times) } else { Err(Unmeasured::NoTime(rounds)) }
 }
 
-fn once(
+fn measure_once(
     condition: Condition,
     command: &dyn Fn(&str) -> Command,
     uvmd: Option<&Launch>,
@@ -108,36 +108,36 @@ fn once(
     let daemon = match (condition, uvmd) {
         (Condition::Uvmd, Some(launch)) => {
             let (daemon, status) = launch.start(deadline)?;
-            ensure!(status.state == "counting", "uvmd counted before, and now is {}", status.state);
+            ensure!(status.state == "counting", "uvmd no longer counts; its state is {}", status.state);
             Some(daemon)
         }
         _ => None,
     };
-    // Held in every condition, so that the same is measured; the rests are not part of the times.
-    let mut observer = Idle { with_tools: condition == Condition::Tools, attached: None };
-    let report = held::run(&mut command(workload), deadline, &mut observer)?;
+    // Every condition uses the pauses, so that conditions are comparable; times exclude the pauses.
+    let mut observer = IdleObserver { with_tools: condition == Condition::Tools, attached: None };
+    let report = stepped::run(&mut command(workload), deadline, &mut observer)?;
     daemon.map_or(Ok(()), crate::daemon::Daemon::stop)?;
     Ok(report)
 }
 
-/// The GPU's time and the CPU's, of a report that ends with the CPU's check, which is neither.
+/// Times of GPU and CPU in a report, without its last phase, the CPU's verification.
 fn elapsed(report: &Report) -> (f64, f64) {
     let work = report.done.split_last().map_or(&[][..], |(_check, work)| work);
     let sum = |is_cpu: bool| {
-        let of = |phase: &&PhaseReport| (phase.toucher == Some(workloads::phase::Processor::Cpu)) == is_cpu;
-        work.iter().filter(of).map(|phase| phase.elapsed_ms).sum()
+        let is_counted = |phase: &&PhaseReport| (phase.toucher == Some(workloads::phase::Processor::Cpu)) == is_cpu;
+        work.iter().filter(is_counted).map(|phase| phase.elapsed_ms).sum()
     };
     (sum(false), sum(true))
 }
 
-struct Idle {
+struct IdleObserver {
     with_tools: bool,
-    attached: Option<Outside>,
+    attached: Option<RemoteProcess>,
 }
 
-impl held::Observer for Idle {
+impl stepped::Observer for IdleObserver {
     fn begun(&mut self, header: &Header) -> anyhow::Result<()> {
-        self.attached = self.with_tools.then(|| Outside::attach(header.pid)).transpose()?;
+        self.attached = self.with_tools.then(|| RemoteProcess::attach(header.pid)).transpose()?;
         Ok(())
     }
     fn ready(&mut self, _phase: &str) -> anyhow::Result<()> {
@@ -148,8 +148,8 @@ impl held::Observer for Idle {
     }
 }
 
-/// How long all of it may take.
-pub(crate) const TIME: Duration = Duration::from_secs(150);
+/// Timeout of all measurements.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(150);
 
 #[cfg(test)]
 mod tests {
@@ -172,14 +172,14 @@ mod tests {
     fn conditions_are_measured_in_turns_and_equally_often() {
         let deadline = Deadline::after(Duration::from_mins(1));
         let conditions = [Condition::Bare, Condition::Prefetched];
-        let asked = std::cell::RefCell::new(Vec::new());
+        let workloads_run = std::cell::RefCell::new(Vec::new());
         let command = |name: &str| {
-            asked.borrow_mut().push(name.to_owned());
+            workloads_run.borrow_mut().push(name.to_owned());
             testing::workload("exit 0")
         };
         let times = measure(&conditions, &command, None, deadline).unwrap();
         assert!(times.iter().all(|times| times.gpu_ms.len() == ROUNDS as usize));
-        assert_eq!(asked.borrow()[..4], ["cpu-write-gpu-read", "prefetch", "cpu-write-gpu-read", "prefetch"]);
+        assert_eq!(workloads_run.borrow()[..4], ["cpu-write-gpu-read", "prefetch", "cpu-write-gpu-read", "prefetch"]);
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_before_time_was_up_stands() {
+    fn measurements_before_the_deadline_remain_valid() {
         let runs = std::cell::Cell::new(0);
         let command = |_: &str| {
             runs.set(runs.get() + 1);

@@ -1,4 +1,4 @@
-//! A workload that waits before and after each of its phases, so that figures are taken at rest.
+//! Workload that pauses before and after each phase, so that figures are taken at rest.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -13,40 +13,40 @@ use workloads::report::{Event, Header, PhaseReport, Report};
 
 use crate::deadline::{self, Collected, Deadline};
 
-/// A deadline may come to be over while a line is waited for.
+/// Interval of checks of the deadline while waiting for a line.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What whoever takes figures does at each rest.
+/// Observer that takes figures at each pause.
 pub(crate) trait Observer {
-    /// The process is there, and its memory untouched.
+    /// The process has started, and its memory is untouched.
     fn begun(&mut self, header: &Header) -> anyhow::Result<()>;
-    /// A phase comes next.
+    /// A phase is next.
     fn ready(&mut self, phase: &str) -> anyhow::Result<()>;
-    /// It is over.
+    /// A phase is over.
     fn done(&mut self, report: &PhaseReport) -> anyhow::Result<()>;
 }
 
-/// Run a workload under observation, to its end.
+/// Runs a workload to its end, with an observer.
 pub(crate) fn run(command: &mut Command, deadline: Deadline, observer: &mut dyn Observer) -> anyhow::Result<Report> {
-    let mut held = Held::start(command)?;
-    let result = held.attend(deadline, observer);
-    held.finish(result, deadline)
+    let mut stepped = SteppedWorkload::start(command)?;
+    let result = stepped.observe(deadline, observer);
+    stepped.finish(result, deadline)
 }
 
-/// Who is the reason for an early end.
+/// Side that caused an early end.
 enum Failure {
     Workload(anyhow::Error),
     Observer(anyhow::Error),
 }
 
-struct Held {
+struct SteppedWorkload {
     child: Child,
-    go: Option<ChildStdin>,
+    input: Option<ChildStdin>,
     lines: mpsc::Receiver<String>,
-    complaints: Option<Collected>,
+    stderr: Option<Collected>,
 }
 
-impl Held {
+impl SteppedWorkload {
     fn start(command: &mut Command) -> anyhow::Result<Self> {
         let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = piped.spawn().with_context(|| format!("cannot start {}", piped.get_program().display()))?;
@@ -60,63 +60,61 @@ impl Held {
                 }
             }
         });
-        let complaints = Some(Collected::start(child.stderr.take()));
-        Ok(Self { go: child.stdin.take(), child, lines, complaints })
+        let stderr = Some(Collected::start(child.stderr.take()));
+        Ok(Self { input: child.stdin.take(), child, lines, stderr })
     }
 
-    fn attend(&mut self, deadline: Deadline, observer: &mut dyn Observer) -> Result<Report, Failure> {
+    fn observe(&mut self, deadline: Deadline, observer: &mut dyn Observer) -> Result<Report, Failure> {
         loop {
-            let noted = match self.next(deadline).map_err(Failure::Workload)? {
+            let result = match self.next(deadline).map_err(Failure::Workload)? {
                 Event::Begun(header) => observer.begun(&header),
                 Event::Ready { phase } => observer.ready(&phase),
                 Event::Done(report) => observer.done(&report),
                 Event::Ended(report) => return Ok(report),
             };
-            noted.map_err(Failure::Observer)?;
-            self.go_on().map_err(Failure::Workload)?;
+            result.map_err(Failure::Observer)?;
+            self.resume().map_err(Failure::Workload)?;
         }
     }
 
     fn next(&self, deadline: Deadline) -> anyhow::Result<Event> {
         let line = loop {
-            match self.lines.recv_timeout(deadline.left().min(PAUSE)) {
+            match self.lines.recv_timeout(deadline.remaining().min(PAUSE)) {
                 Ok(line) => break line,
-                Err(mpsc::RecvTimeoutError::Timeout) if !deadline.is_over() => {}
-                Err(mpsc::RecvTimeoutError::Timeout) => bail!("the workload did not come to its end in time"),
-                Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the workload ended early"),
+                Err(mpsc::RecvTimeoutError::Timeout) if !deadline.has_expired() => {}
+                Err(mpsc::RecvTimeoutError::Timeout) => bail!("the workload did not complete in time"),
+                Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the workload exited early"),
             }
         };
-        serde_json::from_str(&line).with_context(|| format!("the workload said {line:?}"))
+        serde_json::from_str(&line).with_context(|| format!("unexpected output of the workload: {line:?}"))
     }
 
-    fn go_on(&mut self) -> anyhow::Result<()> {
-        let go = self.go.as_mut().context("the workload takes no input")?;
-        go.write_all(b"\n").and_then(|()| go.flush()).context("the workload does not listen")
+    fn resume(&mut self) -> anyhow::Result<()> {
+        let input = self.input.as_mut().context("the workload takes no input")?;
+        input.write_all(b"\n").and_then(|()| input.flush()).context("the workload does not read its input")
     }
 
-    /// Whatever it said of its own failure is the better reason.
+    /// The workload's own error message takes precedence as the reason.
     fn finish(mut self, result: Result<Report, Failure>, deadline: Deadline) -> anyhow::Result<Report> {
-        // Without a word to go on, it ends by itself.
-        drop(self.go.take());
+        // With its input closed, the workload exits by itself.
+        drop(self.input.take());
         let status = deadline::wait_or_kill(&mut self.child, deadline)?;
-        let complaints = self.complaints.take().map(Collected::take).unwrap_or_default();
+        let stderr = self.stderr.take().map(Collected::take).unwrap_or_default();
         match (result, status) {
             (Ok(report), Some(status)) if status.success() => Ok(report),
-            (Ok(_), Some(status)) => {
-                Err(anyhow!("the workload failed after its end ({status}): {}", complaints.trim()))
-            }
-            (Ok(_), None) => Err(anyhow!("the workload does not end")),
-            // What it then says is that nobody let it go on.
+            (Ok(_), Some(status)) => Err(anyhow!("the workload failed after its report ({status}): {}", stderr.trim())),
+            (Ok(_), None) => Err(anyhow!("the workload does not exit")),
+            // The workload's message would only report that its input was closed.
             (Err(Failure::Observer(error)), _) => Err(error),
-            (Err(Failure::Workload(error)), _) if complaints.trim().is_empty() => Err(error),
-            (Err(Failure::Workload(error)), _) => Err(error.context(complaints.trim().to_owned())),
+            (Err(Failure::Workload(error)), _) if stderr.trim().is_empty() => Err(error),
+            (Err(Failure::Workload(error)), _) => Err(error.context(stderr.trim().to_owned())),
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for SteppedWorkload {
     fn drop(&mut self) {
-        // Already ended, but for a way out that nobody thought of.
+        // The workload has exited already, except on an unforeseen path.
         deadline::kill(&mut self.child);
     }
 }
@@ -124,15 +122,15 @@ impl Drop for Held {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{self, Seen};
+    use crate::testing::{self, Recorder};
 
     fn after(seconds: u64) -> Deadline {
         Deadline::after(Duration::from_secs(seconds))
     }
 
     #[test]
-    fn every_rest_is_attended_in_order_and_the_report_comes_back() {
-        let mut seen = Seen::default();
+    fn every_pause_is_observed_in_order_and_the_report_is_returned() {
+        let mut seen = Recorder::default();
         let report = run(&mut testing::workload("exit 0"), after(20), &mut seen).unwrap();
         assert_eq!(report, testing::report());
         assert_eq!(
@@ -142,19 +140,19 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_that_fails_is_quoted() {
+    fn the_error_of_a_failed_workload_is_quoted() {
         let error = run(
             &mut testing::script("echo 'uvm-workload: the data is wrong' >&2; exit 1"),
             after(20),
-            &mut Seen::default(),
+            &mut Recorder::default(),
         );
         assert!(format!("{:#}", error.unwrap_err()).starts_with("uvm-workload: the data is wrong"));
     }
 
     #[test]
-    fn an_observer_that_gives_up_is_the_reason_and_not_what_the_workload_says_of_it() {
-        struct Gives;
-        impl Observer for Gives {
+    fn the_error_of_an_observer_takes_precedence_over_that_of_the_workload() {
+        struct FailingObserver;
+        impl Observer for FailingObserver {
             fn begun(&mut self, _header: &Header) -> anyhow::Result<()> {
                 bail!("no descriptor")
             }
@@ -165,7 +163,8 @@ mod tests {
                 Ok(())
             }
         }
-        let error = run(&mut testing::workload("echo nobody listens >&2"), after(20), &mut Gives).unwrap_err();
+        let error =
+            run(&mut testing::workload("echo standard input ended >&2"), after(20), &mut FailingObserver).unwrap_err();
         assert_eq!(format!("{error:#}"), "no descriptor");
     }
 
@@ -174,21 +173,21 @@ mod tests {
         let error = run(
             &mut testing::script("exec sleep 60"),
             Deadline::after(Duration::from_millis(100)),
-            &mut Seen::default(),
+            &mut Recorder::default(),
         );
         assert!(error.unwrap_err().to_string().contains("in time"));
     }
 
     #[test]
-    fn nonsense_is_an_error() {
-        let error = run(&mut testing::script("echo hello; read x"), after(20), &mut Seen::default()).unwrap_err();
+    fn unexpected_output_is_an_error() {
+        let error = run(&mut testing::script("echo hello; read x"), after(20), &mut Recorder::default()).unwrap_err();
         assert!(error.to_string().contains("\"hello\""), "{error:#}");
     }
 
     #[test]
-    fn a_bad_end_after_a_good_report_is_no_success() {
+    fn a_failed_exit_after_a_report_is_no_success() {
         let error =
-            run(&mut testing::workload("echo oops >&2; exit 139"), after(20), &mut Seen::default()).unwrap_err();
+            run(&mut testing::workload("echo oops >&2; exit 139"), after(20), &mut Recorder::default()).unwrap_err();
         assert!(error.to_string().contains("oops"), "{error:#}");
     }
 }
