@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * A stand-in for NVIDIA's management library over the software GPUs: the functions that uvmd calls, and no other.
+ * Stand-in for NVIDIA's management library over the software GPUs: the functions that uvmd calls,
+ * and no other.
  *
- * What it answers comes from the module: /dev/swgpu, and /proc/driver/nvidia/gpus. Indices are the one thing that it
- * decides itself: the last GPU has index 0. With two GPUs or more an index then differs from the driver's processor id
- * less one, which it equals by accident on many nodes.
+ * Its values come from the module: /dev/swgpu, and /proc/driver/nvidia/gpus. Only the indices are
+ * its own: the last GPU has index 0. With two GPUs or more an index then differs from the driver's
+ * processor id less one, which it equals by accident on many nodes.
  *
- * /tmp/nvml-hangs: while that file exists, no question is answered.
+ * /tmp/nvml-hangs: while that file exists, no call returns.
  *
  * Return values, as in nvml.h: 0 SUCCESS, 6 NOT_FOUND, 9 DRIVER_NOT_LOADED, 999 UNKNOWN.
  */
@@ -37,12 +38,13 @@ struct memory {
     unsigned long long total, reserved, free, used;
 };
 
-/* A device handle: by the module's index of the GPU. */
+/* Device handle, by the module's index of the GPU. */
 static struct device {
     unsigned int gpu;
 } devices[GPUS_MAX];
 
-/* The file is open only for one question: open, it would keep the module from being unloaded. */
+/* Makes one request. The file is open only for its duration: an open file would prevent the
+ * module from being unloaded. */
 static int ask(unsigned long request, void *answer)
 {
     int file = open(DEVICE, O_RDONLY | O_CLOEXEC);
@@ -73,7 +75,7 @@ static void format_uuid(const unsigned char *uuid, char *text)
         text += sprintf(text, at == 4 || at == 6 || at == 8 || at == 10 ? "-%02x" : "%02x", uuid[at]);
 }
 
-/* The value of a key in the file `information` of the GPU with this UUID. */
+/* Reads the value of a key in the file `information` of the GPU with this UUID. */
 static int find_information(const char *uuid, const char *key, char *value, size_t size)
 {
     DIR *gpus = opendir(GPUS);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * SWGPU_IOC_ALLOC and SWGPU_IOC_FREE: memory of the card that is not managed, as cudaMalloc takes it. Nothing maps it:
- * what counts is that it is gone for the driver.
+ * SWGPU_IOC_ALLOC and SWGPU_IOC_FREE: memory of the card that is not managed, as of cudaMalloc. It
+ * is never mapped: its only effect is that the driver cannot use it.
  */
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -24,7 +24,7 @@ static void free_allocation(struct allocation *allocation)
     kvfree(allocation);
 }
 
-/* Frame after frame, so that whoever is killed need not wait until all are evicted. */
+/* Allocates frame by frame, so that a killed process need not wait until all are evicted. */
 static int take_frames(struct allocation *allocation, u32 frame_count)
 {
     while (allocation->frame_count < frame_count) {
@@ -84,7 +84,7 @@ long client_alloc(struct client *client, void __user *argument)
     return copy_to_user(argument, &request, sizeof(request)) ? -EFAULT : 0;
 }
 
-/* Takes it off the client's list, so that only one caller frees it. */
+/* Removes it from the client's list, so that only one caller frees it. */
 static struct allocation *remove_allocation(struct client *client, u32 handle)
 {
     struct allocation *allocation, *found = NULL;

@@ -18,7 +18,8 @@
 #include "nvidia-uvm/clc8b5.h"
 #include "nvidia-uvm/ctrl2080mc.h"
 
-/* The dev_fault.h of the architectures define the same names, so that only one could be included: hence the numbers. */
+/* The dev_fault.h of the architectures define the same names, so that only one could be
+ * included: hence the literal numbers. */
 static const struct swgpu_arch archs[] = {
     {
         .name = "hopper",

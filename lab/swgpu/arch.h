@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * What differs between GPU architectures, one row each in arch.c. Everything else in the model is common to them.
+ * Differences between GPU architectures, one row each in arch.c. The rest of the model is common to
+ * all of them.
  */
 #ifndef SWGPU_ARCH_H
 #define SWGPU_ARCH_H
@@ -12,7 +13,7 @@ struct mmu_format;
 struct swgpu_arch {
     const char *name; /* value of the module parameter, and of swgpu_info.arch */
     const char *product_name;
-    u32 architecture; /* NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_*: the driver picks its HAL by it */
+    u32 architecture; /* NV2080_CTRL_MC_ARCH_INFO_ARCHITECTURE_*: the driver selects its HAL by it */
     u32 host_class;
     u32 ce_class;
     u32 graphics_mmu_engine_id; /* NV_PFAULT_MMU_ENG_ID_GRAPHICS: in the fault packets of compute work */
@@ -21,7 +22,7 @@ struct swgpu_arch {
     bool ce_scrubber;          /* LAUNCH_DMA has MEMORY_SCRUB_ENABLE */
 };
 
-/* NULL if there is no such row. */
+/* Returns NULL if there is no such row. */
 const struct swgpu_arch *swgpu_arch_find(const char *name);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The copy engine: copies, fills and semaphores. The numbers of the methods are the same in the classes from C0B5
- * (Pascal) to C8B5 (Hopper), as far as these have them.
+ * The copy engine: copies, fills and semaphores. The numbers of the methods are the same in the
+ * classes from C0B5 (Pascal) to C8B5 (Hopper), as far as these have them.
  */
 #include "nvmisc.h"
 
@@ -19,13 +19,13 @@ static const struct idle idle_methods[] = {
 /* One end of a transfer. */
 struct transfer_end {
     bool is_virtual;
-    enum mmu_aperture aperture; /* of a physical address, and so the next */
+    enum mmu_aperture aperture; /* of a physical address, as is the next */
     struct swgpu *owner;
     u64 address;
     enum access_type access;
 };
 
-/* Where an end's next byte is. False if nowhere. */
+/* Translates the address of an end's next byte. False if it is not memory. */
 static bool locate(struct host_channel *channel, const struct transfer_end *end, struct mmu_target *target)
 {
     if (end->is_virtual)
@@ -45,8 +45,8 @@ static enum verdict bad_address(struct host_channel *channel, const struct trans
                               end->address);
 }
 
-/* memcpy and memset of the kernel use `rep` instructions by byte, which an emulated CPU takes one at a time: these are
- * faster there. */
+/* The kernel's memcpy and memset use `rep` instructions by byte, which an emulated CPU executes
+ * one byte at a time: these are faster there. */
 static void copy_words(void *to, const void *from, u64 bytes)
 {
     u64 *d = to;
@@ -155,8 +155,8 @@ static enum verdict fill(struct host_channel *channel, struct transfer_end to, u
     return VERDICT_NEXT;
 }
 
-/* The element that SET_REMAP_COMPONENTS makes of the constants, repeated to 8 bytes; returns its size, 0 if it is not
- * modelled. */
+/* Builds the element that SET_REMAP_COMPONENTS makes of the constants, repeated to 8 bytes;
+ * returns its size, 0 if it is not modelled. */
 static u32 remap_pattern(struct host_channel *channel, u64 *pattern)
 {
     u32 components = channel->ce[NVC8B5_SET_REMAP_COMPONENTS / 4];
@@ -215,7 +215,7 @@ static enum verdict transfer_end(struct host_channel *channel, bool physical, u3
     }
 }
 
-/* Bits of LAUNCH_DMA for what the driver never asks for here. */
+/* Checks the bits of LAUNCH_DMA for operations that the driver never requests here. */
 static bool launch_is_modelled(struct host_channel *channel, u32 launch)
 {
     return FLD_TEST_DRF(C8B5, _LAUNCH_DMA, _SRC_MEMORY_LAYOUT, _PITCH, launch) &&

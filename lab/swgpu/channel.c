@@ -11,7 +11,7 @@
 #include "nvidia-uvm/clc86f.h"
 #include "nv_uvm_types.h"
 
-/* GPFIFO entries that one channel may finish before the next has its turn. */
+/* GPFIFO entries that one channel may complete before the next channel's turn. */
 #define SLICE_ENTRIES 8
 
 /* Host's own methods lie below this address, on every subchannel. */
@@ -19,7 +19,7 @@
 
 #define NO_PAGE (~0ull)
 
-/* The status that the resource manager leaves in the notifier of a channel it has killed. */
+/* Status that the resource manager writes to the notifier of a channel it has killed. */
 #define ERROR_NOTIFIER_STATUS 0xffff
 
 struct host_channel *host_channel_create(struct gpu_space *space, u32 gpfifo_entries)
@@ -111,7 +111,7 @@ static enum verdict dispatch(struct host_channel *channel, u32 data)
     }
 }
 
-/* The next word of the segment, or NULL if it leads nowhere. */
+/* Returns the next word of the segment, or NULL if it is not mapped. */
 static const u32 *peek_word(struct host_channel *channel)
 {
     u64 page_va = channel->segment_va & ~(SWGPU_PAGE_BYTES - 1);
@@ -133,7 +133,7 @@ static void consume_word(struct host_channel *channel)
     channel->segment_words--;
 }
 
-/* Takes a method header apart. */
+/* Decodes a method header. */
 static enum verdict begin_method(struct host_channel *channel, u32 header)
 {
     if (header == NVC86F_DMA_NOP)
@@ -197,7 +197,7 @@ static enum verdict begin_entry(struct host_channel *channel, u64 entry)
     u32 low = lower_32_bits(entry);
     u32 high = upper_32_bits(entry);
 
-    /* ENTRY1_SYNC says whether to wait before fetching: here entries run one after the other anyway. */
+    /* ENTRY1_SYNC controls waiting before a fetch; here entries run one after the other anyway. */
     channel->segment_words = DRF_VAL(C86F, _GP_ENTRY1, _LENGTH, high);
     if (channel->segment_words) {
         channel->segment_va = channel->extended_base | ((u64)DRF_VAL(C86F, _GP_ENTRY1, _GET_HI, high) << 32) |
@@ -231,7 +231,7 @@ bool host_channel_step(struct host_channel *channel)
 
     if (channel->dead)
         return false;
-    channel->page_va = NO_PAGE; /* the driver may have mapped something else since the last slice */
+    channel->page_va = NO_PAGE; /* the driver may have changed the mapping since the last slice */
     for (entries = 0; entries < SLICE_ENTRIES; entries++) {
         u32 words = channel->segment_words;
         enum verdict verdict = VERDICT_NEXT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * A client of the resource manager: one open file of /dev/swgpu, and what it has. The functions below are its ioctls;
- * each takes the address of the caller's parameters.
+ * Client of the resource manager: one open file of /dev/swgpu, and its objects. The functions below
+ * are its ioctls; each takes the address of the caller's parameters.
  */
 #ifndef SWGPU_CLIENT_H
 #define SWGPU_CLIENT_H
@@ -18,11 +18,12 @@ struct client {
     struct mutex lock;            /* covers the lists */
     struct list_head spaces;      /* struct client_space, in dev.c */
     struct list_head allocations; /* struct allocation, in allocation.c */
-    u32 last_allocation;          /* the newest one's handle */
-    struct log *log;              /* NULL until it asks for one; then as long as the file */
+    u32 last_allocation;          /* handle of the newest one */
+    struct log *log;              /* NULL until SWGPU_IOC_LOG; then as long as the file */
 };
 
-/* NULL if it has no such channel. The channel lives as long as the file, which the caller of the ioctl holds. */
+/* Returns NULL if the client has no such channel. The channel lives as long as the file, which
+ * the caller of the ioctl holds. */
 struct user_channel *client_find_channel(struct client *client, u32 handle);
 
 /* kernel.c */
@@ -31,7 +32,7 @@ long client_run(struct client *client, void __user *argument);
 /* allocation.c */
 long client_alloc(struct client *client, void __user *argument);
 long client_free(struct client *client, void __user *argument);
-/* When the file is closed. */
+/* Called when the file is closed. */
 void client_free_all(struct client *client);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * What differs between the drivers' interfaces to the resource manager. The rest of the model is the same under all of
- * them, and asks for a version nowhere else.
+ * Differences between the drivers' interfaces to the resource manager. The rest of the model is the
+ * same under all of them, and checks the version nowhere else.
  */
 #ifndef SWGPU_COMPAT_H
 #define SWGPU_COMPAT_H
@@ -11,14 +11,15 @@
 
 #include "driver_version.h"
 
-/* Of nvUvmInterfaceAddressSpaceCreate: 550 and later ask whether to enable ATS, which no card here has. */
+/* Parameter of nvUvmInterfaceAddressSpaceCreate: 550 and later request ATS by it, which no card
+ * here has. */
 #if DRIVER_MAJOR >= 550
 #define COMPAT_ENABLE_ATS_PARAMETER NvBool enableAts,
 #else
 #define COMPAT_ENABLE_ATS_PARAMETER
 #endif
 
-/* 535 does not ask, and takes 2 MiB for granted. */
+/* 535 has no such field, and assumes 2 MiB. */
 static inline void compat_set_max_vidmem_page_bytes(UvmGpuFbInfo *info, NvU64 bytes)
 {
 #if DRIVER_MAJOR >= 550
@@ -26,7 +27,8 @@ static inline void compat_set_max_vidmem_page_bytes(UvmGpuFbInfo *info, NvU64 by
 #endif
 }
 
-/* 535 asks who reads the fault buffer that the hardware writes; later ones ask it only with confidential computing. */
+/* 535 expects the reader of the fault buffer that the hardware writes; later drivers only with
+ * confidential computing. */
 static inline void compat_driver_reads_fault_buffer(UvmGpuFaultInfo *info)
 {
 #if DRIVER_MAJOR < 550

@@ -275,7 +275,7 @@ static const struct file_operations file_operations = {
     .unlocked_ioctl = swgpu_ioctl,
 };
 
-/* Open to all, as the nodes of a real card are. */
+/* Open to all users, as the nodes of a real card are. */
 static struct miscdevice device = {
     .minor = MISC_DYNAMIC_MINOR,
     .name = "swgpu",

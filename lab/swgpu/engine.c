@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * A card's engine: one kernel thread that gives every channel its turn. The driver rings by writing GP_PUT to memory,
- * which wakes nobody; so the thread looks at it after short sleeps that grow while nothing comes, and sleeps for good
- * while there is no channel.
+ * A card's engine: one kernel thread that runs every channel in turn. The driver rings by writing
+ * GP_PUT to memory, which causes no wakeup; so the thread polls it after short sleeps that grow
+ * while no work arrives, and sleeps without limit while there is no channel.
  */
 #include <linux/kthread.h>
 #include <linux/hrtimer.h>
@@ -12,20 +12,22 @@
 #include "swgpu.h"
 
 #define POLL_MIN_NS (20 * NSEC_PER_USEC)
-/* What the first push after a rest waits at most. An idle card takes 2.5 % of a guest's CPU in the lab; with 1 ms it
- * took 6.6 %. */
+/* Maximum wait of the first push after an idle time. An idle card takes 2.5 % of a guest's CPU
+ * in the lab; with 1 ms it took 6.6 %. */
 #define POLL_MAX_NS (4 * NSEC_PER_MSEC)
-/* Looks at the shortest interval before it grows: the driver mostly sends its pushes close together. */
+/* Polls at the shortest interval before it grows: the driver mostly sends its pushes close
+ * together. */
 #define POLLS_AT_MIN 50
-/* The interrupt's level stays up until the driver takes the packets, but it need not hear of it all the time. */
+/* Interval of repeated interrupts. The level stays up until the driver fetches the packets, but
+ * it need not be raised all the time. */
 #define INTERRUPT_REPEAT_NS (200 * NSEC_PER_USEC)
 
-/* What the engine found to do in one round. */
+/* Work found in one round of the engine. */
 struct round {
     bool progress;
-    bool idle;      /* no channel at all: nothing can come by itself */
-    bool programs;  /* programs run: their faults are being served */
-    bool interrupt; /* fault packets lie in the buffer */
+    bool idle;      /* no channel at all: no work can arrive by itself */
+    bool programs;  /* programs run: their faults are being serviced */
+    bool interrupt; /* fault packets are in the buffer */
     u32 fault_put;
 };
 

@@ -12,12 +12,13 @@
 
 #define PACKET_WORDS (FAULT_PACKET_BYTES / sizeof(u32))
 
-/* GET holds the index in its low bits, and above them flags which read as 0 and which the driver writes as 1 to clear
- * conditions that do not arise here. */
+/* GET holds the index in its low bits. Above them are flags that read as 0 and that the driver
+ * writes as 1, to clear conditions that do not arise here. */
 #define GET_INDEX_MASK 0xfffff
 
-/* NV_PFAULT_ACCESS_TYPE_* and the first client of a GPC, the same on all architectures. Pascal's packets (B069) have
- * fewer fields, at the same places: what they reserve, its driver code does not look at. */
+/* NV_PFAULT_ACCESS_TYPE_* and the first client of a GPC, the same on all architectures. Pascal's
+ * packets (B069) have fewer fields, at the same places: the driver's code for Pascal does not
+ * read the reserved ones. */
 #define PFAULT_VIRT_READ 0
 #define PFAULT_VIRT_WRITE 1
 #define PFAULT_VIRT_ATOMIC_STRONG 2
@@ -55,7 +56,7 @@ static u32 get_index(struct fault_unit *faults)
     u32 get = READ_ONCE(faults->registers.get);
 
     if (get & ~GET_INDEX_MASK)
-        cmpxchg(&faults->registers.get, get, get & GET_INDEX_MASK); /* unless the driver has written anew */
+        cmpxchg(&faults->registers.get, get, get & GET_INDEX_MASK); /* unless the driver has written GET again */
     return get & GET_INDEX_MASK;
 }
 
@@ -115,7 +116,7 @@ void fault_raise(struct user_channel *channel, u64 va, enum access_type type, en
     }
     fill_packet(packet, channel, va, type, fault);
     slot = faults->buffer + put * PACKET_WORDS;
-    /* The valid bit is in the last word: the driver may look at it before it sees PUT move. */
+    /* The valid bit is in the last word: the driver may read it before it sees PUT move. */
     memcpy(slot, packet, sizeof(packet) - sizeof(u32));
     smp_store_release(&slot[PACKET_WORDS - 1], packet[PACKET_WORDS - 1]);
     faults->raised_put = next;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * The MMU's replayable-fault unit: the buffer of fault packets, replays and cancels. All under the card's lock, but for
- * the registers, which the driver writes when it likes.
+ * The MMU's replayable-fault unit: buffer of fault packets, replays and cancels. All under the
+ * card's lock, except the registers, which the driver writes at any time.
  */
 #ifndef SWGPU_FAULT_H
 #define SWGPU_FAULT_H
@@ -15,8 +15,8 @@ struct user_channel;
 
 #define FAULT_PACKET_BYTES 32
 
-/* Written by the driver as memory. Only GET means something to the model: the interrupt is level-triggered, and the
- * driver itself ignores it while it is at work. */
+/* Registers that the driver writes as memory. The model reads only GET: the interrupt is
+ * level-triggered, and the driver ignores it while it services faults. */
 struct fault_registers {
     u32 get;
     u32 put;
@@ -31,33 +31,34 @@ struct fault_unit {
     struct fault_registers registers;
     u32 *buffer;           /* NULL while the driver does not hold the card */
     u32 capacity;          /* packets of FAULT_PACKET_BYTES */
-    u32 raised_put;        /* behind the last packet; the driver sees those before registers.put */
-    bool owned_by_driver;  /* it, and not the resource manager, takes the interrupt */
-    u64 replay_generation; /* a program whose accesses wait tries them again when this has moved */
+    u32 raised_put;        /* index behind the last packet; the driver sees the packets up to registers.put */
+    bool owned_by_driver;  /* the driver, and not the resource manager, handles the interrupt */
+    u64 replay_generation; /* programs retry waiting accesses when it has increased */
 };
 
-/* Which waiting accesses the driver gives up. */
+/* Waiting accesses that the driver cancels. */
 struct fault_cancel {
-    bool by_instance; /* all of the channel with this instance pointer, or: */
+    bool by_instance; /* all accesses of the channel with this instance pointer, or: */
     u64 instance;
-    enum mmu_aperture root_aperture; /* those in the address spaces with this root, on this page, of these types */
+    enum mmu_aperture root_aperture; /* accesses in the address spaces with this root, on this page, of these types */
     u64 root;
     u64 page_va;
     u32 access_types; /* mask of BIT(enum access_type) */
 };
 
-/* These two take the lock themselves. */
+/* The next two functions take the lock themselves. */
 int fault_buffer_create(struct swgpu *gpu);
 void fault_buffer_destroy(struct swgpu *gpu);
 
-/* Whether there are packets that the driver has not taken. */
+/* Whether there are packets that the driver has not fetched. */
 bool fault_pending(struct swgpu *gpu);
 
-/* Writes a packet, or counts that there was no room for it. */
+/* Writes a packet, or counts an overflow. */
 void fault_raise(struct user_channel *channel, u64 va, enum access_type type, enum mmu_fault fault);
 
-/* Shows the driver all packets. A card has long gone as far as it can when the driver looks: here both are as fast, so
- * they are shown when a program can go no further. */
+/* Makes all packets visible to the driver. A real card has raised all its faults by the time the
+ * driver reads the buffer; here both are equally fast, so the packets become visible when no
+ * program can make progress. */
 void fault_show(struct swgpu *gpu);
 
 void fault_replay(struct swgpu *gpu);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Host's methods: semaphores, and the memory operations by which the driver replays and cancels faults. Their numbers
- * are the same in the classes from Pascal (C06F) to Hopper (C86F), as far as these have them.
+ * Host's methods: semaphores, and the memory operations by which the driver replays and cancels
+ * faults. Their numbers are the same in the classes from Pascal (C06F) to Hopper (C86F), as far as
+ * these have them.
  */
 #include "nvmisc.h"
 
@@ -19,13 +20,13 @@ static const struct idle idle_methods[] = {
     { NVC86F_NON_STALL_INTERRUPT, "nobody waits for this interrupt" },
 };
 
-/* Memory operations that do nothing in this model, by MEM_OP_D_OPERATION. */
+/* Memory operations without effect in this model, by MEM_OP_D_OPERATION. */
 static const struct idle idle_memory_operations[] = {
     { NVC86F_MEM_OP_D_OPERATION_MEMBAR, "all memory is coherent" },
     { NVC86F_MEM_OP_D_OPERATION_ACCESS_COUNTER_CLR, "accesses are not counted for the driver" },
 };
 
-/* What a semaphore's method asks for, in either encoding. */
+/* Operation of a semaphore's method, in either encoding. */
 enum semaphore_operation {
     SEMAPHORE_RELEASE,
     SEMAPHORE_ACQUIRE_EQUAL,
@@ -58,14 +59,15 @@ static enum verdict use_semaphore(struct host_channel *channel, u64 va, enum sem
     return VERDICT_NEXT;
 }
 
-/* The driver releases and acquires so up to Volta. The hardware of later ones still knows it. */
+/* Encoding of the driver's releases and acquires up to Volta. The hardware of later
+ * architectures still supports it. */
 static enum verdict execute_semaphore_d(struct host_channel *channel, u32 d)
 {
     u32 upper = DRF_VAL(C36F, _SEMAPHOREA, _OFFSET_UPPER, channel->host[NVC36F_SEMAPHOREA / 4]);
     u32 lower = channel->host[NVC36F_SEMAPHOREB / 4] & DRF_SHIFTMASK(NVC36F_SEMAPHOREB_OFFSET_LOWER);
     u32 payload = channel->host[NVC36F_SEMAPHOREC / 4];
     u32 code = DRF_VAL(C36F, _SEMAPHORED, _OPERATION, d);
-    /* A release of 16 bytes is one with a timestamp. */
+    /* A release of 16 bytes has a timestamp. */
     bool timestamp =
         code == NVC36F_SEMAPHORED_OPERATION_RELEASE && FLD_TEST_DRF(C36F, _SEMAPHORED, _RELEASE_SIZE, _16BYTE, d);
     enum semaphore_operation operation;
@@ -86,7 +88,7 @@ static enum verdict execute_semaphore_d(struct host_channel *channel, u32 d)
     return use_semaphore(channel, ((u64)upper << 32) | lower, operation, payload, timestamp);
 }
 
-/* From Turing on, and already Volta's releases with a timestamp. */
+/* Encoding from Turing on, and of Volta's releases with a timestamp. */
 static enum verdict execute_semaphore(struct host_channel *channel, u32 execute)
 {
     u64 va = ((u64)channel->host[NVC86F_SEM_ADDR_HI / 4] << 32) | channel->host[NVC86F_SEM_ADDR_LO / 4];
@@ -116,7 +118,8 @@ static enum verdict execute_semaphore(struct host_channel *channel, u32 execute)
     return use_semaphore(channel, va, operation, payload, timestamp);
 }
 
-/* The accesses that a cancel's ACCESS_TYPE field covers, as a mask of BIT(enum access_type). */
+/* Returns the accesses that a cancel's ACCESS_TYPE field covers, as a mask of BIT(enum
+ * access_type). */
 static u32 cancelled_access_types(u32 field)
 {
     switch (field) {
@@ -159,7 +162,7 @@ static enum verdict invalidate_tlb(struct host_channel *channel, u32 a, u32 b, u
 {
     u32 replay = DRF_VAL(C86F, _MEM_OP_C, _TLB_INVALIDATE_REPLAY, c);
 
-    /* Replays are sent to the GPCs, with whose TLBs the accesses wait. */
+    /* Replays are sent to the GPCs, in whose TLBs the accesses wait. */
     if (!FLD_TEST_DRF(C86F, _MEM_OP_C, _TLB_INVALIDATE_GPC, _ENABLE, c))
         return VERDICT_NEXT;
     switch (replay) {
@@ -197,7 +200,7 @@ static enum verdict execute_memory_operation(struct host_channel *channel, u32 d
 static enum verdict set_object(struct host_channel *channel, u32 class)
 {
     if (class == channel->gpu->arch->ce_class || class == GP100_UVM_SW)
-        return VERDICT_NEXT; /* classes stand on fixed subchannels */
+        return VERDICT_NEXT; /* classes are bound to fixed subchannels */
     return host_channel_error(channel, "class 0x%x is not modelled", class);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * SWGPU_IOC_RUN: takes a kernel from user space, has it run, and gives back what it read.
+ * SWGPU_IOC_RUN: copies a kernel from user space, runs it, and returns the values that it read.
  */
 #include <linux/slab.h>
 #include <linux/uaccess.h>

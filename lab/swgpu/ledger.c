@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The rule. A page's user is the address space that mapped it last. What is copied out of a frame to the host while its
- * user has no page of that block of 2 MiB mapped there any more is a departure: that is how the driver evicts, which
- * first unmaps the block and then copies it, while a fault of the CPU mostly takes a part and leaves the rest mapped.
- * If then a block that was not in the frame maps a page of it, or any block maps a page that was the departed one's, or
- * page tables or a device allocation take the frame, that is a row. If the departed block comes back first, or the
- * driver gives the frame back, it is none.
+ * The rule. A page's user is the address space that mapped it last. A departure is a copy from a
+ * frame to the host whose user has no page of that block of 2 MiB mapped there any more. The driver
+ * evicts in this way: it first unmaps the block and then copies it, while a fault of the CPU mostly
+ * takes a part and leaves the rest mapped. A row follows a departure in three cases: a block that
+ * was not in the frame maps a page of it; any block maps a page of the departed block; or page
+ * tables or a device allocation take the frame. If the departed block comes back first, or the
+ * driver frees the frame, there is no row.
  */
 #include <linux/bits.h>
 #include <linux/mm.h>
@@ -19,15 +20,16 @@
 
 #define PAGES_PER_FRAME (PMA_FRAME_BYTES / SWGPU_PAGE_BYTES)
 
-/* Blocks of the driver are 2 MiB of virtual addresses. */
+/* Size of the driver's blocks, 2 MiB of virtual addresses, as a shift. */
 #define BLOCK_SHIFT 21
 
-/* Departures that one frame remembers: blocks smaller than 2 MiB share a frame, mostly by 64 KiB. */
+/* Maximum of recorded departures per frame: blocks smaller than 2 MiB share a frame, mostly by
+ * 64 KiB. */
 #define DEPARTURES_MAX 32
 
 struct page_user {
     u64 va;
-    u32 space; /* gpu_space.id; 0 for nobody */
+    u32 space; /* gpu_space.id; 0 for none */
     u32 pid;
     bool mapped;
 };
@@ -128,7 +130,8 @@ static struct page_user *first_page(struct swgpu *gpu, u64 address)
     return page_at(gpu, ALIGN_DOWN(address, PMA_FRAME_BYTES));
 }
 
-/* Whether the space has or had pages of the block in the frame, since it was last taken from it. */
+/* Whether the space has or had pages of the block in the frame, since the frame was last taken
+ * from it. */
 static bool block_is_known(struct swgpu *gpu, u64 address, u32 space, u64 block)
 {
     const struct page_user *page = first_page(gpu, address);
@@ -152,7 +155,7 @@ static void forget_block(struct swgpu *gpu, u64 address, u32 space, u64 block)
     }
 }
 
-/* Whoever left the frame has lost it to the taker. */
+/* Adds a row for each departure from the frame: the taker has taken it. */
 static void take(struct swgpu *gpu, u64 address, u32 taker, u32 taker_pid)
 {
     struct frame *frame = frame_at(gpu, address);
@@ -169,7 +172,7 @@ static void take(struct swgpu *gpu, u64 address, u32 taker, u32 taker_pid)
     }
 }
 
-/* The block is there again before anybody took the frame. */
+/* Removes the departure of a block that is mapped again before the frame was taken. */
 static void come_back(struct frame *frame, u32 space, u64 block)
 {
     u32 i;

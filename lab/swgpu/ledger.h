@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * The frame ledger of a card: which address space last mapped each page of its memory, what was copied out of it to the
- * host since, and who then took the frame. Has a lock of its own, inside the card's, because the engine of another card
- * may map this one's memory.
+ * Frame ledger of a card: the address space that last mapped each page of its memory, the bytes
+ * copied out of the page to the host since, and the next taker of the frame. Its lock nests inside
+ * the card's, because the engine of another card may map this one's memory.
  */
 #ifndef SWGPU_LEDGER_H
 #define SWGPU_LEDGER_H
@@ -28,19 +28,19 @@ struct ledger {
 int ledger_init(struct swgpu *gpu);
 void ledger_destroy(struct swgpu *gpu);
 
-/* A page of `bytes` bytes of the card's memory has become valid in the space, or is so no more. */
+/* A page of `bytes` bytes of the card's memory became valid in the space, or became invalid. */
 void ledger_mapped(struct swgpu *gpu, u64 address, u64 bytes, const struct gpu_space *space, u64 va);
 void ledger_unmapped(struct swgpu *gpu, u64 address, u64 bytes, const struct gpu_space *space, u64 va);
 
-/* Whole pages of the card's memory have been copied to the host's. */
+/* Whole pages of the card's memory were copied to the host's. */
 void ledger_copied_out(struct swgpu *gpu, u64 address, u64 bytes);
 
-/* The frame that the address lies in is taken, but by no address space. */
+/* The frame of the address was taken by something other than an address space. */
 void ledger_taken(struct swgpu *gpu, u64 address, u32 taker, u32 taker_pid);
-/* The driver has given the frame back: nobody takes it from anybody. */
+/* The driver freed the frame: its departures have no taker. */
 void ledger_freed(struct swgpu *gpu, u64 address);
 
-/* Who last mapped the page, and where: 0 if nobody did. */
+/* Returns the process that last mapped the page, and its address: 0 if none did. */
 u32 ledger_user(struct swgpu *gpu, u64 address, u64 *va);
 
 /* SWGPU_IOC_LEDGER */

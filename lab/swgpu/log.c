@@ -9,7 +9,7 @@
 #include "space.h"
 #include "swgpu.h"
 
-/* Records that a read takes off the ring at a time, before it gives them to the caller. */
+/* Records that a read takes off the ring at a time, before it copies them to the caller. */
 #define READ_RECORDS 64
 
 struct log {
@@ -17,7 +17,7 @@ struct log {
     struct swgpu *gpu;
     u32 channel; /* 0 for all */
     u32 capacity;
-    u64 written; /* records ever, and so the next: their difference is what the ring holds */
+    u64 written; /* records written in total, and likewise read: their difference is the fill level of the ring */
     u64 taken;
     u64 lost; /* since the last record */
     u64 first_lost;
@@ -46,7 +46,8 @@ static u64 room(const struct log *log)
     return log->capacity - (log->written - log->taken);
 }
 
-/* Whether the event only makes the last record larger: the same page accessed again, the next page copied or mapped. */
+/* Whether the event only extends the last record: the same page accessed again, the next page
+ * copied or mapped. */
 static bool merge(struct log *log, const struct swgpu_log_record *event)
 {
     struct swgpu_log_record *last;
@@ -64,7 +65,7 @@ static bool merge(struct log *log, const struct swgpu_log_record *event)
     return true;
 }
 
-/* Says what is missing, where there is room for that. */
+/* Writes a record of lost events, if there is room. */
 static void put_lost(struct log *log)
 {
     if (!log->lost || !room(log))
@@ -90,7 +91,7 @@ static void put(struct log *log, const struct swgpu_log_record *event)
     *record_at(log, log->written++) = *event;
 }
 
-/* `channel` is 0 for what is of no channel. */
+/* `channel` is 0 for events without a channel. */
 static void log_event(struct swgpu *gpu, u32 channel, struct swgpu_log_record event)
 {
     struct log *log;
@@ -106,7 +107,7 @@ static void log_event(struct swgpu *gpu, u32 channel, struct swgpu_log_record ev
 
 static bool is_off(const struct swgpu *gpu)
 {
-    return list_empty(&gpu->logs.open); /* whoever opens one just now may miss this event */
+    return list_empty(&gpu->logs.open); /* a log that is being opened concurrently may miss this event */
 }
 
 static u8 place(const struct mmu_target *target)
@@ -158,7 +159,7 @@ void log_copy(struct swgpu *gpu, const struct mmu_target *to, const struct mmu_t
             .to = place(to),
         };
 
-        /* What comes will be mapped only then: the page's last user is somebody of the past. */
+        /* The page is mapped only after the copy into it: its last user is a former one. */
         if (!comes)
             event.pid = ledger_user(gpu, event.physical, &event.va);
         log_event(gpu, 0, event);
@@ -234,7 +235,7 @@ ssize_t log_read(struct log *log, char __user *buffer, size_t bytes)
             break;
         if (copy_to_user(buffer + done, records, count * sizeof(*records))) {
             kfree(records);
-            return -EFAULT; /* a bad buffer: what was taken for it is gone */
+            return -EFAULT; /* bad buffer: the records taken for it are lost */
         }
         done += count * sizeof(*records);
     }

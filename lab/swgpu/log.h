@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * The log of a card (SWGPU_IOC_LOG): rings of records, one for each file that asked for it. They have a lock of their
- * own, inside the card's and the ledger's. While nobody asks, nothing is written.
+ * Log of a card (SWGPU_IOC_LOG): rings of records, one for each file that requested one. Their lock
+ * nests inside the card's and the ledger's. Without an open log nothing is written.
  */
 #ifndef SWGPU_LOG_H
 #define SWGPU_LOG_H
@@ -25,16 +25,16 @@ struct logs {
 
 void logs_init(struct logs *logs);
 
-/* Each of these is one page, or for a copy and a mapping `bytes` bytes of them. */
+/* Each call logs one page, or for a copy and a mapping `bytes` bytes of pages. */
 void log_access(const struct user_channel *channel, enum access_type type, u64 va, const struct mmu_target *target);
 void log_copy(struct swgpu *gpu, const struct mmu_target *to, const struct mmu_target *from, u64 bytes);
 void log_mapping(struct swgpu *gpu, u64 address, u64 bytes, u32 pid, u64 va);
 void log_mark(struct swgpu *gpu, const struct swgpu_mark *mark);
 
-/* An error pointer if there is no memory. */
+/* Returns an error pointer if there is no memory. */
 struct log *log_open(struct swgpu *gpu, u32 channel, u32 capacity);
 void log_close(struct log *log);
-/* Whole records, oldest first; returns bytes. */
+/* Reads whole records, oldest first; returns bytes. */
 ssize_t log_read(struct log *log, char __user *buffer, size_t bytes);
 
 #endif

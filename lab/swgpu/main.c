@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * A software GPU in the place of nvidia.ko: it exports the resource manager's interface, so that the real nvidia-uvm.ko
- * loads over it and drives it as it would a card.
+ * Software GPU in the place of nvidia.ko: it exports the resource manager's interface, so that the
+ * real nvidia-uvm.ko loads over it and drives it as a card.
  */
 #include <linux/dma-mapping.h>
 #include <linux/module.h>
@@ -33,9 +33,10 @@ module_param(fault_buffer_packets, uint, 0444);
 MODULE_PARM_DESC(fault_buffer_packets, "capacity of the replayable-fault buffer: a small one overflows");
 
 #define FAULT_BUFFER_PACKETS_MIN 16
-#define FAULT_BUFFER_PACKETS_MAX 0xfffff /* the registers' index field */
+#define FAULT_BUFFER_PACKETS_MAX 0xfffff /* maximum of the registers' index field */
 
-/* QEMU's pci-testdev. Any function does, since only the DMA API looks at it; this one has no driver that could mind. */
+/* QEMU's pci-testdev. Any function is sufficient, since only the DMA API reads it; this one has
+ * no driver that would claim it. */
 #define STAND_IN_VENDOR 0x1b36
 #define STAND_IN_DEVICE 0x0005
 
@@ -66,7 +67,7 @@ static void destroy_gpu(struct swgpu *gpu)
     kfree(gpu);
 }
 
-/* On failure the caller destroys what there is of it. */
+/* On failure the caller destroys the initialized parts. */
 static int init_gpu(struct swgpu *gpu, const struct swgpu_arch *row)
 {
     static const u8 uuid_prefix[NV_UUID_LEN - 1] = "swgpu software";

@@ -8,7 +8,7 @@
 #include "swgpu.h"
 
 /* Fields at the same place in both formats. */
-#define ENTRY_VALID BIT_ULL(0) /* in a directory: the entry is itself a page's */
+#define ENTRY_VALID BIT_ULL(0) /* in a directory: the entry is itself a page's entry */
 #define ENTRY_APERTURE(entry) (((entry) >> 1) & 3)
 
 /* ENTRY_APERTURE of a directory's entry; 0 is invalid. */
@@ -38,7 +38,8 @@ const struct mmu_format mmu_ver2 = {
     .no_atomics = BIT_ULL(7),
 };
 
-/* Bits 7:3 are the permission control flags (PCF), whose values the driver uses form these single bits. */
+/* Bits 7:3 are the permission control flags (PCF). The values that the driver uses form these
+ * single bits. */
 const struct mmu_format mmu_ver3 = {
     .va_bits = 57,
     .level_count = 5,
@@ -75,7 +76,7 @@ void *mmu_physical(struct swgpu *owner, enum mmu_aperture aperture, u64 address,
     }
 }
 
-/* One entry of a page table; false if the table lies outside of memory. */
+/* Reads one entry of a page table; false if the table lies outside of memory. */
 static bool read_entry(struct swgpu *gpu, enum mmu_aperture aperture, u64 table, u64 offset, u64 *entry)
 {
     const u64 *memory = mmu_physical(gpu, aperture, table + offset, sizeof(*entry));
@@ -93,7 +94,7 @@ static enum mmu_aperture directory_aperture(u64 entry)
     return ENTRY_APERTURE(entry) == PDE_VIDMEM ? APERTURE_VIDMEM : APERTURE_SYSMEM;
 }
 
-/* Where a page's entry leads, `offset` bytes into the page. False if that is no memory. */
+/* Decodes the target of a page's entry, `offset` bytes into the page. False if it is not memory. */
 static bool page_target(struct swgpu *gpu, const struct mmu_format *format, u64 entry, u32 page_shift, u64 offset,
                         struct mmu_target *target)
 {
@@ -115,7 +116,8 @@ static bool page_target(struct swgpu *gpu, const struct mmu_format *format, u64 
     }
     target->address = ((entry & mask) << format->address_shift) + offset;
     target->bytes = BIT_ULL(page_shift) - offset;
-    /* The driver maps a card's memory whole, with pages of 512 MiB, which may reach further than the memory does. */
+    /* The driver maps a card's whole memory with pages of 512 MiB, which may extend beyond its
+     * end. */
     if (target->aperture != APERTURE_SYSMEM && target->owner && target->address < target->owner->vidmem_bytes)
         target->bytes = min(target->bytes, target->owner->vidmem_bytes - target->address);
     target->memory =
@@ -145,8 +147,8 @@ static enum mmu_fault sparse(u64 va, u32 page_shift, struct mmu_target *target)
     return MMU_NO_FAULT;
 }
 
-/* The last directory holds two halves for each 2 MiB: a table of 64 KiB pages, and one of 4 KiB pages; or one entry for
- * it all. */
+/* The last directory has two halves for each 2 MiB: a table of 64 KiB pages, and one of 4 KiB
+ * pages; or one page entry for all of it. */
 static enum mmu_fault walk_dual(struct swgpu *gpu, const struct mmu_format *format, const u64 half[2], u64 va,
                                 enum access_type type, struct mmu_target *target)
 {
@@ -231,7 +233,7 @@ enum mmu_fault mmu_translate(struct gpu_space *space, u64 va, enum access_type t
     return walk(space, va, type, target);
 }
 
-/* === Tables, entry by entry === */
+/* === Tables by entry === */
 
 static bool is_dual(const struct mmu_format *format, const struct mmu_table *table)
 {
@@ -259,7 +261,7 @@ u32 mmu_entry_bytes(struct swgpu *gpu, const struct mmu_table *table)
     return is_dual(gpu->arch->mmu, table) ? 2 * sizeof(u64) : sizeof(u64);
 }
 
-/* The whole of a table, or false if it lies outside of memory. */
+/* Locates a whole table; false if it lies outside of memory. */
 static bool find_table(struct swgpu *gpu, enum mmu_aperture aperture, u64 address, u64 va, u32 level,
                        struct mmu_table *table)
 {

@@ -7,8 +7,8 @@
 #include "pma.h"
 #include "swgpu.h"
 
-/* Flags that change nothing here: there is one region of one speed and protection, and the driver is the only one to
- * evict. */
+/* Flags without effect here: there is one region of one speed and protection, and only the
+ * driver evicts. */
 #define FLAGS_WITHOUT_EFFECT                                                                                           \
     (UVM_PMA_ALLOCATE_DONT_EVICT | UVM_PMA_ALLOCATE_NO_ZERO | UVM_PMA_ALLOCATE_TURN_BLACKLIST_OFF)
 #define FLAGS_MODELLED (UVM_PMA_ALLOCATE_PINNED | UVM_PMA_ALLOCATE_CONTIGUOUS | UVM_PMA_ALLOCATE_ALLOW_PARTIAL)
@@ -64,7 +64,7 @@ static NV_STATUS alloc_contiguous(struct pma *pma, u64 count, bool pinned, u64 *
         return NV_ERR_NO_MEMORY;
     for (i = 0; i < count; i++)
         take(pma, first + i, pinned);
-    pages[0] = (u64)first << PMA_FRAME_SHIFT; /* PMA's contract: the first page stands for all */
+    pages[0] = (u64)first << PMA_FRAME_SHIFT; /* PMA's contract: the first page represents the whole allocation */
     return NV_OK;
 }
 
@@ -102,11 +102,11 @@ NV_STATUS pma_alloc(struct pma *pma, u64 count, u64 page_bytes, UvmPmaAllocation
     else
         status = alloc_scattered(pma, count, options, pages);
     spin_unlock(&pma->lock);
-    options->resultFlags = 0; /* nothing is promised to be zero: the driver clears what it needs */
+    options->resultFlags = 0; /* zeroed memory is not promised: the driver clears it if necessary */
     return status;
 }
 
-/* Whether this is a whole frame that somebody has. */
+/* Whether this is a whole, allocated frame. */
 static bool frame_in_use(struct pma *pma, u64 page, u64 page_bytes)
 {
     u64 frame = page >> PMA_FRAME_SHIFT;
@@ -164,7 +164,7 @@ void pma_set_eviction(struct pma *pma, uvmPmaEvictPagesCallback evict_pages, voi
     up_write(&pma->evict_lock);
 }
 
-/* The frame that the driver gives up stays taken: it is the caller's. */
+/* Evicts a frame. It stays allocated, and belongs to the caller. */
 static NV_STATUS evict(struct pma *pma, u64 *page)
 {
     NV_STATUS status = NV_ERR_NO_MEMORY;
@@ -183,6 +183,6 @@ int pma_take(struct pma *pma, u64 *page)
 
     if (pma_alloc(pma, 1, PMA_FRAME_BYTES, &options, page) == NV_OK || evict(pma, page) == NV_OK)
         return 0;
-    /* The driver may have given up what it could not hand over. */
+    /* The driver may have freed frames that it could not hand over. */
     return pma_alloc(pma, 1, PMA_FRAME_BYTES, &options, page) == NV_OK ? 0 : -ENOMEM;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * - /proc/driver/nvidia/gpus/ADDRESS/information, where nvidia.ko says which card is which. Same file, same keys; only
- *   those that mean something here.
+ * - /proc/driver/nvidia/gpus/ADDRESS/information, in which nvidia.ko identifies the cards. Same
+ *   file, same keys; only those with a meaning here.
  * - /proc/driver/swgpu/gpus/UUID/link, which stands in for a meter of the card's link to the host.
  */
 #include <linux/math64.h>
@@ -26,7 +26,7 @@ static int show_information(struct seq_file *file, void *unused)
     return 0;
 }
 
-/* What went over the link to the host since the module was loaded, of all programs together. */
+/* Traffic of all programs over the link to the host since the module was loaded. */
 static int show_link(struct seq_file *file, void *unused)
 {
     struct swgpu *gpu = file->private;
@@ -53,7 +53,8 @@ static void create_link(struct proc_dir_entry *gpus, struct swgpu *gpu)
         proc_create_single_data("link", 0444, folder, show_link, gpu);
 }
 
-/* A folder that cannot be made is missing, and nothing else: the driver does not need it. */
+/* A folder that cannot be created is missing, without further effect: the driver does not need
+ * it. */
 void swgpu_procfs_create(void)
 {
     struct proc_dir_entry *gpus;

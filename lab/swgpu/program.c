@@ -7,7 +7,7 @@
 #include "space.h"
 #include "swgpu.h"
 
-/* Accesses that one channel may issue before the next has its turn. */
+/* Accesses that one channel may issue before the next channel's turn. */
 #define SLICE_ACCESSES 64
 
 struct user_channel *user_channel_create(struct swgpu *gpu, struct gpu_space *space)
@@ -109,8 +109,8 @@ int program_run(struct user_channel *channel, struct program *program)
     if (!wait_for_completion_killable(&program->finished))
         return program->status;
 
-    /* Killed. Its packets stay in the buffer, as on a real card: the driver serves them or finds that the channel has
-     * gone. */
+    /* Killed. Its packets stay in the buffer, as on a real card: the driver services them or
+     * finds that the channel is gone. */
     mutex_lock(&gpu->lock);
     if (channel->running == program)
         channel->running = NULL;
@@ -124,7 +124,7 @@ static u64 page_of(u64 va)
     return va & ~(SWGPU_PAGE_BYTES - 1);
 }
 
-/* Accesses to one page keep their order: none overtakes an older one that still waits. */
+/* Whether an older access to this page waits: accesses to one page keep their order. */
 static bool older_waits(const struct program *program, u64 va, u32 older_count)
 {
     u32 i;
@@ -170,13 +170,15 @@ static void perform(struct user_channel *channel, enum access_type type, struct 
             WRITE_ONCE(*memory, access->value);
         break;
     case ACCESS_ATOMIC:
-        /* Atomic for the CPU too, which may have the page mapped when it lies in system memory. */
+        /* Atomic with respect to the CPU too, which may have the page mapped if it is in system
+         * memory. */
         access->value = memory ? atomic64_fetch_add(access->value, (atomic64_t *)memory) : 0;
         break;
     }
 }
 
-/* Whether the access was done; if not, it has raised its fault and has to wait. */
+/* Attempts an access, and returns whether it completed; if not, it has raised its fault and has
+ * to wait. */
 static bool attempt(struct user_channel *channel, u32 index, u32 older_count)
 {
     struct program *program = channel->running;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * User channels and the access programs that run on them. All under the card's lock but where said.
+ * User channels and the access programs that run on them. All under the card's lock unless noted.
  */
 #ifndef SWGPU_PROGRAM_H
 #define SWGPU_PROGRAM_H
@@ -18,9 +18,9 @@ struct fault_cancel;
 struct swgpu;
 
 enum user_channel_state {
-    CHANNEL_UNBOUND, /* the driver does not know it (yet): its faults would go to nobody */
+    CHANNEL_UNBOUND, /* the driver does not know it (yet), so that nobody would service its faults */
     CHANNEL_BOUND,
-    CHANNEL_STOPPED, /* by the driver: it is taking the address space down */
+    CHANNEL_STOPPED, /* by the driver: it is tearing the address space down */
     CHANNEL_FAULTED, /* one of its accesses was cancelled: as on a real card, nothing runs on it any more */
 };
 
@@ -35,48 +35,50 @@ struct user_channel {
     struct swgpu_access_counters counters;
 };
 
-/* Accesses in the order of issue. Those that faulted wait, at most `window` of them, until a replay; later ones go on
- * meanwhile. */
+/* Accesses in the order of issue. Faulted accesses wait, at most `window` of them, until a
+ * replay; later ones continue meanwhile. */
 struct program {
     struct swgpu_access *accesses;
     enum access_type type;
     u32 count;
     u32 window;
     u64 access_millibytes;
-    u32 next; /* the first that was not issued */
+    u32 next; /* first access that was not issued */
     u32 done;
-    u32 *waiting; /* indices of the waiting ones, in order */
+    u32 *waiting; /* indices of the waiting accesses, in order */
     u32 waiting_count;
-    u64 replay_generation; /* of the last try of the waiting ones */
+    u64 replay_generation; /* of the last retry of the waiting accesses */
     int status;
     struct completion finished;
 };
 
-/* A new channel holds one reference on itself and one on its space. Takes the lock itself, as the two after it do. */
+/* Creates a channel with one reference on itself and one on its space. Takes the lock itself, as
+ * do the next two functions. */
 struct user_channel *user_channel_create(struct swgpu *gpu, struct gpu_space *space);
 void user_channel_put(struct user_channel *channel);
-/* False if it has been bound, stopped or has faulted before: a channel has one life. */
+/* Returns false if it has been bound, stopped or has faulted before: a channel is bound once. */
 bool user_channel_bind(struct user_channel *channel);
-/* Ends what runs. A faulted channel stays one. */
+/* Ends the running program. A faulted channel stays faulted. */
 void user_channel_stop(struct user_channel *channel);
 
-/* The address by which fault packets name the channel: no memory, only a number that is nobody else's. */
+/* Returns the address by which fault packets name the channel: no memory, only a unique number. */
 static inline u64 user_channel_instance(const struct user_channel *channel)
 {
     return (u64)channel->handle << 12;
 }
 
-/* Runs a program to its end and returns its status: 0, -EFAULT cancelled, -EINTR killed, -ECANCELED stopped, -ENXIO
- * channel not bound, -EBUSY another one runs. Takes the lock itself, sleeps. */
+/* Runs a program to its end and returns its status: 0, -EFAULT cancelled, -EINTR killed,
+ * -ECANCELED stopped, -ENXIO channel not bound, -EBUSY another program runs. Takes the lock
+ * itself, sleeps. */
 int program_run(struct user_channel *channel, struct program *program);
 
-/* Issues and retries up to a slice of accesses; whether any came further. */
+/* Issues and retries up to a slice of accesses; returns whether any made progress. */
 bool program_step(struct user_channel *channel);
 
-/* Whether no access can be done before a replay. */
+/* Whether no access can complete before a replay. */
 bool program_is_stuck(const struct user_channel *channel);
 
-/* The driver gives up accesses that wait: those that match, or all (NULL). */
+/* Cancels waiting accesses for the driver: the matching ones, or all (NULL). */
 void program_cancel(struct user_channel *channel, const struct fault_cancel *cancel);
 
 #endif

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The resource manager's interface to nvidia-uvm, first part: cards, address spaces, memory. nv_uvm_interface.h
- * documents each call. The opaque handles of the interface are pointers here: a device is a struct swgpu, an address
- * space a struct gpu_space. Calls that are not defined in rm*.c get stubs that print an error.
+ * The resource manager's interface to nvidia-uvm, first part: cards, address spaces, memory.
+ * nv_uvm_interface.h documents each call. The opaque handles of the interface are pointers here: a
+ * device is a struct swgpu, an address space a struct gpu_space. Calls that are not defined in
+ * rm*.c get stubs that print an error.
  */
 #include <linux/module.h>
 #include <linux/pci.h>
@@ -13,7 +14,8 @@
 #include "space.h"
 #include "swgpu.h"
 
-/* A card the size of the smallest real ones. The numbers only size the driver's tables of GPCs and of their TLBs. */
+/* Numbers of the smallest real cards. They only size the driver's tables of GPCs and of their
+ * TLBs. */
 #define GPC_COUNT 8
 #define TPC_PER_GPC 2
 #define COPY_ENGINES 2
@@ -54,7 +56,7 @@ EXPORT_SYMBOL(nvUvmInterfaceUnregisterGpu);
 NV_STATUS nvUvmInterfaceSessionCreate(uvmGpuSessionHandle *session, UvmPlatformInfo *platformInfo)
 {
     memset(platformInfo, 0, sizeof(*platformInfo));
-    *session = (uvmGpuSessionHandle)swgpu_gpus; /* a session has no state: any address stands for it */
+    *session = (uvmGpuSessionHandle)swgpu_gpus; /* a session has no state: any address will do */
     return NV_OK;
 }
 EXPORT_SYMBOL(nvUvmInterfaceSessionCreate);
@@ -253,7 +255,8 @@ void nvUvmInterfaceMemoryFree(uvmGpuAddressSpaceHandle vaSpace, UvmGpuPointer gp
 }
 EXPORT_SYMBOL(nvUvmInterfaceMemoryFree);
 
-/* The memory of the mapping at `va`. It stays while the caller, the driver, keeps its mapping. */
+/* Returns the memory of the mapping at `va`. It lives while the caller, the driver, keeps its
+ * mapping. */
 static struct rm_memory *mapped_memory(struct gpu_space *space, u64 va)
 {
     struct rm_mapping *mapping;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The resource manager's interface to nvidia-uvm, second part: the driver's own channels, and the users' channels that
- * it watches over. A TSG and an address space are the same object here; a channel is a struct host_channel, a retained
- * one a struct user_channel.
+ * The resource manager's interface to nvidia-uvm, second part: the driver's channels, and the
+ * users' channels that it registers. A TSG and an address space are the same object here; a channel
+ * is a struct host_channel, a retained one a struct user_channel.
  */
 #include <linux/module.h>
 

@@ -11,12 +11,13 @@
 #include "compat.h"
 #include "swgpu.h"
 
-/* The driver wants a buffer for non-replayable faults and one for access counters, into which nothing is ever written
- * here. It holds the driver's default batches of 256 packets of 32 bytes, with room to spare. */
+/* The driver expects a buffer for non-replayable faults and one for access counters. Nothing is
+ * ever written into them here. The size exceeds the driver's default batches of 256 packets of
+ * 32 bytes. */
 #define UNUSED_BUFFER_BYTES 65536
 
 #define INTERRUPT_MASK 1
-/* Any handle but 0 says that there is a buffer. */
+/* Any handle but 0 means that there is a buffer. */
 #define BUFFER_HANDLE 1
 
 /* === Callbacks into the driver === */
@@ -118,8 +119,8 @@ NV_STATUS nvUvmInterfaceDestroyFaultInfo(uvmGpuDeviceHandle device, UvmGpuFaultI
 }
 EXPORT_SYMBOL(nvUvmInterfaceDestroyFaultInfo);
 
-/* === Non-replayable faults: copy engines and Host run kernel channels only, whose bad accesses are channel errors here
- * === */
+/* === Non-replayable faults: copy engines and Host run kernel channels only, whose bad accesses
+ * are channel errors here === */
 
 NV_STATUS nvUvmInterfaceHasPendingNonReplayableFaults(UvmGpuFaultInfo *pFaultInfo, NvBool *hasPendingFaults)
 {
@@ -135,7 +136,7 @@ NV_STATUS nvUvmInterfaceGetNonReplayableFaults(UvmGpuFaultInfo *pFaultInfo, void
 }
 EXPORT_SYMBOL(nvUvmInterfaceGetNonReplayableFaults);
 
-/* === Access counters: the driver sets the buffer up; no notification ever comes === */
+/* === Access counters: the driver sets the buffer up; no notification is ever raised === */
 
 NV_STATUS nvUvmInterfaceInitAccessCntrInfo(uvmGpuDeviceHandle device, UvmGpuAccessCntrInfo *pAccessCntrInfo,
                                            NvU32 accessCntrIndex)

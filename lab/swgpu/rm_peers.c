@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The resource manager's interface to nvidia-uvm, fourth part: how cards reach each other's memory. Over NVLink they do
- * from the start, over PCIe when a process asks for it.
+ * The resource manager's interface to nvidia-uvm, fourth part: access of cards to each other's
+ * memory. Over NVLink it exists from the start, over PCIe when a process requests it.
  */
 #include <linux/module.h>
 
@@ -11,9 +11,9 @@
 
 #define PCIE_RATE_MBPS 25000
 #define NVLINK_RATE_MBPS 450000
-/* Any handle but 0: there is nothing behind it. */
+/* Any handle but 0: there is no object behind it. */
 #define P2P_OBJECT_HANDLE 1
-/* All copy engines do everything. */
+/* Every copy engine supports all operations. */
 #define COPY_ENGINE 0
 
 /* The driver treats all generations alike. */

@@ -7,8 +7,9 @@
 #include "space.h"
 #include "swgpu.h"
 
-/* Mappings go to the lowest free addresses. These stay below 2^40 unless the driver asks for an alignment of that size:
- * the GPFIFO's entries hold no more address bits on architectures before Hopper. */
+/* Mappings have the lowest free addresses. These stay below 2^40 unless the driver requests an
+ * alignment of that size: the GPFIFO's entries hold no more address bits on architectures before
+ * Hopper. */
 #define RM_VA_START (64ull << 30)
 #define RM_VA_END (1ull << 47)
 #define RM_VA_ALIGNMENT (2ull << 20)
@@ -48,7 +49,7 @@ static void release_space(struct kref *refs)
     struct gpu_space *space = container_of(refs, struct gpu_space, refs);
     struct rm_mapping *mapping, *next;
 
-    space_clear_root(space); /* nothing may lead to it any more */
+    space_clear_root(space); /* no page table may refer to it any more */
     list_for_each_entry_safe(mapping, next, &space->mappings, node)
         release_mapping(mapping);
     kfree(space);
@@ -93,7 +94,7 @@ static struct rm_memory *create_memory(u64 bytes)
     return NULL;
 }
 
-/* Puts the mapping into the first gap that it fits. */
+/* Inserts the mapping into the first gap that is large enough. */
 static bool insert_mapping(struct gpu_space *space, struct rm_mapping *mapping, u64 alignment)
 {
     u64 va = ALIGN(RM_VA_START, alignment);
@@ -184,7 +185,8 @@ u32 handle_create(enum handle_type type, u32 client, void *object)
         return 0;
     *entry = (struct handle_entry){ .type = type, .client = client, .object = object };
     mutex_lock(&handles_lock);
-    /* Cyclic: the fault buffer may hold packets with the instance pointer of a channel that has just gone. */
+    /* Cyclic: the fault buffer may hold packets with the instance pointer of a channel that has
+     * just been destroyed. */
     if (xa_alloc_cyclic(&handles, &handle, entry, XA_LIMIT(1, 0xfffff), &next_handle, GFP_KERNEL) < 0) {
         kfree(entry);
         handle = 0;

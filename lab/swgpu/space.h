@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * GPU address spaces, the memory that the resource manager maps into them, and the handles by which user programs name
- * their objects.
+ * GPU address spaces, the memory that the resource manager maps into them, and the handles by which
+ * user programs name their objects.
  */
 #ifndef SWGPU_SPACE_H
 #define SWGPU_SPACE_H
@@ -15,9 +15,9 @@
 struct swgpu;
 
 /*
- * Memory of the resource manager's own. A real one would take it from the card or from the system and map it through
- * the page tables; here it is kernel memory and the mapping is an entry in a list, so that it takes nothing from the
- * frames the driver manages.
+ * Memory of the resource manager. A real one would allocate it from the card or the system and map
+ * it through the page tables. Here it is kernel memory, and a mapping is an entry in a list, so
+ * that it uses none of the frames that the driver manages.
  */
 struct rm_memory {
     struct kref refs;
@@ -34,40 +34,41 @@ struct rm_mapping {
 struct gpu_space {
     struct kref refs;
     struct swgpu *gpu;
-    struct list_head mappings; /* struct rm_mapping by address; empty but in the driver's own spaces */
+    struct list_head mappings; /* struct rm_mapping by address; empty except in the driver's spaces */
     u32 id;                    /* unique; never 0 */
-    u32 pid;                   /* of the process that asked for it; 0 for the driver's own */
+    u32 pid;                   /* process that created it; 0 for the driver's */
     bool has_root;
     enum mmu_aperture root_aperture;
     u64 root; /* physical address of the page directory base */
 };
 
-/* A new address space, of a process or (0) of the driver, holds one reference. */
+/* Creates an address space of a process, or of the driver (pid 0), with one reference. */
 struct gpu_space *space_create(struct swgpu *gpu, u32 pid);
 void space_put(struct gpu_space *space);
 
 void space_set_root(struct gpu_space *space, enum mmu_aperture aperture, u64 address);
 void space_clear_root(struct gpu_space *space);
 
-/* Memory of the resource manager: a new one, or (`source` not NULL) one more mapping of what is there. Returns 0 for
- * none. */
+/* Maps memory of the resource manager: new memory, or (`source` not NULL) existing memory once
+ * more. Returns 0 for none. */
 u64 space_map_memory(struct gpu_space *space, struct rm_memory *source, u64 bytes, u64 alignment);
 void space_unmap_memory(struct gpu_space *space, u64 va);
-/* The mapping `va` lies in. Under the card's lock. */
+/* Finds the mapping that contains `va`. Under the card's lock. */
 struct rm_mapping *space_find_mapping(struct gpu_space *space, u64 va);
 
-/* What a handle names. One number space for all clients: a channel's handle is also its instance pointer. */
+/* Type of the object of a handle. All clients share one number space: a channel's handle is also
+ * its instance pointer. */
 enum handle_type {
     HANDLE_CLIENT,
     HANDLE_SPACE,
     HANDLE_CHANNEL,
 };
 
-/* 0 if there is no memory for it. */
+/* Returns 0 if there is no memory for it. */
 u32 handle_create(enum handle_type type, u32 client, void *object);
 void handle_destroy(u32 handle);
-/* The object with one more reference, taken by `get` while nobody can destroy the handle; NULL if the client has no
- * such object. */
+/* Returns the object with one more reference, taken by `get` under the lock of the handles. NULL
+ * if the client has no such object. */
 void *handle_get(enum handle_type type, u32 client, u32 handle, void (*get)(void *object));
 void handles_destroy(void);
 

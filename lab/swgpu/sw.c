@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The software class GP100_UVM_SW (C076): methods that trap to the resource manager, which on a real card carries them
- * out by registers.
+ * The software class GP100_UVM_SW (C076): methods that trap to the resource manager, which on a
+ * real card executes them by registers.
  */
 #include "nvmisc.h"
 
@@ -19,7 +19,8 @@ static enum verdict cancel_by_instance(struct host_channel *channel)
 {
     u32 a = channel->sw[NVC076_FAULT_CANCEL_A / 4];
     u32 b = channel->sw[NVC076_FAULT_CANCEL_B / 4];
-    /* The targeted mode names a client of a GPC; as all accesses come from one, the modes do not differ. */
+    /* The targeted mode names a client of a GPC. All accesses come from one client, so the modes
+     * do not differ. */
     struct fault_cancel cancel = {
         .by_instance = true,
         .instance = ((u64)b << 32) | ((u64)DRF_VAL(C076, _FAULT_CANCEL_A, _INST_LOW, a) << 12),

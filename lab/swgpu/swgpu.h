@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * The software GPU: one struct per card, and how its parts report what they do not model.
+ * Software GPU: one struct per card, and the reporting of unmodelled operations.
  *
- * Locking. swgpu.lock covers a card's channels, address spaces, fault unit and counters; its engine thread takes it for
- * one slice of work at a time. The frames of memory have a lock of their own (pma.h), because the driver allocates
- * while it holds locks that the engine never sees. So have
- * the ledger (ledger.h), the logs (log.h) and handles (space.h). The
- * driver is never called with swgpu.lock held.
+ * Locking. swgpu.lock covers a card's channels, address spaces, fault unit and counters; its engine
+ * thread holds it for one slice of work at a time. The frames of memory have a separate lock
+ * (pma.h), because the driver allocates while it holds locks that the engine never sees. The ledger
+ * (ledger.h), the logs (log.h) and the handles (space.h) have separate locks, too. The driver is
+ * never called with swgpu.lock held.
  */
 #ifndef SWGPU_H
 #define SWGPU_H
@@ -42,7 +42,7 @@ struct swgpu {
     u32 index;
     const struct swgpu_arch *arch;
     NvProcessorUuid uuid;
-    u32 peer_mask;       /* cards joined to this one by NVLink, by index */
+    u32 peer_mask;       /* cards connected to this one by NVLink, by index */
     struct pci_dev *pci; /* for the DMA API only: the driver maps system memory through it */
 
     u8 *vidmem;
@@ -52,19 +52,19 @@ struct swgpu {
     struct logs logs;
 
     struct mutex lock;
-    struct list_head host_channels; /* struct host_channel: the driver's own */
-    struct list_head user_channels; /* struct user_channel: made over /dev/swgpu */
+    struct list_head host_channels; /* struct host_channel: the driver's */
+    struct list_head user_channels; /* struct user_channel: created through /dev/swgpu */
     struct fault_unit faults;
     struct tables tables;
-    struct swgpu_counters counters; /* but for the three below and free_bytes */
+    struct swgpu_counters counters; /* without the three below and free_bytes */
     u32 next_channel_id;
 
     atomic64_t unknown_methods;
     DECLARE_BITMAP(unknown_methods_printed, SWGPU_SUBCHANNELS *SWGPU_METHODS);
     atomic64_t errors;
 
-    u32 access_counter_registers[6]; /* memory for the driver to write; nothing looks at it */
-    u32 time_ns[2];                  /* the registers TIME_0 and TIME_1: low and high half */
+    u32 access_counter_registers[6]; /* written by the driver; never read here */
+    u32 time_ns[2];                  /* registers TIME_0 and TIME_1: low and high half */
 
     struct task_struct *engine;
     wait_queue_head_t engine_wait;
@@ -74,7 +74,7 @@ struct swgpu {
 extern struct swgpu *swgpu_gpus[SWGPU_MAX_GPUS];
 extern unsigned int swgpu_gpu_count;
 
-/* These two: NULL if there is no such card. */
+/* The next two functions return NULL if there is no such card. */
 struct swgpu *swgpu_find(const NvProcessorUuid *uuid);
 
 static inline struct swgpu *swgpu_at(u32 index)
@@ -82,21 +82,22 @@ static inline struct swgpu *swgpu_at(u32 index)
     return index < swgpu_gpu_count ? swgpu_gpus[index] : NULL;
 }
 
-/* The card that `id` of three bits stands for in this card's page tables and copies: that of this index. NULL for none.
- */
+/* Card of a peer id: `id` of three bits in this card's page tables and copies is the index of a
+ * card. NULL for none. */
 #define SWGPU_PEER_ID_MASK 7
 static inline struct swgpu *swgpu_peer(const struct swgpu *gpu, u32 id)
 {
     return id == gpu->index ? NULL : swgpu_at(id);
 }
 
-/* The card's clock. Real ones count nanoseconds too. */
+/* The card's clock. Real cards count nanoseconds too. */
 static inline u64 swgpu_time_ns(void)
 {
     return ktime_get_ns();
 }
 
-/* Counts an error, which invalidates the run, and prints it the first time that this place in the code meets one. */
+/* Counts an error, which invalidates the run, and prints the first one of each place in the
+ * code. */
 #define swgpu_error(gpu, fmt, ...)                                                                                     \
     do {                                                                                                               \
         atomic64_inc(&(gpu)->errors);                                                                                  \
@@ -106,10 +107,10 @@ static inline u64 swgpu_time_ns(void)
 /* engine.c */
 int swgpu_engine_start(struct swgpu *gpu);
 void swgpu_engine_stop(struct swgpu *gpu);
-/* There is work that the engine may be asleep for. */
+/* Wakes the engine, as there may be work. */
 void swgpu_engine_kick(struct swgpu *gpu);
 
-/* rm_faults.c: tell the driver, if it is there, that its interrupt is pending. Sleeps. */
+/* rm_faults.c: raises the interrupt at the driver, if it is loaded. Sleeps. */
 void swgpu_raise_interrupt(struct swgpu *gpu);
 
 /* procfs.c */

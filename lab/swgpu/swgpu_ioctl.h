@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT
  *
- * What user programs ask of the software GPU, over /dev/swgpu. Stands in for what the CUDA driver would do with RM and
- * with the GPU's own queues: make an address space and a channel, run a kernel, read the hardware's counters.
+ * Requests of user programs to the software GPU, over /dev/swgpu. They stand in for the CUDA
+ * driver's use of RM and of the GPU's queues: create an address space and a channel, run a kernel,
+ * read the hardware's counters.
  *
- * One open file is one client of the resource manager. Its address spaces and channels go when it is closed.
+ * One open file is one client of the resource manager. Its address spaces and channels are
+ * destroyed when it is closed.
  */
 #ifndef SWGPU_IOCTL_H
 #define SWGPU_IOCTL_H
@@ -16,7 +18,8 @@
 #define SWGPU_WRITE 1
 #define SWGPU_ATOMIC_ADD 2
 
-/* One 8-byte access by the GPU. A read stores what it found in `value`, an atomic what was there before. */
+/* One 8-byte access by the GPU. A read stores the found value in `value`, an atomic the value
+ * before the addition. */
 struct swgpu_access {
     __u64 va; /* 8-byte aligned, below 2^49 (2^57 on hopper) */
     __u64 value;
@@ -24,16 +27,17 @@ struct swgpu_access {
 
 struct swgpu_info {
     __u32 gpu;       /* in: index of the GPU */
-    __u32 gpu_count; /* out, and so the rest */
+    __u32 gpu_count; /* out, as are the following */
     __u64 memory_bytes;
     __u8 uuid[16];
     char arch[16];   /* "hopper" */
-    __u32 peer_mask; /* by index: the GPUs it is joined to by NVLink and reaches directly; others by way of the host */
+    __u32 peer_mask; /* by index: GPUs that it reaches directly, by NVLink; others by way of the host */
     __u32 reserved;
 };
 
-/* A GPU address space and one channel in it. The handles go into UVM_REGISTER_GPU_VASPACE and UVM_REGISTER_CHANNEL,
- * with this file as rmCtrlFd. What runs on the channel is put down to the process that asks for it here. */
+/* A GPU address space and one channel in it. The handles are parameters of
+ * UVM_REGISTER_GPU_VASPACE and UVM_REGISTER_CHANNEL, with this file as rmCtrlFd. Work on the
+ * channel is attributed to the process that makes this request. */
 struct swgpu_space {
     __u32 gpu;      /* in */
     __u32 client;   /* out: hClient */
@@ -41,24 +45,25 @@ struct swgpu_space {
     __u32 channel;  /* out: hChannel */
 };
 
-/* A kernel: the accesses are issued in order, at most `window` of them waiting on a fault at a time; accesses to one
- * page keep their order. Returns when all are done, or one of these errors:
+/* A kernel: the accesses are issued in order, at most `window` of them waiting on a fault at a
+ * time; accesses to one page keep their order. Returns when all are done, or with one of these
+ * errors:
  *
- * - EFAULT: the driver cancelled an access as fatal; `done` says how many were done. The channel is dead from then on,
- *   as a CUDA context is: further runs give EFAULT too, with `done` 0.
+ * - EFAULT: the driver cancelled an access as fatal; `done` is the number of completed accesses.
+ *   The channel is dead from then on, as a CUDA context is: further runs return EFAULT too, with
+ *   `done` 0.
  * - EINTR: killed.
- * - ECANCELED: the driver stopped the channel, as it does when its VA space goes.
+ * - ECANCELED: the driver stopped the channel, as it does when its VA space is destroyed.
  * - ENXIO: the channel is not registered with the driver.
- * - ENOENT, EBUSY, EINVAL: no such channel, another kernel runs on it, a bad field or address.
- */
+ * - ENOENT, EBUSY, EINVAL: no such channel, another kernel runs on it, a bad field or address. */
 struct swgpu_run {
     __u32 channel;           /* in */
     __u32 type;              /* in: SWGPU_READ, ... */
-    __u32 window;            /* in: at least 1; more than SWGPU_WINDOW_MAX means that many */
+    __u32 window;            /* in: at least 1; larger values mean SWGPU_WINDOW_MAX */
     __u32 count;             /* in: at most SWGPU_RUN_MAX */
     __u64 accesses;          /* in: address of struct swgpu_access[count], read and written */
-    __u64 access_millibytes; /* in: thousandths of a byte that each access stands for on the bus if its page is not in
-                                the GPU's own memory; at most SWGPU_ACCESS_MILLIBYTES_MAX */
+    __u64 access_millibytes; /* in: thousandths of a byte that each access moves over the bus if its page is not in the
+                                GPU's memory; at most SWGPU_ACCESS_MILLIBYTES_MAX */
     __u32 done;              /* out */
     __u32 reserved;          /* in: 0 */
 };
@@ -66,52 +71,52 @@ struct swgpu_run {
 #define SWGPU_WINDOW_MAX 4096u
 #define SWGPU_ACCESS_MILLIBYTES_MAX (1ull << 32)
 
-/* Accesses that were done, and what those to memory other than the GPU's own moved over the bus: as many thousandths of
- * a byte as their run says, so that the channels' figures add up to the GPU's. An atomic moves them both ways. */
+/* Completed accesses, and the bus traffic of those to memory other than the GPU's: in
+ * thousandths of a byte, as given for their run, so that the channels' figures add up to the
+ * GPU's. An atomic moves them both ways. */
 struct swgpu_access_counters {
     __u64 accesses;
-    __u64 remote_accesses;             /* of those, accesses to memory that is not the GPU's own */
+    __u64 remote_accesses;             /* of those, accesses to memory other than the GPU's */
     __u64 remote_htod_millibytes;      /* read from host memory */
     __u64 remote_dtoh_millibytes;      /* written to host memory */
     __u64 remote_from_peer_millibytes; /* read from another GPU's memory */
     __u64 remote_to_peer_millibytes;   /* written to another GPU's memory */
 };
 
-/* What the hardware itself saw, since the module was loaded.
+/* Counts of the hardware itself, since the module was loaded.
  *
- * Copies are those of whole pages, page-aligned, by the memories they are between. Each is counted once, at the GPU
- * whose copy engine made it. */
+ * Copies are those of whole pages, page-aligned, by source and destination memory. Each is
+ * counted once, at the GPU whose copy engine made it. */
 struct swgpu_counters {
     __u32 gpu; /* in */
     __u32 reserved;
     __u64 fault_packets;   /* written to the fault buffer */
     __u64 fault_overflows; /* not written because the buffer was full; the access raises it again after the replay */
-    __u64 replays;         /* asked for by the driver, those without a waiting access too */
+    __u64 replays;         /* requested by the driver, including those without a waiting access */
     __u64 cancels;
-    __u64 copied_htod_bytes;      /* from the host's memory to its own */
-    __u64 copied_dtoh_bytes;      /* from its own memory to the host's */
-    __u64 copied_dtod_bytes;      /* from its own memory to its own */
-    __u64 copied_from_peer_bytes; /* from another GPU's memory to its own */
-    __u64 copied_to_peer_bytes;   /* from its own memory to another GPU's */
-    __u64 copied_other_bytes;     /* all else that copy engines write: page tables, memsets, semaphores */
+    __u64 copied_htod_bytes;      /* from the host's memory to the GPU's */
+    __u64 copied_dtoh_bytes;      /* from the GPU's memory to the host's */
+    __u64 copied_dtod_bytes;      /* within the GPU's memory */
+    __u64 copied_from_peer_bytes; /* from another GPU's memory to this one's */
+    __u64 copied_to_peer_bytes;   /* from this GPU's memory to another's */
+    __u64 copied_other_bytes;     /* all other writes of copy engines: page tables, memsets, semaphores */
     struct swgpu_access_counters access;
-    __u64 unknown_methods; /* pushbuffer methods the model does not know: a non-zero value invalidates the run */
+    __u64 unknown_methods; /* pushbuffer methods unknown to the model: a non-zero value invalidates the run */
     __u64 errors;          /* channel errors (RC), bad addresses in copies, broken packets: likewise */
-    __u64 free_bytes;      /* memory that nobody has */
+    __u64 free_bytes;      /* unallocated memory */
 };
 
-/* The accesses of one channel of this file. */
+/* Accesses of one channel of this file. */
 struct swgpu_channel_counters {
     __u32 channel; /* in */
     __u32 reserved;
     struct swgpu_access_counters access; /* out */
 };
 
-/* Memory of a GPU that is not managed, as cudaMalloc takes it: whole frames of 2 MiB, pinned. Where no frame is free
- * the driver has to evict managed memory. Freed with the file at the latest.
+/* Memory of a GPU that is not managed, as of cudaMalloc: whole frames of 2 MiB, pinned. If no
+ * frame is free, the driver has to evict managed memory. Freed with the file at the latest.
  *
- * - ENOMEM: there are not so many frames, and the driver has no more to give.
- */
+ * - ENOMEM: there are too few frames, and the driver cannot evict more. */
 struct swgpu_alloc {
     __u32 gpu;    /* in */
     __u32 handle; /* out: for SWGPU_IOC_FREE */
@@ -123,52 +128,54 @@ struct swgpu_free {
     __u32 reserved;
 };
 
-/* The frame ledger: who got whose frame, since the module was loaded. A frame changes hands when pages of it have been
- * copied out to memory elsewhere and then somebody else, or the same process for other addresses, takes it.
- * README.md says what this rule can and cannot know. */
+/* The frame ledger: victims and takers of frames, since the module was loaded. A frame changes
+ * hands when pages of it have been copied out to memory elsewhere and then another process, or
+ * the same process for other addresses, takes it. README.md describes the limits of this rule. */
 #define SWGPU_TAKER_SPACE 0      /* a process's address space maps it */
 #define SWGPU_TAKER_DRIVER 1     /* the driver puts page tables there; taker_pid is 0 */
 #define SWGPU_TAKER_ALLOCATION 2 /* SWGPU_IOC_ALLOC takes it */
 
 struct swgpu_ledger_row {
-    __u32 victim_pid; /* 0: not known */
+    __u32 victim_pid; /* 0: unknown */
     __u32 taker_pid;
     __u32 taker; /* SWGPU_TAKER_SPACE, ... */
     __u32 reserved;
-    __u64 frames;           /* times that a frame, or a part of one, changed hands between the two */
-    __u64 copied_out_bytes; /* of the victim's pages, before that */
+    __u64 frames;           /* number of frames, or parts of one, that changed hands between the two */
+    __u64 copied_out_bytes; /* of the victim's pages, before the frame was taken */
 };
 
 struct swgpu_ledger {
     __u32 gpu;        /* in */
-    __u32 capacity;   /* in: rows there is room for, at most SWGPU_LEDGER_ROWS_MAX */
+    __u32 capacity;   /* in: capacity in rows, at most SWGPU_LEDGER_ROWS_MAX */
     __u64 rows;       /* in: address of struct swgpu_ledger_row[capacity], written */
     __u32 count;      /* out: rows written */
-    __u32 left_out;   /* out: rows there was no room for */
-    __u64 lost_bytes; /* out: copied out, but in no row: the ledger holds SWGPU_LEDGER_ROWS_MAX pairs */
+    __u32 left_out;   /* out: rows beyond the capacity */
+    __u64 lost_bytes; /* out: copied out, but in no row: the ledger is limited to SWGPU_LEDGER_ROWS_MAX pairs */
 };
 #define SWGPU_LEDGER_ROWS_MAX 1024u
 
-/* The log of a GPU: accesses page by page, copies of whole pages by its copy engines, and the mappings that say which
- * page is where. On from this call until the file is closed, one per file (EBUSY); read() gives whole records, oldest
- * first, and 0 bytes while there are none. It never waits. */
+/* The log of a GPU: accesses page by page, copies of whole pages by its copy engines, and the
+ * mappings that locate each page. Open from this call until the file is closed, one per file
+ * (EBUSY). read() returns whole records, oldest first, and 0 bytes if there are none. It never
+ * waits. */
 struct swgpu_log {
     __u32 gpu;     /* in */
-    __u32 channel; /* in: log the accesses of this one (of any file) alone; 0 for all. Copies and mappings always are */
-    __u32 capacity; /* in: records that it keeps until they are read, SWGPU_LOG_CAPACITY_MIN to _MAX */
+    __u32 channel; /* in: log only the accesses of this channel (of any file); 0 for all. Copies and mappings are always
+                      logged */
+    __u32 capacity; /* in: records stored until they are read, SWGPU_LOG_CAPACITY_MIN to _MAX */
     __u32 reserved; /* in: 0 */
 };
 #define SWGPU_LOG_CAPACITY_MIN 2u
 #define SWGPU_LOG_CAPACITY_MAX (1u << 18)
 
-/* Events that follow each other in this log are one record where they are equal accesses, or copies or mappings of one
- * page after the other. */
+/* Consecutive events of this log are one record if they are equal accesses, or copies or
+ * mappings of consecutive pages. */
 #define SWGPU_LOG_ACCESS 0
 #define SWGPU_LOG_COPY 1
 #define SWGPU_LOG_MAP 2  /* page-table entries that make pages of this GPU's memory valid */
-#define SWGPU_LOG_LOST 3 /* `weight` events are missing here, copies and mappings by the page: nobody read in time */
-/* What a process says of itself (SWGPU_IOC_MARK): from here, and up to here, its CPU accesses `weight` bytes from `va`.
- */
+#define SWGPU_LOG_LOST 3 /* `weight` events are missing here, copies and mappings by the page, as the ring was full */
+/* Marks of a process (SWGPU_IOC_MARK): its CPU accesses to `weight` bytes from `va` begin or end
+ * here. */
 #define SWGPU_LOG_CPU_BEGIN 4
 #define SWGPU_LOG_CPU_END 5
 
@@ -178,20 +185,21 @@ struct swgpu_log {
 #define SWGPU_OTHER 3 /* none: a sparse page */
 
 struct swgpu_log_record {
-    __u64 sequence; /* of the first event that the record stands for; one order for all GPUs */
+    __u64 sequence; /* of the first event of the record; one order for all GPUs */
     __u64 weight;   /* accesses; bytes of a copy, a mapping or a mark; lost events */
-    __u64 va; /* of the (first) page; in a copy out of this GPU's memory, where it was last mapped; in one into it 0 */
-    __u64 physical; /* of the (first) page: where it is; in a copy, its end in this GPU's memory */
-    __u32 pid;      /* whose the va is; 0 for none */
+    __u64 va; /* of the (first) page; in a copy out of this GPU's memory, its last mapped address; in one into it 0 */
+    __u64 physical; /* of the (first) page: its location; in a copy, the end in this GPU's memory */
+    __u32 pid;      /* process of the va; 0 for none */
     __u8 event;     /* SWGPU_LOG_* */
     __u8 type;      /* access, mark: SWGPU_READ, ... */
-    __u8 from;      /* access: where the page is; copy: from where. SWGPU_LOCAL, ... */
-    __u8 to;        /* copy: to where */
+    __u8 from;      /* access: location of the page; copy: source. SWGPU_LOCAL, ... */
+    __u8 to;        /* copy: destination */
 };
 
-/* A mark in the logs of a GPU, in the order of what they hold: what a CPU does the GPU cannot see. */
+/* A mark in the logs of a GPU, in the order of their records: begin or end of CPU accesses,
+ * which the GPU cannot see. */
 struct swgpu_mark {
-    __u32 gpu;      /* in, and so the rest */
+    __u32 gpu;      /* in, as are the following */
     __u32 event;    /* SWGPU_LOG_CPU_BEGIN or _END */
     __u32 type;     /* SWGPU_READ, ... */
     __u32 reserved; /* 0 */

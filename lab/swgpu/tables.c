@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Whoever overwrites entries of a page table takes away what they led to and puts there what the new ones lead to: so a
- * write is watched twice, before and after, and each time the entries in it are visited, down to the pages.
+ * A write to entries of a page table unmaps the targets of the old entries and maps those of the
+ * new ones. So each write is observed twice, before and after, and each time the entries in it are
+ * visited, down to the pages.
  */
 #include <linux/slab.h>
 
@@ -11,14 +12,14 @@
 #include "swgpu.h"
 #include "tables.h"
 
-/* Tables lie at multiples of this, which is the size of the smallest. */
+/* Tables are aligned to this, which is the size of the smallest one. */
 #define SLOT_BYTES 256
 #define SLOTS (SWGPU_PAGE_BYTES / SLOT_BYTES)
 
 /* 4 KiB entries beside one of 64 KiB. */
 #define SMALL_PER_BIG 16
 
-/* A table by where its first entry lies. Without a space: none. */
+/* Table, by the location of its first entry. Without a space: none. */
 struct table {
     struct gpu_space *space;
     struct mmu_table at;
@@ -101,7 +102,8 @@ static void visit_page(struct gpu_space *space, const struct mmu_entry *entry, e
         ledger_unmapped(page->owner, page->address, page->bytes, space, entry->va);
 }
 
-/* By an invalid 64 KiB entry the driver takes away, or gives back, the sixteen 4 KiB entries beside it unwritten. */
+/* Visits the sixteen 4 KiB entries beside a 64 KiB one. By the kind of an invalid 64 KiB entry
+ * the driver unmaps them, or maps them again, without writing them. */
 static void visit_small_entries(struct gpu_space *space, const struct mmu_table *big, const struct mmu_entry *entry)
 {
     struct mmu_table small = { .level = big->level + 1, .va = big->va, .entries = big->small_entries };
@@ -116,7 +118,7 @@ static void visit_small_entries(struct gpu_space *space, const struct mmu_table 
     }
 }
 
-/* Recursion is as deep as the tables: a level is only ever followed by a lower one. */
+/* Recursion is limited by the depth of the tables: each call goes to a lower level. */
 static void visit_entries(struct gpu_space *space, const struct mmu_table *table, u32 first, u32 end, enum visit visit)
 {
     struct mmu_entry entry;
@@ -163,7 +165,7 @@ void tables_remove_root(struct gpu_space *space)
     visit_root(space, VISIT_REMOVE);
 }
 
-/* The entries of a table that lie in [start, end). */
+/* Visits the entries of a table that lie in [start, end). */
 static void visit_overlap(const struct table *table, unsigned long start, unsigned long end, enum visit visit)
 {
     struct swgpu *gpu = table->space->gpu;
