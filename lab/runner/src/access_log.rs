@@ -1,4 +1,5 @@
-//! `--access-log`: what the GPUs did, as CSV (docs/truth.md, "The access log").
+//! `--access-log`: log of the GPUs' accesses, copies and mappings, as CSV (docs/truth.md, "The
+//! access log").
 
 use std::{
     fmt::{self, Write as _},
@@ -24,26 +25,27 @@ use crate::{
     },
 };
 
-/// The first line.
+/// Header line of the CSV.
 const HEADER: &str = "sequence,gpu,event,process,address,physical,kind,from,to,weight";
 const POLL: Duration = Duration::from_millis(10);
-/// What is kept in memory until the end, of the guest's memory: 192 MiB. What comes then is lost, and said to be.
+/// Maximum of records, which stay in the guest's memory until the end: 192 MiB. Later ones are
+/// dropped and counted.
 const RECORDS_MAX: usize = 4 << 20;
 
-/// A record and the GPU that it is of.
+/// Record with the index of its GPU.
 type Entry = (usize, Record);
 
-/// Takes the logs of all GPUs from now on.
+/// Recorder of the logs of all GPUs, from its start on.
 pub(crate) struct Recorder {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<anyhow::Result<Vec<Entry>>>,
 }
 
-/// What a log holds.
+/// Size of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Summary {
     pub(crate) records: u64,
-    /// Accesses, and pages copied or mapped, that are missing because they came too fast or were too many.
+    /// Dropped accesses, and pages copied or mapped: the ring or the recorder was full.
     pub(crate) lost_events: u64,
 }
 
@@ -58,7 +60,7 @@ impl Recorder {
         Ok(Self { stop, thread })
     }
 
-    /// Stop, and write what was recorded. `name`: of a process.
+    /// Stops recording and writes the log. `name` gives the name of a process id.
     pub(crate) fn write(self, path: &Path, name: impl Fn(u32) -> String) -> anyhow::Result<Summary> {
         self.stop.store(true, Ordering::Relaxed);
         let mut entries = self.thread.join().map_err(|_| anyhow!("the access log's thread panicked"))??;
@@ -72,12 +74,12 @@ impl Recorder {
 fn record(mut logs: Vec<AccessLog>, stopped: &AtomicBool) -> anyhow::Result<Vec<Entry>> {
     let (mut entries, mut batch) = (Vec::new(), Vec::new());
     loop {
-        // Before the last look, which so sees all that came until now.
+        // Read before the last poll, so that the poll sees every record written until now.
         let last = stopped.load(Ordering::Relaxed);
         for (gpu, log) in logs.iter_mut().enumerate() {
             log.read(&mut batch)?;
             for record in batch.drain(..) {
-                keep(&mut entries, (gpu, record));
+                append(&mut entries, (gpu, record));
             }
         }
         if last {
@@ -87,8 +89,8 @@ fn record(mut logs: Vec<AccessLog>, stopped: &AtomicBool) -> anyhow::Result<Vec<
     }
 }
 
-/// What there is no room for is counted in the last place.
-fn keep(entries: &mut Vec<Entry>, (gpu, record): Entry) {
+/// Appends a record; beyond the maximum, counts its events in the last entry.
+fn append(entries: &mut Vec<Entry>, (gpu, record): Entry) {
     if entries.len() < RECORDS_MAX - 1 {
         entries.push((gpu, record));
         return;
@@ -101,7 +103,7 @@ fn keep(entries: &mut Vec<Entry>, (gpu, record): Entry) {
     }
 }
 
-/// What a record tells of.
+/// Event of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Access,
@@ -120,7 +122,7 @@ impl Event {
         all.get(usize::from(record.event)).copied()
     }
 
-    /// How many events the record stands for.
+    /// Number of events that the record stands for.
     const fn count(self, record: &Record) -> u64 {
         match self {
             Self::Access | Self::Lost => record.weight,
@@ -141,7 +143,7 @@ impl Event {
     }
 }
 
-// === the text ===
+// === CSV ===
 
 fn write(out: &mut impl Write, entries: &[Entry], name: impl Fn(u32) -> String) -> io::Result<Summary> {
     let mut summary = Summary::default();
@@ -159,7 +161,7 @@ fn write(out: &mut impl Write, entries: &[Entry], name: impl Fn(u32) -> String) 
     Ok(summary)
 }
 
-/// A cell that does not apply is empty.
+/// Line of a record. Cells that do not apply are empty.
 fn line(gpu: usize, record: &Record, name: impl Fn(u32) -> String) -> Option<String> {
     let &Record { sequence, weight, va, physical, pid, kind, from, to, .. } = record;
     let event = Event::of(record)?;
@@ -183,7 +185,7 @@ fn line(gpu: usize, record: &Record, name: impl Fn(u32) -> String) -> Option<Str
     Some(line)
 }
 
-/// As RFC 4180 has it.
+/// Cell, quoted as in RFC 4180.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
@@ -258,17 +260,17 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_nobody_knows_is_an_error() {
+    fn an_unknown_record_is_an_error() {
         for record in [Record { event: 6, ..ACCESS }, Record { kind: 3, ..ACCESS }, Record { from: 4, ..ACCESS }] {
             assert!(write(&mut Vec::new(), &[(0, record)], |_| String::new()).is_err(), "{record:?}");
         }
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_counted() {
+    fn records_beyond_the_maximum_are_counted() {
         let mut entries = vec![(0, ACCESS); RECORDS_MAX - 1];
-        keep(&mut entries, (1, Record { sequence: 20, ..ACCESS }));
-        keep(&mut entries, (1, Record { sequence: 24, event: 1, weight: 8192, ..ACCESS }));
+        append(&mut entries, (1, Record { sequence: 20, ..ACCESS }));
+        append(&mut entries, (1, Record { sequence: 24, event: 1, weight: 8192, ..ACCESS }));
         assert_eq!(entries.len(), RECORDS_MAX);
         let expected = Record { sequence: 20, weight: 6, event: Event::LOST, ..Record::default() };
         assert_eq!(entries.last(), Some(&(1, expected)));

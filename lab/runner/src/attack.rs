@@ -1,41 +1,43 @@
-//! A hostile process: what an account without rights can do to the driver so that whoever watches it runs out of something.
+//! Hostile process: exhausts resources of programs that watch the driver, as a user without
+//! privileges can.
 //!
-//! It works until it is killed, as user [`NOBODY`], and prints a line when the attack is at its full strength.
+//! Runs as user [`NOBODY`] until it is killed, and prints a line when the attack has reached its
+//! full strength.
 
 use std::{process, thread, time::Duration};
 
 use anyhow::Context;
 
-use crate::sys::{process as own, uvm::VaSpace};
+use crate::sys::{process as sys_process, uvm::VaSpace};
 
-/// The user as whom it works.
+/// User id of the attack.
 const NOBODY: u32 = 65534;
-/// More than uvmd has room for of one process and of one user.
+/// VA spaces of the attack: more than uvmd's quota of one process and of one user.
 const SPACES: usize = 9000;
-/// VA spaces of the attack by calls, each with a count of its own for each kind of call.
+/// VA spaces of the attack by calls, each with a count for each kind of call.
 const CALLERS: usize = 2000;
-/// What no process has managed memory at.
+/// Address at which no process has managed memory.
 const NOWHERE: u64 = 0x7000_0000_0000;
 const PAGE_BYTES: u64 = 4096;
 
-/// What to exhaust.
+/// Resource to exhaust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Attack {
-    /// Make VA spaces, and keep them.
+    /// Create VA spaces, and hold them.
     Spaces,
-    /// Open the driver and close it, without end.
+    /// Open and close the driver, repeatedly.
     Churn,
-    /// Ask many VA spaces for what fails.
+    /// Make failing calls on many VA spaces.
     Calls,
-    /// Start processes that open the driver and end, without end.
+    /// Start processes that open the driver and exit, repeatedly.
     Processes,
-    /// Each of these, in a process of its own.
+    /// All of these, each in its own process.
     All,
 }
 
 pub(crate) fn attack(attack: Attack) -> anyhow::Result<()> {
-    own::allow_descriptors(SPACES as u64 + 100)?;
-    own::become_user(NOBODY)?;
+    sys_process::allow_descriptors(SPACES as u64 + 100)?;
+    sys_process::become_user(NOBODY)?;
     match attack {
         Attack::Spaces => spaces(),
         Attack::Churn => churn(),
@@ -45,7 +47,7 @@ pub(crate) fn attack(attack: Attack) -> anyhow::Result<()> {
     }
 }
 
-fn begins(attack: &str) {
+fn announce(attack: &str) {
     println!("attack {attack} by process {}", process::id());
 }
 
@@ -57,13 +59,13 @@ fn wait() -> ! {
 
 fn spaces() -> anyhow::Result<()> {
     let spaces = (0..SPACES).map(|_| VaSpace::new([])).collect::<anyhow::Result<Vec<_>>>()?;
-    begins("spaces");
+    announce("spaces");
     let _held = spaces;
     wait()
 }
 
 fn churn() -> anyhow::Result<()> {
-    begins("churn");
+    announce("churn");
     loop {
         VaSpace::new([])?;
     }
@@ -71,10 +73,10 @@ fn churn() -> anyhow::Result<()> {
 
 fn calls() -> anyhow::Result<()> {
     let spaces = (0..CALLERS).map(|_| VaSpace::new([])).collect::<anyhow::Result<Vec<_>>>()?;
-    let mut is_told = false;
+    let mut is_announced = false;
     loop {
         for space in &spaces {
-            // Each is refused, as nothing is there.
+            // Each call fails, as no memory is mapped there.
             let _ = space.migrate(NOWHERE, PAGE_BYTES, None);
             let _ = space.set_preferred_location(NOWHERE, PAGE_BYTES, None);
             let _ = space.unset_preferred_location(NOWHERE, PAGE_BYTES);
@@ -83,20 +85,20 @@ fn calls() -> anyhow::Result<()> {
             let _ = space.enable_read_duplication(NOWHERE, PAGE_BYTES);
             let _ = space.disable_read_duplication(NOWHERE, PAGE_BYTES);
         }
-        if !std::mem::replace(&mut is_told, true) {
-            begins("calls");
+        if !std::mem::replace(&mut is_announced, true) {
+            announce("calls");
         }
     }
 }
 
 fn processes() -> anyhow::Result<()> {
-    begins("processes");
+    announce("processes");
     loop {
-        own::in_a_child(|| drop(VaSpace::new([])))?;
+        sys_process::run_in_child(|| drop(VaSpace::new([])))?;
     }
 }
 
-/// Its children are killed with it.
+/// Starts all attacks. The children are killed with this process.
 fn all() -> anyhow::Result<()> {
     let program = std::env::current_exe().context("no program")?;
     let attacks = ["spaces", "churn", "calls", "processes"];

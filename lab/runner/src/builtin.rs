@@ -1,4 +1,5 @@
-//! `lab-runner builtin`: NVIDIA's own tests, which are in the driver. They prove that the software GPU is what the driver takes it for.
+//! `lab-runner builtin`: NVIDIA's own tests, which are part of the driver. They prove that the
+//! driver's model of the hardware holds for the software GPU.
 
 mod parameters;
 mod tests;
@@ -20,19 +21,19 @@ use crate::{
     truth::kmsg::Log,
 };
 
-/// Where the tests find managed memory: two blocks, far from all else in this process.
+/// Address of the managed memory of the tests: two blocks, far from all other mappings.
 const MANAGED_AT: u64 = 0x10_0000_0000;
 const MANAGED_BYTES: u64 = 4 << 20;
-/// The first word of each block.
+/// First word of each block.
 const BLOCK_WORDS: [usize; 2] = [0, (2 << 20) / size_of::<u64>()];
 
-/// What came of a test.
+/// Outcome of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
     Passed,
     Failed(String),
-    /// It cannot run here, for this reason.
+    /// Skipped, for this reason.
     Left(String),
 }
 
@@ -44,7 +45,7 @@ struct Row {
     outcome: Outcome,
 }
 
-/// What came of all of them.
+/// Outcomes of all tests.
 #[derive(Serialize)]
 pub(crate) struct Report {
     arch: String,
@@ -63,7 +64,8 @@ impl Report {
     }
 }
 
-/// Run every test that can run, one after the other, each on a driver that has just taken the GPU into use.
+/// Runs every test that can run, one after the other, each on a driver whose GPU was just
+/// registered.
 pub(crate) fn run() -> anyhow::Result<Report> {
     let gpu = Gpu::open(0)?;
     let driver = crate::run::line_of("/sys/module/nvidia_uvm/version")?;
@@ -71,16 +73,17 @@ pub(crate) fn run() -> anyhow::Result<Report> {
     let driver_major = driver_major.with_context(|| format!("the driver's version is {driver}"))?;
     let mut rows = Vec::new();
     for test in TESTS {
-        // Said before it runs: a test that hangs in the driver is then the last one named.
+        // Printed before the test runs, so that the last name is that of a test that hangs in the
+        // driver.
         eprint!("{:<30}{:<20}", test.name, test.part);
-        let outcome = match test.cannot {
-            Some(why) => Outcome::Left(why.to_owned()),
+        let outcome = match test.unsupported {
+            Some(reason) => Outcome::Left(reason.to_owned()),
             None => run_test(test, &gpu, driver_major)?,
         };
         eprintln!("{outcome}");
         rows.push(Row { test: test.name, part: test.part, outcome });
     }
-    let count = |wanted: fn(&Outcome) -> bool| rows.iter().filter(|row| wanted(&row.outcome)).count();
+    let count = |is_counted: fn(&Outcome) -> bool| rows.iter().filter(|row| is_counted(&row.outcome)).count();
     let failed = count(|outcome| matches!(outcome, Outcome::Failed(_)));
     Ok(Report {
         arch: gpu.arch.clone(),
@@ -97,11 +100,11 @@ pub(crate) fn run() -> anyhow::Result<Report> {
 fn run_test(test: &Test, gpu: &Gpu, driver_major: u32) -> anyhow::Result<Outcome> {
     let mut log = Log::from_now()?;
     let before = gpu.counters()?;
-    let (answer, status) = {
+    let (result, status) = {
         let va_space = VaSpace::new([&gpu.uuid])?;
         let managed = Managed::map(&va_space, MANAGED_AT, MANAGED_BYTES)?;
         if test.items.iter().any(|item| matches!(item, Item::Managed)) {
-            // The driver knows of a block from its first touch on.
+            // The driver creates a block at its first touch.
             for word in BLOCK_WORDS {
                 managed.write(word, 1);
             }
@@ -111,15 +114,15 @@ fn run_test(test: &Test, gpu: &Gpu, driver_major: u32) -> anyhow::Result<Outcome
             *group = va_space.create_range_group()?;
         }
         let setting = Setting { driver_major, gpu: gpu.uuid, managed: MANAGED_AT, range_groups };
-        let mut laid = lay_out(test.items, &setting);
-        let answer = va_space.run_test(test.number, &mut laid.parameters);
+        let mut layout = lay_out(test.items, &setting);
+        let result = va_space.run_test(test.number, &mut layout.parameters);
         managed.unmap()?;
-        (answer, laid.status())
+        (result, layout.status())
     };
-    // The GPU was let go of: what the driver says of that belongs to the test, too.
+    // The VA space is closed: complaints of the driver about its teardown belong to the test, too.
     let after = gpu.counters()?;
     let mut problems = Vec::new();
-    match answer {
+    match result {
         Err(error) => problems.push(format!("the driver refused the request: {error}")),
         Ok(()) if status != 0 => problems.push(format!("status {status:#x} (nvstatuscodes.h)")),
         Ok(()) => {}
@@ -132,8 +135,8 @@ fn run_test(test: &Test, gpu: &Gpu, driver_major: u32) -> anyhow::Result<Outcome
     if methods != 0 {
         problems.push(format!("{methods} methods that the software GPU does not know"));
     }
-    let is_meant = |line: &String| test.complains.iter().any(|part| line.contains(part));
-    problems.extend(log.complaints()?.into_iter().filter(|line| !is_meant(line)));
+    let is_provoked = |line: &String| test.provoked_messages.iter().any(|part| line.contains(part));
+    problems.extend(log.complaints()?.into_iter().filter(|line| !is_provoked(line)));
     Ok(if problems.is_empty() { Outcome::Passed } else { Outcome::Failed(problems.join("; ")) })
 }
 
@@ -141,8 +144,8 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Passed => f.write_str("passed"),
-            Self::Failed(why) => write!(f, "FAILED: {why}"),
-            Self::Left(why) => write!(f, "left out: {why}"),
+            Self::Failed(reason) => write!(f, "FAILED: {reason}"),
+            Self::Left(reason) => write!(f, "left out: {reason}"),
         }
     }
 }

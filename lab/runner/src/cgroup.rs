@@ -1,4 +1,5 @@
-//! A cgroup (v2) with a memory limit for one process. The driver charges the host memory of managed pages to it.
+//! Cgroup (v2) with a memory limit for one process. The driver charges the host memory of managed
+//! pages to it.
 
 use std::{
     fs,
@@ -9,11 +10,11 @@ use anyhow::Context;
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Removed when it is dropped, after its process has ended.
+/// Cgroup of one process; removed on drop, after its process has exited.
 pub(crate) struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// Put a process into a cgroup of its own.
+    /// Puts a process into its own cgroup.
     pub(crate) fn confine(pid: u32, memory_limit_bytes: u64) -> anyhow::Result<Self> {
         let write = |path: &Path, text: String| {
             fs::write(path, text).with_context(|| format!("cannot write {} (is it cgroup v2?)", path.display()))
@@ -30,7 +31,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // An empty cgroup left behind does no harm.
+        // An empty cgroup that remains does no harm.
         let _ = fs::remove_dir(&self.0);
     }
 }

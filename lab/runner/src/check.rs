@@ -1,4 +1,5 @@
-//! What memory must hold, and whether it does: every word's last written value is remembered, and every word read is compared with it.
+//! Expected contents of memory: the last written value of every word is recorded, and every word
+//! read is compared with it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,32 +10,33 @@ use crate::{
     sys::{memory::zeroed, tally::Tally},
 };
 
-/// The values an allocation must hold: 0 where nothing was written. Untouched parts cost no memory.
+/// Expected values of an allocation: 0 where nothing was written. Untouched parts cost no memory.
 pub(crate) struct Shadow(Box<[AtomicU64]>);
 
-/// What was compared, and what was wrong.
+/// Amount of compared memory, and mismatches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Checked {
     pub(crate) words_read: u64,
     pub(crate) verified_bytes: u64,
     pub(crate) mismatches: u64,
-    /// The first of them, where the process lived to tell.
+    /// First mismatch, if the process lived to report it.
     pub(crate) first_mismatch: Option<Mismatch>,
 }
 
-/// A word that did not hold what it must.
+/// Word with an unexpected value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mismatch {
     pub(crate) allocation: String,
     pub(crate) offset_bytes: u64,
     pub(crate) address: String,
-    /// Who read it: `cpu` or `gpu`.
+    /// Processor that read it: `cpu` or `gpu`.
     pub(crate) reader: String,
     pub(crate) expected: String,
     pub(crate) found: String,
 }
 
-/// The value that the write number `write` of process number `process` puts at `address`: never that of another write, and never 0.
+/// Value that write number `write` of process number `process` puts at `address`: unique among
+/// writes, and never 0.
 pub(crate) const fn value(process: u64, address: u64, write: u64) -> u64 {
     mix(mix(process << 48 ^ write) ^ address) | 1
 }
@@ -50,20 +52,20 @@ impl Shadow {
         self.0.len()
     }
 
-    /// What the word must hold. Beyond the end nothing was ever written.
+    /// Expected value of a word; 0 beyond the end, where nothing was ever written.
     pub(crate) fn expected(&self, word: usize) -> u64 {
-        self.0.get(word).map_or(0, |remembered| remembered.load(Ordering::Relaxed))
+        self.0.get(word).map_or(0, |recorded| recorded.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn written(&self, word: usize, value: u64) {
-        if let Some(remembered) = self.0.get(word) {
-            remembered.store(value, Ordering::Relaxed);
+    pub(crate) fn record_write(&self, word: usize, value: u64) {
+        if let Some(recorded) = self.0.get(word) {
+            recorded.store(value, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn added(&self, word: usize, addend: u64) {
-        if let Some(remembered) = self.0.get(word) {
-            remembered.fetch_add(addend, Ordering::Relaxed);
+    pub(crate) fn record_add(&self, word: usize, addend: u64) {
+        if let Some(recorded) = self.0.get(word) {
+            recorded.fetch_add(addend, Ordering::Relaxed);
         }
     }
 }
@@ -71,7 +73,7 @@ impl Shadow {
 // === impl Checked ===
 
 impl Checked {
-    /// As far as it has come.
+    /// Counts up to now.
     pub(crate) fn of(tally: &Tally) -> Self {
         Self {
             words_read: tally.words_read.load(Ordering::Relaxed),
@@ -111,9 +113,9 @@ mod tests {
     fn a_shadow_remembers_the_last_write_and_zero_before_it() {
         let shadow = Shadow::new(4);
         assert_eq!(shadow.expected(2), 0);
-        shadow.written(2, 5);
-        shadow.written(2, 6);
-        shadow.added(2, u64::MAX);
+        shadow.record_write(2, 5);
+        shadow.record_write(2, 6);
+        shadow.record_add(2, u64::MAX);
         assert_eq!((shadow.expected(2), shadow.expected(3), shadow.expected(4)), (5, 0, 0));
     }
 }

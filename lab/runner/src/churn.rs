@@ -1,4 +1,5 @@
-//! A process that maps and unmaps managed memory all the while, beside memory that it holds: for tests of what others do to that meanwhile.
+//! `lab-runner churn`: process that maps and unmaps managed memory repeatedly beside memory that
+//! stays mapped, for tests of concurrent actions on that memory.
 
 use std::{
     fmt::Write as _,
@@ -18,46 +19,48 @@ use crate::sys::{
 
 const HELD_BASE: u64 = 0x200_0000_0000;
 const OTHER_BASE: u64 = 0x300_0000_0000;
-/// A block of the driver's.
+/// Size of a VA block.
 const OTHER_BYTES: u64 = 2 << 20;
 const WORDS_PER_PAGE: usize = 512;
 
-/// What to do.
+/// Options of `churn`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Memory that is held.
+    /// Size of the held memory, in MiB.
     #[arg(long, value_name = "N", default_value_t = 16)]
     mib: u64,
-    /// How many calls to make.
+    /// Number of calls.
     #[arg(long, value_name = "N")]
     calls: u64,
-    /// Where to write when each call began and ended, a line of two times in ns since 1970 each.
+    /// File for the times of the calls: a line per call, with begin and end in ns since 1970.
     #[arg(long, value_name = "FILE")]
     log: std::path::PathBuf,
-    /// Unmap the held memory after so many calls.
+    /// Unmap the held memory after this number of calls.
     #[arg(long, value_name = "N")]
     release_after: Option<u64>,
-    /// Rest for so long before the calls.
+    /// Time to sleep before the calls.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     rest: u64,
-    /// Make a VA space that belongs to no process's memory, as MPS does.
+    /// Create a VA space without a process's address space, as MPS does.
     #[arg(long)]
     shared: bool,
-    /// Have the driver let go of this process's memory, once this file is there, and remove it.
+    /// Wait for this file, then detach the process's address space from the VA space and remove the
+    /// file.
     #[arg(long, value_name = "FILE")]
     forget_when: Option<std::path::PathBuf>,
-    /// Do not write to the held memory, so that there is none in the host.
+    /// Do not write to the held memory, so that no host memory backs it.
     #[arg(long)]
     untouched: bool,
-    /// Have so many more descriptors of the VA space.
+    /// Number of additional descriptors of the VA space.
     #[arg(long, value_name = "N", default_value_t = 0)]
     descriptors: usize,
-    /// Let the first thread exit, and go on in another.
+    /// Exit the first thread, and continue in another.
     #[arg(long)]
     without_first_thread: bool,
 }
 
-/// Prints `held BEGIN END` when it begins. In the end every word of the held memory must be what it was.
+/// Prints `held BEGIN END` at its start. At the end every word of the held memory must be
+/// unchanged.
 pub(crate) fn churn(options: Options) -> anyhow::Result<()> {
     if !options.without_first_thread {
         return work(&options);
@@ -78,7 +81,7 @@ pub(crate) fn churn(options: Options) -> anyhow::Result<()> {
 fn work(options: &Options) -> anyhow::Result<()> {
     let gpu = Gpu::open(0)?;
     let mut va_space = if options.shared { VaSpace::shared([&gpu.uuid]) } else { VaSpace::new([&gpu.uuid]) }?;
-    va_space.use_address_space()?;
+    va_space.attach_address_space()?;
     let space = gpu.space()?;
     va_space.attach(&gpu.uuid, &space)?;
 
@@ -95,15 +98,15 @@ fn work(options: &Options) -> anyhow::Result<()> {
         while !file.exists() {
             thread::sleep(Duration::from_millis(10));
         }
-        va_space.forget_address_space();
+        va_space.detach_address_space();
         fs::remove_file(file)?;
     }
     thread::sleep(Duration::from_secs(options.rest));
 
     let mut times = Vec::new();
     let mut other = None;
-    for made in 0..options.calls {
-        if options.release_after == Some(made) {
+    for call in 0..options.calls {
+        if options.release_after == Some(call) {
             held.take().context("it is there")?.unmap()?;
         }
         let begun = now();
@@ -113,7 +116,7 @@ fn work(options: &Options) -> anyhow::Result<()> {
         }
         times.push((begun, now()));
         if let Some(mapped) = &other {
-            mapped.write(0, made);
+            mapped.write(0, call);
         }
     }
     if let Some(held) = &held {
@@ -132,7 +135,7 @@ fn write(path: &Path, times: &[(Duration, Duration)]) -> anyhow::Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// By the clock that the other side reads too; nobody sets it in a guest.
+/// Time of the clock that the other side reads too. In a guest it is never set.
 fn now() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

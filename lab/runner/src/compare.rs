@@ -1,10 +1,12 @@
-//! `lab-runner compare` ([`command`]): the same scenario under the driver alone and under policies of uvmd's, and whether the policies reach their
-//! targets (docs/lab.md).
+//! `lab-runner compare` ([`command`]): the same scenario under the driver alone and under policies
+//! of uvmd, and the check of the policies' targets (docs/lab.md).
 //!
-//! * [`plan`]: which runs; [`policy`]: what uvmd is told in each
-//! * [`measured`]: what a run came to, by code that is not uvmd's; [`decided`]: what uvmd says that it did
-//! * [`model`]: how long that would have taken on a machine
-//! * [`rows`]: medians over the seeds; [`judge`]: the targets; [`table`]: all of it, for people
+//! * [`plan`]: the runs; [`policy`]: options of uvmd in each run
+//! * [`measured`]: figures of a run, from sources other than uvmd; [`decided`]: decisions that uvmd
+//!   reports
+//! * [`model`]: modelled time of a run on a machine
+//! * [`rows`]: medians over the seeds; [`judge`]: checks of the targets; [`table`]: output for
+//!   readers
 
 mod check;
 pub(crate) mod command;
@@ -25,7 +27,7 @@ use std::{
 use anyhow::{Context, bail};
 
 use self::{
-    decided::Decided,
+    decided::Decision,
     measured::{Machine, Measured, Record},
     plan::{Plan, Run},
 };
@@ -46,11 +48,11 @@ use crate::{
     uvmd::Client,
 };
 
-/// A run that takes longer hangs.
+/// Time limit of a run.
 const RUN: Duration = Duration::from_mins(4);
 
-/// Do the runs of a plan, but for the first so many, and write a line for each as soon as it is over: whatever becomes of this machine later, that
-/// is known.
+/// Execute the runs of a plan after the first `skip`, and write a line for each as soon as it ends,
+/// so that the line survives a later crash of the guest.
 fn run(plan: &Plan, skip: usize, mut out: impl Write) -> anyhow::Result<()> {
     let gpus = gpus()?;
     let first = gpus.first().context("no GPU")?;
@@ -69,13 +71,14 @@ fn run(plan: &Plan, skip: usize, mut out: impl Write) -> anyhow::Result<()> {
         record.problems.extend(log.complaints()?.into_iter().map(|line| format!("kernel: {line}")));
         eprintln!("{}", progress(at, plan, &record));
         serde_json::to_writer(&mut out, &record)?;
-        out.write_all(b"\n").and_then(|()| out.flush()).context("cannot write what a run came to")?;
+        out.write_all(b"\n").and_then(|()| out.flush()).context("cannot write the record of a run")?;
     }
     Ok(())
 }
 
-/// One run: a uvmd of its own, the scenario, its figures, and every byte verified.
-fn measure(plan: &Plan, run: &Run) -> anyhow::Result<(Measured, Vec<Decided>)> {
+/// Execute a run with a separate uvmd: the scenario, its figures, and the verification of every
+/// byte.
+fn measure(plan: &Plan, run: &Run) -> anyhow::Result<(Measured, Vec<Decision>)> {
     let deadline = Instant::now() + RUN;
     let variation = Variation { seed: run.seed, access_rate_factor: run.rate };
     let scenario = parse_varied(&plan.scenario.name, &plan.scenario.text, variation)?;
@@ -83,33 +86,33 @@ fn measure(plan: &Plan, run: &Run) -> anyhow::Result<(Measured, Vec<Decided>)> {
     let client = Client::new(service::URL);
     let observer = Observer::start()?;
     if observer.gpus.len() < scenario.gpu_count as usize {
-        bail!("the scenario needs {} GPUs, and there is {}", scenario.gpu_count, observer.gpus.len());
+        bail!("the scenario needs {} GPUs, and the machine has {}", scenario.gpu_count, observer.gpus.len());
     }
     let mut team = Team::start(&scenario, true, deadline)?;
     team.go(deadline)?;
-    let seen = observer.observe()?;
+    let counted = observer.observe()?;
     team.order(&Command::Figures { residency: false }, deadline)?;
-    let pass = crate::run::figures(&observer, &seen, team.members());
-    let mut measured = Measured::new(team.members(), &seen, &pass, policy::acts(&run.policy));
-    let decided = if policy::acts(&run.policy) { decided::ask(&client)? } else { Vec::new() };
-    // While uvmd goes on, so that what it does meanwhile is checked too.
+    let pass = crate::run::figures(&observer, &counted, team.members());
+    let mut measured = Measured::new(team.members(), &counted, &pass, policy::acts(&run.policy));
+    let decisions = if policy::acts(&run.policy) { decided::ask(&client)? } else { Vec::new() };
+    // Before uvmd stops, so that its actions during the verification are checked too.
     team.finish(deadline)?;
     measured.verify(team.members(), pass.problems);
     drop(team);
     uvmd.stop()?;
-    Ok((measured, decided))
+    Ok((measured, decisions))
 }
 
 fn progress(at: usize, plan: &Plan, record: &Record) -> String {
     let Record { scenario, policy, rate, seed, seconds, measured, problems, .. } = record;
     let name = format!("{scenario} {policy} {rate}x, seed {seed}");
-    let what = measured.as_ref().map_or_else(
+    let summary = measured.as_ref().map_or_else(
         || "FAILED".to_owned(),
         |measured| {
             let (htod, dtoh) = measured.link_bytes(1.0);
             format!("{:>6} replays, {:>9} in, {:>9} out", measured.replays, human(htod), human(dtoh))
         },
     );
-    let line = format!("{:>4}/{} {name:<44} {seconds:>5.1} s {what}", at + 1, plan.runs.len());
+    let line = format!("{:>4}/{} {name:<44} {seconds:>5.1} s {summary}", at + 1, plan.runs.len());
     [&line].into_iter().chain(problems).map(String::as_str).collect::<Vec<_>>().join("\n    ")
 }

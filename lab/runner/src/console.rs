@@ -1,4 +1,5 @@
-//! `lab-runner complaints`: what a guest's console says until the very last, when nobody in the guest can look any more.
+//! `lab-runner complaints`: complaints on a guest's console, up to its last line, which no program
+//! in the guest can read.
 
 use std::{
     collections::HashSet,
@@ -11,24 +12,24 @@ use serde_json::Value;
 
 use crate::truth::complaints::{Judge, Judgement};
 
-/// What the guest's first process puts around the driver's own tests: of the time between, the guest's runner has judged, which knows what a
-/// test makes the driver say.
+/// Marks of the guest's first process around the driver's own tests. The runner in the guest has
+/// judged the messages between them, as it knows which ones a test provokes.
 const TESTS_BEGIN: &str = "lab: the driver's own tests begin";
 const TESTS_END: &str = "lab: the driver's own tests end";
 
-/// A guest's end, seen from outside.
+/// Log of a guest that has exited.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) console: PathBuf,
-    /// A soak's report, which says how many processes it may have killed.
+    /// Report of a soak, with the number of processes that it may have killed.
     pub(crate) soak: Option<PathBuf>,
 }
 
-/// Judge a console.
+/// Judges a console.
 pub(crate) fn complaints(options: &Options) -> anyhow::Result<Judgement> {
     let console = &options.console;
     let text = fs::read(console).with_context(|| format!("cannot read {}", console.display()))?;
-    // A soak that came to no end wrote no report; nothing of it is excused then.
+    // A soak that did not complete wrote no report; none of its leaks is excused.
     let killed = options.soak.as_deref().and_then(|report| killed_at_any_time(report).ok()).unwrap_or(0);
     Ok(judge(&String::from_utf8_lossy(&text), killed))
 }
@@ -38,19 +39,20 @@ fn killed_at_any_time(report: &Path) -> anyhow::Result<u64> {
     report.get("killed_at_any_time").and_then(Value::as_u64).context("the report does not say how many were killed")
 }
 
-/// The console has most lines twice: as they come, and all of them once more in the end.
+/// Judges the lines of a console. Most are in it twice: when they are printed, and in the dump at
+/// the end.
 fn judge(console: &str, killed: u64) -> Judgement {
-    let (mut judge, mut heard, mut in_tests) = (Judge::default(), HashSet::new(), false);
+    let (mut judge, mut seen, mut in_tests) = (Judge::default(), HashSet::new(), false);
     for line in console.lines().map(str::trim_end) {
         in_tests = (in_tests || line.contains(TESTS_BEGIN)) && !line.contains(TESTS_END);
-        if !in_tests && heard.insert(line) {
-            judge.hear(without_time(line));
+        if !in_tests && seen.insert(line) {
+            judge.read(without_time(line));
         }
     }
     judge.end(killed)
 }
 
-/// `[    5.414391] nvidia-uvm: ...`, or a line of uvmd's.
+/// Message without its time, as in `[    5.414391] nvidia-uvm: ...`; or a line of uvmd.
 fn without_time(line: &str) -> &str {
     line.strip_prefix('[').and_then(|line| line.split_once("] ")).map_or(line, |(_, message)| message)
 }
@@ -63,7 +65,7 @@ mod tests {
         [   64.421167] nvidia-uvm:     Leaked 73224 bytes from uvm_gpu.c:1001:alloc_parent_gpu (0xffa00000005bd008)\r\n";
 
     #[test]
-    fn a_complaint_is_told_once_and_a_leak_is_not_counted_twice() {
+    fn a_complaint_is_reported_once_and_a_leak_is_not_counted_twice() {
         let console = format!(
             "[    1.0] NVRM: Xid 31\r\n{LEAK}--- uvmd's log\nall is well\n--- the kernel's log\n[    0.5] Booting\r\n\
             [    1.0] NVRM: Xid 31\r\n[    2.0] NVRM: Xid 31\r\n{LEAK}"
@@ -77,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_test_of_the_drivers_provokes_is_not_judged_here() {
+    fn messages_of_the_drivers_tests_are_not_judged() {
         let between = "[    1.0] nvidia-uvm: provoked\n";
         let console = format!("[    0.9] {TESTS_BEGIN}\n{between}[    1.1] {TESTS_END}\n[    1.2] nvidia-uvm: after\n");
         assert_eq!(judge(&(console.clone() + &console), 0).complaints, ["nvidia-uvm: after"]);

@@ -1,8 +1,8 @@
-//! Random numbers that only depend on a seed, so that whatever was made with them can be made again.
+//! Random numbers that a seed determines, so that results are reproducible.
 
 use crate::mix::mix;
 
-/// Gives one number after the other.
+/// Generator of random numbers.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -15,13 +15,13 @@ impl Dice {
         mix(self.0)
     }
 
-    /// From `low` to `high`, both included.
+    /// Random number from `low` to `high`, inclusive.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         let numbers = (high - low).saturating_add(1);
         low + self.next() % numbers
     }
 
-    /// An index below a length that is not 0.
+    /// Random index below a length, which must not be 0.
     pub(crate) fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.between(0, length.saturating_sub(1) as u64)).unwrap_or(0)
     }
@@ -30,7 +30,7 @@ impl Dice {
         self.between(1, 100) <= percent
     }
 
-    /// One of several.
+    /// Random element.
     pub(crate) fn pick<T: Copy, const N: usize>(&mut self, of: [T; N]) -> T {
         const { assert!(N > 0) };
         let at = self.index(N);

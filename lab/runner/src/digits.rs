@@ -1,8 +1,8 @@
-//! Numbers for people.
+//! Numbers for display.
 
 use std::fmt::Write;
 
-/// 1234567 as 1,234,567.
+/// Number with thousands separators: 1234567 as 1,234,567.
 pub(crate) fn digits(number: u64) -> String {
     let plain = number.to_string();
     let mut grouped = String::new();

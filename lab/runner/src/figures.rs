@@ -1,42 +1,43 @@
-//! The figures of a report, and how truth and uvmd are compared: docs/truth.md as code.
+//! Figures of a report, and the comparison of truth and uvmd: docs/truth.md as code.
 
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::Value;
 
-/// One figure: how it is called, where uvmd has it, and how uvmd's relates to the truth in each scope.
+/// A figure: its name, its source in uvmd, and its relation to the truth in each scope.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
-    /// JSON pointers into uvmd's counts; their sum is the figure. None: uvmd has no such figure.
+    /// JSON pointers into uvmd's counts; their sum is the figure. Empty: uvmd has no such figure.
     uvmd: &'static [&'static str],
     process: Relation,
     gpu: Relation,
     total: Relation,
-    /// Several processes may have the same of it: their sum is more than the total.
+    /// Whether several processes may count the same event, so that their sum is more than the
+    /// total.
     shared: bool,
 }
 
-/// How uvmd's figure relates to the truth.
+/// Relation of uvmd's figure to the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Relation {
     /// Equal.
     Exact,
-    /// uvmd's is not more than the truth's.
+    /// uvmd's figure is at most the truth.
     AtMost,
-    /// uvmd's is not less than the truth's.
+    /// uvmd's figure is at least the truth.
     AtLeast,
-    /// One of the two does not have it in this scope.
+    /// Truth or uvmd has no figure in this scope.
     Unknown,
-    /// There is no truth for it, but it must be 0.
+    /// No truth exists, but uvmd's figure must be 0.
     Zero,
 }
 
 use Relation::{AtLeast, AtMost, Exact, Unknown, Zero};
 
-/// What figures are of.
+/// Scope of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Process,
@@ -54,7 +55,7 @@ pub(crate) const CPU_FAULTS: Field = field("cpu_faults", &["/cpu_faults"], [Exac
 pub(crate) const BYTES_HTOD: Field = field("bytes_htod", &["/bytes_htod"], [Exact, Exact, Exact]);
 pub(crate) const BYTES_DTOH: Field = field("bytes_dtoh", &["/bytes_dtoh"], [Exact, Exact, Exact]);
 pub(crate) const BYTES_DTOD: Field = field("bytes_dtod", &["/bytes_dtod"], [Unknown, Exact, Exact]);
-/// What went to GPUs because of faults of GPUs and CPUs, the driver's prefetches beside them included.
+/// Bytes copied to GPUs by faults of GPUs and CPUs, including the driver's prefetches for them.
 pub(crate) const FAULT_BYTES_IN: Field = field(
     "fault_bytes_in",
     &[
@@ -65,7 +66,7 @@ pub(crate) const FAULT_BYTES_IN: Field = field(
     ],
     [Unknown, Exact, Exact],
 );
-/// The same from GPUs. What goes to another GPU is in both.
+/// Bytes copied from GPUs by these faults. Copies to another GPU are in both.
 pub(crate) const FAULT_BYTES_OUT: Field = field(
     "fault_bytes_out",
     &[
@@ -79,12 +80,13 @@ pub(crate) const FAULT_BYTES_OUT: Field = field(
 pub(crate) const EVICTED_BYTES: Field = field("evicted_bytes", &["/evicted_bytes"], [Exact, Exact, Exact]);
 pub(crate) const EVICTED_BYTES_CAUSED: Field =
     field("induced_eviction_bytes", &["/induced_eviction_bytes"], [Exact, Unknown, Exact]);
-/// Those with something to copy are what is known.
+/// Evictions, of which the truth has only those with a copy.
 pub(crate) const EVICTIONS: Field = field("evictions", &["/evictions"], [AtLeast, AtLeast, AtLeast]);
 pub(crate) const POPULATED_BYTES: Field = field("populated_bytes", &["/populated_bytes"], [Exact, Exact, Exact]);
-/// A batch may hold faults of several processes.
+/// Replays of fault batches, each of which may hold faults of several processes.
 pub(crate) const REPLAYS: Field = Field { shared: true, ..field("replays", &["/replays"], [Unknown, Exact, Exact]) };
-/// The driver's statistics of a GPU count every fault of a processor that it holds back already.
+/// Throttles. The driver's statistics of a GPU count every fault of a processor that is throttled
+/// already.
 pub(crate) const THROTTLES: Field = field("throttles", &["/throttles"], [Exact, AtMost, Exact]);
 pub(crate) const THRASHING_PAGES: Field = field("thrashing_pages", &["/thrashing_pages"], [Exact, Unknown, Exact]);
 pub(crate) const REMOTE_BYTES: Field = field("remote_bytes", &[], [Unknown, Unknown, Unknown]);
@@ -93,7 +95,8 @@ pub(crate) const LINK_BYTES_DTOH: Field = field("link_bytes_dtoh", &[], [Unknown
 pub(crate) const LINK_BYTES_DTOD: Field = field("link_bytes_dtod", &[], [Unknown, Unknown, Unknown]);
 pub(crate) const DROPPED_EVENTS: Field = field("dropped_events", &["/dropped_events"], [Zero, Unknown, Zero]);
 
-/// The application's calls of the driver, and the bytes that they were about; in the order of [`crate::scenario::Call::kind`].
+/// Calls of the driver by the application, and the bytes of their ranges, in the order of
+/// [`crate::scenario::Call::kind`].
 macro_rules! calls {
     ($($kind:literal)*) => {
         pub(crate) const CALLS: [Field; crate::scenario::Call::KINDS] = [$(field(
@@ -130,45 +133,46 @@ static FIELDS: [&Field; 20] = [
     &DROPPED_EVENTS,
 ];
 
-/// All of them, in the report's order.
+/// All figures, in the report's order.
 pub(crate) fn fields() -> impl Iterator<Item = &'static Field> {
     FIELDS.into_iter().chain(&CALLS).chain(&CALL_BYTES)
 }
 
-/// One set of figures. A figure that is not there is not known.
+/// Set of figures. An absent figure is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures(BTreeMap<&'static str, u64>);
 
-/// What is true in one scope.
+/// Truth of a scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Truth {
     #[serde(flatten)]
     pub(crate) figures: Figures,
-    /// Why a figure that has a truth in other runs has none in this one, by its name.
+    /// Reasons, by name, why a figure with a truth in other runs has none in this run.
     #[serde(rename = "not_known", skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) waived: BTreeMap<&'static str, &'static str>,
-    /// Why a figure that is exact in other runs is a bound in this one, and which.
+    /// Relations and reasons, by name, of figures that are exact in other runs and bounds in this
+    /// run.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) bounds: BTreeMap<&'static str, (Relation, &'static str)>,
 }
 
-/// One figure, compared.
+/// Comparison of a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Comparison {
-    /// A process's name, a GPU, `total`, or the sum of `all processes`.
+    /// Name of a process, a GPU, `total`, or `all processes` for their sum.
     pub(crate) scope: String,
     pub(crate) field: &'static str,
     pub(crate) relation: Relation,
     pub(crate) truth: Option<u64>,
     pub(crate) uvmd: Option<u64>,
-    /// Whether the relation holds; always so where there is no truth.
+    /// Whether the relation holds; always true without a truth.
     pub(crate) holds: bool,
 }
 
 // === impl Field ===
 
 impl Field {
-    /// The table in docs/truth.md; a test holds the two together.
+    /// Relation, as in the table in docs/truth.md; a test compares the two.
     pub(crate) const fn relation(&self, scope: Scope) -> Relation {
         match scope {
             Scope::Process => self.process,
@@ -181,7 +185,7 @@ impl Field {
 // === impl Relation ===
 
 impl Relation {
-    /// A figure that should be there and is not does not hold.
+    /// Whether the relation holds. A missing figure does not hold.
     fn holds(self, truth: Option<u64>, uvmd: Option<u64>) -> bool {
         match (self, truth.zip(uvmd)) {
             (Unknown, _) => true,
@@ -212,7 +216,7 @@ impl Figures {
         self.0.is_empty()
     }
 
-    /// Those in a set of uvmd's counts.
+    /// Figures in a set of uvmd's counts.
     pub(crate) fn of_uvmd(counts: &Value) -> Self {
         let mut figures = Self::default();
         for field in fields().filter(|field| !field.uvmd.is_empty()) {
@@ -221,7 +225,7 @@ impl Figures {
         figures
     }
 
-    /// What was added since; an error names a figure that went back.
+    /// Increase since earlier figures; an error names a figure that decreased.
     pub(crate) fn since(&self, before: &Self) -> Result<Self, &'static str> {
         let since = |(name, now): (&&'static str, &u64)| {
             let then = before.0.get(name).copied().unwrap_or(0);
@@ -232,7 +236,7 @@ impl Figures {
 }
 
 impl Serialize for Figures {
-    /// With every figure, `null` for those not known.
+    /// Write every figure, with `null` for those not known.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         for field in fields() {
@@ -245,13 +249,13 @@ impl Serialize for Figures {
 // === impl Truth ===
 
 impl Truth {
-    /// A figure cannot be known in this run.
+    /// Mark a figure as not known in this run.
     pub(crate) fn waive(&mut self, field: &Field, reason: &'static str) {
         self.figures.set(field, None);
         self.waived.insert(field.name, reason);
     }
 
-    /// A figure is no more than a bound in this run.
+    /// Mark a figure as a bound in this run.
     pub(crate) fn loosen(&mut self, field: &Field, relation: Relation, reason: &'static str) {
         self.bounds.insert(field.name, (relation, reason));
     }
@@ -275,7 +279,7 @@ pub(crate) fn compare(name: &str, scope: Scope, truth: &Truth, uvmd: &Figures) -
     fields().map(compare).collect()
 }
 
-/// Compare the processes' sum of each figure that is exact in total, and has no exact truth in one of them.
+/// Compare the sum over processes of each figure that is exact in total and inexact in a process.
 pub(crate) fn compare_sums(truth: &Truth, processes: &[(&Truth, &Figures)]) -> Vec<Comparison> {
     let inexact = |field: &Field| processes.iter().any(|(truth, _)| truth.relation(field, Scope::Process) != Exact);
     let only_in_total =

@@ -1,5 +1,5 @@
-//! `lab-runner generate`: random scenarios of the whole language, made from a seed. What a random step looks like, each of
-//! [`scenario::steps`](crate::scenario::steps) says itself.
+//! `lab-runner generate`: random scenarios of the whole language, from a seed. Each module of
+//! [`scenario::steps`](crate::scenario::steps) generates its steps.
 
 use std::fmt::Write;
 
@@ -8,14 +8,14 @@ use crate::{
     scenario::steps::{self, Plan},
 };
 
-/// What the scenario is to run on.
+/// Machine that the scenario is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     pub(crate) gpu_mem_mib: u64,
     pub(crate) gpus: u32,
 }
 
-/// A scenario; any seed gives one that can be run.
+/// Generate a scenario, which is valid for every seed.
 pub(crate) fn scenario(seed: u64, machine: Machine) -> String {
     let mut dice = Dice::new(seed);
     let Machine { gpu_mem_mib, gpus } = machine;
@@ -23,7 +23,7 @@ pub(crate) fn scenario(seed: u64, machine: Machine) -> String {
         "name = \"random-{seed}\"\ndescription = \"Made by lab-runner generate --seed {seed}.\"\ngpu_mem_mib = {gpu_mem_mib}\ngpus = {gpus}\n"
     );
     let processes = dice.between(1, 4);
-    // All memory together: from a part of a GPU's to some more than all of it.
+    // Memory of a process; of all processes together: 0.5 to 2.5 times the memory of a GPU.
     let share_kib = gpu_mem_mib * 1024 * dice.between(1, 5) / 2 / processes;
     for number in 1..=processes {
         text += &process(&mut dice, number, machine, share_kib);
@@ -49,9 +49,9 @@ fn process(dice: &mut Dice, number: u64, machine: Machine, share_kib: u64) -> St
     let allocations: Vec<(String, u64)> = (1..=dice.between(1, 3))
         .map(|at| {
             let kib = dice.between(64.max(share_kib / 8), share_kib.max(128) / 2);
-            // Most end somewhere in a page.
-            let odd_bytes = if dice.chance(70) { 8 * dice.between(1, 511) } else { 0 };
-            (format!("m{at}"), kib * 1024 - odd_bytes)
+            // Most allocations end within a page.
+            let missing_bytes = if dice.chance(70) { 8 * dice.between(1, 511) } else { 0 };
+            (format!("m{at}"), kib * 1024 - missing_bytes)
         })
         .collect();
     line("alloc = [".to_owned());
@@ -79,7 +79,7 @@ mod tests {
     use crate::scenario::parse::parse;
 
     #[test]
-    fn whatever_the_seed_the_scenario_can_be_run_and_the_whole_language_occurs() {
+    fn scenarios_of_all_seeds_are_valid_and_cover_the_whole_language() {
         let mut all = String::new();
         for seed in 0..500 {
             let machine = Machine { gpu_mem_mib: 64, gpus: 1 + u32::try_from(seed % 2).unwrap() };

@@ -1,16 +1,24 @@
-//! Runs a scenario on the lab's GPU and compares uvmd with the truth. Runs as root beside nvidia-uvm and the software GPU; only `check`
-//! runs anywhere. Shares no code with uvmd: what it compares with is found another way (docs/truth.md). The simulator it has only to be compared itself.
+//! Runner of the lab: runs scenarios on the lab's GPU and compares uvmd with the truth.
 //!
-//! * [`scenario`]: the language (docs/scenarios.md)
-//! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`started`], [`cgroup`]: the scenario's processes, and the talk with them
-//! * [`work`], [`check`], [`residency`]: what steps work with, what memory must hold, and where it is
-//! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`] and [`digits`](mod@digits): the two sides, and their comparison; [`access_log`]: what the GPUs did
-//! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`], [`compare`], [`simulate`]: the commands ([`dice`] and [`mix`](mod@mix): random numbers;
-//!   [`service`]: uvmd, started, killed, started again)
-//! * [`churn`](mod@churn): a process for tests of what is done to it; [`attack`](mod@attack): one that is hostile
+//! Runs as root beside nvidia-uvm and the software GPU; only `check` runs anywhere. Shares no code
+//! with uvmd, so that the truth comes from independent sources (docs/truth.md). Links the simulator
+//! only to compare it with runs.
+//!
+//! * [`scenario`]: language of scenarios (docs/scenarios.md)
+//! * [`worker`], [`protocol`], [`team`], [`member`], [`shared`], [`started`], [`cgroup`]: processes
+//!   of a scenario, and their protocol
+//! * [`work`], [`check`](mod@check), [`residency`]: machine of the steps, expected contents of
+//!   memory, and residency
+//! * [`truth`], [`uvmd`], [`figures`], [`matrix`], [`report`] and [`digits`](mod@digits): both
+//!   sides, and their comparison; [`access_log`]: log of the GPUs' accesses
+//! * [`run`](mod@run), [`repeat`], [`generate`], [`soak`](mod@soak), [`verdicts`], [`compare`],
+//!   [`simulate`]: commands ([`dice`] and [`mix`](mod@mix): random numbers; [`service`]: uvmd as a
+//!   service that is killed and restarted)
+//! * [`churn`](mod@churn): test process that maps and unmaps memory; [`attack`](mod@attack):
+//!   hostile process
 //! * [`builtin`]: NVIDIA's own tests of the driver
-//! * [`console`]: what is wrong with a guest that has ended
-//! * [`sys`]: the driver; all unsafe code
+//! * [`console`]: complaints on the console of a guest that has exited
+//! * [`sys`]: system calls and ioctls of the driver; all unsafe code
 
 mod access_log;
 mod attack;
@@ -72,146 +80,155 @@ struct Options {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Check a scenario file, without running it.
+    /// Check a scenario file without running it.
     Check {
         /// The scenario.
         file: PathBuf,
-        /// Print one value of it alone, for scripts.
+        /// Print only this value, for scripts.
         #[arg(long, value_name = "WHAT")]
         print: Option<Print>,
     },
     /// Run a scenario once, verify its data, and compare uvmd with the truth.
     ///
-    /// Exits with 0 if the data is right, the run valid and uvmd exact; with 3 if only uvmd did not answer; else with 1.
+    /// Exits with 0 if the data is right, the run valid and uvmd exact; with 3 if the only failure
+    /// is that uvmd did not answer; else with 1.
     Run {
         /// The scenario.
         file: PathBuf,
-        /// Where to write the report, as JSON.
+        /// File for the report, as JSON.
         #[arg(long, value_name = "FILE")]
         report: Option<PathBuf>,
-        /// Where uvmd listens.
+        /// Address of uvmd.
         #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9477")]
         uvmd: String,
-        /// Do not ask uvmd: verify the data and report the truth only.
+        /// Do not query uvmd: verify the data and report the truth only.
         #[arg(long, conflicts_with = "uvmd")]
         no_uvmd: bool,
-        /// Give up when the scenario is not done after so many seconds.
+        /// Time limit of a pass, in seconds.
         #[arg(long, value_name = "SECONDS", default_value_t = 600)]
         timeout: u64,
-        /// Do not run the scenario once more without the driver's counters.
+        /// Skip the second pass, without the driver's counters.
         #[arg(long)]
         once: bool,
-        /// What makes this run differ from others of the same scenario; as it is written if left out.
+        /// Seed of the variation of this run; 0 runs the scenario unchanged.
         #[arg(long, default_value_t = 0)]
         seed: u64,
-        /// Multiply all access rates by this.
+        /// Factor of all access rates.
         #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
         access_rate_factor: f64,
-        /// Processes of others are at work: compare the scenario's processes, and no sums over all.
+        /// Compare only the scenario's processes, and no sums: processes of others are at work.
         #[arg(long)]
         among_others: bool,
-        /// Where to write what the GPUs accessed, copied and mapped, as CSV.
+        /// File for the access log, as CSV: accesses, copies and mappings of the GPUs.
         #[arg(long, value_name = "FILE")]
         access_log: Option<PathBuf>,
     },
-    /// Repeat a scenario until SIGINT or SIGTERM, a line of progress a round; then verify its data.
+    /// Repeat a scenario until SIGINT or SIGTERM, with a line of progress per round; then verify
+    /// its data.
     Loop {
         /// The scenario.
         file: PathBuf,
     },
-    /// Map and unmap managed memory all the while, beside memory that is held, and write down when.
+    /// Map and unmap managed memory repeatedly beside memory that stays mapped, and log the times
+    /// of the calls.
     Churn(churn::Options),
-    /// Work against whoever watches the driver, as a user without rights, until killed.
+    /// Attack monitors of the driver, as a user without privileges, until killed.
     Attack {
-        /// What to exhaust.
+        /// Resource to exhaust.
         attack: attack::Attack,
-        /// Be killed when the process ends that started this one.
+        /// Exit when the parent process exits.
         #[arg(long)]
         with_parent: bool,
     },
-    /// Print a random scenario of the whole language, the same for the same seed.
+    /// Print a random scenario that uses the whole language; the same seed gives the same scenario.
     Generate {
-        /// What makes it different from others.
+        /// Seed of the scenario.
         #[arg(long)]
         seed: u64,
-        /// The memory of each GPU.
+        /// Memory of each GPU, in MiB.
         #[arg(long, value_name = "N", default_value_t = 64)]
         gpu_mem_mib: u64,
-        /// How many GPUs it needs.
+        /// Number of GPUs.
         #[arg(long, value_name = "N", default_value_t = 1)]
         gpus: u32,
     },
-    /// Run NVIDIA's own tests, which are in the driver (its module parameter `uvm_enable_builtin_tests=1`).
+    /// Run NVIDIA's own tests, which are part of the driver (its module parameter
+    /// `uvm_enable_builtin_tests=1`).
     ///
-    /// Exits with 0 if all pass that can run.
+    /// Exits with 0 if all tests pass that can run.
     Builtin {
-        /// Where to write the report, as JSON.
+        /// File for the report, as JSON.
         #[arg(long, value_name = "FILE")]
         report: Option<PathBuf>,
     },
-    /// Run random scenarios one after the other, with random kills (-9) of their processes, of uvmd, which is started here, and of the
-    /// runner itself. Exits with 0 only if all data was right, uvmd exact and its memory flat, and nothing was left behind.
+    /// Run random scenarios one after the other, with random kills (-9) of their processes, of
+    /// uvmd, which is started by this command, and of the runner itself. Exits with 0 only if all
+    /// data was right, uvmd exact and its memory flat, and nothing was left behind.
     Soak {
         #[arg(long, default_value_t = 10)]
         minutes: u64,
-        /// Let uvmd act meanwhile, on processes that give it much to do, until there were so many kills of them and of it.
+        /// Let uvmd act, on processes that need many actions, until there were this many kills of
+        /// them and of uvmd.
         #[arg(long, value_name = "KILLS", conflicts_with = "minutes")]
         act: Option<u64>,
-        /// The first scenario's.
+        /// Seed of the first scenario.
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Where to write the report, as JSON.
+        /// File for the report, as JSON.
         #[arg(long, value_name = "FILE")]
         report: Option<PathBuf>,
-        /// Words for uvmd's command line.
+        /// Options of uvmd's command line.
         #[arg(last = true)]
         uvmd: Vec<String>,
     },
-    /// Print what a guest's console complains of, once the guest has ended. Exits with 0 if that is nothing.
+    /// Print the complaints on a guest's console after the guest has exited. Exits with 0 if there
+    /// are none.
     Complaints {
-        /// What the guest said on its console.
+        /// Log of the guest's console.
         console: PathBuf,
-        /// The report, if it was a soak: the driver may then have lost what it always loses when a process is killed at a bad moment
-        /// (docs/lab.md).
+        /// Report of the soak, if the guest ran one: a leak of the driver from processes killed
+        /// during registration is then excused (docs/lab.md).
         #[arg(long, value_name = "REPORT")]
         soak: Option<PathBuf>,
     },
-    /// Run scenarios under the driver alone and under policies of uvmd's, and compare.
+    /// Run scenarios under the driver alone and under policies of uvmd, and compare.
     #[command(subcommand)]
     Compare(compare::command::Command),
-    /// Run scenarios in the simulator, which needs no GPU and no driver, and say how far it is from their reports.
+    /// Run scenarios in the simulator, without GPU and driver, and report its deviation from their
+    /// reports.
     Simulate(simulate::Options),
     #[command(flatten)]
     Verdicts(verdicts::command::Command),
-    /// One process of a scenario; started by the others.
+    /// One process of a scenario; started by the other commands.
     #[command(name = member::WORKER, hide = true)]
     Worker,
 }
 
-/// What `check` prints for scripts.
+/// Value that `check` prints for scripts.
 #[derive(Clone, Copy, ValueEnum)]
 enum Print {
-    /// The memory of the GPU that the scenario is meant for.
+    /// Memory of the GPU that the scenario is made for.
     GpuMemMib,
-    /// The memory of the machine that can run it on such GPUs: theirs, each allocation and its shadow, and the system's own.
+    /// Memory of the machine that runs it on such GPUs: the GPUs', each allocation and its shadow,
+    /// and the system's.
     MachineMemMib,
-    /// How many GPUs it needs.
+    /// Number of GPUs that it needs.
     Gpus,
     /// Whether they are connected by `NVLink`: yes or no.
     Nvlink,
-    /// The parameters that nvidia-uvm is to be loaded with, as words of a command line.
+    /// Parameters of nvidia-uvm for this scenario, as words of a command line.
     DriverParameters,
-    /// What keeps it from being run in the simulator; nothing if it can be.
+    /// Reason why the simulator cannot run it; empty if it can.
     NotSimulated,
 }
 
-/// For the kernel, the initrd in memory, uvmd and the runner.
+/// Memory of the kernel, the initrd, uvmd and the runner.
 const SYSTEM_MEM_MIB: u64 = 1536;
-/// What comes after these rarely says more.
+/// Maximum of complaints shown; later ones rarely add anything.
 const COMPLAINTS_SHOWN: usize = 20;
 
 fn main() -> ExitCode {
-    // `Ok(code)`: the task came to its end, with this verdict.
+    // `Ok(code)`: the task completed, with this verdict.
     let result = match Options::parse().command {
         Task::Check { file, print } => check(&file, print),
         Task::Run {
@@ -254,7 +271,7 @@ fn main() -> ExitCode {
         Task::Compare(command) => command.run(),
         Task::Simulate(options) => simulate::simulate(&options),
         Task::Verdicts(command) => command.run(),
-        // Its failure is the runner's to tell.
+        // The runner reports the worker's failure.
         Task::Worker => return if worker::main().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE },
     };
     result.unwrap_or_else(|error| {

@@ -1,4 +1,5 @@
-//! Who pushed whose memory out of a GPU: by the ledger of frames, and by uvmd (docs/truth.md, "Frame ledger").
+//! Evictions by victim and evictor: by the ledger of frames, and by uvmd (docs/truth.md, "Frame
+//! ledger").
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sys::ledger::{Ledger, Taken, Taker};
 
-/// Of `/api/v1/evictions`.
+/// Pair of victim and evictor, from `/api/v1/evictions`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Pair {
     gpu_uuid: Option<String>,
@@ -17,7 +18,7 @@ pub(crate) struct Pair {
     bytes: u64,
 }
 
-/// One side of a pair.
+/// Victim or evictor of a pair.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 pub(crate) struct Party {
     pub(crate) kind: String,
@@ -25,25 +26,27 @@ pub(crate) struct Party {
     pub(crate) start_ticks: Option<u64>,
 }
 
-/// What one process lost to another at a GPU, compared.
+/// Comparison of a pair of victim and evictor at a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Compared {
-    /// By number, from 0.
+    /// Number of the GPU, from 0.
     pub(crate) gpu: usize,
-    /// A process's name, or what uvmd says where it cannot tell.
+    /// Name of a process, or uvmd's kind of a party that is no known process.
     pub(crate) victim: String,
-    /// Likewise; `anybody` for all of them together.
+    /// Likewise; `anybody` for the sum of all evictors.
     pub(crate) evictor: String,
-    /// `fault` or `device_allocation`, which the ledger tells apart; all that uvmd knows and the ledger does not; or `any`.
+    /// `fault` or `device_allocation`, which the ledger distinguishes; a cause that only uvmd
+    /// reports; or `any`.
     pub(crate) cause: String,
     pub(crate) truth: Figures,
     pub(crate) uvmd: Figures,
-    /// What the victim lost in frames that the driver took for page tables, of whose memory the ledger does not say: this much may be more.
+    /// Bytes of the victim in frames that the driver reused for page tables. The ledger does not
+    /// name the process of these tables, so uvmd's figure may be larger by up to this amount.
     pub(crate) page_table_bytes: u64,
     pub(crate) holds: bool,
 }
 
-/// Of a pair.
+/// Figures of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Figures {
     pub(crate) bytes: u64,
@@ -54,20 +57,21 @@ pub(crate) struct Figures {
 type Key = (String, String, String);
 type Rows = BTreeMap<Key, Figures>;
 
-/// What uvmd says was lost at a GPU since an earlier look, with names. What processes of other runs lost is left out.
+/// Evictions at a GPU that uvmd reports since an earlier response, with names. Victims of other
+/// runs are omitted.
 pub(crate) fn told(now: &[Pair], before: &[Pair], uuid: &str, name: impl Fn(&Party) -> Option<String>) -> Rows {
     let at_gpu = |pair: &&Pair| pair.gpu_uuid.as_ref().is_some_and(|known| known.ends_with(uuid));
     let named = |party: &Party| name(party).unwrap_or_else(|| party.kind.clone());
     let mut rows = Rows::new();
     for pair in now.iter().filter(at_gpu) {
-        let is_of_run = pair.victim.kind == "unknown" || name(&pair.victim).is_some();
+        let is_in_run = pair.victim.kind == "unknown" || name(&pair.victim).is_some();
         let is_same = |other: &&Pair| {
             (&other.gpu_uuid, &other.victim, &other.evictor, &other.cause)
                 == (&pair.gpu_uuid, &pair.victim, &pair.evictor, &pair.cause)
         };
         let earlier = before.iter().find(is_same).map_or((0, 0), |pair| (pair.bytes, pair.evictions));
         let (bytes, evictions) = (pair.bytes.saturating_sub(earlier.0), pair.evictions.saturating_sub(earlier.1));
-        if is_of_run && evictions > 0 {
+        if is_in_run && evictions > 0 {
             rows.entry((named(&pair.victim), named(&pair.evictor), pair.cause.clone()))
                 .or_default()
                 .add(Figures { bytes, evictions });
@@ -76,7 +80,7 @@ pub(crate) fn told(now: &[Pair], before: &[Pair], uuid: &str, name: impl Fn(&Par
     rows
 }
 
-/// All of a GPU's pairs, and each victim's sum where frames went to page tables.
+/// Compare all pairs of a GPU, and the sum of each victim with frames that became page tables.
 pub(crate) fn compare(gpu: usize, ledger: &Ledger, uvmd: &Rows, name: impl Fn(u32) -> String) -> Vec<Compared> {
     let (mut truth, mut page_tables) = (Rows::new(), BTreeMap::<String, Figures>::new());
     for ((victim, taker), taken) in ledger {
@@ -92,26 +96,27 @@ pub(crate) fn compare(gpu: usize, ledger: &Ledger, uvmd: &Rows, name: impl Fn(u3
     }
     let compare = |(victim, evictor, cause): &Key| {
         let of = |rows: &Rows| rows.get(&(victim.clone(), evictor.clone(), cause.clone())).copied().unwrap_or_default();
-        let page_table_bytes = page_tables.get(victim).map_or(0, |lost| lost.bytes);
+        let page_table_bytes = page_tables.get(victim).map_or(0, |evicted| evicted.bytes);
         Compared::new(gpu, [victim, evictor, cause], of(&truth), of(uvmd), page_table_bytes)
     };
     let keys: BTreeSet<&Key> = truth.keys().chain(uvmd.keys()).collect();
     let mut all: Vec<Compared> = keys.into_iter().map(compare).collect();
-    for (victim, lost) in page_tables {
+    for (victim, evicted) in page_tables {
         let sum = |rows: &Rows| {
             let mut sum = Figures::default();
-            rows.iter().filter(|((whose, ..), _)| *whose == victim).for_each(|(_, row)| sum.add(*row));
+            rows.iter().filter(|((name, ..), _)| *name == victim).for_each(|(_, row)| sum.add(*row));
             sum
         };
         let mut truth = sum(&truth);
-        truth.add(lost);
+        truth.add(evicted);
         all.push(Compared::new(gpu, [&victim, "anybody", "any"], truth, sum(uvmd), 0));
     }
     all
 }
 
 impl Compared {
-    /// Bytes are equal. Evictions with nothing to copy are not in the ledger.
+    /// Compare a pair. Bytes must be equal; uvmd may report more evictions, as the ledger has none
+    /// without a copy.
     fn new(
         gpu: usize,
         [victim, evictor, cause]: [&str; 3],
@@ -161,7 +166,7 @@ mod tests {
         format!("p{pid}")
     }
 
-    /// Processes 7 and 8 are of the run.
+    /// Names of processes 7 and 8, which are in the run.
     fn named(party: &Party) -> Option<String> {
         party.pid.filter(|pid| [7, 8].contains(pid)).map(name)
     }
@@ -180,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_must_have_the_ledgers_bytes_by_what_took_the_frame() {
+    fn every_pair_must_have_the_ledgers_bytes_by_cause() {
         let ledger = ledger(&[(MANAGED, 3), (UNMANAGED, 2)]);
         let right = [
             pair(&process(7), &process(8), "fault", 3 * 4096),
@@ -204,19 +209,19 @@ mod tests {
     }
 
     #[test]
-    fn what_went_to_page_tables_may_be_anybodys_but_the_sum_must_be_right() {
+    fn evictions_for_page_tables_may_have_any_evictor_but_the_sum_must_be_right() {
         let ledger = ledger(&[(MANAGED, 3), (Taker::Driver, 2)]);
-        for (mine, its) in [(0, 5), (2, 3), (1, 4)] {
+        for (own, other) in [(0, 5), (2, 3), (1, 4)] {
             let pairs = [
-                pair(&process(7), &process(7), "fault", mine * 4096),
-                pair(&process(7), &process(8), "fault", its * 4096),
+                pair(&process(7), &process(7), "fault", own * 4096),
+                pair(&process(7), &process(8), "fault", other * 4096),
             ];
-            assert!(wrong(&ledger, &pairs).is_empty(), "{mine} {its}");
+            assert!(wrong(&ledger, &pairs).is_empty(), "{own} {other}");
         }
         assert_eq!(
             wrong(&ledger, &[pair(&process(7), &process(8), "fault", 3 * 4096)]),
             [key("p7", "anybody", "any")],
-            "two pages went nowhere"
+            "two pages are missing"
         );
         let too_few =
             [pair(&process(7), &process(7), "fault", 3 * 4096), pair(&process(7), &process(8), "fault", 2 * 4096)];
@@ -224,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_since_and_at_this_gpu_and_to_processes_of_the_run_counts() {
+    fn only_new_evictions_at_this_gpu_with_victims_in_the_run_count() {
         let before = [pair(&json!({ "kind": "unknown" }), &process(8), "fault", 4096)];
         let now = [
             pair(&json!({ "kind": "unknown" }), &process(8), "fault", 3 * 4096),
@@ -239,12 +244,12 @@ mod tests {
     }
 
     #[test]
-    fn evictions_with_nothing_to_copy_are_more_than_the_ledger_has() {
+    fn uvmd_may_report_evictions_without_a_copy() {
         let ledger = ledger(&[(MANAGED, 3)]);
-        let mut told = [pair(&process(7), &process(8), "fault", 3 * 4096)];
-        told[0].evictions = 9;
-        assert!(wrong(&ledger, &told).is_empty());
-        told[0].evictions = 0;
-        assert_eq!(wrong(&ledger, &told).len(), 1, "a pair without an eviction is none");
+        let mut pairs = [pair(&process(7), &process(8), "fault", 3 * 4096)];
+        pairs[0].evictions = 9;
+        assert!(wrong(&ledger, &pairs).is_empty());
+        pairs[0].evictions = 0;
+        assert_eq!(wrong(&ledger, &pairs).len(), 1, "a pair without an eviction is ignored");
     }
 }

@@ -1,4 +1,4 @@
-//! One worker, and what is known of it.
+//! Worker process of a run, and the runner's knowledge about it.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -23,20 +23,20 @@ use crate::{
     uvmd::ProcessId,
 };
 
-/// The hidden subcommand that makes this program a worker.
+/// Hidden subcommand that makes this program a worker.
 pub(crate) const WORKER: &str = "worker";
 
-/// One process of the scenario.
+/// Process of the scenario.
 pub(crate) struct Member {
     pub(crate) name: String,
     at: usize,
-    become_: Command,
+    assignment: Command,
     memory_limit_bytes: Option<u64>,
     events: mpsc::Sender<Event>,
-    /// How long after the others it starts, and when that is.
+    /// Delay of its start after the others', and the time of the start.
     pub(crate) starts_after: Duration,
     start_at: Option<Instant>,
-    /// How long after its start it is killed, and when that is.
+    /// Delay of its kill after its start, and the time of the kill.
     killed_after: Option<Duration>,
     kill_at: Option<Instant>,
     pub(crate) state: State,
@@ -47,7 +47,7 @@ pub(crate) struct Member {
     shared: Option<Shared>,
     pub(crate) findings: Findings,
     pub(crate) residency: Option<Vec<Residency>>,
-    /// What advice was in force on its memory when it was asked last.
+    /// Advice in force on its memory at the last query.
     pub(crate) advised: Vec<Advised>,
     pub(crate) end: Option<End>,
     pub(crate) failure: Option<String>,
@@ -56,26 +56,26 @@ pub(crate) struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not started yet.
-    Unborn,
+    NotStarted,
     /// Waits for a command.
     Idle,
-    /// Has been told something and has not answered.
+    /// Executes a command, to which it has not replied yet.
     Busy,
-    /// Ended, as it should or not.
+    /// Exited, as expected or not.
     Ended,
 }
 
-/// How a process ended, or is about to.
+/// End of a process, or its expected end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum End {
-    /// It did all its steps, and every byte was verified.
+    /// It completed its steps, and every byte was verified.
     Finished,
-    /// A step ended it, and every byte was verified before.
+    /// Exited by a step, after every byte was verified.
     Exited { code: u8 },
     /// Killed by a step.
     KilledItself,
-    /// Killed from outside, in the middle of whatever it did.
+    /// Killed from outside, at any point of its steps.
     Killed,
 }
 
@@ -87,7 +87,7 @@ impl Member {
         Some(Self {
             name: name.clone(),
             at,
-            become_: Command::Become {
+            assignment: Command::Assign {
                 scenario: scenario.text.clone(),
                 variation: scenario.variation,
                 process: at,
@@ -99,7 +99,7 @@ impl Member {
             start_at: None,
             killed_after: *kill_after,
             kill_at: None,
-            state: State::Unborn,
+            state: State::NotStarted,
             id: None,
             child: None,
             input: None,
@@ -122,13 +122,13 @@ impl Member {
         thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 let reply = serde_json::from_str(&line)
-                    .unwrap_or_else(|_| Reply::Failed { reason: format!("said what cannot be understood: {line}") });
+                    .unwrap_or_else(|_| Reply::Failed { reason: format!("sent an invalid reply: {line}") });
                 if events.send(Event::Reply(at, reply)).is_err() {
                     return;
                 }
             }
-            // Nobody listens any more only if the run is over.
-            let _ = events.send(Event::Gone(at));
+            // Without a receiver the run is over.
+            let _ = events.send(Event::Exited(at));
         });
         let pid = child.id();
         self.input = child.stdin.take();
@@ -136,26 +136,26 @@ impl Member {
         self.id = Some(ProcessId { pid, start_ticks: start_ticks(pid)? });
         self.cgroup = self.memory_limit_bytes.map(|limit| Cgroup::confine(pid, limit)).transpose()?;
         self.state = State::Busy;
-        let line = serde_json::to_vec(&self.become_)?;
+        let line = serde_json::to_vec(&self.assignment)?;
         self.write(line);
         Ok(())
     }
 
-    /// Let it do its steps, now or when its time comes.
+    /// Starts its steps, now or at its start time.
     pub(crate) fn go(&mut self, now: Instant) {
         match self.state {
-            State::Unborn if self.start_at.is_none() => self.start_at = Some(now + self.starts_after),
+            State::NotStarted if self.start_at.is_none() => self.start_at = Some(now + self.starts_after),
             State::Idle => {
                 self.kill_at = self.kill_at.or(self.killed_after.map(|after| now + after));
-                self.tell(&Command::Go);
+                self.send(&Command::Go);
             }
-            State::Unborn | State::Busy | State::Ended => {}
+            State::NotStarted | State::Busy | State::Ended => {}
         }
     }
 
-    /// Do what is due.
-    pub(crate) fn keep_time(&mut self, now: Instant) -> anyhow::Result<()> {
-        if self.state == State::Unborn && self.start_at.is_some_and(|at| at <= now) {
+    /// Starts or kills the process if it is time.
+    pub(crate) fn run_timers(&mut self, now: Instant) -> anyhow::Result<()> {
+        if self.state == State::NotStarted && self.start_at.is_some_and(|at| at <= now) {
             self.start()?;
         }
         if self.end.is_none() && self.kill_at.is_some_and(|at| at <= now) {
@@ -168,27 +168,27 @@ impl Member {
         Ok(())
     }
 
-    /// When something is due.
-    pub(crate) fn next_time(&self) -> Option<Instant> {
-        let start_at = self.start_at.filter(|_| self.state == State::Unborn);
+    /// Time of the next start or kill.
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        let start_at = self.start_at.filter(|_| self.state == State::NotStarted);
         let kill_at = self.kill_at.filter(|_| self.end.is_none());
         [start_at, kill_at].into_iter().flatten().min()
     }
 
-    pub(crate) fn owes_an_answer(&self) -> bool {
-        // One that is to be killed ends by that, even after it has done its steps.
-        self.next_time().is_some() || self.state == State::Busy
+    pub(crate) fn has_pending_reply(&self) -> bool {
+        // A process with a pending kill ends by that, even after its steps.
+        self.next_timer().is_some() || self.state == State::Busy
     }
 
-    /// Give a command that is answered.
-    pub(crate) fn tell(&mut self, command: &Command) {
+    /// Sends a command that has a reply.
+    pub(crate) fn send(&mut self, command: &Command) {
         self.state = State::Busy;
         if let Ok(line) = serde_json::to_vec(command) {
             self.write(line);
         }
     }
 
-    /// Ask it to cut its steps short. What has not begun never does.
+    /// Requests the end of its steps. A process that has not started never starts.
     pub(crate) fn stop(&mut self) {
         (self.start_at, self.kill_at) = (None, None);
         if let Ok(line) = serde_json::to_vec(&Command::Stop) {
@@ -196,7 +196,8 @@ impl Member {
         }
     }
 
-    /// A worker that cannot be told is gone, which its output says too.
+    /// Writes a line. A worker that cannot be written to has exited, which the end of its output
+    /// reports too.
     fn write(&mut self, mut line: Vec<u8>) {
         line.push(b'\n');
         let Some(input) = &mut self.input else { return };
@@ -205,8 +206,8 @@ impl Member {
         }
     }
 
-    pub(crate) fn hear(&mut self, reply: Reply) -> anyhow::Result<()> {
-        // Dead already; what it said before does not matter any more.
+    pub(crate) fn handle_reply(&mut self, reply: Reply) -> anyhow::Result<()> {
+        // The process is dead; replies from before do not matter.
         if self.end == Some(End::Killed) {
             if let Reply::Ready { .. } = reply {
                 bail!("{} was killed before it began", self.name);
@@ -230,7 +231,7 @@ impl Member {
             Reply::Advice { advised } => self.advised = advised,
             Reply::Exiting { findings, code } => {
                 (self.findings, self.end) = (findings, Some(End::Exited { code }));
-                // Busy until it is gone: its memory is the GPU's until then.
+                // Busy until it has exited: the GPU holds its memory until then.
                 self.state = State::Busy;
             }
             Reply::Dying => (self.end, self.state) = (Some(End::KilledItself), State::Busy),
@@ -246,22 +247,22 @@ impl Member {
         Ok(())
     }
 
-    pub(crate) fn gone(&mut self) {
+    pub(crate) fn handle_exit(&mut self) {
         if self.end.is_none() {
             self.failure.get_or_insert_with(|| "ended before its steps did".to_owned());
         }
         self.state = State::Ended;
-        // The figures of one that finished were taken before.
+        // The figures of a finished process were taken before its exit.
         let settle = self.end != Some(End::Finished);
         self.shared.iter_mut().for_each(|shared| shared.close(settle));
     }
 
-    /// What the driver counted for it, when the figures were taken or at its end; none without counters.
+    /// Driver's counters of the process, from the last figures or its end; none without counters.
     pub(crate) fn counters(&self) -> Option<ProcessCounters> {
         self.shared.as_ref()?.counters()
     }
 
-    /// What it shares, the pages that the driver counts in among it, once it has begun.
+    /// Pages shared with the worker, among them the driver's counters; none before it is ready.
     pub(crate) fn shared_pages(&self) -> Option<Arc<SharedPages>> {
         self.shared.as_ref().map(Shared::pages)
     }
@@ -271,17 +272,17 @@ impl Member {
         Checked { first_mismatch: self.findings.first_mismatch.clone(), ..checked }
     }
 
-    /// Kernels that it began.
+    /// Number of kernels that it began.
     pub(crate) fn kernels(&self) -> u64 {
         self.shared.as_ref().map_or(0, |shared| shared.tally().kernels())
     }
 
-    /// Its calls of the driver, and the bytes they were about, by kind.
+    /// Its calls of the driver and the bytes of their ranges, by kind.
     pub(crate) fn calls(&self) -> [(u64, u64); Call::KINDS] {
         self.shared.as_ref().map_or([(0, 0); Call::KINDS], |shared| shared.tally().calls())
     }
 
-    /// Wait for the end of a worker that was told to finish.
+    /// Waits for the exit of a worker after `Finish`.
     pub(crate) fn reap(&mut self, deadline: Instant) -> anyhow::Result<()> {
         self.input = None;
         let Some(child) = &mut self.child else { return Ok(()) };
@@ -289,11 +290,11 @@ impl Member {
             match child.try_wait().context("cannot wait for a worker")? {
                 Some(status) => break status,
                 None if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
-                None => bail!("{} does not end", self.name),
+                None => bail!("{} does not exit", self.name),
             }
         };
         self.cgroup = None;
-        if self.failure.is_none() && !self.end.is_some_and(|end| end.is_seen_in(status)) {
+        if self.failure.is_none() && !self.end.is_some_and(|end| end.matches_status(status)) {
             self.failure = Some(format!("ended with {status}"));
         }
         Ok(())
@@ -302,7 +303,8 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // After an error: a worker left behind would keep the GPU. One that is gone cannot be killed, and that is no loss.
+        // Only after an error: a remaining worker would hold the GPU. Killing an exited one fails,
+        // which does no harm.
         if let Some(child) = &mut self.child {
             let _ = child.kill();
             let _ = child.wait();
@@ -317,7 +319,7 @@ impl End {
         matches!(self, Self::Killed | Self::KilledItself)
     }
 
-    fn is_seen_in(self, status: ExitStatus) -> bool {
+    fn matches_status(self, status: ExitStatus) -> bool {
         use std::os::unix::process::ExitStatusExt as _;
         match self {
             Self::Finished => status.success(),

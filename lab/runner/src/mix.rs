@@ -1,4 +1,4 @@
-//! Numbers that look random and depend on another alone.
+//! Hash of a number.
 
 /// Spreads every bit of `value` over all of the result (the finalizer of `SplitMix64`).
 pub(crate) const fn mix(value: u64) -> u64 {

@@ -1,86 +1,89 @@
-//! What the runner and its workers say to each other: one JSON value a line, over the worker's standard input and output.
+//! Protocol between the runner and its workers: one JSON value per line, over the worker's standard
+//! input and output.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{check::Mismatch, residency::Residency, scenario::Variation, sys::swgpu::AccessCounters};
 
-/// To a worker.
+/// Command to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Command {
-    /// What to be; the first command. Answered with [`Reply::Ready`].
-    Become {
-        /// The scenario's file.
+    /// Assigns a process of a scenario; the first command. The reply is [`Reply::Ready`].
+    Assign {
+        /// Text of the scenario's file.
         scenario: String,
-        /// How this run differs from it.
+        /// Variation of this run.
         variation: Variation,
-        /// Which of its processes, from 0.
+        /// Index of the process in the scenario.
         process: usize,
-        /// Attach the driver's counters.
+        /// Whether to attach the driver's counters.
         counters: bool,
     },
-    /// Do the steps once. Answered with [`Reply::Done`], or [`Reply::Exiting`] or [`Reply::Dying`] if a step ends the process.
+    /// Runs the steps once. The reply is [`Reply::Done`], or [`Reply::Exiting`] or [`Reply::Dying`]
+    /// if a step ends the process.
     Go,
-    /// Cut the steps short.
+    /// Cuts the steps short. Has no reply.
     Stop,
-    /// Answered with [`Reply::Figures`].
+    /// Queries the figures. The reply is [`Reply::Figures`].
     Figures {
-        /// Say where each page is, too.
+        /// Whether to include the residency of each page.
         residency: bool,
     },
-    /// Say what advice is in force on its memory. Answered with [`Reply::Advice`].
+    /// Queries the advice in force on its memory. The reply is [`Reply::Advice`].
     Advice,
-    /// Verify every byte, answer with [`Reply::Verified`], and end.
+    /// Verifies every byte, replies with [`Reply::Verified`], and exits.
     Finish,
 }
 
-/// From a worker.
+/// Reply of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// Registered with the driver, memory mapped, nothing accessed yet.
+    /// The process is registered with the driver and its memory mapped; nothing is accessed yet.
     Ready {
-        /// Descriptors in the worker: of the shared pages, and of the driver's counters, none if they are not attached.
+        /// Descriptors in the worker: of the shared pages, and of the driver's counters; none of
+        /// these if they are not attached.
         pages_fd: i32,
         tracker_fds: Vec<i32>,
     },
     /// The steps are done.
     Done,
-    /// What only the process itself can know.
+    /// Figures that only the process itself can know.
     Figures { findings: Findings, residency: Option<Vec<Residency>> },
-    /// Of each of the driver's ranges that has any.
+    /// Advice in force, by range of the driver.
     Advice { advised: Vec<Advised> },
-    /// A step ends the process: every byte is verified, these are its last words, and it is gone when this is read.
+    /// A step ends the process: every byte is verified. Its last reply; the process exits after it.
     Exiting { findings: Findings, code: u8 },
     /// A step kills the process.
     Dying,
     /// Every byte is verified.
     Verified { findings: Findings },
-    /// The process could not go on.
+    /// The process failed.
     Failed { reason: String },
 }
 
-/// A range on which advice is in force.
+/// Range of the driver with advice in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Advised {
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// For people.
-    pub(crate) what: String,
+    /// Kinds of advice, for display.
+    pub(crate) description: String,
 }
 
-/// What a process found out so far.
+/// Findings of a process up to now.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Findings {
     pub(crate) first_mismatch: Option<Mismatch>,
-    /// What its GPU accesses moved, for each of its GPUs.
+    /// Accesses of each of its GPUs, with the bytes that they moved.
     pub(crate) accesses: Vec<AccessCounters>,
 }
 
-/// What the runner waits for.
+/// Event that the runner waits for.
 #[derive(Debug)]
 pub(crate) enum Event {
     Reply(usize, Reply),
-    /// A worker's output ended: it is gone.
-    Gone(usize),
-    /// Somebody asked for the end.
+    /// The worker's output ended: it has exited.
+    Exited(usize),
+    /// A request to stop arrived.
     Stop,
 }

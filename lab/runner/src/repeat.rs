@@ -1,4 +1,4 @@
-//! `lab-runner loop`: a scenario again and again until somebody asks for the end; for watching uvmd at work.
+//! `lab-runner loop`: repeats a scenario until SIGINT or SIGTERM, to watch uvmd at work.
 
 use std::{
     thread,
@@ -17,19 +17,19 @@ use crate::{
     team::Team,
 };
 
-/// A round that takes longer hangs.
+/// Time limit of a round; a longer one hangs.
 const ROUND: Duration = Duration::from_hours(1);
 
-/// Repeat until SIGINT or SIGTERM, then verify everything.
+/// Repeats until SIGINT or SIGTERM, then verifies all memory.
 pub(crate) fn repeat(scenario: &Scenario) -> anyhow::Result<()> {
-    // Before any thread or process is started, so that the signals reach nobody else.
+    // Before any thread or process starts, so that all of them inherit the blocked signals.
     let signals = StopSignals::block()?;
     let mut team = Team::start(scenario, true, Instant::now() + ROUND)?;
     let stop = team.sender();
     thread::spawn(move || while signals.wait().is_ok() && stop.send(Event::Stop).is_ok() {});
     let mut stopped = false;
     for round in 1.. {
-        // Without a process left there is nothing to repeat.
+        // Without a live process nothing can be repeated.
         if stopped || !team.is_idle() || wrong(team.members()).is_some() {
             break;
         }
@@ -47,7 +47,7 @@ pub(crate) fn repeat(scenario: &Scenario) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One line of sums since the start.
+/// Line of sums since the start.
 fn progress(round: u64, took: Duration, members: &[Member]) -> String {
     let sum = |figure: fn(&ProcessCounters) -> u64| -> u64 {
         members.iter().filter_map(Member::counters).map(|counters| figure(&counters)).sum()
@@ -62,7 +62,7 @@ fn progress(round: u64, took: Duration, members: &[Member]) -> String {
     )
 }
 
-/// Why it makes no sense to go on.
+/// First failure or mismatch of a process, after which the loop ends.
 fn wrong(members: &[Member]) -> Option<String> {
     members.iter().find_map(|member| {
         let mismatch = member.checked().first_mismatch.map(|mismatch| mismatch.to_string());

@@ -1,4 +1,4 @@
-//! A run's report: what was true, what uvmd said, and whether that is the same.
+//! Report of a run: the truth, uvmd's figures, and their comparison.
 
 use std::fmt;
 
@@ -16,57 +16,59 @@ use crate::{
     sys::swgpu::HardwareCounters,
 };
 
-/// The JSON report of a run.
+/// JSON report of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) scenario: String,
     pub(crate) arch: String,
     pub(crate) driver: String,
     pub(crate) kernel: String,
-    /// Of each GPU.
+    /// Memory of each GPU, in MiB.
     pub(crate) gpu_mem_mib: u64,
     pub(crate) verdict: Verdict,
-    /// With the driver's counters attached.
+    /// Pass with the driver's counters attached.
     #[serde(flatten)]
     pub(crate) pass: Pass,
-    /// The same scenario once more, without them: they change the driver's path a little, and only totals can be compared.
+    /// Second pass without the driver's counters, which change the path of the driver a little.
+    /// Only its totals can be compared.
     pub(crate) without_counters: Option<Pass>,
 }
 
-/// A scenario, run once.
+/// A pass: one run of the scenario.
 #[derive(Debug, Serialize)]
 pub(crate) struct Pass {
-    /// Every byte of every process that lived to the end was what it must be, at every read and at the end.
+    /// Whether every byte of every process that was not killed was right, at every read and at the
+    /// end.
     pub(crate) verified: bool,
     pub(crate) processes: Vec<ProcessReport>,
     pub(crate) gpus: Vec<GpuReport>,
     pub(crate) total: TotalReport,
-    /// Each figure of each scope, compared.
+    /// Comparisons of each figure of each scope.
     pub(crate) comparison: Vec<Comparison>,
-    /// What each process had in each GPU's memory, compared.
+    /// Comparisons of resident bytes of each process at each GPU.
     pub(crate) residency: Vec<residency::Compared>,
-    /// Who lost memory to whom, compared.
+    /// Comparisons of evictions by victim and evictor.
     pub(crate) evictions: Vec<matrix::Compared>,
-    /// Why that is not compared, where the truth is not known.
+    /// Reason why evictions are not compared: their truth is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) evictions_not_known: Option<&'static str>,
-    /// Why there are no figures of uvmd though they were asked for.
+    /// Reason why requested figures of uvmd are absent.
     pub(crate) uvmd_absent: Option<String>,
-    /// Of the log that was asked for.
+    /// Summary of the access log, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) access_log: Option<access_log::Summary>,
-    /// Others were at work: no sums over all are compared.
+    /// Whether sums over all processes are not compared, as processes of others were running.
     #[serde(skip)]
     pub(crate) sums_left_out: bool,
-    /// Why the pass does not count, if it does not.
+    /// Reasons why the pass is invalid; empty if valid.
     pub(crate) problems: Vec<String>,
 }
 
-/// One process.
+/// Report of a process.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProcessReport {
     pub(crate) name: String,
-    /// Null for one that was never started.
+    /// Null for a process that was never started.
     pub(crate) pid: Option<u32>,
     pub(crate) end: Option<End>,
     pub(crate) truth: Truth,
@@ -74,11 +76,11 @@ pub(crate) struct ProcessReport {
     pub(crate) verified: bool,
     #[serde(flatten)]
     pub(crate) checked: Checked,
-    /// Where its memory was when the figures were taken; null for a process that had ended by then.
+    /// Residency of its memory when the figures were taken; null for a process that had ended.
     pub(crate) residency: Option<Vec<Residency>>,
 }
 
-/// One GPU.
+/// Report of a GPU.
 #[derive(Debug, Serialize)]
 pub(crate) struct GpuReport {
     pub(crate) gpu: usize,
@@ -86,52 +88,52 @@ pub(crate) struct GpuReport {
     pub(crate) truth: Truth,
     pub(crate) uvmd: Figures,
     pub(crate) hardware: HardwareCounters,
-    /// Who got whose frame, by the software GPU's ledger.
+    /// Reused frames, by the software GPU's ledger.
     pub(crate) frames: Vec<FrameReport>,
 }
 
-/// Frames of a GPU that went from one process to another, or to itself for other memory.
+/// Frames of a GPU that another process reused, or the same process for other memory.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FrameReport {
-    /// A process's name.
+    /// Name of a process.
     pub(crate) victim: String,
-    /// A process's name, or `driver`, which puts page tables there.
+    /// Name of a process, or `driver` for page tables.
     pub(crate) taker: String,
-    /// For memory that is not managed.
+    /// Whether the frames were reused for unmanaged memory.
     pub(crate) unmanaged: bool,
-    /// Times that a frame, or a part of one, changed hands.
+    /// Number of reuses of a frame or a part of one.
     pub(crate) frames: u64,
-    /// The victim's pages in them, copied out before.
+    /// Bytes of the victim's pages in the frames, copied out before.
     pub(crate) copied_out_bytes: u64,
 }
 
-/// The whole machine.
+/// Report of the whole machine.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct TotalReport {
     pub(crate) truth: Truth,
     pub(crate) uvmd: Figures,
 }
 
-/// How a run ended.
+/// Verdict of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// Data right, and uvmd exact where it must be (or nobody asked for uvmd).
+    /// Data right, and uvmd exact where required, or not requested.
     Pass,
-    /// Data right, but uvmd did not answer.
+    /// Data right, but uvmd did not respond.
     NoUvmd,
     /// Data wrong, the run invalid, or uvmd not exact.
     Fail,
 }
 
-/// What of uvmd there is to compare with.
+/// Availability of uvmd's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Uvmd {
-    /// Nobody asked for it.
+    /// Not requested.
     Unwanted,
-    /// It did not answer.
+    /// No response.
     Absent,
-    /// It answered.
+    /// A response.
     Answered,
 }
 
@@ -150,26 +152,27 @@ impl Verdict {
 // === impl Pass ===
 
 impl Pass {
-    /// Processes of others were at work: what uvmd says of all together is theirs too.
+    /// Omit sums over all processes from the comparison, as uvmd's sums contain processes of others
+    /// that were running.
     pub(crate) const fn leave_out_sums(&mut self) {
         self.sums_left_out = true;
     }
 
-    /// Compare the scopes that have a truth in this pass, and judge.
+    /// Compare the scopes that have a truth in this pass, and return the verdict.
     pub(crate) fn judge(&mut self, uvmd: Uvmd, with_processes: bool) -> Verdict {
         let processes = self
             .processes
             .iter()
             .filter(|process| with_processes && process.pid.is_some())
             .flat_map(|process| compare(&process.name, Scope::Process, &process.truth, &process.uvmd));
-        let each: Vec<_> = self.processes.iter().map(|process| (&process.truth, &process.uvmd)).collect();
-        let sums = if with_processes { compare_sums(&self.total.truth, &each) } else { Vec::new() };
-        // Of one GPU there is no more to say than of all.
+        let pairs: Vec<_> = self.processes.iter().map(|process| (&process.truth, &process.uvmd)).collect();
+        let sums = if with_processes { compare_sums(&self.total.truth, &pairs) } else { Vec::new() };
+        // The figures of a single GPU equal the total.
         let gpus = self.gpus.iter().filter(|_| self.gpus.len() > 1);
         let gpus = gpus.flat_map(|gpu| compare(&format!("gpu{}", gpu.gpu), Scope::Gpu, &gpu.truth, &gpu.uvmd));
         let total = compare("total", Scope::Total, &self.total.truth, &self.total.uvmd);
-        let of_all: Vec<_> = if self.sums_left_out { Vec::new() } else { gpus.chain(total).collect() };
-        self.comparison = processes.chain(sums).chain(of_all).collect();
+        let machine: Vec<_> = if self.sums_left_out { Vec::new() } else { gpus.chain(total).collect() };
+        self.comparison = processes.chain(sums).chain(machine).collect();
         match uvmd {
             _ if !self.verified || !self.problems.is_empty() => Verdict::Fail,
             Uvmd::Unwanted => Verdict::Pass,
@@ -185,7 +188,7 @@ impl Pass {
             && self.evictions.iter().all(|compared| compared.holds)
     }
 
-    /// A figure that nobody gives stays null, and the report says why.
+    /// Set uvmd's figures to null, and record the reason in the report.
     pub(crate) fn without_uvmd(&mut self, error: &anyhow::Error) -> Uvmd {
         self.uvmd_absent = Some(format!("{error:#}"));
         self.processes.iter_mut().for_each(|process| process.uvmd = Figures::default());
@@ -195,28 +198,28 @@ impl Pass {
     }
 }
 
-/// For people, in 80 columns. Rows that say nothing, because there is nothing or it is 0 on both sides, are left out.
+/// Table for readers, in 80 columns. Rows without figures, or with 0 on both sides, are omitted.
 impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut last = "";
-        // Where uvmd said nothing at all, nothing that it said is wrong.
-        let is_silent = self.total.uvmd.is_empty();
+        // Without any figure of uvmd, no figure of uvmd is wrong.
+        let is_absent = self.total.uvmd.is_empty();
         for Comparison { scope, field, relation, truth, uvmd, holds } in &self.comparison {
-            let holds = *holds || is_silent;
-            let nothing = truth.unwrap_or(0) == 0 && uvmd.unwrap_or(0) == 0;
-            if holds && (nothing || *relation == Relation::Zero) {
+            let holds = *holds || is_absent;
+            let is_zero = truth.unwrap_or(0) == 0 && uvmd.unwrap_or(0) == 0;
+            if holds && (is_zero || *relation == Relation::Zero) {
                 continue;
             }
             let name = if scope == last { "" } else { scope };
             last = scope;
-            let ok = match (holds, relation, uvmd) {
+            let mark = match (holds, relation, uvmd) {
                 (true, Relation::Unknown, _) | (true, _, None) => "",
                 (true, Relation::AtMost, _) => " ok >=",
                 (true, Relation::AtLeast, _) => " ok <=",
                 (true, ..) => " ok",
                 (false, ..) => " WRONG",
             };
-            row(f, name, field, [*truth, *uvmd], ok)?;
+            row(f, name, field, [*truth, *uvmd], mark)?;
         }
         self.residency.iter().filter(|compared| compared.is_of_interest()).try_for_each(|compared| compared.fmt(f))?;
         self.evictions.iter().try_for_each(|compared| compared.fmt(f))?;
@@ -233,25 +236,25 @@ impl fmt::Display for Pass {
     }
 }
 
-/// A line of the table: what it is, the truth, uvmd's, and whether that is right.
-fn row(f: &mut fmt::Formatter<'_>, scope: &str, field: &str, figures: [Option<u64>; 2], ok: &str) -> fmt::Result {
+/// Write a line of the table: scope, field, truth, uvmd's figure, and a mark of the result.
+fn row(f: &mut fmt::Formatter<'_>, scope: &str, field: &str, figures: [Option<u64>; 2], mark: &str) -> fmt::Result {
     let cut = |text: &str, width| text.chars().take(width).collect::<String>();
-    let [truth, uvmd] = figures.map(Shown);
-    writeln!(f, "{:<14} {:<23} {truth:>17} {uvmd:>17}{ok}", cut(scope, 14), cut(field, 23))
+    let [truth, uvmd] = figures.map(Cell);
+    writeln!(f, "{:<14} {:<23} {truth:>17} {uvmd:>17}{mark}", cut(scope, 14), cut(field, 23))
 }
 
-const fn verdict_on(holds: bool) -> &'static str {
+const fn mark_of(holds: bool) -> &'static str {
     if holds { " ok" } else { " WRONG" }
 }
 
 impl fmt::Display for residency::Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { process, gpu, truth_bytes, uvmd, holds } = self;
-        let figures = [Some(*truth_bytes), uvmd.map(|told| told.bytes)];
-        row(f, process, &format!("resident at gpu{gpu}"), figures, verdict_on(*holds))?;
-        match uvmd.filter(|told| !holds || told.min_bytes != told.max_bytes) {
+        let figures = [Some(*truth_bytes), uvmd.map(|reported| reported.bytes)];
+        row(f, process, &format!("resident at gpu{gpu}"), figures, mark_of(*holds))?;
+        match uvmd.filter(|reported| !holds || reported.min_bytes != reported.max_bytes) {
             None => Ok(()),
-            Some(told) => row(f, "", "  from, to", [told.min_bytes, told.max_bytes].map(Some), ""),
+            Some(reported) => row(f, "", "  from, to", [reported.min_bytes, reported.max_bytes].map(Some), ""),
         }
     }
 }
@@ -260,7 +263,7 @@ impl fmt::Display for matrix::Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { gpu, victim, evictor, cause, truth, uvmd, page_table_bytes, holds } = self;
         let lost = format!("lost to {evictor}");
-        row(f, victim, &lost, [truth.bytes, uvmd.bytes].map(Some), verdict_on(*holds))?;
+        row(f, victim, &lost, [truth.bytes, uvmd.bytes].map(Some), mark_of(*holds))?;
         row(f, "", &format!("  {cause}, gpu{gpu}"), [truth.evictions, uvmd.evictions].map(Some), " times")?;
         match page_table_bytes {
             0 => Ok(()),
@@ -299,10 +302,10 @@ impl fmt::Display for Report {
     }
 }
 
-/// A figure in a table.
-struct Shown(Option<u64>);
+/// Cell of a table with a figure.
+struct Cell(Option<u64>);
 
-impl fmt::Display for Shown {
+impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(value) = self;
         f.pad(&value.map_or_else(|| "-".to_owned(), digits))

@@ -1,21 +1,21 @@
-//! Where a process's memory is: by the driver, page by page, and by uvmd.
+//! Residency of a process's memory: by the driver, page by page, and by uvmd.
 
 use serde::{Deserialize, Serialize};
 
 use crate::scenario::size::MIB;
 
-/// How much of an allocation is where. A page that is duplicated counts in each place.
+/// Resident bytes of an allocation. A duplicated page counts at each place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Residency {
     pub(crate) allocation: String,
     pub(crate) cpu_bytes: u64,
-    /// For each of the machine's GPUs, by number.
+    /// Resident bytes at each of the machine's GPUs, by number.
     pub(crate) gpu_bytes: Vec<u64>,
-    /// Pages that nobody touched yet.
+    /// Bytes of pages before their first touch.
     pub(crate) nowhere_bytes: u64,
 }
 
-/// What uvmd says of a process at a GPU.
+/// Resident bytes of a process at a GPU, as uvmd reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Told {
     pub(crate) bytes: u64,
@@ -23,24 +23,25 @@ pub(crate) struct Told {
     pub(crate) max_bytes: u64,
 }
 
-/// A process at a GPU: the two, compared.
+/// Comparison of a process at a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Compared {
     pub(crate) process: String,
-    /// By number, from 0.
+    /// Number of the GPU, from 0.
     pub(crate) gpu: usize,
     pub(crate) truth_bytes: u64,
-    /// Nothing from a uvmd that knows nothing of the process there.
+    /// uvmd's figures; `None` if uvmd does not list the process at the GPU.
     pub(crate) uvmd: Option<Told>,
     pub(crate) holds: bool,
 }
 
-/// How far uvmd may be off: a hundredth of what is there, or of one block where there is less.
+/// Divisor of the error permitted to uvmd: a hundredth of the resident bytes, or of one block if
+/// less is resident.
 const TOLERANCE: u64 = 100;
 const LEAST_BYTES: u64 = 2 * MIB;
 
 impl Compared {
-    /// Silence is as good as 0.
+    /// Compare a process at a GPU. Absent figures of uvmd count as 0.
     pub(crate) fn new(process: &str, gpu: usize, truth_bytes: u64, uvmd: Option<Told>) -> Self {
         let Told { bytes, min_bytes, max_bytes } = uvmd.unwrap_or_default();
         let is_close = bytes.abs_diff(truth_bytes) <= truth_bytes.max(LEAST_BYTES) / TOLERANCE;
@@ -48,15 +49,15 @@ impl Compared {
         Self { process: process.to_owned(), gpu, truth_bytes, uvmd, holds }
     }
 
-    /// Whether there is something to say.
+    /// Whether the comparison fails, or memory is resident.
     pub(crate) fn is_of_interest(&self) -> bool {
-        !self.holds || self.truth_bytes > 0 || self.uvmd.is_some_and(|told| told.max_bytes > 0)
+        !self.holds || self.truth_bytes > 0 || self.uvmd.is_some_and(|reported| reported.max_bytes > 0)
     }
 }
 
 /// Bytes of a process in a GPU's memory.
 pub(crate) fn bytes_at(residency: &[Residency], gpu: usize) -> u64 {
-    residency.iter().map(|of_it| of_it.gpu_bytes.get(gpu).copied().unwrap_or(0)).sum()
+    residency.iter().map(|allocation| allocation.gpu_bytes.get(gpu).copied().unwrap_or(0)).sum()
 }
 
 #[cfg(test)]
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn of_little_memory_it_may_be_off_by_a_hundredth_of_a_block() {
+    fn an_estimate_of_little_memory_may_be_off_by_a_hundredth_of_a_block() {
         assert!(holds(65536, [65536 - 5 * 4096, 0, 65536]) && !holds(65536, [65536 - 6 * 4096, 0, 65536]));
         assert!(!holds(0, [65536, 0, 65536]));
     }
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_says_that_nothing_is_there() {
+    fn absent_figures_count_as_zero() {
         assert!(Compared::new("p", 0, 0, None).holds && !Compared::new("p", 0, MIB, None).holds);
     }
 }

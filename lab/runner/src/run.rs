@@ -1,4 +1,5 @@
-//! `lab-runner run`: a scenario with the driver's counters and without, its truth, and what uvmd says about it.
+//! `lab-runner run`: runs a scenario with the driver's counters and without, and compares its truth
+//! with uvmd's figures.
 
 use std::{
     fs,
@@ -32,20 +33,20 @@ use crate::{
     uvmd::{Answer, Client},
 };
 
-/// How a run is to be done.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Give up when a pass is not done by then.
+    /// Time limit of a pass.
     pub(crate) timeout: Duration,
-    /// Run the scenario once more without the driver's counters.
+    /// Whether to run the scenario once more without the driver's counters.
     pub(crate) without_counters: bool,
-    /// Compare processes, and no sums over all that are at work.
+    /// Whether to compare processes only, and no sums over all processes at work.
     pub(crate) among_others: bool,
-    /// Where to write what the GPUs did when the scenario ran first.
+    /// File for the access log of the first pass.
     pub(crate) access_log: Option<PathBuf>,
 }
 
-/// Run a scenario. Fails only where there is nothing to report.
+/// Runs a scenario. Fails only if there is nothing to report.
 pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, options: &Options) -> anyhow::Result<Report> {
     let (observer, verdict, pass) = pass(scenario, client, true, options)?;
     let first = observer.gpus.first().context("no GPU")?;
@@ -60,7 +61,7 @@ pub(crate) fn run(scenario: &Scenario, client: Option<&Client>, options: &Option
         without_counters: None,
     };
     drop(observer);
-    // A run that failed is not done again: what it left behind would be asked about.
+    // A failed run is not repeated: the second pass would observe remains of the first.
     if options.without_counters && verdict != Verdict::Fail {
         let options = Options { access_log: None, ..options.clone() };
         let (_, verdict, pass) = self::pass(scenario, client, false, &options)?;
@@ -74,7 +75,7 @@ pub(crate) fn line_of(path: &str) -> anyhow::Result<String> {
     Ok(fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?.trim().to_owned())
 }
 
-/// A scenario once, with the driver's counters or without.
+/// Runs a scenario once, with the driver's counters or without.
 fn pass(
     scenario: &Scenario,
     client: Option<&Client>,
@@ -95,7 +96,8 @@ fn pass(
     let mut team = Team::start(scenario, counters, deadline)?;
     team.go(deadline)?;
 
-    // Nothing runs from here on. The observer sees when the driver has come to rest; then all figures are taken.
+    // Nothing runs from here on. The observer waits until the driver is idle; then all figures are
+    // taken.
     let seen = observer.observe()?;
     team.order(&Command::Figures { residency: true }, deadline)?;
     let quiet_since = SystemTime::now();
@@ -123,7 +125,7 @@ fn pass(
     team.finish(deadline)?;
     for (process, member) in pass.processes.iter_mut().zip(team.members()) {
         (process.end, process.checked) = (member.end, member.checked());
-        // A killed process verified what it read until then, and nobody can read its memory any more.
+        // A killed process verified its reads up to its end; its memory cannot be read any more.
         process.verified = member.end.is_some() && process.checked.mismatches == 0;
         pass.problems.extend(member.failure.as_ref().map(|failure| format!("{}: {failure}", member.name)));
         if process.checked.mismatches > 0 {
@@ -142,14 +144,14 @@ fn pass(
     Ok((observer, verdict, pass))
 }
 
-/// The truth, without a check of memory yet: that comes with the end.
+/// Truth of a pass, without a verification of memory, which the end of the processes brings.
 pub(crate) fn figures(observer: &Observer, seen: &[Counted], members: &[Member]) -> Pass {
     let facts: Vec<ProcessFacts> = members.iter().map(facts).collect();
-    let process = |(member, of_it): (&Member, &ProcessFacts)| ProcessReport {
+    let process = |(member, own_facts): (&Member, &ProcessFacts)| ProcessReport {
         name: member.name.clone(),
         pid: member.id.map(|id| id.pid),
         end: member.end,
-        truth: process_truth(seen, &facts, of_it),
+        truth: process_truth(seen, &facts, own_facts),
         uvmd: Figures::default(),
         verified: false,
         checked: member.checked(),
@@ -180,13 +182,13 @@ pub(crate) fn figures(observer: &Observer, seen: &[Counted], members: &[Member])
     }
 }
 
-/// What the scenario calls a process.
+/// Name of a process in the scenario.
 fn name_of(pid: u32, members: &[Member]) -> String {
     let member = members.iter().find(|member| member.id.is_some_and(|id| id.pid == pid));
     member.map_or_else(|| format!("process {pid}"), |member| member.name.clone())
 }
 
-/// The ledger with the processes' names.
+/// Ledger of frames with the processes' names.
 fn frames(ledger: &Ledger, members: &[Member]) -> Vec<FrameReport> {
     let report = |((victim, taker), taken): (&(u32, Taker), &Taken)| FrameReport {
         victim: name_of(*victim, members),
@@ -213,7 +215,7 @@ fn facts(member: &Member) -> ProcessFacts {
     }
 }
 
-/// Write uvmd's figures beside the truth.
+/// Adds uvmd's figures to the truth.
 fn fill(pass: &mut Pass, answer: &Answer, before: &Answer, members: &[Member]) -> anyhow::Result<()> {
     pass.total.uvmd = answer.total_since(before)?;
     for gpu in &mut pass.gpus {
@@ -225,7 +227,7 @@ fn fill(pass: &mut Pass, answer: &Answer, before: &Answer, members: &[Member]) -
     Ok(())
 }
 
-/// Where memory is, and who took it from whom: what uvmd says of that beside the truth.
+/// Compares uvmd's residency and evictions by process with the truth.
 fn compare(pass: &mut Pass, seen: &[Counted], answer: &Answer, before: &Answer, members: &[Member]) {
     for member in members {
         let (Some(id), Some(residency)) = (member.id, &member.residency) else { continue };
@@ -237,15 +239,15 @@ fn compare(pass: &mut Pass, seen: &[Counted], answer: &Answer, before: &Answer, 
     let facts: Vec<ProcessFacts> = members.iter().map(facts).collect();
     let name = |party: &Party| {
         let is = |member: &&Member| {
-            member.id.zip(party.pid.zip(party.start_ticks)).is_some_and(|(id, it)| id.is(it.0, it.1))
+            member.id.zip(party.pid.zip(party.start_ticks)).is_some_and(|(id, other)| id.is(other.0, other.1))
         };
         members.iter().find(is).map(|member| member.name.clone())
     };
     for (gpu, counted) in pass.gpus.iter().zip(seen) {
         match eviction_matrix(counted, &facts) {
             Ok(ledger) => {
-                let told = matrix::told(&answer.evictions, &before.evictions, &gpu.uuid, name);
-                pass.evictions.extend(matrix::compare(gpu.gpu, ledger, &told, |pid| name_of(pid, members)));
+                let reported = matrix::told(&answer.evictions, &before.evictions, &gpu.uuid, name);
+                pass.evictions.extend(matrix::compare(gpu.gpu, ledger, &reported, |pid| name_of(pid, members)));
             }
             Err(reason) => pass.evictions_not_known = Some(reason),
         }

@@ -1,10 +1,13 @@
-//! A scenario: processes with managed memory, and what each does to it, as data. docs/scenarios.md is the language's reference.
+//! Scenarios: processes with managed memory and their steps, as data. docs/scenarios.md is the
+//! language's reference.
 //!
-//! * [`parse`]: a file to a [`Scenario`]; whatever comes out can be run. What a step is, each of [`steps`] says itself
-//! * [`table`]: the file's tables, taken apart key by key
-//! * [`part`], [`place`], [`size`]: a part of an allocation, where pages can be, numbers of bytes
-//! * [`order`]: in which order an access step visits its words
-//! * [`variation`]: what makes runs of one scenario differ; [`target`]: what a policy must reach on it
+//! * [`parse`]: parser of scenario files; a parsed [`Scenario`] is valid. Each module of [`steps`]
+//!   parses its steps
+//! * [`table`]: TOML tables, whose keys are consumed one by one
+//! * [`part`], [`place`], [`size`]: parts of allocations, locations of pages, byte counts
+//! * [`order`]: order in which an access step visits its words
+//! * [`variation`]: differences between runs of one scenario; [`target`]: bounds that a policy must
+//!   reach
 
 mod call;
 pub(crate) mod order;
@@ -29,60 +32,60 @@ pub(crate) use variation::Variation;
 
 use steps::Step;
 
-/// Every access is to one word: the unit of offsets, lengths and strides, in bytes.
+/// Bytes of a word: the size of an access, and the unit of offsets, lengths and strides.
 pub(crate) const WORD_BYTES: u64 = 8;
 
-/// What one lab run does.
+/// A scenario: the input of one lab run.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
-    /// The memory of each GPU the scenario is meant for, in MiB.
+    /// Memory of each GPU, in MiB.
     pub(crate) gpu_mem_mib: u64,
     pub(crate) gpu_count: u32,
-    /// Whether the GPUs reach each other's memory directly.
+    /// Whether the GPUs access each other's memory directly.
     pub(crate) nvlink: bool,
-    /// Module parameters that nvidia-uvm is to be loaded with.
+    /// Module parameters of nvidia-uvm.
     pub(crate) driver_parameters: BTreeMap<String, u64>,
     pub(crate) processes: Vec<Process>,
-    /// What a policy must reach on it.
+    /// Bounds that a policy must reach.
     pub(crate) targets: Vec<Target>,
-    /// How this run of it differs from what is written.
+    /// Variation of this run.
     pub(crate) variation: Variation,
-    /// The file itself, for the processes, which read it again.
+    /// Text of the file, which each worker process parses again.
     pub(crate) text: String,
 }
 
-/// One process: its memory, and what it does.
+/// A process: its memory and its steps.
 pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) allocations: Vec<Allocation>,
-    /// The machine's GPUs it uses, by number; the first does what names no GPU.
+    /// Numbers of the machine's GPUs that the process uses. Steps that name no GPU use the first.
     pub(crate) gpus: Vec<u32>,
-    /// How long after the others it starts.
+    /// Delay of its start after the others.
     pub(crate) start_after: Duration,
-    /// How long after its start it is killed with -9.
+    /// Time after its start at which it is killed (-9).
     pub(crate) kill_after: Option<Duration>,
-    /// How much host memory its cgroup may have.
+    /// Limit of host memory of its cgroup.
     pub(crate) memory_limit_bytes: Option<u64>,
     pub(crate) steps: Vec<Box<dyn Step>>,
-    /// How long it waits before the first of them.
+    /// Delay before the first step.
     pub(crate) delay: Duration,
 }
 
-/// One managed allocation.
+/// A managed allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Allocation {
     pub(crate) name: String,
-    /// A multiple of [`WORD_BYTES`].
+    /// Size, a multiple of [`WORD_BYTES`].
     pub(crate) bytes: u64,
 }
 
-/// What a step may refer to, and where it stands.
+/// Context of a step's parser: the names that the step may use, and its position.
 pub(crate) struct Scope<'a> {
     pub(crate) process: &'a str,
     pub(crate) allocations: &'a [Allocation],
     pub(crate) gpus: &'a [u32],
-    /// The number of the enclosing step with a dot: step `2.1` is the first of step 2.
+    /// Number of the enclosing step with a dot: step `2.1` is the first of step 2.
     pub(crate) prefix: String,
     pub(crate) depth: usize,
     pub(crate) variation: Variation,
@@ -99,13 +102,14 @@ impl Scenario {
 
 // === impl Process ===
 
-/// Where managed memory starts, in every process: far from everything else in it, so that runs can be compared address by address.
+/// Address of the first allocation in every process. The address is far from all other mappings, so
+/// that runs can be compared address by address.
 const MANAGED_BASE: u64 = 0x200_0000_0000;
-/// The driver manages memory in blocks of this size; no two allocations share one.
+/// Size of the driver's VA blocks; no two allocations share one.
 const BLOCK_BYTES: u64 = 2 << 20;
 
 impl Process {
-    /// Where each of its allocations begins.
+    /// Start address of each allocation.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = u64> {
         self.allocations.iter().scan(MANAGED_BASE, |next, allocation| {
             let address = *next;
@@ -129,7 +133,7 @@ impl Scope<'_> {
         found.ok_or_else(|| format!("no allocation is named {name:?}"))
     }
 
-    /// A GPU of the process: the one that the step names, else its first.
+    /// GPU of the process: the one that the step names, or the first.
     pub(crate) fn gpu(&self, number: Option<u32>) -> Result<u32, String> {
         match number {
             None => self.gpus.first().copied().ok_or_else(|| "the process has no GPU".to_owned()),
@@ -137,7 +141,7 @@ impl Scope<'_> {
         }
     }
 
-    /// A place that the process can use.
+    /// Check that the process can use a place.
     pub(crate) fn place(&self, place: Place) -> Result<Place, String> {
         match place {
             Place::Gpu(number) if !self.gpus.contains(&number) => {
@@ -147,8 +151,8 @@ impl Scope<'_> {
         }
     }
 
-    /// The scope of the steps inside the step of that number.
-    pub(crate) fn inside(&self, number: &str) -> Self {
+    /// Scope of the steps nested in the step of this number.
+    pub(crate) fn nested(&self, number: &str) -> Self {
         let &Self { process, allocations, gpus, variation, .. } = self;
         Self { process, allocations, gpus, prefix: format!("{number}."), depth: self.depth + 1, variation }
     }

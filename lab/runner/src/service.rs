@@ -1,4 +1,4 @@
-//! uvmd as a service: one life after the other.
+//! uvmd as a service that is started, killed and restarted.
 
 use std::{
     fs::{self, OpenOptions},
@@ -12,36 +12,36 @@ use anyhow::{Context, bail};
 
 use crate::uvmd::Client;
 
-/// Where it listens.
+/// Address of uvmd.
 pub(crate) const URL: &str = "http://127.0.0.1:9477";
-/// Where the guest's first process looks for it.
+/// Log of uvmd, which the guest's first process reads.
 const LOG: &str = "/run/uvmd.log";
-/// Asked to end, it does; killed, its probes go with it.
-const END: Duration = Duration::from_secs(20);
+/// Time limit of uvmd's exit after SIGTERM, and of the removal of its probes after a kill.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
 
-/// A running uvmd.
+/// Running uvmd.
 pub(crate) struct Service {
     options: Vec<String>,
     child: Child,
-    /// Counts its lives from 1.
+    /// Number of this execution, from 1.
     pub(crate) life: u64,
 }
 
 impl Service {
-    /// Start it, and wait until it counts.
+    /// Starts uvmd, and waits until it counts.
     pub(crate) fn start(options: &[String]) -> anyhow::Result<Self> {
         Ok(Self { options: options.to_vec(), child: spawn(options)?, life: 1 })
     }
 
-    /// Kill it (-9), and see that the kernel keeps nothing of it.
+    /// Kills uvmd (-9), and checks that the kernel removes its probes.
     pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait().context("cannot wait for uvmd")? {
             bail!("uvmd had ended by itself with {status}");
         }
         self.child.kill().context("cannot kill uvmd")?;
         self.child.wait().context("cannot wait for uvmd")?;
-        without_kprobes()
+        wait_for_no_kprobes()
     }
 
     pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
@@ -50,7 +50,7 @@ impl Service {
         Ok(())
     }
 
-    /// Resident memory.
+    /// Resident memory of uvmd, in KiB.
     pub(crate) fn rss_kib(&self) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs::read_to_string(&path).context("uvmd is gone")?;
@@ -59,31 +59,31 @@ impl Service {
         line.trim().trim_end_matches(" kB").parse().with_context(|| format!("{path} says {line:?}"))
     }
 
-    /// Ask it to end, and see that it does well.
+    /// Sends SIGTERM, and checks that uvmd exits with success.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
         let pid = self.child.id();
-        let asked = Command::new("kill").args(["-TERM", &pid.to_string()]).status().context("cannot run kill")?;
-        if !asked.success() {
+        let sent = Command::new("kill").args(["-TERM", &pid.to_string()]).status().context("cannot run kill")?;
+        if !sent.success() {
             bail!("uvmd was gone before it was asked to end");
         }
-        let deadline = Instant::now() + END;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         let status = loop {
             match self.child.try_wait().context("cannot wait for uvmd")? {
                 Some(status) => break status,
-                None if Instant::now() > deadline => bail!("uvmd does not end"),
+                None if Instant::now() > deadline => bail!("uvmd does not exit"),
                 None => thread::sleep(POLL),
             }
         };
         if !status.success() {
             bail!("uvmd ended with {status}");
         }
-        without_kprobes()
+        wait_for_no_kprobes()
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // After an error. One that has ended cannot be killed, and that is no loss.
+        // Only after an error. Killing an exited process fails, which does no harm.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -96,7 +96,8 @@ fn spawn(options: &[String]) -> anyhow::Result<Child> {
     let mut child = command.spawn().context("cannot start uvmd")?;
     if let Err(error) = Client::new(URL).ask_when_counting() {
         let ended = child.try_wait().context("cannot wait for uvmd")?;
-        // After an error: one that hangs would keep its probes. One that has ended cannot be killed.
+        // Only after an error: a hanging uvmd would keep its probes. Killing an exited one fails,
+        // which does no harm.
         let _ = child.kill();
         let _ = child.wait();
         return Err(match ended {
@@ -107,14 +108,14 @@ fn spawn(options: &[String]) -> anyhow::Result<Child> {
     Ok(child)
 }
 
-/// Of uvmd's log.
+/// Last line of uvmd's log.
 fn last_line() -> String {
     let log = fs::read_to_string(LOG).unwrap_or_default();
-    log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_owned()
+    log.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("its log is empty").to_owned()
 }
 
-/// The kernel has no probe of anybody's.
-fn no_kprobes() -> anyhow::Result<()> {
+/// Checks that the kernel has no kprobe at all.
+fn check_no_kprobes() -> anyhow::Result<()> {
     let path = Path::new("/sys/kernel/debug/kprobes/list");
     let list = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     match list.lines().count() {
@@ -123,11 +124,11 @@ fn no_kprobes() -> anyhow::Result<()> {
     }
 }
 
-/// The kernel takes the probes of a dead process away in its own time.
-fn without_kprobes() -> anyhow::Result<()> {
-    let deadline = Instant::now() + END;
+/// Waits for the removal of all kprobes, which the kernel does some time after a process's death.
+fn wait_for_no_kprobes() -> anyhow::Result<()> {
+    let deadline = Instant::now() + EXIT_TIMEOUT;
     loop {
-        match no_kprobes() {
+        match check_no_kprobes() {
             Err(_) if Instant::now() < deadline => thread::sleep(POLL),
             result => return result,
         }

@@ -1,8 +1,8 @@
-//! `lab-runner soak`: random scenarios one after the other, with random kills (-9) of their processes, of uvmd and of the runner itself,
-//! and the checks that nothing of that leaves a trace.
+//! `lab-runner soak`: runs random scenarios one after the other, with random kills (-9) of their
+//! processes, of uvmd and of the runner itself, and checks that none of these leaves a trace.
 //!
-//! * [`summary`]: what is told in the end
-//! * [`act`]: of a uvmd that acts
+//! * [`summary`]: summary and report
+//! * [`act`]: soak of a uvmd that acts
 
 pub(crate) mod act;
 mod summary;
@@ -30,37 +30,37 @@ use crate::{
     },
 };
 
-/// What a soak is to be.
+/// Options of a soak.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) duration: Duration,
     pub(crate) seed: u64,
-    /// Words for uvmd's command line.
+    /// Options of uvmd's command line.
     pub(crate) uvmd: Vec<String>,
 }
 
-/// What happens to a scenario.
+/// Fate of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It runs to its end, and uvmd must be exact.
+    /// Runs to its end, and uvmd must be exact.
     Whole,
-    /// uvmd is killed in the middle, and started again afterwards.
+    /// uvmd is killed during the run, and restarted afterwards.
     KillUvmd,
-    /// The runner is killed in the middle, which kills its processes.
+    /// The runner is killed during the run, which kills its processes.
     KillRunner,
 }
 
-/// A scenario that takes longer hangs.
+/// Time limit of a scenario; a longer one hangs.
 const ROUND: Duration = Duration::from_mins(3);
-/// How long after its start a scenario may be hit.
-const HIT_MS: u64 = 4000;
-/// The driver gives everything back soon after its last user is gone.
-const RELEASE: Duration = Duration::from_secs(20);
+/// Maximum delay of a kill after the scenario's start.
+const KILL_DELAY_MAX_MS: u64 = 4000;
+/// Time limit for the exit of all processes of a killed runner.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 const SCENARIO: &str = "/tmp/soak.toml";
 const REPORT: &str = "/tmp/soak.json";
 
-/// Soak until the time is over or something is wrong.
+/// Soaks until the time is over or a check fails.
 pub(crate) fn soak(options: &Options) -> anyhow::Result<Summary> {
     let gpus = gpus()?;
     let machine = Machine {
@@ -81,9 +81,9 @@ pub(crate) fn soak(options: &Options) -> anyhow::Result<Summary> {
             16..=30 => Fate::KillRunner,
             _ => Fate::Whole,
         };
-        let hit_after = Duration::from_millis(dice.between(0, HIT_MS));
+        let kill_after = Duration::from_millis(dice.between(0, KILL_DELAY_MAX_MS));
         let result =
-            round(seed, machine, fate, hit_after, &mut service, &mut summary).and_then(|()| check(&gpus, &mut log));
+            round(seed, machine, fate, kill_after, &mut service, &mut summary).and_then(|()| check(&gpus, &mut log));
         if let Err(error) = result {
             summary.failures.push(Failure { seed, fate: format!("{fate:?}"), reason: format!("{error:#}") });
         }
@@ -101,29 +101,29 @@ fn round(
     seed: u64,
     machine: Machine,
     fate: Fate,
-    hit_after: Duration,
+    kill_after: Duration,
     service: &mut Service,
     summary: &mut Summary,
 ) -> anyhow::Result<()> {
     let scenario = generate::scenario(seed, machine);
     let processes = parse::parse(SCENARIO, &scenario)?.processes.len() as u64;
     fs::write(SCENARIO, scenario).context("cannot write the scenario")?;
-    // Of a run that does not write one, there is none.
+    // Removed, as a killed run writes no report.
     let _ = fs::remove_file(REPORT);
     let mut runner = Runner::start(fate != Fate::KillUvmd)?;
     let status = match fate {
         Fate::Whole => Some(runner.wait(ROUND)?),
         Fate::KillUvmd => {
-            let over = runner.try_wait(hit_after)?;
+            let early_exit = runner.try_wait(kill_after)?;
             service.kill()?;
-            let status = over.map_or_else(|| runner.wait(ROUND), Ok)?;
+            let status = early_exit.map_or_else(|| runner.wait(ROUND), Ok)?;
             service.restart()?;
             Some(status)
         }
         Fate::KillRunner => {
-            let over = runner.try_wait(hit_after)?;
+            let early_exit = runner.try_wait(kill_after)?;
             runner.kill()?;
-            over
+            early_exit
         }
     };
     match fate {
@@ -137,7 +137,7 @@ fn round(
     if let Some(status) = status {
         summary.add(&report()?);
         if !status.success() {
-            bail!("the run ended with {status}: {}", Runner::last_words());
+            bail!("the run ended with {status}: {}", Runner::log_errors());
         }
     }
     Ok(())
@@ -148,7 +148,8 @@ fn report() -> anyhow::Result<Value> {
     serde_json::from_str(&text).context("the run's report cannot be understood")
 }
 
-/// What must hold after every round: nobody has memory of a GPU, and nothing complained.
+/// Checks the conditions after every round: no GPU memory is allocated, and the kernel's log has no
+/// complaint.
 fn check(gpus: &[Gpu], log: &mut Log) -> anyhow::Result<()> {
     all_is_free(gpus)?;
     match log.complaints()?.first() {
@@ -157,11 +158,12 @@ fn check(gpus: &[Gpu], log: &mut Log) -> anyhow::Result<()> {
     }
 }
 
-/// `lab-runner run`, as anyone would start it.
+/// `lab-runner run`, as a separate process.
 struct Runner(Child);
 
 impl Runner {
-    /// In a process group of its own, so that it can be seen when all of it is gone.
+    /// Starts the runner in its own process group, whose signals show when all its processes have
+    /// exited.
     fn start(ask_uvmd: bool) -> anyhow::Result<Self> {
         use std::os::unix::process::CommandExt as _;
         let log = fs::File::create(Self::LOG).context("cannot make the run's log")?;
@@ -176,14 +178,15 @@ impl Runner {
 
     const LOG: &str = "/tmp/soak.log";
 
-    /// What it says in the end, for people.
-    fn last_words() -> String {
+    /// Errors at the end of its log, for display.
+    fn log_errors() -> String {
         let log = fs::read_to_string(Self::LOG).unwrap_or_default();
-        let tells = |line: &&str| ["problem:", "WRONG", "uvmd:", "lab-runner:"].iter().any(|word| line.contains(word));
-        log.lines().filter(tells).take(8).collect::<Vec<_>>().join("; ")
+        let is_error =
+            |line: &&str| ["problem:", "WRONG", "uvmd:", "lab-runner:"].iter().any(|word| line.contains(word));
+        log.lines().filter(is_error).take(8).collect::<Vec<_>>().join("; ")
     }
 
-    /// How it ended, if it does within that time.
+    /// Exit status, if it exits within this time.
     fn try_wait(&mut self, within: Duration) -> anyhow::Result<Option<ExitStatus>> {
         let deadline = Instant::now() + within;
         loop {
@@ -199,11 +202,11 @@ impl Runner {
         self.try_wait(within)?.context("the run hangs")
     }
 
-    /// Kill it alone; its processes must follow.
+    /// Kills the runner alone; its processes must die with it.
     fn kill(&mut self) -> anyhow::Result<()> {
         self.0.kill().context("cannot kill the runner")?;
         self.0.wait().context("cannot wait for the runner")?;
-        let deadline = Instant::now() + RELEASE;
+        let deadline = Instant::now() + EXIT_TIMEOUT;
         while process::group_lives(self.0.id())? {
             if Instant::now() > deadline {
                 bail!("processes of a killed runner live on");

@@ -1,17 +1,17 @@
-//! When a process started: with its id, that names it.
+//! Start times of processes: with the process id, they identify a process.
 
 use std::fs;
 
 use anyhow::Context;
 
-/// When it started, in clock ticks since boot.
+/// Start time, in clock ticks since boot.
 pub(crate) fn start_ticks(pid: u32) -> anyhow::Result<u64> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     parse_start_ticks(&stat).with_context(|| format!("cannot understand {path}"))
 }
 
-/// Field 22 of stat; the second, in parentheses, may hold anything.
+/// Field 22 of stat; the second field, in parentheses, may hold any character.
 fn parse_start_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(19)?.parse().ok()

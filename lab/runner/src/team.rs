@@ -1,4 +1,4 @@
-//! The workers of a run, seen from the runner: one process for each process of the scenario, and what they say.
+//! Workers of a run: one process for each process of the scenario, and their events.
 
 use std::{
     sync::mpsc,
@@ -13,7 +13,7 @@ use crate::{
     scenario::Scenario,
 };
 
-/// All workers.
+/// All workers of a run.
 pub(crate) struct Team {
     members: Vec<Member>,
     events: mpsc::Receiver<Event>,
@@ -21,8 +21,9 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    /// Start a worker for each process that does not start late, and wait until all are registered with the driver and none has touched
-    /// its memory. `counters`: let the driver count for each.
+    /// Starts a worker for each process without a start delay, and waits until all are registered
+    /// with the driver and none has touched its memory. `counters`: whether the driver counts for
+    /// each.
     pub(crate) fn start(scenario: &Scenario, counters: bool, deadline: Instant) -> anyhow::Result<Self> {
         let (sender, events) = mpsc::channel();
         let members: Vec<Member> =
@@ -39,7 +40,7 @@ impl Team {
         &self.members
     }
 
-    /// For whoever may ask for the end.
+    /// Sender for requests to stop.
     pub(crate) fn sender(&self) -> mpsc::Sender<Event> {
         self.sender.clone()
     }
@@ -48,41 +49,43 @@ impl Team {
         self.members.iter().any(|member| member.state == State::Idle)
     }
 
-    /// Let all do their steps once, those that start late too. Says whether somebody asked for the end meanwhile.
+    /// Runs the steps of all workers once, those that start late included. Returns whether a
+    /// request to stop arrived.
     pub(crate) fn go(&mut self, deadline: Instant) -> anyhow::Result<bool> {
         let now = Instant::now();
         self.members.iter_mut().for_each(|member| member.go(now));
         self.wait(deadline)
     }
 
-    /// Tell every worker that waits, and wait for all answers. Says whether somebody asked for the end meanwhile.
+    /// Sends a command to every idle worker, and waits for all replies. Returns whether a request
+    /// to stop arrived.
     pub(crate) fn order(&mut self, command: &Command, deadline: Instant) -> anyhow::Result<bool> {
         for member in self.members.iter_mut().filter(|member| member.state == State::Idle) {
-            member.tell(command);
+            member.send(command);
         }
         self.wait(deadline)
     }
 
-    /// Wait until no worker owes an answer.
+    /// Waits until no reply is pending.
     fn wait(&mut self, deadline: Instant) -> anyhow::Result<bool> {
         let mut stopped = false;
         loop {
             let now = Instant::now();
             for member in &mut self.members {
-                member.keep_time(now)?;
+                member.run_timers(now)?;
             }
-            if !self.members.iter().any(Member::owes_an_answer) {
+            if !self.members.iter().any(Member::has_pending_reply) {
                 return Ok(stopped);
             }
             if now >= deadline {
-                let late = self.members.iter().filter(|member| member.owes_an_answer());
+                let late = self.members.iter().filter(|member| member.has_pending_reply());
                 let late: Vec<&str> = late.map(|member| member.name.as_str()).collect();
-                bail!("no answer in time from {}", late.join(", "));
+                bail!("no reply in time from {}", late.join(", "));
             }
-            let next = self.members.iter().filter_map(Member::next_time).min().unwrap_or(deadline).min(deadline);
+            let next = self.members.iter().filter_map(Member::next_timer).min().unwrap_or(deadline).min(deadline);
             match self.events.recv_timeout(next.saturating_duration_since(now).max(Duration::from_millis(1))) {
-                Ok(Event::Reply(at, reply)) => self.member(at)?.hear(reply)?,
-                Ok(Event::Gone(at)) => self.member(at)?.gone(),
+                Ok(Event::Reply(at, reply)) => self.member(at)?.handle_reply(reply)?,
+                Ok(Event::Exited(at)) => self.member(at)?.handle_exit(),
                 Ok(Event::Stop) => {
                     stopped = true;
                     self.members.iter_mut().for_each(Member::stop);
@@ -92,12 +95,12 @@ impl Team {
         }
     }
 
-    /// Whether somebody asked for the end while no worker was busy.
+    /// Whether a request to stop arrived while no worker was busy.
     pub(crate) fn was_stopped(&self) -> bool {
         self.events.try_iter().any(|event| matches!(event, Event::Stop))
     }
 
-    /// Let every worker verify all its memory and end, and see that it does.
+    /// Lets every worker verify all its memory and exit, and checks that it does.
     pub(crate) fn finish(&mut self, deadline: Instant) -> anyhow::Result<()> {
         self.order(&Command::Finish, deadline)?;
         self.members.iter_mut().try_for_each(|member| member.reap(deadline))

@@ -1,9 +1,11 @@
-//! What is true of a run, from code that is not uvmd: docs/truth.md says for each figure which source is taken and why.
+//! Truth of a run, from sources other than uvmd: docs/truth.md gives the source of each figure and
+//! its reason.
 //!
 //! * [`procfs`]: the driver's statistics of a GPU
-//! * [`derive`]: the truth of each scope, from what was counted; [`evictions`], [`population`]: what takes more than a look to know
-//! * [`free`]: whether anybody has memory of a GPU
-//! * [`kmsg`]: the kernel's log, which must hold no complaint; [`complaints`]: what is one
+//! * [`derive`](mod@derive): truth of each scope, from the counts; [`evictions`], [`population`]:
+//!   figures that need several sources
+//! * [`free`]: check that all GPU memory is free
+//! * [`kmsg`]: the kernel's log, which must have no complaint; [`complaints`]: rules for complaints
 
 pub(crate) mod complaints;
 pub(crate) mod derive;
@@ -29,11 +31,13 @@ use crate::sys::{
     uvm::VaSpace,
 };
 
-/// Two looks at an idle driver this far apart find the same. Under emulation a batch of faults takes a few milliseconds.
-const QUIET: Duration = Duration::from_millis(150);
-const QUIET_DEADLINE: Duration = Duration::from_secs(30);
+/// Interval in which an idle driver's statistics must not change. Under emulation a batch of faults
+/// takes a few milliseconds.
+const IDLE_INTERVAL: Duration = Duration::from_millis(150);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Keeps all GPUs in use by the driver, which forgets its statistics when the last user leaves, and reads them.
+/// Reader of the statistics of all GPUs. It holds the GPUs in use, as the driver clears their
+/// statistics when the last user leaves.
 pub(crate) struct Observer {
     pub(crate) gpus: Vec<Gpu>,
     _holder: VaSpace,
@@ -41,20 +45,20 @@ pub(crate) struct Observer {
     cpu_before: Thrashing,
 }
 
-/// What was counted on one GPU.
+/// Counts of one GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
     pub(crate) driver: GpuStats,
     pub(crate) thrashing: Thrashing,
     pub(crate) hardware: HardwareCounters,
-    /// Who got whose frame.
+    /// Frame ledger.
     pub(crate) ledger: Ledger,
 }
 
 // === impl Observer ===
 
 impl Observer {
-    /// Start observing, before anything of the run happens.
+    /// Starts observing, before any part of the run.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let first = Gpu::open(0)?;
         let others: Vec<Gpu> = (1..first.count).map(Gpu::open).collect::<anyhow::Result<_>>()?;
@@ -64,7 +68,7 @@ impl Observer {
         Ok(Self { gpus, _holder: holder, before, cpu_before: Thrashing::of_cpu()? })
     }
 
-    /// What happened on each GPU, once nothing happens any more.
+    /// Counts of each GPU since the start, once the driver is idle.
     pub(crate) fn observe(&self) -> anyhow::Result<Vec<Counted>> {
         let since = |(now, before): (Counted, &Counted)| Counted {
             driver: now.driver.since(&before.driver),
@@ -75,7 +79,7 @@ impl Observer {
         Ok(count(&self.gpus)?.into_iter().zip(&self.before).map(since).collect())
     }
 
-    /// What the driver did about thrashing at the CPU.
+    /// Driver's counts of thrashing at the CPU since the start.
     pub(crate) fn cpu_thrashing(&self) -> anyhow::Result<Thrashing> {
         Ok(Thrashing::of_cpu()?.since(&self.cpu_before))
     }
@@ -83,7 +87,7 @@ impl Observer {
 
 fn count(gpus: &[Gpu]) -> anyhow::Result<Vec<Counted>> {
     let uuids: Vec<Uuid> = gpus.iter().map(|gpu| gpu.uuid).collect();
-    let drivers = quiet(&uuids)?;
+    let drivers = wait_until_idle(&uuids)?;
     let counted = |(driver, gpu): (GpuStats, &Gpu)| {
         let (thrashing, hardware) = (Thrashing::of_gpu(&gpu.uuid)?, gpu.counters()?);
         Ok(Counted { driver, thrashing, hardware, ledger: gpu.ledger()? })
@@ -91,19 +95,20 @@ fn count(gpus: &[Gpu]) -> anyhow::Result<Vec<Counted>> {
     drivers.into_iter().zip(gpus).map(counted).collect()
 }
 
-/// The driver's statistics once its fault buffers are empty and they have not changed for a while: the last faults of a kernel may have
-/// been raised twice, and are counted after the kernel is done.
-fn quiet(gpus: &[Uuid]) -> anyhow::Result<Vec<GpuStats>> {
-    let look = || gpus.iter().map(procfs::read).collect::<anyhow::Result<Vec<GpuStats>>>();
-    let deadline = Instant::now() + QUIET_DEADLINE;
-    let mut last = look()?;
+/// Driver's statistics, once its fault buffers are empty and the statistics have not changed for an
+/// interval: the last faults of a kernel may have been raised twice, and are counted after the
+/// kernel has completed.
+fn wait_until_idle(gpus: &[Uuid]) -> anyhow::Result<Vec<GpuStats>> {
+    let read = || gpus.iter().map(procfs::read).collect::<anyhow::Result<Vec<GpuStats>>>();
+    let deadline = Instant::now() + IDLE_TIMEOUT;
+    let mut last = read()?;
     loop {
-        thread::sleep(QUIET);
-        let now = look()?;
+        thread::sleep(IDLE_INTERVAL);
+        let now = read()?;
         if now == last && now.iter().all(GpuStats::fault_buffer_is_empty) {
             return Ok(now);
         }
         last = now;
-        (Instant::now() < deadline).then_some(()).context("the driver does not come to rest though nothing runs")?;
+        (Instant::now() < deadline).then_some(()).context("the driver is not idle though nothing runs")?;
     }
 }

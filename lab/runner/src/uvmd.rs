@@ -1,4 +1,4 @@
-//! uvmd's side: its HTTP API, read as anyone would. Only what is compared is parsed.
+//! Client of uvmd's HTTP API. Parses only the compared figures.
 
 use std::{
     thread,
@@ -15,31 +15,31 @@ use crate::{
     residency::Told,
 };
 
-/// How long a uvmd that was just started may take until it counts.
-const START: Duration = Duration::from_mins(2);
-/// How long a uvmd that answered before is given when it does not answer any more, or not with a newer snapshot.
-const SILENCE: Duration = Duration::from_secs(5);
+/// Time limit for a newly started uvmd to begin counting.
+const START_TIMEOUT: Duration = Duration::from_mins(2);
+/// Time limit for a response with a newer snapshot, of a uvmd that has responded before.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(250);
 
-/// uvmd at one moment.
+/// State of uvmd at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     status: Status,
     processes: Vec<Process>,
-    /// Who lost memory to whom, since uvmd counts.
+    /// Evictions by victim and evictor, since uvmd started counting.
     pub(crate) evictions: Vec<Pair>,
 }
 
-/// Of `/api/v1/status`. The figures of counts are [`crate::figures`]' business.
+/// Body of `/api/v1/status`. [`crate::figures`] parses the figures of counts.
 #[derive(Clone, Debug, Deserialize)]
 struct Status {
     state: String,
     reasons: Vec<String>,
-    /// When what it says was true.
+    /// Time of its snapshot.
     time: String,
-    /// Changes when uvmd starts anew.
+    /// Start of counting; changes when uvmd is restarted.
     counting_started_at: Option<String>,
-    /// Over all reasons, whether a process is known for them or not.
+    /// Dropped events for all reasons, with or without a known process.
     dropped_events: u64,
     gpus: Vec<Gpu>,
     total: Value,
@@ -52,7 +52,7 @@ struct Gpu {
     counts: Value,
 }
 
-/// Of `/api/v1/processes`.
+/// Process of `/api/v1/processes`.
 #[derive(Clone, Debug, Deserialize)]
 struct Process {
     pid: u32,
@@ -63,7 +63,7 @@ struct Process {
     counts: Value,
 }
 
-/// What brought back what was at a GPU before.
+/// Causes by which memory that had left a GPU came back.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(crate) struct Reuse {
     pub(crate) fetched_bytes: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Reuse {
 #[derive(Clone, Debug, Deserialize)]
 struct ProcessGpu {
     uuid: Option<String>,
-    /// Nothing where it cannot be told.
+    /// Resident memory; `None` if unknown.
     resident: Option<Told>,
 }
 
@@ -85,14 +85,14 @@ struct Processes {
     r#continue: Option<String>,
 }
 
-/// Of `/api/v1/evictions`.
+/// Body of `/api/v1/evictions`.
 #[derive(Deserialize)]
 struct Evictions {
     pairs: Vec<Pair>,
     r#continue: Option<String>,
 }
 
-/// Names one process: pids are reused, start times are not.
+/// Identity of a process: pids are reused, pairs with start times are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessId {
     pub(crate) pid: u32,
@@ -100,13 +100,14 @@ pub(crate) struct ProcessId {
 }
 
 impl ProcessId {
-    /// Whether it is the one that uvmd calls so; uvmd has 0 for a process that was gone before it could look.
+    /// Whether uvmd's pid and start time name this process; the time is 0 for a process that exited
+    /// before uvmd could read it.
     pub(crate) fn is(self, pid: u32, start_ticks: u64) -> bool {
         self.pid == pid && [self.start_ticks, 0].contains(&start_ticks)
     }
 }
 
-/// Asks uvmd.
+/// Client of uvmd.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     url: String,
@@ -121,9 +122,10 @@ impl Client {
         Self { url: url.trim_end_matches('/').to_owned(), agent: config.into() }
     }
 
-    /// What it says once it counts: it attaches before the work begins, or its counts cannot be exact.
+    /// First state in which uvmd counts. uvmd must attach before the work begins, or its counts
+    /// cannot be exact.
     pub(crate) fn ask_when_counting(&self) -> anyhow::Result<Answer> {
-        let deadline = Instant::now() + START;
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             match self.ask().and_then(|answer| answer.counting().map(|()| answer)) {
                 Err(error) if Instant::now() > deadline => return Err(error),
@@ -133,9 +135,9 @@ impl Client {
         }
     }
 
-    /// The first that it says of the time after a moment. An older answer may be right by chance, and may yet become wrong.
+    /// First state after a moment. An older one may be right by chance, and may change yet.
     pub(crate) fn ask_after(&self, moment: SystemTime) -> anyhow::Result<Answer> {
-        let deadline = Instant::now() + SILENCE;
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
         loop {
             match self.ask() {
                 Err(error) if Instant::now() > deadline => return Err(error),
@@ -146,15 +148,15 @@ impl Client {
         }
     }
 
-    /// What it says now.
+    /// Current state.
     pub(crate) fn ask(&self) -> anyhow::Result<Answer> {
-        // Processes first: the total is then at least their sum.
+        // Processes are read before the status, so that the total is at least their sum.
         let processes = self.list("processes", |Processes { processes, r#continue }| (processes, r#continue))?;
         let evictions = self.list("evictions", |Evictions { pairs, r#continue }| (pairs, r#continue))?;
         Ok(Answer { status: self.get("/api/v1/status")?, processes, evictions })
     }
 
-    /// A whole list, each page of which `parts` takes apart into its items and where the next one begins.
+    /// Reads all pages of a list. `parts` splits a page into its items and the next page's cursor.
     fn list<P: DeserializeOwned, T>(
         &self,
         name: &str,
@@ -170,19 +172,19 @@ impl Client {
         Ok(all)
     }
 
-    /// One of its answers.
+    /// Parsed body of a path.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let url = format!("{}{path}", self.url);
         let body = self.agent.get(&url).call().and_then(|mut response| response.body_mut().read_to_string());
         let body = body.with_context(|| format!("{url} does not answer"))?;
-        serde_json::from_str(&body).with_context(|| format!("{url} answered what cannot be understood"))
+        serde_json::from_str(&body).with_context(|| format!("{url} returned a body that cannot be understood"))
     }
 }
 
 // === impl Answer ===
 
 impl Answer {
-    /// Whether it counts events, rather than waiting for something or refusing.
+    /// Checks that it counts events, and is not waiting or refusing.
     pub(crate) fn counting(&self) -> anyhow::Result<()> {
         match self.status.state.as_str() {
             "counting" => Ok(()),
@@ -190,25 +192,25 @@ impl Answer {
         }
     }
 
-    /// Whether it was taken after a moment.
+    /// Whether its snapshot was taken after a moment.
     pub(crate) fn is_after(&self, moment: SystemTime) -> anyhow::Result<bool> {
         let taken = humantime::parse_rfc3339(&self.status.time)
             .with_context(|| format!("uvmd's time {:?}", self.status.time))?;
         Ok(taken > moment)
     }
 
-    /// One process's figures; none if uvmd does not know the process.
+    /// Figures of one process; `None` if uvmd does not know it.
     pub(crate) fn process(&self, id: ProcessId) -> Option<Figures> {
         self.find(id).map(|process| Figures::of_uvmd(&process.counts))
     }
 
-    /// What a process has in the memory of a GPU, by the end of its UUID.
+    /// Resident memory of a process at a GPU, by the end of the GPU's UUID.
     pub(crate) fn resident(&self, id: ProcessId, uuid: &str) -> Option<Told> {
         let gpu = |gpu: &&ProcessGpu| gpu.uuid.as_ref().is_some_and(|known| known.ends_with(uuid));
         self.find(id)?.gpus.iter().find(gpu)?.resident
     }
 
-    /// What of a process's traffic came back.
+    /// Reuse of a process's memory.
     pub(crate) fn reuse(&self, id: ProcessId) -> Option<Reuse> {
         self.find(id).map(|process| process.reuse)
     }
@@ -217,7 +219,7 @@ impl Answer {
         self.processes.iter().find(|process| id.is(process.pid, process.start_ticks))
     }
 
-    /// Everything since an earlier answer of the same uvmd, dropped events without a process too.
+    /// Total since an earlier state of the same uvmd, dropped events without a process included.
     pub(crate) fn total_since(&self, before: &Self) -> anyhow::Result<Figures> {
         if self.status.counting_started_at != before.status.counting_started_at {
             bail!("uvmd was restarted during the run");
@@ -225,7 +227,7 @@ impl Answer {
         since(&self.status.total(), &before.status.total())
     }
 
-    /// The same of one GPU, by the end of its UUID.
+    /// Figures of one GPU since an earlier state, by the end of its UUID.
     pub(crate) fn gpu_since(&self, before: &Self, uuid: &str) -> anyhow::Result<Figures> {
         since(&self.status.gpu(uuid), &before.status.gpu(uuid))
     }
@@ -242,7 +244,7 @@ impl Status {
         figures
     }
 
-    /// Nothing for a GPU that it did not see yet.
+    /// Figures of a GPU; empty for one that it has not seen yet.
     fn gpu(&self, uuid: &str) -> Figures {
         let found = self.gpus.iter().find(|gpu| gpu.uuid.as_ref().is_some_and(|known| known.ends_with(uuid)));
         found.map(|gpu| Figures::of_uvmd(&gpu.counts)).unwrap_or_default()
@@ -275,7 +277,7 @@ mod tests {
         Answer { status: serde_json::from_value(status).unwrap(), processes: Vec::new(), evictions: Vec::new() }
     }
 
-    /// Answers requests with these bodies, in order, then is gone.
+    /// Serves these bodies, one per request, then closes.
     fn serve(bodies: Vec<String>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -320,13 +322,13 @@ mod tests {
     }
 
     #[test]
-    fn a_uvmd_that_is_not_there_does_not_answer() {
+    fn a_uvmd_that_is_not_running_does_not_answer() {
         let error = Client::new("http://127.0.0.1:1").ask().unwrap_err();
         assert!(error.to_string().ends_with("does not answer"), "{error}");
     }
 
     #[test]
-    fn one_that_waits_says_for_what() {
+    fn a_waiting_uvmd_reports_its_reason() {
         let mut waiting = answer("x", 0, 0);
         (waiting.status.state, waiting.status.reasons) =
             ("waiting".to_owned(), vec!["nvidia-uvm is not loaded".to_owned()]);
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_is_what_was_added_during_the_run() {
+    fn a_total_has_only_additions_during_the_run() {
         let total = answer("x", 5, 110).total_since(&answer("x", 2, 100)).unwrap();
         assert_eq!((total.get(&FAULT_ENTRIES), total.get(&DROPPED_EVENTS)), (Some(10), Some(3)));
         let gpu = answer("x", 5, 110).gpu_since(&answer("x", 2, 100), "00-01").unwrap();

@@ -1,10 +1,14 @@
-//! `lab-runner verdicts` ([`command`]): variants of known label, one after the other, and what uvmd says is wrong with them.
+//! `lab-runner verdicts` ([`command`]): variants with known labels, one after the other, and uvmd's
+//! verdicts on them.
 //!
 //! * [`variant`], [`program`]: the variants
-//! * [`pages`], [`facts`], [`timeline`]: what pages did, by the software GPU's log; [`label`]: what docs/verdicts.md calls that
-//! * [`told`]: uvmd's verdicts; [`outcome`]: the two, compared; [`table`]: all of them, for people
+//! * [`pages`], [`facts`], [`timeline`]: page events, from the software GPU's log; [`label`]: their
+//!   label by docs/verdicts.md
+//! * [`episodes`]: uvmd's verdicts; [`outcome`]: comparison of label and verdict; [`table`]: output
+//!   for readers
 
 pub(crate) mod command;
+mod episodes;
 mod facts;
 mod label;
 mod outcome;
@@ -12,7 +16,6 @@ mod pages;
 mod program;
 mod table;
 mod timeline;
-mod told;
 mod variant;
 
 use std::time::{Duration, Instant, SystemTime};
@@ -21,9 +24,9 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use self::{
+    episodes::Poller,
     outcome::{Case, Outcome, UvmdFacts},
     timeline::{Recorder, Watched},
-    told::Watch,
     variant::Variant,
 };
 use crate::{
@@ -36,20 +39,20 @@ use crate::{
     uvmd::{Answer, Client, ProcessId},
 };
 
-/// A variant that takes longer hangs.
+/// Time limit of a variant.
 const VARIANT: Duration = Duration::from_mins(3);
 
-/// All that ran in one guest.
+/// Outcomes of all variants in one guest.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) outcomes: Vec<Outcome>,
-    /// Variants that could not be judged, and why.
+    /// Variants that could not be judged, with the reason.
     pub(crate) failures: Vec<String>,
 }
 
-/// Run those of the variants that are for this guest, whose driver finds slow thrashing or not.
+/// Run the variants for this guest. `throttling`: whether its driver detects slow thrashing.
 pub(crate) fn run(variants: &[Variant], throttling: bool, client: &Client) -> anyhow::Result<Report> {
-    // Keeps the GPU in use: its statistics go with its last user.
+    // Holds the GPU in use: the driver deletes its statistics with the last user.
     let observer = Observer::start()?;
     let gpu = observer.gpus.first().context("no GPU")?;
     let is_for_this =
@@ -74,7 +77,7 @@ pub(crate) fn run(variants: &[Variant], throttling: bool, client: &Client) -> an
     Ok(report)
 }
 
-/// Run one, and judge each of its processes.
+/// Run a variant, and judge each of its processes.
 fn outcomes(variant: &Variant, gpu: &Gpu, client: &Client) -> anyhow::Result<Vec<Outcome>> {
     let deadline = Instant::now() + VARIANT;
     let scenario = parse(&variant.name, &variant.text)?;
@@ -82,14 +85,14 @@ fn outcomes(variant: &Variant, gpu: &Gpu, client: &Client) -> anyhow::Result<Vec
     let mut team = Team::start(&scenario, true, deadline)?;
     let watched = |member: &Member| Some(Watched { pid: member.id?.pid, pages: member.shared_pages()? });
     let recorder = Recorder::start(gpu, team.members().iter().filter_map(watched).collect())?;
-    let watch = Watch::start(client.clone());
+    let poller = Poller::start(client.clone());
     let begin = SystemTime::now();
     team.go(deadline)?;
     let answer = client.ask_after(SystemTime::now())?;
     team.finish(deadline)?;
-    let (told, end, timeline) = (watch.stop()?, SystemTime::now(), recorder.stop()?);
-    if timeline.lost_events > 0 {
-        bail!("the software GPU's log lost {} events", timeline.lost_events);
+    let (verdicts, end, timeline) = (poller.stop()?, SystemTime::now(), recorder.stop()?);
+    if timeline.dropped_events > 0 {
+        bail!("the software GPU's log dropped {} events", timeline.dropped_events);
     }
     let case = |member: &Member| {
         if let Some(failure) = &member.failure {
@@ -99,8 +102,8 @@ fn outcomes(variant: &Variant, gpu: &Gpu, client: &Client) -> anyhow::Result<Vec
             bail!("{}: words are wrong", member.name);
         }
         let id = member.id.context("a process that was never started")?;
-        let episodes = told.of(id);
-        let uvmd = uvmd_facts(&answer, id).with_context(|| format!("uvmd does not know {}", member.name))?;
+        let episodes = verdicts.of(id);
+        let uvmd = uvmd_facts(&answer, id).with_context(|| format!("uvmd does not list {}", member.name))?;
         Ok(outcome::judge(&Case {
             variant: &variant.name,
             process: &member.name,
@@ -124,7 +127,7 @@ fn uvmd_facts(answer: &Answer, id: ProcessId) -> Option<UvmdFacts> {
         recorded_bytes: reuse.fetched_bytes,
         populated_bytes: figures.get(&POPULATED_BYTES)?,
         evicted_bytes: figures.get(&EVICTED_BYTES)?,
-        evicted_for_it_bytes: figures.get(&EVICTED_BYTES_CAUSED)?,
+        induced_eviction_bytes: figures.get(&EVICTED_BYTES_CAUSED)?,
         refetched_bytes: reuse.refetched_bytes,
         cpu_reclaimed_bytes: reuse.cpu_reclaimed_bytes,
         bounces: reuse.bounces,

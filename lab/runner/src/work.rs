@@ -1,5 +1,6 @@
-//! What steps work with: a process's memory, the processors that access it, and what it must hold. Knows nothing of the driver, so
-//! that steps are tested without one. All threads of a process share it.
+//! Machine of the steps: a process's memory, the processors that access it, and its expected
+//! contents. Independent of the driver, so that steps are tested without one. All threads of a
+//! process share it.
 
 mod access;
 
@@ -31,30 +32,30 @@ use crate::{
     },
 };
 
-/// Memory, the processors that access it, and the driver's calls about it.
+/// Memory, its processors, and the driver's calls about it.
 pub(crate) trait Machine: Sync {
-    /// The address of an allocation's first byte, for all processors.
+    /// Address of an allocation's first byte, the same for all processors.
     fn address(&self, allocation: usize) -> u64;
-    /// Read a word by the CPU.
+    /// Reads a word by the CPU.
     fn cpu_read(&self, allocation: usize, word: usize) -> u64;
-    /// Write a word by the CPU.
+    /// Writes a word by the CPU.
     fn cpu_write(&self, allocation: usize, word: usize, value: u64);
-    /// Add to a word by the CPU, in one step for all processors; says what it held before.
+    /// Adds to a word by the CPU, atomically for all processors; returns its value before.
     fn cpu_add(&self, allocation: usize, word: usize, addend: u64) -> u64;
-    /// Tell the GPUs' logs that accesses by the CPU begin, or end.
+    /// Marks begin or end of accesses by the CPU in the GPUs' logs.
     fn cpu_mark(&self, mark: &CpuMark) -> anyhow::Result<()>;
-    /// Let a GPU do these accesses; returns when they are done.
+    /// Runs a kernel of accesses on a GPU; returns when they are done.
     fn gpu_run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()>;
-    /// One of the application's own calls of the driver.
+    /// Makes one of the application's calls of the driver.
     fn call(&self, call: Call, address: u64, bytes: u64) -> anyhow::Result<()>;
-    /// Take memory of a GPU that is not managed.
+    /// Allocates memory of a GPU that is not managed.
     fn device_alloc(&self, name: &str, gpu: u32, bytes: u64) -> anyhow::Result<()>;
-    /// Give it back.
+    /// Frees such memory.
     fn device_free(&self, name: &str) -> anyhow::Result<()>;
-    /// End the process as kill -9 does.
+    /// Kills the process, as kill -9 does.
     fn kill(&self) -> anyhow::Result<()>;
 
-    /// The time by which steps last.
+    /// Time by the clock of the steps.
     fn now(&self) -> Instant {
         Instant::now()
     }
@@ -63,7 +64,7 @@ pub(crate) trait Machine: Sync {
         thread::sleep(time);
     }
 
-    /// Nothing for so long, or until it is stopped.
+    /// Sleeps for a duration, or until it is stopped.
     fn sleep(&self, duration: Duration, is_stopped: &dyn Fn() -> bool) {
         let end = self.now() + duration;
         while !is_stopped() {
@@ -71,33 +72,33 @@ pub(crate) trait Machine: Sync {
             if left.is_zero() {
                 return;
             }
-            self.pass(left.min(NAP));
+            self.pass(left.min(SLEEP_SLICE));
         }
     }
 }
 
-/// Of a sleeper, between two looks at whether to stop.
-const NAP: Duration = Duration::from_millis(50);
+/// Interval in which a sleeping step checks whether it is stopped.
+const SLEEP_SLICE: Duration = Duration::from_millis(50);
 
-/// Who read a word.
+/// Processor that read a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     Cpu,
     Gpu,
 }
 
-/// A process at work.
+/// Process at work.
 pub(crate) struct Work<'a> {
     pub(crate) machine: &'a dyn Machine,
     memory: &'a Memory<'a>,
-    /// Other threads may add to the same words meanwhile.
+    /// Whether other threads may add to the same words concurrently.
     is_shared: bool,
 }
 
-/// A process's memory as it must be.
+/// Expected memory of a process.
 pub(crate) struct Memory<'a> {
     process: &'a Process,
-    /// Counts the scenario's processes from 1.
+    /// Number of the process in the scenario, from 1.
     number: u64,
     shadows: Vec<Shadow>,
     writes: AtomicU64,
@@ -134,12 +135,12 @@ impl<'a> Work<'a> {
         Self { machine, memory, is_shared: false }
     }
 
-    /// The same for each of several threads.
+    /// Work for each of several threads.
     fn shared(&self) -> Self {
         Self { is_shared: true, ..*self }
     }
 
-    /// The number of a pass that writes; each has its own.
+    /// Number of a pass that writes; each has a different one.
     pub(crate) fn next_write(&self, kind: Kind) -> u64 {
         match kind {
             Kind::Read => 0,
@@ -147,40 +148,41 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// What pass number `write` puts into a word.
-    pub(crate) fn fresh(&self, allocation: usize, word: usize, write: u64) -> u64 {
+    /// Value that pass number `write` writes to a word.
+    pub(crate) fn new_value(&self, allocation: usize, word: usize, write: u64) -> u64 {
         value(self.memory.number, self.machine.address(allocation) + word as u64 * WORD_BYTES, write)
     }
 
-    /// A kernel begins.
-    pub(crate) fn begins_kernel(&self) {
+    /// Counts the begin of a kernel.
+    pub(crate) fn count_kernel(&self) {
         self.memory.tally.kernels.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A word was written.
-    pub(crate) fn written(&self, allocation: usize, word: usize, value: u64) {
+    /// Records a write of a word.
+    pub(crate) fn record_write(&self, allocation: usize, word: usize, value: u64) {
         if let Some(shadow) = self.memory.shadows.get(allocation) {
-            shadow.written(word, value);
+            shadow.record_write(word, value);
         }
     }
 
-    /// A word was added to, and held `before` until then. In between the additions of other threads only the sum can be known.
-    pub(crate) fn added(&self, allocation: usize, word: usize, addend: u64, before: u64, reader: Reader) {
+    /// Records an addition to a word, which held `before` until then. With concurrent additions of
+    /// other threads only the sum is known.
+    pub(crate) fn record_add(&self, allocation: usize, word: usize, addend: u64, before: u64, reader: Reader) {
         if !self.is_shared {
             self.compare(allocation, word, before, reader);
         }
         if let Some(shadow) = self.memory.shadows.get(allocation) {
-            shadow.added(word, addend);
+            shadow.record_add(word, addend);
         }
     }
 
-    /// A step read a word.
+    /// Compares a word that a step read.
     pub(crate) fn compare(&self, allocation: usize, word: usize, found: u64, reader: Reader) {
         self.memory.tally.words_read.fetch_add(1, Ordering::Relaxed);
-        self.must_hold(allocation, word, found, reader);
+        self.check_word(allocation, word, found, reader);
     }
 
-    /// Let the CPU access a part of an allocation.
+    /// Lets the CPU access a part of an allocation, between marks in the log.
     pub(crate) fn by_cpu<T>(
         &self,
         part: Part,
@@ -195,7 +197,7 @@ impl<'a> Work<'a> {
         Ok(done)
     }
 
-    /// Compare every byte of every allocation.
+    /// Compares every byte of every allocation.
     pub(crate) fn verify_everything(&self) -> anyhow::Result<()> {
         let all = 0..self.memory.shadows.len();
         let bytes = all.map(|allocation| self.verify(allocation)).sum::<anyhow::Result<u64>>()?;
@@ -203,7 +205,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    fn must_hold(&self, allocation: usize, word: usize, found: u64, reader: Reader) {
+    fn check_word(&self, allocation: usize, word: usize, found: u64, reader: Reader) {
         let Memory { process, shadows, tally, first_mismatch, .. } = self.memory;
         let expected = shadows.get(allocation).map_or(0, |shadow| shadow.expected(word));
         if expected == found {
@@ -235,7 +237,7 @@ impl Execution for Work<'_> {
         let part = Part { allocation, offset_bytes: 0, length_bytes: words as u64 * WORD_BYTES };
         self.by_cpu(part, Kind::Read, || {
             for word in 0..words {
-                self.must_hold(allocation, word, self.machine.cpu_read(allocation, word), Reader::Cpu);
+                self.check_word(allocation, word, self.machine.cpu_read(allocation, word), Reader::Cpu);
             }
             Ok(part.length_bytes)
         })
@@ -243,8 +245,8 @@ impl Execution for Work<'_> {
 
     fn call(&self, part: Part, call: Call) -> anyhow::Result<()> {
         let Part { allocation, offset_bytes, length_bytes } = part;
-        // Before, so that a process killed in the call has counted it.
-        self.memory.tally.called(call, length_bytes);
+        // Counted before the call, so that a process killed in the call has counted it.
+        self.memory.tally.count_call(call, length_bytes);
         self.machine.call(call, self.machine.address(allocation) + offset_bytes, length_bytes)
     }
 
@@ -272,7 +274,7 @@ impl Execution for Work<'_> {
         let work = &self.shared();
         thread::scope(|scope| {
             let threads: Vec<_> = lists.iter().map(|steps| scope.spawn(move || run_list(steps, work))).collect();
-            // All are waited for, also after one failed.
+            // All threads are joined, even after one failed.
             let results: Vec<_> = threads.into_iter().map(thread::ScopedJoinHandle::join).collect();
             results.into_iter().map(|result| result.map_err(|_| anyhow!("a thread panicked"))?).collect()
         })

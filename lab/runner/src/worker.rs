@@ -1,6 +1,7 @@
-//! One process of a scenario: a process of its own, started by the runner, that does what the commands on its standard input say.
+//! Worker: one process of a scenario, started by the runner. It executes the commands on its
+//! standard input.
 //!
-//! * [`tenant`]: its memory and its GPUs, as the driver knows them
+//! * [`tenant`]: its memory and its GPUs at the driver
 
 mod tenant;
 
@@ -27,7 +28,7 @@ use crate::{
     work::{Memory, Work},
 };
 
-/// Be a worker until told to finish. Reports its own failure to the runner.
+/// Runs a worker until it has finished. Reports a failure to the runner.
 pub(crate) fn main() -> anyhow::Result<()> {
     process::die_with_parent()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -39,7 +40,7 @@ pub(crate) fn main() -> anyhow::Result<()> {
     result
 }
 
-/// Commands as they come; [`Command::Stop`] takes effect at once.
+/// Receives commands; [`Command::Stop`] takes effect at once.
 fn commands(stop: Arc<AtomicBool>) -> mpsc::Receiver<Command> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -52,7 +53,8 @@ fn commands(stop: Arc<AtomicBool>) -> mpsc::Receiver<Command> {
                         break;
                     }
                 }
-                // A runner that is gone or talks nonsense: dropping the sender ends the worker.
+                // The runner has exited or sent an invalid command: dropping the sender ends the
+                // worker.
                 Err(_) => break,
             }
         }
@@ -65,18 +67,18 @@ fn reply(reply: &Reply) -> anyhow::Result<()> {
     let mut line = serde_json::to_string(reply)?;
     line.push('\n');
     let mut out = io::stdout().lock();
-    out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("the runner is gone")
+    out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("the runner has exited")
 }
 
-/// All of its steps, after its delay.
+/// Runs all steps, after the process's delay.
 fn run_steps(process: &Process, work: &Work<'_>) -> anyhow::Result<Flow> {
     thread::sleep(process.delay);
     run_list(&process.steps, work)
 }
 
 fn work(commands: &mpsc::Receiver<Command>, stop: &AtomicBool) -> anyhow::Result<()> {
-    let Ok(Command::Become { scenario, variation, process: at, counters }) = commands.recv() else {
-        bail!("was not told what to do")
+    let Ok(Command::Assign { scenario, variation, process: at, counters }) = commands.recv() else {
+        bail!("received no assignment")
     };
     let mut scenario = parse::parse_varied("the scenario", &scenario, variation)?;
     let number = at as u64 + 1;
@@ -95,12 +97,13 @@ fn work(commands: &mpsc::Receiver<Command>, stop: &AtomicBool) -> anyhow::Result
             Command::Go => match run_steps(&process, &work)? {
                 Flow::Done => reply(&Reply::Done)?,
                 Flow::Stopped => {
-                    // It may be told to go on.
+                    // A next `Go` may follow.
                     stop.store(false, Ordering::Relaxed);
                     reply(&Reply::Done)?;
                 }
-                // In the middle of things: memory mapped, GPUs registered. Verifying comes first, and is part of what is counted: after
-                // it all pages are in host memory, so that nothing of this process can be evicted any more.
+                // Exits with memory mapped and GPUs registered. Verification comes first, and is
+                // part of the counts: after it all pages are in host memory, so that no memory of
+                // this process can be evicted any more.
                 Flow::Exit { code } => {
                     work.verify_everything()?;
                     reply(&Reply::Exiting { findings: findings()?, code })?;
@@ -116,8 +119,8 @@ fn work(commands: &mpsc::Receiver<Command>, stop: &AtomicBool) -> anyhow::Result
                 work.verify_everything()?;
                 return reply(&Reply::Verified { findings: findings()? });
             }
-            Command::Become { .. } | Command::Stop => bail!("an unexpected command"),
+            Command::Assign { .. } | Command::Stop => bail!("an unexpected command"),
         }
     }
-    bail!("the runner is gone")
+    bail!("the runner has exited")
 }

@@ -1,4 +1,5 @@
-//! The command line, on a machine without a lab: what can be done there works, and the rest says in one line what is missing.
+//! Command line on a machine without a lab: commands that need no lab work, and the others report
+//! in one line which device is missing.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it cannot do")]
 
 use std::{
@@ -43,7 +44,7 @@ fn a_mistake_in_a_scenario_is_one_line_with_its_place() {
 }
 
 #[test]
-fn without_a_lab_nothing_runs_and_one_line_says_what_is_missing() {
+fn without_a_lab_runs_fail_with_one_line_about_the_missing_device() {
     if Path::new("/dev/swgpu").exists() {
         println!("skipped: this machine has a software GPU");
         return;
@@ -68,7 +69,7 @@ fn a_worker_without_a_lab_reports_its_failure() {
     let mut input = worker.stdin.take().unwrap();
     input
         .write_all(
-            b"{\"Become\":{\"scenario\":\"name = 's'\\n[[process]]\\nname = 'p'\",\"variation\":{\"seed\":0,\"access_rate_factor\":1.0},\"process\":0,\"counters\":false}}\n",
+            b"{\"Assign\":{\"scenario\":\"name = 's'\\n[[process]]\\nname = 'p'\",\"variation\":{\"seed\":0,\"access_rate_factor\":1.0},\"process\":0,\"counters\":false}}\n",
         )
         .unwrap();
     let output = worker.wait_with_output().unwrap();

@@ -1,27 +1,27 @@
-//! The parameters of a driver's test: what goes in, in C's layout, and the status that comes after it.
+//! Parameters of a driver's test, in C's layout, with the status behind them.
 
 use crate::sys::{
     Uuid,
     builtin::{PARAMETERS_MAX_BYTES, Parameters},
 };
 
-/// One parameter. Those that only come out are zeroes.
+/// One parameter. Output parameters are zeroes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Item {
-    /// Also a truth value, whose byte is followed by three of padding.
+    /// 32-bit value; or a boolean, whose byte is followed by three of padding.
     U32(u32),
     U64(u64),
-    /// One that 550 brought.
+    /// Parameter that exists from 550 on.
     From550(u32),
-    /// The UUID of the GPU.
+    /// UUID of the GPU.
     Gpu,
-    /// The address of managed memory.
+    /// Address of managed memory.
     Managed,
-    /// The id of one of the range groups.
+    /// Id of a range group, by its index.
     RangeGroup(usize),
 }
 
-/// What stands for the items of that name.
+/// Values of the items that depend on the machine.
 pub(crate) struct Setting {
     pub(crate) driver_major: u32,
     pub(crate) gpu: Uuid,
@@ -29,14 +29,14 @@ pub(crate) struct Setting {
     pub(crate) range_groups: [u64; 4],
 }
 
-/// A test's parameters, and where in them its status will be.
-pub(crate) struct Laid {
+/// Parameters of a test, and the offset of its status.
+pub(crate) struct Layout {
     pub(crate) parameters: Parameters,
     status_at: usize,
 }
 
-/// Lay parameters out: each at a multiple of its size, as C does; a UUID is sixteen bytes.
-pub(crate) fn lay_out(items: &[Item], setting: &Setting) -> Laid {
+/// Lays parameters out: each at a multiple of its size, as C does; a UUID is sixteen bytes.
+pub(crate) fn lay_out(items: &[Item], setting: &Setting) -> Layout {
     let mut bytes = Vec::new();
     for item in items {
         match *item {
@@ -53,7 +53,7 @@ pub(crate) fn lay_out(items: &[Item], setting: &Setting) -> Laid {
     bytes.resize(PARAMETERS_MAX_BYTES, 0);
     let mut parameters = Parameters([0; PARAMETERS_MAX_BYTES]);
     parameters.0.copy_from_slice(&bytes);
-    Laid { parameters, status_at }
+    Layout { parameters, status_at }
 }
 
 fn aligned(bytes: &mut Vec<u8>, value: u64) {
@@ -61,11 +61,11 @@ fn aligned(bytes: &mut Vec<u8>, value: u64) {
     bytes.extend(value.to_le_bytes());
 }
 
-impl Laid {
-    /// The `rmStatus` that the driver wrote.
+impl Layout {
+    /// `rmStatus`, as the driver wrote it.
     pub(crate) fn status(&self) -> u32 {
         let status = self.parameters.0.get(self.status_at..self.status_at + size_of::<u32>());
-        // Beyond the end is a status of no meaning, not a good one.
+        // An offset beyond the end must not read as success.
         status.and_then(|bytes| bytes.try_into().ok()).map_or(u32::MAX, u32::from_le_bytes)
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         Setting { driver_major, gpu: [0xab; 16], managed: 0x1234_5678_9abc, range_groups: [5, 6, 7, 8] }
     }
 
-    /// By each driver's `uvm_test_ioctl.h`.
+    /// Offsets by each driver's `uvm_test_ioctl.h`.
     #[test]
     fn the_status_is_where_the_driver_has_it() {
         for (name, at_535, at_550) in [
@@ -102,19 +102,19 @@ mod tests {
     }
 
     #[test]
-    fn every_test_fits_with_its_status() {
+    fn every_test_fits_into_the_parameters_with_its_status() {
         for test in TESTS {
             assert!(lay_out(test.items, &setting(550)).status_at + 4 <= PARAMETERS_MAX_BYTES, "{}", test.name);
         }
     }
 
     #[test]
-    fn values_stand_where_c_puts_them() {
-        let laid = lay_out(&[Item::U32(1), Item::Managed, Item::U32(7)], &setting(550));
-        assert_eq!(laid.parameters.0[..4], [1, 0, 0, 0]);
-        assert_eq!(laid.parameters.0[8..16], 0x1234_5678_9abc_u64.to_le_bytes());
-        assert_eq!(laid.parameters.0[16..20], [7, 0, 0, 0]);
-        assert_eq!(laid.status(), 0);
+    fn values_have_the_offsets_of_c() {
+        let layout = lay_out(&[Item::U32(1), Item::Managed, Item::U32(7)], &setting(550));
+        assert_eq!(layout.parameters.0[..4], [1, 0, 0, 0]);
+        assert_eq!(layout.parameters.0[8..16], 0x1234_5678_9abc_u64.to_le_bytes());
+        assert_eq!(layout.parameters.0[16..20], [7, 0, 0, 0]);
+        assert_eq!(layout.status(), 0);
         assert_eq!(lay_out(&[Item::Gpu], &setting(550)).parameters.0[..16], [0xab; 16]);
     }
 }

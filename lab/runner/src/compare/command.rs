@@ -1,4 +1,4 @@
-//! The commands about comparisons: `plan` outside, `run` in each guest, `tell` outside again.
+//! Commands of comparisons: `plan` on the host, `run` in each guest, `tell` on the host.
 
 use std::{
     fs::{self, OpenOptions},
@@ -11,7 +11,7 @@ use clap::Subcommand;
 
 use super::{
     measured::Record,
-    plan::{Plan, Text, Wanted, plans},
+    plan::{Plan, PlanOptions, Text, plans},
     policy::parse as parse_policy,
     run,
     table::Comparison,
@@ -20,77 +20,78 @@ use crate::{scenario::size::MIB, write_report};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Write a plan for each scenario, and print a line for each: its GPUs' memory in MiB, its guest's, how many GPUs, whether they are connected, its
-    /// runs, the plan's file, and the driver's parameters.
+    /// Write a plan for each scenario, and print a line for each: memory of each GPU and of the
+    /// guest in MiB, number of GPUs, whether the GPUs are connected, number of runs, the plan's
+    /// file, and the driver's parameters.
     Plan {
-        /// The scenarios.
+        /// Scenario files.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// The policies, beside the driver alone.
+        /// Policies to compare with the driver alone.
         #[arg(long, value_delimiter = ',', value_parser = parse_policy, default_values_t = [model::policy::CHOOSER.to_owned()])]
         policy: Vec<String>,
-        /// How often each, every time from another seed.
+        /// Number of seeds for each policy.
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
         seeds: u64,
-        /// What access rates are multiplied by.
+        /// Factors of the access rates.
         #[arg(long, value_delimiter = ',', value_name = "FACTOR", value_parser = parse_rate, default_values_t = [0.1, 1.0, 10.0])]
         rates: Vec<f64>,
-        /// On these scenarios, the policies that must miss a target, too.
+        /// Scenarios on which the control policies run too, which must miss a target.
         #[arg(long, value_delimiter = ',', value_name = "SCENARIOS")]
         controls: Vec<String>,
-        /// Where to write the plans.
+        /// Folder for the plans.
         #[arg(long, value_name = "FOLDER")]
         out: PathBuf,
-        /// Words for uvmd's command line.
+        /// Options for uvmd's command line.
         #[arg(last = true)]
         uvmd: Vec<String>,
     },
-    /// Do the runs of a plan, a line of JSON each.
+    /// Execute the runs of a plan, and write a line of JSON for each.
     Run {
         plan: PathBuf,
-        /// Not the first so many.
+        /// Number of runs to skip at the start of the plan.
         #[arg(long, value_name = "N", default_value_t = 0)]
         skip: usize,
-        /// Where to add the lines.
+        /// File to which the lines are appended.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
-    /// Print the line for a run in which the guest died.
+    /// Print the line for a run whose guest crashed.
     Crashed {
         plan: PathBuf,
-        /// Which, from 0.
+        /// Index of the run, from 0.
         run: usize,
     },
     /// Print the table of all lines. Exits with 0 only if every row reaches its targets.
     Tell {
-        /// The plans.
+        /// Files of the plans.
         #[arg(long, required = true, num_args = 1..)]
         plan: Vec<PathBuf>,
-        /// The lines.
+        /// Files of the lines.
         #[arg(long, required = true, num_args = 1..)]
         lines: Vec<PathBuf>,
-        /// Where to write everything, as JSON.
+        /// File for the comparison, as JSON.
         #[arg(long, value_name = "FILE")]
         report: Option<PathBuf>,
-        /// Where to write the table, as Markdown.
+        /// File for the table, as Markdown.
         #[arg(long, value_name = "FILE")]
         markdown: Option<PathBuf>,
     },
 }
 
-/// For the kernel, the initrd in memory, uvmd and the runner.
+/// Memory of a guest for the kernel, the initrd in memory, uvmd and the runner.
 const SYSTEM_MEM_MIB: u64 = 1536;
 
 fn parse_rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate: &f64| *rate > 0.0 && *rate <= 1000.0);
-    rate.ok_or_else(|| format!("{text:?} is no factor: above 0, and at most 1000"))
+    rate.ok_or_else(|| format!("{text:?} is not a factor above 0 and up to 1000"))
 }
 
 impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Plan { files, policy: policies, seeds, rates, controls, out, uvmd } => {
-                write_plans(&files, &Wanted { policies, seeds, rates, controls, uvmd }, &out)?;
+                write_plans(&files, &PlanOptions { policies, seeds, rates, controls, uvmd }, &out)?;
             }
             Self::Run { plan, skip, out } => {
                 let lines = OpenOptions::new().create(true).append(true).open(&out);
@@ -102,7 +103,7 @@ impl Command {
                 println!("{}", serde_json::to_string(&Record::of_crash(&plan.scenario.name, run))?);
             }
             Self::Tell { plan, lines, report, markdown } => {
-                return tell(&plan, &lines, report.as_deref(), markdown.as_deref());
+                return print_comparison(&plan, &lines, report.as_deref(), markdown.as_deref());
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -117,11 +118,11 @@ fn read_plan(file: &Path) -> anyhow::Result<Plan> {
     Plan::parse(&read(file)?).with_context(|| file.display().to_string())
 }
 
-fn write_plans(files: &[PathBuf], wanted: &Wanted, out: &Path) -> anyhow::Result<()> {
+fn write_plans(files: &[PathBuf], options: &PlanOptions, out: &Path) -> anyhow::Result<()> {
     let text = |file: &PathBuf| Ok(Text { name: file.display().to_string(), text: read(file)? });
     let texts = files.iter().map(text).collect::<anyhow::Result<Vec<Text>>>()?;
-    for (at, (guest, plan)) in plans(texts, wanted)?.into_iter().enumerate() {
-        // For people: what a scenario is named is not always a file's name.
+    for (at, (guest, plan)) in plans(texts, options)?.into_iter().enumerate() {
+        // For readers. The name of a scenario may be invalid as the name of a file.
         let name: String =
             plan.scenario.name.chars().map(|each| if each.is_ascii_alphanumeric() { each } else { '_' }).collect();
         let file = out.join(format!("plan-{at:03}-{name}.json"));
@@ -141,7 +142,7 @@ fn write_plans(files: &[PathBuf], wanted: &Wanted, out: &Path) -> anyhow::Result
     Ok(())
 }
 
-fn tell(
+fn print_comparison(
     plans: &[PathBuf],
     lines: &[PathBuf],
     report: Option<&Path>,
@@ -152,7 +153,7 @@ fn tell(
     for file in lines {
         for line in read(file)?.lines() {
             let record =
-                serde_json::from_str(line).with_context(|| format!("{}: no run: {line:.60}", file.display()))?;
+                serde_json::from_str(line).with_context(|| format!("{}: not a run: {line:.60}", file.display()))?;
             records.push(record);
         }
     }

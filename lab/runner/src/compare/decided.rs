@@ -1,4 +1,4 @@
-//! What uvmd says that it did in a run: its decisions, as anyone can read them.
+//! Decisions that uvmd reports after a run, from its public API.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::uvmd::Client;
 
-/// One decision, as far as it matters here.
+/// Compared part of a decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Decided {
+pub(super) struct Decision {
     pub(super) name: String,
     pub(super) policy: String,
     pub(super) verdict: Option<String>,
     pub(super) stage: String,
     pub(super) stage_reason: Option<String>,
-    /// The last result of the driver or the guard that was no success.
+    /// Last error of the driver or the guard.
     #[serde(default)]
     pub(super) last_error: Option<serde_json::Value>,
     pub(super) created_at: String,
@@ -40,30 +40,30 @@ pub(super) struct Window {
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    decisions: Vec<Decided>,
+struct Response {
+    decisions: Vec<Decision>,
 }
 
-/// How much later than two windows a decision may be taken back: policies are asked once in a while.
+/// Tolerance for a rollback after two windows: the interval of policies.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Calls of the driver that a uvmd has made.
+/// Number of calls of the driver by a uvmd.
 pub(crate) fn calls(client: &Client) -> anyhow::Result<u64> {
-    Ok(ask(client)?.iter().map(|decided| decided.done.calls).sum())
+    Ok(ask(client)?.iter().map(|decision| decision.done.calls).sum())
 }
 
-pub(super) fn ask(client: &Client) -> anyhow::Result<Vec<Decided>> {
-    Ok(client.get::<Answer>("/api/v1/decisions?limit=1000")?.decisions)
+pub(super) fn ask(client: &Client) -> anyhow::Result<Vec<Decision>> {
+    Ok(client.get::<Response>("/api/v1/decisions?limit=1000")?.decisions)
 }
 
-impl Decided {
-    /// Whether it was rolled back within two windows of its own length.
+impl Decision {
+    /// Whether the decision was rolled back within two of its windows.
     pub(super) fn was_rolled_back_in_time(&self) -> anyhow::Result<bool> {
         let time = |text: &str| humantime::parse_rfc3339(text).with_context(|| format!("uvmd's time {text:?}"));
-        let took = time(&self.updated_at)?.duration_since(time(&self.created_at)?).unwrap_or_default();
+        let age = time(&self.updated_at)?.duration_since(time(&self.created_at)?).unwrap_or_default();
         let longest = [self.before, self.after].into_iter().flatten().map(|window| window.window_seconds);
         let window = Duration::try_from_secs_f64(longest.fold(0.0, f64::max)).unwrap_or_default();
-        Ok(self.stage == "rolled_back" && took <= window * 2 + INTERVAL)
+        Ok(self.stage == "rolled_back" && age <= window * 2 + INTERVAL)
     }
 }
 
@@ -73,11 +73,11 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A decision of `harmful`, made at 10 s after the beginning of 2026, with windows of 2 s.
-    pub(in crate::compare) fn decided(stage: &str, changed: &str) -> Decided {
+    /// Decision of `harmful`, created 10 s after the start of 2026, with windows of 2 s.
+    pub(in crate::compare) fn decision(stage: &str, updated_at: &str) -> Decision {
         serde_json::from_value(json!({
             "id": 1, "name": "p", "policy": "harmful", "verdict": null, "stage": stage, "stage_reason": "worse",
-            "created_at": "2026-01-01T00:00:10Z", "updated_at": changed,
+            "created_at": "2026-01-01T00:00:10Z", "updated_at": updated_at,
             "done": { "calls": 3, "failed": 0, "to_gpu_bytes": 1, "to_host_bytes": 2, "touches": 0, "longest_ns": 9 },
             "before": { "window_seconds": 2.0, "replays": 1 }, "after": null,
         }))
@@ -85,10 +85,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn taken_back_within_two_windows_is_in_time() {
-        assert!(decided("rolled_back", "2026-01-01T00:00:14Z").was_rolled_back_in_time().unwrap());
-        assert!(!decided("rolled_back", "2026-01-01T00:00:16Z").was_rolled_back_in_time().unwrap());
-        assert!(!decided("confirmed", "2026-01-01T00:00:12Z").was_rolled_back_in_time().unwrap());
-        assert!(decided("rolled_back", "yesterday").was_rolled_back_in_time().is_err());
+    fn rolled_back_within_two_windows_is_in_time() {
+        assert!(decision("rolled_back", "2026-01-01T00:00:14Z").was_rolled_back_in_time().unwrap());
+        assert!(!decision("rolled_back", "2026-01-01T00:00:16Z").was_rolled_back_in_time().unwrap());
+        assert!(!decision("confirmed", "2026-01-01T00:00:12Z").was_rolled_back_in_time().unwrap());
+        assert!(decision("rolled_back", "yesterday").was_rolled_back_in_time().is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a policy reaches its targets: against the medians of the driver alone.
+//! Checks of a policy's targets against the medians of the driver alone.
 
 use serde::Serialize;
 
@@ -6,14 +6,14 @@ use super::{
     check::Check,
     measured::Record,
     policy::{self, DRIVER, HARMFUL},
-    rows::{Over, Row},
+    rows::{Row, Summary},
 };
 use crate::scenario::{Target, target::Limit};
 
 impl Check {
     fn of(target: &Target, row: &Row, driver: &Row) -> Option<Self> {
         let figure = |row: &Row| row.figure(target.figure, target.process.as_deref());
-        let (value, Over { median, spread }) = (figure(row)?.median, figure(driver)?);
+        let (value, Summary { median, spread }) = (figure(row)?.median, figure(driver)?);
         let (least, most) = match target.limit {
             Limit::AtMost(share) => (0.0, median * share),
             Limit::Within(share) => {
@@ -25,12 +25,13 @@ impl Check {
     }
 }
 
-/// With fewer seeds, how far the driver's own runs are apart is not known...
-const SEEDS_OF_A_SPREAD: usize = 3;
-/// ...and this part of their median stands for it: a batch of faults more or less is a matter of timing.
-const SPREAD_UNKNOWN: f64 = 0.1;
+/// Minimum number of seeds that make the spread of the driver's runs known.
+const MIN_SPREAD_SEEDS: usize = 3;
+/// Minimum spread with fewer seeds, as a share of the median: a fault batch more or less is a
+/// matter of timing.
+const MIN_SPREAD: f64 = 0.1;
 
-/// Check every row of a policy. `targets`: those of a scenario, by its name.
+/// Check every row of a policy. `targets` returns the targets of a scenario by its name.
 pub(super) fn judge<'a>(rows: &mut [Row], targets: impl Fn(&str) -> &'a [Target]) {
     let drivers: Vec<Row> = rows.iter().filter(|row| row.policy == DRIVER).cloned().collect();
     for row in rows.iter_mut().filter(|row| policy::acts(&row.policy)) {
@@ -41,35 +42,36 @@ pub(super) fn judge<'a>(rows: &mut [Row], targets: impl Fn(&str) -> &'a [Target]
             continue;
         };
         row.checks = targets(&row.scenario).iter().filter_map(|target| Check::of(target, row, driver)).collect();
-        let Over { median, spread } = driver.modelled_seconds;
-        let is_known = driver.seeds.len() >= SEEDS_OF_A_SPREAD;
-        let spread = if is_known { spread } else { spread.max(median * SPREAD_UNKNOWN) };
+        let Summary { median, spread } = driver.modelled_seconds;
+        let is_known = driver.seeds.len() >= MIN_SPREAD_SEEDS;
+        let spread = if is_known { spread } else { spread.max(median * MIN_SPREAD) };
         let time = Check::new("modelled time".to_owned(), row.modelled_seconds.median, median, 0.0, median + spread);
         row.checks.push(time);
     }
 }
 
 impl Row {
-    /// Whether everything about it is as it must be.
+    /// Whether the row is valid and reaches its targets.
     pub(super) fn holds(&self) -> bool {
         self.is_valid() && self.checks.iter().all(|check| check.holds)
     }
 
-    /// Whether its runs count at all.
+    /// Whether the runs of the row are verified and without problems.
     pub(super) fn is_valid(&self) -> bool {
         self.verified && self.problems.is_empty()
     }
 }
 
-/// A policy that is known to do harm, and whether that showed.
+/// Result of a control policy, which is known to harm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Control {
     pub(super) policy: String,
     pub(super) holds: bool,
-    pub(super) why: String,
+    #[serde(rename = "why")]
+    pub(super) reason: String,
 }
 
-/// Those that ran.
+/// Results of the control policies that ran.
 pub(super) fn controls(rows: &[Row], records: &[Record]) -> Vec<Control> {
     let of = |policy: &'static str| rows.iter().filter(move |row| row.policy == policy);
     let must_miss = policy::control_policies().filter(|policy| of(policy).next().is_some()).map(|policy| {
@@ -77,37 +79,38 @@ pub(super) fn controls(rows: &[Row], records: &[Record]) -> Vec<Control> {
             .filter(|row| row.checks.iter().any(|check| !check.holds))
             .map(|row| row.scenario.as_str())
             .collect();
-        let why = if missed.is_empty() {
+        let reason = if missed.is_empty() {
             "reaches every target".to_owned()
         } else {
             format!("misses on {}", missed.join(", "))
         };
-        Control { policy: policy.to_owned(), holds: !missed.is_empty(), why }
+        Control { policy: policy.to_owned(), holds: !missed.is_empty(), reason }
     });
     let harmful = of(HARMFUL).next().map(|_| harmful(rows, records));
     must_miss.chain(harmful).collect()
 }
 
-/// Each of its decisions was taken back in time, and there was one; in those runs that it made any worse: of a program that loses everything before it needs
-/// it, nothing can be thrown out that is missed more.
+/// Result of `harmful`: uvmd must have executed at least one of its decisions, and rolled back each
+/// in time. Only runs with more link bytes than under the driver alone count: if a program loses
+/// all memory before reuse anyway, no eviction does harm.
 fn harmful(rows: &[Row], records: &[Record]) -> Control {
     let link_bytes = |policy: &str, record: &Record| {
-        let is_its = |row: &&Row| {
+        let matches = |row: &&Row| {
             row.policy == policy && row.scenario == record.scenario && row.rate.total_cmp(&record.rate).is_eq()
         };
-        rows.iter().find(is_its).map(|row| row.total.link_bytes.median)
+        rows.iter().find(matches).map(|row| row.total.link_bytes.median)
     };
     let did_harm = |record: &&Record| link_bytes(HARMFUL, record) > link_bytes(DRIVER, record);
-    let its =
+    let decisions =
         records.iter().filter(|record| record.policy == HARMFUL).filter(did_harm).flat_map(|record| &record.decisions);
-    let made: Vec<_> = its.filter(|decided| decided.policy == HARMFUL && decided.done.calls > 0).collect();
-    let late = made.iter().filter(|decided| !decided.was_rolled_back_in_time().unwrap_or(false)).count();
-    let why = match (made.len(), late) {
+    let executed: Vec<_> = decisions.filter(|decision| decision.policy == HARMFUL && decision.done.calls > 0).collect();
+    let late = executed.iter().filter(|decision| !decision.was_rolled_back_in_time().unwrap_or(false)).count();
+    let reason = match (executed.len(), late) {
         (0, _) => "did no harm".to_owned(),
-        (made, 0) => format!("undone within two windows, {made} times of {made}"),
-        (made, late) => format!("not undone within two windows, {late} times of {made}"),
+        (count, 0) => format!("rolled back within two windows, {count} times of {count}"),
+        (count, late) => format!("not rolled back within two windows, {late} times of {count}"),
     };
-    Control { policy: HARMFUL.to_owned(), holds: !made.is_empty() && late == 0, why }
+    Control { policy: HARMFUL.to_owned(), holds: !executed.is_empty() && late == 0, reason }
 }
 
 #[cfg(test)]
@@ -115,7 +118,7 @@ mod tests {
     use super::*;
     use crate::{
         compare::{
-            decided::tests::decided,
+            decided::tests::decision,
             model::Model,
             rows::{rows, tests::record},
         },
@@ -144,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_stay_may_be_off_by_a_share_or_by_the_drivers_own_spread() {
+    fn a_figure_may_deviate_by_a_share_or_by_the_drivers_spread() {
         let near = [target(Figure::LinkBytes, Limit::Within(0.01))];
         let held = |records: &[Record]| judged(records, &near).last().unwrap().checks[0].holds;
         assert!(held(&[record("driver", 1, 1.0, 1000, 0), record("cycle", 1, 1.0, 1010, 0)]));
@@ -173,31 +176,32 @@ mod tests {
             controls(&judged(&records, &targets), &records)
         };
         assert!(with(2000)[0].holds);
-        assert_eq!(with(900)[0].why, "reaches every target");
+        assert_eq!(with(900)[0].reason, "reaches every target");
     }
 
-    /// A run under `harmful` that copies so much where the driver alone copies 1000, and a decision that was taken back after so many seconds.
+    /// Result of a run under `harmful` with `copied` bytes, where the driver alone copies 1000, and
+    /// with a decision rolled back after `seconds`.
     fn harm(copied: u64, seconds: u64) -> Control {
-        let changed = format!("2026-01-01T00:00:{}Z", 10 + seconds);
-        let decisions = vec![decided("rolled_back", &changed)];
+        let updated_at = format!("2026-01-01T00:00:{}Z", 10 + seconds);
+        let decisions = vec![decision("rolled_back", &updated_at)];
         let records = [record("driver", 1, 1.0, 1000, 0), Record { decisions, ..record("harmful", 1, 1.0, copied, 0) }];
         controls(&judged(&records, &[]), &records).remove(0)
     }
 
     #[test]
-    fn what_does_harm_has_to_be_taken_back_within_two_windows() {
+    fn harm_must_be_rolled_back_within_two_windows() {
         assert!(harm(1200, 4).holds);
         assert!(!harm(1200, 9).holds);
     }
 
     #[test]
-    fn a_harmful_policy_that_did_no_harm_shows_nothing() {
+    fn a_harmful_policy_that_did_no_harm_proves_nothing() {
         let found = harm(1000, 4);
-        assert_eq!((found.holds, found.why.as_str()), (false, "did no harm"));
+        assert_eq!((found.holds, found.reason.as_str()), (false, "did no harm"));
     }
 
     #[test]
-    fn a_check_is_told_in_hundredths_of_the_drivers() {
+    fn a_check_is_shown_in_percent_of_the_drivers() {
         let check = Check::new("replays".to_owned(), 83.0, 1000.0, 0.0, 100.0);
         assert_eq!(check.to_string(), "ok   replays: 8.3 % of the driver's, at most 10.0 %");
         let check = Check::new("link_bytes".to_owned(), 900.0, 1000.0, 990.0, 1010.0);

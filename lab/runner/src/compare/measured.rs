@@ -1,10 +1,10 @@
-//! What a run came to: by the driver's own counters and the software GPU, not by uvmd.
+//! Figures of a run, from the driver's counters and the software GPU, not from uvmd.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{decided::Decided, plan::Run};
+use super::{decided::Decision, plan::Run};
 use crate::{
     figures::{EVICTED_BYTES, FAULT_ENTRIES},
     member::Member,
@@ -15,7 +15,7 @@ use crate::{
 
 const PAGE_BYTES: u64 = 4096;
 
-/// What it ran on.
+/// Machine of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Machine {
     pub(super) arch: String,
@@ -24,7 +24,7 @@ pub(super) struct Machine {
     pub(super) gpu_mem_mib: u64,
 }
 
-/// A run, as the guest tells it.
+/// Record of a run, which the guest writes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) scenario: String,
@@ -32,30 +32,30 @@ pub(super) struct Record {
     pub(super) seed: u64,
     pub(super) rate: f64,
     pub(super) machine: Option<Machine>,
-    /// Of the guest's time, which says nothing of any other machine.
+    /// Duration by the guest's clock, which is not comparable with other machines.
     pub(super) seconds: f64,
-    /// Nothing, if it could not be done.
+    /// Figures; `None` if the run failed.
     pub(super) measured: Option<Measured>,
-    pub(super) decisions: Vec<Decided>,
-    /// Why it does not count, if it does not.
+    pub(super) decisions: Vec<Decision>,
+    /// Reasons why the run is invalid; empty if valid.
     pub(super) problems: Vec<String>,
 }
 
-/// Its figures.
+/// Figures of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Measured {
     pub(super) tenants: Vec<Tenant>,
-    /// By the driver, of all GPUs.
+    /// Replays of all GPUs, by the driver.
     pub(super) replays: u64,
-    /// What left GPUs and no fault took.
+    /// Bytes that left GPUs without a fault.
     pub(super) evicted: Bytes,
     pub(super) kernels: u64,
-    /// Every byte of every process that lived to the end.
+    /// Whether every byte of every process that was not killed was right at the end.
     pub(super) verified: bool,
     pub(super) problems: Vec<String>,
 }
 
-/// One process.
+/// Figures of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Tenant {
     pub(super) name: String,
@@ -65,11 +65,12 @@ pub(super) struct Tenant {
     pub(super) remote_htod_bytes: u64,
     pub(super) remote_dtoh_bytes: u64,
     pub(super) evicted: Bytes,
-    /// Of its memory, what left frames that another process took then.
+    /// Bytes of its memory evicted from frames that another process reused.
     pub(super) lost_to_others_bytes: u64,
 }
 
-/// A number of bytes. When uvmd moves memory, nobody but uvmd tells that from evictions: then it is the most that can have been evicted.
+/// Evicted bytes. If uvmd migrates memory, only uvmd distinguishes its migrations from evictions;
+/// the figure is then an upper bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Bytes {
     pub(super) bytes: u64,
@@ -81,8 +82,8 @@ impl Record {
         scenario: &str,
         run: &Run,
         machine: &Machine,
-        took: Duration,
-        result: anyhow::Result<(Measured, Vec<Decided>)>,
+        duration: Duration,
+        result: anyhow::Result<(Measured, Vec<Decision>)>,
     ) -> Self {
         let Run { policy, seed, rate, .. } = run;
         let (measured, decisions, problems) = match result {
@@ -98,14 +99,14 @@ impl Record {
             seed: *seed,
             rate: *rate,
             machine: Some(machine.clone()),
-            seconds: took.as_secs_f64(),
+            seconds: duration.as_secs_f64(),
             measured,
             decisions,
             problems,
         }
     }
 
-    /// Of a run in which the guest died.
+    /// Record of a run whose guest crashed.
     pub(super) fn of_crash(scenario: &str, run: &Run) -> Self {
         let Run { policy, seed, rate, .. } = run;
         Self {
@@ -117,15 +118,15 @@ impl Record {
             seconds: 0.0,
             measured: None,
             decisions: Vec::new(),
-            problems: vec!["the guest died".to_owned()],
+            problems: vec!["the guest crashed".to_owned()],
         }
     }
 }
 
 impl Measured {
-    /// Once nothing runs any more. `acted`: uvmd may have moved memory.
-    pub(super) fn new(members: &[Member], seen: &[Counted], pass: &Pass, acted: bool) -> Self {
-        let driver = |figure: fn(&Counted) -> u64| seen.iter().map(figure).sum::<u64>();
+    /// Figures after all steps have ended. `acted`: uvmd may have migrated memory.
+    pub(super) fn new(members: &[Member], counted: &[Counted], pass: &Pass, acted: bool) -> Self {
+        let driver = |figure: fn(&Counted) -> u64| counted.iter().map(figure).sum::<u64>();
         let left_bytes = driver(|gpu| gpu.driver.pages_out.saturating_sub(gpu.driver.fault_pages_out)) * PAGE_BYTES;
         let known = pass.total.truth.figures.get(&EVICTED_BYTES).filter(|_| !acted);
         let evicted = Bytes { bytes: known.unwrap_or(left_bytes), at_most: known.is_none() };
@@ -147,7 +148,7 @@ impl Measured {
                     Some(bytes) => Bytes { bytes, at_most: false },
                     None => Bytes { bytes: counters.bytes_dtoh.min(left_bytes), at_most: true },
                 },
-                lost_to_others_bytes: lost_to_others(seen, pid),
+                lost_to_others_bytes: lost_to_others(counted, pid),
             }
         };
         Self {
@@ -160,7 +161,7 @@ impl Measured {
         }
     }
 
-    /// Once every process has read back all it has.
+    /// Record the verification, after every process has read back its memory.
     pub(super) fn verify(&mut self, members: &[Member], problems: Vec<String>) {
         self.problems = problems;
         let mut verified = true;
@@ -175,7 +176,8 @@ impl Measured {
         self.verified = verified;
     }
 
-    /// To GPUs and from them, copied and remotely accessed, with all access rates this many times what they were.
+    /// Link bytes to GPUs and from GPUs, copied and remotely accessed, with all access rates
+    /// multiplied by `factor`.
     pub(super) fn link_bytes(&self, factor: f64) -> (u64, u64) {
         let each = self.tenants.iter().map(|tenant| tenant.link_bytes(factor));
         each.fold((0, 0), |sum, link| (sum.0 + link.0, sum.1 + link.1))
@@ -183,7 +185,8 @@ impl Measured {
 }
 
 impl Tenant {
-    /// The same of this process.
+    /// Link bytes of this process to GPUs and from GPUs, with all access rates multiplied by
+    /// `factor`.
     pub(super) fn link_bytes(&self, factor: f64) -> (u64, u64) {
         let scaled = |bytes: u64| scale(bytes, factor);
         (
@@ -207,10 +210,9 @@ fn remote(accesses: &[AccessCounters]) -> (u64, u64) {
     (sum(|access| access.remote_htod_millibytes), sum(|access| access.remote_dtoh_millibytes))
 }
 
-fn lost_to_others(seen: &[Counted], pid: u32) -> u64 {
-    let is_other =
-        |taker: &Taker| matches!(taker, Taker::Managed { pid: it } | Taker::Unmanaged { pid: it } if *it != pid);
-    let rows = seen.iter().flat_map(|gpu| &gpu.ledger);
+fn lost_to_others(counted: &[Counted], pid: u32) -> u64 {
+    let is_other = |taker: &Taker| matches!(taker, Taker::Managed { pid: other } | Taker::Unmanaged { pid: other } if *other != pid);
+    let rows = counted.iter().flat_map(|gpu| &gpu.ledger);
     rows.filter(|((victim, taker), _)| *victim == pid && is_other(taker)).map(|(_, taken)| taken.copied_out_bytes).sum()
 }
 
@@ -219,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_change_what_is_accessed_remotely_and_nothing_else() {
+    fn rates_change_remote_bytes_only() {
         let tenant = |copied, remote| Tenant {
             copied_htod_bytes: copied,
             copied_dtoh_bytes: copied * 2,

@@ -1,24 +1,26 @@
-//! How long a run would have taken on a machine: a model, and labelled so. Time inside the lab says nothing.
+//! Modelled time of a run on a machine, labelled as modelled. Time inside the lab is not
+//! comparable.
 //!
-//! Everything happens one after the other: what goes over the link, each way, then a cost for each batch of faults and each kernel. That copies hide
-//! behind kernels it does not know, nor that the driver evicts and fetches at once; both would favour policies that move memory ahead of time.
+//! All costs are added: link bytes in each direction, then a cost for each fault batch and each
+//! kernel. The model omits that copies overlap with kernels, and that the driver evicts and fetches
+//! at the same time. Both would favour policies that migrate memory ahead of time.
 
 use serde::{Deserialize, Serialize};
 
 use super::measured::Measured;
 
-/// As the simulator has it, with the source of each value (docs/simulator.md).
+/// Machine of the simulator, with the source of each value (docs/simulator.md).
 const MACHINE: &str = include_str!("../../../../offline/machines/a100.toml");
-/// Of a kernel: its launch. Assumed; the same under every policy, as the work is.
+/// Cost of a kernel: its launch. Assumed; the same under every policy, as the work is the same.
 const KERNEL_NS: f64 = 5_000.0;
 
-/// What a run is charged.
+/// Costs of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Model {
     pub(super) machine: String,
     pub(super) to_gpu_bytes_per_second: f64,
     pub(super) to_host_bytes_per_second: f64,
-    /// Of a batch of faults, whatever is in it.
+    /// Cost of a fault batch, whatever it contains.
     pub(super) batch_ns: f64,
     pub(super) kernel_ns: f64,
 }
@@ -58,7 +60,7 @@ impl Model {
         })
     }
 
-    /// A run's, with all access rates this many times what they were.
+    /// Modelled time of a run, with all access rates multiplied by `factor`.
     pub(super) fn seconds(&self, run: &Measured, factor: f64) -> f64 {
         let (htod, dtoh) = run.link_bytes(factor);
         let link = htod as f64 / self.to_gpu_bytes_per_second + dtoh as f64 / self.to_host_bytes_per_second;
@@ -86,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_is_there_and_its_values_make_sense() {
+    fn the_machine_file_is_valid_and_its_values_are_plausible() {
         let model = Model::new().unwrap();
         assert!(model.to_gpu_bytes_per_second > 1e9 && model.batch_ns > 1e3, "{model:?}");
     }

@@ -1,22 +1,23 @@
-//! What uvmd is told in a run.
+//! Options of uvmd in a run.
 
 use std::{fs, path::Path};
 
 use anyhow::Context;
 use model::policy::{Choice, POLICIES};
 
-/// The driver alone: uvmd watches.
+/// Name of the driver alone: uvmd only observes.
 pub(super) const DRIVER: &str = "driver";
-/// The control that uvmd must roll back.
+/// Name of the control policy that uvmd must roll back.
 pub(super) const HARMFUL: &str = "harmful";
 
-/// Names of the policies that are no controls, without the one that does nothing: the driver alone stands for it.
+/// Names of the policies except controls and the one that does nothing, which equals the driver
+/// alone.
 fn policies() -> impl Iterator<Item = &'static str> {
     let is_compared = |choice| matches!(choice, Choice::Chooser | Choice::Automatic);
     POLICIES.iter().filter(move |policy| is_compared(policy.choice)).map(|policy| policy.name)
 }
 
-/// Names of the controls that must miss a target somewhere.
+/// Names of the control policies that must miss a target on a scenario.
 pub(super) fn control_policies() -> impl Iterator<Item = &'static str> {
     POLICIES
         .iter()
@@ -25,29 +26,29 @@ pub(super) fn control_policies() -> impl Iterator<Item = &'static str> {
         .filter(|name| *name != HARMFUL)
 }
 
-/// Files of one run's uvmd.
+/// Folder of a run's uvmd.
 const STATE: &str = "/run/compare";
 
-/// A name as it is given.
+/// Check the name of a policy.
 pub(super) fn parse(name: &str) -> Result<String, String> {
     let known = || [DRIVER].into_iter().chain(policies()).chain(control_policies()).chain([HARMFUL]);
     if known().any(|policy| policy == name) {
         return Ok(name.to_owned());
     }
-    Err(format!("{name:?} is no policy: one of {} is", known().collect::<Vec<_>>().join(", ")))
+    Err(format!("{name:?} is not a policy; the policies are {}", known().collect::<Vec<_>>().join(", ")))
 }
 
-/// Whether uvmd does anything.
+/// Whether uvmd acts under this policy.
 pub(super) fn acts(policy: &str) -> bool {
     policy != DRIVER
 }
 
-/// uvmd's options, those of the plan among them. What an earlier uvmd kept is forgotten.
+/// Options of uvmd, including those of the plan. Deletes the state of an earlier uvmd.
 pub(crate) fn options(policy: &str, common: &[String]) -> anyhow::Result<Vec<String>> {
     let state = Path::new(STATE);
-    // Not there the first time.
+    // Absent at the first run.
     let _ = fs::remove_dir_all(state);
-    fs::create_dir_all(state).context("cannot make a folder for uvmd")?;
+    fs::create_dir_all(state).context("cannot create a folder for uvmd")?;
     let mut options = common.to_vec();
     if acts(policy) {
         let file = state.join("overrides.toml");
@@ -63,7 +64,7 @@ pub(crate) fn options(policy: &str, common: &[String]) -> anyhow::Result<Vec<Str
     Ok(options)
 }
 
-/// For everybody.
+/// Text of the overrides file, with one override for all processes.
 fn overrides(policy: &str) -> String {
     format!("[[override]]\nid = \"compare\"\nmatch = {{}}\nmode = \"act\"\npolicy = \"{policy}\"\n")
 }
@@ -73,13 +74,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_policies_that_exist_are_taken() {
+    fn only_existing_policies_are_accepted() {
         assert_eq!(parse("auto-live"), Ok("auto-live".to_owned()));
         assert!(parse("auto").unwrap_err().contains("pin-host"));
     }
 
     #[test]
-    fn an_override_is_for_everybody() {
+    fn the_override_is_for_all_processes() {
         let parsed: toml::Value = toml::from_str(&overrides("cycle")).unwrap();
         let one = &parsed["override"][0];
         assert_eq!((one["policy"].as_str(), one["mode"].as_str()), (Some("cycle"), Some("act")));

@@ -1,4 +1,4 @@
-//! Runs that only differ in their seed, as one row: medians, and how far the seeds are apart.
+//! Rows: medians and spreads of runs that only differ in their seed.
 
 use std::collections::BTreeMap;
 
@@ -12,53 +12,53 @@ use super::{
 };
 use crate::scenario::target::Figure;
 
-/// A figure over several seeds.
+/// Summary of a figure over several seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Over {
+pub(super) struct Summary {
     pub(super) median: f64,
-    /// From the least to the most.
+    /// Difference between the maximum and the minimum.
     pub(super) spread: f64,
 }
 
-/// A scenario under a policy at a rate.
+/// Figures of a scenario under a policy at a rate.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Row {
     pub(super) scenario: String,
     pub(super) policy: String,
     pub(super) rate: f64,
     pub(super) seeds: Vec<u64>,
-    pub(super) tenants: Vec<Part>,
-    pub(super) total: Part,
-    pub(super) replays: Over,
-    pub(super) kernels: Over,
-    /// What that would have taken: a model.
-    pub(super) modelled_seconds: Over,
+    pub(super) tenants: Vec<Section>,
+    pub(super) total: Section,
+    pub(super) replays: Summary,
+    pub(super) kernels: Summary,
+    /// Modelled time.
+    pub(super) modelled_seconds: Summary,
     pub(super) verified: bool,
-    /// Of any of the runs.
+    /// Problems of all runs.
     pub(super) problems: Vec<String>,
-    /// Decisions in all runs, by policy and where they came to.
+    /// Number of decisions in all runs, by policy and stage.
     pub(super) decisions: BTreeMap<String, usize>,
-    /// The targets, where it is a policy's row.
+    /// Checks of the targets; empty for the driver.
     pub(super) checks: Vec<Check>,
 }
 
-/// Of one process, or all.
+/// Figures of one process, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Part {
+pub(super) struct Section {
     pub(super) name: String,
-    pub(super) fault_entries: Over,
-    /// Copied and accessed remotely.
-    pub(super) link_bytes_htod: Over,
-    pub(super) link_bytes_dtoh: Over,
-    pub(super) link_bytes: Over,
-    pub(super) evicted_bytes: Over,
-    /// More than that was not evicted; how much of it was, is not known.
+    pub(super) fault_entries: Summary,
+    /// Bytes copied and accessed remotely.
+    pub(super) link_bytes_htod: Summary,
+    pub(super) link_bytes_dtoh: Summary,
+    pub(super) link_bytes: Summary,
+    pub(super) evicted_bytes: Summary,
+    /// Whether `evicted_bytes` is an upper bound.
     pub(super) evicted_at_most: bool,
-    pub(super) lost_to_others_bytes: Over,
+    pub(super) lost_to_others_bytes: Summary,
 }
 
-impl Over {
-    /// 0 of nothing.
+impl Summary {
+    /// Summary of values; 0 without values.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -74,35 +74,35 @@ impl Over {
     }
 }
 
-impl Part {
+impl Section {
     fn new(name: &str, tenants: &[&Tenant], factor: f64) -> Self {
-        let over = |figure: &dyn Fn(&Tenant) -> u64| Over::of_counts(tenants, figure);
+        let summary = |figure: &dyn Fn(&Tenant) -> u64| Summary::of_counts(tenants, figure);
         Self {
             name: name.to_owned(),
-            fault_entries: over(&|tenant| tenant.fault_entries),
-            link_bytes_htod: over(&|tenant| tenant.link_bytes(factor).0),
-            link_bytes_dtoh: over(&|tenant| tenant.link_bytes(factor).1),
-            link_bytes: over(&|tenant| both(tenant.link_bytes(factor))),
-            evicted_bytes: over(&|tenant| tenant.evicted.bytes),
+            fault_entries: summary(&|tenant| tenant.fault_entries),
+            link_bytes_htod: summary(&|tenant| tenant.link_bytes(factor).0),
+            link_bytes_dtoh: summary(&|tenant| tenant.link_bytes(factor).1),
+            link_bytes: summary(&|tenant| both(tenant.link_bytes(factor))),
+            evicted_bytes: summary(&|tenant| tenant.evicted.bytes),
             evicted_at_most: tenants.iter().any(|tenant| tenant.evicted.at_most),
-            lost_to_others_bytes: over(&|tenant| tenant.lost_to_others_bytes),
+            lost_to_others_bytes: summary(&|tenant| tenant.lost_to_others_bytes),
         }
     }
 
-    /// Of all processes together.
+    /// Figures of all processes together.
     fn total(runs: &[&Measured], factor: f64) -> Self {
-        let over = |figure: &dyn Fn(&Measured) -> u64| Over::of_counts(runs, figure);
+        let summary = |figure: &dyn Fn(&Measured) -> u64| Summary::of_counts(runs, figure);
         let sum = |run: &Measured, figure: fn(&Tenant) -> u64| run.tenants.iter().map(figure).sum::<u64>();
         let Bytes { at_most, .. } = runs.first().map(|run| run.evicted).unwrap_or_default();
         Self {
             name: "all".to_owned(),
-            fault_entries: over(&|run| sum(run, |tenant| tenant.fault_entries)),
-            link_bytes_htod: over(&|run| run.link_bytes(factor).0),
-            link_bytes_dtoh: over(&|run| run.link_bytes(factor).1),
-            link_bytes: over(&|run| both(run.link_bytes(factor))),
-            evicted_bytes: over(&|run| run.evicted.bytes),
+            fault_entries: summary(&|run| sum(run, |tenant| tenant.fault_entries)),
+            link_bytes_htod: summary(&|run| run.link_bytes(factor).0),
+            link_bytes_dtoh: summary(&|run| run.link_bytes(factor).1),
+            link_bytes: summary(&|run| both(run.link_bytes(factor))),
+            evicted_bytes: summary(&|run| run.evicted.bytes),
             evicted_at_most: at_most,
-            lost_to_others_bytes: over(&|run| sum(run, |tenant| tenant.lost_to_others_bytes)),
+            lost_to_others_bytes: summary(&|run| sum(run, |tenant| tenant.lost_to_others_bytes)),
         }
     }
 }
@@ -112,24 +112,24 @@ const fn both(link: (u64, u64)) -> u64 {
 }
 
 impl Row {
-    /// From records of the same scenario and policy; all rates are multiplied by what makes them `rate`.
+    /// Row of records of the same scenario and policy, whose rates are multiplied to become `rate`.
     fn new(records: &[&Record], rate: f64, model: &Model) -> Option<Self> {
         let first = records.first()?;
         let factor = rate / first.rate;
         let runs: Vec<&Measured> = records.iter().filter_map(|record| record.measured.as_ref()).collect();
         let names = runs.first().map(|run| run.tenants.iter().map(|tenant| tenant.name.as_str()).collect::<Vec<_>>());
         let tenant = |name: &str| {
-            let its: Vec<&Tenant> =
+            let tenants: Vec<&Tenant> =
                 runs.iter().filter_map(|run| run.tenants.iter().find(|tenant| tenant.name == name)).collect();
-            Part::new(name, &its, factor)
+            Section::new(name, &tenants, factor)
         };
         let problem = |record: &Record| {
             let seed = record.seed;
             record.problems.iter().map(move |problem| format!("seed {seed}: {problem}")).collect::<Vec<_>>()
         };
         let mut decisions = BTreeMap::new();
-        for decided in records.iter().flat_map(|record| &record.decisions) {
-            *decisions.entry(format!("{} {}", decided.policy, decided.stage)).or_default() += 1;
+        for decision in records.iter().flat_map(|record| &record.decisions) {
+            *decisions.entry(format!("{} {}", decision.policy, decision.stage)).or_default() += 1;
         }
         Some(Self {
             scenario: first.scenario.clone(),
@@ -137,10 +137,10 @@ impl Row {
             rate,
             seeds: records.iter().map(|record| record.seed).collect(),
             tenants: names.unwrap_or_default().into_iter().map(tenant).collect(),
-            total: Part::total(&runs, factor),
-            replays: Over::of_counts(&runs, |run| run.replays),
-            kernels: Over::of_counts(&runs, |run| run.kernels),
-            modelled_seconds: Over::of(runs.iter().map(|run| model.seconds(run, factor))),
+            total: Section::total(&runs, factor),
+            replays: Summary::of_counts(&runs, |run| run.replays),
+            kernels: Summary::of_counts(&runs, |run| run.kernels),
+            modelled_seconds: Summary::of(runs.iter().map(|run| model.seconds(run, factor))),
             verified: runs.len() == records.len() && runs.iter().all(|run| run.verified),
             problems: records.iter().flat_map(|record| problem(record)).collect(),
             decisions,
@@ -148,8 +148,8 @@ impl Row {
         })
     }
 
-    /// A figure of it, by whose it is; nothing for a process that is not there.
-    pub(super) fn figure(&self, figure: Figure, process: Option<&str>) -> Option<Over> {
+    /// A figure of a process, or of all; `None` for an unknown process.
+    pub(super) fn figure(&self, figure: Figure, process: Option<&str>) -> Option<Summary> {
         let part = match process {
             None => &self.total,
             Some(name) => self.tenants.iter().find(|tenant| tenant.name == name)?,
@@ -162,7 +162,8 @@ impl Row {
     }
 }
 
-/// One for each scenario, policy and rate, in the order of the records; the driver's for each rate that a policy has.
+/// Rows for each scenario, policy and rate, in the order of the records. The driver has a row for
+/// each rate of a policy.
 pub(super) fn rows(records: &[Record], model: &Model) -> Vec<Row> {
     let mut keys: Vec<(&str, &str, f64)> = Vec::new();
     for record in records {
@@ -173,7 +174,7 @@ pub(super) fn rows(records: &[Record], model: &Model) -> Vec<Row> {
     }
     let mut rows = Vec::new();
     for &(scenario, policy, rate) in &keys {
-        let its: Vec<&Record> = records
+        let group: Vec<&Record> = records
             .iter()
             .filter(|record| {
                 (record.scenario.as_str(), record.policy.as_str(), record.rate) == (scenario, policy, rate)
@@ -186,7 +187,7 @@ pub(super) fn rows(records: &[Record], model: &Model) -> Vec<Row> {
             rates.sort_by(f64::total_cmp);
             rates.dedup();
         }
-        rows.extend(rates.into_iter().filter_map(|rate| Row::new(&its, rate, model)));
+        rows.extend(rates.into_iter().filter_map(|rate| Row::new(&group, rate, model)));
     }
     rows
 }
@@ -218,10 +219,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_median_is_the_middle_and_a_spread_from_the_least_to_the_most() {
-        assert_eq!(Over::of([5.0, 1.0, 3.0]), Over { median: 3.0, spread: 4.0 });
-        assert_eq!(Over::of([1.0, 2.0]), Over { median: 1.5, spread: 1.0 });
-        assert_eq!(Over::of([]), Over::default());
+    fn a_spread_is_the_maximum_minus_the_minimum() {
+        assert_eq!(Summary::of([5.0, 1.0, 3.0]), Summary { median: 3.0, spread: 4.0 });
+        assert_eq!(Summary::of([1.0, 2.0]), Summary { median: 1.5, spread: 1.0 });
+        assert_eq!(Summary::of([]), Summary::default());
     }
 
     #[test]
@@ -237,8 +238,8 @@ pub(super) mod tests {
             |policy: &str| rows.iter().filter(|row| row.policy == policy).map(|row| row.rate).collect::<Vec<_>>();
         assert_eq!((rates("driver"), rates("cycle")), (vec![0.1, 1.0, 10.0], vec![0.1, 10.0]));
         let link = |at: usize| rows[at].total.link_bytes;
-        assert_eq!(link(0), Over { median: 2010.0, spread: 2000.0 });
-        assert_eq!(link(2), Over { median: 3000.0, spread: 2000.0 });
+        assert_eq!(link(0), Summary { median: 2010.0, spread: 2000.0 });
+        assert_eq!(link(2), Summary { median: 3000.0, spread: 2000.0 });
         assert_eq!(rows[0].seeds, [1, 2]);
     }
 

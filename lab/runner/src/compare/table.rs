@@ -1,4 +1,4 @@
-//! The comparison for people and for programs.
+//! The comparison as text, Markdown and JSON.
 
 use std::fmt::{self, Write as _};
 
@@ -10,33 +10,33 @@ use super::{
     model::Model,
     plan::{Plan, Text},
     policy::{self, HARMFUL},
-    rows::{Over, Part, Row, rows},
+    rows::{Row, Section, Summary, rows},
 };
 use crate::{
     digits::digits,
     scenario::{Target, parse::parse, size::MIB},
 };
 
-/// Everything that was compared.
+/// Comparison of all scenarios.
 #[derive(Debug, Serialize)]
 pub(crate) struct Comparison {
-    /// What the runs were on.
+    /// Machine of the runs.
     machine: Option<Machine>,
-    /// uvmd's options in all runs.
+    /// Options of uvmd in all runs.
     uvmd: Vec<String>,
-    /// What modelled times are made of.
+    /// Costs of modelled times.
     model: Model,
     rows: Vec<Row>,
     controls: Vec<Control>,
-    /// Runs that were to be done and were not.
+    /// Number of planned runs without a record.
     missing: usize,
     holds: bool,
-    /// Each run.
+    /// Records of all runs.
     runs: Vec<Record>,
 }
 
 impl Comparison {
-    /// From the records of all plans.
+    /// Compare the records of all plans.
     pub(super) fn new(plans: &[Plan], runs: Vec<Record>) -> anyhow::Result<Self> {
         let model = Model::new()?;
         let mut targets: Vec<(&str, Vec<Target>)> = Vec::new();
@@ -69,7 +69,7 @@ impl Comparison {
         names
     }
 
-    /// What it was done on, and how, as a sentence or two.
+    /// Machine, options and cost model of the comparison, as sentences.
     fn circumstances(&self) -> String {
         let Model { machine: modelled, to_gpu_bytes_per_second, to_host_bytes_per_second, batch_ns, kernel_ns } =
             &self.model;
@@ -88,7 +88,7 @@ impl Comparison {
         )
     }
 
-    /// As a page of the documentation.
+    /// Table in Markdown, for the documentation.
     pub(super) fn markdown(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -101,15 +101,15 @@ impl Comparison {
         for row in &self.rows {
             let checks: Vec<String> =
                 row.checks.iter().map(|check| check.to_string().trim().replace("  ", " ")).collect();
-            for (at, part) in parts(row).into_iter().enumerate() {
-                let Cells([faults, to_gpu, to_host, evicted]) = Cells::of(part);
+            for (at, section) in sections(row).into_iter().enumerate() {
+                let Cells([faults, to_gpu, to_host, evicted]) = Cells::of(section);
                 let of_row = |text: String| if at == 0 { text } else { String::new() };
                 line(format!(
                     "| {} | {} | {} | {} | {faults} | {to_gpu} | {to_host} | {evicted} | {} | {} | {} |",
                     of_row(row.scenario.clone()),
                     of_row(row.policy.clone()),
                     of_row(format!("{}x", row.rate)),
-                    part.name,
+                    section.name,
                     of_row(count(row.replays)),
                     of_row(milliseconds(row.modelled_seconds)),
                     of_row(checks.join("<br>")),
@@ -127,8 +127,8 @@ fn is_control(row: &Row) -> bool {
     policy::control_policies().any(|policy| policy == row.policy) || row.policy == HARMFUL
 }
 
-/// A process alone says all there is.
-fn parts(row: &Row) -> Vec<&Part> {
+/// Sections of a row. The total is omitted for a single process, which equals it.
+fn sections(row: &Row) -> Vec<&Section> {
     match row.tenants.as_slice() {
         [] => vec![&row.total],
         [one] => vec![one],
@@ -136,40 +136,40 @@ fn parts(row: &Row) -> Vec<&Part> {
     }
 }
 
-/// What is said of each process.
+/// Cells of a process.
 struct Cells([String; 4]);
 
 impl Cells {
-    fn of(part: &Part) -> Self {
-        let at_most = if part.evicted_at_most && part.evicted_bytes.median > 0.0 { "<=" } else { "" };
+    fn of(section: &Section) -> Self {
+        let at_most = if section.evicted_at_most && section.evicted_bytes.median > 0.0 { "<=" } else { "" };
         Self([
-            count(part.fault_entries),
-            mib(part.link_bytes_htod),
-            mib(part.link_bytes_dtoh),
-            at_most.to_owned() + &mib(part.evicted_bytes),
+            count(section.fault_entries),
+            mib(section.link_bytes_htod),
+            mib(section.link_bytes_dtoh),
+            at_most.to_owned() + &mib(section.evicted_bytes),
         ])
     }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a median of counts")]
-fn count(over: Over) -> String {
-    digits(over.median.round() as u64)
+fn count(summary: Summary) -> String {
+    digits(summary.median.round() as u64)
 }
 
-fn mib(over: Over) -> String {
-    format!("{:.1}", over.median / MIB as f64)
+fn mib(summary: Summary) -> String {
+    format!("{:.1}", summary.median / MIB as f64)
 }
 
-fn milliseconds(over: Over) -> String {
-    format!("{:.2}", over.median * 1e3)
+fn milliseconds(summary: Summary) -> String {
+    format!("{:.2}", summary.median * 1e3)
 }
 
 fn control_line(control: &Control) -> String {
-    let Control { policy, holds, why } = control;
-    format!("{} {policy}, which must be found out: {why}", if *holds { "ok  " } else { "MISS" })
+    let Control { policy, holds, reason } = control;
+    format!("{} {policy}, a control policy: {reason}", if *holds { "ok  " } else { "MISS" })
 }
 
-/// In 100 columns.
+/// Text of at most 100 columns.
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.circumstances())?;
@@ -188,7 +188,7 @@ impl fmt::Display for Comparison {
             writeln!(f, "{}", control_line(control))?;
         }
         if self.missing > 0 {
-            writeln!(f, "{} runs were not done", self.missing)?;
+            writeln!(f, "{} planned runs are missing", self.missing)?;
         }
         let judged = || self.rows.iter().filter(|row| policy::acts(&row.policy) && !is_control(row));
         let missed = judged().filter(|row| !row.holds()).count();
@@ -200,15 +200,15 @@ impl fmt::Display for Comparison {
 }
 
 fn show(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
-    for (at, part) in parts(row).into_iter().enumerate() {
-        let Cells([faults, to_gpu, to_host, evicted]) = Cells::of(part);
+    for (at, section) in sections(row).into_iter().enumerate() {
+        let Cells([faults, to_gpu, to_host, evicted]) = Cells::of(section);
         let of_row = |text: String| if at == 0 { text } else { String::new() };
         writeln!(
             f,
             "{:<16} {:>5} {:<12} {faults:>9} {to_gpu:>9} {to_host:>9} {evicted:>9} {:>8} {:>10}",
             of_row(row.policy.clone()),
             of_row(format!("{}x", row.rate)),
-            part.name.chars().take(12).collect::<String>(),
+            section.name.chars().take(12).collect::<String>(),
             of_row(count(row.replays)),
             of_row(milliseconds(row.modelled_seconds)),
         )?;
@@ -217,7 +217,7 @@ fn show(f: &mut fmt::Formatter<'_>, row: &Row) -> fmt::Result {
         writeln!(f, "    {check}")?;
     }
     if !row.decisions.is_empty() {
-        let decisions: Vec<String> = row.decisions.iter().map(|(what, times)| format!("{what} {times}")).collect();
+        let decisions: Vec<String> = row.decisions.iter().map(|(stage, count)| format!("{stage} {count}")).collect();
         writeln!(f, "    decisions: {}", decisions.join(", "))?;
     }
     if !row.verified {
@@ -253,10 +253,10 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_was_not_done_fails_all() {
+    fn a_missing_run_fails_all() {
         let runs = vec![record(DRIVER, 1, 1.0, 1 << 30, 0)];
         let comparison = Comparison::new(&[plan(2)], runs).unwrap();
-        assert!(!comparison.holds() && comparison.to_string().contains("1 runs were not done"));
+        assert!(!comparison.holds() && comparison.to_string().contains("1 planned runs are missing"));
     }
 
     #[test]

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Every figure that uvmd has, each with a value of its own.
+/// Every figure of uvmd, each with a distinct value.
 fn all(offset: u64) -> Figures {
     let mut figures = Figures::default();
     for (value, field) in (offset..).zip(fields().filter(|field| !field.uvmd.is_empty())) {
@@ -28,7 +28,7 @@ fn equal_figures_hold() {
 }
 
 #[test]
-fn every_exact_figure_that_differs_is_found() {
+fn every_exact_figure_that_differs_is_reported() {
     let mut uvmd = all(2);
     uvmd.set(&DROPPED_EVENTS, 1);
     let expected: Vec<&str> = fields()
@@ -49,7 +49,7 @@ fn a_figure_that_is_missing_does_not_hold() {
 }
 
 #[test]
-fn a_figure_that_cannot_be_known_in_this_run_is_not_compared_and_the_report_says_why() {
+fn a_waived_figure_is_not_compared_and_the_report_has_the_reason() {
     let mut truth = truth(&all(1));
     truth.waive(&CPU_FAULTS, "for a reason");
     let mut uvmd = all(1);
@@ -69,7 +69,7 @@ fn a_bound_holds_on_its_side() {
 }
 
 #[test]
-fn an_exact_figure_can_be_a_bound_in_one_run_and_the_report_says_why() {
+fn an_exact_figure_can_be_a_bound_in_one_run_and_the_report_has_the_reason() {
     let mut truth = truth(&all(1));
     truth.loosen(&REPLAYS, AtMost, "for a reason");
     let mut uvmd = all(1);
@@ -81,21 +81,21 @@ fn an_exact_figure_can_be_a_bound_in_one_run_and_the_report_says_why() {
 }
 
 #[test]
-fn what_is_not_exact_in_a_process_must_be_right_in_their_sum() {
-    let nothing = Figures::of_uvmd(&json!({
+fn inexact_figures_of_processes_must_be_right_in_their_sum() {
+    let zero = Figures::of_uvmd(&json!({
         "evicted_bytes": 0, "induced_eviction_bytes": 0, "bytes_dtod": 0, "replays": 9,
         "bytes_by_cause": { "htod": { "fault": 0, "tree_prefetch": 0 }, "dtoh": { "fault": 0, "tree_prefetch": 0 },
             "dtod": { "fault": 0, "tree_prefetch": 0 } },
     }));
     let process = |instances| {
-        let mut figures = nothing.clone();
+        let mut figures = zero.clone();
         figures.set(&FAULT_INSTANCES, instances);
         figures
     };
-    let mut doubtful = Truth::default();
-    doubtful.waive(&EVICTED_BYTES, "for a reason");
+    let mut waived = Truth::default();
+    waived.waive(&EVICTED_BYTES, "for a reason");
     let sums = |first: Figures, second: Figures| {
-        let of_processes = [(&Truth::default(), &first), (&doubtful, &second)];
+        let of_processes = [(&Truth::default(), &first), (&waived, &second)];
         let sums = compare_sums(&truth(&process(12)), &of_processes);
         (sums.iter().any(|sum| sum.field == "evicted_bytes"), wrong(&sums))
     };
@@ -105,7 +105,7 @@ fn what_is_not_exact_in_a_process_must_be_right_in_their_sum() {
 }
 
 #[test]
-fn uvmds_figures_are_found_in_its_counts_and_what_is_not_there_is_not_known() {
+fn figures_of_uvmd_are_read_from_its_counts_and_absent_ones_are_not_known() {
     let counts = json!({
         "fault_entries": 3,
         "bytes_by_cause": { "htod": { "fault": 4, "tree_prefetch": 5, "api": 100 }, "dtod": { "fault": 0, "tree_prefetch": 0 } },
@@ -117,7 +117,7 @@ fn uvmds_figures_are_found_in_its_counts_and_what_is_not_there_is_not_known() {
 }
 
 #[test]
-fn figures_are_what_was_added_and_one_that_went_back_is_named() {
+fn figures_are_increases_and_a_decrease_is_named() {
     let since = all(10).since(&all(4)).unwrap();
     assert_eq!((since.get(&FAULT_ENTRIES), since.get(&DROPPED_EVENTS)), (Some(6), Some(0)));
     assert!(all(4).since(&all(10)).is_err());
@@ -131,22 +131,22 @@ fn the_table_in_the_documentation_says_the_same() {
         for (scope, title) in [(Scope::Process, "process"), (Scope::Gpu, "GPU"), (Scope::Total, "total")] {
             let start = format!("| `{name}` | {title} |");
             let row = document.lines().find(|line| line.starts_with(&start));
-            let said = row.map(|row| row.split('|').nth(4).unwrap().trim());
-            // What nobody has is not in the table.
+            let documented = row.map(|row| row.split('|').nth(4).unwrap().trim());
+            // Figures that neither side has are not in the table.
             let expected = match field.relation(scope) {
                 Exact => Some("exact"),
                 AtMost => Some("at most"),
                 AtLeast => Some("at least"),
                 Zero => Some("must be 0"),
-                Unknown => said.filter(|said| *said == "none"),
+                Unknown => documented.filter(|documented| *documented == "none"),
             };
-            assert_eq!(said, expected, "{start}");
+            assert_eq!(documented, expected, "{start}");
         }
     }
 }
 
 #[test]
-fn every_name_is_there_once() {
+fn names_are_unique() {
     let mut names: Vec<&str> = fields().map(|field| field.name).collect();
     let count = names.len();
     names.sort_unstable();

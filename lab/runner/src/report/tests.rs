@@ -3,12 +3,12 @@ use serde_json::json;
 use super::*;
 use crate::figures::{BYTES_HTOD, CPU_FAULTS, DROPPED_EVENTS, EVICTED_BYTES, FAULT_ENTRIES, Field, fields};
 
-/// The figures that have a truth.
+/// Figures that have a truth.
 fn known_in(scope: Scope) -> impl Iterator<Item = &'static Field> {
     fields().filter(move |field| !matches!(field.relation(scope), Relation::Unknown | Relation::Zero))
 }
 
-/// A truth with every figure that has one, and a uvmd that is exact.
+/// Truth with every figure that has one, and exact figures of uvmd.
 fn exact(scope: Scope) -> (Truth, Figures) {
     let mut truth = Truth::default();
     for (value, field) in (1..).zip(known_in(scope)) {
@@ -19,7 +19,7 @@ fn exact(scope: Scope) -> (Truth, Figures) {
     (truth, uvmd)
 }
 
-/// One process that was all there was, and a uvmd that is exact.
+/// Pass with a single process, and exact figures of uvmd.
 fn pass() -> Pass {
     let (truth, uvmd) = exact(Scope::Total);
     let process = ProcessReport {
@@ -91,7 +91,7 @@ fn without_the_drivers_counters_only_totals_are_compared() {
 }
 
 #[test]
-fn a_process_that_never_started_is_not_missed() {
+fn a_process_that_never_started_is_not_compared() {
     let never = |pass: &mut Pass| {
         (pass.processes[0].pid, pass.processes[0].truth, pass.processes[0].uvmd) =
             (None, Truth::default(), Figures::default());
@@ -113,7 +113,7 @@ fn wrong_data_or_a_problem_fails_the_run_with_or_without_uvmd() {
 }
 
 #[test]
-fn a_uvmd_that_does_not_answer_is_told_apart() {
+fn a_uvmd_that_does_not_respond_has_a_separate_verdict() {
     assert_eq!(judged(Uvmd::Absent, |pass| pass.total.uvmd = Figures::default()), Verdict::NoUvmd);
     let codes = [Verdict::Pass, Verdict::Fail, Verdict::NoUvmd].map(Verdict::exit_code);
     assert_eq!(codes, [0, 1, 3]);
@@ -122,7 +122,7 @@ fn a_uvmd_that_does_not_answer_is_told_apart() {
 }
 
 #[test]
-fn the_report_has_the_names_that_others_rely_on() {
+fn the_report_has_its_public_keys() {
     let mut pass = pass();
     let verdict = pass.judge(Uvmd::Answered, true);
     let json = serde_json::to_value(report(pass, verdict)).unwrap();

@@ -1,8 +1,8 @@
-//! The application's own calls of the driver.
+//! Calls of the driver by the application.
 
 use super::Place;
 
-/// What an application can ask of the driver for a range of its memory.
+/// Call of the driver by an application for a range of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Migrate { to: Place },
@@ -15,10 +15,10 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    /// How many kinds there are, and uvmd's names of them.
+    /// Number of kinds.
     pub(crate) const KINDS: usize = 7;
 
-    /// Which kind it is, from 0.
+    /// Index of the kind, from 0.
     pub(crate) const fn kind(self) -> usize {
         match self {
             Self::Migrate { .. } => 0,

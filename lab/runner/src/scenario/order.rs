@@ -1,4 +1,4 @@
-//! In which order the elements of a pass are visited.
+//! Order in which the elements of a pass are visited.
 
 use serde::Deserialize;
 
@@ -8,16 +8,16 @@ use super::{
 };
 use crate::mix::mix;
 
-/// An order over any number of elements.
+/// Order of any number of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// First to last.
+    /// From the first to the last.
     Sequential,
-    /// Each once, in an order that only depends on the seed and their number.
+    /// Random permutation that depends only on the seed and the number of elements.
     Random { seed: u64 },
 }
 
-/// As it is written.
+/// Value of the option `order`.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Name {
@@ -26,7 +26,7 @@ enum Name {
 }
 
 impl Order {
-    /// The options `order` and `seed` of a step.
+    /// Parse the options `order` and `seed` of a step.
     pub(crate) fn take(table: &mut Table<'_>, variation: &Variation) -> Result<Self, Fault> {
         let seed = variation.order_seed(table.take("seed")?.unwrap_or(1));
         Ok(match table.take("order")? {
@@ -35,7 +35,7 @@ impl Order {
         })
     }
 
-    /// The indices `0..count` in this order, without a table of them.
+    /// Indices `0..count` in this order, computed one by one.
     pub(crate) fn indices(self, count: u64) -> impl Iterator<Item = u64> + use<> {
         let shuffle = match self {
             Self::Sequential => None,
@@ -45,7 +45,8 @@ impl Order {
     }
 }
 
-/// A permutation of `0..count`: a Feistel network over the next even power of two, applied again while it leads outside.
+/// Permutation of `0..count`: a Feistel network over the next even power of two. Results outside
+/// the range pass through the network again.
 struct Shuffle {
     count: u64,
     half_bits: u32,
@@ -62,7 +63,8 @@ impl Shuffle {
     fn apply(&self, at: u64) -> u64 {
         let mask = (1 << self.half_bits) - 1;
         let mut value = at;
-        // Ends: the network is a permutation of a set that holds `at`, so its cycle comes back below `count`.
+        // The loop terminates: the network permutes a set that contains `at`, so the cycle returns
+        // below `count`.
         loop {
             let (mut left, mut right) = (value >> self.half_bits, value & mask);
             for key in self.keys {

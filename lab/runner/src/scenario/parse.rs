@@ -1,4 +1,5 @@
-//! TOML to a [`Scenario`]. Whatever is wrong with a file is found here, before anything runs, and said with file, line, column and reason.
+//! Parser from TOML to a [`Scenario`]. All errors of a file are found before anything runs, and
+//! reported with file, line, column and reason.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +15,7 @@ use super::{
     table::{Fault, Table},
 };
 
-/// What is wrong with a scenario file, and where.
+/// Error of a scenario file, with its position.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {reason}")]
 pub(crate) struct ScenarioError {
@@ -25,10 +26,11 @@ pub(crate) struct ScenarioError {
 }
 
 const DEFAULT_GPU_MEM_MIB: u64 = 64;
-/// As many as the lab's machine has slots for.
+/// Maximum of GPUs: the slots of the lab's machine.
 const MAX_GPUS: u32 = 2;
 const MAX_PROCESSES: usize = 64;
-/// No machine that runs the lab has more, and sums of what is smaller cannot overflow.
+/// Maximum size of an allocation. No machine that runs the lab has more memory, and sums of smaller
+/// sizes cannot overflow.
 const MAX_ALLOCATION_BYTES: u64 = 1 << 40;
 
 /// Read and check a scenario file.
@@ -36,7 +38,7 @@ pub(crate) fn load(path: &Path) -> Result<Scenario, ScenarioError> {
     load_varied(path, Variation::default())
 }
 
-/// The same, for a run that differs from what is written.
+/// Read and check a scenario file for a run with a variation.
 pub(crate) fn load_varied(path: &Path, variation: Variation) -> Result<Scenario, ScenarioError> {
     let file = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| ScenarioError {
@@ -48,31 +50,31 @@ pub(crate) fn load_varied(path: &Path, variation: Variation) -> Result<Scenario,
     parse_varied(&file, &text, variation)
 }
 
-/// Check a scenario; `file` is for messages.
+/// Check a scenario; error messages name `file`.
 pub(crate) fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
     parse_varied(file, text, Variation::default())
 }
 
-/// The same, for a run that differs from what is written.
+/// Check a scenario for a run with a variation.
 pub(crate) fn parse_varied(file: &str, text: &str, variation: Variation) -> Result<Scenario, ScenarioError> {
-    Table::parse(text).and_then(|table| scenario(table, text, variation)).map_err(|Fault { span, about, reason }| {
+    Table::parse(text).and_then(|table| scenario(table, text, variation)).map_err(|Fault { span, subject, reason }| {
         let before = text.get(..span.map_or(0, |span| span.start)).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         ScenarioError {
             file: file.to_owned(),
             line: before.matches('\n').count() + 1,
             column: before.get(line_start..).map_or(0, |line| line.chars().count()) + 1,
-            reason: about.unwrap_or_default() + &reason,
+            reason: subject.unwrap_or_default() + &reason,
         }
     })
 }
 
 fn scenario(mut table: Table<'_>, text: &str, variation: Variation) -> Result<Scenario, Fault> {
     let name = label("the scenario", table.need("name")?)?;
-    // For people and `scripts/lab list`.
+    // Only for readers and `scripts/lab list`.
     table.take::<String>("description")?;
     let gpu_mem_mib = table.take("gpu_mem_mib")?.unwrap_or(DEFAULT_GPU_MEM_MIB);
-    // The software GPU's frames are of 2 MiB.
+    // Frames of the software GPU have 2 MiB.
     if !(4..=16384).contains(&gpu_mem_mib) || gpu_mem_mib % 2 != 0 {
         let reason = format!("gpu_mem_mib = {gpu_mem_mib}: must be an even number from 4 to 16384");
         return Err(table.fault("gpu_mem_mib", reason));
@@ -114,21 +116,21 @@ fn scenario(mut table: Table<'_>, text: &str, variation: Variation) -> Result<Sc
     Ok(Scenario { name, gpu_mem_mib, gpu_count, nvlink, driver_parameters, processes, targets, variation, text })
 }
 
-/// It becomes a word of a command line.
+/// Whether a name is valid for a module parameter. The name becomes a word of a command line.
 fn is_parameter(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
 fn process(mut table: Table<'_>, gpu_count: u32, variation: Variation) -> Result<Process, Fault> {
     let name = label("a process", table.need("name")?)?;
-    let about = || format!("process {name:?}: ");
+    let subject = || format!("process {name:?}: ");
     let mut allocations: Vec<Allocation> = Vec::new();
     for table in table.tables("alloc")? {
         let span = table.span();
         let allocation = allocation(&name, table).map_err(|fault| fault.within(&span, String::new))?;
         if allocations.iter().any(|other| other.name == allocation.name) {
             let reason = format!("there are two allocations named {:?}", allocation.name);
-            return Err(Fault::from(reason).within(&span, about));
+            return Err(Fault::from(reason).within(&span, subject));
         }
         allocations.push(allocation);
     }
@@ -136,7 +138,7 @@ fn process(mut table: Table<'_>, gpu_count: u32, variation: Variation) -> Result
     let distinct: BTreeSet<&u32> = gpus.iter().collect();
     if gpus.is_empty() || distinct.len() != gpus.len() || gpus.iter().any(|gpu| *gpu >= gpu_count) {
         let reason = format!("gpus = {gpus:?}: must be different numbers below {gpu_count}, the scenario's gpus");
-        return Err(table.fault("gpus", reason).within(&table.span(), about));
+        return Err(table.fault("gpus", reason).within(&table.span(), subject));
     }
     let memory_limit_bytes = table.take::<Bytes>("memory_limit")?.map(|limit| limit.0);
     let milliseconds = |count: Option<u32>| count.map(|count| Duration::from_millis(count.into()));
@@ -146,40 +148,40 @@ fn process(mut table: Table<'_>, gpu_count: u32, variation: Variation) -> Result
         Scope { process: &name, allocations: &allocations, gpus: &gpus, prefix: String::new(), depth: 0, variation };
     let steps = steps::parse_list(table.tables("steps")?, &scope)?;
     let span = table.span();
-    table.finish("a process").map_err(|fault| fault.within(&span, about))?;
+    table.finish("a process").map_err(|fault| fault.within(&span, subject))?;
     let delay = variation.delay(&name);
     Ok(Process { name, allocations, gpus, start_after, kill_after, memory_limit_bytes, steps, delay })
 }
 
-/// A name that is shown in tables and in the process list.
+/// Check a name, which appears in tables and in the process list.
 fn label(of: &str, name: String) -> Result<String, Fault> {
     if name.trim().is_empty() || name.len() > 64 || name.chars().any(char::is_control) {
-        return Err(format!("{name:?} cannot be the name of {of}: 1 to 64 printable bytes can").into());
+        return Err(format!("{name:?} cannot be the name of {of}: must be 1 to 64 printable bytes").into());
     }
     Ok(name)
 }
 
 fn allocation(process: &str, mut table: Table<'_>) -> Result<Allocation, Fault> {
     let name = label("an allocation", table.need("name")?)?;
-    let about = || format!("process {process:?}, allocation {name:?}: ");
+    let subject = || format!("process {process:?}, allocation {name:?}: ");
     let span = table.span();
     let scaled = |count: Option<u64>, scale: u64| count.map(|count| count.saturating_mul(scale));
-    let given = [
+    let sizes = [
         table.take::<Bytes>("size")?.map(|size| size.0),
         scaled(table.take("mib")?, MIB),
         scaled(table.take("kib")?, 1024),
         table.take("bytes")?,
     ];
-    let given: Vec<u64> = given.into_iter().flatten().collect();
-    let bytes = match given.as_slice() {
+    let sizes: Vec<u64> = sizes.into_iter().flatten().collect();
+    let bytes = match sizes.as_slice() {
         [0] => Err("is empty".to_owned()),
         [bytes] if *bytes > MAX_ALLOCATION_BYTES => Err("is larger than 1 TiB".to_owned()),
         [bytes] if bytes % WORD_BYTES != 0 => Err(format!("{bytes} bytes is not a multiple of {WORD_BYTES}")),
         [bytes] => Ok(*bytes),
-        _ => Err(format!("give one of size, mib, kib and bytes, not {}", given.len())),
+        _ => Err(format!("give one of size, mib, kib and bytes, not {}", sizes.len())),
     };
-    let bytes = bytes.map_err(|reason| Fault::from(reason).within(&span, about))?;
-    table.finish("an allocation").map_err(|fault| fault.within(&span, about))?;
+    let bytes = bytes.map_err(|reason| Fault::from(reason).within(&span, subject))?;
+    table.finish("an allocation").map_err(|fault| fault.within(&span, subject))?;
     Ok(Allocation { name, bytes })
 }
 

@@ -1,4 +1,4 @@
-//! A part of an allocation: what an access, a prefetch or an advice is about.
+//! Parts of allocations: the range of an access, a prefetch or an advice.
 
 use super::{
     Scope,
@@ -6,28 +6,29 @@ use super::{
     table::{Fault, Table},
 };
 
-/// The driver's calls take whole pages.
+/// Size of a page, the unit of the driver's calls.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// Some bytes of one of the process's allocations.
+/// Byte range in one of the process's allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// An index into the process's allocations.
+    /// Index into the process's allocations.
     pub(crate) allocation: usize,
     pub(crate) offset_bytes: u64,
-    /// At least one unit.
+    /// Length, at least one unit.
     pub(crate) length_bytes: u64,
 }
 
 impl Part {
-    /// The allocation that `key` names, and `offset` and `length`, which must be multiples of a unit; to its end if not said.
+    /// Parse the allocation that `key` names, with the options `offset` and `length`. Both must be
+    /// multiples of the unit. By default the part extends to the end of the allocation.
     pub(crate) fn take(table: &mut Table<'_>, key: &str, scope: &Scope<'_>, unit_bytes: u64) -> Result<Self, Fault> {
         let (at, allocation) = scope.allocation(&table.need::<String>(key)?)?;
-        // The driver's ranges end with a page.
+        // The driver's ranges end at a page boundary.
         let bytes = allocation.bytes.next_multiple_of(unit_bytes);
-        let units = |what: &str, bytes: u64| match bytes % unit_bytes {
+        let units = |option: &str, bytes: u64| match bytes % unit_bytes {
             0 => Ok(bytes),
-            _ => Err(format!("{what} = {bytes}: must be a multiple of {unit_bytes}")),
+            _ => Err(format!("{option} = {bytes}: must be a multiple of {unit_bytes}")),
         };
         let offset_bytes = units("offset", table.take::<Bytes>("offset")?.map_or(0, |offset| offset.0))?;
         let rest_bytes = bytes.saturating_sub(offset_bytes);
@@ -45,7 +46,7 @@ impl Part {
         Ok(Self { allocation: at, offset_bytes, length_bytes })
     }
 
-    /// Whether they share a byte.
+    /// Whether two parts share a byte.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.allocation == other.allocation
             && self.offset_bytes < other.offset_bytes + other.length_bytes

@@ -1,14 +1,14 @@
-//! Where pages can be: host memory, or that of a GPU.
+//! Locations of pages: host memory, or the memory of a GPU.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A processor's memory.
+/// Memory of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Cpu,
-    /// The machine's GPU of that number, from 0.
+    /// GPU of the machine by its number, from 0.
     Gpu(u32),
 }
 
@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for Place {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         Self::parse(&text)
-            .ok_or_else(|| de::Error::custom(format!("{text:?} is no place; write \"cpu\", \"gpu0\" or \"gpu1\"")))
+            .ok_or_else(|| de::Error::custom(format!("{text:?} is not a place; write \"cpu\", \"gpu0\" or \"gpu1\"")))
     }
 }
 

@@ -1,10 +1,10 @@
-//! Numbers of bytes as people write them: `4096`, `"64 KiB"`, `"2 MiB"`.
+//! Byte counts as users write them: `4096`, `"64 KiB"`, `"2 MiB"`.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-/// A number of bytes in a scenario file.
+/// Byte count in a scenario file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) u64);
 
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// For people: the largest unit that leaves a short number.
+/// Format bytes for readers, in the largest unit in which the value is at least 1.
 pub(crate) fn human(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
@@ -72,14 +72,14 @@ mod tests {
     }
 
     #[test]
-    fn an_ambiguous_or_broken_size_is_refused() {
+    fn an_ambiguous_or_invalid_size_is_rejected() {
         for text in ["64 KB", "64 kib", "-1", "", "MiB", "1.5 MiB", "18446744073709551615 KiB", "1 2 KiB"] {
             assert!(Bytes::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn people_read_sizes_in_the_largest_fitting_unit() {
+    fn sizes_are_formatted_in_the_largest_fitting_unit() {
         assert_eq!(human(1023), "1023 B");
         assert_eq!(human(65536), "64.0 KiB");
         assert_eq!(human(96 * MIB), "96.0 MiB");

@@ -1,12 +1,12 @@
-//! The kinds of step: one file each says how it is written, what it does, and what random scenarios do with it.
+//! Kinds of steps. Each module has the parser, the execution and the random generator of its kinds.
 //!
 //! A new kind is a new file and a line in [`KINDS`].
 //!
-//! * [`access`]: reads, writes and atomics by a CPU or a GPU; [`verify`]
-//! * [`repeat`], [`parallel`], [`sleep`], [`end`]: order and time
-//! * [`prefetch`], [`advise`]: the application's own calls of the driver
-//! * [`device`]: memory of a GPU that is not managed
-//! * [`plan`]: what random ones are made of
+//! * [`access`]: reads, writes and atomics by a CPU or a GPU; [`verify`]: check of an allocation
+//! * [`repeat`], [`parallel`], [`sleep`], [`end`]: control flow and time
+//! * [`prefetch`], [`advise`]: calls of the driver by the application
+//! * [`device`]: unmanaged memory of a GPU
+//! * [`plan`]: constraints of random steps
 
 pub(crate) mod access;
 mod advise;
@@ -34,81 +34,82 @@ use crate::{
     },
 };
 
-/// One thing that a process does.
+/// A step of a process.
 pub(crate) trait Step: fmt::Debug + Send + Sync {
-    /// Do it.
+    /// Execute the step.
     fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow>;
 
-    /// The memory it reads and writes, so that threads can be kept apart.
+    /// Memory that the step accesses, by which conflicts between threads are found.
     fn uses(&self) -> Vec<Use> {
         Vec::new()
     }
 
-    /// What it needs that the simulator does not have.
+    /// Feature of the step that the simulator does not model, if any.
     fn not_simulated(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether the process ends with it, so that nothing may follow.
+    /// Whether the step ends the process, so that no step may follow.
     fn ends_process(&self) -> bool {
         false
     }
 }
 
-/// A process at work: everything that steps can do. The language knows no more of what executes it.
+/// Operations of a running process that steps call. The language depends on no other part of its
+/// executor.
 pub(crate) trait Execution {
-    /// One pass over part of an allocation.
+    /// Execute one pass over a part of an allocation.
     fn access(&self, access: &access::Access) -> anyhow::Result<Flow>;
-    /// Compare every byte of an allocation, by the CPU; says how many those are.
+    /// Compare every byte of an allocation on the CPU, and return the number of bytes.
     fn verify(&self, allocation: usize) -> anyhow::Result<u64>;
-    /// One of the application's own calls of the driver.
+    /// Make a call of the driver.
     fn call(&self, part: Part, call: Call) -> anyhow::Result<()>;
-    /// Take memory of a GPU that is not managed.
+    /// Allocate unmanaged memory of a GPU.
     fn device_alloc(&self, name: &str, gpu: u32, bytes: u64) -> anyhow::Result<()>;
-    /// Give it back.
+    /// Free the unmanaged memory of this name.
     fn device_free(&self, name: &str) -> anyhow::Result<()>;
-    /// Nothing for so long, or until it is stopped.
+    /// Pause for this duration, or until the process is stopped.
     fn sleep(&self, duration: Duration);
-    /// The time by which steps last.
+    /// Current time of the clock that limits steps.
     fn now(&self) -> Instant;
-    /// Whether no further step is to begin.
+    /// Whether the process was stopped, so that no further step begins.
     fn is_stopped(&self) -> bool;
-    /// Each list in a thread of its own; returns when all have ended.
+    /// Execute each list in a separate thread, and return when all threads have ended.
     fn in_threads(&self, lists: &[Vec<Box<dyn Step>>]) -> anyhow::Result<Vec<Flow>>;
     /// End the process as kill -9 does.
     fn kill(&self) -> anyhow::Result<()>;
 }
 
-/// How a step ended.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
-    /// It is done.
+    /// Completed.
     Done,
-    /// It ends the process.
+    /// The process exits with this code.
     Exit { code: u8 },
-    /// Cut short from outside.
+    /// Interrupted from outside.
     Stopped,
 }
 
-/// Memory that a step needs for itself, or can share.
+/// Use of memory by a step: exclusive, or shared with uses of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
     pub(crate) part: Part,
     pub(crate) kind: access::Kind,
 }
 
-/// One kind of step.
+/// A kind of step.
 struct Kind {
-    /// The key that names it.
+    /// Key that selects the kind.
     key: &'static str,
     parse: Parse,
-    /// How often random scenarios have it, beside the others.
+    /// Relative frequency in random scenarios.
     weight: u64,
     generate: Generate,
 }
 
 type Parse = fn(&mut Table<'_>, &Scope<'_>) -> Result<Box<dyn Step>, Fault>;
-/// A random step of the kind, as it is written; none where there can be none.
+/// Generator of a random step, in TOML; `None` where the plan permits none.
 type Generate = fn(&mut Dice, &Plan<'_>) -> Option<String>;
 
 const KINDS: [Kind; 17] = [
@@ -131,34 +132,34 @@ const KINDS: [Kind; 17] = [
     end::KILL,
 ];
 
-/// Deeper nesting is a mistake.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 16;
 
-/// A list of steps.
+/// Parse a list of steps.
 pub(crate) fn parse_list(tables: Vec<Table<'_>>, scope: &Scope<'_>) -> Result<Vec<Box<dyn Step>>, Fault> {
     let mut steps: Vec<Box<dyn Step>> = Vec::new();
     for (at, table) in tables.into_iter().enumerate() {
         let span = table.span();
         let number = format!("{}{}", scope.prefix, at + 1);
-        let about = || format!("process {:?}, step {number}: ", scope.process);
+        let subject = || format!("process {:?}, step {number}: ", scope.process);
         let step = if steps.last().is_some_and(|last| last.ends_process()) {
             Err("is never reached: the step before it ends the process".into())
         } else if scope.depth == MAX_DEPTH {
             Err(format!("is nested more than {MAX_DEPTH} deep").into())
         } else {
-            parse(table, &scope.inside(&number))
+            parse(table, &scope.nested(&number))
         };
-        steps.push(step.map_err(|fault| fault.within(&span, about))?);
+        steps.push(step.map_err(|fault| fault.within(&span, subject))?);
     }
     Ok(steps)
 }
 
-/// One step: one key that names its kind, and the options that the kind takes.
-fn parse(mut table: Table<'_>, inside: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
+/// Parse a step: one key that selects the kind, and the options of the kind.
+fn parse(mut table: Table<'_>, nested: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
     let named: Vec<&Kind> = KINDS.iter().filter(|kind| table.has(kind.key)).collect();
     match named.as_slice() {
         [kind] => {
-            let step = (kind.parse)(&mut table, inside)?;
+            let step = (kind.parse)(&mut table, nested)?;
             table.finish(kind.key)?;
             Ok(step)
         }
@@ -170,13 +171,13 @@ fn parse(mut table: Table<'_>, inside: &Scope<'_>) -> Result<Box<dyn Step>, Faul
     }
 }
 
-/// The keys of all kinds.
+/// Keys of all kinds.
 #[cfg(test)]
 pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|kind| kind.key)
 }
 
-/// So many random steps, as they are written.
+/// Generate up to `count` random steps, in TOML; fewer where the plan permits none.
 pub(crate) fn generate_list(dice: &mut Dice, plan: &Plan<'_>, count: u64) -> Vec<String> {
     let mut steps = Vec::new();
     for _ in 0..count {
@@ -190,7 +191,7 @@ pub(crate) fn generate_list(dice: &mut Dice, plan: &Plan<'_>, count: u64) -> Vec
     steps
 }
 
-/// Do a list of steps, up to one that does not let the next begin.
+/// Execute a list of steps until one ends or interrupts the process, or the process is stopped.
 pub(crate) fn run_list(steps: &[Box<dyn Step>], on: &dyn Execution) -> anyhow::Result<Flow> {
     for step in steps {
         let flow = step.run(on)?;

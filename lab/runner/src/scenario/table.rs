@@ -1,4 +1,4 @@
-//! A table of the file, taken apart key by key. What nobody takes is a mistake.
+//! TOML tables whose keys are consumed one by one. A key that remains is an error.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -8,20 +8,20 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-/// What is wrong.
+/// Error in a scenario file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Which bytes of the file it is about; none: those of the table in hand.
+    /// Byte range in the file; `None` until an enclosing table sets the range.
     pub(crate) span: Option<Range<usize>>,
-    /// What it is about, for people; none: whatever the table in hand is.
-    pub(crate) about: Option<String>,
+    /// Subject of the message; `None` until an enclosing table sets the subject.
+    pub(crate) subject: Option<String>,
     pub(crate) reason: String,
 }
 
-/// A table, and what was not taken from it yet.
+/// A table, with the entries that are not consumed yet.
 pub(crate) struct Table<'i> {
     span: Range<usize>,
-    /// Of every key's value, taken or not.
+    /// Byte range of each key's value, consumed or not.
     spans: BTreeMap<String, Range<usize>>,
     entries: BTreeMap<String, Spanned<DeValue<'i>>>,
 }
@@ -29,16 +29,20 @@ pub(crate) struct Table<'i> {
 // === impl Fault ===
 
 impl Fault {
-    /// Say what a fault is about, unless that was said closer to it.
-    pub(crate) fn within(self, span: &Range<usize>, about: impl FnOnce() -> String) -> Self {
-        let Self { span: known, about: said, reason } = self;
-        Self { span: known.or_else(|| Some(span.clone())), about: said.or_else(|| Some(about())), reason }
+    /// Set the span and subject of a fault, unless an inner table has set them.
+    pub(crate) fn within(self, span: &Range<usize>, subject: impl FnOnce() -> String) -> Self {
+        let Self { span: inner_span, subject: inner_subject, reason } = self;
+        Self {
+            span: inner_span.or_else(|| Some(span.clone())),
+            subject: inner_subject.or_else(|| Some(subject())),
+            reason,
+        }
     }
 }
 
 impl From<String> for Fault {
     fn from(reason: String) -> Self {
-        Self { span: None, about: None, reason }
+        Self { span: None, subject: None, reason }
     }
 }
 
@@ -51,7 +55,7 @@ impl From<&str> for Fault {
 // === impl Table ===
 
 impl<'i> Table<'i> {
-    /// A file's outermost table.
+    /// Parse the root table of a file.
     pub(crate) fn parse(text: &'i str) -> Result<Self, Fault> {
         let table = DeTable::parse(text).map_err(|error| Fault { span: error.span(), ..one_line(&error).into() })?;
         let span = table.span();
@@ -69,7 +73,7 @@ impl<'i> Table<'i> {
         self.span.clone()
     }
 
-    /// Something is wrong with the value of that key.
+    /// Fault in the value of a key.
     pub(crate) fn fault(&self, key: &str, reason: impl Into<String>) -> Fault {
         Fault { span: self.spans.get(key).cloned(), ..reason.into().into() }
     }
@@ -78,24 +82,24 @@ impl<'i> Table<'i> {
         self.entries.contains_key(key)
     }
 
-    /// A key's value, if it is there.
+    /// Consume a key's value, if present.
     pub(crate) fn take<T: Deserialize<'i>>(&mut self, key: &str) -> Result<Option<T>, Fault> {
         let Some(value) = self.entries.remove(key) else { return Ok(None) };
         let parsed = T::deserialize(value.into_deserializer());
         parsed.map(Some).map_err(|error| self.fault(key, format!("{key}: {}", one_line(&error))))
     }
 
-    /// A key's value, which must be there.
+    /// Consume the value of a required key.
     pub(crate) fn need<T: Deserialize<'i>>(&mut self, key: &str) -> Result<T, Fault> {
         self.take(key)?.ok_or_else(|| format!("{key} is missing").into())
     }
 
-    /// A key's list of tables; empty if it is not there.
+    /// Consume a key's list of tables; empty if the key is absent.
     pub(crate) fn tables(&mut self, key: &str) -> Result<Vec<Self>, Fault> {
         self.entries.remove(key).map_or_else(|| Ok(Vec::new()), |value| tables(key, value))
     }
 
-    /// A key's list of lists of tables; empty if it is not there.
+    /// Consume a key's list of lists of tables; empty if the key is absent.
     pub(crate) fn lists_of_tables(&mut self, key: &str) -> Result<Vec<Vec<Self>>, Fault> {
         let Some(value) = self.entries.remove(key) else { return Ok(Vec::new()) };
         match value.into_inner() {
@@ -104,7 +108,7 @@ impl<'i> Table<'i> {
         }
     }
 
-    /// Nothing may be left.
+    /// Reject keys that were not consumed.
     pub(crate) fn finish(self, of: &str) -> Result<(), Fault> {
         match self.entries.keys().next().cloned() {
             None => Ok(()),

@@ -1,4 +1,5 @@
-//! `[[target]]`: what a policy must reach on a scenario, beside the driver alone. Only comparisons look at it.
+//! `[[target]]`: bounds on figures under a policy, relative to the driver alone. Only comparisons
+//! check them.
 
 use std::fmt;
 
@@ -6,33 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use super::table::{Fault, Table};
 
-/// Something that must hold under a policy.
+/// A bound that a policy must reach.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Target {
     pub(crate) figure: Figure,
-    /// Whose; all processes' unless given.
+    /// Process of the figure; `None` for all processes together.
     pub(crate) process: Option<String>,
     pub(crate) limit: Limit,
 }
 
-/// What is compared.
+/// Figure that a target bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Figure {
     FaultEntries,
-    /// Over all processes only: a batch may hold faults of several.
+    /// Replays, only of all processes together: a batch may hold faults of several.
     Replays,
-    /// Copied and accessed remotely, both ways.
+    /// Bytes copied and accessed remotely, in both directions.
     LinkBytes,
 }
 
-/// How it must be.
+/// Bound of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Limit {
-    /// At most so many times what it is under the driver alone.
+    /// Upper bound, as a multiple of the figure under the driver alone.
     AtMost(f64),
-    /// Off by at most so many times what it is under the driver alone, or by the driver's own spread, if that is more.
+    /// Largest deviation, as a multiple of the figure under the driver alone; or the spread of the
+    /// driver's runs, if larger.
     Within(f64),
 }
 
@@ -47,7 +49,7 @@ impl Figure {
 }
 
 impl Target {
-    /// `processes`: the scenario's.
+    /// Parse a target; `processes` are the names of the scenario's processes.
     pub(super) fn take(mut table: Table<'_>, processes: &[&str]) -> Result<Self, Fault> {
         let figure: Figure = table.need("figure")?;
         let process: Option<String> = table.take("process")?;
@@ -55,7 +57,7 @@ impl Target {
             return Err(table.fault("process", format!("there is no process {process:?}")));
         }
         if process.is_some() && figure == Figure::Replays {
-            return Err(table.fault("process", "replays are not told by process"));
+            return Err(table.fault("process", "replays exist only for all processes together"));
         }
         let limit = match (table.take("at_most")?, table.take("within")?) {
             (Some(share), None) => Limit::AtMost(share),

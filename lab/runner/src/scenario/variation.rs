@@ -1,4 +1,5 @@
-//! What makes runs of one scenario differ though they do the same work: a seed, and how much each access stands for.
+//! Variations between runs of one scenario with the same work: a seed, and a factor of the access
+//! rates.
 
 use std::time::Duration;
 
@@ -6,19 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::mix::mix;
 
-/// How a run differs from the scenario as it is written.
+/// Variation of a run from the text of its scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Variation {
-    /// 0: as it is written. Else random orders are others, pauses a little longer or shorter, and processes begin a little later.
+    /// Seed; 0 for no variation. Other seeds change random orders and the length of pauses, and
+    /// delay processes.
     pub(crate) seed: u64,
-    /// All access rates are multiplied by this.
+    /// Factor of all access rates.
     pub(crate) access_rate_factor: f64,
 }
 
-/// A process begins so much later, at most.
-const LATE_MS: u64 = 50;
-/// A pause is so many hundredths longer or shorter, at most.
-const PAUSE_PERCENT: u64 = 10;
+/// Maximum delay of a process.
+const MAX_DELAY_MS: u64 = 50;
+/// Maximum change of a pause, in percent.
+const MAX_PAUSE_CHANGE_PERCENT: u64 = 10;
 
 impl Default for Variation {
     fn default() -> Self {
@@ -27,27 +29,27 @@ impl Default for Variation {
 }
 
 impl Variation {
-    /// The seed of a random order.
-    pub(crate) const fn order_seed(&self, written: u64) -> u64 {
-        if self.seed == 0 { written } else { mix(written ^ mix(self.seed)) }
+    /// Seed of a random order.
+    pub(crate) const fn order_seed(&self, nominal: u64) -> u64 {
+        if self.seed == 0 { nominal } else { mix(nominal ^ mix(self.seed)) }
     }
 
-    /// A pause, by where it is written.
-    pub(crate) fn pause(&self, written: Duration, process: &str, step: &str) -> Duration {
-        let hundredths = match self.number(&format!("{process}/{step}")) {
+    /// Duration of a pause, varied by process and step.
+    pub(crate) fn pause(&self, nominal: Duration, process: &str, step: &str) -> Duration {
+        let percent = match self.hash(&format!("{process}/{step}")) {
             None => 100,
-            Some(number) => 100 - PAUSE_PERCENT + number % (2 * PAUSE_PERCENT + 1),
+            Some(hash) => 100 - MAX_PAUSE_CHANGE_PERCENT + hash % (2 * MAX_PAUSE_CHANGE_PERCENT + 1),
         };
-        written * u32::try_from(hundredths).unwrap_or(100) / 100
+        nominal * u32::try_from(percent).unwrap_or(100) / 100
     }
 
-    /// How much later a process begins its steps.
+    /// Delay of a process before its first step.
     pub(crate) fn delay(&self, process: &str) -> Duration {
-        Duration::from_millis(self.number(process).map_or(0, |number| number % (LATE_MS + 1)))
+        Duration::from_millis(self.hash(process).map_or(0, |hash| hash % (MAX_DELAY_MS + 1)))
     }
 
-    /// One that only depends on the seed and a text.
-    fn number(&self, text: &str) -> Option<u64> {
+    /// Hash of the seed and a text; `None` without a seed.
+    fn hash(&self, text: &str) -> Option<u64> {
         let add = |sum, byte: u8| mix(sum ^ u64::from(byte));
         (self.seed != 0).then(|| text.bytes().fold(mix(self.seed), add))
     }
@@ -64,13 +66,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_seed_everything_is_as_it_is_written() {
+    fn without_a_seed_nothing_varies() {
         let none = Variation::default();
         assert_eq!((none.order_seed(7), none.pause(SECOND, "p", "1"), none.delay("p")), (7, SECOND, Duration::ZERO));
     }
 
     #[test]
-    fn a_seed_changes_orders_pauses_and_beginnings_a_little_and_always_in_the_same_way() {
+    fn a_seed_varies_orders_pauses_and_delays_a_little_and_reproducibly() {
         let of = |seed| {
             let seeded = seeded(seed);
             (seeded.order_seed(7), seeded.pause(SECOND, "p", "1"), seeded.delay("p"))

@@ -1,4 +1,5 @@
-//! The simulator as the machine that steps work with: they run as they do in the lab, and their accesses go to a model of the driver.
+//! The simulator as the machine that executes steps. Steps run as in the lab, and their accesses go
+//! to a model of the driver.
 
 use std::{
     collections::BTreeMap,
@@ -27,12 +28,13 @@ use crate::{
     work::Machine,
 };
 
-/// Of a card's memory the driver has so much for its page tables, and processes never have it: a frame, which holds the tables of 400 blocks and more.
+/// GPU memory that the driver reserves for page tables: one frame, which holds the tables of 400
+/// blocks and more.
 const DRIVER_BYTES: u64 = BLOCK_BYTES;
 
 type Setting = fn(&mut Thrashing, u64);
 
-/// The driver's parameters that the simulator knows.
+/// Parameters of the driver that the simulator models.
 const PARAMETERS: [(&str, Setting); 8] = [
     ("uvm_perf_thrashing_enable", |of, value| of.enabled.value = value != 0),
     ("uvm_perf_thrashing_threshold", |of, value| of.threshold.value = byte(value)),
@@ -43,20 +45,23 @@ const PARAMETERS: [(&str, Setting); 8] = [
     ("uvm_perf_thrashing_pin", |of, value| of.pin_lapses.value = value),
     ("uvm_perf_thrashing_max_resets", |of, value| of.max_resets.value = value),
 ];
-/// Without it the driver looks back 500 microseconds, in which nothing happens twice in the lab: what is emulated is slower.
+/// Period in which the driver detects thrashing. By default it is 500 microseconds, in which
+/// nothing happens twice in the lab, as emulation is slower.
 const LAPSE: &str = "uvm_perf_thrashing_lapse_usec";
 
-/// What is too large for the driver is out of range, as 0 is.
+/// Conversion to a byte. A value that is too large for the driver becomes 0, which is out of range
+/// too.
 fn byte(value: u64) -> u8 {
     u8::try_from(value).unwrap_or(0)
 }
 
-/// Whether the simulator knows a parameter of the driver.
-pub(super) fn takes(parameter: &str) -> bool {
+/// Whether the simulator models a parameter of the driver.
+pub(super) fn is_modelled(parameter: &str) -> bool {
     PARAMETERS.iter().any(|(name, _)| *name == parameter)
 }
 
-/// The driver with a scenario's parameters. Its own are the same on every machine; times are those of one, and only tell what is thrashing from what is not.
+/// Model of the driver with a scenario's parameters. Default parameters are the same on every
+/// machine. Times are those of one machine, and only distinguish thrashing from other accesses.
 pub(super) fn driver(parameters: &BTreeMap<String, u64>) -> anyhow::Result<Driver> {
     let mut driver = Driver::named("a100")?;
     for (name, value) in parameters {
@@ -69,12 +74,13 @@ pub(super) fn driver(parameters: &BTreeMap<String, u64>) -> anyhow::Result<Drive
     Ok(driver)
 }
 
-/// A process's memory in the simulator.
+/// Memory of a process in the simulator.
 pub(super) struct Simulated<'m> {
-    /// By allocation: its address, and what its words hold.
+    /// Address and words of each allocation.
     memory: Vec<(u64, Box<[AtomicU64]>)>,
     pages: Mutex<Pages<'m>>,
-    /// What accesses to memory elsewhere moved, each as much as its step says, as the software GPU counts it.
+    /// Link traffic of remote accesses, as the software GPU counts it: each access by the rate of
+    /// its step.
     remote_millibytes: AtomicU64,
 }
 
@@ -105,14 +111,14 @@ impl<'m> Simulated<'m> {
         self.memory.get(allocation)?.1.get(word)
     }
 
-    /// The word that the CPU touches.
-    fn touched(&self, allocation: usize, word: usize) -> Option<&AtomicU64> {
+    /// Record a CPU access, and return the word.
+    fn cpu_access(&self, allocation: usize, word: usize) -> Option<&AtomicU64> {
         let page = (self.address(allocation) + word as u64 * WORD_BYTES) / PAGE_BYTES;
         self.pages().by_cpu(page);
         self.word(allocation, word)
     }
 
-    fn at(&self, address: u64) -> Option<&AtomicU64> {
+    fn word_at(&self, address: u64) -> Option<&AtomicU64> {
         let (base, words) = self.memory.iter().rev().find(|(base, _)| *base <= address)?;
         words.get(usize::try_from((address - base) / WORD_BYTES).ok()?)
     }
@@ -124,17 +130,17 @@ impl Machine for Simulated<'_> {
     }
 
     fn cpu_read(&self, allocation: usize, word: usize) -> u64 {
-        self.touched(allocation, word).map_or(0, |word| word.load(Ordering::Relaxed))
+        self.cpu_access(allocation, word).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
     fn cpu_write(&self, allocation: usize, word: usize, value: u64) {
-        if let Some(word) = self.touched(allocation, word) {
+        if let Some(word) = self.cpu_access(allocation, word) {
             word.store(value, Ordering::Relaxed);
         }
     }
 
     fn cpu_add(&self, allocation: usize, word: usize, addend: u64) -> u64 {
-        self.touched(allocation, word).map_or(0, |word| word.fetch_add(addend, Ordering::Relaxed))
+        self.cpu_access(allocation, word).map_or(0, |word| word.fetch_add(addend, Ordering::Relaxed))
     }
 
     fn cpu_mark(&self, _mark: &CpuMark) -> anyhow::Result<()> {
@@ -142,17 +148,17 @@ impl Machine for Simulated<'_> {
     }
 
     fn gpu_run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
-        let touched = accesses.iter().map(|access| access.va / PAGE_BYTES);
+        let accessed_pages = accesses.iter().map(|access| access.va / PAGE_BYTES);
         let window = usize::try_from(kernel.window)?;
         let mut pages = self.pages();
         let before = pages.counts().remote_accesses;
-        pages.by_gpu(touched, window)?;
+        pages.by_gpu(accessed_pages, window)?;
         let remote = pages.counts().remote_accesses - before;
-        // What is read and written crosses the link twice.
+        // An atomic reads and writes, so its word crosses the link twice.
         let ways = if kernel.kind == Kind::Atomic { 2 } else { 1 };
         self.remote_millibytes.fetch_add(remote * ways * kernel.access_millibytes, Ordering::Relaxed);
         for access in accesses {
-            let word = self.at(access.va).context("an access beside all memory")?;
+            let word = self.word_at(access.va).context("an access outside all allocations")?;
             match kernel.kind {
                 Kind::Read => access.value = word.load(Ordering::Relaxed),
                 Kind::Write => word.store(access.value, Ordering::Relaxed),
@@ -167,7 +173,7 @@ impl Machine for Simulated<'_> {
         match call {
             Call::Migrate { to: Place::Cpu } => self.pages().move_to_host(range),
             Call::Migrate { to: Place::Gpu(_) } => self.pages().move_to_gpu(range)?,
-            _ => bail!("the simulator takes no advice"),
+            _ => bail!("the simulator does not model advice"),
         }
         Ok(())
     }
@@ -177,14 +183,14 @@ impl Machine for Simulated<'_> {
     }
 
     fn device_alloc(&self, _name: &str, _gpu: u32, _bytes: u64) -> anyhow::Result<()> {
-        bail!("the simulator has managed memory alone")
+        bail!("the simulator models managed memory only")
     }
 
     fn device_free(&self, _name: &str) -> anyhow::Result<()> {
-        bail!("the simulator has managed memory alone")
+        bail!("the simulator models managed memory only")
     }
 
     fn kill(&self) -> anyhow::Result<()> {
-        bail!("a process in the simulator does not end")
+        bail!("the simulator does not model the kill of a process")
     }
 }

@@ -1,4 +1,4 @@
-//! The comparison for people: a line for each scenario and figure.
+//! Table of the comparison for readers: a line for each scenario and figure.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::compare::{Compared, Row};
 use crate::digits::digits;
 
-/// All scenarios.
+/// Comparisons of all scenarios.
 #[derive(Debug, Serialize)]
 pub(super) struct Table {
     pub(super) scenarios: Vec<Compared>,

@@ -11,29 +11,32 @@ fn simulated(name: &str) -> Counts {
 }
 
 #[test]
-fn a_page_that_goes_back_and_forth_has_the_answer_that_the_drivers_rules_give() {
+fn ping_pong_counts_follow_from_the_drivers_rules() {
     let counts = simulated("pingpong");
     assert_eq!((counts.fault_entries, counts.fault_instances, counts.replays, counts.cpu_faults), (20, 20, 20, 20));
     assert_eq!((counts.bytes_htod, counts.bytes_dtoh, counts.evicted_bytes), (20 << 16, 19 << 16, 0));
 }
 
 #[test]
-fn a_loop_over_too_much_brings_everything_each_time_and_leaves_a_gpu_full_behind() {
+fn an_oversubscribed_loop_fetches_everything_in_each_pass_and_leaves_the_gpu_full() {
     let counts = simulated("cyclic");
-    // 72 MiB four times, through the 62 MiB that the driver has of 64; the CPU's writes map a block in six faults.
+    // 72 MiB four times, through 62 of 64 MiB, as the driver reserves a frame; the CPU's writes map
+    // a block in six faults.
     assert_eq!(counts.bytes_htod, 4 * 72 * MIB);
     assert_eq!(counts.evicted_bytes, (4 * 72 - 62) * MIB);
     assert_eq!((counts.bytes_dtoh, counts.cpu_faults), (counts.evicted_bytes, 6 * 36));
 }
 
 #[test]
-fn memory_that_goes_to_and_fro_is_found_thrashing_and_the_cpu_held_back_and_a_page_pinned() {
+fn thrashing_is_detected_the_cpu_throttled_and_a_page_pinned() {
     let counts = simulated("thrashing");
-    // 64 KiB at the first detection and again at the second; only the CPU waits, once.
+    // 64 KiB at the first detection and again at the second; only the CPU is throttled, once.
     assert_eq!((counts.thrashing_pages, counts.throttles, counts.pins), (32, 1, 1));
-    // Ten passes that read the page and ten that write it, four accesses each; then it moves again.
+    // Ten passes that read the page and ten that write it, four accesses each; then the page
+    // migrates again.
     assert_eq!((counts.remote_accesses, counts.remote_bytes), (80, 80 * 32));
-    // Twice 64 KiB, then page by page; 64 KiB after a rest and twice in the second fight; one page in the end.
+    // Twice 64 KiB, then page by page; 64 KiB after a pause, and twice in the second thrashing; one
+    // page at the end.
     let granule = 1 << 16;
     assert_eq!(counts.bytes_htod, 2 * granule + granule + 3 * granule + 4096);
     assert_eq!(counts.bytes_dtoh, 3 * granule + granule + 2 * granule + 4096);
@@ -41,14 +44,14 @@ fn memory_that_goes_to_and_fro_is_found_thrashing_and_the_cpu_held_back_and_a_pa
 }
 
 #[test]
-fn what_a_program_moves_itself_neither_faults_nor_comes_in_other_parts() {
+fn prefetched_memory_does_not_thrash() {
     let counts = simulated("prefetch");
     assert!(counts.bytes_htod > 2 * 72 * MIB, "{counts:?}");
     assert_eq!((counts.thrashing_pages, counts.throttles, counts.remote_bytes), (0, 0, 0));
 }
 
 #[test]
-fn thrashing_is_looked_for_only_where_a_scenario_says_for_how_long_back() {
+fn thrashing_is_detected_only_if_a_scenario_sets_its_lapse() {
     let enabled = |parameters: &[(&str, u64)]| {
         let parameters = parameters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         machine::driver(&parameters).map(|driver| driver.thrashing.enabled.value)
@@ -61,7 +64,7 @@ fn thrashing_is_looked_for_only_where_a_scenario_says_for_how_long_back() {
 }
 
 #[test]
-fn what_no_two_runs_do_alike_or_the_simulator_lacks_is_left_out_with_the_reason() {
+fn scenarios_that_vary_or_are_not_modelled_are_omitted_with_the_reason() {
     let reason = |name| not_simulated(&shipped(name));
     for name in ["sequential", "cyclic", "oversubscribe", "random", "strided", "pingpong", "first_touch", "hot_cold"] {
         assert_eq!(reason(name), None, "{name}");
@@ -74,7 +77,7 @@ fn what_no_two_runs_do_alike_or_the_simulator_lacks_is_left_out_with_the_reason(
     assert_eq!(error, "streaming cannot be simulated: it has threads at the same time");
 }
 
-/// Off by 5 % and 2.1 % of what the runs below did in the median.
+/// Counts that deviate by 5 % and 2.1 % from the medians of the runs below.
 const COUNTS: Counts = Counts {
     fault_entries: 105,
     fault_instances: 7,
@@ -119,7 +122,7 @@ fn a_figure_holds_up_to_its_limit_of_the_drivers_median() {
 }
 
 #[test]
-fn a_figure_with_a_limit_that_no_run_tells_is_a_miss_and_is_named() {
+fn a_figure_with_a_limit_that_no_run_reports_is_a_named_miss() {
     let truth = r#""fault_entries": 105, "fault_instances": 7, "bytes_htod": 1042, "bytes_dtoh": 0, "cpu_faults": 0,
         "evicted_bytes": 0, "thrashing_pages": 0, "throttles": 0, "remote_bytes": 0"#;
     let missed = |truth: &[&str]| {
@@ -130,14 +133,14 @@ fn a_figure_with_a_limit_that_no_run_tells_is_a_miss_and_is_named() {
         missed
     };
     assert!(missed(&[truth]).is_empty(), "replays have no limit");
-    let null = truth.replace("\"fault_instances\": 7", "\"fault_instances\": null");
-    assert_eq!(missed(&[&null]), ["fault_instances"]);
+    let without_instances = truth.replace("\"fault_instances\": 7", "\"fault_instances\": null");
+    assert_eq!(missed(&[&without_instances]), ["fault_instances"]);
     assert_eq!(missed(&[&truth.replace("cpu_faults", "faults_of_the_cpu")]), ["cpu_faults"]);
-    assert!(missed(&[&null, truth]).is_empty(), "one run tells it");
+    assert!(missed(&[&without_instances, truth]).is_empty(), "one run reports it");
 }
 
 #[test]
-fn a_figure_that_a_run_cannot_know_is_not_missed_and_a_bound_is_no_figure() {
+fn a_waived_figure_is_not_missed_and_a_bound_is_not_compared() {
     let truth = r#""fault_entries": 105, "fault_instances": 7, "bytes_htod": 1042, "bytes_dtoh": 0, "cpu_faults": 0,
         "evicted_bytes": null, "thrashing_pages": 0, "throttles": 9, "remote_bytes": 0"#;
     let reasons = r#""not_known": {"evicted_bytes": "it prefetched"}, "bounds": {"throttles": ["at most", "why"]}"#;
@@ -161,7 +164,7 @@ fn without_a_run_figures_stand_alone() {
 }
 
 #[test]
-fn a_run_that_did_not_pass_is_no_measure() {
+fn a_run_that_did_not_pass_is_rejected() {
     let runs = [run("fail", "")];
     assert!(Lab::of(&runs).unwrap_err().to_string().contains("did not pass"));
 }

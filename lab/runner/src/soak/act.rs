@@ -1,7 +1,9 @@
-//! A soak of a uvmd that acts: eight processes that it has much to do for, with random kills (-9) of them and of it.
+//! Soak of a uvmd that acts: eight processes that need many actions, with random kills (-9) of them
+//! and of uvmd.
 //!
-//! What it advised the driver to outlives it. So it stays dead until the processes have stopped; what is in force then is asked of the driver, and once
-//! it lives again nothing of that may be left.
+//! Advice outlives a killed uvmd. uvmd is therefore restarted only after the processes have
+//! stopped. The advice in force at that time is read from the driver; the restarted uvmd must
+//! withdraw all of it.
 
 use std::{
     fmt::{self, Write as _},
@@ -29,17 +31,17 @@ use crate::{
     uvmd::Client,
 };
 
-/// What it is to be.
+/// Options of the soak.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// It ends after so many, or a few more.
+    /// Minimum of kills; the soak ends after the round that reaches it.
     pub(crate) kills: u64,
     pub(crate) seed: u64,
-    /// Words for uvmd's command line.
+    /// Options of uvmd's command line.
     pub(crate) uvmd: Vec<String>,
 }
 
-/// What it came to.
+/// Result of the soak.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Summary {
     seed: u64,
@@ -48,36 +50,37 @@ pub(crate) struct Summary {
     processes: u64,
     processes_killed: u64,
     uvmd_killed: u64,
-    /// Calls of the driver that uvmds had made, as they said shortly before they were killed.
+    /// Calls of the driver that uvmd had made, as it reported shortly before each kill.
     calls: u64,
-    /// Of the driver's, on which a dead uvmd's advice was in force; none was left once uvmd lived again.
+    /// Ranges of the driver on which a killed uvmd's advice was in force; none was left after the
+    /// restarts.
     advised_ranges: u64,
     verified_bytes: u64,
-    /// All of them were registered with the driver.
+    /// Always 0: all processes were registered with the driver when they were killed.
     killed_at_any_time: u64,
     pub(crate) failures: Vec<Failure>,
 }
 
 const PROCESSES: u64 = 8;
-/// So many of them are killed.
-const KILLED: u64 = 6;
-/// How long they would work; they are stopped when uvmd was killed often enough.
+/// Number of processes that are killed.
+const KILLED_PROCESSES: u64 = 6;
+/// Maximum working time of the processes; they are stopped at each kill of uvmd.
 const WORK_MS: u64 = 200_000;
-/// Within this, those that are killed are.
-const KILLED_MS: u64 = 20_000;
-/// A round that takes longer hangs.
+/// Maximum delay of the processes' kills.
+const KILL_DELAY_MAX_MS: u64 = 20_000;
+/// Time limit of a round; a longer one hangs.
 const ROUND: Duration = Duration::from_mins(4);
-/// How often uvmd is killed in a round.
-const LIVES: u64 = 2;
-/// Whether it has acted or not, it lives no longer...
-const LIFE: Duration = Duration::from_secs(20);
-/// ...and a little; one that has acted, that little.
-const LATER_MS: u64 = 1_500;
-/// Within this, a uvmd that lives again has taken back what was in force.
-const TAKE_BACK: Duration = Duration::from_secs(20);
+/// Kills of uvmd per round.
+const UVMD_KILLS: u64 = 2;
+/// Time limit for uvmd's first call; uvmd is killed after it even if it has not acted.
+const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum of the random delay of uvmd's kill.
+const UVMD_KILL_DELAY_MAX_MS: u64 = 1_500;
+/// Time limit within which a restarted uvmd must withdraw the advice in force.
+const WITHDRAWAL_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(200);
 
-/// Soak until there were enough kills or something is wrong.
+/// Soaks until there are enough kills or a check fails.
 pub(crate) fn soak(options: &Options) -> anyhow::Result<Summary> {
     let gpus = gpus()?;
     let mut log = Log::whole()?;
@@ -100,7 +103,7 @@ pub(crate) fn soak(options: &Options) -> anyhow::Result<Summary> {
         summary.failures.push(Failure { seed: 0, fate: "End".to_owned(), reason: format!("{error:#}") });
     }
     if summary.advised_ranges == 0 {
-        let reason = "no dead uvmd had left advice: that it is taken back was not tried".to_owned();
+        let reason = "no killed uvmd had left advice, so its withdrawal was not tested".to_owned();
         summary.failures.push(Failure { seed: 0, fate: "End".to_owned(), reason });
     }
     Ok(summary)
@@ -110,15 +113,16 @@ fn round(seed: u64, service: &mut Service, summary: &mut Summary) -> anyhow::Res
     let deadline = Instant::now() + ROUND;
     let mut dice = Dice::new(seed);
     let scenario = parse("soak", &scenario(&mut dice))?;
-    // Before them, so that uvmd knows all that was ever advised about their memory: without that it advises nothing.
+    // uvmd runs before the processes start, so that it has seen all advice on their memory;
+    // otherwise it gives none.
     let mut team = Team::start(&scenario, false, deadline)?;
-    for _ in 0..LIVES {
+    for _ in 0..UVMD_KILLS {
         summary.calls += work_and_kill(&mut team, service, &mut dice, deadline)?;
         summary.uvmd_killed += 1;
-        // Nothing runs, and nobody acts.
+        // The processes have stopped, and no uvmd acts.
         summary.advised_ranges += advised(&mut team, deadline)?.len() as u64;
         service.restart()?;
-        taken_back(&mut team, deadline)?;
+        wait_for_withdrawal(&mut team, deadline)?;
     }
     summary.rounds += 1;
     team.finish(deadline)?;
@@ -128,33 +132,34 @@ fn round(seed: u64, service: &mut Service, summary: &mut Summary) -> anyhow::Res
     Ok(())
 }
 
-/// Let the processes work until uvmd, which acts on them, has been killed. Says how many calls it had made.
+/// Lets the processes work until uvmd, which acts on them, has been killed. Returns the number of
+/// its calls.
 fn work_and_kill(team: &mut Team, service: &mut Service, dice: &mut Dice, deadline: Instant) -> anyhow::Result<u64> {
     thread::scope(|scope| {
         let stop = team.sender();
         let killer = scope.spawn(move || {
             let calls = kill(service, dice);
-            // Nobody hears it only if the work has ended with an error.
+            // The receiver is gone only if the work has ended with an error.
             let _ = stop.send(Event::Stop);
             calls
         });
-        let worked = team.go(deadline);
+        let result = team.go(deadline);
         let calls = killer.join().map_err(|_| anyhow!("the thread that kills panicked"))?;
-        worked?;
+        result?;
         calls
     })
 }
 
-/// Kill it soon after it has begun to act.
+/// Kills uvmd soon after its first call.
 fn kill(service: &mut Service, dice: &mut Dice) -> anyhow::Result<u64> {
     let client = Client::new(service::URL);
     let begin = Instant::now();
-    // One that is too busy to answer is killed all the same.
+    // A uvmd that is too busy to answer is killed, too.
     let calls = || decided::calls(&client).unwrap_or(0);
-    while begin.elapsed() < LIFE && calls() == 0 {
+    while begin.elapsed() < FIRST_CALL_TIMEOUT && calls() == 0 {
         thread::sleep(POLL);
     }
-    thread::sleep(Duration::from_millis(dice.between(0, LATER_MS)));
+    thread::sleep(Duration::from_millis(dice.between(0, UVMD_KILL_DELAY_MAX_MS)));
     let calls = calls();
     service.kill()?;
     Ok(calls)
@@ -166,22 +171,26 @@ fn advised(team: &mut Team, deadline: Instant) -> anyhow::Result<Vec<Advised>> {
     Ok(living.flat_map(|member| member.advised.clone()).collect())
 }
 
-fn taken_back(team: &mut Team, deadline: Instant) -> anyhow::Result<()> {
+fn wait_for_withdrawal(team: &mut Team, deadline: Instant) -> anyhow::Result<()> {
     let begin = Instant::now();
     loop {
-        let left = advised(team, deadline)?;
-        let Some(Advised { begin: first, end, what }) = left.first() else { return Ok(()) };
-        if begin.elapsed() > TAKE_BACK {
-            bail!("a dead uvmd's advice is left on {} ranges, such as {first:#x} to {end:#x}: {what}", left.len());
+        let remaining = advised(team, deadline)?;
+        let Some(Advised { begin: first, end, description }) = remaining.first() else { return Ok(()) };
+        if begin.elapsed() > WITHDRAWAL_TIMEOUT {
+            bail!(
+                "a killed uvmd's advice is still in force on {} ranges, such as {first:#x} to {end:#x}: {description}",
+                remaining.len()
+            );
         }
         thread::sleep(POLL);
     }
 }
 
-/// Eight processes; six are killed from outside. The first two go back and forth and are never killed: their memory is what is advised on.
+/// Scenario with eight processes, of which six are killed from outside. The first two exchange
+/// memory between CPU and GPU and are never killed: their memory receives the advice.
 fn scenario(dice: &mut Dice) -> String {
     let mut text = "name = \"soak\"\ngpu_mem_mib = 64\n".to_owned();
-    // Where all fits, memory only goes back and forth; where it does not, much of that is evicted.
+    // If everything fits, memory only moves between CPU and GPU; otherwise much of that is evicted.
     let kinds = dice.pick([0, 1, 3]);
     for number in 0..PROCESSES {
         let kind = if number < 2 { 0 } else { dice.between(0, kinds) };
@@ -193,8 +202,8 @@ fn scenario(dice: &mut Dice) -> String {
         };
         // Writing to a string does not fail.
         let _ = write!(text, "\n[[process]]\nname = \"p{number}\"\nalloc = [{{ name = \"a\", mib = {mib} }}]\n");
-        if number >= PROCESSES - KILLED {
-            let _ = writeln!(text, "kill_after_ms = {}", dice.between(500, KILLED_MS));
+        if number >= PROCESSES - KILLED_PROCESSES {
+            let _ = writeln!(text, "kill_after_ms = {}", dice.between(500, KILL_DELAY_MAX_MS));
         }
         let steps = steps.join(", ");
         let _ = writeln!(text, "steps = [{{ repeat_for_ms = {WORK_MS}, steps = [{steps}] }}]");
@@ -262,7 +271,7 @@ impl fmt::Display for Summary {
         )?;
         writeln!(
             f,
-            "{calls} calls by those that were; their advice was in force on {advised_ranges} ranges, and taken back"
+            "{calls} calls by the killed ones; their advice was in force on {advised_ranges} ranges, and withdrawn"
         )?;
         writeln!(f, "{} verified in the end", human(self.verified_bytes))?;
         for Failure { seed, fate, reason } in &self.failures {
@@ -278,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_the_seed_eight_processes_work_and_six_of_them_are_killed() {
+    fn every_seed_gives_eight_processes_of_which_six_are_killed() {
         for seed in 0..100 {
             let text = scenario(&mut Dice::new(seed));
             let parsed = parse("soak", &text).unwrap_or_else(|error| panic!("{error}\n{text}"));

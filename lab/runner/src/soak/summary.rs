@@ -1,4 +1,4 @@
-//! What a soak came to.
+//! Summary of a soak.
 
 use std::{fmt, time::Duration};
 
@@ -7,19 +7,21 @@ use serde_json::Value;
 
 use crate::{digits::digits, scenario::size::human, service::Service};
 
-/// For the report.
+/// Summary, as in the report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Summary {
-    /// The first scenario's; each of the following has the next. `lab-runner generate --seed` prints them.
+    /// Seed of the first scenario; each later one has the next number. `lab-runner generate --seed`
+    /// prints them.
     seed: u64,
     pub(super) seconds: u64,
-    /// Scenarios that ran to their end, uvmd's figures equal to the truth.
+    /// Scenarios that ran to their end with uvmd's figures equal to the truth.
     pub(super) whole: u64,
     /// Scenarios in which uvmd was killed.
     pub(super) uvmd_killed: u64,
     /// Scenarios whose runner was killed.
     pub(super) runner_killed: u64,
-    /// Their runners and processes: so many may have been killed while they registered a GPU.
+    /// Runners that were killed, and their processes: an upper bound of the processes killed during
+    /// registration of a GPU.
     pub(super) killed_at_any_time: u64,
     processes: u64,
     processes_killed: u64,
@@ -32,16 +34,16 @@ pub(crate) struct Summary {
     pub(crate) failures: Vec<Failure>,
 }
 
-/// uvmd's memory at one moment.
+/// uvmd's resident memory at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct MemorySample {
     seconds: u64,
-    /// Which uvmd, from 1: it is started again after it was killed.
+    /// Number of uvmd's execution, from 1: uvmd is restarted after a kill.
     life: u64,
     rss_kib: u64,
 }
 
-/// Why the soak ended.
+/// Failure that ended the soak.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Failure {
     pub(crate) seed: u64,
@@ -49,9 +51,10 @@ pub(crate) struct Failure {
     pub(crate) reason: String,
 }
 
-/// A uvmd that has seen so many scenarios has all it needs: tables of the processes it remembers, threads, buffers.
+/// Rounds after which uvmd's memory is warm: tables of the processes that it remembers, threads,
+/// buffers.
 const WARM_ROUNDS: usize = 20;
-/// It may grow by this from then on: allocators are not exact.
+/// Allowed growth from then on, for the inexactness of allocators.
 const SLACK_KIB: u64 = 2048;
 
 impl Summary {
@@ -59,7 +62,7 @@ impl Summary {
         Self { seed, ..Self::default() }
     }
 
-    /// Add the report of a run that came to its end.
+    /// Adds the report of a completed run.
     pub(super) fn add(&mut self, report: &Value) {
         let number = |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
         for process in report["processes"].as_array().into_iter().flatten() {
@@ -82,7 +85,7 @@ impl Summary {
         Ok(())
     }
 
-    /// A life's memory must not grow once it is warm.
+    /// Checks that the memory of an execution does not grow once it is warm.
     pub(super) fn check_memory(&mut self) {
         let lives = self.memory.last().map_or(0, |last| last.life);
         for life in 1..=lives {
@@ -98,7 +101,7 @@ impl Summary {
     }
 }
 
-/// For people, in 80 columns.
+/// Display in 80 columns.
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut row = |name: &str, value: String| writeln!(f, "{name:<34} {value:>20}");
@@ -118,8 +121,8 @@ impl fmt::Display for Summary {
         let rss = || self.memory.iter().map(|sample| sample.rss_kib);
         let (least, most) = (rss().min().unwrap_or(0), rss().max().unwrap_or(0));
         row("uvmd's memory, KiB", format!("{} to {}", digits(least), digits(most)))?;
-        let longest = self.memory.last().map_or(0, |last| last.life);
-        row("uvmd's lives", digits(longest))?;
+        let lives = self.memory.last().map_or(0, |last| last.life);
+        row("uvmd's lives", digits(lives))?;
         for Failure { seed, fate, reason } in &self.failures {
             writeln!(f, "FAILED: seed {seed}, {fate}: {reason}")?;
         }

@@ -1,16 +1,16 @@
-//! The software GPU's log of accesses, copies and mappings. As in `lab/swgpu/swgpu_ioctl.h`.
+//! Software GPU's log of accesses, copies and mappings. Layouts as in `lab/swgpu/swgpu_ioctl.h`.
 
 use std::{fs::File, io::Read};
 
 use anyhow::{Context, bail};
 
 use super::{
-    Request, ask, open,
+    Request, ioctl, open,
     swgpu::{Gpu, kind_number},
 };
 use crate::scenario::steps::access::Kind;
 
-/// From here on, or up to here, the CPU accesses this memory: what a GPU does not see and its log does not know otherwise.
+/// Begin or end of accesses by the CPU to a range, which the GPU cannot see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CpuMark {
     pub(crate) begins: bool,
@@ -19,9 +19,9 @@ pub(crate) struct CpuMark {
     pub(crate) bytes: u64,
 }
 
-/// Records that a GPU keeps until they are read: as many as it can.
+/// Capacity of a GPU's log in records, until they are read: the maximum.
 const CAPACITY: u32 = 1 << 18;
-/// Records taken by one read.
+/// Records per read.
 const READ_RECORDS: usize = 4096;
 
 #[repr(C)]
@@ -50,17 +50,17 @@ super::swgpu::swgpu_requests! {
 /// `SWGPU_LOG_CPU_BEGIN` and `_END`.
 const CPU_BEGINS: u32 = 4;
 const CPU_ENDS: u32 = 5;
-/// No channel has this number.
+/// Number of no channel: logs no accesses.
 const NO_CHANNEL: u32 = u32::MAX;
 
-/// What happened, once or several times in a row. `swgpu_ioctl.h` says what each field is.
+/// Event, or several equal ones in a row. Fields as in `swgpu_ioctl.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) sequence: u64,
     pub(crate) weight: u64,
     pub(crate) va: u64,
     pub(crate) physical: u64,
-    /// 0 for none.
+    /// Process id; 0 for none.
     pub(crate) pid: u32,
     pub(crate) event: u8,
     pub(crate) kind: u8,
@@ -89,20 +89,20 @@ impl Record {
     }
 }
 
-/// On until it is dropped.
+/// Open log; the GPU logs until it is dropped.
 pub(crate) struct AccessLog(File);
 
 impl AccessLog {
-    /// Of what a GPU does from now on: of everything, or of all but accesses.
+    /// Opens the log of a GPU, from now on: with accesses, or of copies and mappings only.
     pub(crate) fn open(gpu: &Gpu, accesses: bool) -> anyhow::Result<Self> {
         let file = open("/dev/swgpu")?;
         let channel = if accesses { 0 } else { NO_CHANNEL };
         let mut request = RawLog { gpu: gpu.number(), channel, capacity: CAPACITY, reserved: 0 };
-        ask(&file, &mut request).with_context(|| format!("{} failed", RawLog::NAME))?;
+        ioctl(&file, &mut request).with_context(|| format!("{} failed", RawLog::NAME))?;
         Ok(Self(file))
     }
 
-    /// What has come since the last time. Never waits.
+    /// Reads the records since the last read. Never waits.
     pub(crate) fn read(&mut self, records: &mut Vec<Record>) -> anyhow::Result<()> {
         let mut buffer = vec![0; READ_RECORDS * Record::BYTES];
         loop {
@@ -110,22 +110,22 @@ impl AccessLog {
             if count == 0 {
                 return Ok(());
             }
-            let (whole, rest) = buffer.get(..count).unwrap_or_default().as_chunks();
-            if !rest.is_empty() {
+            let (complete, remainder) = buffer.get(..count).unwrap_or_default().as_chunks();
+            if !remainder.is_empty() {
                 bail!("the software GPU's log gave a part of a record");
             }
-            records.extend(whole.iter().filter_map(Record::parse));
+            records.extend(complete.iter().filter_map(Record::parse));
         }
     }
 }
 
 impl Gpu {
-    /// Tell the log what it cannot see.
+    /// Marks CPU accesses in the log.
     pub(crate) fn mark(&self, mark: &CpuMark) -> anyhow::Result<()> {
         let &CpuMark { begins, kind, address: va, bytes } = mark;
         let event = if begins { CPU_BEGINS } else { CPU_ENDS };
         let mut request = RawMark { gpu: self.number(), event, kind: kind_number(kind), reserved: 0, va, bytes };
-        ask(self.file(), &mut request).with_context(|| format!("{} failed", RawMark::NAME))
+        ioctl(self.file(), &mut request).with_context(|| format!("{} failed", RawMark::NAME))
     }
 }
 

@@ -1,12 +1,12 @@
-//! The calls of the driver that an application makes about its managed memory: cudaMemPrefetchAsync and cudaMemAdvise. Parameter blocks as
-//! in the driver's `uvm_ioctl.h`.
+//! Calls of an application about its managed memory: cudaMemPrefetchAsync and cudaMemAdvise.
+//! Parameter blocks as in the driver's `uvm_ioctl.h`.
 
 use super::{
     Request, Uuid,
     uvm::{Status, VaSpace, call, uvm_requests},
 };
 
-/// How the driver names host memory.
+/// UUID of host memory at the driver.
 const CPU: Uuid = [0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73];
 const ANY_NUMA_NODE: i32 = -1;
 
@@ -25,7 +25,7 @@ struct Migrate {
     status: u32,
 }
 
-/// As from 550 on; before, the status was where the node is now.
+/// Layout from 550 on; before, the status was in the place of the node.
 #[repr(C)]
 #[derive(Default)]
 struct SetPreferredLocation {
@@ -36,7 +36,7 @@ struct SetPreferredLocation {
     status: u32,
 }
 
-macro_rules! about_a_range {
+macro_rules! range_requests {
     ($($name:ident { $($field:ident: $type:ty),* })*) => {$(
         #[repr(C)]
         #[derive(Default)]
@@ -48,7 +48,7 @@ macro_rules! about_a_range {
         }
     )*};
 }
-about_a_range! {
+range_requests! {
     UnsetPreferredLocation {}
     EnableReadDuplication {}
     DisableReadDuplication {}
@@ -75,20 +75,21 @@ impl Status for SetPreferredLocation {
     fn status(&self) -> u32 {
         match self.cpu_numa_node {
             ANY_NUMA_NODE => self.status,
-            // Written by a driver that has its status there.
+            // A driver before 550 wrote its status there.
             status => status.cast_unsigned(),
         }
     }
 }
 
-/// A processor as the driver names it; `None` is the CPU.
+/// Processor's UUID at the driver; `None` is the CPU.
 fn uuid(processor: Option<&Uuid>) -> Uuid {
     *processor.unwrap_or(&CPU)
 }
 
-/// Each about whole pages of managed memory, by address and length; a processor is a GPU, or `None`, the CPU.
+/// Calls about whole pages of managed memory, by address and length; a processor is a GPU, or
+/// `None`, the CPU.
 impl VaSpace {
-    /// Move pages; returns when they are there.
+    /// Migrates pages; returns when they have arrived.
     pub(crate) fn migrate(&self, base: u64, length: u64, to: Option<&Uuid>) -> anyhow::Result<()> {
         let destination = uuid(to);
         call(&self.file, Migrate { base, length, destination, cpu_numa_node: ANY_NUMA_NODE, ..Migrate::default() })

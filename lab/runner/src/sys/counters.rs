@@ -1,7 +1,9 @@
-//! The driver's own counters of one VA space, from /dev/nvidia-uvm-tools: what NVIDIA's tools read. They count from their attachment on.
+//! Driver's counters of one VA space, from /dev/nvidia-uvm-tools, the interface of NVIDIA's tools.
+//! They count from their attachment on.
 //!
-//! What it does about pages that go back and forth it does not count, but puts into a queue of events. One that is full from the start counts
-//! them: for each kind of event the driver counts what had no room, so that nothing has to be read in time and nothing is lost.
+//! Thrashing has no counters, but events in a queue. A queue that is full from the start counts
+//! them: the driver counts the dropped events of each kind, so that no event has to be read in time
+//! and none is missed.
 
 use std::{fs::File, os::fd::AsRawFd, sync::atomic::Ordering};
 
@@ -12,46 +14,49 @@ use super::{
     uvm::{Status, VaSpace, call},
 };
 
-/// What the driver counted for one process.
+/// Driver's counts of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessCounters {
     pub(crate) fault_entries: u64,
     pub(crate) cpu_faults: u64,
     pub(crate) bytes_htod: u64,
     pub(crate) bytes_dtoh: u64,
-    /// Pages that it found going back and forth.
+    /// Pages detected as thrashing.
     pub(crate) thrashing_pages: u64,
-    /// Times that it held a processor back from one, a GPU or a thread of a CPU.
+    /// Times that the driver throttled a processor, a GPU or a thread of a CPU, at such a page.
     pub(crate) throttles: u64,
 }
 
-// The driver's UvmCounterName: the index in the buffer, and the bit that enables it.
+// The driver's UvmCounterName: index in the buffer, and bit that enables it.
 const BYTES_HTOD: usize = 0;
 const BYTES_DTOH: usize = 1;
 const CPU_FAULTS: usize = 2;
 const GPU_FAULTS: usize = 9;
 
-// The driver's UvmEventType: the bit that enables it, and the index among the counts of dropped ones.
+// The driver's UvmEventType: bit that enables it, and index among the counts of dropped events.
 const THRASHING_DETECTED: usize = 10;
 const THROTTLING_START: usize = 11;
 
-/// The least that the driver takes: room for one, as a queue with as many as it has entries would look empty.
+/// Minimum size of a queue for the driver. It holds one event, as a queue with as many events as
+/// entries would look empty.
 const QUEUE_ENTRIES: u64 = 2;
-/// `get_ahead` and `get_behind` of the queue's control page, each 32 bits: what is read next is what is written next but one.
+/// `get_ahead` and `get_behind` of the queue's control page, each 32 bits, for a full queue: the
+/// next entry to read is the one after the next to write.
 const FULL: u64 = 1 | 1 << 32;
-/// Where the counts of dropped events begin, in words: behind the queue's four ends.
+/// Index of the counts of dropped events, in words: behind the four pointers of the queue.
 const DROPPED: usize = 2;
 
-/// As the driver has it up to 555; 560 and later want `version` where `status` is.
+/// Layout up to 555; 560 and later expect `version` in the place of `status`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct InitEventTracker {
     queue_buffer: u64,
-    /// 0: counters, no queue of events.
+    /// Size of the queue; 0 for counters without a queue.
     queue_buffer_size: u64,
     control_buffer: u64,
     processor: Uuid,
-    /// Sums over all processors. A CPU fault on memory that prefers a GPU is counted at both, but in this sum once.
+    /// Sums over all processors. A CPU fault on memory that prefers a GPU is counted at both, but
+    /// in this sum once.
     all_processors: u32,
     uvm_fd: u32,
     status: u32,
@@ -59,7 +64,7 @@ struct InitEventTracker {
     granted_version: u32,
 }
 
-/// Which counters or events are wanted: the same for both.
+/// Mask of enabled counters or events; both requests have this layout.
 #[repr(C)]
 #[derive(Default)]
 struct Enable<const REQUEST: libc::Ioctl> {
@@ -71,7 +76,8 @@ type EnableCounters = Enable<60>;
 
 const _: () = assert!(size_of::<InitEventTracker>() == 64 && size_of::<EnableCounters>() == 16);
 
-// SAFETY: repr(C) with the driver's fields; the buffers it points to outlive the tracker (see Tracker::attach).
+// SAFETY: repr(C) with the driver's fields; the buffers it points to outlive the tracker (see
+// Tracker::attach).
 unsafe impl Request for InitEventTracker {
     const REQUEST: libc::Ioctl = 56;
     const NAME: &str = "UVM_TOOLS_INIT_EVENT_TRACKER";
@@ -92,18 +98,19 @@ impl<const REQUEST: libc::Ioctl> Status for Enable<REQUEST> {
     }
 }
 
-/// Counters attached to a VA space, as long as this or duplicates of it are open. They keep the VA space too, even a dead one.
+/// Counters of a VA space, attached while this or duplicates of its descriptors are open. They hold
+/// the VA space too, even a dead one.
 pub(crate) struct Tracker([File; 2]);
 
 impl Tracker {
-    /// Let the driver count in pages, which must outlive the tracker.
+    /// Attaches counters in these pages, which must outlive the tracker.
     pub(crate) fn attach(va_space: &VaSpace, pages: &SharedPages) -> anyhow::Result<Self> {
         let flags = 1 << BYTES_HTOD | 1 << BYTES_DTOH | 1 << CPU_FAULTS | 1 << GPU_FAULTS;
         let counters =
             tracker(va_space, InitEventTracker { control_buffer: address(pages.counters()), ..Default::default() })?;
         call(&counters, EnableCounters { flags, status: 0 })?;
-        if let Some(ends) = pages.event_control().first() {
-            ends.store(FULL, Ordering::Release);
+        if let Some(pointers) = pages.event_control().first() {
+            pointers.store(FULL, Ordering::Release);
         }
         let queue = InitEventTracker {
             queue_buffer: address(pages.events()),
@@ -116,7 +123,7 @@ impl Tracker {
         Ok(Self([counters, events]))
     }
 
-    /// The descriptors' numbers in this process.
+    /// Numbers of the descriptors in this process.
     pub(crate) fn fds(&self) -> [i32; 2] {
         self.0.each_ref().map(AsRawFd::as_raw_fd)
     }
@@ -134,7 +141,7 @@ fn tracker(va_space: &VaSpace, buffers: InitEventTracker) -> anyhow::Result<File
 }
 
 impl ProcessCounters {
-    /// What the driver counted in its pages so far.
+    /// Reads the driver's counts from its pages.
     pub(crate) fn read(pages: &SharedPages) -> Self {
         let word = |words: &Words, at: usize| words.get(at).map_or(0, |word| word.load(Ordering::Acquire));
         let counter = |at| word(pages.counters(), at);

@@ -1,12 +1,13 @@
-//! The software GPU's frame ledger: whose pages left a frame, and who took it then. As in `lab/swgpu/swgpu_ioctl.h`.
+//! Software GPU's frame ledger: victims whose pages left a frame, and the next takers of the frame.
+//! Layouts as in `lab/swgpu/swgpu_ioctl.h`.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 
-use super::{Request, ask, swgpu::Gpu};
+use super::{Request, ioctl, swgpu::Gpu};
 
-/// Pairs that the ledger holds, at most.
+/// Maximum of pairs in the ledger.
 const ROWS: usize = 1024;
 
 #[repr(C)]
@@ -36,30 +37,30 @@ super::swgpu::swgpu_requests! {
     RawLedger, 8, "SWGPU_IOC_LEDGER", 32;
 }
 
-/// Who took a frame: a process, or the driver for page tables.
+/// Taker of a frame: a process, or the driver for page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Taker {
-    /// For managed memory.
+    /// Process that took it for managed memory.
     Managed {
         pid: u32,
     },
-    /// For memory that is not managed.
+    /// Process that took it for memory that is not managed.
     Unmanaged {
         pid: u32,
     },
     Driver,
 }
 
-/// What changed hands between a process and a taker.
+/// Frames and bytes that a taker took from a victim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Times that a frame, or a part of one, did.
+    /// Number of frames, or parts of one, that changed hands.
     pub(crate) frames: u64,
-    /// The victim's pages in them that were copied out.
+    /// Bytes of the victim's pages in them that were copied out.
     pub(crate) copied_out_bytes: u64,
 }
 
-/// By the victim's process id and the taker, since the software GPU was loaded.
+/// Ledger by the victim's process id and the taker, since the software GPU was loaded.
 pub(crate) type Ledger = BTreeMap<(u32, Taker), Taken>;
 
 impl Gpu {
@@ -68,7 +69,7 @@ impl Gpu {
         let address = rows.as_mut_ptr().expose_provenance() as u64;
         let mut request =
             RawLedger { gpu: self.number(), capacity: u32::try_from(ROWS)?, rows: address, ..RawLedger::default() };
-        ask(self.file(), &mut request).with_context(|| format!("{} failed", RawLedger::NAME))?;
+        ioctl(self.file(), &mut request).with_context(|| format!("{} failed", RawLedger::NAME))?;
         if request.left_out > 0 {
             bail!("the frame ledger has {} pairs more than it can have", request.left_out);
         }
@@ -92,7 +93,7 @@ impl Row {
     }
 }
 
-/// What was added since an earlier look.
+/// Difference to an earlier ledger.
 pub(crate) fn since(now: &Ledger, before: &Ledger) -> Ledger {
     let since = |(pair, now): (&(u32, Taker), &Taken)| {
         let before = before.get(pair).copied().unwrap_or_default();
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_added_counts() {
+    fn the_difference_has_only_additions() {
         let taken = |frames| Taken { frames, copied_out_bytes: frames * 2 };
         let pair = |taker| (7, Taker::Managed { pid: taker });
         let before = Ledger::from([(pair(1), taken(5)), (pair(2), taken(3))]);

@@ -1,4 +1,4 @@
-//! Memory of the runner's own: zeroed, and shared between processes so that it outlives the one that writes it.
+//! Runner's memory: zeroed, and shared between processes so that it outlives its writer.
 
 use std::{
     fs::File,
@@ -12,32 +12,35 @@ use anyhow::Context;
 
 use super::tally::Tally;
 
-/// Words of 0, which cost memory only where they are touched: the kernel gives zeroed pages at the first touch.
+/// Zeroed words, which cost memory only where they are touched: the kernel populates zeroed pages
+/// at the first touch.
 pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
     let words: *mut [u64] = Box::into_raw(vec![0_u64; words].into_boxed_slice());
-    // SAFETY: AtomicU64 has the size and bit validity of u64, and on 64-bit machines its alignment; the box is given away whole.
+    // SAFETY: AtomicU64 has the size and bit validity of u64, and on 64-bit machines its alignment;
+    // ownership of the box moves.
     unsafe { Box::from_raw(words as *mut [AtomicU64]) }
 }
 const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>());
 
 const PAGE_BYTES: usize = 4096;
-/// In the order of the accessors below.
+/// Number of pages, in the order of the accessors below.
 const PAGES: usize = 4;
 const COUNTERS: usize = 0;
 const EVENT_CONTROL: usize = 1;
 const EVENTS: usize = 2;
 const TALLY: usize = 3;
 
-/// A page of words that the driver writes.
+/// Page of words that the driver writes.
 pub(crate) type Words = [AtomicU64; PAGE_BYTES / 8];
 
-/// Pages that a worker and the runner share: the one that the driver counts in, the two of its queue of events, and the worker's tally.
+/// Pages that a worker and the runner share: one of the driver's counters, two of its event queue,
+/// and the worker's tally.
 pub(crate) struct SharedPages {
     file: File,
     base: NonNull<AtomicU64>,
 }
 
-// SAFETY: what it points to are atomics, mapped until it is dropped.
+// SAFETY: the pointer is to atomics, mapped until the pages are dropped.
 unsafe impl Send for SharedPages {}
 // SAFETY: as above.
 unsafe impl Sync for SharedPages {}
@@ -49,13 +52,13 @@ impl SharedPages {
         if fd < 0 {
             return Err(io::Error::last_os_error()).context("cannot make shared memory");
         }
-        // SAFETY: a descriptor that was just made and that nobody else has.
+        // SAFETY: a descriptor that was just created, without another owner.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         file.set_len((PAGES * PAGE_BYTES) as u64).context("cannot size shared memory")?;
         Self::map(file)
     }
 
-    /// Map what another process created.
+    /// Maps pages that another process created.
     pub(crate) fn map(file: File) -> anyhow::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses.
@@ -69,24 +72,24 @@ impl SharedPages {
         Ok(Self { file, base })
     }
 
-    /// The descriptor's number in this process.
+    /// Number of the descriptor in this process.
     pub(crate) fn fd(&self) -> i32 {
         self.file.as_raw_fd()
     }
 
-    /// The page that the driver counts in.
+    /// Page of the driver's counters.
     pub(crate) fn counters(&self) -> &Words {
         // SAFETY: atomics, for which every content is valid.
         unsafe { self.page::<COUNTERS, Words>() }
     }
 
-    /// The page with the ends of the driver's queue of events, and its counts of those that it dropped.
+    /// Page with the pointers of the driver's event queue, and its counts of dropped events.
     pub(crate) fn event_control(&self) -> &Words {
         // SAFETY: as above.
         unsafe { self.page::<EVENT_CONTROL, Words>() }
     }
 
-    /// The page of the events themselves.
+    /// Page of the events themselves.
     pub(crate) fn events(&self) -> &Words {
         // SAFETY: as above.
         unsafe { self.page::<EVENTS, Words>() }
@@ -97,7 +100,7 @@ impl SharedPages {
         unsafe { self.page::<TALLY, Tally>() }
     }
 
-    /// What a page holds.
+    /// Contents of a page.
     ///
     /// # Safety
     /// Every content of memory is a valid `T`, which changes under a shared reference.
@@ -105,7 +108,8 @@ impl SharedPages {
         const { assert!(AT < PAGES && size_of::<T>() <= PAGE_BYTES && align_of::<T>() <= PAGE_BYTES) };
         // SAFETY: within the mapping.
         let page = unsafe { self.base.byte_add(AT * PAGE_BYTES) };
-        // SAFETY: a page of the mapping, which lasts as long as `self`; the caller says that what is in it is a `T`.
+        // SAFETY: a page of the mapping, which lasts as long as `self`; by the caller's contract
+        // its contents are a valid `T`.
         unsafe { page.cast().as_ref() }
     }
 }
@@ -124,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_mapping_holds_the_other_shows_and_it_outlives_the_first() {
+    fn a_mapping_shows_the_words_of_another_and_outlives_it() {
         let one = SharedPages::create().unwrap();
         let other = SharedPages::map(one.file.try_clone().unwrap()).unwrap();
         one.counters()[9].store(7, Ordering::Relaxed);

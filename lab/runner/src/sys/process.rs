@@ -1,4 +1,4 @@
-//! This process: its name, its parent, its signals.
+//! Own process: name, parent, user, children and signals; and descriptors of others.
 
 use std::{
     ffi::CString,
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Context;
 
-/// Set the short name that `ps` and uvmd show; the kernel keeps 15 bytes of it.
+/// Sets the short name that `ps` and uvmd show; the kernel stores 15 bytes of it.
 pub(crate) fn set_name(name: &str) -> anyhow::Result<()> {
     let name = CString::new(name).context("a name with a NUL byte")?;
     // SAFETY: the kernel copies at most 16 bytes of this NUL-terminated string.
@@ -18,21 +18,21 @@ pub(crate) fn set_name(name: &str) -> anyhow::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot set the process's name") }
 }
 
-/// Be killed when the process that started this one dies.
+/// Lets the kernel kill this process when its parent dies.
 pub(crate) fn die_with_parent() -> anyhow::Result<()> {
     // SAFETY: takes a number, touches no memory.
     let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot follow the parent's death") }
 }
 
-/// End this process as kill -9 does.
+/// Kills this process, as kill -9 does.
 pub(crate) fn kill_self() -> anyhow::Result<()> {
     // SAFETY: takes numbers, touches no memory.
     let result = unsafe { libc::raise(libc::SIGKILL) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot kill this process") }
 }
 
-/// Let this process have so many descriptors open. Only root may raise what it may.
+/// Raises the limit of open descriptors. Only root may raise the hard limit.
 pub(crate) fn allow_descriptors(count: u64) -> anyhow::Result<()> {
     let limit = libc::rlimit { rlim_cur: count, rlim_max: count };
     // SAFETY: reads the structure it is given.
@@ -40,13 +40,14 @@ pub(crate) fn allow_descriptors(count: u64) -> anyhow::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot raise the limit of descriptors") }
 }
 
-/// Be this user, without groups and without a way back; nothing changes for one who is.
+/// Becomes this user irrevocably, without groups; does nothing if the process has the user id
+/// already.
 pub(crate) fn become_user(uid: u32) -> anyhow::Result<()> {
     // SAFETY: takes nothing, touches no memory, and cannot fail.
     if unsafe { libc::getuid() } == uid {
         return Ok(());
     }
-    // SAFETY: an empty list of groups, at no address.
+    // SAFETY: an empty list of groups, without an address.
     let groups = unsafe { libc::setgroups(0, std::ptr::null()) };
     // SAFETY: takes numbers, touches no memory.
     let group = unsafe { libc::setresgid(uid, uid, uid) };
@@ -59,14 +60,15 @@ pub(crate) fn become_user(uid: u32) -> anyhow::Result<()> {
     }
 }
 
-/// Do something in a process of its own, and wait for its end. This one must have no other thread.
-pub(crate) fn in_a_child(act: impl FnOnce()) -> anyhow::Result<()> {
-    // SAFETY: the child has the only thread there is, does what it is given and ends.
+/// Runs a function in a child process, and waits for its exit. This process must have no other
+/// thread.
+pub(crate) fn run_in_child(act: impl FnOnce()) -> anyhow::Result<()> {
+    // SAFETY: this process has one thread; the child runs the function and exits.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()).context("cannot fork"),
         0 => {
             act();
-            // SAFETY: ends this process without running anything of the parent's.
+            // SAFETY: exits this process without running code of the parent.
             unsafe { libc::_exit(0) }
         }
         child => {
@@ -78,10 +80,11 @@ pub(crate) fn in_a_child(act: impl FnOnce()) -> anyhow::Result<()> {
     }
 }
 
-/// End this thread alone. Call it on the first one of a process, of which others go on.
+/// Exits this thread alone. For the first thread of a process whose other threads continue.
 pub(crate) fn exit_thread() -> ! {
     loop {
-        // SAFETY: ends this thread, of which nobody waits for anything; its stack stays as long as the process.
+        // SAFETY: exits this thread, which is never joined; its stack stays mapped as long as the
+        // process lives.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     }
 }
@@ -98,7 +101,7 @@ pub(crate) fn group_lives(group: u32) -> anyhow::Result<bool> {
     }
 }
 
-/// A duplicate of another process's descriptor.
+/// Duplicate of another process's descriptor.
 pub(crate) fn duplicate(pid: u32, fd: i32) -> anyhow::Result<File> {
     let about = || format!("cannot duplicate descriptor {fd} of process {pid}");
     // SAFETY: takes numbers, touches no memory.
@@ -109,29 +112,29 @@ pub(crate) fn duplicate(pid: u32, fd: i32) -> anyhow::Result<File> {
     Ok(File::from(owned(copy).with_context(about)?))
 }
 
-/// The descriptor that a system call made, or its error.
+/// Descriptor that a system call returned, or its error.
 fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     let fd = i32::try_from(result).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: a descriptor that was just made and that nobody else has.
+    // SAFETY: a descriptor that was just created, without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// SIGINT and SIGTERM, taken out of the way of everything else: of this process's threads, and of processes it starts from now on.
+/// SIGINT and SIGTERM, blocked in this process's threads and in processes it starts from now on.
 pub(crate) struct StopSignals(libc::sigset_t);
 
 impl StopSignals {
-    /// Call before any thread is started.
+    /// Blocks the signals. Call before any thread is started.
     pub(crate) fn block() -> anyhow::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: writes the set it is given.
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
         for signal in [libc::SIGINT, libc::SIGTERM] {
-            // SAFETY: the set was made above.
+            // SAFETY: the set was initialized above.
             unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
         }
-        // SAFETY: made above.
+        // SAFETY: initialized above.
         let set = unsafe { set.assume_init() };
-        // SAFETY: reads the set; the old mask is not asked for.
+        // SAFETY: reads the set; the old mask is not requested.
         let result = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         if result == 0 {
             Ok(Self(set))
@@ -140,7 +143,7 @@ impl StopSignals {
         }
     }
 
-    /// Wait for one of them.
+    /// Waits for one of the signals.
     pub(crate) fn wait(&self) -> anyhow::Result<()> {
         let mut signal = 0;
         // SAFETY: reads the set and writes one int.

@@ -1,21 +1,23 @@
-//! Where managed pages are, by the driver's own word: a test ioctl of its, which needs the module parameter `uvm_enable_builtin_tests=1`.
+//! Residency of managed pages, by a test ioctl of the driver, which needs the module parameter
+//! `uvm_enable_builtin_tests=1`.
 
 use anyhow::{Context, bail};
 
-use super::{Request, Uuid, ask, uvm::VaSpace};
+use super::{Request, Uuid, ioctl, uvm::VaSpace};
 
-/// `UVM_TEST_VA_RESIDENCY_INFO_PARAMS`: the address, a flag, then lists of as many processors as the driver can have. Only the first
-/// list and its length are read here; the rest is room for what the driver writes, whichever version it is.
+/// `UVM_TEST_VA_RESIDENCY_INFO_PARAMS`: the address, a flag, then lists of the maximum of
+/// processors of the driver. Only the first list and its length are read here; the rest has room
+/// for the output of every version.
 #[repr(C, align(8))]
 struct ResidencyInfo([u8; ResidencyInfo::BYTES]);
 
 impl ResidencyInfo {
-    /// The driver's struct has 19,568 at most.
+    /// Size; the driver's struct has 19,568 bytes at most.
     const BYTES: usize = 20_480;
-    /// Behind the address and the flag.
+    /// Offset of the first list, behind the address and the flag.
     const PROCESSORS_AT: usize = 9;
-    /// Not a number of processors.
-    const UNANSWERED: u32 = u32::MAX;
+    /// Initial value; no number of processors.
+    const NO_RESULT: u32 = u32::MAX;
 }
 
 // SAFETY: repr(C), larger than the driver's struct and without pointers.
@@ -24,10 +26,10 @@ unsafe impl Request for ResidencyInfo {
     const NAME: &str = "UVM_TEST_VA_RESIDENCY_INFO";
 }
 
-/// Asks page by page.
+/// Query of residency, page by page.
 pub(crate) struct ResidencyQuery<'a> {
     va_space: &'a VaSpace,
-    /// Where the length of the list of processors is.
+    /// Offset of the length of the list of processors.
     count_at: usize,
     request: Box<ResidencyInfo>,
 }
@@ -35,20 +37,21 @@ pub(crate) struct ResidencyQuery<'a> {
 impl<'a> ResidencyQuery<'a> {
     #[expect(clippy::large_stack_arrays, reason = "20 KiB, once, on its way to the heap")]
     pub(crate) fn new(va_space: &'a VaSpace, driver_major: u32) -> Self {
-        // The most processors that the driver can have.
+        // Maximum of processors of the driver.
         let processors = if driver_major >= 550 { 257 } else { 33 };
         let count_at = (ResidencyInfo::PROCESSORS_AT + processors * size_of::<Uuid>()).next_multiple_of(4);
         Self { va_space, count_at, request: Box::new(ResidencyInfo([0; ResidencyInfo::BYTES])) }
     }
 
-    /// The processors in whose memory the page at an address is; a page may be nowhere yet, and a duplicated one in several.
+    /// Processors in whose memory the page at an address is; none for a page that is not populated,
+    /// several for a duplicated one.
     pub(crate) fn processors(&mut self, address: u64) -> anyhow::Result<Vec<Uuid>> {
         self.put(0, address.to_ne_bytes());
-        self.put(self.count_at, ResidencyInfo::UNANSWERED.to_ne_bytes());
-        ask(&self.va_space.file, &mut *self.request)
+        self.put(self.count_at, ResidencyInfo::NO_RESULT.to_ne_bytes());
+        ioctl(&self.va_space.file, &mut *self.request)
             .with_context(|| format!("{} failed: is uvm_enable_builtin_tests=1 set?", ResidencyInfo::NAME))?;
         let count = u32::from_ne_bytes(self.get(self.count_at));
-        if count == ResidencyInfo::UNANSWERED {
+        if count == ResidencyInfo::NO_RESULT {
             bail!("{} failed: {address:#x} is no managed memory to the driver", ResidencyInfo::NAME);
         }
         let at = |index: u32| ResidencyInfo::PROCESSORS_AT + index as usize * size_of::<Uuid>();

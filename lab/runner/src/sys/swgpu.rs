@@ -1,4 +1,5 @@
-//! /dev/swgpu: what a program would ask of the CUDA driver. As in `lab/swgpu/swgpu_ioctl.h`.
+//! /dev/swgpu: requests that a program would make of the CUDA driver. Layouts as in
+//! `lab/swgpu/swgpu_ioctl.h`.
 
 use std::{
     fs::File,
@@ -10,7 +11,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use super::{Request, Uuid, ask, open};
+use super::{Request, Uuid, ioctl, open};
 use crate::scenario::steps::access::Kind;
 
 /// `_IOWR('G', number, T)`.
@@ -23,14 +24,14 @@ pub(super) const fn iowr<T>(number: u32) -> libc::Ioctl {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GpuAccess {
     pub(crate) va: u64,
-    /// In for a write, out for a read.
+    /// Input of a write, output of a read.
     pub(crate) value: u64,
 }
 
-/// What a GPU does with a list of accesses.
+/// Kernel: execution of a list of accesses by a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
-    /// The machine's GPU of that number.
+    /// Number of the GPU in the machine.
     pub(crate) gpu: u32,
     pub(crate) kind: Kind,
     pub(crate) window: u32,
@@ -90,7 +91,7 @@ struct Free {
     reserved: u32,
 }
 
-/// What accesses of the GPU moved over the bus; `swgpu_ioctl.h` says what each is.
+/// Accesses of the GPU, and the bytes that they moved over the bus. Fields as in `swgpu_ioctl.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AccessCounters {
@@ -115,7 +116,7 @@ impl AccessCounters {
     }
 }
 
-/// What the hardware saw since its module was loaded; `swgpu_ioctl.h` says what each is.
+/// Counters of the hardware since its module was loaded. Fields as in `swgpu_ioctl.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct HardwareCounters {
@@ -142,7 +143,8 @@ pub(crate) struct HardwareCounters {
 }
 
 impl HardwareCounters {
-    /// What was seen since an earlier reading; but what must be 0 since the module was loaded stays as it is.
+    /// Counts since an earlier reading. Counters that must be 0 since the module was loaded stay
+    /// absolute.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let &Self { gpu, reserved, unknown_methods, errors, free_bytes, .. } = self;
         Self {
@@ -187,7 +189,7 @@ swgpu_requests! {
     Free, 7, "SWGPU_IOC_FREE", 8;
 }
 
-/// `SWGPU_READ` and so on.
+/// Number of a kind: `SWGPU_READ` and so on.
 pub(super) const fn kind_number(kind: Kind) -> u32 {
     match kind {
         Kind::Read => 0,
@@ -196,27 +198,28 @@ pub(super) const fn kind_number(kind: Kind) -> u32 {
     }
 }
 
-/// Accesses of one request at most; a longer kernel is cut, which only drains the window between two parts.
+/// Maximum of accesses per request. A longer kernel is split, which only drains the window between
+/// two parts.
 pub(crate) const MAX_ACCESSES: usize = 1 << 16;
 
-/// One of the machine's GPUs.
+/// GPU of the machine.
 pub(crate) struct Gpu {
     file: File,
     number: u32,
     pub(crate) uuid: Uuid,
     pub(crate) memory_bytes: u64,
-    /// The architecture it models.
+    /// Modelled architecture.
     pub(crate) arch: String,
-    /// How many GPUs there are.
+    /// Number of GPUs of the machine.
     pub(crate) count: u32,
 }
 
 impl Gpu {
-    /// By its number, from 0.
+    /// Opens a GPU by its number, from 0.
     pub(crate) fn open(number: u32) -> anyhow::Result<Self> {
         let file = open("/dev/swgpu")?;
         let mut info = Info { gpu: number, ..Info::default() };
-        ask(&file, &mut info).with_context(|| format!("{} of GPU {number} failed", Info::NAME))?;
+        ioctl(&file, &mut info).with_context(|| format!("{} of GPU {number} failed", Info::NAME))?;
         let Info { gpu: _, gpu_count: count, memory_bytes, uuid, arch, peer_mask: _, reserved: _ } = info;
         let arch: Vec<u8> = arch.into_iter().take_while(|byte| *byte != 0).collect();
         let arch = String::from_utf8_lossy(&arch).into_owned();
@@ -233,45 +236,46 @@ impl Gpu {
 
     pub(crate) fn counters(&self) -> anyhow::Result<HardwareCounters> {
         let mut counters = HardwareCounters { gpu: self.number, ..HardwareCounters::default() };
-        ask(&self.file, &mut counters).with_context(|| format!("{} failed", HardwareCounters::NAME))?;
+        ioctl(&self.file, &mut counters).with_context(|| format!("{} failed", HardwareCounters::NAME))?;
         Ok(counters)
     }
 
-    /// An address space and a channel for this process.
+    /// Creates an address space and a channel for this process.
     pub(crate) fn space(&self) -> anyhow::Result<Space> {
         let mut space = RawSpace { gpu: self.number, ..RawSpace::default() };
-        ask(&self.file, &mut space).with_context(|| format!("{} failed", RawSpace::NAME))?;
+        ioctl(&self.file, &mut space).with_context(|| format!("{} failed", RawSpace::NAME))?;
         let file = self.file.try_clone().context("cannot duplicate a descriptor")?;
         Ok(Space { file, handles: space, busy: Mutex::new(()) })
     }
 
-    /// Take memory that is not managed; it is given back when the descriptor is closed, at the latest.
+    /// Allocates memory that is not managed; it is freed when the descriptor is closed, at the
+    /// latest.
     pub(crate) fn alloc(&self, bytes: u64) -> anyhow::Result<DeviceMemory> {
         let mut alloc = Alloc { gpu: self.number, handle: 0, bytes };
-        ask(&self.file, &mut alloc).with_context(|| format!("{} of {bytes} bytes failed", Alloc::NAME))?;
+        ioctl(&self.file, &mut alloc).with_context(|| format!("{} of {bytes} bytes failed", Alloc::NAME))?;
         Ok(DeviceMemory { handle: alloc.handle })
     }
 
     pub(crate) fn free(&self, memory: &DeviceMemory) -> anyhow::Result<()> {
         let mut free = Free { handle: memory.handle, reserved: 0 };
-        ask(&self.file, &mut free).with_context(|| format!("{} failed", Free::NAME))
+        ioctl(&self.file, &mut free).with_context(|| format!("{} failed", Free::NAME))
     }
 }
 
-/// Memory of a GPU that is not managed.
+/// GPU memory that is not managed.
 pub(crate) struct DeviceMemory {
     handle: u32,
 }
 
-/// A GPU address space and one channel, as long as it is not dropped.
+/// GPU address space with one channel, until it is dropped.
 pub(crate) struct Space {
     file: File,
     handles: RawSpace,
-    /// The channel does one kernel at a time, as a stream does.
+    /// Lock of the channel, which runs one kernel at a time, as a stream does.
     busy: Mutex<()>,
 }
 
-/// How the driver is told of a space.
+/// Handles of a space, for the registration at nvidia-uvm.
 pub(super) struct SpaceHandles {
     pub(super) client: u32,
     pub(super) va_space: u32,
@@ -288,15 +292,16 @@ impl Space {
         SpaceHandles { client, va_space, channel }
     }
 
-    /// What the channel's accesses moved so far.
+    /// Accesses of the channel up to now, with the bytes that they moved.
     pub(crate) fn access_counters(&self) -> anyhow::Result<AccessCounters> {
         let mut counters =
             ChannelCounters { channel: self.handles.channel, reserved: 0, access: AccessCounters::default() };
-        ask(&self.file, &mut counters).with_context(|| format!("{} failed", ChannelCounters::NAME))?;
+        ioctl(&self.file, &mut counters).with_context(|| format!("{} failed", ChannelCounters::NAME))?;
         Ok(counters.access)
     }
 
-    /// Run a kernel: the accesses in order, at most `window` of them waiting on a fault. Returns when all are done.
+    /// Runs a kernel: the accesses in order, at most `window` of them waiting on a fault. Returns
+    /// when all are done.
     pub(crate) fn run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
         let _one_at_a_time = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let &Kernel { gpu: _, kind, window, access_millibytes } = kernel;
@@ -306,7 +311,7 @@ impl Space {
             let accesses = part.as_mut_ptr().expose_provenance() as u64;
             let channel = self.handles.channel;
             let mut run = Run { channel, kind, window, count, accesses, access_millibytes, done: 0, reserved: 0 };
-            match ask(&self.file, &mut run) {
+            match ioctl(&self.file, &mut run) {
                 Ok(()) if run.done == count => {}
                 Ok(()) => bail!("the GPU did {} of {count} accesses and reported no error", run.done),
                 Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {

@@ -1,5 +1,5 @@
-//! /dev/nvidia-uvm: a VA space with a GPU in it, and managed memory. Parameter blocks as in the driver's `uvm_ioctl.h`, which are the same
-//! in all versions from 515 to 595.
+//! /dev/nvidia-uvm: VA spaces with GPUs, and managed memory. Parameter blocks as in the driver's
+//! `uvm_ioctl.h`, which are the same in all versions from 515 to 595.
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use super::{Request, Uuid, ask, open, swgpu};
+use super::{Request, Uuid, ioctl, open, swgpu};
 
 const NV_OK: u32 = 0;
 const NV_WARN_NOTHING_TO_DO: u32 = 0x0001_0006;
@@ -59,7 +59,7 @@ struct RegisterChannel {
     rm_control_fd: i32,
     client: u32,
     channel: u32,
-    /// Where resources of the channel would be mapped; the software GPU's channels have none.
+    /// Address of the mapped resources of the channel; the software GPU's channels have none.
     base: u64,
     length: u64,
     status: u32,
@@ -72,7 +72,8 @@ struct CreateRangeGroup {
     status: u32,
 }
 
-/// The numbers are not encoded with _IOC; sizes are checked against the driver's below.
+/// Implements requests. The numbers are not encoded with _IOC; sizes are checked against the
+/// driver's below.
 macro_rules! uvm_requests {
     ($($params:ty, $number:literal, $name:literal, $size:literal;)*) => {$(
         const _: () = assert!(size_of::<$params>() == $size);
@@ -98,32 +99,34 @@ uvm_requests! {
     RegisterChannel, 27, "UVM_REGISTER_CHANNEL", 56;
 }
 
-/// A parameter block with the driver's own result in it: the ioctl itself succeeds whenever the block could be copied.
+/// Parameter block that contains the driver's result: the ioctl itself succeeds whenever the block
+/// could be copied.
 pub(super) trait Status {
     fn status(&self) -> u32;
 }
 
 pub(super) fn call<R: Request + Status>(file: &File, request: R) -> anyhow::Result<()> {
-    answer(file, request).map(drop)
+    call_with_result(file, request).map(drop)
 }
 
-/// The request as the driver gives it back.
-fn answer<R: Request + Status>(file: &File, mut request: R) -> anyhow::Result<R> {
-    ask(file, &mut request).with_context(|| format!("{} failed", R::NAME))?;
+/// Calls the driver, and returns the block with its results.
+fn call_with_result<R: Request + Status>(file: &File, mut request: R) -> anyhow::Result<R> {
+    ioctl(file, &mut request).with_context(|| format!("{} failed", R::NAME))?;
     match request.status() {
         NV_OK => Ok(request),
         status => bail!("{} failed: the driver says {status:#x} (nvstatuscodes.h)", R::NAME),
     }
 }
 
-/// A VA space of this process that has GPUs registered, and so keeps them in use.
+/// VA space of this process with registered GPUs, which it holds in use.
 pub(crate) struct VaSpace {
     pub(super) file: File,
-    /// Keeps the process's address space in use by the driver; without it no GPU can access memory.
+    /// Holds the process's address space at the driver; without it no GPU can access memory.
     mm: Option<File>,
 }
 
-/// That the VA space belongs to no process's memory, as of MPS (`UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE`).
+/// Flag of a VA space without a process's address space, as of MPS
+/// (`UVM_INIT_FLAGS_MULTI_PROCESS_SHARING_MODE`).
 const MULTI_PROCESS_SHARING_MODE: u64 = 2;
 
 impl VaSpace {
@@ -131,7 +134,7 @@ impl VaSpace {
         Self::with_flags(gpus, 0)
     }
 
-    /// One that belongs to no process's memory, as of MPS.
+    /// VA space without a process's address space, as of MPS.
     pub(crate) fn shared<'a>(gpus: impl IntoIterator<Item = &'a Uuid>) -> anyhow::Result<Self> {
         Self::with_flags(gpus, MULTI_PROCESS_SHARING_MODE)
     }
@@ -145,27 +148,29 @@ impl VaSpace {
         Ok(Self { file, mm: None })
     }
 
-    /// Make an empty range group, and return its id.
+    /// Creates an empty range group, and returns its id.
     pub(crate) fn create_range_group(&self) -> anyhow::Result<u64> {
-        Ok(answer(&self.file, CreateRangeGroup::default())?.id)
+        Ok(call_with_result(&self.file, CreateRangeGroup::default())?.id)
     }
 
-    /// So many more descriptors of it.
+    /// Duplicates of its descriptor.
     pub(crate) fn duplicates(&self, count: usize) -> anyhow::Result<Vec<File>> {
         (0..count).map(|_| self.file.try_clone().context("cannot duplicate a descriptor")).collect()
     }
 
-    /// Have the driver let go of the process's address space. What its memory takes of the host from now on is charged to whoever makes it so.
-    pub(crate) fn forget_address_space(&mut self) {
+    /// Detaches the process's address space. Host memory that its pages need from now on is charged
+    /// to the process that causes the allocation.
+    pub(crate) fn detach_address_space(&mut self) {
         self.mm = None;
     }
 
-    /// Let GPUs access this process's managed memory.
-    pub(crate) fn use_address_space(&mut self) -> anyhow::Result<()> {
-        // On a descriptor of its own: on the first, the driver takes it for granted and refuses the next call.
+    /// Attaches the process's address space, so that GPUs can access its managed memory.
+    pub(crate) fn attach_address_space(&mut self) -> anyhow::Result<()> {
+        // On a separate descriptor: on the first one the driver assumes it and rejects the next
+        // call.
         let mm = open("/dev/nvidia-uvm")?;
         let mut request = MmInitialize { uvm_fd: self.file.as_raw_fd(), status: NV_OK };
-        ask(&mm, &mut request).context("UVM_MM_INITIALIZE failed")?;
+        ioctl(&mm, &mut request).context("UVM_MM_INITIALIZE failed")?;
         if !matches!(request.status, NV_OK | NV_WARN_NOTHING_TO_DO) {
             bail!("UVM_MM_INITIALIZE failed: the driver says {:#x}", request.status);
         }
@@ -173,7 +178,7 @@ impl VaSpace {
         Ok(())
     }
 
-    /// Let a GPU do so through this address space and channel.
+    /// Registers a GPU's address space and channel with the VA space.
     pub(crate) fn attach(&self, gpu: &Uuid, space: &swgpu::Space) -> anyhow::Result<()> {
         let (uuid, rm_control_fd) = (*gpu, space.rm_control_fd());
         let swgpu::SpaceHandles { client, va_space, channel } = space.handles();
@@ -189,18 +194,21 @@ pub(crate) struct Managed {
 }
 
 impl Managed {
-    /// Make `bytes` of managed memory at `address`, which must be free and page-aligned: the driver wants the file's offset to be the address.
+    /// Maps `bytes` of managed memory at `address`, which must be free and page-aligned: the driver
+    /// requires the file's offset to equal the address.
     pub(crate) fn map(va_space: &VaSpace, address: u64, bytes: u64) -> anyhow::Result<Self> {
         let about = || format!("cannot map {bytes} bytes of managed memory at {address:#x}");
         let length = usize::try_from(bytes).with_context(about)?;
-        let wanted = usize::try_from(address).with_context(about)?;
+        let fixed_address = usize::try_from(address).with_context(about)?;
         let offset = libc::off_t::try_from(address).with_context(about)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
         let fd = va_space.file.as_raw_fd();
-        // SAFETY: with MAP_FIXED_NOREPLACE a new mapping never replaces one, so no memory in use changes.
-        let base =
-            unsafe { libc::mmap(std::ptr::without_provenance_mut(wanted), length, protection, flags, fd, offset) };
+        // SAFETY: with MAP_FIXED_NOREPLACE a new mapping never replaces one, so no memory in use
+        // changes.
+        let base = unsafe {
+            libc::mmap(std::ptr::without_provenance_mut(fixed_address), length, protection, flags, fd, offset)
+        };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error()).with_context(about);
         }
@@ -208,17 +216,19 @@ impl Managed {
         Ok(Self { base, words: length / size_of::<u64>() })
     }
 
-    /// Give the memory and its addresses back.
+    /// Unmaps the memory.
     pub(crate) fn unmap(self) -> anyhow::Result<()> {
-        // SAFETY: the mapping is this one's alone, and nothing reads or writes through it once this is gone.
+        // SAFETY: this value alone owns the mapping, and nothing reads or writes through it after
+        // this call.
         let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * size_of::<u64>()) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot unmap managed memory") }
     }
 
-    /// Panics beyond the end. GPUs change it while their kernels run, and the driver moves it; both in whole words.
+    /// Word of the memory. Panics beyond the end. GPUs change it while their kernels run, and the
+    /// driver migrates it; both in whole words.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < self.words, "word {at} of {} words", self.words);
-        // SAFETY: `at` is within the mapping, which lasts as long as this, as the reference does.
+        // SAFETY: `at` is within the mapping, which lives as long as `self`, as the reference does.
         let word = unsafe { self.base.add(at) };
         // SAFETY: aligned, mapped, and accessed by this process through atomics only.
         unsafe { AtomicU64::from_ptr(word.as_ptr()) }
@@ -237,5 +247,5 @@ impl Managed {
     }
 }
 
-// SAFETY: it is accessed through atomics only.
+// SAFETY: the memory is accessed through atomics only.
 unsafe impl Sync for Managed {}

@@ -1,18 +1,18 @@
-//! What in the kernel's log says that something is wrong.
+//! Complaints in the kernel's log: messages that report a fault.
 //!
-//! * [`leak`]: what the driver did not give back
+//! * [`leak`]: messages of the driver's leak checker
 
 mod leak;
 
 use self::leak::Leak;
 
-/// What nvidia-uvm says when nothing is wrong; everything else it says is a complaint.
-const DRIVER_SAYS: [&str; 3] =
+/// Harmless messages of nvidia-uvm; all its other messages are complaints.
+const HARMLESS_DRIVER_MESSAGES: [&str; 3] =
     ["Loaded the UVM driver, major device number", "Unloaded the UVM driver", "Built-in UVM tests are enabled"];
-/// What the software GPU says when something is wrong.
-const SWGPU_COMPLAINS: [&str; 4] = ["error", "warning", "unknown", "unexpected"];
-/// What the kernel says when something is wrong with it, and a program when it panics.
-const OTHERS_COMPLAIN: [&str; 14] = [
+/// Words that mark complaints of the software GPU.
+const SWGPU_COMPLAINTS: [&str; 4] = ["error", "warning", "unknown", "unexpected"];
+/// Words that mark complaints of the kernel, and panics of programs.
+const OTHER_COMPLAINTS: [&str; 14] = [
     "BUG:",
     "BUG ",
     "Oops",
@@ -30,35 +30,37 @@ const OTHERS_COMPLAIN: [&str; 14] = [
 ];
 const TRACE: &str = "Call Trace:";
 
-/// An assert of a debug build that minds the model, not the run: the GPU's registers are memory here, so that GET still has for a moment the
-/// flags that the driver wrote into it to clear them, which a card reads as 0.
+/// Assert of a debug build that fails by a limit of the model, not by the run. The GPU's registers
+/// are memory here: for a moment GET still has the flags that the driver wrote into it to clear
+/// them, which a card reads as 0.
 const MODEL_LIMIT: [&str; 2] = ["uvm_hal_volta_fault_buffer_read_get[", "replayable.max_faults not true"];
 
-/// A process was killed (-9) while it registered a GPU as the first, and the driver says that the GPU's threads could not be started: nobody
-/// who is about to die can start one. Only that gives this status, since else the kernel starts a thread or has no memory.
+/// Messages of a process that was killed (-9) while it registered a GPU as its first user: the
+/// GPU's threads could not be started, as a process with a fatal signal cannot start one. No other
+/// cause gives this status, since otherwise the kernel starts a thread or has no memory.
 const KILLED_REGISTRATION: [&str; 2] = ["Failed in nv_kthread_q_init for ", "Failed to init ISR: "];
 const INTERRUPTED: &str = "[NV_ERR_BUSY_RETRY]";
 
-/// Hears all messages, oldest first, and keeps those that complain.
+/// Collector of the complaints among all messages, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     found: Vec<String>,
     leak: Leak,
-    /// The stack that follows is an excused assert's own.
+    /// Whether the next stack is that of an excused assert.
     excused_assert: bool,
 }
 
-/// What remains of all that was said.
+/// Complaints of a whole log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Judgement {
     pub(crate) complaints: Vec<String>,
-    /// What the driver lost by a fault of its own; see [`Leak::of_killed_registrations`].
+    /// Bytes leaked by a bug of the driver; see [`Leak::of_killed_registrations`].
     pub(crate) excused_leak_bytes: u64,
 }
 
 impl Judge {
-    pub(crate) fn hear(&mut self, message: &str) {
-        if !is_complaint(message) || self.leak.hear(message) {
+    pub(crate) fn read(&mut self, message: &str) {
+        if !is_complaint(message) || self.leak.collect(message) {
             return;
         }
         if MODEL_LIMIT.iter().all(|part| message.contains(part)) {
@@ -68,13 +70,14 @@ impl Judge {
         }
     }
 
-    /// The complaints that were not given before.
+    /// Takes the complaints since the last call.
     pub(crate) fn take(&mut self) -> Vec<String> {
         self.found.append(&mut self.leak.take());
         std::mem::take(&mut self.found)
     }
 
-    /// At the end of the log. `killed`: how many processes may have been killed while they registered a GPU.
+    /// Complaints at the end of the log. `killed`: upper bound of the processes killed during
+    /// registration of a GPU.
     pub(crate) fn end(mut self, killed: u64) -> Judgement {
         let excused_leak_bytes = self.leak.of_killed_registrations(killed);
         if excused_leak_bytes.is_some() {
@@ -85,16 +88,17 @@ impl Judge {
 }
 
 fn is_complaint(message: &str) -> bool {
-    if let Some(said) = message.strip_prefix("nvidia-uvm: ") {
-        let of_killed = said.contains(INTERRUPTED) && KILLED_REGISTRATION.iter().any(|words| said.contains(words));
-        !of_killed && !DRIVER_SAYS.iter().any(|harmless| said.starts_with(harmless))
-    } else if let Some(said) = message.strip_prefix("swgpu: ") {
-        let said = said.to_lowercase();
-        SWGPU_COMPLAINS.iter().any(|word| said.contains(word))
+    if let Some(text) = message.strip_prefix("nvidia-uvm: ") {
+        let of_killed_registration =
+            text.contains(INTERRUPTED) && KILLED_REGISTRATION.iter().any(|words| text.contains(words));
+        !of_killed_registration && !HARMLESS_DRIVER_MESSAGES.iter().any(|harmless| text.starts_with(harmless))
+    } else if let Some(text) = message.strip_prefix("swgpu: ") {
+        let text = text.to_lowercase();
+        SWGPU_COMPLAINTS.iter().any(|word| text.contains(word))
     } else {
         message.starts_with("NVRM: ")
             || message.starts_with("WARNING:")
-            || OTHERS_COMPLAIN.iter().any(|words| message.contains(words))
+            || OTHER_COMPLAINTS.iter().any(|words| message.contains(words))
     }
 }
 
@@ -103,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_always_said_is_no_complaint() {
+    fn harmless_messages_are_no_complaints() {
         for harmless in [
             "nvidia-uvm: Loaded the UVM driver, major device number 240.",
             "nvidia_uvm: module uses symbols nvUvmInterfaceDisableAccessCntr from proprietary module nvidia, inheriting taint.",
@@ -135,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_killed_process_did_not_get_its_gpu_is_no_complaint_and_any_other_reason_is() {
+    fn a_failed_registration_of_a_killed_process_is_no_complaint_and_other_failures_are() {
         let failed = |what: &str, why: &str| {
             format!("nvidia-uvm: uvm_gpu_isr.c:326 uvm_parent_gpu_init_isr[pid:1403] Failed {what}: {why}, GPU ID 1: X")
         };
@@ -147,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn an_assert_that_minds_the_model_is_excused_with_its_stack_and_no_other() {
+    fn an_assert_by_a_limit_of_the_model_is_excused_with_its_stack_and_no_other() {
         let mut judge = Judge::default();
         let assert = format!("nvidia-uvm: uvm_volta_fault_buffer.c:1 {}pid:1] .. {}", MODEL_LIMIT[0], MODEL_LIMIT[1]);
         for message in [assert.as_str(), "CPU: 0 PID: 1", TRACE, " <TASK>", TRACE] {
-            judge.hear(message);
+            judge.read(message);
         }
         assert_eq!(judge.take(), [TRACE]);
-        assert_eq!(judge.take(), [""; 0], "each is given once");
+        assert_eq!(judge.take(), [""; 0], "each is returned once");
     }
 
     #[test]
@@ -162,15 +166,15 @@ mod tests {
         let leak =
             ["Memory leak of 8 bytes detected.", "    Leaked 8 bytes from uvm_gpu.c:1001:alloc_parent_gpu (0xff)"]
                 .map(|line| format!("nvidia-uvm: {line}"));
-        let heard = || {
+        let judged = || {
             let mut judge = Judge::default();
             for line in &leak {
-                judge.hear(line);
+                judge.read(line);
             }
             judge
         };
-        assert_eq!(heard().take(), leak);
-        assert_eq!(heard().end(0), Judgement { complaints: leak.to_vec(), excused_leak_bytes: 0 });
-        assert_eq!(heard().end(1), Judgement { complaints: vec![], excused_leak_bytes: 8 });
+        assert_eq!(judged().take(), leak);
+        assert_eq!(judged().end(0), Judgement { complaints: leak.to_vec(), excused_leak_bytes: 0 });
+        assert_eq!(judged().end(1), Judgement { complaints: vec![], excused_leak_bytes: 8 });
     }
 }

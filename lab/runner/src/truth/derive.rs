@@ -1,4 +1,5 @@
-//! The truth of each scope, from what the driver and the hardware counted; and whether that agrees with itself.
+//! Truth of each scope, from the counts of the driver and the hardware; and checks of its
+//! consistency.
 
 use super::{Counted, evictions::Evictions, facts::ProcessFacts, population::resident_bytes};
 use crate::{
@@ -13,7 +14,7 @@ use crate::{
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Bytes of accesses to memory elsewhere.
+/// Bytes of remote accesses.
 #[derive(Clone, Copy, Default)]
 struct Remote {
     htod: u64,
@@ -39,12 +40,13 @@ impl Remote {
 }
 
 const WITHOUT_COUNTERS: &str = "the driver was not asked to count";
-const KILLED: &str = "the process was killed before it could say";
+const KILLED: &str = "the process was killed before its own counts were read";
 const OWN_CALLS: &str = "the application moved memory itself, which the driver does not tell from evictions";
 
 const TEARDOWN: &str = "a process ended, and the driver counts the replays of its end";
 
-/// A process's truth: the driver's own counters of it, the GPUs' ledgers, and its own of what it asked for.
+/// Truth of a process: the driver's counters of it, the GPUs' ledgers, and its own counts of its
+/// calls.
 pub(crate) fn process_truth(gpus: &[Counted], processes: &[ProcessFacts], facts: &ProcessFacts) -> Truth {
     let mut truth = Truth::default();
     match &facts.counters {
@@ -74,24 +76,24 @@ pub(crate) fn process_truth(gpus: &[Counted], processes: &[ProcessFacts], facts:
         (Err(reason), _) => truth.waive(&POPULATED_BYTES, reason),
     }
     if let Some(pid) = facts.pid {
-        evictions(gpus, processes).tell_process(&mut truth, pid);
+        evictions(gpus, processes).set_process(&mut truth, pid);
     }
     set_calls(&mut truth, facts.calls);
     truth
 }
 
-/// Of the GPUs, by their ledgers.
+/// Evictions of the GPUs, by their ledgers.
 fn evictions<'a>(gpus: &'a [Counted], processes: &[ProcessFacts]) -> Evictions<'a> {
     let evicted = gpus.iter().map(evicted_bytes).sum();
-    Evictions::new(gpus, evicted, called(processes).then_some(OWN_CALLS))
+    Evictions::new(gpus, evicted, moved_memory(processes).then_some(OWN_CALLS))
 }
 
-/// Who lost what to whom on a GPU, or why that is not known.
+/// Evictions of a GPU by victim and taker, or the reason why they are unknown.
 pub(crate) fn eviction_matrix<'a>(gpu: &'a Counted, processes: &[ProcessFacts]) -> Result<&'a Ledger, &'static str> {
     evictions(std::slice::from_ref(gpu), processes).ledger_of(gpu)
 }
 
-/// What left a GPU and was not asked for by a fault.
+/// Bytes that left a GPU for other reasons than a fault.
 fn evicted_bytes(gpu: &Counted) -> Option<u64> {
     gpu.driver.pages_out.checked_sub(gpu.driver.fault_pages_out).map(|pages| pages * PAGE_BYTES)
 }
@@ -103,7 +105,7 @@ fn set_replays(truth: &mut Truth, replays: u64, processes: &[ProcessFacts]) {
     }
 }
 
-/// The truth of one GPU, by its number.
+/// Truth of one GPU, by its number.
 pub(crate) fn gpu_truth(gpus: &[Counted], number: usize, processes: &[ProcessFacts]) -> Truth {
     let mut truth = Truth::default();
     let Some(gpu @ Counted { driver, thrashing, .. }) = gpus.get(number) else { return truth };
@@ -124,14 +126,14 @@ pub(crate) fn gpu_truth(gpus: &[Counted], number: usize, processes: &[ProcessFac
         }
         Err(reason) => truth.waive(&POPULATED_BYTES, reason),
     }
-    evictions(std::slice::from_ref(gpu), processes).tell_all(&mut truth);
-    if called(processes) {
+    evictions(std::slice::from_ref(gpu), processes).set_total(&mut truth);
+    if moved_memory(processes) {
         truth.waive(&EVICTED_BYTES, OWN_CALLS);
     }
     truth
 }
 
-/// The truth over all processes and GPUs.
+/// Truth over all processes and GPUs.
 pub(crate) fn total_truth(gpus: &[Counted], processes: &[ProcessFacts]) -> Truth {
     let mut truth = Truth::default();
     let by_gpu: Vec<Truth> = (0..gpus.len()).map(|number| gpu_truth(gpus, number, processes)).collect();
@@ -148,9 +150,9 @@ pub(crate) fn total_truth(gpus: &[Counted], processes: &[ProcessFacts]) -> Truth
     {
         truth.waived.insert(field, reason);
     }
-    evictions(gpus, processes).tell_all(&mut truth);
+    evictions(gpus, processes).set_total(&mut truth);
     set_replays(&mut truth, gpus.iter().map(|gpu| gpu.driver.replays).sum(), processes);
-    if called(processes) {
+    if moved_memory(processes) {
         truth.waive(&EVICTED_BYTES, OWN_CALLS);
         truth.waive(&EVICTED_BYTES_CAUSED, OWN_CALLS);
     }
@@ -183,7 +185,8 @@ pub(crate) fn total_truth(gpus: &[Counted], processes: &[ProcessFacts]) -> Truth
     truth
 }
 
-/// Bytes that a GPU received from others. Each copy is counted at the GPU whose engine made it; there are two GPUs at most.
+/// Bytes that a GPU received from others. Each copy is counted at the GPU whose engine made it;
+/// there are two GPUs at most.
 fn received(gpus: &[Counted], number: usize) -> u64 {
     let count = |(at, gpu): (usize, &Counted)| {
         if at == number { gpu.hardware.copied_from_peer_bytes } else { gpu.hardware.copied_to_peer_bytes }
@@ -191,8 +194,8 @@ fn received(gpus: &[Counted], number: usize) -> u64 {
     gpus.iter().enumerate().map(count).sum()
 }
 
-/// Whether an application moved memory itself; perhaps, where that is not known.
-fn called(processes: &[ProcessFacts]) -> bool {
+/// Whether an application moved memory itself; true if unknown.
+fn moved_memory(processes: &[ProcessFacts]) -> bool {
     processes.iter().any(|facts| facts.calls.is_none_or(|calls| calls.iter().any(|(calls, _)| *calls > 0)))
 }
 
@@ -208,12 +211,12 @@ fn set_calls(truth: &mut Truth, calls: Option<[(u64, u64); Call::KINDS]>) {
     }
 }
 
-/// What is wrong with the truth itself: every figure that has a second source is checked against it.
+/// Contradictions within the truth: every figure that has a second source is checked against it.
 pub(crate) fn inconsistencies(gpus: &[Counted], processes: &[ProcessFacts]) -> Vec<String> {
     let mut found = Vec::new();
-    let mut must = |holds: bool, what: String| {
+    let mut must = |holds: bool, message: String| {
         if !holds {
-            found.push(format!("the truth disagrees with itself: {what}"));
+            found.push(format!("the truth disagrees with itself: {message}"));
         }
     };
     let truth = total_truth(gpus, processes).figures;

@@ -1,4 +1,4 @@
-//! Evictions by process: the software GPUs' ledgers of frames, where these hold.
+//! Evictions by process: the software GPUs' frame ledgers, if they are complete.
 
 use super::Counted;
 use crate::{
@@ -6,55 +6,57 @@ use crate::{
     sys::ledger::{Ledger, Taken, Taker},
 };
 
-const TAKEN_BACK: &str = "a fault took memory back from a GPU, which the ledger of frames does not tell from evictions";
-const NOT_TAKEN: &str = "the ledger of frames does not have all evictions: some frames that were left are still free";
+const FAULT_MIGRATIONS: &str =
+    "a fault took memory back from a GPU, which the ledger of frames does not tell from evictions";
+const INCOMPLETE: &str = "the ledger of frames does not have all evictions: some frames that were left are still free";
 const PAGE_TABLES: &str = "the driver took a frame for page tables, of whose memory the ledger does not say";
 
-/// Who lost frames, and who took them.
+/// Evictions by victim and taker of frames.
 pub(super) struct Evictions<'a> {
     gpus: &'a [Counted],
-    /// Why nobody can say.
-    doubt: Option<&'static str>,
+    /// Reason why they are unknown.
+    unknown: Option<&'static str>,
 }
 
 impl<'a> Evictions<'a> {
-    /// `evicted_bytes`: by the driver's own count, over all GPUs. `doubt`: why even that is not known.
-    pub(super) fn new(gpus: &'a [Counted], evicted_bytes: Option<u64>, doubt: Option<&'static str>) -> Self {
-        let taken_back = gpus.iter().any(|gpu| gpu.driver.fault_pages_out > 0);
-        let mut evictions = Self { gpus, doubt: doubt.or(taken_back.then_some(TAKEN_BACK)) };
+    /// Evictions by the ledgers. `evicted_bytes`: the driver's count over all GPUs. `unknown`:
+    /// reason why even that is unknown.
+    pub(super) fn new(gpus: &'a [Counted], evicted_bytes: Option<u64>, unknown: Option<&'static str>) -> Self {
+        let has_fault_migrations = gpus.iter().any(|gpu| gpu.driver.fault_pages_out > 0);
+        let mut evictions = Self { gpus, unknown: unknown.or(has_fault_migrations.then_some(FAULT_MIGRATIONS)) };
         if evicted_bytes != Some(evictions.sum(|_, _| true).copied_out_bytes) {
-            evictions.doubt = evictions.doubt.or(Some(NOT_TAKEN));
+            evictions.unknown = evictions.unknown.or(Some(INCOMPLETE));
         }
         evictions
     }
 
-    /// Who lost what to whom on a GPU, or why nobody can say.
+    /// Ledger of a GPU, or the reason why its evictions are unknown.
     pub(super) fn ledger_of(&self, gpu: &'a Counted) -> Result<&'a Ledger, &'static str> {
-        self.doubt.map_or(Ok(&gpu.ledger), Err)
+        self.unknown.map_or(Ok(&gpu.ledger), Err)
     }
 
-    /// What a process lost, and what was lost to it.
-    pub(super) fn tell_process(&self, truth: &mut Truth, pid: u32) {
-        if let Some(doubt) = self.doubt {
+    /// Adds the evictions of a process's memory, and those induced by it.
+    pub(super) fn set_process(&self, truth: &mut Truth, pid: u32) {
+        if let Some(unknown) = self.unknown {
             for field in [&EVICTED_BYTES, &EVICTED_BYTES_CAUSED, &EVICTIONS] {
-                truth.waive(field, doubt);
+                truth.waive(field, unknown);
             }
             return;
         }
         let lost = self.sum(|victim, _| victim == pid);
         truth.figures.set(&EVICTED_BYTES, lost.copied_out_bytes);
         truth.figures.set(&EVICTIONS, lost.frames);
-        let took = |taker| matches!(taker, Taker::Managed { pid: it } | Taker::Unmanaged { pid: it } if it == pid);
+        let took = |taker| matches!(taker, Taker::Managed { pid: taker_pid } | Taker::Unmanaged { pid: taker_pid } if taker_pid == pid);
         truth.figures.set(&EVICTED_BYTES_CAUSED, self.sum(|_, taker| took(taker)).copied_out_bytes);
         if self.sum(|_, taker| taker == Taker::Driver).frames > 0 {
             truth.waive(&EVICTED_BYTES_CAUSED, PAGE_TABLES);
         }
     }
 
-    /// How often somebody lost something, on these GPUs.
-    pub(super) fn tell_all(&self, truth: &mut Truth) {
-        match self.doubt {
-            Some(doubt) => truth.waive(&EVICTIONS, doubt),
+    /// Adds the number of all evictions on these GPUs.
+    pub(super) fn set_total(&self, truth: &mut Truth) {
+        match self.unknown {
+            Some(unknown) => truth.waive(&EVICTIONS, unknown),
             None => truth.figures.set(&EVICTIONS, self.sum(|_, _| true).frames),
         }
     }

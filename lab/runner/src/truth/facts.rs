@@ -1,4 +1,4 @@
-//! What the truth of a process is derived from.
+//! Facts from which the truth of a process is derived.
 
 use crate::{
     residency::Residency,
@@ -6,24 +6,25 @@ use crate::{
     sys::{counters::ProcessCounters, swgpu::AccessCounters},
 };
 
-/// What is known of one process.
+/// Facts about one process.
 pub(crate) struct ProcessFacts {
-    /// None: it was never started.
+    /// Process id; `None` if it was never started.
     pub(crate) pid: Option<u32>,
-    /// It was gone when the figures were taken.
+    /// Whether it had exited when the figures were taken.
     pub(crate) ended: bool,
-    /// Where its memory was then, by the driver; `None` where it was not asked.
+    /// Residency of its memory at that time, by the driver; `None` if it was not queried.
     pub(crate) residency: Option<Vec<Residency>>,
-    /// By the driver; `None` where it was not asked to count.
+    /// Driver's counters; `None` if the driver did not count.
     pub(crate) counters: Option<ProcessCounters>,
-    /// By the GPUs; `None` for a process that died before it could be asked.
+    /// Accesses by GPU; `None` for a process that died before its figures were read.
     pub(crate) accesses: Option<Vec<AccessCounters>>,
-    /// By the process itself; `None` for one that was killed from outside, perhaps between counting a call and making it.
+    /// Calls by the process's own count; `None` for one that was killed from outside, perhaps
+    /// between counting a call and making it.
     pub(crate) calls: Option<[(u64, u64); Call::KINDS]>,
 }
 
 impl ProcessFacts {
-    /// Whether it had pages in several places, or may have had.
+    /// Whether it had, or may have had, duplicated pages.
     pub(super) fn duplicated(&self) -> bool {
         self.calls.is_none_or(|calls| calls.get(Call::EnableReadDuplication.kind()).is_none_or(|(calls, _)| *calls > 0))
     }

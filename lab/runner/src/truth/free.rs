@@ -1,4 +1,4 @@
-//! Whether anybody has memory of a GPU.
+//! Check that all GPU memory is free.
 
 use std::{
     thread,
@@ -9,17 +9,18 @@ use anyhow::bail;
 
 use crate::{scenario::size::human, sys::swgpu::Gpu};
 
-/// The driver gives everything back soon after its last user is gone.
+/// Time limit for the driver to free memory after its last user has exited.
 const RELEASE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 
-/// All of the machine's.
+/// All GPUs of the machine.
 pub(crate) fn gpus() -> anyhow::Result<Vec<Gpu>> {
     let first = Gpu::open(0)?;
     (0..first.count).map(Gpu::open).collect()
 }
 
-/// Nobody has, once the driver has given back what it held for those that are gone. Whoever keeps a GPU in use has some.
+/// Waits until the driver has freed all memory of exited processes. A process that holds a GPU in
+/// use has some.
 pub(crate) fn all_is_free(gpus: &[Gpu]) -> anyhow::Result<()> {
     let deadline = Instant::now() + RELEASE;
     for gpu in gpus {

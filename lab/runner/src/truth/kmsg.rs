@@ -1,4 +1,5 @@
-//! The kernel's log while the guest runs: a complaint of the driver, of the software GPU or of the kernel makes a run invalid.
+//! Kernel's log while the guest runs: a complaint of the driver, of the software GPU or of the
+//! kernel makes a run invalid.
 
 use std::{
     fs::{File, OpenOptions},
@@ -10,35 +11,35 @@ use anyhow::Context;
 
 use super::complaints::Judge;
 
-/// The kernel's log, from some moment on.
+/// Kernel's log, from some moment on.
 pub(crate) struct Log {
     file: File,
     judge: Judge,
 }
 
 impl Log {
-    /// From the machine's start on.
+    /// Log from the boot on.
     pub(crate) fn whole() -> anyhow::Result<Self> {
         let log = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg");
         Ok(Self { file: log.context("cannot open the kernel's log, /dev/kmsg")?, judge: Judge::default() })
     }
 
-    /// What is said from now on.
+    /// Log from now on.
     pub(crate) fn from_now() -> anyhow::Result<Self> {
         let mut log = Self::whole()?;
         log.file.seek(SeekFrom::End(0)).context("cannot go to the end of the kernel's log")?;
         Ok(log)
     }
 
-    /// The complaints up to now that were not given before, oldest first.
+    /// Complaints since the last call, oldest first.
     pub(crate) fn complaints(&mut self) -> anyhow::Result<Vec<String>> {
         let mut lost = Vec::new();
-        // One read is one record, of at most this size.
+        // One read returns one record, of at most this size.
         let mut record = [0; 8192];
         loop {
             match next(&mut self.file, &mut record) {
                 Ok(None) => break,
-                Ok(Some(record)) => self.judge.hear(message(&record)),
+                Ok(Some(record)) => self.judge.read(message(&record)),
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {
                     lost.push("the kernel's log lost messages before they could be read".to_owned());
                 }
@@ -59,7 +60,7 @@ fn next(log: &mut File, record: &mut [u8]) -> io::Result<Option<String>> {
     }
 }
 
-/// The text of a record: `priority,sequence,time,flags;text`, then lines of properties.
+/// Message of a record: `priority,sequence,time,flags;text`, then lines of properties.
 fn message(record: &str) -> &str {
     record.split_once(';').map_or(record, |(_, text)| text).lines().next().unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! What became resident at a GPU with nothing to copy: what is there, and what was copied away, less what was copied there.
+//! Population of GPU memory without a copy: resident bytes plus bytes copied away, less bytes
+//! copied there.
 
 use super::facts::ProcessFacts;
 use crate::residency::Residency;
@@ -6,7 +7,7 @@ use crate::residency::Residency;
 const NOWHERE_KNOWN: &str = "the process was not asked where its memory is, or had ended before that";
 const DUPLICATED: &str = "duplicated pages leave a GPU without a copy";
 
-/// Bytes of a process that lie in the memory of GPUs: of one by its number, or of all.
+/// Resident bytes of a process in GPU memory: of one GPU by its number, or of all.
 pub(super) fn resident_bytes(facts: &ProcessFacts, gpu: Option<usize>) -> Result<u64, &'static str> {
     let residency = facts.residency.as_ref().ok_or(NOWHERE_KNOWN)?;
     if facts.duplicated() {

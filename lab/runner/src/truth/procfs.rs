@@ -1,5 +1,5 @@
-//! /proc/driver/nvidia-uvm/gpus: what the driver counts for a GPU, over all processes, since its first user came. Needs the driver's
-//! module parameter `uvm_enable_debug_procfs=1`.
+//! /proc/driver/nvidia-uvm/gpus: the driver's counts of a GPU, over all processes, since its first
+//! user. Needs the driver's module parameter `uvm_enable_debug_procfs=1`.
 
 use std::{
     fmt::Write,
@@ -16,29 +16,30 @@ use crate::sys::Uuid;
 const GPUS: &str = "/proc/driver/nvidia-uvm/gpus";
 const CPU_THRASHING: &str = "/proc/driver/nvidia-uvm/cpu/thrashing_stats";
 
-/// From `fault_stats` and `info`.
+/// Statistics of a GPU, from `fault_stats` and `info`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GpuStats {
-    /// Replayable faults, each instance of a merged one.
+    /// Replayable faults: every instance of a merged one.
     pub(crate) replayable_faults: u64,
-    /// Of those, the ones that were not needed: more of a page in a batch, or raised again.
+    /// Duplicates among them: further faults of a page in a batch, or faults that were raised
+    /// again.
     pub(crate) duplicates: u64,
     pub(crate) non_replayable_faults: u64,
     /// Replays, those of a teardown included and those of a cancel not.
     pub(crate) replays: u64,
-    /// Pages copied to and from this GPU because of replayable faults, of CPUs too.
+    /// Pages copied to and from this GPU because of replayable faults, those of CPUs included.
     pub(crate) fault_pages_in: u64,
     pub(crate) fault_pages_out: u64,
-    /// Pages copied to and from this GPU, whatever the cause.
+    /// Pages copied to and from this GPU, for any cause.
     pub(crate) pages_in: u64,
     pub(crate) pages_out: u64,
-    /// Where the driver reads in the GPU's fault buffer, and where the GPU writes.
+    /// Driver's read pointer of the GPU's fault buffer, and the GPU's write pointer.
     pub(crate) fault_get: u64,
     pub(crate) fault_put: u64,
 }
 
 impl GpuStats {
-    /// Parse the two files.
+    /// Parses the two files.
     fn parse(fault_stats: &str, info: &str) -> anyhow::Result<Self> {
         let stats =
             |section, field| field_of(fault_stats, section, field).with_context(|| format!("fault_stats: no {field}"));
@@ -57,7 +58,7 @@ impl GpuStats {
         })
     }
 
-    /// What was counted since an earlier look. The fault buffer's pointers stay as they are.
+    /// Counts since an earlier reading. The fault buffer's pointers stay absolute.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             replayable_faults: self.replayable_faults - before.replayable_faults,
@@ -78,29 +79,30 @@ impl GpuStats {
     }
 }
 
-/// The number behind `field`, in the first section of that title (`""`: anywhere). A line is `name   number (something)`.
+/// Number behind `field`, in the first section of that title (`""`: anywhere). A line is `name
+/// number (comment)`.
 fn field_of(text: &str, section: &str, field: &str) -> Option<u64> {
     let mut words = text.lines().skip_while(|line| !section.is_empty() && *line != section).map(str::split_whitespace);
     words.find_map(|mut words| (words.next() == Some(field)).then(|| words.next())).flatten()?.parse().ok()
 }
 
-/// What the driver counts for a GPU now.
+/// Reads the driver's current counts of a GPU.
 pub(crate) fn read(uuid: &Uuid) -> anyhow::Result<GpuStats> {
     let gpu = directory(Path::new(GPUS), uuid)?;
     let missing = "is uvm_enable_debug_procfs=1 set?";
     let fault_stats = read_file(&gpu.join("fault_stats")).with_context(|| missing.to_owned())?;
-    // 0: the GPU itself, not an instance of it.
+    // Folder 0 is the GPU itself, not a MIG instance of it.
     let info = read_file(&gpu.join("0/info"))?;
     GpuStats::parse(&fault_stats, &info).with_context(|| format!("{}: {missing}", gpu.display()))
 }
 
-/// What the driver did about pages that go back and forth, at the processor whose access showed it. That of a GPU is forgotten with its
-/// other statistics.
+/// Driver's counts of thrashing pages, at the processor whose access revealed it. Those of a GPU
+/// are cleared with its other statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Thrashing {
-    /// Pages found to be thrashing.
+    /// Pages detected as thrashing.
     pub(crate) pages: u64,
-    /// Faults that were put off: each of a processor that is held back already, too.
+    /// Faults that were throttled, those of a processor that is throttled already included.
     pub(crate) throttles: u64,
 }
 
@@ -110,23 +112,23 @@ impl Thrashing {
         Ok(Self { pages: field("thrashing")?, throttles: field("throttle")? })
     }
 
-    /// Of a GPU.
+    /// Counts of a GPU.
     pub(crate) fn of_gpu(uuid: &Uuid) -> anyhow::Result<Self> {
         Self::parse(&read_file(&directory(Path::new(GPUS), uuid)?.join("0/thrashing_stats"))?)
     }
 
-    /// Of the CPU.
+    /// Counts of the CPU.
     pub(crate) fn of_cpu() -> anyhow::Result<Self> {
         Self::parse(&read_file(Path::new(CPU_THRASHING))?)
     }
 
-    /// What was counted since an earlier look.
+    /// Counts since an earlier reading.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self { pages: self.pages - before.pages, throttles: self.throttles - before.throttles }
     }
 }
 
-/// Once more while the driver is too busy to answer.
+/// Reads a file, and retries while the driver returns `EAGAIN`.
 fn read_file(path: &Path) -> anyhow::Result<String> {
     loop {
         match fs::read_to_string(path) {
@@ -136,7 +138,8 @@ fn read_file(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// The GPU's folder. Its prefix differs between versions of the driver: `UVM-GPU-` up to 560, then `GPU-`.
+/// Folder of the GPU. Its prefix differs between versions of the driver: `UVM-GPU-` up to 560, then
+/// `GPU-`.
 fn directory(gpus: &Path, uuid: &Uuid) -> anyhow::Result<PathBuf> {
     let suffix = format!("GPU-{}", text(uuid));
     let entries = fs::read_dir(gpus).with_context(|| format!("cannot read {}", gpus.display()))?;
@@ -144,7 +147,7 @@ fn directory(gpus: &Path, uuid: &Uuid) -> anyhow::Result<PathBuf> {
     found.map(|entry| entry.path()).with_context(|| format!("{} has no {suffix}", gpus.display()))
 }
 
-/// As the driver and uvmd write it.
+/// UUID as the driver and uvmd write it, without prefix.
 pub(crate) fn text(uuid: &Uuid) -> String {
     let mut text = String::new();
     for (at, byte) in uuid.iter().enumerate() {
@@ -218,7 +221,7 @@ migrated_pages_out                     1024 (4 MB)
     }
 
     #[test]
-    fn what_was_before_is_taken_away() {
+    fn since_subtracts_the_earlier_reading() {
         let before = GpuStats { replayable_faults: 1000, pages_out: 24, ..GpuStats::default() };
         let since = GpuStats::parse(FAULT_STATS, INFO).unwrap().since(&before);
         assert_eq!((since.replayable_faults, since.duplicates, since.pages_out), (234, 34, 1000));

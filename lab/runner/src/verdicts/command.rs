@@ -1,4 +1,4 @@
-//! The commands about verdicts.
+//! Commands of verdicts.
 
 use std::{
     fs,
@@ -17,51 +17,55 @@ use crate::{uvmd::Client, write_report};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Print the variants that `verdicts` runs: the GPU's memory in MiB, whether the driver must throttle, and the name.
+    /// Print the variants that `verdicts` runs: memory of the GPU in MiB, whether the driver must
+    /// throttle, and the name.
     Variants {
         #[command(flatten)]
         choice: Choice,
-        /// Print this one's scenario.
+        /// Print the scenario of this variant instead.
         #[arg(long, value_name = "NAME")]
         print: Option<String>,
     },
-    /// Run the variants that are for this machine's GPU, and compare uvmd's verdicts with the labels that the software GPU's log gives them.
+    /// Run the variants for this machine's GPU, and compare uvmd's verdicts with the labels from
+    /// the software GPU's log.
     ///
-    /// Exits with 0 if all could be judged, whatever the verdicts are: `confusion` says.
+    /// Exits with 0 if all variants could be judged, whether the verdicts are right or not;
+    /// `confusion` checks them.
     Verdicts {
         #[command(flatten)]
         choice: Choice,
-        /// The driver was told to find slow thrashing.
+        /// The driver is configured to detect slow thrashing.
         #[arg(long)]
         throttling: bool,
-        /// Where to write the report, as JSON.
+        /// File for the report, as JSON.
         #[arg(long, value_name = "FILE")]
         report: Option<PathBuf>,
-        /// Where uvmd listens.
+        /// URL of uvmd.
         #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9477")]
         uvmd: String,
     },
-    /// Print the table and the confusion matrix of reports of `verdicts`. Exits with 0 only if no verdict is wrong.
+    /// Print the table and the confusion matrix of reports of `verdicts`. Exits with 0 only if no
+    /// verdict is wrong.
     Confusion {
-        /// The reports.
+        /// Files of the reports.
         #[arg(required = true)]
         reports: Vec<PathBuf>,
-        /// Where to write all of them as one, as JSON.
+        /// File for all reports as one, as JSON.
         #[arg(long, value_name = "FILE")]
         report: Option<PathBuf>,
     },
 }
 
-/// Which variants.
+/// Selection of variants.
 #[derive(Args)]
 pub(crate) struct Choice {
-    /// What sizes, orders and strides depend on.
+    /// Seed of sizes, orders and strides.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only a few, one of each kind.
+    /// Only a few variants, one of each kind.
     #[arg(long)]
     quick: bool,
-    /// Only those whose name begins so.
+    /// Only variants whose name begins with this.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
 }

@@ -1,32 +1,33 @@
-//! What one process's pages did at a GPU over a stretch of time, in the words of docs/verdicts.md.
+//! Sums of page events of a process at a GPU over a period, in the terms of docs/verdicts.md.
 
 use std::ops::AddAssign;
 
 use serde::{Deserialize, Serialize};
 
-/// Sums.
+/// Sums of page events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Facts {
-    /// Copied from the host to the GPU.
+    /// Bytes copied from the host to the GPU.
     pub(crate) fetched_bytes: u64,
-    /// Became resident with nothing to copy.
+    /// Bytes that became resident without a copy.
     pub(crate) populated_bytes: u64,
-    /// Its own, copied out because the memory was needed.
+    /// Bytes of the process, evicted for any process.
     pub(crate) evicted_bytes: u64,
-    /// Anybody's, copied out because it needed the memory.
-    pub(crate) evicted_for_it_bytes: u64,
-    /// Of the fetched bytes, those that left the GPU last by eviction.
+    /// Bytes of any process, evicted for this process.
+    #[serde(rename = "evicted_for_it_bytes")]
+    pub(crate) induced_eviction_bytes: u64,
+    /// Fetched bytes that left the GPU last by eviction.
     pub(crate) refetched_bytes: u64,
-    /// Of the fetched bytes, those that left the GPU last because its CPU used them.
+    /// Fetched bytes that left the GPU last by an access of the process's CPU.
     pub(crate) cpu_reclaimed_bytes: u64,
-    /// Copied to the host and not evicted.
+    /// Bytes copied to the host without an eviction.
     pub(crate) readback_bytes: u64,
-    /// Times that a block changed sides between its CPU and the GPU.
+    /// Changes of sides of blocks between the process's CPU and the GPU.
     pub(crate) bounces: u64,
-    /// By the driver's own counter of the process.
+    /// GPU faults, by the driver's counter of the process.
     pub(crate) gpu_faults: u64,
     pub(crate) cpu_faults: u64,
-    /// By the driver's own events.
+    /// Throttles, by the driver's events.
     pub(crate) throttles: u64,
 }
 
@@ -36,15 +37,16 @@ impl Facts {
     }
 
     pub(crate) fn eviction_volume_bytes(&self) -> u64 {
-        self.evicted_bytes.max(self.evicted_for_it_bytes)
+        self.evicted_bytes.max(self.induced_eviction_bytes)
     }
 
-    /// The same with each value by itself this part more, and less.
-    pub(crate) fn with_one_off(&self, part: f64) -> Vec<Self> {
+    /// Deviations by a share: for each value, copies with only this value lower and higher. Arrived
+    /// bytes and the eviction volume count as one value each.
+    pub(crate) fn deviations(&self, share: f64) -> Vec<Self> {
         let changes: [fn(&mut Self) -> Vec<&mut u64>; 8] = [
             |facts| vec![&mut facts.fetched_bytes, &mut facts.populated_bytes],
             |facts| vec![&mut facts.populated_bytes],
-            |facts| vec![&mut facts.evicted_bytes, &mut facts.evicted_for_it_bytes],
+            |facts| vec![&mut facts.evicted_bytes, &mut facts.induced_eviction_bytes],
             |facts| vec![&mut facts.refetched_bytes],
             |facts| vec![&mut facts.cpu_reclaimed_bytes],
             |facts| vec![&mut facts.readback_bytes],
@@ -60,7 +62,7 @@ impl Facts {
                 facts
             })
         };
-        with(1.0 - part).chain(with(1.0 + part)).collect()
+        with(1.0 - share).chain(with(1.0 + share)).collect()
     }
 
     pub(crate) fn faults(&self) -> u64 {
@@ -71,7 +73,7 @@ impl Facts {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a tenth more or less of what is no negative number"
+    reason = "a tenth more or less of a value that is not negative"
 )]
 fn scaled(value: u64, factor: f64) -> u64 {
     (value as f64 * factor).round() as u64
@@ -83,7 +85,7 @@ impl AddAssign for Facts {
             fetched_bytes,
             populated_bytes,
             evicted_bytes,
-            evicted_for_it_bytes,
+            induced_eviction_bytes,
             refetched_bytes,
             cpu_reclaimed_bytes,
             readback_bytes,
@@ -92,11 +94,11 @@ impl AddAssign for Facts {
             cpu_faults,
             throttles,
         } = other;
-        for (sum, more) in [
+        for (sum, addend) in [
             (&mut self.fetched_bytes, fetched_bytes),
             (&mut self.populated_bytes, populated_bytes),
             (&mut self.evicted_bytes, evicted_bytes),
-            (&mut self.evicted_for_it_bytes, evicted_for_it_bytes),
+            (&mut self.induced_eviction_bytes, induced_eviction_bytes),
             (&mut self.refetched_bytes, refetched_bytes),
             (&mut self.cpu_reclaimed_bytes, cpu_reclaimed_bytes),
             (&mut self.readback_bytes, readback_bytes),
@@ -105,7 +107,7 @@ impl AddAssign for Facts {
             (&mut self.cpu_faults, cpu_faults),
             (&mut self.throttles, throttles),
         ] {
-            *sum += more;
+            *sum += addend;
         }
     }
 }

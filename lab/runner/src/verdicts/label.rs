@@ -1,4 +1,5 @@
-//! The label of a stretch and of a run: the table of docs/verdicts.md as code, written from its words. uvmd's own code has no part in it.
+//! Labels of stretches and runs: the table of docs/verdicts.md as code, written from the text of
+//! the table. The module shares no code with uvmd.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::facts::Facts;
 use crate::scenario::size::MIB;
 
-/// What is wrong with a process at a GPU, in the order in which kinds go before others.
+/// Kind of verdict on a process at a GPU, in the order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -22,7 +23,7 @@ pub(crate) enum Kind {
     None,
 }
 
-/// A value that decides, and its limit.
+/// Condition on a value, with its limit.
 #[derive(Clone, Copy, Debug)]
 enum Condition {
     AtLeast(u64, f64),
@@ -31,17 +32,17 @@ enum Condition {
 
 use Condition::{AtLeast, Below};
 
-/// A value this close to its limit, as a part of the limit, decides nothing.
+/// Distance to a limit, as a share of the limit, below which a value decides nothing.
 const NEAR: f64 = 0.1;
 const THROTTLES: f64 = 10.0;
-const ALTERNATIONS: f64 = 8.0;
+const BOUNCES: f64 = 8.0;
 #[expect(clippy::cast_precision_loss, reason = "a small number")]
 const ARRIVED_BYTES: f64 = MIB as f64;
 const QUARTER: f64 = 0.25;
 const TENTH: f64 = 0.1;
 const HALF: f64 = 0.5;
 #[expect(clippy::cast_precision_loss, reason = "a small number")]
-const BYTES_OF_A_FAULT: f64 = 2.0 * MIB as f64;
+const BYTES_PER_FAULT: f64 = 2.0 * MIB as f64;
 
 impl Kind {
     pub(crate) const ALL: [Self; 6] = [
@@ -53,7 +54,7 @@ impl Kind {
         Self::None,
     ];
 
-    /// As uvmd names it.
+    /// uvmd's name of the kind.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::DriverThrottling => "driver_throttling",
@@ -83,7 +84,7 @@ impl Kind {
                 AtLeast(refetched_bytes, cpu_reclaimed_bytes as f64),
             ],
             Self::PingPong => vec![
-                AtLeast(bounces, ALTERNATIONS),
+                AtLeast(bounces, BOUNCES),
                 AtLeast(cpu_reclaimed_bytes, QUARTER * arrived),
                 AtLeast(readback_bytes, QUARTER * arrived),
             ],
@@ -96,36 +97,37 @@ impl Kind {
                 AtLeast(arrived_bytes, ARRIVED_BYTES),
                 AtLeast(populated_bytes, HALF * arrived),
                 Below(eviction_volume_bytes, QUARTER * arrived),
-                AtLeast(gpu_faults, populated_bytes as f64 / BYTES_OF_A_FAULT),
+                AtLeast(gpu_faults, populated_bytes as f64 / BYTES_PER_FAULT),
             ],
             Self::None => Vec::new(),
         }
     }
 
-    /// Whether its conditions hold, with limits that are this part looser, whatever stands before it.
-    pub(super) fn may_be(self, facts: &Facts, looser: f64) -> bool {
-        self.conditions(facts).iter().all(|condition| condition.holds(looser))
+    /// Whether the conditions of the kind hold, regardless of precedence. Limits are looser by the
+    /// share `tolerance`.
+    pub(super) fn matches(self, facts: &Facts, tolerance: f64) -> bool {
+        self.conditions(facts).iter().all(|condition| condition.holds(tolerance))
     }
 
-    /// The label of a stretch.
+    /// Label of a stretch.
     pub(super) fn of(facts: &Facts) -> Self {
-        Self::ALL.into_iter().find(|kind| kind.may_be(facts, 0.0)).unwrap_or(Self::None)
+        Self::ALL.into_iter().find(|kind| kind.matches(facts, 0.0)).unwrap_or(Self::None)
     }
 
-    /// What it would be with one value or another a little off; one kind if it is clear.
+    /// Labels of a stretch if any one value deviates a little; a single kind if the label is clear.
     pub(super) fn possible(facts: &Facts) -> BTreeSet<Self> {
-        let near = facts.with_one_off(NEAR);
+        let near = facts.deviations(NEAR);
         near.iter().chain([facts]).map(Self::of).collect()
     }
 }
 
 impl Condition {
-    /// Whether it holds with a limit that is this part looser.
-    fn holds(self, looser: f64) -> bool {
+    /// Whether the condition holds with a limit that is looser by the share `tolerance`.
+    fn holds(self, tolerance: f64) -> bool {
         match self {
-            AtLeast(value, limit) => value as f64 >= limit * (1.0 - looser),
-            // 0 is below any limit, also where there is nothing to compare with.
-            Below(value, limit) => value == 0 || (value as f64) < limit * (1.0 + looser),
+            AtLeast(value, limit) => value as f64 >= limit * (1.0 - tolerance),
+            // 0 is below any limit, even a limit of 0.
+            Below(value, limit) => value == 0 || (value as f64) < limit * (1.0 + tolerance),
         }
     }
 }
@@ -136,49 +138,50 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The label of a run.
+/// Label of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label {
     pub(super) kind: Kind,
-    /// Another label would do as well.
+    /// Whether another label would be as justified.
     pub(super) is_near: bool,
 }
 
-/// A kind that comes second with this part of the first's bytes is as good.
-const SECOND: f64 = 0.8;
+/// Share of the first kind's bytes from which the second kind is as justified.
+const CLOSE_SECOND: f64 = 0.8;
 
-/// The kind whose stretches have the most arrived bytes.
+/// Label of a run: the kind whose stretches have the most arrived bytes.
 pub(super) fn label(stretches: &[Facts]) -> Label {
-    // What is certain to be of a kind, and what may be.
-    let (mut certain, mut perhaps) = (BTreeMap::<Kind, u64>::new(), BTreeMap::<Kind, u64>::new());
+    // Bytes of stretches that clearly are of a kind, and of those that may be.
+    let (mut certain, mut uncertain) = (BTreeMap::<Kind, u64>::new(), BTreeMap::<Kind, u64>::new());
     let mut bytes = BTreeMap::<Kind, u64>::new();
     for facts in stretches {
         let possible = Kind::possible(facts);
         for kind in &possible {
-            let sums = if possible.len() == 1 { &mut certain } else { &mut perhaps };
+            let sums = if possible.len() == 1 { &mut certain } else { &mut uncertain };
             *sums.entry(*kind).or_default() += facts.arrived_bytes();
         }
         *bytes.entry(Kind::of(facts)).or_default() += facts.arrived_bytes();
     }
     let of = |sums: &BTreeMap<Kind, u64>, kind: Kind| sums.get(&kind).copied().unwrap_or(0);
-    // Of equals, the one that stands first. Where nothing arrived, what most stretches show: of one stretch, its kind.
+    // Of equals, the kind with the highest precedence. If nothing arrived, the kind with the
+    // highest precedence of any stretch.
     let most = Kind::ALL.into_iter().rev().max_by_key(|kind| of(&bytes, *kind)).filter(|kind| of(&bytes, *kind) > 0);
     let kind = most.or_else(|| stretches.iter().map(Kind::of).min()).unwrap_or(Kind::None);
     let others = || Kind::ALL.into_iter().filter(|other| *other != kind);
     let could_change = others().any(|other| {
-        let its = of(&certain, other) + of(&perhaps, other);
-        of(&perhaps, other) > 0 && its > of(&certain, kind)
+        let possible_bytes = of(&certain, other) + of(&uncertain, other);
+        of(&uncertain, other) > 0 && possible_bytes > of(&certain, kind)
     });
     let is_close = others().any(|other| {
-        let its = of(&bytes, other);
-        its > 0 && its as f64 >= SECOND * of(&bytes, kind) as f64
+        let other_bytes = of(&bytes, other);
+        other_bytes > 0 && other_bytes as f64 >= CLOSE_SECOND * of(&bytes, kind) as f64
     });
-    // Of a steady run, stretches may begin and end where it hides how close it is.
-    let mut whole = Facts::default();
+    // In a steady run, the bounds of stretches may hide that values are close to their limits.
+    let mut sum = Facts::default();
     for facts in stretches {
-        whole += *facts;
+        sum += *facts;
     }
-    let is_close_in_sum = Kind::of(&whole) == kind && Kind::possible(&whole).len() > 1;
+    let is_close_in_sum = Kind::of(&sum) == kind && Kind::possible(&sum).len() > 1;
     Label { kind, is_near: could_change || is_close || is_close_in_sum }
 }
 

@@ -1,64 +1,70 @@
-//! One process of a variant: its label, its verdict, and what is wrong with it.
+//! Outcome of a process of a variant: its label, its verdict, and the errors of the verdict.
 
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
+    episodes::Episode,
     facts::Facts,
     label::{Kind, label},
     timeline::{Timeline, Window},
-    told::Episode,
 };
 
-/// How it came out.
+/// Outcome of a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) variant: String,
     pub(crate) process: String,
     pub(crate) label: Kind,
-    /// Another label would do as well: it does not count.
+    /// Whether another label would be as justified, so that the outcome does not count.
     pub(crate) is_near: bool,
     pub(crate) verdict: Kind,
-    /// What its pages did in all, by the log.
+    /// Sums of its page events, by the log.
     pub(crate) facts: Facts,
-    /// What uvmd counted of that.
+    /// uvmd's counts of these events.
     pub(crate) uvmd: UvmdFacts,
-    pub(crate) told: Vec<ToldOutcome>,
-    /// Kinds that were told and not there, and that were there and not told.
+    #[serde(rename = "told")]
+    pub(crate) episodes: Vec<EpisodeReport>,
+    /// Kinds that uvmd reported and the log does not show, and that the log shows and uvmd did not
+    /// report.
     pub(crate) wrong: Vec<String>,
-    /// From where a kind began by the log to where it was told.
-    pub(crate) came_after: Vec<Delay>,
-    /// From where a kind ended by the log to where it was told no more, where the process went on.
-    pub(crate) went_after: Vec<Delay>,
+    /// Delays from the start of a kind in the log to uvmd's report.
+    #[serde(rename = "came_after")]
+    pub(crate) start_delays: Vec<Delay>,
+    /// Delays from the end of a kind in the log to the end of uvmd's report, if the process
+    /// continued.
+    #[serde(rename = "went_after")]
+    pub(crate) end_delays: Vec<Delay>,
 }
 
-/// How long something took.
+/// A delay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Delay {
     pub(crate) seconds: f64,
-    /// The same in windows of uvmd's, as long as the verdict's last.
+    /// Delay in windows of uvmd, with the length of the verdict's last window.
     pub(crate) windows: f64,
 }
 
-/// uvmd's sums of what verdicts rest on, at the end of the work.
+/// uvmd's inputs of verdicts, summed up to the end of the steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UvmdFacts {
     pub(crate) fetched_bytes: u64,
-    /// Of those, what block records tell of, the next two among it.
+    /// Fetched bytes with a block record, which include the next two.
     pub(crate) recorded_bytes: u64,
     pub(crate) refetched_bytes: u64,
     pub(crate) cpu_reclaimed_bytes: u64,
     pub(crate) populated_bytes: u64,
     pub(crate) evicted_bytes: u64,
-    pub(crate) evicted_for_it_bytes: u64,
+    #[serde(rename = "evicted_for_it_bytes")]
+    pub(crate) induced_eviction_bytes: u64,
     pub(crate) bounces: u64,
     pub(crate) throttles: u64,
 }
 
-/// A verdict, in seconds since the variant began.
+/// A verdict of uvmd, in seconds since the start of the variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ToldOutcome {
+pub(crate) struct EpisodeReport {
     pub(crate) kind: Kind,
     pub(crate) since: f64,
     pub(crate) confirmed: f64,
@@ -66,7 +72,7 @@ pub(crate) struct ToldOutcome {
     pub(crate) bytes: u64,
 }
 
-/// What is known of the process.
+/// Input of the judgement of a process.
 pub(super) struct Case<'a> {
     pub(super) variant: &'a str,
     pub(super) process: &'a str,
@@ -79,13 +85,13 @@ pub(super) struct Case<'a> {
     pub(super) uvmd: UvmdFacts,
 }
 
-/// A kind that lasts so many windows must be told.
+/// Number of windows after which uvmd must report a kind.
 const LASTING_WINDOWS: usize = 4;
-/// While a verdict is in force, its minimums are that much lower.
-const IN_FORCE: f64 = 0.2;
+/// Share by which the minimums of an active verdict are lower.
+const HYSTERESIS: f64 = 0.2;
 
 impl Outcome {
-    /// Whether the verdict is the label, and nothing else is wrong.
+    /// Whether the verdict equals the label, without other errors.
     pub(crate) fn is_right(&self) -> bool {
         self.label == self.verdict && self.wrong.is_empty()
     }
@@ -98,7 +104,7 @@ impl Delay {
     }
 }
 
-/// Compare what was told with what was there.
+/// Compare uvmd's verdicts with the log.
 pub(super) fn judge(case: &Case<'_>) -> Outcome {
     let &Case { variant, process, pid, gpu_bytes, timeline, begin, end, episodes, uvmd } = case;
     let stretches = timeline.stretches(pid, gpu_bytes);
@@ -106,7 +112,7 @@ pub(super) fn judge(case: &Case<'_>) -> Outcome {
     let windows = timeline.windows(pid);
     let runs = runs(&windows);
     let seconds = |at: SystemTime| at.duration_since(begin).unwrap_or_default().as_secs_f64();
-    let told = |episode: &Episode| ToldOutcome {
+    let report = |episode: &Episode| EpisodeReport {
         kind: episode.kind,
         since: seconds(episode.since),
         confirmed: seconds(episode.confirmed),
@@ -114,27 +120,31 @@ pub(super) fn judge(case: &Case<'_>) -> Outcome {
         bytes: episode.bytes,
     };
     let mut wrong = Vec::new();
-    for episode in episodes.iter().filter(|episode| !is_shown(episode, timeline, pid, &windows, end)) {
+    for episode in episodes.iter().filter(|episode| !is_supported(episode, timeline, pid, &windows, end)) {
         let until = episode.ended.unwrap_or(end);
         let facts = timeline.between(pid, episode.since, until);
         let (from, to) = (seconds(episode.since), seconds(until));
-        wrong.push(format!("{} told from {from:.1} to {to:.1} s, and it was {}", episode.kind, Kind::of(&facts)));
+        wrong.push(format!(
+            "{} reported from {from:.1} to {to:.1} s, but the log shows {}",
+            episode.kind,
+            Kind::of(&facts)
+        ));
     }
-    let (mut came_after, mut went_after) = (Vec::new(), Vec::new());
-    for Run { kind, windows: count, begin: from, end: to, goes_on } in &runs {
+    let (mut start_delays, mut end_delays) = (Vec::new(), Vec::new());
+    for Run { kind, windows: count, begin: from, end: to, continues } in &runs {
         let overlaps = |episode: &&Episode| {
             episode.kind == *kind && episode.since < *to && episode.ended.is_none_or(|ended| ended > *from)
         };
         let Some(episode) = episodes.iter().find(overlaps) else {
             if *count >= LASTING_WINDOWS {
-                wrong.push(format!("{kind} from {:.1} to {:.1} s, and never told", seconds(*from), seconds(*to)));
+                wrong.push(format!("{kind} from {:.1} to {:.1} s, never reported", seconds(*from), seconds(*to)));
             }
             continue;
         };
-        came_after.push(Delay::between(*from, episode.confirmed, episode.window));
+        start_delays.push(Delay::between(*from, episode.confirmed, episode.window));
         let last = episodes.iter().filter(overlaps).filter_map(|episode| episode.last_active_at).max();
-        if let Some(last) = last.filter(|_| *goes_on) {
-            went_after.push(Delay::between(*to, last, episode.window));
+        if let Some(last) = last.filter(|_| *continues) {
+            end_delays.push(Delay::between(*to, last, episode.window));
         }
     }
     Outcome {
@@ -145,47 +155,47 @@ pub(super) fn judge(case: &Case<'_>) -> Outcome {
         verdict: verdict(episodes, uvmd.fetched_bytes + uvmd.populated_bytes),
         facts: timeline.between(pid, SystemTime::UNIX_EPOCH, end),
         uvmd,
-        told: episodes.iter().map(told).collect(),
+        episodes: episodes.iter().map(report).collect(),
         wrong,
-        came_after,
-        went_after,
+        start_delays,
+        end_delays,
     }
 }
 
-/// The kind under which most bytes arrived.
+/// Verdict of a run: the kind under which most bytes arrived.
 fn verdict(episodes: &[Episode], arrived_bytes: u64) -> Kind {
     let of = |kind: Kind| -> u64 {
         episodes.iter().filter(|episode| episode.kind == kind).map(|episode| episode.bytes).sum()
     };
-    let told: u64 = episodes.iter().map(|episode| episode.bytes).sum();
-    let bytes = |kind: Kind| if kind == Kind::None { arrived_bytes.saturating_sub(told) } else { of(kind) };
-    // Of equals the one that stands first, but only if it was told.
+    let reported_bytes: u64 = episodes.iter().map(|episode| episode.bytes).sum();
+    let bytes = |kind: Kind| if kind == Kind::None { arrived_bytes.saturating_sub(reported_bytes) } else { of(kind) };
+    // Of equals, the kind with the highest precedence, but only if uvmd reported it.
     let candidates = Kind::ALL
         .into_iter()
         .filter(|kind| *kind == Kind::None || episodes.iter().any(|episode| episode.kind == *kind));
     candidates.rev().max_by_key(|kind| bytes(*kind)).unwrap_or(Kind::None)
 }
 
-/// Whether the log shows its kind in all of its time, or in a window of it.
-fn is_shown(episode: &Episode, timeline: &Timeline, pid: u32, windows: &[Window], end: SystemTime) -> bool {
+/// Whether the log shows the kind of an episode, in its whole time or in one of its windows.
+fn is_supported(episode: &Episode, timeline: &Timeline, pid: u32, windows: &[Window], end: SystemTime) -> bool {
     let until = episode.ended.unwrap_or(end);
-    let may_be = |facts: &Facts| episode.kind.may_be(facts, IN_FORCE);
-    may_be(&timeline.between(pid, episode.since, until))
+    let matches = |facts: &Facts| episode.kind.matches(facts, HYSTERESIS);
+    matches(&timeline.between(pid, episode.since, until))
         || windows
             .iter()
             .filter(|window| window.begin < until && window.end > episode.since)
-            .any(|window| may_be(&window.facts))
+            .any(|window| matches(&window.facts))
 }
 
-/// Windows that follow each other and clearly are of one kind.
+/// Consecutive windows that clearly are of one kind.
 #[derive(Debug, PartialEq)]
 struct Run {
     kind: Kind,
     windows: usize,
     begin: SystemTime,
     end: SystemTime,
-    /// Whether the process was seen for three windows after it.
-    goes_on: bool,
+    /// Whether the process continued for three windows after the run.
+    continues: bool,
 }
 
 fn runs(windows: &[Window]) -> Vec<Run> {
@@ -202,18 +212,18 @@ fn runs(windows: &[Window]) -> Vec<Run> {
                 last.windows += 1;
                 last.end = window.end;
             }
-            _ => runs.push(Run { kind, windows: 1, begin: window.begin, end: window.end, goes_on: false }),
+            _ => runs.push(Run { kind, windows: 1, begin: window.begin, end: window.end, continues: false }),
         }
     }
     let last = windows.last().map(|window| window.end);
     for run in &mut runs {
-        run.goes_on = last.is_some_and(|last| last.duration_since(run.end).is_ok_and(|rest| rest >= GOES_ON));
+        run.continues = last.is_some_and(|last| last.duration_since(run.end).is_ok_and(|rest| rest >= THREE_WINDOWS));
     }
     runs
 }
 
-/// Three windows.
-const GOES_ON: Duration = Duration::from_secs(6);
+/// Length of three windows.
+const THREE_WINDOWS: Duration = Duration::from_secs(6);
 
 #[cfg(test)]
 mod tests;

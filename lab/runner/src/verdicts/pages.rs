@@ -1,7 +1,9 @@
-//! What pages did, followed one by one through the software GPU's log: where each left the GPU last, and by what. Of one GPU.
+//! Page events of one GPU from the software GPU's log: state of each page, and the cause for which
+//! it left the GPU last.
 //!
-//! A page that is copied to the host while a CPU access of its own process covers its block is taken back; any other is evicted. The driver
-//! moves at most a block of 2 MiB around a CPU's fault, and a process's memory is only ever accessed by its own CPU.
+//! A page that is copied to the host while a CPU access of its own process covers its block is
+//! reclaimed by the CPU; any other is evicted. The driver migrates at most a block of 2 MiB for a
+//! CPU fault, and only the CPU of the process itself accesses its memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 
@@ -9,37 +11,37 @@ use super::facts::Facts;
 use crate::{access_log::Event, sys::access_log::Record};
 
 const PAGE_BYTES: u64 = 4096;
-/// The driver's block of virtual addresses; its frames of memory are as large.
+/// Size of a VA block, and of a frame.
 const BLOCK_BYTES: u64 = 2 << 20;
-/// The GPU's own memory in a record's `from` and `to`; the host's.
+/// Memory of the GPU, and below of the host, in a record's `from` and `to`.
 const LOCAL: u8 = 0;
 const HOST: u8 = 1;
 
-/// By process.
+/// Facts by process.
 pub(super) type Counts = BTreeMap<u32, Facts>;
 
-/// Every page that was ever at the GPU.
+/// State of every page that was ever at the GPU.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    /// By process and address.
-    places: HashMap<(u32, u64), Place>,
-    /// Pages of GPU memory that were copied into, and are not mapped yet.
+    /// Location of a page, by process and address.
+    locations: HashMap<(u32, u64), Location>,
+    /// Pages of GPU memory that are the target of a copy, and are not mapped yet.
     arriving: HashSet<u64>,
-    /// Who used a block last, by process and block.
+    /// Last user of a block, by process and block.
     sides: HashMap<(u32, u64), Side>,
-    /// CPU accesses that go on: process, first byte, bytes.
-    on_cpu: Vec<(u32, u64, u64)>,
-    /// What was evicted from a frame that nobody took yet: process, block, bytes.
-    left: HashMap<u64, Vec<(u32, u64, u64)>>,
-    /// Events that the log lost: nothing is certain any more.
-    pub(super) lost_events: u64,
+    /// CPU accesses in progress: process, first byte, bytes.
+    cpu_accesses: Vec<(u32, u64, u64)>,
+    /// Evictions from frames that are not reused yet, by frame: process, block, bytes.
+    evictions: HashMap<u64, Vec<(u32, u64, u64)>>,
+    /// Events that the log dropped, after which no state is certain.
+    pub(super) dropped_events: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Location {
     OnGpu,
     Evicted,
-    TakenBack,
+    Reclaimed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,40 +51,40 @@ enum Side {
 }
 
 impl Pages {
-    /// Follow one record. An error is one that cannot be.
-    pub(super) fn see(&mut self, record: &Record, counts: &mut Counts) -> anyhow::Result<()> {
+    /// Apply a record of the log. An unknown record is an error.
+    pub(super) fn apply(&mut self, record: &Record, counts: &mut Counts) -> anyhow::Result<()> {
         let &Record { pid, va, physical, weight, from, to, .. } = record;
         let pages = || (0..weight / PAGE_BYTES).map(|page| page * PAGE_BYTES);
         match Event::of(record) {
             None => anyhow::bail!("the software GPU's log has an unknown record: {record:?}"),
-            Some(Event::Lost) => self.lost_events += weight,
+            Some(Event::Lost) => self.dropped_events += weight,
             Some(Event::Copy) if (from, to) == (HOST, LOCAL) => {
                 self.arriving.extend(pages().map(|offset| physical + offset));
             }
             Some(Event::Copy) if (from, to) == (LOCAL, HOST) && pid != 0 => {
-                pages().for_each(|offset| self.leave(pid, va + offset, physical + offset, counts));
+                pages().for_each(|offset| self.copy_to_host(pid, va + offset, physical + offset, counts));
             }
             Some(Event::Access | Event::Copy) => {}
-            Some(Event::Map) => pages().for_each(|offset| self.arrive(pid, va + offset, physical + offset, counts)),
+            Some(Event::Map) => pages().for_each(|offset| self.map(pid, va + offset, physical + offset, counts)),
             Some(Event::CpuBegins) => {
-                self.on_cpu.push((pid, va, weight));
-                self.use_by_cpu(pid, va, weight, counts);
+                self.cpu_accesses.push((pid, va, weight));
+                self.access_by_cpu(pid, va, weight, counts);
             }
             Some(Event::CpuEnds) => {
-                if let Some(at) = self.on_cpu.iter().position(|open| *open == (pid, va, weight)) {
-                    self.on_cpu.swap_remove(at);
+                if let Some(at) = self.cpu_accesses.iter().position(|access| *access == (pid, va, weight)) {
+                    self.cpu_accesses.swap_remove(at);
                 }
             }
         }
         Ok(())
     }
 
-    /// A page of GPU memory gets an address.
-    fn arrive(&mut self, pid: u32, address: u64, physical: u64, counts: &mut Counts) {
-        self.take_frame(pid, address, physical, counts);
+    /// Map a page of GPU memory at an address.
+    fn map(&mut self, pid: u32, address: u64, physical: u64, counts: &mut Counts) {
+        self.reuse_frame(pid, address, physical, counts);
         let copied = self.arriving.remove(&physical);
-        let before = self.places.insert((pid, address), Place::OnGpu);
-        if before == Some(Place::OnGpu) && !copied {
+        let before = self.locations.insert((pid, address), Location::OnGpu);
+        if before == Some(Location::OnGpu) && !copied {
             return;
         }
         let facts = counts.entry(pid).or_default();
@@ -92,8 +94,8 @@ impl Pages {
             facts.populated_bytes += PAGE_BYTES;
         }
         match before {
-            Some(Place::Evicted) if copied => facts.refetched_bytes += PAGE_BYTES,
-            Some(Place::TakenBack) if copied => facts.cpu_reclaimed_bytes += PAGE_BYTES,
+            Some(Location::Evicted) if copied => facts.refetched_bytes += PAGE_BYTES,
+            Some(Location::Reclaimed) if copied => facts.cpu_reclaimed_bytes += PAGE_BYTES,
             _ => {}
         }
         if self.sides.insert((pid, address / BLOCK_BYTES), Side::Gpu) == Some(Side::Cpu) {
@@ -101,38 +103,40 @@ impl Pages {
         }
     }
 
-    /// A page is copied to the host.
-    fn leave(&mut self, pid: u32, address: u64, physical: u64, counts: &mut Counts) {
+    /// Copy a page to the host.
+    fn copy_to_host(&mut self, pid: u32, address: u64, physical: u64, counts: &mut Counts) {
         let block = address / BLOCK_BYTES;
         let facts = counts.entry(pid).or_default();
-        if self.is_on_cpu(pid, block) {
+        if self.has_cpu_access(pid, block) {
             facts.readback_bytes += PAGE_BYTES;
-            // Also where the GPU took it again since the access began.
+            // Also if the GPU has fetched the block again since the access began.
             if self.sides.insert((pid, block), Side::Cpu) == Some(Side::Gpu) {
                 facts.bounces += 1;
             }
-            self.places.insert((pid, address), Place::TakenBack);
+            self.locations.insert((pid, address), Location::Reclaimed);
             return;
         }
         facts.evicted_bytes += PAGE_BYTES;
-        self.places.insert((pid, address), Place::Evicted);
-        let left = self.left.entry(physical / BLOCK_BYTES).or_default();
-        match left.iter_mut().find(|(whose, which, _)| (*whose, *which) == (pid, block)) {
+        self.locations.insert((pid, address), Location::Evicted);
+        let evictions = self.evictions.entry(physical / BLOCK_BYTES).or_default();
+        match evictions.iter_mut().find(|(victim, evicted, _)| (*victim, *evicted) == (pid, block)) {
             Some((_, _, bytes)) => *bytes += PAGE_BYTES,
-            None => left.push((pid, block, PAGE_BYTES)),
+            None => evictions.push((pid, block, PAGE_BYTES)),
         }
     }
 
-    /// Whoever maps memory of a frame that others were evicted from has it now.
-    fn take_frame(&mut self, pid: u32, address: u64, physical: u64, counts: &mut Counts) {
-        let Entry::Occupied(left) = self.left.entry(physical / BLOCK_BYTES) else { return };
-        let taken =
-            left.remove().into_iter().filter(|(whose, block, _)| (*whose, *block) != (pid, address / BLOCK_BYTES));
-        counts.entry(pid).or_default().evicted_for_it_bytes += taken.map(|(_, _, bytes)| bytes).sum::<u64>();
+    /// Attribute the evictions from a frame to the process that maps its memory next.
+    fn reuse_frame(&mut self, pid: u32, address: u64, physical: u64, counts: &mut Counts) {
+        let Entry::Occupied(evictions) = self.evictions.entry(physical / BLOCK_BYTES) else { return };
+        let of_others = evictions
+            .remove()
+            .into_iter()
+            .filter(|(victim, block, _)| (*victim, *block) != (pid, address / BLOCK_BYTES));
+        counts.entry(pid).or_default().induced_eviction_bytes += of_others.map(|(_, _, bytes)| bytes).sum::<u64>();
     }
 
-    /// The CPU is about to use these blocks: one that the GPU used last comes to it by a fault.
-    fn use_by_cpu(&mut self, pid: u32, address: u64, bytes: u64, counts: &mut Counts) {
+    /// Start a CPU access to these blocks. A block that the GPU used last migrates by a fault.
+    fn access_by_cpu(&mut self, pid: u32, address: u64, bytes: u64, counts: &mut Counts) {
         for block in address / BLOCK_BYTES..(address + bytes).div_ceil(BLOCK_BYTES) {
             if self.sides.insert((pid, block), Side::Cpu) == Some(Side::Gpu) {
                 counts.entry(pid).or_default().bounces += 1;
@@ -140,11 +144,11 @@ impl Pages {
         }
     }
 
-    fn is_on_cpu(&self, pid: u32, block: u64) -> bool {
-        let covers = |(whose, address, bytes): &(u32, u64, u64)| {
-            *whose == pid && (address / BLOCK_BYTES..(address + bytes).div_ceil(BLOCK_BYTES)).contains(&block)
+    fn has_cpu_access(&self, pid: u32, block: u64) -> bool {
+        let covers = |(owner, address, bytes): &(u32, u64, u64)| {
+            *owner == pid && (address / BLOCK_BYTES..(address + bytes).div_ceil(BLOCK_BYTES)).contains(&block)
         };
-        self.on_cpu.iter().any(covers)
+        self.cpu_accesses.iter().any(covers)
     }
 }
 
@@ -155,7 +159,7 @@ mod tests {
     const BASE: u64 = 0x200_0000_0000;
     const FRAME: u64 = BLOCK_BYTES;
 
-    /// Seen so far, and what it came to.
+    /// Applied log, with its state and counts.
     #[derive(Default)]
     struct Log {
         pages: Pages,
@@ -163,24 +167,24 @@ mod tests {
     }
 
     impl Log {
-        fn see(&mut self, event: u8, [from, to]: [u8; 2], pid: u32, va: u64, physical: u64, weight: u64) {
+        fn apply(&mut self, event: u8, [from, to]: [u8; 2], pid: u32, va: u64, physical: u64, weight: u64) {
             let record = Record { weight, va, physical, pid, event, from, to, ..Record::default() };
-            self.pages.see(&record, &mut self.counts).unwrap();
+            self.pages.apply(&record, &mut self.counts).unwrap();
         }
         fn fetch(&mut self, pid: u32, va: u64, physical: u64, bytes: u64) {
-            self.see(1, [HOST, LOCAL], 0, 0, physical, bytes);
+            self.apply(1, [HOST, LOCAL], 0, 0, physical, bytes);
             self.populate(pid, va, physical, bytes);
         }
         fn populate(&mut self, pid: u32, va: u64, physical: u64, bytes: u64) {
-            self.see(2, [0, 0], pid, va, physical, bytes);
+            self.apply(2, [0, 0], pid, va, physical, bytes);
         }
         fn copy_out(&mut self, pid: u32, va: u64, physical: u64, bytes: u64) {
-            self.see(1, [LOCAL, HOST], pid, va, physical, bytes);
+            self.apply(1, [LOCAL, HOST], pid, va, physical, bytes);
         }
         fn cpu(&mut self, pid: u32, va: u64, bytes: u64, during: impl FnOnce(&mut Self)) {
-            self.see(4, [0, 0], pid, va, 0, bytes);
+            self.apply(4, [0, 0], pid, va, 0, bytes);
             during(self);
-            self.see(5, [0, 0], pid, va, 0, bytes);
+            self.apply(5, [0, 0], pid, va, 0, bytes);
         }
         fn of(&self, pid: u32) -> Facts {
             self.counts.get(&pid).copied().unwrap_or_default()
@@ -188,17 +192,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mapped_after_a_copy_is_fetched_and_else_populated() {
+    fn pages_mapped_after_a_copy_are_fetched_and_others_populated() {
         let mut log = Log::default();
         log.fetch(7, BASE, FRAME, 65536);
         log.populate(7, BASE + 65536, FRAME + 65536, 4096);
         log.populate(7, BASE, FRAME, 65536);
         let expected = Facts { fetched_bytes: 65536, populated_bytes: 4096, ..Facts::default() };
-        assert_eq!(log.of(7), expected, "mapped again where it is, it did not arrive again");
+        assert_eq!(log.of(7), expected, "a second mapping at the same place is no arrival");
     }
 
     #[test]
-    fn a_page_that_was_evicted_is_refetched_and_its_frame_is_whose_that_maps_it_next() {
+    fn an_evicted_page_is_refetched_and_its_frame_belongs_to_the_next_mapping_process() {
         let mut log = Log::default();
         log.populate(7, BASE, FRAME, 8192);
         log.copy_out(7, BASE, FRAME, 8192);
@@ -213,7 +217,7 @@ mod tests {
             ..Facts::default()
         };
         assert_eq!(log.of(7), expected);
-        assert_eq!(log.of(8), Facts { populated_bytes: 8192, evicted_for_it_bytes: 8192, ..Facts::default() });
+        assert_eq!(log.of(8), Facts { populated_bytes: 8192, induced_eviction_bytes: 8192, ..Facts::default() });
     }
 
     #[test]
@@ -222,14 +226,14 @@ mod tests {
         log.populate(7, BASE, FRAME, 4096);
         log.copy_out(7, BASE, FRAME, 4096);
         log.fetch(7, BASE, FRAME, 4096);
-        assert_eq!(log.of(7).evicted_for_it_bytes, 0);
+        assert_eq!(log.of(7).induced_eviction_bytes, 0);
         log.copy_out(7, BASE, FRAME, 4096);
         log.fetch(7, BASE + BLOCK_BYTES, FRAME, 4096);
-        assert_eq!(log.of(7).evicted_for_it_bytes, 4096);
+        assert_eq!(log.of(7).induced_eviction_bytes, 4096);
     }
 
     #[test]
-    fn what_a_cpu_takes_back_returns_and_changes_sides_by_the_block() {
+    fn pages_reclaimed_by_the_cpu_are_fetched_and_bounce_by_the_block() {
         let mut log = Log::default();
         log.fetch(7, BASE, FRAME, 8192);
         for _ in 0..2 {
@@ -247,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_change_as_often_as_they_do_in_one_access_of_the_cpu() {
+    fn every_bounce_within_one_cpu_access_counts() {
         let mut log = Log::default();
         log.populate(7, BASE, FRAME, 8192);
         log.cpu(7, BASE, 8192, |log| {
@@ -260,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_blocks_that_its_own_cpu_uses_are_taken_back() {
+    fn only_blocks_accessed_by_the_process_itself_are_reclaimed() {
         let mut log = Log::default();
         log.populate(7, BASE, FRAME, 4096);
         log.populate(7, BASE + BLOCK_BYTES, 2 * FRAME, 4096);
@@ -280,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hand_over_from_the_cpu_is_one_change_of_sides() {
+    fn a_handover_from_the_cpu_is_one_bounce_per_block() {
         let mut log = Log::default();
         log.cpu(7, BASE, 2 * BLOCK_BYTES, |_| ());
         log.fetch(7, BASE, FRAME, 4096);
@@ -289,9 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_known_to_be() {
+    fn dropped_events_are_counted() {
         let mut log = Log::default();
-        log.see(3, [0, 0], 0, 0, 0, 12);
-        assert_eq!(log.pages.lost_events, 12);
+        log.apply(3, [0, 0], 0, 0, 0, 12);
+        assert_eq!(log.pages.dropped_events, 12);
     }
 }

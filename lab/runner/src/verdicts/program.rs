@@ -1,33 +1,33 @@
-//! What the processes of a variant do, as steps of the scenario language.
+//! Programs of a variant's processes, as steps of the scenario language.
 
 use crate::dice::Dice;
 
-/// A process.
+/// Program of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     pub(super) name: &'static str,
-    /// Names, and sizes in KiB.
+    /// Names and sizes in KiB.
     pub(super) allocations: Vec<(&'static str, u64)>,
     pub(super) steps: Vec<String>,
 }
 
-/// How much of a GPU's memory.
+/// Amount of memory, relative to a GPU's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) gpu_kib: u64,
-    /// Percent of it; MiB or KiB in families that say so.
+    /// Percent of the GPU's memory; MiB or KiB for programs that document it.
     pub(super) amount: u64,
 }
 
-/// How long what matters goes on: five windows and more.
+/// Duration of the judged pattern: five windows and more.
 const STEADY_MS: u64 = 12_000;
-/// Pieces of what is done once, so that it takes as long.
+/// Number of pieces of a single pass, so that it takes as long as [`STEADY_MS`].
 const PIECES: u64 = 60;
-/// Between what follows each other, long enough for a verdict to come and go.
+/// Duration of each phase in a sequence, long enough for a verdict to start and end.
 const PHASE_MS: u64 = 9_000;
 
 impl Share {
-    /// Give or take a twentieth, in whole page groups of 64 KiB.
+    /// Size in KiB, varied by up to a twentieth, in whole granules of 64 KiB.
     fn kib(self, dice: &mut Dice) -> u64 {
         let kib = self.gpu_kib * self.amount / 100 * dice.between(95, 105) / 100;
         kib.min(self.gpu_kib * 4) / 64 * 64
@@ -60,7 +60,7 @@ fn access(key: &str, allocation: &str, options: &str) -> String {
 
 const EACH_PAGE: &str = ", stride = \"4 KiB\"";
 
-/// On the host first, so that the GPU has something to fetch.
+/// Writes on the host, so that the GPU has something to fetch.
 fn load(allocation: &str) -> String {
     access("cpu_write", allocation, EACH_PAGE)
 }
@@ -73,7 +73,7 @@ fn gpu_key(dice: &mut Dice) -> &'static str {
     dice.pick(["gpu_read", "gpu_write"])
 }
 
-/// An access to all of it, a piece at a time, with pauses.
+/// Accesses to a whole allocation, a piece at a time, with pauses.
 fn in_pieces(key: &str, allocation: &str, kib: u64) -> Vec<String> {
     let piece = (kib / PIECES / 64 * 64).max(64);
     let pieces = (0..kib / piece).map(|at| {
@@ -83,27 +83,28 @@ fn in_pieces(key: &str, allocation: &str, kib: u64) -> Vec<String> {
     pieces.flat_map(|step| [step, pause.clone()]).collect()
 }
 
-/// In order, again and again.
+/// Repeated passes in sequential order.
 pub(super) fn cyclic(dice: &mut Dice, share: Share) -> Vec<Program> {
-    let again = access(gpu_key(dice), "a", EACH_PAGE);
-    one(vec![("a", share.kib(dice))], vec![load("a"), steady(&[again])])
+    let pass = access(gpu_key(dice), "a", EACH_PAGE);
+    one(vec![("a", share.kib(dice))], vec![load("a"), steady(&[pass])])
 }
 
-/// In no order. Each access to what is not there brings the driver's whole block: few are much work.
+/// Repeated passes in random order. Each access to absent memory migrates a whole VA block, so that
+/// few accesses are much work.
 pub(super) fn random(dice: &mut Dice, share: Share) -> Vec<Program> {
     let order = |dice: &mut Dice| random_order(dice).replace("4 KiB", "64 KiB");
     let passes: Vec<String> = (0..2).map(|_| access(gpu_key(dice), "a", &order(dice))).collect();
     one(vec![("a", share.kib(dice))], vec![load("a"), steady(&passes)])
 }
 
-/// With gaps.
+/// Repeated passes with a large stride.
 pub(super) fn strided(dice: &mut Dice, share: Share) -> Vec<Program> {
     let stride = dice.pick([16, 64, 128]);
-    let again = access(gpu_key(dice), "a", &format!(", stride = \"{stride} KiB\""));
-    one(vec![("a", share.kib(dice))], vec![load("a"), steady(&[again])])
+    let pass = access(gpu_key(dice), "a", &format!(", stride = \"{stride} KiB\""));
+    one(vec![("a", share.kib(dice))], vec![load("a"), steady(&[pass])])
 }
 
-/// A small part at every step beside a large one in turn.
+/// Repeated accesses to a small allocation, each followed by the next quarter of a large one.
 pub(super) fn hot_cold(dice: &mut Dice, share: Share) -> Vec<Program> {
     let hot = share.percent(dice.between(10, 25)).kib(dice);
     let cold = share.kib(dice) - hot;
@@ -117,61 +118,63 @@ pub(super) fn hot_cold(dice: &mut Dice, share: Share) -> Vec<Program> {
     one(vec![("hot", hot), ("cold", cold)], vec![load("hot"), load("cold"), steady(&steps)])
 }
 
-/// In order, over what has room.
+/// Repeated passes in sequential order over memory that fits the GPU.
 pub(super) fn fits(dice: &mut Dice, share: Share) -> Vec<Program> {
     cyclic(dice, share)
 }
 
-/// In no order, over what has room.
+/// Repeated passes in random order over memory that fits the GPU.
 pub(super) fn fits_random(dice: &mut Dice, share: Share) -> Vec<Program> {
     random(dice, share)
 }
 
-/// Fetched once, in order.
+/// A single fetch of all memory, in sequential order.
 pub(super) fn once(dice: &mut Dice, share: Share) -> Vec<Program> {
     let kib = share.kib(dice);
     let steps = [load("a")].into_iter().chain(in_pieces("gpu_read", "a", kib)).collect();
     one(vec![("a", kib)], steps)
 }
 
-/// Written by the GPU once, in order, and by nobody before.
+/// A single sequential write pass of the GPU over untouched memory.
 pub(super) fn once_touched(dice: &mut Dice, share: Share) -> Vec<Program> {
     let kib = share.kib(dice);
     one(vec![("a", kib)], in_pieces("gpu_write", "a", kib))
 }
 
-/// The same, where there is room.
+/// A single sequential write pass over untouched memory that fits the GPU.
 pub(super) fn first_touch(dice: &mut Dice, share: Share) -> Vec<Program> {
     once_touched(dice, share)
 }
 
-/// Written by the CPU and by the GPU in turn; the amount is MiB.
+/// Writes by the CPU and the GPU in turn; the amount is in MiB.
 pub(super) fn ping_pong(_dice: &mut Dice, share: Share) -> Vec<Program> {
     let turns = [access("cpu_write", "a", EACH_PAGE), access("gpu_write", "a", EACH_PAGE)];
     one(vec![("a", share.amount * 1024)], vec![steady(&turns)])
 }
 
-/// The same with pauses, longer than the driver looks back where it finds slow thrashing.
+/// Writes in turn with pauses longer than the period in which the driver detects slow thrashing;
+/// the amount is in MiB.
 pub(super) fn ping_pong_slow(_dice: &mut Dice, share: Share) -> Vec<Program> {
     let pause = || "{ sleep_ms = 250 }".to_owned();
     let turns = [access("cpu_write", "a", EACH_PAGE), pause(), access("gpu_write", "a", EACH_PAGE), pause()];
     one(vec![("a", share.amount * 1024)], vec![steady(&turns)])
 }
 
-/// The same in no order.
+/// Writes in turn, in random order; the amount is in MiB.
 pub(super) fn ping_pong_random(dice: &mut Dice, share: Share) -> Vec<Program> {
     let turns = [access("cpu_write", "a", &random_order(dice)), access("gpu_write", "a", &random_order(dice))];
     one(vec![("a", share.amount * 1024)], vec![steady(&turns)])
 }
 
-/// The CPU only looks at a part of what the GPU writes.
+/// Reads by the CPU of half the memory that the GPU writes; the amount is in MiB.
 pub(super) fn ping_pong_read(_dice: &mut Dice, share: Share) -> Vec<Program> {
     let half = format!(", length = \"{} MiB\"{EACH_PAGE}", share.amount / 2);
     let turns = [access("cpu_read", "a", &half), access("gpu_write", "a", EACH_PAGE)];
     one(vec![("a", share.amount * 1024)], vec![steady(&turns)])
 }
 
-/// Each side has one while the other has the other; the amount is MiB of each.
+/// Two buffers, of which CPU and GPU each use one at a time and then swap; the amount is MiB of
+/// each.
 pub(super) fn two_buffers(_dice: &mut Dice, share: Share) -> Vec<Program> {
     let turn = |cpu: &str, gpu: &str| {
         let (cpu, gpu) = (access("cpu_write", cpu, EACH_PAGE), access("gpu_read", gpu, EACH_PAGE));
@@ -181,18 +184,18 @@ pub(super) fn two_buffers(_dice: &mut Dice, share: Share) -> Vec<Program> {
     one(vec![("even", share.amount * 1024), ("odd", share.amount * 1024)], vec![steady(&turns)])
 }
 
-/// In turn, over more than there is room for.
+/// Writes by the CPU and the GPU in turn, over more memory than the GPU has.
 pub(super) fn ping_pong_over(dice: &mut Dice, share: Share) -> Vec<Program> {
     let turns = [access("cpu_write", "a", EACH_PAGE), access("gpu_write", "a", EACH_PAGE)];
     one(vec![("a", share.kib(dice))], vec![steady(&turns)])
 }
 
-/// From the CPU to the GPU once, a piece at a time, where there is room.
+/// A single fetch of memory that fits the GPU, a piece at a time.
 pub(super) fn loaded(dice: &mut Dice, share: Share) -> Vec<Program> {
     once(dice, share)
 }
 
-/// Two that fit together.
+/// Two processes that fit the GPU together.
 pub(super) fn tenants_fit(dice: &mut Dice, share: Share) -> Vec<Program> {
     let half = share.percent(share.amount / 2);
     ["first", "second"].map(|name| tenant(dice, half, name)).into()
@@ -200,22 +203,22 @@ pub(super) fn tenants_fit(dice: &mut Dice, share: Share) -> Vec<Program> {
 
 fn tenant(dice: &mut Dice, share: Share, name: &'static str) -> Program {
     let order = if dice.chance(50) { EACH_PAGE.to_owned() } else { random_order(dice) };
-    let again = access(gpu_key(dice), "a", &order);
-    program(name, vec![("a", share.kib(dice))], vec![load("a"), steady(&[again])])
+    let pass = access(gpu_key(dice), "a", &order);
+    program(name, vec![("a", share.kib(dice))], vec![load("a"), steady(&[pass])])
 }
 
-/// Two that fit alone, and not together.
+/// Two processes that fit the GPU alone, but not together.
 pub(super) fn tenants(dice: &mut Dice, share: Share) -> Vec<Program> {
     tenants_fit(dice, share)
 }
 
-/// Three of them.
+/// Three processes that fit the GPU alone, but not together.
 pub(super) fn three_tenants(dice: &mut Dice, share: Share) -> Vec<Program> {
     let third = share.percent(share.amount / 3);
     ["first", "second", "third"].map(|name| tenant(dice, third, name)).into()
 }
 
-/// One that would fit, beside one that walks over more than there is room for.
+/// A process that would fit the GPU, beside one that walks over more memory than the GPU has.
 pub(super) fn victim(dice: &mut Dice, share: Share) -> Vec<Program> {
     let mut streams = cyclic(dice, share);
     for program in &mut streams {
@@ -225,10 +228,10 @@ pub(super) fn victim(dice: &mut Dice, share: Share) -> Vec<Program> {
     [vec![victim], streams].concat()
 }
 
-/// Device memory takes the room of what would fit, again and again.
+/// Repeated allocations of device memory, which evict a process that would fit the GPU.
 pub(super) fn pressure(dice: &mut Dice, share: Share) -> Vec<Program> {
     let mib = share.gpu_kib * dice.between(55, 65) / 100 / 1024;
-    let taker = program(
+    let allocating = program(
         "allocates",
         vec![("small", 64)],
         vec![steady(&[
@@ -238,10 +241,10 @@ pub(super) fn pressure(dice: &mut Dice, share: Share) -> Vec<Program> {
             "{ sleep_ms = 50 }".to_owned(),
         ])],
     );
-    vec![tenant(dice, share, "managed"), taker]
+    vec![tenant(dice, share, "managed"), allocating]
 }
 
-/// First what has room, then more, then nothing.
+/// A phase over memory that fits the GPU, a phase over more memory, and an idle phase.
 pub(super) fn fits_then_cyclic(dice: &mut Dice, share: Share) -> Vec<Program> {
     let kib = share.kib(dice);
     let small = format!(", length = \"{} KiB\"{EACH_PAGE}", share.gpu_kib / 2);
@@ -256,7 +259,7 @@ pub(super) fn fits_then_cyclic(dice: &mut Dice, share: Share) -> Vec<Program> {
     )
 }
 
-/// First too much, then what has room.
+/// A phase over more memory than the GPU has, a phase over memory that fits, and an idle phase.
 pub(super) fn cyclic_then_fits(dice: &mut Dice, share: Share) -> Vec<Program> {
     let mut programs = fits_then_cyclic(dice, share);
     for program in &mut programs {
@@ -265,7 +268,7 @@ pub(super) fn cyclic_then_fits(dice: &mut Dice, share: Share) -> Vec<Program> {
     programs
 }
 
-/// Back and forth, then by the GPU alone.
+/// Writes by the CPU and the GPU in turn, then writes by the GPU alone; the amount is in MiB.
 pub(super) fn ping_pong_then_fits(dice: &mut Dice, share: Share) -> Vec<Program> {
     let mut programs = ping_pong(dice, share);
     let alone = for_ms(PHASE_MS, &[access("gpu_write", "a", EACH_PAGE)]);
@@ -275,14 +278,14 @@ pub(super) fn ping_pong_then_fits(dice: &mut Dice, share: Share) -> Vec<Program>
     programs
 }
 
-/// CPU and GPU at the same pages at the same time; the amount is KiB.
+/// Atomics of the CPU and the GPU on the same pages at the same time; the amount is in KiB.
 pub(super) fn contended(_dice: &mut Dice, share: Share) -> Vec<Program> {
     let side = |key: &str, pause: &str| format!("[{}]", steady(&[access(key, "a", EACH_PAGE) + pause]));
     let both = [side("cpu_atomic", ", { sleep_ms = 1 }"), side("gpu_atomic", "")];
     one(vec![("a", share.amount)], vec![format!("{{ parallel = [{}] }}", both.join(", "))])
 }
 
-/// The same pages, in turn and without pause.
+/// Atomics of the CPU and the GPU on the same pages in turn, without a pause; the amount is in KiB.
 pub(super) fn contended_in_turns(_dice: &mut Dice, share: Share) -> Vec<Program> {
     let turns = [access("cpu_atomic", "a", EACH_PAGE), access("gpu_atomic", "a", EACH_PAGE)];
     one(vec![("a", share.amount)], vec![steady(&turns)])

@@ -1,4 +1,4 @@
-//! The outcomes for people: a line each, the confusion matrix, and what it comes to.
+//! Table of the outcomes for readers: a line each, the confusion matrix, and the verdict on all.
 
 use std::fmt::{self, Write as _};
 
@@ -9,11 +9,11 @@ use super::{
 };
 use crate::scenario::size::human;
 
-/// How one came out.
+/// Mark of an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     Right,
-    /// Near a limit, and so neither.
+    /// Near a limit, so neither right nor wrong.
     Near,
     Wrong,
 }
@@ -36,7 +36,7 @@ impl Mark {
     }
 }
 
-/// One outcome, in 80 columns or a little more where something is wrong.
+/// Line of an outcome in 80 columns, or a few more if the outcome is wrong.
 pub(crate) fn line(outcome: &Outcome) -> String {
     let Outcome { variant, process, label, is_near, verdict, facts, wrong, .. } = outcome;
     let name = format!("{variant} {process}");
@@ -51,7 +51,7 @@ pub(crate) fn line(outcome: &Outcome) -> String {
 }
 
 impl Report {
-    /// Whether everything was judged, and nothing but what is near a limit is wrong.
+    /// Whether all variants were judged, and only outcomes near a limit are wrong.
     pub(crate) fn is_right(&self) -> bool {
         !self.outcomes.is_empty()
             && self.failures.is_empty()
@@ -78,8 +78,10 @@ impl fmt::Display for Report {
         for label in Kind::ALL {
             write!(f, "{label:<18}")?;
             for verdict in Kind::ALL {
-                let those = || self.outcomes.iter().filter(|it| it.label == label && it.verdict == verdict);
-                let (clear, near) = (those().filter(|it| !it.is_near).count(), those().filter(|it| it.is_near).count());
+                let outcomes =
+                    || self.outcomes.iter().filter(|outcome| outcome.label == label && outcome.verdict == verdict);
+                let clear = outcomes().filter(|outcome| !outcome.is_near).count();
+                let near = outcomes().filter(|outcome| outcome.is_near).count();
                 let cell = match (clear, near) {
                     (0, 0) => ".".to_owned(),
                     (clear, 0) => clear.to_string(),
@@ -93,13 +95,13 @@ impl fmt::Display for Report {
             let mut all: Vec<Delay> = self.outcomes.iter().flat_map(of).copied().collect();
             all.sort_by(|one, other| one.windows.total_cmp(&other.windows));
             let shown = |Delay { seconds, windows }: &Delay| format!("{windows:.1} windows ({seconds:.1} s)");
-            let (middle, most) = (shown(all.get(all.len() / 2)?), shown(all.last()?));
-            Some(format!("{name}: {middle} in the middle, {most} at most, of {}", all.len()))
+            let (median, most) = (shown(all.get(all.len() / 2)?), shown(all.last()?));
+            Some(format!("{name}: median {median}, at most {most}, of {}", all.len()))
         };
-        let came = delays("told after", |outcome| &outcome.came_after);
-        let went = delays("told on for", |outcome| &outcome.went_after);
+        let start = delays("start reported after", |outcome| &outcome.start_delays);
+        let end = delays("end reported after", |outcome| &outcome.end_delays);
         writeln!(f)?;
-        came.into_iter().chain(went).try_for_each(|line| writeln!(f, "{line}"))?;
+        start.into_iter().chain(end).try_for_each(|line| writeln!(f, "{line}"))?;
         for failure in &self.failures {
             writeln!(f, "FAILED: {failure}")?;
         }
@@ -134,10 +136,10 @@ mod tests {
             verdict,
             facts: Facts { fetched_bytes: 96 << 20, ..Facts::default() },
             uvmd: UvmdFacts::default(),
-            told: Vec::new(),
+            episodes: Vec::new(),
             wrong: Vec::new(),
-            came_after: vec![Delay { seconds: 2.0, windows: 1.0 }, Delay { seconds: 4.5, windows: 2.0 }],
-            went_after: Vec::new(),
+            start_delays: vec![Delay { seconds: 2.0, windows: 1.0 }, Delay { seconds: 4.5, windows: 2.0 }],
+            end_delays: Vec::new(),
         }
     }
 
@@ -160,18 +162,18 @@ mod tests {
             ["capacity_thrash", ".", "1", ".", "0", "(1)", ".", "."]
         );
         assert!(
-            text.contains("told after: 2.0 windows (4.5 s) in the middle, 2.0 windows (4.5 s) at most, of 6"),
+            text.contains("start reported after: median 2.0 windows (4.5 s), at most 2.0 windows (4.5 s), of 6"),
             "{text}"
         );
         assert!(text.ends_with("PASS: 2 right, 1 near a limit, 0 wrong, 0 not judged\n"), "{text}");
     }
 
     #[test]
-    fn a_wrong_verdict_that_is_not_near_fails_and_so_does_what_was_not_judged() {
+    fn a_wrong_verdict_that_is_not_near_fails_and_so_does_a_variant_without_judgement() {
         let right = || outcome(Kind::PingPong, Kind::PingPong, false);
         assert!(report(vec![right()]).is_right());
         assert!(!report(vec![right(), outcome(Kind::None, Kind::PingPong, false)]).is_right());
-        let extra = Outcome { wrong: vec!["streaming told".to_owned()], ..right() };
+        let extra = Outcome { wrong: vec!["streaming reported".to_owned()], ..right() };
         assert!(!report(vec![extra.clone()]).is_right());
         assert!(report(vec![Outcome { is_near: true, ..extra }]).is_right());
         assert!(!Report { failures: vec!["x".to_owned()], ..report(vec![right()]) }.is_right());

@@ -1,4 +1,5 @@
-//! What pages did, over time: the software GPU's log and the driver's counters, in slices of a wall clock that uvmd reads too.
+//! Page events over time: the software GPU's log and the driver's counters, in slices of the wall
+//! clock that uvmd reads too.
 
 use std::{
     collections::BTreeMap,
@@ -21,11 +22,11 @@ use crate::{
     sys::{access_log::AccessLog, counters::ProcessCounters, memory::SharedPages, swgpu::Gpu},
 };
 
-/// The log is read so often: it has a time as exact as that.
+/// Interval of reads of the log, which is the precision of its times.
 const POLL: Duration = Duration::from_millis(10);
 const SLICE: Duration = Duration::from_millis(50);
 
-/// A window is over when it has lasted so long and enough came; and anyhow after the longer.
+/// Length of a window with enough activity, and maximum length of any other.
 const WINDOW: Duration = Duration::from_secs(2);
 const QUIET_WINDOW: Duration = Duration::from_secs(4);
 
@@ -35,46 +36,46 @@ pub(super) struct Watched {
     pub(super) pages: Arc<SharedPages>,
 }
 
-/// Follows what happens on a GPU from now on.
+/// Thread that records the events of a GPU.
 pub(super) struct Recorder {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<anyhow::Result<Timeline>>,
 }
 
-/// A short time.
+/// Counts of a short period.
 #[derive(Debug)]
 struct Slice {
     end: SystemTime,
     counts: Counts,
 }
 
-/// What happened.
+/// Recorded events.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
     slices: Vec<Slice>,
-    /// Events that the log lost.
-    pub(super) lost_events: u64,
+    /// Events that the log dropped.
+    pub(super) dropped_events: u64,
 }
 
-/// A stretch of one process's time.
+/// A window of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) begin: SystemTime,
     pub(super) end: SystemTime,
     pub(super) facts: Facts,
-    /// Too little came for it to show anything.
+    /// Whether the window has too little activity to be evidence.
     pub(super) is_quiet: bool,
 }
 
 // === impl Recorder ===
 
 impl Recorder {
-    /// With these processes.
+    /// Start to record a GPU and the counters of these processes.
     pub(super) fn start(gpu: &Gpu, processes: Vec<Watched>) -> anyhow::Result<Self> {
         let log = AccessLog::open(gpu, false)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || record(log, &processes, &stopped));
+        let is_stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || record(log, &processes, &is_stopped));
         Ok(Self { stop, thread })
     }
 
@@ -84,17 +85,18 @@ impl Recorder {
     }
 }
 
-fn record(mut log: AccessLog, processes: &[Watched], stopped: &AtomicBool) -> anyhow::Result<Timeline> {
+fn record(mut log: AccessLog, processes: &[Watched], is_stopped: &AtomicBool) -> anyhow::Result<Timeline> {
     let (mut timeline, mut pages, mut batch) = (Timeline::default(), Pages::default(), Vec::new());
     let mut before = BTreeMap::new();
     let mut counts = Counts::new();
     let mut slice_begin = SystemTime::now();
     loop {
-        // Before the last look, which so sees all that came until now.
-        let last = stopped.load(Ordering::Relaxed);
+        // Loaded before the read of the log, so that the last read contains all events up to the
+        // stop.
+        let last = is_stopped.load(Ordering::Relaxed);
         log.read(&mut batch)?;
         for record in batch.drain(..) {
-            pages.see(&record, &mut counts)?;
+            pages.apply(&record, &mut counts)?;
         }
         let now = SystemTime::now();
         if last || now.duration_since(slice_begin).is_ok_and(|since| since >= SLICE) {
@@ -103,14 +105,14 @@ fn record(mut log: AccessLog, processes: &[Watched], stopped: &AtomicBool) -> an
             slice_begin = now;
         }
         if last {
-            timeline.lost_events = pages.lost_events;
+            timeline.dropped_events = pages.dropped_events;
             return Ok(timeline);
         }
         thread::sleep(POLL);
     }
 }
 
-/// What the driver counted since the last slice.
+/// Add the driver's counts since the last slice.
 fn add_counters(counts: &mut Counts, processes: &[Watched], before: &mut BTreeMap<u32, ProcessCounters>) {
     for Watched { pid, pages } in processes {
         let now = ProcessCounters::read(pages);
@@ -125,28 +127,29 @@ fn add_counters(counts: &mut Counts, processes: &[Watched], before: &mut BTreeMa
 // === impl Timeline ===
 
 impl Timeline {
-    /// A slice a second, from 0.
+    /// Timeline with a slice for each second, from 0.
     #[cfg(test)]
     pub(super) fn by_seconds(pid: u32, facts: Vec<Facts>) -> Self {
         let slice = |(second, facts): (u64, Facts)| Slice {
             end: SystemTime::UNIX_EPOCH + Duration::from_secs(second + 1),
             counts: Counts::from([(pid, facts)]),
         };
-        Self { slices: (0..).zip(facts).map(slice).collect(), lost_events: 0 }
+        Self { slices: (0..).zip(facts).map(slice).collect(), dropped_events: 0 }
     }
 
     fn of(&self, pid: u32) -> impl Iterator<Item = (SystemTime, Facts)> {
         self.slices.iter().map(move |slice| (slice.end, slice.counts.get(&pid).copied().unwrap_or_default()))
     }
 
-    /// All that a process did between two moments.
+    /// Sums of a process between two times.
     pub(super) fn between(&self, pid: u32, begin: SystemTime, end: SystemTime) -> Facts {
         let mut sum = Facts::default();
         self.of(pid).filter(|(at, _)| *at > begin && *at <= end).for_each(|(_, facts)| sum += facts);
         sum
     }
 
-    /// Stretches with as many bytes arrived as the GPU has memory, and the rest.
+    /// Sums of stretches in which as many bytes arrived as the GPU has memory, and of the
+    /// remainder.
     pub(super) fn stretches(&self, pid: u32, gpu_bytes: u64) -> Vec<Facts> {
         let (mut stretches, mut stretch) = (Vec::new(), Facts::default());
         for (_, facts) in self.of(pid) {
@@ -161,7 +164,7 @@ impl Timeline {
         stretches
     }
 
-    /// Windows as the documentation has them, one after the other. The rest at the end is none.
+    /// Consecutive windows as documented. The remainder at the end is omitted.
     pub(super) fn windows(&self, pid: u32) -> Vec<Window> {
         let mut windows = Vec::new();
         let mut open: Option<Window> = None;
@@ -170,11 +173,11 @@ impl Timeline {
             let mut window = open.unwrap_or(Window { begin, end, facts: Facts::default(), is_quiet: false });
             window.facts += facts;
             window.end = end;
-            let lasted = end.duration_since(begin).unwrap_or_default();
+            let length = end.duration_since(begin).unwrap_or_default();
             let Facts { throttles, .. } = window.facts;
             let is_full = window.facts.arrived_bytes() >= 4 * MIB || window.facts.faults() >= 256 || throttles >= 10;
             window.is_quiet = !is_full;
-            if lasted >= QUIET_WINDOW || (lasted >= WINDOW && is_full) {
+            if length >= QUIET_WINDOW || (length >= WINDOW && is_full) {
                 windows.push(window);
                 open = Some(Window { begin: end, end, facts: Facts::default(), is_quiet: false });
             } else {
@@ -193,17 +196,17 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_millis(100 * tenths)
     }
 
-    /// A slice each tenth of a second, with so many MiB fetched.
+    /// Timeline with a slice for each tenth of a second, with these MiB fetched.
     fn timeline(mib: impl IntoIterator<Item = u64>) -> Timeline {
         let slice = |(tenths, mib): (u64, u64)| Slice {
             end: at(tenths),
             counts: Counts::from([(7, Facts { fetched_bytes: mib * MIB, ..Facts::default() })]),
         };
-        Timeline { slices: (0..).zip(mib).map(slice).collect(), lost_events: 0 }
+        Timeline { slices: (0..).zip(mib).map(slice).collect(), dropped_events: 0 }
     }
 
     #[test]
-    fn a_stretch_has_as_much_arrived_as_the_gpu_has_memory() {
+    fn as_many_bytes_arrive_in_a_stretch_as_the_gpu_has_memory() {
         let stretches = |timeline: &Timeline| -> Vec<u64> {
             timeline.stretches(7, 16 * MIB).iter().map(|facts| facts.fetched_bytes / MIB).collect()
         };
@@ -213,17 +216,17 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_between_two_moments_is_summed() {
+    fn events_between_two_times_are_summed() {
         let timeline = timeline([1, 2, 4, 8]);
         assert_eq!(timeline.between(7, at(0), at(2)).fetched_bytes, 6 * MIB);
         assert_eq!(timeline.between(8, at(0), at(2)), Facts::default());
     }
 
     #[test]
-    fn a_window_is_over_after_two_seconds_if_enough_came_and_else_after_four() {
+    fn a_window_ends_after_two_seconds_with_enough_activity_and_else_after_four() {
         let windows = |mib: Vec<u64>| -> Vec<(f64, bool)> {
-            let lasted = |window: &Window| window.end.duration_since(window.begin).unwrap().as_secs_f64();
-            timeline(mib).windows(7).iter().map(|window| (lasted(window), window.is_quiet)).collect()
+            let length = |window: &Window| window.end.duration_since(window.begin).unwrap().as_secs_f64();
+            timeline(mib).windows(7).iter().map(|window| (length(window), window.is_quiet)).collect()
         };
         assert_eq!(windows(vec![1; 41]), [(2.0, false), (2.0, false)]);
         let mut late = vec![0; 30];

@@ -1,44 +1,45 @@
-//! Scenario variants whose label is known once they have run: each does one thing long enough to be judged, or several one after the other.
+//! Scenario variants whose label is known after they have run. Each has one access pattern for long
+//! enough to be judged, or several in sequence.
 //!
-//! What is meant by a variant decides nothing: its label comes from what its pages did.
+//! The label comes from the page events of the run alone, not from the intention of the variant.
 
 use std::fmt::Write as _;
 
 use super::program::{self, Program, Share};
 use crate::dice::Dice;
 
-/// One scenario.
+/// A variant, as a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variant {
     pub(crate) name: String,
     pub(crate) gpu_mem_mib: u64,
-    /// Whether the driver must find pages thrashing that go back and forth as slowly as they do in the lab.
+    /// Whether the driver must detect thrashing as slow as in the lab.
     pub(crate) throttling: bool,
     pub(crate) text: String,
 }
 
-type Make = fn(&mut Dice, Share) -> Vec<Program>;
+type Generate = fn(&mut Dice, Share) -> Vec<Program>;
 
-/// What is made, and how much memory it uses for each guest, in percent of the GPU's; MiB for what goes back and forth.
+/// A family of variants: its programs, and their memory on each guest.
 #[derive(Clone, Copy)]
 struct Family {
     name: &'static str,
-    make: Make,
+    generate: Generate,
     quick: bool,
-    /// The GPU's memory in MiB, and the share.
+    /// Memory of the GPU in MiB, and the amount of a [`Share`].
     on: &'static [(u64, u64)],
     throttling: bool,
 }
 
-const fn family(name: &'static str, make: Make, on: &'static [(u64, u64)]) -> Family {
-    Family { name, make, quick: false, on, throttling: false }
+const fn family(name: &'static str, generate: Generate, on: &'static [(u64, u64)]) -> Family {
+    Family { name, generate, quick: false, on, throttling: false }
 }
 
-const fn throttling(name: &'static str, make: Make, on: &'static [(u64, u64)]) -> Family {
-    Family { throttling: true, ..family(name, make, on) }
+const fn throttling(name: &'static str, generate: Generate, on: &'static [(u64, u64)]) -> Family {
+    Family { throttling: true, ..family(name, generate, on) }
 }
 
-/// `--quick` takes the first of some.
+/// Family whose first variant is in `--quick`.
 const fn quick(family: Family) -> Family {
     Family { quick: true, ..family }
 }
@@ -73,7 +74,7 @@ const FAMILIES: [Family; 27] = [
     throttling("cyclic_slow", program::cyclic, &[(32, 170)]),
 ];
 
-/// All of them, or the few that show each kind once. The same for the same seed.
+/// All variants, or the few that show each kind once. The result depends on the seed only.
 pub(crate) fn all(seed: u64, only_quick: bool) -> Vec<Variant> {
     let mut variants = Vec::new();
     for (family, salt) in FAMILIES.iter().zip(0..) {
@@ -81,9 +82,9 @@ pub(crate) fn all(seed: u64, only_quick: bool) -> Vec<Variant> {
             if only_quick && !(family.quick && number == 0) {
                 continue;
             }
-            // Of each its own, so that it is the same whichever others are made.
+            // A generator for each variant, so that a variant does not depend on the others.
             let mut dice = Dice::new(seed ^ (salt << 40) ^ (number << 32));
-            let programs = (family.make)(&mut dice, Share { gpu_kib: gpu_mem_mib * 1024, amount });
+            let programs = (family.generate)(&mut dice, Share { gpu_kib: gpu_mem_mib * 1024, amount });
             let name = format!("{}_{gpu_mem_mib}m_{amount}", family.name);
             let text = scenario(&name, gpu_mem_mib, &programs);
             variants.push(Variant { name, gpu_mem_mib, throttling: family.throttling, text });
@@ -116,7 +117,7 @@ mod tests {
     use crate::scenario::parse::parse;
 
     #[test]
-    fn there_are_at_least_forty_and_all_can_be_run_whatever_the_seed() {
+    fn at_least_forty_variants_are_valid_for_every_seed() {
         for seed in 0..20 {
             let variants = all(seed, false);
             assert!(variants.len() >= 40);
@@ -132,10 +133,10 @@ mod tests {
     }
 
     #[test]
-    fn they_depend_on_nothing_but_their_seed() {
+    fn variants_depend_on_their_seed_only() {
         assert_eq!(all(3, false), all(3, false));
         assert_ne!(all(3, false), all(4, false));
-        let few = all(3, true);
-        assert!(few.len() < 10 && few.iter().all(|variant| all(3, false).contains(variant)));
+        let quick = all(3, true);
+        assert!(quick.len() < 10 && quick.iter().all(|variant| all(3, false).contains(variant)));
     }
 }

@@ -1,4 +1,4 @@
-//! One pass over part of an allocation, a word at a time.
+//! One pass over part of an allocation, word by word.
 
 use super::{Reader, Work};
 use crate::{
@@ -12,10 +12,10 @@ use crate::{
     sys::swgpu::{GpuAccess, Kernel, MAX_ACCESSES},
 };
 
-/// CPU accesses between two looks at whether to stop.
+/// CPU accesses between two checks whether to stop.
 const CPU_ACCESSES_AT_ONCE: u64 = 1 << 14;
 
-/// Does all accesses, up to where it is stopped.
+/// Makes all accesses, until it is stopped.
 pub(super) fn run(access: &Access, work: &Work<'_>) -> anyhow::Result<Flow> {
     match access.by {
         Processor::Cpu => work.by_cpu(access.part, access.kind, || by_cpu(access, work)),
@@ -33,14 +33,14 @@ fn by_cpu(access: &Access, work: &Work<'_>) -> anyhow::Result<Flow> {
         match access.kind {
             Kind::Read => work.compare(allocation, at, work.machine.cpu_read(allocation, at), Reader::Cpu),
             Kind::Write => {
-                let value = work.fresh(allocation, at, write);
+                let value = work.new_value(allocation, at, write);
                 work.machine.cpu_write(allocation, at, value);
-                work.written(allocation, at, value);
+                work.record_write(allocation, at, value);
             }
             Kind::Atomic => {
-                let addend = work.fresh(allocation, at, write);
+                let addend = work.new_value(allocation, at, write);
                 let before = work.machine.cpu_add(allocation, at, addend);
-                work.added(allocation, at, addend, before, Reader::Cpu);
+                work.record_add(allocation, at, addend, before, Reader::Cpu);
             }
         }
         if done % CPU_ACCESSES_AT_ONCE == 0 && work.is_stopped() {
@@ -54,7 +54,7 @@ fn by_gpu(access: &Access, work: &Work<'_>, kernel: &Kernel) -> anyhow::Result<F
     let allocation = access.part.allocation;
     let base = work.machine.address(allocation);
     let write = work.next_write(access.kind);
-    work.begins_kernel();
+    work.count_kernel();
     let mut words = access.words();
     let mut part = Vec::with_capacity(MAX_ACCESSES.min(usize::try_from(access.count())?));
     let mut addends = Vec::new();
@@ -63,7 +63,7 @@ fn by_gpu(access: &Access, work: &Work<'_>, kernel: &Kernel) -> anyhow::Result<F
         for word in words.by_ref().take(MAX_ACCESSES) {
             let value = match access.kind {
                 Kind::Read => 0,
-                Kind::Write | Kind::Atomic => work.fresh(allocation, usize::try_from(word)?, write),
+                Kind::Write | Kind::Atomic => work.new_value(allocation, usize::try_from(word)?, write),
             };
             part.push(GpuAccess { va: base + word * WORD_BYTES, value });
         }
@@ -77,8 +77,8 @@ fn by_gpu(access: &Access, work: &Work<'_>, kernel: &Kernel) -> anyhow::Result<F
             let at = usize::try_from((va - base) / WORD_BYTES)?;
             match access.kind {
                 Kind::Read => work.compare(allocation, at, *value, Reader::Gpu),
-                Kind::Write => work.written(allocation, at, *value),
-                Kind::Atomic => work.added(allocation, at, *addend, *value, Reader::Gpu),
+                Kind::Write => work.record_write(allocation, at, *value),
+                Kind::Atomic => work.record_add(allocation, at, *addend, *value, Reader::Gpu),
             }
         }
         if work.is_stopped() {

@@ -13,14 +13,14 @@ use crate::{
     sys::swgpu::MAX_ACCESSES,
 };
 
-/// Memory that is always coherent, unless a test breaks a word of it.
+/// Memory that is always coherent, unless a test corrupts a word of it.
 struct Ram {
     memory: Vec<Vec<AtomicU64>>,
-    /// What was done, in order.
+    /// Actions, in order.
     log: Mutex<Vec<String>>,
     kernels: Mutex<Vec<Kernel>>,
     marks: Mutex<Vec<String>>,
-    /// Time passes only by sleeping.
+    /// Time, which passes only by sleeping.
     now: Mutex<Instant>,
 }
 
@@ -43,8 +43,8 @@ impl Ram {
         }
     }
 
-    fn log(&self, what: impl Into<String>) {
-        self.log.lock().unwrap().push(what.into());
+    fn log(&self, action: impl Into<String>) {
+        self.log.lock().unwrap().push(action.into());
     }
 
     fn logged(&self) -> Vec<String> {
@@ -110,7 +110,7 @@ impl Machine for Ram {
     }
 }
 
-/// A process with allocations `a` of 8 KiB and `b` of 1 MiB, two GPUs, and these steps.
+/// Process with allocations `a` of 8 KiB and `b` of 1 MiB, two GPUs, and these steps.
 fn process(steps: &str) -> Process {
     let text = format!(
         "name = \"s\"\ngpus = 2\n[[process]]\nname = \"p\"\n\
@@ -119,16 +119,16 @@ fn process(steps: &str) -> Process {
     parse("test.toml", &text).unwrap().processes.remove(0)
 }
 
-/// What running steps left behind.
-struct Ran {
+/// Result of running steps.
+struct Outcome {
     flow: Flow,
     ram: Ram,
     tally: Tally,
     first_mismatch: Option<String>,
 }
 
-/// Run these steps, `between` the first and the rest.
-fn run_with(steps: &str, stopped: bool, between: impl FnOnce(&Ram)) -> Ran {
+/// Runs these steps, with `between` after the first.
+fn run_with(steps: &str, stopped: bool, between: impl FnOnce(&Ram)) -> Outcome {
     let process = process(steps);
     let (ram, tally, stop) = (Ram::new(&process), Tally::default(), AtomicBool::new(stopped));
     let memory = Memory::new(&process, 1, &tally, &stop).unwrap();
@@ -141,29 +141,30 @@ fn run_with(steps: &str, stopped: bool, between: impl FnOnce(&Ram)) -> Ran {
     }
     work.verify_everything().unwrap();
     let first_mismatch = memory.first_mismatch().map(|mismatch| mismatch.to_string());
-    Ran { flow, ram, tally, first_mismatch }
+    Outcome { flow, ram, tally, first_mismatch }
 }
 
-fn run(steps: &str) -> Ran {
+fn run(steps: &str) -> Outcome {
     run_with(steps, false, |_| ())
 }
 
 #[test]
-fn what_one_processor_writes_the_other_reads_back() {
-    let ran = run("{ cpu_write = \"a\", stride = 8 }, { gpu_read = \"a\", stride = 8 }, \
+fn a_write_of_one_processor_is_read_by_the_other() {
+    let outcome = run("{ cpu_write = \"a\", stride = 8 }, { gpu_read = \"a\", stride = 8 }, \
          { repeat = 2, steps = [{ gpu_write = \"a\", order = \"random\" }, { cpu_read = \"a\", stride = 64 }] }");
-    assert_eq!(ran.flow, Flow::Done);
-    let checked = Checked::of(&ran.tally);
+    assert_eq!(outcome.flow, Flow::Done);
+    let checked = Checked::of(&outcome.tally);
     assert_eq!((checked.words_read, checked.verified_bytes, checked.mismatches), (1024 + 2 * 128, 8192 + (1 << 20), 0));
 }
 
 #[test]
 fn each_write_of_a_word_has_a_fresh_value() {
     let mut before = Vec::new();
-    let ran = run_with("{ gpu_write = \"a\" }, { gpu_write = \"a\" }", false, |ram| {
+    let outcome = run_with("{ gpu_write = \"a\" }, { gpu_write = \"a\" }", false, |ram| {
         before = ram.memory[0].iter().map(|word| word.load(Ordering::Relaxed)).collect();
     });
-    let changed = ran.ram.memory[0].iter().zip(before).filter(|(now, before)| now.load(Ordering::Relaxed) != *before);
+    let changed =
+        outcome.ram.memory[0].iter().zip(before).filter(|(now, before)| now.load(Ordering::Relaxed) != *before);
     assert_eq!(changed.count(), 8, "one word a KiB, each with another value than before");
 }
 
@@ -176,68 +177,68 @@ fn a_word_that_changed_by_itself_is_found_by_every_kind_of_read() {
         ("{ cpu_atomic = \"a\" }", "cpu"),
         ("{ verify = \"a\" }", "cpu"),
     ] {
-        let ran = run_with(&format!("{{ cpu_write = \"a\" }}, {step}"), false, |ram| {
+        let outcome = run_with(&format!("{{ cpu_write = \"a\" }}, {step}"), false, |ram| {
             ram.memory[0][128].store(0xbad, Ordering::Relaxed);
         });
-        let first = ran.first_mismatch.unwrap();
+        let first = outcome.first_mismatch.unwrap();
         assert!(first.starts_with("a+1024 (0x40000400) held 0xbad and not 0x"), "{first}");
         assert!(first.ends_with(&format!("when the {reader} read it")), "{step}: {first}");
     }
 }
 
 #[test]
-fn what_the_cpu_does_is_marked_where_it_begins_and_ends() {
-    let ran = run("{ cpu_write = \"a\", offset = 4096 }, { gpu_read = \"a\" }, { verify = \"a\" }");
-    let marks = ran.ram.marks.lock().unwrap().clone();
+fn cpu_accesses_are_marked_at_begin_and_end() {
+    let outcome = run("{ cpu_write = \"a\", offset = 4096 }, { gpu_read = \"a\" }, { verify = \"a\" }");
+    let marks = outcome.ram.marks.lock().unwrap().clone();
     let expected = ["Write 4096 4096 true", "Write 4096 4096 false", "Read 0 8192 true", "Read 0 8192 false"];
     assert_eq!(marks[..4], expected, "the rest is the verification in the end");
 }
 
 #[test]
 fn memory_that_was_never_written_must_hold_zero() {
-    let ran = run_with("{ gpu_read = \"a\" }", false, |ram| ram.memory[1][77].store(1, Ordering::Relaxed));
-    assert!(ran.first_mismatch.unwrap().starts_with("b+616 "));
+    let outcome = run_with("{ gpu_read = \"a\" }", false, |ram| ram.memory[1][77].store(1, Ordering::Relaxed));
+    assert!(outcome.first_mismatch.unwrap().starts_with("b+616 "));
 }
 
 #[test]
 fn atomics_add_up_over_processors_gpus_and_threads() {
     let atomics = "{ gpu_atomic = \"b\", stride = 8 }, { cpu_atomic = \"b\", stride = 8 }";
-    let ran = run(&format!(
+    let outcome = run(&format!(
         "{{ cpu_write = \"b\" }}, {{ parallel = [[{atomics}], [{{ gpu_atomic = \"b\", stride = 8, gpu = 1 }}], [{atomics}]] }}, \
          {{ gpu_read = \"b\", stride = 8 }}"
     ));
-    assert_eq!(ran.first_mismatch, None);
-    assert_ne!(ran.ram.memory[1][1].load(Ordering::Relaxed), 0);
+    assert_eq!(outcome.first_mismatch, None);
+    assert_ne!(outcome.ram.memory[1][1].load(Ordering::Relaxed), 0);
 }
 
 #[test]
 fn an_addition_that_is_lost_is_found() {
-    let ran = run_with("{ gpu_atomic = \"a\" }, { gpu_atomic = \"a\" }", false, |ram| {
+    let outcome = run_with("{ gpu_atomic = \"a\" }, { gpu_atomic = \"a\" }", false, |ram| {
         ram.memory[0][0].store(0, Ordering::Relaxed);
     });
-    assert!(ran.first_mismatch.unwrap().starts_with("a+0 "));
+    assert!(outcome.first_mismatch.unwrap().starts_with("a+0 "));
 }
 
 #[test]
 fn an_access_touches_the_words_of_its_part_in_its_order() {
-    let ran = run("{ gpu_write = \"a\", offset = \"4 KiB\", length = 4096, stride = 2048, gpu = 1 }, \
+    let outcome = run("{ gpu_write = \"a\", offset = \"4 KiB\", length = 4096, stride = 2048, gpu = 1 }, \
                    { cpu_write = \"a\", length = 16, stride = 8 }");
-    assert_eq!(ran.ram.logged(), ["gpu1 Write 4096", "gpu1 Write 6144", "cpu writes 0", "cpu writes 8"]);
+    assert_eq!(outcome.ram.logged(), ["gpu1 Write 4096", "gpu1 Write 6144", "cpu writes 0", "cpu writes 8"]);
 }
 
 #[test]
 fn a_long_pass_of_the_gpu_is_cut_into_parts() {
-    let ran = run("{ gpu_write = \"b\", stride = 8 }, { gpu_read = \"b\", stride = 8, order = \"random\" }");
-    assert_eq!(ran.ram.kernels.lock().unwrap().len(), 4, "2 passes of 131,072 accesses");
-    assert_eq!((Checked::of(&ran.tally).words_read, Checked::of(&ran.tally).mismatches), (131_072, 0));
+    let outcome = run("{ gpu_write = \"b\", stride = 8 }, { gpu_read = \"b\", stride = 8, order = \"random\" }");
+    assert_eq!(outcome.ram.kernels.lock().unwrap().len(), 4, "2 passes of 131,072 accesses");
+    assert_eq!((Checked::of(&outcome.tally).words_read, Checked::of(&outcome.tally).mismatches), (131_072, 0));
 }
 
 #[test]
-fn an_access_rate_says_what_each_access_stands_for() {
-    let ran = run(
+fn an_access_rate_sets_the_bytes_of_each_access() {
+    let outcome = run(
         "{ gpu_read = \"b\" }, { gpu_read = \"b\", access_rate = 128 }, { gpu_read = \"b\", stride = 8, access_rate = 0.5 }",
     );
-    let kernels = ran.ram.kernels.lock().unwrap();
+    let kernels = outcome.ram.kernels.lock().unwrap();
     // A sector an access; 128 sectors for the 4 words of a page; half a sector for its 512 words.
     let millibytes: Vec<u64> = kernels.iter().map(|kernel| kernel.access_millibytes).collect();
     assert_eq!(millibytes, [32_000, 32 * 32_000, 31, 31]);
@@ -245,7 +246,7 @@ fn an_access_rate_says_what_each_access_stands_for() {
 
 #[test]
 fn calls_of_the_driver_are_made_and_counted() {
-    let ran = run(
+    let outcome = run(
         "{ prefetch = \"b\", to = \"gpu1\", offset = \"64 KiB\" }, { advise = \"a\", preferred_location = \"cpu\" }, \
          { advise = \"a\", preferred_location = false }, { advise = \"b\", accessed_by = \"gpu0\" }, \
          { advise = \"b\", unset_accessed_by = \"gpu0\" }, { advise = \"a\", read_duplication = true, length = 4096 }, \
@@ -261,48 +262,52 @@ fn calls_of_the_driver_are_made_and_counted() {
         "DisableReadDuplication 0x0 8192",
         "Migrate { to: Cpu } 0x0 8192",
     ];
-    assert_eq!(ran.ram.logged(), expected);
+    assert_eq!(outcome.ram.logged(), expected);
     let sizes = [(2, 983_040 + 8192), (1, 8192), (1, 8192), (1, 1 << 20), (1, 1 << 20), (1, 4096), (1, 8192)];
-    assert_eq!(ran.tally.calls(), sizes);
+    assert_eq!(outcome.tally.calls(), sizes);
 }
 
 #[test]
-fn device_memory_is_taken_and_given_back() {
-    let ran = run("{ device_alloc = \"weights\", mib = 2, gpu = 1 }, { device_free = \"weights\" }");
-    assert_eq!(ran.ram.logged(), ["alloc weights gpu1 2097152", "free weights"]);
+fn device_memory_is_allocated_and_freed() {
+    let outcome = run("{ device_alloc = \"weights\", mib = 2, gpu = 1 }, { device_free = \"weights\" }");
+    assert_eq!(outcome.ram.logged(), ["alloc weights gpu1 2097152", "free weights"]);
 }
 
 #[test]
 fn steps_are_repeated_until_their_time_is_over() {
-    let ran = run("{ repeat_for_ms = 30, steps = [{ sleep_ms = 1 }, { gpu_write = \"a\", stride = 8192 }] }");
-    assert_eq!(ran.ram.logged().len(), 30);
-    // What is under way when the time is over is done to its end.
-    let ran = run("{ repeat_for_ms = 30, steps = [{ sleep_ms = 20 }, { gpu_write = \"a\", stride = 8192 }] }");
-    assert_eq!(ran.ram.logged().len(), 2);
+    let outcome = run("{ repeat_for_ms = 30, steps = [{ sleep_ms = 1 }, { gpu_write = \"a\", stride = 8192 }] }");
+    assert_eq!(outcome.ram.logged().len(), 30);
+    // A round that has begun when the time is over completes.
+    let outcome = run("{ repeat_for_ms = 30, steps = [{ sleep_ms = 20 }, { gpu_write = \"a\", stride = 8192 }] }");
+    assert_eq!(outcome.ram.logged().len(), 2);
     assert!(run("{ repeat_for_ms = 0, steps = [{ gpu_write = \"a\" }] }").ram.logged().is_empty());
 }
 
 #[test]
 fn exit_ends_all_enclosing_repeats_and_threads() {
-    let ran = run(
+    let outcome = run(
         "{ repeat = 5, steps = [{ repeat = 5, steps = [{ cpu_write = \"a\" }, { exit = 3 }] }] }, { cpu_write = \"b\" }",
     );
-    assert_eq!((ran.flow, ran.ram.logged().len()), (Flow::Exit { code: 3 }, 8));
-    let ran = run("{ parallel = [[{ cpu_write = \"a\" }], [{ exit = 4 }]] }, { cpu_write = \"b\" }");
-    assert_eq!((ran.flow, ran.ram.logged().len()), (Flow::Exit { code: 4 }, 8), "the other thread is waited for");
+    assert_eq!((outcome.flow, outcome.ram.logged().len()), (Flow::Exit { code: 3 }, 8));
+    let outcome = run("{ parallel = [[{ cpu_write = \"a\" }], [{ exit = 4 }]] }, { cpu_write = \"b\" }");
+    assert_eq!(
+        (outcome.flow, outcome.ram.logged().len()),
+        (Flow::Exit { code: 4 }, 8),
+        "the other thread is waited for"
+    );
 }
 
 #[test]
 fn kill_kills_and_nothing_more_is_done() {
-    let ran = run("{ kill = true }");
-    assert_eq!((ran.flow, ran.ram.logged()), (Flow::Stopped, vec!["killed".to_owned()]));
+    let outcome = run("{ kill = true }");
+    assert_eq!((outcome.flow, outcome.ram.logged()), (Flow::Stopped, vec!["killed".to_owned()]));
 }
 
 #[test]
 fn a_stop_cuts_steps_short_and_what_was_written_still_verifies() {
     let steps = "{ repeat = 4000000000, steps = [{ gpu_write = \"b\", stride = 8 }] }, { cpu_write = \"a\" }";
-    let ran = run_with(steps, true, |_| ());
-    assert_eq!((ran.flow, ran.ram.logged().len(), ran.first_mismatch), (Flow::Stopped, MAX_ACCESSES, None));
+    let outcome = run_with(steps, true, |_| ());
+    assert_eq!((outcome.flow, outcome.ram.logged().len(), outcome.first_mismatch), (Flow::Stopped, MAX_ACCESSES, None));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! This process, registered with the driver: the machine that its steps work with.
+//! Machine of the steps at the driver: this process, with its VA space and GPUs.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use crate::{
     scenario::{Call, Place, Process, part::PAGE_BYTES},
     sys::{
         access_log::CpuMark,
-        advice::InForce,
+        advice::RangeAdvice,
         counters::Tracker,
         driver_major,
         memory::SharedPages,
@@ -26,9 +26,10 @@ use crate::{
     work::Machine,
 };
 
-/// A process of the driver's.
+/// Process that is registered with the driver.
 pub(super) struct Tenant {
-    // In the order in which they must be closed: the VA space before the GPU's channel, whose memory it uses.
+    // In the order in which they must be closed: the VA space before the GPU's channel, whose
+    // memory it uses.
     memory: Vec<(u64, Managed)>,
     va_space: VaSpace,
     tracker: Option<Tracker>,
@@ -37,13 +38,13 @@ pub(super) struct Tenant {
 }
 
 impl Tenant {
-    /// With the driver's counters in `counters`, if wanted.
+    /// Registers the process, with the driver's counters in `counters`, if any.
     pub(super) fn new(process: &Process, counters: Option<&SharedPages>) -> anyhow::Result<Self> {
         let gpus = process.gpus.iter().map(|number| Gpu::open(*number)).collect::<anyhow::Result<Vec<Gpu>>>()?;
         let mut va_space = VaSpace::new(gpus.iter().map(|gpu| &gpu.uuid))?;
-        // Before anything can be counted.
+        // Attached before any event that counts.
         let tracker = counters.map(|pages| Tracker::attach(&va_space, pages)).transpose()?;
-        va_space.use_address_space()?;
+        va_space.attach_address_space()?;
         let mut attached = BTreeMap::new();
         for (number, gpu) in process.gpus.iter().zip(gpus) {
             let space = gpu.space()?;
@@ -61,12 +62,12 @@ impl Tenant {
         self.tracker.iter().flat_map(Tracker::fds).collect()
     }
 
-    /// What its accesses moved, by GPU.
+    /// Accesses of its GPUs, with the bytes that they moved.
     pub(super) fn accesses(&self) -> anyhow::Result<Vec<AccessCounters>> {
         self.gpus.values().map(|(space, _)| space.access_counters()).collect()
     }
 
-    /// Where its pages are.
+    /// Residency of its pages, by allocation.
     pub(super) fn residency(&self, process: &Process) -> anyhow::Result<Vec<Residency>> {
         let mut query = ResidencyQuery::new(&self.va_space, driver_major()?);
         let gpus = self.gpus.keys().last().map_or(0, |last| *last as usize + 1);
@@ -93,23 +94,23 @@ impl Tenant {
         Ok(all)
     }
 
-    /// What advice is in force on its memory, whoever gave it.
+    /// Advice in force on its memory, by any process.
     pub(super) fn advised(&self, process: &Process) -> anyhow::Result<Vec<Advised>> {
         let driver_major = driver_major()?;
         let mut advised = Vec::new();
         for (allocation, (base, _)) in process.allocations.iter().zip(&self.memory) {
             let mut begin = *base;
             while begin < base + allocation.bytes {
-                let InForce { end, has_preferred_location, accessed_by, duplicates_reads } =
+                let RangeAdvice { end, has_preferred_location, accessed_by, duplicates_reads } =
                     self.va_space.advice_at(begin, driver_major)?;
-                let what = [
+                let kinds = [
                     has_preferred_location.then(|| "a preferred location".to_owned()),
                     (accessed_by > 0).then(|| format!("accessed by {accessed_by}")),
                     duplicates_reads.then(|| "read duplication".to_owned()),
                 ];
-                let what: Vec<String> = what.into_iter().flatten().collect();
-                if !what.is_empty() {
-                    advised.push(Advised { begin, end, what: what.join(", ") });
+                let kinds: Vec<String> = kinds.into_iter().flatten().collect();
+                if !kinds.is_empty() {
+                    advised.push(Advised { begin, end, description: kinds.join(", ") });
                 }
                 begin = end;
             }
@@ -121,7 +122,7 @@ impl Tenant {
         self.gpus.get(&number).with_context(|| format!("the process has no GPU {number}"))
     }
 
-    /// How the driver names a place; `None` is the CPU.
+    /// Driver's name of a place; `None` is the CPU.
     fn processor(&self, place: Place) -> anyhow::Result<Option<&[u8; 16]>> {
         match place {
             Place::Cpu => Ok(None),
@@ -149,7 +150,7 @@ impl Machine for Tenant {
     }
 
     fn cpu_mark(&self, mark: &CpuMark) -> anyhow::Result<()> {
-        // In the log of one: those of several are read in one order.
+        // Only in the first GPU's log: the logs of several GPUs share one sequence.
         self.gpus.values().next().map_or(Ok(()), |(_, gpu)| gpu.mark(mark))
     }
 

@@ -18,12 +18,12 @@ fn with_steps(steps: &str) -> String {
     format!("name = \"s\"\n[[process]]\nname = \"p\"\nalloc = [{{ name = \"a\", kib = 4 }}]\nsteps = [\n  {steps}\n]\n")
 }
 
-/// What these steps are read as, in Rust's words.
+/// Debug output of the parsed steps.
 fn steps(text: &str) -> String {
     format!("{:?}", parse("test.toml", &with_steps(text)).unwrap().processes[0].steps)
 }
 
-/// The message for a scenario that must not parse.
+/// Error message of an invalid scenario.
 fn error(text: &str) -> String {
     parse("test.toml", text).unwrap_err().to_string()
 }
@@ -57,7 +57,7 @@ fn a_process_may_start_late_be_killed_be_confined_and_use_some_gpus() {
     let Process { gpus, start_after, kill_after, memory_limit_bytes, steps, .. } = &scenario.processes[0];
     assert_eq!((gpus.as_slice(), start_after.as_millis(), *memory_limit_bytes), (&[1][..], 5, Some(MIB)));
     assert_eq!(kill_after.unwrap().as_millis(), 7);
-    assert!(format!("{steps:?}").contains("gpu: 1"), "its first GPU, unless a step says");
+    assert!(format!("{steps:?}").contains("gpu: 1"), "its first GPU, unless a step names one");
     assert_eq!(scenario.processes[1].gpus, [0, 1]);
 }
 
@@ -85,14 +85,14 @@ fn exit_is_true_or_a_code_and_sleep_is_in_milliseconds() {
 }
 
 #[test]
-fn steps_may_be_written_as_tables_of_their_own() {
+fn steps_may_be_separate_tables() {
     let text = "name = \"s\"\n[[process]]\nname = \"p\"\nalloc = [{ name = \"a\", mib = 1 }]\n\
                 [[process.steps]]\nrepeat = 2\n[[process.steps.steps]]\ngpu_read = \"a\"\n";
     assert!(format!("{:?}", parse("t", text).unwrap()).contains("Repeat { until: Times(2), steps: [Access"));
 }
 
 #[test]
-fn threads_that_would_disturb_each_other_are_refused() {
+fn conflicting_threads_are_rejected() {
     let threads = |one: &str, other: &str| with_steps(&format!("{{ parallel = [[{{ {one} }}], [{{ {other} }}]] }}"));
     let (low, high) = ("length = 2048", "offset = 2048");
     for (one, other) in [
@@ -123,7 +123,7 @@ fn an_error_names_file_line_column_and_step() {
 }
 
 #[test]
-fn a_step_that_cannot_be_done_is_refused_with_the_reason() {
+fn an_invalid_step_is_rejected_with_the_reason() {
     let cases = [
         ("{ gpu_read = \"a\", offset = 4096 }", "outside of \"a\", which has 4096 bytes"),
         ("{ gpu_read = \"a\", offset = 8, length = 4096 }", "outside of \"a\""),
@@ -143,11 +143,11 @@ fn a_step_that_cannot_be_done_is_refused_with_the_reason() {
         ("{ gpu_read = \"a\", access_rate = 0.0 }", "access_rate must be above 0"),
         ("{ gpu_read = \"a\", gpu = 1 }", "gpu1 is not the process's; it has gpus = [0]"),
         ("{ prefetch = \"a\" }", "to is missing"),
-        ("{ prefetch = \"a\", to = \"gpu\" }", "\"gpu\" is no place"),
+        ("{ prefetch = \"a\", to = \"gpu\" }", "\"gpu\" is not a place"),
         ("{ prefetch = \"a\", to = \"cpu\", offset = 8 }", "multiple of 4096"),
         ("{ advise = \"a\" }", "advise needs one of"),
         ("{ advise = \"a\", read_duplication = true, accessed_by = \"cpu\" }", "not 2"),
-        ("{ advise = \"a\", preferred_location = true }", "where?"),
+        ("{ advise = \"a\", preferred_location = true }", "must be a place, or false"),
         ("{ device_alloc = \"x\" }", "needs one of size and mib"),
         ("{ kill = false }", "kill = false"),
         ("{ kill = true }, { verify = \"a\" }", "step 2: is never reached"),
@@ -173,7 +173,7 @@ fn a_step_that_cannot_be_done_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_scenario_that_cannot_be_run_is_refused_with_the_reason() {
+fn an_invalid_scenario_is_rejected_with_the_reason() {
     let process = "[[process]]\nname = \"p\"\n";
     let allocation = |allocation: &str| format!("name = \"s\"\n{process}alloc = [{allocation}]\n");
     let target = |target: &str| format!("name = \"s\"\n{process}[[target]]\n{target}\n");
@@ -201,7 +201,7 @@ fn a_scenario_that_cannot_be_run_is_refused_with_the_reason() {
         (target("figure = \"replays\""), "needs one of at_most and within"),
         (target("figure = \"replays\"\nat_most = 1.0\nwithin = 0.1"), "needs one of at_most and within"),
         (target("figure = \"replays\"\nat_most = -1.0"), "must not be negative"),
-        (target("figure = \"replays\"\nprocess = \"p\"\nat_most = 1.0"), "not told by process"),
+        (target("figure = \"replays\"\nprocess = \"p\"\nat_most = 1.0"), "only for all processes together"),
         (target("figure = \"link_bytes\"\nprocess = \"q\"\nat_most = 1.0"), "there is no process \"q\""),
         (target("figure = \"speed\"\nat_most = 1.0"), "speed"),
         ("name = \"s\"\nx y\n".to_owned(), "test.toml:2:"),
@@ -213,7 +213,7 @@ fn a_scenario_that_cannot_be_run_is_refused_with_the_reason() {
 }
 
 #[test]
-fn endless_nesting_is_refused() {
+fn too_deep_nesting_is_rejected() {
     let deep = "{ repeat = 1, steps = [ ".repeat(17) + "{ verify = \"a\" }" + &" ] }".repeat(17);
     assert!(error(&with_steps(&deep)).contains("nested more than 16 deep"));
 }
@@ -246,7 +246,7 @@ fn the_example_in_the_documentation_can_be_run() {
 }
 
 #[test]
-fn a_run_may_differ_from_what_is_written_in_its_seed_and_its_rates_and_not_in_its_work() {
+fn a_variation_changes_orders_and_rates_but_not_the_work() {
     let text = with_steps("{ gpu_read = \"a\", order = \"random\" }, { sleep_ms = 1000 }");
     let varied = |seed, access_rate_factor| {
         let scenario = parse_varied("t", &text, Variation { seed, access_rate_factor }).unwrap();

@@ -1,4 +1,5 @@
-//! `cpu_read`, `cpu_write`, `cpu_atomic`, `gpu_read`, `gpu_write`, `gpu_atomic`: one pass over part of an allocation, a word at a time.
+//! `cpu_read`, `cpu_write`, `cpu_atomic`, `gpu_read`, `gpu_write`, `gpu_atomic`: one pass over a
+//! part of an allocation, a word at a time.
 
 use super::{Execution, Flow, Plan, Step, Use};
 use crate::{
@@ -10,16 +11,16 @@ use crate::{
     },
 };
 
-/// How memory is accessed.
+/// Kind of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
     Write,
-    /// Add a number to a word, whoever else does so at the same time.
+    /// Atomic addition to a word, for all processors at the same time.
     Atomic,
 }
 
-/// The words at `offset`, `offset + stride`, ... below `offset + length`, each once.
+/// Pass over the words at `offset`, `offset + stride`, ... below `offset + length`, each once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) by: Processor,
@@ -29,15 +30,15 @@ pub(crate) struct Access {
     pub(crate) order: Order,
 }
 
-/// Who accesses memory.
+/// Processor that accesses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Processor {
     Cpu,
     Gpu {
         gpu: u32,
-        /// How many accesses at most wait on a fault at a time.
+        /// Maximum of accesses that wait for a fault at a time.
         window: u32,
-        /// What each access stands for on the bus if its page is elsewhere, in thousandths of a byte.
+        /// Link traffic of each access to a page elsewhere, in thousandths of a byte.
         access_millibytes: u64,
     },
 }
@@ -61,17 +62,18 @@ kinds! {
     GPU_ATOMIC, "gpu_atomic", gpu, Atomic, 10;
 }
 
-/// Accesses of a GPU step that may wait on a fault at a time, unless the step says. The driver takes up to 256 faults in a batch.
+/// Default of `window`: the driver fetches up to 256 faults per batch.
 const DEFAULT_WINDOW: u32 = 256;
 const MAX_WINDOW: u32 = 4096;
-/// Four words a page, unless a step says: several faults of a pass then fall on one page, as with the threads of a warp.
+/// Default of `stride`: four words per page, so that several faults of a pass occur on one page, as
+/// with the threads of a warp.
 const DEFAULT_STRIDE_BYTES: u64 = 1024;
 const PAGE_BYTES: u64 = 4096;
-/// What a GPU moves over the bus for one access of a warp that is not combined with others.
+/// Link traffic of one access of a warp that is not coalesced with others.
 const SECTOR_MILLIBYTES: u64 = 32_000;
 const MAX_ACCESS_RATE: f64 = 100_000.0;
 
-// === how it is written ===
+// === parsing ===
 
 fn cpu(table: &mut Table<'_>, scope: &Scope<'_>, key: &str, kind: Kind) -> Result<Box<dyn Step>, Fault> {
     Ok(Box::new(words(table, scope, key, kind, Processor::Cpu)?))
@@ -88,7 +90,7 @@ fn gpu(table: &mut Table<'_>, scope: &Scope<'_>, key: &str, kind: Kind) -> Resul
         return Err(format!("access_rate must be above 0, and at most {MAX_ACCESS_RATE}").into());
     }
     let access = words(table, scope, key, kind, Processor::Cpu)?;
-    // The step's accesses stand for `rate` accesses to each page it covers.
+    // The step's accesses represent `rate` accesses to each page of the part.
     let each = |rate| rate * access.part.pages_covered(access.stride_bytes) as f64 / access.count() as f64;
     let access_millibytes = millibytes(rate.map_or(1.0, each) * scope.variation.access_rate_factor);
     Ok(Box::new(Access { by: Processor::Gpu { gpu, window, access_millibytes }, ..access }))
@@ -112,9 +114,9 @@ fn words(table: &mut Table<'_>, scope: &Scope<'_>, key: &str, kind: Kind, by: Pr
     Ok(Access { by, kind, part, stride_bytes, order })
 }
 
-// === what random scenarios do ===
+// === random generation ===
 
-/// Accesses of a random step, at most, so that it is short.
+/// Maximum of accesses of a random step, so that the step is short.
 const RANDOM_ACCESSES: u64 = 4096;
 
 fn generate(dice: &mut Dice, plan: &Plan<'_>, key: &str) -> String {
@@ -132,8 +134,8 @@ fn generate(dice: &mut Dice, plan: &Plan<'_>, key: &str) -> String {
         options.push(format!("length = {length_bytes}"));
     }
     let stride_bytes = dice.pick([8, 512, 1024, 1024, 4096, 4096, 4104, 16384, 65536, 65544, 2 << 20]);
-    let least_bytes = length_bytes.div_ceil(RANDOM_ACCESSES).next_multiple_of(WORD_BYTES);
-    options.push(format!("stride = {}", stride_bytes.max(least_bytes)));
+    let min_stride_bytes = length_bytes.div_ceil(RANDOM_ACCESSES).next_multiple_of(WORD_BYTES);
+    options.push(format!("stride = {}", stride_bytes.max(min_stride_bytes)));
     if dice.chance(40) {
         options.push(format!("order = \"random\", seed = {}", dice.between(0, 99)));
     }
@@ -149,15 +151,15 @@ fn generate(dice: &mut Dice, plan: &Plan<'_>, key: &str) -> String {
     format!("{{ {} }}", options.join(", "))
 }
 
-// === what it does ===
+// === execution ===
 
 impl Access {
-    /// How many words it visits; at least one.
+    /// Number of visited words; at least one.
     pub(crate) const fn count(&self) -> u64 {
         self.part.length_bytes.div_ceil(self.stride_bytes)
     }
 
-    /// The words it visits, as indices into the allocation, in its order.
+    /// Visited words in their order, as indices into the allocation.
     pub(crate) fn words(&self) -> impl Iterator<Item = u64> + use<> {
         let (offset_bytes, stride_bytes) = (self.part.offset_bytes, self.stride_bytes);
         self.order.indices(self.count()).map(move |at| (offset_bytes + at * stride_bytes) / WORD_BYTES)
@@ -175,7 +177,7 @@ impl Step for Access {
 }
 
 impl Part {
-    /// How many pages a pass with that stride touches.
+    /// Number of pages that a pass with this stride accesses.
     fn pages_covered(&self, stride_bytes: u64) -> u64 {
         if stride_bytes >= PAGE_BYTES {
             return self.length_bytes.div_ceil(stride_bytes);
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pages_of_a_pass_are_counted_whatever_its_stride() {
+    fn the_pages_of_a_pass_are_counted_for_every_stride() {
         for (offset, length, stride, pages) in [
             (0, 8192, 1024, 2),
             (0, 8, 1024, 1),

@@ -1,4 +1,4 @@
-//! `advise`: the application tells the driver how it will use memory, as `cudaMemAdvise` does.
+//! `advise`: advice of the application about its use of memory, as with `cudaMemAdvise`.
 
 use serde::Deserialize;
 
@@ -33,12 +33,12 @@ fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
         None => None,
         Some(Location::At(place)) => Some(Call::SetPreferredLocation { to: scope.place(place)? }),
         Some(Location::Nowhere(false)) => Some(Call::UnsetPreferredLocation),
-        Some(Location::Nowhere(true)) => return Err("preferred_location = true: where?".into()),
+        Some(Location::Nowhere(true)) => return Err("preferred_location = true: must be a place, or false".into()),
     };
     let mut accessed_by = |key: &str, call: fn(Place) -> Call| -> Result<Option<Call>, Fault> {
         table.take(key)?.map(|by| Ok(call(scope.place(by)?))).transpose()
     };
-    let given = [
+    let calls = [
         preferred,
         accessed_by("accessed_by", |by| Call::SetAccessedBy { by })?,
         accessed_by("unset_accessed_by", |by| Call::UnsetAccessedBy { by })?,
@@ -46,10 +46,10 @@ fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
             .take("read_duplication")?
             .map(|on| if on { Call::EnableReadDuplication } else { Call::DisableReadDuplication }),
     ];
-    let given: Vec<Call> = given.into_iter().flatten().collect();
-    let [advice] = given.as_slice() else {
+    let calls: Vec<Call> = calls.into_iter().flatten().collect();
+    let [advice] = calls.as_slice() else {
         let options = "preferred_location, accessed_by, unset_accessed_by and read_duplication";
-        return Err(format!("advise needs one of {options}, not {}", given.len()).into());
+        return Err(format!("advise needs one of {options}, not {}", calls.len()).into());
     };
     Ok(Box::new(Advise { part: Part::take(table, "advise", scope, PAGE_BYTES)?, advice: *advice }))
 }

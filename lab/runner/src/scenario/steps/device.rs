@@ -1,4 +1,5 @@
-//! `device_alloc`, `device_free`: memory of a GPU that is not managed, as `cudaMalloc` takes it. Where none is free the driver evicts.
+//! `device_alloc`, `device_free`: unmanaged memory of a GPU, as with `cudaMalloc`. If no memory is
+//! free, the driver evicts.
 
 use super::{Execution, Flow, Plan, Step, generate_list};
 use crate::{
@@ -14,7 +15,7 @@ pub(super) const DEVICE_ALLOC: super::Kind = super::Kind { key: "device_alloc", 
 pub(super) const DEVICE_FREE: super::Kind = super::Kind {
     key: "device_free",
     parse: free,
-    // Every allocation brings its own.
+    // Weight 0: the generator of `device_alloc` adds a free for each allocation.
     weight: 0,
     generate: |_, _| None,
 };
@@ -67,14 +68,15 @@ impl Step for Free {
     }
 }
 
-/// Some memory, something done meanwhile, and its end. In threads and repeats there could be too much at once.
+/// Generate an allocation, steps while it exists, and its free. In threads and repeats, the sum of
+/// allocations could be too large.
 fn generate(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
     if plan.depth > 0 || plan.in_thread {
         return None;
     }
     let (mib, gpu) = (dice.between(1, 6), plan.gpu(dice));
-    let inside = Plan { depth: 1, ..*plan };
-    let meanwhile = generate_list(dice, &inside, 2).join(", ");
+    let nested = Plan { depth: 1, ..*plan };
+    let meanwhile = generate_list(dice, &nested, 2).join(", ");
     let comma = if meanwhile.is_empty() { "" } else { ", " };
     Some(format!("{{ device_alloc = \"d\", mib = {mib}, gpu = {gpu} }}, {meanwhile}{comma}{{ device_free = \"d\" }}"))
 }

@@ -1,4 +1,4 @@
-//! `exit`, `kill`: the process ends here.
+//! `exit`, `kill`: the end of the process.
 
 use serde::Deserialize;
 
@@ -8,7 +8,7 @@ use crate::scenario::{
     table::{Fault, Table},
 };
 
-// Random processes get one at their end, if any.
+// Weight 0: the generator of scenarios appends at most one of them to a process.
 pub(super) const EXIT: super::Kind = super::Kind { key: "exit", parse: exit, weight: 0, generate: |_, _| None };
 pub(super) const KILL: super::Kind = super::Kind { key: "kill", parse: kill, weight: 0, generate: |_, _| None };
 
@@ -29,7 +29,7 @@ enum Code {
 
 fn exit(table: &mut Table<'_>, _scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
     match table.need("exit")? {
-        Code::Flag(false) => Err("exit = false does nothing; leave it out".into()),
+        Code::Flag(false) => Err("exit = false does nothing; omit it".into()),
         Code::Flag(true) => Ok(Box::new(Exit { code: 0 })),
         Code::Code(code) => Ok(Box::new(Exit { code })),
     }
@@ -37,7 +37,7 @@ fn exit(table: &mut Table<'_>, _scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
 
 fn kill(table: &mut Table<'_>, _scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
     if !table.need::<bool>("kill")? {
-        return Err("kill = false does nothing; leave it out".into());
+        return Err("kill = false does nothing; omit it".into());
     }
     Ok(Box::new(Kill))
 }

@@ -1,4 +1,4 @@
-//! `parallel`: several lists of steps at once, each in a thread of its own.
+//! `parallel`: several lists of steps at the same time, each in a separate thread.
 
 use super::{Execution, Flow, Plan, Step, Use, access::Kind, generate_list, parse_list, uses_of};
 use crate::{
@@ -23,7 +23,7 @@ fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
     }
     let mut threads = Vec::new();
     for (at, list) in lists.into_iter().enumerate() {
-        let mut scope = scope.inside(&format!("{}{}", scope.prefix, at + 1));
+        let mut scope = scope.nested(&format!("{}{}", scope.prefix, at + 1));
         scope.depth -= 1;
         threads.push(parse_list(list, &scope)?);
     }
@@ -34,19 +34,19 @@ fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Faul
                 let name = scope.allocations.get(allocation).map_or("", |allocation| &allocation.name);
                 let (one, other) = (at + 1, at + distance + 2);
                 let reason =
-                    format!("threads {one} and {other} use the same part of {name:?}, and not only to read it");
-                return Err((reason + " or only for atomics: what it must hold could not be known").into());
+                    format!("threads {one} and {other} use the same part of {name:?}, and neither both only read it");
+                return Err((reason + " nor both use only atomics: its contents would be undefined").into());
             }
         }
     }
     Ok(Box::new(Parallel(threads)))
 }
 
-/// An allocation in which two threads get into each other's way: the order of their accesses would decide what is read. Reads do not
-/// disturb reads, and sums do not depend on their order.
+/// Allocation that two threads use in conflict: the order of their accesses would determine the
+/// values read. Reads do not conflict with reads, and sums do not depend on the order.
 fn conflict(one: &[Use], other: &[Use]) -> Option<usize> {
-    let disturb = |a: &Use, b: &Use| a.part.overlaps(&b.part) && (a.kind != b.kind || a.kind == Kind::Write);
-    one.iter().find(|a| other.iter().any(|b| disturb(a, b))).map(|found| found.part.allocation)
+    let conflicts = |a: &Use, b: &Use| a.part.overlaps(&b.part) && (a.kind != b.kind || a.kind == Kind::Write);
+    one.iter().find(|a| other.iter().any(|b| conflicts(a, b))).map(|found| found.part.allocation)
 }
 
 impl Step for Parallel {
@@ -64,16 +64,16 @@ impl Step for Parallel {
     }
 }
 
-/// Each thread with an allocation of its own, or all with atomics in one.
+/// Generate threads that each use a separate allocation, or that all use atomics in one.
 fn generate(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
     if plan.depth > 1 || plan.in_thread {
         return None;
     }
     let mut threads = Vec::new();
     if plan.allocations.len() > 1 && dice.chance(70) {
-        for own in plan.allocations.chunks(1) {
-            let inside = Plan { allocations: own, depth: plan.depth + 1, in_thread: true, ..*plan };
-            threads.push(format!("[{}]", generate_list(dice, &inside, 3).join(", ")));
+        for allocation in plan.allocations.chunks(1) {
+            let nested = Plan { allocations: allocation, depth: plan.depth + 1, in_thread: true, ..*plan };
+            threads.push(format!("[{}]", generate_list(dice, &nested, 3).join(", ")));
         }
     } else {
         let (name, _) = plan.allocation(dice);

@@ -1,4 +1,4 @@
-//! `prefetch`: the application moves pages itself, as `cudaMemPrefetchAsync` does.
+//! `prefetch`: migration of pages by the application, as with `cudaMemPrefetchAsync`.
 
 use super::{Execution, Flow, Plan, Step};
 use crate::{

@@ -1,4 +1,5 @@
-//! `repeat`: the same steps again and again, so many times; `repeat_for_ms`: until a time is over.
+//! `repeat`: steps repeated a number of times; `repeat_for_ms`: steps repeated until a time has
+//! elapsed.
 
 use std::time::Duration;
 
@@ -51,11 +52,11 @@ fn repeat(until: Until, table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<
 impl Step for Repeat {
     fn run(&self, on: &dyn Execution) -> anyhow::Result<Flow> {
         let begin = on.now();
-        let goes_on = |done: u64| match self.until {
+        let continues = |done: u64| match self.until {
             Until::Times(times) => done < times.into(),
             Until::Elapsed(elapsed) => on.now().duration_since(begin) < elapsed,
         };
-        for _ in (0_u64..).take_while(|done| goes_on(*done)) {
+        for _ in (0_u64..).take_while(|done| continues(*done)) {
             let flow = run_list(&self.steps, on)?;
             if flow != Flow::Done {
                 return Ok(flow);
@@ -87,7 +88,7 @@ fn generate_for(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
 }
 
 fn generate_steps(dice: &mut Dice, plan: &Plan<'_>) -> Option<String> {
-    let inside = Plan { depth: plan.depth + 1, ..*plan };
-    let steps = if plan.depth < 2 { generate_list(dice, &inside, 3) } else { Vec::new() };
+    let nested = Plan { depth: plan.depth + 1, ..*plan };
+    let steps = if plan.depth < 2 { generate_list(dice, &nested, 3) } else { Vec::new() };
     (!steps.is_empty()).then(|| steps.join(", "))
 }

@@ -1,4 +1,4 @@
-//! `sleep_ms`: nothing for a while.
+//! `sleep_ms`: a pause.
 
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ pub(super) const SLEEP: super::Kind =
 struct Sleep(Duration);
 
 fn parse(table: &mut Table<'_>, scope: &Scope<'_>) -> Result<Box<dyn Step>, Fault> {
-    let written = Duration::from_millis(table.need("sleep_ms")?);
-    Ok(Box::new(Sleep(scope.variation.pause(written, scope.process, &scope.prefix))))
+    let nominal = Duration::from_millis(table.need("sleep_ms")?);
+    Ok(Box::new(Sleep(scope.variation.pause(nominal, scope.process, &scope.prefix))))
 }
 
 impl Step for Sleep {

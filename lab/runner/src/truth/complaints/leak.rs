@@ -1,32 +1,34 @@
-//! What the driver's leak checker says when the driver is unloaded (`uvm_leak_checker=2`).
+//! Messages of the driver's leak checker when the driver is unloaded (`uvm_leak_checker=2`).
 
-/// What the driver has allocated and not given back.
+/// Messages about allocations that the driver did not free.
 #[derive(Debug, Default)]
 pub(super) struct Leak(Vec<String>);
 
 impl Leak {
-    /// Whether the message is the leak checker's; it is kept then.
-    pub(super) fn hear(&mut self, message: &str) -> bool {
-        let is_its = ["!!!!", "Memory leak of ", LEAKED].iter().any(|start| said(message).starts_with(start));
-        if is_its {
+    /// Stores the message and returns true if it is the leak checker's.
+    pub(super) fn collect(&mut self, message: &str) -> bool {
+        let is_leak_message = ["!!!!", "Memory leak of ", LEAKED].iter().any(|start| text(message).starts_with(start));
+        if is_leak_message {
             self.0.push(message.to_owned());
         }
-        is_its
+        is_leak_message
     }
 
     pub(super) fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.0)
     }
 
-    /// The bytes, if nothing else is lost than what the driver loses by a fault of its own when a process is killed (-9) while it registers
-    /// a GPU as the first: `alloc_parent_gpu` of `uvm_gpu.c` allocates the GPU's structure, then starts a thread for it. Nobody who is about
-    /// to die can start one (`kthread_create` gives `EINTR`); so it fails, and neither it nor `add_gpu`, which calls it, frees the structure.
+    /// Leaked bytes, if a known bug of the driver explains all of them. The bug occurs when a
+    /// process is killed (-9) while it registers a GPU as its first user: `alloc_parent_gpu` of
+    /// `uvm_gpu.c` allocates the GPU's structure, then starts a thread for it. A process with a
+    /// fatal signal cannot start one (`kthread_create` returns `EINTR`); so it fails, and neither
+    /// it nor `add_gpu`, which calls it, frees the structure.
     ///
-    /// A process dies before it can register another, so that there are at most as many as were `killed`.
+    /// A process dies before it can register another GPU, so that there are at most `killed` leaks.
     pub(super) fn of_killed_registrations(&self, killed: u64) -> Option<u64> {
         let bytes_of = |start: &str| {
             let mut found = Vec::new();
-            for line in self.0.iter().filter_map(|line| said(line).strip_prefix(start)) {
+            for line in self.0.iter().filter_map(|line| text(line).strip_prefix(start)) {
                 let (bytes, rest) = line.split_once(" bytes ")?;
                 found.push((bytes.parse::<u64>().ok()?, rest));
             }
@@ -43,7 +45,7 @@ impl Leak {
 
 const LEAKED: &str = "    Leaked ";
 
-fn said(message: &str) -> &str {
+fn text(message: &str) -> &str {
     message.strip_prefix("nvidia-uvm: ").unwrap_or(message)
 }
 
@@ -51,10 +53,10 @@ fn said(message: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn heard(lines: &[&str]) -> Leak {
+    fn collected(lines: &[&str]) -> Leak {
         let mut leak = Leak::default();
         for line in lines {
-            assert!(leak.hear(&format!("nvidia-uvm: {line}")), "{line}");
+            assert!(leak.collect(&format!("nvidia-uvm: {line}")), "{line}");
         }
         leak
     }
@@ -69,14 +71,14 @@ mod tests {
 
     #[test]
     fn no_leak_is_nothing_to_excuse() {
-        assert_eq!(heard(&[]).of_killed_registrations(0), Some(0));
-        assert!(!Leak::default().hear("nvidia-uvm: Unloaded the UVM driver."));
+        assert_eq!(collected(&[]).of_killed_registrations(0), Some(0));
+        assert!(!Leak::default().collect("nvidia-uvm: Unloaded the UVM driver."));
     }
 
     #[test]
     fn gpus_of_killed_processes_are_excused_one_for_each() {
-        assert_eq!(heard(&OF_KILLED).of_killed_registrations(2), Some(146_448));
-        assert_eq!(heard(&OF_KILLED).of_killed_registrations(1), None);
+        assert_eq!(collected(&OF_KILLED).of_killed_registrations(2), Some(146_448));
+        assert_eq!(collected(&OF_KILLED).of_killed_registrations(1), None);
     }
 
     #[test]
@@ -86,9 +88,9 @@ mod tests {
             OF_KILLED[3],
             "    Leaked 64 bytes from uvm_va_space.c:1355:uvm_gpu_va_space_create (0xffa0)",
         ];
-        assert_eq!(heard(&with_other).of_killed_registrations(9), None);
-        assert_eq!(heard(&OF_KILLED[..4]).of_killed_registrations(9), None, "one of them is not named");
+        assert_eq!(collected(&with_other).of_killed_registrations(9), None);
+        assert_eq!(collected(&OF_KILLED[..4]).of_killed_registrations(9), None, "one of them is not named");
         let unnamed = ["Memory leak of 73224 bytes detected. insmod with uvm_leak_checker=2 for detailed information."];
-        assert_eq!(heard(&unnamed).of_killed_registrations(9), None);
+        assert_eq!(collected(&unnamed).of_killed_registrations(9), None);
     }
 }

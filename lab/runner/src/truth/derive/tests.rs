@@ -72,7 +72,8 @@ fn the_total_is_what_the_driver_counted_for_all() {
     assert_eq!(truth.waived.keys().collect::<Vec<_>>(), [&"evictions"], "a fault took a page back");
 }
 
-/// Process 7 lost 3 pages to itself and 2 to process 8, and nothing left the GPU otherwise.
+/// Counts in which process 7 lost 3 pages to itself and 2 to process 8, and nothing else left the
+/// GPU.
 fn evicting() -> Counted {
     let mut gpu = counted();
     (gpu.driver.pages_out, gpu.driver.fault_pages_out) = (5, 0);
@@ -83,7 +84,7 @@ fn evicting() -> Counted {
 }
 
 #[test]
-fn where_only_evictions_took_memory_from_a_gpu_the_ledger_says_whose_and_for_whom() {
+fn the_ledger_gives_victims_and_takers_if_only_evictions_took_memory_from_a_gpu() {
     let processes = [process(), ProcessFacts { pid: Some(8), ..process() }];
     let fields = [&EVICTED_BYTES, &EVICTED_BYTES_CAUSED, &EVICTIONS];
     let of = |gpu: &Counted, at: usize| process_truth(std::slice::from_ref(gpu), &processes, &processes[at]);
@@ -92,9 +93,9 @@ fn where_only_evictions_took_memory_from_a_gpu_the_ledger_says_whose_and_for_who
     assert_eq!(known(&total_truth(&[evicting()], &processes), &fields), [5 * 4096, 5 * 4096, 3].map(Some));
     let mut incomplete = evicting();
     incomplete.driver.pages_out = 6;
-    let mut taken_back = evicting();
-    taken_back.driver.fault_pages_out = 1;
-    for gpu in [incomplete, taken_back] {
+    let mut with_fault_migration = evicting();
+    with_fault_migration.driver.fault_pages_out = 1;
+    for gpu in [incomplete, with_fault_migration] {
         let truth = of(&gpu, 0);
         assert_eq!(known(&truth, &fields), [None; 3]);
         assert!(fields.iter().all(|field| truth.waived.contains_key(field.name)));
@@ -102,7 +103,7 @@ fn where_only_evictions_took_memory_from_a_gpu_the_ledger_says_whose_and_for_who
 }
 
 #[test]
-fn what_the_driver_took_for_page_tables_is_nobodys() {
+fn frames_taken_for_page_tables_have_no_evictor() {
     let mut gpu = evicting();
     let pages = gpu.ledger.remove(&(7, Taker::Managed { pid: 7 })).unwrap();
     gpu.ledger.insert((7, Taker::Driver), pages);
@@ -111,7 +112,7 @@ fn what_the_driver_took_for_page_tables_is_nobodys() {
 }
 
 #[test]
-fn after_the_end_of_a_process_replays_are_a_bound_and_where_memory_was_is_not_known() {
+fn after_the_end_of_a_process_replays_are_a_bound_and_its_residency_is_unknown() {
     let ended = ProcessFacts { ended: true, residency: None, ..process() };
     let truth = total_truth(&[counted()], &[process(), ended]);
     assert_eq!(truth.bounds.get("replays").map(|(relation, _)| *relation), Some(Relation::AtMost));
@@ -119,7 +120,7 @@ fn after_the_end_of_a_process_replays_are_a_bound_and_where_memory_was_is_not_kn
 }
 
 #[test]
-fn what_became_resident_without_a_copy_is_what_is_there_and_not_accounted_for_by_copies() {
+fn population_is_residency_less_the_balance_of_copies() {
     let truth = process_truth(&[counted()], &[process()], &process());
     assert_eq!(known(&truth, &[&POPULATED_BYTES]), [Some(98_304 + 8192 - 65536)]);
     let mut duplicating = process();
@@ -131,7 +132,8 @@ fn what_became_resident_without_a_copy_is_what_is_there_and_not_accounted_for_by
 #[test]
 fn copies_between_gpus_are_neither_to_nor_from_the_host() {
     let (mut one, mut other) = (counted(), counted());
-    // One page went from the first to the second, by the first's engine, and two came back, by the first's too.
+    // One page went from the first GPU to the second, by the first's engine, and two came back, by
+    // the first's too.
     one.hardware.copied_to_peer_bytes = 4096;
     one.hardware.copied_from_peer_bytes = 8192;
     (one.driver.pages_in, one.driver.pages_out) = (32 + 2, 4 + 1);
@@ -146,7 +148,7 @@ fn copies_between_gpus_are_neither_to_nor_from_the_host() {
 }
 
 #[test]
-fn where_an_application_moved_memory_evictions_are_not_known() {
+fn evictions_are_unknown_if_an_application_moved_memory() {
     let mut mover = process();
     mover.calls = Some([(1, 4096); Call::KINDS]);
     let truth = total_truth(&[counted()], &[process(), mover]);
@@ -163,7 +165,7 @@ fn without_one_processs_counters_their_sums_are_unknown() {
 }
 
 #[test]
-fn of_a_killed_process_the_driver_knows_more_than_it_could_say_itself() {
+fn a_killed_process_has_the_drivers_figures_and_not_its_own() {
     let killed = ProcessFacts { accesses: None, calls: None, ..process() };
     let truth = process_truth(&[counted()], &[], &killed);
     assert_eq!(known(&truth, &[&FAULT_ENTRIES, &BYTES_DTOH, &REMOTE_BYTES]), [Some(10), Some(8192), None]);

@@ -2,18 +2,18 @@ use super::*;
 
 const M: u64 = MIB;
 
-/// A stretch with 100 MiB arrived, all of it fetched.
+/// Stretch with 100 MiB arrived, all fetched.
 fn fetching() -> Facts {
     Facts { fetched_bytes: 100 * M, gpu_faults: 1000, ..Facts::default() }
 }
 
 #[test]
-fn each_kind_is_what_the_table_says() {
+fn each_kind_follows_the_table() {
     let thrash = Facts { evicted_bytes: 25 * M, refetched_bytes: 25 * M, ..fetching() };
     assert_eq!(Kind::of(&thrash), Kind::CapacityThrash);
     assert_eq!(Kind::of(&Facts { refetched_bytes: 25 * M - 1, ..thrash }), Kind::Streaming);
     assert_eq!(Kind::of(&Facts { evicted_bytes: 25 * M - 1, ..thrash }), Kind::None);
-    assert_eq!(Kind::of(&Facts { evicted_bytes: 0, evicted_for_it_bytes: 25 * M, ..thrash }), Kind::CapacityThrash);
+    assert_eq!(Kind::of(&Facts { evicted_bytes: 0, induced_eviction_bytes: 25 * M, ..thrash }), Kind::CapacityThrash);
     assert_eq!(Kind::of(&Facts { cpu_reclaimed_bytes: 26 * M, ..thrash }), Kind::None);
     let pingpong = Facts { bounces: 8, cpu_reclaimed_bytes: 25 * M, readback_bytes: 25 * M, ..fetching() };
     assert_eq!(Kind::of(&pingpong), Kind::PingPong);
@@ -26,7 +26,7 @@ fn each_kind_is_what_the_table_says() {
     let touched = Facts { populated_bytes: 100 * M, gpu_faults: 50, ..Facts::default() };
     assert_eq!(Kind::of(&touched), Kind::FirstTouchStorm);
     assert_eq!(Kind::of(&Facts { gpu_faults: 49, ..touched }), Kind::None);
-    assert_eq!(Kind::of(&Facts { evicted_for_it_bytes: 25 * M, ..touched }), Kind::Streaming);
+    assert_eq!(Kind::of(&Facts { induced_eviction_bytes: 25 * M, ..touched }), Kind::Streaming);
     assert_eq!(Kind::of(&Facts::default()), Kind::None);
     assert_eq!(Kind::of(&fetching()), Kind::None, "a normal start");
 }
@@ -48,7 +48,7 @@ fn a_value_close_to_its_limit_leaves_both_sides_possible() {
     assert_eq!(possible(&Facts { refetched_bytes: 22 * M, ..thrash }), [Kind::Streaming]);
     assert_eq!(possible(&fetching()), [Kind::None]);
     let pingpong = Facts { bounces: 8, cpu_reclaimed_bytes: 90 * M, readback_bytes: 90 * M, ..fetching() };
-    assert_eq!(possible(&pingpong), [Kind::PingPong, Kind::None], "one alternation less");
+    assert_eq!(possible(&pingpong), [Kind::PingPong, Kind::None], "one bounce less");
     let throttled = Facts { throttles: 1000, bounces: 100, ..pingpong };
     assert_eq!(possible(&throttled), [Kind::DriverThrottling]);
     let both = [Kind::DriverThrottling, Kind::PingPong];
@@ -58,7 +58,7 @@ fn a_value_close_to_its_limit_leaves_both_sides_possible() {
 }
 
 #[test]
-fn a_run_is_what_most_of_its_bytes_are() {
+fn a_run_has_the_label_of_most_of_its_bytes() {
     let thrash = Facts { evicted_bytes: 100 * M, refetched_bytes: 100 * M, ..fetching() };
     let streaming = Facts { refetched_bytes: 0, ..thrash };
     let clear = |kind| Label { kind, is_near: false };
@@ -66,11 +66,11 @@ fn a_run_is_what_most_of_its_bytes_are() {
     assert_eq!(label(&[streaming, streaming, thrash]), clear(Kind::Streaming));
     assert_eq!(label(&[]), clear(Kind::None));
     let throttled = Facts { throttles: 50, ..Facts::default() };
-    assert_eq!(label(&[throttled]).kind, Kind::DriverThrottling, "where nothing arrives");
+    assert_eq!(label(&[throttled]).kind, Kind::DriverThrottling, "if nothing arrives");
 }
 
 #[test]
-fn a_run_is_near_where_a_stretch_could_change_it_or_the_second_is_as_good() {
+fn a_run_is_near_if_a_stretch_could_change_it_or_the_second_kind_is_close() {
     let thrash = Facts { evicted_bytes: 100 * M, refetched_bytes: 100 * M, ..fetching() };
     let streaming = Facts { refetched_bytes: 0, ..thrash };
     let between = Facts { refetched_bytes: 26 * M, ..thrash };
@@ -84,13 +84,13 @@ fn a_run_is_near_where_a_stretch_could_change_it_or_the_second_is_as_good() {
 }
 
 #[test]
-fn a_run_is_near_where_all_of_it_together_is_of_its_kind_and_near() {
+fn a_run_is_near_if_its_sum_is_of_its_kind_and_near() {
     let thrash = Facts { evicted_bytes: 100 * M, refetched_bytes: 100 * M, ..fetching() };
     let pingpong = Facts { bounces: 80, cpu_reclaimed_bytes: 100 * M, readback_bytes: 100 * M, ..fetching() };
-    let with = |thrashing: usize, going_back_and_forth: usize| {
-        let stretches = [vec![thrash; thrashing], vec![pingpong; going_back_and_forth]].concat();
-        let whole = Facts { evicted_bytes: 44 * M, refetched_bytes: 44 * M, cpu_reclaimed_bytes: 56 * M, ..pingpong };
-        label(&[stretches, vec![whole; 10]].concat())
+    let with = |thrashing: usize, ping_ponging: usize| {
+        let stretches = [vec![thrash; thrashing], vec![pingpong; ping_ponging]].concat();
+        let sum = Facts { evicted_bytes: 44 * M, refetched_bytes: 44 * M, cpu_reclaimed_bytes: 56 * M, ..pingpong };
+        label(&[stretches, vec![sum; 10]].concat())
     };
     assert_eq!(with(0, 0), Label { kind: Kind::PingPong, is_near: false }, "44 and 56 are no tie");
     assert_eq!(with(0, 5), Label { kind: Kind::PingPong, is_near: false });

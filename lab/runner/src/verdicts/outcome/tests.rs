@@ -5,13 +5,13 @@ fn at(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// 4 MiB a second, which were evicted before.
+/// Refetches of 4 MiB per second, after evictions.
 const THRASH: Facts = Facts { refetched_bytes: 4 * MIB, evicted_bytes: 4 * MIB, ..FETCH };
 const FETCH: Facts = Facts {
     fetched_bytes: 4 * MIB,
     populated_bytes: 0,
     evicted_bytes: 0,
-    evicted_for_it_bytes: 0,
+    induced_eviction_bytes: 0,
     refetched_bytes: 0,
     cpu_reclaimed_bytes: 0,
     readback_bytes: 0,
@@ -33,7 +33,7 @@ fn episode(kind: Kind, since: u64, ended: Option<u64>, bytes: u64) -> Episode {
     }
 }
 
-/// A process that does each of these for so many seconds.
+/// Outcome of a process with these phases, each with its length in seconds.
 fn judged(phases: &[(Facts, u64)], episodes: &[Episode]) -> Outcome {
     let facts = phases.iter().flat_map(|(facts, seconds)| (0..*seconds).map(|_| *facts));
     let timeline = Timeline::by_seconds(7, facts.collect());
@@ -50,38 +50,42 @@ fn a_verdict_that_has_most_of_the_bytes_and_is_the_label_is_right() {
     let outcome = judged(&[(FETCH, 4), (THRASH, 40)], &[episode(Kind::CapacityThrash, 4, None, 160 * MIB)]);
     assert_eq!((outcome.label, outcome.verdict, outcome.is_near), (Kind::CapacityThrash, Kind::CapacityThrash, false));
     assert!(outcome.is_right(), "{outcome:?}");
-    assert_eq!(outcome.came_after.len(), 1);
+    assert_eq!(outcome.start_delays.len(), 1);
 }
 
 #[test]
-fn one_that_covers_little_is_none() {
+fn a_verdict_with_few_of_the_bytes_is_none() {
     let outcome = judged(&[(THRASH, 40)], &[episode(Kind::CapacityThrash, 30, None, 40 * MIB)]);
     assert_eq!((outcome.label, outcome.verdict), (Kind::CapacityThrash, Kind::None));
 }
 
 #[test]
-fn a_kind_that_was_there_and_not_told_is_wrong_if_it_lasted() {
+fn a_kind_without_a_report_is_wrong_if_it_lasts() {
     let outcome = judged(&[(FETCH, 100), (THRASH, 12)], &[]);
     assert_eq!((outcome.label, outcome.verdict), (Kind::None, Kind::None));
     assert_eq!(outcome.wrong.len(), 1, "{outcome:?}");
-    assert!(outcome.wrong[0].starts_with("capacity_thrash from ") && outcome.wrong[0].ends_with("never told"));
-    assert!(judged(&[(FETCH, 100), (THRASH, 5)], &[]).is_right(), "too short to be told");
+    assert!(outcome.wrong[0].starts_with("capacity_thrash from ") && outcome.wrong[0].ends_with("never reported"));
+    assert!(judged(&[(FETCH, 100), (THRASH, 5)], &[]).is_right(), "too short to be reported");
 }
 
 #[test]
-fn a_kind_that_was_told_and_not_there_is_wrong() {
+fn a_report_without_evidence_is_wrong() {
     let outcome = judged(&[(FETCH, 40)], &[episode(Kind::PingPong, 10, Some(15), 20 * MIB)]);
-    assert_eq!(outcome.wrong, ["ping_pong told from 10.0 to 15.0 s, and it was none"]);
+    assert_eq!(outcome.wrong, ["ping_pong reported from 10.0 to 15.0 s, but the log shows none"]);
     let outcome = judged(
         &[(FETCH, 40), (THRASH, 12)],
         &[episode(Kind::CapacityThrash, 10, Some(15), 20 * MIB), episode(Kind::CapacityThrash, 40, None, 48 * MIB)],
     );
-    assert_eq!(outcome.wrong, ["capacity_thrash told from 10.0 to 15.0 s, and it was none"], "elsewhere it was");
+    assert_eq!(
+        outcome.wrong,
+        ["capacity_thrash reported from 10.0 to 15.0 s, but the log shows none"],
+        "the second is right"
+    );
 }
 
 #[test]
-fn how_long_it_stayed_is_known_where_the_process_went_on() {
-    let told = [episode(Kind::CapacityThrash, 0, Some(20), 80 * MIB)];
-    assert_eq!(judged(&[(THRASH, 20), (FETCH, 20)], &told).went_after.len(), 1);
-    assert!(judged(&[(THRASH, 20)], &told).went_after.is_empty());
+fn the_end_delay_is_known_if_the_process_continues() {
+    let episodes = [episode(Kind::CapacityThrash, 0, Some(20), 80 * MIB)];
+    assert_eq!(judged(&[(THRASH, 20), (FETCH, 20)], &episodes).end_delays.len(), 1);
+    assert!(judged(&[(THRASH, 20)], &episodes).end_delays.is_empty());
 }

@@ -1,4 +1,4 @@
-//! What uvmd told while a variant ran: its verdicts, from the first to the last time that each was seen.
+//! uvmd's verdicts during a variant, polled: each from its first to its last occurrence.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::uvmd::{Client, ProcessId};
 
 const POLL: Duration = Duration::from_millis(500);
 
-/// Body of `/api/v1/verdicts`, as far as it matters.
+/// Compared part of the body of `/api/v1/verdicts`.
 #[derive(Debug, Default, Deserialize)]
 struct Verdicts {
     active: Vec<Verdict>,
@@ -43,41 +43,41 @@ struct Total {
     populated_bytes: u64,
 }
 
-/// One verdict, from its beginning to its end.
+/// A verdict, from its start to its end.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Episode {
     pub(super) kind: Kind,
     pub(super) since: SystemTime,
     pub(super) confirmed: SystemTime,
     pub(super) ended: Option<SystemTime>,
-    /// When it was in force last, by a look at it.
+    /// Time of the last poll at which the verdict was active.
     pub(super) last_active_at: Option<SystemTime>,
     pub(super) window: Duration,
-    /// What arrived meanwhile.
+    /// Bytes that arrived during the verdict.
     pub(super) bytes: u64,
 }
 
-/// All that was told so far, by process, kind and beginning. uvmd forgets the oldest that ended.
+/// All verdicts seen, by process, kind and start. uvmd deletes the oldest ended verdicts.
 #[derive(Debug, Default)]
-pub(super) struct Told(BTreeMap<(u32, u64, Kind, String), Episode>);
+pub(super) struct Episodes(BTreeMap<(u32, u64, Kind, String), Episode>);
 
-/// Looks again and again.
-pub(super) struct Watch {
+/// Thread that polls uvmd's verdicts.
+pub(super) struct Poller {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<anyhow::Result<Told>>,
+    thread: JoinHandle<anyhow::Result<Episodes>>,
 }
 
-impl Watch {
+impl Poller {
     pub(super) fn start(client: Client) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
+        let is_stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
-            let mut told = Told::default();
+            let mut episodes = Episodes::default();
             loop {
-                let last = stopped.load(Ordering::Relaxed);
-                told.add(&client.get("/api/v1/verdicts?limit=1000")?, SystemTime::now())?;
+                let last = is_stopped.load(Ordering::Relaxed);
+                episodes.add(&client.get("/api/v1/verdicts?limit=1000")?, SystemTime::now())?;
                 if last {
-                    return Ok(told);
+                    return Ok(episodes);
                 }
                 thread::sleep(POLL);
             }
@@ -85,14 +85,14 @@ impl Watch {
         Self { stop, thread }
     }
 
-    /// After one more look.
-    pub(super) fn stop(self) -> anyhow::Result<Told> {
+    /// Stop the thread after a last poll.
+    pub(super) fn stop(self) -> anyhow::Result<Episodes> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("the thread that watches uvmd panicked"))?
+        self.thread.join().map_err(|_| anyhow!("the thread that polls uvmd panicked"))?
     }
 }
 
-impl Told {
+impl Episodes {
     fn add(&mut self, verdicts: &Verdicts, now: SystemTime) -> anyhow::Result<()> {
         for (verdict, is_active) in verdicts
             .active
@@ -109,10 +109,10 @@ impl Told {
         Ok(())
     }
 
-    /// Of one process, in the order of time.
+    /// Verdicts on a process, by their start.
     pub(super) fn of(&self, process: ProcessId) -> Vec<Episode> {
-        let its = self.0.iter().filter(|((pid, start_ticks, ..), _)| process.is(*pid, *start_ticks));
-        let mut episodes: Vec<Episode> = its.map(|(_, episode)| episode.clone()).collect();
+        let entries = self.0.iter().filter(|((pid, start_ticks, ..), _)| process.is(*pid, *start_ticks));
+        let mut episodes: Vec<Episode> = entries.map(|(_, episode)| episode.clone()).collect();
         episodes.sort_by_key(|episode| episode.since);
         episodes
     }
@@ -150,28 +150,30 @@ mod tests {
         })
     }
 
-    fn look(told: &mut Told, active: &[Value], ended: &[Value], at_s: u64) {
+    fn poll(episodes: &mut Episodes, active: &[Value], ended: &[Value], at_s: u64) {
         let body = json!({ "time": "x", "active": active, "ended": ended, "victims": [] });
-        told.add(&serde_json::from_value(body).unwrap(), SystemTime::UNIX_EPOCH + Duration::from_secs(at_s)).unwrap();
+        episodes
+            .add(&serde_json::from_value(body).unwrap(), SystemTime::UNIX_EPOCH + Duration::from_secs(at_s))
+            .unwrap();
     }
 
     #[test]
-    fn a_verdict_is_one_from_the_first_look_to_its_end() {
-        let mut told = Told::default();
-        look(&mut told, &[verdict(None, 10)], &[], 100);
-        look(&mut told, &[verdict(None, 20)], &[], 200);
-        look(&mut told, &[], &[verdict(Some("2026-01-01T00:00:20Z"), 30)], 300);
-        look(&mut told, &[], &[], 400);
-        let episodes = told.of(ProcessId { pid: 7, start_ticks: 500 });
+    fn a_verdict_is_one_episode_from_the_first_poll_to_its_end() {
+        let mut all = Episodes::default();
+        poll(&mut all, &[verdict(None, 10)], &[], 100);
+        poll(&mut all, &[verdict(None, 20)], &[], 200);
+        poll(&mut all, &[], &[verdict(Some("2026-01-01T00:00:20Z"), 30)], 300);
+        poll(&mut all, &[], &[], 400);
+        let episodes = all.of(ProcessId { pid: 7, start_ticks: 500 });
         let [episode] = episodes.as_slice() else { panic!("{episodes:?}") };
         assert_eq!((episode.kind, episode.bytes), (Kind::CapacityThrash, 31));
         assert_eq!(episode.last_active_at, Some(SystemTime::UNIX_EPOCH + Duration::from_secs(200)));
         assert_eq!(episode.ended.unwrap().duration_since(episode.since).unwrap(), Duration::from_secs(10));
-        assert!(told.of(ProcessId { pid: 7, start_ticks: 501 }).is_empty());
+        assert!(all.of(ProcessId { pid: 7, start_ticks: 501 }).is_empty());
     }
 
     #[test]
-    fn a_kind_that_nobody_knows_is_an_error() {
+    fn an_unknown_kind_is_an_error() {
         let mut unknown = verdict(None, 1);
         unknown["kind"] = json!("bad_luck");
         assert!(serde_json::from_value::<Verdict>(unknown).is_err());
