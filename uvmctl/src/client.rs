@@ -1,8 +1,8 @@
-//! Asks the daemon.
+//! HTTP client of uvmd.
 
+mod endpoint;
 mod owner;
 mod pages;
-mod place;
 mod token;
 mod unix;
 
@@ -14,9 +14,9 @@ use std::{
 };
 
 use clap::Args;
+pub(crate) use endpoint::{BaseUrl, Endpoint};
 use owner::{Impostor, Owners};
 pub(crate) use pages::PAGE;
-pub(crate) use place::{BaseUrl, Place};
 use serde::{Deserialize, de::DeserializeOwned};
 use token::TokenFile;
 use ureq::{
@@ -27,12 +27,13 @@ use ureq::{
 
 use crate::text;
 
-/// A page of a list has 2 MiB at most, and no other answer is much longer.
-const LONGEST_ANSWER_BYTES: u64 = 16 << 20;
+/// Maximum size of a response. A page of a list has 2 MiB at most; no other response is much
+/// longer.
+const RESPONSE_BYTES_MAX: u64 = 16 << 20;
 /// Longest wait before a retry.
 const RETRY_MAX: Duration = Duration::from_secs(2);
 
-/// Where to ask, and as whom.
+/// Endpoint and credentials.
 #[derive(Clone, Debug, Args)]
 #[group(skip)]
 pub(crate) struct Options {
@@ -44,176 +45,181 @@ pub(crate) struct Options {
     #[arg(long, global = true, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// User that runs uvmd, by name or number, if neither root nor you: a socket of any other user is refused
+    /// User that runs uvmd, by name or number, if neither root nor you: a socket of any other user
+    /// is refused
     #[arg(long, global = true, value_name = "USER", env = "UVMD_SOCKET_OWNER", value_parser = owner::parse_user)]
     socket_owner: Option<u32>,
 
-    /// File with a token for read or write permission. Over TCP it is sent only to a URL that is named
+    /// File with a token for read or write permission. Over TCP it is sent only to a URL that is
+    /// named
     #[arg(long, global = true, value_name = "FILE", env = "UVMD_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 }
 
 #[cfg(feature = "fuzzing")]
 impl Options {
-    /// To ask on this socket.
+    /// Options for this socket.
     pub(crate) fn on(socket: &std::path::Path) -> Self {
         Self { url: None, socket: Some(socket.to_owned()), socket_owner: None, token_file: None }
     }
 }
 
-/// Why there is no answer.
+/// Failure of a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("cannot reach uvmd at {place}: {reason}. Is it running there? Name another place with --url or UVMD_URL")]
-    Unreachable { place: Place, reason: String },
-    #[error("uvmd at {place} failed: {detail}")]
-    Refused { place: Place, detail: String },
-    #[error("uvmd at {place} denied the request: {detail}{remark}")]
-    NoAuthority { place: Place, detail: String, remark: String },
     #[error(
-        "{place} is not trusted as uvmd: {impostor}. Where that user runs uvmd, name it with --socket-owner or UVMD_SOCKET_OWNER"
+        "cannot reach uvmd at {endpoint}: {reason}. Is it running there? Name another address with --url or UVMD_URL"
     )]
-    Untrusted { place: Place, impostor: String },
-    #[error("{place} sent no response of uvmd: {reason}")]
-    Foreign { place: Place, reason: String },
-    #[error("the list of {place} does not end: {why}")]
-    Endless { place: Place, why: String },
+    Unreachable { endpoint: Endpoint, reason: String },
+    #[error("uvmd at {endpoint} failed: {detail}")]
+    Failed { endpoint: Endpoint, detail: String },
+    #[error("uvmd at {endpoint} denied the request: {detail}{remark}")]
+    Denied { endpoint: Endpoint, detail: String, remark: String },
+    #[error(
+        "{endpoint} is not trusted as uvmd: {impostor}. Where that user runs uvmd, name it with --socket-owner or UVMD_SOCKET_OWNER"
+    )]
+    Untrusted { endpoint: Endpoint, impostor: String },
+    #[error("{endpoint} sent no response of uvmd: {reason}")]
+    NotUvmd { endpoint: Endpoint, reason: String },
+    #[error("the list of {endpoint} does not end: {reason}")]
+    Endless { endpoint: Endpoint, reason: String },
 }
 
-/// An answer, and the text it was read from.
-pub(crate) struct Answer<T> {
+/// Parsed response with its JSON text.
+pub(crate) struct Response<T> {
     pub(crate) body: T,
     pub(crate) json: String,
 }
 
-/// The parts of an RFC 9457 problem that are for people.
+/// Human-readable part of an RFC 9457 problem.
 #[derive(Deserialize)]
 struct Problem {
     detail: String,
 }
 
-/// Reply to one request.
+/// Outcome of one attempt.
 enum Reply {
-    Answer(String),
-    /// It has too much to do.
-    ComeBack {
-        after: Duration,
-        refused: Error,
+    Success(String),
+    /// Status 503 with `Retry-After`: the daemon is overloaded.
+    Overloaded {
+        retry_after: Duration,
+        error: Error,
     },
 }
 
-/// How long a response is waited for, and how often a daemon that has too much to do is asked again.
+/// Timeout of a request, and retries while the daemon is overloaded.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+struct RetryPolicy {
     timeout: Duration,
     retries: u32,
 }
 
-impl Patience {
-    const USUAL: Self = Self { timeout: Duration::from_secs(10), retries: 5 };
+impl RetryPolicy {
+    const DEFAULT: Self = Self { timeout: Duration::from_secs(10), retries: 5 };
     const BRIEF: Self = Self { timeout: Duration::from_secs(1), retries: 0 };
 }
 
 pub(crate) struct Client {
     agent: Agent,
-    place: Place,
+    endpoint: Endpoint,
     token: Option<TokenFile>,
-    patience: Patience,
+    retry_policy: RetryPolicy,
 }
 
 impl Client {
-    /// Chooses where to ask. Fails only if there is a token file that holds no token.
+    /// Creates a client for the selected endpoint. Fails only if a token file holds no token.
     pub(crate) fn new(options: Options) -> anyhow::Result<Self> {
-        Self::with(options, Patience::USUAL)
+        Self::with(options, RetryPolicy::DEFAULT)
     }
 
-    /// The same for a completion, which somebody waits for at each key.
+    /// Client for completion, with a short timeout: the shell blocks at each key press.
     pub(crate) fn brief(options: Options) -> anyhow::Result<Self> {
-        Self::with(options, Patience::BRIEF)
+        Self::with(options, RetryPolicy::BRIEF)
     }
 
-    fn with(options: Options, patience: Patience) -> anyhow::Result<Self> {
+    fn with(options: Options, retry_policy: RetryPolicy) -> anyhow::Result<Self> {
         let Options { url, socket, socket_owner, token_file } = options;
         let token = token_file.map(TokenFile::read).transpose()?;
-        Ok(Self::at(Place::choose(url, socket), Owners::new(socket_owner), token, patience))
+        Ok(Self::at(Endpoint::choose(url, socket), Owners::new(socket_owner), token, retry_policy))
     }
 
-    /// Asks there.
-    fn at(place: Place, owners: Owners, token: Option<TokenFile>, patience: Patience) -> Self {
+    /// Creates a client for an endpoint.
+    fn at(endpoint: Endpoint, owners: Owners, token: Option<TokenFile>, retry_policy: RetryPolicy) -> Self {
         let config = Agent::config_builder()
-            .timeout_global(Some(patience.timeout))
+            .timeout_global(Some(retry_policy.timeout))
             .http_status_as_error(false)
             .max_redirects(0)
-            // The daemon is on this node, or at the end of a tunnel: never behind the proxy that the environment names for the Internet.
+            // The daemon is on this node or behind a tunnel, never behind the environment's
+            // Internet proxy.
             .proxy(None)
             .build();
-        let agent = match &place {
-            Place::Socket(path) => {
+        let agent = match &endpoint {
+            Endpoint::Socket(path) => {
                 Agent::with_parts(config, unix::Connector::to(path, owners), DefaultResolver::default())
             }
-            Place::Url(_) | Place::UsualPort { .. } => config.into(),
+            Endpoint::Url(_) | Endpoint::DefaultPort { .. } => config.into(),
         };
-        Self { agent, place, token, patience }
+        Self { agent, endpoint, token, retry_policy }
     }
 
-    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Answer<T>, Error> {
-        self.ask(&Method::GET, path, None).and_then(|json| self.parse(json))
+    pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<Response<T>, Error> {
+        self.send(&Method::GET, path, None).and_then(|json| self.parse(json))
     }
 
-    fn parse<T: DeserializeOwned>(&self, json: String) -> Result<Answer<T>, Error> {
+    fn parse<T: DeserializeOwned>(&self, json: String) -> Result<Response<T>, Error> {
         match serde_json::from_str(&json) {
-            Ok(body) => Ok(Answer { body, json }),
-            Err(error) => Err(self.foreign(unexpected(&error))),
+            Ok(body) => Ok(Response { body, json }),
+            Err(error) => Err(self.not_uvmd(unexpected(&error))),
         }
     }
 
-    /// Changes something, with a body if there is one, and returns the answer's.
+    /// Sends a request that changes state, and returns the body of the response.
     pub(crate) fn change(&self, method: &Method, path: &str, body: Option<&str>) -> Result<String, Error> {
-        self.ask(method, path, body)
+        self.send(method, path, body)
     }
 
-    /// What comes, for as long as it comes: lines of server-sent events, from behind the event of this name on.
+    /// Opens a stream of server-sent events, which resumes after the event with this id.
     pub(crate) fn stream(&self, path: &str, last_event_id: Option<&str>) -> Result<impl BufRead + use<>, Error> {
         let mut request = self.request(&Method::GET, path);
         if let Some(id) = last_event_id {
             request = request.header("Last-Event-ID", id);
         }
-        let request = request.body(()).map_err(|error| self.failed(error.into()))?;
-        // Nothing may happen for long; the daemon says so every now and then.
+        let request = request.body(()).map_err(|error| self.transport_error(error.into()))?;
+        // Events may be rare. The daemon sends heartbeats between them.
         let request = self.agent.configure_request(request).timeout_global(None).build();
-        let mut response = self.agent.run(request).map_err(|error| self.failed(error))?;
+        let mut response = self.agent.run(request).map_err(|error| self.transport_error(error))?;
         if !response.status().is_success() {
-            let json = response.body_mut().read_to_string().map_err(|error| self.failed(error))?;
-            return Err(self.refused(response.status(), &json));
+            let json = response.body_mut().read_to_string().map_err(|error| self.transport_error(error))?;
+            return Err(self.problem(response.status(), &json));
         }
         Ok(BufReader::new(response.into_body().into_reader()))
     }
 
     fn request(&self, method: &Method, path: &str) -> request::Builder {
-        let request = Request::builder().method(method).uri(format!("{}{path}", self.place.base()));
-        // On a socket, too: who is not in its group may know the token.
+        let request = Request::builder().method(method).uri(format!("{}{path}", self.endpoint.base()));
+        // A socket's client that is not in its group may know the token.
         match &self.token {
-            Some(token) if self.place.may_be_told_tokens() => request.header(header::AUTHORIZATION, token.bearer()),
+            Some(token) if self.endpoint.may_receive_tokens() => request.header(header::AUTHORIZATION, token.bearer()),
             _ => request,
         }
     }
 
-    /// Asks again where the daemon says when to.
-    fn ask(&self, method: &Method, path: &str, body: Option<&str>) -> Result<String, Error> {
-        let mut retries = if *method == Method::GET { self.patience.retries } else { 0 };
+    /// Sends a request, and retries a GET as `Retry-After` allows.
+    fn send(&self, method: &Method, path: &str, body: Option<&str>) -> Result<String, Error> {
+        let mut retries = if *method == Method::GET { self.retry_policy.retries } else { 0 };
         loop {
-            match self.ask_once(method, path, body)? {
-                Reply::Answer(json) => return Ok(json),
-                Reply::ComeBack { after, .. } if retries > 0 => {
+            match self.send_once(method, path, body)? {
+                Reply::Success(json) => return Ok(json),
+                Reply::Overloaded { retry_after, .. } if retries > 0 => {
                     retries -= 1;
-                    thread::sleep(after.min(RETRY_MAX));
+                    thread::sleep(retry_after.min(RETRY_MAX));
                 }
-                Reply::ComeBack { refused, .. } => return Err(refused),
+                Reply::Overloaded { error, .. } => return Err(error),
             }
         }
     }
 
-    fn ask_once(&self, method: &Method, path: &str, body: Option<&str>) -> Result<Reply, Error> {
+    fn send_once(&self, method: &Method, path: &str, body: Option<&str>) -> Result<Reply, Error> {
         let request = self.request(method, path);
         let sent = match body {
             Some(body) => {
@@ -222,88 +228,90 @@ impl Client {
             }
             None => request.body(()).map_err(ureq::Error::from).and_then(|request| self.agent.run(request)),
         };
-        let mut response = sent.map_err(|error| self.failed(error))?;
-        let body = response.body_mut().with_config().limit(LONGEST_ANSWER_BYTES).read_to_string();
-        let json = body.map_err(|error| self.failed(error))?;
+        let mut response = sent.map_err(|error| self.transport_error(error))?;
+        let body = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX).read_to_string();
+        let json = body.map_err(|error| self.transport_error(error))?;
         if response.status().is_success() {
-            return Ok(Reply::Answer(json));
+            return Ok(Reply::Success(json));
         }
-        let refused = self.refused(response.status(), &json);
-        let after = response.headers().get(header::RETRY_AFTER).and_then(|after| after.to_str().ok()?.parse().ok());
-        match after.filter(|_| response.status() == StatusCode::SERVICE_UNAVAILABLE) {
-            Some(seconds) => Ok(Reply::ComeBack { after: Duration::from_secs(seconds), refused }),
-            None => Err(refused),
+        let error = self.problem(response.status(), &json);
+        let retry_after =
+            response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        match retry_after.filter(|_| response.status() == StatusCode::SERVICE_UNAVAILABLE) {
+            Some(seconds) => Ok(Reply::Overloaded { retry_after: Duration::from_secs(seconds), error }),
+            None => Err(error),
         }
     }
 
-    /// How to be told what not everybody is told.
+    /// Remedy for missing read permission.
     pub(crate) fn remedy(&self) -> String {
-        match (&self.place, &self.token) {
-            (Place::UsualPort { .. }, Some(token)) => withheld(token),
+        match (&self.endpoint, &self.token) {
+            (Endpoint::DefaultPort { .. }, Some(token)) => withheld(token),
             (_, Some(token)) => format!("the token in {} is not uvmd's", token.path().display()),
-            (Place::Socket(path), None) => format!(
+            (Endpoint::Socket(path), None) => format!(
                 "{} gives read permission to root and to the group of `socket.group`; or name uvmd's token with --token-file",
                 path.display()
             ),
-            (Place::UsualPort { shut_socket: Some(path) }, None) => format!(
-                "no permission to open {}: run this as root or as a member of its group, or name uvmd's token with --token-file and where it serves with --url",
+            (Endpoint::DefaultPort { denied_socket: Some(path) }, None) => format!(
+                "no permission to open {}: run this as root or as a member of its group, or name uvmd's token with --token-file and its address with --url",
                 path.display()
             ),
-            (Place::Url(_) | Place::UsualPort { .. }, None) => {
+            (Endpoint::Url(_) | Endpoint::DefaultPort { .. }, None) => {
                 "name uvmd's token with --token-file or UVMD_TOKEN_FILE, or run this as root on the node itself"
                     .to_owned()
             }
         }
     }
 
-    fn refused(&self, status: StatusCode, json: &str) -> Error {
-        let place = self.place.clone();
+    fn problem(&self, status: StatusCode, json: &str) -> Error {
+        let endpoint = self.endpoint.clone();
         let Ok(Problem { detail }) = serde_json::from_str(json) else {
-            return self.foreign(format!("status {status}"));
+            return self.not_uvmd(format!("status {status}"));
         };
         let detail = text::printable(&detail).into_owned();
         match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                // The daemon does not know what else was tried.
-                let remark = match (&self.place, &self.token) {
-                    (Place::UsualPort { .. }, Some(token)) => format!(" ({})", withheld(token)),
+                // The daemon does not know of a socket that could not be opened, or of a token
+                // withheld.
+                let remark = match (&self.endpoint, &self.token) {
+                    (Endpoint::DefaultPort { .. }, Some(token)) => format!(" ({})", withheld(token)),
                     (_, Some(token)) => format!(" ({})", token.path().display()),
-                    (Place::UsualPort { shut_socket: Some(path) }, None) => {
+                    (Endpoint::DefaultPort { denied_socket: Some(path) }, None) => {
                         format!(" (no permission to open {})", path.display())
                     }
                     _ => String::new(),
                 };
-                Error::NoAuthority { place, detail, remark }
+                Error::Denied { endpoint, detail, remark }
             }
-            _ => Error::Refused { place, detail },
+            _ => Error::Failed { endpoint, detail },
         }
     }
 
-    fn failed(&self, error: ureq::Error) -> Error {
+    fn transport_error(&self, error: ureq::Error) -> Error {
         let reason = match error {
             ureq::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return self.foreign("not text".to_owned());
+                return self.not_uvmd("not text".to_owned());
             }
             ureq::Error::Io(error) => match error.get_ref().and_then(|error| error.downcast_ref::<Impostor>()) {
                 Some(impostor) => {
-                    return Error::Untrusted { place: self.place.clone(), impostor: impostor.to_string() };
+                    return Error::Untrusted { endpoint: self.endpoint.clone(), impostor: impostor.to_string() };
                 }
                 None => sys::reason(&error),
             },
             ureq::Error::HostNotFound => "there is no such host".to_owned(),
             ureq::Error::ConnectionFailed => "no connection".to_owned(),
-            ureq::Error::Timeout(_) => format!("no answer within {} s", self.patience.timeout.as_secs()),
-            other => return self.foreign(text::printable(&other.to_string()).into_owned()),
+            ureq::Error::Timeout(_) => format!("no response within {} s", self.retry_policy.timeout.as_secs()),
+            other => return self.not_uvmd(text::printable(&other.to_string()).into_owned()),
         };
-        Error::Unreachable { place: self.place.clone(), reason }
+        Error::Unreachable { endpoint: self.endpoint.clone(), reason }
     }
 
-    fn foreign(&self, reason: String) -> Error {
-        Error::Foreign { place: self.place.clone(), reason }
+    fn not_uvmd(&self, reason: String) -> Error {
+        Error::NotUvmd { endpoint: self.endpoint.clone(), reason }
     }
 }
 
-/// That a token was not sent, and how to have it sent.
+/// Remark that a token was withheld, with the remedy.
 fn withheld(token: &TokenFile) -> String {
     format!(
         "the token in {} was not sent, as any program may have this port: where it is uvmd's, name it with --url or UVMD_URL",
@@ -311,10 +319,10 @@ fn withheld(token: &TokenFile) -> String {
     )
 }
 
-/// What is wrong with an answer that is not what was asked for.
+/// Reason why a response does not have the expected form.
 fn unexpected(error: &serde_json::Error) -> String {
     let reason = text::printable(&error.to_string()).into_owned();
-    // Figures that it does not tell must not be shown as 0.
+    // A missing figure must not be shown as 0.
     if reason.starts_with("missing field") {
         return format!("{reason}; if it is uvmd, it is older than this uvmctl: restart it after an upgrade");
     }
@@ -327,12 +335,12 @@ mod testing {
 
     pub(super) const TOKEN: &str = "0123456789abcdef";
 
-    /// One that knows a token.
-    pub(super) fn client(place: Place, owners: Owners) -> Client {
+    /// Client with a token.
+    pub(super) fn client(endpoint: Endpoint, owners: Owners) -> Client {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         std::fs::write(&path, TOKEN).unwrap();
-        Client::at(place, owners, Some(TokenFile::read(path).unwrap()), Patience::USUAL)
+        Client::at(endpoint, owners, Some(TokenFile::read(path).unwrap()), RetryPolicy::DEFAULT)
     }
 }
 
@@ -343,25 +351,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_sent_to_a_url_that_is_named_and_to_a_socket_and_not_to_the_usual_port() {
+    fn tokens_are_sent_to_explicit_urls_and_sockets_but_not_to_the_default_port() {
         let nowhere = Path::new("/nonexistent/uvmd.sock");
-        for (place, is_told) in [
-            (Place::choose(Some("http://127.0.0.1:9477".parse().unwrap()), None), true),
-            (Place::choose(None, Some(nowhere.to_owned())), true),
-            (Place::usual(nowhere), false),
+        for (endpoint, is_sent) in [
+            (Endpoint::choose(Some("http://127.0.0.1:9477".parse().unwrap()), None), true),
+            (Endpoint::choose(None, Some(nowhere.to_owned())), true),
+            (Endpoint::by_default(nowhere), false),
         ] {
-            let client = testing::client(place.clone(), Owners::new(None));
+            let client = testing::client(endpoint.clone(), Owners::new(None));
             let request = client.request(&Method::GET, "/api/v1/status").body(()).unwrap();
             let sent = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str().unwrap());
             let bearer = format!("Bearer {}", testing::TOKEN);
-            assert_eq!(sent, is_told.then_some(bearer.as_str()), "{place}");
+            assert_eq!(sent, is_sent.then_some(bearer.as_str()), "{endpoint}");
         }
     }
 
     #[test]
-    fn whoever_is_refused_at_the_usual_port_is_told_that_the_token_was_not_sent() {
-        let client = testing::client(Place::usual(Path::new("/nonexistent/uvmd.sock")), Owners::new(None));
-        let error = client.refused(StatusCode::UNAUTHORIZED, r#"{"detail":"send the token"}"#).to_string();
+    fn a_denial_at_the_default_port_reports_the_withheld_token() {
+        let client = testing::client(Endpoint::by_default(Path::new("/nonexistent/uvmd.sock")), Owners::new(None));
+        let error = client.problem(StatusCode::UNAUTHORIZED, r#"{"detail":"send the token"}"#).to_string();
         assert!(
             error.contains("denied the request: send the token (the token in ") && error.contains("was not sent"),
             "{error}"

@@ -1,6 +1,7 @@
-//! Completion in shells: the words of the command line, and the names that uvmd knows now.
+//! Shell completion: commands, options, and the names that uvmd knows.
 //!
-//! The shell runs `uvmctl` with [`VARIABLE`] set. Then it prints candidates and nothing else, whatever goes wrong, and waits for uvmd only briefly.
+//! The shell runs `uvmctl` with [`VARIABLE`] set. `uvmctl` then prints candidates only, even after
+//! an error, and uses a short timeout for uvmd.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -23,18 +24,18 @@ use crate::{
     text,
 };
 
-/// Variable of the environment in which the script of a shell asks for candidates.
+/// Environment variable by which a shell's script requests candidates.
 const VARIABLE: &str = "UVMCTL_COMPLETE";
 const PROGRAM: &str = "uvmctl";
-/// More candidates help nobody, and a shell asks at each key press.
+/// Maximum of candidates. A shell requests them at each key press.
 const COUNT_MAX: usize = 500;
 
-/// Prints candidates and exits, if a shell asks for them.
-pub(crate) fn complete_if_asked() {
+/// Prints candidates and exits, if a shell requests them.
+pub(crate) fn complete_if_requested() {
     CompleteEnv::with_factory(Options::command).var(VARIABLE).bin(PROGRAM).complete();
 }
 
-/// Prints the script that has a shell ask.
+/// Prints the completion script of a shell.
 pub(crate) fn script(shell: Shell) -> anyhow::Result<()> {
     let shells = Shells::builtins();
     let Some(completer) = shells.completer(&shell.to_string()) else { bail!("there is no script for {shell}") };
@@ -47,7 +48,7 @@ pub(crate) fn script(shell: Shell) -> anyhow::Result<()> {
 pub(crate) fn processes() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| {
         let path = format!("/api/v1/processes/summary?limit={COUNT_MAX}");
-        let known = ask::<ProcessSummaries>(&path).map(|known| known.processes).unwrap_or_default();
+        let known = fetch::<ProcessSummaries>(&path).map(|known| known.processes).unwrap_or_default();
         let names = known.into_iter().map(|process| (process.pid.to_string(), process.name));
         candidates(word, Kind::Process, names)
     })
@@ -57,7 +58,7 @@ pub(crate) fn processes() -> ArgValueCompleter {
 pub(crate) fn overrides() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| {
         let path = format!("/api/v1/overrides?limit={COUNT_MAX}");
-        let known = ask::<Overrides>(&path).map(|known| known.overrides).unwrap_or_default();
+        let known = fetch::<Overrides>(&path).map(|known| known.overrides).unwrap_or_default();
         let names = known.into_iter().map(|known| known.r#override);
         candidates(word, Kind::Override, names.filter_map(|each| Some((each.id?, each.mode))))
     })
@@ -67,18 +68,18 @@ pub(crate) fn overrides() -> ArgValueCompleter {
 pub(crate) fn decisions() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| {
         let path = format!("/api/v1/decisions?limit={COUNT_MAX}");
-        let known = ask::<Decisions>(&path).map(|known| known.decisions).unwrap_or_default();
+        let known = fetch::<Decisions>(&path).map(|known| known.decisions).unwrap_or_default();
         let help = |each: &model::api::decision::Decision| format!("{} for {} {}", each.policy, each.pid, each.name);
         candidates(word, Kind::Decision, known.iter().map(|each| (each.id.to_string(), help(each))))
     })
 }
 
-/// Ids that the word begins; with their kind in front where the word has that too.
+/// Ids that start with the word; prefixed by their kind if the word has a slash.
 fn candidates(word: &OsStr, kind: Kind, names: impl Iterator<Item = (String, String)>) -> Vec<CompletionCandidate> {
     let Some(word) = word.to_str() else { return Vec::new() };
     let candidate = |(id, help): (String, String)| {
         let name = kind.named(&id);
-        // An id is a word of the shell: one that is not printable is none.
+        // An id must be a word of the shell, so unprintable ones are omitted.
         let value = if word.contains('/') { name } else { id };
         let is_plain = text::printable(&value) == value && !value.contains(char::is_whitespace);
         let help = text::printable(&help).into_owned();
@@ -87,46 +88,48 @@ fn candidates(word: &OsStr, kind: Kind, names: impl Iterator<Item = (String, Str
     names.filter_map(candidate).collect()
 }
 
-/// What uvmd answers, if it does.
-fn ask<T: serde::de::DeserializeOwned>(path: &str) -> Option<T> {
+/// Response of uvmd; `None` after any error.
+fn fetch<T: serde::de::DeserializeOwned>(path: &str) -> Option<T> {
     let options = client_options(std::env::args_os().skip_while(|word| word != "--").skip(1))?;
     Some(Client::brief(options).ok()?.get(path).ok()?.body)
 }
 
-/// The client's options on a line that is not finished.
+/// Client options of an incomplete command line.
 fn client_options(words: impl Iterator<Item = OsString>) -> Option<client::Options> {
     let line = <client::Options as clap::Args>::augment_args(Command::new(PROGRAM))
         .disable_help_flag(true)
         .ignore_errors(true)
         .allow_external_subcommands(true);
-    // Options may follow the command, whose own are not known here: a line for each option that is.
+    // Global options may follow the command, whose options are unknown here: parse known options
+    // only.
     let words = joined(words.skip(1));
-    let is_option = |word: &OsString| ["--url", "--socket", "--token-file"].iter().any(|option| is_its(word, option));
+    let is_option =
+        |word: &OsString| ["--url", "--socket", "--token-file"].iter().any(|option| names_option(word, option));
     let pairs = words.iter().enumerate().filter(|(_, word)| is_option(word));
-    let known = pairs.flat_map(|(at, word)| {
+    let arguments = pairs.flat_map(|(at, word)| {
         let value = if word.to_string_lossy().contains('=') { None } else { words.get(at + 1) };
         [Some(word), value].into_iter().flatten()
     });
-    let known = [OsString::from(PROGRAM)].into_iter().chain(known.cloned());
-    client::Options::from_arg_matches(&line.try_get_matches_from(known).ok()?).ok()
+    let line_arguments = [OsString::from(PROGRAM)].into_iter().chain(arguments.cloned());
+    client::Options::from_arg_matches(&line.try_get_matches_from(line_arguments).ok()?).ok()
 }
 
-/// Words as they were typed: bash splits them at `:` and `=`.
+/// Words as typed: bash splits them at `:` and `=`.
 fn joined(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let is_break = |word: &OsStr| word == ":" || word == "=";
-    let mut whole: Vec<OsString> = Vec::new();
+    let mut merged: Vec<OsString> = Vec::new();
     let mut follows_break = false;
     for word in words {
-        match whole.last_mut() {
+        match merged.last_mut() {
             Some(last) if follows_break || is_break(&word) => last.push(&word),
-            _ => whole.push(word.clone()),
+            _ => merged.push(word.clone()),
         }
         follows_break = is_break(&word);
     }
-    whole
+    merged
 }
 
-fn is_its(word: &OsStr, option: &str) -> bool {
+fn names_option(word: &OsStr, option: &str) -> bool {
     let word = word.to_string_lossy();
     word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
 }

@@ -44,7 +44,7 @@ pub(crate) struct Options {
 
 const PATH: &str = "/api/v1/decisions";
 
-/// The latest decisions, of those that were asked for.
+/// Latest decisions that match the options.
 pub(crate) struct List(pub(crate) Options);
 
 impl List {
@@ -62,7 +62,7 @@ impl List {
 }
 
 impl View for List {
-    fn look(&mut self, client: &Client, _: Screen) -> anyhow::Result<Page> {
+    fn page(&mut self, client: &Client, _: Screen) -> anyhow::Result<Page> {
         let mut known = client.list_up_to::<Decisions>(&self.path(), Some(self.limit()))?;
         known.decisions.truncate(self.limit());
         if known.decisions.is_empty() {
@@ -84,7 +84,7 @@ impl View for List {
 pub(crate) struct One(pub(crate) u64);
 
 impl View for One {
-    fn look(&mut self, client: &Client, screen: Screen) -> anyhow::Result<Page> {
+    fn page(&mut self, client: &Client, screen: Screen) -> anyhow::Result<Page> {
         let decision = client.get::<Decision>(&format!("{PATH}/{}", self.0))?.body;
         Ok(Page::text(one::render(&decision, screen)).named(Kind::Decision.named(decision.id)))
     }

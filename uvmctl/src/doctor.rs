@@ -1,9 +1,10 @@
 //! `uvmctl doctor`: checks of this node for all that uvmd needs.
 //!
-//! It reads the node itself, asks the daemon if there is one, and needs no privileges: a check that lacks a permission says so.
+//! Reads the node directly, queries the daemon if it runs, and needs no privileges: a check without
+//! permission reports that.
 //!
 //! * `node`: the kernel and the privileges of uvmd
-//! * `driver`: nvidia-uvm as it is loaded
+//! * `driver`: the loaded nvidia-uvm
 //! * `service`: the daemon and its configuration
 //! * `report`: the checks as text and as JSON
 
@@ -42,14 +43,14 @@ pub(crate) struct Options {
     sys: PathBuf,
 }
 
-/// What one look showed.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Check {
     name: &'static str,
     verdict: Verdict,
-    /// What is so.
+    /// Observed fact.
     finding: String,
-    /// What to do about it.
+    /// Remedy.
     advice: Option<String>,
 }
 
@@ -57,11 +58,11 @@ struct Check {
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Ok,
-    /// uvmd works, but not in every way.
+    /// uvmd works with limitations.
     Warning,
-    /// uvmd needs it.
+    /// A requirement of uvmd is not met.
     Missing,
-    /// It may not be seen from here.
+    /// The check lacks a permission.
     Unknown,
 }
 
@@ -82,23 +83,23 @@ impl Check {
         Self { name, verdict: Verdict::Unknown, finding: finding.into(), advice: Some(advice.into()) }
     }
 
-    /// From a sentence such as "there is no X: do Y".
-    fn missing_as_told(name: &'static str, sentence: &str) -> Self {
+    /// Splits a sentence such as "there is no X: do Y" into finding and remedy.
+    fn missing_from_sentence(name: &'static str, sentence: &str) -> Self {
         let (finding, advice) = sentence.split_once(": ").unwrap_or((sentence, ""));
         let advice = Some(advice.to_owned()).filter(|advice| !advice.is_empty());
         Self { name, verdict: Verdict::Missing, finding: finding.to_owned(), advice }
     }
 
-    /// One of the preconditions.
-    fn precondition(name: &'static str, lacking: &[Missing], these: &[Missing], finding: &str) -> Self {
-        match lacking.iter().find(|what| these.contains(what)) {
-            Some(what) => Self::missing_as_told(name, &what.to_string()),
+    /// Check of one precondition.
+    fn precondition(name: &'static str, lacking: &[Missing], relevant: &[Missing], finding: &str) -> Self {
+        match lacking.iter().find(|requirement| relevant.contains(requirement)) {
+            Some(requirement) => Self::missing_from_sentence(name, &requirement.to_string()),
             None => Self::ok(name, finding),
         }
     }
 }
 
-/// The checks.
+/// The view of all checks.
 pub(crate) struct Doctor {
     options: Options,
     is_something_missing: bool,
@@ -109,7 +110,7 @@ impl Doctor {
         Self { options, is_something_missing: false }
     }
 
-    /// Whether the last look found that something is missing that uvmd needs.
+    /// Whether the last checks found an unmet requirement.
     pub(crate) const fn is_something_missing(&self) -> bool {
         self.is_something_missing
     }
@@ -128,7 +129,7 @@ impl Doctor {
 }
 
 impl View for Doctor {
-    fn look(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
+    fn page(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
         Ok(Page::text(report::text(&self.checks(client), width, colour)))
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct Options {
     matrix: bool,
 }
 
-/// A pair of parties, and what it gained a second if that is known.
+/// Victim and evictor, with the rate of eviction if it is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     pub(crate) pair: EvictionPair,
@@ -45,11 +45,11 @@ pub(crate) const CONCESSIONS: [Concession; 4] = [
     Concession::Drop("GPU"),
 ];
 
-/// Remark on how sure the evictors are.
+/// Note on the certainty of evictors.
 pub(crate) const INFERRED: &str =
     "evictors are inferred from the order of the driver's events, which is not yet checked on hardware";
 
-/// The pairs, and what they were at the look before.
+/// The view of pairs, with the previous reading.
 pub(crate) struct Pairs {
     options: Options,
     before: Option<Evictions>,
@@ -62,17 +62,17 @@ impl Pairs {
 }
 
 impl View for Pairs {
-    fn look(&mut self, client: &Client, screen: Screen) -> anyhow::Result<Page> {
+    fn page(&mut self, client: &Client, screen: Screen) -> anyhow::Result<Page> {
         let Options { window, matrix } = self.options;
         let before = match (self.before.take(), window) {
             (None, Some(window)) => {
-                let first = ask(client)?;
+                let first = fetch(client)?;
                 thread::sleep(window);
                 Some(first)
             }
             (before, _) => before,
         };
-        let now = ask(client)?;
+        let now = fetch(client)?;
         let mut flows = flows(&now, before.as_ref());
         if window.is_some() {
             self.before = Some(now.clone());
@@ -82,7 +82,7 @@ impl View for Pairs {
         let status = client.get::<Status>("/api/v1/status")?.body;
         if flows.is_empty() {
             let no_flow = "no evictions in that window";
-            return Ok(Page::nothing(if window.is_some() { no_flow } else { nothing(&status.total) }));
+            return Ok(Page::nothing(if window.is_some() { no_flow } else { empty_reason(&status.total) }));
         }
         let page = if matrix {
             Page::text(self::matrix(&flows, screen.width.unwrap_or(usize::MAX)).join("\n") + "\n")
@@ -108,13 +108,13 @@ impl View for Pairs {
     }
 }
 
-/// All of them.
-pub(crate) fn ask(client: &Client) -> Result<Evictions, Error> {
+/// Fetches all pairs.
+pub(crate) fn fetch(client: &Client) -> Result<Evictions, Error> {
     client.list(&format!("/api/v1/evictions?order=id&limit={PAGE}"))
 }
 
-/// Why there is nothing to show.
-pub(crate) fn nothing(total: &Counts) -> &'static str {
+/// Reason for an empty list.
+pub(crate) fn empty_reason(total: &Counts) -> &'static str {
     if total.evictions == 0 {
         "no evictions since uvmd counts"
     } else {
@@ -122,7 +122,7 @@ pub(crate) fn nothing(total: &Counts) -> &'static str {
     }
 }
 
-/// What there is now, and how it grew, most first.
+/// Pairs with their rates since `before`, largest first.
 pub(crate) fn flows(now: &Evictions, before: Option<&Evictions>) -> Vec<Flow> {
     let moment = |of: &Evictions| Moment { taken: humantime::parse_rfc3339(&of.time).ok(), counting_started_at: None };
     let before = before.and_then(|before| {
@@ -142,17 +142,17 @@ pub(crate) fn flows(now: &Evictions, before: Option<&Evictions>) -> Vec<Flow> {
     flows
 }
 
-/// What names a party: kind, pid and start.
+/// Key of a party: kind, pid and start.
 type PartyKey<'a> = (&'a str, Option<u32>, Option<u64>);
 
-/// What names a pair: GPU, victim, evictor and cause.
-type Key<'a> = (Option<&'a str>, PartyKey<'a>, PartyKey<'a>, &'a str);
+/// Key of a pair: GPU, victim, evictor and cause.
+type PairKey<'a> = (Option<&'a str>, PartyKey<'a>, PartyKey<'a>, &'a str);
 
 pub(crate) fn party_key(party: &Party) -> PartyKey<'_> {
     (party.kind.as_str(), party.pid, party.start_ticks)
 }
 
-fn key(pair: &EvictionPair) -> Key<'_> {
+fn key(pair: &EvictionPair) -> PairKey<'_> {
     (pair.gpu_uuid.as_deref(), party_key(&pair.victim), party_key(&pair.evictor), pair.cause.as_str())
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn party(party: &Party) -> String {
     }
 }
 
-/// A line for each pair.
+/// Table with a row for each pair.
 pub(crate) fn table(flows: &[Flow], gpus: &[Gpu]) -> Table {
     let cells = |cell: &dyn Fn(&Flow) -> Cell| flows.iter().map(cell).collect::<Vec<_>>().into_iter();
     let gpu = |flow: &Flow| {
@@ -234,7 +234,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn what_grew_most_comes_first_and_what_is_new_grew_from_nothing() {
+    fn flows_are_sorted_by_rate_and_new_pairs_start_at_zero() {
         let (fits, streams) = (|| process(1, "fits"), || process(2, "streams"));
         let before = at(0, vec![pair(streams(), streams(), 900 * MIB)]);
         let now = at(2, vec![pair(streams(), streams(), 904 * MIB), pair(fits(), streams(), 8 * MIB)]);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_went_back_began_anew_and_has_no_rate() {
+    fn a_decreased_pair_has_no_rate() {
         let pairs = |bytes| vec![pair(process(1, "a"), process(1, "a"), bytes)];
         assert_eq!(flows(&at(2, pairs(1)), Some(&at(0, pairs(2))))[0].bytes_per_second, None);
         assert_eq!(flows(&at(2, pairs(2)), None)[0].bytes_per_second, None);

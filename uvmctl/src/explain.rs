@@ -1,7 +1,7 @@
 //! `uvmctl explain`: the verdicts on a process in words, and remedies.
 //!
 //! * `evidence`: what uvmd reports
-//! * `finding`, `healthy`: what that means
+//! * `finding`, `healthy`: its meaning in words
 //! * `advice`: remedies
 //! * `page`: all of it as text
 
@@ -15,7 +15,7 @@ pub(crate) mod page;
 use std::io::Write;
 
 use clap::Args;
-pub(crate) use evidence::{Evidence, ask, path};
+pub(crate) use evidence::{Evidence, fetch, path};
 
 use model::api::Verdicts;
 
@@ -32,22 +32,23 @@ pub(crate) struct Options {
     #[arg(value_parser = resource::process, add = completion::processes())]
     pid: u32,
 
-    /// Start time of the process in clock ticks since boot [default: the running process, else the last one]
+    /// Start time of the process in clock ticks since boot [default: the running process, else the
+    /// last one]
     #[arg(long, value_name = "TICKS")]
     start_ticks: Option<u64>,
 }
 
-/// Longer lines are hard to read.
-const WIDTH_MOST: usize = 100;
+/// Maximum width of lines.
+const WIDTH_MAX: usize = 100;
 
 /// The explanation of one process.
 pub(crate) struct Explanation(pub(crate) Options);
 
 impl View for Explanation {
-    fn look(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
+    fn page(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
         let Options { pid, start_ticks } = self.0;
-        let evidence = ask(client, pid, start_ticks)?;
-        let width = width.unwrap_or(WIDTH_MOST).min(WIDTH_MOST);
+        let evidence = fetch(client, pid, start_ticks)?;
+        let width = width.unwrap_or(WIDTH_MAX).min(WIDTH_MAX);
         let mut out = String::new();
         for paragraph in page::paragraphs(&evidence, Some(&client.remedy())) {
             for line in paragraph.lines(width) {

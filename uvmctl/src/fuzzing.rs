@@ -1,4 +1,4 @@
-//! What is shown of a daemon's answers, for fuzz targets; nothing else needs it.
+//! Rendering of a daemon's responses, for fuzz targets only.
 
 use std::{
     io::BufReader,
@@ -26,38 +26,40 @@ use crate::{
     top::{
         batch, columns,
         columns::Figures,
-        fetch::{Answer, Sample},
+        fetch::{Response, Sample},
         state::{Settings, State},
     },
 };
 
-/// What a command prints.
+/// Output of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// `status`, of a status.
+    /// `status` of a status.
     Status,
-    /// `ps`, of two lists of summaries, verdicts and GPUs.
+    /// `ps` of two lists of summaries, and verdicts.
     Ps,
-    /// `show`, of a process.
+    /// `show` of a process.
     Show,
-    /// `explain`, of a process, its verdicts, its ranges, and GPUs.
+    /// `explain` of a process, its verdicts, its ranges, and GPUs.
     Explain,
-    /// `evictions`, of two lists of them and a status.
+    /// `evictions` of two lists of pairs, and a status.
     Evictions,
-    /// `gpus`, of GPUs.
+    /// `gpus` of GPUs.
     Gpus,
-    /// `heatmap`, of one.
+    /// `heatmap` of a heat map.
     HeatMap,
-    /// `decisions`, of a list, or of one.
+    /// `decisions` of a list, or of one decision.
     Decisions,
-    /// `policy show` and `policy explain`, of overrides, the switch's state and what is wanted.
+    /// `policy show` and `policy explain` of overrides, the state of the switch, and an effective
+    /// policy.
     Policy,
-    /// `top --batch`, of a status, summaries, GPUs, verdicts and evictions, and of another such five.
+    /// `top --batch` of a status, summaries, GPUs, verdicts and evictions, and of a second such
+    /// set.
     Top,
 }
 
 impl View {
-    /// All of them.
+    /// All views.
     pub const ALL: [Self; 10] = [
         Self::Status,
         Self::Ps,
@@ -71,55 +73,56 @@ impl View {
         Self::Top,
     ];
 
-    /// The text that is printed on a terminal of this width, or where nobody looks at columns; `None` where an answer is not what was asked for.
+    /// Text for a terminal of this width, or without a limit; `None` if a response does not have
+    /// the expected form.
     #[must_use]
-    pub fn shown(self, answers: &[&str], width: Option<usize>) -> Option<String> {
+    pub fn shown(self, responses: &[&str], width: Option<usize>) -> Option<String> {
         let off = Colour::OFF;
         let fitted = |table: table::Table, concessions| table.fit(width, concessions).render(off);
-        let answer = |at: usize| answers.get(at).copied();
+        let response = |at: usize| responses.get(at).copied();
         Some(match self {
-            Self::Status => status::render(&read(answer(0))?, width, off).ok()?,
+            Self::Status => status::render(&read(response(0))?, width, off).ok()?,
             Self::Ps => {
-                let first = ps::busiest_first(read::<ProcessSummaries>(answer(0))?);
-                let processes = ps::busiest_first(read::<ProcessSummaries>(answer(1))?);
+                let first = ps::busiest_first(read::<ProcessSummaries>(response(0))?);
+                let processes = ps::busiest_first(read::<ProcessSummaries>(response(1))?);
                 let before = Some(ps::before(&first, &processes));
-                let listing = ps::Listing { processes, verdicts: read(answer(2))?, before };
+                let listing = ps::Listing { processes, verdicts: read(response(2))?, before };
                 fitted(ps::table(&listing, true), &[])
             }
-            Self::Show => show::render(&read::<ProcessDetail>(answer(0))?, width, off).ok()?,
+            Self::Show => show::render(&read::<ProcessDetail>(response(0))?, width, off).ok()?,
             Self::Explain => {
-                let ProcessDetail { process, .. } = read(answer(0))?;
-                let (verdicts, ranges): (Verdicts, Option<Ranges>) = (read(answer(1))?, read(answer(2)));
-                let evidence = Evidence::new(process, &verdicts, ranges, read(answer(3))?);
+                let ProcessDetail { process, .. } = read(response(0))?;
+                let (verdicts, ranges): (Verdicts, Option<Ranges>) = (read(response(1))?, read(response(2)));
+                let evidence = Evidence::new(process, &verdicts, ranges, read(response(3))?);
                 let lines = explain::page::paragraphs(&evidence, None);
                 lines.iter().flat_map(|paragraph| paragraph.lines(width.unwrap_or(100))).collect::<Vec<_>>().join("\n")
             }
             Self::Evictions => {
-                let (before, now) = (read::<Evictions>(answer(0))?, read::<Evictions>(answer(1))?);
+                let (before, now) = (read::<Evictions>(response(0))?, read::<Evictions>(response(1))?);
                 let flows = evictions::flows(&now, Some(&before));
                 let matrix = evictions::matrix(&flows, width.unwrap_or(usize::MAX)).join("\n");
-                let gpus = read::<Status>(answer(2))?.gpus;
+                let gpus = read::<Status>(response(2))?.gpus;
                 matrix + "\n" + &fitted(evictions::table(&flows, &gpus), &evictions::CONCESSIONS)
             }
-            Self::Gpus => fitted(gpus::table(&read::<Gpus>(answer(0))?.gpus), &[]),
+            Self::Gpus => fitted(gpus::table(&read::<Gpus>(response(0))?.gpus), &[]),
             Self::HeatMap => {
-                let map = read::<HeatMap>(answer(0))?;
+                let map = read::<HeatMap>(response(0))?;
                 heat::render(&map, heat::Measure::Activity, width.unwrap_or(64), Look::PLAIN)
             }
-            Self::Decisions => match read::<Decisions>(answer(0)) {
+            Self::Decisions => match read::<Decisions>(response(0)) {
                 Some(decisions) => fitted(decisions::table(&decisions), &[]),
-                None => decisions::one::render(&read::<Decision>(answer(0))?, Screen { width, colour: off }),
+                None => decisions::one::render(&read::<Decision>(response(0))?, Screen { width, colour: off }),
             },
             Self::Policy => {
-                let (known, state): (Overrides, PolicyState) = (read(answer(0))?, read(answer(1))?);
+                let (known, state): (Overrides, PolicyState) = (read(response(0))?, read(response(1))?);
                 let (now, screen) = ("2026-01-01T00:00:00Z", Screen { width, colour: off });
                 let all = policy::show::page(&known, &state, now, off).drawn(screen);
-                all + &policy::show::effective(&read::<EffectivePolicy>(answer(2))?, off)
+                all + &policy::show::effective(&read::<EffectivePolicy>(response(2))?, off)
             }
             Self::Top => {
-                let mut state = State::new(settings()?, sample(answers.get(..5)?)?, Instant::now());
-                if let Some(next) = answers.get(5..10).and_then(sample) {
-                    state.take(Answer::Sample(Ok(Box::new(next))), Instant::now());
+                let mut state = State::new(settings()?, sample(responses.get(..5)?)?, Instant::now());
+                if let Some(next) = responses.get(5..10).and_then(sample) {
+                    state.take(Response::Sample(Ok(Box::new(next))), Instant::now());
                 }
                 batch::frame(&mut state, width.unwrap_or(batch::WIDTH))
             }
@@ -127,8 +130,8 @@ impl View {
     }
 }
 
-fn read<T: DeserializeOwned>(answer: Option<&str>) -> Option<T> {
-    serde_json::from_str(answer?).ok()
+fn read<T: DeserializeOwned>(response: Option<&str>) -> Option<T> {
+    serde_json::from_str(response?).ok()
 }
 
 fn settings() -> Option<Settings> {
@@ -142,31 +145,31 @@ fn settings() -> Option<Settings> {
     })
 }
 
-fn sample(answers: &[&str]) -> Option<Sample> {
-    let answer = |at: usize| answers.get(at).copied();
+fn sample(responses: &[&str]) -> Option<Sample> {
+    let response = |at: usize| responses.get(at).copied();
     Some(Sample {
-        status: read(answer(0))?,
-        processes: ps::busiest_first(read(answer(1))?),
-        gpus: read(answer(2))?,
-        verdicts: read(answer(3))?,
-        evictions: read(answer(4)),
+        status: read(response(0))?,
+        processes: ps::busiest_first(read(response(1))?),
+        gpus: read(response(2))?,
+        verdicts: read(response(3))?,
+        evictions: read(response(4)),
         detail: None,
     })
 }
 
-/// Output of `events` for a stream, with the message that it ends with, and the id from which it would go on.
+/// Output of `events` for a stream, with its final error, and the id from which it would resume.
 #[must_use]
 pub fn followed(stream: &[u8], json: bool) -> (String, Option<String>) {
     let (mut last, mut out) = (None, Vec::new());
     let format = if json { Format::Json } else { Format::Table };
-    let shown = events::Shown { options: events::Options::default(), format, colour: Colour::OFF };
-    let result = events::show(BufReader::new(stream), &shown, &mut last, &mut out);
+    let printer = events::Printer { options: events::Options::default(), format, colour: Colour::OFF };
+    let result = events::show(BufReader::new(stream), &printer, &mut last, &mut out);
     let mut out = String::from_utf8_lossy(&out).into_owned();
     out.extend(result.err().map(|error| note(&format!("{error:#}"))));
     (out, last)
 }
 
-/// Asks the daemon on this socket for a list in both ways, and says what is printed of it, or why there is none.
+/// Output of a list from the daemon on this socket as a table and as JSON, with errors.
 #[must_use]
 pub fn listed(socket: &Path) -> [String; 2] {
     let Ok(client) = Client::new(Options::on(socket)) else { return Default::default() };

@@ -28,11 +28,11 @@ const CONCESSIONS: [Concession; 7] = [
 
 const PATH: &str = "/api/v1/gpus";
 
-/// The GPUs.
+/// The view of all GPUs.
 pub(crate) struct List;
 
 impl View for List {
-    fn look(&mut self, client: &Client, _: Screen) -> anyhow::Result<Page> {
+    fn page(&mut self, client: &Client, _: Screen) -> anyhow::Result<Page> {
         let Gpus { gpus, .. } = client.get(PATH)?.body;
         if gpus.is_empty() {
             return Ok(Page::nothing("no GPU was seen yet"));
@@ -80,7 +80,7 @@ pub(crate) fn table(gpus: &[GpuDetail]) -> Table {
     Table::new(columns, vec![Style::Plain; gpus.len()]).named(gpus.iter().map(name))
 }
 
-/// Marked where the bounds are further apart than can be seen in the figure.
+/// Resident bytes; marked `~` where the bounds differ from the figure as shown.
 fn resident(resident: Option<Residency>) -> Cell {
     let Some(Residency { bytes, min_bytes, max_bytes }) = resident else { return Cell::unknown() };
     let shown = text::bytes(bytes);

@@ -20,7 +20,8 @@ pub(crate) struct Options {
     #[arg(value_parser = resource::process, add = completion::processes())]
     pid: u32,
 
-    /// Start time of the process in clock ticks since boot [default: the running process, else the last one]
+    /// Start time of the process in clock ticks since boot [default: the running process, else the
+    /// last one]
     #[arg(long, value_name = "TICKS")]
     start_ticks: Option<u64>,
 
@@ -29,7 +30,7 @@ pub(crate) struct Options {
     by: Measure,
 }
 
-/// What makes a cell hot.
+/// Measure of a cell's heat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Measure {
     /// Pages faulted on or copied
@@ -48,10 +49,10 @@ pub(crate) enum Measure {
 }
 
 const PAGE_BYTES: u64 = 4096;
-/// Cells in a line where nobody looks at columns.
+/// Cells in a line without a terminal.
 const CELLS: usize = 64;
-/// No more are told of a range.
-const CELLS_MOST: usize = 4096;
+/// Maximum of cells that the API reports for a range.
+const CELLS_MAX: usize = 4096;
 /// `0x7f2a40000000  48.0 GiB  `
 const LABEL_WIDTH: usize = 26;
 
@@ -70,7 +71,7 @@ impl Measure {
         }
     }
 
-    /// The most that any cell has, or could have.
+    /// Highest heat of any cell; for residency, the size of the largest cell.
     pub(crate) fn most(self, map: &HeatMap) -> u64 {
         let cells = map.ranges.iter().flat_map(|range| range.cells.iter().map(move |cell| (range, cell)));
         let heat = |(range, cell): (&HeatRange, &HeatCell)| match self {
@@ -81,7 +82,8 @@ impl Measure {
     }
 }
 
-/// One character a cell, or fewer where there is no room for all: then the hottest of those that share one. Blank where nothing was ever seen.
+/// Heat of a range with one character per cell. In a narrow strip, cells share a character, which
+/// shows the hottest. Blank cells had no event.
 pub(crate) fn strip(range: &HeatRange, measure: Measure, most: u64, width: usize, look: Look) -> String {
     let cells = &range.cells;
     let columns = cells.len().min(width);
@@ -93,8 +95,8 @@ pub(crate) fn strip(range: &HeatRange, measure: Measure, most: u64, width: usize
 }
 
 pub(crate) fn path(pid: u32, start_ticks: Option<u64>, cells: usize) -> String {
-    let which = start_ticks.map(|ticks| format!("&start_ticks={ticks}")).unwrap_or_default();
-    format!("/api/v1/processes/{pid}/heatmap?cells={cells}{which}")
+    let query = start_ticks.map(|ticks| format!("&start_ticks={ticks}")).unwrap_or_default();
+    format!("/api/v1/processes/{pid}/heatmap?cells={cells}{query}")
 }
 
 /// The heat map of one process.
@@ -107,13 +109,13 @@ impl Map {
     }
 }
 
-/// Cells in a line of a terminal of this width.
+/// Number of cells in a line of a terminal of this width.
 fn cells(width: Option<usize>) -> usize {
-    width.map_or(CELLS, |width| width.saturating_sub(LABEL_WIDTH + 1).clamp(1, CELLS_MOST))
+    width.map_or(CELLS, |width| width.saturating_sub(LABEL_WIDTH + 1).clamp(1, CELLS_MAX))
 }
 
 impl View for Map {
-    fn look(&mut self, client: &Client, Screen { width, .. }: Screen) -> anyhow::Result<Page> {
+    fn page(&mut self, client: &Client, Screen { width, .. }: Screen) -> anyhow::Result<Page> {
         let width = cells(width);
         let map = client.get::<HeatMap>(&self.path(width))?.body;
         if map.ranges.is_empty() {
@@ -145,9 +147,9 @@ pub(crate) fn render(map: &HeatMap, by: Measure, width: usize, look: Look) -> St
         _ => text::bytes(most),
     };
     let legend = format!("blank: never seen; {nothing} nothing, {little} little, {much} {shown} a cell");
-    let left_out = match map.ranges_omitted {
+    let omitted = match map.ranges_omitted {
         0 => String::new(),
         ranges => format!("; {} omitted", text::counted(ranges, "range")),
     };
-    lines + &legend + &left_out + "\n"
+    lines + &legend + &omitted + "\n"
 }

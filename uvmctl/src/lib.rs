@@ -1,9 +1,9 @@
-//! The command line of uvmd. It asks the daemon over HTTP, on its Unix socket or by TCP, and prints the response. Only `doctor` reads the node itself,
-//! and `plan` and `sim` a trace.
+//! Command line of uvmd. Queries the daemon over HTTP, on its Unix socket or by TCP, and prints the
+//! response. Only `doctor` reads the node directly, and `plan` and `sim` read a trace.
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable; `status --check` has more.
 //!
-//! A library only so that fuzz targets reach what reads the daemon's responses.
+//! A library, so that fuzz targets can reach the parsers of the daemon's responses.
 
 mod client;
 mod completion;
@@ -76,13 +76,15 @@ struct Options {
 enum Command {
     /// List the processes that use managed memory, busiest first
     ///
-    /// Shows rates over one second; --totals shows sums since uvmd counts. A narrow terminal shows fewer columns, -o wide all of them, and -o json every
-    /// count.
+    /// Shows rates over one second; --totals shows sums since uvmd counts. A narrow terminal shows
+    /// fewer columns, -o wide all of them, and -o json every count.
     ///
-    /// OWNER: pod, job, container, unit or user of the process. MANAGED: managed memory mapped. RESIDENT: estimate of it in GPU memory. INSTANCES:
-    /// faults before the driver merges equal ones. H2D, D2H: bytes copied from host to GPU and back. EVICTED: bytes of the process evicted from GPUs.
-    /// INDUCED: bytes of any process evicted because this one needed memory. THRASH: pages that the driver found thrashing. REMOTE: bytes mapped
-    /// remotely. VERDICT: the worst verdict and its age, or the evictor of a victim (see uvmctl explain).
+    /// OWNER: pod, job, container, unit or user of the process. MANAGED: managed memory mapped.
+    /// RESIDENT: estimate of it in GPU memory. INSTANCES: faults before the driver merges equal
+    /// ones. H2D, D2H: bytes copied from host to GPU and back. EVICTED: bytes of the process
+    /// evicted from GPUs. INDUCED: bytes of any process evicted because this one needed memory.
+    /// THRASH: pages that the driver found thrashing. REMOTE: bytes mapped remotely. VERDICT: the
+    /// worst verdict and its age, or the evictor of a victim (see uvmctl explain).
     Ps(ps::Options),
     /// Show one process: owner, counts, fault batches, and the busiest 2 MiB blocks of its memory
     ///
@@ -94,52 +96,63 @@ enum Command {
     Explain(explain::Options),
     /// List evictions by victim and evictor
     ///
-    /// The evictor is the process that needs memory, which may be the victim itself. CAUSE is the reason of the need: a GPU fault, the
-    /// process's own call (api), a call by another process such as uvmd (tool), memory that is not managed (device allocation). Sums since uvmd counts;
+    /// The evictor is the process that needs memory, which may be the victim itself. CAUSE is the
+    /// reason of the need: a GPU fault, the process's own call (api), a call by another process
+    /// such as uvmd (tool), memory that is not managed (device allocation). Sums since uvmd counts;
     /// --window 5 shows rates over 5 seconds.
     Evictions(evictions::Options),
     /// List the GPUs, their memory and the managed memory on them
     ///
-    /// GPU: NVML's index, as in nvidia-smi. PROCESSOR: the driver's processor id. MANAGED: managed memory of the running processes that use the GPU.
-    /// RATIO: that over the GPU's memory. RESIDENT: bytes of it in GPU memory (~ where the bounds are wide; -o json has them). REFETCH%: share of the
-    /// fetched bytes that had been evicted before. H2D, D2H, EVICTED and REFETCH% are since uvmd counts.
+    /// GPU: NVML's index, as in nvidia-smi. PROCESSOR: the driver's processor id. MANAGED: managed
+    /// memory of the running processes that use the GPU. RATIO: that over the GPU's memory.
+    /// RESIDENT: bytes of it in GPU memory (~ where the bounds are wide; -o json has them).
+    /// REFETCH%: share of the fetched bytes that had been evicted before. H2D, D2H, EVICTED and
+    /// REFETCH% are since uvmd counts.
     Gpus,
     /// Show faults, copies and residency of a process by address
     ///
-    /// One line for each range of managed memory, in the order of addresses; the hotter a cell, the taller its character. Counts are since the start of the
-    /// process, or since uvmd saw it first.
+    /// One line for each range of managed memory, in the order of addresses; the hotter a cell, the
+    /// taller its character. Counts are since the start of the process, or since uvmd saw it first.
     Heatmap(heat::Options),
     /// Show and change overrides, and switch acting off and on
     ///
-    /// uvmd acts only with policy.enabled, on processes whose override or the configuration has mode act. Changes require write permission: root, the group
-    /// `socket.write_group`, or the token of `auth.write_token_file`.
+    /// uvmd acts only with policy.enabled, on processes whose override or the configuration has
+    /// mode act. Changes require write permission: root, the group `socket.write_group`, or the
+    /// token of `auth.write_token_file`.
     #[command(subcommand)]
     Policy(policy::Options),
     /// List decisions, their stages and their effects
     ///
-    /// STAGE: denied (by the guard), shadow (not executed), trial (in effect, not verified yet), confirmed (verified), `rolled_back` (did not help), ended (its
-    /// cause is over). AGE: time in that stage. EFFECT: change of the bytes over the GPU's link for the same work, between the window before and the one that
-    /// verified it; or the expected change.
+    /// STAGE: denied (by the guard), shadow (not executed), trial (in effect, not verified yet),
+    /// confirmed (verified), `rolled_back` (did not help), ended (its cause is over). AGE: time in
+    /// that stage. EFFECT: change of the bytes over the GPU's link for the same work, between the
+    /// window before and the one that verified it; or the expected change.
     Decisions(decisions::Options),
     /// Follow events: verdicts that start and end, decisions, calls, and the switch
     ///
-    /// One line for each event from now on, and one object a line with -o json. A stream that ends is continued from where it ended; a line says how many
-    /// events were dropped because they were read too slowly.
+    /// One line for each event from now on, and one object a line with -o json. A stream that ends
+    /// is continued from where it ended; a line says how many events were dropped because they were
+    /// read too slowly.
     Events(events::Options),
     /// Check the node for all that uvmd needs, with remedies
     ///
-    /// Needs neither the daemon nor root, and names checks that it lacks the permission for. Exits with 1 if something is missing.
+    /// Needs neither the daemon nor root, and names checks that it lacks the permission for. Exits
+    /// with 1 if something is missing.
     Doctor(doctor::Options),
     /// Simulate the cost of a trace's iteration on managed memory
     ///
-    /// Needs neither the daemon nor a GPU. All figures are modelled: docs/simulator.md has the model and its limitations.
+    /// Needs neither the daemon nor a GPU. All figures are modelled: docs/simulator.md has the
+    /// model and its limitations.
     ///
-    /// TIME: duration of an iteration. EFFICIENCY: share of it that the kernels alone take. STALL: the rest. H2D, D2H: bytes copied to the GPU and back.
-    /// FLASH: bytes of those to or from flash. FAULTS: pages that kernels faulted on. BATCHES: fault batches. PEAK: the most GPU memory in use at once.
+    /// TIME: duration of an iteration. EFFICIENCY: share of it that the kernels alone take. STALL:
+    /// the rest. H2D, D2H: bytes copied to the GPU and back. FLASH: bytes of those to or from
+    /// flash. FAULTS: pages that kernels faulted on. BATCHES: fault batches. PEAK: the most GPU
+    /// memory in use at once.
     Sim(simulate::Options),
     /// Show the state of uvmd, its driver, probes, dropped events and totals
     ///
-    /// Exits with 0 when uvmd responds, counting or not; --check has exit codes for incomplete counts.
+    /// Exits with 0 when uvmd responds, counting or not; --check has exit codes for incomplete
+    /// counts.
     Status(status::Options),
     /// Plan the memory of an iteration from a trace
     ///
@@ -148,7 +161,8 @@ enum Command {
     Plan(plan::Options),
     /// Print the completion script of a shell
     ///
-    /// Completes commands, options, PIDs, and the ids of overrides and decisions. In ~/.bashrc: source <(uvmctl completions bash)
+    /// Completes commands, options, PIDs, and the ids of overrides and decisions. In ~/.bashrc:
+    /// source <(uvmctl completions bash)
     Completions {
         /// Name of the shell
         shell: Shell,
@@ -160,15 +174,16 @@ enum Command {
     },
     /// Show processes live
     ///
-    /// Sorts, filters, and shows one process down to the blocks of its memory; F1 or ? lists the keys. Rates are since the previous reading; --totals
-    /// shows sums. Without a terminal it prints plain frames.
+    /// Sorts, filters, and shows one process down to the blocks of its memory; F1 or ? lists the
+    /// keys. Rates are since the previous reading; --totals shows sums. Without a terminal it
+    /// prints plain frames.
     Top(top::Options),
 }
 
-/// The program.
+/// Entry point of the program.
 #[must_use]
 pub fn main() -> ExitCode {
-    completion::complete_if_asked();
+    completion::complete_if_requested();
     let Options { client, output, command } = Options::parse();
     let result = Client::new(client).and_then(|client| run(client, &output, command));
     match result.and_then(|code| Ok(io::stdout().flush().map(|()| code)?)) {
@@ -208,21 +223,21 @@ fn run(client: Client, output: &output::Options, command: Command) -> anyhow::Re
         Command::Evictions(options) => output.show(&client, &mut evictions::Pairs::new(options)),
         Command::Gpus => output.show(&client, &mut gpus::List),
         Command::Heatmap(options) => output.show(&client, &mut heat::Map(options)),
-        Command::Plan(options) => output.refuse("plan").map_err(Into::into).and_then(|()| plan::run(options)),
+        Command::Plan(options) => output.reject("plan").map_err(Into::into).and_then(|()| plan::run(options)),
         Command::Ps(options) => output.show(&client, &mut ps::Ps::new(options)),
         Command::Show(options) => output.show(&client, &mut show::One(options)),
         Command::Sim(options) => {
-            output.refuse("sim")?;
+            output.reject("sim")?;
             return simulate::run(&options);
         }
         Command::Status(status::Options { check: true }) => {
-            output.refuse("status --check")?;
+            output.reject("status --check")?;
             return status::check(&client);
         }
         Command::Status(status::Options { check: false }) => output.show(&client, &mut status::State),
         Command::Completions { shell } => completion::script(shell),
         Command::Man { directory } => man(&directory),
-        Command::Top(options) => output.refuse("top").map_err(Into::into).and_then(|()| top::run(client, options)),
+        Command::Top(options) => output.reject("top").map_err(Into::into).and_then(|()| top::run(client, options)),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -232,7 +247,7 @@ fn man(directory: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write man pages into {}", directory.display()))
 }
 
-/// Whoever reads the output has enough, as in `uvmctl ps | head -1`.
+/// Whether the reader of the output closed the pipe, as in `uvmctl ps | head -1`.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

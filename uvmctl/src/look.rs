@@ -1,4 +1,5 @@
-//! What a terminal can show. Colour is never more than an extra, and every sign has a form in ASCII.
+//! Capabilities of a terminal. No information depends on colour, and every symbol has an ASCII
+//! form.
 
 use std::env;
 
@@ -7,19 +8,19 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::text;
 
-/// Whether this terminal has colours, and more than ASCII.
+/// Support for colours and for Unicode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
     colour: bool,
     unicode: bool,
 }
 
-/// From nothing to all; the first stands for "not known".
+/// Levels from zero to the maximum; the first means unknown.
 const UNICODE_LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const ASCII_LEVELS: [char; 9] = [' ', '_', '.', ':', '-', '=', '+', '*', '#'];
 
 impl Look {
-    /// ASCII without colour: what every terminal and every script understands.
+    /// ASCII without colour, for every terminal and script.
     pub(crate) const PLAIN: Self = Self { colour: false, unicode: false };
 
     pub(crate) const FADED: Style = Style::new().add_modifier(Modifier::DIM);
@@ -33,11 +34,12 @@ impl Look {
         Self::of(|name| env::var(name).ok())
     }
 
-    /// By the environment, as terminals have no other way to tell: `NO_COLOR` (no-color.org), `TERM`, and the locale's character set.
+    /// Detects the capabilities from the environment, the only source: `NO_COLOR` (no-color.org),
+    /// `TERM`, and the locale's character set.
     fn of(environment: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| environment(name).filter(|value| !value.is_empty());
         let term = set("TERM").unwrap_or_default();
-        // The DEC terminals that everything else descends from.
+        // DEC terminals without colour.
         let monochrome = term == "dumb" || term.starts_with("vt1") || term.starts_with("vt2");
         let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
         let utf8 = locale.to_ascii_lowercase().replace('-', "").contains("utf8");
@@ -45,7 +47,7 @@ impl Look {
         Self { colour: !monochrome && set("NO_COLOR").is_none(), unicode: utf8 && !monochrome && term != "linux" }
     }
 
-    /// A name from elsewhere: nothing in it commands the terminal, or is more than the terminal can show.
+    /// Escapes untrusted text: no control sequences, and no characters that the terminal lacks.
     pub(crate) fn text(self, name: &str) -> String {
         let name = text::printable(name);
         if self.unicode {
@@ -58,14 +60,15 @@ impl Look {
         name.chars().map(replace).collect()
     }
 
-    /// A bar of `width` characters, filled to `share` of them. Whatever is not nothing shows.
+    /// A bar of `width` characters, filled to `share` of them. A nonzero share fills at least one.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the width")]
     pub(crate) fn bar(share: f64, width: usize) -> String {
         let filled = (share.clamp(0.0, 1.0) * width as f64).ceil() as usize;
         format!("{:<width$}", "|".repeat(filled.min(width)))
     }
 
-    /// One character a value; `None` is not known and blank. Whatever is not nothing shows.
+    /// A one-line chart with one character per value; unknown values are blank. A nonzero value
+    /// differs from zero.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the levels")]
     pub(crate) fn sparkline(self, values: impl IntoIterator<Item = Option<f64>>, most: f64) -> String {
         let levels = if self.unicode { UNICODE_LEVELS } else { ASCII_LEVELS };
@@ -77,13 +80,13 @@ impl Look {
         values.into_iter().filter_map(|value| levels.get(level(value))).collect()
     }
 
-    /// What [`Self::sparkline`] shows of nothing, of little and of most.
+    /// Characters of [`Self::sparkline`] for zero, the lowest level and the highest.
     pub(crate) const fn levels_shown(self) -> [char; 3] {
         let [_, nothing, little, .., most] = if self.unicode { UNICODE_LEVELS } else { ASCII_LEVELS };
         [nothing, little, most]
     }
 
-    /// What cannot be shown here for lack of room goes on.
+    /// Mark of truncated text.
     pub(crate) const fn ellipsis(self) -> char {
         if self.unicode { '…' } else { '~' }
     }
@@ -96,17 +99,17 @@ impl Look {
         self.coloured(Style::new().add_modifier(Modifier::BOLD), Color::Cyan)
     }
 
-    /// The heading of the column that sorts.
+    /// Style of the sort column's heading.
     pub(crate) const fn sorted(self) -> Style {
         self.strong()
     }
 
-    /// What must not be overlooked.
+    /// Style of alarms.
     pub(crate) const fn alarm(self) -> Style {
         self.coloured(Style::new().add_modifier(Modifier::BOLD.union(Modifier::REVERSED)), Color::Red)
     }
 
-    /// What is worth a look.
+    /// Style of warnings.
     pub(crate) const fn warning(self) -> Style {
         self.coloured(Style::new().add_modifier(Modifier::BOLD), Color::Yellow)
     }
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_needs_a_terminal_that_has_it_and_no_objection() {
+    fn colour_requires_a_capable_terminal_and_no_no_color() {
         let utf8 = ("LANG", "C.UTF-8");
         assert_eq!(on(&[utf8, ("TERM", "xterm-256color")]), Look { colour: true, unicode: true });
         assert_eq!(on(&[utf8, ("TERM", "xterm"), ("NO_COLOR", "1")]), Look { colour: false, unicode: true });
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_little_is_more_than_nothing() {
+    fn nonzero_values_differ_from_zero() {
         assert_eq!(Look::bar(0.0, 4), "    ");
         assert_eq!(Look::bar(0.001, 4), "|   ");
         assert_eq!(Look::bar(2.0, 4), "||||");
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_only_ascii_other_characters_keep_their_width() {
+    fn in_ascii_replacements_preserve_width() {
         assert_eq!(Look::PLAIN.text("a名b\u{1b}é"), r"a??b\u{1b}?");
         assert_eq!(Look::UNICODE.text("a名b\u{202e}"), r"a名b\u{202e}");
     }

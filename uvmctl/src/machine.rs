@@ -1,11 +1,11 @@
-//! The machine that an iteration is modelled on, as the command line names it.
+//! Machine of a simulation, by its name on the command line.
 
 use std::{fs, path::Path};
 
 use anyhow::Context;
 use sim::Machine;
 
-/// One that comes with the simulator, by its name; or, of a path that ends in `.toml`, the one that the file describes.
+/// Loads a machine: a built-in one by name, or the description at a path that ends in `.toml`.
 pub(crate) fn load(name: &str) -> anyhow::Result<Machine> {
     if Path::new(name).extension().is_none_or(|extension| extension != "toml") {
         return Ok(Machine::named(name)?);

@@ -1,4 +1,4 @@
-//! The program; see the library.
+//! Entry point; see the library.
 
 use std::process::ExitCode;
 

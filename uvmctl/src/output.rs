@@ -1,11 +1,11 @@
-//! What all commands that show something share: its form, its order, and its repetition.
+//! Output of all commands that show a view: form, order and repetition.
 //!
-//! A command implements [`View`] and has all of it.
+//! A command only implements [`View`].
 //!
-//! * `view`: what is shown
+//! * `view`: views and pages
 //! * `cell`, `table`: lists
-//! * `yaml`: YAML
-//! * `watch`: `--watch`
+//! * `yaml`: conversion of JSON to YAML
+//! * `watch`: repetition, for `--watch`
 
 pub(crate) mod cell;
 pub(crate) mod table;
@@ -27,7 +27,7 @@ use yaml::Buffer;
 
 use crate::{client::Client, rates, text};
 
-/// Options of every command that shows something.
+/// Options of every command that shows a view.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Output")]
 #[group(skip)]
@@ -40,11 +40,13 @@ pub(crate) struct Options {
     #[arg(long, global = true)]
     no_headers: bool,
 
-    /// Sort a list by this column: amounts from the largest, names and ids from the smallest. -COLUMN reverses that
+    /// Sort a list by this column: amounts from the largest, names and ids from the smallest.
+    /// -COLUMN reverses that
     #[arg(long, global = true, value_name = "COLUMN", allow_hyphen_values = true)]
     sort_by: Option<String>,
 
-    /// Repeat the output at this interval in seconds (2 by default), in place on a terminal, until interrupted
+    /// Repeat the output at this interval in seconds (2 by default), in place on a terminal, until
+    /// interrupted
     #[arg(
         long,
         short = 'w',
@@ -74,7 +76,7 @@ pub(crate) enum Format {
     Name,
 }
 
-/// A mistake in the use of the options.
+/// Error in the use of the options.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UsageError(String);
@@ -86,13 +88,13 @@ impl UsageError {
 }
 
 impl Options {
-    /// Shows a view in the form that was asked for.
+    /// Shows a view in the selected form.
     pub(crate) fn show(&self, client: &Client, view: &mut impl View) -> anyhow::Result<()> {
         let order = self.order(view)?;
         let screen = Screen::detect();
         match self.watch {
             Some(interval) => watch::run(interval, || self.frame(client, view, order.as_ref(), screen)),
-            // A long list is passed on while it comes.
+            // A long list is written page by page.
             None if self.format == Format::Json => view.json(client, &mut io::stdout().lock()),
             None => Ok(self.frame(client, view, order.as_ref(), screen)?.print()?),
         }
@@ -109,21 +111,22 @@ impl Options {
         Ok(io::stdout().lock().write_all(text.as_bytes())?)
     }
 
-    /// The form, for a command whose output is not to be sorted or repeated, before it does anything.
+    /// Returns the form, for a command without sorting or repetition. Called before the command
+    /// acts.
     pub(crate) fn once(&self) -> Result<Format, UsageError> {
-        self.refuse_repetition()?;
+        self.reject_repetition()?;
         Ok(self.format)
     }
 
-    /// Refuses all of these options, for a command that has output of its own.
-    pub(crate) fn refuse(&self, command: &str) -> Result<(), UsageError> {
+    /// Rejects all of these options, for a command with a separate form of output.
+    pub(crate) fn reject(&self, command: &str) -> Result<(), UsageError> {
         if self.format != Format::default() {
             return Err(UsageError(format!("--output does not apply to {command}")));
         }
-        self.refuse_repetition()
+        self.reject_repetition()
     }
 
-    fn refuse_repetition(&self) -> Result<(), UsageError> {
+    fn reject_repetition(&self) -> Result<(), UsageError> {
         let given = [
             ("--no-headers", self.no_headers),
             ("--sort-by", self.sort_by.is_some()),
@@ -135,7 +138,7 @@ impl Options {
         }
     }
 
-    /// The column to sort by, if there is one, and whether that is reversed.
+    /// Sort column, if one is given, and whether its order is reversed.
     fn order(&self, view: &impl View) -> Result<Option<(String, bool)>, UsageError> {
         let columns = view.columns();
         if self.format == Format::Name && !view.has_names() {
@@ -144,22 +147,22 @@ impl Options {
         if self.no_headers && columns.is_empty() {
             return Err(UsageError("--no-headers applies to lists".to_owned()));
         }
-        let Some(wanted) = &self.sort_by else { return Ok(None) };
+        let Some(column) = &self.sort_by else { return Ok(None) };
         if columns.is_empty() {
             return Err(UsageError("--sort-by applies to lists".to_owned()));
         }
         if matches!(self.format, Format::Json | Format::Yaml) {
             return Err(UsageError("--sort-by applies to --output table, wide and name".to_owned()));
         }
-        let (name, is_reversed) = wanted.strip_prefix('-').map_or((wanted.as_str(), false), |name| (name, true));
+        let (name, is_reversed) = column.strip_prefix('-').map_or((column.as_str(), false), |name| (name, true));
         let name = name.to_lowercase();
-        // A rate goes by the name of its counter, too, unless that has a column of its own.
+        // A rate also matches by the name of its counter, unless that has a column.
         let names = [name.clone(), name + "/s"];
         if let Some(name) = names.into_iter().find(|name| columns.contains(name)) {
             return Ok(Some((name, is_reversed)));
         }
-        let wanted = text::printable(wanted);
-        Err(UsageError(format!("there is no column {wanted:?} to sort by: {}", columns.join(", "))))
+        let column = text::printable(column);
+        Err(UsageError(format!("there is no column {column:?} to sort by: {}", columns.join(", "))))
     }
 
     fn frame(
@@ -181,7 +184,7 @@ impl Options {
                 buffer.into_yaml()?
             }
             Format::Table | Format::Wide | Format::Name => {
-                let page = view.look(client, screen)?;
+                let page = view.page(client, screen)?;
                 return Ok(self.drawn(page, order, screen));
             }
         };
@@ -214,12 +217,12 @@ impl Options {
     }
 }
 
-/// Prints text that is printable.
+/// Prints text that is already escaped.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     Ok(io::stdout().lock().write_all(text.as_bytes())?)
 }
 
-/// JSON as YAML.
+/// Converts JSON to YAML.
 pub(crate) fn yaml(json: &str) -> anyhow::Result<String> {
     let mut buffer = Buffer::default();
     buffer.write_all(json.as_bytes())?;

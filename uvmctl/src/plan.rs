@@ -1,7 +1,7 @@
-//! `uvmctl plan`: what planners make of a trace. It needs neither the daemon nor a GPU.
+//! `uvmctl plan`: plans of the memory of a trace's iteration. Needs neither the daemon nor a GPU.
 //!
-//! * `pool`: one pool for all blocks
-//! * `swap`: which tensors leave the GPU while they are idle
+//! * `pool`: placement of all blocks in one pool
+//! * `swap`: eviction of idle tensors
 
 mod pool;
 mod swap;
@@ -12,14 +12,18 @@ use clap::Subcommand;
 pub(crate) enum Options {
     /// Place all blocks of an iteration in one pool, and report the smallest size of the pool
     ///
-    /// BOUND is the most bytes alive at once: no pool is smaller. PLANNER: online (without knowledge of later blocks),
-    /// smartpool (by size), or optimal (a search that proves or improves). METHOD: its fit, or whether its result is proven. TOTAL: the pool and the
-    /// persistent bytes. SAVED: reduction compared with the online pool, or, with --own-pool, with the program's own.
+    /// BOUND is the most bytes alive at once: no pool is smaller. PLANNER: online (without
+    /// knowledge of later blocks), smartpool (by size), or optimal (a search that proves or
+    /// improves). METHOD: its fit, or whether its result is proven. TOTAL: the pool and the
+    /// persistent bytes. SAVED: reduction compared with the online pool, or, with --own-pool, with
+    /// the program's own.
     Pool(pool::Options),
-    /// Plan the eviction of idle tensors to the host, and report the GPU memory that an iteration saves
+    /// Plan the eviction of idle tensors to the host, and report the GPU memory that an iteration
+    /// saves
     ///
-    /// Absences are selected by four scores, by a vote of them, and by the best weights of them. Without --limit, each line is the lowest peak that
-    /// costs no time; with it, the overhead at that limit. MOVED: bytes in each direction.
+    /// Absences are selected by four scores, by a vote of them, and by the best weights of them.
+    /// Without --limit, each line is the lowest peak that costs no time; with it, the overhead at
+    /// that limit. MOVED: bytes in each direction.
     Swap(swap::Options),
 }
 

@@ -39,20 +39,25 @@ pub(crate) enum Options {
     Show,
     /// Create or replace an override
     ///
-    /// The same selection replaces the same override, unless --id names another. An override stays until it is unset or expires, over restarts of uvmd
-    /// too. Begin with --mode shadow, which changes nothing: uvmctl decisions then lists the decisions that uvmd would execute.
+    /// The same selection replaces the same override, unless --id names another. An override stays
+    /// until it is unset or expires, over restarts of uvmd too. Begin with --mode shadow, which
+    /// changes nothing: uvmctl decisions then lists the decisions that uvmd would execute.
     Set(Box<SetOptions>),
     /// Remove an override, by its id or by the same selection
     Unset(Box<UnsetOptions>),
-    /// Create or replace the overrides of files, and report each as created, configured or unchanged
+    /// Create or replace the overrides of files, and report each as created, configured or
+    /// unchanged
     ///
-    /// All files are read and checked before anything changes. The form is that of overrides.toml and overrides.d, in TOML or JSON.
+    /// All files are read and checked before anything changes. The form is that of overrides.toml
+    /// and overrides.d, in TOML or JSON.
     Apply(apply::ApplyOptions),
     /// Write overrides in the form of files, which apply takes
     Export(export::ExportOptions),
-    /// Explain the policy in effect for a process: the selected override, the other candidates, and the restrictions
+    /// Explain the policy in effect for a process: the selected override, the other candidates, and
+    /// the restrictions
     Explain(ExplainOptions),
-    /// Stop acting on all processes and roll back all decisions in effect, until acting is switched on
+    /// Stop acting on all processes and roll back all decisions in effect, until acting is switched
+    /// on
     Off,
     /// Switch acting on
     On,
@@ -68,7 +73,8 @@ pub(crate) struct SetOptions {
     #[arg(long, value_enum)]
     mode: ModeName,
 
-    /// Policy: observe, ping-pong, stream, cycle, hot-cold, tenants, or auto-live, which chooses among them
+    /// Policy: observe, ping-pong, stream, cycle, hot-cold, tenants, or auto-live, which chooses
+    /// among them
     #[arg(long, value_parser = policy_names(), default_value = policy::CHOOSER)]
     policy: String,
 
@@ -113,7 +119,8 @@ pub(crate) struct ExplainOptions {
     #[arg(value_parser = resource::process, add = completion::processes())]
     pid: u32,
 
-    /// Start time of the process in clock ticks since boot [default: the running process, else the last one]
+    /// Start time of the process in clock ticks since boot [default: the running process, else the
+    /// last one]
     #[arg(long, value_name = "TICKS")]
     start_ticks: Option<u64>,
 }
@@ -154,7 +161,7 @@ pub(crate) fn run(client: &Client, options: Options, output: &output::Options) -
 const OVERRIDES: &str = "/api/v1/overrides";
 const POLICY: &str = "/api/v1/policy";
 
-/// The overrides and the switch.
+/// The view of the overrides and the switch.
 struct List;
 
 impl List {
@@ -164,7 +171,7 @@ impl List {
 }
 
 impl View for List {
-    fn look(&mut self, client: &Client, Screen { colour, .. }: Screen) -> anyhow::Result<Page> {
+    fn page(&mut self, client: &Client, Screen { colour, .. }: Screen) -> anyhow::Result<Page> {
         let known = client.list::<Overrides>(&Self::path())?;
         let state = client.get::<PolicyState>(POLICY)?.body;
         let now = client.get::<Status>("/api/v1/status")?.body.time;
@@ -180,7 +187,7 @@ impl View for List {
     }
 }
 
-/// The policy in effect for a process.
+/// The view of the policy in effect for a process.
 struct Effective(ExplainOptions);
 
 impl Effective {
@@ -190,9 +197,9 @@ impl Effective {
 }
 
 impl View for Effective {
-    fn look(&mut self, client: &Client, Screen { colour, .. }: Screen) -> anyhow::Result<Page> {
-        let wanted = client.get::<EffectivePolicy>(&self.path())?.body;
-        Ok(Page::text(show::effective(&wanted, colour)).named(Kind::Process.named(wanted.pid)))
+    fn page(&mut self, client: &Client, Screen { colour, .. }: Screen) -> anyhow::Result<Page> {
+        let effective = client.get::<EffectivePolicy>(&self.path())?.body;
+        Ok(Page::text(show::effective(&effective, colour)).named(Kind::Process.named(effective.pid)))
     }
 
     fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -204,7 +211,7 @@ fn set(client: &Client, options: SetOptions, output: &output::Options) -> anyhow
     let SetOptions { selection, mode, policy, parameters, bytes_per_second, bytes, priority, expires, id } = options;
     let selector = Selector::from(selection);
     let id = id.unwrap_or_else(|| selection::name(&selector));
-    let wanted = Override {
+    let rule = Override {
         id: None,
         selector,
         mode: Mode::from(mode).name().to_owned(),
@@ -214,14 +221,14 @@ fn set(client: &Client, options: SetOptions, output: &output::Options) -> anyhow
         priority,
         expires_at: expires.map(time),
     };
-    let body = serde_json::to_string(&wanted)?;
+    let body = serde_json::to_string(&rule)?;
     let response = client.change(&Method::PUT, &path(&id), Some(&body))?;
-    let standing: OverrideStatus = serde_json::from_str(&response).context("the response is not uvmd's")?;
-    let text = format!("{}: {}", text::printable(&id), show::meaning(&standing.r#override));
+    let status: OverrideStatus = serde_json::from_str(&response).context("the response is not uvmd's")?;
+    let text = format!("{}: {}", text::printable(&id), show::description(&status.r#override));
     output.report(&text, &response, &Kind::Override.named(&id))?;
     let state = client.get::<PolicyState>(POLICY)?.body;
-    if let (ModeName::Act, Some(why)) = (mode, show::why_off(&state)) {
-        terminal::note(&format!("the override has no effect yet: {why}"));
+    if let (ModeName::Act, Some(reason)) = (mode, show::inactive_reason(&state)) {
+        terminal::note(&format!("the override has no effect yet: {reason}"));
     }
     Ok(())
 }
@@ -232,7 +239,7 @@ fn unset(
     output: &output::Options,
 ) -> anyhow::Result<()> {
     let Some(id) = id.or_else(|| selection.map(|selection| selection::name(&selection.into()))) else {
-        bail!("an id or a selection is needed");
+        bail!("an id or a selection is required");
     };
     client.change(&Method::DELETE, &path(&id), None)?;
     let name = Kind::Override.named(&id);
@@ -242,7 +249,7 @@ fn unset(
 fn switch(client: &Client, to: &str, output: &output::Options) -> anyhow::Result<()> {
     let response = client.change(&Method::POST, &format!("{POLICY}/{to}"), None)?;
     let state: PolicyState = serde_json::from_str(&response).context("the response is not uvmd's")?;
-    let state_line = show::why_off(&state).unwrap_or_else(|| "uvmd may act".to_owned());
+    let state_line = show::inactive_reason(&state).unwrap_or_else(|| "uvmd may act".to_owned());
     let lines: Vec<&str> = [state_line.as_str()].into_iter().chain(show::persist_pending(&state)).collect();
     output.report(&lines.join("\n"), &response, "policy")
 }
@@ -252,7 +259,8 @@ fn path(id: &str) -> String {
     format!("{OVERRIDES}/{}", encoded(id))
 }
 
-/// The policies of the registry with their help. Controls are taken, and listed nowhere.
+/// Policies of the registry with their help. Control policies are accepted, and hidden from the
+/// help.
 fn policy_names() -> PossibleValuesParser {
     let value = |policy: &policy::Policy| {
         PossibleValue::new(policy.name).help(policy.help).hide(policy.choice == policy::Choice::Control)
@@ -265,15 +273,15 @@ fn parameter(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// A time from now, or one of the calendar.
+/// Parses a duration from now, or an RFC 3339 time.
 fn expiry(text: &str) -> Result<SystemTime, String> {
     if let Ok(after) = humantime::parse_duration(text) {
-        return SystemTime::now().checked_add(after).ok_or_else(|| format!("{text:?} is too far away"));
+        return SystemTime::now().checked_add(after).ok_or_else(|| format!("{text:?} is out of range"));
     }
     parse_time(text).map_err(|_| format!("{text:?} is neither a time such as 2h nor one such as 2027-01-01T00:00:00Z"))
 }
 
-/// An id as a part of a path; the daemon reports what is wrong with it.
+/// Id percent-encoded as a path segment; the daemon reports invalid ids.
 fn encoded(id: &str) -> impl fmt::Display {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(id, RESERVED)
@@ -286,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_ends_after_a_time_or_at_one() {
+    fn expiry_is_a_duration_or_a_time() {
         let in_two_hours = expiry("2h").unwrap().duration_since(SystemTime::now()).unwrap();
         assert!((Duration::from_secs(7190)..=Duration::from_hours(2)).contains(&in_two_hours), "{in_two_hours:?}");
         assert_eq!(expiry("2027-01-01T00:00:00Z").map(time).unwrap(), "2027-01-01T00:00:00.000Z");
@@ -294,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_lead_elsewhere() {
+    fn names_are_encoded_in_paths() {
         assert_eq!(encoded("pod-7c1f.x").to_string(), "pod-7c1f.x");
         assert_eq!(encoded("a/../b?c d").to_string(), "a%2F..%2Fb%3Fc%20d");
     }

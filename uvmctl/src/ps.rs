@@ -12,7 +12,7 @@ use crate::{
         cell::Cell,
         table::{Column, Concession, Table},
     },
-    rates::{self, Before, Moment},
+    rates::{self, Baseline, Moment},
     resource::Kind,
     terminal::Style,
     text,
@@ -34,21 +34,26 @@ pub(crate) struct Options {
     interval: Duration,
 }
 
-/// One of the counters: its title as a sum and as a rate.
+/// Column of a counter: titles of the sum and of the rate, value and format.
 #[derive(Clone, Copy)]
 struct Counter {
     total: &'static str,
     rate: &'static str,
     value: fn(&Counts) -> u64,
-    shown: rates::Shown,
+    shown: rates::Formatter,
     is_wide: bool,
 }
 
-const fn counter(total: &'static str, rate: &'static str, value: fn(&Counts) -> u64, shown: rates::Shown) -> Counter {
+const fn counter(
+    total: &'static str,
+    rate: &'static str,
+    value: fn(&Counts) -> u64,
+    shown: rates::Formatter,
+) -> Counter {
     Counter { total, rate, value, shown, is_wide: false }
 }
 
-/// One that `--output wide` alone shows.
+/// Counter for `--output wide` only.
 const fn wide(counter: Counter) -> Counter {
     Counter { is_wide: true, ..counter }
 }
@@ -67,7 +72,8 @@ const COUNTERS: [Counter; 11] = [
     wide(counter("REMOTE", "REMOTE/s", |counts| counts.remote_mapped_bytes, text::bytes)),
 ];
 
-/// The name and the verdict are what a reader looks for: the name is shortened only when the least telling columns are gone, the verdict never.
+/// Reductions of the table. Name and verdict matter most: the name is shortened late, the verdict
+/// never.
 const CONCESSIONS: [Concession; 9] = [
     Concession::Drop("INDUCED"),
     Concession::Shorten("OWNER", 12),
@@ -80,15 +86,15 @@ const CONCESSIONS: [Concession; 9] = [
     Concession::Drop("RESIDENT"),
 ];
 
-/// Processes, and what each counted some time ago if rates are wanted.
+/// Processes, with earlier counts of each if rates are shown.
 #[derive(Default)]
 pub(crate) struct Listing {
     pub(crate) processes: Processes,
     pub(crate) verdicts: Verdicts,
-    pub(crate) before: Option<Vec<Before>>,
+    pub(crate) before: Option<Vec<Baseline>>,
 }
 
-/// The processes, and what they were at the look before.
+/// The view of processes, with the previous reading.
 pub(crate) struct Ps {
     options: Options,
     before: Option<Processes>,
@@ -110,7 +116,7 @@ impl Ps {
 }
 
 impl View for Ps {
-    fn look(&mut self, client: &Client, _: Screen) -> anyhow::Result<Page> {
+    fn page(&mut self, client: &Client, _: Screen) -> anyhow::Result<Page> {
         let Options { all, totals, interval } = self.options;
         let before = match self.before.take() {
             None if !totals => {
@@ -124,7 +130,7 @@ impl View for Ps {
         };
         let processes = self.processes(client)?;
         if processes.processes.is_empty() {
-            return Ok(Page::nothing(nothing(&client.get::<Status>("/api/v1/status")?.body)));
+            return Ok(Page::nothing(empty_reason(&client.get::<Status>("/api/v1/status")?.body)));
         }
         if !totals {
             self.before = Some(processes.clone());
@@ -149,7 +155,8 @@ impl View for Ps {
     }
 }
 
-/// Those that run first, then those that faulted on or copied most memory, as the daemon's own list: but that changes while it is read.
+/// Sorts running processes first, then by pages faulted on or copied, like the daemon. The daemon's
+/// own order may change between the pages of a list.
 pub(crate) fn busiest_first(summaries: ProcessSummaries) -> Processes {
     const PAGE_BYTES: u64 = 4096;
     let ProcessSummaries { time, processes, .. } = summaries;
@@ -163,29 +170,29 @@ pub(crate) fn busiest_first(summaries: ProcessSummaries) -> Processes {
     Processes { time, processes, ..Processes::default() }
 }
 
-/// What no verdict does not mean.
+/// Note on unavailable verdicts, which would otherwise read as no verdict.
 fn unavailable(verdicts: &Verdicts) -> Option<String> {
     let kinds: Vec<_> = verdicts.unavailable.iter().map(|each| words::kind(&each.kind)).collect();
     (!kinds.is_empty())
         .then(|| format!("verdicts that uvmd cannot give as configured: {} (see uvmctl explain PID)", kinds.join(", ")))
 }
 
-/// What each process had counted at the first look. One that was not there counted from nothing.
-pub(crate) fn before(first: &Processes, now: &Processes) -> Vec<Before> {
+/// Earlier counts of each process, from the first reading; zero for a new process.
+pub(crate) fn before(first: &Processes, now: &Processes) -> Vec<Baseline> {
     let moment = |of: &Processes| Moment { taken: humantime::parse_rfc3339(&of.time).ok(), counting_started_at: None };
     let seconds = moment(now).seconds_since(moment(first));
     let known: HashMap<_, _> =
         first.processes.iter().map(|process| ((process.pid, process.start_ticks), &process.counts)).collect();
-    let nothing = Counts::default();
+    let zero = Counts::default();
     let before = |process: &Process| {
-        let earlier = known.get(&(process.pid, process.start_ticks)).copied().unwrap_or(&nothing);
-        seconds.map(|seconds| Before::new(earlier, seconds, &process.counts)).unwrap_or_default()
+        let earlier = known.get(&(process.pid, process.start_ticks)).copied().unwrap_or(&zero);
+        seconds.map(|seconds| Baseline::new(earlier, seconds, &process.counts)).unwrap_or_default()
     };
     now.processes.iter().map(before).collect()
 }
 
-/// Why the list is empty.
-fn nothing(status: &Status) -> String {
+/// Reason for an empty list.
+fn empty_reason(status: &Status) -> String {
     if status.state == "counting" {
         return "no process uses managed memory".to_owned();
     }

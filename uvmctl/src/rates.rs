@@ -1,15 +1,15 @@
-//! Rates: how counts grew from one answer to the next, by the daemon's own clock.
+//! Rates between two responses, by the daemon's clock.
 
 use std::time::{Duration, SystemTime};
 
 use model::api::Counts;
 
-/// What counts were some time ago; nothing while only one value of them is known.
+/// Earlier counts and their age in seconds; `None` before the second reading.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Before(Option<(Counts, f64)>);
+pub(crate) struct Baseline(Option<(Counts, f64)>);
 
-/// Counters that show that counting began anew.
-const ONLY_GROW: [fn(&Counts) -> u64; 5] = [
+/// Monotonic counters: a decrease shows that counting restarted.
+const MONOTONIC: [fn(&Counts) -> u64; 5] = [
     |counts| counts.fault_entries,
     |counts| counts.cpu_faults,
     |counts| counts.bytes_htod,
@@ -17,35 +17,36 @@ const ONLY_GROW: [fn(&Counts) -> u64; 5] = [
     |counts| counts.evicted_bytes,
 ];
 
-impl Before {
-    /// Counts that are `now` were so many `seconds` ago. If one went back they began anew: then nothing is known of before.
+impl Baseline {
+    /// Creates the earlier counts of `now`, `seconds` old. A decrease means that counting
+    /// restarted, so nothing earlier is known.
     pub(crate) fn new(counts: &Counts, seconds: f64, now: &Counts) -> Self {
-        let went_back = ONLY_GROW.iter().any(|counter| counter(now) < counter(counts));
-        Self((!went_back).then(|| (counts.clone(), seconds)))
+        let has_decreased = MONOTONIC.iter().any(|counter| counter(now) < counter(counts));
+        Self((!has_decreased).then(|| (counts.clone(), seconds)))
     }
 
-    /// What a counter gained a second.
+    /// Rate of a counter per second.
     pub(crate) fn rate(&self, now: &Counts, counter: impl Fn(&Counts) -> u64) -> Option<f64> {
         let (before, seconds) = self.0.as_ref()?;
         Some(counter(now).checked_sub(counter(before))? as f64 / seconds)
     }
 }
 
-/// What a counter can be shown as: a count, bytes.
-pub(crate) type Shown = fn(u64) -> String;
+/// Format of a counter's value: count or bytes.
+pub(crate) type Formatter = fn(u64) -> String;
 
-/// A rate; a dash while it is not known.
-pub(crate) fn per_second(rate: Option<f64>, shown: Shown) -> String {
+/// Formats a rate; a dash if unknown.
+pub(crate) fn per_second(rate: Option<f64>, shown: Formatter) -> String {
     match rate {
         None => "-".to_owned(),
-        // Whatever is not nothing shows.
+        // A nonzero rate differs from zero.
         Some(rate) if rate > 0.0 && rate < 0.5 => "<1".to_owned(),
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
         Some(rate) => shown(rate.round() as u64),
     }
 }
 
-/// From when to when two answers measure.
+/// Times of a response, between which rates are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) taken: Option<SystemTime>,
@@ -53,7 +54,8 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Seconds since `earlier`, if rates between the two mean anything: the daemon has not started anew, and its clock went on.
+    /// Seconds since `earlier`. `None` if rates are meaningless: the daemon restarted, or its clock
+    /// did not advance.
     pub(crate) fn seconds_since(self, earlier: Self) -> Option<f64> {
         if self.counting_started_at != earlier.counting_started_at {
             return None;
@@ -63,7 +65,7 @@ impl Moment {
     }
 }
 
-/// Parses how many seconds to measure over.
+/// Parses an interval in seconds.
 pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
     if (0.1..=3600.0).contains(&seconds) {
@@ -73,24 +75,25 @@ pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The last minute of a rate.
+/// History of a rate over the last minute.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    /// When each was measured, on the daemon's clock, oldest first.
+    /// Times by the daemon's clock with their values, oldest first.
     points: Vec<(SystemTime, f64)>,
 }
 
-/// How far back a history goes.
+/// Length of a history in seconds.
 const HISTORY_S: f64 = 60.0;
 
 impl History {
     pub(crate) fn record(&mut self, now: SystemTime, value: f64) {
-        // What lies in the future of `now` was measured before the clock was set back.
+        // Points later than `now` precede a clock set back, and are dropped.
         self.points.retain(|(then, _)| now.duration_since(*then).is_ok_and(|age| age.as_secs_f64() < HISTORY_S));
         self.points.push((now, value));
     }
 
-    /// The minute in `columns` equal parts, oldest first. A part in which nothing was measured continues the one before it.
+    /// Mean rates of `columns` equal parts of the minute, oldest first. A part without points
+    /// repeats the part before.
     pub(crate) fn columns(&self, columns: usize) -> Vec<Option<f64>> {
         let Some((newest, _)) = self.points.last() else { return vec![None; columns] };
         let part_s = HISTORY_S / columns.max(1) as f64;
@@ -128,32 +131,32 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_what_was_gained_over_the_time_it_took() {
+    fn a_rate_is_the_increase_over_the_elapsed_time() {
         let now = counts(300, 4096);
-        let before = Before::new(&counts(100, 4096), 4.0, &now);
+        let before = Baseline::new(&counts(100, 4096), 4.0, &now);
         assert_eq!(before.rate(&now, |counts| counts.fault_entries), Some(50.0));
         assert_eq!(before.rate(&now, |counts| counts.bytes_htod), Some(0.0));
     }
 
     #[test]
-    fn a_rate_that_is_not_nothing_shows() {
+    fn a_nonzero_rate_differs_from_zero() {
         let shown = |value| per_second(value, crate::text::count);
         assert_eq!([None, Some(0.0), Some(0.2), Some(0.6), Some(1234.0)].map(shown), ["-", "0", "<1", "1", "1.2k"]);
     }
 
     #[test]
     fn one_value_has_no_rate() {
-        assert_eq!(Before::default().rate(&counts(300, 0), |counts| counts.fault_entries), None);
+        assert_eq!(Baseline::default().rate(&counts(300, 0), |counts| counts.fault_entries), None);
     }
 
     #[test]
-    fn where_one_counter_went_back_none_has_a_rate() {
+    fn one_decreased_counter_invalidates_all_rates() {
         let now = counts(300, 1);
-        assert_eq!(Before::new(&counts(100, 2), 1.0, &now).rate(&now, |counts| counts.fault_entries), None);
+        assert_eq!(Baseline::new(&counts(100, 2), 1.0, &now).rate(&now, |counts| counts.fault_entries), None);
     }
 
     #[test]
-    fn a_daemon_that_started_anew_or_a_clock_that_stands_or_goes_back_gives_no_time_to_measure_over() {
+    fn a_restart_or_a_clock_that_does_not_advance_yields_no_interval() {
         assert_eq!(moment(10.0, 0.0).seconds_since(moment(8.0, 0.0)), Some(2.0));
         assert_eq!(moment(10.0, 9.0).seconds_since(moment(8.0, 0.0)), None);
         assert_eq!(moment(8.0, 0.0).seconds_since(moment(8.0, 0.0)), None);
@@ -169,7 +172,7 @@ mod tests {
         for second in (10..=70).step_by(20) {
             history.record(at(second.into()), second.into());
         }
-        // 10, 30, 50, 70: the first point is older than a minute, and so is that of 10 by then.
+        // Points at 0 and 10 are a minute old by then and dropped; 30, 50 and 70 remain.
         assert_eq!(history.columns(3), [Some(30.0), Some(50.0), Some(70.0)]);
         assert_eq!(history.columns(6), [None, Some(30.0), Some(30.0), Some(50.0), Some(50.0), Some(70.0)]);
     }

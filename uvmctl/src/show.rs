@@ -25,7 +25,8 @@ pub(crate) struct Options {
     #[arg(value_parser = resource::process, add = completion::processes())]
     pid: u32,
 
-    /// Start time of the process in clock ticks since boot [default: the running process, else the last one]
+    /// Start time of the process in clock ticks since boot [default: the running process, else the
+    /// last one]
     #[arg(long, value_name = "TICKS")]
     start_ticks: Option<u64>,
 
@@ -34,7 +35,7 @@ pub(crate) struct Options {
     blocks: u32,
 }
 
-/// One process.
+/// The view of one process.
 pub(crate) struct One(pub(crate) Options);
 
 impl One {
@@ -46,7 +47,7 @@ impl One {
 }
 
 impl View for One {
-    fn look(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
+    fn page(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
         let detail = client.get::<ProcessDetail>(&self.path())?.body;
         let redacted = || format!("its command line and its blocks require read permission: {}", client.remedy());
         let is_lossy = detail.process.counts.dropped_events > 0;
@@ -71,7 +72,7 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
         line("Command", &text::printable(command_line))?;
     }
     line("State", &state(process, colour))?;
-    for text in concerns(process) {
+    for text in problems(process) {
         line("Verdict", &colour.paint(Style::Warning, &text))?;
     }
     line("User", &words::user(process))?;
@@ -115,12 +116,12 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
         const CONCESSIONS: [Concession; 2] = [Concession::Drop("LAST (UTC)"), Concession::Drop("CPU-FLT")];
         write!(out, "\n{}", table(blocks, process).fit(width, &CONCESSIONS).render(colour))?;
     }
-    writeln!(out, "\n{}", known(detail, colour))?;
+    writeln!(out, "\n{}", block_coverage(detail, colour))?;
     Ok(out)
 }
 
-/// What is wrong, and who makes it suffer.
-fn concerns(process: &Process) -> Vec<String> {
+/// Verdicts on a process, and its evictor.
+fn problems(process: &Process) -> Vec<String> {
     let gpu =
         |uuid: Option<&str>| process.gpus.iter().find(|gpu| gpu.id.uuid.is_some() && gpu.id.uuid.as_deref() == uuid);
     let verdict = |verdict: &VerdictSummary| {
@@ -135,7 +136,7 @@ fn concerns(process: &Process) -> Vec<String> {
     process.verdicts.iter().map(verdict).chain(process.victim_of.as_ref().map(victim)).collect()
 }
 
-/// Everything that its cgroup says, outermost first.
+/// Owner in all parts that the cgroup shows, outermost first.
 fn owner(owner: &Owner) -> Option<String> {
     let Owner { kind: _, id: _, container, container_runtime, pod_uid, slurm_job, slurm_step, unit } = owner;
     let runtime = container_runtime.as_deref().map(|runtime| format!(" ({runtime})")).unwrap_or_default();
@@ -208,8 +209,8 @@ fn time_of_day(time: &str) -> String {
     text::printable(of_day.get(..8).unwrap_or("-")).into_owned()
 }
 
-/// How many blocks there are, and how sure their figures.
-fn known(detail: &ProcessDetail, colour: Colour) -> String {
+/// Number of known blocks, and the certainty of their figures.
+fn block_coverage(detail: &ProcessDetail, colour: Colour) -> String {
     let ProcessDetail {
         redacted,
         blocks,
@@ -230,7 +231,7 @@ fn known(detail: &ProcessDetail, colour: Colour) -> String {
     let losses: Vec<_> = [
         (block_records_sampled_out, "records sampled out, as too many came at once"),
         (block_records_dropped, "records dropped for lack of space"),
-        (blocks_forgotten, "blocks forgotten to make room"),
+        (blocks_forgotten, "blocks forgotten for lack of space"),
     ]
     .into_iter()
     .filter(|(count, _)| **count > 0)

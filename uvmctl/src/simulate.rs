@@ -1,8 +1,8 @@
-//! What an iteration would cost on managed memory: `uvmctl sim`. It asks no daemon.
+//! `uvmctl sim`: simulated cost of an iteration on managed memory. Needs no daemon.
 //!
-//! * `manager`: what manages memory, by name
-//! * `progress`: how far a run is, for people who wait
-//! * `picture`: memory and transfers over time, as a page
+//! * `manager`: memory managers by name
+//! * `progress`: progress of a run on standard error
+//! * `picture`: page with charts of memory and transfers over time
 
 mod manager;
 mod picture;
@@ -30,7 +30,7 @@ use crate::{
     cpu, machine,
     output::table::{Column, Concession, Table},
     report,
-    source::{Cut, Found, Source},
+    source::{Extraction, LoadedIteration, Source},
     terminal::{self, Colour, Style},
     text,
 };
@@ -41,9 +41,10 @@ pub(crate) struct Options {
     source: Source,
 
     #[command(flatten)]
-    cut: Cut,
+    extraction: Extraction,
 
-    /// Machine: gtx1080ti, a100, rtx5090, h100, h200 or gh200; or a file that describes one, whose path ends in .toml
+    /// Machine: gtx1080ti, a100, rtx5090, h100, h200 or gh200; or a file that describes one, whose
+    /// path ends in .toml
     #[arg(long, value_name = "NAME")]
     machine: String,
 
@@ -55,8 +56,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     host_mem: Option<u64>,
 
-    /// Memory managers, in the order of the output: ideal is unlimited memory, driver its faults, prefetcher and order of
-    /// eviction; the others are planners, vdnn is vdnn-dyn, and auto-plan the best of those that it tries
+    /// Memory managers, in the order of the output: ideal is unlimited memory, driver its faults,
+    /// prefetcher and order of eviction; the others are planners, vdnn is vdnn-dyn, and auto-plan
+    /// the best of those that it tries
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ideal,driver", value_parser = manager::parser())]
     policy: Vec<Manager>,
 
@@ -64,8 +66,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "10ms")]
     launch_lead: Duration,
 
-    /// Compression ratio on the link, of an engine such as cDMA's; docs/policies/cdma.md has ratios of real data. Bytes are shown
-    /// uncompressed
+    /// Compression ratio on the link, of an engine such as cDMA's; docs/policies/cdma.md has ratios
+    /// of real data. Bytes are shown uncompressed
     #[arg(long, value_name = "RATIO", value_parser = ratio)]
     packing: Option<f64>,
 
@@ -90,22 +92,22 @@ enum FreedMemory {
     Released,
 }
 
-/// What JSON holds.
+/// JSON report.
 #[derive(Serialize)]
 struct Report {
     trace: String,
-    /// Of a run, the mallocs of the iteration.
+    /// Allocations of the iteration within a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<Window>,
     machine: String,
     gpu_bytes: u64,
     host_bytes: u64,
-    /// No schedule takes less.
+    /// Lower bound of the iteration's time for any schedule.
     bound_s: f64,
     launch_lead_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     packing: Option<f64>,
-    /// All figures are a model's.
+    /// Always true: all figures are modelled.
     modelled: bool,
     policies: Vec<Figures>,
     failed: Vec<Failure>,
@@ -116,16 +118,16 @@ struct Figures {
     policy: String,
     #[serde(flatten)]
     outcome: Outcome,
-    /// Of the one thread that plans.
+    /// CPU time of the planning thread.
     plan_cpu_s: f64,
-    /// Whose plan it is, where that was open.
+    /// Planner that auto-plan selected.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<String>,
     #[serde(skip)]
     history: History,
 }
 
-/// A policy that cannot run there.
+/// Policy that cannot run with this setup.
 #[derive(Serialize)]
 struct Failure {
     policy: String,
@@ -133,16 +135,16 @@ struct Failure {
 }
 
 impl Report {
-    /// What the figures rest on besides the machine.
+    /// Conditions of the figures besides the machine.
     fn conditions(&self) -> Vec<String> {
-        let packing = self.packing.map(|ratio| format!("what crosses the link is packed to one part in {ratio}"));
+        let compression = self.packing.map(|ratio| format!("compression ratio on the link: {ratio}"));
         let follows_launches =
             |figures: &&Figures| figures.by.as_ref().unwrap_or(&figures.policy).starts_with(pump::NAME);
         let lead =
             self.policies.iter().find(follows_launches).map(|figures| {
                 format!("{}: launches lead by {}", figures.policy, text::nanoseconds(self.launch_lead_ns))
             });
-        packing.into_iter().chain(lead).collect()
+        compression.into_iter().chain(lead).collect()
     }
 }
 
@@ -154,11 +156,11 @@ const CONCESSIONS: [Concession; 5] = [
     Concession::Drop("STALL"),
 ];
 
-/// It fails where no policy can run.
+/// Simulates each policy. Fails if none can run.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let machine = machine::load(&options.machine)?;
     let machine = options.packing.map_or(machine.clone(), |ratio| machine.packing(ratio));
-    let Found { iteration, window, .. } = options.source.iteration(&options.cut, &options.machine)?;
+    let LoadedIteration { iteration, window, .. } = options.source.iteration(&options.extraction, &options.machine)?;
     let defaults = Setup::new(&machine);
     let setup = Setup {
         gpu_bytes: options.gpu_mem.unwrap_or(defaults.gpu_bytes),
@@ -219,14 +221,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         terminal::note(&format!("{policy} cannot run there: {why}"));
     }
     terminal::note(&format!(
-        "modelled, not measured: {}, {} of GPU memory; docs/simulator.md says what the model leaves out",
+        "modelled, not measured: {}, {} of GPU memory; docs/simulator.md lists the limitations of the model",
         machine.name,
         text::bytes(setup.gpu_bytes)
     ));
     Ok(code)
 }
 
-/// What a policy costs; or why it cannot run there, which is a result as well.
+/// Simulates one policy. The inner error is the reason why it cannot run, which is part of the
+/// report.
 fn figures(manager: &Manager, iteration: &Iteration, setup: &Setup<'_>) -> anyhow::Result<Result<Figures, Failure>> {
     let progress = Progress::new(manager.name(), iteration.kernels().len() * setup.iterations as usize);
     progress.planning();
@@ -237,12 +240,12 @@ fn figures(manager: &Manager, iteration: &Iteration, setup: &Setup<'_>) -> anyho
         Err(unplannable) => return Ok(Err(Failure { policy, why: unplannable.to_string() })),
     };
     let mut history = History::new(iteration);
-    let mut watch = |event| {
-        progress.see(event);
+    let mut observe = |event| {
+        progress.record(event);
         history.see(event);
     };
     let outcome = match &schedule {
-        Some(schedule) => sim::observed(iteration, setup, schedule, &mut watch)?,
+        Some(schedule) => sim::observed(iteration, setup, schedule, &mut observe)?,
         None => sim::ideal(iteration),
     };
     Ok(Ok(Figures { policy, outcome, plan_cpu_s, by, history }))

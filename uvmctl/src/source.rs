@@ -1,4 +1,4 @@
-//! Where the iteration is from that is planned or modelled: a trace, or a network that is made.
+//! Source of the iteration to plan or simulate: a trace, or a generated network.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,8 @@ pub(crate) struct Source {
     #[arg(long, value_name = "PATH", required_unless_present = "zoo")]
     trace: Option<PathBuf>,
 
-    /// Generated iteration instead, such as bert:256 or gpt:8x1024; its kernels take the least time of the machine's GPU
+    /// Generated iteration instead, such as bert:256 or gpt:8x1024; its kernels take the least time
+    /// of the machine's GPU
     #[arg(long, value_name = "NAME:BATCH", conflicts_with = "trace")]
     zoo: Option<Recipe>,
 
@@ -31,14 +32,15 @@ pub(crate) struct Source {
     first_malloc: usize,
 }
 
-/// How an iteration is cut out of a run that tells what uses its blocks.
+/// Extraction of an iteration from a run that records the uses of its blocks.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Cut {
+pub(crate) struct Extraction {
     /// Lifetime of the blocks of a run
     #[arg(long, value_enum, default_value_t = Lives::Used, conflicts_with = "zoo")]
     lives: Lives,
 
-    /// Log of the time that the program of a SINGA op trace was busy elsewhere: that time is cut out
+    /// Log of the time that the program of a SINGA op trace was busy elsewhere: that time is cut
+    /// out
     #[arg(long, value_name = "PATH", conflicts_with = "zoo")]
     busy: Option<PathBuf>,
 }
@@ -51,26 +53,27 @@ enum Lives {
     Used,
 }
 
-/// The blocks of an iteration, and what they are called.
+/// Blocks of an iteration with their names.
 pub(crate) struct Blocks {
     pub(crate) circle: Circle,
-    /// Of a run, where in it the iteration lies.
+    /// Position of the iteration within a run.
     pub(crate) window: Option<Window>,
-    /// By what a span says that it is; empty where the trace has no names.
+    /// Names by the source of a span; empty if the trace has none.
     pub(crate) names: Vec<String>,
 }
 
-/// An iteration.
-pub(crate) struct Found {
+/// Iteration with its position and the form of its trace.
+pub(crate) struct LoadedIteration {
     pub(crate) iteration: Iteration,
-    /// Of a run, where in it the iteration lies.
+    /// Position of the iteration within a run.
     pub(crate) window: Option<Window>,
-    /// It is of a stream that tells uses one by one, apart from the work that they are for.
-    pub(crate) uses_apart: bool,
+    /// Whether the trace is a stream without launches: it records each use separately, not by
+    /// kernel.
+    pub(crate) lacks_launches: bool,
 }
 
 impl Source {
-    /// As the user named it.
+    /// Source as given on the command line.
     pub(crate) fn name(&self) -> String {
         match (&self.trace, &self.zoo) {
             (Some(path), _) => path.display().to_string(),
@@ -80,8 +83,8 @@ impl Source {
     }
 
     pub(crate) fn blocks(&self, alignment: Alignment) -> anyhow::Result<Blocks> {
-        let wrong = || format!("no circle of blocks can be made of {}", self.name());
-        // How long kernels last does not matter.
+        let failure = || format!("cannot build a circle of blocks from {}", self.name());
+        // The machine only affects kernel times, which a placement does not use.
         let (window, names, circle) = match self.load(None, "a100")? {
             Trace::Iteration(iteration) => {
                 let names = iteration.tensors().values().iter().map(|tensor| tensor.name.clone()).collect();
@@ -92,31 +95,31 @@ impl Source {
                 (Some(window), Vec::new(), Circle::of_ops(&stream, window, alignment))
             }
             Trace::Circle(circle) => {
-                // Files hold no other than intervals.
+                // Circles from files are always intervals.
                 let block =
                     |span: &Span| (span.source, span.start, span.start + span.length, alignment.round(span.bytes));
                 (None, Vec::new(), Circle::of_intervals(circle.spans.iter().map(block)))
             }
         };
-        Ok(Blocks { circle: circle.with_context(wrong)?, window, names })
+        Ok(Blocks { circle: circle.with_context(failure)?, window, names })
     }
 
-    /// One iteration; the kernels of a made one last as they do on a machine's GPU.
-    pub(crate) fn iteration(&self, cut: &Cut, machine: &str) -> anyhow::Result<Found> {
-        match self.load(cut.busy.as_deref(), machine)? {
-            Trace::Iteration(iteration) => Ok(Found { iteration, window: None, uses_apart: false }),
+    /// Loads one iteration; kernels of a generated one have the times of `machine`'s GPU.
+    pub(crate) fn iteration(&self, extraction: &Extraction, machine: &str) -> anyhow::Result<LoadedIteration> {
+        match self.load(extraction.busy.as_deref(), machine)? {
+            Trace::Iteration(iteration) => Ok(LoadedIteration { iteration, window: None, lacks_launches: false }),
             Trace::Ops(stream) => {
                 let window = self.window(&stream)?;
-                let wrong = || format!("no iteration can be made of {}", self.name());
-                let lives = match cut.lives {
+                let failure = || format!("cannot extract an iteration from {}", self.name());
+                let lives = match extraction.lives {
                     Lives::Allocated => trace::Lives::Allocated,
                     Lives::Used => trace::Lives::Used,
                 };
-                let iteration = Iteration::of_ops(&stream, window, lives).with_context(wrong)?;
-                Ok(Found { iteration, window: Some(window), uses_apart: stream.launches().is_empty() })
+                let iteration = Iteration::of_ops(&stream, window, lives).with_context(failure)?;
+                Ok(LoadedIteration { iteration, window: Some(window), lacks_launches: stream.launches().is_empty() })
             }
             Trace::Circle(_) => {
-                bail!("{} holds blocks without uses: nobody can tell when they are idle", self.name())
+                bail!("{} holds blocks without uses: their idle times are unknown", self.name())
             }
         }
     }
@@ -124,11 +127,11 @@ impl Source {
     fn load(&self, busy: Option<&Path>, machine: &str) -> anyhow::Result<Trace> {
         if let Some(recipe) = &self.zoo {
             let Some(hardware) = Hardware::named(machine) else {
-                bail!("how fast {machine} computes is not known: --zoo takes gtx1080ti, a100, h100, h200 or gh200");
+                bail!("the compute rate of {machine} is unknown: --zoo supports gtx1080ti, a100, h100, h200 or gh200");
             };
             return Ok(Trace::Iteration(recipe.make(&hardware)?));
         }
-        let path = self.trace.as_deref().context("--trace or --zoo is needed")?;
+        let path = self.trace.as_deref().context("--trace or --zoo is required")?;
         Ok(match busy {
             Some(busy) => Trace::Ops(singa::load_ops(path, &singa::load_busy(busy)?)?),
             None => import::load(path)?,
@@ -141,13 +144,13 @@ impl Source {
         }
         let mut detector = Detector::default();
         let states = detector.observe(stream);
-        // The last that was relied on: the first iterations of a run are not like the others.
+        // Last locked period, as the first iterations of a run are not typical.
         let last = states.into_iter().rev().find_map(|(_, state)| match state {
             State::Locked(lock) => lock.window(),
             _ => None,
         });
         let Some(window) = last else {
-            bail!("nothing in {} comes again often enough; --mallocs and --first-malloc name an iteration", self.name())
+            bail!("no period found in {}: select an iteration with --mallocs and --first-malloc", self.name())
         };
         Ok(window)
     }

@@ -22,18 +22,19 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
-    /// Print one line, and exit with 4 while uvmd waits, 5 while it refuses the driver, 6 while it is degraded
+    /// Print one line, and exit with 4 while uvmd waits, 5 while it refuses the driver, 6 while it
+    /// is degraded
     #[arg(long)]
     pub(crate) check: bool,
 }
 
 const PATH: &str = "/api/v1/status";
 
-/// The state of uvmd.
+/// The view of uvmd's state.
 pub(crate) struct State;
 
 impl View for State {
-    fn look(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
+    fn page(&mut self, client: &Client, Screen { width, colour }: Screen) -> anyhow::Result<Page> {
         let status = client.get(PATH)?.body;
         Ok(Page::text(render(&status, width, colour)?))
     }
@@ -47,7 +48,7 @@ impl View for State {
     }
 }
 
-/// `--check`: prints the state in a line, and exits with a code for it.
+/// Prints the state in one line and returns its exit code, for `--check`.
 pub(crate) fn check(client: &Client) -> anyhow::Result<ExitCode> {
     let (code, line) = checked(&client.get(PATH)?.body);
     writeln!(io::stdout(), "{line}")?;
@@ -125,7 +126,7 @@ fn state(status: &Status, colour: Colour) -> String {
     }
 }
 
-/// By the daemon's own clock: this one may differ.
+/// Time since counting started, by the daemon's clock, which may differ from the local one.
 fn counting_for(status: &Status) -> Option<std::time::Duration> {
     let since = humantime::parse_rfc3339(status.counting_started_at.as_deref()?).ok()?;
     humantime::parse_rfc3339(&status.time).ok()?.duration_since(since).ok()
@@ -217,7 +218,7 @@ mod tests {
             (status("waiting", &["no driver", "no BTF"]), 4, "waiting: no driver; no BTF"),
             (status("refused", &["unknown\nversion"]), 5, "refused: unknown\\nversion"),
             (degraded("no residency"), 6, "degraded: no residency"),
-            // A state that this uvmctl does not know is none in which anything is counted for sure.
+            // An unknown state does not imply that uvmd counts.
             (status("starting", &[]), 4, "starting"),
         ] {
             assert_eq!(checked(&status), (code, line.to_owned()));

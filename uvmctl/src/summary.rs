@@ -1,4 +1,4 @@
-//! Sums in words, for `status` and `show`.
+//! Sums as text, for `status` and `show`.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     text,
 };
 
-/// A title and its text, a line each. What did not happen at all and says nothing by that is left out.
+/// Lines with title and text. Counters at 0 are omitted where that carries no information.
 pub(crate) fn lines(counts: &Counts) -> Vec<(&'static str, String)> {
     let Counts { fault_entries, fault_instances, cpu_faults, bytes_htod, bytes_dtoh, bytes_dtod, .. } = counts;
     let faults = format!(
@@ -89,7 +89,7 @@ fn calls(calls: &BTreeMap<String, u64>, bytes: &BTreeMap<String, u64>) -> Option
     (!made.is_empty()).then(|| made.join(", "))
 }
 
-/// How batches were distributed; nothing if there were none.
+/// Table of batch distributions; `None` without batches.
 pub(crate) fn distributions(counts: &Counts) -> Option<Table> {
     type Format = fn(u64) -> String;
     let known: [(&str, &Distribution, Format); 3] = [

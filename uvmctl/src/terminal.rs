@@ -1,4 +1,4 @@
-//! What standard output is connected to, and what may be written there.
+//! Properties of the terminal: size, colour, and notes on standard error.
 
 use std::{
     env,
@@ -7,23 +7,23 @@ use std::{
 
 use crate::text;
 
-/// The columns that a line may take; `None` where nobody looks at columns.
+/// Columns of the terminal; `None` without one.
 pub(crate) fn width() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0.into())
 }
 
-/// The lines of the terminal; `None` where there is none.
+/// Lines of the terminal; `None` without one.
 pub(crate) fn height() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(_, height)| height.0.into())
 }
 
-/// A remark for the person at the terminal, beside the output. It may have parts of what others said.
+/// Prints a note to standard error. The text may contain untrusted parts.
 #[expect(clippy::print_stderr, reason = "standard error is where a command line speaks to people")]
 pub(crate) fn note(text: &str) {
     eprintln!("uvmctl: {}", text::printable_lines(text));
 }
 
-/// How text stands out.
+/// Emphasis of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,
@@ -35,7 +35,7 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    /// The start of an SGR sequence (ECMA-48).
+    /// Start of an SGR sequence (ECMA-48).
     const fn code(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -48,14 +48,15 @@ impl Style {
     }
 }
 
-/// Whether styles are shown.
+/// Whether styles are printed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Colour(bool);
 
 impl Colour {
     pub(crate) const OFF: Self = Self(false);
 
-    /// On a terminal, unless `NO_COLOR` (no-color.org) is set or the terminal is a dumb one.
+    /// Enables styles on a terminal, unless `NO_COLOR` (no-color.org) is set or the terminal is
+    /// dumb.
     pub(crate) fn detect() -> Self {
         let forbidden = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");

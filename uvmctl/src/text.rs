@@ -1,36 +1,36 @@
-//! Text and numbers as a terminal should show them.
+//! Formats of text and numbers for terminals.
 
 use std::{borrow::Cow, time::Duration};
 
 use model::api::{Gpu, GpuId};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Bytes in powers of 1024: `12.3 MiB`.
+/// Formats bytes in powers of 1024: `12.3 MiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     scaled(bytes as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"])
 }
 
-/// Counts in powers of 1000: `18.4k`.
+/// Formats a count in powers of 1000: `18.4k`.
 pub(crate) fn count(count: u64) -> String {
     scaled(count as f64, 1000.0, &["", "k", "M", "G", "T", "P", "E"])
 }
 
-/// A count of things: `1 piece`, `18.4k pieces`.
+/// Formats a count with its noun: `1 piece`, `18.4k pieces`.
 pub(crate) fn counted(count: u64, thing: &str) -> String {
     format!("{} {thing}{}", self::count(count), if count == 1 { "" } else { "s" })
 }
 
-/// An address as the API writes it: in hexadecimal, with `0x`.
+/// Parses an address of the API: hexadecimal with `0x`.
 pub(crate) fn address(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
-/// Nanoseconds in powers of 1000: `1.2 ms`.
+/// Formats nanoseconds in powers of 1000: `1.2 ms`.
 pub(crate) fn nanoseconds(nanoseconds: u64) -> String {
     scaled(nanoseconds as f64, 1000.0, &[" ns", " us", " ms", " s", " ks", " Ms", " Gs"])
 }
 
-/// A part of 1 as `92 %`. Whatever is neither nothing nor all does not look like it.
+/// Formats a share as `92 %`. Only 0 is shown as `0 %`, and only 1 as `100 %`.
 pub(crate) fn percent(share: f64) -> String {
     match share {
         share if share > 0.0 && share < 0.005 => "<1 %".to_owned(),
@@ -39,12 +39,12 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Bytes; a dash where it is not known how many.
+/// Formats bytes; a dash if unknown.
 pub(crate) fn known_bytes(known: Option<u64>) -> String {
     known.map_or_else(|| "-".to_owned(), bytes)
 }
 
-/// A part of a whole as `92 %`; a dash where the whole is nothing.
+/// Formats a share of a total as `92 %`; a dash if the total is 0.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { percent(part as f64 / whole as f64) }
 }
@@ -54,7 +54,7 @@ fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
         [first, larger @ ..] => (*first, larger),
         [] => ("", units),
     };
-    // 999.5 would be rounded to 1000: the next unit begins before that.
+    // 999.5 would be rounded to 1000, so the next unit begins there.
     while let [next, rest @ ..] = larger
         && value >= base - 0.5
     {
@@ -65,7 +65,8 @@ fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
     format!("{value:.digits$}{unit}")
 }
 
-/// NVML's index of a GPU; without NVML the first digits of its UUID, which nvidia-smi takes as well.
+/// NVML's index of a GPU; without NVML the first digits of its UUID, which nvidia-smi accepts as
+/// well.
 pub(crate) fn gpu(id: &GpuId) -> String {
     const DIGITS: usize = 8;
     let digits = |uuid: &str| uuid.trim_start_matches("GPU-").chars().take(DIGITS).collect::<String>();
@@ -91,7 +92,7 @@ pub(crate) fn gpu_label(id: &GpuId) -> String {
     }
 }
 
-/// The two largest units: `4 min 12 s`.
+/// Formats a duration in its two largest units: `4 min 12 s`.
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let units = [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];
@@ -100,8 +101,8 @@ pub(crate) fn duration(duration: Duration) -> String {
     shown.join(" ")
 }
 
-/// Control characters, and those that change the direction of text or cannot be seen, made visible. Process names are made by programs nobody
-/// here knows: shown raw, they could rewrite the terminal.
+/// Escapes control characters, and invisible ones and those that change the direction of text.
+/// Process names are untrusted: printed raw, they could send control sequences to the terminal.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
@@ -111,20 +112,20 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// The same for text of several lines.
+/// Escapes text of several lines like [`printable`].
 pub(crate) fn printable_lines(text: &str) -> String {
     let lines: Vec<_> = text.split('\n').map(printable).collect();
     lines.join("\n")
 }
 
-/// The same for JSON text, which stays the same JSON. Between its strings there may be white space; a carriage return there, which would have what follows
-/// take the place of what stands before, becomes a blank.
+/// Escapes JSON like [`printable`], to equivalent JSON. White space between strings remains, except
+/// that a carriage return becomes a blank, as the text after it would overwrite the line.
 pub(crate) fn printable_json(json: &str) -> Cow<'_, str> {
     let is_unsafe = |character: char| is_unsafe(character) && !matches!(character, '\n' | '\t');
     if !json.contains(is_unsafe) {
         return Cow::Borrowed(json);
     }
-    // All of them are in the basic plane: four digits are enough.
+    // All unsafe characters are in the Basic Multilingual Plane: four digits suffice.
     let escape = |character: char| match character {
         '\r' => ' '.into(),
         character if is_unsafe(character) => format!("\\u{:04x}", u32::from(character)),
@@ -138,7 +139,7 @@ fn is_unsafe(character: char) -> bool {
         || matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// At most `width` columns of `text`, with an ellipsis where something is missing.
+/// Truncates text to `width` columns, with an ellipsis.
 pub(crate) fn shortened(text: &str, width: usize, ellipsis: char) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -152,18 +153,19 @@ pub(crate) fn shortened(text: &str, width: usize, ellipsis: char) -> String {
     text.chars().take_while(fits).chain([ellipsis]).collect()
 }
 
-/// The same where the end tells most, as of paths.
+/// Truncates the start of a text, such as a path, to `width` columns, with an ellipsis.
 pub(crate) fn shortened_at_the_start(text: &str, width: usize, ellipsis: char) -> String {
     let backwards = |text: &str| text.chars().rev().collect::<String>();
     backwards(&shortened(&backwards(text), width, ellipsis))
 }
 
-/// `text` at the left of `width` columns. Unlike `{:<}`, which counts characters: some take two columns, and some none.
+/// Pads text on the right to `width` columns. Unlike `{:<}`, it counts columns, not characters:
+/// some take two columns, and some none.
 pub(crate) fn left(text: &str, width: usize) -> String {
     text.to_owned() + &padding(text, width)
 }
 
-/// `text` at the right of `width` columns.
+/// Pads text on the left to `width` columns.
 pub(crate) fn right(text: &str, width: usize) -> String {
     padding(text, width) + text
 }
@@ -172,8 +174,8 @@ fn padding(text: &str, width: usize) -> String {
     " ".repeat(width.saturating_sub(text.width()))
 }
 
-/// `text` in lines of at most `width` columns, broken between words, the first behind one indent and the others behind another. What is aligned by
-/// spaces stays so in the first line.
+/// Wraps text between words at `width` columns, with an indent for the first line and one for the
+/// others. Multiple spaces remain in the first line, so that columns stay aligned.
 pub(crate) fn wrapped(text: &str, width: usize, first: &str, others: &str) -> Vec<String> {
     let mut lines = vec![first.to_owned()];
     let mut bare = true;
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_that_is_not_nothing_or_all_does_not_look_like_it() {
+    fn only_0_is_shown_as_0_percent_and_only_1_as_100_percent() {
         let shown = [0.0, 0.001, 0.5, 0.994, 0.999, 1.0].map(percent);
         assert_eq!(shown, ["0 %", "<1 %", "50 %", "99 %", ">99 %", "100 %"]);
         assert_eq!((share(1, 4).as_str(), share(1, 0).as_str()), ("25 %", "-"));
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_json_says_the_same() {
+    fn escaped_json_is_equivalent() {
         let json = "{\n  \"name\": \"a\u{9b}2J\u{202e}\u{7f}\"\n}";
         let escaped = printable_json(json);
         assert_eq!(escaped, "{\n  \"name\": \"a\\u009b2J\\u202e\\u007f\"\n}");

@@ -1,4 +1,4 @@
-//! `uvmctl top`: a live view of who faults, migrates and evicts, in the manner of htop.
+//! `uvmctl top`: live view of processes that fault, migrate and evict, in the manner of htop.
 
 pub(crate) mod batch;
 pub(crate) mod columns;
@@ -60,8 +60,9 @@ pub(crate) fn run(client: Client, options: Options) -> anyhow::Result<()> {
     let Options { interval, once, batch, totals, sort, filter, all } = options;
     let figures = if totals { Figures::Totals } else { Figures::Rates };
     let settings = Settings { interval, figures, sort, inverted: false, filter, ended: all };
-    // The first answer is waited for before the terminal is touched: where there is none, it stays as it is.
-    let sample = fetch::sample(&client, fetch::Wanted::default())?;
+    // The first response precedes any change of the terminal, which an unreachable daemon leaves as
+    // it is.
+    let sample = fetch::sample(&client, fetch::OptionalParts::default())?;
     let state = State::new(settings, *sample, Instant::now());
     let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     let live = io::stdin().is_terminal() && io::stdout().is_terminal() && !dumb;

@@ -1,4 +1,4 @@
-//! Verdicts and owners in words that fit a table.
+//! Labels of verdicts, decisions and owners for tables.
 
 use std::{
     borrow::Cow,
@@ -17,7 +17,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::text;
 
-/// The name of a kind of verdict, as people say it.
+/// Label of a kind of verdict.
 pub(crate) fn kind(kind: &str) -> Cow<'_, str> {
     match kind {
         "capacity_thrash" => "capacity thrash".into(),
@@ -29,48 +29,50 @@ pub(crate) fn kind(kind: &str) -> Cow<'_, str> {
     }
 }
 
-/// What a decision brought, or was to bring: `link -55 %`, `faults -80 %`; with bounds where that is not known yet.
+/// Measured effect of a decision, or the expected one: `link -55 %`, `faults -80 %`; with bounds
+/// while it is not measured yet.
 pub(crate) fn effect(decision: &Decision) -> String {
-    changed(decision.link_bytes_saved, decision.faults_saved, &decision.expected)
+    effect_label(decision.link_bytes_saved, decision.faults_saved, &decision.expected)
 }
 
-fn changed(link_saved: Option<f64>, faults_saved: Option<f64>, expected: &Expected) -> String {
+fn effect_label(link_saved: Option<f64>, faults_saved: Option<f64>, expected: &Expected) -> String {
     match (link_saved, faults_saved) {
-        (Some(saved), _) => format!("link {}", change(saved)),
-        (None, Some(saved)) => format!("faults {}", change(saved)),
+        (Some(saved), _) => format!("link {}", percent_change(saved)),
+        (None, Some(saved)) => format!("faults {}", percent_change(saved)),
         (None, None) => {
             let Share { at_least, at_most } = expected.link_bytes_saved;
-            format!("link {} to {} expected", change(at_least), change(at_most))
+            format!("link {} to {} expected", percent_change(at_least), percent_change(at_most))
         }
     }
 }
 
-fn change(saved: f64) -> String {
-    // Nothing is no less than nothing.
+fn percent_change(saved: f64) -> String {
+    // Avoids a negative zero.
     format!("{:+.0} %", -saved * 100.0 + 0.0)
 }
 
-/// What is done about a process, or would be: `acting: cycle, link -55 %`.
-pub(crate) fn deed(decision: &DecisionSummary) -> String {
+/// Label of a decision: `acting: cycle, link -55 %`.
+pub(crate) fn decision_label(decision: &DecisionSummary) -> String {
     let DecisionSummary { policy, stage, expected, link_bytes_saved, faults_saved, .. } = decision;
-    let (how, effect) = (how(stage), changed(*link_bytes_saved, *faults_saved, expected));
-    format!("{how}: {}, {effect}", text::printable(policy))
+    let (verb, effect) = (stage_verb(stage), effect_label(*link_bytes_saved, *faults_saved, expected));
+    format!("{verb}: {}, {effect}", text::printable(policy))
 }
 
-/// The same for where there is less and less room: `cycle: link -55 %`, `cycle -55 %`; `trying cycle` where it is not known yet.
-fn deed_shorter(decision: &DecisionSummary) -> Vec<String> {
+/// Shorter labels for narrower columns: `cycle: link -55 %`, `cycle -55 %`; `trying cycle` before
+/// the effect is measured.
+fn short_decision_labels(decision: &DecisionSummary) -> Vec<String> {
     let DecisionSummary { policy, stage, link_bytes_saved, faults_saved, .. } = decision;
     let policy = text::printable(policy);
     let known = link_bytes_saved.map(|saved| ("link", saved)).or(faults_saved.map(|saved| ("faults", saved)));
     match (known, stage.as_str()) {
         (Some((what, saved)), "confirmed") => {
-            vec![format!("{policy}: {what} {}", change(saved)), format!("{policy} {}", change(saved))]
+            vec![format!("{policy}: {what} {}", percent_change(saved)), format!("{policy} {}", percent_change(saved))]
         }
-        _ => vec![format!("{} {policy}", how(stage))],
+        _ => vec![format!("{} {policy}", stage_verb(stage))],
     }
 }
 
-fn how(stage: &str) -> &'static str {
+fn stage_verb(stage: &str) -> &'static str {
     match stage {
         "shadow" => "would act",
         "trial" => "trying",
@@ -78,7 +80,7 @@ fn how(stage: &str) -> &'static str {
     }
 }
 
-/// Diagnosis of a process as text, with its age.
+/// Diagnosis of a process as text with its age.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Headline {
     /// `capacity thrash`, `victim of 41207`
@@ -90,13 +92,14 @@ pub(crate) struct Headline {
 }
 
 impl Headline {
-    /// At this time of the daemon's clock; `None` for a process without a diagnosis, or with one of a kind that is not known here.
+    /// Creates the headline at this time of the daemon's clock; `None` without a diagnosis, or for
+    /// an unknown kind.
     pub(crate) fn of(process: &Process, now: &str) -> Option<Self> {
         let Diagnosis { kind, decision, evictor, verdict } = process.diagnosis.as_ref()?;
         let age = verdict.as_ref().and_then(|verdict| age(&verdict.started_at, now)).map(clock);
         match (kind.as_str(), decision, evictor, verdict) {
             ("decision", Some(decision), ..) => {
-                Some(Self { text: deed(decision), shorter: deed_shorter(decision), age: None })
+                Some(Self { text: decision_label(decision), shorter: short_decision_labels(decision), age: None })
             }
             ("victim", _, Some(evictor), _) => {
                 Some(Self { text: format!("victim of {}", evictor.pid), shorter: Vec::new(), age })
@@ -108,7 +111,7 @@ impl Headline {
         }
     }
 
-    /// The longest form that fits into so many columns.
+    /// Longest form that fits into `width` columns.
     pub(crate) fn within(&self, width: usize) -> String {
         let Self { text, shorter, age } = self;
         let both = age.iter().map(|age| format!("{text} {age}"));
@@ -123,39 +126,40 @@ pub(crate) fn ratio(ratio: f64) -> String {
     format!("{ratio:.1}x")
 }
 
-/// From one RFC 3339 time to another.
+/// Duration between two RFC 3339 times.
 pub(crate) fn age(since: &str, now: &str) -> Option<Duration> {
     let time = |text: &str| humantime::parse_rfc3339(text).ok();
     let (since, now): (SystemTime, SystemTime) = (time(since)?, time(now)?);
     now.duration_since(since).ok()
 }
 
-/// `00:04:12`; a column of them can be compared at a glance.
+/// Formats a duration as `00:04:12`, so that a column of durations is easy to compare.
 pub(crate) fn clock(duration: Duration) -> String {
     let seconds = duration.as_secs();
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Owner of a process, as short as it can be found again by: `pod 3f2a9c1e`, `job 4711`, `user alice`.
+/// Owner of a process in a short form that still identifies it: `pod 3f2a9c1e`, `job 4711`, `user
+/// alice`.
 pub(crate) fn owner(process: &Process) -> String {
     owner_of(&process.owner).unwrap_or_else(|| format!("user {}", user(process)))
 }
 
-/// The same of an owner that is more than a user.
+/// Owner other than a user, in a short form.
 pub(crate) fn owner_of(Owner { kind, id, .. }: &Owner) -> Option<String> {
     let shortened = match kind.as_str() {
         // The first part of a UUID.
         "pod" => id.split('-').next().unwrap_or_default(),
-        // As container runtimes list them.
+        // Length of ids in the listings of container runtimes.
         "container" => id.get(..12).unwrap_or(id),
-        // Without the manager of a user's.
+        // Without the user's service manager in front.
         "unit" => id.rsplit('/').next().unwrap_or_default(),
         _ => id.as_str(),
     };
     (!shortened.is_empty()).then(|| text::printable(&format!("{kind} {shortened}")).into_owned())
 }
 
-/// The name of a process's user, or the id of one without a name.
+/// Name of a process's user, or the uid of one without a name.
 pub(crate) fn user(process: &Process) -> String {
     process.user.as_deref().map_or_else(|| process.uid.to_string(), |user| text::printable(user).into_owned())
 }
@@ -239,12 +243,12 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_not_known_yet_is_said_as_the_daemon_says_it() {
+    fn an_unknown_kind_is_shown_as_reported() {
         assert_eq!(kind("warp_\u{1b}drive"), r"warp \u{1b}drive");
     }
 
     #[test]
-    fn a_verdict_without_a_time_that_can_be_read_has_no_age() {
+    fn a_verdict_without_a_valid_time_has_no_age() {
         assert_eq!(shown(verdict("streaming"), "yesterday", 80).unwrap(), "streaming");
         // The daemon's clock was set back.
         assert_eq!(shown(verdict("streaming"), "2026-11-21T13:00:00Z", 80).unwrap(), "streaming");
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_is_as_short_as_it_can_be_found_by() {
+    fn owners_have_short_forms() {
         let of = |kind: &str, id: &str| {
             let owner = Owner { kind: kind.to_owned(), id: id.to_owned(), ..Owner::default() };
             super::owner(&Process { owner, user: Some("alice".to_owned()), ..Process::default() })

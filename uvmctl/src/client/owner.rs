@@ -1,13 +1,13 @@
-//! Who may be believed to be uvmd on a Unix socket. Whoever has the folder of a socket can put one of their own there: it would be told tokens, and what it
-//! answers would be taken for what uvmd says.
+//! Trusted owners of a Unix socket. A user with write access to a socket's folder can replace the
+//! socket, collect tokens and forge responses of uvmd.
 
 use std::{io, os::fd::AsFd, os::unix::net::UnixStream};
 
-/// The users by whom the socket may be served: root, whoever runs this, and who was named.
+/// Users trusted to serve the socket: root, the caller, and the user of `--socket-owner`.
 #[derive(Clone, Debug)]
 pub(crate) struct Owners(Vec<u32>);
 
-/// Somebody else serves on the socket.
+/// Server of another user on the socket.
 #[derive(Debug, thiserror::Error)]
 #[error("served by uid {uid}, neither root nor you")]
 pub(crate) struct Impostor {
@@ -19,17 +19,17 @@ impl Owners {
         Self([0, uzers::get_effective_uid()].into_iter().chain(named).collect())
     }
 
-    /// Looks who made the socket listen, before anything is sent.
+    /// Checks the user that called `listen` on the socket, before anything is sent.
     ///
     /// # Errors
-    /// [`Impostor`], if it is none of these.
+    /// [`Impostor`] for any other user.
     pub(super) fn check(&self, stream: &UnixStream) -> io::Result<()> {
         let uid = sys::peer::uid(stream.as_fd())?;
         if self.0.contains(&uid) { Ok(()) } else { Err(io::Error::other(Impostor { uid })) }
     }
 }
 
-/// A user by name or number.
+/// Parses a user's name or number.
 pub(crate) fn parse_user(text: &str) -> Result<u32, String> {
     let known = uzers::get_user_by_name(text).map(|user| user.uid());
     known.or_else(|| text.parse().ok()).ok_or_else(|| "there is no such user on this node".to_owned())
@@ -40,10 +40,10 @@ mod tests {
     use std::{io::Read, os::unix::net::UnixListener, thread};
 
     use super::*;
-    use crate::client::{Error, Place, testing};
+    use crate::client::{Endpoint, Error, testing};
 
     #[test]
-    fn whoever_is_not_believed_is_told_nothing() {
+    fn an_untrusted_server_receives_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("uvmd.sock");
         let listener = UnixListener::bind(&path).unwrap();
@@ -52,7 +52,7 @@ mod tests {
             listener.accept().unwrap().0.read_to_end(&mut received).unwrap();
             received
         });
-        let client = testing::client(Place::Socket(path.clone()), Owners(Vec::new()));
+        let client = testing::client(Endpoint::Socket(path.clone()), Owners(Vec::new()));
         let error = client.get::<()>("/api/v1/status").err().unwrap();
         assert!(matches!(error, Error::Untrusted { .. }), "{error}");
         let own = uzers::get_effective_uid();
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn root_oneself_and_who_is_named_are_believed() {
+    fn root_the_caller_and_the_named_user_are_trusted() {
         let Owners(owners) = Owners::new(Some(64_001));
         assert_eq!(owners, [0, uzers::get_effective_uid(), 64_001]);
         assert_eq!((parse_user("root"), parse_user("64001")), (Ok(0), Ok(64_001)));

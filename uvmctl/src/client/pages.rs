@@ -1,4 +1,4 @@
-//! Lists, which the daemon answers a page at a time. It is not trusted to come to an end.
+//! Paginated lists. The daemon is not trusted to end a list.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -11,29 +11,29 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use ureq::http::Method;
 
-use super::{Answer, Client, Error};
+use super::{Client, Error, Response};
 use crate::text;
 
-/// The most that a page may have: fewer questions.
+/// Items per page: the maximum, for the fewest requests.
 pub(crate) const PAGE: u32 = 1000;
-/// More pages than any list has: 5,000 processes on 8 GPUs are 65.
+/// Maximum of pages. 5,000 processes on 8 GPUs take 65.
 const PAGES_MAX: usize = 1000;
-/// Of a list that is held: 5,000 processes in short are 10 MiB.
+/// Maximum size of a list held in memory. 5,000 summaries of processes take 10 MiB.
 const HELD_BYTES_MAX: u64 = 64 << 20;
-/// Of one that is passed on as it comes: 5,000 processes on 8 GPUs are 122 MiB.
+/// Maximum size of a list passed on page by page. 5,000 processes on 8 GPUs take 122 MiB.
 const PASSED_BYTES_MAX: u64 = 1 << 30;
-/// Cursors of uvmd are shorter.
+/// Maximum length of a cursor; uvmd's are shorter.
 const CURSOR_BYTES_MAX: usize = 2048;
 
 /// A page of a list.
 pub(crate) trait Page: DeserializeOwned {
-    /// Where the next page begins, if there is one.
+    /// Cursor of the next page, if there is one.
     fn cursor(&self) -> Option<&str>;
 
-    /// How many items it has.
+    /// Number of items.
     fn len(&self) -> usize;
 
-    /// Takes the items of the next page.
+    /// Appends the items of the next page.
     fn extend(&mut self, next: Self);
 }
 
@@ -63,13 +63,14 @@ pages_of! {
     Overrides: overrides;
 }
 
-/// The pages of a list, one after the other.
+/// Iterator over the pages of a list.
 struct Pages<'a, T> {
     client: &'a Client,
     path: &'a str,
-    /// How many items are wanted yet. A `path` of fewer than all has no limit: each page asks for what is left.
+    /// Items still to be fetched. A `path` of fewer than all has no `limit`: each page's request
+    /// adds the rest.
     items_left: Option<usize>,
-    /// The next one's; `None` behind the last one.
+    /// Path of the next page; `None` after the last one.
     next: Option<String>,
     cursors: HashSet<String>,
     taken: usize,
@@ -95,7 +96,7 @@ impl<'a, T> Pages<'a, T> {
         pages
     }
 
-    /// Of the next page, which begins there.
+    /// Path of the page at this cursor.
     fn path_of(&self, cursor: Option<&str>) -> String {
         let limit = self.items_left.map(|left| format!("limit={}", left.min(PAGE as usize)));
         let cursor = cursor.map(|cursor| format!("continue={cursor}"));
@@ -105,20 +106,20 @@ impl<'a, T> Pages<'a, T> {
         })
     }
 
-    /// What follows a page of so many items, if its cursor says that anything does.
+    /// Sets the path of the next page from a page's cursor and number of items.
     fn follow(&mut self, cursor: Option<&str>, items: usize) -> Result<(), Error> {
-        let endless = |why: String| Error::Endless { place: self.client.place.clone(), why };
+        let endless = |reason: String| Error::Endless { endpoint: self.client.endpoint.clone(), reason };
         self.items_left = self.items_left.map(|left| left.saturating_sub(items));
         let Some(cursor) = cursor.filter(|_| self.items_left != Some(0)) else { return Ok(()) };
         let is_cursor = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if cursor.is_empty() || cursor.len() > CURSOR_BYTES_MAX || !cursor.bytes().all(is_cursor) {
-            return Err(endless("its `continue` is no cursor of uvmd".to_owned()));
+            return Err(endless("its `continue` is not a cursor of uvmd".to_owned()));
         }
         if items == 0 {
-            return Err(endless("a page has nothing, and says that another follows".to_owned()));
+            return Err(endless("an empty page has a cursor".to_owned()));
         }
         if !self.cursors.insert(cursor.to_owned()) {
-            return Err(endless("a page says that one follows that was there already".to_owned()));
+            return Err(endless("a cursor is repeated".to_owned()));
         }
         if self.taken >= PAGES_MAX {
             return Err(endless(format!("there are more than {PAGES_MAX} pages")));
@@ -133,14 +134,14 @@ impl<'a, T> Pages<'a, T> {
         if self.bytes <= self.bytes_max {
             return Ok(());
         }
-        let why = format!("it is longer than {}", text::bytes(self.bytes_max));
-        Err(Error::Endless { place: self.client.place.clone(), why })
+        let reason = format!("it is longer than {}", text::bytes(self.bytes_max));
+        Err(Error::Endless { endpoint: self.client.endpoint.clone(), reason })
     }
 
     fn text(&mut self) -> Option<Result<String, Error>> {
         let path = self.next.take()?;
-        let asked = self.client.ask(&Method::GET, &path, None);
-        Some(asked.and_then(|json| self.count(&json).map(|()| json)))
+        let response = self.client.send(&Method::GET, &path, None);
+        Some(response.and_then(|json| self.count(&json).map(|()| json)))
     }
 }
 
@@ -149,7 +150,7 @@ impl<T: Page> Iterator for Pages<'_, T> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let page = |this: &mut Self, json: String| {
-            let Answer { body, .. } = this.client.parse::<T>(json)?;
+            let Response { body, .. } = this.client.parse::<T>(json)?;
             this.follow(body.cursor(), body.len())?;
             Ok(body)
         };
@@ -158,53 +159,56 @@ impl<T: Page> Iterator for Pages<'_, T> {
     }
 }
 
-/// The fields of a page as they were written.
+/// Fields of a page as raw JSON.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Fields<'a>(#[serde(borrow)] BTreeMap<String, &'a RawValue>);
 
-/// A page as it was written: its fields, the items of the one that is the list, and its cursor.
-struct Written<'a> {
+/// Page as raw JSON: its fields, the items of its list, and its cursor.
+struct RawPage<'a> {
     fields: BTreeMap<String, &'a RawValue>,
     items: Vec<&'a RawValue>,
     cursor: Option<String>,
 }
 
 impl Client {
-    /// A list, all pages of it together. What tells of all of it, such as its time, is the first page's: the pages after it follow at once, and in the same
-    /// way the next time, so that rates are right.
+    /// Fetches all pages of a list as one. Fields beside the items, such as the time, are those of
+    /// the first page. The other pages follow at once, and in the same way at each reading, so that
+    /// rates are right.
     pub(crate) fn list<T: Page>(&self, path: &str) -> Result<T, Error> {
         self.list_up_to(path, None)
     }
 
-    /// The same, so many items at most if that is given; then `path` has no limit.
+    /// Fetches up to `items_max` items; with that, `path` must have no limit.
     pub(crate) fn list_up_to<T: Page>(&self, path: &str, items_max: Option<usize>) -> Result<T, Error> {
         let mut pages = Pages::new(self, path, items_max, HELD_BYTES_MAX);
-        let nothing = || self.foreign("it does not answer".to_owned());
-        let mut all: T = pages.next().ok_or_else(nothing)??;
+        let no_page = || self.not_uvmd("it has no first page".to_owned());
+        let mut all: T = pages.next().ok_or_else(no_page)??;
         for page in pages {
             all.extend(page?);
         }
         Ok(all)
     }
 
-    /// Passes one document on as the daemon writes it, once it is known to be what was asked for.
+    /// Writes one document as the daemon sent it, after a check of its form.
     pub(crate) fn pass_on_one<T: DeserializeOwned>(&self, path: &str, out: &mut dyn Write) -> anyhow::Result<()> {
-        let Answer { json, .. } = self.get::<T>(path)?;
+        let Response { json, .. } = self.get::<T>(path)?;
         Ok(writeln!(out, "{}", text::printable_json(&json))?)
     }
 
-    /// Passes a list on as the daemon writes it, as one document. A list of one page is its own answer; of more, the fields beside `list` are the first
-    /// page's, and each page is passed on before the next is asked for. `path` is of the first page, `whole` of a list that has more.
-    pub(crate) fn pass_on(&self, path: &str, whole: &str, list: &str, out: &mut dyn Write) -> anyhow::Result<()> {
-        let first = self.ask(&Method::GET, path, None)?;
-        if self.written(&first, list)?.cursor.is_none() {
+    /// Writes a list as one document of the daemon's JSON. A list of one page is passed on
+    /// unchanged. For more pages, the fields beside `list` are those of the first page, and each
+    /// page is written before the next request. `path` requests the first page, `paged_path` a list
+    /// of several.
+    pub(crate) fn pass_on(&self, path: &str, paged_path: &str, list: &str, out: &mut dyn Write) -> anyhow::Result<()> {
+        let first = self.send(&Method::GET, path, None)?;
+        if self.raw_page(&first, list)?.cursor.is_none() {
             return Ok(writeln!(out, "{}", text::printable_json(&first))?);
         }
-        self.pass_pages_on(whole, None, list, out)
+        self.pass_pages_on(paged_path, None, list, out)
     }
 
-    /// The same of so many items at most. `path` has no limit.
+    /// Writes up to `items_max` items of a list. `path` must have no limit.
     pub(crate) fn pass_on_up_to(
         &self,
         path: &str,
@@ -215,7 +219,8 @@ impl Client {
         self.pass_pages_on(path, Some(items_max), list, out)
     }
 
-    /// `continue` and `remaining` are the last page's: they tell what was not asked for.
+    /// Writes a list page by page. `continue` and `remaining` are those of the last page: they
+    /// describe the items that were not requested.
     fn pass_pages_on(
         &self,
         path: &str,
@@ -228,7 +233,7 @@ impl Client {
         let mut count = 0;
         while let Some(json) = pages.text() {
             let json = json?;
-            let Written { fields, mut items, cursor } = self.written(&json, list)?;
+            let RawPage { fields, mut items, cursor } = self.raw_page(&json, list)?;
             items.truncate(pages.items_left.unwrap_or(usize::MAX));
             pages.follow(cursor.as_deref(), items.len())?;
             if end.is_empty() {
@@ -251,15 +256,15 @@ impl Client {
         Ok(writeln!(out, "{}", text::printable_json(&end))?)
     }
 
-    /// The fields of a page, one of which is the list, and its cursor.
-    fn written<'a>(&self, json: &'a str, list: &str) -> Result<Written<'a>, Error> {
-        let unexpected = |error: &serde_json::Error| self.foreign(super::unexpected(error));
+    /// Splits a page into its fields, the items of `list`, and its cursor.
+    fn raw_page<'a>(&self, json: &'a str, list: &str) -> Result<RawPage<'a>, Error> {
+        let unexpected = |error: &serde_json::Error| self.not_uvmd(super::unexpected(error));
         let fields: Fields<'a> = serde_json::from_str(json).map_err(|error| unexpected(&error))?;
         let items = fields.0.get(list).and_then(|list| serde_json::from_str(list.get()).ok());
-        let items = items.ok_or_else(|| self.foreign(format!("its answer has no list of {list}")))?;
+        let items = items.ok_or_else(|| self.not_uvmd(format!("its response has no list of {list}")))?;
         let cursor = fields.0.get("continue").map(|cursor| serde_json::from_str(cursor.get())).transpose();
         let cursor: Option<Option<String>> = cursor.map_err(|error| unexpected(&error))?;
-        Ok(Written { fields: fields.0, items, cursor: cursor.flatten() })
+        Ok(RawPage { fields: fields.0, items, cursor: cursor.flatten() })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The token that gives read permission.
+//! Token for read or write permission.
 
 use std::{
     fs, io,
@@ -7,7 +7,7 @@ use std::{
 
 use ureq::http::HeaderValue;
 
-/// Why a file holds no token.
+/// Reason why a file yields no token.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot read the token file {}: {}", path.display(), sys::reason(source))]
@@ -16,7 +16,7 @@ pub(crate) enum Error {
     NoToken { path: PathBuf },
 }
 
-/// A token, and the file it came from.
+/// Token with the path of its file.
 pub(crate) struct TokenFile {
     path: PathBuf,
     bearer: HeaderValue,
@@ -43,7 +43,7 @@ impl TokenFile {
         &self.path
     }
 
-    /// The value of `Authorization`.
+    /// Value of the header `Authorization`.
     pub(crate) const fn bearer(&self) -> &HeaderValue {
         &self.bearer
     }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_named() {
+    fn a_missing_file_is_named() {
         let error = TokenFile::read("/nonexistent/token".into()).err().unwrap().to_string();
         assert!(error.starts_with("cannot read the token file /nonexistent/token: "), "{error}");
     }

@@ -1,4 +1,4 @@
-//! HTTP over a Unix socket, which ureq leaves to its users.
+//! Transport over a Unix socket for ureq, which has none.
 
 use std::{
     io::{self, Read, Write},
@@ -14,7 +14,7 @@ use ureq::{
 
 use super::owner::Owners;
 
-/// Connects to one socket, whatever host a request names.
+/// Connector to one socket, regardless of a request's host.
 #[derive(Debug)]
 pub(crate) struct Connector {
     path: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// Where one of these serves.
+    /// Creates a connector that accepts servers of these owners only.
     pub(crate) fn to(socket: &Path, owners: Owners) -> Self {
         Self { path: socket.to_owned(), owners }
     }
@@ -52,46 +52,47 @@ impl Transport for UnixTransport {
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
-        self.stream.set_write_timeout(left(timeout.for_write())?)?;
+        self.stream.set_write_timeout(time_left(timeout.for_write())?)?;
         let output = self.buffers.output().get(..amount).unwrap_or_default();
-        self.stream.write_all(output).map_err(|error| in_time(error, timeout))
+        self.stream.write_all(output).map_err(|error| timeout_error(error, timeout))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
-        self.stream.set_read_timeout(left(timeout.for_read())?)?;
+        self.stream.set_read_timeout(time_left(timeout.for_read())?)?;
         let room = self.buffers.input_append_buf();
         let amount = loop {
             match self.stream.read(room) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                result => break result.map_err(|error| in_time(error, timeout))?,
+                result => break result.map_err(|error| timeout_error(error, timeout))?,
             }
         };
         self.buffers.input_appended(amount);
         Ok(amount > 0)
     }
 
-    /// Nothing may have come that was not asked for, an end least of all.
+    /// Whether the connection can be reused: neither unexpected bytes nor an end of file are
+    /// pending.
     fn is_open(&mut self) -> bool {
-        let nothing = |stream: &mut UnixStream| {
+        let read_pending = |stream: &mut UnixStream| {
             stream.set_nonblocking(true)?;
             let result = stream.read(&mut [0]);
             stream.set_nonblocking(false)?;
             result
         };
-        matches!(nothing(&mut self.stream), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        matches!(read_pending(&mut self.stream), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
-/// How long a call may take; `None` for as long as it likes.
-fn left(timeout: NextTimeout) -> Result<Option<Duration>, Error> {
+/// Time left for a call; `None` without a limit.
+fn time_left(timeout: NextTimeout) -> Result<Option<Duration>, Error> {
     if timeout.after.is_zero() {
         return Err(Error::Timeout(timeout.reason));
     }
     Ok(timeout.not_zero().map(|left| *left))
 }
 
-/// A socket says that it would block where it was given a timeout.
-fn in_time(error: io::Error, timeout: NextTimeout) -> Error {
+/// Maps an expired socket timeout, which is `WouldBlock` or `TimedOut`, to ureq's error.
+fn timeout_error(error: io::Error, timeout: NextTimeout) -> Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::Timeout(timeout.reason),
         _ => Error::Io(error),

@@ -12,7 +12,7 @@ use crate::{
     text, words,
 };
 
-/// What the windows give up on a narrow terminal.
+/// Reductions of the table of windows on a narrow terminal.
 const CONCESSIONS: [Concession; 3] =
     [Concession::Drop("OTHERS'"), Concession::Drop("OWN LINK"), Concession::Drop("SECONDS")];
 
@@ -34,7 +34,7 @@ pub(crate) fn render(decision: &Decision, Screen { width, colour }: Screen) -> S
     } = decision;
     let override_id = override_id.as_deref().map_or_else(|| "the configuration's default".to_owned(), printed);
     let verdict = verdict.as_deref().map_or_else(|| "none".to_owned(), |kind| words::kind(kind).into_owned());
-    let why = stage_reason.as_deref().map(|why| format!(": {}", printed(why))).unwrap_or_default();
+    let stage_reason = stage_reason.as_deref().map(|reason| format!(": {}", printed(reason))).unwrap_or_default();
     let advice = decision.advice.join(", ");
     let mut lines = vec![
         (
@@ -42,7 +42,7 @@ pub(crate) fn render(decision: &Decision, Screen { width, colour }: Screen) -> S
             format!("{id}: {} for {pid} {} on {}", printed(policy), printed(name), printed(&decision.gpu_uuid)),
         ),
         ("Reason", printed(reason)),
-        ("Stage", colour.paint(style(stage), &format!("{}{why}", printed(stage)))),
+        ("Stage", colour.paint(style(stage), &format!("{}{stage_reason}", printed(stage)))),
         ("Created", format!("{}; {} since {}", printed(created_at), printed(stage), printed(updated_at))),
         ("Override", override_id),
         ("Verdict", verdict),
@@ -82,7 +82,7 @@ fn ranges(decision: &Decision) -> String {
     }
 }
 
-/// What the effect is told for.
+/// Basis of the effect: the same work, with the change of pace.
 fn pace(pace: Option<f64>) -> String {
     pace.map(|pace| format!(" for the same work; {pace:.2} times as much a second as before")).unwrap_or_default()
 }
@@ -105,7 +105,7 @@ fn done(done: &Done) -> String {
     )
 }
 
-/// Before and after, side by side, a second.
+/// Rates of the windows before and after, side by side.
 fn windows(Decision { before, after, .. }: &Decision) -> Table {
     let windows: Vec<(&str, &Measured)> =
         [("before", before)].into_iter().chain(after.as_ref().map(|after| ("after", after))).collect();

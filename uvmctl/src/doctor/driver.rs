@@ -1,4 +1,4 @@
-//! nvidia-uvm as it is loaded.
+//! Checks of the loaded nvidia-uvm.
 
 use std::{fs, io};
 
@@ -7,7 +7,7 @@ use sys::{Roots, driver::Module, families::Families, parameters, preconditions::
 use super::Check;
 use crate::text;
 
-const LOADED_WITH: &str = "it is shown once the driver is loaded";
+const NOT_LOADED: &str = "the version is available once the driver is loaded";
 
 pub(super) fn checks(roots: &Roots, module: Option<&Module>, lacking: &[Missing]) -> Vec<Check> {
     let mut checks = vec![version(module, lacking)];
@@ -20,7 +20,7 @@ pub(super) fn checks(roots: &Roots, module: Option<&Module>, lacking: &[Missing]
 fn version(module: Option<&Module>, lacking: &[Missing]) -> Check {
     const NAME: &str = "driver";
     let Some(module) = module else {
-        return Check::precondition(NAME, lacking, &[Missing::Driver], LOADED_WITH);
+        return Check::precondition(NAME, lacking, &[Missing::Driver], NOT_LOADED);
     };
     let families = match Families::known() {
         Ok(families) => families,
@@ -70,19 +70,19 @@ fn functions(roots: &Roots) -> Check {
         }
     };
     if lacking.is_empty() {
-        return Check::ok(NAME, "the driver has those that uvmd must probe");
+        return Check::ok(NAME, "the driver has all functions that uvmd must probe");
     }
     Check::missing(
         NAME,
         format!("the driver has no {}, which uvmd must probe", lacking.join(", ")),
-        "use a driver that was not built in a way that removes its functions",
+        "use a driver whose build does not remove these functions",
     )
 }
 
 fn gpus(roots: &Roots) -> Check {
     const NAME: &str = "GPUs";
     const FOLDER: &str = "driver/nvidia/gpus";
-    // What is in there is asked of the GPU, which may be asleep or stuck: the names are enough.
+    // Reading the entries queries the GPU, which may be asleep or hung; their names suffice.
     let names = fs::read_dir(roots.proc.join(FOLDER)).map(|entries| {
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut names: Vec<_> = names.map(|name| text::printable(&name).into_owned()).collect();
@@ -107,7 +107,7 @@ fn parameters(roots: &Roots) -> Check {
     const TESTS: &str = "uvm_enable_builtin_tests";
     let values = parameters::read(roots);
     if values.is_empty() {
-        return Check::unknown(NAME, "the driver shows none that are known", "look at `modinfo nvidia-uvm`");
+        return Check::unknown(NAME, "the driver exposes no known parameters", "look at `modinfo nvidia-uvm`");
     }
     let chosen = parameters::chosen(&values);
     let shown: Vec<_> = chosen

@@ -1,4 +1,4 @@
-//! The kernel, and what it lets uvmd do.
+//! Checks of the kernel and of uvmd's privileges.
 
 use std::{fs, io};
 
@@ -16,17 +16,17 @@ use sys::{
 use super::Check;
 use crate::text;
 
-/// Of the daemon's process.
+/// Name of the daemon's process.
 const DAEMON: &str = "uvmd";
 
 pub(super) fn checks(roots: &Roots, lacking: &[Missing]) -> Vec<Check> {
     let kernel = kernel::supported(roots);
-    let whose = Whose::find(roots);
+    let subject = Subject::find(roots);
     let version = match &kernel {
         Ok(kernel) => Check::ok("kernel", format!("Linux {}", text::printable(&kernel.release))),
-        Err(error @ KernelError::TooOld(_)) => Check::missing_as_told("kernel", &error.to_string()),
+        Err(error @ KernelError::TooOld(_)) => Check::missing_from_sentence("kernel", &error.to_string()),
         Err(error) => {
-            Check::missing("kernel", text::printable(&error.to_string()), "name the place of /proc with --proc")
+            Check::missing("kernel", text::printable(&error.to_string()), "name the path of /proc with --proc")
         }
     };
     vec![
@@ -35,15 +35,15 @@ pub(super) fn checks(roots: &Roots, lacking: &[Missing]) -> Vec<Check> {
         kprobes(roots, lacking),
         Check::precondition("lockdown", lacking, &[Missing::Unlocked], "the kernel lets probes read its memory"),
         kernel_types(roots, lacking),
-        rights(&whose),
-        locked_memory(kernel.ok().as_ref(), &whose),
-        ptrace(roots, &whose),
+        rights(&subject),
+        locked_memory(kernel.ok().as_ref(), &subject),
+        ptrace(roots, &subject),
     ]
 }
 
 fn bpf(roots: &Roots) -> Check {
     const NAME: &str = "BPF";
-    // There wherever the system call is.
+    // Exists on every kernel with the system call.
     if !roots.proc.join("sys/kernel/unprivileged_bpf_disabled").exists() {
         return Check::missing(NAME, "this kernel has no bpf system call", "boot one built with CONFIG_BPF_SYSCALL");
     }
@@ -53,14 +53,14 @@ fn bpf(roots: &Roots) -> Check {
             "probes are interpreted, which makes each several times slower",
             "run `sysctl net.core.bpf_jit_enable=1`",
         ),
-        // Not there in a container's network namespace.
+        // Absent in a container's network namespace.
         _ => Check::ok(NAME, "the kernel has the system call"),
     }
 }
 
 fn kprobes(roots: &Roots, lacking: &[Missing]) -> Check {
     const NAME: &str = "kprobes";
-    // Debugfs is for root's eyes.
+    // Only root can read debugfs.
     let switch = fs::metadata(roots.sys.join("kernel/debug/kprobes/enabled"));
     if switch.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) && !lacking.contains(&Missing::Kprobes) {
         return Check::unknown(
@@ -76,10 +76,10 @@ fn kprobes(roots: &Roots, lacking: &[Missing]) -> Check {
 fn kernel_types(roots: &Roots, lacking: &[Missing]) -> Check {
     const NAME: &str = "kernel types";
     const FILE: &str = "/sys/kernel/btf/vmlinux";
-    /// It changes nothing about what must be there.
+    /// The page size does not affect which types are required.
     const ANY_PAGE_SIZE: u64 = 4096;
     if lacking.contains(&Missing::KernelTypes) {
-        return Check::missing_as_told(NAME, &Missing::KernelTypes.to_string());
+        return Check::missing_from_sentence(NAME, &Missing::KernelTypes.to_string());
     }
     match fs::read(roots.sys.join("kernel/btf/vmlinux")) {
         Err(error) => Check::unknown(NAME, format!("{FILE}: {}", reason(&error)), "run this as root"),
@@ -94,70 +94,72 @@ fn kernel_types(roots: &Roots, lacking: &[Missing]) -> Check {
     }
 }
 
-/// Whose rights matter: those of the daemon that runs, or else of whoever asks and may start one.
-enum Whose {
+/// Subject of the checks of privileges: the running daemon, or else the caller, who may start one.
+enum Subject {
     Daemon(Running),
-    Asking(Option<Capabilities>),
+    Caller(Option<Capabilities>),
 }
 
-impl Whose {
+impl Subject {
     fn find(roots: &Roots) -> Self {
         let found = processes::named(roots, DAEMON).unwrap_or_default();
-        // Any program may have that name, but uvmd does not run without these rights.
+        // Any program may have that name, but uvmd does not run without these capabilities.
         let has_rights = |running: &&Running| running.capabilities.may_probe().is_ok();
         match found.iter().find(has_rights).or(found.first()).copied() {
             Some(running) => Self::Daemon(running),
-            None => Self::Asking(Capabilities::of_this_process().ok()),
+            None => Self::Caller(Capabilities::of_this_process().ok()),
         }
     }
 
     const fn capabilities(&self) -> Option<Capabilities> {
         match self {
             Self::Daemon(running) => Some(running.capabilities),
-            Self::Asking(capabilities) => *capabilities,
+            Self::Caller(capabilities) => *capabilities,
         }
     }
 }
 
-fn rights(whose: &Whose) -> Check {
+fn rights(subject: &Subject) -> Check {
     const NAME: &str = "rights";
-    const WHAT_TO_DO: &str = "run uvmd as root, or with the capabilities CAP_BPF and CAP_PERFMON";
-    match whose {
-        Whose::Daemon(Running { pid, capabilities, .. }) => match capabilities.may_probe() {
+    const REMEDY: &str = "run uvmd as root, or with the capabilities CAP_BPF and CAP_PERFMON";
+    match subject {
+        Subject::Daemon(Running { pid, capabilities, .. }) => match capabilities.may_probe() {
             Ok(()) => Check::ok(NAME, format!("uvmd (process {pid}) may load and attach probes")),
-            Err(_) => Check::missing(NAME, format!("uvmd (process {pid}) may not probe the driver"), WHAT_TO_DO),
+            Err(_) => Check::missing(NAME, format!("uvmd (process {pid}) may not probe the driver"), REMEDY),
         },
-        Whose::Asking(None) => Check::unknown(NAME, "/proc/self/status cannot be read", WHAT_TO_DO),
-        Whose::Asking(Some(capabilities)) => match capabilities.may_probe() {
+        Subject::Caller(None) => Check::unknown(NAME, "/proc/self/status cannot be read", REMEDY),
+        Subject::Caller(Some(capabilities)) => match capabilities.may_probe() {
             Ok(()) => Check::ok(NAME, "no visible uvmd runs here; you may start one"),
-            Err(_) => Check::unknown(NAME, "no visible uvmd runs here; you may not start one", WHAT_TO_DO),
+            Err(_) => Check::unknown(NAME, "no visible uvmd runs here; you may not start one", REMEDY),
         },
     }
 }
 
-fn locked_memory(kernel: Option<&Kernel>, whose: &Whose) -> Check {
+fn locked_memory(kernel: Option<&Kernel>, subject: &Subject) -> Check {
     const NAME: &str = "locked memory";
     let Some(kernel) = kernel else {
-        return Check::unknown(NAME, "depends on the kernel's version", "see there");
+        return Check::unknown(NAME, "depends on the kernel's version", "see the check of the kernel");
     };
     if kernel.charges_maps_to_cgroup() {
         return Check::ok(NAME, "needs no limit raised: maps are charged to uvmd's memory cgroup");
     }
-    let may_exceed = whose.capabilities().is_some_and(|capabilities| capabilities.has(Capability::SysResource));
-    match whose {
-        Whose::Daemon(Running { locked_memory_max_bytes: Some(u64::MAX), .. }) => Check::ok(NAME, "uvmd has no limit"),
-        Whose::Daemon(Running { locked_memory_max_bytes: Some(bytes), .. }) if !may_exceed => Check::warning(
+    let may_exceed = subject.capabilities().is_some_and(|capabilities| capabilities.has(Capability::SysResource));
+    match subject {
+        Subject::Daemon(Running { locked_memory_max_bytes: Some(u64::MAX), .. }) => {
+            Check::ok(NAME, "uvmd has no limit")
+        }
+        Subject::Daemon(Running { locked_memory_max_bytes: Some(bytes), .. }) if !may_exceed => Check::warning(
             NAME,
             format!("uvmd may lock {}, and the probes' maps count against it before Linux 5.11", text::bytes(*bytes)),
             "give it CAP_SYS_RESOURCE, or LimitMEMLOCK=infinity in its unit",
         ),
-        _ if may_exceed => Check::ok(NAME, "CAP_SYS_RESOURCE goes beyond the limit"),
+        _ if may_exceed => Check::ok(NAME, "CAP_SYS_RESOURCE overrides the limit"),
         _ => Check::unknown(NAME, "before Linux 5.11 the probes' maps count against uvmd's limit", "run this as root"),
     }
 }
 
-/// For `pidfd_getfd`, with which uvmd reaches a process's own descriptor of the driver.
-fn ptrace(roots: &Roots, whose: &Whose) -> Check {
+/// Check for `pidfd_getfd`, by which uvmd duplicates a process's descriptor of the driver.
+fn ptrace(roots: &Roots, subject: &Subject) -> Check {
     const NAME: &str = "ptrace";
     const SCOPE: &str = "sys/kernel/yama/ptrace_scope";
     let scope = match fs::read_to_string(roots.proc.join(SCOPE)) {
@@ -168,15 +170,15 @@ fn ptrace(roots: &Roots, whose: &Whose) -> Check {
     if scope == "3" {
         return Check::warning(
             NAME,
-            "kernel.yama.ptrace_scope is 3: nobody may reach into a process, so uvmd can only observe",
-            "set it below 3 in /etc/sysctl.d and boot: 3 is kept until then",
+            "kernel.yama.ptrace_scope is 3: no process may be traced, so uvmd can only observe",
+            "set it below 3 in /etc/sysctl.d and reboot: 3 cannot be lowered until then",
         );
     }
-    match whose.capabilities() {
+    match subject.capabilities() {
         Some(capabilities) if capabilities.has(Capability::SysPtrace) => {
             Check::ok(NAME, format!("uvmd may reach into other processes (kernel.yama.ptrace_scope {scope})"))
         }
-        Some(_) if matches!(whose, Whose::Daemon(_)) => Check::warning(
+        Some(_) if matches!(subject, Subject::Daemon(_)) => Check::warning(
             NAME,
             "uvmd lacks CAP_SYS_PTRACE and can only observe, and not where /proc hides processes (hidepid)",
             "add CAP_SYS_PTRACE if that is not enough",

@@ -1,4 +1,4 @@
-//! The checks, for people and for programs.
+//! Checks as text and as JSON.
 
 use serde::Serialize;
 use unicode_width::UnicodeWidthStr;
@@ -6,10 +6,10 @@ use unicode_width::UnicodeWidthStr;
 use super::{Check, Verdict};
 use crate::terminal::{Colour, Style};
 
-/// Columns of a verdict and of a name, each with what parts it from the next.
+/// Widths of the columns for verdict and name, with their separators.
 const VERDICT_WIDTH: usize = 9;
 const NAME_WIDTH: usize = 15;
-/// Lines are not broken into pieces that nobody can read.
+/// Minimum width of wrapped text.
 const TEXT_WIDTH_MIN: usize = 20;
 
 pub(super) fn json(checks: &[Check]) -> serde_json::Result<String> {
@@ -77,7 +77,8 @@ impl Verdict {
     }
 }
 
-/// Lines of at most `width` columns where words allow it; the first begins with `first`, the others with `rest`.
+/// Wraps text between words at `width` columns; the first line begins with `first`, the others with
+/// `rest`.
 fn wrapped(text: &str, width: Option<usize>, first: &str, rest: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = first.to_owned();
@@ -108,12 +109,12 @@ mod tests {
                 "the driver nvidia-uvm is not loaded",
                 "run `modprobe nvidia-uvm`, or start a CUDA program",
             ),
-            Check::unknown("rights", "who knows", "run this as root"),
+            Check::unknown("rights", "not readable", "run this as root"),
         ]
     }
 
     #[test]
-    fn each_line_fits_the_terminal_and_says_to_which_check_it_belongs() {
+    fn lines_fit_the_terminal_and_align_with_their_check() {
         let text = text(&checks(), Some(60), Colour::OFF);
         assert_eq!(
             text,
@@ -122,7 +123,7 @@ ok       kernel         Linux 6.12
 missing  driver         the driver nvidia-uvm is not loaded
                         -> run `modprobe nvidia-uvm`, or
                            start a CUDA program
-unknown  rights         who knows
+unknown  rights         not readable
                         -> run this as root
 
 1 thing that uvmd needs is missing, 1 not checked
@@ -131,7 +132,7 @@ unknown  rights         who knows
     }
 
     #[test]
-    fn no_name_or_verdict_runs_into_the_next_column() {
+    fn names_and_verdicts_fit_their_columns() {
         for name in ["configuration", "locked memory"] {
             assert!(name.len() + 2 <= NAME_WIDTH);
         }
@@ -141,19 +142,19 @@ unknown  rights         who knows
     }
 
     #[test]
-    fn without_a_terminal_lines_are_whole_and_a_long_word_is_never_lost() {
+    fn text_is_not_wrapped_without_a_terminal_and_long_words_are_preserved() {
         assert_eq!(wrapped("a b c", None, "-> ", "   "), ["-> a b c"]);
         assert_eq!(wrapped("abcdef g", Some(3), "", "  "), ["abcdef", "  g"]);
         assert_eq!(wrapped("", Some(3), "", ""), [""]);
     }
 
     #[test]
-    fn all_is_well_only_where_nothing_is_missing() {
+    fn the_report_is_ok_only_if_nothing_is_missing() {
         let all: serde_json::Value = serde_json::from_str(&json(&checks()).unwrap()).unwrap();
         assert_eq!(all["ok"], false);
         assert_eq!(all["checks"][1]["verdict"], "missing");
         assert_eq!(all["checks"][0]["advice"], serde_json::Value::Null);
-        let well: serde_json::Value = serde_json::from_str(&json(&checks()[..1]).unwrap()).unwrap();
-        assert_eq!(well["ok"], true);
+        let healthy: serde_json::Value = serde_json::from_str(&json(&checks()[..1]).unwrap()).unwrap();
+        assert_eq!(healthy["ok"], true);
     }
 }

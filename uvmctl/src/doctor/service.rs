@@ -1,4 +1,4 @@
-//! The daemon and its configuration.
+//! Checks of the daemon and its configuration.
 
 use std::{io, path::Path};
 
@@ -11,17 +11,17 @@ use crate::{
     text,
 };
 
-/// Both are released together.
+/// Version of uvmctl; uvmd is released with the same.
 const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub(super) fn checks(client: &Client, file: Option<&Path>) -> Vec<Check> {
     let mut checks = vec![configuration(file)];
     match client.get::<Status>("/api/v1/status") {
-        Ok(answer) => checks.extend(of_daemon(&answer.body)),
-        Err(Error::Unreachable { place, reason }) => checks.push(Check::missing(
+        Ok(answer) => checks.extend(daemon_checks(&answer.body)),
+        Err(Error::Unreachable { endpoint, reason }) => checks.push(Check::missing(
             "uvmd",
-            format!("cannot be reached at {place}: {reason}"),
-            "start it, or name the place where it serves with --url or UVMD_URL",
+            format!("cannot be reached at {endpoint}: {reason}"),
+            "start it, or name its address with --url or UVMD_URL",
         )),
         Err(error @ Error::Untrusted { .. }) => {
             checks.push(Check::missing("uvmd", error.to_string(), "find out which program listens there"));
@@ -49,9 +49,9 @@ fn configuration(file: Option<&Path>) -> Check {
     }
 }
 
-fn of_daemon(status: &Status) -> Vec<Check> {
+fn daemon_checks(status: &Status) -> Vec<Check> {
     let mut checks = vec![state(status), version(status)];
-    // While it waits or refuses there are none, and the state says why.
+    // A daemon that waits or refuses the driver has none, and its state has the reason.
     if is_counting(status) {
         checks.extend([probes(status), losses(status)]);
     }
@@ -78,13 +78,13 @@ fn state(status: &Status) -> Check {
 
 fn version(status: &Status) -> Check {
     const NAME: &str = "version";
-    let theirs = text::printable(&status.version);
-    if theirs == OWN_VERSION {
+    let daemon_version = text::printable(&status.version);
+    if daemon_version == OWN_VERSION {
         return Check::ok(NAME, format!("uvmd and uvmctl are {OWN_VERSION}"));
     }
     Check::warning(
         NAME,
-        format!("uvmd is {theirs} and uvmctl {OWN_VERSION}"),
+        format!("uvmd is {daemon_version} and uvmctl {OWN_VERSION}"),
         "restart uvmd if it was updated; else update the older of the two",
     )
 }

@@ -1,4 +1,4 @@
-//! Victims against evictors.
+//! Matrix of victims and evictors.
 
 use model::api::Party;
 
@@ -8,19 +8,19 @@ use crate::{rates, text};
 const LABEL_WIDTH: usize = 20;
 const CELL_WIDTH: usize = 11;
 
-/// Lines of at most `width` characters: a row for each victim, a column for each evictor, all GPUs and causes together. Evictors without room for a
-/// column share the last one.
+/// Lines of at most `width` characters: a row for each victim, a column for each evictor, summed
+/// over GPUs and causes. Evictors beyond the width share the last column.
 pub(crate) fn matrix(flows: &[Flow], width: usize) -> Vec<String> {
     let with_rates = flows.iter().any(|flow| flow.bytes_per_second.is_some());
     let victims = parties(flows, |flow| &flow.pair.victim);
     let evictors = parties(flows, |flow| &flow.pair.evictor);
-    let room = (width.saturating_sub(LABEL_WIDTH) / CELL_WIDTH).max(1);
-    let shown = if evictors.len() <= room { evictors.len() } else { room - 1 };
-    let (own, others) = evictors.split_at(shown);
+    let columns_max = (width.saturating_sub(LABEL_WIDTH) / CELL_WIDTH).max(1);
+    let shown = if evictors.len() <= columns_max { evictors.len() } else { columns_max - 1 };
+    let (shown_evictors, others) = evictors.split_at(shown);
 
     let unit = if with_rates { "evicted/s" } else { "evicted" };
     let mut heading = text::left(&format!("{unit} by:"), LABEL_WIDTH);
-    for evictor in own {
+    for evictor in shown_evictors {
         heading += &cell(&evictor.pid.map_or_else(|| party(evictor), |pid| pid.to_string()));
     }
     if !others.is_empty() {
@@ -28,27 +28,29 @@ pub(crate) fn matrix(flows: &[Flow], width: usize) -> Vec<String> {
     }
     let row = |victim: &Party| {
         let evicted = |is_column: &dyn Fn(&Party) -> bool| {
-            let of_cell = |flow: &&Flow| is(&flow.pair.victim, victim) && is_column(&flow.pair.evictor);
+            let of_cell = |flow: &&Flow| is_same(&flow.pair.victim, victim) && is_column(&flow.pair.evictor);
             figure(flows.iter().filter(of_cell), with_rates)
         };
         let label = text::left(&text::shortened(&party(victim), LABEL_WIDTH - 1, '~'), LABEL_WIDTH);
-        let cells: String = own.iter().map(|evictor| cell(&evicted(&|column| is(column, evictor)))).collect();
-        let rest = (!others.is_empty()).then(|| cell(&evicted(&|column| others.iter().any(|other| is(column, other)))));
+        let cells: String =
+            shown_evictors.iter().map(|evictor| cell(&evicted(&|column| is_same(column, evictor)))).collect();
+        let rest =
+            (!others.is_empty()).then(|| cell(&evicted(&|column| others.iter().any(|other| is_same(column, other)))));
         label + &cells + &rest.unwrap_or_default()
     };
     [heading].into_iter().chain(victims.into_iter().map(row)).collect()
 }
 
-fn is(one: &Party, other: &Party) -> bool {
+fn is_same(one: &Party, other: &Party) -> bool {
     party_key(one) == party_key(other)
 }
 
-/// Each once, in the order of the flows, which have the most first.
+/// Distinct parties in the order of the flows, largest first.
 fn parties(flows: &[Flow], side: impl Fn(&Flow) -> &Party) -> Vec<&Party> {
     let mut parties: Vec<&Party> = Vec::new();
     for flow in flows {
         let party = side(flow);
-        if !parties.iter().any(|known| is(known, party)) {
+        if !parties.iter().any(|known| is_same(known, party)) {
             parties.push(party);
         }
     }
@@ -59,7 +61,7 @@ fn cell(text: &str) -> String {
     text::right(&text::shortened(text, CELL_WIDTH - 1, '~'), CELL_WIDTH)
 }
 
-/// The sum; a dot where there is nothing.
+/// Sum of flows; a dot for zero.
 fn figure<'a>(flows: impl Iterator<Item = &'a Flow>, with_rates: bool) -> String {
     let (mut bytes, mut rate) = (0_u64, 0.0);
     for flow in flows {
@@ -107,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn names_of_wide_characters_leave_the_figures_in_their_columns() {
+    fn names_of_wide_characters_preserve_alignment() {
         let (one, other) = (|| process(180, "名前"), || process(182, "nose"));
         let lines = matrix(&flows(&at(0, vec![pair(one(), other(), MIB), pair(other(), other(), MIB)]), None), 80);
         assert!(lines[1..].iter().all(|line| line.width() == LABEL_WIDTH + CELL_WIDTH), "{lines:?}");
     }
 
     #[test]
-    fn evictors_without_room_share_a_column() {
+    fn evictors_beyond_the_width_share_a_column() {
         let pairs =
             (1..=9).map(|pid| pair(process(100, "victim"), process(pid, "p"), u64::from(10 - pid) * MIB)).collect();
         let lines = matrix(&flows(&at(0, pairs), None), 80);

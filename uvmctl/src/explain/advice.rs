@@ -1,4 +1,5 @@
-//! What the owner of a process could do: for each kind of verdict what its evidence supports, cheapest first, and nothing else.
+//! Remedies for the owner of a process: those that the evidence of a verdict supports, cheapest
+//! first.
 
 mod capacity_thrash;
 mod first_touch_storm;
@@ -8,36 +9,36 @@ mod streaming;
 
 use super::case::{Case, Involved};
 
-/// Something that would help, or would not.
+/// A remedy with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Advice {
-    /// What to do.
+    /// Action to take.
     pub(crate) action: String,
-    /// Why that is said: what was seen.
+    /// Observation that supports the action.
     pub(crate) evidence: String,
-    /// What would make it wrong and cannot be seen.
+    /// Condition that would refute the action and cannot be observed.
     pub(crate) unless: Option<String>,
 }
 
-/// What to do, and what looks as if it would help and does not.
+/// Effective remedies, and those that appear effective and are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Advised {
-    /// Cheapest first.
-    pub(crate) helps: Vec<Advice>,
-    /// Each with its reason.
-    pub(crate) does_not_help: Vec<String>,
+pub(crate) struct Remedies {
+    /// In order of cost, cheapest first.
+    pub(crate) effective: Vec<Advice>,
+    /// Remedies that do not help, each with its reason.
+    pub(crate) ineffective: Vec<String>,
 }
 
-/// A share of writes below which memory may be only read.
+/// Share of writes below which memory may be read-only.
 const FEW_WRITES: f64 = 0.05;
 
-pub(crate) fn on(case: &Case<'_>) -> Advised {
+pub(crate) fn on(case: &Case<'_>) -> Remedies {
     match case.verdict.kind.as_str() {
         "capacity_thrash" => capacity_thrash::advice(case),
         "ping_pong" | "driver_throttling" => ping_pong::advice(case),
         "streaming" => streaming::advice(case),
         "first_touch_storm" => first_touch_storm::advice(case),
-        _ => Advised::default(),
+        _ => Remedies::default(),
     }
 }
 
@@ -51,7 +52,7 @@ impl Advice {
     }
 }
 
-/// The calls that leave memory at the host and let the GPU read it there.
+/// Calls that set the host as preferred location and let the GPU access memory there.
 fn leave_at_host(what: &str) -> String {
     format!(
         "in the program: leave {what} at the host, with cudaMemAdvise(SetPreferredLocation, cudaCpuDeviceId) and \
@@ -59,7 +60,7 @@ fn leave_at_host(what: &str) -> String {
     )
 }
 
-/// The call that gives readers copies of their own.
+/// Call that enables read duplication.
 fn read_mostly(involved: Option<Involved<'_>>) -> String {
     let what = involved.map_or_else(|| "the memory".to_owned(), |involved| format!("the {}", involved.name()));
     format!("in the program, if it only reads {what}: cudaMemAdvise(SetReadMostly) on it")

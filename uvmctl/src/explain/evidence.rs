@@ -1,39 +1,40 @@
-//! Asks for everything that bears on one process.
+//! Fetches the evidence about one process.
 
 use model::api::{GpuDetail, Gpus, Process, ProcessDetail, Ranges, Verdict, Verdicts};
 
 use super::case::Case;
-use crate::client::{Answer, Client, Error};
+use crate::client::{Client, Error, Response};
 
-/// What uvmd says of one process.
+/// Responses of uvmd about one process.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     pub(crate) process: Process,
-    /// In force and over.
+    /// Active and ended verdicts.
     pub(crate) verdicts: Verdicts,
-    /// `None` where whoever asks may not be told.
+    /// `None` without read permission.
     pub(crate) ranges: Option<Ranges>,
     pub(crate) gpus: Gpus,
 }
 
-/// Which process: of those that had a pid the living one, else the last, unless it is said which.
-pub(crate) fn path(pid: u32, start_ticks: Option<u64>, what: &str) -> String {
-    let which = start_ticks.map(|ticks| format!("?start_ticks={ticks}")).unwrap_or_default();
-    format!("/api/v1/processes/{pid}{what}{which}")
+/// Path of a process; without `start_ticks`, of the running process with this pid, else the last
+/// one.
+pub(crate) fn path(pid: u32, start_ticks: Option<u64>, suffix: &str) -> String {
+    let query = start_ticks.map(|ticks| format!("?start_ticks={ticks}")).unwrap_or_default();
+    format!("/api/v1/processes/{pid}{suffix}{query}")
 }
 
-/// The verdicts on it, as the daemon says it.
-pub(crate) fn verdicts(client: &Client, pid: u32, start_ticks: Option<u64>) -> Result<Answer<Verdicts>, Error> {
+/// Fetches the verdicts on a process.
+pub(crate) fn verdicts(client: &Client, pid: u32, start_ticks: Option<u64>) -> Result<Response<Verdicts>, Error> {
     client.get(&path(pid, start_ticks, "/verdict"))
 }
 
-pub(crate) fn ask(client: &Client, pid: u32, start_ticks: Option<u64>) -> Result<Evidence, Error> {
+pub(crate) fn fetch(client: &Client, pid: u32, start_ticks: Option<u64>) -> Result<Evidence, Error> {
     let ProcessDetail { process, .. } = client.get(&path(pid, start_ticks, ""))?.body;
-    // From here on it is the same process, even should its pid be used again.
+    // The start time identifies the process even if its pid is reused.
     let start_ticks = Some(process.start_ticks);
     let ranges = match client.get(&path(pid, start_ticks, "/ranges")) {
         Ok(answer) => Some(answer.body),
-        Err(Error::NoAuthority { .. }) => None,
+        Err(Error::Denied { .. }) => None,
         Err(error) => return Err(error),
     };
     let verdicts = verdicts(client, pid, start_ticks)?.body;
@@ -41,15 +42,17 @@ pub(crate) fn ask(client: &Client, pid: u32, start_ticks: Option<u64>) -> Result
 }
 
 impl Evidence {
-    /// Of all verdicts there are.
+    /// Selects the verdicts on the process.
     pub(crate) fn new(process: Process, verdicts: &Verdicts, ranges: Option<Ranges>, gpus: Gpus) -> Self {
-        let is_its = |verdict: &Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
+        let is_of_process =
+            |verdict: &Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
         let Verdicts { time, active, ended, unavailable, .. } = verdicts;
-        let its = |verdicts: &[Verdict]| verdicts.iter().filter(|verdict| is_its(verdict)).cloned().collect();
+        let of_process =
+            |verdicts: &[Verdict]| verdicts.iter().filter(|verdict| is_of_process(verdict)).cloned().collect();
         let verdicts = Verdicts {
             time: time.clone(),
-            active: its(active),
-            ended: its(ended),
+            active: of_process(active),
+            ended: of_process(ended),
             unavailable: unavailable.clone(),
             ..Verdicts::default()
         };

@@ -1,4 +1,4 @@
-//! What is wrong, in words: one sentence that says it, and the figures it rests on.
+//! Verdicts in words: a headline, and the figures behind it.
 
 use model::api::{Check, GpuDetail, UnavailableKind, Verdict, VerdictInputs, VerdictVictim, Verdicts};
 
@@ -14,12 +14,12 @@ pub(crate) fn gpu(gpu: Option<&GpuDetail>, uuid: Option<&str>) -> String {
     }
 }
 
-/// The one sentence.
+/// Verdict on a process as one sentence.
 pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
     let Case { verdict, process, .. } = case;
     let gpu = gpu(case.gpu, verdict.gpu_uuid.as_deref());
-    let who = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
-    let what = match (verdict.kind.as_str(), case.verdict.evictor.as_ref()) {
+    let subject = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
+    let finding = match (verdict.kind.as_str(), case.verdict.evictor.as_ref()) {
         ("capacity_thrash", Some(evictor)) => {
             format!("refetches memory on {gpu} that {} {} evicts", evictor.pid, text::printable(&evictor.name))
         }
@@ -36,7 +36,7 @@ pub(crate) fn headline(case: &Case<'_>, now: &str) -> String {
         ("first_touch_storm", _) => format!("waits for faults on memory that it touches on {gpu} for the first time"),
         (other, _) => format!("shows on {gpu}: {}", words::kind(other)),
     };
-    format!("{who} {what}. {}.", since(verdict, now))
+    format!("{subject} {finding}. {}.", since(verdict, now))
 }
 
 /// `Since 14:02:11 UTC (4 min 12 s)`
@@ -45,7 +45,7 @@ fn since(verdict: &Verdict, now: &str) -> String {
     format!("Since {}{age}", time_of_day(&verdict.started_at))
 }
 
-/// What may be wrong and cannot be told.
+/// Verdicts that are unavailable, with reasons.
 pub(crate) fn unavailable(verdicts: &Verdicts) -> Vec<String> {
     let unavailable = |each: &UnavailableKind| {
         format!("Unavailable: {}; {}.", words::kind(&each.kind), text::printable(&each.reason))
@@ -59,11 +59,11 @@ pub(crate) fn time_of_day(time: &str) -> String {
     format!("{} UTC", text::printable(of_day))
 }
 
-/// What the verdict rests on, what tells most first.
+/// Figures behind the verdict, most important first.
 pub(crate) fn facts(case: &Case<'_>) -> Vec<String> {
     let Case { verdict, .. } = case;
     let mut facts = vec![memory(case), window(case)];
-    facts.extend(already_asked(case));
+    facts.extend(own_calls(case));
     let VerdictInputs { missing_records, .. } = verdict.inputs;
     if missing_records > 0 {
         facts.push(format!(
@@ -74,12 +74,12 @@ pub(crate) fn facts(case: &Case<'_>) -> Vec<String> {
     facts
 }
 
-/// What was counted in the last window that showed it.
+/// Counts of the last window that met the verdict's conditions.
 pub(crate) fn window(case: &Case<'_>) -> String {
     format!("In the last window ({:.1} s) {}.", case.verdict.window_seconds, counted(case))
 }
 
-/// What there is of its memory, and what the card has.
+/// Memory of the process and of the GPU.
 fn memory(case: &Case<'_>) -> String {
     let Case { process, gpu, .. } = case;
     let managed = process.managed_bytes.map_or_else(|| "an unknown amount".to_owned(), text::bytes);
@@ -108,7 +108,7 @@ fn counted(case: &Case<'_>) -> String {
     let of_fetched = |part: u64| text::share(part, inputs.fetched_bytes);
     match verdict.kind.as_str() {
         "capacity_thrash" | "streaming" => {
-            let lost_to = verdict
+            let evictor_part = verdict
                 .evictor
                 .as_ref()
                 .map(|evictor| format!(", {}/s of them for {}", text::bytes(evictor.bytes_per_second), evictor.pid));
@@ -117,7 +117,7 @@ fn counted(case: &Case<'_>) -> String {
                 bytes(inputs.bytes_htod),
                 of_fetched(inputs.refetched_bytes),
                 bytes(inputs.evicted_bytes),
-                lost_to.unwrap_or_default()
+                evictor_part.unwrap_or_default()
             )
         }
         "ping_pong" => format!(
@@ -143,8 +143,8 @@ fn counted(case: &Case<'_>) -> String {
     }
 }
 
-/// Hints that the program gives already: advice to give them is no news then.
-fn already_asked(case: &Case<'_>) -> Option<String> {
+/// Calls that the program makes already: advice to make them is redundant.
+fn own_calls(case: &Case<'_>) -> Option<String> {
     let calls = &case.process.counts.api_calls_by_kind;
     let made: Vec<_> = calls
         .iter()
@@ -154,7 +154,7 @@ fn already_asked(case: &Case<'_>) -> Option<String> {
     (!made.is_empty()).then(|| format!("Its calls since uvmd counts: {}.", made.join(", ")))
 }
 
-/// The ranges that this is about, a line each.
+/// Ranges of the verdict, one line each.
 pub(crate) fn ranges(case: &Case<'_>) -> Vec<String> {
     let line = |involved: super::case::Involved<'_>| {
         format!(
@@ -169,7 +169,7 @@ pub(crate) fn ranges(case: &Case<'_>) -> Vec<String> {
     case.involved().map(line).collect()
 }
 
-/// Who pays for it, if anybody.
+/// Victims of the process, with their losses.
 pub(crate) fn costs(victims: &[VerdictVictim]) -> Option<String> {
     let (last, others) = victims.split_last()?;
     let cost = |victim: &VerdictVictim| {
@@ -181,12 +181,12 @@ pub(crate) fn costs(victims: &[VerdictVictim]) -> Option<String> {
     Some(format!("Evicted for it{inferred}: {}{and}{}.", others.join(", "), cost(last)))
 }
 
-/// A condition that was checked: its words end with what is compared.
+/// Condition of the verdict, with its limit and value.
 pub(crate) fn check(check: &Check) -> String {
-    let Check { name, description: what, value, threshold, met: holds } = check;
-    let holds = if *holds { "" } else { " (not met)" };
+    let Check { name, description, value, threshold, met } = check;
+    let remark = if *met { "" } else { " (not met)" };
     let shown = if name.ends_with("_bytes") { in_bytes } else { number };
-    format!("{} {}: it is {}{holds}", text::printable(what), shown(*threshold), shown(*value))
+    format!("{} {}: it is {}{remark}", text::printable(description), shown(*threshold), shown(*value))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
@@ -194,7 +194,7 @@ fn in_bytes(value: f64) -> String {
     text::bytes(value as u64)
 }
 
-/// With as many digits as tell something.
+/// Number with its significant digits.
 fn number(value: f64) -> String {
     if value.fract() == 0.0 || value.abs() >= 1000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
@@ -204,12 +204,12 @@ mod tests {
     use model::api::{Evictor, Residency};
 
     use super::*;
-    use crate::explain::advice::testing::{GIB, Known};
+    use crate::explain::advice::testing::{Fixture, GIB};
 
     const NOW: &str = "2026-11-21T14:06:23Z";
 
-    fn known(kind: &str) -> Known {
-        let mut known = Known::new(kind);
+    fn known(kind: &str) -> Fixture {
+        let mut known = Fixture::new(kind);
         known.verdict.started_at = "2026-11-21T14:02:11.5Z".to_owned();
         known.verdict.inputs.bytes_htod = 50 * GIB;
         (known.verdict.inputs.fetched_bytes, known.verdict.inputs.refetched_bytes) = (50 * GIB, 46 * GIB);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_headline_says_who_what_where_and_since_when() {
+    fn the_headline_has_process_verdict_gpu_and_start() {
         let mut thrashing = known("capacity_thrash");
         thrashing.card(44 * GIB, 70 * GIB);
         assert_eq!(
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_that_another_process_causes_names_it() {
+    fn a_verdict_caused_by_another_process_names_the_process() {
         let mut victim = known("capacity_thrash");
         victim.verdict.evictor =
             Some(Evictor { pid: 182, name: "streams".to_owned(), bytes_per_second: 8 * GIB, ..Evictor::default() });
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_have_their_figures_and_say_how_sure_they_are() {
+    fn facts_have_figures_and_their_certainty() {
         let mut thrashing = known("capacity_thrash");
         thrashing.card(44 * GIB, 70 * GIB);
         thrashing.gpu.as_mut().unwrap().oversubscription_ratio = Some(1.59);
@@ -261,14 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_resident_has_its_bounds_unless_they_are_the_same() {
+    fn resident_bytes_have_bounds_unless_equal() {
         let of = |min_bytes, max_bytes| resident(Some(Residency { bytes: 38 * GIB, min_bytes, max_bytes }));
         assert_eq!(of(38 * GIB, 38 * GIB), "38.0 GiB are");
         assert_eq!(of(37 * GIB, 39 * GIB), "38.0 GiB (at least 37.0 GiB, at most 39.0 GiB) are");
     }
 
     #[test]
-    fn who_pays_is_named_with_what_it_costs() {
+    fn victims_are_named_with_their_losses() {
         let victim = |pid, gib: u64| VerdictVictim {
             pid,
             name: "p".to_owned(),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_can_be_checked() {
+    fn a_check_shows_limit_and_value() {
         let what = "refetched bytes, to arrived bytes: at least".to_owned();
         let check = Check { description: what, value: 0.923, threshold: 0.25, met: true, ..Check::default() };
         assert_eq!(super::check(&check), "refetched bytes, to arrived bytes: at least 0.25: it is 0.92");

@@ -1,4 +1,4 @@
-//! What is said of a process with which nothing is wrong, as far as can be told.
+//! Explanation of a process without an active verdict.
 
 use model::api::{Process, Reuse, Verdict};
 
@@ -7,16 +7,16 @@ use crate::{text, words};
 
 pub(crate) fn headline(Evidence { process, verdicts, .. }: &Evidence) -> String {
     let verdict = if verdicts.unavailable.is_empty() { "No verdict" } else { "No verdict, of those available," };
-    let who = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
+    let subject = format!("{} {} ({})", process.pid, text::printable(&process.name), words::owner(process));
     match (&process.victim_of, process.state.as_str()) {
-        (_, "exited") => format!("{verdict} on {who}, which has exited."),
+        (_, "exited") => format!("{verdict} on {subject}, which has exited."),
         (Some(evictor), _) => format!(
-            "{verdict} on {who} itself, but {} {} evicts {}/s of its memory.",
+            "{verdict} on {subject} itself, but {} {} evicts {}/s of its memory.",
             evictor.pid,
             text::printable(&evictor.name),
             text::bytes(evictor.bytes_per_second)
         ),
-        (None, _) => format!("{verdict} on {who}."),
+        (None, _) => format!("{verdict} on {subject}."),
     }
 }
 
@@ -44,12 +44,12 @@ pub(crate) fn facts(evidence: &Evidence) -> Vec<String> {
     if let Some(evictor) = victim_of {
         facts.push(format!("The evictor: uvmctl explain {}", evictor.pid));
     }
-    facts.extend(evidence.verdicts.ended.first().map(over));
+    facts.extend(evidence.verdicts.ended.first().map(last_verdict));
     facts.extend(finding::unavailable(&evidence.verdicts));
     facts
 }
 
-fn over(verdict: &Verdict) -> String {
+fn last_verdict(verdict: &Verdict) -> String {
     let ended = verdict.ended_at.as_deref().map_or_else(|| "an unknown time".to_owned(), finding::time_of_day);
     format!(
         "Last verdict: {}, from {} to {ended}.",

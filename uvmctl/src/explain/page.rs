@@ -1,13 +1,13 @@
-//! The whole explanation as paragraphs, for the command line and for `uvmctl top`.
+//! Explanation as paragraphs, for the command line and for `uvmctl top`.
 
 use super::{Evidence, advice, finding, healthy};
 use crate::{terminal::Style, text};
 
-/// Some text that may be broken between words, with its place.
+/// Text to be wrapped, with its style and indents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Paragraph {
     pub(crate) style: Style,
-    /// Before its first line, and before the others.
+    /// Indents of the first line and of the others.
     pub(crate) indents: (usize, usize),
     pub(crate) text: String,
 }
@@ -69,7 +69,7 @@ fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragrap
     let ranges = finding::ranges(&case);
     if !ranges.is_empty() {
         page.push(Paragraph::plain("Ranges:"));
-        // Columns stay columns: no line is broken unless it must be.
+        // Aligned columns, wrapped only beyond the width.
         page.extend(ranges.into_iter().map(|line| Paragraph::new(Style::Plain, (2, 4), line)));
     }
     page.extend(finding::costs(&verdict.victims).map(Paragraph::plain));
@@ -78,26 +78,26 @@ fn explained(evidence: &Evidence, verdict: &model::api::Verdict) -> Vec<Paragrap
         page.extend(verdict.checks.iter().map(|check| item("-", Style::Plain, finding::check(check))));
     }
     let advised = advice::on(&case);
-    // What needs no change of the program is cheapest.
-    let helps: Vec<_> = advice::policy::advice(&case).into_iter().chain(advised.helps).collect();
-    if !helps.is_empty() {
+    // The remedy without a change of the program is cheapest.
+    let effective: Vec<_> = advice::policy::advice(&case).into_iter().chain(advised.effective).collect();
+    if !effective.is_empty() {
         page.push(Paragraph::title("Remedies, cheapest first"));
     }
-    for (number, advice::Advice { action, evidence, unless }) in (1..).zip(helps) {
+    for (number, advice::Advice { action, evidence, unless }) in (1..).zip(effective) {
         let mark = format!("{number}.");
         page.push(item(&mark, Style::Plain, action));
         let indents = (5, 5);
         page.push(Paragraph::new(Style::Faded, indents, format!("Because {evidence}.")));
         page.extend(unless.map(|unless| Paragraph::new(Style::Faded, indents, format!("Not if {unless}."))));
     }
-    if !advised.does_not_help.is_empty() {
+    if !advised.ineffective.is_empty() {
         page.push(Paragraph::title("Ineffective"));
-        page.extend(advised.does_not_help.into_iter().map(|text| item("-", Style::Plain, text + ".")));
+        page.extend(advised.ineffective.into_iter().map(|text| item("-", Style::Plain, text + ".")));
     }
     page
 }
 
-/// The daemon's own words where it says any.
+/// Limitations in the daemon's words, if it reports any.
 fn limits(evidence: &Evidence) -> Vec<String> {
     let caveats = evidence.ranges.as_ref().map(|ranges| ranges.caveats.as_slice()).unwrap_or_default();
     if caveats.is_empty() {

@@ -1,4 +1,4 @@
-//! Values in a table: how they look, and how they sort.
+//! Cells of a table: text and sort key.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use model::api::GpuId;
 
 use crate::{rates, text};
 
-/// Text of a cell, and what it sorts by.
+/// Text of a cell with its sort key.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) text: String,
@@ -26,32 +26,32 @@ enum Key {
 }
 
 impl Cell {
-    /// A dash.
+    /// Unknown value, shown as a dash.
     pub(crate) fn unknown() -> Self {
         Self { text: "-".to_owned(), key: Key::Unknown }
     }
 
-    /// Text; a dash where there is none.
+    /// Text; a dash without one.
     pub(crate) fn optional(text: Option<impl Into<String>>) -> Self {
         text.map_or_else(Self::unknown, |text| text.into().into())
     }
 
     /// Count or bytes.
-    pub(crate) fn amount(value: u64, shown: rates::Shown) -> Self {
+    pub(crate) fn amount(value: u64, shown: rates::Formatter) -> Self {
         Self { text: shown(value), key: Key::Amount(value as f64) }
     }
 
-    /// The same; a dash where it is unknown.
-    pub(crate) fn known(value: Option<u64>, shown: rates::Shown) -> Self {
+    /// Count or bytes; a dash if unknown.
+    pub(crate) fn known(value: Option<u64>, shown: rates::Formatter) -> Self {
         value.map_or_else(Self::unknown, |value| Self::amount(value, shown))
     }
 
-    /// Amount a second; a dash where it is unknown.
-    pub(crate) fn rate(rate: Option<f64>, shown: rates::Shown) -> Self {
+    /// Rate per second; a dash if unknown.
+    pub(crate) fn rate(rate: Option<f64>, shown: rates::Formatter) -> Self {
         rate.map_or_else(Self::unknown, |value| Self { text: rates::per_second(rate, shown), key: Key::Amount(value) })
     }
 
-    /// Part of a whole; a dash where the whole is nothing.
+    /// Share of a total; a dash if the total is 0.
     pub(crate) fn share(part: u64, whole: u64) -> Self {
         if whole == 0 {
             return Self::unknown();
@@ -65,12 +65,12 @@ impl Cell {
         Self { text: number.to_string(), key: Key::Ordinal(number) }
     }
 
-    /// A GPU; see [`text::gpu`].
+    /// GPU; see [`text::gpu`].
     pub(crate) fn gpu(id: &GpuId) -> Self {
         id.gpu.map_or_else(|| text::gpu(id).into(), Self::ordinal)
     }
 
-    /// Any other text with the amount that it stands for.
+    /// Text with an amount as its sort key.
     pub(crate) fn shown_as(text: String, amount: Option<f64>) -> Self {
         Self { text, key: amount.map_or(Key::Unknown, Key::Amount) }
     }
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn amounts_sort_by_what_they_are_and_not_by_their_text() {
+    fn amounts_sort_by_value() {
         let cells = || vec![Cell::amount(900, text::bytes), Cell::amount(8 << 30, text::bytes), Cell::unknown()];
         assert_eq!(sorted(cells(), false), ["8.0 GiB", "900 B", "-"]);
         assert_eq!(sorted(cells(), true), ["900 B", "8.0 GiB", "-"]);
     }
 
     #[test]
-    fn names_and_numbers_that_identify_come_from_the_smallest() {
+    fn names_and_ordinals_sort_in_ascending_order() {
         assert_eq!(sorted(vec![Cell::ordinal(100_u32), Cell::ordinal(9_u32)], false), ["9", "100"]);
         let text = |text: &str| Cell::from(text.to_owned());
         assert_eq!(sorted(vec![text("b"), text("-"), text("a")], false), ["a", "b", "-"]);

@@ -19,16 +19,16 @@ pub(crate) struct Column {
     width: usize,
 }
 
-/// What a table gives up, in this order, where the terminal is too narrow for all of it.
+/// Reduction of a table's width on a narrow terminal. Reductions apply in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Concession {
-    /// Leave this column out. A rate goes by the name of its counter, without "/s".
+    /// Drop this column. A rate is named by its counter, without "/s".
     Drop(&'static str),
-    /// Shorten this column to no less than so many characters.
+    /// Shorten this column, down to this number of characters.
     Shorten(&'static str, usize),
 }
 
-/// Columns of as many cells as there are rows.
+/// Table of columns, each with one cell per row.
 pub(crate) struct Table {
     columns: Vec<Column>,
     styles: Vec<Style>,
@@ -37,12 +37,12 @@ pub(crate) struct Table {
 }
 
 impl Column {
-    /// Text, aligned left. Only text that is safe to print may be in it.
+    /// Text column, aligned left. Its text must be escaped already.
     pub(crate) fn text<C: Into<Cell>>(title: &'static str, cells: impl Iterator<Item = C>) -> Self {
         Self::new(title, false, cells)
     }
 
-    /// A number, aligned right.
+    /// Number column, aligned right.
     pub(crate) fn number<C: Into<Cell>>(title: &'static str, cells: impl Iterator<Item = C>) -> Self {
         Self::new(title, true, cells)
     }
@@ -75,12 +75,12 @@ impl Column {
 }
 
 impl Table {
-    /// `styles` has one element a row.
+    /// Creates a table; `styles` has one element per row.
     pub(crate) fn new(columns: Vec<Column>, styles: Vec<Style>) -> Self {
         Self { columns, styles, names: Vec::new(), has_headings: true }
     }
 
-    /// Names its rows, such as `process/1234`.
+    /// Sets the names of the rows, such as `process/1234`.
     pub(crate) fn named(mut self, names: impl Iterator<Item = String>) -> Self {
         self.names = names.collect();
         self
@@ -96,7 +96,7 @@ impl Table {
         &self.names
     }
 
-    /// Puts the rows in the order of this column. Rows that are equal in it stay in their order.
+    /// Sorts the rows by this column. The sort is stable.
     pub(crate) fn sort(&mut self, column: &str, is_reversed: bool) {
         let Some(by) = self.columns.iter().find(|known| known.name() == column) else { return };
         let mut order: Vec<usize> = (0..self.styles.len()).collect();
@@ -111,19 +111,19 @@ impl Table {
         self.names = in_order(&self.names, &order);
     }
 
-    /// Leaves out the columns that only `--output wide` shows.
+    /// Drops the columns of `--output wide`.
     pub(crate) fn narrow(mut self) -> Self {
         self.columns.retain(|column| !column.is_wide);
         self
     }
 
-    /// Leaves out the line of headings.
+    /// Drops the line of headings.
     pub(crate) fn without_headings(mut self) -> Self {
         self.has_headings = false;
         self
     }
 
-    /// Makes it fit `width`, as far as the concessions go.
+    /// Reduces the table to `width`, as far as the concessions allow.
     pub(crate) fn fit(mut self, width: Option<usize>, concessions: &[Concession]) -> Self {
         let Some(limit) = width else { return self };
         for concession in concessions {
@@ -145,7 +145,7 @@ impl Table {
         self.columns.iter().map(|column| column.width).sum::<usize>() + GAP.len() * self.columns.len().saturating_sub(1)
     }
 
-    /// Lines, each with its end.
+    /// Renders the table as lines, each with a line end.
     pub(crate) fn render(&self, colour: Colour) -> String {
         let line = |style: Style, cell: &dyn Fn(&Column) -> String| {
             let cells: Vec<_> = self.columns.iter().map(cell).collect();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_gets_less_in_the_order_asked_for() {
+    fn concessions_apply_in_order() {
         const CONCESSIONS: [Concession; 2] = [Concession::Drop("NOTE"), Concession::Shorten("NAME", 4)];
         let at = |width| table(&["abcdefgh"]).fit(width, &CONCESSIONS).render(Colour::OFF);
         assert_eq!(at(None), "NAME      NOTE  N\nabcdefgh  x     0\n");

@@ -1,4 +1,4 @@
-//! What a command shows, before it has a form.
+//! Views of commands, independent of the output's form.
 
 use std::io::Write;
 
@@ -8,29 +8,29 @@ use crate::{
     terminal::{self, Colour},
 };
 
-/// Something that a command shows.
+/// View of a command.
 pub(crate) trait View {
-    /// Asks uvmd, and makes a page of the response. While it is watched, again and again.
-    fn look(&mut self, client: &Client, screen: Screen) -> anyhow::Result<Page>;
+    /// Queries uvmd and returns a page. Called repeatedly with `--watch`.
+    fn page(&mut self, client: &Client, screen: Screen) -> anyhow::Result<Page>;
 
-    /// Passes on uvmd's own JSON.
+    /// Writes uvmd's JSON unchanged.
     fn json(&mut self, client: &Client, out: &mut dyn Write) -> anyhow::Result<()>;
 
-    /// Names of the columns that it can be sorted by; none where it is no list.
+    /// Names of the columns to sort by; none for a view that is not a list.
     fn columns(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Whether what it shows has names.
+    /// Whether the items have names.
     fn has_names(&self) -> bool {
         true
     }
 }
 
-/// What is there to draw on.
+/// Output terminal, or its absence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
-    /// `None` where nobody looks at columns.
+    /// Columns; `None` without a terminal.
     pub(crate) width: Option<usize>,
     pub(crate) colour: Colour,
 }
@@ -41,11 +41,11 @@ impl Screen {
     }
 }
 
-/// A response to be read.
+/// Readable form of a response.
 #[derive(Default)]
 pub(crate) struct Page {
     pub(super) body: Body,
-    /// Of a text; a table has its own.
+    /// Names of a text's subjects; a table has names of rows.
     pub(super) names: Vec<String>,
     pub(super) notes: Vec<String>,
 }
@@ -57,7 +57,7 @@ pub(super) enum Body {
     Nothing,
     Text(String),
     List {
-        /// Above the table.
+        /// Text above the table.
         heading: String,
         table: Table,
         concessions: &'static [Concession],
@@ -65,22 +65,22 @@ pub(super) enum Body {
 }
 
 impl Page {
-    /// Nothing but remarks.
+    /// Page with a note only.
     pub(crate) fn nothing(note: impl Into<String>) -> Self {
         Self::default().with_note(Some(note))
     }
 
-    /// Text, each line with its end.
+    /// Page of text, each line with a line end.
     pub(crate) fn text(text: String) -> Self {
         Self { body: Body::Text(text), ..Self::default() }
     }
 
-    /// A table, which gives up these columns where the terminal is narrow.
+    /// Page with a table and its reductions for narrow terminals.
     pub(crate) fn list(table: Table, concessions: &'static [Concession]) -> Self {
         Self { body: Body::List { heading: String::new(), table, concessions }, ..Self::default() }
     }
 
-    /// Puts text above the table.
+    /// Sets the text above the table.
     pub(crate) fn under(mut self, text: String) -> Self {
         if let Body::List { heading, .. } = &mut self.body {
             *heading = text;
@@ -88,19 +88,19 @@ impl Page {
         self
     }
 
-    /// Names what a text is about.
+    /// Adds a name of the text's subject.
     pub(crate) fn named(mut self, name: String) -> Self {
         self.names.push(name);
         self
     }
 
-    /// The page as a table or text, without its remarks.
+    /// Renders the page without its notes.
     #[cfg(feature = "fuzzing")]
     pub(crate) fn drawn(self, screen: Screen) -> String {
         super::Options::default().drawn(self, None, screen).text
     }
 
-    /// Adds a remark, beside the output.
+    /// Adds a note for standard error.
     pub(crate) fn with_note(mut self, note: Option<impl Into<String>>) -> Self {
         self.notes.extend(note.map(Into::into));
         self

@@ -1,4 +1,4 @@
-//! `--watch`: the same again and again, until somebody has seen enough.
+//! Repetition of the output for `--watch`, until interrupted.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -17,10 +17,10 @@ use crate::{
     terminal::{self, Colour, Style},
 };
 
-/// Time for a response that is under way when a signal comes.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Grace period for a pending response after a signal.
+const GRACE_PERIOD: Duration = Duration::from_millis(500);
 
-/// Output of one look, and remarks beside it.
+/// Output of one reading, with notes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Frame {
     pub(crate) text: String,
@@ -28,14 +28,15 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Prints the text to standard output, and the remarks beside it.
+    /// Prints the text to standard output, and the notes to standard error.
     pub(crate) fn print(&self) -> io::Result<()> {
         io::stdout().lock().write_all(self.text.as_bytes())?;
         self.notes.iter().for_each(|note| terminal::note(note));
         Ok(())
     }
 
-    /// As it takes the place of the frame before: within so many lines, each cut off where the terminal ends.
+    /// Escape sequences that replace the previous frame, limited to `height` lines, each cut at the
+    /// terminal's edge.
     fn in_place(&self, title: &str, height: usize) -> String {
         let notes = self.notes.iter().map(|note| crate::text::printable_lines(note));
         let all: Vec<String> =
@@ -51,15 +52,15 @@ impl Frame {
     }
 }
 
-/// Prints a frame every `interval`: in place of the one before on a terminal, below it elsewhere. Ends on SIGINT and SIGTERM. uvmd may be away for a
-/// while once there was a first frame.
-pub(crate) fn run(interval: Duration, mut look: impl FnMut() -> anyhow::Result<Frame>) -> anyhow::Result<()> {
-    let signalled = signals(PATIENCE)?;
+/// Prints a frame every `interval`: in place on a terminal, appended elsewhere. Ends on SIGINT and
+/// SIGTERM. After the first frame, temporary failures of uvmd are shown and retried.
+pub(crate) fn run(interval: Duration, mut next_frame: impl FnMut() -> anyhow::Result<Frame>) -> anyhow::Result<()> {
+    let signalled = signals(GRACE_PERIOD)?;
     let is_terminal = io::stdout().is_terminal();
     let mut is_first = true;
     loop {
-        let frame = match look() {
-            Err(error) if !is_first && is_passing(&error) => {
+        let frame = match next_frame() {
+            Err(error) if !is_first && is_temporary(&error) => {
                 Frame { text: String::new(), notes: vec![format!("{error:#}")] }
             }
             frame => frame?,
@@ -86,23 +87,23 @@ pub(crate) fn run(interval: Duration, mut look: impl FnMut() -> anyhow::Result<F
     }
 }
 
-/// Whether uvmd may be there again at the next look.
-fn is_passing(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Error::Unreachable { .. } | Error::Refused { .. }))
+/// Whether an error may be temporary.
+fn is_temporary(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Unreachable { .. } | Error::Failed { .. }))
 }
 
-/// Ends the program with code 0 on SIGINT and SIGTERM.
+/// Has the process exit with code 0 on SIGINT and SIGTERM.
 pub(crate) fn end_on_signals() -> io::Result<()> {
     signals(Duration::ZERO).map(drop)
 }
 
-fn signals(patience: Duration) -> io::Result<Receiver<()>> {
+fn signals(grace_period: Duration) -> io::Result<Receiver<()>> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (sender, receiver) = mpsc::channel();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         if signals.forever().next().is_some() {
             let _ = sender.send(());
-            thread::sleep(patience);
+            thread::sleep(grace_period);
             std::process::exit(0);
         }
     })?;
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_takes_the_place_of_the_one_before_within_the_terminal() {
+    fn a_frame_replaces_the_previous_one_within_the_terminal() {
         let frame = Frame { text: "a\nb\n".to_owned(), notes: vec!["note".to_owned()] };
         assert_eq!(
             frame.in_place("title", 9),

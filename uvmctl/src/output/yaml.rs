@@ -1,4 +1,4 @@
-//! JSON as YAML.
+//! Conversion of JSON to YAML.
 
 use std::io::{self, Write};
 
@@ -6,15 +6,15 @@ use serde_transcode::Transcoder;
 
 use crate::text;
 
-/// The longest JSON that is converted: a document is held as a whole.
+/// Maximum size of converted JSON, as the document is held in memory.
 const MAX_BYTES: usize = 64 << 20;
 
-/// JSON on its way to YAML.
+/// Buffer of JSON to be converted.
 #[derive(Default)]
 pub(crate) struct Buffer(Vec<u8>);
 
 impl Buffer {
-    /// The JSON as YAML, of which a terminal shows every character.
+    /// Converts the JSON to YAML with escaped control characters.
     pub(crate) fn into_yaml(self) -> anyhow::Result<String> {
         let mut json = serde_json::Deserializer::from_slice(&self.0);
         let yaml = serde_saphyr::to_string(&Transcoder::new(&mut json))?;
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_beyond_all_measure_is_not_held() {
+    fn an_oversized_response_is_rejected() {
         let mut buffer = Buffer::default();
         let part = vec![b'x'; MAX_BYTES];
         assert!(buffer.write_all(&part).is_ok());

@@ -69,22 +69,24 @@ impl Rounding {
     }
 }
 
-/// What was planned. Pools are without the persistent bytes, which every one of them needs besides.
+/// JSON report. Sizes of pools exclude the persistent bytes, which every pool needs in addition.
 #[derive(Debug, Serialize)]
 struct Report {
     trace: String,
-    /// Of a run, the iteration's mallocs.
+    /// Allocations of the iteration within a run.
     window: Option<Window>,
-    /// Of an iteration that slots count: its kernels, a run's mallocs, or the file's steps.
+    /// Steps of the iteration, the unit of slots: its kernels, a run's allocations, or the file's
+    /// steps.
     steps: u64,
     blocks: usize,
     iterations: usize,
     persistent_bytes: u64,
     bound_bytes: u64,
     own_pool_bytes: Option<u64>,
-    /// What savings are told against, persistent bytes among it: the program's own pool, or else the smaller of the online ones.
+    /// Baseline of the savings, with the persistent bytes: the program's own pool, or else the
+    /// smaller of the online ones.
     compared_bytes: u64,
-    /// What the last planner spent.
+    /// Effort of the last planner.
     spent: Effort,
     pools: Vec<Pool>,
     pool_bytes: u64,
@@ -96,18 +98,18 @@ struct Pool {
     planner: &'static str,
     fit: Option<Fit>,
     bytes: u64,
-    /// Less than what is compared with.
+    /// Reduction compared with `compared_bytes`.
     saved_percent: f64,
-    /// No pool is smaller than this one.
+    /// Proven minimum: no pool is smaller.
     proven: bool,
 }
 
-/// A block's place.
+/// Placement of a block.
 #[derive(Debug, Serialize)]
 struct Slot {
-    /// The tensor, the malloc within its iteration, or the block's line: what the trace calls it.
+    /// Id of the block in the trace: tensor, allocation within its iteration, or line.
     source: u64,
-    /// The tensor's, where the trace names it.
+    /// Name of the tensor, if the trace has one.
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
     copy: u32,
@@ -171,7 +173,7 @@ fn print(report: &Report) -> anyhow::Result<()> {
     let mut out = io::stdout();
     writeln!(
         out,
-        "{} in {}; {} more stay all the time. Bound: {} at once.",
+        "{} in {}; {} more are persistent. Bound: {} at once.",
         text::counted(report.blocks as u64, "block"),
         text::counted(report.iterations as u64, "iteration"),
         text::bytes(persistent),

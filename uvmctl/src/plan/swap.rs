@@ -22,7 +22,7 @@ use crate::{
     machine,
     output::table::{Column, Table},
     report,
-    source::{Cut, Found, Source},
+    source::{Extraction, LoadedIteration, Source},
     terminal::{self, Colour, Style},
     text,
 };
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     source: Source,
 
     #[command(flatten)]
-    cut: Cut,
+    extraction: Extraction,
 
     /// GPU memory that the iteration may have, as in 40GiB [default: the lowest without overhead]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -43,8 +43,8 @@ pub(crate) struct Options {
     #[arg(long, value_enum, default_value_t = Mode::Stick)]
     mode: Mode,
 
-    /// Machine with the link to plan for: gtx1080ti, a100, rtx5090, h100, h200, gh200, or a file whose path ends in .toml; by default that of
-    /// the authors, PCI Express 3.0
+    /// Machine with the link to plan for: gtx1080ti, a100, rtx5090, h100, h200, gh200, or a file
+    /// whose path ends in .toml; by default that of the authors, PCI Express 3.0
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
@@ -69,29 +69,30 @@ enum Mode {
     Stick,
 }
 
-/// Whose kernel times a made iteration has where no machine is named: of those that are known, the one on PCI Express 3.0.
+/// GPU for kernel times of a generated iteration without `--machine`: the known one on PCI Express
+/// 3.0.
 const AUTHORS_GPU: &str = "gtx1080ti";
 
-/// What was planned.
+/// JSON report.
 #[derive(Debug, Serialize)]
 struct Report {
     trace: String,
-    /// Of a run, the iteration's mallocs.
+    /// Allocations of the iteration within a run.
     window: Option<Window>,
     mode: autoswap::Mode,
-    /// What was asked for.
+    /// Limit of GPU memory, as given.
     limit_bytes: Option<u64>,
     duration_ns: u64,
     peak_bytes: u64,
-    /// What stays when all leaves that may.
+    /// Lower bound of the peak: every tensor is evicted that can be.
     least_bytes: u64,
-    /// The most that one kernel uses.
+    /// Largest memory that one kernel uses.
     in_use_bytes: u64,
     plans: Vec<Plan>,
-    /// The schedule's, by number.
+    /// Tensors of the schedule, by number.
     tensors: Vec<Tensor>,
     kernels: Vec<KernelLine>,
-    /// Of the best of them.
+    /// Schedule of the best plan.
     schedule: Schedule,
 }
 
@@ -106,11 +107,11 @@ struct Plan {
     planner: &'static str,
     rule: Rule,
     peak_bytes: u64,
-    /// Of the peak with nothing away.
+    /// Reduction of the peak without evictions.
     reduction_percent: f64,
     overhead_ns: u64,
     absences: usize,
-    /// Each way.
+    /// Bytes in each direction.
     moved_bytes: u64,
 }
 
@@ -120,20 +121,21 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         Mode::Stick => autoswap::Mode::Stick,
     };
     let machine_name = options.machine.as_deref().unwrap_or(AUTHORS_GPU);
-    let Found { iteration, window, uses_apart } = options.source.iteration(&options.cut, machine_name)?;
-    let settle = if uses_apart { Settle::OF_STREAMS } else { Settle::AT_ONCE };
+    let LoadedIteration { iteration, window, lacks_launches } =
+        options.source.iteration(&options.extraction, machine_name)?;
+    let settle = if lacks_launches { Settle::OF_STREAMS } else { Settle::AT_ONCE };
     let machine = machine(options)?;
     let parameters = Parameters { settle, first_peak_only: options.first_peak_only, ..Parameters::default() };
     let problem = Problem::new(&iteration, &machine, &parameters);
     let goal = options.limit.map_or(Goal::LowestLimit, Goal::At);
     let names = ["DOA", "AOA", "WDOA", "SWDOA", "vote"];
     let rules = Rule::PURE.into_iter().chain([Rule::Vote]);
-    let mut found: Vec<_> = names.into_iter().zip(rules.map(|rule| problem.best(rule, mode, goal))).collect();
+    let mut candidates: Vec<_> = names.into_iter().zip(rules.map(|rule| problem.best(rule, mode, goal))).collect();
     let effort = Effort { steps: options.steps, ..Effort::default() };
-    found.push(("optimised", problem.optimised(mode, goal, effort)));
-    let plans: Option<Vec<_>> = found.into_iter().map(|(name, plan)| plan.map(|plan| (name, plan))).collect();
+    candidates.push(("optimised", problem.optimised(mode, goal, effort)));
+    let plans: Option<Vec<_>> = candidates.into_iter().map(|(name, plan)| plan.map(|plan| (name, plan))).collect();
     let Some(mut plans) = plans else {
-        bail!("no limit below {} can be kept: so much stays whatever leaves", text::bytes(problem.least_bytes()))
+        bail!("no limit below {} is feasible: that much memory cannot be evicted", text::bytes(problem.least_bytes()))
     };
     let peak_bytes = problem.peak_bytes();
     let shown = |(planner, plan): &(&'static str, autoswap::Plan)| Plan {
@@ -191,7 +193,7 @@ fn print(report: &Report) -> anyhow::Result<()> {
     let bound = 100.0 * (1.0 - report.least_bytes as f64 / report.peak_bytes.max(1) as f64);
     writeln!(
         out,
-        "Peak {} in {}. Bound: {} ({bound:.1} % less) when all leaves that may; one kernel uses {}.",
+        "Peak {} in {}. Bound: {} ({bound:.1} % less) with every tensor evicted that can be; one kernel uses up to {}.",
         text::bytes(report.peak_bytes),
         text::nanoseconds(report.duration_ns),
         text::bytes(report.least_bytes),
@@ -211,7 +213,7 @@ fn print(report: &Report) -> anyhow::Result<()> {
     Ok(out.write_all(table.render(Colour::detect()).as_bytes())?)
 }
 
-/// Of DOA, AOA, WDOA and SWDOA, for what was optimised.
+/// Weights of DOA, AOA, WDOA and SWDOA, for the optimised plan.
 fn weights(rule: Rule) -> String {
     match rule {
         Rule::Weighted(weights) => weights.map(|weight| format!("{weight:.2}")).join(" "),

@@ -31,7 +31,7 @@ pub(crate) struct ApplyOptions {
     dry_run: bool,
 }
 
-/// What becomes of one override.
+/// Change to one override.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Change {
@@ -41,7 +41,7 @@ enum Change {
     Deleted,
 }
 
-/// One override of the files, or one that they do not have.
+/// Change to one override, of the files or to be pruned.
 #[derive(Debug, Serialize)]
 struct Step {
     id: String,
@@ -50,14 +50,15 @@ struct Step {
     body: Option<String>,
 }
 
-/// All files are parsed, and compared with what uvmd has, before the first request that changes something.
+/// Parses all files and compares them with uvmd's overrides, before the first request that changes
+/// state.
 pub(super) fn run(client: &Client, options: &ApplyOptions, output: &output::Options) -> anyhow::Result<()> {
-    let wanted = read(&options.files)?;
+    let desired = read(&options.files)?;
     let known = client.list::<Overrides>(&List::path())?.overrides;
-    let steps = steps(&wanted, &known, options.prune)?;
+    let steps = steps(&desired, &known, options.prune)?;
     let mut done = Vec::with_capacity(steps.len());
     for (number, step) in steps.iter().enumerate() {
-        let result = if options.dry_run { Ok(()) } else { step.take(client) };
+        let result = if options.dry_run { Ok(()) } else { step.execute(client) };
         if let Err(error) = result {
             report(&done, options.dry_run, output)?;
             return Err(error.context(format!("{}: {number} of {} overrides are applied", step.name(), steps.len())));
@@ -69,18 +70,18 @@ pub(super) fn run(client: &Client, options: &ApplyOptions, output: &output::Opti
 
 /// The overrides of all files, by id.
 fn read(paths: &[PathBuf]) -> anyhow::Result<BTreeMap<String, Override>> {
-    let mut wanted = BTreeMap::new();
+    let mut desired = BTreeMap::new();
     for path in paths {
         for (file, text, form) in texts(path)? {
             let overrides = parse_as(&text, form).map_err(|mistake| anyhow::anyhow!("{file}:{mistake}"))?;
             for each in &overrides {
-                if wanted.insert(each.id.clone(), Override::from(each)).is_some() {
+                if desired.insert(each.id.clone(), Override::from(each)).is_some() {
                     bail!("{file}: another file has an override {:?}", each.id);
                 }
             }
         }
     }
-    Ok(wanted)
+    Ok(desired)
 }
 
 /// The files of a path, with their names for messages.
@@ -112,25 +113,25 @@ fn name(path: &Path) -> String {
     text::printable(&path.to_string_lossy()).into_owned()
 }
 
-/// What is to be done: to the overrides of the files in the order of their ids, then to those that they do not have.
-fn steps(wanted: &BTreeMap<String, Override>, known: &[OverrideStatus], prune: bool) -> anyhow::Result<Vec<Step>> {
+/// Changes to the overrides of the files in the order of their ids, then to those to be pruned.
+fn steps(desired: &BTreeMap<String, Override>, known: &[OverrideStatus], prune: bool) -> anyhow::Result<Vec<Step>> {
     let id = |status: &OverrideStatus| status.r#override.id.clone().unwrap_or_default();
     let known: BTreeMap<String, &OverrideStatus> = known.iter().map(|status| (id(status), status)).collect();
     let mut steps = Vec::new();
-    for (id, wanted) in wanted {
+    for (id, desired) in desired {
         let change = match known.get(id) {
             None => Change::Created,
             Some(status) if status.source != "api" => {
                 bail!("{} is in a file of uvmd, and can be changed only there", Kind::Override.named(id))
             }
-            Some(status) if status.r#override.is_as_asked(wanted) => Change::Unchanged,
+            Some(status) if status.r#override.is_as_asked(desired) => Change::Unchanged,
             Some(_) => Change::Configured,
         };
-        let body = serde_json::to_string(&Override { id: None, ..wanted.clone() })?;
+        let body = serde_json::to_string(&Override { id: None, ..desired.clone() })?;
         steps.push(Step { id: id.clone(), change, body: Some(body) });
     }
     if prune {
-        let extra = known.iter().filter(|(id, status)| status.source == "api" && !wanted.contains_key(*id));
+        let extra = known.iter().filter(|(id, status)| status.source == "api" && !desired.contains_key(*id));
         steps.extend(extra.map(|(id, _)| Step { id: id.clone(), change: Change::Deleted, body: None }));
     }
     Ok(steps)
@@ -141,7 +142,7 @@ impl Step {
         Kind::Override.named(&self.id)
     }
 
-    fn take(&self, client: &Client) -> anyhow::Result<()> {
+    fn execute(&self, client: &Client) -> anyhow::Result<()> {
         let method = match self.change {
             Change::Created | Change::Configured => Method::PUT,
             Change::Deleted => Method::DELETE,

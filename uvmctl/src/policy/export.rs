@@ -24,7 +24,8 @@ pub(crate) struct ExportOptions {
     all: bool,
 }
 
-/// In TOML, or with `--output json` in JSON. Expired overrides, which uvmd would refuse, are named on standard error.
+/// Writes overrides as TOML, or as JSON with `--output json`. Expired overrides, which uvmd would
+/// reject, are named on standard error.
 pub(super) fn run(client: &Client, options: &ExportOptions, output: &output::Options) -> anyhow::Result<()> {
     let form = match output.once()? {
         Format::Table => Form::Toml,
@@ -33,17 +34,18 @@ pub(super) fn run(client: &Client, options: &ExportOptions, output: &output::Opt
     };
     let known = client.list::<Overrides>(&List::path())?.overrides;
     let id = |each: &Override| each.id.clone().unwrap_or_default();
-    if let Some(missing) = options.ids.iter().find(|wanted| !known.iter().any(|each| id(&each.r#override) == **wanted))
+    if let Some(missing) =
+        options.ids.iter().find(|requested| !known.iter().any(|each| id(&each.r#override) == **requested))
     {
         bail!("there is no override {missing:?}");
     }
     let mut exported = Vec::new();
     for status in known {
-        let is_wanted = match options.ids.as_slice() {
+        let is_selected = match options.ids.as_slice() {
             [] => options.all || status.source == "api",
             ids => ids.contains(&id(&status.r#override)),
         };
-        match (is_wanted, status.expired) {
+        match (is_selected, status.expired) {
             (true, true) => terminal::note(&format!("expired, and not exported: {}", id(&status.r#override))),
             (true, false) => exported.push(status.r#override),
             (false, _) => {}

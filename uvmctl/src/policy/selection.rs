@@ -53,7 +53,7 @@ pub(crate) struct Selection {
     larger_than: Option<u64>,
 }
 
-/// Name of an override with this selector: the same for the same.
+/// Name of an override, derived from its selector alone.
 pub(crate) fn name(selector: &Selector) -> String {
     const MAX: usize = 64;
     let part = |criterion: Criterion<'_>| {
@@ -70,11 +70,11 @@ pub(crate) fn name(selector: &Selector) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
     let name: String = parts.join("_").chars().map(plain).collect();
     // A hash of all parts distinguishes names that lost characters.
-    let whole = parts.join("\n");
-    if name.len() <= MAX && !whole.contains('_') && name.matches('_').count() + 1 == parts.len() {
+    let all_parts = parts.join("\n");
+    if name.len() <= MAX && !all_parts.contains('_') && name.matches('_').count() + 1 == parts.len() {
         return name;
     }
-    let suffix = format!("_{:08x}", hash(&whole));
+    let suffix = format!("_{:08x}", hash(&all_parts));
     let prefix: String = name.chars().take(MAX - suffix.len()).collect();
     prefix + &suffix
 }
@@ -97,7 +97,7 @@ impl From<Selection> for Selector {
     }
 }
 
-/// FNV-1a, which is the same everywhere and for ever.
+/// FNV-1a hash, stable over versions and platforms.
 fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_says_for_whom() {
+    fn names_are_derived_from_selectors() {
         assert_eq!(name(&["--pid", "7"]), "pid-7");
         assert_eq!(name(&["--pod", "7c1f", "--uid", "3"]), "pod-7c1f_uid-3");
         assert_eq!(name(&["--all"]), "all");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_name_cannot_say_makes_another() {
+    fn different_selectors_have_different_names() {
         let names = [
             name(&["--executable", "/usr/bin/a"]),
             name(&["--executable", "/usr/bin_a"]),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_nobody_in_particular_and_a_range_has_an_end() {
+    fn all_conflicts_with_other_selectors_and_a_range_needs_an_end() {
         assert!(Line::try_parse_from(["x", "--all", "--pid", "7"]).is_err());
         assert!(Line::try_parse_from(["x", "--range", "0x1000"]).is_err());
     }

@@ -23,9 +23,9 @@ const CONCESSIONS: [Concession; 4] = [
     Concession::Drop("BUDGET"),
 ];
 
-/// Whether uvmd acts, and all overrides as a table.
+/// Page with the state of acting and the table of overrides.
 pub(crate) fn page(known: &Overrides, state: &PolicyState, now: &str, colour: Colour) -> Page {
-    let acts = match why_off(state) {
+    let acts = match inactive_reason(state) {
         Some(reason) => colour.paint(Style::Warning, &reason),
         None => colour.paint(Style::Good, "uvmd may act"),
     };
@@ -40,7 +40,7 @@ pub(crate) fn page(known: &Overrides, state: &PolicyState, now: &str, colour: Co
     Page::list(table(&known.overrides, now), &CONCESSIONS).under(lines.join("\n") + "\n\n")
 }
 
-/// All overrides, in order of precedence.
+/// Table of overrides in order of precedence.
 pub(crate) fn table(all: &[OverrideStatus], now: &str) -> Table {
     let cells = |cell: fn(&Override) -> Cell| all.iter().map(move |each| cell(&each.r#override));
     let text = |text: Option<&str>| text::printable(text.unwrap_or_default()).into_owned();
@@ -59,7 +59,7 @@ pub(crate) fn table(all: &[OverrideStatus], now: &str) -> Table {
     };
     let columns = vec![
         Column::text("ID", texts(|rule| rule.id.as_deref())),
-        Column::text("MATCH", cells(|rule| whom(&rule.selector).into())),
+        Column::text("MATCH", cells(|rule| selector_text(&rule.selector).into())),
         Column::text("MODE", texts(|rule| Some(&rule.mode))),
         Column::text("POLICY", texts(|rule| rule.policy.as_deref())),
         Column::text("PARAMETERS", cells(parameters)).wide(),
@@ -72,11 +72,12 @@ pub(crate) fn table(all: &[OverrideStatus], now: &str) -> Table {
     Table::new(columns, styles).named(texts(|rule| rule.id.as_deref()).map(|id| Kind::Override.named(id)))
 }
 
-/// Why uvmd does not act; `None` if it does.
-pub(super) fn why_off(state: &PolicyState) -> Option<String> {
+/// Reason why uvmd does not act; `None` if it does.
+pub(super) fn inactive_reason(state: &PolicyState) -> Option<String> {
     if !state.enabled {
         return Some(
-            "uvmd does not act: policy.enabled is false in its configuration, so shadow is the most it does".to_owned(),
+            "uvmd does not act: policy.enabled is false in its configuration, which limits the mode to shadow"
+                .to_owned(),
         );
     }
     let by =
@@ -85,29 +86,29 @@ pub(super) fn why_off(state: &PolicyState) -> Option<String> {
     (!state.active).then(|| format!("acting is switched off {}", by.join(" and ")))
 }
 
-/// Warning that the switch is not saved; `None` where it is.
+/// Warning about an unsaved switch; `None` if it is saved.
 pub(super) const fn persist_pending(state: &PolicyState) -> Option<&'static str> {
     if state.persist_pending { Some("the switch is not saved yet: a restarted uvmd would act again") } else { None }
 }
 
-/// Meaning of an override, in a line.
-pub(super) fn meaning(rule: &Override) -> String {
+/// Description of an override in one line.
+pub(super) fn description(rule: &Override) -> String {
     let policy = text::printable(rule.policy.as_deref().unwrap_or_default());
     let mode = text::printable(&rule.mode);
     let limits = limits(&rule.budget).map(|limits| format!(", at most {limits}")).unwrap_or_default();
     let ends = rule.expires_at.as_deref().map(|end| format!(", until {}", text::printable(end))).unwrap_or_default();
-    format!("{mode} by {policy} for {}{limits}{ends}", whom(&rule.selector))
+    format!("{mode} by {policy} for {}{limits}{ends}", selector_text(&rule.selector))
 }
 
 fn limits(Budget { bytes_per_second, bytes }: &Budget) -> Option<String> {
     let rate = bytes_per_second.map(|bytes| format!("{}/s", text::bytes(bytes)));
-    let all = bytes.map(|bytes| format!("{} in all", text::bytes(bytes)));
+    let all = bytes.map(|bytes| format!("{} in total", text::bytes(bytes)));
     let parts: Vec<String> = rate.into_iter().chain(all).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 /// `pod 7c1f*, allocations larger than 64.0 MiB`
-fn whom(selector: &Selector) -> String {
+fn selector_text(selector: &Selector) -> String {
     let phrase = |criterion: Criterion<'_>| match criterion {
         Criterion::Pid(pid) => format!("pid {pid}"),
         Criterion::StartTicks(ticks) => format!("started at tick {ticks}"),

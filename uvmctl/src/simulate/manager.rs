@@ -1,4 +1,4 @@
-//! What manages memory in a run, by the name that it is asked for.
+//! Memory managers of a simulation, by name.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use planner::{Schedule, Unplannable};
@@ -7,42 +7,42 @@ use trace::Iteration;
 
 const AUTO_PLAN: &str = "auto-plan";
 
-/// Short for the one that its authors end with.
+/// Alias for the final variant of the authors of vDNN.
 const VDNN: (&str, &str) = ("vdnn", "vdnn-dyn");
 
-/// As on the command line.
+/// Memory manager, as on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Manager {
-    /// Memory without end.
+    /// Unlimited memory.
     Ideal,
     /// The driver alone.
     Driver,
-    /// The best of all that are tried.
+    /// Best plan of all planners tried.
     AutoPlan,
     /// A planner of the registry, by its name.
     Planner(String),
 }
 
-/// What was planned.
+/// Plan of a manager.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// `None` where nothing ever has to move.
+    /// Schedule; `None` for unlimited memory.
     pub(crate) schedule: Option<Schedule>,
-    /// Who made it in the end, where that was open.
+    /// Planner that auto-plan selected.
     pub(crate) by: Option<String>,
 }
 
-/// Takes the names that there are.
+/// Parser of the managers' names.
 pub(crate) fn parser() -> impl TypedValueParser<Value = Manager> {
     let planners = planner::all();
     let names = ["ideal", "driver", AUTO_PLAN].into_iter().chain(planners.iter().map(|planner| planner.name()));
-    let (short, whole) = VDNN;
-    let values = names.map(move |name| PossibleValue::new(name).aliases((name == whole).then_some(short)));
+    let (alias, planner) = VDNN;
+    let values = names.map(move |name| PossibleValue::new(name).aliases((name == planner).then_some(alias)));
     PossibleValuesParser::new(values).map(|name| match name.as_str() {
         "ideal" => Manager::Ideal,
         "driver" => Manager::Driver,
         AUTO_PLAN => Manager::AutoPlan,
-        short if short == VDNN.0 => Manager::Planner(VDNN.1.to_owned()),
+        alias if alias == VDNN.0 => Manager::Planner(VDNN.1.to_owned()),
         _ => Manager::Planner(name),
     })
 }
@@ -57,7 +57,8 @@ impl Manager {
         }
     }
 
-    /// What it wants moved; or why it cannot plan there, which is a result as well.
+    /// Plans an iteration. The inner error is the reason why it cannot, which is part of the
+    /// report.
     pub(crate) fn plan(&self, iteration: &Iteration, setup: &Setup<'_>) -> Result<Result<Plan, Unplannable>, RunError> {
         let plan = |schedule| Plan { schedule: Some(schedule), by: None };
         Ok(match self {

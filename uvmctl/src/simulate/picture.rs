@@ -1,4 +1,5 @@
-//! Memory and transfers over time as one page without anything from elsewhere, readable in light and in dark.
+//! Self-contained HTML page with charts of memory and transfers over time, for light and dark
+//! colour schemes.
 
 use std::fmt::Write;
 
@@ -13,14 +14,14 @@ const MEMORY: Plot = Plot { top: 8.0, height: 120.0 };
 const LINK: Plot = Plot { top: 152.0, height: 96.0 };
 const BOTTOM: f64 = 272.0;
 
-/// A strip of the picture.
+/// Vertical extent of one plot.
 #[derive(Clone, Copy)]
 struct Plot {
     top: f64,
     height: f64,
 }
 
-/// What all pictures of a page are drawn to, so that they can be compared.
+/// Common scale of all charts of a page, so that they can be compared.
 struct Scale {
     time_s: f64,
     bytes: f64,
@@ -53,16 +54,13 @@ fn write(page: &mut String, report: &Report) -> std::fmt::Result {
     writeln!(page, "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">")?;
     writeln!(page, "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>")?;
     writeln!(page, "<style>{STYLE}</style>\n<h1>{title}</h1>")?;
-    writeln!(
-        page,
-        "<p>Modelled, not measured: one iteration, once it goes around. All pictures have the same scales.</p>"
-    )?;
+    writeln!(page, "<p>Modelled, not measured: one iteration in steady state. All charts have the same scales.</p>")?;
     for condition in report.conditions() {
         writeln!(page, "<p>{}</p>", escaped(&condition))?;
     }
     let key = [
         ("memory", "GPU memory in use"),
-        ("ink", "alive, wherever it is"),
+        ("ink", "live, at the GPU or elsewhere"),
         ("in", "to the GPU"),
         ("out", "to the host"),
     ];
@@ -92,7 +90,7 @@ fn policy(page: &mut String, report: &Report, figures: &Figures, scale: &Scale) 
         text::count(outcome.faults)
     )?;
     if figures.history.stretches().is_empty() {
-        return writeln!(page, "<p>Nothing moves.</p>");
+        return writeln!(page, "<p>No transfers.</p>");
     }
     let most = text::bytes(outcome.peak_bytes);
     writeln!(
@@ -108,7 +106,7 @@ fn policy(page: &mut String, report: &Report, figures: &Figures, scale: &Scale) 
     writeln!(page, "</svg>\n</figure>")
 }
 
-/// In use as an area, alive as a line, and as much as there is as a dashed one.
+/// Memory chart: memory in use as an area, live memory as a line, the limit as a dashed line.
 fn memory(page: &mut String, report: &Report, figures: &Figures, scale: &Scale) -> std::fmt::Result {
     let y = |bytes: u64| MEMORY.top + MEMORY.height * (1.0 - bytes as f64 / scale.bytes);
     let steps = |value: fn(&Stretch) -> u64| {
@@ -137,7 +135,7 @@ fn memory(page: &mut String, report: &Report, figures: &Figures, scale: &Scale) 
     Ok(())
 }
 
-/// To the GPU upwards, to the host downwards.
+/// Transfer chart: to the GPU upwards, to the host downwards.
 fn link(page: &mut String, figures: &Figures, scale: &Scale) -> std::fmt::Result {
     let middle = LINK.top + LINK.height / 2.0;
     let stretch_s = figures.history.stretch_ns() as f64 / 1e9;
@@ -180,12 +178,12 @@ impl Scale {
         LEFT + (WIDTH - LEFT) * at_s / self.time_s
     }
 
-    /// From where to where, and what.
+    /// Stretches with the coordinates of their begin and end.
     fn stretches<'a>(&'a self, figures: &'a Figures) -> impl Iterator<Item = (f64, f64, &'a Stretch)> {
         let stretch_s = figures.history.stretch_ns() as f64 / 1e9;
         let end_s = figures.outcome.time_s;
-        let place = move |index: usize| self.x((index as f64 * stretch_s).min(end_s));
-        figures.history.stretches().iter().enumerate().map(move |(at, of)| (place(at), place(at + 1), of))
+        let x_at = move |index: usize| self.x((index as f64 * stretch_s).min(end_s));
+        figures.history.stretches().iter().enumerate().map(move |(at, of)| (x_at(at), x_at(at + 1), of))
     }
 }
 
@@ -194,7 +192,7 @@ fn rounded(value: f64) -> u64 {
     value.round() as u64
 }
 
-/// Names come out of files.
+/// Escapes untrusted text, such as names from files, for HTML.
 fn escaped(text: &str) -> String {
     let safe = text::printable(text);
     safe.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")

@@ -1,4 +1,4 @@
-//! How far a run is, on one line of the terminal that is written again and again. Nothing where standard error is no terminal.
+//! Progress of a run on one line of standard error, which is rewritten. Silent without a terminal.
 
 use std::{
     cell::Cell,
@@ -8,10 +8,10 @@ use std::{
 
 use sim::Event;
 
-/// More often, nobody reads it.
-const EVERY: Duration = Duration::from_millis(100);
+/// Minimum interval of updates.
+const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Of one policy. The line goes when this does.
+/// Progress of one policy. Drop clears the line.
 pub(crate) struct Progress<'a> {
     policy: &'a str,
     kernels: usize,
@@ -21,24 +21,24 @@ pub(crate) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// Nothing is done yet of so many kernels.
+    /// Creates the progress of a run of `kernels` kernels.
     pub(crate) fn new(policy: &'a str, kernels: usize) -> Self {
         let is_watched = io::stderr().is_terminal();
         Self { policy, kernels, ran: Cell::new(0), shown: Cell::new(None), is_watched }
     }
 
-    /// Before it runs.
+    /// Shows that the policy plans.
     pub(crate) fn planning(&self) {
         self.show("planning");
     }
 
-    /// While it runs.
-    pub(crate) fn see(&self, event: Event) {
+    /// Counts the kernels that ran.
+    pub(crate) fn record(&self, event: Event) {
         if !matches!(event, Event::Ran { .. }) {
             return;
         }
         self.ran.set(self.ran.get() + 1);
-        if self.shown.get().is_none_or(|shown| shown.elapsed() >= EVERY) {
+        if self.shown.get().is_none_or(|shown| shown.elapsed() >= INTERVAL) {
             self.show(&format!("kernel {} of {}", self.ran.get(), self.kernels));
         }
     }
@@ -46,8 +46,8 @@ impl<'a> Progress<'a> {
     fn show(&self, what: &str) {
         if self.is_watched {
             self.shown.set(Some(Instant::now()));
-            // Carriage return; then clear to the end of the line (ECMA-48).
-            // Whoever does not see it loses nothing.
+            // Carriage return, then clear to the end of the line (ECMA-48). Write errors are
+            // ignored: the output is informational.
             _ = write!(io::stderr(), "\r\x1b[Kuvmctl: {}: {what}", self.policy);
         }
     }

@@ -1,4 +1,4 @@
-//! Plain frames for scripts, and for where there is no terminal to draw on.
+//! Plain frames, for scripts and for output without a terminal.
 
 use std::{
     io::{self, Write},
@@ -10,7 +10,7 @@ use ratatui_core::text::Line;
 
 use super::{
     columns::Figures,
-    fetch::{self, Answer, Wanted},
+    fetch::{self, OptionalParts, Response},
     state::State,
     view,
 };
@@ -19,13 +19,14 @@ use crate::{
     {client::Client, terminal},
 };
 
-/// Room for every column, where nobody looks at the width.
+/// Width without a terminal, which fits every column.
 pub(crate) const WIDTH: usize = 250;
 
-/// Prints so many frames, or without end. A daemon that goes away ends it: what a script reads is never old.
+/// Prints this number of frames, or unlimited ones. An unreachable daemon ends the output: scripts
+/// never read outdated figures.
 pub(crate) fn run(client: &Client, mut state: State, frames: Option<u64>) -> anyhow::Result<()> {
     let width = terminal::width().unwrap_or(WIDTH);
-    // The first look has no rates.
+    // The first reading has no rates.
     if state.settings.figures == Figures::Rates {
         look_again(client, &mut state)?;
     }
@@ -48,12 +49,12 @@ pub(crate) fn run(client: &Client, mut state: State, frames: Option<u64>) -> any
 
 fn look_again(client: &Client, state: &mut State) -> anyhow::Result<()> {
     thread::sleep(state.settings.interval);
-    let sample = fetch::sample(client, Wanted::default())?;
-    state.take(Answer::Sample(Ok(sample)), Instant::now());
+    let sample = fetch::sample(client, OptionalParts::default())?;
+    state.take(Response::Sample(Ok(sample)), Instant::now());
     Ok(())
 }
 
-/// As on the screen, with every process, and without what only serves to stand out.
+/// Renders a frame as on the screen, with every process and without styles.
 pub(crate) fn frame(state: &mut State, width: usize) -> String {
     let look = Look::PLAIN;
     state.fit(width, usize::MAX);

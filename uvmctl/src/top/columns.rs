@@ -1,4 +1,4 @@
-//! The columns of the process table: what they show, how they sort, and which of them leave where the terminal is narrow.
+//! Columns of the process table: values, sort order, and drop order on narrow terminals.
 
 use std::cmp::Ordering;
 
@@ -6,28 +6,28 @@ use model::api::{Counts, Process};
 
 use crate::look::Look;
 use crate::{
-    rates::{self, Before},
+    rates::{self, Baseline},
     text,
     words::{self, Headline},
 };
 
-/// One process, and how its counts grew.
+/// Process with its earlier counts, for rates.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) process: Process,
-    /// What is wrong with it, if anything.
+    /// Diagnosis of the process, if there is one.
     pub(crate) headline: Option<Headline>,
-    pub(crate) before: Before,
+    pub(crate) before: Baseline,
 }
 
 impl Row {
-    /// What a counter gains a second.
+    /// Rate of a counter per second.
     pub(crate) fn rate(&self, counter: Counter) -> Option<f64> {
         self.before.rate(&self.process.counts, counter)
     }
 }
 
-/// Whether counters are shown by how they grow, or as they are.
+/// Form of counters: rates or totals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Figures {
     Rates,
@@ -37,22 +37,22 @@ pub(crate) enum Figures {
 /// One column.
 #[derive(Debug)]
 pub(crate) struct Column {
-    /// Unique; as in `--sort`.
+    /// Unique name, as in `--sort`.
     pub(crate) name: &'static str,
-    /// Counters get "/s" where rates are shown.
+    /// Title; rates of counters get the suffix "/s".
     title: &'static str,
     width: usize,
-    /// Those with the largest number leave first; those with 0 stay.
-    leaves: u8,
+    /// Drop order: the largest number is dropped first, 0 never.
+    drop_rank: u8,
     value: Value,
-    /// For the help.
+    /// Meaning, for the help.
     pub(crate) meaning: &'static str,
 }
 
 #[derive(Debug)]
 enum Value {
     Text(fn(&Process) -> String),
-    /// Text that tells most at its end.
+    /// Text that is truncated at its start.
     Path(fn(&Process) -> String),
     Number(fn(&Process) -> u32),
     Size(fn(&Process) -> Option<u64>),
@@ -70,14 +70,15 @@ const fn column(
     name: &'static str,
     title: &'static str,
     width: usize,
-    leaves: u8,
+    drop_rank: u8,
     value: Value,
     meaning: &'static str,
 ) -> Column {
-    Column { name, title, width, leaves, value, meaning }
+    Column { name, title, width, drop_rank, value, meaning }
 }
 
-/// Their names, titles, widths, turns to leave, values and meanings, from left to right. The widths are those of the titles and of the longest figures.
+/// Names, titles, widths, drop order, values and meanings, from left to right. Widths fit the
+/// titles and the longest figures.
 #[rustfmt::skip]
 pub(crate) static COLUMNS: &[Column] = &[
     column("pid", "PID", 7, 0, Value::Number(|process| process.pid), "process id"),
@@ -107,7 +108,7 @@ pub(crate) static COLUMNS: &[Column] = &[
 ];
 
 fn gpus(process: &Process) -> String {
-    // Without NVML there is room for a dash, and not for UUIDs: the page of a process has them.
+    // Without NVML a dash, as UUIDs do not fit; the page of a process has them.
     let index = |index: Option<u32>| index.map_or_else(|| "-".to_owned(), |index| index.to_string());
     let indices: Vec<_> = process.gpus.iter().map(|gpu| index(gpu.id.gpu)).collect();
     indices.join(",")
@@ -125,18 +126,18 @@ impl PartialEq for Column {
 }
 
 impl Column {
-    /// What stands over it.
+    /// Title of the column.
     pub(crate) fn title(&self, figures: Figures) -> String {
         let counter = matches!(self.value, Value::Count(_) | Value::Bytes(_));
         format!("{}{}", self.title, if counter && figures == Figures::Rates { "/s" } else { "" })
     }
 
-    /// The heading, in exactly `width` characters.
+    /// Heading, in exactly `width` characters.
     pub(crate) fn heading(&self, width: usize, figures: Figures, look: Look) -> String {
         self.aligned(&self.title(figures), width, look)
     }
 
-    /// What it says of a row, in exactly `width` characters.
+    /// Cell of a row, in exactly `width` characters.
     pub(crate) fn cell(&self, row: &Row, width: usize, figures: Figures, look: Look) -> String {
         self.aligned(&self.text(row, width, figures, look), width, look)
     }
@@ -171,7 +172,8 @@ impl Column {
         }
     }
 
-    /// Figures from the largest, and what is not known last; text and names from the smallest.
+    /// Compares rows: figures in descending order with unknown ones last, text and names in
+    /// ascending order.
     pub(crate) fn compare(&self, a: &Row, b: &Row, figures: Figures) -> Ordering {
         let figure = |row: &Row| match self.value {
             Value::Size(value) => value(&row.process).map(|bytes| bytes as f64),
@@ -198,28 +200,28 @@ fn unknown() -> String {
     "-".to_owned()
 }
 
-/// A verdict with its age: `victim of 4194304 00:04:12`.
+/// Width of a verdict with its age: `victim of 4194304 00:04:12`.
 const VERDICT_WITH_AGE: usize = 26;
-/// A line of so many characters has room for that.
+/// Minimum width of a line with ages.
 const WIDTH_WITH_AGES: usize = 90;
 
-/// The columns that a line of `width` characters has room for, with their widths. A space goes before each.
+/// Columns that fit a line of `width` characters, with their widths. A space precedes each.
 pub(crate) fn fitting(width: usize) -> Vec<(&'static Column, usize)> {
-    let wanted = |column: &'static Column| match column.name {
+    let preferred = |column: &'static Column| match column.name {
         "verdict" if width >= WIDTH_WITH_AGES => (column, VERDICT_WITH_AGE),
         _ => (column, column.width),
     };
-    let mut shown: Vec<_> = COLUMNS.iter().map(wanted).collect();
-    let taken = |shown: &[(&Column, usize)]| shown.iter().map(|(_, width)| width + 1).sum::<usize>();
-    while taken(&shown) > width
-        && let Some(first) = shown.iter().map(|(column, _)| column.leaves).max()
+    let mut shown: Vec<_> = COLUMNS.iter().map(preferred).collect();
+    let used_width = |shown: &[(&Column, usize)]| shown.iter().map(|(_, width)| width + 1).sum::<usize>();
+    while used_width(&shown) > width
+        && let Some(first) = shown.iter().map(|(column, _)| column.drop_rank).max()
         && first > 0
     {
-        shown.retain(|(column, _)| column.leaves != first);
+        shown.retain(|(column, _)| column.drop_rank != first);
     }
-    // What is left over goes to the texts that are cut most.
+    // Spare width goes to the texts that are truncated most.
     for (name, most) in [("process", 16), ("owner", 24), ("cgroup", usize::MAX), ("user", 16)] {
-        let spare = width.saturating_sub(taken(&shown));
+        let spare = width.saturating_sub(used_width(&shown));
         for (_, width) in shown.iter_mut().filter(|(column, _)| column.name == name) {
             *width = (*width + spare).min(most);
         }
@@ -241,9 +243,9 @@ mod tests {
         assert_eq!(shown(60), ["pid", "process", "faults", "h2d", "verdict"]);
         assert_eq!(shown(0), ["pid", "process", "faults", "h2d", "verdict"]);
         assert_eq!(shown(crate::top::batch::WIDTH).len(), COLUMNS.len());
-        let mut turns: Vec<_> = COLUMNS.iter().map(|column| column.leaves).filter(|turn| *turn > 0).collect();
-        turns.sort_unstable();
-        assert!(turns.windows(2).all(|pair| pair[0] != pair[1]), "two leave at once: {turns:?}");
+        let mut ranks: Vec<_> = COLUMNS.iter().map(|column| column.drop_rank).filter(|rank| *rank > 0).collect();
+        ranks.sort_unstable();
+        assert!(ranks.windows(2).all(|pair| pair[0] != pair[1]), "two leave at once: {ranks:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Asks the daemon on a thread of its own, so that the view stays alive while the daemon does not answer.
+//! Thread that queries the daemon, so that the view responds while the daemon does not.
 
 use std::{
     io,
@@ -15,25 +15,25 @@ use crate::{
     evictions, explain, heat, ps,
 };
 
-/// What can be asked.
+/// Request to the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
-    /// Everything that is shown always, and this.
-    Sample(Wanted),
-    /// The details of this process, now that somebody wants to see them.
+pub(crate) enum Request {
+    /// A sample with these optional parts.
+    Sample(OptionalParts),
+    /// Details of this process, requested when its pane opens.
     Detail(ProcessKey),
 }
 
-/// What is asked for only while somebody looks at it.
+/// Parts of a sample that are requested only while they are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// The details of this process.
+pub(crate) struct OptionalParts {
+    /// Details of this process.
     pub(crate) detail: Option<ProcessKey>,
-    /// Who pushed whose memory out.
+    /// Evictions by victim and evictor.
     pub(crate) evictions: bool,
 }
 
-/// Everything at one moment.
+/// Responses of one reading.
 pub(crate) struct Sample {
     pub(crate) status: Status,
     pub(crate) processes: Processes,
@@ -43,81 +43,81 @@ pub(crate) struct Sample {
     pub(crate) detail: Option<Detail>,
 }
 
-/// What was said of one process.
+/// Response about one process.
 pub(crate) struct Detail {
-    pub(crate) of: ProcessKey,
-    pub(crate) answer: Result<Box<Detailed>, Error>,
+    pub(crate) key: ProcessKey,
+    pub(crate) response: Result<Box<Detailed>, Error>,
 }
 
-/// Everything about one process.
+/// Details of one process.
 pub(crate) struct Detailed {
     pub(crate) process: ProcessDetail,
-    /// `None` where whoever asks may not be told.
+    /// Ranges; `None` without read permission.
     pub(crate) ranges: Option<Ranges>,
-    /// Likewise.
+    /// Heat map; `None` without read permission.
     pub(crate) heat: Option<HeatMap>,
 }
 
-/// What came of it.
-pub(crate) enum Answer {
+/// Result of a request.
+pub(crate) enum Response {
     Sample(Result<Box<Sample>, Error>),
     Detail(Detail),
 }
 
-/// More than most terminals have room for.
+/// Cells of a heat map, wider than most terminals.
 const HEAT_CELLS: usize = 128;
 
-pub(crate) fn sample(client: &Client, wanted: Wanted) -> Result<Box<Sample>, Error> {
-    let Wanted { detail, evictions } = wanted;
+pub(crate) fn sample(client: &Client, parts: OptionalParts) -> Result<Box<Sample>, Error> {
+    let OptionalParts { detail, evictions } = parts;
     Ok(Box::new(Sample {
         status: client.get("/api/v1/status")?.body,
-        // What the table shows of them; all, as any may be the one with the highest rate.
+        // Summaries of all processes, as any may have the highest rate.
         processes: ps::busiest_first(client.list(&format!("/api/v1/processes/summary?order=id&limit={PAGE}"))?),
         gpus: client.get("/api/v1/gpus")?.body,
         verdicts: client.list(&format!("/api/v1/verdicts?order=id&limit={PAGE}"))?,
-        evictions: if evictions { Some(evictions::ask(client)?) } else { None },
-        detail: detail.map(|of| self::detail(client, of)),
+        evictions: if evictions { Some(evictions::fetch(client)?) } else { None },
+        detail: detail.map(|key| self::detail(client, key)),
     }))
 }
 
-fn detail(client: &Client, of: ProcessKey) -> Detail {
-    let ProcessKey { pid, start_ticks } = of;
-    let ask = || {
+fn detail(client: &Client, key: ProcessKey) -> Detail {
+    let ProcessKey { pid, start_ticks } = key;
+    let fetch = || {
         Ok(Box::new(Detailed {
             process: client.get(&explain::path(pid, Some(start_ticks), ""))?.body,
             ranges: permitted(client, &explain::path(pid, Some(start_ticks), "/ranges"))?,
             heat: permitted(client, &heat::path(pid, Some(start_ticks), HEAT_CELLS))?,
         }))
     };
-    Detail { of, answer: ask() }
+    Detail { key, response: fetch() }
 }
 
-/// What not everybody is told.
+/// Fetches a document; `None` without read permission.
 fn permitted<T: DeserializeOwned>(client: &Client, path: &str) -> Result<Option<T>, Error> {
     match client.get(path) {
         Ok(answer) => Ok(Some(answer.body)),
-        Err(Error::NoAuthority { .. }) => Ok(None),
+        Err(Error::Denied { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Starts the thread. It ends when nobody asks or listens any more.
+/// Starts the thread. It ends when either channel is closed.
 pub(crate) fn start<E: Send + 'static>(
     client: Client,
-    answers: Sender<E>,
-    event: fn(Answer) -> E,
-) -> io::Result<Sender<Ask>> {
-    let (asks, asked) = mpsc::channel();
+    responses: Sender<E>,
+    event: fn(Response) -> E,
+) -> io::Result<Sender<Request>> {
+    let (sender, requests) = mpsc::channel();
     thread::Builder::new().name("fetch".to_owned()).spawn(move || {
-        for ask in asked {
-            let answer = match ask {
-                Ask::Sample(wanted) => Answer::Sample(sample(&client, wanted)),
-                Ask::Detail(of) => Answer::Detail(detail(&client, of)),
+        for request in requests {
+            let response = match request {
+                Request::Sample(parts) => Response::Sample(sample(&client, parts)),
+                Request::Detail(key) => Response::Detail(detail(&client, key)),
             };
-            if answers.send(event(answer)).is_err() {
+            if responses.send(event(response)).is_err() {
                 break;
             }
         }
     })?;
-    Ok(asks)
+    Ok(sender)
 }

@@ -1,20 +1,20 @@
-//! What keys mean, in htop's manner. What a key does depends on what is open.
+//! Key bindings, in the manner of htop. The action of a key depends on the focus.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// What somebody wants.
+/// Action of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Move the selection by so many rows.
+    /// Move the selection by this number of rows.
     Move(isize),
-    /// Move it by so many pages.
+    /// Move the selection by this number of pages.
     Page(isize),
     First,
     Last,
-    /// Select nothing, and close what is open.
+    /// Close the prompt, page or pane; else clear the selection.
     Leave,
     Detail,
-    /// Sort by the column so many further to the right.
+    /// Sort by the column at this distance to the right.
     Sort(isize),
     Invert,
     Prompt(Purpose),
@@ -28,21 +28,21 @@ pub(crate) enum Action {
     Pause,
     Slower,
     Faster,
-    /// Show a page instead of the table, or go back to it.
+    /// Show a page in place of the table, or return to the table.
     Open(Page),
     Redraw,
     Suspend,
     Quit,
 }
 
-/// What typed text is for.
+/// Purpose of typed text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Search,
     Filter,
 }
 
-/// What keys go to.
+/// Focus of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Focus {
     Table,
@@ -50,13 +50,13 @@ pub(crate) enum Focus {
     Page(Page),
 }
 
-/// What takes the place of the table.
+/// Page in place of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Page {
     Help,
-    /// What is wrong with the selected process, in words.
+    /// Explanation of the selected process.
     Explain,
-    /// Who pushed whose memory out.
+    /// Evictions by victim and evictor.
     Evictions,
 }
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn it_can_be_left_from_everywhere() {
+    fn quit_and_suspend_work_in_every_focus() {
         for focus in [Focus::Table, Focus::Page(Page::Help), Focus::Prompt(Purpose::Search)] {
             let ctrl = |letter| action(focus, KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
             assert_eq!((ctrl('c'), ctrl('z')), (Some(Action::Quit), Some(Action::Suspend)));

@@ -1,4 +1,4 @@
-//! The loop of the live view: waits for keys, signals and answers, and draws what came of them.
+//! Event loop of the live view: waits for keys, signals and responses, and redraws.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use signal_hook::{
 };
 
 use super::{
-    fetch::{self, Answer, Ask},
+    fetch::{self, Request, Response},
     keys,
     screen::Screen,
     state::{Effect, State},
@@ -23,95 +23,96 @@ use super::{
 };
 use crate::{client::Client, look::Look};
 
-/// Between frames, however many keys are pressed.
-const FRAME_LEAST: Duration = Duration::from_millis(40);
-/// Rates are there after this time, however long the interval is.
-const FIRST_RATES: Duration = Duration::from_millis(500);
-/// An answer usually takes less, and is drawn; if none comes, what is shown is drawn again with its age.
-const ANSWER_USUALLY: Duration = Duration::from_millis(500);
-/// A terminal that takes no output keeps the program from ending by itself for no longer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Minimum interval between frames, even at fast key presses.
+const FRAME_INTERVAL_MIN: Duration = Duration::from_millis(40);
+/// Maximum delay of the second reading, which yields the first rates.
+const FIRST_RATES_DELAY: Duration = Duration::from_millis(500);
+/// Usual maximum time of a response, which is then drawn. Without one, the old figures are redrawn
+/// with their age.
+const RESPONSE_TYPICAL: Duration = Duration::from_millis(500);
+/// Grace period after a signal: a blocked terminal may prevent a regular exit.
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
 
 enum Event {
     Input(Input),
-    /// There is no input any more.
+    /// End or error of the input.
     InputLost(io::Error),
     Signal(i32),
-    Answer(Answer),
+    Response(Response),
 }
 
-/// How the view ended.
+/// Reason for the end of the view.
 enum End {
-    Asked,
+    Quit,
     Signal(i32),
 }
 
 pub(crate) fn run(client: Client, state: State) -> anyhow::Result<()> {
     let (events, received) = mpsc::channel();
     watch_signals(events.clone())?;
-    let asks = fetch::start(client, events.clone(), Event::Answer)?;
-    let mut screen = Screen::take()?;
+    let requests = fetch::start(client, events.clone(), Event::Response)?;
+    let mut screen = Screen::enter()?;
     read_input(events)?;
-    let view = View { state, look: Look::detect(), asks, next_ask: Instant::now(), waiting: false };
+    let view = View { state, look: Look::detect(), requests, next_request_at: Instant::now(), is_pending: false };
     let end = view.show(&mut screen, &received);
-    // Given back before anything is said, or the process ends by a signal.
+    // Restores the terminal before any message and before an exit by a signal.
     drop(screen);
     match end? {
-        End::Asked => Ok(()),
+        End::Quit => Ok(()),
         End::Signal(signal) => Ok(emulate_default_handler(signal)?),
     }
 }
 
-/// Everything but the screen.
+/// The live view without its screen.
 struct View {
     state: State,
     look: Look,
-    asks: Sender<Ask>,
-    next_ask: Instant,
-    /// An answer is under way.
-    waiting: bool,
+    requests: Sender<Request>,
+    next_request_at: Instant,
+    /// Whether a response to a sample is pending.
+    is_pending: bool,
 }
 
 impl View {
     fn show(mut self, screen: &mut Screen, events: &Receiver<Event>) -> anyhow::Result<End> {
-        // There are no rates before the second answer.
-        self.next_ask = Instant::now() + self.state.settings.interval.min(FIRST_RATES);
+        // Rates need a second response.
+        self.next_request_at = Instant::now() + self.state.settings.interval.min(FIRST_RATES_DELAY);
         loop {
             let drawn = Instant::now();
             screen.draw(|frame| view::draw(frame, &mut self.state, self.look, drawn))?;
-            let mut next = drawn + self.state.settings.interval + ANSWER_USUALLY;
+            let mut next = drawn + self.state.settings.interval + RESPONSE_TYPICAL;
             loop {
-                self.ask_if_due();
-                let due = if self.waiting || self.state.paused { next } else { next.min(self.next_ask) };
+                self.request_if_due();
+                let due = if self.is_pending || self.state.paused { next } else { next.min(self.next_request_at) };
                 match events.recv_timeout(due.saturating_duration_since(Instant::now())) {
                     Ok(event) => {
                         if let Some(end) = self.handle(event, screen)? {
                             return Ok(end);
                         }
-                        next = next.min(drawn + FRAME_LEAST);
+                        next = next.min(drawn + FRAME_INTERVAL_MIN);
                     }
                     Err(RecvTimeoutError::Timeout) if Instant::now() < next => {}
                     Err(RecvTimeoutError::Timeout) => break,
-                    Err(RecvTimeoutError::Disconnected) => return Ok(End::Asked),
+                    Err(RecvTimeoutError::Disconnected) => return Ok(End::Quit),
                 }
             }
         }
     }
 
-    fn ask_if_due(&mut self) {
+    fn request_if_due(&mut self) {
         let now = Instant::now();
-        if self.waiting || self.state.paused || now < self.next_ask {
+        if self.is_pending || self.state.paused || now < self.next_request_at {
             return;
         }
-        self.next_ask = now + self.state.settings.interval;
-        self.ask(self.state.next_ask(), now);
+        self.next_request_at = now + self.state.settings.interval;
+        self.send(self.state.next_request(), now);
     }
 
-    fn ask(&mut self, ask: Ask, now: Instant) {
-        // If its thread is gone, it panicked, and the silence shows.
-        if self.asks.send(ask).is_ok() && matches!(ask, Ask::Sample(_)) {
-            self.waiting = true;
-            self.state.asked(now);
+    fn send(&mut self, request: Request, now: Instant) {
+        // A closed channel means that the thread panicked; the missing responses are then shown.
+        if self.requests.send(request).is_ok() && matches!(request, Request::Sample(_)) {
+            self.is_pending = true;
+            self.state.request_sent(now);
         }
     }
 
@@ -125,37 +126,38 @@ impl View {
             Event::Input(_) => Effect::Draw,
             Event::InputLost(error) => return Err(error.into()),
             Event::Signal(SIGTSTP) => Effect::Suspend,
-            // Whoever stopped us may have used the terminal.
+            // Another program may have used the terminal in the meantime.
             Event::Signal(SIGCONT) => {
-                screen.retake()?;
+                screen.reenter()?;
                 Effect::Draw
             }
             Event::Signal(signal) => return Ok(Some(End::Signal(signal))),
-            Event::Answer(answer) => {
-                self.waiting &= !matches!(answer, Answer::Sample(_));
-                self.state.take(answer, now);
+            Event::Response(response) => {
+                self.is_pending &= !matches!(response, Response::Sample(_));
+                self.state.take(response, now);
                 Effect::Draw
             }
         };
         match effect {
             Effect::Draw => {}
-            Effect::Ask(ask) => self.ask(ask, now),
-            Effect::Redraw => screen.retake()?,
+            Effect::Send(request) => self.send(request, now),
+            Effect::Redraw => screen.reenter()?,
             Effect::Suspend => screen.suspend()?,
-            Effect::Quit => return Ok(Some(End::Asked)),
+            Effect::Quit => return Ok(Some(End::Quit)),
         }
         Ok(None)
     }
 }
 
-/// Ctrl-C and Ctrl-Z arrive as keys: these signals come from elsewhere.
+/// Forwards signals as events. Ctrl-C and Ctrl-Z arrive as keys, so these signals come from other
+/// processes.
 fn watch_signals(events: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP])?;
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             let _ = events.send(Event::Signal(signal));
             if !matches!(signal, SIGCONT | SIGTSTP) {
-                thread::sleep(PATIENCE);
+                thread::sleep(GRACE_PERIOD);
                 let _ = emulate_default_handler(signal);
             }
         }

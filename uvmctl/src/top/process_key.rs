@@ -1,8 +1,8 @@
-//! Names of processes.
+//! Keys of processes.
 
 use model::api::Process;
 
-/// Names a process: pids are reused, start times are not.
+/// Key of a process: pids are reused, start times are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProcessKey {
     pub(crate) pid: u32,

@@ -1,4 +1,4 @@
-//! What the daemon said last, beside what it said before.
+//! Latest readings of the daemon, with the earlier ones for rates.
 
 use std::{collections::HashMap, time::SystemTime};
 
@@ -12,23 +12,23 @@ use super::{
 use crate::{
     evictions::{self, Flow},
     explain::Evidence,
-    rates::{Before, History, Moment},
+    rates::{Baseline, History, Moment},
     words::Headline,
 };
 
-/// One GPU, and how its counts grew.
+/// GPU with its earlier counts, for rates.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuRow {
     pub(crate) gpu: Gpu,
-    /// Its memory, if anything is known of it.
+    /// Memory of the GPU, if known.
     pub(crate) memory: Option<GpuDetail>,
-    before: Before,
-    /// Bytes a second between host and GPU, both ways together.
+    before: Baseline,
+    /// History of bytes per second between host and GPU, sum of both directions.
     pub(crate) traffic: History,
 }
 
 impl GpuRow {
-    /// What a counter gains a second.
+    /// Rate of a counter per second.
     pub(crate) fn rate(&self, counter: Counter) -> Option<f64> {
         self.before.rate(&self.gpu.counts, counter)
     }
@@ -42,31 +42,31 @@ impl GpuRow {
     }
 }
 
-/// Everything known now.
+/// Latest samples.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     pub(crate) status: Status,
-    /// In the daemon's order.
+    /// Rows in the daemon's order.
     pub(crate) rows: Vec<Row>,
     pub(crate) gpus: Vec<GpuRow>,
     pub(crate) gpu_details: Gpus,
     pub(crate) verdicts: Verdicts,
-    /// Who pushed whose memory out, while somebody looks at it.
+    /// Evictions by victim and evictor, while their page is shown.
     pub(crate) flows: Option<Vec<Flow>>,
     evictions: Option<Evictions>,
-    /// The highest rate of bytes seen on any GPU in either direction; what bars are measured by.
+    /// Highest rate of bytes on any GPU in either direction: the scale of bars.
     pub(crate) highest_rate: f64,
     status_moment: Moment,
     processes_moment: Moment,
 }
 
 impl Samples {
-    /// The first: nothing has a rate yet.
+    /// Creates the first samples, without rates.
     pub(crate) fn first(sample: Sample) -> Self {
         Self::following(sample, None)
     }
 
-    /// The next.
+    /// Replaces the samples by the next ones.
     pub(crate) fn follow(&mut self, sample: Sample) {
         *self = Self::following(sample, Some(self));
     }
@@ -83,10 +83,10 @@ impl Samples {
         let known: HashMap<_, _> =
             before.iter().flat_map(|before| &before.rows).map(|row| (ProcessKey::of(&row.process), row)).collect();
         let row = |process: Process| {
-            // A process that was not there before counted from nothing.
+            // A new process started at zero.
             let nothing = Counts::default();
             let earlier = known.get(&ProcessKey::of(&process)).map_or(&nothing, |row| &row.process.counts);
-            let before = seconds.map(|seconds| Before::new(earlier, seconds, &process.counts)).unwrap_or_default();
+            let before = seconds.map(|seconds| Baseline::new(earlier, seconds, &process.counts)).unwrap_or_default();
             let headline = Headline::of(&process, &processes.time);
             Row { process, headline, before }
         };
@@ -111,20 +111,21 @@ impl Samples {
         }
     }
 
-    /// What is known of one process, and bears on what is wrong with it.
+    /// Evidence about one process.
     pub(crate) fn evidence(&self, detailed: &Detailed) -> Evidence {
         let process = detailed.process.process.clone();
         Evidence::new(process, &self.verdicts, detailed.ranges.clone(), self.gpu_details.clone())
     }
 
-    /// How long it has counted, by its own clock: this one may differ.
+    /// Time since counting started, by the daemon's clock, which may differ from the local one.
     pub(crate) fn counting_for(&self) -> Option<std::time::Duration> {
         let Moment { taken, counting_started_at } = self.status_moment;
         taken?.duration_since(counting_started_at?).ok()
     }
 }
 
-/// A GPU that was not there before has no rate: what was counted on one that was not known moves to it when it is.
+/// Creates the row of a GPU. A new GPU has no rate: counts of an unknown GPU move to it once it is
+/// identified.
 fn measured(
     gpu: &Gpu,
     memory: Option<GpuDetail>,
@@ -133,7 +134,7 @@ fn measured(
     moment: Moment,
 ) -> GpuRow {
     let earlier = before.iter().flat_map(|before| &before.gpus).find(|row| is_same(&row.gpu, gpu));
-    let measured = earlier.zip(seconds).map(|(row, seconds)| Before::new(&row.gpu.counts, seconds, &gpu.counts));
+    let measured = earlier.zip(seconds).map(|(row, seconds)| Baseline::new(&row.gpu.counts, seconds, &gpu.counts));
     let traffic = earlier.map(|row| row.traffic.clone()).unwrap_or_default();
     let mut row = GpuRow { gpu: gpu.clone(), memory, before: measured.unwrap_or_default(), traffic };
     if let Some((now, (htod, dtoh))) = moment.taken.zip(row.htod_rate().zip(row.dtoh_rate())) {

@@ -1,4 +1,4 @@
-//! The terminal as one screen to draw on, and its restoration, whatever ends the program.
+//! Terminal in full-screen mode, and its restoration at any exit.
 
 use std::{
     io::{self, BufWriter, Stdout, Write},
@@ -20,50 +20,51 @@ use ratatui_core::{terminal::Frame, terminal::Terminal};
 use ratatui_crossterm::CrosstermBackend;
 use signal_hook::{consts::SIGTSTP, low_level::emulate_default_handler};
 
-/// Larger than any frame, so that each reaches the terminal in one write.
+/// Size of the output buffer, larger than any frame, so that a frame takes one write.
 const FRAME_BYTES_MAX: usize = 64 << 10;
 
-/// Whether the terminal is ours. The panic hook must know, and may run on any thread.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+/// Whether the terminal is in full-screen mode. Static, as the panic hook may run on any thread.
+static ENTERED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) struct Screen {
-    /// Not dropped: it would write to a terminal that may be gone, and panic.
+    /// Never dropped: its drop writes to the terminal, and panics if that is closed.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<BufWriter<Stdout>>>>,
 }
 
 impl Screen {
-    /// Takes the terminal until this is dropped.
-    pub(crate) fn take() -> io::Result<Self> {
+    /// Enters full-screen mode until the drop.
+    pub(crate) fn enter() -> io::Result<Self> {
         restore_on_panic();
-        take()?;
+        enter()?;
         let output = BufWriter::with_capacity(FRAME_BYTES_MAX, io::stdout());
         match Terminal::new(CrosstermBackend::new(output)) {
             Ok(terminal) => Ok(Self { terminal: ManuallyDrop::new(terminal) }),
             Err(error) => {
-                give_back();
+                restore();
                 Err(error)
             }
         }
     }
 
-    /// Sends the cells that differ from what was drawn before.
+    /// Draws a frame, by the cells that differ from the previous one.
     pub(crate) fn draw(&mut self, view: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.terminal.draw(view).map(drop)
     }
 
-    /// Gives the terminal back to the shell, stops the process as Ctrl-Z does, and takes the terminal again once it goes on.
+    /// Restores the terminal, stops the process as Ctrl-Z does, and enters full-screen mode again
+    /// on continuation.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
-        give_back();
+        restore();
         emulate_default_handler(SIGTSTP)?;
-        self.retake()
+        self.reenter()
     }
 
-    /// Takes the terminal again from whoever had it; nothing that was drawn is there any more.
-    pub(crate) fn retake(&mut self) -> io::Result<()> {
-        // Raw mode is set only if it is not believed to be set.
+    /// Enters full-screen mode again after use by another program. The next frame is drawn in full.
+    pub(crate) fn reenter(&mut self) -> io::Result<()> {
+        // crossterm caches raw mode and would not set it again without this.
         disable_raw_mode()?;
-        take()?;
-        // Its own clear() would ask the terminal for the position of the cursor, and wait for an answer that may not come.
+        enter()?;
+        // `Terminal::clear` would query the cursor's position, and block without a response.
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
     }
@@ -71,21 +72,21 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }
 
-fn take() -> io::Result<()> {
+fn enter() -> io::Result<()> {
     enable_raw_mode()?;
-    TAKEN.store(true, Ordering::SeqCst);
-    execute!(io::stdout(), EnterAlternateScreen, Hide, Clear(ClearType::All)).inspect_err(|_| give_back())
+    ENTERED.store(true, Ordering::SeqCst);
+    execute!(io::stdout(), EnterAlternateScreen, Hide, Clear(ClearType::All)).inspect_err(|_| restore())
 }
 
-/// There is nobody to tell of an error: if the terminal is gone, it needs no restoration.
-fn give_back() {
-    if TAKEN.swap(false, Ordering::SeqCst) {
+/// Restores the terminal. Errors are ignored: a closed terminal needs no restoration.
+fn restore() {
+    if ENTERED.swap(false, Ordering::SeqCst) {
         let _ = disable_raw_mode();
-        // Cleared first, for terminals without an alternate screen.
+        // The clear is for terminals without an alternate screen.
         let reset = SetAttribute(Attribute::Reset);
         let _ = execute!(io::stdout(), reset, MoveTo(0, 0), Clear(ClearType::All), LeaveAlternateScreen, Show);
         let _ = io::stdout().flush();
@@ -97,7 +98,7 @@ fn restore_on_panic() {
     INSTALLED.call_once(|| {
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
-            give_back();
+            restore();
             report(info);
         }));
     });
@@ -113,7 +114,7 @@ mod tests {
     #[ignore = "needs a terminal, which the test below gives it"]
     #[should_panic(expected = "on purpose")]
     fn panic_on_a_terminal() {
-        let _screen = Screen::take().unwrap();
+        let _screen = Screen::enter().unwrap();
         panic!("on purpose");
     }
 

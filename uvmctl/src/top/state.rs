@@ -1,4 +1,4 @@
-//! What is shown and how: pure, changed by answers and by actions, read by the view.
+//! State of the view, without I/O: changed by responses and actions, read by the view.
 
 use std::time::{Duration, Instant};
 
@@ -6,62 +6,62 @@ use model::api::Process;
 
 use super::{
     columns::{self, Column, Figures, Row},
-    fetch::{Answer, Ask, Detail, Detailed, Sample, Wanted},
+    fetch::{Detail, Detailed, OptionalParts, Request, Response, Sample},
     keys::{Action, Focus, Page, Purpose},
     process_key::ProcessKey,
     samples::Samples,
 };
 use crate::client::Error;
 
-/// What somebody chose.
+/// Settings by options and keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) interval: Duration,
     pub(crate) figures: Figures,
     pub(crate) sort: &'static Column,
     pub(crate) inverted: bool,
-    /// Only processes with this in their name, user, pid or cgroup.
+    /// Filter: text in the name, user, pid or cgroup of a process.
     pub(crate) filter: String,
-    /// Ended processes, too.
+    /// Whether ended processes are shown.
     pub(crate) ended: bool,
 }
 
-/// What is left to do after an action.
+/// Effect of an action outside the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Draw,
-    Ask(Ask),
-    /// Draw everything anew.
+    Send(Request),
+    /// Draw the full screen.
     Redraw,
     Suspend,
     Quit,
 }
 
-/// The steps of the interval.
+/// Steps of the interval.
 const INTERVALS_MS: [u64; 9] = [250, 500, 1000, 2000, 3000, 5000, 10_000, 30_000, 60_000];
-/// An answer that takes longer is worth a word.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time after which a pending response is reported as slow.
+const RESPONSE_SLOW: Duration = Duration::from_secs(2);
 
 pub(crate) struct State {
     pub(crate) settings: Settings,
     pub(crate) samples: Samples,
     pub(crate) focus: Focus,
-    /// What was typed to search for.
+    /// Text to search for.
     pub(crate) search: String,
     pub(crate) paused: bool,
     pub(crate) selected: Option<ProcessKey>,
     pub(crate) detail_open: bool,
     detail: Option<Detail>,
-    trouble: Option<String>,
-    answered: Instant,
-    asked: Option<Instant>,
-    /// Where the selection is, should its process go.
+    last_error: Option<String>,
+    responded_at: Instant,
+    requested_at: Option<Instant>,
+    /// Row of the selection, in case its process is no longer listed.
     cursor: usize,
-    /// The first line of a page shown.
+    /// First visible line of a page.
     pub(crate) page_top: usize,
-    /// The first row shown.
+    /// First visible row.
     top: usize,
-    /// Characters in a row, and rows that there is room for.
+    /// Characters in a row, and number of visible rows.
     width: usize,
     room: usize,
 }
@@ -77,9 +77,9 @@ impl State {
             selected: None,
             detail_open: false,
             detail: None,
-            trouble: None,
-            answered: now,
-            asked: None,
+            last_error: None,
+            responded_at: now,
+            requested_at: None,
             cursor: 0,
             page_top: 0,
             top: 0,
@@ -88,9 +88,9 @@ impl State {
         }
     }
 
-    // === what is shown ===
+    // === contents ===
 
-    /// The processes shown, in order. Those that ended come last however they are sorted.
+    /// Listed processes in order. Ended ones are last in any order.
     pub(crate) fn rows(&self) -> Vec<&Row> {
         let Settings { figures, sort, inverted, .. } = self.settings;
         let mut rows: Vec<_> = self.samples.rows.iter().filter(|row| self.is_shown(&row.process)).collect();
@@ -101,7 +101,7 @@ impl State {
         rows
     }
 
-    /// The part of them that there is room for.
+    /// Visible part of the rows.
     pub(crate) fn page(&self) -> Vec<&Row> {
         self.rows().into_iter().skip(self.top).take(self.room).collect()
     }
@@ -114,65 +114,65 @@ impl State {
         self.selected == Some(ProcessKey::of(&row.process))
     }
 
-    /// The process of the detail pane, if that is open.
+    /// Process of the detail pane, if the pane is open.
     pub(crate) fn detailed(&self) -> Option<&Row> {
         let selected = self.selected.filter(|_| self.detail_open)?;
         self.samples.rows.iter().find(|row| ProcessKey::of(&row.process) == selected)
     }
 
-    /// What the daemon said of it, if that is there yet.
+    /// Response about the selected process, once received.
     pub(crate) fn detail(&self) -> Option<Result<&Detailed, &Error>> {
-        let Detail { of, answer } = self.detail.as_ref()?;
-        (Some(*of) == self.selected).then_some(answer.as_deref())
+        let Detail { key, response } = self.detail.as_ref()?;
+        (Some(*key) == self.selected).then_some(response.as_deref())
     }
 
-    /// For how long there has been no answer, and why, if that is not as it should be.
+    /// Age of the last response and the reason, if responses fail or are overdue.
     pub(crate) fn silence(&self, now: Instant) -> Option<(Duration, &str)> {
-        let overdue = self.asked.is_some_and(|asked| now.duration_since(asked) > PATIENCE);
-        let reason = self.trouble.as_deref().or_else(|| overdue.then_some("it takes its time"))?;
-        Some((now.duration_since(self.answered), reason))
+        let overdue = self.requested_at.is_some_and(|requested_at| now.duration_since(requested_at) > RESPONSE_SLOW);
+        let reason = self.last_error.as_deref().or_else(|| overdue.then_some("the response is slow"))?;
+        Some((now.duration_since(self.responded_at), reason))
     }
 
-    // === what changes it ===
+    // === changes ===
 
-    /// Tells how much of the table there is room for.
+    /// Sets the visible size of the table.
     pub(crate) fn fit(&mut self, width: usize, room: usize) {
         (self.width, self.room) = (width, room);
         self.follow_selection();
     }
 
-    /// Tells how long a page is, and how much of it there is room for.
+    /// Sets the length of a page and its number of visible lines.
     pub(crate) fn fit_page(&mut self, lines: usize, room: usize) {
         self.room = room;
         self.page_top = self.page_top.min(lines.saturating_sub(room));
     }
 
-    pub(crate) fn asked(&mut self, now: Instant) {
-        self.asked = Some(now);
+    pub(crate) fn request_sent(&mut self, now: Instant) {
+        self.requested_at = Some(now);
     }
 
-    fn wants_detail(&self) -> bool {
+    fn needs_detail(&self) -> bool {
         self.detail_open || self.focus == Focus::Page(Page::Explain)
     }
 
-    /// What to ask for next.
-    pub(crate) fn next_ask(&self) -> Ask {
-        Ask::Sample(Wanted {
-            detail: self.selected.filter(|_| self.wants_detail()),
+    /// Next request.
+    pub(crate) fn next_request(&self) -> Request {
+        Request::Sample(OptionalParts {
+            detail: self.selected.filter(|_| self.needs_detail()),
             evictions: self.focus == Focus::Page(Page::Evictions),
         })
     }
 
-    pub(crate) fn take(&mut self, answer: Answer, now: Instant) {
-        match answer {
-            Answer::Detail(detail) => self.detail = Some(detail),
-            Answer::Sample(result) => {
-                self.asked = None;
+    pub(crate) fn take(&mut self, response: Response, now: Instant) {
+        match response {
+            Response::Detail(detail) => self.detail = Some(detail),
+            Response::Sample(result) => {
+                self.requested_at = None;
                 match result {
-                    Err(error) => self.trouble = Some(error.to_string()),
+                    Err(error) => self.last_error = Some(error.to_string()),
                     Ok(mut sample) => {
-                        self.trouble = None;
-                        self.answered = now;
+                        self.last_error = None;
+                        self.responded_at = now;
                         if let Some(detail) = sample.detail.take() {
                             self.detail = Some(detail);
                         }
@@ -200,7 +200,7 @@ impl State {
                 if self.selected.is_none() {
                     self.select_at(0);
                 }
-                // Nothing to show the details of.
+                // Without processes there are no details.
                 self.detail_open &= self.selected.is_some();
             }
             Action::Sort(by) => self.sort_by(by),
@@ -235,10 +235,10 @@ impl State {
         }
         self.follow_selection();
         let opened = matches!(action, Action::Detail | Action::Open(Page::Explain));
-        match self.selected.filter(|_| self.wants_detail()) {
-            _ if action == Action::Open(Page::Evictions) => Effect::Ask(self.next_ask()),
+        match self.selected.filter(|_| self.needs_detail()) {
+            _ if action == Action::Open(Page::Evictions) => Effect::Send(self.next_request()),
             Some(selected) if self.detail().is_none() && (opened || was_selected != self.selected) => {
-                Effect::Ask(Ask::Detail(selected))
+                Effect::Send(Request::Detail(selected))
             }
             _ => Effect::Draw,
         }
@@ -265,7 +265,7 @@ impl State {
         }
     }
 
-    /// Sorts by a column that can be seen.
+    /// Sorts by another visible column.
     fn sort_by(&mut self, by: isize) {
         let shown = columns::fitting(self.width);
         let at = shown.iter().position(|(column, _)| *column == self.settings.sort);
@@ -283,7 +283,7 @@ impl State {
         self.settings.interval = nearest.unwrap_or(now);
     }
 
-    // === the selection ===
+    // === selection ===
 
     fn move_by(&mut self, by: isize) {
         if matches!(self.focus, Focus::Page(_)) {
@@ -303,7 +303,8 @@ impl State {
         self.selected = rows.get(at.min(rows.len().saturating_sub(1))).map(|row| ProcessKey::of(&row.process));
     }
 
-    /// Selects the first row from `skip` rows after the selection on that matches what is searched for; goes round at the end.
+    /// Selects the next match of the search, from `skip` rows after the selection; wraps around at
+    /// the end.
     fn select_match(&mut self, skip: usize) {
         let rows = self.rows();
         let from = if self.selected.is_some() { self.cursor + skip } else { 0 };
@@ -315,7 +316,8 @@ impl State {
         }
     }
 
-    /// Finds the selected process wherever it is now; if it is gone, the selection goes to what is in its place.
+    /// Keeps the selection at its process. If the process is no longer listed, selects the row in
+    /// its place.
     fn follow_selection(&mut self) {
         let keys: Vec<_> = self.rows().iter().map(|row| ProcessKey::of(&row.process)).collect();
         let last = keys.len().saturating_sub(1);
@@ -335,7 +337,7 @@ fn has_ended(row: &Row) -> bool {
     row.process.state == "exited"
 }
 
-/// Whether `text` is somewhere in what names a process, in whatever case.
+/// Whether a process's name, pid, user or cgroup contains `text`, ignoring case.
 fn matches(process: &Process, text: &str) -> bool {
     let text = text.to_lowercase();
     let contains = |name: &str| name.to_lowercase().contains(&text);

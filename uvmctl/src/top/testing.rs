@@ -1,4 +1,4 @@
-//! What a daemon might say, for tests.
+//! Test data in the form of a daemon's responses.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -9,7 +9,7 @@ use model::api::{
 
 use super::{
     columns::{self, Figures},
-    fetch::{Answer, Detail, Detailed, Sample},
+    fetch::{Detail, Detailed, Response, Sample},
     process_key::ProcessKey,
     state::{Settings, State},
 };
@@ -32,7 +32,7 @@ pub(super) fn time(second: u64) -> String {
     humantime::format_rfc3339_millis(at).to_string()
 }
 
-/// So many faults, each of which moved 64 KiB to the GPU, and as much out of it.
+/// Counts of `faults` faults, each of which migrated 64 KiB to the GPU and evicted as much.
 pub(super) fn counts(faults: u64) -> Counts {
     let bytes = faults << 16;
     let distribution = |typical: u64| Distribution {
@@ -89,7 +89,7 @@ pub(super) fn ended(process: Process) -> Process {
     Process { state: "exited".to_owned(), exited_at: Some(time(1)), ..process }
 }
 
-/// All on one GPU.
+/// Sample with all processes on one GPU.
 pub(super) fn sample(second: u64, processes: Vec<Process>) -> Sample {
     let faults = processes.iter().map(|process| process.counts.fault_entries).sum();
     let gpu = Gpu { id: gpu_id(), name: Some("NVIDIA H200".to_owned()), counts: counts(faults) };
@@ -116,7 +116,7 @@ pub(super) fn sample(second: u64, processes: Vec<Process>) -> Sample {
     }
 }
 
-/// A card on which there is more managed memory than it has room for.
+/// Oversubscribed GPU.
 fn memory(gpu: &Gpu) -> GpuDetail {
     GpuDetail {
         gpu: gpu.clone(),
@@ -139,7 +139,7 @@ pub(super) fn state(sample: Sample) -> State {
 
 impl State {
     pub(super) fn take_sample(&mut self, sample: Sample) {
-        self.take(Answer::Sample(Ok(Box::new(sample))), Instant::now());
+        self.take(Response::Sample(Ok(Box::new(sample))), Instant::now());
     }
 
     pub(super) fn pids(&self) -> Vec<u32> {
@@ -147,7 +147,7 @@ impl State {
     }
 }
 
-/// Each block half as busy as the one before it.
+/// Details with blocks, each half as busy as the previous one.
 pub(super) fn detail(process: Process, blocks: u64) -> Detail {
     let block = |at: u64| Block {
         address: format!("{:#x}", 0x7f2a_4000_0000 + (at << 21)),
@@ -167,6 +167,6 @@ pub(super) fn detail(process: Process, blocks: u64) -> Detail {
         process,
         ..ProcessDetail::default()
     };
-    let of = ProcessKey::of(&detail.process);
-    Detail { of, answer: Ok(Box::new(Detailed { process: detail, ranges: None, heat: None })) }
+    let key = ProcessKey::of(&detail.process);
+    Detail { key, response: Ok(Box::new(Detailed { process: detail, ranges: None, heat: None })) }
 }

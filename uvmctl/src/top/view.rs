@@ -1,4 +1,4 @@
-//! Draws the state: the header, the table, the details of one process, and a line of keys.
+//! Rendering of the state: header, table, details of one process, and a line of keys.
 
 use std::time::Instant;
 
@@ -25,12 +25,12 @@ mod table;
 pub(crate) use header::header;
 pub(crate) use table::{heading, row, summary};
 
-/// Lines around the rows of the table: what it shows, its heading, and the keys.
+/// Lines around the rows of the table: summary, heading, and keys.
 const FRAME_LINES: usize = 3;
-/// Rows that the table keeps, whatever else there is to show.
-const ROWS_LEAST: usize = 3;
+/// Minimum number of rows of the table.
+const ROWS_MIN: usize = 3;
 
-/// Draws everything, and tells the state how many rows there was room for.
+/// Draws the frame, and sets the number of visible rows in the state.
 pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State, look: Look, now: Instant) {
     let area = frame.area();
     let (width, height) = (usize::from(area.width), usize::from(area.height));
@@ -45,8 +45,9 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State, look: Look, now: In
     } else {
         let mut lines = header(state, look, width, height / 2, now);
         let left = height.saturating_sub(lines.len() + FRAME_LINES);
-        // Where there are details, the table has a third of what is left, or less if it is short, and what they cannot use.
-        let rows = state.rows().len().min(left / 3).max(ROWS_LEAST.min(left));
+        // With details, the table has a third of the space, or less if it is short, and any space
+        // that the details do not use.
+        let rows = state.rows().len().min(left / 3).max(ROWS_MIN.min(left));
         let details =
             state.detailed().map(|row| detail::lines(state, row, look, width, left - rows)).unwrap_or_default();
         let room = left - details.len();
@@ -68,7 +69,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, state: &mut State, look: Look, now: In
     frame.render_widget(keys(state, look), Rect { y: last, height: area.height.min(1), ..area });
 }
 
-/// What can be pressed, or what is being typed.
+/// Line of keys, or the prompt.
 fn keys(state: &State, look: Look) -> Line<'static> {
     let prompt = |what: &str, text: &str, then: &str| {
         let typed = Span::styled(format!("{what}: {}_", look.text(text)), look.strong());
@@ -76,8 +77,8 @@ fn keys(state: &State, look: Look) -> Line<'static> {
     };
     match state.focus {
         Focus::Prompt(Purpose::Search) => prompt("Search", &state.search, "Enter done  F3 next"),
-        Focus::Prompt(Purpose::Filter) => prompt("Filter", &state.settings.filter, "Enter keep  Esc drop"),
-        Focus::Page(_) => Line::styled("Up Down PgUp PgDn scroll, any other key goes back", look.strong()),
+        Focus::Prompt(Purpose::Filter) => prompt("Filter", &state.settings.filter, "Enter apply  Esc clear"),
+        Focus::Page(_) => Line::styled("Up Down PgUp PgDn scroll, any other key closes", look.strong()),
         Focus::Table => {
             const KEYS: [(&str, &str); 8] = [
                 ("F1", "help"),
@@ -97,12 +98,12 @@ fn keys(state: &State, look: Look) -> Line<'static> {
     }
 }
 
-/// `text` in lines of at most `width` characters, broken between words; those after the first are indented.
+/// Wraps text between words at `width` characters; lines after the first are indented.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     text::wrapped(text, width, "", "  ")
 }
 
-/// The parts that fit into `width`, two spaces between them, and no part after one that does not.
+/// Joins parts by two spaces, up to the first that does not fit into `width`.
 fn parts_that_fit(parts: impl IntoIterator<Item = String>, width: usize) -> String {
     let mut line = String::new();
     for part in parts {

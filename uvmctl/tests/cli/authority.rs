@@ -1,4 +1,4 @@
-//! Where it asks and as whom, and what it says to those who may not know.
+//! Endpoints, tokens and permissions.
 
 use std::{
     env, fs,
@@ -21,21 +21,21 @@ fn status() -> Canned {
 }
 
 #[test]
-fn a_socket_is_asked_as_a_url_is() {
+fn a_socket_serves_like_a_url() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("uvmd.sock");
     let daemon = status();
     daemon.serve_on(&socket);
-    // It wins over the URL of the environment.
+    // The socket has precedence over the environment's URL.
     let output = run("http://192.0.2.1:1", &["status", "--socket", socket.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert!(stdout(&output).contains("on gpu-17"));
-    // A name that stands for this machine: the daemon answers no other on it.
+    // A loopback address as host: the daemon rejects other names on the socket.
     assert!(daemon.requests()[0].to_lowercase().contains("host: 127.0.0.1\r\n"), "{:?}", daemon.requests());
 }
 
 #[test]
-fn what_is_wrong_with_uvmd_itself_is_shown_with_its_state() {
+fn warnings_of_uvmd_are_shown_with_its_state() {
     let warning = Warning { name: "tcp_unavailable".to_owned(), message: "the port is taken".to_owned() };
     let status = Status { state: "counting".to_owned(), warnings: vec![warning], ..Status::default() };
     let url = Canned::default().with("/api/v1/status", &status).serve();
@@ -45,14 +45,14 @@ fn what_is_wrong_with_uvmd_itself_is_shown_with_its_state() {
 }
 
 #[test]
-fn a_socket_where_nobody_listens_is_exit_code_3_and_named() {
+fn a_socket_without_a_listener_is_exit_code_3_and_named() {
     let output = run("http://192.0.2.1:1", &["status", "--socket", "/nonexistent/uvmd.sock"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("cannot reach uvmd at /nonexistent/uvmd.sock: "), "{}", stderr(&output));
 }
 
 #[test]
-fn a_token_goes_with_every_request_over_tcp_and_over_a_socket() {
+fn tokens_are_sent_over_tcp_and_over_a_socket() {
     let directory = tempfile::tempdir().unwrap();
     let token = directory.path().join("token");
     fs::write(&token, "s3cret\n").unwrap();
@@ -89,7 +89,7 @@ fn a_token_file_without_a_token_is_exit_code_1_and_named() {
 }
 
 #[test]
-fn who_may_not_know_is_told_how_to() {
+fn a_denial_has_the_daemons_detail() {
     for status in ["401 Unauthorized", "403 Forbidden"] {
         let answer = format!(
             "HTTP/1.1 {status}\r\nContent-Length: 46\r\n\r\n{{\"status\":403,\"detail\":\"needs read authority\"}} "
@@ -102,7 +102,7 @@ fn who_may_not_know_is_told_how_to() {
 }
 
 #[test]
-fn without_authority_the_rest_is_shown_and_what_is_missing_is_said() {
+fn without_read_permission_the_rest_is_shown_with_a_remedy() {
     let mut snapshot = busy();
     snapshot.processes[0].blocks.known = 48;
     let url = serve_snapshot(snapshot);
@@ -135,11 +135,11 @@ fn a_wrong_token_is_named() {
     assert!(stderr(&output).contains(&expected), "{}", stderr(&output));
 }
 
-/// No user of this machine.
-const SOMEBODY: u32 = 64_001;
+/// A uid without a user.
+const OTHER_UID: u32 = 64_001;
 const SOCKET: &str = "UVMCTL_TEST_SOCKET";
 
-/// Not a test: what [`a_socket_of_somebody_else_is_not_believed_unless_that_is_said`] runs as somebody else.
+/// Server for [`a_socket_of_another_user_is_trusted_only_if_named`], which runs it as another user.
 #[test]
 #[ignore = "serves until it is killed"]
 fn serves_on_a_socket() {
@@ -150,9 +150,9 @@ fn serves_on_a_socket() {
     }
 }
 
-struct Killed(Child);
+struct ServerProcess(Child);
 
-impl Drop for Killed {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -160,21 +160,22 @@ impl Drop for Killed {
 }
 
 #[test]
-fn a_socket_of_somebody_else_is_not_believed_unless_that_is_said() {
+fn a_socket_of_another_user_is_trusted_only_if_named() {
     let folder = tempfile::tempdir().unwrap();
-    if chown(folder.path(), Some(SOMEBODY), None).is_err() {
+    if chown(folder.path(), Some(OTHER_UID), None).is_err() {
         assert!(env::var("UVMD_TEST_REQUIRE_ROOT").as_deref() != Ok("1"), "this is not root");
         println!("skipped: needs root");
         return;
     }
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let (program, socket) = (folder.path().join("program"), folder.path().join("uvmd.sock"));
-    // Wherever the build lies, everyone may run this. A file that this process wrote is "busy" for as long as a child of another test inherits it.
+    // A copy that every user may execute, wherever the build directory is. A file written by this
+    // process would be "busy" while a child of another test inherits its descriptor.
     assert!(Command::new("cp").arg(env::current_exe().unwrap()).arg(&program).status().unwrap().success());
     let mut command = Command::new("setpriv");
-    command.args([format!("--reuid={SOMEBODY}"), format!("--regid={SOMEBODY}"), "--clear-groups".to_owned()]);
+    command.args([format!("--reuid={OTHER_UID}"), format!("--regid={OTHER_UID}"), "--clear-groups".to_owned()]);
     command.arg(&program).args(["--ignored", "--exact", "authority::serves_on_a_socket"]).env(SOCKET, &socket);
-    let mut server = Killed(command.spawn().unwrap());
+    let mut server = ServerProcess(command.spawn().unwrap());
     while UnixStream::connect(&socket).is_err() {
         assert!(server.0.try_wait().unwrap().is_none(), "it ended before it served");
         thread::sleep(Duration::from_millis(10));

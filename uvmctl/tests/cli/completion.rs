@@ -1,4 +1,4 @@
-//! Completion, as bash asks for it.
+//! Completion as requested by bash.
 
 use std::{
     net::TcpListener,
@@ -14,12 +14,12 @@ use model::api::{
 
 use crate::support::{Canned, run, stdout};
 
-/// Candidates for the last word of a line, as bash takes them from the script.
+/// Candidates for the last word of a line, by the script for bash.
 fn complete(line: &str) -> Vec<String> {
-    // The script runs `uvmctl` from the path.
+    // The script finds `uvmctl` in PATH.
     let program = Path::new(env!("CARGO_BIN_EXE_uvmctl"));
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    // As readline does, but for words within quotes.
+    // Splits words like readline, except for quoted ones.
     let script = r#"
         source <(uvmctl completions bash) || exit 1
         COMP_WORDBREAKS=$' \t\n:='
@@ -54,7 +54,7 @@ fn daemon() -> Canned {
 }
 
 #[test]
-fn pids_and_the_ids_of_overrides_and_decisions_are_those_that_uvmd_knows() {
+fn candidates_are_pids_and_ids_known_to_uvmd() {
     let url = daemon().serve();
     let complete = |line: &str| complete(&format!("uvmctl --url {url} {line}"));
     assert_eq!(complete("explain 41"), ["41207", "41300"]);
@@ -79,8 +79,8 @@ fn commands_and_options_need_no_daemon() {
 }
 
 #[test]
-fn without_an_answer_there_are_no_candidates_and_no_errors() {
-    // It accepts connections, and never answers.
+fn without_a_response_there_are_no_candidates_and_no_errors() {
+    // The server accepts connections and never responds.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     assert_eq!(complete(&format!("uvmctl --url {url} explain 4")), [""]);
@@ -90,7 +90,7 @@ fn without_an_answer_there_are_no_candidates_and_no_errors() {
 }
 
 #[test]
-fn each_shell_has_a_script_that_asks_for_candidates() {
+fn each_shell_has_a_completion_script() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let output = run("http://192.0.2.1:1", &["completions", shell]);
         assert_eq!(output.status.code(), Some(0), "{shell}");

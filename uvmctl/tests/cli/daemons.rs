@@ -1,9 +1,9 @@
-//! What it makes of those who answer, and of those who do not.
+//! Reactions to servers: uvmd, older versions, other programs, and none.
 
 use crate::support::{counting, nothing, run, serve_bytes, serve_snapshot, stderr, stdout};
 
 #[test]
-fn nobody_there_is_exit_code_3_and_one_line() {
+fn no_server_is_exit_code_3_and_one_line() {
     let address = nothing();
     for arguments in [&["ps", "--all"][..], &["ps", "-o", "json"], &["status", "-o", "json"]] {
         let output = run(&format!("http://{address}"), arguments);
@@ -19,8 +19,8 @@ fn nobody_there_is_exit_code_3_and_one_line() {
 }
 
 #[test]
-fn someone_else_there_is_exit_code_1_and_one_line() {
-    let strangers: [&[u8]; 7] = [
+fn another_server_is_exit_code_1_and_one_line() {
+    let responses: [&[u8]; 7] = [
         b"SSH-2.0-OpenSSH_9.2\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n<html/>",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
@@ -29,7 +29,7 @@ fn someone_else_there_is_exit_code_1_and_one_line() {
         b"HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1/\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n{\"processes\":\"\\u001b[2J\"}\n",
     ];
-    for answer in strangers {
+    for answer in responses {
         for arguments in [&["ps", "--all"][..], &["status", "-o", "json"]] {
             let output = run(&serve_bytes(answer), arguments);
             let message = stderr(&output);
@@ -41,7 +41,7 @@ fn someone_else_there_is_exit_code_1_and_one_line() {
 }
 
 #[test]
-fn an_older_daemon_is_named_as_such_rather_than_shown_with_figures_of_0() {
+fn an_older_daemon_is_reported_instead_of_zeros() {
     let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 23\r\n\r\n{\"processes\":[{\"a\":1}]}";
     let output = run(&serve_bytes(answer), &["ps"]);
     assert_eq!(output.status.code(), Some(1));
@@ -49,7 +49,7 @@ fn an_older_daemon_is_named_as_such_rather_than_shown_with_figures_of_0() {
 }
 
 #[test]
-fn a_problem_is_passed_on_in_the_daemons_words() {
+fn a_problem_is_reported_in_the_daemons_words() {
     let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 49\r\n\r\n{\"status\":503,\"detail\":\"the collector is \\u001b\"}";
     let output = run(&serve_bytes(answer), &["ps"]);
     assert_eq!(output.status.code(), Some(1));

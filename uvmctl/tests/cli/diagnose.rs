@@ -1,4 +1,5 @@
-//! What `ps`, `explain`, `evictions`, `heatmap` and `gpus` say of a node on which one thrashes and another suffers.
+//! Output of `ps`, `explain`, `evictions`, `heatmap`, `gpus` and `show` for a node with a thrashing
+//! process and its victim.
 
 use model::api::{UnavailableKind, Verdicts};
 
@@ -6,14 +7,15 @@ use nodes::thrashing::{NOW, detail_of, evictions, gpus, heat, processes, ranges_
 
 use crate::support::{Canned, busy, run, serve_snapshot, stderr, stdout, uvmctl};
 
-/// What is in force of one process.
+/// Active verdicts on one process.
 fn verdicts_of(pid: u32) -> Verdicts {
     let Verdicts { time, active, .. } = verdicts();
     let active = active.into_iter().filter(|verdict| verdict.pid == pid).collect();
     Verdicts { time, active, ..Verdicts::default() }
 }
 
-/// Two tenants: one that fits, one that streams again and again over twice of what there is; and one that does nothing.
+/// Two tenants and an idle process: one tenant fits, the other walks repeatedly over twice the
+/// GPU's memory.
 fn two_tenants() -> Canned {
     let mut daemon = Canned::default().with("/api/v1/processes/182/heatmap", &heat());
     for pid in [182, 180, 512] {
@@ -39,7 +41,7 @@ fn ps_names_the_thrasher_and_its_victim() {
 }
 
 #[test]
-fn explain_says_what_is_wrong_where_whom_it_costs_and_what_would_help() {
+fn explain_has_verdict_ranges_victims_and_remedies() {
     let output = run(&two_tenants().serve(), &["explain", "182"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let expected = "\
@@ -80,7 +82,7 @@ Evidence: uvmctl explain 182 -o json
 }
 
 #[test]
-fn a_victim_is_sent_to_its_evictor() {
+fn explain_refers_a_victim_to_its_evictor() {
     let text = stdout(&run(&two_tenants().serve(), &["explain", "180"]));
     assert!(
         text.starts_with("180 fits (user alice) refetches memory on GPU0 (NVIDIA H200) that 182 streams evicts."),
@@ -90,7 +92,7 @@ fn a_victim_is_sent_to_its_evictor() {
 }
 
 #[test]
-fn a_healthy_process_gets_a_clear_word_and_figures() {
+fn explain_of_a_healthy_process_has_figures() {
     let output = run(&two_tenants().serve(), &["explain", "512"]);
     let expected = "\
 No verdict on 512 idle (user alice).
@@ -102,7 +104,7 @@ Evidence: uvmctl explain 512 -o json
 }
 
 #[test]
-fn without_block_records_it_is_said_what_cannot_be_told() {
+fn without_block_records_unavailable_verdicts_are_listed() {
     let reason = "block records are off (records.enabled = false), so it is not known whether it comes back".to_owned();
     let unavailable = vec![UnavailableKind { kind: "capacity_thrash".to_owned(), reason }];
     let daemon = two_tenants()
@@ -124,14 +126,14 @@ fn without_block_records_it_is_said_what_cannot_be_told() {
 }
 
 #[test]
-fn explain_as_json_is_the_daemons_own_answer() {
+fn explain_as_json_is_the_daemons_response() {
     let output = run(&two_tenants().serve(), &["explain", "182", "-o", "json"]);
     let verdicts: Verdicts = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!((verdicts.active.len(), verdicts.active[0].pid), (1, 182));
 }
 
 #[test]
-fn a_process_that_is_not_known_is_exit_code_1() {
+fn an_unknown_process_is_exit_code_1() {
     for command in ["explain", "heatmap"] {
         let output = run(&serve_snapshot(busy()), &[command, "7"]);
         assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()));
@@ -178,7 +180,7 @@ fn a_heat_map_shows_ranges_by_address() {
     let in_ascii = |arguments: &[&str]| stdout(&uvmctl(&url).args(arguments).env("LC_ALL", "C").output().unwrap());
     let text = in_ascii(&["heatmap", "182"]);
     let lines: Vec<_> = text.lines().collect();
-    // Blank where nothing was ever seen, then hotter and hotter; ASCII where the locale has no more.
+    // Blank cells without events, then rising heat; ASCII in a locale without Unicode.
     assert_eq!(lines[0], "0x7f2a40000000   128 MiB   ..::--==++**###", "{text}");
     assert!(lines[1].contains("blank: never seen"), "{text}");
     let by = in_ascii(&["heatmap", "182", "--by", "resident"]);
@@ -186,7 +188,7 @@ fn a_heat_map_shows_ranges_by_address() {
 }
 
 #[test]
-fn gpus_are_listed_with_what_managed_memory_takes_of_them() {
+fn gpus_are_listed_with_their_managed_memory() {
     let text = stdout(&run(&two_tenants().serve(), &["gpus"]));
     let expected = "\
 GPU  NAME           MEMORY      USED  MANAGED  RATIO  RESIDENT  H2D  D2H  EVICTED  REFETCH%  UUID
@@ -196,7 +198,7 @@ GPU  NAME           MEMORY      USED  MANAGED  RATIO  RESIDENT  H2D  D2H  EVICTE
 }
 
 #[test]
-fn show_names_the_owner_the_command_what_is_wrong_and_who_makes_it_suffer() {
+fn show_has_command_verdict_and_evictor() {
     let text = stdout(&run(&two_tenants().serve(), &["show", "180"]));
     for line in [
         "Command   /opt/bin/run --fast",

@@ -1,4 +1,4 @@
-//! `uvmctl doctor` on machines made of files.
+//! `uvmctl doctor` on fake file trees of /proc and /sys.
 
 use std::{fs, process::Output};
 
@@ -11,7 +11,7 @@ use crate::support::{self, counting, nothing, serve_snapshot, snapshot, stderr, 
 /// `CAP_BPF`, `CAP_PERFMON` and `CAP_SYS_PTRACE`.
 const ENOUGH: u64 = 1 << 39 | 1 << 38 | 1 << 19;
 
-/// A node that lacks nothing, with uvmd at work.
+/// A node that meets all requirements, with a running uvmd.
 fn node() -> Machine {
     let symbol = |probe: abi::Probe| format!("0000000000000000 t {}\t[nvidia_uvm]\n", probe.name());
     Machine::new()
@@ -29,7 +29,7 @@ fn node() -> Machine {
         .with("sys/module/nvidia_uvm/parameters/uvm_perf_prefetch_threshold", "51\n")
 }
 
-/// This process's own status under another name, with other rights.
+/// Status of this process with another name and other capabilities.
 fn process(name: &str, capabilities: u64) -> String {
     let line = |line: &str| match line.split_once('\t') {
         Some(("Name:", _)) => format!("Name:\t{name}\n"),
@@ -41,7 +41,7 @@ fn process(name: &str, capabilities: u64) -> String {
 }
 
 fn doctor(url: &str, machine: &Machine, arguments: &[&str]) -> Output {
-    // Not the one that this machine may have.
+    // An empty configuration, independent of this machine's.
     doctor_configured(url, machine, "/dev/null", arguments)
 }
 
@@ -50,7 +50,7 @@ fn doctor_configured(url: &str, machine: &Machine, config: &str, arguments: &[&s
     support::run(url, &[&["doctor", "--proc", proc, "--sys", sys, "--config", config], arguments].concat())
 }
 
-/// The checks by verdict, and whether all is well.
+/// Checks with their verdicts, and the overall result.
 fn verdicts(url: &str, machine: &Machine) -> (Vec<(String, String)>, bool) {
     let output = doctor(url, machine, &["-o", "json"]);
     let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
@@ -66,21 +66,21 @@ fn with_verdict(url: &str, machine: &Machine, verdict: &str) -> Vec<String> {
     checks.into_iter().filter(|(_, each)| each == verdict).map(|(name, _)| name).collect()
 }
 
-fn well() -> String {
+fn healthy() -> String {
     serve_snapshot(counting())
 }
 
 #[test]
-fn on_a_node_that_lacks_nothing_all_is_well() {
-    let (checks, ok) = verdicts(&well(), &node());
+fn a_complete_node_is_ok() {
+    let (checks, ok) = verdicts(&healthy(), &node());
     assert!(ok, "{checks:?}");
-    // The test's server has a version of its own.
+    // The test server reports another version.
     let not_ok: Vec<_> = checks.iter().filter(|(_, verdict)| verdict != "ok").collect();
     assert_eq!(not_ok, [&("version".to_owned(), "warning".to_owned())]);
 }
 
 #[test]
-fn on_a_bare_machine_everything_that_is_missing_is_named_with_what_to_do() {
+fn missing_requirements_of_a_bare_machine_have_remedies() {
     let url = format!("http://{}", nothing());
     let output = doctor(&url, &Machine::new(), &[]);
     assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(1), ""));
@@ -101,7 +101,7 @@ fn on_a_bare_machine_everything_that_is_missing_is_named_with_what_to_do() {
 }
 
 #[test]
-fn each_thing_that_is_missing_alone_is_found() {
+fn each_missing_requirement_is_found() {
     let cases: [(&str, &str, &str); 6] = [
         ("proc/sys/kernel/osrelease", "5.4.0-150-generic\n", "kernel"),
         ("sys/kernel/security/lockdown", "none integrity [confidentiality]\n", "lockdown"),
@@ -110,7 +110,7 @@ fn each_thing_that_is_missing_alone_is_found() {
         ("sys/module/nvidia_uvm/version", "999.12.03\n", "driver"),
         ("proc/kallsyms", "0 t uvm_perf_event_notify.constprop.0\t[nvidia_uvm]\n", "functions"),
     ];
-    let url = well();
+    let url = healthy();
     for (file, text, name) in cases {
         assert_eq!(with_verdict(&url, &node().with(file, text), "missing"), [name], "{file}");
     }
@@ -118,14 +118,14 @@ fn each_thing_that_is_missing_alone_is_found() {
 }
 
 #[test]
-fn what_only_limits_uvmd_is_a_warning() {
+fn limitations_are_warnings() {
     let cases: [(&str, String, &str); 4] = [
         ("proc/sys/net/core/bpf_jit_enable", "0\n".to_owned(), "BPF"),
         ("proc/sys/kernel/yama/ptrace_scope", "3\n".to_owned(), "ptrace"),
         ("proc/41/status", process("uvmd", 1 << 39 | 1 << 38), "ptrace"),
         ("sys/module/nvidia_uvm/parameters/uvm_enable_builtin_tests", "1\n".to_owned(), "parameters"),
     ];
-    let url = well();
+    let url = healthy();
     for (file, text, name) in cases {
         let machine = node().with(file, text);
         assert_eq!(with_verdict(&url, &machine, "missing"), Vec::<String>::new(), "{file}");
@@ -134,27 +134,27 @@ fn what_only_limits_uvmd_is_a_warning() {
 }
 
 #[test]
-fn what_may_not_be_seen_is_unknown_and_no_failure() {
+fn unreadable_facts_are_unknown_and_no_failure() {
     let machine = node();
     for file in ["proc/kallsyms", "sys/kernel/btf/vmlinux", "proc/sys/kernel/yama/ptrace_scope"] {
         let path = machine.roots.proc.parent().unwrap().join(file);
         fs::remove_file(&path).unwrap();
-        // Not readable as a file, whoever asks.
+        // A directory cannot be read as a file, even by root.
         fs::create_dir(&path).unwrap();
     }
-    // Nor can anyone look below a file.
+    // Nothing can be opened below a file, even by root.
     machine.write("sys/kernel/debug", "");
     machine.remove("sys/module/nvidia_uvm/parameters");
-    let (checks, ok) = verdicts(&well(), &machine);
+    let (checks, ok) = verdicts(&healthy(), &machine);
     assert!(ok, "{checks:?}");
     let unknown = ["kprobes", "kernel types", "ptrace", "functions", "parameters"];
-    assert_eq!(with_verdict(&well(), &machine, "unknown"), unknown);
+    assert_eq!(with_verdict(&healthy(), &machine, "unknown"), unknown);
 }
 
 #[test]
-fn another_program_of_that_name_is_not_taken_for_uvmd() {
+fn another_program_named_uvmd_is_ignored() {
     let machine = node().with("proc/40/status", process("uvmd", 0)).with("proc/42/status", process("uvmd", 0));
-    assert!(verdicts(&well(), &machine).1);
+    assert!(verdicts(&healthy(), &machine).1);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn before_5_11_the_limit_of_locked_memory_matters() {
         fs::read_to_string("/proc/self/limits").unwrap().lines().map(line).collect::<String>()
     };
     let machine = node().with("proc/sys/kernel/osrelease", "5.10.0\n");
-    let url = well();
+    let url = healthy();
     let verdict = || {
         let (checks, _) = verdicts(&url, &machine);
         checks.into_iter().find(|(name, _)| name == "locked memory").unwrap().1
@@ -181,14 +181,14 @@ fn before_5_11_the_limit_of_locked_memory_matters() {
 }
 
 #[test]
-fn parameters_that_somebody_chose_are_shown() {
+fn changed_parameters_are_shown() {
     let machine = node().with("sys/module/nvidia_uvm/parameters/uvm_perf_prefetch_threshold", "75\n");
-    let text = stdout(&doctor(&well(), &machine, &[]));
+    let text = stdout(&doctor(&healthy(), &machine, &[]));
     assert!(text.contains("ok       parameters     uvm_perf_prefetch_threshold=75 (default 51)"), "{text}");
 }
 
 #[test]
-fn a_daemon_that_waits_loses_or_cannot_tell_all_is_named() {
+fn waiting_losses_and_warnings_of_the_daemon_are_reported() {
     let waits = serve_snapshot(snapshot(SourceState::Waiting { missing: vec!["no driver".to_owned()] }));
     assert_eq!(with_verdict(&waits, &node(), "missing"), ["uvmd"]);
     assert!(stdout(&doctor(&waits, &node(), &[])).contains("-> no driver"));
@@ -200,10 +200,10 @@ fn a_daemon_that_waits_loses_or_cannot_tell_all_is_named() {
 }
 
 #[test]
-fn a_configuration_that_uvmd_would_not_start_with_is_missing() {
+fn an_invalid_configuration_is_missing() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(&file, "\nlisten = 9477\n").unwrap();
-    let output = doctor_configured(&well(), &node(), file.path().to_str().unwrap(), &[]);
+    let output = doctor_configured(&healthy(), &node(), file.path().to_str().unwrap(), &[]);
     assert_eq!(output.status.code(), Some(1));
     let text = stdout(&output);
     assert!(text.contains("missing  configuration") && text.contains(":2: listen: invalid"), "{text}");

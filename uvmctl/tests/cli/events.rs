@@ -1,4 +1,4 @@
-//! The stream of events.
+//! Streams of events.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -16,7 +16,7 @@ use crate::{
 
 const NOW: &str = "2026-11-21T14:00:00.000Z";
 
-/// A stream of these events, which then ends; and from then on one of the next.
+/// Serves one event per stream: the first, then the second to a request with the first's id.
 fn serve_events(first: &Event, second: &Event) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -33,7 +33,7 @@ fn serve_events(first: &Event, second: &Event) -> String {
             }
             assert_eq!(last.is_some(), number > 7);
             let body = format!(": heartbeat\n\nid: 1-{number}\nevent: x\ndata: {text}\n\n");
-            // The client may hang up at any time.
+            // The client may close the connection at any time.
             let _ =
                 write!(stream, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n{body}");
         }
@@ -61,7 +61,7 @@ fn switched() -> Event {
     }
 }
 
-/// The first lines of its output, and its exit code when it is interrupted after them.
+/// First `count` lines of output, and the exit code after an interrupt.
 fn followed(url: &str, arguments: &[&str], count: usize) -> (Vec<String>, Option<i32>) {
     let mut child = uvmctl(url).arg("events").args(arguments).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().take(count).map(Result::unwrap).collect();
@@ -70,7 +70,7 @@ fn followed(url: &str, arguments: &[&str], count: usize) -> (Vec<String>, Option
 }
 
 #[test]
-fn events_are_followed_over_the_end_of_a_stream_until_it_is_interrupted() {
+fn events_continue_over_the_end_of_a_stream_until_interrupted() {
     let (lines, code) = followed(&serve_events(&confirmed(), &switched()), &[], 2);
     let expected = [
         "14:00:00.000 41207 decision 17: cycle confirmed (link -55 %): it walks 96 MiB again and again",
@@ -80,7 +80,7 @@ fn events_are_followed_over_the_end_of_a_stream_until_it_is_interrupted() {
 }
 
 #[test]
-fn as_json_an_event_is_a_line_and_others_than_those_selected_are_not_shown() {
+fn json_has_one_line_per_selected_event() {
     let url = serve_events(&confirmed(), &switched());
     let (lines, _) = followed(&url, &["-o", "json", "--type", "policy_switched"], 1);
     assert_eq!(serde_json::from_str::<Event>(&lines[0]).unwrap(), switched());

@@ -1,4 +1,4 @@
-//! What `ps` and `status` print.
+//! Output of `ps` and `status`.
 
 use std::{
     io::Read,
@@ -25,7 +25,8 @@ fn ps_lists_running_processes_busiest_first_in_aligned_columns() {
     assert_eq!(stderr(&output), "");
 }
 
-/// What a listing says at this second: 1.0 GiB copied and 100 faults a second, and something wrong since second 10.
+/// Listing at this second: rates of 1.0 GiB and 100 faults per second, and a verdict since second
+/// 10.
 fn listing(second: u64) -> Processes {
     let counts = Counts { fault_entries: second * 100, bytes_htod: second << 30, ..Counts::default() };
     let wrong =
@@ -46,8 +47,8 @@ fn time(second: u64) -> String {
 }
 
 #[test]
-fn ps_shows_rates_and_who_is_thrashing_since_when_at_whose_cost() {
-    // The daemon's clock tells how long it took, whatever ours says.
+fn ps_shows_rates_verdicts_with_age_and_victims() {
+    // Rates use the daemon's clock, not the local one.
     let verdicts = Verdicts { time: time(262), ..Verdicts::default() };
     let daemon = Canned::default()
         .once("/api/v1/processes", &listing(260))
@@ -70,7 +71,7 @@ fn ps_all_lists_ended_processes_too() {
 }
 
 #[test]
-fn json_is_the_daemons_own_answer() {
+fn json_is_the_daemons_response() {
     let url = serve_snapshot(busy());
     let pids = |arguments: &[&str]| {
         let body: Processes = serde_json::from_str(&stdout(&run(&url, arguments))).unwrap();
@@ -113,7 +114,7 @@ uvm_perf_event_notify  20.0k    400 ns
 }
 
 #[test]
-fn status_says_which_probes_are_missing_and_which_block_records() {
+fn status_lists_missing_probes_and_block_records() {
     let mut partial = busy();
     partial.source.probes[0].missing = Some("batches, as the driver has no such function".to_owned());
     partial.source.block_records =
@@ -127,7 +128,7 @@ fn status_says_which_probes_are_missing_and_which_block_records() {
 }
 
 #[test]
-fn status_says_what_a_waiting_daemon_waits_for() {
+fn status_lists_the_reasons_of_a_waiting_daemon() {
     let missing = vec!["no driver: load it".to_owned(), "no kprobes".to_owned()];
     let url = serve_snapshot(snapshot(SourceState::Waiting { missing }));
     let output = run(&url, &["status"]);
@@ -138,7 +139,7 @@ fn status_says_what_a_waiting_daemon_waits_for() {
 }
 
 #[test]
-fn an_empty_list_says_why_beside_the_output() {
+fn an_empty_list_has_a_reason_on_standard_error() {
     let idle = run(&serve_snapshot(counting()), &["ps"]);
     assert_eq!((idle.status.code(), stdout(&idle)), (Some(0), String::new()));
     assert_eq!(stderr(&idle), "uvmctl: no process uses managed memory\n");
@@ -148,7 +149,7 @@ fn an_empty_list_says_why_beside_the_output() {
 }
 
 #[test]
-fn dropped_events_are_not_kept_secret() {
+fn dropped_events_are_reported() {
     let mut lossy = busy();
     lossy.source.dropped_events.insert("map_full", 12);
     lossy.processes[0].host.dropped_events = 12;
@@ -178,7 +179,7 @@ fn names_cannot_command_the_terminal() {
 }
 
 #[test]
-fn a_reader_that_has_enough_is_not_an_error() {
+fn a_closed_pipe_is_not_an_error() {
     let mut many = counting();
     many.processes = (1..2_000).map(|pid| process(pid, "many", None, Counters::default())).collect();
     let mut child = uvmctl(&serve_snapshot(many))
@@ -193,7 +194,7 @@ fn a_reader_that_has_enough_is_not_an_error() {
     assert_eq!((child.wait().unwrap().code(), errors.as_str()), (Some(0), ""));
 }
 
-/// What it prints on a terminal of so many columns: script(1) makes one.
+/// Output on a terminal of this many columns, made by script(1).
 fn on_a_terminal(columns: u32, url: &str, environment: &str, arguments: &str) -> String {
     let command = format!("stty rows 24 cols {columns}; {environment} {} {arguments}", env!("CARGO_BIN_EXE_uvmctl"));
     let output = Command::new("script")

@@ -1,4 +1,4 @@
-//! The live view on a real terminal: script(1) makes one.
+//! Live view on a terminal made by script(1).
 
 use std::{
     io::{Read, Write},
@@ -10,19 +10,20 @@ use std::{
 
 use crate::support::{busy, nothing, run, serve_snapshot, stderr, stdout};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Takes the whole screen, and gives it back.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Sequences that enter and leave the alternate screen.
 const ENTERED: &str = "\u{1b}[?1049h";
 const LEFT: &str = "\u{1b}[?1049l";
 
-/// A shell on a terminal, in which the view runs.
+/// Shell on a terminal that runs the view.
 struct Terminal {
     script: Child,
     output: Arc<Mutex<String>>,
 }
 
 impl Terminal {
-    /// Starts the view on a terminal of 80 by 24. When it has ended, its exit code and the terminal's modes are printed.
+    /// Starts the view on a terminal of 80 by 24. After its exit, the shell prints the exit code
+    /// and the terminal's modes.
     fn with_top(url: &str) -> Self {
         let top = format!("{} --url {url} top --interval 0.1", env!("CARGO_BIN_EXE_uvmctl"));
         let command = format!(
@@ -53,15 +54,15 @@ impl Terminal {
         self.output.lock().unwrap().clone()
     }
 
-    /// Waits until `what` has been shown `times` times.
-    fn wait_for(&self, what: &str, times: usize) -> String {
-        let deadline = Instant::now() + PATIENCE;
+    /// Waits until the output has `text` `times` times.
+    fn wait_for(&self, text: &str, times: usize) -> String {
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let output = self.output();
-            if output.matches(what).count() >= times {
+            if output.matches(text).count() >= times {
                 return output;
             }
-            assert!(Instant::now() < deadline, "no {what:?} in {output:?}");
+            assert!(Instant::now() < deadline, "no {text:?} in {output:?}");
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -72,36 +73,36 @@ impl Terminal {
         stdin.flush().unwrap();
     }
 
-    /// What the shell printed after `name`.
-    fn said(&self, name: &str) -> String {
+    /// Value that the shell printed after `name`.
+    fn shell_value(&self, name: &str) -> String {
         let output = self.wait_for(name, 1);
         let (_, rest) = output.split_once(name).unwrap();
         rest.split('.').next().unwrap().to_owned()
     }
 
     fn pid(&self) -> String {
-        self.said("pid=")
+        self.shell_value("pid=")
     }
 
     fn signal(&self, signal: &str) {
         assert!(Command::new("kill").args([signal, &self.pid()]).status().unwrap().success());
     }
 
-    /// The letter of its state, as in ps.
+    /// State of the process, by the letter of ps.
     fn state(&self) -> char {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
         stat.rsplit(") ").next().unwrap().chars().next().unwrap()
     }
 
     fn wait_for_state(&self, state: char) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.state() != state {
             assert!(Instant::now() < deadline, "it is {}", self.state());
             thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// Asserts that the view ends with this code and leaves the terminal as it was.
+    /// Asserts that the view exits with this code and restores the terminal.
     fn assert_clean_end(&self, code: i32) {
         let output = self.wait_for("end.", 1);
         assert!(output.contains(&format!("rc={code}.")), "{output:?}");
@@ -139,7 +140,7 @@ fn it_shows_processes_and_quits_by_q_f10_and_ctrl_c() {
 }
 
 #[test]
-fn signals_end_it_and_the_terminal_is_restored() {
+fn signals_end_the_view_and_restore_the_terminal() {
     let url = serve_snapshot(busy());
     for (signal, code) in [("-TERM", 143), ("-HUP", 129), ("-INT", 130), ("-QUIT", 131)] {
         let terminal = Terminal::with_top(&url);
@@ -150,7 +151,7 @@ fn signals_end_it_and_the_terminal_is_restored() {
 }
 
 #[test]
-fn suspended_it_gives_the_terminal_back_and_takes_it_again_when_it_goes_on() {
+fn suspension_restores_the_terminal_and_continuation_enters_it_again() {
     let url = serve_snapshot(busy());
     let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
@@ -166,7 +167,7 @@ fn suspended_it_gives_the_terminal_back_and_takes_it_again_when_it_goes_on() {
 }
 
 #[test]
-fn stopped_from_outside_it_draws_everything_again() {
+fn continuation_after_sigstop_redraws_everything() {
     let url = serve_snapshot(busy());
     let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
@@ -179,13 +180,13 @@ fn stopped_from_outside_it_draws_everything_again() {
 }
 
 #[test]
-fn it_ends_with_its_terminal() {
+fn the_view_ends_with_its_terminal() {
     let url = serve_snapshot(busy());
     let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
     let process = format!("/proc/{}", terminal.pid());
     terminal.script.kill().unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while std::path::Path::new(&process).exists() {
         assert!(Instant::now() < deadline, "it goes on");
         thread::sleep(Duration::from_millis(10));
@@ -193,12 +194,12 @@ fn it_ends_with_its_terminal() {
 }
 
 #[test]
-fn it_follows_the_size_of_its_terminal() {
+fn the_view_follows_the_size_of_its_terminal() {
     let url = serve_snapshot(busy());
     let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
     assert!(!terminal.output().contains("BATCHP99"));
-    let device = terminal.said("tty=");
+    let device = terminal.shell_value("tty=");
     let resized = Command::new("stty").args(["-F", &device, "rows", "50", "cols", "200"]).status().unwrap();
     assert!(resized.success());
     terminal.wait_for("BATCHP99", 1);
@@ -208,7 +209,7 @@ fn it_follows_the_size_of_its_terminal() {
 }
 
 #[test]
-fn keys_reach_what_they_are_for() {
+fn keys_act_by_focus() {
     let url = serve_snapshot(busy());
     let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
@@ -217,7 +218,7 @@ fn keys_reach_what_they_are_for() {
     terminal.press("q");
     terminal.press("/idle\r");
     terminal.wait_for(">    512 idle", 1);
-    // Drawn anew, or what did not change would not be sent.
+    // Ctrl-L forces a full redraw; unchanged cells would not be sent otherwise.
     terminal.press("\\nobody\u{c}");
     terminal.wait_for("match;", 1);
     terminal.wait_for("nobody_", 1);
@@ -226,12 +227,12 @@ fn keys_reach_what_they_are_for() {
 }
 
 #[test]
-fn nothing_new_sends_next_to_nothing() {
+fn unchanged_frames_send_few_bytes() {
     let url = serve_snapshot(busy());
     let mut terminal = Terminal::with_top(&url);
     terminal.wait_for("41207", 1);
-    // Once what is shown of the start is past, however slow this machine is.
-    let deadline = Instant::now() + PATIENCE;
+    // Waits until the output of the start has settled, even on a slow machine.
+    let deadline = Instant::now() + TIMEOUT;
     let mut sent = 0;
     while !(1..50 * 15).contains(&sent) && Instant::now() < deadline {
         let before = terminal.output().len();
@@ -244,7 +245,7 @@ fn nothing_new_sends_next_to_nothing() {
 }
 
 #[test]
-fn without_a_daemon_the_terminal_is_not_touched() {
+fn without_a_daemon_the_terminal_is_unchanged() {
     let terminal = Terminal::with_top(&format!("http://{}", nothing()));
     let output = terminal.wait_for("end.", 1);
     assert!(output.contains("rc=3.") && output.contains("connection refused"), "{output:?}");
@@ -254,7 +255,7 @@ fn without_a_daemon_the_terminal_is_not_touched() {
 // === plain frames ===
 
 #[test]
-fn where_there_is_no_terminal_it_prints_plain_frames() {
+fn without_a_terminal_plain_frames_are_printed() {
     let url = serve_snapshot(busy());
     let output = run(&url, &["top", "--once", "--totals"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -284,7 +285,7 @@ fn frames_end_with_the_daemon_or_the_reader() {
 }
 
 #[test]
-fn bad_choices_are_usage_errors_that_name_the_good_ones() {
+fn invalid_values_are_usage_errors_that_list_valid_ones() {
     for (arguments, hint) in [
         (&["top", "--sort", "beauty"][..], "evicted"),
         (&["top", "--interval", "0"], "0.1 to 3600"),

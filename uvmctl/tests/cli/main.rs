@@ -1,4 +1,4 @@
-//! The real command line against the real API with made-up figures, and against what is neither.
+//! Tests of the command line against the real API with test data, and against faulty servers.
 #![cfg(test)]
 
 mod authority;

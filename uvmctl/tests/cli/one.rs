@@ -1,4 +1,4 @@
-//! What `show` prints of one process.
+//! Output of `show` for one process.
 
 use model::{Block, Blocks, Process, ProcessId, Snapshot};
 
@@ -58,7 +58,7 @@ GPU  FAULTS  BATCHES       H2D      D2H  EVICTED  RESIDENT  UUID
 }
 
 #[test]
-fn what_cannot_be_told_of_memory_at_gpus_is_not_shown_as_none() {
+fn unavailable_residency_is_not_shown_as_0() {
     let mut snapshot = with_blocks();
     snapshot.source.driver.as_mut().unwrap().residency_unavailable = Some("it is not shown".to_owned());
     let server = serve_snapshot(snapshot);
@@ -73,18 +73,18 @@ fn what_cannot_be_told_of_memory_at_gpus_is_not_shown_as_none() {
 }
 
 #[test]
-fn it_says_what_makes_blocks_lower_bounds() {
+fn reasons_for_lower_bounds_are_listed() {
     let mut snapshot = with_blocks();
     let blocks = &mut snapshot.processes[0].blocks;
     (blocks.sampled_out_records, blocks.dropped_records, blocks.forgotten) = (1200, 0, 7);
     let text = stdout(&run(&serve_snapshot(snapshot), &["show", "41207", "-n", "1"]));
     let expected = "1 of 48 blocks of 2 MiB, busiest first; blocks' figures are lower bounds (1.2k records sampled out, as too many came at once, \
-                    7 blocks forgotten to make room)\n";
+                    7 blocks forgotten for lack of space)\n";
     assert!(text.ends_with(expected), "{text}");
 }
 
 #[test]
-fn who_did_nothing_is_shown_without_empty_tables() {
+fn an_idle_process_has_no_empty_tables() {
     let text = stdout(&run(&serve_snapshot(busy()), &["show", "512"]));
     assert!(text.contains("Faults    0 on GPUs") && text.ends_with("No 2 MiB block of it is known\n"), "{text}");
     for absent in ["BATCH  ", "BLOCK  ", "Thrash", "Remote", "Calls", "Induced"] {
@@ -93,14 +93,14 @@ fn who_did_nothing_is_shown_without_empty_tables() {
 }
 
 #[test]
-fn json_is_the_daemons_own_answer() {
+fn json_is_the_daemons_response() {
     let output = run(&serve_snapshot(with_blocks()), &["show", "41207", "-o", "json", "--blocks", "1"]);
     let detail: model::api::ProcessDetail = serde_json::from_str(&stdout(&output)).unwrap();
     assert_eq!((detail.process.pid, detail.blocks.len(), detail.blocks_known), (41_207, 1, 48));
 }
 
 #[test]
-fn of_processes_with_the_same_pid_the_living_one_is_shown_unless_asked_for_another() {
+fn the_running_process_with_a_pid_is_shown_by_default() {
     let mut snapshot = busy();
     let first = &snapshot.processes[0];
     let earlier = Process {
@@ -117,7 +117,7 @@ fn of_processes_with_the_same_pid_the_living_one_is_shown_unless_asked_for_anoth
 }
 
 #[test]
-fn a_process_that_is_not_known_is_exit_code_1_and_says_where_to_look() {
+fn an_unknown_process_is_exit_code_1_with_a_reason() {
     let output = run(&serve_snapshot(busy()), &["show", "7"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()));
     assert!(stderr(&output).contains("no process 7 uses managed memory"), "{}", stderr(&output));

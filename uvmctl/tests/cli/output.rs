@@ -1,4 +1,4 @@
-//! The options of all commands that show something: form, order and repetition.
+//! Options of all commands that show a view: form, order and repetition.
 
 use std::{
     io::{BufRead, BufReader},
@@ -64,7 +64,7 @@ fn wide_has_more_columns_and_headings_can_be_omitted() {
 }
 
 #[test]
-fn what_does_not_apply_is_a_usage_error_before_anybody_is_asked() {
+fn inapplicable_options_are_usage_errors_before_any_request() {
     let url = format!("http://{}", nothing());
     let order = "pid, process, owner, user, gpu, managed, resident, faults/s, h2d/s";
     for (arguments, hint) in [
@@ -107,7 +107,7 @@ fn a_watched_list_ends_with_its_reader() {
 }
 
 #[test]
-fn watched_json_is_a_document_after_the_other() {
+fn watched_json_is_a_sequence_of_documents() {
     let url = serve_snapshot(busy());
     let mut child = uvmctl(&url).args(["ps", "-o", "json", "--watch=0.1"]).stdout(Stdio::piped()).spawn().unwrap();
     let stream = serde_json::Deserializer::from_reader(child.stdout.take().unwrap()).into_iter::<Processes>();
@@ -118,7 +118,7 @@ fn watched_json_is_a_document_after_the_other() {
 }
 
 #[test]
-fn status_check_tells_by_its_exit_code_whether_everything_is_counted() {
+fn status_check_exits_with_a_code_per_state() {
     let waiting = SourceState::Waiting { missing: vec!["the driver is not loaded".to_owned()] };
     let refused = SourceState::Refused { reason: "driver 999 is unknown".to_owned() };
     for (snapshot, code, line) in [

@@ -1,4 +1,4 @@
-//! Lists of many pages, and daemons whose lists do not end.
+//! Paginated lists, and servers whose lists do not end.
 
 use std::{
     io::{Read, Write},
@@ -26,7 +26,7 @@ use crate::support::{run, serve_snapshot, stderr, stdout};
 fn ps_and_top_show_every_process_of_a_node_with_5000_on_8_gpus() {
     let crowd = Crowd { processes: 5000, gpus: 8 };
     let mut snapshot = crowd.snapshot();
-    // What the table does not show.
+    // The tables do not show evictions.
     snapshot.evictions.clear();
     let url = serve_snapshot(snapshot);
     for arguments in [&["ps", "--totals"][..], &["top", "--once", "--totals", "--all"]] {
@@ -63,8 +63,8 @@ fn a_list_of_many_pages_is_one_document_in_json_with_each_item_as_the_daemon_wro
 }
 
 #[test]
-fn as_many_decisions_are_listed_as_are_asked_for_however_long_the_pages_are() {
-    // Pages of 7 decisions; one that asks for fewer gets one more than that.
+fn the_limit_of_decisions_is_independent_of_page_sizes() {
+    // Pages of 7 decisions; a request for fewer returns one more than its limit.
     let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
     let log = Arc::clone(&asked);
     let url = serve(move |_, path| {
@@ -94,9 +94,9 @@ fn as_many_decisions_are_listed_as_are_asked_for_however_long_the_pages_are() {
     assert_eq!(stdout(&output).lines().count(), 1 + 18, "{}", stdout(&output));
 }
 
-// === daemons that are none ===
+// === faulty servers ===
 
-/// Answers what `answer` makes of the number of the request and its path.
+/// Serves responses that `answer` makes from a request's number and path.
 fn serve(answer: impl Fn(usize, &str) -> String + Send + Sync + 'static) -> String {
     serve_with_status(move |number, path| ("200 OK", answer(number, path)))
 }
@@ -113,7 +113,7 @@ fn serve_with_status(answer: impl Fn(usize, &str) -> (&'static str, String) + Se
             let request = String::from_utf8_lossy(&request[..length]).into_owned();
             let path = request.split(' ').nth(1).unwrap_or_default();
             let (status, body) = answer(count.fetch_add(1, Ordering::Relaxed), path);
-            // The client may hang up at any time.
+            // The client may close the connection at any time.
             let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
             let _ = stream.write_all(body.as_bytes());
         }
@@ -121,7 +121,7 @@ fn serve_with_status(answer: impl Fn(usize, &str) -> (&'static str, String) + Se
     url
 }
 
-/// A page of whatever list is asked for, with one item, and this cursor.
+/// Page of the requested list, with one item and this cursor.
 fn page(path: &str, cursor: Option<String>) -> String {
     let r#continue = cursor;
     let time = "2026-11-21T14:06:23Z".to_owned();
@@ -147,7 +147,7 @@ fn page(path: &str, cursor: Option<String>) -> String {
     json.unwrap()
 }
 
-/// Those that ask for a list.
+/// Commands that request a list.
 const COMMANDS: [&[&str]; 7] = [
     &["ps", "--totals"],
     &["ps", "-o", "json"],
@@ -158,24 +158,24 @@ const COMMANDS: [&[&str]; 7] = [
     &["top", "--once", "--totals"],
 ];
 
-fn assert_gives_up(url: &str, arguments: &[&str], why: &str) {
+fn assert_gives_up(url: &str, arguments: &[&str], reason: &str) {
     let output = run(url, arguments);
     let message = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{arguments:?} {message}");
-    assert!(message.contains("does not end: ") && message.contains(why), "{arguments:?} {message}");
+    assert!(message.contains("does not end: ") && message.contains(reason), "{arguments:?} {message}");
     assert_eq!(message.lines().count(), 1, "{message}");
 }
 
 #[test]
-fn a_list_that_goes_round_in_a_circle_is_given_up() {
+fn a_cyclic_list_is_rejected() {
     let url = serve(|number, path| page(path, Some(format!("c{}", number % 3))));
     for arguments in COMMANDS {
-        assert_gives_up(&url, arguments, "that was there already");
+        assert_gives_up(&url, arguments, "a cursor is repeated");
     }
 }
 
 #[test]
-fn a_list_that_goes_on_for_ever_is_given_up() {
+fn an_endless_list_is_rejected() {
     let url = serve(|number, path| page(path, Some(format!("c{number}"))));
     for arguments in [COMMANDS[0], COMMANDS[1], COMMANDS[4]] {
         assert_gives_up(&url, arguments, "more than 1000 pages");
@@ -183,7 +183,7 @@ fn a_list_that_goes_on_for_ever_is_given_up() {
 }
 
 #[test]
-fn a_page_with_nothing_that_says_that_another_follows_is_the_end() {
+fn an_empty_page_with_a_cursor_is_rejected() {
     let url = serve(|number, path| {
         let mut page: Value = serde_json::from_str(&page(path, Some(format!("c{number}")))).unwrap();
         for list in ["processes", "pairs", "overrides"] {
@@ -193,25 +193,25 @@ fn a_page_with_nothing_that_says_that_another_follows_is_the_end() {
         }
         page.to_string()
     });
-    assert_gives_up(&url, &["evictions"], "a page has nothing");
-    assert_gives_up(&url, &["evictions", "-o", "json"], "a page has nothing");
+    assert_gives_up(&url, &["evictions"], "an empty page has a cursor");
+    assert_gives_up(&url, &["evictions", "-o", "json"], "an empty page has a cursor");
 }
 
 #[test]
-fn a_cursor_cannot_say_what_else_is_asked_for() {
+fn a_cursor_cannot_inject_into_requests() {
     for cursor in ["", "a&state=exited", "a b", "a\r\nHost: evil", "ä", "../../x?", &"a".repeat(4000)] {
         let cursor = cursor.to_owned();
         let url = serve(move |_, path| {
             assert!(path.len() < 200, "{path}");
             page(path, Some(cursor.clone()))
         });
-        assert_gives_up(&url, &["ps", "--totals"], "is no cursor of uvmd");
-        assert_gives_up(&url, &["ps", "-o", "json"], "is no cursor of uvmd");
+        assert_gives_up(&url, &["ps", "--totals"], "is not a cursor of uvmd");
+        assert_gives_up(&url, &["ps", "-o", "json"], "is not a cursor of uvmd");
     }
 }
 
 #[test]
-fn a_list_is_not_held_beyond_all_measure() {
+fn an_oversized_list_is_rejected() {
     let url = serve(|number, path| {
         let mut page: Value = serde_json::from_str(&page(path, Some(format!("c{number}")))).unwrap();
         page["padding"] = "x".repeat(10 << 20).into();
@@ -221,17 +221,17 @@ fn a_list_is_not_held_beyond_all_measure() {
 }
 
 #[test]
-fn a_page_is_not_read_beyond_all_measure() {
+fn an_oversized_page_is_rejected() {
     let url = serve(|_, _| "x".repeat(17 << 20));
     let output = run(&url, &["ps"]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()));
     assert!(stderr(&output).contains("sent no response of uvmd"), "{}", stderr(&output));
 }
 
-// === a daemon that has too much to do ===
+// === an overloaded daemon ===
 
 #[test]
-fn a_daemon_that_says_when_to_come_back_is_asked_again() {
+fn an_overloaded_daemon_is_retried() {
     let busy = |number, path: &str| match number {
         0 | 1 => ("503 Service Unavailable\r\nRetry-After: 0", r#"{"detail":"too much to do"}"#.to_owned()),
         _ => ("200 OK", page(path, None)),
@@ -241,7 +241,7 @@ fn a_daemon_that_says_when_to_come_back_is_asked_again() {
 }
 
 #[test]
-fn a_daemon_that_always_has_too_much_to_do_is_given_up_in_its_own_words() {
+fn retries_are_limited_and_end_with_the_daemons_words() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let url = serve_with_status(move |_, _| {

@@ -1,4 +1,4 @@
-//! `uvmctl plan`, with no daemon anywhere.
+//! `uvmctl plan`, without a daemon.
 
 use std::{fs, path::PathBuf, process::Output};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::{self, stderr, stdout};
 
-/// Three blocks: the second lies on the first, and the third where the first was.
+/// Three blocks: the second is placed above the first, and the third reuses the first's place.
 const BLOCKS: &str = "id,lower,upper,size\na,0,4,100\nb,3,9,60\nc,5,7,40\n";
 
 fn file(name: &str, text: &str) -> PathBuf {
@@ -50,7 +50,7 @@ fn the_placement_is_written_as_json_into_a_file_or_to_standard_output() {
 }
 
 #[test]
-fn what_is_wrong_with_a_trace_is_said_with_its_line() {
+fn errors_in_a_trace_have_their_line() {
     let trace = file("wrong.csv", "id,lower,upper,size\na,0,4,100\nb,9,3,60\n");
     let output = plan_pool(trace.to_str().unwrap(), &[]);
     assert_eq!(output.status.code(), Some(1));
@@ -58,14 +58,14 @@ fn what_is_wrong_with_a_trace_is_said_with_its_line() {
 }
 
 #[test]
-fn a_trace_that_is_not_there_is_named_with_one_reason() {
+fn a_missing_trace_is_named_with_one_reason() {
     let output = plan_pool("/nowhere/trace.csv", &[]);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(stderr(&output), "uvmctl: /nowhere/trace.csv: No such file or directory (os error 2)\n");
 }
 
 #[test]
-fn of_a_run_that_does_not_repeat_the_iteration_must_be_named() {
+fn a_run_without_a_period_requires_an_explicit_iteration() {
     let run = "MALLOC: 0x1000 512 1\nMALLOC: 0x2000 1024 2\nFREE: 0x1000 3\nMALLOC: 0x1000 512 4\nFREE: 0x1000 5\n";
     let trace = file("run.log", run);
     let trace = trace.to_str().unwrap();
@@ -77,7 +77,8 @@ fn of_a_run_that_does_not_repeat_the_iteration_must_be_named() {
     assert_eq!((&report["window"]["first_malloc"], &report["window"]["mallocs"]), (&2.into(), &1.into()));
 }
 
-/// 10 MiB are made by the first kernel and read by the last; between them 20 MiB are used for a while.
+/// Iteration in which 10 MiB, written by the first kernel and read by the last, are idle while 20
+/// MiB are used.
 const IDLE: &str = r#"{"tensors": [{"name": "kept", "bytes": 10485760}, {"bytes": 20971520}], "kernels": [
     {"name": "make", "duration_ns": 1000000, "outputs": [0]}, {"duration_ns": 9000000}, {"duration_ns": 1000000, "outputs": [1]},
     {"duration_ns": 9000000}, {"duration_ns": 1000000, "inputs": [0]}]}"#;
@@ -104,7 +105,7 @@ fn a_swap_is_planned_without_a_daemon_and_its_schedule_written() {
     let (tensor, kernel) = (&report["tensors"][0], &report["kernels"][0]);
     assert_eq!((&tensor["name"], &tensor["bytes"]), (&"kept".into(), &10_485_760.into()));
     assert_eq!((&kernel["name"], &kernel["duration_ns"]), (&"make".into(), &1_000_000.into()));
-    assert!(stderr(&swap(&["--limit", "19MiB"])).contains("no limit below 20.0 MiB can be kept"));
+    assert!(stderr(&swap(&["--limit", "19MiB"])).contains("no limit below 20.0 MiB is feasible"));
     let over = swap(&["--limit", "19MiB", "--mode", "no-overhead", "--json", "-"]);
     let report: Value = serde_json::from_str(&stdout(&over)).unwrap();
     assert_eq!(
@@ -114,7 +115,7 @@ fn a_swap_is_planned_without_a_daemon_and_its_schedule_written() {
 }
 
 #[test]
-fn a_made_network_is_planned_without_a_file() {
+fn a_generated_network_is_planned_without_a_file() {
     let report = |arguments: &[&str]| {
         let output =
             support::run("http://127.0.0.1:1", &[&["plan"], arguments, &["--zoo", "vgg16:1", "--json", "-"]].concat());
@@ -140,7 +141,7 @@ fn blocks_without_uses_cannot_be_swapped() {
 }
 
 #[test]
-fn what_is_about_a_run_is_refused_for_a_made_iteration() {
+fn options_for_runs_are_rejected_for_generated_iterations() {
     for option in [["--busy", "log"], ["--mallocs", "7"], ["--lives", "used"]] {
         let output = support::run("http://127.0.0.1:1", &[&["plan", "swap", "--zoo", "bert:1"], &option[..]].concat());
         assert_eq!(output.status.code(), Some(2), "{option:?}");

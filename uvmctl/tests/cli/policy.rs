@@ -1,4 +1,4 @@
-//! What operators ask for, and what is decided, on the command line.
+//! Overrides, the switch and decisions on the command line.
 
 use model::{
     Budget, LinkBytes, Selector, Share,
@@ -14,7 +14,7 @@ use crate::support::{Canned, run, stderr, stdout};
 
 const NOW: &str = "2026-11-21T14:00:00.000Z";
 
-fn standing(id: &str) -> OverrideStatus {
+fn override_status(id: &str) -> OverrideStatus {
     OverrideStatus {
         r#override: Override {
             id: Some(id.to_owned()),
@@ -45,14 +45,14 @@ fn state(on: bool) -> PolicyState {
 
 fn daemon(on: bool) -> Canned {
     Canned::default()
-        .with("/api/v1/overrides/", &standing("pod-7c1f"))
-        .with("/api/v1/overrides", &Overrides { overrides: vec![standing("pod-7c1f")], ..Overrides::default() })
+        .with("/api/v1/overrides/", &override_status("pod-7c1f"))
+        .with("/api/v1/overrides", &Overrides { overrides: vec![override_status("pod-7c1f")], ..Overrides::default() })
         .with("/api/v1/policy", &state(on))
         .with("/api/v1/status", &Status { time: NOW.to_owned(), ..Status::default() })
 }
 
 #[test]
-fn overrides_are_listed_with_whom_they_are_for_and_until_when() {
+fn overrides_are_listed_with_selector_and_expiry() {
     let output = run(&daemon(true).serve(), &["policy", "show"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let expected = "\
@@ -85,7 +85,7 @@ fn a_switch_that_is_not_saved_is_shown() {
 }
 
 #[test]
-fn what_is_set_is_put_under_a_name_that_says_for_whom() {
+fn an_override_is_named_by_its_selector() {
     let daemon = daemon(false);
     let arguments = ["policy", "set", "--pod", "7c1f", "--policy", "cycle", "--mode", "act", "--expires", "2h"];
     let output = run(&daemon.serve(), &arguments);
@@ -103,9 +103,9 @@ fn what_is_set_is_put_under_a_name_that_says_for_whom() {
 }
 
 #[test]
-fn what_is_not_clear_is_a_mistake_of_usage() {
+fn ambiguous_arguments_are_usage_errors() {
     for arguments in [
-        // Somebody must be named.
+        // A selector is required.
         &["policy", "set", "--mode", "act"][..],
         &["policy", "set", "--pid", "7"],
         &["policy", "set", "--pid", "7", "--mode", "on"],
@@ -122,22 +122,22 @@ fn what_is_not_clear_is_a_mistake_of_usage() {
 }
 
 #[test]
-fn which_override_applies_is_told_with_what_became_of_the_others_and_what_keeps_more_from_being_done() {
-    let considered = |id: &str, matches, selected, why: &str| Candidate {
+fn policy_explain_has_the_selected_override_candidates_and_restrictions() {
+    let candidate = |id: &str, matches, selected, reason: &str| Candidate {
         id: id.to_owned(),
         matches,
         selected,
-        reason: why.to_owned(),
+        reason: reason.to_owned(),
     };
-    let wanted = EffectivePolicy {
+    let policy = EffectivePolicy {
         pid: 41_207,
         name: "python".to_owned(),
         mode: "act".to_owned(),
         policy: "cycle".to_owned(),
         reason: "of 2 that match, a is more specific".to_owned(),
         candidates: vec![
-            considered("a", true, true, "it is the first that matches"),
-            considered("b", false, false, "match.job does not match: it is 7"),
+            candidate("a", true, true, "it is the first that matches"),
+            candidate("b", false, false, "match.job does not match: it is 7"),
         ],
         restrictions: vec![
             Restriction {
@@ -149,7 +149,7 @@ fn which_override_applies_is_told_with_what_became_of_the_others_and_what_keeps_
         ],
         ..EffectivePolicy::default()
     };
-    let daemon = Canned::default().with("/api/v1/processes/41207/override", &wanted);
+    let daemon = Canned::default().with("/api/v1/processes/41207/override", &policy);
     let text = stdout(&run(&daemon.serve(), &["policy", "explain", "41207"]));
     let expected = "\
 41207 python: act by cycle
@@ -223,7 +223,7 @@ fn decisions_are_listed_with_their_effect_and_their_reason() {
 }
 
 #[test]
-fn one_decision_is_shown_with_what_was_counted_before_and_after() {
+fn a_decision_is_shown_with_its_windows_before_and_after() {
     let daemon = Canned::default().with("/api/v1/decisions/17", &decision());
     let text = stdout(&run(&daemon.serve(), &["decisions", "17"]));
     for part in [
@@ -241,12 +241,12 @@ fn one_decision_is_shown_with_what_was_counted_before_and_after() {
 
 fn listed(overrides: Vec<OverrideStatus>) -> Canned {
     Canned::default()
-        .with("/api/v1/overrides/", &standing("pod-7c1f"))
+        .with("/api/v1/overrides/", &override_status("pod-7c1f"))
         .with("/api/v1/overrides", &Overrides { overrides, ..Overrides::default() })
         .with("/api/v1/policy", &state(true))
 }
 
-/// Requests that change something, as `PUT /api/v1/overrides/llm`.
+/// Requests that change state, such as `PUT /api/v1/overrides/llm`.
 fn changes(daemon: &Canned) -> Vec<String> {
     let line = |request: String| request.split(" HTTP").next().unwrap().to_owned();
     daemon.requests().into_iter().map(line).filter(|line| !line.starts_with("GET")).collect()
@@ -256,7 +256,7 @@ fn changes(daemon: &Canned) -> Vec<String> {
 fn exported_overrides_are_applied_as_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     for form in ["table", "json"] {
-        let daemon = listed(vec![standing("a"), standing("b")]);
+        let daemon = listed(vec![override_status("a"), override_status("b")]);
         let url = daemon.serve();
         let exported = run(&url, &["policy", "export", "-o", form]);
         let file = folder.path().join(if form == "json" { "all.json" } else { "all.toml" });
@@ -274,7 +274,7 @@ fn overrides_of_files_are_created_configured_and_with_prune_deleted() {
     write("1.toml", "[[override]]\nid = \"new\"\nmode = \"shadow\"\nmatch.pid = 7\n");
     write("2.json", r#"[{"id": "old", "mode": "observe"}]"#);
     write("notes.txt", "not an override");
-    let daemon = listed(vec![standing("old"), standing("extra")]);
+    let daemon = listed(vec![override_status("old"), override_status("extra")]);
     let url = daemon.serve();
     let apply = |options: &[&str]| {
         let files = ["policy", "apply", "-f", folder.path().to_str().unwrap()];
@@ -298,7 +298,7 @@ fn a_mistake_in_a_file_changes_nothing() {
     let good = folder.path().join("good.toml");
     let bad = folder.path().join("bad.toml");
     std::fs::write(&good, "[[override]]\nid = \"a\"\nmode = \"shadow\"\n").unwrap();
-    let of_file = OverrideStatus { source: "file".to_owned(), ..standing("a") };
+    let of_file = OverrideStatus { source: "file".to_owned(), ..override_status("a") };
     let daemon = listed(vec![of_file]);
     let url = daemon.serve();
     let apply = |files: &[&std::path::PathBuf]| {
@@ -317,9 +317,9 @@ fn a_mistake_in_a_file_changes_nothing() {
 
 #[test]
 fn export_omits_overrides_of_files_and_expired_ones() {
-    let of_file = OverrideStatus { source: "file".to_owned(), ..standing("of-file") };
-    let expired = OverrideStatus { expired: true, ..standing("expired") };
-    let url = listed(vec![standing("a"), of_file, expired]).serve();
+    let of_file = OverrideStatus { source: "file".to_owned(), ..override_status("of-file") };
+    let expired = OverrideStatus { expired: true, ..override_status("expired") };
+    let url = listed(vec![override_status("a"), of_file, expired]).serve();
     let export = |options: &[&str]| run(&url, &[&["policy", "export"], options].concat());
     let output = export(&[]);
     assert_eq!(stdout(&output).matches("[[override]]").count(), 1, "{}", stdout(&output));

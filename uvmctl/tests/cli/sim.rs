@@ -1,4 +1,4 @@
-//! `uvmctl sim`, with no daemon anywhere.
+//! `uvmctl sim`, without a daemon.
 
 use std::{fs, path::PathBuf, process::Output};
 
@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::support::{run, stderr, stdout};
 
-const NOBODY: &str = "http://192.0.2.1:1";
+const NO_DAEMON: &str = "http://192.0.2.1:1";
 
-/// Two tensors of 96 MiB that two kernels of 6 ms read in turns.
+/// Iteration with two tensors of 96 MiB, read in turn by two kernels of 6 ms.
 fn turns(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let text = r#"{"name": "turns", "tensors": [{"bytes": 100663296, "persistent": true}, {"bytes": 100663296, "persistent": true}],
@@ -18,11 +18,11 @@ fn turns(name: &str) -> PathBuf {
 }
 
 fn sim(arguments: &[&str]) -> Output {
-    run(NOBODY, &[&["sim"], arguments].concat())
+    run(NO_DAEMON, &[&["sim"], arguments].concat())
 }
 
 #[test]
-fn a_trace_is_told_what_it_costs_in_too_little_memory() {
+fn oversubscription_costs_are_simulated() {
     let trace = turns("turns.json");
     let output = sim(&["--trace", trace.to_str().unwrap(), "--machine", "a100", "--gpu-mem", "128MiB"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -42,7 +42,7 @@ fn json_has_every_figure_of_each_policy_in_the_order_asked_for() {
     let written = sim(&[&arguments[..], &["--policy", "driver,ideal", "--json", file.to_str().unwrap()]].concat());
     assert!(stdout(&written).contains("POLICY"));
     let report: Value = serde_json::from_str(&stdout(&printed)).unwrap();
-    // But for the time that planning took, which is measured.
+    // Planning time is measured, and differs.
     let without_time = |mut report: Value| {
         for policy in report["policies"].as_array_mut().unwrap() {
             policy["plan_cpu_s"].take();
@@ -73,7 +73,7 @@ fn json_has_every_figure_of_each_policy_in_the_order_asked_for() {
 }
 
 #[test]
-fn planners_run_beside_the_driver_and_one_that_cannot_is_told_apart() {
+fn planners_run_beside_the_driver_and_failures_are_separate() {
     let trace = turns("turns4.json");
     let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "a100", "--policy", "driver,autoswap"];
     let report = |gpu_mem| {
@@ -84,7 +84,7 @@ fn planners_run_beside_the_driver_and_one_that_cannot_is_told_apart() {
     let enough = report("400MiB");
     assert_eq!(enough["policies"][1]["policy"], "autoswap");
     assert_eq!(enough["failed"], Value::Array(Vec::new()));
-    // A kernel's own tensor is larger than what planners are told of.
+    // A kernel's tensor exceeds the memory available to planners.
     let too_little = report("128MiB");
     assert_eq!(too_little["policies"].as_array().unwrap().len(), 1);
     assert_eq!(too_little["failed"][0]["policy"], "autoswap");
@@ -93,7 +93,7 @@ fn planners_run_beside_the_driver_and_one_that_cannot_is_told_apart() {
 }
 
 #[test]
-fn a_page_shows_every_policy_and_needs_nothing_from_elsewhere() {
+fn a_page_shows_every_policy_and_is_self_contained() {
     let (trace, file) = (turns("turns5.json"), PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("picture.html"));
     let text = fs::read_to_string(&trace).unwrap().replace("turns\"", "turns <&>\"");
     fs::write(&trace, text).unwrap();
@@ -111,14 +111,14 @@ fn a_page_shows_every_policy_and_needs_nothing_from_elsewhere() {
 }
 
 #[test]
-fn a_made_network_needs_no_file() {
+fn a_generated_network_needs_no_file() {
     let output = sim(&["--zoo", "bert:2", "--machine", "gtx1080ti", "--gpu-mem", "1GiB"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let unknown = sim(&["--zoo", "bert:2", "--machine", "rtx5090"]);
-    assert!(stderr(&unknown).contains("how fast rtx5090 computes is not known"), "{}", stderr(&unknown));
+    assert!(stderr(&unknown).contains("the compute rate of rtx5090 is unknown"), "{}", stderr(&unknown));
 }
 
-/// A program that makes, fills and reads two blocks again and again.
+/// Run that repeatedly allocates, writes, reads and frees two blocks.
 fn run_of_two_blocks(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut ops = Vec::new();
@@ -159,25 +159,25 @@ fn it_fails_where_no_policy_can_run() {
 }
 
 #[test]
-fn what_figures_rest_on_is_said_beside_them() {
+fn conditions_are_reported_with_the_figures() {
     let trace = turns("turns8.json");
     let page = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("conditions.html");
     let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "a100", "--html", page.to_str().unwrap()];
     let plain = sim(&[&arguments[..], &["--gpu-mem", "160MiB", "--policy", "vdnn"]].concat());
     assert!(stdout(&plain).contains("vdnn-dyn"), "{}", stderr(&plain));
-    assert!(!stderr(&plain).contains("packed") && !stderr(&plain).contains("launches"), "{}", stderr(&plain));
+    assert!(!stderr(&plain).contains("compression") && !stderr(&plain).contains("launches"), "{}", stderr(&plain));
     let with = ["--gpu-mem", "50GiB", "--policy", "driver,pump", "--packing", "2.5", "--launch-lead", "3ms"];
     let output = sim(&[&arguments[..], &with].concat());
     let page = fs::read_to_string(&page).unwrap();
     for text in [stderr(&output), page] {
-        assert!(text.contains("what crosses the link is packed to one part in 2.5"), "{text}");
+        assert!(text.contains("compression ratio on the link: 2.5"), "{text}");
         assert!(text.contains("pump: launches lead by 3.0 ms"), "{text}");
     }
     assert!(stderr(&output).contains("has 40.0 GiB only"), "{}", stderr(&output));
 }
 
 #[test]
-fn a_file_describes_a_machine_of_ones_own() {
+fn a_file_can_describe_a_machine() {
     let trace = turns("turns6.json");
     let own = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("own.toml");
     let a100 = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../offline/machines/a100.toml")).unwrap();
@@ -198,7 +198,7 @@ fn a_file_describes_a_machine_of_ones_own() {
 }
 
 #[test]
-fn what_cannot_be_simulated_is_said_and_ends_with_1() {
+fn an_impossible_simulation_is_exit_code_1_with_a_reason() {
     let trace = turns("turns3.json");
     let trace = trace.to_str().unwrap();
     let run = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("run.json");
@@ -207,7 +207,7 @@ fn what_cannot_be_simulated_is_said_and_ends_with_1() {
         (vec!["--trace", trace, "--machine", "tpu"], "no machine \"tpu\"; there are gtx1080ti"),
         (vec!["--trace", trace, "--machine", "a100", "--gpu-mem", "1MiB"], "too few"),
         (vec!["--trace", "/nowhere.json", "--machine", "a100"], "/nowhere.json"),
-        (vec!["--trace", run.to_str().unwrap(), "--machine", "a100"], "comes again often enough"),
+        (vec!["--trace", run.to_str().unwrap(), "--machine", "a100"], "no period found"),
     ] {
         let output = sim(&arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");

@@ -1,4 +1,4 @@
-//! Servers to ask, and ways to ask them.
+//! Test servers, and runs of the command line.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ pub(crate) fn uvmctl(url: &str) -> Command {
 
 const TOKEN: &str = "0123456789abcdef";
 
-/// A file with the token of the daemons here.
+/// File with the token of the test servers.
 fn token_file() -> &'static Path {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
     FILE.get_or_init(|| {
@@ -58,7 +58,7 @@ pub(crate) fn stderr(output: &Output) -> String {
     text
 }
 
-/// Serves the API over this snapshot for as long as the tests run, and returns its URL.
+/// Serves the API over this snapshot until the test process exits, and returns its URL.
 pub(crate) fn serve_snapshot(snapshot: Snapshot) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -78,7 +78,7 @@ pub(crate) fn serve_snapshot(snapshot: Snapshot) -> String {
     format!("http://{address}")
 }
 
-/// Answers every request with these bytes.
+/// Serves these bytes as every response.
 pub(crate) fn serve_bytes(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -86,14 +86,14 @@ pub(crate) fn serve_bytes(answer: &'static [u8]) -> String {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             read_request(&mut stream);
-            // The client may hang up at any time.
+            // The client may close the connection at any time.
             let _ = stream.write_all(answer);
         }
     });
     format!("http://{address}")
 }
 
-/// Answers each request with the body that its path has here, and one that it has none for as a daemon does that knows no such thing. Keeps the requests.
+/// Server with a fixed body per path, and status 404 for other paths. Records the requests.
 #[derive(Clone, Default)]
 pub(crate) struct Canned {
     bodies: Vec<(String, String)>,
@@ -102,19 +102,19 @@ pub(crate) struct Canned {
 }
 
 impl Canned {
-    /// The first path that a request begins with counts.
+    /// Adds a body. The first path that is a prefix of a request's applies.
     pub(crate) fn with(mut self, path: &str, body: &impl serde::Serialize) -> Self {
         self.bodies.push((path.to_owned(), serde_json::to_string(body).unwrap()));
         self
     }
 
-    /// The same, for one request.
+    /// Adds a body for one request only.
     pub(crate) fn once(self, path: &str, body: &impl serde::Serialize) -> Self {
         self.once.lock().unwrap().push((path.to_owned(), serde_json::to_string(body).unwrap()));
         self
     }
 
-    /// The requests so far, each with its headers.
+    /// Requests received, with their headers.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
@@ -146,7 +146,7 @@ impl Canned {
             None => ("404 Not Found", r#"{"status":404,"detail":"there is no such thing here"}"#.to_owned()),
         };
         self.requests.lock().unwrap().push(request);
-        // The client may hang up at any time.
+        // The client may close the connection at any time.
         let _ =
             write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
     }
@@ -177,7 +177,7 @@ fn content_length(head: &str) -> usize {
     head.lines().find(is_length).and_then(|line| line.split(':').nth(1)?.trim().parse().ok()).unwrap_or(0)
 }
 
-/// An address where nothing listens.
+/// Address without a listener.
 pub(crate) fn nothing() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -214,7 +214,7 @@ pub(crate) fn counting() -> Snapshot {
 
 pub(crate) const GPU: GpuKey = GpuKey::Known(GpuUuid([0xab; 16]));
 
-/// Two running processes and one that has ended.
+/// Snapshot with two running processes and one that has exited.
 pub(crate) fn busy() -> Snapshot {
     let mut snapshot = counting();
     snapshot.source.probes = vec![ProbeStatus {

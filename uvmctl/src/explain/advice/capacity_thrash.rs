@@ -1,24 +1,25 @@
-//! What is evicted is fetched again: more is in use than there is room for.
+//! Remedies for capacity thrash: evicted memory is fetched again, as more is in use than the GPU
+//! has.
 
 use model::api::Evictor;
 
-use super::{Advice, Advised, Case, FEW_WRITES, leave_at_host, read_mostly};
+use super::{Advice, Case, FEW_WRITES, Remedies, leave_at_host, read_mostly};
 use crate::text;
 
-pub(super) fn advice(case: &Case<'_>) -> Advised {
-    // What others push out says nothing of how it uses its memory.
+pub(super) fn advice(case: &Case<'_>) -> Remedies {
+    // Evictions for another process do not depend on the victim's access pattern.
     if let Some(evictor) = case.verdict.evictor.as_ref() {
-        return Advised { helps: vec![from_other(case, evictor)], does_not_help: Vec::new() };
+        return Remedies { effective: vec![separation_from_evictor(case, evictor)], ineffective: Vec::new() };
     }
-    if let Some(apart) = apart(case) {
-        return Advised { helps: vec![apart], does_not_help: Vec::new() };
+    if let Some(separation) = separation(case) {
+        return Remedies { effective: vec![separation], ineffective: Vec::new() };
     }
-    let helps = [in_order(case), random(case), hot_set(case), only_read(case), strided(case), less(case)];
-    let does_not_help = "cudaMemPrefetchAsync alone: the GPU is full, so prefetches evict as much as the faults do";
-    Advised { helps: helps.into_iter().flatten().collect(), does_not_help: vec![does_not_help.to_owned()] }
+    let effective = [cyclic(case), random(case), hot_set(case), read_only(case), strided(case), reduction(case)];
+    let ineffective = "cudaMemPrefetchAsync alone: the GPU is full, so prefetches evict as much as the faults do";
+    Remedies { effective: effective.into_iter().flatten().collect(), ineffective: vec![ineffective.to_owned()] }
 }
 
-fn from_other(case: &Case<'_>, evictor: &Evictor) -> Advice {
+fn separation_from_evictor(case: &Case<'_>, evictor: &Evictor) -> Advice {
     let pid = evictor.pid;
     let action = format!(
         "run it apart from {pid} {}: one after the other, or on different GPUs; for remedies at {pid}: uvmctl explain {pid}",
@@ -32,24 +33,24 @@ fn from_other(case: &Case<'_>, evictor: &Evictor) -> Advice {
     Advice::new(action, evidence)
 }
 
-/// Of a walk that comes round again, what was used longest ago is what is needed next, and what is evicted.
-fn in_order(case: &Case<'_>) -> Option<Advice> {
+/// Advice for a cyclic walk: the memory used longest ago is needed next, and is evicted first.
+fn cyclic(case: &Case<'_>) -> Option<Advice> {
     let involved = case.busiest(&["cyclic", "sequential"])?;
-    let out = case.without_room(involved);
-    if out == Some(0) {
+    let excess = case.excess_bytes(involved);
+    if excess == Some(0) {
         return None;
     }
-    let out = out.filter(|out| *out < involved.range.bytes);
-    let part = match out {
-        Some(out) => format!("the last {} of the {}", text::bytes(out), involved.name()),
+    let excess = excess.filter(|excess| *excess < involved.range.bytes);
+    let part = match excess {
+        Some(excess) => format!("the last {} of the {}", text::bytes(excess), involved.name()),
         None => format!("the end of the {}, beyond the GPU's capacity,", involved.name()),
     };
     let all = text::bytes(involved.range.bytes);
-    let bus = out.map_or_else(String::new, |out| {
-        format!("; then {} of it cross the link in each pass instead of up to {all}", text::bytes(out))
+    let link = excess.map_or_else(String::new, |excess| {
+        format!("; then {} of it cross the link in each pass instead of up to {all}", text::bytes(excess))
     });
     let evidence = format!(
-        "its pattern is {}, so each pass evicts what the next one needs: {} of its fetched bytes are refetched{bus}",
+        "its pattern is {}, so each pass evicts what the next one needs: {} of its fetched bytes are refetched{link}",
         involved.pattern_with_evidence(),
         text::percent(involved.range.refetch_ratio)
     );
@@ -60,11 +61,11 @@ fn in_order(case: &Case<'_>) -> Option<Advice> {
 fn random(case: &Case<'_>) -> Option<Advice> {
     let involved = case.busiest(&["random"])?;
     let inputs = &case.verdict.inputs;
-    let a_fault = inputs.fetched_bytes.checked_div(inputs.fault_entries)?;
+    let bytes_per_fault = inputs.fetched_bytes.checked_div(inputs.fault_entries)?;
     let evidence = format!(
         "its pattern is {}; each GPU fault fetched {} on average, {} of it refetched",
         involved.pattern_with_evidence(),
-        text::bytes(a_fault),
+        text::bytes(bytes_per_fault),
         text::percent(involved.range.refetch_ratio)
     );
     let unless = "most of the fetched bytes are used before their eviction, which raises no fault";
@@ -82,8 +83,8 @@ fn hot_set(case: &Case<'_>) -> Option<Advice> {
     Some(Advice::new(action, evidence))
 }
 
-/// What is copied back only because it is evicted need not be, if nobody changed it.
-fn only_read(case: &Case<'_>) -> Option<Advice> {
+/// Read-mostly advice for memory without writes: its eviction then needs no copy to the host.
+fn read_only(case: &Case<'_>) -> Option<Advice> {
     let inputs = &case.verdict.inputs;
     let writes = case.gpu_write_share().filter(|share| *share < FEW_WRITES)?;
     let copied_back = inputs.bytes_dtoh.min(inputs.evicted_bytes);
@@ -111,33 +112,35 @@ fn strided(case: &Case<'_>) -> Option<Advice> {
     Some(Advice::new(action, evidence))
 }
 
-/// Alone it would fit: then it is not for its own sake that it thrashes, and how it uses its memory is no matter.
-fn apart(case: &Case<'_>) -> Option<Advice> {
-    let (managed, room, others) = (case.process.managed_bytes?, case.managed_capacity_bytes()?, case.others_bytes()?);
-    (managed <= room).then(|| {
+/// Separation of a process that would fit alone: others cause the thrashing, so its access pattern
+/// does not matter.
+fn separation(case: &Case<'_>) -> Option<Advice> {
+    let (managed, capacity, others) =
+        (case.process.managed_bytes?, case.managed_capacity_bytes()?, case.others_bytes()?);
+    (managed <= capacity).then(|| {
         let evidence = format!(
             "it has {} of managed memory, and the GPU has room for {}; the other processes on it have {}",
             text::bytes(managed),
-            text::bytes(room),
+            text::bytes(capacity),
             text::bytes(others)
         );
         Advice::new("run it and the other processes on this GPU one after another, or on different GPUs", evidence)
     })
 }
 
-fn less(case: &Case<'_>) -> Option<Advice> {
-    let about = case.involved_bytes().or(case.process.managed_bytes)?;
+fn reduction(case: &Case<'_>) -> Option<Advice> {
+    let involved = case.involved_bytes().or(case.process.managed_bytes)?;
     let shared = if case.others_bytes().is_some() { " for all processes on this GPU" } else { "" };
-    let (room, evidence) = if let Some(room) = case.managed_capacity_bytes() {
-        (room, format!("there is room for {}{shared}", text::bytes(room)))
+    let (capacity, evidence) = if let Some(capacity) = case.managed_capacity_bytes() {
+        (capacity, format!("there is room for {}{shared}", text::bytes(capacity)))
     } else {
         let resident = case.resident_bytes()?;
         (resident, format!("{} are in GPU memory now", text::bytes(resident)))
     };
-    // Nothing at all is no measure of what there is room for.
-    let out = about.checked_sub(room).filter(|out| *out > 0 && room > 0)?;
-    let action = format!("use up to {} less at a time, for example by a smaller batch", text::bytes(out));
-    let evidence = format!("the ranges involved have {}, and {evidence}", text::bytes(about));
+    // Resident memory of 0 is no measure of the capacity.
+    let excess = involved.checked_sub(capacity).filter(|excess| *excess > 0 && capacity > 0)?;
+    let action = format!("use up to {} less at a time, for example by a smaller batch", text::bytes(excess));
+    let evidence = format!("the ranges involved have {}, and {evidence}", text::bytes(involved));
     Some(Advice::new(action, evidence).unless("part of it is not in use: then a smaller reduction is enough"))
 }
 
@@ -148,10 +151,10 @@ fn rate(case: &Case<'_>, bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::advice::testing::{GIB, Known, actions, helps};
+    use crate::explain::advice::testing::{Fixture, GIB, actions, effective};
 
-    fn thrashing(pattern: &str) -> Known {
-        let mut known = Known::new("capacity_thrash");
+    fn thrashing(pattern: &str) -> Fixture {
+        let mut known = Fixture::new("capacity_thrash");
         known.involved(0x1000_0000, 48 * GIB, pattern, 0.92).resident(31 * GIB);
         known.verdict.inputs.fetched_bytes = 40 * GIB;
         known.verdict.inputs.fault_entries = 80 * 1024;
@@ -159,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn of_a_cyclic_walk_the_part_without_room_stays_at_the_host() {
-        let advice = helps(&thrashing("cyclic"));
+    fn the_excess_of_a_cyclic_walk_stays_at_the_host() {
+        let advice = effective(&thrashing("cyclic"));
         assert!(
             advice[0].action.contains("leave the last 17.0 GiB of the 48.0 GiB at 0x10000000 at the host"),
             "{advice:?}"
@@ -171,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn how_much_finds_no_room_is_not_said_where_it_is_not_known() {
+    fn an_unknown_excess_is_not_quantified() {
         let mut known = thrashing("cyclic");
         known.ranges = None;
         let actions = actions(&known);
@@ -180,11 +183,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_measured_by_the_card_and_not_by_what_others_leave() {
+    fn the_excess_is_relative_to_the_gpus_capacity() {
         let mut known = thrashing("cyclic");
         known.process.managed_bytes = Some(48 * GIB);
         known.card(40 * GIB, 70 * GIB);
-        let advice = helps(&known);
+        let advice = effective(&known);
         assert!(advice[0].action.contains("leave the last 8.0 GiB"), "{advice:?}");
         assert_eq!(advice[1].action, "use up to 8.0 GiB less at a time, for example by a smaller batch");
         assert_eq!(
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_card_is_not_known_what_is_there_now_tells_how_much_is_too_much() {
+    fn with_unknown_capacity_the_excess_is_relative_to_resident_memory() {
         let mut known = thrashing("unknown");
         (known.ranges, known.process.managed_bytes) = (None, Some(48 * GIB));
         assert_eq!(actions(&known), [""; 0], "nothing is known of what is there");
@@ -205,38 +208,38 @@ mod tests {
     }
 
     #[test]
-    fn random_accesses_reach_over_the_bus_and_the_bytes_a_fault_moves_say_why() {
-        let advice = helps(&thrashing("random"));
+    fn random_accesses_use_the_host_because_of_bytes_per_fault() {
+        let advice = effective(&thrashing("random"));
         assert!(advice[0].action.contains("leave the 48.0 GiB at 0x10000000 at the host"), "{advice:?}");
         assert!(advice[0].evidence.contains("each GPU fault fetched 512 KiB on average"), "{advice:?}");
     }
 
     #[test]
-    fn of_a_hot_set_the_hot_part_stays_on_the_gpu() {
+    fn the_hot_part_of_a_hot_set_stays_on_the_gpu() {
         let actions = actions(&thrashing("hot_set"));
         assert!(actions[0].contains("keep the hot part") && actions[0].contains("uvmctl heatmap 41207"), "{actions:?}");
     }
 
     #[test]
-    fn a_stride_is_a_matter_of_layout() {
+    fn a_stride_is_fixed_by_layout() {
         let mut known = thrashing("strided");
         known.verdict.ranges.as_mut().unwrap()[0].pattern.stride_bytes = Some(-(4 << 20));
-        let advice = helps(&known);
+        let advice = effective(&known);
         assert!(advice[0].evidence.contains("every 4.0 MiB"), "{advice:?}");
     }
 
     #[test]
-    fn without_a_pattern_no_advice_rests_on_one() {
+    fn an_unknown_pattern_yields_no_advice_on_patterns() {
         let actions = actions(&thrashing("unknown"));
         assert_eq!(actions, ["use up to 17.0 GiB less at a time, for example by a smaller batch"]);
     }
 
     #[test]
-    fn read_mostly_is_for_who_hardly_writes_and_is_copied_back() {
+    fn read_mostly_requires_few_writes_and_copies_to_the_host() {
         let mut known = thrashing("unknown");
         known.faults(99, 1);
         (known.verdict.inputs.evicted_bytes, known.verdict.inputs.bytes_dtoh) = (20 * GIB, 20 * GIB);
-        let advice = helps(&known);
+        let advice = effective(&known);
         assert!(advice[0].action.contains("SetReadMostly"), "{advice:?}");
         assert!(advice[0].evidence.contains("1 % of its GPU faults were writes, and 4.0 GiB/s"), "{advice:?}");
         known.faults(50, 50);
@@ -247,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn who_would_fit_alone_is_kept_apart_from_the_others() {
+    fn a_process_that_fits_alone_is_separated_from_others() {
         let mut known = thrashing("unknown");
         known.process.managed_bytes = Some(60 * GIB);
         known.card(80 * GIB, 100 * GIB);
-        let advice = helps(&known);
+        let advice = effective(&known);
         assert_eq!(advice.len(), 1, "{advice:?}");
         assert!(advice[0].action.contains("one after another"), "{advice:?}");
         assert!(advice[0].evidence.contains("the other processes on it have 40.0 GiB"), "{advice:?}");
@@ -270,12 +273,12 @@ mod tests {
     }
 
     #[test]
-    fn a_victim_is_told_whom_to_look_at_and_not_to_change_what_it_does() {
+    fn a_victim_is_referred_to_its_evictor() {
         let mut known = thrashing("cyclic");
         known.verdict.inputs.evicted_bytes = 20 * GIB;
         known.verdict.evictor =
             Some(Evictor { pid: 182, name: "streams".to_owned(), bytes_per_second: 3 * GIB, ..Evictor::default() });
-        let advice = helps(&known);
+        let advice = effective(&known);
         assert_eq!(advice.len(), 1, "{advice:?}");
         assert!(
             advice[0].action.contains("apart from 182 streams") && advice[0].action.contains("uvmctl explain 182"),
@@ -289,7 +292,7 @@ mod tests {
         for pattern in ["cyclic", "sequential", "random", "hot_set", "strided", "unknown"] {
             let known = thrashing(pattern);
             assert!(!actions(&known).concat().contains("Prefetch"), "{pattern}");
-            assert!(advice(&known.case()).does_not_help[0].contains("cudaMemPrefetchAsync"));
+            assert!(advice(&known.case()).ineffective[0].contains("cudaMemPrefetchAsync"));
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Faults come from memory that is touched for the first time.
+//! Remedies for a first-touch storm: faults come from memory that is touched for the first time.
 
-use super::{Advice, Advised, Case};
+use super::{Advice, Case, Remedies};
 use crate::{rates, text};
 
-pub(super) fn advice(case: &Case<'_>) -> Advised {
-    let helps = [before_use(case), device_memory(case), pool(case)];
-    Advised { helps: helps.into_iter().flatten().collect(), does_not_help: Vec::new() }
+pub(super) fn advice(case: &Case<'_>) -> Remedies {
+    let effective = [prefetch(case), device_memory(case), pool(case)];
+    Remedies { effective: effective.into_iter().flatten().collect(), ineffective: Vec::new() }
 }
 
-fn before_use(case: &Case<'_>) -> Option<Advice> {
+fn prefetch(case: &Case<'_>) -> Option<Advice> {
     let inputs = &case.verdict.inputs;
     let what = case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()));
     let fits = case.process.managed_bytes? <= case.managed_capacity_bytes()?;
@@ -31,7 +31,7 @@ fn device_memory(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-/// Memory that was touched first more often than there is of it was allocated again and again.
+/// Reuse of allocations. Populated bytes beyond twice the managed memory show repeated allocation.
 fn pool(case: &Case<'_>) -> Option<Advice> {
     let (touched, managed) = (case.process.counts.populated_bytes?, case.process.managed_bytes?);
     (managed > 0 && touched >= 2 * managed).then(|| {
@@ -46,10 +46,10 @@ fn pool(case: &Case<'_>) -> Option<Advice> {
 
 #[cfg(test)]
 mod tests {
-    use crate::explain::advice::testing::{GIB, Known, actions, helps};
+    use crate::explain::advice::testing::{Fixture, GIB, actions, effective};
 
-    fn storm() -> Known {
-        let mut known = Known::new("first_touch_storm");
+    fn storm() -> Fixture {
+        let mut known = Fixture::new("first_touch_storm");
         known.involved(0x1000_0000, 8 * GIB, "sequential", 0.0);
         (known.verdict.inputs.fault_entries, known.verdict.inputs.populated_bytes) = (5000, 10 * GIB);
         known.process.managed_bytes = Some(8 * GIB);
@@ -60,28 +60,28 @@ mod tests {
 
     #[test]
     fn memory_is_prefetched_before_it_is_used() {
-        let advice = helps(&storm());
+        let advice = effective(&storm());
         assert_eq!(advice.len(), 1, "{advice:?}");
         assert!(advice[0].action.ends_with("before the first kernel uses it"), "{advice:?}");
         assert!(advice[0].evidence.contains("1.0k GPU faults per second populated 2.0 GiB/s"), "{advice:?}");
     }
 
     #[test]
-    fn what_does_not_fit_is_prefetched_in_pieces() {
+    fn memory_that_does_not_fit_is_prefetched_in_parts() {
         let mut known = storm();
         known.card(4 * GIB, 8 * GIB);
         assert!(actions(&known)[0].contains("in parts"));
     }
 
     #[test]
-    fn whether_it_fits_is_not_guessed() {
+    fn unknown_capacity_yields_no_advice() {
         let mut known = storm();
         known.gpu = None;
         assert_eq!(actions(&known), [""; 0]);
     }
 
     #[test]
-    fn memory_that_no_cpu_faulted_on_may_be_the_gpus_alone() {
+    fn memory_without_cpu_faults_may_be_device_memory() {
         let mut known = storm();
         known.process.counts.cpu_faults = 0;
         assert!(actions(&known)[1].contains("cudaMalloc"));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_touched_first_twice_was_allocated_twice() {
+    fn repeated_first_touches_suggest_a_memory_pool() {
         let mut known = storm();
         known.process.counts.populated_bytes = Some(16 * GIB);
         assert!(actions(&known)[1].contains("memory pool"));

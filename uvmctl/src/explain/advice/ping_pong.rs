@@ -1,16 +1,17 @@
-//! Memory goes back and forth between a CPU and a GPU, and the driver may hold both back for it.
+//! Remedies for ping-pong and driver throttling: memory bounces between a CPU and a GPU, and the
+//! driver may throttle both.
 
-use super::{Advice, Advised, Case, FEW_WRITES, leave_at_host, read_mostly};
+use super::{Advice, Case, FEW_WRITES, Remedies, leave_at_host, read_mostly};
 use crate::text;
 
 const PAGE_BYTES: u64 = 4096;
 
-pub(super) fn advice(case: &Case<'_>) -> Advised {
-    let helps = [both_read(case), at_host(case), in_bulk(case), apart(case)];
-    Advised { helps: helps.into_iter().flatten().collect(), does_not_help: Vec::new() }
+pub(super) fn advice(case: &Case<'_>) -> Remedies {
+    let effective = [read_duplication(case), host_residency(case), bulk_prefetch(case), separate_allocation(case)];
+    Remedies { effective: effective.into_iter().flatten().collect(), ineffective: Vec::new() }
 }
 
-fn both_read(case: &Case<'_>) -> Option<Advice> {
+fn read_duplication(case: &Case<'_>) -> Option<Advice> {
     let (gpu, cpu) = (case.gpu_write_share()?, case.cpu_write_share()?);
     (gpu < FEW_WRITES && cpu < FEW_WRITES).then(|| {
         let evidence = format!(
@@ -23,22 +24,22 @@ fn both_read(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-fn at_host(case: &Case<'_>) -> Option<Advice> {
+fn host_residency(case: &Case<'_>) -> Option<Advice> {
     let inputs = &case.verdict.inputs;
-    let moved = inputs.cpu_reclaimed_bytes.checked_div(inputs.bounces)?;
+    let bytes_per_bounce = inputs.cpu_reclaimed_bytes.checked_div(inputs.bounces)?;
     let what = case.involved().next().map_or_else(|| "it".to_owned(), |involved| format!("the {}", involved.name()));
     let evidence = format!(
         "in the last window 2 MiB blocks bounced {} times, each time with {} fetched by the GPU; at the host nothing migrates, and the GPU accesses it over the link",
         text::count(inputs.bounces),
-        text::bytes(moved)
+        text::bytes(bytes_per_bounce)
     );
     let unless =
         "the GPU uses the same bytes many times between two bounces: accesses to resident memory raise no fault";
     Some(Advice::new(leave_at_host(&what), evidence).unless(unless))
 }
 
-/// Phases that each use all of it can move it at once.
-fn in_bulk(case: &Case<'_>) -> Option<Advice> {
+/// Bulk prefetch at a change of phases that each use all of a range.
+fn bulk_prefetch(case: &Case<'_>) -> Option<Advice> {
     let involved = case.busiest(&["sequential", "cyclic"])?;
     let inputs = &case.verdict.inputs;
     let action = format!(
@@ -54,8 +55,8 @@ fn in_bulk(case: &Case<'_>) -> Option<Advice> {
     Some(Advice::new(action, evidence).unless("the CPU and the GPU use it at the same time"))
 }
 
-/// A few pages of a large allocation that both use.
-fn apart(case: &Case<'_>) -> Option<Advice> {
+/// Separate allocation for a few shared pages of a large one.
+fn separate_allocation(case: &Case<'_>) -> Option<Advice> {
     let involved = case.involved().next()?;
     let inputs = &case.verdict.inputs;
     let shared = inputs.thrashing_pages * PAGE_BYTES;
@@ -79,10 +80,10 @@ fn rate(case: &Case<'_>, events: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::advice::testing::{GIB, Known, actions, helps};
+    use crate::explain::advice::testing::{Fixture, GIB, actions, effective};
 
-    fn alternating(pattern: &str) -> Known {
-        let mut known = Known::new("ping_pong");
+    fn alternating(pattern: &str) -> Fixture {
+        let mut known = Fixture::new("ping_pong");
         known.involved(0x1000_0000, 2 * GIB, pattern, 0.0);
         known.verdict.inputs.bounces = 1000;
         known.verdict.inputs.cpu_reclaimed_bytes = 1000 << 16;
@@ -91,23 +92,23 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_sides_stays_at_the_host() {
-        let advice = helps(&alternating("random"));
+    fn bouncing_memory_stays_at_the_host() {
+        let advice = effective(&alternating("random"));
         assert_eq!(advice.len(), 1);
         assert!(advice[0].action.contains("leave the 2.0 GiB at 0x10000000 at the host"), "{advice:?}");
         assert!(advice[0].evidence.contains("1.0k times, each time with 64.0 KiB"), "{advice:?}");
     }
 
     #[test]
-    fn what_is_used_in_order_can_move_at_once() {
-        let advice = helps(&alternating("sequential"));
+    fn sequential_memory_can_migrate_in_bulk() {
+        let advice = effective(&alternating("sequential"));
         assert!(advice[1].action.contains("cudaMemPrefetchAsync"), "{advice:?}");
         assert!(advice[1].evidence.contains("1.0k GPU faults and 2.0k CPU faults per second"), "{advice:?}");
         assert!(!actions(&alternating("random")).concat().contains("Prefetch"));
     }
 
     #[test]
-    fn copies_are_for_those_who_both_read() {
+    fn read_duplication_requires_reads_on_both_sides() {
         let mut known = alternating("random");
         known.faults(100, 0).cpu_faults(100, 1);
         assert!(actions(&known)[0].contains("SetReadMostly"));
@@ -116,10 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn a_few_shared_pages_get_memory_of_their_own() {
+    fn a_few_shared_pages_get_a_separate_allocation() {
         let mut known = alternating("unknown");
         known.verdict.inputs.thrashing_pages = 16;
-        let advice = helps(&known);
+        let advice = effective(&known);
         assert!(advice[1].action.contains("allocation of its own"), "{advice:?}");
         assert!(advice[1].evidence.contains("64.0 KiB of it thrashing"), "{advice:?}");
         known.verdict.inputs.thrashing_pages = 2 * GIB / PAGE_BYTES;
@@ -127,8 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn where_no_block_was_seen_to_change_sides_nothing_is_said_of_it() {
-        let mut known = Known::new("driver_throttling");
+    fn without_bounces_there_is_no_advice() {
+        let mut known = Fixture::new("driver_throttling");
         known.verdict.inputs.throttles = 5;
         assert_eq!(actions(&known), [""; 0]);
     }

@@ -1,14 +1,15 @@
-//! More than there is room for is walked through, and hardly anything is fetched again.
+//! Remedies for streaming: more memory than the GPU has is used once, and little of it is fetched
+//! again.
 
-use super::{Advice, Advised, Case, leave_at_host};
+use super::{Advice, Case, Remedies, leave_at_host};
 use crate::{rates, text};
 
-pub(super) fn advice(case: &Case<'_>) -> Advised {
-    let helps = [ahead(case), in_place(case)];
-    Advised { helps: helps.into_iter().flatten().collect(), does_not_help: Vec::new() }
+pub(super) fn advice(case: &Case<'_>) -> Remedies {
+    let effective = [prefetch(case), host_access(case)];
+    Remedies { effective: effective.into_iter().flatten().collect(), ineffective: Vec::new() }
 }
 
-fn ahead(case: &Case<'_>) -> Option<Advice> {
+fn prefetch(case: &Case<'_>) -> Option<Advice> {
     let involved = case.busiest(&["sequential", "cyclic"])?;
     let action = format!(
         "in the program: prefetch the {} in parts, with cudaMemPrefetchAsync on the next part while a kernel works on this one",
@@ -22,8 +23,8 @@ fn ahead(case: &Case<'_>) -> Option<Advice> {
     Some(Advice::new(action, evidence))
 }
 
-/// What is used once gains nothing from being in GPU memory.
-fn in_place(case: &Case<'_>) -> Option<Advice> {
+/// Access from the host, for memory that is used once and does not benefit from GPU memory.
+fn host_access(case: &Case<'_>) -> Option<Advice> {
     let involved = case.involved().next()?;
     let inputs = &case.verdict.inputs;
     let evicted = rates::per_second(Some(case.per_second(inputs.evicted_bytes)), text::bytes);
@@ -38,18 +39,18 @@ fn in_place(case: &Case<'_>) -> Option<Advice> {
 
 #[cfg(test)]
 mod tests {
-    use crate::explain::advice::testing::{GIB, Known, actions, helps};
+    use crate::explain::advice::testing::{Fixture, GIB, actions, effective};
 
-    fn streaming(pattern: &str) -> Known {
-        let mut known = Known::new("streaming");
+    fn streaming(pattern: &str) -> Fixture {
+        let mut known = Fixture::new("streaming");
         known.involved(0x1000_0000, 200 * GIB, pattern, 0.01);
         (known.verdict.inputs.fault_entries, known.verdict.inputs.evicted_bytes) = (5000, 20 * GIB);
         known
     }
 
     #[test]
-    fn a_walk_is_fetched_ahead_or_read_in_place() {
-        let advice = helps(&streaming("sequential"));
+    fn a_walk_is_prefetched_or_accessed_at_the_host() {
+        let advice = effective(&streaming("sequential"));
         assert!(advice[0].action.contains("prefetch the 200 GiB at 0x10000000 in parts"), "{advice:?}");
         assert!(advice[0].evidence.contains("1.0k GPU faults per second"), "{advice:?}");
         assert!(advice[1].action.contains("at the host"), "{advice:?}");
@@ -60,12 +61,12 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_next_must_be_known_to_be_fetched_ahead() {
+    fn random_accesses_are_not_prefetched() {
         assert!(!actions(&streaming("random")).concat().contains("prefetch"));
     }
 
     #[test]
-    fn without_ranges_there_is_nothing_to_name() {
+    fn without_ranges_there_is_no_advice() {
         let mut known = streaming("sequential");
         known.verdict.ranges = None;
         assert_eq!(actions(&known), [""; 0]);

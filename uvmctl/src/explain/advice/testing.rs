@@ -1,4 +1,4 @@
-//! What might be known of a process, for tests.
+//! Test data about a process.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use crate::explain::case::Case;
 
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// A verdict over a window of 5 s.
-pub(crate) struct Known {
+/// Verdict over a window of 5 s, and its context.
+pub(crate) struct Fixture {
     pub(crate) verdict: Verdict,
     pub(crate) process: Process,
     pub(crate) ranges: Option<Ranges>,
     pub(crate) gpu: Option<GpuDetail>,
 }
 
-impl Known {
+impl Fixture {
     pub(crate) fn new(kind: &str) -> Self {
         let verdict = Verdict { pid: 41_207, kind: kind.to_owned(), window_seconds: 5.0, ..Verdict::default() };
         let process = Process { pid: 41_207, name: "python train.py".to_owned(), ..Process::default() };
@@ -28,7 +28,7 @@ impl Known {
         Case { verdict: &self.verdict, process: &self.process, ranges: self.ranges.as_ref(), gpu: self.gpu.as_ref() }
     }
 
-    /// One more range that the verdict is about.
+    /// Adds a range to the verdict.
     pub(crate) fn involved(&mut self, begin: u64, bytes: u64, pattern: &str, refetch_ratio: f64) -> &mut Self {
         let (begin, end) = (format!("{begin:#x}"), format!("{:#x}", begin + bytes));
         let pattern = Pattern { kind: pattern.to_owned(), stride_bytes: None, confidence: 0.98, steps: 1234 };
@@ -37,7 +37,7 @@ impl Known {
         self
     }
 
-    /// How much of the range added last is in GPU memory.
+    /// Sets the resident bytes of the range added last.
     pub(crate) fn resident(&mut self, bytes: u64) -> &mut Self {
         let begin = self.verdict.ranges.as_ref().unwrap().last().unwrap().begin.clone();
         let resident = Some(Residency { bytes, min_bytes: bytes, max_bytes: bytes });
@@ -45,19 +45,19 @@ impl Known {
         self
     }
 
-    /// Reads and writes that faulted on the GPU.
+    /// Sets the GPU faults by access.
     pub(crate) fn faults(&mut self, reads: u64, writes: u64) -> &mut Self {
         self.process.counts.fault_entries_by_access = by_access(reads, writes);
         self
     }
 
-    /// Reads and writes that faulted on CPUs.
+    /// Sets the CPU faults by access.
     pub(crate) fn cpu_faults(&mut self, reads: u64, writes: u64) -> &mut Self {
         self.process.counts.cpu_faults_by_access = by_access(reads, writes);
         self
     }
 
-    /// The card's memory, and the managed memory of all who use it.
+    /// Sets the GPU's memory, and the managed memory of its processes.
     pub(crate) fn card(&mut self, memory_bytes: u64, managed_bytes: u64) -> &mut Self {
         self.gpu = Some(GpuDetail {
             memory_bytes: Some(memory_bytes),
@@ -73,10 +73,10 @@ fn by_access(reads: u64, writes: u64) -> BTreeMap<String, u64> {
     BTreeMap::from([("read".to_owned(), reads), ("write".to_owned(), writes)])
 }
 
-pub(crate) fn helps(known: &Known) -> Vec<Advice> {
-    on(&known.case()).helps
+pub(crate) fn effective(known: &Fixture) -> Vec<Advice> {
+    on(&known.case()).effective
 }
 
-pub(crate) fn actions(known: &Known) -> Vec<String> {
-    helps(known).into_iter().map(|advice| advice.action).collect()
+pub(crate) fn actions(known: &Fixture) -> Vec<String> {
+    effective(known).into_iter().map(|advice| advice.action).collect()
 }

@@ -1,11 +1,11 @@
 use crate::{
-    client::{Error, Place},
+    client::{Endpoint, Error},
     top::testing::{counts, detail, ended, process, sample, settings, state, time},
 };
 
 use super::*;
 
-/// Three processes; bert is busiest, then ann, then carl.
+/// State with three processes; bert is busiest, then ann, then carl.
 fn three() -> State {
     let mut state = state(sample(0, vec![process(1, "ann", 0), process(2, "bert", 0), process(3, "carl", 0)]));
     state.take_sample(sample(2, vec![process(1, "ann", 200), process(2, "bert", 400), process(3, "carl", 100)]));
@@ -27,9 +27,9 @@ const fn key(pid: u32) -> ProcessKey {
     ProcessKey { pid, start_ticks: 1 }
 }
 
-fn unreachable() -> Answer {
-    let place = Place::choose(Some("http://127.0.0.1:9477".parse().unwrap()), None);
-    Answer::Sample(Err(Error::Unreachable { place, reason: "connection refused".to_owned() }))
+fn unreachable() -> Response {
+    let endpoint = Endpoint::choose(Some("http://127.0.0.1:9477".parse().unwrap()), None);
+    Response::Sample(Err(Error::Unreachable { endpoint, reason: "connection refused".to_owned() }))
 }
 
 fn rate(state: &State, pid: u32) -> Option<f64> {
@@ -38,7 +38,7 @@ fn rate(state: &State, pid: u32) -> Option<f64> {
 }
 
 #[test]
-fn rates_are_differences_of_two_answers_by_the_daemons_clock() {
+fn rates_are_differences_of_two_responses_by_the_daemons_clock() {
     let state = three();
     assert_eq!((rate(&state, 1), rate(&state, 2), rate(&state, 3)), (Some(100.0), Some(200.0), Some(50.0)));
     let gpu = &state.samples.gpus[0];
@@ -47,7 +47,7 @@ fn rates_are_differences_of_two_answers_by_the_daemons_clock() {
 }
 
 #[test]
-fn a_process_that_came_since_counted_from_nothing() {
+fn a_new_process_started_at_zero() {
     let mut state = three();
     state.take_sample(sample(3, vec![process(4, "new", 10)]));
     assert_eq!(rate(&state, 4), Some(10.0));
@@ -66,14 +66,14 @@ fn a_reused_pid_is_another_process() {
 }
 
 #[test]
-fn a_daemon_that_started_anew_has_no_rates_until_its_second_answer() {
+fn a_restarted_daemon_has_no_rates_until_its_second_response() {
     let mut state = three();
     let anew = |second, faults| {
         let mut sample = sample(second, vec![process(1, "ann", faults)]);
         sample.status.counting_started_at = Some(time(3));
         sample
     };
-    // More than before, and yet no difference to it.
+    // Higher counts than before the restart still yield no rate.
     state.take_sample(anew(4, 5_000));
     assert_eq!((rate(&state, 1), state.samples.gpus[0].htod_rate()), (None, None));
     state.take_sample(anew(6, 5_010));
@@ -81,7 +81,7 @@ fn a_daemon_that_started_anew_has_no_rates_until_its_second_answer() {
 }
 
 #[test]
-fn counts_that_went_back_have_no_rate_once() {
+fn decreased_counts_have_no_rate_once() {
     let mut state = three();
     state.take_sample(sample(4, vec![process(1, "ann", 10)]));
     assert_eq!((rate(&state, 1), state.samples.gpus[0].htod_rate()), (None, None));
@@ -98,7 +98,7 @@ fn rows_are_sorted_by_what_is_shown() {
     state.settings.sort = columns::named("process").unwrap();
     apply(&mut state, &[Action::Invert]);
     assert_eq!(state.pids(), [1, 2, 3]);
-    // carl did least of late and most in all.
+    // carl has the lowest rate and the highest total.
     let mut busy_once = process(3, "carl", 0);
     busy_once.counts = counts(9_000);
     state.take_sample(sample(4, vec![process(1, "ann", 201), process(2, "bert", 402), busy_once.clone()]));
@@ -110,13 +110,13 @@ fn rows_are_sorted_by_what_is_shown() {
 }
 
 #[test]
-fn equals_stay_in_the_daemons_order() {
+fn equal_rows_stay_in_the_daemons_order() {
     let state = state(sample(0, vec![process(9, "z", 1), process(1, "ann", 1)]));
     assert_eq!(state.pids(), [9, 1]);
 }
 
 #[test]
-fn sorting_goes_through_the_columns_that_can_be_seen_and_round() {
+fn sorting_cycles_through_the_visible_columns() {
     let mut state = three();
     let shown: Vec<_> = columns::fitting(80).iter().map(|(column, _)| column.name).collect();
     let mut visited = Vec::new();
@@ -145,7 +145,7 @@ fn the_selection_stays_with_its_process_when_the_order_changes() {
 }
 
 #[test]
-fn a_selected_process_that_goes_leaves_the_selection_in_its_place() {
+fn the_selection_of_a_removed_process_stays_in_its_place() {
     let mut state = three();
     apply(&mut state, &[Action::Last]);
     assert_eq!(selected(&state), Some(3));
@@ -168,7 +168,7 @@ fn the_page_follows_the_selection() {
     assert_eq!((page(&state), selected(&state)), (vec![98, 99, 100], Some(100)));
     state.fit(80, 5);
     assert_eq!(page(&state), [96, 97, 98, 99, 100]);
-    // Too small a terminal is no reason to fail.
+    // A terminal of size 0 must not fail.
     state.fit(0, 0);
     apply(&mut state, &[Action::Page(-1), Action::First]);
     assert_eq!(selected(&state), Some(1));
@@ -178,7 +178,7 @@ fn the_page_follows_the_selection() {
 }
 
 #[test]
-fn a_filter_looks_at_name_user_pid_and_cgroup() {
+fn a_filter_matches_name_user_pid_and_cgroup() {
     let mut state = three();
     let mut named = |filter: &str| {
         filter.clone_into(&mut state.settings.filter);
@@ -192,7 +192,7 @@ fn a_filter_looks_at_name_user_pid_and_cgroup() {
 }
 
 #[test]
-fn a_filter_works_as_it_is_typed_and_is_kept_or_dropped() {
+fn a_filter_applies_while_typed_and_is_accepted_or_cleared() {
     let mut state = three();
     apply(&mut state, &[Action::Prompt(Purpose::Filter), Action::Type('r'), Action::Type('l'), Action::Type('x')]);
     assert_eq!(state.pids(), [0; 0]);
@@ -214,7 +214,7 @@ fn a_search_selects_the_first_match_and_then_the_next() {
 }
 
 #[test]
-fn processes_that_ended_are_hidden_until_asked_for_and_come_last() {
+fn ended_processes_are_hidden_by_default_and_listed_last() {
     let mut state = state(sample(0, vec![process(1, "ann", 1), ended(process(2, "bert", 900))]));
     assert_eq!(state.pids(), [1]);
     apply(&mut state, &[Action::Ended, Action::Totals]);
@@ -224,45 +224,45 @@ fn processes_that_ended_are_hidden_until_asked_for_and_come_last() {
 }
 
 #[test]
-fn opening_the_details_asks_for_them_and_so_does_another_selection() {
+fn opening_details_and_changing_the_selection_request_details() {
     let mut state = three();
-    assert_eq!(state.next_ask(), Ask::Sample(Wanted::default()));
-    assert_eq!(state.apply(Action::Detail), Effect::Ask(Ask::Detail(key(2))));
-    assert_eq!(state.next_ask(), Ask::Sample(Wanted { detail: Some(key(2)), evictions: false }));
+    assert_eq!(state.next_request(), Request::Sample(OptionalParts::default()));
+    assert_eq!(state.apply(Action::Detail), Effect::Send(Request::Detail(key(2))));
+    assert_eq!(state.next_request(), Request::Sample(OptionalParts { detail: Some(key(2)), evictions: false }));
     assert!(state.detail().is_none());
-    state.take(Answer::Detail(detail(process(2, "bert", 400), 3)), Instant::now());
+    state.take(Response::Detail(detail(process(2, "bert", 400), 3)), Instant::now());
     assert_eq!(state.detail().unwrap().unwrap().process.blocks.len(), 3);
-    assert_eq!(state.apply(Action::Move(1)), Effect::Ask(Ask::Detail(key(1))));
-    // An answer that comes late is of another process.
+    assert_eq!(state.apply(Action::Move(1)), Effect::Send(Request::Detail(key(1))));
+    // The late response is about another process.
     assert!(state.detail().is_none());
     assert_eq!(state.apply(Action::Leave), Effect::Draw);
-    assert_eq!((state.next_ask(), selected(&state)), (Ask::Sample(Wanted::default()), Some(1)));
+    assert_eq!((state.next_request(), selected(&state)), (Request::Sample(OptionalParts::default()), Some(1)));
 }
 
 #[test]
-fn there_are_no_details_of_nothing() {
+fn without_processes_no_details_open() {
     let mut state = state(sample(0, Vec::new()));
     assert_eq!(state.apply(Action::Detail), Effect::Draw);
     assert!(!state.detail_open);
 }
 
 #[test]
-fn silence_is_told_with_its_age_and_ends_with_an_answer() {
+fn missing_responses_are_reported_with_their_age_until_the_next_response() {
     let start = Instant::now();
     let after = |seconds| start + Duration::from_secs(seconds);
     let mut state = State::new(settings(), sample(0, Vec::new()), start);
-    state.asked(after(2));
+    state.request_sent(after(2));
     assert_eq!(state.silence(after(3)), None);
-    assert_eq!(state.silence(after(5)), Some((Duration::from_secs(5), "it takes its time")));
+    assert_eq!(state.silence(after(5)), Some((Duration::from_secs(5), "the response is slow")));
     state.take(unreachable(), after(6));
     let (age, reason) = state.silence(after(7)).unwrap();
     assert!(age == Duration::from_secs(7) && reason.contains("connection refused"), "{reason}");
-    state.take(Answer::Sample(Ok(Box::new(sample(8, Vec::new())))), after(8));
+    state.take(Response::Sample(Ok(Box::new(sample(8, Vec::new())))), after(8));
     assert_eq!(state.silence(after(8)), None);
 }
 
 #[test]
-fn the_interval_goes_in_steps_and_has_ends() {
+fn the_interval_changes_in_steps_within_limits() {
     let mut state = three();
     apply(&mut state, &[Action::Slower]);
     assert_eq!(state.settings.interval, Duration::from_secs(3));
@@ -275,23 +275,23 @@ fn the_interval_goes_in_steps_and_has_ends() {
 }
 
 #[test]
-fn to_explain_a_process_asks_for_its_details_and_selects_one_where_none_is() {
+fn explain_requests_details_and_selects_a_process_if_none_is_selected() {
     let mut state = three();
-    assert_eq!(state.apply(Action::Open(Page::Explain)), Effect::Ask(Ask::Detail(key(2))));
-    assert_eq!(state.next_ask(), Ask::Sample(Wanted { detail: Some(key(2)), evictions: false }));
+    assert_eq!(state.apply(Action::Open(Page::Explain)), Effect::Send(Request::Detail(key(2))));
+    assert_eq!(state.next_request(), Request::Sample(OptionalParts { detail: Some(key(2)), evictions: false }));
     apply(&mut state, &[Action::Leave]);
     assert_eq!(
-        (state.focus, selected(&state), state.next_ask()),
-        (Focus::Table, Some(2), Ask::Sample(Wanted::default()))
+        (state.focus, selected(&state), state.next_request()),
+        (Focus::Table, Some(2), Request::Sample(OptionalParts::default()))
     );
 }
 
 #[test]
-fn evictions_are_asked_for_at_once_and_only_while_they_are_looked_at() {
+fn evictions_are_requested_immediately_and_only_while_shown() {
     let mut state = three();
-    let wanted = Ask::Sample(Wanted { detail: None, evictions: true });
-    assert_eq!(state.apply(Action::Open(Page::Evictions)), Effect::Ask(wanted));
-    assert_eq!(state.next_ask(), wanted);
+    let request = Request::Sample(OptionalParts { detail: None, evictions: true });
+    assert_eq!(state.apply(Action::Open(Page::Evictions)), Effect::Send(request));
+    assert_eq!(state.next_request(), request);
     apply(&mut state, &[Action::Leave]);
-    assert_eq!(state.next_ask(), Ask::Sample(Wanted::default()));
+    assert_eq!(state.next_request(), Request::Sample(OptionalParts::default()));
 }

@@ -1,4 +1,4 @@
-//! Everything about one process, down to the blocks of its memory.
+//! Detail pane of one process, down to the blocks of its memory.
 
 use std::{collections::BTreeMap, time::SystemTime};
 
@@ -12,15 +12,15 @@ use crate::{
     top::{columns::Row, state::State},
 };
 
-/// At most `most` lines: what is wrong before anything else, then where, then what was counted, and the blocks.
+/// At most `most` lines: verdicts first, then ranges, counts, and blocks.
 pub(crate) fn lines(state: &State, row: &Row, look: Look, width: usize, most: usize) -> Vec<Line<'static>> {
     let process = &row.process;
     let mut lines = vec![title(process, look, width)];
-    lines.extend(evidence::deeds(process, look, width));
+    lines.extend(evidence::decisions(process, look, width));
     let detailed = match state.detail() {
-        None => return with_counts(lines, process, state, look, width, vec![Line::raw("Asking for more")], most),
+        None => return with_counts(lines, process, state, look, width, vec![Line::raw("Loading")], most),
         Some(Err(error)) => {
-            let error = Line::raw(format!("No more is known: {}", look.text(&error.to_string())));
+            let error = Line::raw(format!("No data: {}", look.text(&error.to_string())));
             return with_counts(lines, process, state, look, width, vec![error], most);
         }
         Some(Ok(detailed)) => detailed,
@@ -28,15 +28,15 @@ pub(crate) fn lines(state: &State, row: &Row, look: Look, width: usize, most: us
     lines.extend(evidence::verdicts(state, detailed, look, width));
     let left = most.saturating_sub(lines.len());
     let mut ranges = evidence::ranges(state, detailed, look, width);
-    // Where something is wrong, where it is says more than what was ever counted.
+    // With a verdict, the ranges matter more than the counts.
     ranges.truncate(if lines.len() > 1 { left } else { left / 3 });
     lines.extend(ranges);
     let blocks = blocks(&detailed.process, process, look, width);
-    // With the breakdowns, which the table does not need.
+    // The detailed process has the breakdowns, which summaries lack.
     with_counts(lines, &detailed.process.process, state, look, width, blocks, most)
 }
 
-/// What was counted, and the blocks: half of what is left for each, if both need it.
+/// Appends counts and blocks; each gets half of the remaining lines if both need them.
 fn with_counts(
     mut lines: Vec<Line<'static>>,
     process: &Process,
@@ -62,7 +62,7 @@ fn title(process: &Process, look: Look, width: usize) -> Line<'static> {
     Line::styled(format!("{title:-<width$}"), look.strong())
 }
 
-/// What was counted, what tells most first, without what there was nothing of.
+/// Counts, most important first, without those at 0.
 fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
     let Counts {
         fault_entries,
@@ -93,7 +93,7 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
         let total: u64 = by_cause.values().sum();
         (total > 0).then(|| format!("{what} {}: {}", text::bytes(total), by_kind(by_cause, text::bytes, look)))
     });
-    // Not known of what is known in short.
+    // Summaries lack this distribution.
     let is_known = batch_entries.count == *batches;
     let entries = if is_known { format!("entries {}; ", quantiles(batch_entries, text::count)) } else { String::new() };
     let mut lines = vec![
@@ -143,7 +143,7 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
         ),
     );
     for (who, calls) in
-        [("It asked for", &process.counts.api_calls_by_kind), ("Tools asked for", &process.counts.tool_calls_by_kind)]
+        [("Own calls:", &process.counts.api_calls_by_kind), ("Calls by tools:", &process.counts.tool_calls_by_kind)]
     {
         if_any(calls.values().any(|calls| *calls > 0), format!("{who} {}", by_kind(calls, text::count, look)));
     }
@@ -171,12 +171,12 @@ fn identity(process: &Process, state: &State, look: Look) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// By what bytes were brought about; nothing where that is not known.
+/// Bytes by cause; empty if unknown.
 fn because(causes: &BTreeMap<String, u64>, look: Look) -> String {
     if causes.is_empty() { String::new() } else { format!(": {}", by_kind(causes, text::bytes, look)) }
 }
 
-/// Largest first, without what there was nothing of.
+/// Values by kind, largest first, without those at 0.
 fn by_kind(kinds: &BTreeMap<String, u64>, shown: fn(u64) -> String, look: Look) -> String {
     let mut kinds: Vec<_> = kinds.iter().filter(|(_, value)| **value > 0).collect();
     kinds.sort_by_key(|(_, value)| std::cmp::Reverse(**value));
@@ -194,7 +194,7 @@ fn quantiles(of: &Distribution, shown: fn(u64) -> String) -> String {
 // === blocks ===
 
 fn blocks(detail: &ProcessDetail, process: &Process, look: Look, width: usize) -> Vec<Line<'static>> {
-    // The ranges' line says why.
+    // The line of the ranges has the reason.
     if detail.redacted {
         return Vec::new();
     }

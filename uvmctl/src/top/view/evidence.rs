@@ -1,4 +1,4 @@
-//! What is wrong with one process, and where in its memory.
+//! Verdicts on one process, and its ranges.
 
 use model::api::{DecisionSummary, HeatRange, Pattern, Process, Range};
 use ratatui_core::text::Line;
@@ -13,7 +13,7 @@ use crate::{
     words,
 };
 
-/// Each verdict in force, what it rests on, and what it costs others; nothing if nothing is wrong.
+/// Active verdicts with their figures and victims; empty without verdicts.
 pub(crate) fn verdicts(state: &State, detailed: &Detailed, look: Look, width: usize) -> Vec<Line<'static>> {
     let evidence: Evidence = state.samples.evidence(detailed);
     let mut lines = Vec::new();
@@ -27,23 +27,24 @@ pub(crate) fn verdicts(state: &State, detailed: &Detailed, look: Look, width: us
     lines
 }
 
-/// What is done about it, or would be.
-pub(crate) fn deeds(process: &Process, look: Look, width: usize) -> Vec<Line<'static>> {
-    let line = |decision: &DecisionSummary| format!("{} (uvmctl decisions {})", words::deed(decision), decision.id);
+/// Decisions about the process.
+pub(crate) fn decisions(process: &Process, look: Look, width: usize) -> Vec<Line<'static>> {
+    let line =
+        |decision: &DecisionSummary| format!("{} (uvmctl decisions {})", words::decision_label(decision), decision.id);
     let lines = process.decisions.iter().flat_map(|decision| wrapped(&look.text(&line(decision)), width));
     lines.map(|line| Line::styled(line, look.strong())).collect()
 }
 
-/// Address, size and pattern before a strip, and what came back behind it.
+/// Widths before a strip (address, size and pattern) and after it (refetched share).
 const BEFORE_STRIP: usize = 1 + 14 + 1 + 8 + 1 + 10 + 1;
-const BEHIND_STRIP: usize = 1 + 9 + 1;
+const AFTER_STRIP: usize = 1 + 9 + 1;
 
-/// A line for each range, busiest first.
+/// Table of ranges, busiest first.
 pub(crate) fn ranges(state: &State, detailed: &Detailed, look: Look, width: usize) -> Vec<Line<'static>> {
     let Some(ranges) = &detailed.ranges else {
         return vec![Line::raw("The ranges require read permission: root, the socket's group, or a token")];
     };
-    let room = width.saturating_sub(BEFORE_STRIP + BEHIND_STRIP);
+    let room = width.saturating_sub(BEFORE_STRIP + AFTER_STRIP);
     let heat = detailed.heat.as_ref();
     let most = heat.map_or(0, |heat| Measure::Activity.most(heat));
     let verdicts = &state.samples.verdicts.active;
@@ -51,14 +52,14 @@ pub(crate) fn ranges(state: &State, detailed: &Detailed, look: Look, width: usiz
         let map = heat.and_then(|heat| heat.ranges.iter().find(|map| map.begin == range.begin));
         let strip = |map: &HeatRange| heat::strip(map, Measure::Activity, most, room, look);
         let strip = map.map(strip).unwrap_or_default();
-        // What is in force tells of now; else what there was in all its life.
+        // An active verdict has the recent share; else the share since the start of the process.
         let involved = verdicts.iter().filter_map(|verdict| verdict.ranges.as_ref()).flatten();
-        let again = involved.into_iter().find(|involved| involved.begin == range.begin).map_or_else(
+        let refetched = involved.into_iter().find(|involved| involved.begin == range.begin).map_or_else(
             || text::share(range.counts.reuse.refetched_bytes, range.counts.reuse.fetched_bytes),
             |involved| text::percent(involved.refetch_ratio),
         );
         Line::raw(format!(
-            " {:<14} {:>8} {} {strip:<room$} {again:>9}",
+            " {:<14} {:>8} {} {strip:<room$} {refetched:>9}",
             look.text(&range.begin),
             text::bytes(range.bytes),
             pattern(&range.pattern),

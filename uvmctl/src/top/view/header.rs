@@ -1,4 +1,4 @@
-//! The node, what is wrong, and its GPUs.
+//! Header: node, remarks, and GPUs.
 
 use std::time::Instant;
 
@@ -21,12 +21,12 @@ use crate::{
     words,
 };
 
-/// Lines that one remark may take.
+/// Maximum lines of a remark.
 const REMARK_LINES: usize = 3;
-/// One character a second of the history.
-const SPARKLINE_MOST: usize = 60;
+/// Maximum width of a history chart: one character per second.
+const SPARKLINE_MAX: usize = 60;
 
-/// No more than `most` lines, if `most` is more than a few.
+/// Header of at most `most` lines, if `most` exceeds a few.
 pub(crate) fn header(state: &State, look: Look, width: usize, most: usize, now: Instant) -> Vec<Line<'static>> {
     let mut lines = vec![title(state, look, width)];
     for (text, style) in remarks(state, look, now) {
@@ -51,7 +51,7 @@ fn title(state: &State, look: Look, width: usize) -> Line<'static> {
         None => look.text(&status.state),
     };
     let drops = format!("drops {}", text::count(status.dropped_events));
-    // The node, what is most wanted of the rest, and what is left out first.
+    // In order of importance: the last parts are dropped first.
     let parts = [driver, counting, look.text(&status.backend), format!("uvmd {}", look.text(&status.version))];
     let hostname = look.text(&status.hostname);
     let rest = width.saturating_sub(hostname.width() + drops.width() + 4);
@@ -64,30 +64,24 @@ fn title(state: &State, look: Look, width: usize) -> Line<'static> {
     ])
 }
 
-/// What somebody who reads the figures must know first.
+/// Remarks that qualify the figures.
 fn remarks(state: &State, look: Look, now: Instant) -> Vec<(String, Style)> {
     let status = &state.samples.status;
     let mut remarks = Vec::new();
     if let Some((age, reason)) = state.silence(now) {
         let since = text::duration(age);
-        remarks.push((
-            format!("NO ANSWER for {since}, and what is below is that old: {}", look.text(reason)),
-            look.alarm(),
-        ));
+        remarks.push((format!("NO RESPONSE for {since}, figures are that old: {}", look.text(reason)), look.alarm()));
     }
     let reasons = status.reasons.iter().map(|reason| look.text(reason));
     match status.state.as_str() {
         "counting" => remarks.extend(reasons.map(|reason| (format!("Note: {reason}"), Style::new()))),
         "waiting" => {
-            remarks.push((
-                "WAITING: uvmd does not count yet, and looks again by itself. Missing:".to_owned(),
-                look.alarm(),
-            ));
+            remarks
+                .push(("WAITING: uvmd does not count yet, and retries by itself. Missing:".to_owned(), look.alarm()));
             remarks.extend(reasons.map(|reason| (format!("- {reason}"), Style::new())));
         }
         other => {
-            remarks
-                .push((format!("{}: this driver is not counted on.", look.text(other).to_uppercase()), look.alarm()));
+            remarks.push((format!("{}: this driver is not supported.", look.text(other).to_uppercase()), look.alarm()));
             remarks.extend(reasons.map(|reason| (format!("- {reason}"), Style::new())));
         }
     }
@@ -121,8 +115,7 @@ fn gpus(state: &State, look: Look, width: usize, room: usize) -> Vec<Line<'stati
         return full;
     }
     let shown = if gpus.len() <= room { gpus.len() } else { room.saturating_sub(1) };
-    let more =
-        (shown < gpus.len()).then(|| Line::raw(format!("and {} more GPUs: there is no room here", gpus.len() - shown)));
+    let more = (shown < gpus.len()).then(|| Line::raw(format!("and {} more GPUs not shown", gpus.len() - shown)));
     gpus.iter().take(shown).map(|gpu| short(state, gpu, look, width)).chain(more).collect()
 }
 
@@ -161,7 +154,7 @@ fn figures(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'stati
     Line::from(vec![Span::styled(label, look.strong()), Span::raw(format!("  {}", parts_that_fit(parts, rest)))])
 }
 
-/// How full the card is, of what, and how much managed memory wants to be there; nothing if nothing is known of it.
+/// Memory of the GPU: used, managed, and the ratio of managed memory; `None` if unknown.
 fn memory(gpu: &GpuRow, look: Look, width: usize) -> Option<Line<'static>> {
     let GpuDetail { memory_bytes, memory_used_bytes, managed_bytes, resident, oversubscription_ratio, .. } =
         gpu.memory.as_ref()?;
@@ -191,31 +184,31 @@ fn memory(gpu: &GpuRow, look: Look, width: usize) -> Option<Line<'static>> {
     ]))
 }
 
-/// A bar and its value for each direction, and the last minute of both together.
+/// Bar and rate for each direction, and a chart of their sum over the last minute.
 fn bars(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> {
     // "  h2d [", "] 1023 KiB/s" twice, and a gap.
     const BESIDE_BARS: usize = 2 * (7 + 12) + 2;
     let spare = width.saturating_sub(BESIDE_BARS);
-    let spark_width = (spare / 2).min(SPARKLINE_MOST);
+    let spark_width = (spare / 2).min(SPARKLINE_MAX);
     let bar_width = (spare - spark_width) / 2;
     let mut spans = both_bars(state, gpu, look, bar_width, "  ");
     spans.push(Span::raw(format!("  {}", sparkline(gpu, look, spark_width))));
     Line::from(spans)
 }
 
-/// Everything in one line, where there are many.
+/// One-line form, for many GPUs.
 fn short(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> {
     let label = label(gpu);
     let faults = format!("  {:>5} flt/s", rates::per_second(gpu.rate(|counts| counts.fault_entries), text::count));
     let spare = width.saturating_sub(label.width() + faults.width() + 2 * (6 + 12) + 1);
-    let spark_width = (spare / 3).min(SPARKLINE_MOST);
+    let spark_width = (spare / 3).min(SPARKLINE_MAX);
     let mut spans = vec![Span::styled(label, look.strong())];
     spans.extend(both_bars(state, gpu, look, (spare - spark_width) / 2, " "));
     spans.push(Span::raw(format!("{faults} {}", sparkline(gpu, look, spark_width))));
     Line::from(spans)
 }
 
-/// Both are measured by the same: the highest rate so far.
+/// Bars of both directions, scaled by the highest rate so far.
 fn both_bars(state: &State, gpu: &GpuRow, look: Look, width: usize, gap: &'static str) -> Vec<Span<'static>> {
     let both = [("h2d", gpu.htod_rate(), look.htod()), ("d2h", gpu.dtoh_rate(), look.dtoh())];
     let bar = |(what, now, style): (&str, Option<f64>, _)| {
@@ -229,7 +222,7 @@ fn both_bars(state: &State, gpu: &GpuRow, look: Look, width: usize, gap: &'stati
     both.into_iter().flat_map(bar).collect()
 }
 
-/// By the highest of that minute.
+/// Chart of the last minute, scaled by its maximum.
 fn sparkline(gpu: &GpuRow, look: Look, width: usize) -> String {
     let minute = gpu.traffic.columns(width);
     let highest = minute.iter().flatten().copied().fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! What keys and columns mean.
+//! Help page: keys and columns.
 
 use ratatui_core::text::{Line, Span};
 

@@ -1,4 +1,4 @@
-//! Pages in the place of the table: the explanation of a process, and evictions.
+//! Pages in place of the table: the explanation of a process, and evictions.
 
 use ratatui_core::{style::Style, text::Line};
 
@@ -42,8 +42,8 @@ pub(crate) fn evictions(state: &State, look: Look, width: usize) -> Vec<Line<'st
     let title = |text: String| Line::styled(format!("{text:<width$}"), Look::HEADING);
     let Some(flows) = &state.samples.flows else { return vec![Line::raw("Loading")] };
     if flows.is_empty() {
-        let nothing = evictions::nothing(&state.samples.status.total);
-        return wrapped(nothing, width).into_iter().map(Line::raw).collect();
+        let reason = evictions::empty_reason(&state.samples.status.total);
+        return wrapped(reason, width).into_iter().map(Line::raw).collect();
     }
     let plain = |line: String| Line::raw(look.text(&line));
     let gpus = &state.samples.status.gpus;

@@ -1,4 +1,4 @@
-//! The table of processes.
+//! Table of processes.
 
 use ratatui_core::{
     style::Style,
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// What the table shows, in words: no setting works unseen.
+/// Summary of the table with every setting in effect.
 pub(crate) fn summary(state: &State, look: Look) -> Line<'static> {
     let settings = &state.settings;
     let shown = state.rows().len();
@@ -61,7 +61,7 @@ pub(crate) fn heading(state: &State, look: Look, width: usize) -> Line<'static> 
     Line::from(cells.collect::<Vec<_>>())
 }
 
-/// Marked `>` if it is selected, and `x` if it has ended: bold and grey are only extras.
+/// Row of a process, marked `>` if selected and `x` if ended: bold and grey only repeat the marks.
 pub(crate) fn row(state: &State, row: &Row, look: Look, width: usize) -> Line<'static> {
     let ended = row.process.state == "exited";
     let (mark, style) = match (state.is_selected(row), ended) {

@@ -6,20 +6,20 @@ use super::*;
 use nodes::thrashing;
 
 use crate::{
-    client::{Error, Place},
+    client::{Endpoint, Error},
     top::{
-        fetch::{Answer, Detail, Detailed, Sample},
+        fetch::{Detail, Detailed, Response, Sample},
         keys::{Action, Page},
         testing::{detail, ended, process, sample, state},
     },
 };
 
-/// What is on a terminal of this size, without what is only colour.
+/// Text on a terminal of this size, without styles.
 fn screen(state: &mut State, look: Look, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| draw(frame, state, look, Instant::now())).unwrap();
     let buffer = terminal.backend().buffer();
-    // After a wide character comes a cell that is not drawn.
+    // A wide character is followed by a cell that is not drawn.
     let line = |row: &[Cell]| {
         let after_wide = |at: usize| at > 0 && row[at - 1].symbol().width() > 1;
         (0..row.len()).filter(|at| !after_wide(*at)).map(|at| row[at].symbol()).collect::<String>()
@@ -28,7 +28,7 @@ fn screen(state: &mut State, look: Look, width: u16, height: u16) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Compares with a file beside this one; `UVMCTL_WRITE_SCREENS=1` writes it instead, to look at what changed with git.
+/// Compares with the golden file of this name; `UVMCTL_WRITE_SCREENS=1` rewrites the file.
 fn assert_screen(name: &str, screen: &str) {
     let path = format!("{}/src/top/view/screens/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("UVMCTL_WRITE_SCREENS").is_some() {
@@ -38,7 +38,7 @@ fn assert_screen(name: &str, screen: &str) {
     assert!(screen == expected, "{name} is now:\n{screen}\nand was to be:\n{expected}");
 }
 
-/// One minute of a busy node.
+/// State after a minute of a busy node.
 fn busy() -> State {
     let processes = |second: u64| {
         let load = second * 10_000 + 100 * second * second;
@@ -58,12 +58,12 @@ fn busy() -> State {
 }
 
 #[test]
-fn the_essential_fits_a_terminal_of_80_by_24() {
+fn essential_figures_fit_a_terminal_of_80_by_24() {
     assert_screen("80x24", &screen(&mut busy(), Look::PLAIN, 80, 24));
 }
 
 #[test]
-fn everything_is_on_one_of_200_by_50() {
+fn all_columns_fit_a_terminal_of_200_by_50() {
     let mut state = busy();
     state.settings.ended = true;
     assert_screen("200x50", &screen(&mut state, Look::UNICODE, 200, 50));
@@ -74,12 +74,13 @@ fn the_details_share_the_screen_with_the_table() {
     let mut state = busy();
     state.fit(80, 10);
     state.apply(Action::Detail);
-    state.take(Answer::Detail(detail(process(41_207, "python train.py", 1_000_000), 30)), Instant::now());
+    state.take(Response::Detail(detail(process(41_207, "python train.py", 1_000_000), 30)), Instant::now());
     assert_screen("80x24-detail", &screen(&mut state, Look::PLAIN, 80, 24));
     assert_screen("200x50-detail", &screen(&mut state, Look::UNICODE, 200, 50));
 }
 
-/// Two seconds of a node on which one process thrashes and evicts the memory of another, with the details of the one.
+/// State after two seconds of a node on which one process thrashes and evicts another's memory,
+/// with the details of the first.
 fn two_tenants() -> State {
     let sample = |second: u64, sent_bytes: u64| {
         let at = format!("2026-11-21T14:06:{second}.000Z");
@@ -115,18 +116,18 @@ fn two_tenants() -> State {
     state.take_sample(sample(23, 200 << 20));
     state.fit(80, 10);
     state.apply(Action::Detail);
-    let of = state.selected.unwrap();
+    let key = state.selected.unwrap();
     let detailed = Detailed {
-        process: thrashing::detail_of(of.pid),
-        ranges: Some(thrashing::ranges_of(of.pid)),
+        process: thrashing::detail_of(key.pid),
+        ranges: Some(thrashing::ranges_of(key.pid)),
         heat: Some(thrashing::heat()),
     };
-    state.take(Answer::Detail(Detail { of, answer: Ok(Box::new(detailed)) }), Instant::now());
+    state.take(Response::Detail(Detail { key, response: Ok(Box::new(detailed)) }), Instant::now());
     state
 }
 
 #[test]
-fn the_thrasher_its_victim_and_the_ranges_can_be_named_at_a_glance() {
+fn the_screen_names_the_thrasher_its_victim_and_the_ranges() {
     let narrow = screen(&mut two_tenants(), Look::PLAIN, 80, 24);
     assert_screen("80x24-thrash", &narrow);
     let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/top.md")).unwrap();
@@ -135,7 +136,7 @@ fn the_thrasher_its_victim_and_the_ranges_can_be_named_at_a_glance() {
 }
 
 #[test]
-fn what_is_wrong_can_be_read_in_words() {
+fn the_explain_page_has_the_verdict_in_words() {
     let mut state = two_tenants();
     state.apply(Action::Open(Page::Explain));
     assert_screen("80x24-explain", &screen(&mut state, Look::PLAIN, 80, 24));
@@ -149,11 +150,11 @@ fn evictions_are_a_matrix_of_victims_and_evictors() {
 }
 
 #[test]
-fn where_in_memory_is_told_to_whom_may_know() {
+fn ranges_require_read_permission() {
     let mut state = two_tenants();
-    let of = state.selected.unwrap();
-    let detailed = Detailed { process: thrashing::detail_of(of.pid), ranges: None, heat: None };
-    state.take(Answer::Detail(Detail { of, answer: Ok(Box::new(detailed)) }), Instant::now());
+    let key = state.selected.unwrap();
+    let detailed = Detailed { process: thrashing::detail_of(key.pid), ranges: None, heat: None };
+    state.take(Response::Detail(Detail { key, response: Ok(Box::new(detailed)) }), Instant::now());
     let details = screen(&mut state, Look::PLAIN, 80, 24);
     assert!(details.contains("is thrashing GPU0") && details.contains("require read permission"), "{details}");
     state.apply(Action::Open(Page::Explain));
@@ -162,7 +163,7 @@ fn where_in_memory_is_told_to_whom_may_know() {
 }
 
 #[test]
-fn what_is_wrong_is_said_first() {
+fn the_state_of_uvmd_and_dropped_events_are_shown_first() {
     let mut waiting = sample(0, Vec::new());
     waiting.status.state = "waiting".to_owned();
     waiting.status.counting_started_at = None;
@@ -178,9 +179,9 @@ fn what_is_wrong_is_said_first() {
     lossy.status.dropped_events = 12;
     lossy.status.dropped_events_by_reason = BTreeMap::from([("map_full".to_owned(), 12), ("no_process".to_owned(), 0)]);
     let mut state = state(lossy);
-    let place = Place::choose(Some("http://127.0.0.1:9477".parse().unwrap()), None);
-    let error = Error::Unreachable { place, reason: "connection refused".to_owned() };
-    state.take(Answer::Sample(Err(error)), Instant::now() + Duration::from_secs(1));
+    let endpoint = Endpoint::choose(Some("http://127.0.0.1:9477".parse().unwrap()), None);
+    let error = Error::Unreachable { endpoint, reason: "connection refused".to_owned() };
+    state.take(Response::Sample(Err(error)), Instant::now() + Duration::from_secs(1));
     assert_screen("80x24-silence", &screen(&mut state, Look::PLAIN, 80, 24));
 }
 
@@ -213,7 +214,7 @@ fn many_gpus_take_a_line_each_and_those_without_room_are_counted() {
 }
 
 #[test]
-fn no_size_is_too_small_and_no_line_too_long() {
+fn every_terminal_size_can_be_drawn() {
     let mut state = busy();
     state.fit(80, 10);
     state.apply(Action::Detail);
@@ -230,7 +231,7 @@ fn names_cannot_command_the_terminal() {
 }
 
 #[test]
-fn only_what_changed_is_drawn_again() {
+fn only_changed_cells_are_drawn_again() {
     let mut state = busy();
     let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
     terminal.draw(|frame| draw(frame, &mut state, Look::PLAIN, Instant::now())).unwrap();

@@ -1,4 +1,4 @@
-//! Where the daemon is.
+//! Endpoints of the daemon.
 
 use std::{
     fmt, io,
@@ -9,11 +9,11 @@ use std::{
 
 use ureq::http::Uri;
 
-/// Where uvmd listens for those on its node, unless it is configured otherwise.
+/// Default socket of uvmd.
 const SOCKET: &str = "/run/uvmd/uvmd.sock";
 const URL: &str = "http://127.0.0.1:9477";
 
-/// Where a daemon serves: `http://HOST[:PORT]`.
+/// Base URL of a daemon: `http://HOST[:PORT]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BaseUrl(String);
 
@@ -29,61 +29,64 @@ impl FromStr for BaseUrl {
     }
 }
 
-/// The daemon that is asked.
+/// Endpoint of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Over TCP, where somebody said so.
+pub(crate) enum Endpoint {
+    /// TCP at an explicit URL.
     Url(BaseUrl),
-    /// Over TCP at the usual port, as nobody said otherwise and there is no socket. Any program may have the port: it is told no token.
-    UsualPort {
-        /// The socket that would have been asked, had we been allowed to open it.
-        shut_socket: Option<PathBuf>,
+    /// TCP at the default port, without an explicit URL or a usable socket. Any program may own the
+    /// port, so it receives no token.
+    DefaultPort {
+        /// Default socket, if permission to open it was denied.
+        denied_socket: Option<PathBuf>,
     },
-    /// Over a Unix socket.
+    /// Unix socket.
     Socket(PathBuf),
 }
 
-impl Place {
-    /// What was asked for; else the socket if it can be opened, as it knows who asks.
+impl Endpoint {
+    /// Explicit endpoint, or else the default socket if it can be opened: a socket identifies its
+    /// clients.
     pub(crate) fn choose(url: Option<BaseUrl>, socket: Option<PathBuf>) -> Self {
         match (socket, url) {
             (Some(path), _) => Self::Socket(path),
             (None, Some(url)) => Self::Url(url),
-            (None, None) => Self::usual(Path::new(SOCKET)),
+            (None, None) => Self::by_default(Path::new(SOCKET)),
         }
     }
 
-    pub(super) fn usual(socket: &Path) -> Self {
+    pub(super) fn by_default(socket: &Path) -> Self {
         match UnixStream::connect(socket) {
             Ok(_) => Self::Socket(socket.to_owned()),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Self::UsualPort { shut_socket: Some(socket.to_owned()) }
+                Self::DefaultPort { denied_socket: Some(socket.to_owned()) }
             }
-            // None there, or left by a daemon that is gone.
-            Err(_) => Self::UsualPort { shut_socket: None },
+            // No socket, or a stale one of a daemon that has exited.
+            Err(_) => Self::DefaultPort { denied_socket: None },
         }
     }
 
-    /// Whether whoever is there may be told a token: somebody named the place, or the kernel says who it is.
-    pub(crate) const fn may_be_told_tokens(&self) -> bool {
+    /// Whether the endpoint may receive tokens: it was named explicitly, or the kernel identifies
+    /// its server.
+    pub(crate) const fn may_receive_tokens(&self) -> bool {
         matches!(self, Self::Url(_) | Self::Socket(_))
     }
 
-    /// What the paths of requests are put behind. A socket has no host: any on loopback stands for it.
+    /// Prefix of request paths. For a socket, which has no host, a loopback address.
     pub(crate) fn base(&self) -> &str {
         match self {
             Self::Url(BaseUrl(url)) => url,
-            Self::UsualPort { .. } => URL,
+            Self::DefaultPort { .. } => URL,
             Self::Socket(_) => "http://127.0.0.1",
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Socket(path) => write!(f, "{}", path.display()),
-            Self::Url(_) | Self::UsualPort { .. } => f.write_str(self.base()),
+            Self::Url(_) | Self::DefaultPort { .. } => f.write_str(self.base()),
         }
     }
 }
@@ -95,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_a_scheme_a_host_and_perhaps_a_port() {
+    fn a_url_has_a_scheme_a_host_and_an_optional_port() {
         for good in ["http://127.0.0.1:9477", "http://gpu-17/", "http://[::1]:1"] {
             assert_eq!(good.parse::<BaseUrl>().unwrap().0, good.trim_end_matches('/'));
         }
@@ -114,21 +117,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_asked() {
+    fn an_explicit_endpoint_is_used() {
         let url = || Some("http://gpu-17".parse().unwrap());
-        assert_eq!(Place::choose(url(), None).to_string(), "http://gpu-17");
-        assert_eq!(Place::choose(url(), Some("/x.sock".into())).to_string(), "/x.sock");
+        assert_eq!(Endpoint::choose(url(), None).to_string(), "http://gpu-17");
+        assert_eq!(Endpoint::choose(url(), Some("/x.sock".into())).to_string(), "/x.sock");
     }
 
     #[test]
-    fn a_socket_where_somebody_listens_goes_before_the_usual_url() {
+    fn a_listening_socket_has_precedence_over_the_default_url() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("uvmd.sock");
-        assert_eq!(Place::usual(&path).to_string(), URL);
+        assert_eq!(Endpoint::by_default(&path).to_string(), URL);
         let listener = UnixListener::bind(&path).unwrap();
-        assert_eq!(Place::usual(&path), Place::Socket(path.clone()));
+        assert_eq!(Endpoint::by_default(&path), Endpoint::Socket(path.clone()));
         drop(listener);
-        assert_eq!(Place::usual(&path).to_string(), URL, "nobody listens any more");
+        assert_eq!(Endpoint::by_default(&path).to_string(), URL, "nobody listens any more");
         fs::remove_file(&path).unwrap();
     }
 }
