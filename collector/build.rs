@@ -1,4 +1,5 @@
-//! Builds the probes, so that the object is part of the binary and cannot differ from the collector that loads it.
+//! Build of the probes, whose object becomes part of the binary and so cannot differ from the
+//! collector that loads it.
 #![allow(clippy::print_stdout, reason = "this is how a build script talks to cargo")]
 
 use std::{

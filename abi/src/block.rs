@@ -1,8 +1,9 @@
-//! The record of what happened to one VA block of 2 MiB.
+//! Record of an event at one VA block of 2 MiB.
 //!
-//! Records tell where; how much is told by the counts alone, which lack nothing when records are left out.
+//! Records report addresses. Amounts come from the counts alone, which are complete even when
+//! records are sampled out.
 
-/// Size of a VA block, of which its address is a multiple.
+/// Size of a VA block, and alignment of its address.
 pub const BLOCK_BYTES: u64 = 2 << 20;
 /// Window in ns over which the number of records of one CPU is limited.
 pub const WINDOW_NS: u64 = 100_000_000;
@@ -10,35 +11,36 @@ pub const WINDOW_NS: u64 = 100_000_000;
 indexed! {
     /// Kind of a block record.
     RecordKind {
-        /// Fault entries of a GPU, one after the other in a batch.
+        /// Consecutive fault entries of a GPU in a batch.
         GpuFaults => "gpu_faults",
-        /// A fault of a CPU.
+        /// Fault of a CPU.
         CpuFault => "cpu_fault",
-        /// A copy from the host to the GPU.
+        /// Copy from the host to the GPU.
         CopyHtod => "copy_htod",
-        /// A copy from the GPU to the host.
+        /// Copy from the GPU to the host.
         CopyDtoh => "copy_dtoh",
-        /// A copy from another GPU to the GPU.
+        /// Copy from another GPU to the GPU.
         CopyDtod => "copy_dtod",
-        /// Pages became resident at the GPU with nothing to copy.
+        /// Pages that became resident at the GPU without a copy.
         Populated => "populated",
-        /// Pages were evicted from the GPU.
+        /// Eviction from the GPU.
         Evicted => "evicted",
-        /// The block's residency at the GPU changed: see `resident_pages`.
+        /// Change of the block's residency at the GPU: see `resident_pages`.
         Residency => "residency",
-        /// The block was freed: nothing of it is anywhere.
+        /// The block was freed, with all its memory.
         Gone => "gone",
     }
 }
 
-/// In `resident_pages`: not known.
+/// Value of `resident_pages` if the number is unknown.
 pub const RESIDENT_UNKNOWN: u16 = u16::MAX;
 /// Number of parts of a block that `slots` distinguishes.
 pub const SLOTS: u32 = 32;
-/// Bytes of each: the least that the driver moves to a GPU, as a rule.
+/// Bytes of a slot: a granule, which is what the driver moves to a GPU at least, as a rule.
 pub const SLOT_BYTES: u64 = BLOCK_BYTES / SLOTS as u64;
 
-/// The slots in which so many bytes from an address are, of its block. At least the address's own.
+/// Slots of a block that a range of `bytes` from an address covers. At least the slot of the
+/// address.
 #[must_use]
 #[inline]
 pub const fn slots(address: u64, bytes: u64) -> u32 {
@@ -48,7 +50,7 @@ pub const fn slots(address: u64, bytes: u64) -> u32 {
     upto & (u32::MAX << first)
 }
 
-/// One record of the ring.
+/// Block record, as in the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct BlockRecord {
@@ -64,17 +66,22 @@ pub struct BlockRecord {
     pub events: u32,
     /// The driver's processor id; 0 for the host.
     pub gpu: u32,
-    /// Faults and copies: which of its [`SLOTS`] they were in, a bit each, the lowest address lowest. 0 where it is not known.
+    /// Faults and copies: the [`SLOTS`] that they were in, one bit each, the lowest address in the
+    /// lowest bit. 0 if unknown.
     pub slots: u32,
     /// A [`RecordKind`].
     pub kind: u16,
-    /// Cause of a copy, in the driver's numbering; with [`REQUESTED_BY_TOOL`](crate::count::REQUESTED_BY_TOOL). Of a GPU's faults the lower half of their
-    /// batch's number: within a batch the driver sorts them by address, so that only the order of batches tells of the order of accesses.
+    /// Cause of a copy, in the driver's numbering; with
+    /// [`REQUESTED_BY_TOOL`](crate::count::REQUESTED_BY_TOOL). For GPU faults, the lower half of
+    /// their batch's number: the driver sorts a batch by address, so only the order of batches is
+    /// evidence of the order of accesses.
     pub cause: u16,
-    /// Residency: pages of it that are resident at the GPU from now on, in the kernel's page size, or [`RESIDENT_UNKNOWN`].
+    /// Residency: pages resident at the GPU from now on, in the kernel's page size, or
+    /// [`RESIDENT_UNKNOWN`].
     pub resident_pages: u16,
-    /// Residency and Gone: the page of the block at which the piece of it begins that this is about. 0 but where memory was allocated, or
-    /// advice was given, for less than whole blocks: the driver keeps each such piece for itself.
+    /// Residency and Gone: first page, within the block, of the piece that the record describes.
+    /// Not 0 only where memory was allocated, or advice was given, for less than whole blocks: the
+    /// driver manages each such piece separately.
     pub first_page: u16,
 }
 
@@ -98,11 +105,12 @@ indexed! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RecordLimit {
-    /// Each CPU in each [`WINDOW_NS`]; 0 for none at all.
+    /// Limit for each CPU in each [`WINDOW_NS`]; 0 for no records at all.
     pub per_window: u32,
-    /// Bytes of the ring in use above which only records of residency are written.
+    /// Bytes of the ring in use above which only residency records are written.
     pub used_bytes: u32,
-    /// Each VA space in each [`WINDOW_NS`], on all CPUs: so many that those of one do not fill the ring between two readings.
+    /// Limit for each VA space in each [`WINDOW_NS`], over all CPUs, so that one VA space cannot
+    /// fill the ring between two readings.
     pub per_space: u32,
 }
 
@@ -125,7 +133,7 @@ mod tests {
         assert_eq!(slots(base + 60 * 1024, 8192), 0b11);
         assert_eq!(slots(base + 31 * SLOT_BYTES, SLOT_BYTES), 1 << 31);
         assert_eq!(slots(base, BLOCK_BYTES), u32::MAX);
-        // What goes beyond the block is not of it.
+        // Bytes beyond the block do not belong to it.
         assert_eq!(slots(base + 31 * SLOT_BYTES, BLOCK_BYTES), 1 << 31);
     }
 }

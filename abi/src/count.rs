@@ -1,13 +1,15 @@
-//! Keys and values of the counts, and the reasons for which an event is not counted.
+//! Keys and values of the counts, and the reasons of dropped events.
 
 use crate::owner::Owner;
 
 indexed! {
-    /// Kind of a [`Tally`]. Its documentation defines `detail` of the key and `amount` of the value.
+    /// Kind of a [`Tally`]. Its documentation defines `detail` of the key and `amount` of the
+    /// value.
     Kind {
-        /// GPU fault entries by access type; amount: the faults merged into them.
+        /// GPU fault entries by access type; amount: fault instances merged into them.
         GpuFault => "gpu_fault",
-        /// GPU fault entries for a page that the same batch has serviced already, by access type; amount as above.
+        /// GPU fault entries for a page that the same batch has serviced already, by access type;
+        /// amount as above.
         GpuFaultDuplicate => "gpu_fault_duplicate",
         /// CPU faults on managed memory; detail 1 for writes. Key's GPU is 0, amount is unused.
         CpuFault => "cpu_fault",
@@ -17,34 +19,42 @@ indexed! {
         CopyDtoh => "copy_dtoh",
         /// Copies from another GPU to the key's by cause; amount: bytes.
         CopyDtod => "copy_dtod",
-        /// Memory that became resident at the key's GPU with nothing to copy; amount: bytes.
+        /// Memory that became resident at the key's GPU without a copy; amount: bytes.
         Populated => "populated",
         /// Chunks of this VA space's memory evicted from the key's GPU.
         Evicted => "evicted",
-        /// Chunks of any memory evicted from the key's GPU because this VA space, or its process, needed memory; amount: bytes copied
-        /// out. The sum of what [`EvictionKey`]s name it as the evictor of.
+        /// Chunks of any memory evicted from the key's GPU because this VA space, or its process,
+        /// needed memory; amount: bytes copied out. Sum over the [`EvictionKey`]s with it as
+        /// evictor.
         InducedEviction => "induced_eviction",
         /// Replays after a batch that held faults of this VA space.
         Replay => "replay",
-        /// Pages that the driver found to be thrashing. The key's GPU is the first of those involved.
+        /// Pages that the driver found to be thrashing. The key's GPU is the first of those
+        /// involved.
         Thrashing => "thrashing",
-        /// Throttles of the key's GPU, or of the host where it is 0, at a thrashing page; amount: ns, where the end was seen.
+        /// Throttles of the key's GPU, or of the host for GPU 0, at a thrashing page; amount: ns,
+        /// if the end was observed.
         Throttle => "throttle",
-        /// Mappings of the key's GPU, or of the host where it is 0, to memory elsewhere, by cause; amount: bytes.
+        /// Mappings of the key's GPU, or of the host for GPU 0, to memory elsewhere, by cause;
+        /// amount: bytes.
         MapRemote => "map_remote",
-        /// Calls of the VA space's own process, by [`ApiCall`]; amount: bytes named. Key's GPU is 0.
+        /// Calls of the VA space's own process, by [`ApiCall`]; amount: bytes named. Key's GPU
+        /// is 0.
         ApiCall => "api_call",
         /// Calls of other processes about this VA space, by [`ApiCall`]; amount as above.
         ToolCall => "tool_call",
         /// Fault entries of this VA space in a batch, by [`bucket`]; amount: their sum.
         BatchEntries => "batch_entries",
-        /// Nanoseconds from a batch's first fault entry to its replay, by [`bucket`]; amount: their sum.
+        /// Nanoseconds from a batch's first fault entry to its replay, by [`bucket`]; amount: their
+        /// sum.
         BatchNs => "batch_ns",
-        /// Replays of the key's GPU, whoever faulted. The VA space is one that it served then, or 0: it tells which GPU has the id.
+        /// Replays of the key's GPU, for faults of any process. The VA space is one that the GPU
+        /// serviced then, or 0; it identifies the GPU that has the id.
         GpuReplay => "gpu_replay",
-        /// Fault entries in a batch, whoever faulted, by [`bucket`]. VA space as above.
+        /// Fault entries in a batch, of any process, by [`bucket`]. VA space as above.
         GpuBatchEntries => "gpu_batch_entries",
-        /// Nanoseconds from a batch's first fault entry to its replay, by [`bucket`]. VA space as above.
+        /// Nanoseconds from a batch's first fault entry to its replay, by [`bucket`]. VA space as
+        /// above.
         GpuBatchNs => "gpu_batch_ns",
         /// Nanoseconds of one run of the fault handler, by [`bucket`]. VA space as above.
         HandlerNs => "fault_handler_duration_ns",
@@ -56,7 +66,7 @@ indexed! {
 }
 
 impl Kind {
-    /// Whether it is in [`names::DISTRIBUTIONS`](crate::names) and not in the counts.
+    /// Whether the kind is in [`names::DISTRIBUTIONS`](crate::names) and not in the counts.
     #[must_use]
     pub const fn is_of_distribution(self) -> bool {
         matches!(
@@ -71,20 +81,23 @@ impl Kind {
         )
     }
 
-    /// Whether it is about a GPU, whoever faulted, and not about the VA space that the key names.
+    /// Whether the kind describes a GPU with faults of any process, and not the VA space of the
+    /// key.
     #[must_use]
     pub const fn is_of_gpu(self) -> bool {
         matches!(self, Self::GpuReplay | Self::GpuBatchEntries | Self::GpuBatchNs | Self::HandlerNs)
     }
 }
 
-/// Flag in a copy's cause in the key's detail: another process than the VA space's own made the call.
+/// Flag in a copy's cause in the key's detail: the call came from another process than the VA
+/// space's.
 pub const REQUESTED_BY_TOOL: u16 = 0x100;
 
-/// Buckets of distributions for each power of two: values in one differ by less than an eighth.
+/// Buckets of distributions for each power of two: values in one bucket differ by less than an
+/// eighth.
 const BUCKETS_PER_OCTAVE_LOG2: u32 = 3;
 
-/// The bucket of a value. Small values have one each.
+/// Bucket of a value. Small values have one each.
 #[must_use]
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "there are 496 buckets")]
@@ -97,14 +110,14 @@ pub const fn bucket(value: u64) -> u16 {
     (((octave - BUCKETS_PER_OCTAVE_LOG2 + 1) << BUCKETS_PER_OCTAVE_LOG2) as u64 | place) as u16
 }
 
-/// The smallest value of a bucket.
+/// Smallest value of a bucket.
 #[must_use]
 #[inline]
 pub const fn first_of_bucket(bucket: u16) -> u64 {
     let (octave, place) = (bucket >> BUCKETS_PER_OCTAVE_LOG2, bucket & ((1 << BUCKETS_PER_OCTAVE_LOG2) - 1));
     match octave {
         0 => place as u64,
-        // Beyond the last bucket there are no values.
+        // No values exist beyond the last bucket.
         62.. => u64::MAX,
         _ => (1 << BUCKETS_PER_OCTAVE_LOG2 | place as u64) << (octave - 1),
     }
@@ -135,17 +148,20 @@ indexed! {
 indexed! {
     /// Reason for which an event was dropped.
     DropReason {
-        /// The VA space is unknown: made before the probes were attached and not found then, or dropped for want of room.
+        /// Unknown VA space: created before the probes were attached and not found then, or dropped
+        /// for lack of room.
         UnknownVaSpace => "unknown_va_space",
-        /// No room for another key in the counts, or no more for this process or user: see [`quota`](crate::quota).
+        /// No room for another key in the counts, or the quota of this process or user is reached:
+        /// see [`quota`](crate::quota).
         CountsFull => "counts_full",
-        /// No room for another VA space, or no more for this process or user: its events will be `UnknownVaSpace`.
+        /// No room for another VA space, or the quota of this process or user is reached: its
+        /// events become `UnknownVaSpace`.
         SpacesFull => "spaces_full",
-        /// The ring was full: user space did not learn that a VA space was made or destroyed.
+        /// Full ring: user space missed the creation or destruction of a VA space.
         RingFull => "ring_full",
-        /// The driver's memory could not be read.
+        /// Unreadable memory of the driver.
         Unreadable => "unreadable",
-        /// The event contradicts the layout; see [`SelfTest`].
+        /// Contradiction between an event and the layout; see [`SelfTest`].
         SelfTest => "self_test",
     }
 }
@@ -153,7 +169,7 @@ indexed! {
 indexed! {
     /// Contradiction between an event and the layout in use.
     SelfTest {
-        /// The fault names another VA space than the events structure it came with.
+        /// The fault's VA space differs from that of its events structure.
         VaSpace => "a fault's VA space is not that of its event",
         /// A processor id is beyond the family's range.
         Processor => "a processor id is out of range",
@@ -165,7 +181,7 @@ indexed! {
         Instances => "a fault entry holds no fault",
         /// A flag is neither 0 nor 1.
         Flag => "a flag is neither 0 nor 1",
-        /// A migration's address or length is not in whole pages, or longer than a block.
+        /// A migration's address or length is not in whole pages, or exceeds a block.
         MigrationBytes => "a migration is not in whole pages of one block",
         /// A migration's cause is unknown.
         MigrationCause => "a migration's cause is not known",
@@ -175,19 +191,19 @@ indexed! {
 }
 
 indexed! {
-    /// The probes.
+    /// Probes.
     Probe {
         /// Faults and migrations.
         Notify => "uvm_perf_event_notify",
-        /// Start of a VA space.
+        /// Creation of a VA space.
         Register => "uvm_va_space_mm_register",
         /// Start of a VA space's destruction.
         DestroyEntry => "uvm_va_space_destroy",
         /// End of a VA space's destruction.
         DestroyReturn => "uvm_va_space_destroy (return)",
-        /// The fault handler begins.
+        /// Start of the fault handler.
         Handler => "uvm_gpu_service_replayable_faults",
-        /// The fault handler ends.
+        /// End of the fault handler.
         HandlerReturn => "uvm_gpu_service_replayable_faults (return)",
         /// Replay of a GPU's faults.
         Replay => "uvm_tools_broadcast_replay",
@@ -201,9 +217,9 @@ indexed! {
         MapRemote => "uvm_tools_record_map_remote",
         /// Eviction from a GPU.
         Evict => "uvm_va_block_evict_chunks",
-        /// Memory is made resident.
+        /// Start of making memory resident.
         Resident => "uvm_va_block_make_resident_copy",
-        /// Memory was made resident.
+        /// End of making memory resident.
         ResidentReturn => "uvm_va_block_make_resident_copy (return)",
         /// Start of read duplication.
         Duplicate => "uvm_va_block_make_resident_read_duplicate",
@@ -246,7 +262,7 @@ indexed! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct CountKey {
-    /// Generation of the VA space: never 0, never given twice by one load of the probes.
+    /// Generation of the VA space: never 0, and unique for one load of the probes.
     pub generation: u64,
     /// The driver's processor id; 0 for the host.
     pub gpu: u32,
@@ -272,7 +288,8 @@ indexed! {
     }
 }
 
-/// Victim and evictor of an eviction, as a map key. The value is a [`Tally`]: chunks of at most 2 MiB, and bytes copied out.
+/// Victim and evictor of an eviction, as a map key. The value is a [`Tally`]: chunks of at most 2
+/// MiB, and bytes copied out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct EvictionKey {
@@ -305,28 +322,30 @@ impl Tally {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Space {
-    /// Generation that the VA space is counted under: its own, or one that it shares with others of its process or user.
+    /// Generation of its counts: its own, or one shared with others of its process or user.
     pub generation: u64,
-    /// Serial number that distinguishes the VA space from earlier ones at the same address. Its generation, where that is its own.
+    /// Serial number, which distinguishes the VA space from earlier ones at the same address. Equal
+    /// to the generation unless that is shared.
     pub serial: u64,
     /// Events of this VA space for which the counts had no room.
     pub dropped_events: u64,
     /// Losses of its block records.
     pub records: RecordLosses,
-    /// The process that made it, and that one's user.
+    /// Process that created it, and that process's user.
     pub owner: Owner,
-    /// Block records written since, and when that was, ns since boot: see [`WINDOW_NS`](crate::block::WINDOW_NS).
+    /// Block records written in the current window: see [`WINDOW_NS`](crate::block::WINDOW_NS).
     pub window_records: u64,
-    /// Start of that window, ns since boot.
+    /// Start of the current window, in ns since boot.
     pub window_began_ns: u64,
-    /// Owner of a shared generation: a [`TenantKind`](crate::TenantKind), or the node's for its own.
+    /// Owner of a shared generation: a [`TenantKind`](crate::TenantKind), or the node's for a
+    /// generation that is not shared.
     pub shared_by: u32,
     /// 0.
     pub padding: u32,
 }
 
 impl Space {
-    /// Whether the VA space has a generation of its own, whose end is reported.
+    /// Whether the VA space has its own generation, whose end is reported.
     #[must_use]
     #[inline]
     pub const fn is_own(&self) -> bool {
@@ -338,12 +357,12 @@ impl Space {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RecordLosses {
-    /// Sampled out because too many came at once.
+    /// Sampled out because a limit was reached.
     pub sampled_out: u64,
     /// Dropped because the ring was full.
     pub dropped: u64,
-    /// Changes of residency that no record reports: the ring had no room, or a probe was kept from its work. Unlike
-    /// the rest, what comes later does not make up for them at once.
+    /// Changes of residency without a record: the ring was full, or a probe could not do its work.
+    /// Later records do not correct these at once.
     pub stale: u64,
 }
 
@@ -361,7 +380,7 @@ mod pod {
     unsafe impl aya::Pod for super::EvictionKey {}
     // SAFETY: integers only, no padding.
     unsafe impl aya::Pod for super::Tally {}
-    // SAFETY: integers only; what is padding has a name.
+    // SAFETY: integers only; padding is a named field.
     unsafe impl aya::Pod for super::Space {}
 }
 

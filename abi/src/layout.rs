@@ -1,15 +1,17 @@
-//! Offsets of the driver's and the kernel's fields that the probes read.
+//! Offsets of fields of the driver and the kernel that the probes read.
 //!
-//! The driver's structures named here depend on its version alone, never on the kernel's configuration. All versions from 515 to 595 fall
-//! into six families; [`FAMILIES_JSON`] is the table. The loader picks one, adds what depends on the kernel, and hands it to the
-//! probes as read-only data, so that the verifier sees constants.
+//! The driver's structures named here depend on its version alone, not on the kernel's
+//! configuration. All versions from 515 to 595 fall into six families; [`FAMILIES_JSON`] is the
+//! table. The loader selects one, adds what depends on the kernel, and passes it to the probes as
+//! read-only data, so that the verifier sees constants.
 
-/// Constants of the six driver families: name to `{representative, values}`, offsets in bytes unless the key says bits.
+/// Constants of the six driver families: name to `{representative, values}`, with offsets in bytes
+/// unless the key says bits.
 pub const FAMILIES_JSON: &str = include_str!("../uvm-layouts.json");
 
-/// Bytes of `uvm_perf_event_data_t` that the probes copy at most. The largest family's is 72.
+/// Maximum bytes of `uvm_perf_event_data_t` that the probes copy. The largest family has 72.
 pub const EVENT_DATA_MAX: usize = 72;
-/// Bytes of `uvm_fault_buffer_entry_t` that the probes copy at most. The largest family's is 96.
+/// Maximum bytes of `uvm_fault_buffer_entry_t` that the probes copy. The largest family has 96.
 pub const FAULT_ENTRY_MAX: usize = 96;
 
 /// Offsets in bytes and values, for one driver family on one kernel.
@@ -20,12 +22,13 @@ pub struct Layout {
     pub event_fault: u32,
     /// Event id of a migration.
     pub event_migration: u32,
-    /// From `uvm_perf_va_space_events_t`, the first argument, to its pointer to the VA space. Depends on the kernel's `rw_semaphore`.
+    /// Offset from `uvm_perf_va_space_events_t`, the first argument, to its pointer to the VA
+    /// space. Depends on the kernel's `rw_semaphore`.
     pub events_va_space: u32,
 
     /// Size of `uvm_perf_event_data_t`.
     pub event_size: u32,
-    /// Fault: processor that faulted, u32.
+    /// Fault: faulting processor, u32.
     pub fault_processor: u32,
     /// GPU fault: pointer to the fault buffer entry.
     pub fault_entry: u32,
@@ -33,7 +36,7 @@ pub struct Layout {
     pub fault_is_duplicate: u32,
     /// GPU fault: number of its batch, u32.
     pub fault_batch: u32,
-    /// CPU fault: u8.
+    /// CPU fault: whether it is a write, u8.
     pub fault_is_write: u32,
     /// CPU fault: address, u64.
     pub fault_cpu_address: u32,
@@ -48,7 +51,7 @@ pub struct Layout {
     /// Migration: `uvm_make_resident_cause_t`, u32.
     pub migration_cause: u32,
 
-    /// The longest migration: a VA block's 2 MiB, more where pages are larger than 4 KiB.
+    /// Maximum length of a migration: a VA block's 2 MiB, more with pages larger than 4 KiB.
     pub migration_max_bytes: u32,
 
     /// Size of `uvm_fault_buffer_entry_t`.
@@ -80,14 +83,15 @@ pub struct Layout {
     /// `uvm_gpu_t`: its processor id, u32.
     pub gpu_id: u32,
 
-    /// `uvm_va_block_t`: pointer to its range, whose first field is the pointer to the VA space. Depends on the kernel's `mutex`.
+    /// `uvm_va_block_t`: pointer to its range, whose first field is the pointer to the VA space.
+    /// Depends on the kernel's `mutex`.
     pub block_range: u32,
     /// `uvm_va_block_t`: first address, u64.
     pub block_start: u32,
-    /// `uvm_va_block_t`: a pointer for each GPU to what the block has there, which begins with the mask of resident pages. 0 where it is not
-    /// known: then nothing may be attached that needs it.
+    /// `uvm_va_block_t`: a pointer per GPU to the block's state there, which begins with the mask
+    /// of resident pages. 0 if unknown: then no probe that needs it may be attached.
     pub block_gpus: u32,
-    /// `uvm_va_block_t`: the mask of processors at which something of the block is resident. As above.
+    /// `uvm_va_block_t`: mask of processors at which pages of the block are resident. As above.
     pub block_resident: u32,
     /// Base-2 logarithm of the size of a page.
     pub page_shift: u32,
@@ -116,12 +120,12 @@ pub struct Layout {
     /// `inode.i_mode`.
     pub inode_mode: u32,
 
-    /// The device /dev/nvidia-uvm as the kernel writes it, major << 20 | minor. 0 where it is not known.
+    /// Device /dev/nvidia-uvm in the kernel's encoding, major << 20 | minor. 0 if unknown.
     pub uvm_device: u32,
-    /// Value of the lowest three bits of the private data of a file that stands for a VA space.
+    /// Value of the lowest three bits of the private data of a file that represents a VA space.
     pub va_space_file_type: u32,
 
-    /// 1 where the driver's structures are in user memory: tests only.
+    /// 1 if the driver's structures are in user memory: tests only.
     pub in_user_memory: u32,
 }
 

@@ -1,15 +1,16 @@
 //! Records and driver layouts shared by the probes and the collector.
 //!
-//! * [`layout`]: where the driver keeps what the probes read, one family of driver versions a table
-//! * [`count`]: keys and values of the counts, and the reasons for which an event is not counted
-//! * [`lifecycle`]: the record for each VA space made or destroyed
-//! * [`block`]: the record of what happened to one block of memory
-//! * [`quota`]: how much of the maps one process and one user may hold
+//! * [`layout`]: offsets of the fields that the probes read, one table per family of driver
+//!   versions
+//! * [`count`]: keys and values of the counts, and the reasons of dropped events
+//! * [`lifecycle`]: record of each VA space created or destroyed
+//! * [`block`]: record of an event at one block of memory
+//! * [`quota`]: limits of map entries per process and user
 //!
-//! Both sides are built from this one text, so that a change to a record cannot reach only one of them.
+//! Both sides are built from this source, so that a change of a record always reaches both.
 #![no_std]
 
-/// Declares a fieldless enum that indexes a map: `ALL` in index order, and a name for people.
+/// Declares a fieldless enum that indexes a map: `ALL` in index order, and a readable name.
 macro_rules! indexed {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident => $text:literal,)+ }) => {
         $(#[$doc])*
@@ -18,19 +19,19 @@ macro_rules! indexed {
         pub enum $name { $($(#[$vdoc])* $variant,)+ }
 
         impl $name {
-            /// Every variant; the position is the index in the map.
+            /// All variants; the position is the index in the map.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
             /// Number of variants.
             #[expect(clippy::cast_possible_truncation, reason = "a handful")]
             pub const COUNT: u32 = Self::ALL.len() as u32;
 
-            /// The name in labels and messages.
+            /// Name in labels and messages.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
 
-            /// The variant at an index of the map.
+            /// Variant at an index of the map.
             #[must_use]
             pub fn from_index(index: u32) -> Option<Self> {
                 Self::ALL.get(usize::try_from(index).ok()?).copied()
@@ -39,18 +40,19 @@ macro_rules! indexed {
     };
 }
 
-/// Lets a struct of integers be read from a ring.
+/// Reads a struct of integers from a ring.
 macro_rules! record {
     ($name:ident) => {
         impl $name {
-            /// Read a record from the ring; `None` where the length is wrong.
+            /// Reads a record from the ring; `None` if the length is wrong.
             #[must_use]
-            #[expect(unsafe_code, reason = "the ring hands out bytes")]
+            #[expect(unsafe_code, reason = "the ring has bytes")]
             pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
                 if bytes.len() != size_of::<Self>() {
                     return None;
                 }
-                // SAFETY: the length was checked, an unaligned read needs no alignment, and any bytes are a valid record of integers.
+                // SAFETY: the length was checked, an unaligned read needs no alignment, and any
+                // bytes are a valid record of integers.
                 Some(unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
             }
         }
@@ -71,13 +73,14 @@ pub use lifecycle::{Lifecycle, LifecycleKind};
 pub use owner::Owner;
 pub use quota::{Quotas, Released, Resource, Tenant, TenantKind, Usage};
 
-/// Names of the maps and of the one global, as both sides know them.
+/// Names of the maps and global data, as both sides know them.
 pub mod names {
     /// Global of type [`Layout`](crate::Layout).
     pub const LAYOUT: &str = "LAYOUT";
     /// Per-CPU hash from [`CountKey`](crate::CountKey) to [`Tally`](crate::Tally).
     pub const COUNTS: &str = "COUNTS";
-    /// The same for distributions, but one for all CPUs: many keys, and little is added to each.
+    /// Hash like `COUNTS` for distributions, shared by all CPUs: many keys, with few additions to
+    /// each.
     pub const DISTRIBUTIONS: &str = "DISTRIBUTIONS";
     /// Hash from [`EvictionKey`](crate::count::EvictionKey) to [`Tally`](crate::Tally).
     pub const EVICTIONS: &str = "EVICTIONS";

@@ -1,39 +1,41 @@
-//! The record for each VA space made, found or destroyed.
+//! Record of each VA space created, found or destroyed.
 
 use crate::count::RecordLosses;
 
-/// Size of the ring of these.
+/// Size of the ring of these records.
 pub const RING_BYTES: u32 = 1 << 20;
 
 /// Kind of a lifecycle record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum LifecycleKind {
-    /// Made. The other fields tell by whom.
+    /// Creation. The other fields identify the creator.
     Registered = 1,
-    /// Gone; nothing more will be counted for its generation.
+    /// Destruction; the generation gets no further counts.
     Destroyed = 2,
-    /// Found when the probes were attached. The other fields name its holder.
+    /// VA space found when the probes were attached. The other fields identify its holder.
     Adopted = 3,
-    /// The first of the VA spaces that a process made too fast for a generation each. The other fields are as for `Registered`; further ones of the
-    /// process have this generation too, and the end of none is reported.
+    /// First of the VA spaces of a process that share a generation, as it creates them too fast.
+    /// The other fields are as for `Registered`. Further ones of the process have this generation
+    /// too, and no end is reported.
     SharedByProcess = 4,
-    /// VA spaces of a user, whose processes made them too fast, share a generation. Only `uid` names the owner.
+    /// VA spaces of a user that share a generation, as the user's processes create them too fast.
+    /// Only `uid` identifies the owner.
     SharedByUser = 5,
 }
 
-/// One record of the ring.
+/// Lifecycle record, as in the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Lifecycle {
     /// Generation of the VA space.
     pub generation: u64,
-    /// Start time of the process, ns since boot, suspended time included. 0 in `Destroyed`, as all that follows but the
-    /// losses and whose it was.
+    /// Start time of the process, ns since boot, suspended time included. 0 in `Destroyed`, as are
+    /// all further fields except losses and owner.
     pub start_boottime_ns: u64,
     /// `Destroyed`: events of this VA space for which the counts had no room.
     pub dropped_events: u64,
-    /// `Destroyed`: what became of its block records.
+    /// `Destroyed`: losses of its block records.
     pub records: RecordLosses,
     /// A [`LifecycleKind`].
     pub kind: u32,
@@ -43,14 +45,14 @@ pub struct Lifecycle {
     pub tid: u32,
     /// Real user id in the initial user namespace.
     pub uid: u32,
-    /// The thread's short name, filled up with 0; in `Adopted` the process's.
+    /// Short name of the thread, padded with 0; in `Adopted` the process's.
     pub comm: [u8; 16],
 }
 
 const _: () = assert!(size_of::<Lifecycle>() == 80);
 
 impl Lifecycle {
-    /// The kind, unless this is not one of our records.
+    /// Kind, if the number is a known one.
     #[must_use]
     pub const fn kind(&self) -> Option<LifecycleKind> {
         match self.kind {

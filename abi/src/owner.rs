@@ -1,11 +1,11 @@
-//! Owner of entries of maps, to whom they are charged.
+//! Owner of map entries, who is charged for them.
 
-/// The process and the user that an entry is charged to.
+/// Process and user charged for an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Owner {
-    /// The process.
+    /// Process.
     pub tgid: u32,
-    /// The user.
+    /// User.
     pub uid: u32,
 }

@@ -1,11 +1,13 @@
-//! Quotas: how many entries of the probes' maps one process and one user may hold.
+//! Quotas: limits of entries of the probes' maps per process and user.
 //!
-//! Whoever may open the driver can fill a map: with VA spaces, with counts, with threads inside a call. So each entry is charged to the process
-//! and to the user that it is for, neither of which may hold more than its quota; and the last part of a map is a reserve for those that hold few. An
-//! entry that is refused is counted in the [`Usage`] of both, and its events are dropped as at a full map.
+//! Anyone who may open the driver can fill a map: with VA spaces, with counts, with threads inside
+//! a call. Each entry is therefore charged to its process and to its user, neither of which may
+//! exceed its quota. The last part of a map is a reserve for tenants that hold few entries. A
+//! refused entry counts in the [`Usage`] of both, and its events are dropped as at a full map.
 //!
-//! VA spaces have a rate as well: of each new one user space is told, which reads what /proc has of its process. A process, or a user, that makes them
-//! faster has the further ones counted together, under one shared generation.
+//! VA spaces have a rate as well: user space is informed of each new one, and reads /proc about its
+//! process. If a process or user exceeds the rate, its further VA spaces are counted together,
+//! under one shared generation.
 
 use core::ops::{Index, IndexMut};
 
@@ -24,11 +26,12 @@ indexed! {
         Distributions => "distributions",
         /// Pairs of victim and evictor; charged to the victim.
         EvictorPairs => "evictor_pairs",
-        /// Evictions from a victim by an unknown evictor, or by evictors beyond the quota of pairs. In one map with the pairs.
+        /// Evictions from a victim by an unknown evictor, or by evictors beyond the quota of pairs.
+        /// Stored in one map with the pairs.
         Evictions => "evictions",
-        /// Threads inside a call of the driver that is followed to its return.
+        /// Threads inside a call of the driver that is tracked to its return.
         Calls => "calls",
-        /// Users that have a [`Usage`] of their own; the others share one.
+        /// Users that have their own [`Usage`]; the others share one.
         Users => "users",
     }
 }
@@ -36,7 +39,7 @@ indexed! {
 /// Elements of a [`ByResource`]: a power of two, so that an index can be masked for the verifier.
 pub const RESOURCES: usize = 8;
 
-/// One for each [`Resource`].
+/// Value per [`Resource`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct ByResource<T>(pub [T; RESOURCES]);
@@ -60,7 +63,7 @@ impl<T> IndexMut<Resource> for ByResource<T> {
 indexed! {
     /// Kind of a tenant.
     TenantKind {
-        /// The whole node.
+        /// The node.
         Node => "node",
         /// A user, by real user id in the initial user namespace.
         User => "user",
@@ -69,7 +72,7 @@ indexed! {
     }
 }
 
-/// A process, a user, or the whole node.
+/// Process, user or node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct Tenant {
@@ -80,9 +83,9 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    /// Everybody.
+    /// The node, with all users.
     pub const NODE: Self = Self { kind: TenantKind::Node as u32, id: 0 };
-    /// Users for whom there is no [`Usage`] of their own. No user has this id: it stands for none (`(uid_t)-1`).
+    /// Users without their own [`Usage`]. No user has this id: it means none (`(uid_t)-1`).
     pub const OTHER_USERS: Self = Self::user(u32::MAX);
 
     /// A user.
@@ -98,29 +101,32 @@ impl Tenant {
     }
 }
 
-/// Usage of a tenant. Written by the probes, but for the entry's removal, and the node's first one.
+/// Usage of a tenant. Written by the probes, except that user space removes entries and inserts the
+/// node's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Usage {
-    /// Entries by [`Resource`]. Of keys those ever inserted: user space removes them, and says so in [`Released`].
+    /// Entries by [`Resource`]. For keys, all that were ever inserted: user space removes them, and
+    /// records that in [`Released`].
     pub charged: ByResource<u64>,
     /// Entries denied, by [`Resource`].
     pub refused: ByResource<u64>,
-    /// The generation of the process's latest VA space; 0 once that is gone.
+    /// Generation of the process's latest VA space; 0 after its destruction.
     pub latest_generation: u64,
-    /// The generation of VA spaces that were made too fast for one each; 0 where none was.
+    /// Generation shared by VA spaces that were created too fast; 0 if there are none.
     pub shared_generation: u64,
-    /// VA spaces that were given the shared generation.
+    /// VA spaces that got the shared generation.
     pub shared_spaces: u64,
-    /// Events of VA spaces of the shared generation that are gone, for which there was no room.
+    /// Dropped events of destroyed VA spaces of the shared generation, for which there was no room.
     pub dropped_events: u64,
-    /// Their block records.
+    /// Losses of their block records.
     pub records: RecordLosses,
-    /// Time, in ns since boot, at which as many VA spaces would have been made at the allowed rate: see [`Rate`].
+    /// Time, in ns since boot, at which the allowed rate would have produced as many VA spaces: see
+    /// [`Rate`].
     pub paced_until_ns: u64,
     /// Start time of a process, ns since boot.
     pub start_boottime_ns: u64,
-    /// Name of a process when it made its first VA space, filled up with 0.
+    /// Name of a process when it created its first VA space, padded with 0.
     pub comm: [u8; 16],
     /// User of a process.
     pub uid: u32,
@@ -128,13 +134,15 @@ pub struct Usage {
     pub padding: u32,
 }
 
-/// Releases of a tenant's entries by user space. Written by user space alone, so that neither side undoes the other's additions.
+/// Releases of a tenant's entries by user space. Only user space writes them, so that neither side
+/// overwrites the other's additions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Released {
-    /// Entries that it removed, by [`Resource`].
+    /// Entries that user space removed, by [`Resource`].
     pub entries: ByResource<u64>,
-    /// Until then, in ns since boot, new VA spaces of a user share its generation: those before them cost too much.
+    /// Time, in ns since boot, until which new VA spaces of a user share its generation: the ones
+    /// before cost too much.
     pub shares_until_ns: u64,
 }
 
@@ -142,15 +150,15 @@ pub struct Released {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Quota {
-    /// One process.
+    /// Limit of one process.
     pub process_max: u32,
-    /// One user.
+    /// Limit of one user.
     pub user_max: u32,
-    /// All together, but for those that hold few: what is left of the map is the reserve.
+    /// Limit of the node, except for tenants that hold few: the rest of the map is the reserve.
     pub node_max: u32,
     /// Upper bound of the entries of a process that holds few.
     pub process_few: u32,
-    /// ...if its user holds fewer than this.
+    /// Upper bound of the entries of a user that holds few; both bounds apply.
     pub user_few: u32,
     /// 0.
     pub padding: u32,
@@ -164,25 +172,26 @@ pub struct Quotas {
     pub quotas: ByResource<Quota>,
     /// Rate limit of one process.
     pub process_rate: Rate,
-    /// Rate limit of one user: the ranks of a job may all begin at once.
+    /// Rate limit of one user: all ranks of a job may start at once.
     pub user_rate: Rate,
     /// Rate limit of the node: fewer at once than the ring of their records holds.
     pub node_rate: Rate,
 }
 
-/// Capacity in VA spaces. A node has one a CUDA process, and few have a thousand.
+/// Capacity in VA spaces. A node has one per CUDA process, and few nodes have a thousand.
 pub const SPACES_CAPACITY: u32 = 8192;
 /// Capacity in processes and users.
 pub const TENANTS_CAPACITY: u32 = 8192;
-/// Users that are charged apart from each other.
+/// Users charged separately.
 const USERS_MAX: u32 = 1024;
-/// Capacity in threads of each map of those inside a call.
+/// Capacity in threads of each map of tracked calls.
 pub const CALLS_CAPACITY: u32 = 8192;
 
 impl Quotas {
     /// Quotas for maps of these capacities.
     ///
-    /// A process with faults and copies both ways uses some ten counts and one to three hundred parts of distributions on each GPU.
+    /// A process with faults and copies in both directions uses some ten counts and one to three
+    /// hundred buckets of distributions on each GPU.
     #[must_use]
     pub fn new(counts_capacity: u32, distributions_capacity: u32, evictions_capacity: u32) -> Self {
         let mut quotas = ByResource([Quota::UNLIMITED; RESOURCES]);
@@ -194,14 +203,15 @@ impl Quotas {
         let (others, pairs) = (evictions_capacity / 4, evictions_capacity - evictions_capacity / 4);
         quotas[Resource::EvictorPairs] = quota(pairs, (pairs / 8).max(256), 64, 512);
         quotas[Resource::Evictions] = quota(others, (others / 8).max(256), 64, 512);
-        // Nobody sums up the node's: each call of every CPU would write to one cache line. So it takes four users to fill a map.
+        // The node's sum is not counted: each call of every CPU would write to one cache line. It
+        // therefore takes four users to fill a map.
         quotas[Resource::Calls] =
             Quota { user_max: CALLS_CAPACITY / 4, ..quota(CALLS_CAPACITY, CALLS_CAPACITY / 8, 64, 512) };
         quotas[Resource::Users] = Quota { node_max: USERS_MAX, process_few: 0, user_few: 0, ..Quota::UNLIMITED };
         Self { quotas, process_rate: Rate::PROCESS, user_rate: Rate::USER, node_rate: Rate::NODE }
     }
 
-    /// No quotas: the maps' capacities alone.
+    /// Quotas without limits except the maps' capacities.
     pub const UNLIMITED: Self = Self {
         quotas: ByResource([Quota::UNLIMITED; RESOURCES]),
         process_rate: Rate::UNLIMITED,
@@ -211,7 +221,7 @@ impl Quotas {
 }
 
 impl Quota {
-    /// No limits but those of the maps.
+    /// Quota without limits except the maps' capacities.
     pub const UNLIMITED: Self = Self {
         process_max: u32::MAX,
         user_max: u32::MAX,
@@ -222,19 +232,21 @@ impl Quota {
     };
 }
 
-/// Half for one user, and a quarter in reserve.
+/// Quota of a resource: half of the capacity for one user, and a quarter in reserve.
 const fn quota(capacity: u32, process_max: u32, process_few: u32, user_few: u32) -> Quota {
     Quota { process_max, user_max: capacity / 2, node_max: capacity - capacity / 4, process_few, user_few, padding: 0 }
 }
 
-/// Rate limit on VA spaces that have a generation, and so a record, each: one every so often, and some at once after a rest.
+/// Rate limit on VA spaces that have their own generation, and so a record: one per period, and a
+/// burst after a rest.
 ///
-/// Kept as the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371, A.1): each adds `every_ns` to it, and one that would come
-/// more than `burst` times that ahead of now is over the rate.
+/// Stored as the theoretical arrival time of the generic cell rate algorithm (ITU-T I.371, A.1):
+/// each VA space adds `every_ns` to it, and one that would exceed now by more than `burst` times
+/// that is over the rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Rate {
-    /// Ns a VA space.
+    /// Period in ns per VA space.
     pub every_ns: u64,
     /// VA spaces allowed at once.
     pub burst: u64,
@@ -247,7 +259,8 @@ impl Rate {
     /// No rate limit.
     pub const UNLIMITED: Self = Self { every_ns: 0, burst: 0 };
 
-    /// The theoretical arrival time after one more at `now_ns`; `None` if that is over the rate.
+    /// Theoretical arrival time after another VA space at `now_ns`; `None` if that is over the
+    /// rate.
     #[must_use]
     #[inline]
     pub const fn next(self, paced_until_ns: u64, now_ns: u64) -> Option<u64> {
@@ -256,7 +269,7 @@ impl Rate {
         if next - now_ns > self.every_ns * self.burst { None } else { Some(next) }
     }
 
-    /// Whether less than a part of its burst, one in `part`, is used up.
+    /// Whether less than one `part`-th of the burst is used up.
     #[must_use]
     #[inline]
     pub const fn is_low(self, paced_until_ns: u64, now_ns: u64, part: u64) -> bool {
@@ -274,11 +287,11 @@ const _: () = assert!(size_of::<Quota>() == 24);
 mod pod {
     // SAFETY: integers only, no padding.
     unsafe impl aya::Pod for super::Tenant {}
-    // SAFETY: integers only; what is padding has a name.
+    // SAFETY: integers only; padding is a named field.
     unsafe impl aya::Pod for super::Usage {}
     // SAFETY: integers only.
     unsafe impl aya::Pod for super::Released {}
-    // SAFETY: integers only; what is padding has a name.
+    // SAFETY: integers only; padding is a named field.
     unsafe impl aya::Pod for super::Quotas {}
 }
 
@@ -335,7 +348,7 @@ mod tests {
             [true, true, true, false, false, true, false]
         );
         assert!(Rate::UNLIMITED.next(0, 7).is_some_and(|next| Rate::UNLIMITED.next(next, 7).is_some()));
-        // After a rest as many as before.
+        // The full burst again after a rest.
         assert_eq!([5000, 5000, 5000, 5000].map(comes), [true, true, true, false]);
     }
 

@@ -1,13 +1,16 @@
-//! Acts on a process's managed memory by hand, and tells what came of it as lines of JSON. The lab's tests use it (tests/lab/act.sh).
+//! Manual actions on a process's managed memory, with the results as lines of JSON. The lab's tests
+//! use it (tests/lab/act.sh).
 //!
 //!     act 'migrate_to_gpu 1234 0x20000000000 0x20001000000'
 //!
-//! A command is one of:
+//! Commands:
 //!
 //! * `ACTION PID BEGIN END`: an order of one step; the actions are `model::Action`'s names
-//! * `shuttle PID BEGIN END`: move the range to the GPU and to the host in turn, until an answer is not that it was done
-//! * `undo`: withdraw what the journal says a former run left
-//! * `overlaps FILE`: of the calls in the file, a line `BEGIN END` each in ns since 1970, how many of the driver's calls made here each overlaps
+//! * `shuttle PID BEGIN END`: migrates the range to the GPU and to the host in turn, until a result
+//!   is not done
+//! * `undo`: withdraws the advice of a former run by the journal
+//! * `overlaps FILE`: for the calls in the file, a line `BEGIN END` each in ns since 1970, the
+//!   number of the driver's calls made here that overlap each
 //! * `sleep SECONDS`
 #![expect(clippy::print_stdout, reason = "it is a program for the command line")]
 
@@ -34,25 +37,25 @@ use tracing::{
     span::{Attributes, Id, Record},
 };
 
-/// Acts on a process's managed memory by hand.
+/// Acts on a process's managed memory from the command line.
 #[derive(Parser)]
 struct Options {
-    /// At this GPU; that of the software GPU which comes first, if not given.
+    /// GPU to act on; the first software GPU by default.
     #[arg(long)]
     gpu: Option<Uuid>,
-    /// The most that one call moves.
+    /// Maximum of one migration call.
     #[arg(long, default_value_t = 2)]
     part_mib: u64,
-    /// Host memory to leave alone.
+    /// Host memory that stays free.
     #[arg(long, default_value_t = 64)]
     reserve_mib: u64,
-    /// Where advice is written down before it is given.
+    /// Journal of advice.
     #[arg(long)]
     journal: Option<PathBuf>,
-    /// While this file is there, nothing is done but what puts something back.
+    /// Kill switch: while this file exists, only withdrawals are executed.
     #[arg(long, default_value = "/run/act.off")]
     off: PathBuf,
-    /// What to do, one after the other.
+    /// Commands, executed in sequence.
     #[arg(required = true)]
     commands: Vec<String>,
 }
@@ -128,7 +131,7 @@ impl Hand {
         Ok(())
     }
 
-    /// Whether all of it was done.
+    /// Executes an order. Returns whether all of it succeeded.
     fn carry_out(&mut self, process: ProcessId, steps: Vec<Step>, is_rollback: bool) -> anyhow::Result<bool> {
         let name = steps.first().map_or("nothing", |step| step.action.name());
         let before = self.meter.read(self.gpu);
@@ -214,7 +217,8 @@ const fn step((begin, end): (u64, u64), action: Action) -> Step {
     Step { begin, end, action }
 }
 
-/// When the driver was called, as (begin, end) in ns since 1970: by the clock that the other side has too, which nobody sets in a guest.
+/// Calls of the driver, as (begin, end) in ns since 1970: by the calendar clock, which both sides
+/// share and which is never set in a guest.
 #[derive(Clone, Default)]
 struct Calls(Arc<Mutex<Vec<(u128, u128)>>>);
 

@@ -1,9 +1,11 @@
 //! Actors for the batches of one worker: their placement, timeouts, and errors.
 //!
-//! An actor is placed in its target's cgroup: whatever its calls take is charged where the target's own would be. Where that cannot be, it stays in this
-//! process's cgroup, if the driver charges the target all the same, as it does where the VA space belongs to the memory of its process, or nobody, once the
-//! target has had it let go of that (`uvm_va_space_mm_or_current_retain`, and `block_context->mm` in `uvm_va_block.c`: 515 to 595). VA spaces that belong to no
-//! process's memory are not acted on then.
+//! An actor is placed in its target's cgroup: its calls are charged like the target's own. If that
+//! is impossible, it stays in this process's cgroup, provided that the driver charges the target
+//! all the same, as it does if the VA space belongs to the memory of its process; or charges
+//! nobody, once the target has made it release that memory (`uvm_va_space_mm_or_current_retain`,
+//! and `block_context->mm` in `uvm_va_block.c`: 515 to 595). There is no action on other VA spaces
+//! then.
 
 use std::{
     io,
@@ -30,12 +32,12 @@ use crate::{
     process::{answer_of, answer_to},
 };
 
-/// After a spawner ended, the next is started so much later at the earliest.
+/// Minimum pause between the end of a spawner and the start of the next.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// Reason why no actor is started.
 const HANGS: &str = "a former call about it, or about too many processes of its user, hangs in the driver";
 
-/// Starts actors.
+/// Starter of actors.
 #[derive(Debug)]
 pub(crate) struct Actors {
     program: Program,
@@ -43,29 +45,29 @@ pub(crate) struct Actors {
     spawner: Option<Spawner>,
     /// Earliest time of the next start, after an end.
     restart: Option<Instant>,
-    /// Actors that were killed and have not ended.
+    /// Killed actors that have not exited.
     hung: Hung<PidFd>,
 }
 
-/// An actor, for some calls about one process.
+/// Actor for some calls about one process.
 #[derive(Debug)]
 pub(crate) struct Batch<'a, 'b> {
     actors: &'a mut Actors,
     /// Time that its order may still wait for the target.
     budget: &'a mut TimeBudget<'b>,
     target: Target,
-    /// Taken away when it is over.
+    /// Actor; `None` once the batch is complete.
     actor: Option<Actor>,
     spaces: usize,
-    /// In the target's cgroup, if it is there.
+    /// In the target's cgroup, if possible.
     place: Option<Placement>,
 }
 
 /// Error of starting an actor.
 enum StartError {
-    /// Somewhere else there may be one.
+    /// An actor may be possible elsewhere.
     Here(PlacementError),
-    /// Nor anywhere else.
+    /// None is possible elsewhere.
     AtAll(CallResult),
 }
 
@@ -91,12 +93,12 @@ impl From<ActorError> for ReplyError {
 // === impl Actors ===
 
 impl Actors {
-    /// By spawners that are executions of this program.
+    /// Uses spawners that are executions of this program.
     pub(crate) const fn new(program: Program, roots: Roots) -> Self {
         Self { program, roots, spawner: None, restart: None, hung: Hung::none() }
     }
 
-    /// Start one for these VA spaces of a process.
+    /// Starts an actor for these VA spaces of a process.
     pub(crate) fn start<'a, 'b>(
         &'a mut self,
         process: &PidFd,
@@ -136,7 +138,7 @@ impl Actors {
         let place = Placement::of(&self.roots, process.pid()).map_err(StartError::Here)?;
         let mut actor = self.spawn(spaces, Some(&place))?;
         let error = if [actor.pid(), process.pid()].into_iter().all(|pid| place.holds(&self.roots, pid)) {
-            // It makes no call before it is what it has to be there: the first to be killed.
+            // It makes no call before it is the first OOM victim of the cgroup.
             let confined = wait(budget, Some(&place), |at_most| {
                 actor.is_confined(process, at_most).map(|is_confined| is_confined.then_some(()))
             });
@@ -168,7 +170,7 @@ impl Actors {
         }
     }
 
-    /// The spawner; another one if that ended.
+    /// Current spawner; a new one if the last has exited.
     fn spawner(&mut self) -> Result<&mut Spawner, CallResult> {
         if self.spawner.is_none() {
             if self.restart.is_some_and(|restart| Instant::now() < restart) {
@@ -193,7 +195,7 @@ impl Actors {
         self.restart = Some(Instant::now() + RESTART_DELAY);
     }
 
-    /// Ends an actor that did not reply; the answer to what it was for.
+    /// Ends an actor that did not reply, and returns the result of its call.
     fn abandon(
         &mut self,
         process: &PidFd,
@@ -218,11 +220,11 @@ impl Actors {
         CallResult::Failed(why)
     }
 
-    /// Ends an actor, and returns how it exited.
+    /// Ends an actor, and returns its exit.
     fn end(&mut self, target: Target, actor: Actor) -> Option<String> {
         let ended = match self.spawner.as_mut() {
             Some(spawner) => spawner.end(actor),
-            // Its end is seen to by the kernel, and no status of it is to be had.
+            // The kernel completes its exit; its status is unavailable.
             None => return None,
         };
         match ended {
@@ -238,12 +240,12 @@ impl Actors {
 // === impl Batch ===
 
 impl Batch<'_, '_> {
-    /// Number of VA spaces to call on.
+    /// Number of VA spaces for calls.
     pub(crate) const fn spaces(&self) -> usize {
         self.spaces
     }
 
-    /// Make a call on one of them, and wait for it. An error is the end of the batch.
+    /// Makes a call on one of them, and waits for it. An error ends the batch.
     pub(crate) fn call(&mut self, process: &PidFd, space: usize, call: Call) -> Result<Reply, CallResult> {
         self.reply(process, space, call).map_err(|error| {
             let actor = self.actor.take();
@@ -260,9 +262,10 @@ impl Batch<'_, '_> {
         wait(self.budget, self.place.as_ref(), |at_most| actor.reply(process, at_most))
     }
 
-    /// Whether the driver charges host memory of these VA spaces to the cgroup of the target, whoever makes the call.
+    /// Whether the driver charges host memory of these VA spaces to the cgroup of the target, for
+    /// any caller.
     fn is_charged_to_target(&mut self, process: &PidFd) -> Result<bool, CallResult> {
-        // Without this, it keeps no process's memory map.
+        // Without this, it holds no process's memory map.
         if parameters::value(&self.actors.roots, "uvm_enable_va_space_mm").is_none_or(|value| value == "0") {
             return Ok(false);
         }
@@ -286,7 +289,7 @@ impl Batch<'_, '_> {
 impl Drop for Batch<'_, '_> {
     fn drop(&mut self) {
         if let Some(actor) = self.actor.take() {
-            // An actor needs a processor to end, too, of which its target's cgroup may have little.
+            // An actor needs a processor to exit, too, which may be scarce in its target's cgroup.
             let begun = Instant::now();
             self.actors.end(self.target, actor);
             self.budget.spend(begun.elapsed());

@@ -1,4 +1,5 @@
-//! Pauses of targets whose orders waited long for them: each is as long for all others on that GPU. What puts something back does not pause.
+//! Pauses of targets whose orders waited long: each is as long for all others on that GPU.
+//! Withdrawals do not pause.
 
 use std::{
     collections::BTreeMap,
@@ -7,14 +8,15 @@ use std::{
 
 use model::{CallResult, ProcessId};
 
-/// An order that waited so long for its target is followed by a pause.
+/// Wait of an order after which its target pauses.
 pub(crate) const SLOW: Duration = Duration::from_secs(10);
-/// The first pause; each further one is twice as long.
+/// First pause; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(30);
-/// The longest pause. After as long again without a slow order a target begins anew.
+/// Longest pause. After that long without a slow order, a target restarts.
 const LONGEST: Duration = Duration::from_mins(30);
 
-/// The targets that pause, or did lately. There are few: each has cost its GPU's worker [`SLOW`] within the last hour.
+/// Targets in a pause, or with a recent one. There are few: each has cost its GPU's worker [`SLOW`]
+/// within the last hour.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff(BTreeMap<ProcessId, Pause>);
 
@@ -25,7 +27,7 @@ struct Pause {
 }
 
 impl Backoff {
-    /// An order waited long for this target: how long the pause is.
+    /// Records a long wait for this target, and returns the pause.
     pub(crate) fn begin(&mut self, target: ProcessId, now: Instant) -> Duration {
         self.0.retain(|_, pause| now < pause.end + LONGEST);
         let length = self.0.get(&target).map_or(FIRST, |former| (former.length * 2).min(LONGEST));
@@ -33,7 +35,7 @@ impl Backoff {
         length
     }
 
-    /// The answer to an order for a target that pauses.
+    /// Result of an order for a target in a pause.
     pub(crate) fn answer(&self, target: ProcessId, now: Instant) -> Option<CallResult> {
         let left = self.0.get(&target)?.end.checked_duration_since(now).filter(|left| !left.is_zero())?;
         let seconds = left.as_millis().div_ceil(1000);

@@ -1,5 +1,6 @@
-//! The time that one order may wait for its target. Whoever holds locks that calls need, or lets an actor have little of a processor, holds up the worker of
-//! a GPU, and with it the orders of all others there: so all that an order waits for comes out of one budget.
+//! Waiting time of one order for its target. A target that holds locks that calls need, or limits
+//! an actor's processor time, blocks the worker of a GPU, and with it all other orders there. All
+//! waits of an order therefore come out of one budget.
 
 use std::{
     fmt,
@@ -8,11 +9,12 @@ use std::{
 
 use model::{CallResult, Interrupt};
 
-/// Time budget of an order for its inspections, actors and calls together. Pauses between calls are extra, and no longer than the calls.
+/// Time budget of an order for its inspections, actors and calls together. Pauses between calls are
+/// extra, and no longer than the calls.
 pub(crate) const ORDER_BUDGET: Duration = Duration::from_secs(30);
-/// A wait that is shorter gives way to no withdrawal.
+/// Duration of a wait that does not give way to a withdrawal.
 const UNDISTURBED: Duration = Duration::from_millis(500);
-/// Time between two looks at the reasons to end a wait.
+/// Interval of checks for reasons to end a wait.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Waiting time of one order: its limit, and how much of that is spent.
@@ -25,7 +27,7 @@ pub(crate) struct TimeBudget<'a> {
 /// Reason why a wait ended without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expired {
-    /// Its time limit, or the order's, is reached.
+    /// The time limit of the wait, or of the order, is reached.
     Time,
     /// A withdrawal about another process waits for the worker.
     Withdrawal,
@@ -59,8 +61,9 @@ impl<'a> TimeBudget<'a> {
         self.spent = self.spent.saturating_add(waited);
     }
 
-    /// Waits for a reply: for at most so long, out of the budget, and no longer than [`UNDISTURBED`] where a withdrawal of others waits. `poll` waits for
-    /// as long as its argument, and returns `None` where there is no reply yet.
+    /// Waits for a reply: at most this long, within the budget, and no longer than [`UNDISTURBED`]
+    /// while a withdrawal about another process waits. `poll` waits as long as its argument, and
+    /// returns `None` without a reply.
     pub(crate) fn wait<T, E: From<Expired>>(
         &mut self,
         at_most: Duration,
@@ -86,7 +89,7 @@ impl<'a> TimeBudget<'a> {
         }
     }
 
-    /// The answer to the rest of an order one of whose calls had no reply.
+    /// Result of the rest of an order after a call without a reply.
     pub(crate) fn gave_up(&self, expired: Expired) -> CallResult {
         let why = match expired {
             Expired::Time => format!("its calls took more than {} s together", self.total.as_secs()),
@@ -114,7 +117,7 @@ pub(crate) mod tests {
     const NEVER: fn() -> bool = || false;
     const LONG: Duration = Duration::from_hours(1);
 
-    /// A withdrawal of others waits all the time.
+    /// A withdrawal about another process waits all the time.
     pub(crate) struct Awaited;
 
     impl Interrupt for Awaited {
@@ -139,7 +142,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A wait of at most so long for a reply that takes so long, on a clock of its own.
+    /// Wait of at most this long for a reply that takes this long, with a separate clock.
     fn wait(
         budget: &mut TimeBudget<'_>,
         clock: &Cell<Instant>,

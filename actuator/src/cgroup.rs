@@ -1,4 +1,5 @@
-//! The cgroups that a process is in, where memory is accounted: of version 2, and of version 1's memory controller.
+//! Cgroups of a process in which memory is accounted: of version 2, and of version 1's memory
+//! controller.
 
 use std::{
     fs, io,
@@ -12,21 +13,22 @@ use sys::{Roots, processes};
 pub(crate) enum Version {
     /// Version 1: the tree of the memory controller.
     One,
-    /// The only one, where version 1 does not have the memory controller.
+    /// Version 2, if version 1 does not have the memory controller.
     Two,
 }
 
-/// A cgroup of one tree.
+/// Cgroup of one tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cgroup {
     pub(crate) version: Version,
     root: PathBuf,
-    /// Relative to the root.
+    /// Path relative to the root.
     path: PathBuf,
 }
 
 impl Cgroup {
-    /// Those of a process, as /proc/PID/cgroup says. `None` where that cannot be read, or one is not to be seen from here: of a namespace beside this one.
+    /// Cgroups of a process, by /proc/PID/cgroup. `None` if that is unreadable, or one is not
+    /// visible from here: of a namespace beside this one.
     pub(crate) fn of(roots: &Roots, pid: u32) -> Option<Vec<Self>> {
         let text = fs::read(processes::live_folder(roots, pid).ok()?.join("cgroup")).ok()?;
         let mount = roots.sys.join("fs/cgroup");
@@ -35,7 +37,7 @@ impl Cgroup {
             let (_, rest) = line.split_once(':')?;
             let (controllers, path) = rest.split_once(':')?;
             let (root, version) = match controllers {
-                // Where version 1 has the place itself, version 2 is in a folder of its own.
+                // If version 1 is mounted there, version 2 is in a subfolder.
                 "" if mount.join("unified").is_dir() => (mount.join("unified"), Version::Two),
                 "" => (mount.clone(), Version::Two),
                 list if list.split(',').any(|name| name == "memory") => (mount.join("memory"), Version::One),
@@ -50,7 +52,7 @@ impl Cgroup {
         Some(found)
     }
 
-    /// Its folder.
+    /// Folder of the cgroup.
     pub(crate) fn folder(&self) -> PathBuf {
         self.root.join(&self.path)
     }
@@ -66,7 +68,7 @@ impl Cgroup {
     }
 }
 
-/// Content of a file; `Some(None)` where there is none.
+/// Content of a file; `Some(None)` if there is none.
 #[expect(clippy::option_option, reason = "a file that is not there and one that cannot be read are two things")]
 pub(crate) fn if_there(path: &Path) -> Option<Option<String>> {
     match fs::read_to_string(path) {

@@ -1,8 +1,9 @@
-//! How much host memory a process may still take before anybody runs out of it: the smaller of what the node has available and what is left up to the
-//! limit of each cgroup above the process.
+//! Host memory that a process may still take without a shortage: the smaller of the node's
+//! available memory and the rest up to the limit of each cgroup above the process.
 //!
-//! The driver charges the host memory of managed pages to their process, and where a cgroup is at its limit the kernel does not refuse, it kills. In
-//! a cgroup, files that nobody used lately (`inactive_file`) count as free, as they do for the kubelet: the kernel drops them before it kills.
+//! The driver charges the host memory of managed pages to their process, and at a cgroup's limit
+//! the kernel does not fail the call, it kills. In a cgroup, file cache without recent use
+//! (`inactive_file`) counts as free, as for the kubelet: the kernel drops it before it kills.
 
 use std::{fs, path::Path};
 
@@ -14,7 +15,8 @@ use crate::{
     process::is_alive,
 };
 
-/// Bytes it may still take; `None` if that cannot be told, as of a process that has ended, or of one whose cgroups this process does not see.
+/// Bytes that the process may still take; `None` if unknown, as for an exited process, or one whose
+/// cgroups are not visible.
 #[must_use]
 pub fn bytes(roots: &Roots, process: ProcessId) -> Option<u64> {
     is_alive(roots, process).unwrap_or(false).then(|| of(roots, process.pid)).flatten()
@@ -32,7 +34,7 @@ pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
     Some(of_node(roots)?.min(of_cgroups(roots, pid)?))
 }
 
-/// Up to the limits of its cgroups alone.
+/// Headroom up to the limits of its cgroups alone.
 pub(crate) fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
     Cgroup::of(roots, pid)?.iter().try_fold(u64::MAX, |least, cgroup| Some(least.min(below(cgroup)?)))
 }
@@ -41,7 +43,7 @@ pub(crate) fn of_cgroups(roots: &Roots, pid: u32) -> Option<u64> {
 struct Names {
     limits: &'static [&'static str],
     used: &'static str,
-    /// In memory.stat.
+    /// Key in memory.stat.
     unused_files: &'static str,
 }
 
@@ -50,7 +52,7 @@ const VERSION_2: Names =
 const VERSION_1: Names =
     Names { limits: &["memory.limit_in_bytes"], used: "memory.usage_in_bytes", unused_files: "total_inactive_file" };
 
-/// The least that is left in a cgroup and in those above it.
+/// Minimum left in a cgroup and in those above it.
 fn below(cgroup: &Cgroup) -> Option<u64> {
     let names = match cgroup.version {
         Version::One => &VERSION_1,
@@ -59,7 +61,7 @@ fn below(cgroup: &Cgroup) -> Option<u64> {
     let mut least = u64::MAX;
     for folder in cgroup.upwards() {
         if !folder.is_dir() {
-            // The tree's root is not there where nothing is mounted, and then there is no limit in it either.
+            // The tree's root is missing if it is not mounted, and then has no limit.
             return cgroup.is_root(&folder).then_some(least);
         }
         least = least.min(headroom_in(names, &folder)?);
@@ -70,12 +72,12 @@ fn below(cgroup: &Cgroup) -> Option<u64> {
 fn headroom_in(names: &Names, folder: &Path) -> Option<u64> {
     let mut limit = u64::MAX;
     for name in names.limits {
-        // A root has none, and a cgroup that leaves memory alone.
+        // A root has no limit, and neither has a cgroup without the memory controller.
         if let Some(text) = if_there(&folder.join(name))? {
             limit = limit.min(if text.trim() == "max" { u64::MAX } else { text.trim().parse().ok()? });
         }
     }
-    // Version 1 writes the largest number of whole pages for none.
+    // Version 1 has the largest number of whole pages for no limit.
     if limit >= i64::MAX.unsigned_abs() - u64::from(u16::MAX) {
         return Some(u64::MAX);
     }
@@ -85,7 +87,7 @@ fn headroom_in(names: &Names, folder: &Path) -> Option<u64> {
     Some(limit.saturating_sub(used.saturating_sub(unused_files)))
 }
 
-/// The number behind a name, in a text of a line for each.
+/// Number after a name, in a text with a line each.
 fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -126,7 +128,7 @@ mod tests {
     fn unlimited_headroom_is_the_nodes_available_memory() {
         let machine = machine("0::/a/b\n");
         limited(&machine, "a", "max", "max", 10);
-        // One that leaves memory alone has no such files.
+        // A cgroup without the memory controller has no such files.
         machine.write("sys/fs/cgroup/a/b/cgroup.procs", "42\n");
         assert_eq!(headroom_mib(&machine), Some(1000));
     }
@@ -165,14 +167,14 @@ mod tests {
         write("docker/memory.stat", format!("inactive_file 0\ntotal_inactive_file {}\n", 20 * MIB));
         write("docker/abc/memory.limit_in_bytes", "9223372036854771712\n".to_owned());
         assert_eq!(headroom_mib(&machine), Some(320));
-        // Where large pages are, the largest number of whole ones is another.
+        // With large pages, the largest number of whole ones differs.
         write("docker/memory.limit_in_bytes", (i64::MAX / 65536 * 65536).to_string());
         assert_eq!(headroom_mib(&machine), Some(1000));
     }
 
     #[test]
     fn unreadable_limits_yield_no_headroom() {
-        // Of a process beside this one's namespace, of one in a cgroup that is gone, and of no process.
+        // Of a process beside this one's namespace, of one in a removed cgroup, and of none.
         for cgroup in ["0::/../../other\n", "0::/gone\n", "nonsense\n"] {
             let machine = machine(cgroup);
             machine.write("sys/fs/cgroup/cgroup.procs", "");

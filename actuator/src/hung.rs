@@ -1,17 +1,17 @@
-//! Hung inspections by target: one for each target, with a limit in all and one for each user.
+//! Hung inspections by target: one for each target, with a total limit and one for each user.
 
 use sys::{Roots, processes};
 
-/// In all, at one GPU.
+/// Total limit at one GPU.
 const MAX: usize = 64;
-/// Limit for the targets of one user, so that others have room left.
+/// Limit for the targets of one user, so that others are not blocked.
 const OF_USER_MAX: usize = 16;
 
-/// A process that something may hang at.
+/// Process at which an inspection may hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) pid: u32,
-    /// The real user id; all whose user is not known count as one user's.
+    /// Real user id; all unknown users count as one.
     pub(crate) uid: Option<u32>,
 }
 
@@ -30,12 +30,12 @@ impl<T> Hung<T> {
         Self(Vec::new())
     }
 
-    /// Forgets what does not hang any more.
+    /// Removes those that have returned.
     pub(crate) fn retain(&mut self, mut hangs: impl FnMut(&T) -> bool) {
         self.0.retain(|(_, what)| hangs(what));
     }
 
-    /// Whether something more may hang, at this target.
+    /// Whether another inspection may hang at this target.
     pub(crate) fn has_room(&self, target: Target) -> bool {
         let of_user = self.0.iter().filter(|(other, _)| other.uid == target.uid).count();
         self.0.len() < MAX && of_user < OF_USER_MAX && self.0.iter().all(|(other, _)| other.pid != target.pid)

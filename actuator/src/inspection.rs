@@ -1,5 +1,6 @@
-//! Inspection of a process: where it has managed memory, and its VA spaces. Both are behind locks that the process may hold for as long as it likes, so it is
-//! done in a thread beside, with a timeout. It is abandoned sooner where a withdrawal about another process waits for the same worker.
+//! Inspection of a process: its managed memory and its VA spaces. Both are behind locks that the
+//! process may hold for any time, so it runs on a separate thread, with a timeout. It is abandoned
+//! sooner if a withdrawal about another process waits for the same worker.
 
 use std::{
     ops::Range,
@@ -25,24 +26,24 @@ use crate::{
     process::answer_of,
 };
 
-/// An inspection that takes longer is abandoned.
+/// Time limit of an inspection, after which it is abandoned.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Managed memory of a process, as an inspection found it.
+/// Managed memory of a process, found by an inspection.
 #[derive(Debug)]
 pub(crate) struct Inspection {
-    /// Where it has managed memory, in the order of addresses.
+    /// Managed memory, in the order of addresses.
     pub(crate) mapped: Vec<Range<u64>>,
-    /// The descriptors of its VA spaces, if it has managed memory.
+    /// Descriptors of its VA spaces, if it has managed memory.
     pub(crate) spaces: Vec<OwnedFd>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Inspects processes.
+/// Inspector of processes.
 #[derive(Debug)]
 pub(crate) struct Inspector {
-    /// A thread that waits for the next one.
+    /// Thread that waits for the next one.
     idle: Option<Sender<Job>>,
     /// Hung inspections; disconnected when they return.
     hung: Hung<Receiver<()>>,
@@ -53,9 +54,9 @@ impl Inspector {
         Self { idle: None, hung: Hung::none() }
     }
 
-    /// Inspects a process, in the time that is left of its order's budget.
+    /// Inspects a process, in the rest of its order's budget.
     ///
-    /// The error is the answer to its orders, also where a former inspection of it hangs.
+    /// Result of its orders, also if a former inspection of it hangs.
     pub(crate) fn inspect(
         &mut self,
         roots: &Roots,
@@ -67,7 +68,7 @@ impl Inspector {
         self.within(TIMEOUT, budget, target, move || inspect(&roots, &held))?
     }
 
-    /// Result of a function that returns within this time and within the budget.
+    /// Result of a function that returns within this time and the budget.
     pub(crate) fn within<T: Send + 'static>(
         &mut self,
         at_most: Duration,
@@ -89,7 +90,7 @@ impl Inspector {
         let (tell, result) = mpsc::channel();
         let (returning, returned) = mpsc::channel::<()>();
         let job = move || {
-            // Dropped last, also when this panics.
+            // Dropped last, even in a panic.
             let _returning = returning;
             let _ = tell.send(what());
         };
@@ -127,14 +128,14 @@ impl From<Expired> for WaitError {
     }
 }
 
-/// The answer where an inspection hangs.
+/// Result while an inspection hangs.
 fn abandoned(pid: u32, took: Duration, expired: Expired) -> CallResult {
     let why = format!("{:.1} s, and {expired}", took.as_secs_f64());
     tracing::warn!("an inspection of process {pid} hangs, and was abandoned after {why}");
     CallResult::Failed(format!("the inspection of its files and memory map took more than {why}"))
 }
 
-/// A thread that does what it is sent, and ends when nobody sends any more.
+/// Thread that runs the functions it receives, and ends without senders.
 fn start() -> std::io::Result<Sender<Job>> {
     let (jobs, sent) = mpsc::channel::<Job>();
     let work = move || sent.into_iter().for_each(|job| job());
@@ -148,7 +149,7 @@ fn inspect(roots: &Roots, process: &PidFd) -> Result<Inspection, CallResult> {
     let mut found = Inspection { mapped: mapped()?, spaces: Vec::new() };
     if !found.mapped.is_empty() {
         let spaces = VaSpace::of(process, roots).or_else(|error| match error {
-            // Only where its memory is gone by now is it no error that there is none.
+            // Missing descriptors are no error only if its memory is gone by now.
             UvmError::NoVaSpace(_) if mapped()?.is_empty() => Err(CallResult::NotMapped),
             error => Err(answer_of(process, &error)),
         })?;

@@ -1,4 +1,4 @@
-//! Acts on the driver, from outside of the process.
+//! Actuator by the driver's calls, from outside of the process.
 
 mod pace;
 mod part;
@@ -36,16 +36,18 @@ use crate::{
     untried,
 };
 
-/// After so many parts the next ones are another actor's, descriptors of the process are taken anew, and what it has mapped is read again. A part is one call
-/// for most processes, and two for each VA space at most.
+/// Parts per batch, after which another actor is started, descriptors of the process are duplicated
+/// anew, and its mappings are read again. A part is one call for most processes, and at most two
+/// for each VA space.
 const PARTS_PER_BATCH: usize = 16;
 
 /// Settings of the actuator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The most that one call moves: the target's locks are held for so long. From the driver's block of 2 MiB up to [`CALL_MAX_BYTES`].
+    /// Maximum bytes of one migration call, which holds the target's locks. From the driver's block
+    /// of 2 MiB up to [`CALL_MAX_BYTES`].
     pub part_bytes: u64,
-    /// So much host memory is left alone, at the node and in each cgroup above the target.
+    /// Host memory that stays free, of the node and of each cgroup above the target.
     pub host_reserve_bytes: u64,
 }
 
@@ -55,7 +57,7 @@ impl Default for Settings {
     }
 }
 
-/// See the module's documentation, and docs/acting.md.
+/// Actuator by calls of the driver: see docs/acting.md.
 #[derive(Debug)]
 pub struct Ioctl {
     settings: Settings,
@@ -74,8 +76,8 @@ struct Held {
 }
 
 impl Ioctl {
-    /// One that acts like this. Calls are made by processes that are executions of this program: its main function begins with
-    /// [`run_if_spawner`](sys::actor::run_if_spawner).
+    /// Actuator with these settings. Its calls are made by processes that are executions of this
+    /// program: its main function begins with [`run_if_spawner`](sys::actor::run_if_spawner).
     #[must_use]
     pub fn new(settings: Settings, roots: Roots) -> Self {
         let part_bytes = settings.part_bytes.clamp(part::BLOCK_BYTES, CALL_MAX_BYTES);
@@ -85,7 +87,8 @@ impl Ioctl {
         Self { settings, roots, inspector, actors, pace, order_budget: ORDER_BUDGET, backoff }
     }
 
-    /// A few calls by an actor that is started for them, from the first step that is left on. An error is the answer to all that is left.
+    /// Makes a batch of calls by a new actor, from the first remaining step on. An error is the
+    /// result of all remaining steps.
     fn some_calls(
         &mut self,
         Held { process, target }: &Held,
@@ -102,7 +105,7 @@ impl Ioctl {
         let begun = Instant::now();
         let Inspection { mapped, spaces } = inspector.inspect(roots, process, *target, budget)?;
         let mut batch = if mapped.is_empty() { None } else { Some(actors.start(process, *target, &spaces, budget)?) };
-        // The actor has them.
+        // The actor has duplicates.
         drop(spaces);
         outcome.ready_ns = outcome.ready_ns.saturating_add(nanoseconds(begun.elapsed()));
         for _ in 0..PARTS_PER_BATCH {
@@ -142,24 +145,24 @@ struct Calls<'a, 'b, 'c> {
 }
 
 impl Calls<'_, '_, '_> {
-    /// Calls the driver for a part of a step, and returns whether the batch is complete.
+    /// Makes the call for a part of a step, and returns whether the batch is complete.
     fn call(&mut self, step: Step, pages: PageRange) -> (Call, bool) {
         let begun = Instant::now();
         let has_room = self.has_room(&step);
         let mut took = begun.elapsed();
         if !has_room {
-            // Nothing is left to a process that has ended either.
+            // An exited process does not need the rest either.
             let has_ended = self.process.has_exited().unwrap_or_default();
             let answer = if has_ended { CallResult::Exited } else { CallResult::HostMemory };
             return (Call { step, result: answer, duration_ns: nanoseconds(took) }, false);
         }
         let spaces: Vec<usize> = (0..self.batch.spaces()).collect();
-        let asked = ask_each(&spaces, |space| {
-            // Its beginning and its end, for whoever wants to know when the target's locks were held.
+        let reply = call_each(&spaces, |space| {
+            // Begin and end of the call, during which the target's locks were held.
             let _call = tracing::trace_span!("uvm_call").entered();
             self.ask(*space, step.action, pages, &mut took)
         });
-        let (answer, is_over) = match asked {
+        let (answer, is_over) = match reply {
             Ok(()) => (CallResult::Done, false),
             Err(Failed::Over(answer)) => (answer, true),
             Err(Failed::Uvm(error)) => (self.answer_of(&error, step.action), false),
@@ -178,9 +181,10 @@ impl Calls<'_, '_, '_> {
 
     fn ask(&mut self, space: usize, action: Action, pages: PageRange, took: &mut Duration) -> Result<(), Failed> {
         if let Action::Withdraw(Advice::PreferredLocation(Place::Host)) = action {
-            // What the GPU maps of the host's memory stays mapped when the advice goes, and no fault would ever bring it over. A new place loses what it
-            // has mapped of elsewhere (`preferred_location_unmap_remote_pages` in `uvm_policy.c`), and copies nothing. Where the driver does not
-            // want that, the advice goes all the same.
+            // The GPU's mappings of host memory stay when the advice is withdrawn, and no fault
+            // would migrate it. A new preferred location removes remote mappings
+            // (`preferred_location_unmap_remote_pages` in `uvm_policy.c`), and copies nothing. If
+            // the driver fails that, the advice is withdrawn all the same.
             let here = DriverCall::SetPreferredLocation(pages, uuid(Place::Gpu(self.gpu)));
             match self.make(space, here, took) {
                 Ok(()) | Err(Failed::Uvm(_)) => {}
@@ -196,8 +200,9 @@ impl Calls<'_, '_, '_> {
         reply.result.map_err(Failed::Uvm)
     }
 
-    /// What moves may take as much of the host's memory: there, or for what the driver evicts to make room at the GPU. That is charged to the process's
-    /// cgroup, and where that is at its limit the kernel kills in it.
+    /// A migration may take as much host memory: for its destination, or for evictions that it
+    /// induces at the GPU. That is charged to the process's cgroup, at whose limit the kernel
+    /// kills.
     fn has_room(&self, step: &Step) -> bool {
         match step.action {
             Action::Migrate(_) => {
@@ -209,11 +214,11 @@ impl Calls<'_, '_, '_> {
     }
 }
 
-/// Reason why the driver did not do something.
+/// Reason of a failed or omitted call.
 #[derive(Debug)]
 enum Failed {
     Uvm(UvmError),
-    /// It was not called, or did not answer, and gets no more calls of this order.
+    /// The call was not made, or had no reply; the order gets no more calls.
     Over(CallResult),
 }
 
@@ -224,7 +229,8 @@ impl Ioctl {
         {
             return all_answered(order, &answer);
         }
-        // Asked before each part: a withdrawal of others waits for one at most. Withdrawals come in their order.
+        // Checked before each part: a withdrawal about another process waits for at most one.
+        // Withdrawals keep their order.
         let ends = || match () {
             () if order.is_rollback => Ok(()),
             () if interrupt.is_cancelled() => Err(CallResult::Cancelled),
@@ -244,7 +250,7 @@ impl Ioctl {
             Ok(())
         };
         if let Err(answer) = carry_out() {
-            // What was not tried is not refused.
+            // A step that was not tried is not denied.
             let is_given_way = matches!(answer, CallResult::Failed(_)) && !order.is_rollback && interrupt.is_awaited();
             let answer = if is_given_way { denied() } else { answer };
             outcome.calls.extend(left.into_iter().map(|step| untried(step, answer.clone())));
@@ -272,9 +278,10 @@ fn nanoseconds(took: Duration) -> u64 {
     u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The VA space that has the pages is the one that does it. Most processes have one. Only where one says that the pages are not its is the next one asked:
-/// another may be that of the process it was forked from, with other memory at the same addresses.
-fn ask_each<S>(spaces: &[S], mut ask: impl FnMut(&S) -> Result<(), Failed>) -> Result<(), Failed> {
+/// The VA space that has the pages executes the call. Most processes have one. Only if one replies
+/// that it lacks the pages is the next one called: another may be that of the process it was forked
+/// from, with other memory at the same addresses.
+fn call_each<S>(spaces: &[S], mut ask: impl FnMut(&S) -> Result<(), Failed>) -> Result<(), Failed> {
     let mut nowhere = None;
     for space in spaces {
         match ask(space) {

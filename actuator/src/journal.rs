@@ -1,13 +1,17 @@
-//! What advice may be in force, written down before it is given: the driver keeps advice whatever becomes of who gave it, and cannot be asked which
-//! there is. So whoever comes after a uvmd that was killed reads here what to withdraw.
+//! Advice that may be in force, recorded before it is given. The driver retains advice after the
+//! exit of the process that gave it, and has no query for it. After a uvmd was killed, its
+//! successor reads here what to withdraw.
 //!
-//! The file has a line of JSON for each piece of advice that is about to be given, which is on the disk before the driver is called, and one for each that
-//! was withdrawn. The other way round nothing has to be on the disk: what is withdrawn twice is withdrawn. A process is known by its id, when it
-//! started, and the boot in which it did; with the process its advice ends too, and its lines go the next time that the file is written anew.
+//! The file has a line of JSON for each piece of advice about to be given, which is on the disk
+//! before the driver's call, and one for each that was withdrawn. The latter need not be on the
+//! disk: a second withdrawal is harmless. A process is identified by its id, its start time, and
+//! the boot. Its advice ends with it, and its lines are removed at the next rewrite of the file.
 //!
-//! * `state`: all of it in memory; `waiting`: what of it is to be written; `writer`: the thread that writes it to a `storage`
-//! * `intent`: advice that is about to be given, which waits for the disk, for a bounded time
-//! * `open`, `read`, `line`: the file, whoever wrote it; `unrecognised`: what of it this version cannot apply
+//! * `state`: everything in memory; `waiting`: pending writes; `writer`: the thread that writes
+//!   them to a `storage`
+//! * `intent`: advice about to be given, which waits for the disk, for a bounded time
+//! * `open`, `read`, `line`: the file, of any version; `unrecognised`: lines that this version
+//!   cannot apply
 
 mod error;
 #[cfg(feature = "fuzzing")]
@@ -44,9 +48,10 @@ use waiting::Slot;
 /// Maximum wait for the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waits {
-    /// An intent. A disk that took nothing for so long is stuck, and others do not wait for it then.
+    /// Wait of an intent. A disk without progress for this long is stuck, and others do not wait
+    /// for it then.
     pub(crate) intent: Duration,
-    /// Whoever drops the journal last, until all is written.
+    /// Wait at the last drop of the journal, until all is written.
     pub(crate) closing: Duration,
 }
 
@@ -57,21 +62,21 @@ impl Waits {
 /// Advice of a former run that may still be in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
-    /// On whose memory.
+    /// Process with the memory.
     pub process: ProcessId,
-    /// At which GPU it was decided.
+    /// GPU of the decision.
     pub gpu: GpuUuid,
     /// Steps that withdraw it.
     pub steps: Vec<Step>,
 }
 
-/// See the module's documentation. Clones are the same journal. Whoever drops the last waits a moment until all is written.
+/// Journal of advice. Clones share one journal. The last drop waits a moment until all is written.
 #[derive(Clone)]
 pub struct Journal(Arc<Handle>);
 
 struct Handle {
     shared: Arc<Shared>,
-    /// Processes that had ended when it was opened, of those with advice in force.
+    /// Exited processes, at the opening, with advice in force.
     ended: Vec<ProcessId>,
 }
 
@@ -81,14 +86,15 @@ struct Shared {
     roots: Roots,
     waits: Waits,
     state: Mutex<State>,
-    /// Something waits to be written, or was written, or nobody has it any more.
+    /// Signal: data were queued or written, or the last user dropped the journal.
     changed: Condvar,
-    /// Where the file was put that had more in it than could be kept.
+    /// Path of the former file, if it had more than could be retained.
     set_aside: Option<PathBuf>,
 }
 
 impl Journal {
-    /// Advice known to be in effect, by process and GPU: after [`Journal::open`], that of the former run.
+    /// Advice known to be in force, by process and GPU: after [`Journal::open`], that of the former
+    /// run.
     #[must_use]
     pub fn leftovers(&self) -> Vec<Leftover> {
         let mut found: BTreeMap<(ProcessId, GpuUuid), Vec<Step>> = BTreeMap::new();
@@ -98,18 +104,20 @@ impl Journal {
         found.into_iter().map(|((process, gpu), steps)| Leftover { process, gpu, steps }).collect()
     }
 
-    /// Processes on whose memory it had advice, and which had ended when it was opened.
+    /// Processes with advice that had exited when it was opened.
     #[must_use]
     pub fn ended(&self) -> &[ProcessId] {
         &self.0.ended
     }
 
-    /// What an order came to that gave no advice. Waits for no disk: that it is not written yet does no harm, at worst something is withdrawn again.
+    /// Records the outcome of an order without new advice. Waits for no disk: a missing line at
+    /// worst causes another withdrawal.
     pub(crate) fn carried_out(&self, outcome: &Outcome) {
         self.settle((outcome.process, outcome.gpu), &outcome.calls, None);
     }
 
-    /// Has the file written anew, with nothing in it but what is in force and what is not understood. Waits for that as [`Journal::flush`] does.
+    /// Rewrites the file with the advice in force and the unrecognised lines only. Waits like
+    /// [`Journal::flush`].
     #[must_use]
     pub fn rewrite(&self, at_most: Duration) -> bool {
         self.state().waiting.rewrite();
@@ -117,7 +125,7 @@ impl Journal {
         self.flush(at_most)
     }
 
-    /// Waits until all is written, for so long at most, and says whether it is.
+    /// Waits until all is written, at most this long, and returns whether it is.
     pub fn flush(&self, at_most: Duration) -> bool {
         let deadline = Instant::now() + at_most;
         let state = self.0.shared.wait_until(deadline, State::is_at_rest);
@@ -140,7 +148,7 @@ impl Journal {
         })
     }
 
-    /// An intent of which nothing was carried out.
+    /// Cancels an intent of which nothing was executed.
     fn cancel(&self, number: u64, before: &InForce) {
         self.state().cancel(number, before);
         self.0.shared.changed.notify_all();

@@ -1,8 +1,8 @@
 //! Actuators: execution of orders.
 //!
-//! * [`Ioctl`]: calls of the driver from outside the process; `inspection` finds its managed memory, and `actors` make the calls,
-//!   in the target's cgroup (`placement`)
-//! * [`Shadow`]: executes nothing
+//! * [`Ioctl`]: calls of the driver from outside the process; `inspection` finds its managed
+//!   memory, and `actors` make the calls, in the target's cgroup (`placement`)
+//! * [`Shadow`]: executes no order
 //! * [`Workers`]: a thread for each GPU, with one of these actuators
 //! * [`Journal`]: advice that may be in effect, on disk, written by the workers
 //! * [`headroom`]: host memory that a process may still take
@@ -30,7 +30,7 @@ pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover
 pub use shadow::Shadow;
 pub use workers::Workers;
 
-/// For fuzz targets; nothing else needs it.
+/// Parsers for fuzz targets only.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing {
@@ -39,7 +39,7 @@ pub mod fuzzing {
 
 use model::{Call, CallResult, Order, Outcome, Step};
 
-/// The outcome of an order, so far empty.
+/// Outcome of an order, initially empty.
 fn outcome_of(order: &Order) -> Outcome {
     Outcome {
         decision: order.decision,
@@ -56,7 +56,7 @@ fn all_answered(order: &Order, answer: &CallResult) -> Outcome {
     Outcome { calls: order.steps.iter().map(|step| untried(*step, answer.clone())).collect(), ..outcome_of(order) }
 }
 
-/// A step, or the rest of one, for which nothing was called.
+/// Call of a step, or the rest of one, that was not made.
 fn untried(step: Step, answer: CallResult) -> Call {
     Call { step, result: answer, duration_ns: 0 }
 }

@@ -1,9 +1,9 @@
 //! Bytes over a GPU's link to the host.
 //!
-//! * [`software`]: of the lab's software GPU, exactly
-//! * [`nvml`]: of a GPU, as NVIDIA's library samples it
+//! * [`software`]: the lab's software GPU, exact
+//! * [`nvml`]: a GPU, sampled by NVIDIA's library
 //!
-//! Remote accesses raise no fault, so without this nobody can say whether mapping memory remotely helped.
+//! Remote accesses raise no fault, so the benefit of remote mappings is unknown without this.
 
 mod nvml;
 mod software;
@@ -12,13 +12,14 @@ use model::{GpuUuid, LinkBytes, LinkMeter};
 use nvml::Sampler;
 use sys::Roots;
 
-/// The meter for whatever GPUs this node has.
+/// Meter for the GPUs of this node.
 #[must_use]
 pub fn meter(roots: Roots) -> Box<dyn LinkMeter> {
     Box::new(Meter { roots, sampler: Sampler::default() })
 }
 
-/// Whether the way to the host is the link that NVIDIA's library tells of. With a Grace CPU or a POWER9 it is `NVLink`, of which it tells nothing.
+/// Whether the way to the host is the link that NVIDIA's library measures. With a Grace CPU or a
+/// POWER9 it is `NVLink`, which the library does not measure.
 const IS_PCIE: bool = cfg!(target_arch = "x86_64");
 
 #[derive(Debug)]

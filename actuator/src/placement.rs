@@ -15,7 +15,8 @@ use crate::{
     headroom,
 };
 
-/// What an actor takes of its cgroup's memory: some 100 KiB (docs/acting.md), and as the kernel charges in advance, a batch of 64 pages on each of two processors.
+/// Memory of an actor in its cgroup: some 100 KiB (docs/acting.md), and a batch of 64 pages on each
+/// of two processors, as the kernel charges in advance.
 pub(crate) const FOOTPRINT_BYTES: u64 = 1 << 20;
 /// Processes of the cgroup's limit that are left to the target.
 const PIDS_RESERVE: u64 = 8;
@@ -41,15 +42,15 @@ pub(crate) enum PlacementError {
     NotOpened(#[source] io::Error),
     #[error("it moved to another cgroup")]
     Moved,
-    /// The actor's own word.
+    /// Term for an actor's state.
     #[error("{0}")]
     NotConfined(String),
-    /// The kernel's own word.
+    /// Term of the kernel.
     #[error("{0}")]
     Kernel(String),
 }
 
-/// The cgroup of a target, in which a process may be started.
+/// Cgroup of a target, in which a process may be started.
 #[derive(Debug)]
 pub(crate) struct Placement {
     cgroup: Cgroup,
@@ -64,7 +65,8 @@ impl Placement {
             if is_frozen(&folder)? {
                 return Err(PlacementError::Frozen(folder));
             }
-            // An actor is chosen first, and all of the group goes with it: also where it is the node that has no memory left, so that no limit is needed.
+            // An actor is the first OOM victim, and the whole group is killed with it: also if the
+            // node is out of memory, so that no limit is needed.
             if value(&folder, "memory.oom.group")? == Some(1) {
                 return Err(PlacementError::OomGroup(folder));
             }
@@ -86,7 +88,7 @@ impl Placement {
         accounted(roots, pid).is_ok_and(|cgroup| cgroup == self.cgroup)
     }
 
-    /// The cgroup that keeps what is in it from running, if one does by now.
+    /// Frozen cgroup on the path, if any.
     pub(crate) fn frozen(&self) -> Option<PlacementError> {
         let mut folders = self.cgroup.upwards().filter(|folder| !self.cgroup.is_root(folder));
         folders.find(|folder| is_frozen(folder).unwrap_or(false)).map(PlacementError::Frozen)
@@ -99,7 +101,8 @@ impl AsFd for Placement {
     }
 }
 
-/// The cgroup that the memory of a process is charged to, if that is of version 2, in which processes can be started.
+/// Cgroup that a process's memory is charged to, if it is of version 2, in which processes can be
+/// started.
 fn accounted(roots: &Roots, pid: u32) -> Result<Cgroup, PlacementError> {
     let cgroups = Cgroup::of(roots, pid).ok_or(PlacementError::Hidden)?;
     if cgroups.iter().any(|cgroup| cgroup.version == Version::One) {
@@ -112,7 +115,7 @@ fn is_frozen(folder: &Path) -> Result<bool, PlacementError> {
     Ok(value(folder, "cgroup.freeze")? == Some(1))
 }
 
-/// The number in a file; `None` where there is none, or no limit.
+/// Number in a file; `None` if there is none, or no limit.
 fn value(folder: &Path, name: &str) -> Result<Option<u64>, PlacementError> {
     let path = folder.join(name);
     let text = if_there(&path).ok_or_else(|| PlacementError::Unreadable(path.clone()))?;
@@ -128,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine with process 42 in cgroup a/b.
+    /// Machine with process 42 in cgroup a/b.
     fn machine() -> Machine {
         Machine::new().with("proc/42/cgroup", "0::/a/b\n").with("sys/fs/cgroup/a/b/cgroup.procs", "42\n")
     }

@@ -1,4 +1,4 @@
-//! The process that is meant, and no other that has its id by now.
+//! Identification of the target process, as opposed to another with its id.
 
 use std::io;
 
@@ -10,10 +10,11 @@ use sys::{
     uvm::{Status, UvmError},
 };
 
-/// Hold the process; else what there is to say of it.
+/// Opens the process; otherwise returns the call result.
 pub(crate) fn hold(roots: &Roots, id: ProcessId) -> Result<PidFd, CallResult> {
     let held = PidFd::open(id.pid).map_err(|error| answer_to(&error))?;
-    // Only now that it is held can no other get its id; whoever has it is the one that was meant if it began when that did.
+    // Checked with an open handle, which prevents reuse of the id: an equal start time means the
+    // intended process.
     match is_alive(roots, id) {
         Ok(true) => Ok(held),
         Ok(false) => Err(CallResult::Exited),
@@ -24,15 +25,15 @@ pub(crate) fn hold(roots: &Roots, id: ProcessId) -> Result<PidFd, CallResult> {
     }
 }
 
-/// Whether this very process is there. Of a process whose beginning was never learned that cannot be said, so it is not.
+/// Whether this process exists. False if its start time is unknown.
 ///
 /// # Errors
-/// If /proc cannot be read, as where too many files are open: then it may be there.
+/// If /proc is unreadable, as with too many open files: it may exist then.
 pub(crate) fn is_alive(roots: &Roots, id: ProcessId) -> io::Result<bool> {
-    Ok(id.start_ticks != 0 && processes::began(roots, id.pid)? == Some(id.start_ticks))
+    Ok(id.start_ticks != 0 && processes::start_ticks(roots, id.pid)? == Some(id.start_ticks))
 }
 
-/// Call result of an error of holding a process.
+/// Call result of an error of opening a process.
 pub(crate) fn answer_to(error: &PidFdError) -> CallResult {
     match error {
         PidFdError::NoProcess(_) => CallResult::Exited,
@@ -40,11 +41,11 @@ pub(crate) fn answer_to(error: &PidFdError) -> CallResult {
     }
 }
 
-/// Call result of an error of a call on a held process.
+/// Call result of an error of a call on an open process.
 pub(crate) fn answer_of(process: &PidFd, error: &UvmError) -> CallResult {
     match error {
         UvmError::Process(error) => answer_to(error),
-        // All of these are also how a process looks that is just ending.
+        // An exiting process may give all of these errors.
         _ if process.has_exited().unwrap_or_default() => CallResult::Exited,
         UvmError::Refused { status: Status::INVALID_ADDRESS, .. } => CallResult::NotMapped,
         other => CallResult::Failed(other.to_string()),
@@ -76,7 +77,7 @@ mod tests {
     #[test]
     fn unreadable_process_has_not_exited() {
         let ProcessId { pid, start_ticks } = own();
-        // A folder cannot be read, as nothing can where too many files are open.
+        // A folder is unreadable, as is any file with too many open files.
         let machine = Machine::new().with(&format!("proc/{pid}/stat/x"), "");
         let answer = hold(&machine.roots, ProcessId { pid, start_ticks }).unwrap_err();
         let CallResult::Failed(why) = answer else { panic!("{answer:?}") };
@@ -89,9 +90,9 @@ mod tests {
         let process = PidFd::open(child.id()).unwrap();
         let refused = |status| UvmError::Refused { request: "UVM_MIGRATE", status };
         assert_eq!(answer_of(&process, &refused(Status::INVALID_ADDRESS)), CallResult::NotMapped);
-        // It was asked for one because it has managed memory.
+        // It was inspected because it has managed memory.
         assert!(matches!(answer_of(&process, &UvmError::NoVaSpace(1)), CallResult::Failed(_)));
-        let detail = "UVM_MIGRATE failed: the driver says NV_ERR_ILLEGAL_ACTION";
+        let detail = "UVM_MIGRATE failed: the driver returned NV_ERR_ILLEGAL_ACTION";
         assert_eq!(answer_of(&process, &refused(Status::ILLEGAL_ACTION)), CallResult::Failed(detail.to_owned()));
         assert!(matches!(answer_of(&process, &PidFdError::NotPermitted(1).into()), CallResult::Failed(_)));
         child.kill().unwrap();

@@ -1,10 +1,10 @@
-//! Does nothing.
+//! Shadow actuator.
 
 use model::{Actuator, CallResult, Interrupt, Order, Outcome};
 
 use crate::all_answered;
 
-/// Does nothing, and says so.
+/// Actuator that executes nothing, and reports that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shadow;
 

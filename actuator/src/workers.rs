@@ -1,14 +1,17 @@
-//! A thread for each GPU, which carries out its orders one after the other.
+//! Workers: a thread for each GPU, which executes its orders in sequence.
 //!
-//! A call of the driver waits for the target's locks, and may wait long: so nobody waits for a worker, and one GPU's does not hold up another's.
+//! A call of the driver waits for the target's locks, possibly for long: no other thread waits for
+//! a worker, and one GPU's worker does not block another's.
 //!
-//! What puts something back comes first, and is never turned away: there is at most one such order for each decision in force. An order that it puts
-//! back is called off, if it waits, or stops after the call it makes: else it would come into force when nobody takes it back any more.
+//! Withdrawals come first, and are always accepted: there is at most one for each decision in
+//! force. An order that it reverts is cancelled if it waits, or stops after its current call.
+//! Otherwise its advice would come into force after the withdrawal.
 //!
-//! Advice is in the journal before it is given. While a worker waits for that, which may be long where a disk is stuck, it carries out what puts
-//! something back.
+//! Advice is in the journal before it is given. While a worker waits for that, possibly for long on
+//! a stuck disk, it executes withdrawals.
 //!
-//! What hangs gives way when a withdrawal about another process waits for the worker ([`Interrupt::is_awaited`](model::Interrupt::is_awaited)).
+//! A hung operation gives way when a withdrawal about another process waits for the worker
+//! ([`Interrupt::is_awaited`](model::Interrupt::is_awaited)).
 
 mod hand;
 mod queue;
@@ -32,7 +35,7 @@ use crate::{all_answered, journal::Journal};
 type Make = Arc<dyn Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync>;
 type Off = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// See the module's documentation. Whoever drops it stops it first: [`Workers::stop`].
+/// Workers of all GPUs. Its owner stops it before the drop: [`Workers::stop`].
 pub struct Workers {
     make: Make,
     off: Off,
@@ -48,8 +51,9 @@ struct Worker {
 }
 
 impl Workers {
-    /// With an actuator for each GPU, made in its thread when its first order comes, and made anew if it panics. While `off` says yes, nothing is done but
-    /// what puts something back. Advice is in the journal before it is given; without one, what gives advice must not be given any that stays.
+    /// Creates workers with an actuator per GPU, made in its thread at its first order, and again
+    /// after a panic. While `off` returns true, only withdrawals are executed. Advice is in the
+    /// journal before it is given; without a journal, orders must not give advice that stays.
     pub fn start(
         make: impl Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync + 'static,
         off: impl Fn() -> bool + Send + Sync + 'static,
@@ -59,7 +63,7 @@ impl Workers {
         Self { make: Arc::new(make), off: Arc::new(off), journal, gpus: BTreeMap::new(), outcome_sender, outcomes }
     }
 
-    /// Have an order carried out. It has its outcome in the end, also where there is no room for it.
+    /// Submits an order. It always gets an outcome, even if there is no room for it.
     pub fn submit(&mut self, order: Order) {
         let queue = match self.queue(order.gpu) {
             Ok(queue) => queue,
@@ -77,19 +81,19 @@ impl Workers {
                     all_answered(&order, &CallResult::Denied(why))
                 }
             };
-            // The other end is this one's own.
+            // This side holds the other end.
             let _ = self.outcome_sender.send(outcome);
         }
     }
 
-    /// The next outcome, waiting for it at most so long.
+    /// Next outcome; waits at most this long.
     #[must_use]
     pub fn next_outcome(&self, at_most: Duration) -> Option<Outcome> {
         self.outcomes.recv_timeout(at_most).ok()
     }
 
-    /// Call off what waits, but for what puts something back; carry that out, and end. A worker that hangs in the driver for longer than this is left
-    /// alone. What was carried out meanwhile comes back.
+    /// Cancels waiting orders except withdrawals, executes these, and ends. A worker that hangs in
+    /// the driver for longer than this is abandoned. Returns the outcomes meanwhile.
     #[must_use]
     pub fn stop(self, at_most: Duration) -> Vec<Outcome> {
         let deadline = Instant::now() + at_most;

@@ -1,4 +1,5 @@
-//! The journal on a file system that is frozen, as if its disk did not answer any more. Needs root, and loop devices.
+//! Journal on a frozen file system, as if its disk did not respond any more. Needs root, and loop
+//! devices.
 #![cfg(test)]
 
 use std::{
@@ -22,14 +23,14 @@ const LIVING: ProcessId = ProcessId { pid: 42, start_ticks: 7 };
 const GPU: GpuUuid = GpuUuid([1; 16]);
 const OTHER_GPU: GpuUuid = GpuUuid([2; 16]);
 
-/// A file system of its own, which thaws and goes when dropped.
+/// Separate file system, thawed and removed on drop.
 struct FileSystem {
     folder: TempDir,
     is_frozen: bool,
 }
 
 impl FileSystem {
-    /// `None` where there can be none: says why.
+    /// `None` if it cannot be created, with a message.
     fn new() -> Option<Self> {
         let folder = TempDir::new().unwrap();
         let (image, root) = (folder.path().join("image"), folder.path().join("root"));
@@ -66,7 +67,7 @@ impl FileSystem {
 impl Drop for FileSystem {
     fn drop(&mut self) {
         self.thaw();
-        // Whoever still writes has a moment.
+        // Pending writers get a moment.
         let start = Instant::now();
         while run("umount", &[self.root().to_str().unwrap()]).is_err() && start.elapsed() < SOON {
             thread::sleep(Duration::from_millis(10));
@@ -115,7 +116,7 @@ fn on_a_frozen_file_system_advice_is_withdrawn_other_advice_refused_and_the_end_
         let outcome = workers.next_outcome(SOON).expect("it waits for the disk");
         (outcome.decision.0, outcome.calls[0].result.clone())
     };
-    // Others may keep the disk busy.
+    // Other processes may keep the disk busy.
     let begun = Instant::now();
     loop {
         workers.submit(order(1, GPU, Action::Advise(READ)));
@@ -132,7 +133,7 @@ fn on_a_frozen_file_system_advice_is_withdrawn_other_advice_refused_and_the_end_
     let outcomes = BTreeMap::from([next(&workers), next(&workers)]);
     assert_eq!(outcomes[&1], CallResult::Done);
     assert!(matches!(&outcomes[&2], CallResult::Failed(why) if why.contains("was not written for")), "{outcomes:?}");
-    // Who writes may not have begun by then: the processors may be busy.
+    // A writer may not have started by then: the processors may be busy.
     let refused = Instant::now();
     while journal.health().is_writable {
         assert!(refused.elapsed() < SOON, "nobody says that the disk does not answer");
@@ -148,7 +149,7 @@ fn on_a_frozen_file_system_advice_is_withdrawn_other_advice_refused_and_the_end_
     assert_eq!(journal.leftovers(), []);
 }
 
-/// The journal, once whoever had it has written all.
+/// Journal, once its former user has written all.
 fn once_free(open: impl Fn() -> Result<Journal, JournalError>) -> Journal {
     let begun = Instant::now();
     loop {
@@ -169,7 +170,7 @@ fn on_a_frozen_file_system_what_a_former_run_advised_is_found_and_withdrawn() {
     let stat = format!("42 (app) S {}7 {}\n", "0 ".repeat(18), "0 ".repeat(30));
     let machine = Machine::new().with("proc/sys/kernel/random/boot_id", "first\n").with("proc/42/stat", stat);
     let path = state_dir.join("advice.journal");
-    // As the first version wrote it.
+    // Line in the first version's format.
     let line = format!(
         "{{\"boot\":\"first\",\"pid\":42,\"start_ticks\":7,\"gpu\":\"{GPU}\",\"begin\":4096,\"end\":8192,\"advice\":\"read_duplication\"}}\n"
     );

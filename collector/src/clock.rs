@@ -7,21 +7,21 @@ use std::{
 
 use sys::Roots;
 
-/// /proc tells it in hundredths of a second, and no more than it is.
+/// Granularity of /proc: hundredths of a second, rounded down.
 const GRANULARITY: Duration = Duration::from_millis(10);
 
-/// The time since boot, or a little less; `None` where /proc cannot be read.
+/// Time since boot, or a little less; `None` if /proc cannot be read.
 pub(crate) fn since_boot(roots: &Roots) -> Option<Duration> {
     let text = fs::read_to_string(roots.proc.join("uptime")).ok()?;
     Duration::try_from_secs_f64(text.split_whitespace().next()?.parse().ok()?).ok()
 }
 
-/// No less than the time since boot in ns, whatever /proc says.
+/// Time since boot in ns, or a little more, even if /proc cannot be read.
 pub(crate) fn not_before_now(roots: &Roots) -> u64 {
     since_boot(roots).map_or(u64::MAX, |uptime| nanoseconds(uptime + 2 * GRANULARITY))
 }
 
-/// As a record has it.
+/// Nanoseconds, as in a record.
 pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

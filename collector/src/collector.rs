@@ -1,4 +1,4 @@
-//! Watches the driver, keeps the probes on it whenever it is there, and gives out snapshots.
+//! Collector: monitors the driver, attaches the probes while it is loaded, and provides snapshots.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -17,48 +17,50 @@ use crate::{
     watcher::Watcher,
 };
 
-/// How often to look for the driver. A program that loads it makes its VA space some 100 ms later; one that is faster is found as well.
+/// Interval of checks for the driver. A program that loads it creates its VA space some 100 ms
+/// later; a faster one is found as well.
 const DRIVER_EVERY: Duration = Duration::from_millis(100);
-/// How often to take block records: the ring holds many more than come in that time.
+/// Interval of reads of block records: the ring holds many more than arrive in that time.
 const BLOCKS_EVERY: Duration = Duration::from_millis(100);
-/// Interval of looks at the processes.
+/// Interval of checks of the processes.
 const PROCESSES_EVERY: Duration = Duration::from_secs(1);
-/// After a reading there is none for so many times as long as that took: the kernel skips probes on a CPU that reads maps, so nobody may have them read all
-/// the time...
+/// Pause after a reading, as a multiple of its duration: the kernel skips probes on a CPU that
+/// reads maps, so readings must not be continuous...
 const REST: u32 = 3;
-/// ...nor for so long at the least, for what acts on what it sees...
+/// ...with this minimum for the loop that acts...
 const REST_MIN: Duration = Duration::from_millis(10);
-/// ...and for clients.
+/// ...and this one for clients.
 const REST_OF_CLIENTS_MIN: Duration = Duration::from_millis(50);
-/// Requests for a snapshot that wait while one is taken. Others wait to be queued.
+/// Capacity of the queue of snapshot requests. Further ones wait to be queued.
 const REQUESTS_MAX: usize = 64;
 
 /// Reason why there is no collector.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// The table of driver layouts, which is built in, has a mistake.
+    /// Mistake in the built-in table of driver layouts.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// The system gives no thread, or no event loop for it.
+    /// The system cannot create a thread, or its event loop.
     #[error("cannot start the collector's thread: {0}")]
     Thread(#[from] io::Error),
-    /// The thread ended at once; what it said is in the log.
+    /// The thread ended at once; its error is in the log.
     #[error("the collector ended while it started")]
     Ended,
 }
 
-/// The source of snapshots, on a thread of its own. It works until it is stopped, or dropped.
+/// Source of snapshots, on a separate thread. It runs until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Collector {
     snapshots: Snapshots,
     retention: watch::Sender<Retention>,
     stop: oneshot::Sender<()>,
-    /// Never sent to: it ends when the thread has let go of all that it had, be it by a panic.
+    /// Nothing is sent: it closes when the thread has released all resources, even by a panic.
     ended: oneshot::Receiver<()>,
 }
 
 impl Collector {
-    /// Starts. A driver that is there already is probed when this is ready, which may take a second. Given up before, it ends by itself.
+    /// Starts the collector. A loaded driver is probed on return, which may take a second. If the
+    /// future is dropped before, the collector ends by itself.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -72,7 +74,7 @@ impl Collector {
             let (watcher, publish) = match Watcher::new(config) {
                 Ok(watcher) => {
                     let (publish, latest) = watch::channel(Arc::new(watcher.snapshot()));
-                    // Whoever started this waits for it.
+                    // The caller waits for it.
                     let _ = started.send(Ok(latest));
                     (watcher, publish)
                 }
@@ -90,19 +92,19 @@ impl Collector {
         Ok(Self { snapshots: Snapshots { latest, requests }, retention, stop, ended })
     }
 
-    /// Where to get snapshots.
+    /// Handle to the snapshots.
     #[must_use]
     pub fn snapshots(&self) -> Snapshots {
         self.snapshots.clone()
     }
 
-    /// Keeps so much from now on.
+    /// Sets the limits of retention.
     pub fn retain(&self, retention: Retention) {
         self.retention.send_replace(retention);
     }
 
-    /// Returns when the collector has ended by itself, which only a mistake in it can bring about: from then on there are no new snapshots, and
-    /// the service should end too, for its supervisor to start it again.
+    /// Returns when the collector has ended by itself, which only a bug can cause: there are no new
+    /// snapshots then, and the service should end too, for its supervisor to restart it.
     pub async fn ended(&mut self) {
         if !self.ended.is_terminated() {
             // Always an error: nothing is ever sent.
@@ -110,7 +112,7 @@ impl Collector {
         }
     }
 
-    /// Detaches the probes and frees their maps; nothing is left in the kernel when this returns.
+    /// Detaches the probes and frees their maps; no resource in the kernel is left on return.
     pub async fn stop(mut self) {
         let (gone, _) = oneshot::channel();
         drop(std::mem::replace(&mut self.stop, gone));
@@ -118,12 +120,13 @@ impl Collector {
     }
 }
 
-/// Works on a thread, which may block as no thread of the service may. The result ends with it.
+/// Runs a future on a separate thread, which may block, unlike the service's threads. The receiver
+/// closes when it ends.
 fn on_its_own_thread(work: impl Future<Output = ()> + Send + 'static) -> io::Result<oneshot::Receiver<()>> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let (end, ended) = oneshot::channel();
     std::thread::Builder::new().name("collector".to_owned()).spawn(move || {
-        // Dropped last, after what the work held, also when it panics.
+        // Dropped last, after the future's resources, even in a panic.
         let _end: oneshot::Sender<()> = end;
         runtime.block_on(work);
         runtime.shutdown_background();
@@ -144,11 +147,11 @@ async fn run(
         ticks
     };
     let mut read = interval(every);
-    // At one pace however long a reading takes, as history is kept by it.
+    // At a constant rate however long a reading takes, as history depends on it.
     read.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let (mut driver, mut processes) = (ticks(DRIVER_EVERY), ticks(PROCESSES_EVERY));
     let mut blocks = ticks(BLOCKS_EVERY);
-    // When those may be served who wait for a snapshot, and those of them who want it soon.
+    // Earliest times for steady and for prompt requests.
     let (mut next_steady, mut next_prompt) = (Instant::now(), Instant::now());
     let mut waiting: Vec<Answer<Arc<Snapshot>>> = Vec::new();
     let mut is_prompt = false;
@@ -157,7 +160,7 @@ async fn run(
         tokio::select! {
             () = watcher.lifecycles_ready() => {
                 watcher.take_lifecycles();
-                // After a rest, whoever makes it urgent: the next regular reading is not far.
+                // After a pause, even if it is urgent: the next regular reading is near.
                 if !watcher.is_urgent() || Instant::now() < next_prompt {
                     continue;
                 }
@@ -174,16 +177,16 @@ async fn run(
                 watcher.look_at_processes();
                 continue;
             }
-            // With nobody left to change it, it stays as it is.
+            // Without a sender, the limits stay.
             Ok(()) = retained.changed() => {
                 let retention = *retained.borrow_and_update();
                 watcher.retain(retention);
                 continue;
             }
             _ = read.tick() => is_regular = true,
-            // Without a sender left nobody can ask; the latest snapshot still has readers.
+            // Without a sender no request can come; the latest snapshot still has readers.
             Some(request) = requests.recv() => {
-                // Whoever asked may have gone.
+                // The requester may have gone.
                 match request {
                     Request::Snapshot(pace, answer) => {
                         is_prompt |= pace == Pace::Prompt;
@@ -204,7 +207,7 @@ async fn run(
             watcher.keep(&snapshot);
         }
         publish.send_replace(Arc::clone(&snapshot));
-        // Everyone who has asked by now is served by one reading. Whoever asked may have gone.
+        // One reading serves all pending requests. A requester may have gone.
         for request in waiting.drain(..) {
             let _ = request.send(Arc::clone(&snapshot));
         }
@@ -224,7 +227,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn readings_are_50_ms_apart_however_often_someone_asks_and_10_for_what_acts() {
         let machine = Machine::new();
-        // No regular reading comes in between.
+        // No regular reading in between.
         let every = Duration::from_hours(1);
         let watcher = Watcher::new(Config { roots: machine.roots.clone(), ..Config::default() }).unwrap();
         let (publish, latest) = watch::channel(Arc::new(watcher.snapshot()));
@@ -232,7 +235,7 @@ mod tests {
         let (requests, requested) = mpsc::channel(REQUESTS_MAX);
         let snapshots = Snapshots { latest, requests };
         let asking = async {
-            // The regular reading with which it begins serves this one.
+            // The initial regular reading serves this one.
             snapshots.fresh().await.unwrap();
             let mut gaps_ms = Vec::new();
             let mut last = Instant::now();

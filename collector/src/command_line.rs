@@ -1,6 +1,7 @@
-//! The command lines of processes.
+//! Command lines of processes.
 //!
-//! To read one the kernel takes the process's memory map, which the process may hold for long: they are read aside.
+//! For a read the kernel takes the lock of the process's memory map, which may be held for long:
+//! reads run on separate threads.
 
 use std::{
     fs::File,
@@ -15,12 +16,12 @@ use sys::Roots;
 
 use crate::lookup_cache::{LookupCache, Pace};
 
-/// A process may change its command line as it goes on, but that is seldom worth a look.
+/// A process may change its command line while it runs, which is seldom worth a read.
 const PACE: Pace = Pace {
     retry_min: Duration::from_secs(1),
     retry_max: Duration::from_mins(5),
     answer_max: Duration::from_mins(10),
-    // A process may have another name every time.
+    // A process may change its name at any time.
     wanted: Duration::from_secs(10),
     running_max: 4,
     patience: Duration::from_secs(2),
@@ -39,23 +40,25 @@ impl CommandLines {
         Self(LookupCache::new(PACE, move |(process, _): &(ProcessId, String)| read(&proc, *process)))
     }
 
-    /// What is known by now of a process that has this name: with another one it likely runs another program.
+    /// Known command line of a process with this name: with another name it likely runs another
+    /// program.
     pub(crate) fn get(&self, process: ProcessId, name: &str) -> Option<String> {
         self.0.get(&(process, name.to_owned()), Instant::now())
     }
 }
 
-/// `None` where it is gone, or another process has its pid by now, or it has none.
+/// Reads a command line; `None` if the process has exited, another has its pid, or it has none.
 fn read(proc: &Path, id: ProcessId) -> Option<String> {
     let folder = proc.join(id.pid.to_string());
     let mut bytes = Vec::new();
-    // One more than is shown, to know whether it is all.
+    // One byte more than is shown, to detect a cut.
     File::open(folder.join("cmdline")).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)).ok()?;
     let stat = Process::new_with_root(folder).ok()?.stat().ok()?;
     (id.start_ticks == 0 || stat.starttime == id.start_ticks).then(|| shown(&bytes)).flatten()
 }
 
-/// Arguments, each of which ends with a zero byte, with spaces between them. A process can write anything there.
+/// Arguments, each terminated by a zero byte, joined by spaces. A process can write any bytes
+/// there.
 pub(crate) fn shown(arguments: &[u8]) -> Option<String> {
     let arguments = arguments.strip_suffix(b"\0").unwrap_or(arguments);
     let mut line = String::new();
@@ -74,7 +77,8 @@ pub(crate) fn shown(arguments: &[u8]) -> Option<String> {
     (!line.trim().is_empty()).then_some(line)
 }
 
-/// Makes what follows look other than it is: breaks the line, or turns its direction.
+/// Whether a character changes how the following text looks: breaks the line, or turns its
+/// direction.
 const fn reorders(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -18,13 +18,13 @@ pub struct Config {
     pub ended_retention: Duration,
     /// Maximum of ended processes.
     pub max_ended: usize,
-    /// Where /proc and /sys are.
+    /// Root folders of /proc and /sys.
     pub roots: Roots,
-    /// Records of single blocks.
+    /// Block records.
     pub records: Records,
-    /// Maximum of blocks.
+    /// Maxima of blocks and ranges.
     pub blocks: BlockLimits,
-    /// Maximum and retention of owners with sums of their own.
+    /// Maximum and retention of owners with separate sums.
     pub owners: OwnerLimits,
 }
 
@@ -35,11 +35,11 @@ pub struct Retention {
     pub ended_retention: Duration,
     /// Maximum of ended processes.
     pub max_ended: usize,
-    /// Maximum and retention of owners with sums of their own.
+    /// Maximum and retention of owners with separate sums.
     pub owners: OwnerLimits,
 }
 
-/// Owners with sums of their own.
+/// Limits of owners with separate sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnerLimits {
     /// Maximum of owners.
@@ -51,7 +51,7 @@ pub struct OwnerLimits {
 }
 
 impl OwnerLimits {
-    /// Maximum of one user's units, containers and jobs; root's have no limit of their own.
+    /// Maximum of one user's units, containers and jobs; root's have no separate limit.
     pub(crate) const fn user_max(&self) -> usize {
         self.max.div_ceil(4)
     }
@@ -63,33 +63,35 @@ impl Default for OwnerLimits {
     }
 }
 
-/// How many blocks of 2 MiB are kept, and how many ranges. Those not seen for longest are forgotten where there are more. Each block takes 96 bytes,
-/// and ten at most to find it.
+/// Maxima of 2 MiB blocks and ranges. Beyond them, those not seen for longest are forgotten. Each
+/// block takes 96 bytes, and at most ten in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLimits {
     /// Maximum of one process.
     pub of_process: usize,
     /// Maximum of all processes together.
     pub of_all: usize,
-    /// Ranges of all processes together, each of which has at most 16,384. Where they are more, mappings next to each other are one range.
+    /// Maximum of ranges of all processes together; each has at most 16,384. Beyond it, adjacent
+    /// mappings are merged.
     pub ranges_of_all: usize,
 }
 
 impl Default for BlockLimits {
-    /// 1 TiB of memory of one process, and 2 TiB of all: 64 MiB and 128 MiB here. Eight processes with as many ranges as one may have: 40 MiB.
+    /// 1 TiB of memory of one process, and 2 TiB of all: 64 MiB and 128 MiB here. Eight processes
+    /// with the maximum of ranges: 40 MiB.
     fn default() -> Self {
         Self { of_process: 524_288, of_all: 1_048_576, ranges_of_all: 131_072 }
     }
 }
 
-/// Records of single blocks of memory. Counts do not depend on them.
+/// Configuration of block records. Counts do not depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Records {
-    /// Whether there are any.
+    /// Whether they are enabled.
     pub enabled: bool,
     /// Records that each CPU may write per second.
     pub max_per_second: u32,
-    /// Size of the ring that they go through: a power of two, and a page at least.
+    /// Size of their ring: a power of two, and at least a page.
     pub ring_bytes: u32,
 }
 
@@ -100,7 +102,7 @@ impl Records {
         const _: () = assert!(WINDOW_NS * WINDOWS_PER_SECOND as u64 == 1_000_000_000);
         let per_window = if self.enabled { self.max_per_second.div_ceil(WINDOWS_PER_SECOND) } else { 0 };
         let used_bytes = self.ring_bytes - self.ring_bytes / 4;
-        // Of one VA space a half.
+        // Half of it for one VA space.
         let per_space = used_bytes / 2 / RECORD_BYTES;
         RecordLimit { per_window, used_bytes, per_space }
     }

@@ -1,4 +1,4 @@
-//! Private parsers, for fuzz targets; nothing else needs it.
+//! Private parsers, for fuzz targets only.
 
 use std::{
     path::PathBuf,
@@ -18,7 +18,7 @@ use crate::{
     spans::together,
 };
 
-/// A process's short name, its cgroup and its owner, as /proc says; `None` where it is not there.
+/// Short name, cgroup and owner of a process from /proc; `None` if it does not exist.
 #[must_use]
 pub fn identity(roots: &Roots, pid: u32) -> Option<(String, Option<PathBuf>, Owner)> {
     match Processes::new(roots).read(ProcessId { pid, start_ticks: 0 }) {
@@ -27,20 +27,20 @@ pub fn identity(roots: &Roots, pid: u32) -> Option<(String, Option<PathBuf>, Own
     }
 }
 
-/// A command line as it is shown, of what /proc has of it.
+/// Command line as shown, from its text in /proc.
 #[must_use]
 pub fn command_line(arguments: &[u8]) -> Option<String> {
     shown(arguments)
 }
 
-/// Managed memory of a process in at most so many ranges, and its bytes.
+/// Managed memory of a process in at most `ranges_max` ranges, and its bytes.
 #[must_use]
 pub fn managed(roots: &Roots, pid: u32, ranges_max: usize) -> Option<(u64, Vec<(u64, u64)>)> {
     let managed = read(roots, ProcessId { pid, start_ticks: 0 }, ranges_max)?;
     Some((managed.bytes, managed.ranges.iter().map(|span| (span.start, span.end)).collect()))
 }
 
-/// What is kept of what the probes write.
+/// Ledger that is fed with data of the probes.
 #[derive(Debug)]
 pub struct Fed {
     ledger: Ledger,
@@ -48,7 +48,7 @@ pub struct Fed {
 }
 
 impl Fed {
-    /// Nothing yet, within these limits.
+    /// Empty ledger with these limits.
     #[must_use]
     pub fn new(roots: &Roots, blocks: BlockLimits, max_ended: usize) -> Self {
         let owners = OwnerLimits::default();
@@ -56,7 +56,7 @@ impl Fed {
         Self { ledger, processes: Processes::new(roots) }
     }
 
-    /// A record of a VA space.
+    /// Adds a record of a VA space.
     pub fn lifecycle(&mut self, record: &Lifecycle) {
         match record.kind() {
             Some(LifecycleKind::Registered | LifecycleKind::Adopted | LifecycleKind::SharedByProcess) => {
@@ -72,23 +72,23 @@ impl Fed {
         }
     }
 
-    /// A record of a block.
+    /// Adds a record of a block.
     pub fn block(&mut self, record: &BlockRecord) {
         self.ledger.happened(record);
         self.ledger.bound_blocks();
     }
 
-    /// A count.
+    /// Adds a count.
     pub fn count(&mut self, key: CountKey, tally: Tally) {
         self.ledger.count(key, tally);
     }
 
-    /// A count of what was evicted for whom.
+    /// Adds a count of evictions by victim and evictor.
     pub fn eviction(&mut self, key: EvictionKey, tally: Tally) {
         self.ledger.evicted(key, tally);
     }
 
-    /// A process has these mappings, in order, at so many ns since boot.
+    /// Sets the mappings of a process, in order, at a time in ns since boot.
     pub fn mappings(&mut self, process: ProcessId, mappings: &[std::ops::Range<u64>], read_ns: u64) {
         let ranges = together(mappings, self.ledger.bound_ranges());
         let managed = Managed { bytes: 0, ranges: ranges.into(), mappings: mappings.len(), read_ns };
@@ -97,7 +97,7 @@ impl Fed {
         }
     }
 
-    /// What a snapshot tells, and closing what is gone.
+    /// Processes as in a snapshot; closes ended VA spaces.
     #[must_use]
     pub fn processes(&mut self) -> Vec<Process> {
         let totals = self.ledger.totals(|_| None, |ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns)).0;

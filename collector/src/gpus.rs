@@ -1,8 +1,10 @@
 //! GPUs of the node, and their processor ids of the driver.
 //!
-//! The driver shows a GPU in its procfs only while a process uses it, so what was seen is kept. The id goes to another GPU after that.
+//! The driver's procfs has a GPU only while a process uses it, so GPUs seen are remembered. Another
+//! GPU may get the id after that.
 //!
-//! What it is beyond that tells NVML, or else the driver's procfs: the product's name and address nvidia.ko's, the size of its memory nvidia-uvm's.
+//! Further facts come from NVML, or else from procfs: the product's name and address from
+//! nvidia.ko, the size of its memory from nvidia-uvm.
 
 use std::{
     collections::BTreeMap,
@@ -22,24 +24,25 @@ use crate::{
 /// GPU of each processor id at one moment, by the driver's procfs.
 pub(crate) type Links = BTreeMap<u32, GpuUuid>;
 
-/// What is in procfs comes from the GPU's own driver, which may be asleep or stuck: one question at a time, and rarely again.
+/// Procfs queries the GPU's driver, which may be asleep or stuck: one read at a time, and rarely
+/// again.
 const PACE: Pace = Pace {
     retry_min: Duration::from_secs(1),
     retry_max: Duration::from_mins(10),
     answer_max: Duration::from_hours(24 * 365),
     wanted: Duration::from_hours(24 * 365),
     running_max: 1,
-    // Where the driver hangs for one GPU, it may for all: one thread is enough to find out.
+    // If the driver hangs for one GPU, it may for all: one thread is enough to detect that.
     patience: Duration::MAX,
 };
 
-/// Where nvidia-uvm shows the GPUs that are in use.
+/// Folder of the GPUs in use, in nvidia-uvm's procfs.
 const SHOWN: &str = "driver/nvidia-uvm/gpus";
 
 /// GPUs seen so far.
 #[derive(Debug)]
 pub(crate) struct Gpus {
-    /// The processor id that each had last, while no other GPU has it.
+    /// Last processor id of each, while no other GPU has it.
     seen: BTreeMap<GpuUuid, Option<u32>>,
     nvml: Nvml,
     products: LookupCache<GpuUuid, Product>,
@@ -65,7 +68,7 @@ impl Gpus {
         }
     }
 
-    /// Notes which GPUs the driver shows.
+    /// Records the GPUs that the driver lists.
     pub(crate) fn seen(&mut self, links: &Links) {
         for (id, uuid) in links {
             self.seen.insert(*uuid, Some(*id));
@@ -76,12 +79,12 @@ impl Gpus {
         let now = Instant::now();
         self.nvml.ask(links.values().copied(), now);
         for uuid in links.values().filter(|uuid| self.nvml.facts(**uuid, now).is_none()) {
-            // Shown only while it is in use: looked up now, for later.
+            // Listed only while in use: read now, for later.
             self.memory_bytes.get(uuid, now);
         }
     }
 
-    /// The driver is not looked at.
+    /// Pauses reads while there is no driver.
     pub(crate) fn rest(&mut self) {
         self.nvml.ask([], Instant::now());
     }
@@ -93,7 +96,7 @@ impl Gpus {
         let mut gpus: BTreeMap<_, _> = seen.collect();
         for key in counted {
             let id = match key {
-                // Whoever was counted on under its UUID was seen.
+                // A GPU with counts under its UUID was seen.
                 GpuKey::Known(_) => None,
                 GpuKey::Pending(id) | GpuKey::Unknown(id) => Some(id),
             };
@@ -123,9 +126,9 @@ impl Gpus {
     }
 }
 
-/// Symbolic links named by number, to `UVM-GPU-<uuid>/<instance>` (`GPU-` from 565 on).
+/// Symbolic links with numbers as names, to `UVM-GPU-<uuid>/<instance>` (`GPU-` from 565 on).
 ///
-/// `eightfold`: procfs counts eight ids a GPU where events count one (drivers up to 545).
+/// `eightfold`: procfs has eight ids per GPU and events one (drivers up to 545).
 pub(crate) fn links(roots: &Roots, eightfold: bool) -> io::Result<Links> {
     let entries = match fs::read_dir(roots.proc.join(SHOWN)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Links::new()),
@@ -138,7 +141,7 @@ pub(crate) fn links(roots: &Roots, eightfold: bool) -> io::Result<Links> {
             continue;
         };
         let target = match fs::read_link(entry.path()) {
-            // The GPU's last user has just gone.
+            // The last process on the GPU has just exited.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             target => target?,
         };
@@ -150,7 +153,7 @@ pub(crate) fn links(roots: &Roots, eightfold: bool) -> io::Result<Links> {
     Ok(links)
 }
 
-/// The product, which nvidia.ko shows by PCI address.
+/// Product of a GPU, which nvidia.ko lists by PCI address.
 fn product(folder: &Path, wanted: GpuUuid) -> Option<Product> {
     let entries = fs::read_dir(folder).ok()?;
     entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("information")).ok()).find_map(|text| {
@@ -162,7 +165,8 @@ fn product(folder: &Path, wanted: GpuUuid) -> Option<Product> {
     })
 }
 
-/// The size of its memory, which nvidia-uvm shows by UUID, or id, for as long as a process uses the GPU.
+/// Size of a GPU's memory, which nvidia-uvm lists by UUID, or id, as long as a process uses the
+/// GPU.
 fn memory_bytes(folder: &Path, wanted: GpuUuid) -> Option<u64> {
     let entries = fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let mut links = entries.filter_map(|path| Some((fs::read_link(&path).ok()?, path)));
@@ -173,7 +177,7 @@ fn memory_bytes(folder: &Path, wanted: GpuUuid) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// `...GPU-` and 32 hexadecimal digits with dashes between them.
+/// UUID from `...GPU-` and 32 hexadecimal digits with dashes.
 fn uuid(text: &str) -> Option<GpuUuid> {
     let (_, digits) = text.rsplit_once("GPU-")?;
     let digits: Vec<u8> =

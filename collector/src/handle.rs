@@ -33,29 +33,31 @@ pub(crate) enum Request {
 }
 
 impl Snapshots {
-    /// The snapshot taken last: at most an interval old.
+    /// Last snapshot: at most an interval old.
     #[must_use]
     pub fn latest(&self) -> Arc<Snapshot> {
         Arc::clone(&self.latest.borrow())
     }
 
-    /// The next snapshot that is taken, whoever has it taken; those taken between two calls are skipped. `None` once the collector has stopped.
+    /// Next snapshot of any requester; those between two calls are skipped. `None` once the
+    /// collector has stopped.
     pub async fn next(&mut self) -> Option<Arc<Snapshot>> {
         self.latest.changed().await.ok()?;
         Some(Arc::clone(&self.latest.borrow_and_update()))
     }
 
-    /// A snapshot whose counts are no older than this call. `None` once the collector has stopped.
+    /// Snapshot whose counts are no older than this call. `None` once the collector has stopped.
     pub async fn fresh(&self) -> Option<Arc<Snapshot>> {
         self.ask(|answer| Request::Snapshot(Pace::Steady, answer)).await
     }
 
-    /// The same with a shorter minimum interval. Not for clients, who are many.
+    /// Fresh snapshot with a shorter minimum interval. Not for clients, which are many.
     pub async fn prompt(&self) -> Option<Arc<Snapshot>> {
         self.ask(|answer| Request::Snapshot(Pace::Prompt, answer)).await
     }
 
-    /// The memory of a process in cells; `Some(None)` if the process is not known. `None` once the collector has stopped.
+    /// Heat map of a process; `Some(None)` if the process is unknown. `None` once the collector has
+    /// stopped.
     pub async fn heat(&self, request: HeatRequest) -> Option<Option<HeatMap>> {
         self.ask(|answer| Request::Heat(request, answer)).await
     }
@@ -65,7 +67,8 @@ impl Snapshots {
         self.ask(|answer| Request::History(request, answer)).await
     }
 
-    /// All blocks and ranges of a process that are known; `Some(None)` if the process is not known. `None` once the collector has stopped.
+    /// All known blocks and ranges of a process; `Some(None)` if the process is unknown. `None`
+    /// once the collector has stopped.
     pub async fn memory(&self, process: ProcessId) -> Option<Option<Memory>> {
         self.ask(|answer| Request::Memory(process, answer)).await
     }

@@ -1,8 +1,10 @@
-//! Recent samples of each process, GPU and owner, in bounded memory. No I/O: the collector feeds it what it publishes.
+//! Recent samples of each process, GPU and owner, in bounded memory. No I/O: the collector feeds it
+//! with published snapshots.
 //!
-//! Time is cut into slots of a second, or of the collector's interval where that is longer. A reading ends the slot whose end is nearest to it, and
-//! what was counted since the reading before is that slot's. So the samples of a time add up to exactly what was counted in it; a slot in which
-//! nothing was read is missing, and what was counted meanwhile is in the next.
+//! Time is divided into slots of a second, or of the collector's interval if that is longer. A
+//! reading ends the slot whose end is nearest, and the counts since the previous reading belong to
+//! that slot. The samples of a period therefore add up to exactly its counts. A slot without a
+//! reading is missing, and its counts are in the next.
 
 use std::{
     cmp::Reverse,
@@ -20,19 +22,20 @@ use ring::{Ring, Steps};
 mod ring;
 mod series;
 
-/// All samples of all processes and owners take no more than this: more than a hundred processes that are busy all day.
+/// Maximum bytes of all samples of processes and owners: more than a hundred processes that are
+/// busy all day.
 const BYTES_MAX: usize = 64 << 20;
-/// Who did nothing for so long has no more of a claim than a short history.
+/// Idle time after which only a short history is guaranteed.
 const IDLE_MIN: Duration = Duration::from_mins(10);
 
-/// See the module's documentation.
+/// Histories of a node.
 #[derive(Debug)]
 pub(crate) struct Histories {
-    /// A slot before the first reading.
+    /// Start: a slot before the first reading.
     begin: Option<Instant>,
     steps: Steps,
     bytes_max: usize,
-    /// The slot that ended last.
+    /// Slot that ended last.
     last: u64,
     processes: HashMap<ProcessId, Track>,
     owners: BTreeMap<OwnerKey, Track>,
@@ -46,7 +49,7 @@ struct Track {
     counted: Counted,
     /// Refetched bytes, by GPU.
     refetched: BTreeMap<GpuKey, u64>,
-    /// The slot in which it was listed last.
+    /// Slot in which it was listed last.
     listed: u64,
 }
 
@@ -80,7 +83,7 @@ impl Histories {
         }
     }
 
-    /// Takes what was read. Not for readings between two intervals.
+    /// Adds a regular reading. Not for readings between two intervals.
     pub(crate) fn take(&mut self, snapshot: &Snapshot, now: Instant) {
         let begin = *self.begin.get_or_insert_with(|| self.steps.before(now));
         let slot = self.steps.ended_by(now.saturating_duration_since(begin));
@@ -95,7 +98,7 @@ impl Histories {
         self.processes.retain(|_, of| of.listed == slot);
         self.take_owners(slot, snapshot);
         for (key, counters) in &snapshot.gpu_totals {
-            // What is pending goes to its GPU at once; it is part of that one's next sample.
+            // Counts with a pending GPU move to it at once, as part of its next sample.
             if !matches!(key, GpuKey::Pending(_)) {
                 let sample = of_gpus.remove(key).unwrap_or_default();
                 let of = self.gpus.entry(*key).or_default();
@@ -121,7 +124,7 @@ impl Histories {
         of.push(&self.steps, slot, counted, &process.reuse, resident_bytes);
     }
 
-    /// What owners have in GPU memory is what their processes have that are listed.
+    /// Adds the owners' samples. Their resident bytes are those of their listed processes.
     fn take_owners(&mut self, slot: u64, snapshot: &Snapshot) {
         let mut resident: BTreeMap<OwnerKey, u64> = BTreeMap::new();
         for process in &snapshot.processes {
@@ -139,8 +142,8 @@ impl Histories {
         self.owners.retain(|_, of| of.listed == slot);
     }
 
-    /// Makes room, and more than is needed now, so that it is not done often: whoever did nothing for longest gives up all, those who are busy the
-    /// older half of theirs, those who have most first.
+    /// Frees memory, more than currently needed, so that it is rarely done. Subjects idle for
+    /// longest lose all samples; busy ones lose the older half, the largest first.
     fn bound(&mut self) {
         let mut bytes: usize = self.processes.values().chain(self.owners.values()).map(|of| of.ring.bytes()).sum();
         if bytes <= self.bytes_max {
@@ -166,7 +169,8 @@ impl Histories {
         }
     }
 
-    /// The requested history, as far as it reaches back; `None` without any. `now` and `time` are the same moment.
+    /// The requested history, as far as it reaches back; `None` without any. `now` and `time` are
+    /// the same moment.
     pub(crate) fn lately(&self, request: &HistoryRequest, now: Instant, time: SystemTime) -> Option<History> {
         let ring = match &request.of {
             HistoryOf::Process(process) => &self.processes.get(process)?.ring,
@@ -180,7 +184,7 @@ impl Histories {
 }
 
 impl Track {
-    /// Adds the sample of a slot, with what was counted since the slot before.
+    /// Adds the sample of a slot, with the counts since the slot before.
     fn push(
         &mut self,
         steps: &Steps,
@@ -216,7 +220,8 @@ impl Counted {
         sum
     }
 
-    /// Goes on to what is counted now: `sample` with the differences. None is negative where counts were dropped as wrong.
+    /// Advances to the current counts: `sample` with the differences. Differences are never
+    /// negative, even if counts were dropped as wrong.
     fn until(&mut self, now: Self, sample: Sample) -> Sample {
         let before = std::mem::replace(self, now);
         Sample {

@@ -14,12 +14,12 @@ use sys::Roots;
 
 use crate::owner;
 
-/// The initial pid namespace, as /proc/self/ns/pid names it (`PROC_PID_INIT_INO` of the kernel).
+/// Initial pid namespace, as in /proc/self/ns/pid (`PROC_PID_INIT_INO` of the kernel).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// The clock may be set.
+/// Interval of reads of the boot time, as the clock may be set.
 const BOOT_READ_EVERY: Duration = Duration::from_secs(1);
-/// A path is at most 4 KiB, and of the lines there is one a hierarchy.
+/// Limit of a cgroup file: a path has at most 4 KiB, and there is a line per hierarchy.
 const CGROUPS_MAX_BYTES: u64 = 256 << 10;
 
 /// Facts about a process beside its counts.
@@ -29,7 +29,7 @@ pub(crate) struct Identity {
     pub(crate) uid: u32,
     pub(crate) cgroup: Option<PathBuf>,
     pub(crate) owner: Owner,
-    /// By the clock as it was when the process was first seen; `None` when it is looked at later.
+    /// Start by the clock when the process was first seen; `None` when it is read later.
     pub(crate) started: Option<SystemTime>,
 }
 
@@ -40,15 +40,16 @@ pub(crate) enum Sighting {
     Here(Identity),
     /// Ended, or another process has its pid.
     Gone,
-    /// /proc could not be read, or does not show such processes to uvmd.
+    /// /proc could not be read, or hides such processes from uvmd.
     Unknown,
 }
 
-/// Tells who processes are.
+/// Reader of the identities of processes.
 #[derive(Debug)]
 pub(crate) struct Processes {
     roots: Roots,
-    /// The probes see pids of the initial namespace; in another one the same pid is another process.
+    /// Whether uvmd is in the initial pid namespace, as the probes' pids are; in another one the
+    /// same pid is another process.
     pids_are_global: bool,
     /// Time of boot, and the time of its reading: /proc/stat grows with the machine.
     boot: Option<(Instant, SystemTime)>,
@@ -57,7 +58,7 @@ pub(crate) struct Processes {
 impl Processes {
     pub(crate) fn new(roots: &Roots) -> Self {
         let namespace = fs::read_link(roots.proc.join("self/ns/pid"));
-        // Without the file nothing is known against it.
+        // A missing file is no evidence against it.
         let pids_are_global = namespace.map_or(true, |namespace| namespace == Path::new(INITIAL_PID_NAMESPACE));
         let processes = Self { roots: roots.clone(), pids_are_global, boot: None };
         if let Some(warning) = processes.warning() {
@@ -66,7 +67,7 @@ impl Processes {
         processes
     }
 
-    /// Reason why it knows less than it should.
+    /// Reason why its information is limited.
     pub(crate) fn warning(&self) -> Option<String> {
         (!self.pids_are_global).then(|| {
             "uvmd runs in a pid namespace of its own, so the end of processes, their cgroups and later names are not known: \
@@ -78,7 +79,7 @@ impl Processes {
     /// Process that made a VA space.
     pub(crate) fn id(&self, record: &Lifecycle) -> ProcessId {
         let start_ticks = match record.start_boottime_ns {
-            // The probe could not tell; whoever has the pid now is most likely it.
+            // The probe did not know; the process that has the pid now is most likely the one.
             0 => self.start_ticks(record.tgid).unwrap_or(0),
             ns => ns / (1_000_000_000 / procfs::ticks_per_second().max(1)),
         };
@@ -111,7 +112,7 @@ impl Processes {
         boot.checked_add(since_boot(id.start_ticks))
     }
 
-    /// Looks at a process.
+    /// Reads the current state of a process.
     pub(crate) fn read(&self, id: ProcessId) -> Sighting {
         if !self.pids_are_global {
             return Sighting::Unknown;
@@ -119,7 +120,8 @@ impl Processes {
         match self.try_read(id) {
             Ok(Some(identity)) => Sighting::Here(identity),
             Ok(None) => Sighting::Gone,
-            // With hidepid=2 this is said of living processes too; the first one lives as long as the machine is up.
+            // With hidepid=2 live processes give this error too; process 1 exists as long as the
+            // machine is up.
             Err(ProcError::NotFound(_)) if self.roots.proc.join("1").exists() => Sighting::Gone,
             Err(error) => {
                 tracing::debug!(pid = id.pid, "cannot look at a process: {error}");
@@ -128,14 +130,15 @@ impl Processes {
         }
     }
 
-    /// `None`: it has ended.
+    /// Identity of a process; `None` if it has exited.
     fn try_read(&self, id: ProcessId) -> ProcResult<Option<Identity>> {
-        // Opened once, so that all that follows is read of the same process.
+        // Opened once, so that all further reads are of the same process.
         let process = self.open(id.pid)?;
         let stat = process.stat()?;
-        // A zombie has given back all that it had, and waits for its parent; but its other threads may outlive the first.
+        // A zombie has released its resources, and waits for its parent; but its other threads may
+        // outlive the first.
         let is_dead = matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1;
-        // A process whose start is not known cannot be told from another one.
+        // A process of unknown start time cannot be distinguished from another one.
         let is_another = id.start_ticks != 0 && stat.starttime != id.start_ticks;
         if is_dead || is_another {
             return Ok(None);
@@ -154,11 +157,12 @@ impl Processes {
     }
 }
 
-/// The memory controller's path of version 1 where that is in use, or else the unified hierarchy's; and what the paths of all hierarchies say.
+/// Path of the memory controller in version 1 if it is in use, otherwise of the unified hierarchy;
+/// and the owner by the paths of all hierarchies.
 fn cgroup(process: &Process) -> ProcResult<(Option<PathBuf>, Owner)> {
     let mut text = Vec::new();
     process.open_relative("cgroup")?.take(CGROUPS_MAX_BYTES).read_to_end(&mut text)?;
-    // A cgroup's name need not be UTF-8; one that is not hides no other.
+    // A cgroup's name may not be UTF-8; such a one does not hide others.
     let mut groups = ProcessCGroups::from_read(String::from_utf8_lossy(&text).as_bytes())?.0;
     groups.sort_by_key(|group| (!group.controllers.iter().any(|controller| controller == "memory"), group.hierarchy));
     let owner = owner::of_paths(groups.iter().map(|group| group.pathname.as_str()));
@@ -166,12 +170,13 @@ fn cgroup(process: &Process) -> ProcResult<(Option<PathBuf>, Owner)> {
     Ok((first.map(|group| PathBuf::from(&group.pathname)), owner))
 }
 
-/// The time that a number of ticks since boot was, by the clock as it is set now.
+/// Calendar time of a number of ticks since boot, by the current clock.
 fn since_boot(start_ticks: u64) -> Duration {
     Duration::from_millis(start_ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1))
 }
 
-/// `btime` of /proc/stat. (The crate's reader wants all of that file, which grows with the machine.)
+/// Boot time from `btime` of /proc/stat. (The crate's reader parses the whole file, which grows
+/// with the machine.)
 fn boot_time(path: &Path) -> Option<SystemTime> {
     let text = fs::read_to_string(path).ok()?;
     let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
@@ -256,11 +261,11 @@ mod tests {
     #[test]
     fn a_process_that_is_gone_is_what_its_record_says() {
         let machine = machine();
-        let gone = of_record(&machine, &record(43, 600));
-        assert_eq!(gone.0, ProcessId { pid: 43, start_ticks: 600 });
-        assert_eq!((gone.1.name.as_str(), gone.1.uid, gone.1.cgroup), ("worker", 7, None));
-        assert!(gone.1.started.is_some());
-        assert_eq!(read(&machine, gone.0), Sighting::Gone);
+        let exited = of_record(&machine, &record(43, 600));
+        assert_eq!(exited.0, ProcessId { pid: 43, start_ticks: 600 });
+        assert_eq!((exited.1.name.as_str(), exited.1.uid, exited.1.cgroup), ("worker", 7, None));
+        assert!(exited.1.started.is_some());
+        assert_eq!(read(&machine, exited.0), Sighting::Gone);
     }
 
     #[test]
@@ -286,7 +291,8 @@ mod tests {
 
     #[test]
     fn a_process_that_cannot_be_read_is_not_gone() {
-        // What cannot be parsed; and a folder in the place of a file, which fails as EACCES and EMFILE do.
+        // A malformed file; and a folder in the place of a file, which fails as EACCES and EMFILE
+        // do.
         let machine = machine().with("proc/42/stat", "42 (my app");
         assert_eq!(read(&machine, ID), Sighting::Unknown);
         fs::remove_file(machine.roots.proc.join("42/stat")).unwrap();
@@ -345,8 +351,8 @@ mod tests {
     fn without_a_start_time_in_the_record_the_pids_owner_is_taken() {
         let without = Lifecycle { start_boottime_ns: 0, ..record(42, 0) };
         assert_eq!(of_record(&machine(), &without).0.start_ticks, 500);
-        let gone = Lifecycle { tgid: 43, ..without };
-        assert_eq!(of_record(&machine(), &gone).0, ProcessId { pid: 43, start_ticks: 0 });
+        let exited = Lifecycle { tgid: 43, ..without };
+        assert_eq!(of_record(&machine(), &exited).0, ProcessId { pid: 43, start_ticks: 0 });
     }
 
     #[test]

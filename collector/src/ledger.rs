@@ -1,13 +1,16 @@
-//! Ledger of counts, by VA space and process. No I/O: the collector feeds it with data of the probes and /proc.
+//! Ledger of counts, by VA space and process. No I/O: the collector feeds it with data of the
+//! probes and /proc.
 //!
-//! A VA space's counts are absolute and belong to its process, which may have several. When it is gone they are folded into the process; when
-//! the process is forgotten, into the totals. So every sum only grows; but what is pending, as its GPU is not known yet, moves there once it is.
+//! Counts of a VA space are absolute and belong to its process, which may have several. When the VA
+//! space is destroyed they are added to the process; when the process is forgotten, to the totals.
+//! Every sum is therefore monotonic, except that counts of an unknown GPU move to the GPU once it
+//! is known.
 //!
-//! * `memory`: what is about single blocks of memory, kept by `blocks` and `pattern`; `bounds`: how much of it
-//! * `evictions`: who pushed whose memory out; `owners`: sums by owner
-//! * `counts`, `tally`, `gpu_ids`: what a count means, and of which GPU it is
+//! * `memory`: data of single blocks, in `blocks` and `pattern`; `bounds`: their limits
+//! * `evictions`: evictions by victim and evictor; `owners`: sums by owner
+//! * `counts`, `tally`, `gpu_ids`: meaning of a count, and its GPU
 //! * `closing`: the end of VA spaces and processes
-//! * `totals`: what is told of all that
+//! * `totals`: totals for a snapshot
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -45,7 +48,7 @@ mod pattern;
 mod tally;
 mod totals;
 
-/// Number of a VA space: given by the probes, never twice.
+/// Number of a VA space: assigned by the probes, never reused.
 pub(crate) type Generation = u64;
 /// Counts of a GPU without a VA space that names it.
 const NOBODYS: Generation = 0;
@@ -53,9 +56,9 @@ const NOBODYS: Generation = 0;
 /// Events of a VA space that were not counted or written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
-    /// Events for which there was no room.
+    /// Events without room in the counts.
     pub(crate) events: u64,
-    /// Block records.
+    /// Losses of block records.
     pub(crate) records: RecordLosses,
 }
 
@@ -76,13 +79,13 @@ const fn sum(one: RecordLosses, other: RecordLosses) -> RecordLosses {
 
 #[derive(Debug, Default)]
 struct Space {
-    /// Unknown if the record of its making was lost.
+    /// Process; unknown if the record of its creation was dropped.
     process: Option<ProcessId>,
     tallies: HashMap<CountKey, Tally>,
     gpu_ids: GpuIds,
-    /// Its events for which there was no room.
+    /// Its events without room in the counts.
     dropped_events: u64,
-    /// Its block records that were not written.
+    /// Its losses of block records.
     records: RecordLosses,
     destroyed: bool,
     /// Owner of the counts.
@@ -101,24 +104,24 @@ struct Entry {
     managed_bytes: Option<u64>,
     command_line: Option<String>,
     blocks: BlockMap,
-    /// Whether it had a VA space before the probes were there.
+    /// Whether it had a VA space before the probes were attached.
     is_adopted: bool,
-    /// Block records of its destroyed VA spaces that were not written.
+    /// Losses of block records of its destroyed VA spaces.
     past_records: RecordLosses,
     /// Owner of the counts.
     share: ProcessShare,
 }
 
-/// The last that /proc said for certain.
+/// Last certain state in /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     Here,
     Gone,
-    /// Nothing yet.
+    /// No state yet.
     Unknown,
 }
 
-/// See the module's documentation.
+/// Ledger of a node.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     spaces: HashMap<Generation, Space>,
@@ -135,19 +138,19 @@ pub(crate) struct Ledger {
 /// Limits of retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Processes, for so long after their end.
+    /// Retention of exited processes.
     pub(crate) retention: Duration,
-    /// Ended processes, at most.
+    /// Maximum of exited processes.
     pub(crate) max_ended: usize,
-    /// Blocks.
+    /// Maxima of blocks and ranges.
     pub(crate) blocks: BlockLimits,
-    /// Owners.
+    /// Limits of owners.
     pub(crate) owners: OwnerLimits,
 }
 
 impl Ledger {
-    /// Processes that are still there and only gave up their VA spaces are kept beyond the limits, as they may come again and their counts must not
-    /// go back.
+    /// Creates a ledger. Live processes without VA spaces are retained beyond the limits, as they
+    /// may create more, and their counts must not decrease.
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             spaces: HashMap::new(),
@@ -160,14 +163,15 @@ impl Ledger {
         }
     }
 
-    /// So much is kept from now on. What is kept beyond that goes as it would have gone: a process at the next look, an owner when it is idle.
+    /// Sets the limits of retention. Excess entries are removed in the regular way: a process at
+    /// the next check, an owner when it is idle.
     pub(crate) fn retain(&mut self, retention: Retention) {
         let Retention { ended_retention, max_ended, owners } = retention;
         self.limits = Limits { retention: ended_retention, max_ended, owners, ..self.limits };
         self.owners.retain(owners);
     }
 
-    /// A process made a VA space.
+    /// Adds a VA space of a process.
     pub(crate) fn registered(&mut self, generation: Generation, process: ProcessId, identity: Identity) {
         let space = self.spaces.entry(generation).or_default();
         space.process = Some(process);
@@ -197,7 +201,8 @@ impl Ledger {
         }
     }
 
-    /// A VA space is gone. Its counts are final at the next reading, which then ends in [`Self::close`].
+    /// Marks a VA space as destroyed. Its counts are final at the next reading, which then ends in
+    /// [`Self::close`].
     pub(crate) fn destroyed(&mut self, generation: Generation, losses: Losses, now: SystemTime) {
         self.lost(generation, losses);
         let space = self.spaces.entry(generation).or_default();
@@ -212,12 +217,12 @@ impl Ledger {
         }
     }
 
-    /// VA spaces that are gone and whose counts are still to be read for the last time.
+    /// Destroyed VA spaces whose counts are still to be read for the last time.
     pub(crate) fn closing(&self) -> Vec<Generation> {
         self.spaces.iter().filter(|(_, space)| space.destroyed).map(|(generation, _)| *generation).collect()
     }
 
-    /// VA spaces that are not gone, as far as was told.
+    /// VA spaces that are not destroyed, by the records.
     pub(crate) fn open(&self) -> Vec<Generation> {
         let open = self.spaces.iter().filter(|(generation, space)| !space.destroyed && **generation != NOBODYS);
         open.map(|(generation, _)| *generation).collect()
@@ -240,8 +245,8 @@ impl Ledger {
         self.evictions.count(key, tally);
     }
 
-    /// Which GPUs the driver shows now. Must have been read after the counts, and before it was seen which VA spaces are gone: an id that a
-    /// living one uses cannot have changed hands.
+    /// Sets the GPUs that the driver lists now. To be read after the counts, and before the check
+    /// for destroyed VA spaces: an id in use by a live one cannot have changed its GPU.
     pub(crate) fn shown(&mut self, links: &Arc<Links>) {
         for space in self.spaces.values_mut().filter(|space| !space.destroyed) {
             space.gpu_ids.look(links);
@@ -264,12 +269,12 @@ impl Ledger {
         self.processes.get(&process).map(|entry| &entry.identity)
     }
 
-    /// Whether this is a VA space that is known and not gone.
+    /// Whether this VA space is known and not destroyed.
     pub(crate) fn is_open(&self, generation: Generation) -> bool {
         self.spaces.get(&generation).is_some_and(|space| !space.destroyed)
     }
 
-    /// The name that a process has.
+    /// Name of a process.
     pub(crate) fn name(&self, process: ProcessId) -> Option<&str> {
         self.processes.get(&process).map(|entry| entry.identity.name.as_str())
     }
@@ -281,13 +286,14 @@ impl Ledger {
         }
     }
 
-    /// Processes that are not gone, as far as is known, whether or not they have a VA space.
+    /// Live processes, as far as known, with or without a VA space.
     pub(crate) fn present(&self) -> Vec<ProcessId> {
         let present = self.processes.iter().filter(|(_, entry)| entry.presence != Presence::Gone);
         present.map(|(process, _)| *process).collect()
     }
 
-    /// Sets the current state of a process. If it is gone, its VA space may live on: descriptors can be passed to others.
+    /// Sets the current state of a process. Its VA space may outlive it, as descriptors can be
+    /// passed to others.
     pub(crate) fn seen(&mut self, process: ProcessId, sighting: Sighting, now: SystemTime) {
         let Some(entry) = self.processes.get_mut(&process) else { return };
         match sighting {
@@ -304,7 +310,7 @@ impl Ledger {
     }
 }
 
-/// Where to count what was counted under an id of a VA space.
+/// GPU under which counts of a VA space's id belong.
 fn gpu(spaces: &HashMap<Generation, Space>, generation: Generation, id: u32) -> GpuKey {
     spaces.get(&generation).map_or(GpuKey::Unknown(id), |space| space.gpu_ids.key(id))
 }
@@ -321,7 +327,7 @@ fn owner(space: Option<&Space>) -> Option<OwnerKey> {
 }
 
 impl Entry {
-    /// Keeps the start as it was told first: when the clock is set, it does not move.
+    /// Retains the start time as first reported: it does not move when the clock is set.
     fn identify(&mut self, identity: Identity) {
         let started = self.identity.started.or(identity.started);
         self.share.wanted = identity.owner.key();

@@ -1,21 +1,24 @@
 //! Sources of driver events, and the per-process state made of them.
 //!
-//! [`Collector`] is the entry: it watches the driver, attaches the probes while it is loaded, and publishes snapshots.
+//! [`Collector`] is the entry: it monitors the driver, attaches the probes while it is loaded, and
+//! publishes snapshots.
 //!
-//! Inside, from the driver to the snapshot:
+//! Modules, from the driver to the snapshot:
 //! * `collector`: its thread and schedule; `handle`: requests to it from other threads
 //! * `watcher`: the steps of that thread's work
-//! * `refusal`: reasons to refuse a driver; [`sys`] reports what the machine lacks, and the loaded driver
+//! * `refusal`: reasons to refuse a driver; [`sys`] reports the missing preconditions, and the
+//!   loaded driver
 //! * `probes`: loading, attachment and maps of the probes
 //! * `ledger`: counts by VA space and process; no I/O
 //! * `history`: recent samples of processes and GPUs; no I/O
-//! * `identity`, `owner`, `users`, `command_line`, `gpus` and `nvml`: identity of processes and GPUs; `managed`: mapped managed memory;
-//!   `lookup_cache`: slow look-ups, on threads of their own
+//! * `identity`, `owner`, `users`, `command_line`, `gpus` and `nvml`: identity of processes and
+//!   GPUs; `managed`: mapped managed memory; `lookup_cache`: slow look-ups, on separate threads
 //!
-//! Everything below /proc and /sys is read through [`Roots`], so that tests can show other machines.
+//! All reads below /proc and /sys go through [`Roots`], so that tests can provide other machines.
 //!
-//! The probes see process ids of the initial pid namespace, so uvmd belongs there: in a container, give it the host's (`hostPID`). Give it the
-//! host's cgroup namespace too, or /proc/PID/cgroup shows it paths such as `/../../system.slice` instead of those that the host knows.
+//! The probes report process ids of the initial pid namespace, where uvmd therefore belongs: in a
+//! container, it needs the host's (`hostPID`). It needs the host's cgroup namespace too; otherwise
+//! /proc/PID/cgroup has paths such as `/../../system.slice` instead of the host's.
 
 mod clock;
 mod collector;

@@ -1,8 +1,9 @@
-//! Cache of slow look-ups, which run on threads of their own: an answer is absent until its look-up is done.
+//! Cache of slow look-ups, which run on separate threads: a value is absent until its look-up is
+//! complete.
 //!
-//! Plain threads, not the runtime's: one that hangs must not keep uvmd from ending, nor others from being looked up. After a while it is left
-//! alone, and another thread works in its place; there may be so many of them, and no more. What it finds in the end is taken. A thread that has nothing
-//! more to look up waits for a while: to start one costs more than most look-ups do.
+//! Plain threads, not the runtime's: one that hangs must not block the exit of uvmd, nor other
+//! look-ups. After a while another thread replaces it, up to a maximum. Its late result is stored.
+//! An idle thread waits for a while: starting one costs more than most look-ups.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -13,11 +14,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So few answers are kept, wanted or not.
+/// Number of entries that are always retained.
 const FEW: usize = 64;
 /// Time that a thread waits for another look-up.
 const IDLE: Duration = Duration::from_secs(10);
-/// Threads that may hang. With one more the look-ups that run at a time become fewer.
+/// Maximum of hung threads that are replaced. Beyond it, fewer look-ups run at a time.
 const HUNG_MAX: usize = 16;
 
 /// Intervals of look-ups.
@@ -30,9 +31,9 @@ pub(crate) struct Pace {
     pub(crate) answer_max: Duration,
     /// Time without requests after which an entry may be forgotten.
     pub(crate) wanted: Duration,
-    /// Look-ups at a time.
+    /// Maximum of simultaneous look-ups.
     pub(crate) running_max: usize,
-    /// After so long one hangs, and others need not wait for it any more.
+    /// Duration after which a look-up counts as hung, and others no longer wait for it.
     pub(crate) patience: Duration,
 }
 
@@ -43,21 +44,21 @@ pub(crate) struct LookupCache<K, V> {
     find: Find<K, V>,
     pace: Pace,
     known: Arc<Mutex<Known<K, V>>>,
-    /// There is something to do for a thread that waits.
+    /// Signal to idle threads.
     assigned: Arc<Condvar>,
 }
 
 struct Known<K, V> {
     answers: HashMap<K, Answer<V>>,
-    /// Look-ups that run, and since when.
+    /// Running look-ups, with their start.
     running: Vec<(K, Instant)>,
-    /// Look-ups that hang.
+    /// Hung look-ups.
     hung: Vec<K>,
-    /// Threads that have nothing to look up.
+    /// Number of idle threads.
     idle: usize,
-    /// Keys that wait for a look-up, and since when.
+    /// Keys that wait for a look-up, with the time of the request.
     queue: VecDeque<(K, Instant)>,
-    /// With so many answers it is looked which are forgotten.
+    /// Number of entries at which unused ones are forgotten.
     forget_at: usize,
 }
 
@@ -65,16 +66,16 @@ struct Answer<V> {
     /// Last value found, if any.
     value: Option<V>,
     due: Due,
-    /// Look-ups in a row that found nothing.
+    /// Consecutive look-ups without a result.
     failures: u32,
     asked: Instant,
 }
 
-/// Look-ups that hang.
+/// Entries with hung look-ups.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Hung<K> {
     pub(crate) keys: Vec<K>,
-    /// Whether so many do that nothing else is looked up.
+    /// Whether there are so many that nothing else is looked up.
     pub(crate) is_full: bool,
 }
 
@@ -101,7 +102,7 @@ where
         Self { find: Arc::new(find), pace, known: Arc::new(Mutex::new(known)), assigned: Arc::default() }
     }
 
-    /// Known value. Begins a look-up where it is due.
+    /// Known value. Starts a look-up if one is due.
     pub(crate) fn get(&self, key: &K, now: Instant) -> Option<V> {
         let mut known = lock(&self.known);
         known.forget(now, self.pace.wanted);
@@ -129,13 +130,14 @@ where
     pub(crate) fn hung(&self, now: Instant) -> Hung<K> {
         let mut known = lock(&self.known);
         known.leave_alone(now, self.pace.patience);
-        // For which there is no room among those that are left alone.
+        // Without room among the replaced ones.
         let stuck = known.running.iter().filter(|(_, since)| is_too_long(*since, now, self.pace.patience));
         let keys: Vec<_> = known.hung.iter().chain(stuck.map(|(key, _)| key)).cloned().collect();
         Hung { is_full: keys.len() >= HUNG_MAX + self.pace.running_max, keys }
     }
 
-    /// Whether there was a thread to be had; if not, the next question tries again.
+    /// Assigns a look-up to a thread. Returns whether there was one; if not, the next request
+    /// retries.
     fn assign(&self, key: K, now: Instant, idle: usize, queue: &mut VecDeque<(K, Instant)>) -> bool {
         if idle > queue.len() {
             queue.push_back((key, now));
@@ -158,7 +160,7 @@ where
     }
 }
 
-/// Looks this up, and then whatever is due.
+/// Runs this look-up, and then all that are due.
 fn look_up<K: Clone + Eq + Hash, V>(key: K, now: Instant, find: &Find<K, V>, pace: Pace, known: &Mutex<Known<K, V>>) {
     let began = Instant::now();
     let (mut next, mut started) = (Some(key), now);
@@ -172,7 +174,7 @@ fn look_up<K: Clone + Eq + Hash, V>(key: K, now: Instant, find: &Find<K, V>, pac
     }
 }
 
-/// Next look-up; `None` if nothing comes for a while, or others wait for it already.
+/// Next look-up; `None` if there is none for a while, or other threads wait for it already.
 fn wait<K, V>(known: &Mutex<Known<K, V>>, assigned: &Condvar, pace: Pace) -> Option<(K, Instant)> {
     let mut known = lock(known);
     if known.idle >= pace.running_max {
@@ -187,8 +189,8 @@ fn wait<K, V>(known: &Mutex<Known<K, V>>, assigned: &Condvar, pace: Pace) -> Opt
 }
 
 impl<K: Clone + Eq + Hash, V> Known<K, V> {
-    /// Takes the one that has been due for longest, where another may run. Were it whoever asks first, those who ask last might never have their
-    /// turn.
+    /// Takes the entry due for longest, if another look-up may run. By the order of requests, late
+    /// ones might starve.
     fn next(&mut self, now: Instant, pace: Pace) -> Option<K> {
         if self.running.len() >= pace.running_max {
             return None;
@@ -203,7 +205,7 @@ impl<K: Clone + Eq + Hash, V> Known<K, V> {
         Some(key.clone())
     }
 
-    /// A look-up has ended.
+    /// Records the end of a look-up.
     fn finish(&mut self, key: &K, found: Option<V>, pace: Pace, started: Instant, ended: Instant) {
         self.running.retain(|(running, _)| running != key);
         let hung_before = self.hung.len();
@@ -211,20 +213,20 @@ impl<K: Clone + Eq + Hash, V> Known<K, V> {
         if let Some(answer) = self.answers.get_mut(key) {
             answer.finish(found, pace, started);
             if self.hung.len() < hung_before {
-                // It may hang again: the more seldom, the better.
+                // It may hang again, so the longest interval applies.
                 answer.due = Due::At(ended + pace.retry_max);
             }
         }
     }
 
-    /// Goes on without those that run for too long.
+    /// Replaces the look-ups that run for too long.
     fn leave_alone(&mut self, now: Instant, patience: Duration) {
         let room = HUNG_MAX.saturating_sub(self.hung.len());
         let too_long = |(_, since): &mut (K, Instant)| is_too_long(*since, now, patience);
         self.hung.extend(self.running.extract_if(.., too_long).take(room).map(|(key, _)| key));
     }
 
-    /// Forgets what nobody wants any more, once there is twice as much as there was when that was done last.
+    /// Forgets unused entries, once there are twice as many as after the last time.
     fn forget(&mut self, now: Instant, wanted: Duration) {
         if self.answers.len() < self.forget_at {
             return;
@@ -243,7 +245,7 @@ impl<V> Answer<V> {
         now.saturating_duration_since(self.asked) < wanted
     }
 
-    /// An answer that is not found again is kept: the one who was asked may be down.
+    /// Records a result. An earlier value is retained if none is found: its source may be down.
     fn finish(&mut self, found: Option<V>, pace: Pace, started: Instant) {
         let wait = if found.is_some() {
             self.failures = 0;

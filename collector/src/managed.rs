@@ -1,8 +1,9 @@
 //! Mapped managed memory of processes.
 //!
-//! To read it the kernel holds the process's memory map, and a process may have very many mappings: it is read aside, seldom, one process at a
-//! time, and given up where it is too much. A process may also hold its map itself, for as long as it likes: then the reading hangs, and is left
-//! alone.
+//! For a read the kernel holds the lock of the process's memory map, and a process may have very
+//! many mappings. Reads therefore run on a separate thread, rarely, one process at a time, and are
+//! abandoned if there are too many. A process may also hold the lock itself, for any time: then the
+//! read hangs, and is replaced.
 
 use std::{
     sync::{
@@ -30,7 +31,7 @@ const PACE: Pace = Pace {
     running_max: 1,
     patience: Duration::from_secs(2),
 };
-/// Maximum of named processes whose reading hangs.
+/// Maximum of named processes whose read hangs.
 const NAMED_MAX: usize = 4;
 
 /// Known mappings.
@@ -41,11 +42,11 @@ pub(crate) struct ManagedMemory {
     ranges_max: Arc<AtomicUsize>,
 }
 
-/// The managed memory of one process.
+/// Managed memory of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Managed {
     pub(crate) bytes: u64,
-    /// Its mappings in the order of addresses. Where there are very many, neighbours are taken together.
+    /// Mappings in the order of addresses. If there are very many, adjacent ones are merged.
     pub(crate) ranges: Arc<[Span]>,
     /// Number of mappings.
     pub(crate) mappings: usize,
@@ -64,12 +65,12 @@ impl ManagedMemory {
         }
     }
 
-    /// From now on so many ranges are kept of each process.
+    /// Sets the maximum of ranges of each process.
     pub(crate) fn bound_ranges(&self, max: usize) {
         self.ranges_max.store(max, Ordering::Relaxed);
     }
 
-    /// Known mappings of a living process, some seconds old.
+    /// Known mappings of a live process, some seconds old.
     pub(crate) fn of(&self, process: ProcessId) -> Option<Managed> {
         self.read.get(&process, Instant::now())
     }
@@ -95,7 +96,8 @@ fn warning(hung: &Hung<ProcessId>) -> Option<String> {
     })
 }
 
-/// `None` where it is gone, or another process has its pid by now, or it cannot be read.
+/// Reads the mappings; `None` if the process has exited, another has its pid, or they cannot be
+/// read.
 pub(crate) fn read(roots: &Roots, id: ProcessId, ranges_max: usize) -> Option<Managed> {
     let read_ns = clock::since_boot(roots).map_or(0, clock::nanoseconds);
     let folder = roots.proc.join(id.pid.to_string());
@@ -137,7 +139,7 @@ mod tests {
             .with("proc/42/stat", stat(42))
             .with("proc/43/stat", stat(43))
             .with("proc/43/maps", "7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n");
-        // To open it takes until somebody writes.
+        // An open blocks until there is a writer.
         let made = Command::new("mkfifo").arg(machine.roots.proc.join("42/maps")).status().unwrap();
         assert!(made.success());
         let managed = ManagedMemory::new(&machine.roots);
@@ -149,7 +151,7 @@ mod tests {
         }
         assert_eq!(managed.of(reads).unwrap().bytes, 4096);
         assert!(managed.warning().unwrap().contains("(pid 42)"));
-        // Once it lets go nothing is said any more.
+        // Once it is released there is no warning any more.
         fs::write(machine.roots.proc.join("42/maps"), "").unwrap();
         while managed.warning().is_some() {
             assert!(Instant::now() < deadline);

@@ -1,9 +1,11 @@
-//! Facts of NVIDIA's management library about GPUs.
+//! Facts about GPUs from NVIDIA's management library.
 //!
-//! It asks the GPU's own driver, which may hang for good, in a state in which a thread cannot even be ended. So one thread asks, one question at a
-//! time, and nobody waits for it: without an answer in time the GPU is shown with what else is known of it.
+//! The library queries the GPU's driver, which may hang for good, in a state in which a thread
+//! cannot be ended. One thread therefore makes one query at a time, and no other waits for it.
+//! Without a reply in time, the GPU is shown with its other known facts.
 //!
-//! The library is open only while a process uses a GPU: open it keeps the driver from being unloaded, and a GPU from going to sleep.
+//! The library is open only while a process uses a GPU: an open library prevents an unload of the
+//! driver, and the sleep of a GPU.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,13 +21,15 @@ use std::{
 use model::GpuUuid;
 use nvml_wrapper::{Device, Nvml as Library, error::NvmlError};
 
-/// Under this name it comes with the driver; the one without a number only with packages for development.
+/// File name of the library in the driver's packages; the one without a number comes with
+/// development packages only.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 /// Interval of queries of used memory.
 const EVERY: Duration = Duration::from_secs(5);
 /// Interval of attempts to open it.
 const RETRY: Duration = Duration::from_mins(1);
-/// A question that takes longer hangs, as far as anyone can tell. An answer that is older tells nothing of the memory that is taken now.
+/// Duration after which a query counts as hung. An older reply is no evidence of the memory in use
+/// now.
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Facts about one GPU.
@@ -35,19 +39,19 @@ pub(crate) struct Facts {
     pub(crate) name: Option<String>,
     pub(crate) pci_address: Option<String>,
     pub(crate) memory_bytes: Option<u64>,
-    /// By managed memory, everything else, and the driver itself.
+    /// Memory used by managed memory, everything else, and the driver itself.
     pub(crate) memory_used_bytes: Option<u64>,
 }
 
-/// See the module's documentation.
+/// Queries of the library.
 #[derive(Debug)]
 pub(crate) struct Nvml {
     library: OsString,
-    /// Once anybody asked.
+    /// Thread, after the first query.
     thread: Option<SyncSender<BTreeSet<GpuUuid>>>,
     shared: Arc<Mutex<Shared>>,
     /// GPUs of the last query, and its time.
-    asked: (BTreeSet<GpuUuid>, Option<Instant>),
+    last_query: (BTreeSet<GpuUuid>, Option<Instant>),
     /// Whether a warning of its hang was logged.
     warned: bool,
 }
@@ -73,16 +77,17 @@ impl Nvml {
             library: library.to_owned(),
             thread: None,
             shared: Arc::default(),
-            asked: (BTreeSet::new(), None),
+            last_query: (BTreeSet::new(), None),
             warned: false,
         }
     }
 
-    /// Asks about the GPUs that are in use, if that is due. To be called often; without any it lets go of the library.
+    /// Queries the GPUs in use, if that is due. To be called often; without GPUs it closes the
+    /// library.
     pub(crate) fn ask(&mut self, in_use: impl IntoIterator<Item = GpuUuid>, now: Instant) {
         let in_use: BTreeSet<_> = in_use.into_iter().collect();
-        let (before, asked) = &self.asked;
-        let age = asked.map(|asked| now.saturating_duration_since(asked));
+        let (before, last_query) = &self.last_query;
+        let age = last_query.map(|last_query| now.saturating_duration_since(last_query));
         let mut shared = lock(&self.shared);
         if shared.is_busy {
             if age.is_some_and(|age| age > DEADLINE) && !std::mem::replace(&mut self.warned, true) {
@@ -100,7 +105,7 @@ impl Nvml {
         }
         shared.is_busy = true;
         drop(shared);
-        self.asked = (in_use.clone(), Some(now));
+        self.last_query = (in_use.clone(), Some(now));
         if !self.send(in_use) {
             lock(&self.shared).is_busy = false;
         }
@@ -117,7 +122,7 @@ impl Nvml {
                 }
             },
         };
-        // It takes no other question before it has answered the last, so there is room.
+        // It accepts no query before it has answered the last, so there is room.
         thread.try_send(question).is_ok()
     }
 
@@ -131,18 +136,18 @@ impl Nvml {
 
 fn start(library: OsString, shared: Arc<Mutex<Shared>>) -> std::io::Result<SyncSender<BTreeSet<GpuUuid>>> {
     let (ask, questions) = mpsc::sync_channel(1);
-    thread::Builder::new().name("nvml".to_owned()).spawn(move || answer(&library, &questions, &shared))?;
+    thread::Builder::new().name("nvml".to_owned()).spawn(move || serve(&library, &questions, &shared))?;
     Ok(ask)
 }
 
-fn answer(library: &OsStr, questions: &Receiver<BTreeSet<GpuUuid>>, shared: &Mutex<Shared>) {
+fn serve(library: &OsStr, questions: &Receiver<BTreeSet<GpuUuid>>, shared: &Mutex<Shared>) {
     let mut open = None;
     while let Ok(gpus) = questions.recv() {
-        let answer = read(&mut open, library, &gpus).map_err(|error| error.to_string());
+        let result = read(&mut open, library, &gpus).map_err(|error| error.to_string());
         let mut shared = lock(shared);
         shared.is_busy = false;
         let read = Instant::now();
-        match answer {
+        match result {
             Ok(facts) => {
                 shared.facts.extend(facts.into_iter().map(|(gpu, facts)| (gpu, (facts, read))));
                 shared.error = None;
@@ -157,7 +162,8 @@ fn answer(library: &OsStr, questions: &Receiver<BTreeSet<GpuUuid>>, shared: &Mut
     }
 }
 
-/// Closes the library where there is nothing to ask, or where it fails, as it does after the driver was loaded again.
+/// Runs a query. Closes the library if there are no GPUs, or if it fails, as it does after the
+/// driver was reloaded.
 fn read(
     open: &mut Option<Library>,
     library: &OsStr,
@@ -188,7 +194,7 @@ fn read(
     }
 }
 
-/// Fails where the GPU cannot be asked; what it alone does not tell is not known.
+/// Facts of a GPU. Fails if the GPU cannot be queried; single missing facts are unknown.
 fn facts_of(device: &Device<'_>) -> Result<Facts, NvmlError> {
     let index = device.index()?;
     let memory = device.memory_info().ok();
@@ -201,7 +207,7 @@ fn facts_of(device: &Device<'_>) -> Result<Facts, NvmlError> {
     })
 }
 
-/// As the kernel writes it: NVML gives the domain four more digits.
+/// PCI address in the kernel's format: NVML's domain has four more digits.
 fn pci_address(bus_id: &str) -> String {
     let bus_id = bus_id.to_ascii_lowercase();
     let spare = bus_id.find(':').unwrap_or_default().saturating_sub(4);

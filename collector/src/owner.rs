@@ -1,22 +1,26 @@
 //! Owner of a process, by the names of its cgroups.
 //!
-//! The names come from /proc, and whoever may make a cgroup chooses its name. So they are read from the root on, and only as far as the node's
-//! own managers made them; the outermost that is found wins:
-//! * A pod is one where the kubelet puts pods: below slices and plain folders, not below a service, a user's manager or a container. With Docker
-//!   in a pod, all is the pod's; the pods of a kind node are its container's.
-//! * A Slurm job is one below Slurm's own scope (cgroup version 2) or folder (version 1).
-//! * A container is named by an id of 64 hexadecimal digits, wherever it is; what it makes within itself is not looked at.
-//! * A systemd unit is the first service or scope on the way; of a user's manager it is the unit therein, with the manager's name before it, as
-//!   users may give their units any names: `user@1000.service/train.service`. A login's scope counts as its user's slice.
+//! The names come from /proc, and users choose the names of cgroups that they create. They are
+//! therefore evaluated from the root on, and only as far as the node's own managers created them;
+//! the outermost match wins:
+//! * A pod is recognised at the kubelet's places: below slices and plain folders, not below a
+//!   service, a user's manager or a container. With Docker in a pod, all belongs to the pod; the
+//!   pods of a kind node belong to its container.
+//! * A Slurm job is one below Slurm's scope (cgroup version 2) or folder (version 1).
+//! * A container has an id of 64 hexadecimal digits, at any place; cgroups that it creates inside
+//!   are ignored.
+//! * A systemd unit is the first service or scope on the path. Below a user's manager it is the
+//!   unit therein, prefixed by the manager's name, as users may choose any names:
+//!   `user@1000.service/train.service`. A login's scope counts as its user's slice.
 
 use model::{Container, Job, Owner, Pod};
 
-/// Longer than any name that is expected; the kernel allows 255 bytes a cgroup.
+/// Longer than any expected name; the kernel allows 255 bytes per cgroup.
 const UNIT_MAX_BYTES: usize = 255;
 const JOB_MAX_BYTES: usize = 32;
 
-/// What a process's paths say: one in version 2, and in version 1 one a hierarchy. Not every manager uses all of those, so the most telling counts,
-/// of equals the first.
+/// Owner by a process's paths: one in version 2, and one per hierarchy in version 1. Not every
+/// manager uses all hierarchies, so the most specific path counts, the first of equals.
 pub(crate) fn of_paths<'a>(paths: impl IntoIterator<Item = &'a str>) -> Owner {
     let tells =
         |owner: &Owner| (owner.pod.is_some(), owner.job.is_some(), owner.container.is_some(), owner.unit.is_some());
@@ -40,9 +44,9 @@ enum Maker {
 fn of_path(path: &str) -> Owner {
     let mut owner = Owner::default();
     let (mut maker, mut parent) = (Maker::Node, "");
-    // The kernel says so of a cgroup that was removed.
+    // Suffix of the kernel for a removed cgroup.
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    // `..` is what a cgroup namespace that is not the node's shows.
+    // `..` appears in a cgroup namespace that is not the node's.
     for name in path.split('/').filter(|name| !matches!(*name, "" | "..")) {
         if let Some((pod, container)) = container(name, parent) {
             owner.container = Some(container);
@@ -86,7 +90,7 @@ fn of_path(path: &str) -> Owner {
     owner
 }
 
-/// Notes a unit whose cgroup is entered, if it is one.
+/// Records a unit whose cgroup is entered, if it is one. Returns whether it was.
 fn enter_unit(owner: &mut Owner, maker: Maker, name: &str, parent: &str) -> bool {
     let Some(name) = unit(name) else { return false };
     let name = if is_session(name, parent) { parent } else { name };
@@ -98,7 +102,8 @@ fn enter_unit(owner: &mut Owner, maker: Maker, name: &str, parent: &str) -> bool
     true
 }
 
-/// A service or scope. (systemd puts `_` before a name that the kernel could take for a file of its own.)
+/// Name of a service or scope. (systemd puts `_` before a name that collides with a file of the
+/// kernel.)
 fn unit(name: &str) -> Option<&str> {
     let name = name.strip_prefix('_').unwrap_or(name);
     let stem = name.strip_suffix(".service").or_else(|| name.strip_suffix(".scope"))?;
@@ -106,7 +111,8 @@ fn unit(name: &str) -> Option<&str> {
     (!stem.is_empty() && name.len() <= UNIT_MAX_BYTES && name.chars().all(is_plain)).then_some(name)
 }
 
-/// A login of a user, `user-1000.slice/session-3.scope`: each is another scope, and so all are their user's slice.
+/// Whether it is a user's login, `user-1000.slice/session-3.scope`: each has another scope, so all
+/// count as the user's slice.
 fn is_session(unit: &str, parent: &str) -> bool {
     let is_between = |name: &str, prefix, suffix| {
         name.strip_prefix(prefix).and_then(|rest: &str| rest.strip_suffix(suffix)).is_some()
@@ -118,12 +124,14 @@ fn is_user_manager(unit: &str) -> bool {
     unit.starts_with("user@") && unit.ends_with(".service")
 }
 
-/// The services that make containers for the kubelet below themselves, where runtime and kubelet disagree about names.
+/// Whether the service creates containers for the kubelet below itself, as it does if runtime and
+/// kubelet disagree about names.
 fn runs_containers(unit: &str) -> bool {
     ["containerd", "k3s", "rke2", "snap.microk8s."].iter().any(|name| unit.starts_with(name))
 }
 
-/// `..kubepods..-pod1234_ab.slice` with systemd's names, `kubepods/burstable/pod1234-ab` without.
+/// Pod of `..kubepods..-pod1234_ab.slice` with systemd's names, `kubepods/burstable/pod1234-ab`
+/// without.
 fn pod(name: &str, parent: &str) -> Option<Pod> {
     let uid = match name.strip_suffix(".slice") {
         Some(slice) => slice.contains("kubepods").then(|| slice.rsplit_once("-pod"))??.1,
@@ -132,7 +140,8 @@ fn pod(name: &str, parent: &str) -> Option<Pod> {
     pod_uid(uid).map(|uid| Pod { uid })
 }
 
-/// A UUID; or a hash of 32 digits, which static pods have for the kubelet. As systemd takes dashes for folders, its names have `_` instead.
+/// UID of a pod: a UUID; or a hash of 32 digits, which the kubelet assigns to static pods. systemd
+/// reads dashes as folders, so its names have `_` instead.
 fn pod_uid(text: &str) -> Option<String> {
     let uid = text.replace('_', "-").to_ascii_lowercase();
     let parts: Vec<_> = uid.split('-').map(str::len).collect();
@@ -140,8 +149,8 @@ fn pod_uid(text: &str) -> Option<String> {
     (is_hex && matches!(parts[..], [8, 4, 4, 4, 12] | [32])).then_some(uid)
 }
 
-/// A container, and its pod where one name says both: `kubepods-pod1234.slice:cri-containerd:<id>`, as of a runtime that does not know that the
-/// kubelet uses systemd's names.
+/// Container, and its pod if one name has both: `kubepods-pod1234.slice:cri-containerd:<id>`, as
+/// from a runtime unaware that the kubelet uses systemd's names.
 fn container(name: &str, parent: &str) -> Option<(Option<Pod>, Container)> {
     let mut parts = name.rsplitn(3, ':');
     if let (Some(id), Some(prefix), Some(slice)) = (parts.next(), parts.next(), parts.next()) {
@@ -151,7 +160,7 @@ fn container(name: &str, parent: &str) -> Option<(Option<Pod>, Container)> {
     let (prefix, id) = name.rsplit_once('-').unwrap_or((if parent == "docker" { parent } else { "" }, name));
     let id = container_id(id)?;
     match runtime(prefix) {
-        // What watches a container of CRI-O and Podman has the same id, and is not in it.
+        // The monitor of a container of CRI-O or Podman has the same id, and is not in it.
         None if prefix.ends_with("conmon") => None,
         runtime => Some((None, Container { runtime, id })),
     }
@@ -171,7 +180,8 @@ fn container_id(text: &str) -> Option<String> {
     (text.len() == 64 && text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'))).then(|| text.to_owned())
 }
 
-/// `job_` and a number; or from 26.05 on an SLUID, the number of a job that no cluster gives again: `s` and 13 digits of 32.
+/// Job of `job_` and a number; or from 26.05 on an SLUID, a job number that no cluster reuses: `s`
+/// and 13 base-32 digits.
 fn job(name: &str) -> Option<String> {
     let is_sluid = name.len() == 14 && name.starts_with('s') && name.chars().skip(1).all(is_digit_or_capital);
     let id = name.strip_prefix("job_").or(is_sluid.then_some(name))?;
@@ -187,7 +197,7 @@ const fn is_digit_or_capital(c: char) -> bool {
     c.is_ascii_digit() || c.is_ascii_uppercase()
 }
 
-/// `step_0`, `step_batch`, `step_extern`, and `step_0+1` of a job of several parts.
+/// Step of `step_0`, `step_batch`, `step_extern`, and `step_0+1` for a job of several parts.
 fn step(name: &str) -> Option<String> {
     let step = name.strip_prefix("step_")?;
     let is_plain = (1..=JOB_MAX_BYTES).contains(&step.len())

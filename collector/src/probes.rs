@@ -1,9 +1,9 @@
-//! The probes, loaded and attached, and their maps.
+//! Probes, loaded and attached, and their maps.
 //!
-//! * `table`: where each probe is attached, and what is uncounted without it
-//! * `maps`: what they write
-//! * `figures`: how they do
-//! * `errors`: why the kernel does not take them
+//! * `table`: functions of the probes, and uncounted events without them
+//! * `maps`: output of the probes
+//! * `figures`: statistics of the probes
+//! * `errors`: errors of the kernel when it loads them
 
 use std::{
     collections::BTreeMap,
@@ -34,43 +34,44 @@ mod figures;
 mod maps;
 mod table;
 
-/// The programs, as scripts/build-ebpf built them.
+/// Programs, as built by scripts/build-ebpf.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/uvmd-probes"));
 
-/// The iterator that finds the VA spaces which were there before the probes.
+/// Iterator that finds the VA spaces older than the probes.
 const ADOPT: &str = "uvm_adopt";
-/// The kernel's function that stands for what it iterates over.
+/// Function of the kernel that represents the iterated objects.
 pub(crate) const ITERATED: &str = "bpf_iter_task_file";
 
-/// How much memory the counts take, up front, where [`COUNTS_MIN`] needs no more. A process with faults and copies both ways uses about
-/// ten entries on each GPU.
+/// Memory of the counts, allocated up front, unless [`COUNTS_MIN`] needs more. A process with
+/// faults and copies in both directions uses about ten entries on each GPU.
 const COUNTS_MAX_BYTES: usize = 64 << 20;
-/// Enough for 200 processes on eight GPUs each, whatever the number of CPUs: 128 MiB for 512 of them.
+/// Minimum of counts, enough for 200 processes on eight GPUs each, for any number of CPUs: 128 MiB
+/// for 512 of them.
 const COUNTS_MIN: usize = 16384;
-/// More than the probes can have VA spaces for.
+/// Maximum of counts: more than the probes can have VA spaces for.
 const COUNTS_MAX: usize = 65536;
 
-/// How many keys of distributions there is room for, whatever the number of CPUs: each takes some 80 bytes. A process uses one to three hundred
-/// on each GPU.
+/// Capacity in keys of distributions, for any number of CPUs: each takes some 80 bytes. A process
+/// uses one to three hundred on each GPU.
 pub(crate) const DISTRIBUTIONS_CAPACITY: u32 = 65536;
 
-/// Room for pairs of evictor and victim, by cause and GPU: each takes some 80 bytes.
+/// Capacity in pairs of evictor and victim, by cause and GPU: each takes some 80 bytes.
 pub(crate) const EVICTIONS_CAPACITY: u32 = 16384;
 
-/// Room for counts on a machine with this many possible CPUs: each entry takes 16 bytes a CPU.
+/// Capacity in counts on a machine with this many possible CPUs: each entry takes 16 bytes per CPU.
 #[must_use]
 pub(crate) fn counts_capacity(cpus: usize) -> u32 {
     let entries = COUNTS_MAX_BYTES / (size_of::<Tally>() * cpus.max(1));
     u32::try_from(entries.clamp(COUNTS_MIN, COUNTS_MAX)).unwrap_or(u32::MAX)
 }
 
-/// The quotas of one process and one user in maps of which the counts hold so many.
+/// Quotas of one process and one user, for maps with this capacity in counts.
 #[must_use]
 pub(crate) fn quotas(counts_capacity: u32) -> Quotas {
     Quotas::new(counts_capacity, DISTRIBUTIONS_CAPACITY, EVICTIONS_CAPACITY)
 }
 
-/// The probes in the kernel. Dropping it detaches them and frees the maps.
+/// Probes in the kernel. A drop detaches them and frees the maps.
 pub struct Probes {
     ebpf: Ebpf,
     counts: PerCpuHashMap<MapData, CountKey, Tally>,
@@ -92,10 +93,12 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Loads the probes for a layout, with room for so many counts, quotas in that, and block records as chosen. They do nothing until attached.
+    /// Loads the probes for a layout, with a capacity in counts, quotas and limits of block
+    /// records. They do nothing until attached.
     ///
     /// # Errors
-    /// If the kernel rejects one that is needed. Others it may reject: they count as missing when the rest is attached.
+    /// If the kernel rejects a needed one. It may reject others: these count as missing when the
+    /// rest is attached.
     pub(crate) fn load(
         layout: &Layout,
         counts_capacity: u32,
@@ -104,7 +107,7 @@ impl Probes {
     ) -> Result<Self, Refusal> {
         let limit = records.limit();
         let mut ebpf = EbpfLoader::new()
-            // The probes need none of the kernel's types, and having them read costs 36 MB.
+            // The probes need none of the kernel's types, whose parsing costs 36 MB.
             .btf(None)
             .override_global(names::LAYOUT, layout, true)
             .override_global(names::RECORD_LIMIT, &limit, true)
@@ -117,7 +120,7 @@ impl Probes {
             .map_err(|error| not_loaded(&error))?;
         let mut rejected = BTreeMap::new();
         for row in PROBES {
-            // One that old kernels find too large, say, must not cost what the others count.
+            // A probe that is too large for old kernels must not disable the others.
             match (load_one(&mut ebpf, row.program), row.need) {
                 (Ok(()), _) => {}
                 (Err(refusal), Need::Always) | (Err(refusal @ Refusal::NotPermitted), _) => return Err(refusal),
@@ -125,7 +128,7 @@ impl Probes {
             }
         }
         let mut usage: HashMap<MapData, Tenant, Usage> = take(&mut ebpf, names::USAGE)?;
-        // There is always the node's: whoever has none of its own is charged to that.
+        // The node's usage always exists: tenants without their own are charged to it.
         usage.insert(Tenant::NODE, Usage::default(), 0).map_err(|error| not_loaded(&error))?;
         Ok(Self {
             counts: take(&mut ebpf, names::COUNTS)?,
@@ -146,7 +149,8 @@ impl Probes {
         })
     }
 
-    /// Attaches them to the functions of a driver with this major version. Those that are not needed may be missing.
+    /// Attaches the probes to the functions of a driver with this major version. Optional ones may
+    /// be missing.
     pub(crate) fn attach(&mut self, major: u32, residency_is_known: bool) -> Result<(), Refusal> {
         if !residency_is_known {
             tracing::warn!("{NO_RESIDENCY}");
@@ -171,7 +175,7 @@ impl Probes {
         Ok(())
     }
 
-    /// Attaches one to the first of its functions that the driver has.
+    /// Attaches a probe to the first of its functions that the driver has.
     fn attach_one(&mut self, row: &Row) -> Result<(), Refusal> {
         if let Some(refusal) = self.rejected.remove(&row.probe) {
             return Err(refusal);
@@ -193,24 +197,24 @@ impl Probes {
         &self.missing
     }
 
-    /// Reason why resident and populated memory is not counted; `None` where it is.
+    /// Reason why resident and populated memory is not counted; `None` if it is.
     pub(crate) fn residency_unavailable(&self) -> Option<String> {
         let needed = [Probe::Resident, Probe::ResidentReturn];
         needed.iter().find_map(|probe| self.missing.get(probe)).cloned()
     }
 
-    /// Whether changes of what is resident go unseen, as some of the probes that see them could not be attached.
+    /// Whether changes of residency are missed, as some of their probes could not be attached.
     pub(crate) fn miss_moves(&self) -> bool {
         let some = [Probe::Duplicate, Probe::DuplicateReturn, Probe::Split, Probe::SplitReturn];
         some.iter().any(|probe| self.missing.contains_key(probe))
     }
 
-    /// Finds the VA spaces that were there before the probes were attached; there will be a lifecycle record for each.
+    /// Finds the VA spaces older than the probes; each gets a lifecycle record.
     ///
-    /// `types`: the kernel's, among them at least [`ITERATED`].
+    /// `types`: types of the kernel, including at least [`ITERATED`].
     ///
     /// # Errors
-    /// A sentence, if the kernel does not let uvmd use iterators.
+    /// Sentence, if the kernel does not permit iterators.
     pub fn adopt(&mut self, types: &[u8]) -> Result<(), String> {
         let program = self.ebpf.program_mut(ADOPT).ok_or_else(|| format!("the object has no program {ADOPT}"))?;
         let program: &mut Iter = program.try_into().map_err(|error: ProgramError| chain(&error))?;
@@ -220,9 +224,10 @@ impl Probes {
         }
         let link = program.attach().and_then(|link| program.take_link(link)).map_err(|error| chain(&error))?;
         let mut iterator = link.into_file().map_err(|error| chain(&error))?;
-        // Reading is what makes it run. It writes nothing.
+        // A read runs the iterator, which writes nothing.
         while let Err(error) = io::copy(&mut iterator, &mut io::sink()) {
-            // After a million files without output the kernel lets others run; the next reading goes on from there.
+            // After a million files without output the kernel yields; the next read continues
+            // there.
             if error.kind() != io::ErrorKind::WouldBlock {
                 return Err(error.to_string());
             }
@@ -230,7 +235,7 @@ impl Probes {
         Ok(())
     }
 
-    /// All that the probes and the kernel tell of how they do.
+    /// Statistics of the probes and the kernel.
     pub(crate) fn figures(&self) -> Result<Figures, MapError> {
         let mut programs = [ProgramInfo::default(); Probe::COUNT as usize];
         for Row { probe, program: name, .. } in PROBES {
@@ -261,21 +266,21 @@ impl Probes {
         OBJECT
     }
 
-    /// Each program, with the functions that it belongs on and whether at their return, for whoever attaches it in another way than
-    /// [`Self::attach`].
+    /// All programs, with their functions and whether they run at return, for other ways of
+    /// attachment than [`Self::attach`].
     #[doc(hidden)]
     pub fn programs() -> impl Iterator<Item = (&'static str, &'static [&'static str], bool)> {
         PROBES.iter().map(|row| (row.program, row.functions, row.at_return()))
     }
 
-    /// The ring of block records, for whoever writes into it in another way.
+    /// Ring of block records, for other writers.
     #[doc(hidden)]
     #[must_use]
     pub fn ring_fd(&self) -> BorrowedFd<'_> {
         self.blocks.as_fd()
     }
 
-    /// The descriptor of a program, for whoever attaches it in another way than [`Self::attach`].
+    /// Descriptor of a program, for other ways of attachment than [`Self::attach`].
     #[doc(hidden)]
     #[must_use]
     pub fn program_fd(&self, name: &str) -> Option<&aya::programs::ProgramFd> {
@@ -296,7 +301,8 @@ fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) 
 
 fn load_one(ebpf: &mut Ebpf, program: &'static str) -> Result<(), Refusal> {
     kprobe(ebpf, program)?.load().map_err(|error| match error {
-        // The verifier answers with "permission denied" where it rejects a program: what it says is in its log.
+        // The verifier's error is "permission denied" if it rejects a program; the reason is in its
+        // log.
         ProgramError::LoadError { io_error, verifier_log } if !verifier_log.to_string().trim().is_empty() => {
             Refusal::Load(format!("{io_error}: {}", tail(&verifier_log.to_string())))
         }

@@ -29,7 +29,8 @@ pub(crate) enum Refusal {
     DriverTypes { version: String, family: String, disagreement: Disagreement },
     #[error(
         "the kernel does not let uvmd load and attach probes: run it as root, or with the capabilities CAP_BPF and CAP_PERFMON, \
-         and let its container make the calls bpf and perf_event_open"
+         and let its container make the calls bpf and perf_event_open; if kernel.perf_event_paranoid is above 2, kernels of Debian \
+         and Ubuntu want CAP_SYS_ADMIN instead"
     )]
     NotPermitted,
     #[error("the kernel rejects the probes: {0}")]
@@ -45,8 +46,8 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// Whether trying again may help: what is short now (memory, descriptors, permission) may be there later. What the driver is does not
-    /// change until it is loaded again.
+    /// Whether a retry may help: a shortage (memory, descriptors, permission) may pass. Properties
+    /// of the driver do not change until it is reloaded.
     pub(crate) const fn may_pass(&self) -> bool {
         match self {
             Self::KernelTypesUnreadable(_) | Self::NotPermitted | Self::Load(_) | Self::Attach { .. } => true,

@@ -1,15 +1,15 @@
-//! Stretches of addresses, as many as there may be.
+//! Spans of addresses, bounded in number.
 
 use std::borrow::Cow;
 
-/// Ranges of one process. Of more mappings than this, neighbours are taken together.
+/// Maximum of ranges of one process. Beyond it, adjacent mappings are merged.
 pub(crate) const RANGES_MAX: usize = 16_384;
 
-/// The addresses from one up to another.
+/// Addresses from one up to another.
 pub(crate) type Span = std::ops::Range<u64>;
 
-/// At most `max` of them, by taking as many neighbours together as it needs: two, four, eight and so on, so that it is not others each time that
-/// some come or go at the end.
+/// At most `max` spans, by merging as many adjacent ones as necessary: two, four, eight and so on,
+/// so that changes at the end do not change all others.
 pub(crate) fn together(spans: &[Span], max: usize) -> Cow<'_, [Span]> {
     let few = spans.len().div_ceil(max.max(1)).next_power_of_two();
     if few == 1 {

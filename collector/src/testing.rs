@@ -1,4 +1,5 @@
-//! Parts by themselves: the probes without the driver, for tests on a kernel that has no kprobes; and what is kept, without probes.
+//! Parts for tests: the probes without the driver, on a kernel without kprobes; and the ledger
+//! without probes.
 
 use std::{
     fs,
@@ -21,11 +22,11 @@ use crate::{
     spans::together,
 };
 
-/// Loads the probes for a family on this machine, to be attached to functions of user programs. `device` stands for the driver's; its files
-/// all stand for VA spaces.
+/// Loads the probes for a family on this machine, to be attached to functions of user programs.
+/// `device` replaces the driver's; all its files represent VA spaces.
 ///
 /// # Errors
-/// A sentence, if they cannot be loaded.
+/// Sentence, if they cannot be loaded.
 pub fn load(
     family: &Family,
     counts_capacity: u32,
@@ -38,43 +39,43 @@ pub fn load(
         .and_then(|btf| KernelNumbers::from_btf(&btf, procfs::page_size()))
         .map_err(|error| error.to_string())?;
     let layout = family.layout(&kernel);
-    // Where a block's residency is does not matter to the probes, as long as they are told.
+    // The probes accept any offset of a block's residency, as long as it is known.
     let block_gpus = layout.block_resident + 40;
     let layout = abi::Layout { in_user_memory: 1, uvm_device: device, block_gpus, ..layout };
     let probes = Probes::load(&layout, counts_capacity, quotas, records).map_err(|error| error.to_string())?;
     Ok((probes, layout))
 }
 
-/// Finds what was there before the probes; see [`Probes::adopt`].
+/// Finds the VA spaces older than the probes; see [`Probes::adopt`].
 ///
 /// # Errors
-/// A sentence, if the kernel does not let it be found.
+/// Sentence, if the kernel does not permit it.
 pub fn adopt(probes: &mut Probes) -> Result<(), String> {
     let file = fs::read("/sys/kernel/btf/vmlinux").map_err(|error| error.to_string())?;
     let types = Btf::parse(&file).and_then(|btf| btf.only_function(ITERATED)).map_err(|error| error.to_string())?;
     probes.adopt(&types)
 }
 
-/// A ledger of processes, fed by a test.
+/// Ledger of processes, fed by a test.
 #[derive(Debug)]
 pub struct TestLedger(Ledger);
 
 impl TestLedger {
-    /// Nothing yet.
+    /// Empty ledger.
     #[must_use]
     pub fn new(blocks: BlockLimits) -> Self {
         let owners = OwnerLimits::default();
         Self(Ledger::new(Limits { retention: Duration::from_mins(5), max_ended: 1024, blocks, owners }))
     }
 
-    /// A process made a VA space.
+    /// Adds a VA space of a process.
     pub fn process(&mut self, pid: u32, generation: u64) {
         let identity =
             Identity { name: "app".to_owned(), uid: 0, cgroup: None, owner: Owner::default(), started: None };
         self.0.registered(generation, ProcessId { pid, start_ticks: 1 }, identity);
     }
 
-    /// Takes block records, and keeps what there is to keep.
+    /// Adds block records, within the limits.
     pub fn records(&mut self, records: impl IntoIterator<Item = BlockRecord>) {
         for record in records {
             self.0.happened(&record);
@@ -82,7 +83,7 @@ impl TestLedger {
         self.0.bound_blocks();
     }
 
-    /// A process has these mappings, at so many ns since boot.
+    /// Sets the mappings of a process, at a time in ns since boot.
     pub fn mappings(&mut self, pid: u32, mappings: &[std::ops::Range<u64>], read_ns: u64) {
         let ranges = together(mappings, self.0.bound_ranges());
         let managed = Managed { bytes: 0, ranges: ranges.into(), mappings: mappings.len(), read_ns };

@@ -1,12 +1,13 @@
 //! Names of users.
 //!
-//! The name service may ask a server that takes its time, or is down: look-ups run aside.
+//! The name service may query a server that is slow or down: look-ups run on separate threads.
 
 use std::time::{Duration, Instant};
 
 use crate::lookup_cache::{LookupCache, Pace};
 
-/// A user made a minute after its first process has its name a minute later; a uid that was given to someone else, within the hour.
+/// A user created a minute after its first process has its name a minute later; a reassigned uid,
+/// within the hour.
 const PACE: Pace = Pace {
     retry_min: Duration::from_mins(1),
     retry_max: Duration::from_mins(1),
@@ -29,12 +30,12 @@ impl Default for Users {
 }
 
 impl Users {
-    /// Begins to look up a user whose name will be wanted.
+    /// Starts to look up a user whose name will be needed.
     pub(crate) fn want(&self, uid: u32) {
         self.name(uid);
     }
 
-    /// The user's name, if it is known by now. Begins to look it up where it is not, or where it is old.
+    /// Name of a user, if it is known by now. Starts a look-up if it is unknown or old.
     pub(crate) fn name(&self, uid: u32) -> Option<String> {
         self.0.get(&uid, Instant::now())
     }

@@ -1,12 +1,14 @@
-//! The collector's work: attach when the driver comes, detach when it goes, read what was counted, and sum it up.
+//! Work of the collector: attaches the probes when the driver is loaded, detaches them when it is
+//! unloaded, reads the counts, and sums them.
 //!
-//! It blocks: to read takes tens of microseconds, some milliseconds with thousands of counts; to load the probes when the driver comes about
-//! half a second. So it has a thread of its own.
+//! It blocks: a read takes tens of microseconds, some milliseconds with thousands of counts; a load
+//! of the probes about half a second. It therefore runs on a separate thread.
 //!
-//! * `attached`: the probes on one loading of the driver; `retry`: when to try again
-//! * `reading`: what they have, taken to the ledger; `orphans` and `verdict`: whether it can be right; `running_totals`: their figures since uvmd started
-//! * `tenants`: who holds how much of their maps; `budget`, `turn`: how often /proc is read for processes
-//! * `snapshot`: what is given out
+//! * `attached`: probes on one loading of the driver; `retry`: times of retries
+//! * `reading`: reads of the probes into the ledger; `orphans` and `verdict`: their plausibility;
+//!   `running_totals`: figures since uvmd started
+//! * `tenants`: holders of map entries; `budget`, `turn`: limits of reads of /proc for processes
+//! * `snapshot`: output
 
 use std::{future, sync::Arc, time::SystemTime};
 
@@ -52,12 +54,13 @@ use tenants::Tenants;
 use turn::Turn;
 use verdict::verdict;
 
-/// Processes that are looked at each second. A look takes some 100 µs.
+/// Processes checked per second. A check takes some 100 µs.
 const LOOKS_MAX: usize = 512;
-/// VA spaces that are gone and not yet read for the last time: with so many, the reading does not wait, or the counts fill up.
+/// Destroyed VA spaces not yet read for the last time at which the reading does not wait, as the
+/// counts would fill up.
 const BACKLOG_MAX: usize = 64;
 
-/// See the module's documentation.
+/// Watcher of the driver.
 pub(crate) struct Watcher {
     config: Config,
     families: Families,
@@ -74,7 +77,7 @@ pub(crate) struct Watcher {
     history: Histories,
     turn: Turn,
     budget: Budget,
-    /// Whether it was said that there is hardly any room left.
+    /// Whether it was logged that the maps are nearly full.
     nearly_full: bool,
 }
 
@@ -113,7 +116,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Looks whether the driver came, went or was loaded again.
+    /// Checks whether the driver was loaded, unloaded or reloaded.
     pub(crate) fn look(&mut self) {
         let module = driver::module(&self.config.roots);
         let (known, retry) = match &self.state {
@@ -130,14 +133,14 @@ impl Watcher {
                 _ => self.wait(missing),
             }
         }
-        // A process may come and go between two readings; which GPUs it uses is shown only meanwhile.
+        // A process may start and exit between two readings; its GPUs are listed only meanwhile.
         self.look_at_gpus();
     }
 
     fn wait(&mut self, missing: Vec<Missing>) {
         if !matches!(&self.state, State::Waiting(before) if *before == missing) {
-            for what in &missing {
-                tracing::warn!("waiting: {what}");
+            for reason in &missing {
+                tracing::warn!("waiting: {reason}");
             }
         }
         self.state = State::Waiting(missing);
@@ -149,7 +152,7 @@ impl Watcher {
                 tracing::info!("counting: driver {}, layout {}", attached.driver.version, attached.family);
                 self.tenants = self.tenants.renewed(&quotas(attached.counts_capacity));
                 self.state = State::Counting(Box::new(attached));
-                // Of VA spaces that were there already.
+                // Records of the VA spaces found.
                 self.take_lifecycles();
             }
             Err(refusal) => {
@@ -171,7 +174,8 @@ impl Watcher {
         self.state = State::Refused { module, driver, reason, retry };
     }
 
-    /// Takes the last figures and detaches the probes. `gone`: when the driver went, if it did.
+    /// Reads the last figures and detaches the probes. `gone`: time of the driver's unload, if it
+    /// was unloaded.
     fn detach(&mut self, gone: Option<SystemTime>) {
         if !matches!(self.state, State::Counting(_)) {
             return;
@@ -185,7 +189,7 @@ impl Watcher {
         tracing::info!("detached from the driver");
     }
 
-    /// Ready when a VA space was made or destroyed.
+    /// Completes when a VA space was created or destroyed.
     pub(crate) async fn lifecycles_ready(&self) {
         match &self.state {
             State::Counting(attached) => attached.lifecycles_ready().await,
@@ -193,17 +197,17 @@ impl Watcher {
         }
     }
 
-    /// So much is kept from now on.
+    /// Sets the limits of retention.
     pub(crate) fn retain(&mut self, retention: Retention) {
         self.ledger.retain(retention);
     }
 
-    /// Whether counts should be read although it is not yet time.
+    /// Whether counts should be read before their regular time.
     pub(crate) fn is_urgent(&self) -> bool {
         self.ledger.closing().len() >= BACKLOG_MAX
     }
 
-    /// Reads every count, and stops counting if an event contradicted the layout.
+    /// Reads all counts, and stops counting if an event contradicted the layout.
     pub(crate) fn read(&mut self) {
         self.read_counts();
         self.look_at_gpus();
@@ -215,7 +219,7 @@ impl Watcher {
         }
     }
 
-    /// Detaches the probes without their counts, which are not to be trusted.
+    /// Detaches the probes without their counts, which are not trustworthy.
     fn discard(&mut self) {
         self.take_lifecycles();
         self.ledger.discard();
@@ -227,7 +231,7 @@ impl Watcher {
         tracing::info!("detached from the driver; counts of running processes are dropped");
     }
 
-    /// Looks which processes are still there, and whether they have other names or cgroups by now: at so many a second, in turn.
+    /// Checks which processes are alive, and their names and cgroups: a number per second, in turn.
     pub(crate) fn look_at_processes(&mut self) {
         let now = SystemTime::now();
         let present = self.ledger.present();
@@ -255,7 +259,7 @@ impl Watcher {
             Ok(links) => {
                 self.gpus_unreadable = None;
                 self.gpus.seen(&links);
-                // A VA space that is gone by now may have been so when the links were read.
+                // A VA space destroyed by now may have been destroyed when the links were read.
                 self.take_lifecycles();
                 self.ledger.shown(&Arc::new(links));
             }

@@ -1,4 +1,4 @@
-//! What a process's blocks cost here, as the allocator sees it. One test alone: whatever is allocated beside it would count.
+//! Memory of a process's blocks, by the allocator. A single test: other allocations would count.
 
 use std::alloc::System;
 
@@ -17,7 +17,7 @@ const BASE: u64 = 0x7f00_0000_0000;
 const TIB: u64 = 1 << 40;
 const MIB: usize = 1 << 20;
 
-/// Everything that can happen to a block.
+/// Every kind of event of a block.
 fn happens(block: u64, at: u64) -> impl Iterator<Item = BlockRecord> {
     RecordKind::ALL.iter().map(move |kind| BlockRecord {
         boottime_ns: at,
@@ -42,7 +42,7 @@ fn a_process_with_a_tebibyte_costs_no_more_than_64_mib_and_one_with_more_than_th
     for block in 0..blocks * 3 / 2 {
         ledger.records(happens(block, block));
         let Stats { bytes_allocated, bytes_deallocated, .. } = region.change();
-        // What is allocated for a moment counts too, all of it at once.
+        // Transient allocations count too, at their peak.
         most = most.max(bytes_allocated.saturating_sub(bytes_deallocated) + (bytes_allocated - allocated));
         allocated = bytes_allocated;
         if block + 1 == blocks {

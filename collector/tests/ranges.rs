@@ -1,4 +1,5 @@
-//! What the ranges of processes cost here, as the allocator sees it. One test alone: whatever is allocated beside it would count.
+//! Memory of the ranges of processes, by the allocator. A single test: other allocations would
+//! count.
 
 use std::{alloc::System, ops::Range};
 

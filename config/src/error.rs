@@ -1,38 +1,38 @@
-//! Errors of files.
+//! Errors of configuration files.
 
 use std::{fmt, io, path::PathBuf};
 
 use thiserror::Error;
 
-/// Why there is no configuration: one line that says where, and what is allowed.
+/// Reason why there is no configuration: one line with the place and the allowed values.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read the configuration {}: {}", file.display(), sys::reason(source))]
     Unreadable {
-        /// Which file.
+        /// File.
         file: PathBuf,
-        /// Why not.
+        /// Error of the read.
         source: io::Error,
     },
-    /// The file says something that is not allowed.
+    /// Invalid content of the file.
     #[error("{}:{mistake}", file.display())]
     File {
-        /// Which file.
+        /// File.
         file: PathBuf,
-        /// What and where.
+        /// Mistake and its place.
         mistake: Mistake,
     },
 }
 
-/// What is wrong in a text, and where.
+/// Mistake in a text, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Counted from 1.
+    /// Line, counted from 1.
     pub line: usize,
-    /// With its tables, such as `log.format`; `None` where the text is no TOML.
+    /// Key with its tables, such as `log.format`; `None` if the text is not TOML.
     pub key: Option<String>,
-    /// What is wrong, and what is allowed.
+    /// Mistake, and the allowed values.
     pub message: String,
 }
 

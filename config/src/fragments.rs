@@ -1,6 +1,7 @@
-//! Fragments: the files of a folder beside a file, which belong to it.
+//! Fragments: files of a folder beside a file, which extend it.
 //!
-//! Package managers, configuration management and mounted volumes add files more easily than they edit one.
+//! Package managers, configuration management and mounted volumes can add a file more easily than
+//! edit one.
 
 use std::{
     fs, io,
@@ -14,18 +15,18 @@ use crate::{
     read::{BYTES_MAX, read_up_to},
 };
 
-/// More files than any node needs.
+/// Maximum of fragments, more than any node needs.
 const COUNT_MAX: usize = 1000;
 
-/// One fragment.
+/// Fragment of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fragment {
     pub(crate) file: PathBuf,
     pub(crate) text: String,
 }
 
-/// Paths of the fragments of `main`, in the lexical order of their names: the files of the folder that end in one of these, and do not begin with a point.
-/// None where there is no such folder.
+/// Paths of the fragments of `main`, in the lexical order of their names: files of the folder with
+/// one of these endings and without a leading dot. Empty if there is no such folder.
 pub(crate) fn list(main: &Path, folder: &str, endings: &[&str]) -> Result<Vec<PathBuf>, ConfigError> {
     let folder = main.with_file_name(folder);
     let unreadable = |source| ConfigError::Unreadable { file: folder.clone(), source };
@@ -51,7 +52,8 @@ pub(crate) fn list(main: &Path, folder: &str, endings: &[&str]) -> Result<Vec<Pa
     Ok(files)
 }
 
-/// The fragments of `main`, which has so many bytes itself. Nobody may be able to change them who cannot change `main`, and root and this process's user.
+/// Reads the fragments of `main`, whose own length is `main_bytes`. No user may have write
+/// permission who lacks it for `main`, except root and this process's user.
 pub(crate) fn read(
     main: &Path,
     main_bytes: usize,
@@ -71,7 +73,7 @@ pub(crate) fn read(
     for file in files {
         checked(&file, writers)?;
         let unreadable = |source| ConfigError::Unreadable { file: file.clone(), source };
-        // A FIFO would be waited for.
+        // A read of a FIFO would block.
         if !fs::metadata(&file).map_err(unreadable)?.is_file() {
             return Err(unreadable(private::irregular()));
         }

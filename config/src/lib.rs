@@ -1,14 +1,16 @@
-//! What can be chosen about uvmd, and the file that says it.
+//! Configuration of uvmd, and its file.
 //!
-//! An option has a default here, which a TOML file overrides, which the command line overrides. `uvmd.toml`, beside this crate's manifest, is the
-//! file that is shipped: every option with its default and what it is for.
+//! Each option has a default here, which a TOML file overrides, which the command line overrides.
+//! `uvmd.toml`, beside this crate's manifest, is the shipped file: every option with its default
+//! and its purpose.
 //!
-//! * [`value`]: the values that options take
+//! * [`value`]: values of options
 //! * [`load`](mod@load): from a file and settings to a [`Config`], or one clear message
 //! * [`overrides`]: the file of overrides
-//! * [`policy`]: the options about acting
+//! * [`policy`]: options of acting
 //!
-//! To parse a file has no effects, so that it can be done again while uvmd runs: [`Config::reloaded`].
+//! Parsing a file has no side effects, so that it can be repeated while uvmd runs:
+//! [`Config::reloaded`].
 
 mod error;
 mod fragments;
@@ -34,125 +36,125 @@ use value::{
     PairsMax, RecordRate, Retention, RingSize, SeriesMax, VerdictWindow, of_file,
 };
 
-/// The file that is read unless another is named.
+/// Default path of the configuration file.
 pub const DEFAULT_FILE: &str = "/etc/uvmd/uvmd.toml";
 
 /// Folder beside the file, whose files override it.
 pub const FRAGMENTS: &str = "conf.d";
 
-/// The socket, unless another is named.
+/// Default path of the socket.
 pub const DEFAULT_SOCKET: &str = "/run/uvmd/uvmd.sock";
 
-/// The file as it is shipped.
+/// Shipped file.
 pub const SHIPPED_FILE: &str = include_str!("../uvmd.toml");
 
-/// Everything that can be chosen.
+/// Configuration of uvmd.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where to serve over TCP, if anywhere.
+    /// TCP address to serve on, if any.
     #[serde(deserialize_with = "of_file")]
     pub listen: Listen,
-    /// Name of this node; the host's own where there is none.
+    /// Name of this node; the host's name by default.
     #[serde(deserialize_with = "of_file")]
     pub hostname: Option<Hostname>,
-    /// What is served on that address.
+    /// Service over TCP.
     pub http: Http,
-    /// The Unix socket.
+    /// Unix socket.
     pub socket: Socket,
-    /// Who may read everything.
+    /// Permissions by token.
     pub auth: Auth,
-    /// The service's own log.
+    /// Log of the service.
     pub log: Log,
-    /// What is read and kept.
+    /// Readings and their retention.
     pub collector: Collector,
     /// `/metrics`.
     pub metrics: Metrics,
-    /// Records of single 2 MiB blocks.
+    /// Block records.
     pub records: Records,
-    /// What is wrong with processes.
+    /// Verdicts.
     pub verdicts: Verdicts,
-    /// What is done about it.
+    /// Policies and acting.
     pub policy: Policy,
 }
 
-/// What is served over TCP.
+/// Service over TCP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
-    /// Names that clients may ask for; the machine's own where there are none.
+    /// Host names that requests may use; the machine's names by default.
     #[serde(deserialize_with = "of_file")]
     pub hosts: Option<HostNames>,
 }
 
-/// The Unix socket, on which the kernel tells who asks.
+/// Unix socket, whose peers the kernel identifies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Socket {
-    /// Whether there is one.
+    /// Whether the socket exists.
     #[serde(deserialize_with = "of_file")]
     pub enabled: bool,
-    /// Where.
+    /// Path of the socket.
     #[serde(deserialize_with = "of_file")]
     pub path: AbsolutePath,
-    /// Members of this group may read everything, as root may.
+    /// Group with read permission, as root has.
     #[serde(deserialize_with = "of_file")]
     pub group: Option<GroupName>,
-    /// Members of this group may change things, too; those of `group` where there is none.
+    /// Group with write permission; `group` by default.
     #[serde(deserialize_with = "of_file")]
     pub write_group: Option<GroupName>,
 }
 
-/// Who may read everything, and who may change things, without being known to the kernel.
+/// Permissions by token, for clients that the kernel does not identify.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Auth {
-    /// The file with the token to read with.
+    /// File with the token for read permission.
     #[serde(deserialize_with = "of_file")]
     pub token_file: Option<AbsolutePath>,
-    /// The file with the token to read and to change things with.
+    /// File with the token for read and write permission.
     #[serde(deserialize_with = "of_file")]
     pub write_token_file: Option<AbsolutePath>,
-    /// Whether those files' group may read them.
+    /// Whether the group of those files may read them.
     #[serde(deserialize_with = "of_file")]
     pub token_file_group_readable: bool,
 }
 
-/// The service's own log.
+/// Log of the service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// What is logged.
+    /// Filter.
     #[serde(deserialize_with = "of_file")]
     pub filter: LogFilter,
-    /// How.
+    /// Format.
     #[serde(deserialize_with = "of_file")]
     pub format: LogFormat,
-    /// Where to; standard error where there is none.
+    /// Path of the log; standard error by default.
     #[serde(deserialize_with = "of_file")]
     pub file: Option<AbsolutePath>,
 }
 
-/// What is read and kept.
+/// Readings and their retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Collector {
-    /// How often the counters are read when nobody asks.
+    /// Interval of readings without a request.
     #[serde(deserialize_with = "of_file")]
     pub interval: Interval,
-    /// How long a process is listed after its end.
+    /// Retention of an exited process.
     #[serde(deserialize_with = "of_file")]
     pub ended_retention: Retention,
-    /// How many ended processes are kept at most.
+    /// Maximum of exited processes retained.
     #[serde(deserialize_with = "of_file")]
     pub max_ended: EndedMax,
-    /// How many owners have sums of their own.
+    /// Maximum of owners with sums.
     #[serde(deserialize_with = "of_file")]
     pub max_owners: OwnersMax,
-    /// How many pairs of owners have sums of what one pushed out for the other.
+    /// Maximum of owner pairs with sums of evictions.
     #[serde(deserialize_with = "of_file")]
     pub max_eviction_pairs: PairsMax,
-    /// How long an owner keeps them while it is idle.
+    /// Retention of the sums of an idle owner.
     #[serde(deserialize_with = "of_file")]
     pub owner_retention: Retention,
 }
@@ -161,48 +163,48 @@ pub struct Collector {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Series for each process, labelled with its pid.
+    /// Whether each process has series, labelled with its pid.
     #[serde(deserialize_with = "of_file")]
     pub per_process: bool,
-    /// How many processes may have some.
+    /// Maximum of processes with series.
     #[serde(deserialize_with = "of_file")]
     pub max_processes: SeriesMax,
 }
 
 impl Metrics {
-    /// How many processes may have series of their own, if any may.
+    /// Maximum of processes with series; `None` if they have none.
     #[must_use]
     pub fn processes(self) -> Option<NonZeroUsize> {
         NonZeroUsize::new(self.max_processes.0 as usize).filter(|_| self.per_process)
     }
 }
 
-/// Records of single 2 MiB blocks, which tell where in memory things happen.
+/// Block records, which report addresses of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Records {
-    /// Whether there are any.
+    /// Whether block records are written.
     #[serde(deserialize_with = "of_file")]
     pub enabled: bool,
-    /// Records a second at most on each CPU; what comes beyond is left out.
+    /// Maximum of records per second and CPU; further ones are sampled out.
     #[serde(deserialize_with = "of_file")]
     pub max_per_second: RecordRate,
-    /// The ring that carries them out of the kernel.
+    /// Size of the ring through which they leave the kernel.
     #[serde(deserialize_with = "of_file")]
     pub ring_size: RingSize,
 }
 
-/// Verdicts: what is wrong with processes.
+/// Verdicts about processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Verdicts {
-    /// The least time that a window of evidence lasts.
+    /// Minimum length of a window of evidence.
     #[serde(deserialize_with = "of_file")]
     pub window: VerdictWindow,
 }
 
 impl Config {
-    /// What is in order, and is perhaps not meant: a sentence each.
+    /// Warnings about valid but possibly unintended settings, a sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let Self { listen, socket, auth, policy, .. } = self;
@@ -239,7 +241,7 @@ impl Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            // Who may read is a decision: until it is made, nobody beyond this machine.
+            // Remote access requires a decision: by default, only this machine has it.
             listen: Listen::On(SocketAddr::from((Ipv4Addr::LOCALHOST, 9477))),
             hostname: None,
             http: Http::default(),
@@ -282,7 +284,7 @@ impl Default for Collector {
 
 impl Default for Metrics {
     fn default() -> Self {
-        // Pids as labels make a new series for each process that ever ran.
+        // Pid labels create a new series for each process that ever ran.
         Self { per_process: false, max_processes: value::Number(50) }
     }
 }

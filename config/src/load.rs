@@ -1,4 +1,4 @@
-//! From a file and settings to a [`Config`].
+//! Load of a [`Config`] from a file and settings.
 
 use std::{
     io,
@@ -21,19 +21,19 @@ use crate::{
     value::{AbsolutePath, Value as _},
 };
 
-/// A configuration, and where it is from.
+/// Configuration and its source.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What is in force.
+    /// Configuration in effect.
     pub config: Config,
-    /// The file that was read; `None` where there was none to read.
+    /// File that was read; `None` if there is none.
     pub file: Option<PathBuf>,
-    /// The fragments that were read, each of which overrides those before it and the file.
+    /// Fragments that were read, each of which overrides those before it and the file.
     pub fragments: Vec<PathBuf>,
 }
 
 impl Loaded {
-    /// The files that it is from, by commas; `None` where there were none.
+    /// Source files, separated by commas; `None` if there are none.
     #[must_use]
     pub fn names(&self) -> Option<String> {
         let names: Vec<_> = self.file.iter().chain(&self.fragments).map(|file| file.display().to_string()).collect();
@@ -41,14 +41,14 @@ impl Loaded {
     }
 }
 
-/// One option that overrides the file's: `log.format=json`.
+/// Option that overrides the file: `log.format=json`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting(Table);
 
 impl FromStr for Setting {
     type Err = String;
 
-    /// The value as in the file; quotes around text may be left out.
+    /// Parses the value as in the file; quotes around text are optional.
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = "expected KEY=VALUE, with a key as in the file, such as log.format";
         let (key, value) = text.split_once('=').ok_or(expected)?;
@@ -59,25 +59,26 @@ impl FromStr for Setting {
             let line = format!("{key}={value}");
             parse(&line).and_then(|_| line.parse::<Table>().map_err(|error| mistake(&line, &error)))
         };
-        // What is no value of the option as it stands may be text that looks like another: a name of digits, an address in brackets.
+        // An invalid value may be text that looks like another type: a name of digits, an address
+        // in brackets.
         let quoted = || setting(&Value::String(value.to_owned()).to_string());
         let mistake = match setting(value) {
             Ok(table) => return Ok(Self(table)),
             Err(mistake) => mistake,
         };
-        // Where neither is allowed, text is only meant where it is no other value.
+        // If neither is valid, it counts as text only if it is no other value.
         quoted().map(Self).map_err(|as_text| if mistake.key.is_some() { mistake.message } else { as_text.message })
     }
 }
 
-/// As every key of the file is: words and points.
+/// Whether this has the form of a key: words and dots.
 fn is_key(key: &str) -> bool {
     let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     key.split('.').all(is_word)
 }
 
-/// Reads `file`, or [`DEFAULT_FILE`] if none is named and that is there. The fragments in [`FRAGMENTS`] beside it override it, each those before it, and
-/// the settings override them.
+/// Reads `file`, or [`DEFAULT_FILE`] if none is given and that exists. The fragments in
+/// [`FRAGMENTS`] beside it override it, each those before it, and the settings override them.
 ///
 /// # Errors
 /// See [`ConfigError`].
@@ -95,7 +96,7 @@ pub fn load(file: Option<&Path>, settings: &[Setting]) -> Result<Loaded, ConfigE
         for Setting(setting) in settings {
             merge(&mut table, setting);
         }
-        // Each part was fine by itself.
+        // Each part was valid alone.
         config = Config::deserialize(table).map_err(|error| of(name, mistake("", &error)))?;
     }
     Ok(Loaded {
@@ -105,10 +106,11 @@ pub fn load(file: Option<&Path>, settings: &[Setting]) -> Result<Loaded, ConfigE
     })
 }
 
-/// The folder that `policy.state_dir` names, whatever mistakes there are in other options.
+/// State folder of `policy.state_dir`, despite mistakes in other options.
 ///
 /// # Errors
-/// If there are mistakes, and it cannot be told: no setting names it, and a file cannot be read, or is no TOML, or what it names is no folder.
+/// If there are mistakes, and the folder is unknown: no setting has it, and a file cannot be read
+/// or is not TOML, or its value is not a path.
 pub fn state_dir(file: Option<&Path>, settings: &[Setting]) -> Result<PathBuf, ConfigError> {
     match load(file, settings) {
         Ok(loaded) => Ok(loaded.config.policy.state_dir.0),
@@ -122,7 +124,7 @@ fn state_dir_alone(source: Option<Source<'_>>, settings: &[Setting]) -> Option<P
     let of_files = || {
         let Source { main, fragments, .. } = source?;
         let texts = [main].into_iter().chain(fragments.into_iter().map(|fragment| fragment.text));
-        // Any of them might name it.
+        // Any of them may set it.
         let tables: Vec<Table> = texts.map(|text| text.parse().ok()).collect::<Option<_>>()?;
         let default = || Value::String(Config::default().policy.state_dir.0.display().to_string());
         Some(tables.iter().rev().find_map(in_table).unwrap_or_else(default))
@@ -131,9 +133,9 @@ fn state_dir_alone(source: Option<Source<'_>>, settings: &[Setting]) -> Option<P
     Some(AbsolutePath::of_text(value.as_str()?)?.0)
 }
 
-/// A file and its fragments.
+/// File and its fragments.
 struct Source<'a> {
-    /// `None` where none is named and the default one is not there.
+    /// `None` if none is given and the default one does not exist.
     file: Option<&'a Path>,
     main: String,
     fragments: Vec<Fragment>,
@@ -144,7 +146,7 @@ impl<'a> Source<'a> {
         let default = Path::new(DEFAULT_FILE);
         let name = file.unwrap_or(default);
         let (file, main) = match read(name) {
-            // A link that leads nowhere is a mistake, and not a file that nobody wrote.
+            // A dangling link is a mistake, unlike a missing file.
             Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound && !default.is_symlink() => {
                 (None, String::new())
             }
@@ -170,10 +172,10 @@ fn merge(table: &mut Table, over: &Table) {
     }
 }
 
-/// What a file says, over the defaults.
+/// Parses the text of a file, over the defaults.
 ///
 /// # Errors
-/// The first mistake in it.
+/// First mistake in it.
 pub fn parse(text: &str) -> Result<Config, Mistake> {
     toml::from_str(text).map_err(|error| mistake(text, &error))
 }
@@ -182,7 +184,7 @@ pub(crate) fn mistake(text: &str, error: &toml::de::Error) -> Mistake {
     let at = error.span().unwrap_or_default();
     let line = line_at(text, at.start);
     let key = DeTable::parse(text).ok().and_then(|table| key_at(table.get_ref(), &at));
-    // Serde speaks of Rust's structures where the file has tables and keys.
+    // Serde's messages name Rust structures instead of tables and keys.
     let message = error.message().replacen("unknown field", "unknown key", 1);
     let message = match message.split_once("expected struct ") {
         Some((before, _)) => format!("{before}expected a table"),
@@ -191,12 +193,12 @@ pub(crate) fn mistake(text: &str, error: &toml::de::Error) -> Mistake {
     Mistake { line, key, message: message.replace('\n', ", ") }
 }
 
-/// Counted from 1.
+/// Line of a position, counted from 1.
 pub(crate) fn line_at(text: &str, place: usize) -> usize {
     1 + text.get(..place).unwrap_or(text).matches('\n').count()
 }
 
-/// The key that a place in the text belongs to, with its tables.
+/// Key at a position in the text, with its tables.
 fn key_at(table: &DeTable<'_>, at: &Range<usize>) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let inner = match value.get_ref() {

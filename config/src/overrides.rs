@@ -1,7 +1,7 @@
-//! Overrides as files: one file, and the fragments of a folder beside it, in TOML or JSON.
+//! Overrides in files: one file, and the fragments of a folder beside it, in TOML or JSON.
 //!
-//! * `document`: one text
-//! * `write`: the same, written
+//! * `document`: parsing of one text
+//! * `write`: writing of one
 
 mod document;
 mod write;
@@ -25,17 +25,17 @@ use crate::{
     read::read,
 };
 
-/// Folder beside the file, whose files have overrides as well.
+/// Folder beside the file, with further files of overrides.
 pub const FRAGMENTS: &str = "overrides.d";
 
-/// Endings of the files in it.
+/// Endings of the files in this folder.
 const ENDINGS: [&str; 2] = [".toml", ".json"];
 
-/// The files of overrides as they were read. Cheap to clone.
+/// Files of overrides as read. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files(Arc<[Fragment]>);
 
-/// Reads the files of overrides. Where there is none, there are no overrides.
+/// Reads the overrides of a file and its fragments. A missing file has none.
 ///
 /// # Errors
 /// See [`ConfigError`].
@@ -43,7 +43,7 @@ pub fn load(file: &Path) -> Result<Vec<Override>, ConfigError> {
     Files::read(file)?.parse()
 }
 
-/// Paths of a file of overrides and of the fragments beside it.
+/// Paths of a file of overrides and its fragments.
 ///
 /// # Errors
 /// If the folder cannot be read.
@@ -53,17 +53,19 @@ pub fn paths(file: &Path) -> Result<Vec<PathBuf>, ConfigError> {
 }
 
 impl Files {
-    /// Reads a file and the fragments beside it, without a look at what they say.
+    /// Reads a file and its fragments, without parsing them.
     ///
     /// # Errors
-    /// If one of them cannot be read, can be changed by more users than the file, or if they are too many or too long.
+    /// If one of them cannot be read, can be changed by more users than the file, or if they are
+    /// too many or too long.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
-        // What is read again every second must not be waited for, as a FIFO is. Links are fine: Kubernetes makes some.
+        // A read that is repeated every second must not block, as one of a FIFO does. Links are
+        // accepted: Kubernetes creates some.
         if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
             return Err(ConfigError::Unreadable { file: file.into(), source: private::irregular() });
         }
         let text = match read(file) {
-            // A link that leads nowhere is a mistake, and not a file that nobody wrote.
+            // A dangling link is a mistake, unlike a missing file.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !file.is_symlink() => String::new(),
             text => text.map_err(|source| ConfigError::Unreadable { file: file.into(), source })?,
         };
@@ -72,10 +74,10 @@ impl Files {
         Ok(Self([main].into_iter().chain(fragments).collect()))
     }
 
-    /// All overrides, file by file.
+    /// Parses all overrides, file by file.
     ///
     /// # Errors
-    /// The first mistake, with its file: also two overrides with one id.
+    /// First mistake, with its file; a duplicate id counts as one.
     pub fn parse(&self) -> Result<Vec<Override>, ConfigError> {
         let mut places: HashMap<String, &Path> = HashMap::new();
         let mut all = Vec::new();
@@ -99,13 +101,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_there_is_no_file_there_are_no_overrides() {
+    fn missing_file_has_no_overrides() {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(load(&folder.path().join("none.toml")).unwrap(), Vec::new());
     }
 
     #[test]
-    fn what_is_no_file_is_not_waited_for() {
+    fn fifo_is_rejected_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let fifo = folder.path().join("fifo");
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());

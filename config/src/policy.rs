@@ -1,4 +1,4 @@
-//! What is done about what is wrong, and how far it may go.
+//! Options of acting, and its limits.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,66 +9,66 @@ use crate::value::{
     self, AbsolutePath, ActInterval, AuditFiles, AuditSize, Budget, CallSize, ModeName, PolicyName, Reserve, of_file,
 };
 
-/// The options about acting.
+/// Options of acting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    /// Whether uvmd may act at all; without it nobody goes further than to shadow.
+    /// Whether uvmd may act at all; otherwise `shadow` is the maximum.
     #[serde(deserialize_with = "of_file")]
     pub enabled: bool,
-    /// How far to go for those whom no override fits.
+    /// Mode of processes without a matching override.
     #[serde(deserialize_with = "of_file")]
     pub mode: ModeName,
-    /// And by which policy.
+    /// Policy of such processes.
     #[serde(deserialize_with = "of_file")]
     pub policy: PolicyName,
-    /// How often what is in force is looked after.
+    /// Interval of the loop that acts.
     #[serde(deserialize_with = "of_file")]
     pub interval: ActInterval,
-    /// The file of overrides.
+    /// File of overrides.
     #[serde(deserialize_with = "of_file")]
     pub overrides_file: AbsolutePath,
-    /// Where uvmd keeps what must outlive it.
+    /// State folder: files that outlive uvmd.
     #[serde(deserialize_with = "of_file")]
     pub state_dir: AbsolutePath,
-    /// While this file is there, nothing acts.
+    /// Kill switch: nothing acts while this file exists.
     #[serde(deserialize_with = "of_file")]
     pub kill_switch: AbsolutePath,
-    /// What was decided and done; in the state's folder where none is named.
+    /// Audit log; in the state folder by default.
     #[serde(deserialize_with = "of_file")]
     pub audit_log: Option<AbsolutePath>,
-    /// What one holds before another is begun.
+    /// Size from which a new audit log is started.
     #[serde(deserialize_with = "of_file")]
     pub audit_log_size: AuditSize,
-    /// How many full ones are kept.
+    /// Maximum of full audit logs retained.
     #[serde(deserialize_with = "of_file")]
     pub audit_log_files: AuditFiles,
-    /// What may be moved a second for all processes together.
+    /// Bytes migrated per second, for all processes together.
     #[serde(deserialize_with = "of_file")]
     pub bytes_per_second: Budget,
-    /// What may be moved a second for one process, where no override says.
+    /// Bytes migrated per second for one process, by default.
     #[serde(deserialize_with = "of_file")]
     pub process_bytes_per_second: Budget,
-    /// What may be moved for one process in all, where no override says.
+    /// Bytes migrated for one process in total, by default.
     #[serde(deserialize_with = "of_file")]
     pub process_bytes: Option<Budget>,
-    /// What of the host's memory is left alone, of the node's and of each cgroup's.
+    /// Host memory that stays free, of the node and of each cgroup.
     #[serde(deserialize_with = "of_file")]
     pub host_reserve: Reserve,
-    /// What one call of the driver moves at most.
+    /// Maximum bytes of one migration call.
     #[serde(deserialize_with = "of_file")]
     pub migrate_chunk_size: CallSize,
 }
 
 impl Policy {
-    /// Where what was decided and done is written.
+    /// Path of the audit log.
     #[must_use]
     pub fn audit_log(&self) -> PathBuf {
         let Self { audit_log, state_dir, .. } = self;
         audit_log.as_ref().map_or_else(|| state_dir.0.join("audit.jsonl"), |path| path.0.clone())
     }
 
-    /// How far anybody goes at most.
+    /// Maximum mode of any process.
     #[must_use]
     pub const fn mode_max(&self) -> Mode {
         if self.enabled { Mode::Act } else { Mode::Shadow }
@@ -78,7 +78,7 @@ impl Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            // To change what a program does is a decision.
+            // Changing a program's behaviour requires a decision.
             enabled: false,
             mode: ModeName(Mode::Observe),
             policy: PolicyName(CHOOSER.to_owned()),

@@ -1,4 +1,4 @@
-//! Text of files, within limits.
+//! Reads of text files, within limits.
 
 use std::{
     fs::File,
@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// Bytes of a file and its fragments together. No file that people write is longer.
+/// Maximum bytes of a file and its fragments together. No file written by people is longer.
 pub(crate) const BYTES_MAX: u64 = 1 << 20;
 
 pub(crate) fn read(file: &Path) -> io::Result<String> {
@@ -16,7 +16,7 @@ pub(crate) fn read(file: &Path) -> io::Result<String> {
     })
 }
 
-/// Reads text of at most so many bytes.
+/// Reads text of at most `bytes_max` bytes.
 pub(crate) fn read_up_to(file: &Path, bytes_max: u64) -> io::Result<String> {
     let mut text = String::new();
     File::open(file)?.take(bytes_max + 1).read_to_string(&mut text).map_err(|error| match error.kind() {

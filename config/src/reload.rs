@@ -1,4 +1,5 @@
-//! Which options take effect while uvmd runs, when the file is read again, and which need a restart. docs/configuration.md lists them.
+//! Options that take effect at a reload, and those that require a restart. docs/configuration.md
+//! lists them.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use toml::{Table, Value};
 use crate::{Auth, Collector, Config, Http, Log, Policy};
 
 impl Config {
-    /// This configuration, with those options as `new` has them that take effect at once.
+    /// This configuration, with the values of `new` for options that take effect at once.
     #[must_use]
     pub fn reloaded(&self, new: &Self) -> Self {
         let Self { http, auth, log, collector, metrics, policy, .. } = new.clone();
@@ -32,10 +33,10 @@ impl Config {
         }
     }
 
-    /// The keys of all options that differ, each with its tables, as `log.filter`.
+    /// Keys of all options that differ, with their tables, such as `log.filter`.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<String> {
-        // Every option can be written.
+        // Every option can be serialized.
         let table = |config: &Self| Table::try_from(config).unwrap_or_default();
         let mut keys = Vec::new();
         compare("", &table(self), &table(other), &mut keys);
@@ -43,7 +44,7 @@ impl Config {
     }
 }
 
-/// An option without a value is in no table.
+/// Compares tables; an option without a value is in no table.
 fn compare(prefix: &str, one: &Table, other: &Table, keys: &mut Vec<String>) {
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
     for name in names {

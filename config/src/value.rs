@@ -1,4 +1,5 @@
-//! Values of options: one text form each, in the file and on the command line, and one sentence about what is allowed.
+//! Values of options: one text form each, in the file and on the command line, and a sentence with
+//! the allowed values.
 
 mod bounded;
 mod hosts;
@@ -22,45 +23,45 @@ use serde::{
 pub use size::{AuditSize, Budget, CallSize, Reserve, Size};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 
-/// A value that one option takes.
+/// Value of an option.
 pub trait Value: Sized {
-    /// What is allowed, to follow the word "expected".
+    /// Allowed values, to follow the word "expected".
     const ALLOWED: &'static str;
 
-    /// From text in quotes, or a word on the command line.
+    /// Value of text in quotes, or a word on the command line.
     #[must_use]
     fn of_text(_: &str) -> Option<Self> {
         None
     }
 
-    /// From a whole number.
+    /// Value of an integer.
     #[must_use]
     fn of_number(_: i64) -> Option<Self> {
         None
     }
 
-    /// From `true` or `false`.
+    /// Value of `true` or `false`.
     #[must_use]
     fn of_flag(_: bool) -> Option<Self> {
         None
     }
 
-    /// From a list of texts.
+    /// Value of a list of texts.
     #[must_use]
     fn of_texts(_: Vec<String>) -> Option<Self> {
         None
     }
 }
 
-/// Reads a value from a word on the command line.
+/// Parses a word on the command line.
 ///
 /// # Errors
-/// What is allowed.
+/// Allowed values.
 pub fn of_word<T: Value>(word: &str) -> Result<T, String> {
     T::of_text(word).ok_or_else(|| format!("expected {}", T::ALLOWED))
 }
 
-/// For `#[serde(deserialize_with)]`.
+/// Function for `#[serde(deserialize_with)]`.
 pub(crate) fn of_file<'de, T: Value, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     struct Reader<T>(PhantomData<T>);
 
@@ -119,7 +120,7 @@ impl Value for bool {
     }
 }
 
-/// A node's name.
+/// Name of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hostname(pub String);
 
@@ -132,7 +133,7 @@ impl Value for Hostname {
     }
 }
 
-/// A group of the node's users, by name or number.
+/// Group of users on the node, by name or number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GroupName(pub String);
 
@@ -151,7 +152,7 @@ impl Value for GroupName {
     }
 }
 
-/// A file's name, from the root: the service's working directory is nobody's choice.
+/// Absolute path of a file: the service's working directory is arbitrary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AbsolutePath(pub PathBuf);
 
@@ -164,15 +165,15 @@ impl Value for AbsolutePath {
     }
 }
 
-/// How a line of the log is written.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
-    /// Entries with fields where the journal of systemd reads standard error, else text.
+    /// Entries with fields if the journal of systemd reads standard error, else text.
     Auto,
-    /// For people.
+    /// Text for people.
     Text,
-    /// One JSON object a line, for programs.
+    /// JSON for programs, one object per line.
     Json,
 }
 
@@ -189,7 +190,7 @@ impl Value for LogFormat {
     }
 }
 
-/// What is logged.
+/// Filter of the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogFilter {
     text: String,
@@ -197,7 +198,7 @@ pub struct LogFilter {
 }
 
 impl LogFilter {
-    /// As the log takes it.
+    /// Filter in the log's type.
     #[must_use]
     pub fn targets(&self) -> Targets {
         self.targets.clone()
@@ -215,7 +216,8 @@ impl Value for LogFilter {
         "off, error, warn, info, debug or trace; or by part as well, as in \"info,collector=debug\"";
 
     fn of_text(text: &str) -> Option<Self> {
-        // A lone word that is no level would be taken for a part, and a mistyped level would silence everything; none at all would be "error".
+        // A lone word that is not a level would count as a part, and a mistyped level would silence
+        // everything; an empty one would mean "error".
         let is_level = |word: &str| !word.is_empty() && LevelFilter::from_str(word).is_ok();
         let is_clear = |directive: &str| match directive.split_once('=') {
             Some((part, level)) => !part.is_empty() && is_level(level),
@@ -246,7 +248,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn texts_are_what_they_should_be() {
+    fn texts_are_parsed_as_allowed() {
         texts::<Hostname>(&["gpu-17", "node.example"], &["", "a b", "a\n"]);
         texts::<GroupName>(&["gpu-users", "1000"], &["", "a b", "a:b", "a\n"]);
         texts::<AbsolutePath>(&["/var/log/uvmd.log"], &["uvmd.log", "./x", "/", ""]);

@@ -10,7 +10,7 @@ use std::{
 use config::{ConfigError, Loaded, load, overrides, state_dir};
 use tempfile::TempDir;
 
-/// A folder with these files, each under its path.
+/// Folder with these files at their paths.
 fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (path, text) in files {
@@ -26,7 +26,7 @@ fn configuration(folder: &TempDir) -> Result<Loaded, ConfigError> {
     load(Some(&folder.path().join("uvmd.toml")), &[])
 }
 
-/// Ids of the overrides, or what is wrong with them.
+/// Ids of the overrides, or the mistake.
 fn ids(folder: &TempDir) -> Result<Vec<String>, String> {
     let overrides = overrides::load(&folder.path().join("overrides.toml"))
         .map_err(|error| error.to_string().replace(&format!("{}/", folder.path().display()), ""))?;
@@ -54,7 +54,7 @@ fn fragments_override_the_file_and_each_other_in_the_order_of_their_names() {
 }
 
 #[test]
-fn what_is_no_fragment_is_not_read() {
+fn other_files_are_not_read() {
     let files = ["conf.d/a.toml~", "conf.d/.a.toml", "conf.d/a.toml.dpkg-new", "conf.d/README", "conf.d/a.json"];
     let files: Vec<_> = [("uvmd.toml", "")].into_iter().chain(files.map(|name| (name, "nonsense"))).collect();
     assert!(configuration(&folder(&files)).unwrap().fragments.is_empty());
@@ -69,7 +69,7 @@ fn a_mistake_in_a_fragment_is_named_by_its_file_and_line() {
 }
 
 #[test]
-fn the_folder_of_the_state_may_be_named_by_a_fragment() {
+fn state_folder_may_be_set_by_a_fragment() {
     let file = |folder: &TempDir| folder.path().join("uvmd.toml");
     let folder = folder(&[
         ("uvmd.toml", "[policy]\nstate_dir = \"/a\"\n"),
@@ -81,7 +81,7 @@ fn the_folder_of_the_state_may_be_named_by_a_fragment() {
 }
 
 #[test]
-fn nobody_may_change_a_fragment_who_cannot_change_the_file() {
+fn fragment_has_no_more_writers_than_the_file() {
     let set = |path: PathBuf, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     let fragments = folder(&[("uvmd.toml", ""), ("conf.d/a.toml", "")]);
     set(fragments.path().join("conf.d/a.toml"), 0o666);
@@ -138,7 +138,7 @@ fn overrides_of_all_files_are_in_effect_in_either_form() {
 }
 
 #[test]
-fn two_files_cannot_have_an_override_of_one_id() {
+fn duplicate_id_in_two_files_is_a_mistake() {
     let folder = folder(&[
         ("overrides.toml", "[[override]]\nid = \"a\"\nmode = \"act\"\n"),
         ("overrides.d/a.toml", "[[override]]\nmode = \"observe\"\nid = \"a\"\n"),
@@ -148,7 +148,7 @@ fn two_files_cannot_have_an_override_of_one_id() {
 }
 
 #[test]
-fn a_mistake_in_any_file_is_named_with_it_and_nothing_of_the_others_is_taken() {
+fn mistake_in_any_file_rejects_all_files() {
     let folder = folder(&[
         ("overrides.toml", "[[override]]\nid = \"a\"\nmode = \"act\"\n"),
         ("overrides.d/a.json", "{\"id\": \"b\",\n\"mode\": \"on\"}"),

@@ -1,4 +1,4 @@
-//! What can be wrong: one message each time, that names the place and what is allowed.
+//! Mistakes: one message each, with the place and the allowed values.
 #![cfg(test)]
 
 use std::fs;
@@ -19,7 +19,7 @@ fn load_text(text: impl AsRef<[u8]>, settings: &[&str]) -> Result<Loaded, Config
 }
 
 #[test]
-fn a_value_that_is_not_allowed_is_named_with_what_is() {
+fn invalid_value_is_reported_with_the_allowed_ones() {
     assert_eq!(
         message("# a remark\n\n[collector]\ninterval = \"0s\"\n"),
         "4: collector.interval: invalid value: string \"0s\", expected a time from 100ms to 1h, such as \"1s\""
@@ -43,7 +43,7 @@ fn a_value_that_is_not_allowed_is_named_with_what_is() {
 }
 
 #[test]
-fn a_value_of_another_type_is_named_with_what_is_allowed() {
+fn value_of_another_type_is_reported_with_the_allowed_ones() {
     assert_eq!(
         message("collector = { interval = 5 }"),
         "1: collector.interval: invalid value: integer `5`, expected a time from 100ms to 1h, such as \"1s\""
@@ -62,7 +62,7 @@ fn a_value_of_another_type_is_named_with_what_is_allowed() {
 }
 
 #[test]
-fn a_key_that_there_is_not_is_named_with_those_that_there_are() {
+fn unknown_key_is_reported_with_the_known_ones() {
     assert_eq!(
         message("[log]\nfilter = \"info\"\nformats = \"json\""),
         "3: log.formats: unknown key `formats`, expected one of `filter`, `format`, `file`"
@@ -71,7 +71,7 @@ fn a_key_that_there_is_not_is_named_with_those_that_there_are() {
 }
 
 #[test]
-fn text_that_is_no_toml_is_named_by_its_line() {
+fn invalid_toml_is_reported_with_its_line() {
     for (text, start) in [
         ("listen = \"127.0.0.1:9477\"\nhostname = \n", "2: "),
         ("listen = \"127.0.0.1:9477\"\nlisten = \"127.0.0.1:1\"\n", "2: "),
@@ -86,7 +86,7 @@ fn text_that_is_no_toml_is_named_by_its_line() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
+fn unreadable_file_is_reported_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("none.toml");
     let error = |path| load(Some(path), &[]).unwrap_err().to_string();
@@ -100,7 +100,7 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn the_message_names_the_file() {
+fn message_has_the_file_name() {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(&file, "\nx = 1\n").unwrap();
     let message = load(Some(file.path()), &[]).unwrap_err().to_string();
@@ -123,7 +123,7 @@ fn settings_override_the_file_which_overrides_the_defaults() {
 }
 
 #[test]
-fn a_list_is_set_as_in_the_file_and_one_text_alone_is_a_list_of_it() {
+fn list_setting_is_as_in_the_file_or_a_single_text() {
     for (setting, hosts) in [("http.hosts=[\"a\", \"b.c\"]", vec!["a", "b.c"]), ("http.hosts=a", vec!["a"])] {
         let names = load_text("", &[setting]).unwrap().config.http.hosts.unwrap();
         assert_eq!(names.0, hosts, "{setting}");
@@ -131,7 +131,7 @@ fn a_list_is_set_as_in_the_file_and_one_text_alone_is_a_list_of_it() {
 }
 
 #[test]
-fn text_needs_no_quotes_in_a_setting_whatever_it_looks_like() {
+fn text_in_a_setting_needs_no_quotes() {
     let set = |text: &str| load_text("", &[text]).unwrap().config;
     for text in ["listen=[::1]:1", "listen=\"[::1]:1\""] {
         assert_eq!(set(text).listen, Listen::On("[::1]:1".parse().unwrap()), "{text}");
@@ -144,7 +144,7 @@ fn text_needs_no_quotes_in_a_setting_whatever_it_looks_like() {
 }
 
 #[test]
-fn a_setting_that_is_not_allowed_says_what_is() {
+fn invalid_setting_is_reported_with_the_allowed_values() {
     let error = |text: &str| text.parse::<Setting>().unwrap_err();
     assert_eq!(error("log.format=yaml"), "invalid value: string \"yaml\", expected \"auto\", \"text\" or \"json\"");
     assert!(error("log.formats=json").starts_with("unknown key `formats`"));
@@ -159,14 +159,14 @@ fn a_setting_that_is_not_allowed_says_what_is() {
 }
 
 #[test]
-fn without_a_file_there_are_the_defaults() {
-    // Unless this machine has one, which is then a proper one.
+fn missing_file_means_defaults() {
+    // Unless this machine has one, which is then valid.
     let loaded = load(None, &[]).unwrap();
     assert!(loaded.file.is_some() || loaded.config == Config::default());
 }
 
 #[test]
-fn a_file_cut_or_damaged_anywhere_is_in_order_or_one_clear_message() {
+fn truncated_or_damaged_file_is_valid_or_one_message() {
     let text = "listen = \"127.0.0.1:1\"\nlog = { filter = \"info\", file = '/é' }\n[collector]\nmax_ended = 0x10\n\"interval\" = \"\"\"1s\"\"\"\n\
                 [records] # 名前\nenabled = true\nring_size = \"4\\u0020MiB\"\n";
     assert!(parse(text).is_ok());
@@ -186,7 +186,7 @@ fn a_file_cut_or_damaged_anywhere_is_in_order_or_one_clear_message() {
 }
 
 #[test]
-fn where_the_state_is_can_be_told_despite_mistakes_in_other_options() {
+fn state_folder_is_known_despite_mistakes_in_other_options() {
     let state = |text: &str, settings: &[&str]| {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, text).unwrap();
@@ -206,7 +206,7 @@ fn where_the_state_is_can_be_told_despite_mistakes_in_other_options() {
     ] {
         assert_eq!(state(text, settings), Ok(expected), "{text}");
     }
-    // It might be anywhere.
+    // The folder is unknown.
     for text in ["no TOML", "[policy]\nstate_dir = 7", "[policy]\nstate_dir = \"here\""] {
         assert!(state(text, &[]).is_err(), "{text}");
     }

@@ -1,11 +1,11 @@
-//! Which options take effect while uvmd runs.
+//! Options that take effect while uvmd runs.
 #![cfg(test)]
 
 use std::{collections::BTreeSet, env, fs, path::Path};
 
 use config::{Config, SHIPPED_FILE, load::parse};
 
-/// Every option has another value than its default.
+/// Configuration in which every option differs from its default.
 const OTHER: &str = r#"
 listen = "none"
 hostname = "other"
@@ -35,7 +35,7 @@ host_reserve = "7 GiB"
 migrate_chunk_size = "8 MiB"
 "#;
 
-/// The head of the document's table.
+/// Head of the table in the document.
 const BEGIN: &str = "| option | takes effect |\n| --- | --- |\n";
 
 fn set(keys: Vec<String>) -> BTreeSet<String> {
@@ -43,7 +43,7 @@ fn set(keys: Vec<String>) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_option_either_takes_effect_at_once_or_stays_as_it_was_and_the_document_says_which() {
+fn every_option_reloads_or_stays_as_documented() {
     let (default, other) = (Config::default(), parse(OTHER).unwrap());
     let all = set(default.differences(&other));
     let count =
@@ -70,7 +70,7 @@ fn every_option_either_takes_effect_at_once_or_stays_as_it_was_and_the_document_
 }
 
 #[test]
-fn what_is_the_same_differs_in_nothing() {
+fn equal_configurations_have_no_differences() {
     let config = parse(OTHER).unwrap();
     assert!(config.differences(&config.clone()).is_empty());
     assert_eq!(config.reloaded(&config), config);

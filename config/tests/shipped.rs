@@ -1,4 +1,4 @@
-//! The shipped file and the document say what the code does.
+//! The shipped file and the document agree with the code.
 #![cfg(test)]
 
 use std::{collections::BTreeMap, env, fs, path::Path};
@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, env, fs, path::Path};
 use config::{Config, SHIPPED_FILE, load::parse, value::LogFilter};
 use serde_json::Value;
 
-/// The file with every option in force: an option is behind a `#` and no space, a remark behind a `#` and a space.
+/// File with every option enabled: an option follows a `#` without a space, a remark a `#` and a
+/// space.
 fn with_every_option() -> String {
     let line = |line: &str| match line.strip_prefix('#') {
         Some(option) if option.starts_with(|c: char| c.is_ascii_lowercase()) => format!("{option}\n"),
@@ -35,7 +36,7 @@ fn flat(config: &Config) -> BTreeMap<String, Value> {
 }
 
 #[test]
-fn as_shipped_the_file_changes_nothing() {
+fn shipped_file_equals_the_defaults() {
     assert_eq!(parse(SHIPPED_FILE), Ok(Config::default()));
 }
 
@@ -64,12 +65,12 @@ fn every_option_in_the_file_is_explained_above_it() {
 }
 
 #[test]
-fn the_default_filter_is_what_its_text_says() {
+fn default_filter_equals_its_text() {
     assert_eq!(parse("log.filter = \"info\"").unwrap().log.filter, LogFilter::default());
 }
 
 #[test]
-fn what_is_written_out_reads_back_the_same() {
+fn written_configuration_round_trips() {
     let config = parse(&with_every_option()).unwrap();
     assert_eq!(parse(&toml::to_string(&config).unwrap()), Ok(config));
 }

@@ -1,12 +1,15 @@
-//! VA spaces that were made before the probes were attached.
+//! VA spaces created before the probes were attached.
 //!
-//! An iterator over every open file of every process, run by the loader once the probes are attached. A file of the driver's that stands for
-//! a VA space points to it; whoever holds the file is taken for its owner, the first one if there are several. Never the loader itself, nor
-//! what it started or what that started: uvmd, its spawners and its actors hold a target's for a moment to act on its memory.
-//! Produces: `SPACES`, and a record in `LIFECYCLES` for each VA space that the probes did not know yet.
-//! Cost: one comparison or two for each open file on the machine, once.
+//! Iterator over every open file of every process, run by the loader after it attached the probes.
+//! A file of the driver that represents a VA space points to it. The first process found with the
+//! file counts as its owner. The loader, its children and their children are skipped: uvmd, its
+//! spawners and its actors hold a target's file for a moment to act on its memory.
+//! Produces: `SPACES`, and a record in `LIFECYCLES` for each VA space that was unknown to the
+//! probes.
+//! Cost: one or two comparisons for each open file on the machine, once.
 //!
-//! The file is held while it is looked at, so its VA space cannot be destroyed meanwhile; and one that is destroyed later is seen by the probes.
+//! The iterator holds a reference to the file while it reads it, so the VA space cannot be
+//! destroyed meanwhile. The probes see a later destruction.
 
 use core::ffi::c_void;
 
@@ -14,7 +17,7 @@ use abi::Owner;
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 
 use crate::{
-    lifecycle::{self, Maker},
+    lifecycle::{self, Creator},
     maps::{SPACES, Sequence, layout},
     memory::{self, FILE_TYPE_BITS, Unreadable},
 };
@@ -35,14 +38,14 @@ const CHARACTER_DEVICE: u16 = 0o020_000;
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/task_file")]
 extern "C" fn uvm_adopt(ctx: *const TaskFile) -> i32 {
-    // SAFETY: the kernel hands over this structure, of which each field may be read.
+    // SAFETY: the kernel passes this structure, and each of its fields may be read.
     let task = unsafe { (*ctx).task };
     // SAFETY: as above.
     let file = unsafe { (*ctx).file };
     if task.is_null() || file.is_null() {
         return 0;
     }
-    // What cannot be read is not the driver's.
+    // An unreadable file does not belong to the driver.
     if let Ok(Some(va_space)) = va_space_of(file as u64)
         && SPACES.get_ptr(va_space).is_none()
     {
@@ -51,7 +54,7 @@ extern "C" fn uvm_adopt(ctx: *const TaskFile) -> i32 {
     0
 }
 
-/// The VA space that an open file stands for.
+/// VA space that an open file represents.
 #[inline(always)]
 fn va_space_of(file: u64) -> Result<Option<u64>, Unreadable> {
     let inode = memory::kernel::<u64>(file + u64::from(layout!(file_inode)))?;
@@ -70,14 +73,15 @@ fn va_space_of(file: u64) -> Result<Option<u64>, Unreadable> {
 
 #[inline(always)]
 fn adopt(va_space: u64, task: u64) {
-    // A process without a name is still better than a VA space without a process.
-    let maker = maker_of(task).unwrap_or(NOBODY);
+    // A process without a name is better than a VA space without a process.
+    let creator = creator_of(task).unwrap_or(NOBODY);
     if !is_of_loader(task) {
-        lifecycle::made(va_space, &maker);
+        lifecycle::register(va_space, &creator);
     }
 }
 
-/// Whether a thread is of the loader, or of its child or grandchild. Not by name or user: a process might choose those to hide.
+/// Whether a thread belongs to the loader, its child or its grandchild. Name and user are ignored:
+/// a process can choose them in order to hide.
 #[inline(always)]
 fn is_of_loader(task: u64) -> bool {
     let loader = (bpf_get_current_pid_tgid() >> 32) as u32;
@@ -92,13 +96,13 @@ fn is_of(task: u64, tgid: u32) -> bool {
     memory::kernel::<u32>(task + u64::from(layout!(task_tgid))).is_ok_and(|of_task| of_task == tgid)
 }
 
-/// The thread that started it, or whoever got it when that exited.
+/// Parent of a thread's process, or the process that adopted it when the parent exited.
 #[inline(always)]
 fn parent_of(task: u64) -> Result<u64, Unreadable> {
     memory::kernel(task + u64::from(layout!(task_real_parent)))
 }
 
-const NOBODY: Maker = Maker {
+const NOBODY: Creator = Creator {
     owner: Owner { tgid: 0, uid: 0 },
     tid: 0,
     sequence: Sequence::Adopted,
@@ -106,13 +110,13 @@ const NOBODY: Maker = Maker {
     comm: [0; 16],
 };
 
-/// The process of a thread, as its first thread shows it.
+/// Process of a thread, with the data of its first thread.
 #[inline(always)]
-fn maker_of(task: u64) -> Result<Maker, Unreadable> {
+fn creator_of(task: u64) -> Result<Creator, Unreadable> {
     let leader = memory::kernel::<u64>(task + u64::from(layout!(task_group_leader)))?;
     let credentials = memory::kernel::<u64>(leader + u64::from(layout!(task_credentials)))?;
     let tgid = memory::kernel(leader + u64::from(layout!(task_tgid)))?;
-    Ok(Maker {
+    Ok(Creator {
         owner: Owner { tgid, uid: memory::kernel(credentials + u64::from(layout!(credentials_uid)))? },
         tid: tgid,
         sequence: Sequence::Adopted,

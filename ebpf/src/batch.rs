@@ -1,14 +1,18 @@
-//! Batches of GPU faults: how many entries, how long, how many replays.
+//! Batches of GPU faults: entries, duration and replays.
 //!
-//! Attaches to: kprobe and kretprobe `uvm_gpu_service_replayable_faults(uvm_gpu_t *)`, from 560 on
-//! `uvm_parent_gpu_service_replayable_faults(uvm_parent_gpu_t *)`: the driver's fault handler, which serves several batches a run; and kprobe
-//! `uvm_tools_broadcast_replay(uvm_gpu_t *, uvm_push_t *, u32 batch_id, u32 client_type)`, called for each replay but those of a
-//! teardown, which have no batch (`uvm_gpu_fault_buffer_flush`: the driver's own count of replays includes them).
+//! Attaches to: kprobe and kretprobe `uvm_gpu_service_replayable_faults(uvm_gpu_t
+//! *)`, from 560 on `uvm_parent_gpu_service_replayable_faults(uvm_parent_gpu_t *)`, the driver's
+//! fault handler, which services several batches per run; and kprobe
+//! `uvm_tools_broadcast_replay(uvm_gpu_t *, uvm_push_t *, u32 batch_id, u32 client_type)`, called
+//! for each replay except those of a teardown, which have no batch (`uvm_gpu_fault_buffer_flush`:
+//! the driver's own count of replays includes them).
 //! Produces: `DISTRIBUTIONS`, replays in `COUNTS`, and records of faulted blocks.
-//! Cost: one array look-up and a few additions for each fault entry; a microsecond or two for each batch.
+//! Cost: one array look-up and a few additions for each fault entry; one or two microseconds for
+//! each batch.
 //!
-//! A GPU has one handler thread, and its faults come sorted by VA space. So a batch is a few runs of entries, one for each VA space. It is
-//! over when the handler returns, or when a fault of the next one comes.
+//! A GPU has one handler thread, which sorts its faults by VA space. A batch is therefore a few
+//! runs of entries, one for each VA space. It ends when the handler returns, or at the first fault
+//! of the next batch.
 
 use abi::{
     CountKey, DropReason, Kind, Probe, RecordKind, Tally,
@@ -28,9 +32,10 @@ use crate::{
     memory,
 };
 
-/// Physical GPUs that the driver can have.
+/// Maximum of physical GPUs that the driver supports.
 const GPUS: u32 = 32;
-/// VA spaces that are told apart in one batch; what further ones have is told at once, without waiting for the replay.
+/// Maximum of VA spaces distinguished in one batch. The counts of further ones are added at once,
+/// before the replay.
 const RUNS: usize = 8;
 
 /// Fault entries of one VA space on one GPU in a batch.
@@ -43,50 +48,50 @@ struct Run {
     gpu: u64,
 }
 
-/// The batch that a GPU is at, or was at last.
+/// Current or last batch of a GPU.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Batch {
     began_ns: u64,
-    /// When it was last replayed; 0 before.
+    /// Time of its last replay; 0 before the first.
     replayed_ns: u64,
     replays: u64,
     entries: u64,
-    /// Entries of one block one after the other, of which there is no record yet.
+    /// Consecutive entries of one block that are in no record yet.
     block: u64,
     block_entries: u64,
-    /// In which of its slots they are.
+    /// Slots of the block with these entries.
     block_slots: u64,
     id: u32,
-    /// 1 from the first fault entry until it is over.
+    /// 1 from the first fault entry to the end of the batch.
     open: u32,
-    /// Runs that are complete.
+    /// Number of completed runs.
     complete: u64,
-    /// The one under way.
+    /// Current run.
     run: Run,
     earlier: [Run; RUNS],
 }
 
-/// By physical GPU. Only its handler thread is ever at one.
+/// Batches by physical GPU. Only the GPU's handler thread accesses its batch.
 #[map]
 static BATCHES: Array<Batch> = Array::with_max_entries(GPUS, 0);
 
-/// A run of the fault handler.
+/// Execution of the fault handler.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Handler {
     began_ns: u64,
-    /// The VA space that is being served.
+    /// VA space being serviced.
     pub account: Account,
-    /// 0 before the first fault entry or replay.
+    /// GPU; 0 before the first fault entry or replay.
     gpu: u64,
 }
 
-/// By thread.
+/// Handler executions by thread.
 #[map]
 static HANDLERS: HashMap<u64, Handler> = HashMap::with_max_entries(256, 0);
 
-/// The run of the fault handler that the current thread is in.
+/// Handler execution of the current thread.
 #[inline(always)]
 pub fn handler() -> Option<*mut Handler> {
     HANDLERS.get_ptr_mut(bpf_get_current_pid_tgid())
@@ -116,7 +121,7 @@ fn uvm_handled(_ctx: RetProbeContext) -> u32 {
     let gpu = gpu as u32;
     if let Some(batch) = batch_of(gpu) {
         finish(batch);
-        observe(&witness(batch), gpu, Kind::HandlerNs as u32, ns);
+        observe(&last_serviced(batch), gpu, Kind::HandlerNs as u32, ns);
     }
     0
 }
@@ -124,7 +129,7 @@ fn uvm_handled(_ctx: RetProbeContext) -> u32 {
 #[kprobe]
 fn uvm_replay(ctx: ProbeContext) -> u32 {
     hit(Probe::Replay);
-    counting::note(replay(&ctx));
+    counting::count_error(replay(&ctx));
     0
 }
 
@@ -141,7 +146,7 @@ fn replay(ctx: &ProbeContext) -> Result<(), Dropped> {
     match handler() {
         // SAFETY: a value of the map, of this thread alone.
         Some(handler) => unsafe { (*handler).gpu = u64::from(gpu) },
-        // Of a fault that is not replayable: the channel is cleared, nothing is replayed.
+        // Non-replayable fault: the channel is cleared and nothing is replayed.
         None if !is_of_batch => return Ok(()),
         None => {}
     }
@@ -150,16 +155,16 @@ fn replay(ctx: &ProbeContext) -> Result<(), Dropped> {
         // SAFETY: a helper without arguments.
         state.replayed_ns = unsafe { bpf_ktime_get_ns() };
     }
-    let witness = witness(batch);
-    let key = CountKey { generation: witness.generation, gpu, kind: Kind::GpuReplay as u16, detail: 0 };
-    counting::add(&witness, &key, Tally { events: 1, amount: 0 }).map_err(|Full| Dropped(DropReason::CountsFull))
+    let last_serviced = last_serviced(batch);
+    let key = CountKey { generation: last_serviced.generation, gpu, kind: Kind::GpuReplay as u16, detail: 0 };
+    counting::add(&last_serviced, &key, Tally { events: 1, amount: 0 }).map_err(|Full| Dropped(DropReason::CountsFull))
 }
 
-/// A replayable fault entry.
+/// Replayable fault entry.
 pub struct Entry {
     /// Processor that faulted.
     pub gpu: u32,
-    /// Its batch's number.
+    /// Number of its batch.
     pub batch: u32,
     /// Address of the page.
     pub address: u64,
@@ -190,10 +195,10 @@ pub fn fault(space: &Known, va_space: u64, entry: &Entry) {
     }
     state.run.entries += 1;
     state.entries += 1;
-    if blocks::are_wanted() {
+    if blocks::are_enabled() {
         let block = entry.address & !(BLOCK_BYTES - 1);
         if block != state.block {
-            tell_block(state, space);
+            write_block_record(state, space);
             state.block = block;
         }
         state.block_entries += 1;
@@ -213,9 +218,9 @@ fn begin(state: &mut Batch, id: u32) {
     state.open = 1;
 }
 
-/// Writes the record of the block that was faulted on last.
+/// Writes the record of the last block with faults.
 #[inline(always)]
-fn tell_block(state: &mut Batch, space: &Known) {
+fn write_block_record(state: &mut Batch, space: &Known) {
     if state.block_entries > 0 {
         let event = BlockEvent {
             cause: state.id & 0xffff,
@@ -235,7 +240,7 @@ fn forget_block(state: &mut Batch) {
     state.block_slots = 0;
 }
 
-/// The run under way is complete. Not inlined: once for each VA space in a batch.
+/// Completes the current run. Not inlined: called once for each VA space in a batch.
 #[inline(never)]
 fn end_run(batch: *mut Batch) -> u32 {
     if batch.is_null() {
@@ -251,7 +256,7 @@ fn complete_run(state: &mut Batch) {
     if let Ok(space) = Known::at(state.run.va_space)
         && space.generation == state.run.account.generation
     {
-        tell_block(state, &space);
+        write_block_record(state, &space);
     }
     forget_block(state);
     let run = state.run;
@@ -260,11 +265,11 @@ fn complete_run(state: &mut Batch) {
             *place = run;
             state.complete += 1;
         }
-        None => tell(&run, state.began_ns, now(), state.replays),
+        None => count_run(&run, state.began_ns, now(), state.replays),
     }
 }
 
-/// The batch is over. Not inlined: once for each.
+/// Ends a batch. Not inlined: called once per batch.
 #[inline(never)]
 fn finish(batch: *mut Batch) -> u32 {
     if batch.is_null() {
@@ -284,16 +289,16 @@ fn finish(batch: *mut Batch) -> u32 {
             break;
         }
         let Some(run) = state.earlier.get(at) else { break };
-        tell(run, state.began_ns, ended_ns, state.replays);
+        count_run(run, state.began_ns, ended_ns, state.replays);
     }
-    let (witness, gpu) = (witness(batch), state.run.gpu as u32);
-    observe(&witness, gpu, Kind::GpuBatchEntries as u32, state.entries);
-    observe(&witness, gpu, Kind::GpuBatchNs as u32, ended_ns.wrapping_sub(state.began_ns));
+    let (last_serviced, gpu) = (last_serviced(batch), state.run.gpu as u32);
+    observe(&last_serviced, gpu, Kind::GpuBatchEntries as u32, state.entries);
+    observe(&last_serviced, gpu, Kind::GpuBatchNs as u32, ended_ns.wrapping_sub(state.began_ns));
     0
 }
 
 #[inline(always)]
-fn tell(run: &Run, began_ns: u64, ended_ns: u64, replays: u64) {
+fn count_run(run: &Run, began_ns: u64, ended_ns: u64, replays: u64) {
     let gpu = run.gpu as u32;
     observe(&run.account, gpu, Kind::BatchEntries as u32, run.entries);
     observe(&run.account, gpu, Kind::BatchNs as u32, ended_ns.wrapping_sub(began_ns));
@@ -311,9 +316,10 @@ fn now() -> u64 {
     unsafe { bpf_ktime_get_ns() }
 }
 
-/// The VA space that a GPU served last, if it still lives: its processor id is still that GPU's. Nobody otherwise.
+/// VA space that a GPU serviced last, if it still exists: its processor id still belongs to the
+/// GPU. `NOBODY` otherwise.
 #[inline(always)]
-fn witness(batch: *mut Batch) -> Account {
+fn last_serviced(batch: *mut Batch) -> Account {
     // SAFETY: a value of the map, of this thread alone.
     let run = unsafe { (*batch).run };
     match Known::at(run.va_space) {

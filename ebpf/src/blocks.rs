@@ -1,10 +1,12 @@
 //! Block records: events of single 2 MiB blocks.
 //!
-//! Produces: `BLOCKS`, and in `RECORDS` and the VA space's entry what became of each record.
-//! Cost: about 0.1 µs a record. Nobody is woken: user space comes by in time.
+//! Produces: `BLOCKS`, and the fate of each record in `RECORDS` and in the VA space's entry.
+//! Cost: about 0.1 µs per record. User space is not woken: it polls.
 //!
-//! Counts do not depend on them. Each CPU may write only so many in a tenth of a second, and only while a quarter of the ring is free: the rest is
-//! left out, which is counted. What is resident is always told, if there is room at all: what is not told stays wrong until the block changes again.
+//! Counts do not depend on records. Each CPU and VA space may write a limited number per tenth of a
+//! second, while a quarter of the ring is free. Further records are sampled out, and their number
+//! is counted. Residency records have no such limit and fail only if the ring is full: a missing
+//! one leaves the residency wrong until the block changes again.
 
 use abi::{
     BlockRecord, RecordFate, RecordKind,
@@ -22,14 +24,14 @@ use crate::{
     memory,
 };
 
-/// The loader sets its size.
+/// Ring of block records. The loader sets its size.
 #[map]
 static BLOCKS: RingBuf = RingBuf::with_byte_size(1024 * 1024, 0);
 
 #[map]
 static RECORDS: PerCpuArray<u64> = PerCpuArray::with_max_entries(RecordFate::COUNT, 0);
 
-/// What one CPU has written lately.
+/// Records that one CPU wrote in the current window.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Window {
@@ -43,70 +45,72 @@ static WINDOWS: PerCpuArray<Window> = PerCpuArray::with_max_entries(1, 0);
 const BPF_RB_NO_WAKEUP: u64 = 1;
 const BPF_RB_AVAIL_DATA: u64 = 0;
 
-/// An event of a block, for a record.
+/// Event of a block, for a record.
 #[derive(Clone, Copy)]
 pub struct BlockEvent {
-    /// Any address in it.
+    /// Any address in the block.
     pub address: u64,
     /// The GPU.
     pub gpu: u32,
-    /// What happened.
+    /// Kind of the event.
     pub kind: RecordKind,
-    /// Why, of a copy.
+    /// Cause of a copy.
     pub cause: u32,
-    /// How often.
+    /// Number of events.
     pub events: u64,
     /// Bytes copied or populated.
     pub bytes: u64,
-    /// In which of its slots, where that is known.
+    /// Slots of the block that it concerns, if known.
     pub slots: u32,
     /// Pages that are resident at the GPU.
     pub resident_pages: u16,
 }
 
 impl BlockEvent {
-    /// Something that happened once.
+    /// Single event.
     #[inline(always)]
     pub const fn of(address: u64, gpu: u32, kind: RecordKind) -> Self {
         Self { address, gpu, kind, cause: 0, events: 1, bytes: 0, slots: 0, resident_pages: RESIDENT_UNKNOWN }
     }
 }
 
-/// Whether records are wanted at all.
+/// Whether block records are enabled.
 #[inline(always)]
-pub fn are_wanted() -> bool {
+pub fn are_enabled() -> bool {
     limit() > 0
 }
 
 #[inline(always)]
 fn limit() -> u64 {
     let limit = &raw const RECORD_LIMIT.per_window;
-    // SAFETY: a field of a static that nothing writes while programs run. Volatile, as the loader fills it in.
+    // SAFETY: a field of a static that nothing writes while programs run. Volatile, as the loader
+    // fills it in.
     u64::from(unsafe { limit.read_volatile() })
 }
 
-/// Writes a record, or counts that it was not written.
+/// Writes a record, or counts that none was written.
 #[inline(always)]
 pub fn record(space: &Known, event: &BlockEvent) {
-    if are_wanted() {
+    if are_enabled() {
         write_or_count(space, event);
     }
 }
 
-/// Not inlined: the stack has 512 bytes for all.
+/// Writes a record or counts its fate. Not inlined: the stack has 512 bytes in all.
 #[inline(never)]
 fn write_or_count(space: &Known, event: &BlockEvent) -> u32 {
     // SAFETY: a helper without arguments.
     let now = unsafe { bpf_ktime_get_boot_ns() };
-    let tells_state = matches!(event.kind, RecordKind::Residency | RecordKind::Gone);
-    let fate = match tells_state {
-        // Its own share first: what one writes too much must not use up the CPU's window, which serves others.
+    let is_residency = matches!(event.kind, RecordKind::Residency | RecordKind::Gone);
+    let fate = match is_residency {
+        // The VA space's share first: its excess must not use up the CPU's window, which serves
+        // others too.
         false if !is_in_share(space, now) || !may_write(now) => RecordFate::SampledOut,
         false if !has_room() => RecordFate::Dropped,
         _ => write(now, space.generation, event),
     };
     increment(&RECORDS, fate as u32);
-    if tells_state && !matches!(fate, RecordFate::Written) {
+    if is_residency && !matches!(fate, RecordFate::Written) {
         mark_stale(space);
     }
     let losses = match fate {
@@ -124,7 +128,7 @@ fn write_or_count(space: &Known, event: &BlockEvent) -> u32 {
 #[inline(always)]
 fn may_write(now: u64) -> bool {
     let Some(window) = WINDOWS.get_ptr_mut(0) else { return false };
-    // SAFETY: this CPU's own value, and probes do not interrupt each other on one CPU.
+    // SAFETY: this CPU's value, and probes do not interrupt each other on one CPU.
     let window = unsafe { &mut *window };
     if now.wrapping_sub(window.began_ns) >= WINDOW_NS {
         *window = Window { began_ns: now, records: 0 };
@@ -136,10 +140,12 @@ fn may_write(now: u64) -> bool {
     true
 }
 
-/// Whether a VA space has written less than its share of the ring lately, all CPUs together: more or less, as none waits for another.
+/// Whether a VA space has written less than its share of the ring in the current window, over all
+/// CPUs. Approximate, as CPUs do not wait for each other.
 #[inline(always)]
 fn is_in_share(space: &Known, now: u64) -> bool {
-    // SAFETY: fields of a value of the map, which other CPUs change too: at worst a few records more or less are written.
+    // SAFETY: fields of a value of the map, which other CPUs change too: at worst, a few records
+    // too many or too few are written.
     let space = unsafe { &mut *space.value };
     if now.wrapping_sub(space.window_began_ns) >= WINDOW_NS {
         space.window_began_ns = now;
@@ -151,7 +157,8 @@ fn is_in_share(space: &Known, now: u64) -> bool {
     space.window_records <= u64::from(unsafe { limit.read_volatile() })
 }
 
-/// Whether there is room for what could be left out: a quarter of the ring is for what must not be.
+/// Whether the ring has room for records that may be sampled out. A quarter of the ring is reserved
+/// for residency records.
 #[inline(always)]
 fn has_room() -> bool {
     let limit = &raw const RECORD_LIMIT.used_bytes;
@@ -159,7 +166,7 @@ fn has_room() -> bool {
     BLOCKS.query(BPF_RB_AVAIL_DATA) < u64::from(unsafe { limit.read_volatile() })
 }
 
-/// Marks a VA space's residency as stale: a block's changed, and no record reports it.
+/// Marks a VA space's residency as stale: a block changed without a record.
 #[inline(always)]
 pub fn mark_stale(space: &Known) {
     // SAFETY: a field of a value of the map.

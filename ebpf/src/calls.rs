@@ -1,9 +1,10 @@
-//! What processes ask of the driver about managed memory: prefetches and advice.
+//! Calls of processes to the driver about managed memory: migration and advice.
 //!
-//! Attaches to: kprobes `uvm_api_migrate` and the like, `(PARAMS *, struct file *)`, with the range's base and length first in the parameters; and
-//! the return of `uvm_api_migrate`.
-//! Produces: calls in `COUNTS`, those of the process whose memory it is and those of others apart: a tool acts through a descriptor of the
-//! process's, so the VA space is the file's and not the caller's.
+//! Attaches to: kprobes `uvm_api_migrate` and its like, `(PARAMS *, struct file *)`, with the base
+//! and length of the range first in the parameters; and the return of `uvm_api_migrate`.
+//! Produces: calls in `COUNTS`, separately for calls of the memory's process and of other
+//! processes. A tool acts through a descriptor of the process, so the VA space is the file's and
+//! not the caller's.
 
 use abi::{ApiCall, DropReason, Kind, Probe, Tally, quota::CALLS_CAPACITY};
 use aya_ebpf::{
@@ -20,16 +21,17 @@ use crate::{
     quotas::{self, Caller},
 };
 
-/// Longer than this no process's memory is. The driver refuses such a call; a few of them added up would have the bytes go back to 0.
+/// Maximum length of a range in bytes: no process's memory is longer. The driver rejects a longer
+/// one; a few of them added up would overflow the count of bytes.
 const LENGTH_MAX: u64 = 1 << 47;
 
-/// One program for each call.
+/// Defines a program for each call.
 macro_rules! calls {
     ($($program:ident: $call:ident,)+) => { $(
         #[kprobe]
         fn $program(ctx: ProbeContext) -> u32 {
             hit(Probe::$call);
-            counting::note(call(&ctx, ApiCall::$call));
+            counting::count_error(call(&ctx, ApiCall::$call));
             0
         }
     )+ };
@@ -62,24 +64,24 @@ fn call(ctx: &ProbeContext, call: ApiCall) -> Result<(), Dropped> {
     space.add(0, kind, call as u32, Tally { events: 1, amount })
 }
 
-/// A call to move memory that has not returned.
+/// Migration call in progress.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Migration {
-    /// The VA space whose memory it is.
+    /// VA space of the memory.
     pub account: Account,
-    /// 1 if it is the caller's own.
+    /// 1 if the VA space is the caller's.
     pub is_own: u64,
     caller: Caller,
 }
 
-/// By thread.
+/// Migration calls by thread.
 #[map]
 static MIGRATIONS: HashMap<u64, Migration> = HashMap::with_max_entries(CALLS_CAPACITY, 0);
 
 #[inline(always)]
 fn begin(account: Account, is_own: bool) {
-    // One whose return was missed.
+    // An earlier call whose return was missed.
     end();
     if let Some(caller) = quotas::enter_call() {
         let migration = Migration { account, is_own: u64::from(is_own), caller };
@@ -98,7 +100,7 @@ fn uvm_migrated(_ctx: RetProbeContext) -> u32 {
     0
 }
 
-/// Nothing is there of an unknown VA space.
+/// Removes the thread's call, if any. A call about an unknown VA space has no entry.
 #[inline(always)]
 fn end() {
     let thread = bpf_get_current_pid_tgid();
@@ -110,14 +112,14 @@ fn end() {
     }
 }
 
-/// The call to move memory that the current thread is in.
+/// Migration call in progress on the current thread.
 #[inline(always)]
 pub fn under_way() -> Option<Migration> {
     // SAFETY: a value of the map, of this thread alone.
     MIGRATIONS.get_ptr(bpf_get_current_pid_tgid()).map(|migration| unsafe { *migration })
 }
 
-/// Whether the current process is the one whose VA space it is.
+/// Whether the current process owns the VA space.
 #[inline(always)]
 pub fn is_own(space: &Known) -> bool {
     (bpf_get_current_pid_tgid() >> 32) as u32 == space.tgid()

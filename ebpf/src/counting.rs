@@ -1,4 +1,4 @@
-//! Adding to what is counted.
+//! Addition to counts.
 
 use abi::{
     CountKey, DropReason, Kind, Owner, Resource, Tally,
@@ -12,7 +12,8 @@ use crate::{
     quotas,
 };
 
-/// Why something is not counted. Where the VA space is known, it has been told.
+/// Reason why an event was dropped. If its VA space is known, that one's dropped events are counted
+/// already.
 pub struct Dropped(pub DropReason);
 
 impl From<Unreadable> for Dropped {
@@ -22,15 +23,15 @@ impl From<Unreadable> for Dropped {
     }
 }
 
-/// Counts what could not be counted.
+/// Counts a dropped event.
 #[inline(always)]
-pub fn note(result: Result<(), Dropped>) {
+pub fn count_error(result: Result<(), Dropped>) {
     if let Err(Dropped(reason)) = result {
         count_drop(reason);
     }
 }
 
-/// Under which generation something is counted, and who is charged for its keys.
+/// Generation of a count, and the owner charged for its keys.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Account {
@@ -39,37 +40,38 @@ pub struct Account {
 }
 
 impl Account {
-    /// Nobody is known. There are few such keys: some for each GPU.
+    /// Account of unknown VA spaces. It has few keys: some for each GPU.
     pub const NOBODY: Self = Self { generation: 0, owner: Owner { tgid: 0, uid: 0 } };
 }
 
-/// A VA space that the probes know.
+/// VA space known to the probes.
 #[derive(Clone, Copy)]
 pub struct Known {
-    /// What the map has of it.
+    /// Its value in the map.
     pub value: *mut Space,
-    /// Tells it from others at the same address.
+    /// Generation, which distinguishes VA spaces at the same address.
     pub generation: u64,
 }
 
 impl Known {
-    /// The one at an address.
+    /// VA space at an address.
     #[inline(always)]
     pub fn at(va_space: u64) -> Result<Self, Dropped> {
         let value = SPACES.get_ptr_mut(va_space).ok_or(Dropped(DropReason::UnknownVaSpace))?;
-        // SAFETY: a value of the map. The driver frees a VA space only after its last event, so the entry is not another one's meanwhile.
+        // SAFETY: a value of the map. The driver frees a VA space only after its last event, so the
+        // entry cannot belong to another one meanwhile.
         let generation = unsafe { (*value).generation };
         Ok(Self { value, generation })
     }
 
-    /// The process that made it.
+    /// Process that created it.
     #[inline(always)]
     pub fn tgid(&self) -> u32 {
         // SAFETY: a field of a value of the map.
         unsafe { (*self.value).owner.tgid }
     }
 
-    /// What it is counted under, and to whom that is charged.
+    /// Account of its counts.
     #[inline(always)]
     pub fn account(&self) -> Account {
         // SAFETY: a field of a value of the map.
@@ -93,10 +95,11 @@ impl Known {
     }
 }
 
-/// Of a key that is new. In read-only memory: one on the stack would be zeroed byte by byte, in a loop that the verifier follows each time.
+/// Tally of a new key. In read-only memory: one on the stack would be zeroed byte by byte, in a
+/// loop that the verifier follows each time.
 static NO_TALLY: Tally = Tally::NONE;
 
-/// No room for another key, or no more for its owner.
+/// No room for another key, or its owner's quota is reached.
 pub struct Full;
 
 /// Adds to a count.
@@ -104,29 +107,30 @@ pub struct Full;
 pub fn add(account: &Account, key: &CountKey, added: Tally) -> Result<(), Full> {
     let mut tally = COUNTS.get_ptr_mut(key);
     if tally.is_none() {
-        if may_have(account, Resource::Counts) {
+        if may_insert(account, Resource::Counts) {
             #[expect(clippy::needless_borrows_for_generic_args, reason = "by value it would be on the stack")]
             let _ = COUNTS.insert(key, &NO_TALLY, BPF_NOEXIST);
         }
-        // The key's first event, unless another CPU's has just come between; where there is no room, the key stays missing.
+        // First event of the key, unless another CPU has just inserted it. If there is no room, the
+        // key stays missing.
         tally = COUNTS.get_ptr_mut(key);
     }
     let tally = tally.ok_or(Full)?;
-    // SAFETY: this CPU's own value, and probes do not interrupt each other on one CPU.
+    // SAFETY: this CPU's value, and probes do not interrupt each other on one CPU.
     let tally = unsafe { &mut *tally };
     tally.events += added.events;
     tally.amount += added.amount;
     Ok(())
 }
 
-/// Whether another key may be made, which is then charged. If it is not made, as another CPU has done so or there is no room, user space finds out that too
-/// much was charged.
+/// Whether another key may be inserted, which charges it. If the insertion then fails, as another
+/// CPU was first or there is no room, user space detects the excess charge.
 #[inline(always)]
-fn may_have(account: &Account, resource: Resource) -> bool {
+fn may_insert(account: &Account, resource: Resource) -> bool {
     account.generation == 0 || quotas::admit(account.owner, resource)
 }
 
-/// Adds a value to a distribution. Not inlined: once a batch, or a copy.
+/// Adds a value to a distribution. Not inlined: called once per batch or copy.
 #[inline(never)]
 pub fn observe(account: &Account, gpu: u32, kind: u32, value: u64) -> u32 {
     let key = CountKey { generation: account.generation, gpu, kind: kind as u16, detail: bucket(value) };
@@ -136,7 +140,7 @@ pub fn observe(account: &Account, gpu: u32, kind: u32, value: u64) -> u32 {
     0
 }
 
-/// Adds to a tally that all CPUs share.
+/// Adds to a tally shared by all CPUs.
 #[inline(always)]
 pub fn add_to<K>(
     map: &HashMap<K, Tally>,
@@ -147,7 +151,7 @@ pub fn add_to<K>(
 ) -> Result<(), Full> {
     let mut tally = map.get_ptr_mut(key);
     if tally.is_none() {
-        if may_have(account, resource) {
+        if may_insert(account, resource) {
             #[expect(clippy::needless_borrows_for_generic_args, reason = "by value it would be on the stack")]
             let _ = map.insert(key, &NO_TALLY, BPF_NOEXIST);
         }

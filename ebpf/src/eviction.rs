@@ -1,11 +1,14 @@
 //! Evictions from a GPU: victim, evictor and cause.
 //!
-//! Attaches to: kprobe `uvm_va_block_evict_chunks(uvm_va_block_t *, uvm_gpu_t *, uvm_gpu_chunk_t *, uvm_tracker_t *)`, called for each VA block
-//! with memory in a 2 MiB piece that is evicted, with something to copy or not; and kprobes and kretprobes
-//! `uvm_pmm_gpu_pma_evict_pages_wrapper_entry` and `_range_wrapper_entry`, through which NVIDIA's resource manager asks for memory that it allocates.
-//! Produces: evictions in `COUNTS`, of the VA space that loses memory and of the one for which it does; both together in `EVICTIONS`; and block
-//! records. Of managed memory only: of what HMM has at a GPU, the bytes copied out are counted, as any copies, but not the evictions.
-//! Cost: a microsecond or so for each.
+//! Attaches to: kprobe `uvm_va_block_evict_chunks(uvm_va_block_t *, uvm_gpu_t *, uvm_gpu_chunk_t *,
+//! uvm_tracker_t *)`, called for each VA block with memory in an evicted root chunk of 2 MiB,
+//! whether or not it has contents to copy; and kprobes and kretprobes
+//! `uvm_pmm_gpu_pma_evict_pages_wrapper_entry` and `_range_wrapper_entry`, through which NVIDIA's
+//! resource manager requests memory that it allocates.
+//! Produces: evictions in `COUNTS`, for the victim's VA space and for the evictor's; both together
+//! in `EVICTIONS`; and block records. These cover managed memory only. Of HMM's memory at a GPU,
+//! the bytes copied out are counted, as for all copies, but not the evictions.
+//! Cost: about a microsecond per event.
 
 use abi::{
     CountKey, DropReason, Kind, Owner, Probe, RecordKind, Resource, Tally, Tenant,
@@ -34,7 +37,7 @@ use crate::{
 #[kprobe]
 fn uvm_evict(ctx: ProbeContext) -> u32 {
     hit(Probe::Evict);
-    counting::note(evict(&ctx));
+    counting::count_error(evict(&ctx));
     0
 }
 
@@ -46,18 +49,18 @@ fn evict(ctx: &ProbeContext) -> Result<(), Dropped> {
     let space = Known::at(va_space)?;
     evicted(&space.account(), gpu, 1, 0);
     space.add(gpu, Kind::Evicted, 0, Tally { events: 1, amount: 0 })?;
-    if blocks::are_wanted() {
+    if blocks::are_enabled() {
         let address = memory::driver(block.wrapping_add(u64::from(layout!(block_start))))?;
         blocks::record(&space, &BlockEvent::of(address, gpu, RecordKind::Evicted));
     }
     Ok(())
 }
 
-/// Threads that allocate memory which is not managed, as long as memory is looked for.
+/// Threads in an allocation of unmanaged memory, while the driver searches for free memory.
 #[map]
 static ALLOCATIONS: HashMap<u64, Caller> = HashMap::with_max_entries(CALLS_CAPACITY, 0);
 
-/// An entry and a return for each.
+/// Defines an entry and a return program for each function.
 macro_rules! allocations {
     ($($entry:ident: $at_entry:ident, $done:ident: $at_return:ident;)+) => { $(
         #[kprobe]
@@ -78,7 +81,7 @@ macro_rules! allocations {
 
 #[inline(always)]
 fn begin() {
-    // One whose return was missed.
+    // An earlier call whose return was missed.
     end();
     if let Some(caller) = quotas::enter_call() {
         if ALLOCATIONS.insert(bpf_get_current_pid_tgid(), caller, 0).is_ok() {
@@ -89,7 +92,7 @@ fn begin() {
     count_drop(DropReason::CountsFull);
 }
 
-/// Nothing is there if there was no room.
+/// Removes the thread's allocation, if any. There is none if the map was full.
 #[inline(always)]
 fn end() {
     let thread = bpf_get_current_pid_tgid();
@@ -106,7 +109,7 @@ allocations! {
     uvm_alloc_range: AllocRange, uvm_alloc_range_done: AllocRangeReturn;
 }
 
-/// For whom memory is being looked for on this thread, and what for.
+/// VA space for which this thread needs memory, and the cause.
 #[inline(always)]
 fn evictor() -> (Account, EvictionCause) {
     let thread = bpf_get_current_pid_tgid();
@@ -117,27 +120,27 @@ fn evictor() -> (Account, EvictionCause) {
         // SAFETY: a value of the map, of this thread alone.
         return (unsafe { (*handler).account }, EvictionCause::Fault);
     }
-    // The block for which there is no room tells it best.
+    // The block that needs the memory is the best evidence.
     if let Some(under_way) = movement::under_way()
         && let Ok(space) = Known::at(under_way.va_space)
     {
         let cause = match under_way.cause {
             CAUSE_API.. if is_own(&space) => EvictionCause::Api,
             CAUSE_API.. => EvictionCause::Tool,
-            // One that is not replayable.
+            // A non-replayable fault.
             ..=CAUSE_FAULT_MAX if under_way.gpu != 0 => EvictionCause::Fault,
             _ => EvictionCause::Other,
         };
         return (space.account(), cause);
     }
-    // Page tables for what has been moved.
+    // Page tables for migrated memory.
     if let Some(call) = calls::under_way() {
         return (call.account, if call.is_own == 0 { EvictionCause::Tool } else { EvictionCause::Api });
     }
     (latest(thread), EvictionCause::Other)
 }
 
-/// The VA space that stands for the process of a thread: its latest.
+/// Latest VA space of a thread's process, which represents the process.
 #[inline(always)]
 fn latest(thread: u64) -> Account {
     let tgid = (thread >> 32) as u32;
@@ -148,15 +151,17 @@ fn latest(thread: u64) -> Account {
     Account { generation, owner: Owner { tgid, uid: unsafe { (*process).uid } } }
 }
 
-/// Adds to the evictions of a VA space, and to those induced by another. Not inlined: the stack has 512 bytes for all.
+/// Adds to the evictions of a VA space, and to those induced by another. Not inlined: the stack has
+/// 512 bytes in all.
 #[inline(never)]
 pub fn evicted(victim: &Account, gpu: u32, events: u64, amount: u64) -> u32 {
     let (evictor, cause) = evictor();
     let added = Tally { events, amount };
     let key = EvictionKey { victim: victim.generation, evictor: evictor.generation, gpu, cause: cause as u32 };
-    // Whoever has many evictors, or makes many victims, has those beyond its quota counted without the evictor: no evicted byte is dropped.
-    let nobody = EvictionKey { evictor: 0, ..key };
-    let mut is_full = pair(victim, &key, &added) != 0 && pair(victim, &nobody, &added) != 0;
+    // Evictions of a victim with more evictors than its quota allows are counted without the
+    // evictor, so that no evicted byte is dropped.
+    let without_evictor = EvictionKey { evictor: 0, ..key };
+    let mut is_full = add_pair(victim, &key, &added) != 0 && add_pair(victim, &without_evictor, &added) != 0;
     if evictor.generation != 0 {
         let key = CountKey { generation: evictor.generation, gpu, kind: Kind::InducedEviction as u16, detail: 0 };
         is_full |= counting::add(&evictor, &key, added).is_err();
@@ -167,9 +172,9 @@ pub fn evicted(victim: &Account, gpu: u32, events: u64, amount: u64) -> u32 {
     0
 }
 
-/// 0 if there was room.
+/// Adds to a pair of victim and evictor; 0 if there was room.
 #[inline(never)]
-fn pair(victim: &Account, key: &EvictionKey, added: &Tally) -> u32 {
+fn add_pair(victim: &Account, key: &EvictionKey, added: &Tally) -> u32 {
     let resource = if key.evictor == 0 { Resource::Evictions } else { Resource::EvictorPairs };
     u32::from(counting::add_to(&EVICTIONS, victim, resource, key, *added).is_err())
 }

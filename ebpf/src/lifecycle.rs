@@ -1,14 +1,16 @@
-//! Which process a VA space belongs to, and when it is gone.
+//! Creation and end of VA spaces, and their processes.
 //!
-//! Attaches to: kprobe `uvm_va_space_mm_register(uvm_va_space_t *)`, called once for each new VA space by the process that opens it;
-//! kprobe and kretprobe `uvm_va_space_destroy(uvm_va_space_t *)`.
-//! Produces: `SPACES`, and a record in `LIFECYCLES` for each VA space made or gone. User space is woken at once, so that it reads
-//! what /proc has on a process before that process is gone.
-//! Cost: some microseconds for each VA space; nothing for faults.
+//! Attaches to: kprobe `uvm_va_space_mm_register(uvm_va_space_t *)`, called once for each new VA
+//! space by the process that opens it; kprobe and kretprobe
+//! `uvm_va_space_destroy(uvm_va_space_t *)`.
+//! Produces: `SPACES`, and a record in `LIFECYCLES` for each VA space created or destroyed. User
+//! space is woken at once, so that it reads /proc before the process exits.
+//! Cost: some microseconds per VA space; none for faults.
 //!
-//! The driver reuses addresses, so everything is keyed by a generation. A VA space leaves `SPACES` only when its destruction
-//! returns, because faults raised earlier are still served during it. A process that makes VA spaces faster than [`Rate`](abi::quota::Rate)
-//! allows has the further ones counted under one generation, of which there is one record.
+//! The driver reuses addresses, so counts are keyed by a generation. A VA space leaves `SPACES`
+//! only when its destruction returns, because the driver services earlier faults meanwhile. If a
+//! process exceeds [`Rate`](abi::quota::Rate), its further VA spaces are counted under one shared
+//! generation, of which there is one record.
 
 use abi::{
     DropReason, Lifecycle, LifecycleKind, Owner, Probe, Resource, Tenant, TenantKind, Usage,
@@ -26,12 +28,12 @@ use aya_ebpf::{
 };
 
 use crate::{
-    maps::{BPF_NOEXIST, NO_LOSSES, SPACES, Sequence, count_drop, hit, layout, next_generation, tell},
+    maps::{BPF_NOEXIST, NO_LOSSES, SPACES, Sequence, count_drop, hit, layout, next_generation, write_lifecycle},
     memory::{self, Unreadable},
     quotas::{self, Caller, Pace},
 };
 
-/// A VA space that is being destroyed.
+/// VA space being destroyed.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Teardown {
@@ -40,7 +42,7 @@ struct Teardown {
     caller: Caller,
 }
 
-/// Thread to the VA space that it is destroying: the return probe does not see the argument.
+/// Current teardown of each thread: the return probe does not see the argument.
 #[map]
 static TEARDOWNS: HashMap<u64, Teardown> = HashMap::with_max_entries(CALLS_CAPACITY, 0);
 
@@ -51,18 +53,19 @@ fn uvm_register(ctx: ProbeContext) -> u32 {
         count_drop(DropReason::Unreadable);
         return 0;
     };
-    // Still there if creating it failed later on, or if its destruction was missed or has not returned yet.
-    if let Some(serial) = living(va_space) {
-        gone(va_space, serial);
+    // An earlier VA space at this address, if its creation failed later on, or its destruction was
+    // missed or has not returned.
+    if let Some(serial) = serial_at(va_space) {
+        unregister(va_space, serial);
     }
-    let maker = Maker {
+    let creator = Creator {
         owner: quotas::current(),
         tid: bpf_get_current_pid_tgid() as u32,
         sequence: Sequence::Registered,
         start_boottime_ns: process_start().unwrap_or(0),
         comm: bpf_get_current_comm().unwrap_or_default(),
     };
-    made(va_space, &maker);
+    register(va_space, &creator);
     0
 }
 
@@ -74,22 +77,23 @@ fn uvm_destroy(ctx: ProbeContext) -> u32 {
         return 0;
     };
     let thread = bpf_get_current_pid_tgid();
-    // What an earlier teardown of this thread left, if its return was missed, must not be taken for this one's. There is rarely any.
+    // An earlier teardown of this thread whose return was missed must not be taken for this one.
+    // That is rare.
     if let Some(missed) = TEARDOWNS.get_ptr(thread) {
         // SAFETY: a value of the map; only this thread inserts and removes its own entry.
         let caller = unsafe { (*missed).caller };
         let _ = TEARDOWNS.remove(thread);
         quotas::leave_call(caller);
     }
-    let Some(serial) = living(va_space) else { return 0 };
+    let Some(serial) = serial_at(va_space) else { return 0 };
     if let Some(caller) = quotas::enter_call() {
         if TEARDOWNS.insert(thread, Teardown { va_space, serial, caller }, 0).is_ok() {
             return 0;
         }
         quotas::leave_call(caller);
     }
-    // No room to wait for the return. Its further events are dropped as of an unknown VA space.
-    gone(va_space, serial);
+    // No room to wait for the return. Further events are dropped, as those of an unknown VA space.
+    unregister(va_space, serial);
     0
 }
 
@@ -100,16 +104,16 @@ fn uvm_destroyed(_ctx: RetProbeContext) -> u32 {
     if let Some(teardown) = TEARDOWNS.get_ptr(thread) {
         // SAFETY: a value of the map; only this thread inserts and removes its own entry.
         let Teardown { va_space, serial, caller } = unsafe { *teardown };
-        // It was found just now, and nobody else removes it.
+        // The entry was just found, and only this thread removes it.
         let _ = TEARDOWNS.remove(thread);
         quotas::leave_call(caller);
-        gone(va_space, serial);
+        unregister(va_space, serial);
     }
     0
 }
 
-/// Who made a VA space.
-pub struct Maker {
+/// Creator of a VA space.
+pub struct Creator {
     pub owner: Owner,
     pub tid: u32,
     pub sequence: Sequence,
@@ -117,32 +121,32 @@ pub struct Maker {
     pub comm: [u8; 16],
 }
 
-/// Takes note of a VA space that is new, or was found.
+/// Registers a VA space that is new, or was found by the iterator.
 #[inline(always)]
-pub fn made(va_space: u64, maker: &Maker) {
-    if try_made(va_space, maker).is_none() {
+pub fn register(va_space: u64, creator: &Creator) {
+    if try_register(va_space, creator).is_none() {
         count_drop(DropReason::SpacesFull);
     }
 }
 
-/// `None` if there is no room.
+/// Registers a VA space; `None` if there is no room.
 #[inline(always)]
-fn try_made(va_space: u64, maker: &Maker) -> Option<()> {
-    let tgid = maker.owner.tgid;
-    let owner = Owner { tgid, uid: quotas::enter(tgid, maker.owner.uid)? };
+fn try_register(va_space: u64, creator: &Creator) -> Option<()> {
+    let tgid = creator.owner.tgid;
+    let owner = Owner { tgid, uid: quotas::enter(tgid, creator.owner.uid)? };
     let process = quotas::usage(Tenant::process(tgid))?;
     let user = quotas::usage(Tenant::user(owner.uid))?;
-    identify(process, maker);
+    identify(process, creator);
     if !quotas::admit(owner, Resource::Spaces) {
         return None;
     }
-    let serial = next_generation(maker.sequence);
+    let serial = next_generation(creator.sequence);
     // SAFETY: a helper without arguments.
     let now_ns = unsafe { bpf_ktime_get_boot_ns() };
     let (generation, shared_by) = match quotas::pace(process, user, Tenant::user(owner.uid), now_ns) {
         Pace::Allowed => (serial, TenantKind::Node),
-        Pace::OverProcess => (share(process, LifecycleKind::SharedByProcess, maker), TenantKind::Process),
-        Pace::OverUser => (share(user, LifecycleKind::SharedByUser, maker), TenantKind::User),
+        Pace::OverProcess => (share(process, LifecycleKind::SharedByProcess, creator), TenantKind::Process),
+        Pace::OverUser => (share(user, LifecycleKind::SharedByUser, creator), TenantKind::User),
     };
     let space = Space {
         generation,
@@ -155,17 +159,17 @@ fn try_made(va_space: u64, maker: &Maker) -> Option<()> {
         shared_by: shared_by as u32,
         padding: 0,
     };
-    // One that a probe has just made is not found.
-    let flags = if matches!(maker.sequence, Sequence::Adopted) { BPF_NOEXIST } else { 0 };
+    // `BPF_NOEXIST`: the iterator does not replace a VA space that a probe has just registered.
+    let flags = if matches!(creator.sequence, Sequence::Adopted) { BPF_NOEXIST } else { 0 };
     if SPACES.insert(va_space, space, flags).is_err() {
-        quotas::give_back(tgid, owner.uid, Resource::Spaces as u32);
+        quotas::refund(tgid, owner.uid, Resource::Spaces as u32);
         return SPACES.get_ptr(va_space).map(|_| ());
     }
     // SAFETY: a field of a value of the map, as all of these.
     unsafe { (*process).latest_generation = generation };
     if generation == serial {
         let kind = if flags == 0 { LifecycleKind::Registered } else { LifecycleKind::Adopted };
-        tell_made(generation, kind, maker);
+        write_created(generation, kind, creator);
         return Some(());
     }
     let sharer = if matches!(shared_by, TenantKind::User) { user } else { process };
@@ -176,17 +180,21 @@ fn try_made(va_space: u64, maker: &Maker) -> Option<()> {
     Some(())
 }
 
-/// The process's id may have been another's, of whom something is left. Not inlined: the stack has 512 bytes for all.
+/// Resets the usage of a process id that an earlier process had. Not inlined: the stack has 512
+/// bytes in all.
 #[inline(never)]
-fn identify(process: *mut Usage, maker: &Maker) -> u32 {
-    // SAFETY: a field of a value of the map. Entries are preallocated: one that is removed meanwhile is still memory.
-    if unsafe { (*process).start_boottime_ns } == maker.start_boottime_ns {
+fn identify(process: *mut Usage, creator: &Creator) -> u32 {
+    // SAFETY: a field of a value of the map. Entries are preallocated: one that is removed
+    // meanwhile is still memory.
+    if unsafe { (*process).start_boottime_ns } == creator.start_boottime_ns {
         return 0;
     }
-    // What the earlier process still holds, as by descriptors that others have, stays its user's.
-    quotas::start_anew(process, Tenant::process(maker.owner.tgid));
-    // SAFETY: as above, for each. Other CPUs may add to its charges meanwhile, which are not touched here.
-    unsafe { (*process).start_boottime_ns = maker.start_boottime_ns };
+    // Entries that the earlier process still holds, as by descriptors passed to others, stay
+    // charged to its user.
+    quotas::reset_charges(process, Tenant::process(creator.owner.tgid));
+    // SAFETY: as above, for each. Other CPUs may add to its charges meanwhile, which are not
+    // touched here.
+    unsafe { (*process).start_boottime_ns = creator.start_boottime_ns };
     // SAFETY: as above.
     unsafe { (*process).latest_generation = 0 };
     // SAFETY: as above.
@@ -194,69 +202,73 @@ fn identify(process: *mut Usage, maker: &Maker) -> u32 {
     // SAFETY: as above.
     unsafe { (*process).paced_until_ns = 0 };
     // SAFETY: as above.
-    unsafe { (*process).comm = maker.comm };
+    unsafe { (*process).comm = creator.comm };
     // SAFETY: as above.
-    unsafe { (*process).uid = maker.owner.uid };
+    unsafe { (*process).uid = creator.owner.uid };
     1
 }
 
-/// The shared generation of a process or a user, which is told of when it is new.
+/// Shared generation of a process or user, with a record if it is new.
 #[inline(always)]
-fn share(sharer: *mut Usage, kind: LifecycleKind, maker: &Maker) -> u64 {
+fn share(sharer: *mut Usage, kind: LifecycleKind, creator: &Creator) -> u64 {
     // SAFETY: a field of a value of the map.
     let generation = unsafe { (*sharer).shared_generation };
     if generation != 0 {
         return generation;
     }
-    // Where two CPUs come at once each has its own: the one that is not kept has one VA space, and ends as one whose end was missed.
-    let generation = next_generation(maker.sequence);
+    // Two CPUs at once get a generation each. The overwritten one has one VA space, and ends like
+    // one whose destruction was missed.
+    let generation = next_generation(creator.sequence);
     // SAFETY: as above.
     unsafe { (*sharer).shared_generation = generation };
-    tell_made(generation, kind, maker);
+    write_created(generation, kind, creator);
     generation
 }
 
 #[inline(always)]
-fn tell_made(generation: u64, kind: LifecycleKind, maker: &Maker) {
-    tell(&Lifecycle {
+fn write_created(generation: u64, kind: LifecycleKind, creator: &Creator) {
+    write_lifecycle(&Lifecycle {
         generation,
-        start_boottime_ns: maker.start_boottime_ns,
+        start_boottime_ns: creator.start_boottime_ns,
         dropped_events: 0,
         records: NO_LOSSES,
         kind: kind as u32,
-        tgid: maker.owner.tgid,
-        tid: maker.tid,
-        uid: maker.owner.uid,
-        comm: maker.comm,
+        tgid: creator.owner.tgid,
+        tid: creator.tid,
+        uid: creator.owner.uid,
+        comm: creator.comm,
     });
 }
 
-/// The serial number of the VA space at an address.
+/// Serial number of the VA space at an address.
 #[inline(always)]
-fn living(va_space: u64) -> Option<u64> {
-    // SAFETY: a value of the map. Entries are preallocated: one that is removed meanwhile is still memory, and its number another one's.
+fn serial_at(va_space: u64) -> Option<u64> {
+    // SAFETY: a value of the map. Entries are preallocated: one that is removed meanwhile is still
+    // memory, and its number that of another one.
     SPACES.get_ptr(va_space).map(|space| unsafe { (*space).serial })
 }
 
-/// Forgets a VA space and says so; does nothing if it is not known, or no longer at this address. Not inlined: the stack has 512 bytes for all.
+/// Removes a VA space and writes its record. Does nothing if it is unknown, or no longer at this
+/// address. Not inlined: the stack has 512 bytes in all.
 ///
-/// The driver frees a VA space before the function that destroys it returns. So another CPU may have made a new one there, which
-/// has said of the old one that it is gone.
+/// The driver frees a VA space before the function that destroys it returns. Another CPU may
+/// therefore have created a new one at the address, and removed the old one.
 #[inline(never)]
-fn gone(va_space: u64, serial: u64) -> u32 {
+fn unregister(va_space: u64, serial: u64) -> u32 {
     let Some(space) = SPACES.get_ptr(va_space) else { return 0 };
-    // SAFETY: a value of the map, preallocated as said above.
+    // SAFETY: a value of the map, preallocated as above.
     let Space { generation, serial: found, dropped_events, records, owner, shared_by, .. } = unsafe { *space };
     if found != serial {
         return 0;
     }
-    // If another CPU makes a VA space at this address within these few instructions, it is the new one that is removed. Then its events
-    // are unknown until user space looks for VA spaces again, which those events make it do.
+    // If another CPU creates a VA space at this address within these few instructions, the new one
+    // is removed. Its events are then unknown until user space looks for VA spaces again, which
+    // those events trigger.
     if SPACES.remove(va_space).is_err() {
         // Another CPU was first, and has done the rest.
         return 0;
     }
-    quotas::give_back(owner.tgid, owner.uid, Resource::Spaces as u32);
+    quotas::refund(owner.tgid, owner.uid, Resource::Spaces as u32);
     if let Some(process) = quotas::usage(Tenant::process(owner.tgid)) {
         // SAFETY: a field of a value of the map.
         let latest = unsafe { &raw mut (*process).latest_generation };
@@ -269,7 +281,7 @@ fn gone(va_space: u64, serial: u64) -> u32 {
     if generation == serial {
         let Owner { tgid, uid } = owner;
         let kind = LifecycleKind::Destroyed as u32;
-        tell(&Lifecycle { generation, dropped_events, records, kind, tgid, uid, ..NOBODY });
+        write_lifecycle(&Lifecycle { generation, dropped_events, records, kind, tgid, uid, ..NOBODY });
         return 0;
     }
     let sharer =
@@ -279,13 +291,13 @@ fn gone(va_space: u64, serial: u64) -> u32 {
     }
     // SAFETY: a helper without arguments.
     if quotas::leave(owner.tgid, unsafe { bpf_ktime_get_boot_ns() }) != 0 {
-        // Not from within that: each call deeper costs 32 bytes of the stack on Linux 6.1.
-        quotas::give_back(0, owner.uid, Resource::Processes as u32);
+        // Not within `leave`: each nested call costs 32 bytes of the stack on Linux 6.1.
+        quotas::refund(0, owner.uid, Resource::Processes as u32);
     }
     0
 }
 
-/// What of a VA space of a shared generation could not be counted stays with those that share it.
+/// Adds the dropped events of a VA space with a shared generation to the sums of its sharer.
 #[inline(always)]
 fn fold(sharer: *mut Usage, dropped_events: u64, records: &RecordLosses) {
     // SAFETY: a field of a value of the map, of which only the address is taken.
@@ -322,7 +334,8 @@ const NOBODY: Lifecycle = Lifecycle {
     comm: [0; 16],
 };
 
-/// When the current process started, ns since boot. With the pid it names the process, as field 22 of /proc/PID/stat does.
+/// Start time of the current process, in ns since boot. With the pid it identifies the process, as
+/// field 22 of /proc/PID/stat does.
 #[inline(always)]
 fn process_start() -> Result<u64, Unreadable> {
     // SAFETY: a helper without arguments.

@@ -1,19 +1,21 @@
-//! The probes on nvidia-uvm.
+//! Probes on nvidia-uvm.
 //!
 //! * [`perf_events`]: faults and migrations, counted in the kernel
 //! * [`batch`]: batches of GPU faults, replays, and runs of the fault handler
-//! * [`make_resident`]: blocks made resident somewhere, and memory populated with nothing to copy
-//! * [`movement`] and [`va_block`]: what several of these share of blocks
+//! * [`make_resident`]: blocks made resident at a processor, and memory populated without a copy
+//! * [`movement`] and [`va_block`]: data of blocks that several of these share
 //! * [`residency`], [`split`] and [`pages`]: resident pages of a block at each GPU
 //! * [`eviction`]: evictions, by victim and evictor
-//! * [`thrashing`] and [`remote`]: throttling and remote mappings of memory that several processors use
+//! * [`thrashing`] and [`remote`]: throttling, and remote mappings of memory that several
+//!   processors use
 //! * [`calls`]: prefetch and advice calls
 //! * [`blocks`]: block records
 //! * [`lifecycle`]: creation and end of VA spaces, and their processes
 //! * [`adopt`]: VA spaces older than the probes
-//! * [`quotas`]: limits of one process's and one user's map entries
+//! * [`quotas`]: limits of map entries per process and user
 //!
-//! Nothing here changes what the driver does. An event that cannot be counted is counted as dropped, with the reason.
+//! The probes do not change what the driver does. An event that cannot be counted is dropped, with
+//! a reason.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -38,12 +40,13 @@ mod split;
 mod thrashing;
 mod va_block;
 
-/// GPL-compatible, as the tracing helpers demand.
+/// Licence compatible with the GPL, as the tracing helpers require.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
 
-/// Never reached: the programs are built so that nothing in them panics, and the verifier rejects the endless loop otherwise.
+/// Panic handler, never reached: the programs are built without panics, and the verifier rejects
+/// the endless loop otherwise.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}

@@ -1,13 +1,16 @@
-//! Blocks that are made resident somewhere, from the call to its return.
+//! Blocks made resident at a processor, from the call to its return.
 //!
-//! Attaches to: kprobes and kretprobes `uvm_va_block_make_resident_copy` and `_read_duplicate(uvm_va_block_t *, uvm_va_block_retry_t *,
-//! uvm_va_block_context_t *, u32 destination, uvm_va_block_region_t, const uvm_page_mask_t *, const uvm_page_mask_t *, cause)`.
-//! Produces: populated bytes in `COUNTS`: first touches, of which no event tells. And block records: of what was populated, of what was copied, and of
-//! how many pages are resident at each GPU for which that changed.
-//! Cost: a microsecond or two for each.
+//! Attaches to: kprobes and kretprobes `uvm_va_block_make_resident_copy` and
+//! `_read_duplicate(uvm_va_block_t *, uvm_va_block_retry_t *, uvm_va_block_context_t *, u32
+//! destination, uvm_va_block_region_t, const uvm_page_mask_t *, const uvm_page_mask_t *, cause)`.
+//! Produces: populated bytes in `COUNTS`: first touches, for which the driver has no event. And
+//! block records: of populated bytes, of copies, and of the resident pages at each GPU where they
+//! changed.
+//! Cost: one or two microseconds per call.
 //!
-//! Populated are the pages asked for, less those that are there already, less those that are copied between entry and return. The driver tells of
-//! each copy by itself, of as many as 512 where a block's pages lie scattered in the host's memory: one record tells of them together.
+//! Populated pages are the requested ones, less those that are resident already, less those copied
+//! between entry and return. The driver has an event per copy, up to 512 where a block's pages are
+//! scattered in host memory: one record covers them together.
 
 use abi::{DropReason, Kind, Probe, RecordKind, Tally, block::BLOCK_BYTES};
 use aya_ebpf::{
@@ -21,37 +24,37 @@ use crate::{
     maps::{hit, layout},
     memory::{self, Unreadable},
     movement::{Copies, MOVES, Move, NO_COPIES, place},
-    pages::{ask, at_gpu},
+    pages::{at_gpu, set_requested},
     quotas,
-    residency::moved,
+    residency::report_move,
     va_block::{CAUSE_EVICTION, start_of, va_space_of},
 };
 
 #[kprobe]
 fn uvm_resident(ctx: ProbeContext) -> u32 {
     hit(Probe::Resident);
-    counting::note(entered(&ctx, false));
+    counting::count_error(entered(&ctx, false));
     0
 }
 
 #[kprobe]
 fn uvm_duplicate(ctx: ProbeContext) -> u32 {
     hit(Probe::Duplicate);
-    counting::note(entered(&ctx, true));
+    counting::count_error(entered(&ctx, true));
     0
 }
 
 #[kretprobe]
 fn uvm_resident_done(ctx: RetProbeContext) -> u32 {
     hit(Probe::ResidentReturn);
-    counting::note(returned(ctx.ret()));
+    counting::count_error(returned(ctx.ret()));
     0
 }
 
 #[kretprobe]
 fn uvm_duplicate_done(ctx: RetProbeContext) -> u32 {
     hit(Probe::DuplicateReturn);
-    counting::note(returned(ctx.ret()));
+    counting::count_error(returned(ctx.ret()));
     0
 }
 
@@ -65,7 +68,7 @@ fn entered(ctx: &ProbeContext, is_duplicate: bool) -> Result<(), Dropped> {
     abandon(place(is_eviction));
     let result = note(ctx, cause, is_duplicate);
     if result.is_err() && is_eviction {
-        // Its return would be taken for that of the block for which there is to be room.
+        // Its return would be taken for that of the block that needs the memory.
         abandon(place(false));
     }
     result
@@ -90,7 +93,8 @@ fn begin(ctx: &ProbeContext, block: u64, va_space: u64, cause: u32, is_duplicate
     }
     let region = ctx.arg::<u32>(4).ok_or(Unreadable)?;
     let mask = ctx.arg::<u64>(5).ok_or(Unreadable)?;
-    let missing = if gpu == 0 || va_space == 0 { 0 } else { ask(region, mask)? - at_gpu(block, gpu)?.asked };
+    let missing =
+        if gpu == 0 || va_space == 0 { 0 } else { set_requested(region, mask)? - at_gpu(block, gpu)?.requested };
     let caller = quotas::enter_call().ok_or(Dropped(DropReason::CountsFull))?;
     let started = Move {
         va_space,
@@ -122,13 +126,13 @@ fn mark_stale(va_space: u64) -> u32 {
     0
 }
 
-/// Ends a move whose return was missed: how, is not known. Not inlined: rare.
+/// Ends a move whose return was missed, with unknown result. Not inlined: rare.
 #[inline(never)]
 fn abandon(place: u64) -> u32 {
     let Some(missed) = MOVES.get_ptr_mut(place) else { return 0 };
     // SAFETY: a value of the map, of this thread alone.
     let missed = unsafe { &mut *missed };
-    // The VA space may be gone since, and another one in its place.
+    // The VA space may have been destroyed since, and replaced by another one.
     if let Ok(space) = Known::at(missed.va_space)
         && space.generation == missed.generation
     {
@@ -148,7 +152,7 @@ fn end(place: u64) {
     quotas::leave_call(caller);
 }
 
-/// Adds a copy to the move that it is part of; `false` if it is part of none.
+/// Adds a copy to the move that it is part of; `false` if there is none.
 #[inline(always)]
 pub fn copied(space: &Known, va_space: u64, copy: &BlockEvent) -> bool {
     let Some(part_of) = MOVES.get_ptr_mut(place(copy.cause == CAUSE_EVICTION)) else { return false };
@@ -160,7 +164,7 @@ pub fn copied(space: &Known, va_space: u64, copy: &BlockEvent) -> bool {
     if copy.kind as u32 != RecordKind::CopyDtoh as u32 && part_of.gpu == copy.gpu {
         part_of.received += copy.bytes;
     }
-    if blocks::are_wanted() {
+    if blocks::are_enabled() {
         gather(space, copy, &mut part_of.copies);
     }
     true
@@ -185,7 +189,7 @@ fn gather(space: &Known, copy: &BlockEvent, copies: &mut Copies) {
     copies.slots |= copy.slots;
 }
 
-/// Writes the record of copies. Not inlined: the stack has 512 bytes for all.
+/// Writes the record of copies. Not inlined: the stack has 512 bytes in all.
 #[inline(never)]
 fn write_copies(space: &Known, copies: &mut Copies) -> u32 {
     if copies.events == 0 {
@@ -202,7 +206,7 @@ fn write_copies(space: &Known, copies: &mut Copies) -> u32 {
 
 #[inline(always)]
 fn returned(status: u32) -> Result<(), Dropped> {
-    // What is evicted meanwhile returns first.
+    // Evictions within the call return first.
     let mut at = place(true);
     let mut found = MOVES.get_ptr_mut(at);
     if found.is_none() {
@@ -210,7 +214,7 @@ fn returned(status: u32) -> Result<(), Dropped> {
         found = MOVES.get_ptr_mut(at);
     }
     let Some(done) = found else { return Ok(()) };
-    // SAFETY: a value of the map, of this thread alone, which is removed behind its last use.
+    // SAFETY: a value of the map, of this thread alone, which is removed after its last use.
     let result = ended(unsafe { &mut *done }, status);
     end(at);
     result
@@ -223,15 +227,16 @@ fn ended(done: &mut Move, status: u32) -> Result<(), Dropped> {
     }
     let space = Known::at(done.va_space)?;
     write_copies(&space, &mut done.copies);
-    // Where it failed, nothing else changed: the driver tries again. Unless it was evicted, its return was missed, and this is that of the block for
-    // which there was to be room: that one always fails.
+    // A failed call changes nothing else: the driver tries again. An eviction is the exception: its
+    // return was missed, and this return belongs to the block that needs the memory. That call
+    // always fails.
     if status != 0 {
         if done.cause == CAUSE_EVICTION {
             blocks::mark_stale(&space);
         }
         return Ok(());
     }
-    if blocks::are_wanted() && moved(&space, done) != 0 {
+    if blocks::are_enabled() && report_move(&space, done) != 0 {
         blocks::mark_stale(&space);
     }
     if done.missing <= done.received {

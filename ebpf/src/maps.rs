@@ -1,4 +1,4 @@
-//! What the probes share with user space. Names are those of `abi::names`.
+//! Data that the probes share with user space. Names are those of `abi::names`.
 
 use abi::{
     CountKey, DropReason, Layout, Lifecycle, Probe, RecordLimit, SelfTest, Tally,
@@ -12,7 +12,8 @@ use aya_ebpf::{
     maps::{HashMap, PerCpuArray, PerCpuHashMap, RingBuf},
 };
 
-/// Filled in by the loader before the programs are verified, and read-only from then on.
+/// Layout of structures. The loader fills it in before the programs are verified; it is read-only
+/// from then on.
 // SAFETY: integers only, for which zero is a value.
 #[unsafe(no_mangle)]
 pub static LAYOUT: Layout = unsafe { core::mem::zeroed() };
@@ -21,13 +22,14 @@ pub static LAYOUT: Layout = unsafe { core::mem::zeroed() };
 macro_rules! layout {
     ($field:ident) => {{
         let field = &raw const $crate::maps::LAYOUT.$field;
-        // SAFETY: a field of a static that nothing writes while programs run. Volatile, or the compiler would fold in the zeroes.
+        // SAFETY: a field of a static that nothing writes while programs run. Volatile, or the
+        // compiler would fold in the zeroes.
         unsafe { field.read_volatile() }
     }};
 }
 pub(crate) use layout;
 
-/// As [`LAYOUT`].
+/// Limits of block records. Filled in like [`LAYOUT`].
 #[unsafe(no_mangle)]
 pub static RECORD_LIMIT: RecordLimit = RecordLimit { per_window: 0, used_bytes: 0, per_space: 0 };
 
@@ -35,44 +37,51 @@ pub static RECORD_LIMIT: RecordLimit = RecordLimit { per_window: 0, used_bytes: 
 #[map]
 pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(SPACES_CAPACITY, 0);
 
-/// Has an insertion fail where the key is there already.
+/// Flag by which an insertion fails if the key exists.
 pub const BPF_NOEXIST: u64 = 1;
 
-/// Of a VA space that is new.
+/// Losses of a new VA space.
 pub const NO_LOSSES: RecordLosses = RecordLosses { sampled_out: 0, dropped: 0, stale: 0 };
 
-/// Counts of living VA spaces; user space removes those of a generation that is gone. The loader sets the capacity by the number of
-/// CPUs: each entry holds 16 bytes for each of them, allocated up front, because nothing may be allocated in a probe.
+/// Counts of living VA spaces. User space removes those of an ended generation. The loader sets the
+/// capacity by the number of CPUs: each entry has 16 bytes per CPU, allocated up front, as a probe
+/// cannot allocate.
 #[map]
 pub static COUNTS: PerCpuHashMap<CountKey, Tally> = PerCpuHashMap::with_max_entries(4096, 0);
 
-/// Distributions of living VA spaces, as above. One for all CPUs: they have many keys, and get one value a batch or copy.
+/// Distributions of living VA spaces, as above. Shared by all CPUs: there are many keys, with one
+/// value per batch or copy.
 #[map]
 pub static DISTRIBUTIONS: HashMap<CountKey, Tally> = HashMap::with_max_entries(65536, 0);
 
-/// Who pushed whose memory out, of living VA spaces, as above. One for all CPUs: they are few.
+/// Evictions by victim and evictor, of living VA spaces, as above. Shared by all CPUs: evictions
+/// are rare.
 #[map]
 pub static EVICTIONS: HashMap<EvictionKey, Tally> = HashMap::with_max_entries(16384, 0);
 
-/// VA spaces made and destroyed: 11,900 records between two readings of user space, which is woken by each.
+/// Records of VA spaces created and destroyed: 11,900 between two readings of user space, which
+/// each of them wakes.
 #[map]
 pub static LIFECYCLES: RingBuf = RingBuf::with_byte_size(RING_BYTES, 0);
 
-/// Each CPU's part of the generations, so that they are unique without an atomic operation. By [`Sequence`].
+/// Last generation of each CPU, so that generations are unique without an atomic operation. By
+/// [`Sequence`].
 #[map]
 pub static GENERATIONS: PerCpuArray<u64> = PerCpuArray::with_max_entries(2, 0);
 
-/// Who gives out generations. One sequence for each, because a probe may interrupt the iterator between reading and writing one.
+/// Sequence of generations. There are two, because a probe may interrupt the iterator between its
+/// read and write of one.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum Sequence {
-    /// Probes.
+    /// Sequence of the probes.
     Registered = 0,
-    /// The iterator.
+    /// Sequence of the iterator.
     Adopted = 1,
 }
 
-/// Never 0, never the same twice while these maps live: the CPU's number, the sequence's, and the place in it.
+/// New generation: number of the CPU, of the sequence, and position in it. Never 0, and unique
+/// while these maps exist.
 #[inline(always)]
 pub fn next_generation(sequence: Sequence) -> u64 {
     // SAFETY: a helper without arguments.
@@ -96,7 +105,7 @@ pub fn hit(probe: Probe) {
     increment(&HITS, probe as u32);
 }
 
-/// Counts an event that could not be counted.
+/// Counts a dropped event.
 #[inline(always)]
 pub fn count_drop(reason: DropReason) {
     increment(&DROPPED, reason as u32);
@@ -109,9 +118,9 @@ pub fn fail(test: SelfTest) {
     increment(&SELF_TESTS, test as u32);
 }
 
-/// Tells user space about a VA space, or counts that there was no room.
+/// Writes the record of a VA space, or counts that there was no room.
 #[inline(always)]
-pub fn tell(record: &Lifecycle) {
+pub fn write_lifecycle(record: &Lifecycle) {
     if LIFECYCLES.output::<Lifecycle>(record, 0).is_err() {
         count_drop(DropReason::RingFull);
     }
@@ -121,8 +130,9 @@ pub fn tell(record: &Lifecycle) {
 #[inline(always)]
 pub fn increment(array: &PerCpuArray<u64>, index: u32) -> u64 {
     let Some(element) = array.get_ptr_mut(index) else { return 0 };
-    // SAFETY: a valid element of this CPU's array. Probes do not interrupt each other on one CPU; one may interrupt the iterator, which shares
-    // only the counts of dropped events with them: at worst one of those is missing too.
+    // SAFETY: a valid element of this CPU's array. Probes do not interrupt each other on one CPU.
+    // One may interrupt the iterator, which shares only the counts of dropped events with them: at
+    // worst, one of those is missing too.
     let element = unsafe { &mut *element };
     *element += 1;
     *element

@@ -1,4 +1,4 @@
-//! Reading the memory of the driver and of the kernel.
+//! Reads of the memory of the driver and the kernel.
 
 use aya_ebpf::{
     helpers::{bpf_probe_read_kernel, generated},
@@ -8,13 +8,13 @@ use aya_ebpf::{
 
 use crate::maps::layout;
 
-/// The driver keeps what one of its files stands for in the lowest bits of the file's pointer.
+/// Lowest bits of a file's pointer, in which the driver stores the type of the file.
 pub const FILE_TYPE_BITS: u64 = 7;
 
-/// The driver's memory could not be read, or the layout is not one that can be read with.
+/// Error: the driver's memory could not be read, or the layout does not permit the read.
 pub struct Unreadable;
 
-/// Reads a value of the driver's at an address.
+/// Reads a value of the driver at an address.
 #[inline(always)]
 pub fn driver<T: Copy>(address: u64) -> Result<T, Unreadable> {
     let mut value = core::mem::MaybeUninit::<T>::zeroed();
@@ -23,53 +23,56 @@ pub fn driver<T: Copy>(address: u64) -> Result<T, Unreadable> {
     Ok(unsafe { value.assume_init() })
 }
 
-/// Reads a value of the kernel's at an address.
+/// Reads a value of the kernel at an address.
 #[inline(always)]
 pub fn kernel<T: Copy>(address: u64) -> Result<T, Unreadable> {
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_kernel(address as *const T) }.map_err(|_| Unreadable)
 }
 
-/// Room for a copy of one of the driver's structures, one for each CPU: probes do not interrupt each other there. Not on the stack, of which kernels
-/// before 6.8 give away 32 bytes with every call, and there are 512 for all.
-pub type Room<const WORDS: usize> = PerCpuArray<[u64; WORDS]>;
+/// Buffer for a copy of a structure of the driver, one per CPU: probes do not interrupt each other
+/// there. Not on the stack, which has 512 bytes in all, and loses 32 with every call on kernels
+/// before 6.8.
+pub type Scratch<const WORDS: usize> = PerCpuArray<[u64; WORDS]>;
 
-/// Copies `size` bytes from an address into a room, the rest of which stays as it was.
+/// Copies `size` bytes from an address into a buffer, whose rest is unchanged.
 #[inline(always)]
 pub fn fill<const WORDS: usize>(
-    room: &Room<WORDS>,
+    scratch: &Scratch<WORDS>,
     address: u64,
     size: u32,
 ) -> Result<&'static mut [u64; WORDS], Unreadable> {
     if size as usize > size_of::<[u64; WORDS]>() {
         return Err(Unreadable);
     }
-    let words = room.get_ptr_mut(0).ok_or(Unreadable)?;
+    let words = scratch.get_ptr_mut(0).ok_or(Unreadable)?;
     copy(words.cast(), size, address)?;
     // SAFETY: this CPU's value of the map, which lives as long as the program.
     Ok(unsafe { &mut *words })
 }
 
-/// Words of the largest mask of processors: 257 bits.
+/// Words of the largest processor mask: 257 bits.
 pub const PROCESSOR_WORDS: u32 = 5;
 
-/// Words of a mask of processors: up to 545 it is one.
+/// Words of a processor mask: one up to driver 545.
 #[inline(always)]
 pub fn processor_words() -> u32 {
     if layout!(gpu_ids) == 1 { 1 } else { PROCESSOR_WORDS }
 }
 
-/// A copy of one of the driver's structures, of at most `8 * WORDS` bytes; valid until the next one into the same room.
+/// Copy of a structure of the driver, of at most `8 * WORDS` bytes; valid until the next copy into
+/// the same buffer.
 pub struct Copied<const WORDS: usize>(&'static [u64; WORDS]);
 
 impl<const WORDS: usize> Copied<WORDS> {
     /// Copies `size` bytes from an address.
     #[inline(always)]
-    pub fn from(room: &Room<WORDS>, address: u64, size: u32) -> Result<Self, Unreadable> {
-        Ok(Self(fill(room, address, size)?))
+    pub fn from(scratch: &Scratch<WORDS>, address: u64, size: u32) -> Result<Self, Unreadable> {
+        Ok(Self(fill(scratch, address, size)?))
     }
 
-    /// The field at an offset. The checks are done by the verifier, which knows offsets from the layout as constants.
+    /// Field at an offset. The verifier does the checks, as it knows the layout's offsets as
+    /// constants.
     #[inline(always)]
     pub fn field<T: Copy>(&self, offset: u32) -> Result<T, Unreadable> {
         let offset = offset as usize;
@@ -83,31 +86,32 @@ impl<const WORDS: usize> Copied<WORDS> {
     }
 }
 
-/// An argument beyond the sixth, counting from 0, of the function that is just being entered.
+/// Argument beyond the sixth, counted from 0, of the function just entered.
 #[inline(always)]
 #[cfg(bpf_target_arch = "x86_64")]
 pub fn late_argument<T: Copy>(ctx: &ProbeContext, n: u64) -> Result<T, Unreadable> {
-    // SAFETY: the kernel hands over the registers.
+    // SAFETY: the kernel passes the registers.
     let stack = unsafe { (*ctx.regs).rsp };
-    // The address to return to, then the seventh and those after it, in 8 bytes each.
+    // The return address, then the seventh argument and those after it, 8 bytes each.
     driver(stack.wrapping_add(8 + (n - 6) * 8))
 }
 
-/// An argument beyond the sixth, counting from 0, of the function that is just being entered.
+/// Argument beyond the sixth, counted from 0, of the function just entered.
 #[inline(always)]
 #[cfg(bpf_target_arch = "aarch64")]
 pub fn late_argument<T: aya_ebpf::Argument>(ctx: &ProbeContext, n: u64) -> Result<T, Unreadable> {
-    // Of a register, no more than the argument's size is defined.
+    // Only as many bits of a register are defined as the argument has.
     ctx.arg(n as usize).ok_or(Unreadable)
 }
 
 /// Adds to a value that other CPUs change too.
 ///
 /// # Safety
-/// The pointer must be one into a map's value that the verifier accepts, 8-byte aligned.
+/// The pointer must point into a map's value that the verifier accepts, 8-byte aligned.
 #[inline(always)]
 pub unsafe fn add_atomically(value: *mut u64, added: u64) {
-    // Core has no read-modify-write on this target: the oldest kernels know this one instruction only.
+    // Core has no read-modify-write operation on this target: the oldest kernels support this
+    // instruction only.
     // SAFETY: one atomic addition to the value pointed to.
     unsafe {
         core::arch::asm!("lock *(u64 *)({value} + 0) += {added}", value = in(reg) value, added = in(reg) added, options(nostack));

@@ -1,15 +1,15 @@
 //! Faults and migrations.
 //!
-//! Attaches to: kprobe `uvm_perf_event_notify(uvm_perf_va_space_events_t *, uvm_perf_event_t, uvm_perf_event_data_t *)`, which the
-//! driver calls for each GPU fault entry, each CPU fault on managed memory, each contiguous copy and each block of memory that is given back,
-//! whether or not anyone listens.
-//! Produces: `COUNTS`, and where an event cannot be counted, `DROPPED` and `SELF_TESTS`; then, beside the counts, entries of the batch under way
-//! and block records.
-//! Cost: at most three reads of kernel memory and two hash look-ups an event, four for a copy; no locks. Other events of
-//! the driver end after one comparison.
+//! Attaches to: kprobe `uvm_perf_event_notify(uvm_perf_va_space_events_t *, uvm_perf_event_t,
+//! uvm_perf_event_data_t *)`, which the driver calls for each GPU fault entry, each CPU fault on
+//! managed memory, each contiguous copy and each destroyed block, with or without listeners.
+//! Produces: `COUNTS`, and where an event cannot be counted, `DROPPED` and `SELF_TESTS`; beside the
+//! counts, entries of the current batch and block records.
+//! Cost: at most three reads of kernel memory and two hash look-ups per event, four for a copy; no
+//! locks. Other events of the driver end after one comparison.
 //!
-//! An event belongs to the owner of its VA space. The current process is no help: GPU faults are served by a kernel thread, and
-//! an eviction runs in whatever process needed the memory.
+//! An event counts for the process of its VA space. The current process is no evidence: a kernel
+//! thread services GPU faults, and an eviction runs in the process that needs the memory.
 
 use abi::{
     DropReason, Kind, Probe, RecordKind, SelfTest, Tally,
@@ -29,7 +29,7 @@ use crate::{
     counting::{Dropped, Known, observe},
     eviction, make_resident,
     maps::{count_drop, fail, hit, layout},
-    memory::{self, Copied, Room, Unreadable},
+    memory::{self, Copied, Scratch, Unreadable},
     residency,
     va_block::{CAUSE_API, CAUSE_EVICTION, CAUSE_MAX},
 };
@@ -73,20 +73,20 @@ impl From<Dropped> for NotCounted {
     }
 }
 
-/// What an event adds to, but for whose it is.
+/// Contribution of an event to counts, without its VA space.
 struct Counted {
     gpu: u32,
     kind: Kind,
     detail: u32,
     amount: u64,
     address: u64,
-    beside: Beside,
+    sink: Sink,
 }
 
-/// What is told beside the count.
+/// Second use of an event, beside the count.
 #[derive(Clone, Copy)]
-enum Beside {
-    /// The batch of this number has an entry more.
+enum Sink {
+    /// One entry more in the batch of this number.
     Batch(u32),
     Block(RecordKind),
 }
@@ -96,9 +96,9 @@ const ENTRY_WORDS: usize = FAULT_ENTRY_MAX / 8;
 type EventData = Copied<EVENT_WORDS>;
 
 #[map]
-static EVENT: Room<EVENT_WORDS> = Room::with_max_entries(1, 0);
+static EVENT: Scratch<EVENT_WORDS> = Scratch::with_max_entries(1, 0);
 #[map]
-static ENTRY: Room<ENTRY_WORDS> = Room::with_max_entries(1, 0);
+static ENTRY: Scratch<ENTRY_WORDS> = Scratch::with_max_entries(1, 0);
 
 #[inline(always)]
 fn count(ctx: &ProbeContext) -> Result<(), NotCounted> {
@@ -112,7 +112,7 @@ fn count(ctx: &ProbeContext) -> Result<(), NotCounted> {
     let va_space = memory::driver::<u64>(events.wrapping_add(u64::from(layout!(events_va_space))))?;
     let data = ctx.arg::<u64>(2).ok_or(Unreadable)?;
     if is_destruction {
-        return Ok(residency::gone(va_space, data)?);
+        return Ok(residency::block_destroyed(va_space, data)?);
     }
     let data = EventData::from(&EVENT, data, layout!(event_size))?;
     let counted = if is_fault { Some(fault(&data, va_space)?) } else { migration(&data)? };
@@ -140,7 +140,7 @@ fn cpu_fault(data: &EventData) -> Result<Counted, NotCounted> {
         detail: is_write,
         amount: 0,
         address: data.field(layout!(fault_cpu_address))?,
-        beside: Beside::Block(RecordKind::CpuFault),
+        sink: Sink::Block(RecordKind::CpuFault),
     })
 }
 
@@ -170,16 +170,16 @@ fn gpu_fault(data: &EventData, va_space: u64, gpu: u32) -> Result<Counted, NotCo
         detail: access,
         amount: u64::from(instances),
         address,
-        // Others are served one by one.
-        beside: if is_replayable {
-            Beside::Batch(data.field(layout!(fault_batch))?)
+        // The driver services the others one by one.
+        sink: if is_replayable {
+            Sink::Batch(data.field(layout!(fault_batch))?)
         } else {
-            Beside::Block(RecordKind::GpuFaults)
+            Sink::Block(RecordKind::GpuFaults)
         },
     })
 }
 
-/// `None` for a copy between nodes of the host's memory, which crosses no bus to a GPU.
+/// Counts of a copy; `None` for one between nodes of host memory, which crosses no bus to a GPU.
 #[inline(always)]
 fn migration(data: &EventData) -> Result<Option<Counted>, NotCounted> {
     let dst = data.field::<u32>(layout!(migration_dst))?;
@@ -192,7 +192,7 @@ fn migration(data: &EventData) -> Result<Option<Counted>, NotCounted> {
     let cause = data.field::<u32>(layout!(migration_cause))?;
     check(cause <= CAUSE_MAX, SelfTest::MigrationCause)?;
 
-    // Copies from one GPU to another belong to the one that receives.
+    // Copies between GPUs count for the receiver.
     let (gpu, kind, record) = match (src, dst) {
         (CPU, CPU) => return Ok(None),
         (CPU, gpu) => (gpu, Kind::CopyHtod, RecordKind::CopyHtod),
@@ -200,12 +200,12 @@ fn migration(data: &EventData) -> Result<Option<Counted>, NotCounted> {
         (_, gpu) => (gpu, Kind::CopyDtod, RecordKind::CopyDtod),
     };
     check(src != dst, SelfTest::MigrationProcessors)?;
-    Ok(Some(Counted { gpu, kind, detail: cause, amount: bytes, address, beside: Beside::Block(record) }))
+    Ok(Some(Counted { gpu, kind, detail: cause, amount: bytes, address, sink: Sink::Block(record) }))
 }
 
 #[inline(always)]
 fn add(va_space: u64, counted: &Counted) -> Result<(), Dropped> {
-    let Counted { gpu, kind, detail, amount, address, beside } = *counted;
+    let Counted { gpu, kind, detail, amount, address, sink } = *counted;
     let space = Known::at(va_space)?;
     let is_copy = !matches!(kind, Kind::GpuFault | Kind::GpuFaultDuplicate | Kind::CpuFault);
     let is_of_tool = is_copy && detail >= CAUSE_API && !is_own(&space);
@@ -221,9 +221,9 @@ fn add(va_space: u64, counted: &Counted) -> Result<(), Dropped> {
         }
         _ => {}
     }
-    match beside {
-        Beside::Batch(batch) => batch::fault(&space, va_space, &batch::Entry { gpu, batch, address }),
-        Beside::Block(kind) => {
+    match sink {
+        Sink::Batch(batch) => batch::fault(&space, va_space, &batch::Entry { gpu, batch, address }),
+        Sink::Block(kind) => {
             let (cause, bytes) = if is_copy { (detail, amount) } else { (0, 0) };
             let slots = slots(address, bytes);
             let event = BlockEvent { cause, bytes, slots, ..BlockEvent::of(address, gpu, kind) };

@@ -1,10 +1,11 @@
-//! Who holds how much of the maps, and whether it may hold more: see [`abi::quota`].
+//! Map entries held by each tenant, and their limits: see [`abi::quota`].
 //!
 //! Produces: `USAGE`.
-//! Cost: six hash look-ups for each new key of a map, nine where it is refused; two on entry to and two on return from each call that is followed;
-//! none for a key that exists.
+//! Cost: six hash look-ups for each new key of a map, nine if it is refused; two at entry to and
+//! two at return from each tracked call; none for an existing key.
 //!
-//! Two CPUs may look at once, and both find room for one more: a quota is exceeded by the number of CPUs at most.
+//! Two CPUs may check at once, and both find room for one more. A quota is therefore exceeded by
+//! the number of CPUs at most.
 
 use abi::{
     Owner, Quotas, Released, Resource, Tenant, TenantKind, Usage,
@@ -18,7 +19,7 @@ use aya_ebpf::{
 
 use crate::{maps::BPF_NOEXIST, memory};
 
-/// Filled in by the loader.
+/// Quotas, filled in by the loader.
 // SAFETY: integers only, for which zero is a value.
 #[unsafe(no_mangle)]
 static QUOTAS: Quotas = unsafe { core::mem::zeroed() };
@@ -26,30 +27,32 @@ static QUOTAS: Quotas = unsafe { core::mem::zeroed() };
 macro_rules! rate {
     ($field:ident) => {{
         let rate = &raw const QUOTAS.$field;
-        // SAFETY: a field of a static that nothing writes while programs run. Volatile, as the loader fills it in.
+        // SAFETY: a field of a static that nothing writes while programs run. Volatile, as the
+        // loader fills it in.
         unsafe { rate.read_volatile() }
     }};
 }
 
-/// By tenant. The loader makes the node's, user space removes those that hold nothing any more.
+/// Usage by tenant. The loader creates the node's. User space removes tenants that hold nothing any
+/// more.
 #[map]
 static USAGE: HashMap<Tenant, Usage> = HashMap::with_max_entries(TENANTS_CAPACITY, 0);
 
-/// What user space removed of each.
+/// Entries that user space removed, by tenant.
 #[map]
 static RELEASED: HashMap<Tenant, Released> = HashMap::with_max_entries(TENANTS_CAPACITY, 0);
 
-/// Room to make a [`Usage`] in: the stack has 512 bytes for all. User space never writes to it.
+/// Initial value of a [`Usage`], as the stack has 512 bytes in all. User space never writes to it.
 #[map]
 static NEW_USAGE: PerCpuArray<Usage> = PerCpuArray::with_max_entries(1, 0);
 
-/// The usage of a tenant.
+/// Usage of a tenant.
 #[inline(always)]
 pub fn usage(tenant: Tenant) -> Option<*mut Usage> {
     USAGE.get_ptr_mut(tenant)
 }
 
-/// The usage of a tenant, which is made if there is none.
+/// Usage of a tenant, created if there is none.
 #[inline(always)]
 #[expect(clippy::needless_borrows_for_generic_args, reason = "by value it would be copied to the stack")]
 pub fn usage_or_new(tenant: Tenant) -> Option<*mut Usage> {
@@ -62,11 +65,11 @@ pub fn usage_or_new(tenant: Tenant) -> Option<*mut Usage> {
     usage(tenant)
 }
 
-/// Has the usage of a process and of its user at hand, from the process's first VA space on. The user's id, or that which stands for all users that are
-/// too many; `None` if there is no room.
+/// Ensures the usages of a process and its user, from the process's first VA space on. Returns the
+/// user's id, or that of the other users if there are too many; `None` if there is no room.
 #[inline(always)]
 pub fn enter(tgid: u32, uid: u32) -> Option<u32> {
-    let charged = if has_or_gets_usage(uid) != 0 { uid } else { Tenant::OTHER_USERS.id };
+    let charged = if ensure_user_usage(uid) != 0 { uid } else { Tenant::OTHER_USERS.id };
     usage_or_new(Tenant::user(charged))?;
     if usage(Tenant::process(tgid)).is_none() {
         if !admit(Owner { tgid: 0, uid: charged }, Resource::Processes) {
@@ -77,30 +80,31 @@ pub fn enter(tgid: u32, uid: u32) -> Option<u32> {
     Some(charged)
 }
 
-/// Whether a user has a usage of its own, or may have one. Not inlined: once for each VA space.
+/// Whether a user has a usage, or got one. Not inlined: called once for each VA space.
 #[inline(never)]
-fn has_or_gets_usage(uid: u32) -> u64 {
+fn ensure_user_usage(uid: u32) -> u64 {
     if usage(Tenant::user(uid)).is_some() {
         return 1;
     }
-    let is_over = take(TenantKind::Node as u32, 0, Resource::Users as u32) & OVER;
-    // What is refused is not held.
+    let is_over = charge(TenantKind::Node as u32, 0, Resource::Users as u32) & OVER;
+    // A refused entry is not held.
     if let Some(node) = usage(Tenant::NODE) {
         change(node, Resource::Users as u32, 0_u64.wrapping_sub(is_over));
     }
     is_over ^ OVER
 }
 
-/// Charges one entry to a process, its user and the node, unless one of them is over its quota. Of what is charged and then not made user space finds out,
-/// as it compares charges with keys; where it does not, [`give_back`] is for that.
+/// Charges one entry to a process, its user and the node, unless one of them is over its quota.
+/// User space detects charges without an entry, as it compares charges with keys; [`refund`] is for
+/// the resources where it does not.
 #[inline(always)]
 pub fn admit(owner: Owner, resource: Resource) -> bool {
     admit_for(owner.tgid, owner.uid, resource as u32) != 0
 }
 
-/// Takes a charge back.
+/// Refunds a charge.
 #[inline(never)]
-pub fn give_back(tgid: u32, uid: u32, resource: u32) -> u32 {
+pub fn refund(tgid: u32, uid: u32, resource: u32) -> u32 {
     for tenant in [Tenant::NODE, Tenant::user(uid), Tenant::process(tgid)] {
         if let Some(usage) = usage(tenant) {
             change(usage, resource, u64::MAX);
@@ -109,28 +113,30 @@ pub fn give_back(tgid: u32, uid: u32, resource: u32) -> u32 {
     0
 }
 
-/// A process's id is another's now, which holds nothing yet. Not inlined: rare.
+/// Resets the charges of a process id that another process has now. Not inlined: rare.
 #[inline(never)]
-pub fn start_anew(process: *mut Usage, tenant: Tenant) {
+pub fn reset_charges(process: *mut Usage, tenant: Tenant) {
     for resource in 0..RESOURCES as u32 {
         let held = used(process, tenant, resource);
         change(process, resource, 0_u64.wrapping_sub(held));
     }
 }
 
-/// Who is charged for a call that is followed to its return. It is kept with the call: a thread may become another user's, and its process's usage may come
-/// or go, before the call returns.
+/// Tenants charged for a tracked call. Stored with the call: before it returns, the thread may
+/// change its user, and its process's usage may be created or removed.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Caller(Owner);
 
-/// Stands for the node's usage, where a user has none.
+/// User id that represents the node's usage, where a user has none.
 const OF_NODE: u32 = u32::MAX;
-/// Stands for no process: of one without a VA space, as the kernel's threads and children that inherited one, the user alone is charged.
+/// Process id that represents no process. If a process has no VA space, as kernel threads and
+/// children that inherited one, only its user is charged.
 const NO_PROCESS: u32 = 0;
 const CALLS: u32 = Resource::Calls as u32;
 
-/// Charges a thread that enters a call to its process and user, unless one of them is over its quota.
+/// Charges a thread that enters a call to its process and user, unless one of them is over its
+/// quota.
 #[inline(always)]
 pub fn enter_call() -> Option<Caller> {
     let Owner { tgid, uid } = current();
@@ -162,7 +168,7 @@ pub fn enter_call() -> Option<Caller> {
     Some(Caller(Owner { tgid: charged_tgid, uid: charged_uid }))
 }
 
-/// Takes that charge back.
+/// Refunds the charge of a call.
 #[inline(always)]
 pub fn leave_call(Caller(Owner { tgid, uid }): Caller) {
     let user = if uid == OF_NODE { Tenant::NODE } else { Tenant::user(uid) };
@@ -174,8 +180,9 @@ pub fn leave_call(Caller(Owner { tgid, uid }): Caller) {
     }
 }
 
-/// Forgets a process that holds nothing and has made few VA spaces lately: otherwise user space does. 1 if it did: its user is to be given it back. Not
-/// inlined: once for each VA space.
+/// Removes the usage of a process that holds nothing and has created few VA spaces lately; user
+/// space removes the others. Returns 1 if it did: the caller then refunds the user. Not inlined:
+/// called once for each VA space.
 #[inline(never)]
 pub fn leave(tgid: u32, now_ns: u64) -> u32 {
     let Some(process) = usage(Tenant::process(tgid)) else { return 0 };
@@ -189,34 +196,35 @@ pub fn leave(tgid: u32, now_ns: u64) -> u32 {
     u32::from(held == 0 && shared == 0 && paced_until_ns <= now_ns && USAGE.remove(Tenant::process(tgid)).is_ok())
 }
 
-/// The process and the user of the current thread.
+/// Process and user of the current thread.
 #[inline(always)]
 pub fn current() -> Owner {
     Owner { tgid: (bpf_get_current_pid_tgid() >> 32) as u32, uid: bpf_get_current_uid_gid() as u32 }
 }
 
-/// It has its quota.
+/// Flag: the quota is reached.
 const OVER: u64 = 1;
-/// It has more than few.
+/// Flag: more than a few entries are held.
 const MANY: u64 = 2;
 
-/// Whether it may. Not inlined, and without branches where that can be: of what is found, a number is left, so that the verifier has few cases.
+/// Charges an entry and returns whether it was admitted. Not inlined, and with as few branches as
+/// possible: the result is one number, so that the verifier has few cases.
 #[inline(never)]
 fn admit_for(tgid: u32, uid: u32, resource: u32) -> u64 {
-    let node = take(TenantKind::Node as u32, 0, resource);
-    let tenants = take(TenantKind::User as u32, uid, resource) | take(TenantKind::Process as u32, tgid, resource);
-    // Over its own quota; or over the node's, unless it has few.
+    let node = charge(TenantKind::Node as u32, 0, resource);
+    let tenants = charge(TenantKind::User as u32, uid, resource) | charge(TenantKind::Process as u32, tgid, resource);
+    // Over its own quota; or over the node's, unless it holds few.
     let admitted = (tenants | (node & (tenants >> 1))) & OVER ^ OVER;
     if admitted == 0 {
-        // What is refused is held by nobody: else one that is refused again and again would use up the node's.
-        give_back(tgid, uid, resource);
+        // Nobody holds a refused entry. Otherwise repeated refusals would use up the node's quota.
+        refund(tgid, uid, resource);
     }
     admitted
 }
 
-/// Charges a tenant with one more, and tells how much it held before, against its quota.
+/// Charges a tenant with one entry, and returns what it held before as flags against its quota.
 #[inline(never)]
-fn take(kind: u32, id: u32, resource: u32) -> u64 {
+fn charge(kind: u32, id: u32, resource: u32) -> u64 {
     let tenant = Tenant { kind, id };
     let Some(usage) = usage(tenant) else { return 0 };
     let held = used(usage, tenant, resource);
@@ -233,7 +241,7 @@ fn take(kind: u32, id: u32, resource: u32) -> u64 {
     is_at(max) * OVER + is_at(few) * MANY
 }
 
-/// How many entries a tenant holds.
+/// Number of entries that a tenant holds.
 #[inline(always)]
 fn used(usage: *mut Usage, tenant: Tenant, resource: u32) -> u64 {
     let at = resource as usize & (RESOURCES - 1);
@@ -250,7 +258,8 @@ fn charged(usage: *mut Usage, resource: u32) -> u64 {
     positive(unsafe { (*usage).charged.0[at] })
 }
 
-/// One side of a difference may have been reset before the other. Without a branch, which would double what the verifier looks at.
+/// Positive part of a difference, one side of which may have been reset before the other. A branch
+/// would double the paths of the verifier.
 #[inline(always)]
 const fn positive(difference: u64) -> u64 {
     difference & !((difference.cast_signed() >> 63).cast_unsigned())
@@ -278,20 +287,22 @@ fn refuse(usage: *mut Usage, resource: u32, by: u64) {
 fn quota(resource: u32) -> Quota {
     let at = resource as usize & (RESOURCES - 1);
     let quota = &raw const QUOTAS.quotas.0[at];
-    // SAFETY: a field of a static that nothing writes while programs run. Volatile, as the loader fills it in.
+    // SAFETY: a field of a static that nothing writes while programs run. Volatile, as the loader
+    // fills it in.
     unsafe { quota.read_volatile() }
 }
 
-/// Whose rate a new VA space is over.
+/// Result of the rate check of a new VA space.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// Nobody's.
+    /// Within all rates.
     Allowed,
     OverProcess,
     OverUser,
 }
 
-/// Whether one more VA space of a process is within its rate and its user's, which is then used up by one.
+/// Checks whether a process's next VA space is within the rates of the process, its user and the
+/// node; if so, uses up one of each.
 #[inline(always)]
 pub fn pace(process: *mut Usage, user: *mut Usage, of_user: Tenant, now_ns: u64) -> Pace {
     let Some(node) = usage(Tenant::NODE) else { return Pace::OverUser };
@@ -306,11 +317,12 @@ pub fn pace(process: *mut Usage, user: *mut Usage, of_user: Tenant, now_ns: u64)
     let Some(user_until) = user_rate.next(user_paced, now_ns) else { return Pace::OverUser };
     let node_until = match rate!(node_rate).next(node_paced, now_ns) {
         Some(until) => until,
-        // For those that make few there is room in the ring all the same.
+        // The ring keeps room for those that create few.
         None if user_rate.is_low(user_paced, now_ns, QUIET_PART) => node_paced,
         None => return Pace::OverUser,
     };
-    // SAFETY: a field of a value of the map. Another CPU's may be lost: the rate is exceeded by one.
+    // SAFETY: a field of a value of the map. Another CPU's write may be lost: the rate is exceeded
+    // by one.
     unsafe { (*process).paced_until_ns = process_until };
     // SAFETY: as above.
     unsafe { (*user).paced_until_ns = user_until };
@@ -319,5 +331,5 @@ pub fn pace(process: *mut Usage, user: *mut Usage, of_user: Tenant, now_ns: u64)
     Pace::Allowed
 }
 
-/// Whoever has used up less than this part of its burst is quiet.
+/// Part of a burst: a user that used up less than this is quiet.
 const QUIET_PART: u64 = 8;

@@ -1,8 +1,9 @@
 //! Mappings to memory that stays on another processor.
 //!
-//! Attaches to: kprobe `uvm_tools_record_map_remote(uvm_va_block_t *, uvm_push_t *, u32 processor, u32 residency, u64 address, size_t bytes,
-//! UvmEventMapRemoteCause)`. The driver calls it only while a tool, such as a profiler, has a queue or counters on the VA space: without one nothing
-//! is counted here, and no other function of the driver tells.
+//! Attaches to: kprobe `uvm_tools_record_map_remote(uvm_va_block_t *, uvm_push_t *, u32 processor,
+//! u32 residency, u64 address, size_t bytes, UvmEventMapRemoteCause)`. The driver calls it only
+//! while a tool, such as a profiler, has a queue or counters on the VA space. Without one nothing
+//! is counted here, and no other function of the driver reports remote mappings.
 //! Produces: remote mappings in `COUNTS`.
 
 use abi::{Kind, Probe, Tally};
@@ -15,13 +16,13 @@ use crate::{
     va_block::va_space_of,
 };
 
-/// `UvmEventMapRemoteCauseEviction` is 5; what is beyond is counted as one.
+/// Largest cause; `UvmEventMapRemoteCauseEviction` is 5, and larger values count as this one.
 const CAUSE_MAX: u32 = 6;
 
 #[kprobe]
 fn uvm_map_remote(ctx: ProbeContext) -> u32 {
     hit(Probe::MapRemote);
-    counting::note(map_remote(&ctx));
+    counting::count_error(map_remote(&ctx));
     0
 }
 

@@ -1,8 +1,9 @@
 //! Resident pages of a block at each GPU, reported in block records as they change.
 //!
-//! Resident at a move's destination are the pages that are there and those asked for; at each other GPU those that are there but for those asked
-//! for, unless copies are allowed. All the masks stay as they are from a move's entry to its return, where the block's lock is held throughout: where it is
-//! let go, the call fails.
+//! At a move's destination, the resident pages are those resident before plus the requested ones.
+//! At each other GPU, the requested ones are no longer resident, unless copies are allowed. The
+//! masks are stable from a move's entry to its return, while the block's lock is held. If the
+//! driver releases the lock, the call fails.
 
 use abi::{RecordKind, block::RESIDENT_UNKNOWN};
 use aya_ebpf::macros::map;
@@ -11,27 +12,28 @@ use crate::{
     blocks::{self, BlockEvent},
     counting::Known,
     maps::layout,
-    memory::{self, PROCESSOR_WORDS, Room, Unreadable},
+    memory::{self, PROCESSOR_WORDS, Scratch, Unreadable},
     movement::Move,
-    pages::{ask, at_gpu},
+    pages::{at_gpu, set_requested},
     va_block::start_of,
 };
 
-/// A mask of processors, as the driver has it.
+/// Processor mask of the driver.
 pub type Processors = [u64; PROCESSOR_WORDS as usize];
 
-/// The processors that have something of a block.
+/// Processors that hold pages of a block.
 #[map]
-static PROCESSORS: Room<{ PROCESSOR_WORDS as usize }> = Room::with_max_entries(1, 0);
+static PROCESSORS: Scratch<{ PROCESSOR_WORDS as usize }> = Scratch::with_max_entries(1, 0);
 
-/// Reports the resident pages of a block that was made resident somewhere; 0 on success. Not inlined: the stack has 512 bytes for all.
+/// Reports the resident pages of a block that was made resident at a processor; 0 on success. Not
+/// inlined: the stack has 512 bytes in all.
 #[inline(never)]
-pub fn moved(space: &Known, done: &Move) -> u32 {
-    let Ok(asked) = ask(done.region, done.mask) else { return 1 };
+pub fn report_move(space: &Known, done: &Move) -> u32 {
+    let Ok(requested) = set_requested(done.region, done.mask) else { return 1 };
     let Ok(address) = start_of(done.block) else { return 1 };
     if done.gpu != 0 {
         let gpu = done.gpu;
-        let pages = at_gpu(done.block, gpu).map(|there| there.resident + asked - there.asked);
+        let pages = at_gpu(done.block, gpu).map(|there| there.resident + requested - there.requested);
         report(space, address, gpu, pages);
     }
     if done.is_duplicate != 0 {
@@ -40,7 +42,7 @@ pub fn moved(space: &Known, done: &Move) -> u32 {
     if processors_of(done.block).is_err() {
         return 1;
     }
-    each(space, &Piece { block: done.block, address, but: u64::from(done.gpu), is_taken: 1 })
+    report_each(space, &Piece { block: done.block, address, except: u64::from(done.gpu), left_gpus: 1 })
 }
 
 /// Writes to `PROCESSORS` the mask of processors that hold pages of a block.
@@ -50,35 +52,36 @@ pub fn processors_of(block: u64) -> Result<&'static mut Processors, Unreadable> 
     memory::fill(&PROCESSORS, resident, memory::processor_words() * 8)
 }
 
-/// Reports the resident pages of one part of a split block, at each GPU that had any of it; 0 on success.
+/// Reports the resident pages of one part of a split block, at each GPU that had any of it; 0 on
+/// success.
 #[inline(always)]
 pub fn split(space: &Known, block: u64, processors: &Processors) -> Result<u32, Unreadable> {
-    let noted = PROCESSORS.get_ptr_mut(0).ok_or(Unreadable)?;
+    let mask = PROCESSORS.get_ptr_mut(0).ok_or(Unreadable)?;
     // SAFETY: a value of the map, this CPU's own.
-    unsafe { *noted = *processors };
+    unsafe { *mask = *processors };
     let start = start_of(block)?;
     let end = memory::driver::<u64>(block.wrapping_add(u64::from(layout!(block_start)) + 8))?;
     let pages = end.wrapping_sub(start).wrapping_add(1) >> (layout!(page_shift) & 31);
-    ask((pages as u32) << 16, 0)?;
-    Ok(each(space, &Piece { block, address: start, but: 0, is_taken: 0 }))
+    set_requested((pages as u32) << 16, 0)?;
+    Ok(report_each(space, &Piece { block, address: start, except: 0, left_gpus: 0 }))
 }
 
-/// A block that GPUs have something of.
+/// Block of which GPUs hold pages.
 struct Piece {
     block: u64,
     address: u64,
-    /// A GPU of which nothing is to be told.
-    but: u64,
-    /// Whether the pages asked for are gone from the GPUs; otherwise they are what is left there.
-    is_taken: u64,
+    /// GPU that is not reported.
+    except: u64,
+    /// Whether the requested pages left the GPUs; otherwise they are the ones that remain there.
+    left_gpus: u64,
 }
 
-/// The most GPUs of one word of a mask of processors that are told of: more than a process can use.
+/// Maximum of GPUs reported per word of a processor mask: more than a process can use.
 const GPUS_MAX: u32 = 16;
 
 /// Reports the resident pages of a block at each GPU of `PROCESSORS`; 0 on success.
 #[inline(never)]
-fn each(space: &Known, piece: &Piece) -> u32 {
+fn report_each(space: &Known, piece: &Piece) -> u32 {
     for at in 0..PROCESSOR_WORDS {
         if at >= memory::processor_words() {
             break;
@@ -86,7 +89,7 @@ fn each(space: &Known, piece: &Piece) -> u32 {
         let Some(processors) = PROCESSORS.get_ptr(0) else { return 1 };
         // SAFETY: a value of the map, this CPU's own.
         let Some(word) = (unsafe { (*processors).get(at as usize) }) else { return 1 };
-        // Bit 0 of the first is the CPU.
+        // Bit 0 of the first word is the CPU.
         let mut left = if at == 0 { *word & !1 } else { *word };
         for _ in 0..GPUS_MAX {
             if left == 0 {
@@ -94,8 +97,8 @@ fn each(space: &Known, piece: &Piece) -> u32 {
             }
             let gpu = at * 64 + left.trailing_zeros();
             left &= left - 1;
-            if u64::from(gpu) != piece.but {
-                one(space, piece, gpu);
+            if u64::from(gpu) != piece.except {
+                report_at(space, piece, gpu);
             }
         }
         if left != 0 {
@@ -106,12 +109,12 @@ fn each(space: &Known, piece: &Piece) -> u32 {
 }
 
 #[inline(never)]
-fn one(space: &Known, piece: &Piece, gpu: u32) -> u32 {
+fn report_at(space: &Known, piece: &Piece, gpu: u32) -> u32 {
     let pages = match at_gpu(piece.block, gpu) {
-        Ok(there) if piece.is_taken == 0 => Ok(there.asked),
-        // It had none of them.
-        Ok(there) if there.asked == 0 => return 0,
-        Ok(there) => Ok(there.resident - there.asked),
+        Ok(there) if piece.left_gpus == 0 => Ok(there.requested),
+        // It held none of them.
+        Ok(there) if there.requested == 0 => return 0,
+        Ok(there) => Ok(there.resident - there.requested),
         Err(Unreadable) => Err(Unreadable),
     };
     report(space, piece.address, gpu, pages);
@@ -124,11 +127,11 @@ fn report(space: &Known, address: u64, gpu: u32, pages: Result<u64, Unreadable>)
     blocks::record(space, &BlockEvent { resident_pages, ..BlockEvent::of(address, gpu, RecordKind::Residency) });
 }
 
-/// A block goes, and all its memory with it. `data`: of the event that tells.
+/// Reports a block's destruction, which frees all its memory. `data`: of the driver's event.
 #[inline(always)]
-pub fn gone(va_space: u64, data: u64) -> Result<(), Unreadable> {
-    // Nothing is lost of a VA space that is not known.
-    if blocks::are_wanted()
+pub fn block_destroyed(va_space: u64, data: u64) -> Result<(), Unreadable> {
+    // An unknown VA space has no records to correct.
+    if blocks::are_enabled()
         && let Ok(space) = Known::at(va_space)
     {
         let Ok(address) = memory::driver(data).and_then(start_of) else {

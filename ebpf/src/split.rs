@@ -1,8 +1,10 @@
-//! Blocks that the driver splits in two, as where advice is given to a part of one: from then on each part is told of by itself.
+//! Blocks that the driver splits in two, as for advice on a part of one. Each part is reported
+//! separately from then on.
 //!
-//! Attaches to: kprobe and kretprobe `uvm_va_block_split(uvm_va_block_t *, u64 new_end, uvm_va_block_t **, uvm_va_range_t *)`.
-//! Produces: block records of what is resident of each part.
-//! Cost: a microsecond or two for each.
+//! Attaches to: kprobe and kretprobe `uvm_va_block_split(uvm_va_block_t *, u64 new_end,
+//! uvm_va_block_t **, uvm_va_range_t *)`.
+//! Produces: block records of the resident pages of each part.
+//! Cost: one or two microseconds per split.
 
 use abi::{DropReason, Probe, quota::CALLS_CAPACITY};
 use aya_ebpf::{
@@ -22,34 +24,34 @@ use crate::{
     va_block::va_space_of,
 };
 
-/// A block that is being split in two.
+/// Block being split in two.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Split {
     va_space: u64,
     block: u64,
-    /// Where the other one will be written.
+    /// Address to which the driver writes the new block's pointer.
     other: u64,
-    /// Who had something of it.
+    /// Processors that held pages of the block.
     processors: Processors,
     caller: Caller,
 }
 
-/// By thread.
+/// Splits by thread.
 #[map]
 static SPLITS: HashMap<u64, Split> = HashMap::with_max_entries(CALLS_CAPACITY, 0);
 
 #[kprobe]
 fn uvm_split(ctx: ProbeContext) -> u32 {
     hit(Probe::Split);
-    if blocks::are_wanted() {
-        counting::note(begins(&ctx));
+    if blocks::are_enabled() {
+        counting::count_error(begin(&ctx));
     }
     0
 }
 
 #[inline(always)]
-fn begins(ctx: &ProbeContext) -> Result<(), Dropped> {
+fn begin(ctx: &ProbeContext) -> Result<(), Dropped> {
     abandon();
     let block = ctx.arg::<u64>(0).ok_or(Unreadable)?;
     let Some(va_space) = va_space_of(block)? else { return Ok(()) };
@@ -75,7 +77,7 @@ fn note(ctx: &ProbeContext, va_space: u64, block: u64) -> Result<(), Dropped> {
     Err(Dropped(DropReason::CountsFull))
 }
 
-/// Ends a split whose return was missed: of the parts nothing was told. Not inlined: rare.
+/// Ends a split whose return was missed: its parts were not reported. Not inlined: rare.
 #[inline(never)]
 fn abandon() -> u32 {
     let thread = bpf_get_current_pid_tgid();
@@ -103,10 +105,10 @@ fn uvm_split_done(ctx: RetProbeContext) -> u32 {
     hit(Probe::SplitReturn);
     let thread = bpf_get_current_pid_tgid();
     let Some(split) = SPLITS.get_ptr(thread) else { return 0 };
-    // SAFETY: a value of the map, of this thread alone, which is removed behind its last use.
+    // SAFETY: a value of the map, of this thread alone, which is removed after its last use.
     let split = unsafe { &*split };
     if ctx.ret::<u32>() == 0 {
-        counting::note(ended(split));
+        counting::count_error(ended(split));
     }
     end(thread);
     0
@@ -115,7 +117,7 @@ fn uvm_split_done(ctx: RetProbeContext) -> u32 {
 #[inline(always)]
 fn ended(split: &Split) -> Result<(), Dropped> {
     let space = Known::at(split.va_space)?;
-    let result = tell(&space, split);
+    let result = report_parts(&space, split);
     if result.is_err() {
         blocks::mark_stale(&space);
     }
@@ -123,7 +125,7 @@ fn ended(split: &Split) -> Result<(), Dropped> {
 }
 
 #[inline(always)]
-fn tell(space: &Known, split: &Split) -> Result<(), Unreadable> {
+fn report_parts(space: &Known, split: &Split) -> Result<(), Unreadable> {
     let other = memory::driver::<u64>(split.other)?;
     for block in [split.block, other] {
         if residency::split(space, block, &split.processors)? != 0 {

@@ -1,7 +1,9 @@
-//! What the driver does about pages that go back and forth. It sees only those that do by faults, not by evictions.
+//! The driver's responses to thrashing pages. The driver detects thrashing by faults, not by
+//! evictions.
 //!
-//! Attaches to: kprobes `uvm_tools_record_thrashing(uvm_va_space_t *, u64 address, size_t bytes, const uvm_processor_mask_t *)`, and
-//! `uvm_tools_record_throttling_start` and `_end(uvm_va_space_t *, u64 address, u32 processor)`, which the driver calls whether or not anyone listens.
+//! Attaches to: kprobes `uvm_tools_record_thrashing(uvm_va_space_t *, u64 address, size_t bytes,
+//! const uvm_processor_mask_t *)`, and `uvm_tools_record_throttling_start` and `_end(uvm_va_space_t
+//! *, u64 address, u32 processor)`, which the driver calls with or without listeners.
 //! Produces: thrashing pages and throttles in `COUNTS`.
 
 use abi::{DropReason, Kind, Probe, Tally};
@@ -18,25 +20,26 @@ use crate::{
     memory::{self, PROCESSOR_WORDS, Unreadable},
 };
 
-/// A page from which a processor is held back.
+/// Page for which a processor is throttled.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Throttled {
     va_space: u64,
     address: u64,
     processor: u64,
-    /// Threads of CPUs, which all have one id, sleep each for itself; 0 for a GPU.
+    /// Thread, as the threads of all CPUs share one processor id and sleep separately; 0 for a GPU.
     thread: u64,
 }
 
-/// Since when. The driver does not always say when it ends: those seen longest ago make room.
+/// Start of each throttling. The driver does not report every end: the entries used longest ago are
+/// replaced.
 #[map]
 static THROTTLED: LruHashMap<Throttled, u64> = LruHashMap::with_max_entries(16384, 0);
 
 #[kprobe]
 fn uvm_thrashing(ctx: ProbeContext) -> u32 {
     hit(Probe::Thrashing);
-    counting::note(thrashing(&ctx));
+    counting::count_error(thrashing(&ctx));
     0
 }
 
@@ -48,7 +51,7 @@ fn thrashing(ctx: &ProbeContext) -> Result<(), Dropped> {
     space.add(gpu, Kind::Thrashing, 0, Tally { events: bytes >> (layout!(page_shift) & 63), amount: 0 })
 }
 
-/// The lowest processor in a mask that is a GPU; 0 if there is none.
+/// Lowest GPU in a processor mask; 0 if there is none.
 #[inline(always)]
 fn first_gpu(mask: u64) -> Result<u32, Unreadable> {
     for at in 0..PROCESSOR_WORDS {
@@ -56,7 +59,7 @@ fn first_gpu(mask: u64) -> Result<u32, Unreadable> {
             break;
         }
         let word = memory::driver::<u64>(mask.wrapping_add(u64::from(at) * 8))?;
-        // Bit 0 of the first is the CPU.
+        // Bit 0 of the first word is the CPU.
         let word = if at == 0 { word & !1 } else { word };
         if word != 0 {
             return Ok(at * 64 + word.trailing_zeros());
@@ -68,7 +71,7 @@ fn first_gpu(mask: u64) -> Result<u32, Unreadable> {
 #[kprobe]
 fn uvm_throttle(ctx: ProbeContext) -> u32 {
     hit(Probe::ThrottleStart);
-    counting::note(throttle(&ctx));
+    counting::count_error(throttle(&ctx));
     0
 }
 
@@ -85,7 +88,7 @@ fn throttle(ctx: &ProbeContext) -> Result<(), Dropped> {
 #[kprobe]
 fn uvm_throttled(ctx: ProbeContext) -> u32 {
     hit(Probe::ThrottleEnd);
-    counting::note(unthrottle(&ctx));
+    counting::count_error(unthrottle(&ctx));
     0
 }
 

@@ -1,4 +1,5 @@
-//! Fuzz targets: functions that parse bytes as uvmd or uvmctl parse what others gave them, and panic where a property does not hold.
+//! Fuzz targets: functions that parse bytes like uvmd or uvmctl parse untrusted input, and panic if
+//! a property does not hold.
 #![expect(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -9,18 +10,18 @@
 pub mod mutate;
 mod targets;
 
-/// A parser of untrusted bytes, and what must hold of it whatever they are.
+/// Parser of untrusted bytes, with properties that hold for any input.
 #[derive(Debug)]
 pub struct Target {
-    /// Of the target, its corpus and its file.
+    /// Name of the target, its corpus and its file.
     pub name: &'static str,
-    /// Panics where a property does not hold.
+    /// Entry point; panics if a property does not hold.
     pub run: fn(&[u8]),
 }
 
 pub use targets::TARGETS;
 
-/// The target of this name.
+/// Target of this name.
 #[must_use]
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)

@@ -1,4 +1,4 @@
-//! The target that `UVMD_FUZZ_TARGET` names, driven by libFuzzer: `scripts/fuzz` builds and runs it.
+//! Driver by libFuzzer of the target in `UVMD_FUZZ_TARGET`: `scripts/fuzz` builds and runs it.
 #![no_main]
 
 use std::{env, sync::LazyLock};

@@ -1,5 +1,5 @@
-//! Damage to inputs, the same in every run: bits, cut ends, lost, doubled and exchanged stretches, numbers at the limits, words of text formats, and parts of
-//! other inputs.
+//! Deterministic mutations of inputs: bits, truncation, removed, duplicated and swapped spans,
+//! extreme numbers, words of text formats, and parts of other inputs.
 
 const NUMBERS: [&str; 10] = [
     "0",
@@ -17,28 +17,28 @@ const WORDS: [&str; 14] =
     ["\n", "\r\n", "\n\n", ",", ":", "\0", "\"", "{", "[[[[[[[[", "}", "\u{fffd}", "\u{1b}[2J", "../", "\\u0000"];
 const BYTES: [u8; 6] = [0, 1, 0x7f, 0x80, 0xfe, 0xff];
 
-/// An endless row of damaged inputs.
+/// Endless sequence of mutated inputs.
 #[derive(Debug)]
 pub struct Mutator {
     seeds: Vec<Vec<u8>>,
-    /// xorshift64.
+    /// State of xorshift64.
     state: u64,
-    made: usize,
+    generated: usize,
 }
 
 impl Mutator {
-    /// Of these inputs, in turn. Without any, of an empty one.
+    /// Mutations of these inputs in turn; of an empty one without any.
     #[must_use]
     pub fn new(seeds: Vec<Vec<u8>>) -> Self {
-        Self { seeds, state: 0x9e37_79b9_7f4a_7c15, made: 0 }
+        Self { seeds, state: 0x9e37_79b9_7f4a_7c15, generated: 0 }
     }
 
-    /// The next one.
+    /// Next input.
     #[must_use]
     #[expect(clippy::should_implement_trait, reason = "it has no end")]
     pub fn next(&mut self) -> Vec<u8> {
-        let mut input = self.seeds.get(self.made % self.seeds.len().max(1)).cloned().unwrap_or_default();
-        self.made += 1;
+        let mut input = self.seeds.get(self.generated % self.seeds.len().max(1)).cloned().unwrap_or_default();
+        self.generated += 1;
         for _ in 0..=self.below(4) {
             self.damage(&mut input);
         }
@@ -97,17 +97,17 @@ mod tests {
 
     #[test]
     fn every_run_has_the_same_inputs() {
-        let made = || {
+        let generated = || {
             let mut mutator = Mutator::new(vec![b"one 12\n".to_vec(), b"{\"two\":3}\n".to_vec()]);
             (0..1000).map(|_| mutator.next()).collect::<Vec<_>>()
         };
-        assert_eq!(made(), made());
-        let distinct: std::collections::HashSet<_> = made().into_iter().collect();
+        assert_eq!(generated(), generated());
+        let distinct: std::collections::HashSet<_> = generated().into_iter().collect();
         assert!(distinct.len() > 500, "{}", distinct.len());
     }
 
     #[test]
-    fn without_seeds_there_are_inputs_too() {
+    fn missing_seeds_still_give_inputs() {
         assert!((0..100).map(|_| Mutator::new(Vec::new()).next()).all(|input| input.len() < 1024));
     }
 }

@@ -26,7 +26,7 @@ targets! {
     machine_toml,
 }
 
-/// The input before a separator and behind it; `None` where there is none.
+/// Input before a separator and after it; `None` without one.
 fn split_once<'a>(input: &'a [u8], separator: &[u8]) -> (&'a [u8], Option<&'a [u8]>) {
     match input.windows(separator.len()).position(|window| window == separator) {
         Some(at) => (&input[..at], Some(&input[at + separator.len()..])),
@@ -34,7 +34,8 @@ fn split_once<'a>(input: &'a [u8], separator: &[u8]) -> (&'a [u8], Option<&'a [u
     }
 }
 
-/// Text for a terminal has nothing in it that commands one, nor what changes the order of the text around it.
+/// Checks that text for a terminal contains no control sequences, nor characters that reorder the
+/// text around them.
 fn check_printable(text: &str) {
     let is_unsafe = |c: &char| {
         (c.is_control() && !matches!(c, '\n' | '\t'))
@@ -45,9 +46,9 @@ fn check_printable(text: &str) {
     }
 }
 
-/// A mistake in a file is told in one line, with a place that the file has.
+/// Checks that a mistake in a file is one line, with a place in the file.
 fn check_mistake(text: &str, mistake: &config::Mistake) {
-    let told = mistake.to_string();
-    assert!(!told.is_empty() && !told.contains('\n'), "{told:?}");
+    let text_of_mistake = mistake.to_string();
+    assert!(!text_of_mistake.is_empty() && !text_of_mistake.contains('\n'), "{text_of_mistake:?}");
     assert!((1..=text.matches('\n').count() + 1).contains(&mistake.line), "{mistake:?}");
 }

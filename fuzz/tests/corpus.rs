@@ -1,5 +1,5 @@
-//! Every target over its corpus, and over a fixed number of mutations of it: what `scripts/fuzz` looks for by coverage for as long as it may, in seconds and
-//! the same in every run.
+//! Every target with its corpus, and with a fixed number of mutations of it. `scripts/fuzz`
+//! searches by coverage without a limit; this takes seconds and is the same in every run.
 #![expect(
     clippy::panic,
     clippy::print_stderr,
@@ -23,11 +23,11 @@ use std::{
 
 use fuzz::{TARGETS, Target, mutate::Mutator};
 
-/// Of each target, over all of its seeds.
+/// Mutations per target, over all of its seeds.
 const MUTATIONS: usize = 2000;
-/// Of those that have a service, or a socket, with every input.
+/// Mutations of targets that have a service, or a socket, with every input.
 const FEWER_MUTATIONS: [(&str, usize); 2] = [("http", 300), ("pages", 500)];
-/// An input that takes longer hangs, however busy the machine is.
+/// Time limit of an input, after which it counts as hung even on a busy machine.
 const INPUT_MAX: Duration = Duration::from_mins(1);
 
 fn corpus(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
@@ -38,7 +38,7 @@ fn corpus(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
 }
 
-/// An input that a target is busy with.
+/// Current input of a target.
 struct Running {
     target: &'static Target,
     what: String,
@@ -49,7 +49,7 @@ struct Running {
 static RUNNING: LazyLock<Mutex<HashMap<ThreadId, Running>>> = LazyLock::new(Mutex::default);
 
 impl Running {
-    /// Tells of it, with a file that has the input.
+    /// Reports it, with a file that contains the input.
     fn report(&self, how: &str) {
         let Self { target: Target { name, .. }, what, input, .. } = self;
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", what.replace(' ', "-")));
@@ -58,7 +58,7 @@ impl Running {
     }
 }
 
-/// Ends the process where an input takes too long: nothing else ends what hangs.
+/// Ends the process if an input takes too long: nothing else ends one that hangs.
 fn watch() {
     loop {
         thread::sleep(Duration::from_secs(1));
@@ -70,7 +70,7 @@ fn watch() {
     }
 }
 
-/// Whether the target's properties hold of an input.
+/// Whether the target's properties hold for an input.
 fn holds(target: &'static Target, input: &[u8], what: &str) -> bool {
     let this = thread::current().id();
     let running = Running { target, what: what.to_owned(), input: input.to_owned(), since: Instant::now() };
@@ -104,7 +104,7 @@ fn failures(target: &'static Target) -> usize {
 }
 
 #[test]
-fn properties_hold_of_the_corpus_and_of_mutations_of_it() {
+fn properties_hold_for_the_corpus_and_its_mutations() {
     thread::spawn(watch);
     let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -121,7 +121,7 @@ fn properties_hold_of_the_corpus_and_of_mutations_of_it() {
 
 /// The corpus has a folder for each target, and no others.
 #[test]
-fn every_folder_of_the_corpus_is_a_targets() {
+fn every_folder_of_the_corpus_has_a_target() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let mut bytes = 0;
     for entry in fs::read_dir(folder).unwrap() {

@@ -13,18 +13,19 @@ mod owner;
 mod process;
 pub mod rule;
 mod status;
-mod summary;
 mod verdict;
 
-pub use counts::{Counts, Distribution};
+pub use counts::{Counts, CountsSummary, Distribution};
 pub use eviction::{EvictionPair, Evictions, Party};
 pub use gpu::{Gpu, GpuDetail, GpuId, Gpus};
 pub use history::{History, HistorySample};
 pub use memory::{Block, HeatCell, HeatMap, HeatRange, Pattern, Range, Ranges};
 pub use owner::{Owner, OwnerDetail, OwnerEviction, OwnerGpu, OwnerProcess, OwnerTotals, OwnerVerdict, Owners};
-pub use process::{DecisionSummary, Diagnosis, Evictor, Process, ProcessDetail, ProcessGpu, Processes, VerdictSummary};
+pub use process::{
+    DecisionSummary, Diagnosis, Evictor, Process, ProcessDetail, ProcessGpu, ProcessSummaries, ProcessSummary,
+    Processes, VerdictSummary,
+};
 pub use status::{Configuration, Degradation, Probe, QuotaRefusals, Status, Warning};
-pub use summary::{CountsSummary, ProcessSummaries, ProcessSummary};
 pub use verdict::{Check, InvolvedRange, UnavailableKind, Verdict, VerdictVictim, Verdicts};
 
 pub use crate::{CopiedBytes, RangeCounts, Residency, Reuse, verdict::Inputs as VerdictInputs};

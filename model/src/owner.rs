@@ -60,6 +60,9 @@ pub enum OwnerKey {
 }
 
 impl OwnerKey {
+    /// Names of all kinds.
+    pub const KINDS: [&'static str; 5] = ["pod", "job", "container", "unit", "other"];
+
     /// The name of its kind in labels and JSON.
     #[must_use]
     pub const fn kind(&self) -> &'static str {

@@ -154,6 +154,21 @@ pub enum SourceState {
     },
 }
 
+impl SourceState {
+    /// Names of all states.
+    pub const NAMES: [&'static str; 3] = ["waiting", "refused", "counting"];
+
+    /// Name in labels and JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Waiting { .. } => "waiting",
+            Self::Refused { .. } => "refused",
+            Self::Counting { .. } => "counting",
+        }
+    }
+}
+
 /// One probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeStatus {

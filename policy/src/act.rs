@@ -1,20 +1,26 @@
-//! The loop that acts: from verdicts on a process to steps on its memory, their verification and rollback. docs/policies.md describes it.
+//! The loop that acts: from verdicts on a process to steps on its memory, their verification and
+//! rollback. docs/policies.md describes it.
 //!
-//! [`Scene`] -> proposal -> guard -> [`model::Order`] -> (an actuator) -> [`model::Outcome`] -> verification -> confirmed, or rolled back
+//! [`Scene`] -> proposal -> guard -> [`model::Order`] -> (an actuator) -> [`model::Outcome`] ->
+//! verification -> confirmed, or rolled back
 //!
 //! * [`engine`]: [`Acting`], for all processes
-//! * [`track`], [`open`], [`rollback`]: one process at one GPU, its open decision, and advice that is being withdrawn
+//! * [`track`], [`open`], [`rollback`]: one process at one GPU, its open decision, and advice that
+//!   is being withdrawn
 //! * [`scene`]: input of an interval
 //! * [`live_policy`]: interface of a policy
-//! * [`catalogue`]: implementations of the policies, and the choice among them; [`proposal`]: their proposals
-//! * [`guard`], [`permitted`], [`denied`], [`room`], [`bucket`]: permitted actions, and their amount
+//! * [`catalogue`]: implementations of the policies, and the choice among them; [`proposal`]: their
+//!   proposals
+//! * [`guard`], [`permitted`], [`denied`], [`room`], [`bucket`]: permitted actions, and their
+//!   amount
 //! * [`meter`], [`trial`], [`verify`]: verification of the benefit; [`cost`]: its measure
 //! * [`cooldown`]: policies that rest after a rollback
 //! * [`ledger`], [`intervals`]: advice in effect
 //! * [`limits`]: every limit, with its reason
 //!
-//! Policies: [`pingpong`]; [`cycle`], [`hot_cold`] and [`tenants`], with [`keep`] and [`working_set`]; [`stream`], with [`walk`];
-//! [`auto_live`]; and [`controls`], which are there to be found harmful.
+//! Policies: [`pingpong`]; [`cycle`], [`hot_cold`] and [`tenants`], with [`keep`] and
+//! [`working_set`]; [`stream`], with [`walk`]; [`auto_live`]; and [`controls`], control policies
+//! that verification must find harmful.
 
 mod account;
 mod auto_live;

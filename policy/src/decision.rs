@@ -1,4 +1,4 @@
-//! From what was counted to a kind. A pure function: whoever has the inputs can decide again.
+//! Decision from counts to a kind of verdict. A pure function: the inputs suffice to repeat it.
 
 use model::{
     VerdictKind,
@@ -8,7 +8,7 @@ use model::{
 
 use crate::thresholds::{LENIENCY, THRESHOLDS};
 
-/// The kinds, the most specific first: the first whose conditions all hold is told.
+/// Kinds, the most specific first: the first whose conditions all hold is selected.
 pub const ORDER: [VerdictKind; 5] = [
     VerdictKind::DriverThrottling,
     VerdictKind::CapacityThrash,
@@ -22,11 +22,12 @@ pub const ORDER: [VerdictKind; 5] = [
 pub struct Decision {
     /// Kind of the verdict, if there is one.
     pub kind: Option<VerdictKind>,
-    /// The conditions of that kind, with their values.
+    /// Conditions of that kind, with their values.
     pub checks: Vec<Check>,
 }
 
-/// Decides. `standing` is what is in force: its own conditions are more lenient, so that it does not come and go.
+/// Decides on a kind. `standing`: the verdict in force, whose own conditions are more lenient, so
+/// that it does not flap.
 #[must_use]
 pub fn decide(inputs: &Inputs, standing: Option<VerdictKind>) -> Decision {
     let shares = Shares::of(inputs);
@@ -38,6 +39,13 @@ pub fn decide(inputs: &Inputs, standing: Option<VerdictKind>) -> Decision {
         }
     }
     Decision { kind: None, checks: Vec::new() }
+}
+
+/// Names of the checks of a kind.
+#[must_use]
+pub fn check_names(kind: VerdictKind) -> Vec<&'static str> {
+    let inputs = Inputs::default();
+    conditions(kind, &inputs, &Shares::of(&inputs)).map(|condition| condition.name).collect()
 }
 
 /// Whether a kind comes before another in [`ORDER`].
@@ -66,8 +74,10 @@ impl Shares {
         let of_arrived = |bytes: f64| if arrived_bytes > 0.0 { bytes / arrived_bytes } else { 0.0 };
         let fetched_bytes = inputs.fetched_bytes as f64;
         let recorded = if bytes_htod > 0.0 { (fetched_bytes / bytes_htod).min(1.0) } else { 1.0 };
-        // Records are left out by time. Of memory that goes and comes again and again, with a share r of its records written, a recorded fetch finds
-        // that it went recorded since the recorded fetch before in 1 / (2 - r) of the cases; of what goes once, in fewer. So this is no overestimate.
+        // Records are sampled out by time. Of memory that repeatedly leaves and arrives, with a
+        // share r of its records written, a recorded fetch finds the departure recorded since the
+        // previous recorded fetch in 1 / (2 - r) of the cases; of memory that leaves once, in
+        // fewer. This is therefore no overestimate.
         let came_back = |bytes: u64| {
             let of_recorded = if fetched_bytes > 0.0 { bytes as f64 / fetched_bytes } else { 0.0 };
             of_arrived((of_recorded * (2.0 - recorded)).min(1.0) * bytes_htod)

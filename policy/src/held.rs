@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use model::{GpuKey, HeldBy, OwnerKey, ProcessId, Snapshot, Verdict};
 
-/// Sums by owner, GPU and kind, and what of the verdicts in force is in them.
+/// Sums by owner, GPU and kind, and the part of verdicts in force that they include.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held {
     sums: BTreeMap<HeldBy, Duration>,
@@ -18,8 +18,8 @@ struct Open {
 }
 
 impl Held {
-    /// A verdict has held for so long, or did when it ended. One at an unknown GPU yet counts once that is known, or not at all: it would have
-    /// to be taken back.
+    /// Adds the time for which a verdict has held. A verdict at a GPU that is still unknown counts
+    /// once that is known, or not at all: it would have to be subtracted.
     pub(crate) fn add(&mut self, verdict: &Verdict, held: Duration, snapshot: &Snapshot) {
         let key = (verdict.process, verdict.gpu);
         if matches!(verdict.gpu, GpuKey::Pending(_)) {
@@ -40,7 +40,7 @@ impl Held {
         }
     }
 
-    /// The sums of the owners that are listed; those of others are forgotten, as all of their sums are.
+    /// Sums of the listed owners; those of others are forgotten, as all of their sums are.
     pub(crate) fn of_listed(&mut self, snapshot: &Snapshot) {
         self.sums.retain(|by, _| snapshot.owners.contains_key(&by.owner));
     }
@@ -50,7 +50,7 @@ impl Held {
     }
 }
 
-/// Under whom a process's counts are listed.
+/// Owner under which a process's counts are listed.
 fn owner(process: ProcessId, snapshot: &Snapshot) -> Option<OwnerKey> {
     let process = snapshot.processes.iter().find(|each| each.id == process)?;
     let is_listed = |key: &OwnerKey| snapshot.owners.contains_key(key);

@@ -1,5 +1,5 @@
-//! When a verdict begins, stands and ends. It begins with one window, or ends another that stands less high; it ends with two windows in a row
-//! that do not show it, or with one quiet one.
+//! Start, duration and end of a verdict. It starts with one window, or replaces another of lower
+//! rank; it ends with two consecutive windows that do not show it, or with one quiet one.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,9 +16,9 @@ use crate::{
 /// A change of a verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// It was published.
+    /// Publication of a verdict.
     Began(Verdict),
-    /// It has ended.
+    /// End of a verdict.
     Ended(Verdict),
 }
 
@@ -53,7 +53,7 @@ impl Hysteresis {
         self.active.as_ref().map(|active| active.shown_until)
     }
 
-    /// A window is over. At most one verdict ends, and then one begins.
+    /// Processes a complete window. At most one verdict ends, and then one starts.
     pub(crate) fn judge(&mut self, process: ProcessId, gpu: GpuKey, stretch: Stretch) -> Vec<Change> {
         let hysteresis = self.verdict().map(|verdict| verdict.kind);
         let decision = decide(&stretch.inputs, hysteresis);
@@ -80,11 +80,11 @@ impl Hysteresis {
         ended.into_iter().chain(self.verdict().cloned().map(Change::Began)).collect()
     }
 
-    /// Nothing came for long, or the process is gone.
+    /// Ends the verdict, as there were no events for long, or the process has exited.
     pub(crate) fn end(&mut self) -> Option<Verdict> {
         self.contrary.clear();
         let Active { verdict, shown_until } = self.active.take()?;
-        // Not before its beginning, should the clock have been set back.
+        // Not before its start, in case the clock was set back.
         Some(Verdict { ended_at: Some(shown_until.max(verdict.started_at)), ..verdict })
     }
 
@@ -97,7 +97,7 @@ impl Hysteresis {
 }
 
 impl Active {
-    /// By what the last of these windows shows, from the first on after which all show it.
+    /// Verdict of the last of these windows, from the first on after which all show it.
     fn begins(process: ProcessId, gpu: GpuKey, mut windows: Vec<Shown>) -> Option<Self> {
         let last = windows.last()?;
         let kind = last.decision.kind?;
@@ -128,7 +128,7 @@ impl Active {
         Some(active)
     }
 
-    /// A window showed it again, after some that did not.
+    /// Extends the verdict: a window showed it again, after some that did not.
     fn goes_on(&mut self, between: &[Shown], Shown { decision, stretch }: Shown) {
         let Stretch { inputs, from, to } = stretch;
         let verdict = &mut self.verdict;

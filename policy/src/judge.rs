@@ -1,4 +1,4 @@
-//! Keeps a window and a verdict for each process and GPU, over successive snapshots.
+//! Windows and verdicts for each process and GPU, over successive snapshots.
 
 use std::{
     cmp::Reverse,
@@ -17,14 +17,14 @@ use crate::{
     window::{Cut, Window},
 };
 
-/// Judges successive snapshots, which may come at any pace.
+/// Judge of successive snapshots, at any pace.
 #[derive(Clone, Debug)]
 pub struct Judge {
     window: Duration,
-    /// When the last snapshot was taken.
+    /// Time of the last snapshot.
     last: Option<SystemTime>,
     processes: BTreeMap<ProcessId, Watched>,
-    /// The latest first.
+    /// Ended verdicts, the latest first.
     ended: VecDeque<Verdict>,
     victims: Victims,
     held: Held,
@@ -32,7 +32,7 @@ pub struct Judge {
 
 #[derive(Clone, Debug)]
 struct Watched {
-    /// What belonged to no GPU at the last reading.
+    /// Counts without a GPU at the last reading.
     host: Reading,
     gpus: BTreeMap<GpuKey, Track>,
 }
@@ -51,7 +51,7 @@ impl Default for Judge {
 }
 
 impl Judge {
-    /// With windows that last at least so long.
+    /// Judge with this minimum window.
     #[must_use]
     pub fn new(window: Duration) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Judge {
         }
     }
 
-    /// Takes a snapshot into account. What was counted before the first one is not judged.
+    /// Processes a snapshot. Counts before the first one are not judged.
     pub fn observe(&mut self, snapshot: &Snapshot) -> Vec<Change> {
         let mut changes = self.forget_all_but(&snapshot.processes.iter().map(|process| process.id).collect());
         for process in &snapshot.processes {
@@ -90,7 +90,7 @@ impl Judge {
         changes
     }
 
-    /// What is wrong now.
+    /// Current verdicts.
     #[must_use]
     pub fn verdicts(&self) -> Verdicts {
         let tracks = self.processes.values().flat_map(|watched| watched.gpus.values());
@@ -105,8 +105,13 @@ impl Judge {
     }
 
     fn forget_all_but(&mut self, there: &BTreeSet<ProcessId>) -> Vec<Change> {
-        let gone: Vec<ProcessId> = self.processes.keys().filter(|process| !there.contains(process)).copied().collect();
-        gone.iter().filter_map(|process| self.processes.remove(process)).flat_map(|mut watched| watched.end()).collect()
+        let missing: Vec<ProcessId> =
+            self.processes.keys().filter(|process| !there.contains(process)).copied().collect();
+        missing
+            .iter()
+            .filter_map(|process| self.processes.remove(process))
+            .flat_map(|mut watched| watched.end())
+            .collect()
     }
 
     fn observe_process(&mut self, process: &Process, snapshot: &Snapshot) -> Vec<Change> {
@@ -115,7 +120,7 @@ impl Judge {
             self.processes.insert(process.id, Watched::beginning_with(now));
             return Vec::new();
         };
-        // One that was not there at the last snapshot had counted nothing then.
+        // A process that is new in this snapshot had no counts before.
         let watched = self
             .processes
             .entry(process.id)
@@ -135,8 +140,8 @@ impl Watched {
         Self { host: now.host, gpus }
     }
 
-    /// What was counted at a GPU that was not known moves to it once it is. What stands against it moves too, and all windows begin anew: what
-    /// arrives at the other GPU was not counted there.
+    /// Moves counts of an unknown GPU to the GPU once it is known. Its verdict moves too, and all
+    /// windows restart: arrivals at the other GPU were not counted there.
     fn take_known(&mut self, now: &ProcessReading, gpus: &BTreeMap<GpuKey, Gpu>) -> Vec<Change> {
         let went_back = |gpu: &GpuKey, track: &Track| {
             matches!(gpu, GpuKey::Pending(_))
@@ -150,7 +155,7 @@ impl Watched {
         for (gpu, mut track) in std::mem::take(&mut self.gpus) {
             let here = if now.gpus.contains_key(&gpu) { Some(gpu) } else { became(gpu, now, gpus) };
             match here {
-                // What stands there already stays.
+                // An existing verdict there stays.
                 Some(gpu) if tracks.get(&gpu).is_none_or(|there| there.hysteresis.verdict().is_none()) => {
                     track.hysteresis.is_at(gpu);
                     tracks.insert(gpu, track);
@@ -193,12 +198,12 @@ impl From<Reading> for Track {
     }
 }
 
-/// How long a verdict held until then.
+/// Time for which a verdict held until then.
 fn held(verdict: &Verdict, until: Option<SystemTime>) -> Duration {
     until.and_then(|until| until.duration_since(verdict.started_at).ok()).unwrap_or_default()
 }
 
-/// Under which key a GPU that had only an id is counted now.
+/// Current key of a GPU that had only an id.
 fn became(gpu: GpuKey, now: &ProcessReading, gpus: &BTreeMap<GpuKey, Gpu>) -> Option<GpuKey> {
     let GpuKey::Pending(id) = gpu else { return None };
     let has_id = |key: &GpuKey| match key {

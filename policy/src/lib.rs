@@ -1,6 +1,7 @@
 //! Verdicts and live policies. No I/O and no clock: the time is that of the snapshots.
 //!
-//! **Verdicts** on a process's use of managed memory at a GPU, with their evidence. docs/verdicts.md defines the kinds and the windows.
+//! **Verdicts** on a process's use of managed memory at a GPU, with their evidence.
+//! docs/verdicts.md defines the kinds and the windows.
 //!
 //! snapshots -> [`reading`] -> [`window`] -> [`decision`] -> [`hysteresis`] -> verdicts
 //!
@@ -14,7 +15,8 @@
 //! * [`ranges`]: ranges that a verdict involves
 //! * [`victims`]: evictions by victim and evictor
 //!
-//! **Live policies**: plans, their guard, verification and rollback. docs/policies.md describes them.
+//! **Live policies**: plans, their guard, verification and rollback. docs/policies.md describes
+//! them.
 //!
 //! * [`act`]: the loop, and the policies
 //! * [`rules`]: overrides, and the directive of each process

@@ -8,7 +8,7 @@ use crate::thresholds::{RANGE_SHARE_MIN, RANGES_MAX};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangesReading {
     busiest: Vec<RangeReading>,
-    /// There are others.
+    /// Whether there are further ranges.
     is_cut: bool,
 }
 
@@ -36,7 +36,7 @@ impl RangesReading {
     fn counted(&self, range: &RangeReading) -> Option<RangeCounts> {
         let same = |other: &&RangeReading| (other.begin, other.end) == (range.begin, range.end);
         let known = self.busiest.iter().find(same).map(|range| range.counts);
-        // One that is not there had nothing; or it was not among the busiest.
+        // A missing one had no counts; or it was not among the busiest.
         known.or((!self.is_cut).then(RangeCounts::default))
     }
 }
@@ -61,7 +61,7 @@ fn difference(earlier: &RangeCounts, later: &RangeCounts) -> RangeCounts {
     }
 }
 
-/// The ranges with most of the traffic that a verdict is about, between two readings, most first.
+/// Ranges with most of the verdict's traffic between two readings, in descending order.
 pub(crate) fn involved(kind: VerdictKind, earlier: &RangesReading, later: &RangesReading) -> Vec<Involved> {
     let counted: Vec<(&RangeReading, RangeCounts)> = later
         .busiest
@@ -93,7 +93,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole > 0 { part as f64 / whole as f64 } else { 0.0 }
 }
 
-/// The traffic that a kind is about.
+/// Traffic that matters for a kind.
 fn weight(kind: VerdictKind, counts: &RangeCounts) -> u64 {
     match kind {
         VerdictKind::CapacityThrash => counts.reuse.refetched_bytes,

@@ -6,24 +6,24 @@ use model::{Counters, GpuKey, Process, RemoteCause, Reuse, verdict::Inputs};
 
 use crate::ranges::RangesReading;
 
-/// Sums at one moment.
+/// Cumulative counts at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     pub(crate) at: SystemTime,
     pub(crate) counted: Inputs,
-    /// The process's busiest ranges, whichever GPU they are used at.
+    /// Busiest ranges of the process, for all GPUs.
     pub(crate) ranges: Arc<RangesReading>,
 }
 
 /// Readings of one process.
 pub(crate) struct ProcessReading {
-    /// Counts that belong to no GPU, added to those of each GPU.
+    /// Counts without a GPU, added to those of each GPU.
     pub(crate) host: Reading,
     pub(crate) gpus: BTreeMap<GpuKey, Reading>,
 }
 
 impl Reading {
-    /// Nothing was counted yet.
+    /// Reading without counts.
     pub(crate) fn nothing(at: SystemTime) -> Self {
         Self { at, counted: Inputs::default(), ranges: Arc::default() }
     }
@@ -35,7 +35,8 @@ impl ProcessReading {
         let host = add(
             &of_counters(&process.host),
             &Inputs {
-                // CPU faults belong to no GPU, and records of a process are lost as they come.
+                // CPU faults belong to no GPU, and dropped records of a process are counted as they
+                // come.
                 cpu_faults: process.host.cpu_faults(),
                 missing_records: process.blocks.sampled_out_records.saturating_add(process.blocks.dropped_records),
                 ..Inputs::default()
@@ -88,7 +89,8 @@ pub(crate) fn add(one: &Inputs, other: &Inputs) -> Inputs {
     sum
 }
 
-/// Difference of two cumulative counts; `None` if any decreased, as when a GPU becomes known or wrong counts are dropped.
+/// Difference of two cumulative counts; `None` if any decreased, as when a GPU becomes known or
+/// wrong counts are dropped.
 pub(crate) fn difference(earlier: &Inputs, later: &Inputs) -> Option<Inputs> {
     let (mut earlier, mut difference) = (*earlier, *later);
     for (mine, theirs) in fields(&mut difference).into_iter().zip(fields(&mut earlier)) {
@@ -97,7 +99,8 @@ pub(crate) fn difference(earlier: &Inputs, later: &Inputs) -> Option<Inputs> {
     Some(difference)
 }
 
-/// All of them: as many as there is room for, and none can be borrowed twice. A new input that is not counted does not compile.
+/// All fields. The array has as many as the struct, and none can be borrowed twice: a new input
+/// that is not listed does not compile.
 const fn fields(inputs: &mut Inputs) -> [&mut u64; size_of::<Inputs>() / size_of::<u64>()] {
     [
         &mut inputs.fault_entries,

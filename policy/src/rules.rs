@@ -1,7 +1,7 @@
-//! Which override applies to a process, and why.
+//! Selection of the override that applies to a process, with its reason.
 //!
-//! Overrides have one order, whichever process is asked about: by priority, then by how much they say about a process, then by name. The first
-//! that fits and whose time is not over is in force; where there is none, the default is.
+//! Overrides have one order for all processes: by priority, then by specificity, then by id. The
+//! first that matches and has not expired is selected; without one, the default applies.
 
 mod fit;
 mod order;
@@ -15,82 +15,82 @@ use std::{
 
 use model::{Budget, Directive, Mode, Override, Process};
 
-/// Overrides, in order of precedence, and what holds where none fits.
+/// Overrides in order of precedence, and the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     ordered: Vec<Override>,
-    /// Names of those whose time is over, whatever the clock says.
+    /// Ids of expired overrides, regardless of the clock.
     expired: BTreeSet<String>,
     fallback: Fallback,
 }
 
-/// What holds where no override fits, or where it does not say.
+/// Default without a matching override, or for fields that it does not set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fallback {
-    /// How far to go.
+    /// Mode.
     pub mode: Mode,
-    /// By which policy.
+    /// Policy.
     pub policy: String,
-    /// What may be moved for one process.
+    /// Migration budget of one process.
     pub budget: Budget,
-    /// How far to go at most, whatever is asked for.
+    /// Maximum mode.
     pub mode_max: Mode,
 }
 
-/// Whom the rules are asked about.
+/// Subject of the rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// What is known of the process.
+    /// Process.
     pub process: &'a Process,
-    /// The path of its executable, where that could be read.
+    /// Path of its executable, if readable.
     pub executable: Option<&'a Path>,
 }
 
-/// What is wanted for a process, and what was looked at to know it.
+/// Directive of a process, with the candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explained {
-    /// What is wanted.
+    /// Directive.
     pub directive: Directive,
-    /// Why, as a sentence.
+    /// Reason, as a sentence.
     pub why: String,
-    /// Every override, in order of precedence.
+    /// All overrides, in order of precedence.
     pub candidates: Vec<Candidate>,
 }
 
-/// What became of one override.
+/// Override as a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its name.
+    /// Id.
     pub id: String,
-    /// What.
+    /// Match.
     pub fit: Fit,
 }
 
-/// Whether an override applies.
+/// Result of a match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It is the one in force.
+    /// Selected.
     InForce,
-    /// It fits, and another comes first.
+    /// It matches, and another takes precedence.
     Outranked {
-        /// The one in force.
+        /// Selected override.
         by: String,
-        /// What put it first.
+        /// Reason of the precedence.
         because: &'static str,
     },
-    /// Its time is over.
+    /// Expired.
     Expired,
-    /// It is for others.
+    /// It does not match.
     Differs {
-        /// What differs, as it is called in an override: `match.pod`.
+        /// Criterion that differs, as in an override: `match.pod`.
         key: &'static str,
-        /// What the process is, in words.
+        /// Value of the process, in words.
         is: String,
     },
 }
 
 impl Fit {
-    /// Whether it fits the process, in force or not.
+    /// Whether it matches the process, selected or not.
     #[must_use]
     pub const fn fits(&self) -> bool {
         matches!(self, Self::InForce | Self::Outranked { .. })
@@ -109,39 +109,40 @@ impl fmt::Display for Fit {
 }
 
 impl Rules {
-    /// Of these overrides, in any order.
+    /// Rules of these overrides, in any order.
     #[must_use]
     pub fn new(mut overrides: Vec<Override>, fallback: Fallback) -> Self {
         overrides.sort_by(order::precedence);
         Self { ordered: overrides, expired: BTreeSet::new(), fallback }
     }
 
-    /// The same, with the time of the overrides of these names over, whatever the clock says: it may have been set back since.
+    /// The same rules, with these overrides expired, regardless of the clock: it may have been set
+    /// back since.
     #[must_use]
     pub fn with_expired(self, expired: BTreeSet<String>) -> Self {
         Self { expired, ..self }
     }
 
-    /// Whether an override's time is over.
+    /// Whether an override has expired.
     #[must_use]
     pub fn is_over(&self, rule: &Override, now: SystemTime) -> bool {
         self.expired.contains(&rule.id) || rule.expires_at.is_some_and(|end| end <= now)
     }
 
-    /// The overrides, in order of precedence.
+    /// Overrides in order of precedence.
     #[must_use]
     pub fn ordered(&self) -> &[Override] {
         &self.ordered
     }
 
-    /// What is wanted for a process.
+    /// Directive of a process.
     #[must_use]
     pub fn directive(&self, subject: Subject<'_>, now: SystemTime) -> Directive {
         let fits = |each: &&Override| !self.is_over(each, now) && fit::mismatch(&each.selector, subject).is_none();
         self.directive_of(self.ordered.iter().find(fits))
     }
 
-    /// The same, with the reasons.
+    /// Directive with its reasons.
     #[must_use]
     pub fn explain(&self, subject: Subject<'_>, now: SystemTime) -> Explained {
         let mut in_force: Option<&Override> = None;
@@ -189,7 +190,7 @@ impl Rules {
     }
 
     fn why(&self, in_force: Option<&Override>, candidates: &[Candidate]) -> String {
-        let asked = in_force.map_or(self.fallback.mode, |rule| rule.mode);
+        let requested = in_force.map_or(self.fallback.mode, |rule| rule.mode);
         let who = match (in_force, candidates.iter().filter(|each| each.fit.fits()).count()) {
             (None, _) if candidates.is_empty() => {
                 "there is no override: the configuration's default applies".to_owned()
@@ -204,8 +205,8 @@ impl Rules {
                 format!("of {fitting} that match, {} {}", rule.id, because.unwrap_or("comes first"))
             }
         };
-        if asked > self.fallback.mode_max {
-            format!("{who}; its mode is {}, but policy.enabled is not true", asked.name())
+        if requested > self.fallback.mode_max {
+            format!("{who}; its mode is {}, but policy.enabled is not true", requested.name())
         } else {
             who
         }

@@ -1,4 +1,4 @@
-//! Who lost memory to whom in the last window, from the sums of who pushed whose memory out.
+//! Evictions by victim and evictor in the last window, from their cumulative sums.
 
 use std::{
     cmp::Reverse,
@@ -21,7 +21,7 @@ type Bytes = BTreeMap<Pair, u64>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Victims {
-    /// The window's beginning.
+    /// Start of the window.
     from: Option<(SystemTime, Bytes)>,
     latest: Vec<Victim>,
 }
@@ -38,7 +38,7 @@ impl Victims {
             return;
         };
         if moved(then, &now) {
-            // What is counted elsewhere from now on was not counted there in this window.
+            // Counts that moved to another key were not there in this window.
             self.from = Some((snapshot.taken, now));
             return;
         }
@@ -61,13 +61,13 @@ impl Victims {
         self.from = Some((snapshot.taken, now));
     }
 
-    /// Most bytes first.
+    /// Victims in descending order of bytes.
     pub(crate) fn latest(&self) -> &[Victim] {
         &self.latest
     }
 }
 
-/// Between different processes, whatever the memory was needed for.
+/// Pairs of different processes, for all causes.
 fn pairs(snapshot: &Snapshot) -> Bytes {
     let mut pairs = Bytes::new();
     for pair in &snapshot.evictions {
@@ -81,7 +81,7 @@ fn pairs(snapshot: &Snapshot) -> Bytes {
     pairs
 }
 
-/// Whether what was counted at a GPU that was not known went to one that is.
+/// Whether counts of an unknown GPU moved to a known one.
 fn moved(then: &Bytes, now: &Bytes) -> bool {
     then.iter()
         .any(|(pair, bytes)| matches!(pair.gpu, GpuKey::Pending(_)) && now.get(pair).is_none_or(|now| now < bytes))

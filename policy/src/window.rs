@@ -1,5 +1,6 @@
-//! Cuts what is counted into windows. One is over when it has lasted long enough and has seen enough, whichever is later, so that a slow machine is
-//! judged by as much evidence as a fast one; and if too little comes for long, it was quiet.
+//! Division of counts into windows. A window is complete when it has lasted long enough and has
+//! enough evidence, whichever is later, so that a slow machine is judged by as much evidence as a
+//! fast one. If there is too little for long, it was quiet.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +11,7 @@ use crate::{
     thresholds::{EARLY, ENOUGH_BYTES, ENOUGH_FAULTS, ENOUGH_THROTTLES, QUIET_WINDOWS},
 };
 
-/// What was counted between two readings.
+/// Counts between two readings.
 #[derive(Clone, Debug)]
 pub(crate) struct Stretch {
     pub(crate) inputs: Inputs,
@@ -18,27 +19,27 @@ pub(crate) struct Stretch {
     pub(crate) to: Reading,
 }
 
-/// What a reading means for the window.
+/// Effect of a reading on the window.
 #[derive(Debug)]
 pub(crate) enum Cut {
-    /// It goes on.
+    /// The window stays open.
     Open,
-    /// It is over; the next one begins.
+    /// The window is complete; the next one starts.
     Over(Box<Stretch>),
-    /// Too little came for long.
+    /// Too little evidence for long.
     Quiet,
 }
 
-/// The window that is open.
+/// Open window.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
-    /// Its beginning: the last reading before anything came.
+    /// Start: the last reading before any event.
     from: Reading,
-    /// When the last one was over, or it was found quiet.
+    /// End of the last window, complete or quiet.
     silent_since: SystemTime,
 }
 
-/// How long readings lie apart; 0 if the clock was set back.
+/// Time between two readings; 0 if the clock was set back.
 fn between(earlier: SystemTime, later: SystemTime) -> Duration {
     later.duration_since(earlier).unwrap_or_default()
 }
@@ -48,7 +49,7 @@ impl Window {
         Self { silent_since: from.at, from }
     }
 
-    /// Begins anew, as what was counted until now does not continue.
+    /// Restarts, as the counts until now do not continue.
     pub(crate) fn restart(&mut self, from: Reading) {
         self.silent_since = self.silent_since.min(from.at);
         self.from = from;
@@ -67,7 +68,7 @@ impl Window {
             let from = std::mem::replace(&mut self.from, now.clone());
             return Cut::Over(Box::new(Stretch { inputs, from, to: now }));
         }
-        // A window begins when something comes, and one in which little comes is given up.
+        // A window starts with an event, and is abandoned if there is too little.
         if inputs == Inputs::default() || lasted >= quiet_after {
             self.from = now.clone();
         }
@@ -79,7 +80,7 @@ impl Window {
     }
 }
 
-/// Whether there is enough to judge by.
+/// Whether the evidence is enough.
 fn is_enough(inputs: &Inputs) -> bool {
     inputs.bytes_htod.saturating_add(inputs.populated_bytes) >= ENOUGH_BYTES
         || inputs.fault_entries.saturating_add(inputs.cpu_faults) >= ENOUGH_FAULTS

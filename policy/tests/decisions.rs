@@ -1,15 +1,15 @@
-//! Decisions on the limits: what is exactly enough, and what is just too little.
+//! Decisions at the thresholds: values that just suffice, and that just do not.
 #![cfg(test)]
 
 use model::{
     VerdictKind::{self, CapacityThrash, DriverThrottling, FirstTouchStorm, PingPong, Streaming},
     verdict::Inputs,
 };
-use policy::decision::{ORDER, decide};
+use policy::decision::{ORDER, check_names, decide};
 
 const MIB: u64 = 1 << 20;
 
-/// 100 MiB arrive and push out a quarter as much; of each 100, so many were there before.
+/// 100 MiB arrive and evict a quarter as much; of each 100, so many were there before.
 fn under_pressure(refetched: u64, returned: u64) -> Inputs {
     Inputs {
         fault_entries: 1000,
@@ -89,7 +89,8 @@ fn new_memory_among_what_arrives_is_no_refetching() {
     assert_eq!(kind(Inputs { refetched_bytes: 49 * MIB, ..mixed }), Some(Streaming));
 }
 
-/// What is seen of a block that is evicted and fetched again and again, with so many thousandths of the records.
+/// Records of a block that is repeatedly evicted and fetched, with so many thousandths of them
+/// written.
 fn recorded(per_mille: u64) -> Inputs {
     // splitmix64: the same in every run.
     let mut spread = (1_u64..).map(|at| {
@@ -134,14 +135,14 @@ fn records_that_were_left_out_hide_no_thrashing() {
 fn without_records_nothing_is_said_of_what_comes_back_or_does_not() {
     let unknown = Inputs { fetched_bytes: 0, bounces: 0, ..under_pressure(0, 0) };
     assert_eq!(kind(unknown), None);
-    // What was never fetched needs no record.
+    // Memory that was never fetched needs no record.
     let written = Inputs { bytes_htod: 0, populated_bytes: 100 * MIB, ..unknown };
     assert_eq!(kind(written), Some(Streaming));
 }
 
 #[test]
 fn without_records_the_kinds_that_need_them_are_not_told_of_what_is_fetched_and_the_others_are() {
-    let mut told = Vec::new();
+    let mut kinds = Vec::new();
     for inputs in [
         under_pressure(100, 0),
         under_pressure(0, 100),
@@ -150,11 +151,11 @@ fn without_records_the_kinds_that_need_them_are_not_told_of_what_is_fetched_and_
         Inputs { fault_entries: 1000, bytes_htod: MIB, populated_bytes: 100 * MIB, ..Inputs::default() },
     ] {
         let unrecorded = Inputs { fetched_bytes: 0, refetched_bytes: 0, cpu_reclaimed_bytes: 0, bounces: 0, ..inputs };
-        told.extend(kind(unrecorded));
+        kinds.extend(kind(unrecorded));
         let needs_records = kind(inputs).unwrap().needs_records_for().is_some();
         assert_eq!(kind(unrecorded), kind(inputs).filter(|_| !needs_records));
     }
-    assert_eq!(told, [DriverThrottling, FirstTouchStorm]);
+    assert_eq!(kinds, [DriverThrottling, FirstTouchStorm]);
 }
 
 #[test]
@@ -226,7 +227,13 @@ fn nothing_and_as_much_as_can_be_are_no_nonsense() {
         missing_records: u64::MAX,
     };
     assert!(decide(&all, None).checks.iter().all(|check| check.value.is_finite()));
-    // More is said to have come back than came: it is not believed.
+    // More returns than arrivals are reported, which is ignored.
     let decision = decide(&Inputs { refetched_bytes: 900 * MIB, ..under_pressure(0, 0) }, None);
     assert!(decision.checks.iter().all(|check| check.name != "refetch_ratio" || check.value <= 1.0));
+}
+
+#[test]
+fn names_of_checks_are_those_of_the_golden_file() {
+    let lines = VerdictKind::ALL.map(|kind| format!("{}: {}\n", kind.name(), check_names(kind).join(" ")));
+    surface::hold("checks.txt", &lines.concat());
 }

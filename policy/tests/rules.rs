@@ -1,4 +1,4 @@
-//! Which override applies to whom.
+//! Overrides and the processes that they apply to.
 #![cfg(test)]
 
 use std::{
@@ -149,7 +149,7 @@ fn what_names_the_smaller_group_says_more() {
         Selector { pid: Some(7), ..Selector::default() },
     ];
     for pair in growing.windows(2) {
-        // The name would decide otherwise.
+        // The id would decide otherwise.
         let overrides = vec![rule("a", pair[0].clone()), rule("b", pair[1].clone())];
         assert_eq!(in_force(overrides), Some("b".into()), "{:?}", pair[1]);
     }
@@ -173,9 +173,9 @@ fn the_reasons_name_what_decided() {
         rule("batch", Selector { job: Some("99".into()), ..Selector::default() }),
     ]);
     assert_eq!(why, "of 2 that match, pod is more specific");
-    let told: Vec<String> = candidates.iter().map(|each| format!("{}: {}", each.id, each.fit)).collect();
+    let texts: Vec<String> = candidates.iter().map(|each| format!("{}: {}", each.id, each.fit)).collect();
     assert_eq!(
-        told,
+        texts,
         [
             "pod: it is the first that matches",
             "batch: match.job does not match: it is 123",

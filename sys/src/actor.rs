@@ -1,13 +1,17 @@
 //! Actors: processes that make the driver's calls about one target each, in the target's cgroup.
 //!
-//! Why not this process? Where a VA space does not belong to the memory of its process
-//! ([`SpaceFlags`](crate::uvm::call::SpaceFlags)), the driver charges host memory to the cgroup of whoever makes the call, and where that is at its limit
-//! the kernel kills in it. A call may also wait long for locks that the target holds. An actor is charged as its target is, is the first to be killed
-//! in the target's cgroup (`oom_score_adj`), and may hang or die without harm to anybody else.
+//! Reason for a separate process: if a VA space does not belong to the memory of its process
+//! ([`SpaceFlags`](crate::uvm::call::SpaceFlags)), the driver charges host memory to the cgroup of
+//! the caller. If that cgroup is at its limit, the kernel kills a process in it. A call may also
+//! wait long for locks that the target holds. An actor is charged like its target, is the first OOM
+//! victim in the target's cgroup (`oom_score_adj`), and may hang or exit without harm to other
+//! processes.
 //!
-//! * [`Spawner`]: the handle of a process that starts actors, which is [`spawner`]'s; [`run_if_spawner`] is its main function
-//! * [`Actor`]: the handle of one; what it does itself is [`server`]'s, and what it gives up before is [`confinement`]'s
-//! * [`wire`]: what they say to each other
+//! * [`Spawner`]: handle of a process that starts actors; [`run_if_spawner`] is its main function,
+//!   in [`spawner`]
+//! * [`Actor`]: handle of an actor, whose main loop is [`server`]; [`confinement`] drops its
+//!   privileges first
+//! * [`wire`]: messages between the processes
 //!
 //! ```text
 //!   uvmd ── exec of itself ──▶ spawner ── clone3, CLONE_INTO_CGROUP, no exec ──▶ actor
@@ -15,15 +19,19 @@
 //!    └─ channel, seqpacket: a request and a reply for each call ─────────────────────┘
 //! ```
 //!
-//! **Why a spawner?** A child of a process with many threads may do next to nothing before exec, as any lock of the allocator may be held; and exec of a program
-//! for each batch of calls costs milliseconds and, in the target's cgroup, the memory of a new process image. The spawner has one thread, a small heap, and
-//! nothing of this process in it, as it is an exec of the same program ([`Program`]): so its children may be ordinary code, and their memory is what
-//! they write to, a few pages. It can be started again at any time, which a fork made before the first thread cannot.
-//! It belongs to the thread that started it, and ends when that or its socket does.
+//! **Reason for a spawner**: a child of a process with many threads can do almost nothing before
+//! exec, as any lock of the allocator may be held. An exec per batch of calls costs milliseconds
+//! and, in the target's cgroup, the memory of a new process image. The spawner has one thread, a
+//! small heap and none of this process's memory, as it is an exec of the same program
+//! ([`Program`]). Its children may therefore run ordinary code, and their memory is the few pages
+//! that they write. It can be restarted at any time, unlike a fork made before the first thread. It
+//! belongs to the thread that started it, and exits with that thread or its socket.
 //!
-//! **What an actor has**: its channel and its target's VA spaces; a user id that nobody else has, where the spawner may change it and still kill what it started; no
-//! capabilities; `no_new_privs`; and of system calls those that it needs, of ioctls those of [`Call`](crate::uvm::call::Call). It dies with the spawner (`PR_SET_PDEATHSIG`, and a
-//! look whether that is there still), which dies with this process.
+//! **Privileges of an actor**: its channel and the VA spaces of its target; a user id that no other
+//! process has, if the spawner may change it and still kill its children; no capabilities;
+//! `no_new_privs`; the system calls that it needs, and of ioctls those of
+//! [`Call`](crate::uvm::call::Call). It dies with the spawner (`PR_SET_PDEATHSIG`, and a check that
+//! the spawner still exists), which dies with this process.
 
 mod actor_handle;
 mod confinement;

@@ -1,14 +1,16 @@
-//! Sizes and offsets of the kernel's own structures, from `/sys/kernel/btf/vmlinux`, and of a module's, from the file beside it.
+//! Sizes and offsets of structures of the kernel, from `/sys/kernel/btf/vmlinux`, and of a module,
+//! from the file beside it.
 //!
-//! Only what is asked for is looked at; a general BTF library would hold the whole kernel's types in memory, some 36 MB. The format is in the
-//! kernel's Documentation/bpf/btf.rst. Nothing in the input is trusted: every read is checked.
+//! Only the requested types are read; a general BTF library would hold all of the kernel's types in
+//! memory, some 36 MB. The format is in the kernel's Documentation/bpf/btf.rst. The input is not
+//! trusted: every read is checked.
 
 use thiserror::Error;
 
-/// Reason for which a size or an offset is unknown.
+/// Reason why a size or an offset is unknown.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum BtfError {
-    /// The file as a whole cannot be read.
+    /// Unreadable file.
     #[error("not BTF of this machine's byte order, or damaged")]
     Malformed,
     /// A struct is missing.
@@ -17,8 +19,8 @@ pub enum BtfError {
     /// The struct has no such member.
     #[error("no member {1} in struct {0}")]
     NoMember(&'static str, &'static str),
-    /// No struct of this name can be so large.
-    #[error("struct {0} has {1} bytes: that cannot be")]
+    /// Impossible size of the struct with this name.
+    #[error("struct {0} has an impossible size of {1} bytes")]
     TooLarge(&'static str, u32),
     /// A function is missing.
     #[error("no function {0}")]
@@ -31,25 +33,27 @@ const KIND_FUNCTION: u32 = 12;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_TYPEDEF: u32 = 8;
-/// Anonymous structs inside anonymous structs: the kernel has a few levels, a malicious file has a cycle.
+/// Limit on anonymous structs inside anonymous structs: the kernel has a few levels, a malicious
+/// file may have a cycle.
 const NESTING_MAX: u32 = 8;
-/// Members that are looked at to find one: a struct has no more, and with those of its anonymous structs the kernel's largest has a few hundred. A malicious
-/// file has the same anonymous struct in itself many times over, at each level.
+/// Limit on members visited to find one: no struct has more, and the kernel's largest has a few
+/// hundred with those of its anonymous structs. A malicious file may contain the same anonymous
+/// struct many times at each level.
 const MEMBERS_MAX: u32 = 1 << 16;
-/// Names for names, and qualifiers, before what they stand for.
+/// Limit on typedefs and qualifiers before a type.
 const ALIASES_MAX: u32 = 16;
 
-/// The types of one kernel, or of a module.
+/// Types of a kernel or of a module.
 pub struct Btf<'a> {
     types: &'a [u8],
     strings: &'a [u8],
-    /// Offset of each type in `types`; ids count from 1, those of a module from behind the kernel's.
+    /// Offset of each type in `types`. Ids count from 1; those of a module follow the kernel's.
     begins: Vec<u32>,
-    /// The kernel's types and strings, which a module uses too.
+    /// Types and strings of the kernel, which a module uses too.
     kernel: Option<&'a Self>,
 }
 
-/// Type, with the file that it is of.
+/// Type, with its file.
 #[derive(Clone, Copy)]
 struct Type<'b> {
     of: &'b Btf<'b>,
@@ -57,19 +61,19 @@ struct Type<'b> {
     header: Header,
 }
 
-/// The part that all kinds of type have.
+/// Common part of all kinds of types.
 #[derive(Clone, Copy)]
 struct Header {
     name: u32,
     kind: u32,
     members: u32,
-    /// Member offsets hold a bit field's width in their upper 8 bits.
+    /// Whether the upper 8 bits of member offsets are the width of a bit field.
     has_bit_fields: bool,
     size: u32,
 }
 
 impl<'a> Btf<'a> {
-    /// Reads a file of BTF.
+    /// Reads a BTF file.
     ///
     /// # Errors
     /// If it is damaged.
@@ -77,7 +81,7 @@ impl<'a> Btf<'a> {
         Self::parse_on(None, file)
     }
 
-    /// Reads a module's file of BTF. It must have been built for just this kernel.
+    /// Reads a module's BTF file. It must have been built for this kernel.
     ///
     /// # Errors
     /// If it is damaged.
@@ -116,7 +120,7 @@ impl<'a> Btf<'a> {
         self.find(name).map(|found| found.header.size).ok_or(BtfError::NoStruct(name))
     }
 
-    /// Offset of a struct's member in bytes, members of anonymous structs inside it included.
+    /// Offset of a struct's member in bytes. Members of anonymous structs inside it are included.
     ///
     /// # Errors
     /// If there is no such struct or member.
@@ -125,8 +129,8 @@ impl<'a> Btf<'a> {
         found.member(member).map(|(bit, _)| bit / 8).ok_or(BtfError::NoMember(name, member))
     }
 
-    /// The same types with all but one function replaced by declarations without a name, for a library that wants to look up that function's
-    /// id itself, and would take 36 MB for all of them.
+    /// The same types, with all functions but one replaced by unnamed declarations. For a library
+    /// that looks up the function's id itself, and would need 36 MB for all types.
     ///
     /// # Errors
     /// If there is no such function.
@@ -155,8 +159,8 @@ impl<'a> Btf<'a> {
         self.named(name).map(|found| found.header.size)
     }
 
-    /// Offset in bits of a field in a struct or union of a module. `path`: names of members, one in another, separated by dots; those of
-    /// anonymous ones are left out.
+    /// Offset in bits of a field in a struct or union of a module. `path`: names of nested members,
+    /// separated by dots, without anonymous ones.
     #[must_use]
     pub fn bit_of(&self, name: &str, path: &str) -> Option<u32> {
         let mut within = self.named(name)?;
@@ -172,7 +176,7 @@ impl<'a> Btf<'a> {
         Some(bit)
     }
 
-    /// Finds a struct or union of these types, not of the kernel's below them.
+    /// Finds a struct or union of these types, without the kernel's.
     fn named(&self, name: &str) -> Option<Type<'_>> {
         let candidates =
             self.begins.iter().filter_map(|begin| Some(Type { of: self, begin: *begin, header: self.header(*begin)? }));
@@ -251,7 +255,7 @@ impl<'a> Btf<'a> {
 }
 
 impl Type<'_> {
-    /// The struct or union behind typedefs and qualifiers.
+    /// Struct or union behind typedefs and qualifiers.
     fn target(self) -> Option<Self> {
         let mut found = self;
         for _ in 0..ALIASES_MAX {
@@ -265,7 +269,8 @@ impl Type<'_> {
         None
     }
 
-    /// Offset in bits and type of a member. Members of anonymous structs and unions inside are found too.
+    /// Offset in bits and type of a member. Members of anonymous structs and unions inside are
+    /// included.
     fn member(self, wanted: &str) -> Option<(u32, u32)> {
         let mut members_left = MEMBERS_MAX;
         self.nested_member(wanted, NESTING_MAX, &mut members_left)

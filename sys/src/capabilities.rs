@@ -1,16 +1,17 @@
 //! Capabilities of a process: capabilities(7).
 //!
-//! `CAP_BPF` loads the probes and `CAP_PERFMON` attaches them; both exist since Linux 5.8. Two others are of use only on some nodes, and what
-//! lacks them shows there: `CAP_SYS_PTRACE`, where /proc hides the processes of others (`hidepid`), and `CAP_SYS_RESOURCE` before Linux 5.11,
-//! where the probes' maps count against the limit of locked memory.
+//! `CAP_BPF` loads the probes and `CAP_PERFMON` attaches them; both exist since Linux 5.8. Two
+//! others matter on some nodes only, and the parts that lack them report it: `CAP_SYS_PTRACE`,
+//! where /proc hides the processes of other users (`hidepid`), and `CAP_SYS_RESOURCE` before Linux
+//! 5.11, where the probes' maps count against the limit of locked memory.
 
 use procfs::{ProcError, process::Process};
 use thiserror::Error;
 
-/// In words, here and in the README.
+/// Requirement in words, here and in the README.
 const NEEDED: &str = "as root, or with the capabilities CAP_BPF and CAP_PERFMON";
 
-/// Reason for which a process may not probe.
+/// Reason why a process may not probe.
 #[derive(Debug, Error)]
 pub enum CapabilityError {
     /// The capabilities cannot be read.
@@ -23,23 +24,23 @@ pub enum CapabilityError {
     NotAllowed,
 }
 
-/// One capability; its value is its bit in /proc/PID/status.
+/// Capability; its value is its bit in /proc/PID/status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Capability {
-    /// Permission to inspect processes of others.
+    /// Permission to inspect processes of other users.
     SysPtrace = 19,
-    /// Everything that had no capability of its own when capabilities were made.
+    /// Permission for everything that had no separate capability when capabilities were introduced.
     SysAdmin = 21,
-    /// Go beyond limits.
+    /// Permission to exceed limits.
     SysResource = 24,
     /// Permission to attach probes.
     Perfmon = 38,
-    /// Load probes.
+    /// Permission to load probes.
     Bpf = 39,
 }
 
-/// The effective capabilities of a process.
+/// Effective capabilities of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities(u64);
 
@@ -47,7 +48,7 @@ impl Capabilities {
     /// Capabilities of the calling process.
     ///
     /// # Errors
-    /// Where /proc cannot be read.
+    /// If /proc cannot be read.
     pub fn of_this_process() -> Result<Self, CapabilityError> {
         Ok(Self(Process::myself()?.status()?.capeff))
     }
@@ -58,7 +59,7 @@ impl Capabilities {
         Self(bits)
     }
 
-    /// Whether it has this one.
+    /// Whether the capability is included.
     #[must_use]
     pub const fn has(self, capability: Capability) -> bool {
         self.0 & (1 << capability as u8) != 0
@@ -67,7 +68,7 @@ impl Capabilities {
     /// Fails unless the process may load probes and attach them. `CAP_SYS_ADMIN` implies both.
     ///
     /// # Errors
-    /// A sentence that says what to do.
+    /// Remedy, as a sentence.
     pub const fn may_probe(self) -> Result<(), CapabilityError> {
         let both = self.has(Capability::Bpf) && self.has(Capability::Perfmon);
         if both || self.has(Capability::SysAdmin) { Ok(()) } else { Err(CapabilityError::NotAllowed) }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Processor time that the current thread has taken.
+/// Processor time used by the current thread.
 #[must_use]
 pub fn of_this_thread() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()

@@ -1,10 +1,10 @@
-//! The loaded nvidia-uvm.
+//! State of the loaded nvidia-uvm.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
 use crate::roots::{Roots, line};
 
-/// The driver's module, as it is loaded now.
+/// The driver's module, as currently loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
     /// Version, if the module reports one.
@@ -17,18 +17,18 @@ pub struct Module {
 #[must_use]
 pub fn module(roots: &Roots) -> Option<Module> {
     let folder = roots.sys.join("module/nvidia_uvm");
-    // Sysfs numbers its folders afresh each time.
+    // Sysfs numbers its folders anew each time.
     let instance = fs::metadata(&folder).ok()?.ino();
-    // `coming` while its start-up code runs, `going` while it is removed.
+    // `coming` during its initialization, `going` during its removal.
     if line(&folder.join("initstate")).is_some_and(|state| state != "live") {
         return None;
     }
-    // nvidia-uvm has a version of its own since 525; nvidia, without which it does not load, has always had one.
+    // nvidia-uvm has its own version since 525; nvidia, which it needs, has always had one.
     let version = line(&folder.join("version")).or_else(|| line(&roots.sys.join("module/nvidia/version")));
     Some(Module { version, instance })
 }
 
-/// The device /dev/nvidia-uvm as the kernel writes it, if the driver has one.
+/// Device /dev/nvidia-uvm in the kernel's encoding, if the driver has one.
 #[must_use]
 pub fn uvm_device(roots: &Roots) -> Option<u32> {
     const MINOR_BITS: u32 = 20;
@@ -42,7 +42,8 @@ pub fn uvm_device(roots: &Roots) -> Option<u32> {
     Some(major.parse::<u32>().ok()? << MINOR_BITS)
 }
 
-/// Whether anyone may have the driver open: each open file holds the module. Unless it says that nobody does, somebody may.
+/// Whether any process may have the driver open: each open file holds a reference to the module.
+/// True unless the count is known to be 0.
 #[must_use]
 pub fn in_use(roots: &Roots) -> bool {
     line(&roots.sys.join("module/nvidia_uvm/refcnt")).is_none_or(|holders| holders != "0")
@@ -85,7 +86,8 @@ mod tests {
         let machine = ready();
         let first = module(&machine.roots).unwrap();
         assert_eq!(module(&machine.roots).unwrap(), first);
-        // The old folder stays open, so that its number is not given again: sysfs does not reuse them either.
+        // The old folder stays open, so that its number is not reused: sysfs does not reuse numbers
+        // either.
         let _held = fs::File::open(machine.roots.sys.join("module/nvidia_uvm")).unwrap();
         machine.remove("sys/module/nvidia_uvm");
         machine.write("sys/module/nvidia_uvm/version", "550.163.01\n");

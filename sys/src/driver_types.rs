@@ -1,14 +1,14 @@
-//! The driver's own types, where the kernel shows them: `/sys/kernel/btf/nvidia_uvm`.
+//! Types of the driver, if the kernel exposes them: `/sys/kernel/btf/nvidia_uvm`.
 //!
-//! Few kernels do. Where they do, the table of families must agree with them, and what only they tell is taken from them: a debug build of the
-//! driver has larger locks, behind which other things move.
+//! Few kernels do. If they do, the table of families must agree with them, and they complete it: a
+//! debug build of the driver has larger locks, which shift the fields after them.
 
 use abi::Layout;
 use thiserror::Error;
 
 use crate::btf::Btf;
 
-/// The table contradicts the driver's types.
+/// Contradiction between the table and the driver's types.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "{field} is at bit {types} by the driver's types in /sys/kernel/btf/nvidia_uvm, and at bit {table} by the table of layouts"
@@ -19,11 +19,12 @@ pub struct Disagreement {
     table: u32,
 }
 
-/// Checks a layout against the driver's types and completes it by them. What they do not have is left as it is.
+/// Checks a layout against the driver's types and completes it by them. Fields that the types lack
+/// are unchanged.
 ///
 /// # Errors
-/// Names the first field that lies elsewhere.
-pub fn agreed(layout: &Layout, types: &Btf<'_>) -> Result<Layout, Disagreement> {
+/// First field with another offset.
+pub fn completed(layout: &Layout, types: &Btf<'_>) -> Result<Layout, Disagreement> {
     const EVENT: &str = "uvm_perf_event_data_t";
     const ENTRY: &str = "uvm_fault_buffer_entry_t";
     const BLOCK: &str = "uvm_va_block_t";
@@ -85,13 +86,13 @@ mod tests {
         let kernel = Btf::parse(&kernel).unwrap();
         let types = Btf::parse_module(&kernel, driver).unwrap();
         let numbers = KernelNumbers::from_btf(&kernel, 4096).unwrap();
-        agreed(&Families::known().unwrap().of("550.163.01").unwrap().layout(&numbers), &types)
+        completed(&Families::known().unwrap().of("550.163.01").unwrap().layout(&numbers), &types)
     }
 
     #[test]
     fn layout_is_completed_by_the_drivers_types() {
         let layout = agreed_with(&small_driver(136, 24)).unwrap();
-        // As the table has it, but for a lock that is larger by 24 bytes, as in a debug build.
+        // As in the table, except for a lock that is 24 bytes larger, as in a debug build.
         assert_eq!((layout.events_va_space, layout.block_range, layout.block_start), (184 + 24, 40 + 24, 48 + 24));
         assert_eq!((layout.block_resident, layout.block_gpus), (64 + 24, 472 + 24));
         assert_eq!(agreed_with(&small_driver(136, 0)).unwrap().events_va_space, 184);
@@ -112,7 +113,7 @@ mod tests {
         let file = small_driver(136, 0);
         let look = |file: &[u8]| {
             if let Ok(types) = Btf::parse_module(&kernel, file) {
-                let _ = agreed(&Layout::default(), &types);
+                let _ = completed(&Layout::default(), &types);
             }
         };
         for at in 0..file.len() {

@@ -1,4 +1,4 @@
-//! Stand-in of a machine, made of files.
+//! Fake machine, made of files.
 #![expect(
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
@@ -15,7 +15,7 @@ pub use process::Process;
 
 use crate::{btf::MAGIC, roots::Roots};
 
-/// Stand-in of a machine with next to nothing, removed on drop.
+/// Fake machine with minimal contents, removed on drop.
 pub struct Machine {
     dir: tempfile::TempDir,
     /// Root folders of the machine.
@@ -23,7 +23,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// One that has a first process and nothing else.
+    /// Machine with a first process only.
     #[must_use]
     pub fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -48,21 +48,21 @@ impl Machine {
         fs::write(path, text).unwrap();
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     pub fn link(&self, path: &str, target: &str) {
         let path = self.dir.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(target, path).unwrap();
     }
 
-    /// Removes a folder and all that is in it.
+    /// Removes a folder and its contents.
     pub fn remove(&self, path: impl AsRef<Path>) {
         fs::remove_dir_all(self.dir.path().join(path)).unwrap();
     }
 }
 
-/// Types of a kernel with `rw_semaphore` of 40 bytes and `mutex` of 32, `task_struct` with an anonymous struct around two of its members, and plain
-/// structs.
+/// Types of a kernel with a `rw_semaphore` of 40 bytes, a `mutex` of 32, a `task_struct` with an
+/// anonymous struct around two of its members, and plain structs.
 #[must_use]
 pub fn small_kernel() -> Vec<u8> {
     let strings = b"\0int\0rw_semaphore\0count\0task_struct\0flags\0group_leader\0start_boottime\0\
@@ -120,7 +120,8 @@ pub fn small_kernel() -> Vec<u8> {
     file_of(&types, strings)
 }
 
-/// Types of a driver such as 550, for [`small_kernel`]: where its `uvm_gpu_t` has the id, and by how much its locks are larger than the kernel's.
+/// Types of a driver such as 550, for [`small_kernel`]. `gpu_id`: offset of the id in `uvm_gpu_t`;
+/// `lock_extra`: bytes by which its locks exceed the kernel's.
 #[must_use]
 pub fn small_driver(gpu_id: u32, lock_extra: u32) -> Vec<u8> {
     let strings =
@@ -133,7 +134,7 @@ pub fn small_driver(gpu_id: u32, lock_extra: u32) -> Vec<u8> {
         let at = strings.windows(with_end.len()).position(|window| window == with_end).unwrap();
         kernel_strings + u32::try_from(at).unwrap() + 1
     };
-    // The kernel has eight types, int being the first: these are 9 and so on.
+    // The kernel has eight types, of which int is the first: these follow from 9.
     let int = 1;
     let structure = |members: &[(&str, u32, u32)]| {
         let count = u32::try_from(members.len()).unwrap();
@@ -161,7 +162,7 @@ pub fn small_driver(gpu_id: u32, lock_extra: u32) -> Vec<u8> {
         alias("uvm_va_block_t", 13),
         event,
         alias("uvm_perf_event_data_t", 15),
-        // fault: an anonymous struct around gpu, of which batch_id is one.
+        // fault: an anonymous struct around gpu, one of whose members is batch_id.
         structure(&[("gpu", 18, 24)]),
         structure(&[("batch_id", int, 8)]),
         entry,

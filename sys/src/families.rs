@@ -1,4 +1,4 @@
-//! The driver families: which layout belongs to which driver version.
+//! Driver families: layouts by driver version.
 
 mod kernel_numbers;
 mod table;
@@ -9,10 +9,10 @@ use abi::Layout;
 pub use kernel_numbers::KernelNumbers;
 pub use table::TableError;
 
-/// The driver's GPU ids end here up to 545: `UVM_PARENT_ID_MAX_GPUS`.
+/// Highest GPU id up to 545: `UVM_PARENT_ID_MAX_GPUS`.
 const GPU_MAX_TO_545: u32 = 32;
 
-/// Every family known.
+/// All known families.
 #[derive(Debug)]
 pub struct Families(Vec<Family>);
 
@@ -20,23 +20,25 @@ pub struct Families(Vec<Family>);
 #[derive(Clone, Debug)]
 pub struct Family {
     majors: RangeInclusive<u32>,
-    /// Complete but for what depends on the kernel.
+    /// Layout, complete except for the parts that depend on the kernel.
     layout: Layout,
-    /// `UVM_PERF_EVENT_COUNT`: the events structure has that many list heads before the pointer to the VA space.
+    /// `UVM_PERF_EVENT_COUNT`: number of list heads in the events structure before the pointer to
+    /// the VA space.
     event_count: u32,
-    /// From a block's pointer to its range to those to what it has at each GPU, where pages are of 4 KiB; see [`Family::with_residency`].
+    /// Distance from a block's pointer to its range to its array of GPU states, with pages of 4
+    /// KiB; see [`Family::with_residency`].
     gpus_after_range: Option<u32>,
 }
 
 impl Families {
-    /// The family of a driver version such as `550.163.01`.
+    /// Family of a driver version such as `550.163.01`.
     #[must_use]
     pub fn of(&self, version: &str) -> Option<&Family> {
         let major = major(version)?;
         self.0.iter().find(|family| family.majors.contains(&major))
     }
 
-    /// Every family, oldest first.
+    /// All families, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Family> {
         self.0.iter()
     }
@@ -46,12 +48,13 @@ fn major(version: &str) -> Option<u32> {
     version.trim().split('.').next()?.parse().ok()
 }
 
-/// Mark of a file that stands for a VA space, by driver version: `UVM_FD_VA_SPACE` of `uvm_fd_type_t`, in the lowest bits of the
-/// file's private data. The bits became three in 575; the value did not change.
+/// Mark of a file that represents a VA space, by driver version: `UVM_FD_VA_SPACE` of
+/// `uvm_fd_type_t`, in the lowest bits of the file's private data. There are three bits since 575;
+/// the value is unchanged.
 #[must_use]
 pub fn va_space_file_type(version: &str) -> u32 {
     match major(version) {
-        // Every file of the device stands for a VA space.
+        // Every file of the device represents a VA space.
         Some(..530) | None => 0,
         Some(530..) => 2,
     }
@@ -74,17 +77,18 @@ impl fmt::Display for Family {
 }
 
 impl Family {
-    /// The layout for this family on a kernel.
+    /// Layout of this family on a kernel.
     #[must_use]
     pub const fn layout(&self, kernel: &KernelNumbers) -> Layout {
         let list_head_size = 16;
         Layout {
             events_va_space: kernel.rw_semaphore_size + self.event_count * list_head_size,
             migration_max_bytes: kernel.block_max_bytes(),
-            // A reference count of 8 bytes with its padding, the lock, the range, and the first address.
+            // A reference count of 8 bytes with its padding, the lock, the range, and the first
+            // address.
             block_range: 8 + kernel.mutex_size,
             block_start: 8 + kernel.mutex_size + 8,
-            // The last address comes between.
+            // The last address is in between.
             block_resident: 8 + kernel.mutex_size + 8 + 16,
             page_shift: kernel.page_size.trailing_zeros(),
             task_group_leader: kernel.task_group_leader,
@@ -102,18 +106,24 @@ impl Family {
         }
     }
 
-    /// The layout with where a block's residency is, where that follows from the family. The driver's own types, where the kernel shows them, tell it better.
+    /// Layout with the offsets of a block's residency, if they follow from the family. The driver's
+    /// types, if the kernel exposes them, are better evidence.
     ///
-    /// Between a block's pointer to its range (`va_range`, from 565 on `managed_range`) and its array `gpus`, `struct uvm_va_block_struct` has two
-    /// addresses, masks of processors and of pages, and what the CPU has; no type of the kernel's, and nothing that a configuration of it or a debug build
-    /// changes. In all 193 versions that NVIDIA published from 515.43.04 to 595.45.04 that text has four forms: it changed with 545.23.06 (a pointer in
-    /// the place of another), 565.57.01 (the range's name), and 580.65.06 (two masks more). A mask of processors has one word up to 545 and five from 550 on. So
-    /// the distance is one number for a family: 336 up to 545, 432 from 550 on, 536 from 580 on. So it was measured, in what a compiler made of the driver's
-    /// source for Linux 6.12, for 535.261.03, 545.29.06, 550.40.07, 555.58.02, 560.35.03, 565.57.01, 575.64.05, 580.65.06, 590.48.01 and 595.45.04, and in the
-    /// types of the driver as it was built for 550.163.01, 570.211.01 and 580.142.
+    /// Between a block's pointer to its range (`va_range`, from 565 on `managed_range`) and its
+    /// array `gpus`, `struct uvm_va_block_struct` has two addresses, masks of processors and pages,
+    /// and the CPU's state. It has no type of the kernel there, and nothing that a kernel
+    /// configuration or a debug build changes. In all 193 versions that NVIDIA published from
+    /// 515.43.04 to 595.45.04, this source has four forms: it changed with 545.23.06 (one pointer
+    /// replaced by another), 565.57.01 (the range's name), and 580.65.06 (two more masks). A
+    /// processor mask has one word up to 545 and five from 550 on. The distance is therefore one
+    /// number per family: 336 up to 545, 432 from 550 on, 536 from 580 on. It was measured in
+    /// compiled driver sources on Linux 6.12 for 535.261.03, 545.29.06, 550.40.07, 555.58.02,
+    /// 560.35.03, 565.57.01, 575.64.05, 580.65.06, 590.48.01 and 595.45.04, and in the types of the
+    /// built driver for 550.163.01, 570.211.01 and 580.142.
     ///
-    /// Masks of pages are larger or smaller where pages are not of 4 KiB: that was never looked at. 515 to 525 have none: they lack
-    /// `uvm_va_block_make_resident_copy`, of which a change is learned.
+    /// Page masks have another size if pages are not of 4 KiB, which was never measured. 515 to 525
+    /// have no such offsets: they lack `uvm_va_block_make_resident_copy`, through which changes are
+    /// observed.
     #[must_use]
     pub fn with_residency(&self, layout: Layout) -> Layout {
         const SMALL_PAGE_SHIFT: u32 = 12;
@@ -125,7 +135,7 @@ impl Family {
         }
     }
 
-    /// The first of its major versions.
+    /// First of its major versions.
     #[must_use]
     pub const fn first_major(&self) -> u32 {
         *self.majors.start()
@@ -221,7 +231,8 @@ mod tests {
 
     #[test]
     fn the_pointer_to_the_va_space_lies_after_the_lock_and_a_list_for_each_event() {
-        // 40 bytes of rw_semaphore, as on common distributions' kernels: 184 was seen on 550.163.01.
+        // 40 bytes of rw_semaphore, as on kernels of common distributions: 184 was observed on
+        // 550.163.01.
         assert_eq!(layout_of("550.163.01").events_va_space, 184);
         assert_eq!(layout_of("525.147.05").events_va_space, 168);
     }
@@ -230,7 +241,7 @@ mod tests {
     fn residency_offsets_follow_from_the_family() {
         let families = Families::known().unwrap();
         let gpus = |version: &str| families.of(version).unwrap().with_residency(layout_of(version)).block_gpus;
-        // The range is at 40, behind a mutex of 32 bytes.
+        // The range is at 40, after a mutex of 32 bytes.
         for (version, distance) in [
             ("530.41.03", 336),
             ("535.261.03", 336),
@@ -261,7 +272,7 @@ mod tests {
         let with = |layout| family.with_residency(layout).block_gpus;
         assert_eq!(with(Layout { block_range: 72, ..layout }), 72 + 536);
         assert_eq!(with(Layout { page_shift: 16, ..layout }), 0);
-        // The driver's own types told.
+        // Offset of the driver's types.
         assert_eq!(with(Layout { block_gpus: 500, ..layout }), 500);
     }
 

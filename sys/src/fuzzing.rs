@@ -1,3 +1,3 @@
-//! Private parsers, for fuzz targets; nothing else needs it.
+//! Private parsers, for fuzz targets only.
 
-pub use crate::actor::fuzzing::{DESCRIPTORS_MAX, Language, Received, receive_packet};
+pub use crate::actor::fuzzing::{DESCRIPTORS_MAX, Direction, Received, receive_packet};

@@ -8,25 +8,26 @@ use crate::roots::Roots;
 
 const RELEASE: &str = "sys/kernel/osrelease";
 
-/// The first in which all that the probes use is there and right: ring buffers and `CAP_BPF` came with 5.8, and per-CPU values that are not
-/// left over from a removed entry with 5.10. Distributions that carry newer probes in an older kernel (RHEL 8) are not supported.
+/// First version with all that the probes use: ring buffers and `CAP_BPF` came with 5.8, per-CPU
+/// values without leftovers of a removed entry with 5.10. Distributions that carry newer probes in
+/// an older kernel (RHEL 8) are not supported.
 const OLDEST: Version = Version { major: 5, minor: 10 };
 
-/// Reason for which uvmd does not run on this kernel.
+/// Reason why uvmd does not run on this kernel.
 #[derive(Debug, Error)]
 pub enum KernelError {
     /// The version cannot be read.
     #[error("cannot read the kernel's version from /proc/{RELEASE}: {}", crate::reason(.0))]
     Unreadable(#[source] io::Error),
-    /// The text is no version.
-    #[error("/proc/{RELEASE} names no version of Linux: {0:?}")]
+    /// Text without a version.
+    #[error("/proc/{RELEASE} has no version of Linux: {0:?}")]
     NoVersion(String),
     /// The kernel is too old for the probes.
     #[error("this kernel is too old: it is Linux {0}, and uvmd needs {OLDEST} or later")]
     TooOld(String),
 }
 
-/// Version of a kernel, as far as it decides what the kernel can do.
+/// Version of a kernel, as far as it determines its features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     major: u32,
@@ -55,7 +56,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Whether memory of the probes' maps counts against the memory cgroup, and no more against the limit of locked memory: from 5.11 on.
+    /// Whether memory of the probes' maps counts against the memory cgroup, and not against the
+    /// limit of locked memory: from 5.11 on.
     #[must_use]
     pub fn charges_maps_to_cgroup(&self) -> bool {
         self.version >= Version { major: 5, minor: 11 }
@@ -65,7 +67,7 @@ impl Kernel {
 /// Checks that uvmd runs on this node's kernel.
 ///
 /// # Errors
-/// If it is too old, or does not tell its version.
+/// If it is too old, or its version is unknown.
 pub fn supported(roots: &Roots) -> Result<Kernel, KernelError> {
     let release = fs::read_to_string(roots.proc.join(RELEASE)).map_err(KernelError::Unreadable)?;
     check(release.trim())
@@ -83,7 +85,7 @@ fn check(release: &str) -> Result<Kernel, KernelError> {
 /// Id of this boot of the machine.
 ///
 /// # Errors
-/// If /proc does not tell.
+/// If /proc lacks it.
 pub fn boot_id(roots: &Roots) -> io::Result<String> {
     Ok(fs::read_to_string(roots.proc.join("sys/kernel/random/boot_id"))?.trim().to_owned())
 }
@@ -124,7 +126,7 @@ mod tests {
     #[test]
     fn malformed_kernel_version_is_an_error() {
         for release in ["", "linux", "5", "5.x"] {
-            assert!(check(release).unwrap_err().to_string().contains("names no version"), "{release}");
+            assert!(check(release).unwrap_err().to_string().contains("has no version"), "{release}");
         }
         let error = supported(&Machine::new().roots).unwrap_err().to_string();
         assert!(error.contains("/proc/sys/kernel/osrelease"), "{error}");

@@ -1,20 +1,23 @@
-//! Everything that is read raw from the system: what this node's kernel and driver are, and what they lack.
+//! Raw reads from the system: kernel and driver of this node, and what they lack.
 //!
-//! * [`roots`]: where /proc and /sys are; everything below them is read through it, so that tests can show other machines
-//! * [`preconditions`]: what this node lacks to be watched
-//! * [`kernel`] and [`capabilities`]: which kernels uvmd runs on, and what a process must be allowed to do
-//! * [`driver`] and [`parameters`]: the loaded nvidia-uvm, and what it was told when it was loaded
-//! * [`processes`]: what processes of a name may do, and when one began
-//! * [`private`]: files that uvmd keeps for itself; [`cpu_time`]: how long a thread has been at work
-//! * [`peer`]: who is at the other end of a Unix socket
-//! * [`pidfd`]: another process, its end, and its open files
-//! * [`uvm`]: nvidia-uvm's own calls, on another process's VA space
-//! * [`actor`]: processes that make these calls, in the cgroup of whom they are about
-//! * [`memory`]: what this process keeps of memory that it freed
-//! * [`symbols`]: which of its functions can be probed
-//! * [`families`] and [`btf`]: where that driver and this kernel keep what the probes read
+//! * [`roots`]: root folders of /proc and /sys, through which all reads below them go, so that
+//!   tests can provide other machines
+//! * [`preconditions`]: missing preconditions of this node
+//! * [`kernel`] and [`capabilities`]: supported kernels, and the permissions that a process needs
+//! * [`driver`] and [`parameters`]: the loaded nvidia-uvm and its module parameters
+//! * [`processes`]: permissions of processes by name, and start times
+//! * [`private`]: private files of uvmd; [`cpu_time`]: processor time of a thread
+//! * [`peer`]: the peer of a Unix socket
+//! * [`pidfd`]: another process, its exit, and its open files
+//! * [`uvm`]: calls of nvidia-uvm on another process's VA space
+//! * [`actor`]: processes that make these calls, in the target's cgroup
+//! * [`memory`]: return of freed memory to the kernel
+//! * [`symbols`]: functions of the driver that can be probed
+//! * [`families`] and [`btf`]: offsets of the fields that the probes read, in this driver and
+//!   kernel
 //!
-//! The service and the command line both use it, so that they say the same. Unsafe code is denied but for the sites that expect it.
+//! Service and command line both use it, so that they report the same. Unsafe code is denied except
+//! at the sites that expect it.
 
 pub mod actor;
 pub mod btf;

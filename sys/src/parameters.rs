@@ -1,7 +1,9 @@
-//! nvidia-uvm's module parameters that change what its users see: how it prefetches, when it calls something thrashing, how it serves faults.
+//! Module parameters of nvidia-uvm that change what its users see: prefetching, thrashing detection
+//! and fault servicing.
 //!
-//! All but `uvm_fault_force_sysmem` are fixed once the driver is loaded (`/etc/modprobe.d`). The defaults are those of the driver's source, 515
-//! to 595; a parameter that a version does not have is not shown for it.
+//! All except `uvm_fault_force_sysmem` are fixed once the driver is loaded (`/etc/modprobe.d`). The
+//! defaults are those of the driver's source, 515 to 595. Parameters that a version lacks are not
+//! shown for it.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +14,7 @@ use crate::roots::{Roots, line};
 pub struct Parameter {
     /// Name, as in `/sys/module/nvidia_uvm/parameters`.
     pub name: &'static str,
-    /// `None` where versions or builds differ.
+    /// Default; `None` if versions or builds differ.
     pub default: Option<&'static str>,
 }
 
@@ -23,7 +25,7 @@ const fn parameter(name: &'static str, default: &'static str) -> Parameter {
 /// Parameters that matter to uvmd.
 pub const PARAMETERS: [Parameter; 30] = [
     parameter("uvm_ats_mode", "1"),
-    // Y where the driver was built without it.
+    // Y if the driver was built without it.
     Parameter { name: "uvm_disable_hmm", default: None },
     parameter("uvm_enable_builtin_tests", "0"),
     parameter("uvm_enable_debug_procfs", "0"),
@@ -47,7 +49,7 @@ pub const PARAMETERS: [Parameter; 30] = [
     parameter("uvm_perf_prefetch_threshold", "51"),
     parameter("uvm_perf_thrashing_enable", "1"),
     parameter("uvm_perf_thrashing_epoch", "2000"),
-    // From 590 on it adapts unless it was chosen.
+    // Adaptive from 590 on, unless it was set.
     Parameter { name: "uvm_perf_thrashing_lapse_usec", default: None },
     parameter("uvm_perf_thrashing_max_resets", "4"),
     parameter("uvm_perf_thrashing_nap", "1"),

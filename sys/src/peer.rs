@@ -5,16 +5,17 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
-/// The user that the peer was when it connected, or made the socket listen that was connected to.
+/// User of the peer when it connected, or when it made the socket listen.
 ///
 /// # Errors
-/// If this is no connected Unix socket.
+/// If this is not a connected Unix socket.
 #[expect(unsafe_code, reason = "a socket option without a safe wrapper")]
 pub fn uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    // As whom nobody can be: what the kernel says of a socket that has no peer, too.
+    // An impossible user, which is also the kernel's answer for a socket without a peer.
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut bytes = libc::socklen_t::try_from(size_of_val(&peer)).map_err(|_| io::ErrorKind::InvalidData)?;
-    // SAFETY: the kernel writes at most `bytes` bytes, which `peer` has, and then into `bytes` how many there are.
+    // SAFETY: the kernel writes at most `bytes` bytes, which `peer` has, and then their number into
+    // `bytes`.
     let returned = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -31,18 +32,20 @@ pub fn uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
     }
 }
 
-/// The supplementary groups that the peer had when it connected. What became of it since does not matter, as its process id would.
+/// Supplementary groups of the peer when it connected. Later changes do not matter, unlike with its
+/// process id.
 ///
 /// # Errors
-/// If this is no connected Unix socket.
+/// If this is not a connected Unix socket.
 #[expect(unsafe_code, reason = "a socket option without a safe wrapper")]
 pub fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-    // More than nearly everybody has; who has more is asked again.
+    // Enough for nearly all users; with more, the call is repeated.
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let room = groups.len() * size_of::<libc::gid_t>();
         let mut bytes = libc::socklen_t::try_from(room).map_err(|_| io::ErrorKind::InvalidData)?;
-        // SAFETY: the kernel writes at most `bytes` bytes, which `groups` has, and then into `bytes` how many there are.
+        // SAFETY: the kernel writes at most `bytes` bytes, which `groups` has, and then their
+        // number into `bytes`.
         let returned = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),

@@ -1,4 +1,5 @@
-//! Another process, held by a descriptor: its id cannot be reused under us, its end can be waited for, and its open files can be taken.
+//! Another process, held by a descriptor: its id is not reused meanwhile, its exit can be waited
+//! for, and its open files can be duplicated.
 
 use std::{
     cmp::Ordering,
@@ -9,21 +10,21 @@ use std::{
 
 use thiserror::Error;
 
-/// Reason for which another process, or a file of it, is unavailable.
+/// Reason why another process, or a file of it, is unavailable.
 #[derive(Debug, Error)]
 pub enum PidFdError {
     /// The process does not exist, or has exited.
     #[error("there is no process {0}")]
     NoProcess(u32),
-    /// The kernel has no such call.
+    /// Missing system call.
     #[error("this kernel has no {0}: it needs Linux 5.6 or later, and no sandbox that forbids it")]
     NoCall(&'static str),
-    /// The first thread has exited, and with it went what the kernel gives out of a process.
+    /// The first thread has exited, through which the kernel gives access to the process's files.
     #[error(
         "the first thread of process {0} has exited, and this kernel gives out no files of the others: it needs Linux 6.9 or later"
     )]
     NoFirstThread(u32),
-    /// Its files may not be taken.
+    /// Missing permission to duplicate its files.
     #[error(
         "the open files of process {0} may not be taken: it needs CAP_SYS_PTRACE, and kernel.yama.ptrace_scope below 3"
     )]
@@ -31,15 +32,15 @@ pub enum PidFdError {
     /// The descriptor does not exist.
     #[error("process {pid} has no open file {fd}")]
     NoFile {
-        /// The process.
+        /// Process.
         pid: u32,
-        /// The descriptor, by its number there.
+        /// Descriptor, by its number there.
         fd: RawFd,
     },
-    /// Anything else.
+    /// Other error.
     #[error("{call} failed: {source}")]
     Call {
-        /// The system call.
+        /// System call.
         call: &'static str,
         /// Error of the kernel.
         source: io::Error,
@@ -54,11 +55,11 @@ pub struct PidFd {
 }
 
 impl PidFd {
-    /// The process that has this id now. Whoever learnt the id earlier checks, after this, that it is still the process that was meant (by its start
-    /// time).
+    /// Opens the process that has this id now. The caller then checks, by the start time, that it
+    /// is still the intended process.
     ///
     /// # Errors
-    /// If there is no such process, or no such system call.
+    /// If there is no such process or no such system call.
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
     pub fn open(pid: u32) -> Result<Self, PidFdError> {
         let number = libc::pid_t::try_from(pid).ok().filter(|number| *number > 0).ok_or(PidFdError::NoProcess(pid))?;
@@ -72,16 +73,16 @@ impl PidFd {
         Ok(Self { pid, fd })
     }
 
-    /// The process that a descriptor holds, with its id.
+    /// Process of a descriptor, with its id.
     pub(crate) const fn held(pid: u32, fd: OwnedFd) -> Self {
         Self { pid, fd }
     }
 
-    /// One of its threads instead of the first one, to take files of: those of the first go when that exits, and the others' stay. Whoever learnt the id of
-    /// the thread earlier checks, after this, that the process has it.
+    /// Opens one of its other threads, to duplicate files: those of the first thread are gone when
+    /// it exits, unlike the others'. The caller then checks that the process still has the thread.
     ///
     /// # Errors
-    /// If there is no such thread, or the kernel holds only first threads.
+    /// If there is no such thread, or the kernel supports first threads only.
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
     pub(crate) fn of_thread(&self, thread: u32) -> Result<Self, PidFdError> {
         let gone = PidFdError::NoProcess(self.pid);
@@ -102,18 +103,19 @@ impl PidFd {
         self.pid
     }
 
-    /// Whether it has ended.
+    /// Whether the process has exited.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel cannot report it.
     pub fn has_exited(&self) -> Result<bool, PidFdError> {
         self.wait_for_exit(Duration::ZERO)
     }
 
-    /// Wait until it ends, at most so long. Says whether it has ended. Event loops wait for [`PidFd::as_fd`] to become readable instead.
+    /// Waits for the process's exit, at most this long. Returns whether it has exited. Event loops
+    /// wait for [`PidFd::as_fd`] to become readable instead.
     ///
     /// # Errors
-    /// If the kernel does not tell.
+    /// If the kernel cannot report it.
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
     pub fn wait_for_exit(&self, at_most: Duration) -> Result<bool, PidFdError> {
         let deadline = Instant::now() + at_most;
@@ -122,7 +124,7 @@ impl PidFd {
             // Rounded up, so that the last wait is not a busy one.
             let milliseconds = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
             let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: reads and writes the one structure it is given.
+            // SAFETY: reads and writes only the given structure.
             let ready = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
             match ready {
                 0 if left.is_zero() => return Ok(false),
@@ -138,11 +140,11 @@ impl PidFd {
         }
     }
 
-    /// Duplicates a descriptor of that process: what one does with it happens to the other. It holds the file open, also after the
-    /// process's end.
+    /// Duplicates a descriptor of the process; both share the open file. It keeps the file open,
+    /// even after the process's exit.
     ///
     /// # Errors
-    /// If the process has ended or may not be looked into, or has no such file.
+    /// If the process has exited or may not be inspected, or has no such file.
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
     pub fn take(&self, fd: RawFd) -> Result<OwnedFd, PidFdError> {
         // SAFETY: takes three numbers, touches no memory.
@@ -163,11 +165,12 @@ impl AsFd for PidFd {
     }
 }
 
-/// Order of the open files of two descriptors, each a process or thread and the number there: equal where they are one. The order means nothing
-/// else.
+/// Order of the open files of two descriptors, each a process or thread and the number there. Equal
+/// if both are the same file; the order has no other meaning.
 ///
 /// # Errors
-/// If the kernel does not tell: it has no such call, a sandbox forbids it, or one of them is gone meanwhile.
+/// If the kernel cannot compare: there is no such call, a sandbox forbids it, or a descriptor is
+/// closed meanwhile.
 #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
 pub(crate) fn compare_files((pid, fd): (u32, RawFd), (other_pid, other_fd): (u32, RawFd)) -> io::Result<Ordering> {
     // From linux/kcmp.h.
@@ -178,16 +181,17 @@ pub(crate) fn compare_files((pid, fd): (u32, RawFd), (other_pid, other_fd): (u32
         0 => Ok(Ordering::Equal),
         1 => Ok(Ordering::Less),
         2 => Ok(Ordering::Greater),
-        // From linux/kcmp.h: unequal, and in no order.
+        // From linux/kcmp.h: unequal and unordered.
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
 /// Descriptor that a system call returned.
-#[expect(unsafe_code, reason = "nobody but the kernel can say that this is a descriptor")]
+#[expect(unsafe_code, reason = "only the kernel knows that this is a descriptor")]
 fn descriptor(returned: libc::c_long) -> io::Result<OwnedFd> {
     match RawFd::try_from(returned) {
-        // SAFETY: the kernel just made it for us; nobody else has it.
+        // SAFETY: the kernel just created the descriptor for this process, so there is no other
+        // owner.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -215,7 +219,7 @@ mod tests {
         assert!(!process.has_exited().unwrap());
         drop(child.stdin.take());
         assert!(process.wait_for_exit(Duration::from_secs(10)).unwrap());
-        // Ended, though nobody asked for its status yet.
+        // Exited, but its status is not reaped yet.
         assert!(process.has_exited().unwrap());
         child.wait().unwrap();
         assert!(process.has_exited().unwrap());
@@ -239,10 +243,10 @@ mod tests {
         child.wait().unwrap();
         let mut taken = File::from(match taken {
             Ok(taken) => taken,
-            Err(PidFdError::NotPermitted(_)) => return, // where not even one's own children may be looked into
+            Err(PidFdError::NotPermitted(_)) => return, // no permission to inspect even own children
             Err(error) => panic!("{error}"),
         });
-        // Its position is shared, and it outlives the process.
+        // The position is shared, and the file outlives the process.
         file.seek(io::SeekFrom::Start(7)).unwrap();
         let mut rest = String::new();
         taken.read_to_string(&mut rest).unwrap();

@@ -7,23 +7,24 @@ use crate::{
     roots::{Roots, line},
 };
 
-/// Something without which nothing can be counted, and that may come. Each reads as one sentence that says what to do.
+/// Missing precondition of all counts that may still be met. Each reads as one sentence with a
+/// remedy.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Missing {
     /// Probes on functions of the kernel and its modules.
     #[error("this kernel has no kprobes: boot one built with CONFIG_KPROBES and CONFIG_KPROBE_EVENTS")]
     Kprobes,
-    /// Probes that are not switched off: they would attach, and never run.
+    /// Enabled kprobes; disabled ones would attach and never run.
     #[error(
         "kprobes are switched off on this machine: write 1 to /sys/kernel/debug/kprobes/enabled, as probes would attach and never run"
     )]
     KprobesOn,
-    /// The kernel's description of its own structures.
+    /// BTF of the kernel.
     #[error(
         "this kernel does not show its types in /sys/kernel/btf/vmlinux: boot one built with CONFIG_DEBUG_INFO_BTF"
     )]
     KernelTypes,
-    /// The kernel's lockdown does not let probes read its memory.
+    /// Permission to read kernel memory, which lockdown denies.
     #[error(
         "this kernel is locked down to confidentiality, which forbids probes to read its memory: boot it with lockdown=integrity, or none"
     )]
@@ -33,7 +34,7 @@ pub enum Missing {
     Driver,
 }
 
-/// Missing preconditions on this machine; empty where probes can be attached.
+/// Missing preconditions on this machine; empty if probes can be attached.
 #[must_use]
 pub fn missing(roots: &Roots, module: Option<&Module>) -> Vec<Missing> {
     let has = |path: &str| roots.sys.join(path).exists();

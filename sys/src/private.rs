@@ -1,6 +1,7 @@
-//! Files that uvmd keeps for itself, in a folder that nobody else can change.
+//! Private files of uvmd, in a folder that no other user can change.
 //!
-//! uvmd may be root. What somebody put in the place of such a file is neither followed, as a symbolic link, nor waited for, as a FIFO.
+//! uvmd may be root. If another file was put in the place of such a file, a symbolic link is not
+//! followed and a FIFO is not waited for.
 
 mod ancestors;
 mod writers;
@@ -15,23 +16,26 @@ use std::{
 pub use ancestors::check_ancestors;
 pub use writers::Writers;
 
-/// Makes the folder, if it is not there, and looks whether it is fit for such files. Nothing is made where it would not be.
+/// Creates the folder if missing, and checks that it is safe for private files. Nothing is created
+/// in an unsafe place.
 ///
 /// # Errors
-/// If it cannot be made, or others than root and this process's user may change what is in it, or put another in its place.
+/// If it cannot be created, or if users other than root and this process's may change its contents
+/// or replace it.
 pub fn make_folder(folder: &Path) -> io::Result<()> {
     check_ancestors(folder)?;
-    // Where it is there, nothing is asked of its disk, which may take nothing.
+    // If the folder exists, its disk is not accessed, as it may be full or read-only.
     if fs::metadata(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
     check_folder(folder)
 }
 
-/// Whether the folder is fit for such files. A link to one that is will do.
+/// Checks that the folder is safe for private files. A link to a safe folder is accepted.
 ///
 /// # Errors
-/// If it is not there, or others than root and this process's user may change what is in it, or put another in its place.
+/// If it is missing, or if users other than root and this process's may change its contents or
+/// replace it.
 pub fn check_folder(folder: &Path) -> io::Result<()> {
     check_ancestors(folder)?;
     let found = fs::metadata(folder)?;
@@ -53,10 +57,10 @@ pub fn check_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Mode of what others may write.
+/// Mode bits of write permission for other users.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Whether what belongs to this user is changed by root or this process's user alone.
+/// Whether only root or this process's user can change files of this user.
 fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == own_uid()
 }
@@ -67,19 +71,20 @@ pub struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // To close it is not enough: a child that is being started may have the descriptor for a moment.
+        // A close is not enough: a child being started may have the descriptor for a moment.
         let _ = self.0.unlock();
     }
 }
 
-/// Takes the lock that this file stands for, which is made if it is not there: exclusively, and for as long as the result lives. `None` while another
-/// has it. Where the file is there, its disk is not waited for.
+/// Takes the exclusive lock of this file, which is created if missing; held as long as the result
+/// lives. `None` while another process has it. If the file exists, its disk is not waited for.
 ///
 /// # Errors
-/// If it is no regular file, belongs to another than root and this process's user, or cannot be made or locked.
+/// If it is not a regular file, belongs to a user other than root and this process's, or cannot be
+/// created or locked.
 pub fn lock(path: &Path) -> io::Result<Option<Lock>> {
     let mut options = OpenOptions::new();
-    // Opened to be written, or made, a file waits while its file system is frozen.
+    // An open for writing, or a creation, waits while the file system is frozen.
     let file = match open(options.read(true), path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             open(options.write(true).create(true).truncate(false).mode(0o600), path)?
@@ -97,22 +102,22 @@ pub fn lock(path: &Path) -> io::Result<Option<Lock>> {
     }
 }
 
-/// The user that files of this process belong to.
+/// Owner of files of this process.
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Opens what has this name itself, whatever that is, without waiting.
+/// Opens the file of this name, of any kind, without following links and without waiting.
 ///
 /// # Errors
 /// As [`OpenOptions::open`], and for a symbolic link.
 pub fn open_itself(options: &OpenOptions, path: &Path) -> io::Result<File> {
-    // A terminal does not become ours.
+    // A terminal does not become the controlling one.
     let mut options = options.clone();
     options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY).open(path).map_err(|error| {
         match error.raw_os_error() {
             Some(libc::ELOOP) => io::Error::other("it is a symbolic link; name the file itself"),
-            // A FIFO that nobody reads, or a socket.
+            // A FIFO without a reader, or a socket.
             Some(libc::ENXIO) => irregular(),
             _ => error,
         }
@@ -122,7 +127,7 @@ pub fn open_itself(options: &OpenOptions, path: &Path) -> io::Result<File> {
 /// Opens a regular file, and nothing else.
 ///
 /// # Errors
-/// As [`open_itself`], and for what is no regular file.
+/// As [`open_itself`], and for a file that is not regular.
 pub fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     let file = open_itself(options, path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(irregular()) }
@@ -137,7 +142,7 @@ pub fn irregular() -> io::Error {
 /// Contents of the file; `None` if there is none.
 ///
 /// # Errors
-/// If it is no regular file, or cannot be read.
+/// If it is not a regular file, or cannot be read.
 pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut file = match open(OpenOptions::new().read(true), path) {
         Ok(file) => file,
@@ -149,19 +154,19 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(text))
 }
 
-/// Puts a new file in the place of whatever has this name, for this process's user alone. Whatever happens in between, the file is as it was or as it is to
-/// be; once this returns it is on the disk.
+/// Replaces the file of this name by a new one, for this process's user alone. At any moment, the
+/// file has either the old or the new contents; on return the new ones are on the disk.
 ///
 /// # Errors
-/// If it cannot be written: then nothing has changed. Or if the folder cannot be told of the disk: then the new file is there, and may not outlive the
-/// machine; the message says so.
+/// If it cannot be written: then nothing has changed. Or if the folder cannot be flushed: then the
+/// new file exists, but may not survive a crash of the machine; the message says so.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<File> {
     let new = beside(path, "new");
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // Made here, or not at all.
+    // Created here, or not at all.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(text)?;
     file.sync_all()?;
@@ -172,16 +177,16 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Flushes the folder of this file to the disk: names are the folder's.
+/// Flushes the folder of this file to the disk: the folder holds the names.
 ///
 /// # Errors
-/// If it cannot be told of the disk.
+/// If it cannot be flushed.
 pub fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }
 
-/// `overrides.json.new` for `overrides.json`
+/// Path with another ending: `overrides.json.new` for `overrides.json`.
 #[must_use]
 pub fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -220,7 +225,7 @@ mod tests {
         assert_eq!(read(Path::new("/dev/zero")).unwrap_err().to_string(), "it is not a regular file");
         assert_eq!(read(&path("none")).unwrap(), None);
         assert_eq!(read(&path("other")).unwrap(), Some(b"of somebody else".to_vec()));
-        // A new file takes their place.
+        // A new file replaces them.
         for name in ["link", "fifo"] {
             replace(&path(name), b"ours").unwrap();
             assert_eq!(read(&path(name)).unwrap(), Some(b"ours".to_vec()));
@@ -263,7 +268,7 @@ mod tests {
         assert!(!elsewhere.exists());
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
-        // Only root can give a file away.
+        // Only root can change a file's owner.
         if std::os::unix::fs::chown(&path, Some(12345), None).is_ok() {
             let error = lock(&path).unwrap_err().to_string();
             assert!(error.ends_with("and belongs to uid 12345"), "{error}");
@@ -281,7 +286,7 @@ mod tests {
             assert_eq!(make_folder(&state).is_ok(), is_fit, "{mode:o}");
         }
         fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
-        // Only root can give a folder away.
+        // Only root can change a folder's owner.
         if std::os::unix::fs::chown(&state, Some(12345), None).is_ok() {
             let error = make_folder(&state).unwrap_err().to_string();
             assert!(error.ends_with("and belongs to uid 12345"), "{error}");

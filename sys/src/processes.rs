@@ -1,7 +1,8 @@
-//! Processes as /proc shows them: those of a name, and one by its id.
+//! Processes in /proc, by name or id.
 //!
-//! A process whose first thread has exited goes on with its others, but its own folder in /proc is that of the first: a zombie, without memory and
-//! without files. So what belongs to all threads is read of one that lives ([`live_thread`]).
+//! A process whose first thread has exited continues with its others, but its folder in /proc is
+//! that of the first thread: a zombie, without memory and files. Data of all threads are therefore
+//! read from a live one ([`live_thread`]).
 
 use std::{
     fs, io, iter,
@@ -17,7 +18,7 @@ use crate::{capabilities::Capabilities, roots::Roots};
 
 /// Limit on the ancestors of a process.
 const DEPTH_MAX: usize = 256;
-/// Threads of one process that are looked at.
+/// Maximum of threads inspected per process.
 const THREADS_MAX: usize = 4096;
 
 /// Permissions and limits of a running process.
@@ -27,11 +28,11 @@ pub struct Running {
     pub pid: u32,
     /// Capabilities.
     pub capabilities: Capabilities,
-    /// Bytes of memory that it may lock, `u64::MAX` without limit; `None` where it may not be known.
+    /// Limit of locked memory in bytes, `u64::MAX` if unlimited; `None` if it is not readable.
     pub locked_memory_max_bytes: Option<u64>,
 }
 
-/// Processes with this name (comm), as far as /proc shows them.
+/// Processes with this name (comm) that are visible in /proc.
 ///
 /// # Errors
 /// If /proc cannot be listed.
@@ -39,7 +40,7 @@ pub fn named(roots: &Roots, name: &str) -> ProcResult<Vec<Running>> {
     let running = |process: ProcResult<procfs::process::Process>| {
         let process = process.ok()?;
         let status = process.status().ok().filter(|status| status.name == name)?;
-        // Only the process's own user may read its limits.
+        // Only the process's user may read its limits.
         let limit = process.limits().ok().map(|limits| limits.max_locked_memory.soft_limit);
         Some(Running {
             pid: u32::try_from(status.pid).ok()?,
@@ -53,27 +54,28 @@ pub fn named(roots: &Roots, name: &str) -> ProcResult<Vec<Running>> {
     Ok(all_processes_with_root(&roots.proc)?.filter_map(running).collect())
 }
 
-/// Start time of a process, in clock ticks since the boot; `None` if there is none.
+/// Start time of a process, in clock ticks since boot; `None` if there is no such process.
 ///
 /// # Errors
-/// If that cannot be told: then there may well be one.
-pub fn began(roots: &Roots, pid: u32) -> io::Result<Option<u64>> {
+/// If unknown: the process may exist.
+pub fn start_ticks(roots: &Roots, pid: u32) -> io::Result<Option<u64>> {
     Ok(stat(roots, pid)?.map(|stat| stat.starttime))
 }
 
-/// Real user id of a process; `None` if there is none, or it is unknown.
+/// Real user id of a process; `None` if there is no such process, or it is unknown.
 #[must_use]
 pub fn user(roots: &Roots, pid: u32) -> Option<u32> {
     let status = fs::read(roots.proc.join(pid.to_string()).join("status")).ok()?;
-    // Its name, the only text in it that it chose, has no line feed.
+    // The process's name, the only text of its choice, has no line feed.
     let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
     str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// Live thread of this process: its first one, if that lives. `None` if there is no such process, or all of it has exited.
+/// Live thread of a process, preferably the first; `None` if there is no such process, or all
+/// threads have exited.
 ///
 /// # Errors
-/// If that cannot be told: then one may well live.
+/// If unknown: a live thread may exist.
 pub fn live_thread(roots: &Roots, pid: u32) -> io::Result<Option<u32>> {
     let lives = |stat: &Stat| !matches!(stat.state, 'Z' | 'X' | 'x');
     let Some(leader) = stat(roots, pid)? else { return Ok(None) };
@@ -88,11 +90,11 @@ pub fn live_thread(roots: &Roots, pid: u32) -> io::Result<Option<u32>> {
     Ok(None)
 }
 
-/// The folder in /proc of a thread of this process that has not exited, for what belongs to all of its threads. That of the process itself where
-/// none is known to live.
+/// Folder in /proc of a live thread of the process, for data of all its threads; that of the
+/// process if no thread is known to live.
 ///
 /// # Errors
-/// If it cannot be told which thread lives.
+/// If the live threads are unknown.
 pub fn live_folder(roots: &Roots, pid: u32) -> io::Result<PathBuf> {
     Ok(match live_thread(roots, pid)? {
         Some(thread) if thread != pid => task_folder(roots, pid, thread),
@@ -100,7 +102,8 @@ pub fn live_folder(roots: &Roots, pid: u32) -> io::Result<PathBuf> {
     })
 }
 
-/// Threads of a process but the first one, in the order of their ids; none if the process does not exist.
+/// Threads of a process except the first, in the order of their ids; none if the process does not
+/// exist.
 pub(crate) fn other_threads(roots: &Roots, pid: u32) -> io::Result<Vec<u32>> {
     let entries = match fs::read_dir(roots.proc.join(pid.to_string()).join("task")) {
         Ok(entries) => entries,
@@ -127,7 +130,7 @@ pub(crate) fn task_folder(roots: &Roots, pid: u32, thread: u32) -> PathBuf {
     roots.proc.join(pid.to_string()).join("task").join(thread.to_string())
 }
 
-/// Ancestors of this process, its parent first, as far as they are visible.
+/// Visible ancestors of a process, its parent first.
 pub fn ancestors(roots: &Roots, pid: u32) -> impl Iterator<Item = u32> + '_ {
     let parent = |pid: &u32| {
         let stat = stat(roots, *pid).ok()??;
@@ -140,7 +143,7 @@ fn stat(roots: &Roots, pid: u32) -> io::Result<Option<Stat>> {
     stat_in(&roots.proc.join(pid.to_string()))
 }
 
-/// Whether an error of a file in /proc means that its process or thread exited.
+/// Whether an error of a file in /proc means that its process or thread has exited.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
@@ -181,14 +184,14 @@ mod tests {
     fn unreadable_process_has_not_exited() {
         let roots = Roots::default();
         let own = procfs::process::Process::myself().unwrap().stat().unwrap();
-        assert_eq!(began(&roots, id()).unwrap(), Some(own.starttime));
+        assert_eq!(start_ticks(&roots, id()).unwrap(), Some(own.starttime));
         let mut child = Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        assert_eq!(began(&roots, child.id()).unwrap(), None);
-        // What cannot be read, as when too many files are open, and what means nothing.
+        assert_eq!(start_ticks(&roots, child.id()).unwrap(), None);
+        // Unreadable, as with too many open files, and malformed.
         let machine = Machine::new().with("proc/7/stat/x", "").with("proc/8/stat", "8 (a) R");
-        assert!(began(&machine.roots, 7).is_err() && began(&machine.roots, 8).is_err());
-        assert_eq!(began(&machine.roots, 9).unwrap(), None);
+        assert!(start_ticks(&machine.roots, 7).is_err() && start_ticks(&machine.roots, 8).is_err());
+        assert_eq!(start_ticks(&machine.roots, 9).unwrap(), None);
     }
 
     #[test]
@@ -197,7 +200,7 @@ mod tests {
         let process = Process::leaderless(Path::new("/dev/null"));
         let thread = live_thread(&roots, process.pid()).unwrap().unwrap();
         assert_ne!(thread, process.pid());
-        // What its own folder shows is that of a zombie.
+        // Its own folder shows a zombie.
         let length = |folder: PathBuf| fs::read(folder.join("maps")).unwrap().len();
         assert_eq!(length(roots.proc.join(process.pid().to_string())), 0);
         assert!(length(live_folder(&roots, process.pid()).unwrap()) > 0);
@@ -215,7 +218,7 @@ mod tests {
     fn exited_process_has_no_live_thread() {
         let roots = Roots::default();
         let mut child = Command::new("true").spawn().unwrap();
-        // Exited, and not yet asked for its status.
+        // Exited, but its status is not reaped yet.
         while live_thread(&roots, child.id()).unwrap().is_some() {
             std::thread::yield_now();
         }

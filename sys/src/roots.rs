@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The file systems in which the kernel shows processes, modules and GPUs.
+/// File systems in which the kernel exposes processes, modules and GPUs.
 #[derive(Clone, Debug)]
 pub struct Roots {
     /// `/proc`
@@ -20,9 +20,8 @@ impl Default for Roots {
     }
 }
 
-/// Content of a file of one line, without the white space around it; `None` where it is empty. Of more lines, as of a parameter of the driver's in
-/// which
-/// somebody put some, the first.
+/// Content of a file of one line, trimmed; `None` if it is empty. Of several lines, as a driver's
+/// parameter may have, the first.
 pub(crate) fn line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.trim().lines().next()?.trim_end();

@@ -1,6 +1,7 @@
-//! Functions of the driver that the kernel knows by name: those that can be probed.
+//! Functions of the driver that the kernel lists by name: those that can be probed.
 //!
-//! Names are shown to everyone; only addresses are hidden (`kernel.kptr_restrict`), and nobody here needs them.
+//! All users can read the names; only addresses are hidden (`kernel.kptr_restrict`), which are not
+//! needed here.
 
 use std::{
     collections::BTreeSet,
@@ -12,30 +13,30 @@ use abi::Probe;
 
 use crate::roots::Roots;
 
-/// Functions without which nothing can be counted: faults, migrations and whose they are. Which others there are depends on the driver's version, and
-/// what is lost without one of them is the collector's to tell.
+/// Functions without which nothing can be counted: faults, migrations and their processes. Others
+/// depend on the driver's version, and the collector reports the effect of a missing one.
 pub const NEEDED: [Probe; 3] = [Probe::Notify, Probe::Register, Probe::DestroyEntry];
 
-/// Needed functions that this driver lacks: renamed or inlined by whoever built it.
+/// Needed functions that this driver lacks: renamed or inlined in its build.
 ///
 /// # Errors
 /// If the kernel does not list its functions.
 pub fn lacking(roots: &Roots) -> io::Result<Vec<&'static str>> {
-    let mut wanted: BTreeSet<_> = NEEDED.iter().map(|probe| probe.name()).collect();
+    let mut missing: BTreeSet<_> = NEEDED.iter().map(|probe| probe.name()).collect();
     let mut symbols = BufReader::new(File::open(roots.proc.join("kallsyms"))?);
     let mut line = String::new();
     let mut is_any = false;
-    // ADDRESS TYPE NAME\t[MODULE], some 200,000 of them.
+    // ADDRESS TYPE NAME\t[MODULE], some 200,000 lines.
     while symbols.read_line(&mut line)? > 0 {
         if let Some(symbol) = line.trim_end().strip_suffix("[nvidia_uvm]") {
             is_any = true;
             if let Some(name) = symbol.split_ascii_whitespace().nth(2) {
-                wanted.remove(name);
+                missing.remove(name);
             }
         }
         line.clear();
     }
-    if is_any { Ok(wanted.into_iter().collect()) } else { Err(io::ErrorKind::NotFound.into()) }
+    if is_any { Ok(missing.into_iter().collect()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
-//! nvidia-uvm's own calls, made from outside on another process's VA space. The driver asks nobody who calls: it takes the VA space from the
-//! open file, and that can be taken with [`PidFd::take`](crate::pidfd::PidFd::take).
+//! Calls of nvidia-uvm, made from outside on another process's VA space. The driver does not check
+//! the caller: it takes the VA space from the open file, which
+//! [`PidFd::take`](crate::pidfd::PidFd::take) duplicates.
 //!
-//! * [`target`]: a VA space of another process; `descriptors`: where to find it
-//! * [`call`]: what it can be asked for; [`pages`]: of which addresses
-//! * [`mapped`]: where a process has managed memory
-//! * [`counters`]: the driver's own counters of one VA space
-//! * [`request`]: the parameter blocks, by driver version
+//! * [`target`]: a VA space of another process; `descriptors`: its descriptors
+//! * [`call`]: the calls; [`pages`]: their page ranges
+//! * [`mapped`]: addresses of a process's managed memory
+//! * [`counters`]: the driver's counters of one VA space
+//! * [`request`]: parameter blocks, by driver version
 //!
-//! A taken descriptor keeps the VA space, its GPU memory and the GPU's registration alive after its process's death, and what the driver then tears
-//! down it tears down in the process that closes last. So descriptors are taken just before they are used and closed right after, and who
-//! keeps one ([`counters::Counters`] must) closes it when the process's pidfd says that it has ended.
+//! A duplicated descriptor keeps the VA space, its GPU memory and the GPU's registration alive
+//! after its process's exit, and the driver's teardown runs in the process that closes last.
+//! Descriptors are therefore duplicated just before use and closed right after. An owner of a
+//! long-lived one ([`counters::Counters`]) closes it when the process's pidfd reports its exit.
 
 pub mod call;
 pub mod counters;
@@ -34,18 +36,18 @@ pub enum UvmError {
     /// The descriptors cannot be listed.
     #[error("the open files of process {pid} cannot be read: {source}")]
     Unreadable {
-        /// The process.
+        /// Process.
         pid: u32,
         /// Error of the listing.
         source: io::Error,
     },
-    /// The process does not use the driver, or not yet, or has closed its descriptor.
+    /// The process does not use the driver, does not use it yet, or has closed its descriptor.
     #[error("process {0} has no descriptor of a VA space of nvidia-uvm")]
     NoVaSpace(u32),
-    /// The process has more than is looked at, or can be held open.
+    /// The process has more than are inspected, or can be held open.
     #[error("process {pid} has too many {what}: more than {max}")]
     TooMany {
-        /// The process.
+        /// Process.
         pid: u32,
         /// Kind of things that are too many.
         what: &'static str,
@@ -55,7 +57,7 @@ pub enum UvmError {
     /// The process has several VA spaces, and it is unknown which of them are its parent's.
     #[error("process {pid} has several VA spaces, and which of them it was forked with is unknown: {source}")]
     UnknownOwner {
-        /// The process.
+        /// Process.
         pid: u32,
         /// Error of the comparison.
         source: io::Error,
@@ -63,7 +65,7 @@ pub enum UvmError {
     /// A device of the driver cannot be opened.
     #[error("cannot open {path}: {source}")]
     Device {
-        /// The device.
+        /// Device.
         path: &'static str,
         /// Error of opening.
         source: io::Error,
@@ -77,7 +79,7 @@ pub enum UvmError {
         source: io::Error,
     },
     /// The driver failed the call.
-    #[error("{request} failed: the driver says {status}")]
+    #[error("{request} failed: the driver returned {status}")]
     Refused {
         /// Name of the call in the driver.
         request: &'static str,
@@ -94,15 +96,16 @@ pub enum UvmError {
 pub struct Status(pub(crate) u32);
 
 impl Status {
-    /// Done.
+    /// Success.
     pub const OK: Self = Self(0);
-    /// The call is not for this kind of file.
+    /// Call for another kind of file.
     pub const ILLEGAL_ACTION: Self = Self(0x16);
-    /// A part of the request does not fit.
+    /// Invalid part of the request.
     pub const INVALID_ARGUMENT: Self = Self(0x1f);
-    /// No managed memory is there; also the status of all addresses of a VA space whose process has exited.
+    /// No managed memory at the addresses; also the status of all addresses of a VA space whose
+    /// process has exited.
     pub const INVALID_ADDRESS: Self = Self(0x1e);
-    /// No room on the GPU or, where host memory was needed, on the host.
+    /// No free memory on the GPU or, if host memory was needed, on the host.
     pub const NO_MEMORY: Self = Self(0x51);
 
     fn name(self) -> Option<&'static str> {
@@ -144,23 +147,23 @@ impl fmt::Debug for Status {
 pub struct Uuid([u8; 16]);
 
 impl Uuid {
-    /// The CPU's (`NV_PROCESSOR_UUID_CPU_DEFAULT`).
+    /// UUID of the CPU (`NV_PROCESSOR_UUID_CPU_DEFAULT`).
     pub const CPU: Self = Self(0xa65e_0f4e_d7d4_7ba2_5047_412c_142a_7773_u128.to_be_bytes());
 
-    /// UUID of its bytes, in the order in which they are written.
+    /// UUID of its bytes, in written order.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// Bytes, in the order in which they are written.
+    /// Bytes, in written order.
     #[must_use]
     pub const fn bytes(self) -> [u8; 16] {
         self.0
     }
 }
 
-/// Text of a GPU's UUID as nvidia-smi writes it.
+/// UUID of a GPU in the format of nvidia-smi.
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hex = u128::from_be_bytes(self.0);
@@ -183,7 +186,7 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// Error: the text is no UUID of a GPU.
+/// Error: the text is not a UUID of a GPU.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{0:?} is not a UUID of a GPU, such as GPU-9a317702-d43c-8e11-b055-6f201caa9401")]
 pub struct NotUuid(String);
@@ -221,7 +224,7 @@ mod tests {
     #[test]
     fn known_statuses_display_by_name() {
         let refused = |status| UvmError::Refused { request: "UVM_MIGRATE", status }.to_string();
-        assert_eq!(refused(Status::INVALID_ADDRESS), "UVM_MIGRATE failed: the driver says NV_ERR_INVALID_ADDRESS");
-        assert_eq!(refused(Status(0x77)), "UVM_MIGRATE failed: the driver says 0x77 (nvstatuscodes.h)");
+        assert_eq!(refused(Status::INVALID_ADDRESS), "UVM_MIGRATE failed: the driver returned NV_ERR_INVALID_ADDRESS");
+        assert_eq!(refused(Status(0x77)), "UVM_MIGRATE failed: the driver returned 0x77 (nvstatuscodes.h)");
     }
 }

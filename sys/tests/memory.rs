@@ -1,4 +1,5 @@
-//! Memory of this process after large allocations are freed: alone in its process, as other tests would allocate meanwhile.
+//! Memory of this process after large allocations are freed: alone in its process, as other tests
+//! would allocate meanwhile.
 #![cfg(target_env = "gnu")]
 
 use sys::memory::return_freed_memory;

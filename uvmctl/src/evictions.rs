@@ -115,7 +115,7 @@ pub(crate) fn fetch(client: &Client) -> Result<Evictions, Error> {
 
 /// Reason for an empty list.
 pub(crate) fn empty_reason(total: &Counts) -> &'static str {
-    if total.evictions == 0 {
+    if total.evicted_bytes == 0 && total.evictions.is_none_or(|evictions| evictions == 0) {
         "no evictions since uvmd counts"
     } else {
         "evictions without a known evictor: a probe is missing (see uvmctl status)"

@@ -39,7 +39,7 @@ pub(crate) struct Options {
 struct Counter {
     total: &'static str,
     rate: &'static str,
-    value: fn(&Counts) -> u64,
+    value: fn(&Counts) -> Option<u64>,
     shown: rates::Formatter,
     is_wide: bool,
 }
@@ -47,7 +47,7 @@ struct Counter {
 const fn counter(
     total: &'static str,
     rate: &'static str,
-    value: fn(&Counts) -> u64,
+    value: fn(&Counts) -> Option<u64>,
     shown: rates::Formatter,
 ) -> Counter {
     Counter { total, rate, value, shown, is_wide: false }
@@ -59,14 +59,14 @@ const fn wide(counter: Counter) -> Counter {
 }
 
 const COUNTERS: [Counter; 11] = [
-    counter("FAULTS", "FAULTS/s", |counts| counts.fault_entries, text::count),
-    counter("H2D", "H2D/s", |counts| counts.bytes_htod, text::bytes),
-    counter("D2H", "D2H/s", |counts| counts.bytes_dtoh, text::bytes),
-    counter("EVICTED", "EVICTED/s", |counts| counts.evicted_bytes, text::bytes),
+    counter("FAULTS", "FAULTS/s", |counts| Some(counts.fault_entries), text::count),
+    counter("H2D", "H2D/s", |counts| Some(counts.bytes_htod), text::bytes),
+    counter("D2H", "D2H/s", |counts| Some(counts.bytes_dtoh), text::bytes),
+    counter("EVICTED", "EVICTED/s", |counts| Some(counts.evicted_bytes), text::bytes),
     counter("INDUCED", "INDUCED/s", |counts| counts.induced_eviction_bytes, text::bytes),
-    wide(counter("INSTANCES", "INSTANCES/s", |counts| counts.fault_instances, text::count)),
-    wide(counter("BATCHES", "BATCHES/s", |counts| counts.batches, text::count)),
-    wide(counter("CPU-FAULTS", "CPU-FAULTS/s", |counts| counts.cpu_faults, text::count)),
+    wide(counter("INSTANCES", "INSTANCES/s", |counts| Some(counts.fault_instances), text::count)),
+    wide(counter("BATCHES", "BATCHES/s", |counts| Some(counts.batches), text::count)),
+    wide(counter("CPU-FAULTS", "CPU-FAULTS/s", |counts| Some(counts.cpu_faults), text::count)),
     wide(counter("EVICTIONS", "EVICTIONS/s", |counts| counts.evictions, text::count)),
     wide(counter("THRASH", "THRASH/s", |counts| counts.thrashing_pages, text::count)),
     wide(counter("REMOTE", "REMOTE/s", |counts| counts.remote_mapped_bytes, text::bytes)),
@@ -217,7 +217,7 @@ pub(crate) fn table(listing: &Listing, with_state: bool) -> Table {
     ];
     columns.extend(COUNTERS.iter().map(|Counter { total, rate, value, shown, is_wide }| {
         let column = match before {
-            None => Column::number(total, processes.iter().map(|process| Cell::amount(value(&process.counts), *shown))),
+            None => Column::number(total, processes.iter().map(|process| Cell::known(value(&process.counts), *shown))),
             Some(before) => {
                 let rates = processes.iter().zip(before).map(|(process, before)| before.rate(&process.counts, value));
                 Column::number(rate, rates.map(|rate| Cell::rate(rate, *shown)))

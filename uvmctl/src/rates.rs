@@ -25,10 +25,12 @@ impl Baseline {
         Self((!has_decreased).then(|| (counts.clone(), seconds)))
     }
 
-    /// Rate of a counter per second.
-    pub(crate) fn rate(&self, now: &Counts, counter: impl Fn(&Counts) -> u64) -> Option<f64> {
+    /// Rate of a counter per second. `None` also where the driver does not count it.
+    pub(crate) fn rate(&self, now: &Counts, counter: impl Fn(&Counts) -> Option<u64>) -> Option<f64> {
         let (before, seconds) = self.0.as_ref()?;
-        Some(counter(now).checked_sub(counter(before))? as f64 / seconds)
+        // A new process has no earlier counts.
+        let before = counter(before).unwrap_or(0);
+        Some(counter(now)?.checked_sub(before)? as f64 / seconds)
     }
 }
 
@@ -134,8 +136,8 @@ mod tests {
     fn a_rate_is_the_increase_over_the_elapsed_time() {
         let now = counts(300, 4096);
         let before = Baseline::new(&counts(100, 4096), 4.0, &now);
-        assert_eq!(before.rate(&now, |counts| counts.fault_entries), Some(50.0));
-        assert_eq!(before.rate(&now, |counts| counts.bytes_htod), Some(0.0));
+        assert_eq!(before.rate(&now, |counts| Some(counts.fault_entries)), Some(50.0));
+        assert_eq!(before.rate(&now, |counts| Some(counts.bytes_htod)), Some(0.0));
     }
 
     #[test]
@@ -146,13 +148,13 @@ mod tests {
 
     #[test]
     fn one_value_has_no_rate() {
-        assert_eq!(Baseline::default().rate(&counts(300, 0), |counts| counts.fault_entries), None);
+        assert_eq!(Baseline::default().rate(&counts(300, 0), |counts| Some(counts.fault_entries)), None);
     }
 
     #[test]
     fn one_decreased_counter_invalidates_all_rates() {
         let now = counts(300, 1);
-        assert_eq!(Baseline::new(&counts(100, 2), 1.0, &now).rate(&now, |counts| counts.fault_entries), None);
+        assert_eq!(Baseline::new(&counts(100, 2), 1.0, &now).rate(&now, |counts| Some(counts.fault_entries)), None);
     }
 
     #[test]

@@ -100,9 +100,9 @@ pub(crate) fn render(detail: &ProcessDetail, width: Option<usize>, colour: Colou
             ),
         )?;
     }
-    if counts.induced_evictions > 0 {
-        let (bytes, chunks) =
-            (text::bytes(counts.induced_eviction_bytes), text::counted(counts.induced_evictions, "chunk"));
+    if let Some(induced_evictions) = counts.induced_evictions.filter(|evictions| *evictions > 0) {
+        let bytes = text::known_bytes(counts.induced_eviction_bytes);
+        let chunks = text::counted(induced_evictions, "chunk");
         line("Induced", &format!("{bytes} of any process evicted for it, in {chunks}"))?;
     }
     if let Some(table) = summary::distributions(counts) {

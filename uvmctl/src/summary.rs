@@ -40,41 +40,40 @@ pub(crate) fn lines(counts: &Counts) -> Vec<(&'static str, String)> {
 
 fn batches(counts: &Counts) -> Option<String> {
     let Counts { batches, replays, .. } = counts;
-    (*batches > 0 || *replays > 0).then(|| format!("{}, {}", text::count(*batches), text::counted(*replays, "replay")))
+    let replayed = replays.map(|replays| format!(", {}", text::counted(replays, "replay"))).unwrap_or_default();
+    (*batches > 0 || replays.unwrap_or(0) > 0).then(|| format!("{}{replayed}", text::count(*batches)))
 }
 
 fn evicted(counts: &Counts) -> String {
-    format!("{} in {}", text::bytes(counts.evicted_bytes), text::counted(counts.evictions, "chunk"))
+    let chunks = counts.evictions.map(|evictions| format!(" in {}", text::counted(evictions, "chunk")));
+    format!("{}{}", text::bytes(counts.evicted_bytes), chunks.unwrap_or_default())
 }
 
 fn thrash(counts: &Counts) -> Option<String> {
-    let Counts { thrashing_pages, throttles, throttled_ns, .. } = counts;
-    (*thrashing_pages > 0 || *throttles > 0).then(|| {
+    let known = |value: Option<u64>| value.filter(|value| *value > 0);
+    let pages = known(counts.thrashing_pages).map(|pages| text::counted(pages, "thrashing page"));
+    let throttles = known(counts.throttles).map(|throttles| {
         format!(
-            "{}, {} of {} in total",
-            text::counted(*thrashing_pages, "thrashing page"),
-            text::counted(*throttles, "throttle"),
-            text::nanoseconds(*throttled_ns)
+            "{} of {} in total",
+            text::counted(throttles, "throttle"),
+            text::known(counts.throttled_ns, text::nanoseconds)
         )
-    })
+    });
+    let parts: Vec<_> = pages.into_iter().chain(throttles).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
 }
 
 fn remote(counts: &Counts) -> Option<String> {
     let causes: Vec<_> = counts
         .remote_mapped_bytes_by_cause
         .iter()
+        .flatten()
         .filter(|(_, bytes)| **bytes > 0)
         .map(|(cause, bytes)| format!("{} {}", text::printable(cause), text::bytes(*bytes)))
         .collect();
-    let Counts { remote_mappings, remote_mapped_bytes, .. } = counts;
-    (*remote_mappings > 0).then(|| {
-        format!(
-            "{} in {} ({})",
-            text::bytes(*remote_mapped_bytes),
-            text::counted(*remote_mappings, "mapping"),
-            causes.join(", ")
-        )
-    })
+    let mappings = counts.remote_mappings.filter(|mappings| *mappings > 0)?;
+    let bytes = text::known_bytes(counts.remote_mapped_bytes);
+    Some(format!("{bytes} in {} ({})", text::counted(mappings, "mapping"), causes.join(", ")))
 }
 
 fn calls(calls: &BTreeMap<String, u64>, bytes: &BTreeMap<String, u64>) -> Option<String> {
@@ -92,12 +91,16 @@ fn calls(calls: &BTreeMap<String, u64>, bytes: &BTreeMap<String, u64>) -> Option
 /// Table of batch distributions; `None` without batches.
 pub(crate) fn distributions(counts: &Counts) -> Option<Table> {
     type Format = fn(u64) -> String;
-    let known: [(&str, &Distribution, Format); 3] = [
-        ("faults", &counts.batch_entries, text::count),
-        ("service time", &counts.batch_duration_ns, text::nanoseconds),
-        ("handler run", &counts.fault_handler_duration_ns, text::nanoseconds),
+    let known: [(&str, Option<&Distribution>, Format); 3] = [
+        ("faults", Some(&counts.batch_entries), text::count),
+        ("service time", Some(&counts.batch_duration_ns), text::nanoseconds),
+        ("handler run", counts.fault_handler_duration_ns.as_ref(), text::nanoseconds),
     ];
-    let shown: Vec<_> = known.into_iter().filter(|(_, distribution, _)| distribution.count > 0).collect();
+    let shown: Vec<_> = known
+        .into_iter()
+        .filter_map(|(title, distribution, format)| Some((title, distribution?, format)))
+        .filter(|(_, distribution, _)| distribution.count > 0)
+        .collect();
     let cells = |cell: fn(&Distribution) -> u64| shown.iter().map(move |(_, of, format)| format(cell(of)));
     let columns = vec![
         Column::text("BATCH", shown.iter().map(|(title, ..)| (*title).to_owned())),

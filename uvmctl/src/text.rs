@@ -39,9 +39,14 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
+/// Formats a value; a dash if unknown.
+pub(crate) fn known(value: Option<u64>, format: fn(u64) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), format)
+}
+
 /// Formats bytes; a dash if unknown.
-pub(crate) fn known_bytes(known: Option<u64>) -> String {
-    known.map_or_else(|| "-".to_owned(), bytes)
+pub(crate) fn known_bytes(value: Option<u64>) -> String {
+    known(value, bytes)
 }
 
 /// Formats a share of a total as `92 %`; a dash if the total is 0.

@@ -1,8 +1,10 @@
-//! The loop that acts: at each interval it shows the policies what is known, has their orders carried out, and tells what came of it.
+//! Loop that acts: at each interval it passes a snapshot to the policies, executes their orders,
+//! and publishes the results.
 //!
-//! It works on a thread of its own, which reads files and waits for the actuator's workers; neither the collector nor a request waits for it. While nobody
-//! wants anything, it only looks whether that has changed. `actuation`: what carries orders out. `board`: where others read what it does. `state`: what
-//! outlives it. `withdrawal`: its end.
+//! It runs on a separate thread, which reads files and waits for the actuator's workers; neither
+//! the collector nor a request waits for it. While every process is in observe mode, it only checks
+//! whether that has changed. `actuation`: execution of orders. `board`: published decisions.
+//! `state`: persistent state. `withdrawal`: its end.
 
 mod actuation;
 mod board;
@@ -20,7 +22,7 @@ use std::{
 };
 
 use actuation::Patience;
-pub(crate) use actuation::{Actuation, hands};
+pub(crate) use actuation::{Actuation, actuators};
 pub(crate) use actuation::{CommandName, StillInForce};
 use actuator::{Journal, headroom};
 use anyhow::{Context, anyhow};
@@ -36,14 +38,14 @@ use sys::Roots;
 use tokio::{runtime::Handle, sync::watch, time};
 use web::Events;
 
-use crate::{audit::Audit, rules::Rules, switch::Switch};
+use crate::{audit::Audit, notify::Turns, rules::Rules, switch::Switch};
 
 /// Interval of checks for directives, while there are none.
 const IDLE: Duration = Duration::from_millis(500);
-/// While orders are out, nothing new can be told of what they are about: where that is all there is, the next look is as soon as they are done, or so much later
-/// than it would be otherwise.
+/// Extra delay of the next interval if all orders are in progress: nothing new can be decided until
+/// they complete, which ends the delay.
 const LOOK_WAITS: Duration = Duration::from_millis(200);
-/// Time for the thread to stop: to withdraw all advice, and to see that it is to.
+/// Time for the thread to stop: to withdraw all advice, and to notice the request.
 pub(crate) const STOP_DEADLINE: Duration = Patience::AT_STOP.in_all.saturating_add(Duration::from_secs(3));
 
 /// Inputs of the loop.
@@ -51,21 +53,21 @@ pub(crate) struct Parts {
     pub(crate) snapshots: Snapshots,
     pub(crate) verdicts: watch::Receiver<Arc<Verdicts>>,
     pub(crate) rules: Rules,
-    /// Asked between any two calls of the driver.
+    /// Kill switch, checked between any two calls of the driver.
     pub(crate) switch: Switch,
-    /// Where what happens is told.
+    /// Stream of events.
     pub(crate) events: Events,
     /// Limits of bytes migrated per second, which a reload may change.
     pub(crate) rates: watch::Receiver<Rates>,
     pub(crate) interval: Duration,
-    /// Where what is decided is written down.
+    /// Audit log of the decisions.
     pub(crate) audit: Audit,
 }
 
-/// Bytes that may be moved a second.
+/// Limits of bytes migrated per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rates {
-    /// On the node, for all processes together.
+    /// Limit of the node, for all processes together.
     pub(crate) node_bytes_per_second: u64,
     /// Limit of one process.
     pub(crate) process_bytes_per_second: u64,
@@ -80,47 +82,55 @@ impl Rates {
     }
 }
 
-/// The loop, for as long as it works.
+/// Handle of the loop that acts.
 #[derive(Debug)]
-pub(crate) struct Deeds {
+pub(crate) struct ActingHandle {
     reader: BoardReader,
+    turns: Turns,
     stop: Arc<AtomicBool>,
     /// Result of the loop, once it has ended: whether all advice is withdrawn.
     ended: watch::Receiver<Option<Result<(), StillInForce>>>,
 }
 
-impl Deeds {
-    /// Begins.
+impl ActingHandle {
+    /// Starts the loop.
     pub(crate) fn start(parts: Parts, actuation: Actuation) -> anyhow::Result<Self> {
         let (board, reader) = Board::new(actuation.journal.as_ref().map(Journal::monitor));
         let (end, ended) = watch::channel(None);
         let stop = Arc::new(AtomicBool::new(false));
         let runtime = Handle::current();
         let stopping = Arc::clone(&stop);
+        let turns = Turns::default();
+        let turning = turns.clone();
         let work = move || {
-            let withdrawn = Loop::new(parts, actuation, runtime, board).work(&stopping);
-            // It is dropped with this unsaid when that panics.
+            let withdrawn = Loop::new(parts, actuation, runtime, board).work(&stopping, &turning);
+            // A panic drops the sender without a result.
             end.send_replace(Some(withdrawn));
         };
         thread::Builder::new().name("acting".to_owned()).spawn(work).context("cannot start the thread that acts")?;
-        Ok(Self { reader, stop, ended })
+        Ok(Self { reader, turns, stop, ended })
     }
 
-    /// Where to read what it decided, and what keeps it from more.
+    /// Reader of its decisions and restrictions.
     pub(crate) fn reader(&self) -> BoardReader {
         self.reader.clone()
     }
 
-    /// Returns when it has ended by itself: with the collector, or by a mistake.
+    /// Turns of the loop, by which it shows that it works.
+    pub(crate) fn turns(&self) -> Turns {
+        self.turns.clone()
+    }
+
+    /// Returns when the loop has ended by itself: with the collector, or by a bug.
     pub(crate) async fn ended(&mut self) {
-        // An error says so: its thread is gone.
+        // An error means that its thread has ended.
         while self.ended.changed().await.is_ok() {}
     }
 
-    /// Takes back what is in force, and ends.
+    /// Withdraws all advice in force, and ends the loop.
     ///
     /// # Errors
-    /// If something may be in force after that: whose.
+    /// If advice may remain in force: the processes.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         let in_time = time::timeout(STOP_DEADLINE, self.ended()).await.is_ok();
@@ -162,46 +172,47 @@ impl Loop {
         }
     }
 
-    fn work(mut self, stop: &AtomicBool) -> Result<(), StillInForce> {
-        let mut looked = Instant::now();
+    fn work(mut self, stop: &AtomicBool, turns: &Turns) -> Result<(), StillInForce> {
+        let mut last = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            self.take_outcomes(looked);
-            self.actuation.say_withdrawn();
-            looked = Instant::now();
+            turns.turn();
+            self.take_outcomes(last);
+            self.actuation.log_withdrawn();
+            last = Instant::now();
             if self.observe().is_none() {
                 break;
             }
         }
-        self.put_back()
+        self.withdraw_advice()
     }
 
     /// Outcomes until the next interval.
-    fn take_outcomes(&mut self, looked: Instant) {
+    fn take_outcomes(&mut self, last: Instant) {
         loop {
             let waits = if self.actuation.acting.only_waits() { LOOK_WAITS } else { Duration::ZERO };
-            let left = (looked + self.interval() + waits).saturating_duration_since(Instant::now());
+            let left = (last + self.interval() + waits).saturating_duration_since(Instant::now());
             let Some(outcome) = self.actuation.workers.next_outcome(left) else { break };
             let now = self.now();
             self.actuation.acting.carried_out(outcome, now);
-            self.tell();
+            self.publish_events();
         }
     }
 
     fn is_idle(&self) -> bool {
-        !self.parts.rules.may_want() && !self.actuation.acting.is_busy()
+        !self.parts.rules.may_act() && !self.actuation.acting.is_busy()
     }
 
     fn interval(&self) -> Duration {
         if self.is_idle() { self.parts.interval.max(IDLE) } else { self.parts.interval }
     }
 
-    /// Monotonic clock, for durations.
+    /// Calendar time by the monotonic clock, for durations.
     fn now(&self) -> SystemTime {
         let (calendar, clock) = self.began;
         calendar + clock.elapsed()
     }
 
-    /// Looks at everything once. `None` once the collector has stopped.
+    /// Runs one interval. `None` once the collector has stopped.
     fn observe(&mut self) -> Option<()> {
         let on = self.is_on();
         if self.parts.rates.has_changed().unwrap_or(false) {
@@ -209,12 +220,12 @@ impl Loop {
             self.actuation.acting.set_rates(node_bytes_per_second, process_bytes_per_second);
         }
         if self.is_idle() {
-            self.board.rest();
+            self.board.clear();
             return Some(());
         }
         let snapshot = self.runtime.block_on(self.parts.snapshots.prompt())?;
         let now = self.now();
-        // At once: what is copied between the two readings would pass for accesses across the link.
+        // At once: bytes copied between the two readings would count as remote accesses.
         let links = self.links(&snapshot);
         let verdicts = Arc::clone(&self.parts.verdicts.borrow());
         let directives = self.directives(&snapshot);
@@ -239,8 +250,8 @@ impl Loop {
         let orders = self.actuation.acting.observe(&scene);
         self.submit(orders);
         self.board.publish_restrictions(Instant::now(), || self.actuation.acting.restrictions(&scene));
-        self.tell();
-        self.board.decided(self.actuation.acting.decisions());
+        self.publish_events();
+        self.board.publish_decisions(self.actuation.acting.decisions());
         Some(())
     }
 
@@ -280,44 +291,44 @@ impl Loop {
         wanted.filter_map(|process| Some((process.id, headroom::bytes(&self.roots, process.id)?))).collect()
     }
 
-    /// The kill switch, of which is told when it changes.
+    /// State of the kill switch; publishes an event when it changes.
     fn is_on(&mut self) -> bool {
         let on = self.parts.switch.is_on();
         if on != self.was_on {
             self.was_on = on;
-            self.say(&Event::Switched { active: on, actor: self.parts.switch.by() });
+            self.publish(&Event::Switched { active: on, actor: self.parts.switch.by() });
         }
         on
     }
 
     /// Publishes events.
-    fn tell(&mut self) {
-        let happened = self.actuation.acting.take_events();
-        if happened.is_empty() {
+    fn publish_events(&mut self) {
+        let events = self.actuation.acting.take_events();
+        if events.is_empty() {
             return;
         }
-        for event in &happened {
-            self.say(event);
+        for event in &events {
+            self.publish(event);
         }
-        self.board.goes_stale();
+        self.board.mark_stale();
     }
 
-    fn say(&mut self, event: &Event) {
+    fn publish(&mut self, event: &Event) {
         log(event);
         let event = api::decision::Event::new(event, SystemTime::now());
         self.parts.audit.write_event(&event);
         self.parts.events.tell(event);
     }
 
-    /// The service stops: nothing that it advised stays.
-    fn put_back(mut self) -> Result<(), StillInForce> {
+    /// Withdraws all advice, as the service stops.
+    fn withdraw_advice(mut self) -> Result<(), StillInForce> {
         let orders = self.actuation.acting.undo_all("uvmd stops");
         self.submit(orders);
         let (calendar, clock) = self.began;
         let withdrawn = self.actuation.withdraw_all(Patience::AT_STOP, || calendar + clock.elapsed());
         self.actuation.flush_journal();
-        self.tell();
-        self.board.decided(self.actuation.acting.decisions());
+        self.publish_events();
+        self.board.publish_decisions(self.actuation.acting.decisions());
         withdrawn
     }
 }
@@ -335,7 +346,7 @@ fn log(event: &Event) {
                 stage.name()
             );
         }
-        // What could not be put back is tried again, after longer and longer rests.
+        // Failed withdrawals are repeated, with growing pauses.
         Event::Applied(outcome) if outcome.is_rollback => {
             let failed =
                 |call: &&Call| !matches!(call.result, CallResult::Done | CallResult::NotMapped | CallResult::Exited);

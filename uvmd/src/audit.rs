@@ -1,11 +1,12 @@
-//! The audit log: what was changed by whom, what was decided and done, and who was refused; a JSON object a line, for whoever wants to know later. It is
-//! only ever appended to.
+//! Audit log: changes with their requester, decisions with their outcomes, and denied requests;
+//! one JSON object per line. Append-only.
 //!
-//! * Decisions and what came of them, and refusals, wait for nothing: lines that cannot be written are counted. What must be on the disk before something
-//!   is done is the actuator's journal.
-//! * A change is on the disk before it is made. One that cannot be written is refused, unless it only reduces what uvmd does: that is never held back.
+//! * Lines of decisions and denials do not wait; those that cannot be written are counted. Data
+//!   that must be on the disk before an action are in the actuator's journal.
+//! * The line of a change is on the disk before the change. A change without its line is rejected,
+//!   unless it only reduces what uvmd does.
 //!
-//! `entry`: its lines; `refusals`: how many of those there are; `rotating`: its files.
+//! `entry`: its lines; `denials`: their rate limit; `rotating`: its files.
 
 mod denials;
 mod entry;
@@ -34,10 +35,10 @@ use crate::log::{
     writer::{self, Message},
 };
 
-/// Time for a line to come onto the disk: a request waits for it.
+/// Time limit for a line to reach the disk: a request waits for it.
 const RECORDING: Duration = Duration::from_secs(1);
 
-/// The way into the audit log. Cheap to clone; all clones are one.
+/// Handle of the audit log. Cheap to clone; all clones share one log.
 #[derive(Clone, Debug)]
 pub(crate) struct Audit {
     queue: SyncSender<Message>,
@@ -47,7 +48,8 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Appends to the file at `path`, or tries to with each line, where that cannot be opened now and need not be.
+    /// Appends to the file at `path`. If that cannot be opened and `must_open` is not set, each
+    /// line retries.
     pub(crate) fn start(path: &Path, rotation: Rotation, must_open: bool, warnings: Warnings) -> anyhow::Result<Self> {
         let dropped = Dropped::default();
         let destination = Rotating::open(path, rotation, must_open, warnings)?;
@@ -55,7 +57,7 @@ impl Audit {
         Ok(Self { queue, dropped, patience: RECORDING })
     }
 
-    /// Writes a line about something that is not waited for.
+    /// Writes a line without waiting.
     pub(crate) fn write(&self, requester: Option<&Requester>, change: &Change) {
         self.write_event(&Entry::new(change, requester));
     }
@@ -68,19 +70,20 @@ impl Audit {
         }
     }
 
-    /// Has it on the disk that this is about to be changed. May wait for that.
+    /// Writes the line of a change to the disk before the change. May wait for the disk.
     ///
     /// # Errors
-    /// Why it must not be changed: only if it `may_be_held_back`. Otherwise it is to be changed all the same, and the line is counted.
+    /// Reason to reject the change, only if `must_be_recorded`. Otherwise the change takes place
+    /// anyway, and the line counts as dropped.
     pub(crate) fn change(
         &self,
         requester: Option<&Requester>,
         change: &Change,
-        may_be_held_back: bool,
+        must_be_recorded: bool,
     ) -> Result<(), String> {
         let Err(why) = self.record(&Entry::new(change, requester)) else { return Ok(()) };
-        if may_be_held_back {
-            // The line may still come to be written.
+        if must_be_recorded {
+            // The line may still be written later.
             self.failed(requester, change, why.clone());
             return Err(why);
         }
@@ -102,18 +105,18 @@ impl Audit {
         written.map_err(|_| format!("nothing could be written to it for {} s", self.patience.as_secs()))?
     }
 
-    /// Opens the file anew, as whoever rotates logs wants it.
+    /// Reopens the file, for log rotation.
     pub(crate) fn reopen(&self) {
-        // Where there is no room for this, the file is looked at with the next line all the same.
+        // If the queue is full, the next line checks the file anyway.
         let _ = self.queue.try_send(Message::Reopen);
     }
 
-    /// Waits until all that was told is written, but not for a disk that is stuck.
+    /// Waits until all queued lines are written, but not for a stuck disk.
     pub(crate) fn flush(&self) {
         writer::flush(&self.queue, writer::LAST_LINES);
     }
 
-    /// Lines that could not be written; what writes the log tells of them too.
+    /// Number of dropped lines; the log's writer reports them too.
     pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.dropped.0)
     }
@@ -133,23 +136,23 @@ pub(crate) mod testing {
 
     use super::*;
 
-    /// One in this folder, with files that are never full.
+    /// Audit log in this folder, with files that are never full.
     pub(crate) fn audit(folder: &Path) -> Audit {
         let rotation = Rotation { file_bytes_max: u64::MAX, files_max: 1 };
         patient(Audit::start(&folder.join("audit.jsonl"), rotation, false, Warnings::default()).unwrap())
     }
 
-    /// The same, on a machine that has other things to do.
+    /// Audit log with a long wait, for a busy machine.
     pub(crate) fn patient(audit: Audit) -> Audit {
         Audit { patience: Duration::from_mins(1), ..audit }
     }
 
-    /// Waits until all that was told is written.
+    /// Waits until all queued lines are written.
     pub(crate) fn flush(audit: &Audit) {
         writer::flush(&audit.queue, Duration::from_mins(1));
     }
 
-    /// What it has in this folder.
+    /// Lines of the log in this folder.
     pub(crate) fn lines(folder: &Path) -> Vec<Value> {
         let text = fs::read_to_string(folder.join("audit.jsonl")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_file_is_followed_by_another_and_the_oldest_goes() {
+    fn full_file_is_rotated_and_the_oldest_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.jsonl");
         fs::write(&path, "\"of an earlier run\"\n").unwrap();
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_on_the_disk_with_who_asked_for_it_when_it_may_be_made() {
+    fn change_and_requester_are_on_the_disk_before_the_change() {
         let folder = tempfile::tempdir().unwrap();
         let audit = testing::audit(folder.path());
         audit.change(Some(&somebody()), &OFF, true).unwrap();
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_held_back_only_where_it_may_be_and_else_counted() {
+    fn unwritable_change_is_rejected_or_counted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("none/audit.jsonl");
         let rotation = Rotation { file_bytes_max: u64::MAX, files_max: 1 };
@@ -219,7 +222,7 @@ mod tests {
         assert_eq!(why, "no such file or directory");
         audit.change(Some(&somebody()), &OFF, false).unwrap();
         flush(&audit);
-        // The line that says that the first was not made, and the second.
+        // The line that reports the failure of the first, and the second.
         assert_eq!(audit.dropped().load(Ordering::Relaxed), 2);
         fs::create_dir(folder.path().join("none")).unwrap();
         audit.change(Some(&somebody()), &OFF, true).unwrap();

@@ -18,7 +18,7 @@ use crate::{
     switch::Switch,
 };
 
-/// All of it.
+/// Implementation of the changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     pub(crate) rules: Rules,
@@ -27,7 +27,7 @@ pub(crate) struct Control {
     pub(crate) enabled: bool,
     /// Decisions and restrictions of the loop that acts.
     pub(crate) reader: BoardReader,
-    /// Where changes are written down.
+    /// Audit log of the changes.
     pub(crate) audit: Audit,
 }
 
@@ -44,9 +44,9 @@ impl web::Control for Control {
             r#override: Box::new(after.unwrap_or(&rule).into()),
             result: Outcome::Accepted,
         };
-        // One that has a process left alone reduces what uvmd does.
-        let may_be_held_back = rule.mode != Mode::Observe;
-        let put = self.announced(by, change, may_be_held_back, |announce| self.rules.put(&rule, fits, announce))?;
+        // An override with mode observe reduces what uvmd does.
+        let must_be_recorded = rule.mode != Mode::Observe;
+        let put = self.audited(by, change, must_be_recorded, |announce| self.rules.put(&rule, fits, announce))?;
         tracing::info!("override {}: {} by {}, set by {by}", rule.id, rule.mode.name(), rule.policy);
         Ok(put)
     }
@@ -58,7 +58,7 @@ impl web::Control for Control {
             etag_after: after.map(etag),
             result: Outcome::Accepted,
         };
-        self.announced(by, change, false, |announce| self.rules.remove(id, fits, announce))?;
+        self.audited(by, change, false, |announce| self.rules.remove(id, fits, announce))?;
         tracing::info!("override {id} is deleted by {by}");
         Ok(())
     }
@@ -80,7 +80,7 @@ impl web::Control for Control {
             allocation_larger_than_bytes: directive.allocation_larger_than_bytes,
             reason: why,
             active: self.is_on(),
-            candidates: candidates.into_iter().map(|each| looked_at(each.id, &each.fit)).collect(),
+            candidates: candidates.into_iter().map(|each| candidate(each.id, &each.fit)).collect(),
             restrictions: self.restrictions(process),
         }
     }
@@ -102,13 +102,13 @@ impl web::Control for Control {
 
     fn switch_off(&self, by: &Requester) -> Result<(), ChangeError> {
         self.switch.off(&by.to_string());
-        // It is off already, whatever becomes of this. A line for which there is no room is counted.
+        // Acting is off already, whatever the audit log does. A line without room is counted.
         self.audit.write(Some(by), &Change::PolicyOff { result: Outcome::Accepted });
         Ok(())
     }
 
     fn keep_off(&self) {
-        self.switch.keep_off();
+        self.switch.persist_off();
     }
 
     fn times_off(&self) -> u64 {
@@ -134,23 +134,23 @@ impl web::Control for Control {
 }
 
 impl Control {
-    /// Makes a change of which the audit log is told before: `make` says what there was and will be.
-    fn announced<T>(
+    /// Makes a change, with its audit line first: `make` passes the override before and after.
+    fn audited<T>(
         &self,
         by: &Requester,
         change: impl Fn(Option<&Override>, Option<&Override>) -> Change,
-        may_be_held_back: bool,
+        must_be_recorded: bool,
         make: impl FnOnce(Announce<'_>) -> Result<T, ChangeError>,
     ) -> Result<T, ChangeError> {
-        let announced = RefCell::new(None);
+        let audited = RefCell::new(None);
         let announce = |before: Option<&Override>, after: Option<&Override>| {
             let change = change(before, after);
-            self.audit.change(Some(by), &change, may_be_held_back).map_err(ChangeError::NotAudited)?;
-            announced.replace(Some(change));
+            self.audit.change(Some(by), &change, must_be_recorded).map_err(ChangeError::NotAudited)?;
+            audited.replace(Some(change));
             Ok(())
         };
         let result = make(&announce);
-        if let (Err(ChangeError::NotSaved(why)), Some(change)) = (&result, announced.take()) {
+        if let (Err(ChangeError::NotSaved(why)), Some(change)) = (&result, audited.take()) {
             self.audit.failed(Some(by), &change, why.clone());
         }
         result
@@ -170,7 +170,7 @@ fn etag(rule: &Override) -> String {
     web::etag(&api::rule::Override::from(rule))
 }
 
-fn looked_at(id: String, fit: &Fit) -> Candidate {
+fn candidate(id: String, fit: &Fit) -> Candidate {
     Candidate { id, matches: fit.fits(), selected: *fit == Fit::InForce, reason: fit.to_string() }
 }
 

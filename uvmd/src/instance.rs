@@ -1,4 +1,5 @@
-//! Lock of the state folder: two uvmds would withdraw each other's advice and lose each other's overrides.
+//! Lock of the state folder: two uvmds would withdraw each other's advice and overwrite each
+//! other's overrides.
 
 use std::path::Path;
 
@@ -6,11 +7,11 @@ use anyhow::{Context, bail};
 use sys::private::{self, Lock};
 use web::{Warning, Warnings};
 
-/// Takes the folder of the state, which is made if it is not there, for as long as the result lives. Where uvmd may not act, it goes on without one that
-/// cannot be used: nothing is kept then.
+/// Locks the state folder, which is created if missing, for as long as the result lives. If uvmd
+/// may not act, it continues without a usable folder: nothing is persistent then.
 ///
 /// # Errors
-/// If another uvmd has the folder, or it cannot be used and uvmd may act.
+/// If another uvmd has the lock, or the folder is unusable and uvmd may act.
 pub(crate) fn lock(state_dir: &Path, may_act: bool, warnings: &Warnings) -> anyhow::Result<Option<Lock>> {
     let locked = private::make_folder(state_dir).and_then(|()| private::lock(&state_dir.join("uvmd.lock")));
     let unusable = match locked {

@@ -1,9 +1,10 @@
-//! Where clients come in.
+//! Listeners: the socket and TCP.
 
-use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{io, net::SocketAddr, os::unix::net::UnixListener, path::PathBuf, time::Duration};
 
-use anyhow::{anyhow, bail};
+use anyhow::{Context, anyhow, bail};
 use config::value::{AbsolutePath, GroupName, Listen};
+use listenfd::ListenFd;
 use sys::reason;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time};
 use web::{
@@ -13,23 +14,28 @@ use web::{
 
 use crate::VERSION;
 
-/// A listener over TCP, and its address: port 0 asks the kernel for one.
+/// Listener over TCP, and its address: with port 0, the kernel chooses a port.
 type Bound = (TcpListener, SocketAddr);
 
-/// All the ways in.
+/// All listeners.
 pub(crate) struct Listeners {
     socket: Option<(Socket, PathBuf)>,
-    /// The address over TCP; what was bound, or why it cannot be had.
+    /// Requested TCP address, with the listener or the reason why it is unavailable.
     tcp: Option<(SocketAddr, Result<Bound, String>)>,
 }
 
 impl Listeners {
-    /// Listens on the socket, and over TCP if that can be had.
+    /// Listens on the socket, and over TCP if possible.
     ///
     /// # Errors
-    /// If the socket cannot be had, or nothing at all.
+    /// If the socket is unavailable, or there is no listener at all.
     pub(crate) async fn bind(listen: Listen, config: &config::Socket) -> anyhow::Result<Self> {
         let socket = if config.enabled { Some(socket(config).await?) } else { None };
+        if socket.is_none() && inherited()?.is_some() {
+            tracing::warn!(
+                "nobody serves the socket of systemd's unit, as socket.enabled is false: disable uvmd.socket"
+            );
+        }
         let tcp = match listen {
             Listen::None => None,
             Listen::On(address) => match tcp(address).await {
@@ -40,7 +46,7 @@ impl Listeners {
         Ok(Self { socket, tcp })
     }
 
-    /// Serves on all of them until the sender of `stopped` is gone.
+    /// Serves on all of them until the sender of `stopped` is dropped.
     pub(crate) fn serve(
         self,
         service: &Service,
@@ -55,7 +61,7 @@ impl Listeners {
         let (service, stopped) = (service.clone(), stopped.clone());
         match self.tcp {
             Some((_, Ok(bound))) => {
-                say_serves(&bound);
+                log_serving(&bound);
                 servers.spawn(serve_tcp(bound, service, stopped));
             }
             Some((address, Err(reason))) => {
@@ -63,7 +69,7 @@ impl Listeners {
                 servers.spawn(async move {
                     tokio::select! {
                         bound = unavailable.when_available() => {
-                            say_serves(&bound);
+                            log_serving(&bound);
                             serve_tcp(bound, service, stopped).await;
                         }
                         () = stop(stopped.clone()) => {}
@@ -75,28 +81,28 @@ impl Listeners {
     }
 }
 
-fn say_serves((_, address): &Bound) {
+fn log_serving((_, address): &Bound) {
     tracing::info!("uvmd {VERSION} serves on http://{address}");
 }
 
-/// Serves over TCP until the sender is gone.
+/// Serves over TCP until the sender is dropped.
 async fn serve_tcp((listener, address): Bound, service: Service, stopped: watch::Receiver<()>) {
     server::serve(listener, service.on_tcp(address), Limits::default(), stop(stopped)).await;
 }
 
-/// Done once the sender is gone.
+/// Completes once the sender is dropped.
 async fn stop(mut stopped: watch::Receiver<()>) {
     let _ = stopped.changed().await;
 }
 
-/// Between two attempts to have an address: at first, and at most.
+/// Pause between two attempts to bind an address: at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
-/// Listens on this address.
+/// Binds this address.
 ///
 /// # Errors
-/// Binds the address; an error says why it cannot be bound, and the remedy.
+/// Reason why it cannot be bound, and the remedy.
 async fn tcp(listen: SocketAddr) -> Result<Bound, String> {
     let advice = |error: &io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => "another program, perhaps another uvmd, is there; stop it or choose with --listen",
@@ -112,7 +118,7 @@ async fn tcp(listen: SocketAddr) -> Result<Bound, String> {
     bound.await.map_err(|error| format!("cannot listen on {listen}: {}: {}", reason(&error), advice(&error)))
 }
 
-/// An address that cannot be had now. Meanwhile there is a warning.
+/// Unavailable TCP address. A warning is active meanwhile.
 struct Unavailable {
     listen: SocketAddr,
     warnings: Warnings,
@@ -121,7 +127,7 @@ struct Unavailable {
 }
 
 impl Unavailable {
-    /// Pending, for this reason.
+    /// Creates one with this reason.
     fn new(listen: SocketAddr, reason: &str, warnings: Warnings) -> Self {
         let mut unavailable = Self { listen, warnings, logged: String::new() };
         unavailable.warn(reason);
@@ -137,7 +143,8 @@ impl Unavailable {
         self.warnings.raise(Warning::TcpUnavailable, message);
     }
 
-    /// Listens on it once it can be had. It is asked for again after a second, and then after longer and longer pauses, up to a minute.
+    /// Binds the address once it is available. The first retry is after a second, then after
+    /// growing pauses, up to a minute.
     async fn when_available(mut self) -> Bound {
         let mut pause = PAUSE_MIN;
         loop {
@@ -154,15 +161,26 @@ impl Unavailable {
     }
 }
 
-/// On the machine itself, and where.
+/// Unix socket with its path: that of a socket unit of systemd, else one bound at `socket.path`.
 async fn socket(socket: &config::Socket) -> anyhow::Result<(Socket, PathBuf)> {
     const ADVICE: &str = "choose with --set socket.path=PATH, or do without by --set socket.enabled=false";
     let config::Socket { enabled: _, path: AbsolutePath(path), group, write_group } = socket;
     let readers = group.as_ref().map(|group| gid("socket.group", group)).transpose()?;
     let writers = write_group.as_ref().map(|group| gid("socket.write_group", group)).transpose()?;
     let trusted = Trusted { uid: uzers::get_effective_uid(), readers, writers };
+    if let Some(listener) = inherited()? {
+        let address = listener.local_addr().ok();
+        let path = address.as_ref().and_then(|address| address.as_pathname()).unwrap_or(path).to_owned();
+        let socket = Socket::inherited(listener, trusted).context("cannot serve on the socket of systemd's unit")?;
+        return Ok((socket, path));
+    }
     let bound = Socket::bind(path, trusted).await.map_err(|error| anyhow!("{error}: {ADVICE}"))?;
     Ok((bound, path.clone()))
+}
+
+/// Socket that systemd passes: `sd_listen_fds(3)`.
+fn inherited() -> anyhow::Result<Option<UnixListener>> {
+    ListenFd::from_env().take_unix_listener(0).context("systemd passes a descriptor that is no Unix stream socket")
 }
 
 fn gid(option: &str, GroupName(name): &GroupName) -> anyhow::Result<u32> {
@@ -177,7 +195,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_address_that_is_taken_is_asked_for_after_longer_and_longer_pauses_until_it_is_free() {
+    async fn occupied_address_is_retried_with_growing_pauses_until_it_is_free() {
         let (taken, address) = tcp("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let reason = tcp(address).await.unwrap_err();
         assert!(reason.contains("address already in use"), "{reason}");

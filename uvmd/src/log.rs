@@ -1,9 +1,9 @@
-//! The service's own log: to standard error, to the journal behind it, or to a file.
+//! Log of the service: to standard error, to the journal behind it, or to a file.
 //!
-//! To log never fails and never waits: a line that cannot be written is counted and left out.
+//! Logging never fails and never waits: a line that cannot be written is dropped and counted.
 //!
-//! * `writer`: the thread that writes
-//! * `file`: the file
+//! * `writer`: the writing thread
+//! * `file`: the log file
 //! * `journal`: the journal of systemd
 
 pub(crate) mod file;
@@ -39,14 +39,14 @@ use tracing_subscriber::{
 };
 use writer::{Destination, Message};
 
-/// The log, for as long as it is written.
+/// Log, written as long as this exists.
 pub(crate) struct Logging {
     lines: Lines,
     is_file: bool,
     filter: reload::Handle<Targets, Registry>,
 }
 
-/// Lines that could not be written.
+/// Number of dropped lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dropped(pub(crate) Arc<AtomicU64>);
 
@@ -61,7 +61,7 @@ impl Dropped {
 }
 
 impl Logging {
-    /// Everything that is logged from now on is written.
+    /// Starts the log.
     pub(crate) fn start(log: &Log) -> anyhow::Result<Self> {
         let dropped = Dropped::default();
         let is_file = log.file.is_some();
@@ -85,15 +85,15 @@ impl Logging {
         Ok(Self { lines, is_file, filter: handle })
     }
 
-    /// This is logged from now on, and nothing else.
+    /// Replaces the filter.
     pub(crate) fn set_filter(&self, filter: &LogFilter) {
-        // It fails only where nobody logs any more.
+        // It fails only if the subscriber is gone.
         let _ = self.filter.reload(filter.targets());
     }
 
-    /// Opens the file anew, as whoever rotates logs wants it. Does not wait for that.
+    /// Reopens the file, for log rotation. Does not wait for that.
     pub(crate) fn reopen(&self) {
-        // Where there is no room for this, the file is looked at with the next line all the same.
+        // If the queue is full, the next line checks the file anyway.
         let _ = self.lines.queue.try_send(Message::Reopen);
     }
 
@@ -101,7 +101,7 @@ impl Logging {
         &self.lines.dropped
     }
 
-    /// Why the service ends, for whoever looks into the file. On standard error it is said anyway, whatever is logged.
+    /// Logs the reason for the exit to a log file. Standard error has it anyway.
     pub(crate) fn failed(&self, error: &anyhow::Error) {
         if self.is_file {
             tracing::error!("{error:#}");
@@ -124,7 +124,7 @@ impl StandardError {
         Self(io::stderr().as_fd().try_clone_to_owned().ok().map(File::from))
     }
 
-    /// The journal, where it is what reads standard error.
+    /// Journal, if it reads standard error.
     fn journal(&self) -> Option<Journal> {
         let is_journal = journal::is_stream(env::var_os("JOURNAL_STREAM").as_deref(), self.0.as_ref()?);
         is_journal.then(|| Journal::at(PathBuf::from(journal::SOCKET)).ok()).flatten()
@@ -145,13 +145,13 @@ fn colour() -> bool {
     io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Tells the person or the journal behind standard error, if anyone is.
-pub(crate) fn say(text: &str) {
-    // Unlike eprintln, which panics where this fails.
+/// Writes a line to standard error, if it is open.
+pub(crate) fn print(text: &str) {
+    // Unlike eprintln, which panics on an error.
     let _ = writeln!(io::stderr(), "uvmd: {text}");
 }
 
-/// The way into the log.
+/// Handle of the log's queue.
 #[derive(Clone)]
 struct Lines {
     queue: SyncSender<Message>,
@@ -159,7 +159,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Does not wait: where there is no room, it is dropped and counted.
+    /// Queues a line without waiting: if there is no room, it is dropped and counted.
     fn send(&self, line: Vec<u8>) {
         if self.queue.try_send(Message::Line(line)).is_err() {
             self.dropped.count_one();
@@ -176,7 +176,7 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 impl Write for &Lines {
-    /// A whole line at a time: the layer makes them so.
+    /// The layer writes whole lines.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.send(line.to_vec());
         Ok(line.len())
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_finds_no_room_is_counted_and_nobody_waits_for_it() {
+    fn line_without_room_is_counted_without_waiting() {
         let (queue, stuck) = mpsc::sync_channel(1);
         let lines = Lines { queue, dropped: Dropped::default() };
         for text in ["one\n", "two\n", "three\n"] {

@@ -1,6 +1,8 @@
-//! The service: reads its configuration, binds its address, watches the driver, serves what it sees, and stops cleanly.
+//! Service: reads its configuration, binds its address, monitors the driver, serves the results,
+//! and stops cleanly.
 //!
-//! Exit codes: 0 stopped, or the configuration is in order, or nothing is left in force; 1 failed, or something is; 2 a mistake in the configuration or on the command line.
+//! Exit codes: 0 stopped, valid configuration, or no advice left in force; 1 failure, or advice
+//! left in force; 2 mistake in the configuration or on the command line.
 
 mod acting;
 mod audit;
@@ -22,51 +24,67 @@ mod withdraw;
 
 use std::{
     io::{self, Write},
+    path::Path,
     process::ExitCode,
 };
 
 use anyhow::anyhow;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use config::Loaded;
-use log::{Logging, say};
+use log::{Logging, print};
 use options::Options;
 use signals::Hangup;
 
 /// Version of this build.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-const MISTAKEN: u8 = 2;
+const EXIT_MISTAKE: u8 = 2;
 
 fn main() -> ExitCode {
     if let Some(ended) = sys::actor::run_if_spawner() {
         return ended;
     }
-    // Before there is another thread. Where it cannot be had, uvmd takes more memory than it needs.
+    // Before any other thread starts. Without it, uvmd uses more memory than it needs.
     let _ = sys::memory::return_freed_memory();
-    // Before anything else, and before there are threads.
+    // First of all, before there are threads.
     let hangup = match Hangup::catch() {
         Ok(hangup) => hangup,
         Err(error) => {
-            say(&format!("cannot handle signals: {}", sys::reason(&error)));
+            print(&format!("cannot handle signals: {}", sys::reason(&error)));
             return ExitCode::FAILURE;
         }
     };
     let options = Options::parse();
+    if let Some(folder) = &options.man {
+        return man(folder);
+    }
     if options.withdraw {
         return withdraw(&options);
     }
     let loaded = match options.load() {
         Ok(loaded) => loaded,
         Err(error) => {
-            say(&error.to_string());
-            return ExitCode::from(MISTAKEN);
+            print(&error.to_string());
+            return ExitCode::from(EXIT_MISTAKE);
         }
     };
     match if options.check_config { show(&loaded) } else { run(&options, loaded, hangup) } {
         Ok(()) => ExitCode::SUCCESS,
         // Not through the log, which may be off.
         Err(error) => {
-            say(&format!("{error:#}"));
+            print(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes uvmd.8, from the options.
+fn man(folder: &Path) -> ExitCode {
+    let page = clap_mangen::Man::new(Options::command().name("uvmd")).section("8");
+    match page.generate_to(folder) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            print(&format!("cannot write the man page into {}: {}", folder.display(), sys::reason(&error)));
             ExitCode::FAILURE
         }
     }
@@ -76,15 +94,15 @@ fn withdraw(options: &Options) -> ExitCode {
     let state_dir = match options.state_dir() {
         Ok(state_dir) => state_dir,
         Err(error) => {
-            say(&format!("{error}; so the journal's folder is unknown: name it with --set policy.state_dir=FOLDER"));
-            return ExitCode::from(MISTAKEN);
+            print(&format!("{error}; so the journal's folder is unknown: name it with --set policy.state_dir=FOLDER"));
+            return ExitCode::from(EXIT_MISTAKE);
         }
     };
     match withdraw::run(&state_dir) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            say(&format!("{error:#}"));
+            print(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -95,12 +113,12 @@ fn run(options: &Options, loaded: Loaded, hangup: Hangup) -> anyhow::Result<()> 
     service::run(options, loaded, &log, hangup).inspect_err(|error| log.failed(error))
 }
 
-/// As TOML, so that it can be used as a file; warnings apart from it.
+/// Prints the configuration as TOML, to be used as a file, with warnings separately.
 fn show(loaded: &Loaded) -> anyhow::Result<()> {
     for warning in loaded.config.warnings() {
-        say(&format!("warning: {warning}"));
+        print(&format!("warning: {warning}"));
     }
-    // It can be mended while uvmd runs, and is best in order before.
+    // It can be fixed while uvmd runs, but better before.
     config::overrides::load(&loaded.config.policy.overrides_file.0)?;
     let files = loaded.names().unwrap_or_else(|| "no file".to_owned());
     let text = toml::to_string(&loaded.config)?;

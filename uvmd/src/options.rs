@@ -8,7 +8,8 @@ use config::{
     value::{Hostname, Interval, Listen, LogFilter, Retention, Value, of_word},
 };
 
-/// Service that counts, by process and GPU, the faults and migrations of NVIDIA's UVM driver, and acts on them where enabled.
+/// Service that counts, by process and GPU, the faults and migrations of NVIDIA's UVM driver, and
+/// acts on them where enabled.
 #[derive(Clone, Debug, Parser)]
 #[command(version, after_help = "Waits for the driver and for kprobes; /readyz names the missing one.")]
 pub(crate) struct Options {
@@ -20,16 +21,22 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) check_config: bool,
 
-    /// Withdraw advice that a former uvmd left in force, report the result for each process, and exit; with 0 if none is left. Needs neither probes
-    /// nor a valid configuration: the journal is in the state folder
+    /// Withdraw advice that a former uvmd left in force, report the result for each process, and
+    /// exit; with 0 if none is left. Needs neither probes nor a valid configuration: the journal is
+    /// in the state folder
     #[arg(long, conflicts_with = "check_config")]
     pub(crate) withdraw: bool,
+
+    /// Write the man page into a folder, and exit; for packages
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub(crate) man: Option<PathBuf>,
 
     /// Override an option of the configuration file, as in --set log.format=json
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
 
-    /// TCP address to serve on, or "none". Its clients can read all but command lines and addresses [default: 127.0.0.1:9477]
+    /// TCP address to serve on, or "none". Its clients can read all but command lines and addresses
+    /// [default: 127.0.0.1:9477]
     #[arg(long, value_name = "ADDR:PORT", env = "UVMD_LISTEN", value_parser = of_word::<Listen>)]
     listen: Option<Listen>,
 
@@ -45,7 +52,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", env = "UVMD_HOSTNAME", value_parser = of_word::<Hostname>)]
     hostname: Option<Hostname>,
 
-    /// Log level: off, error, warn, info, debug, trace; or by part, as in info,collector=debug [default: info]
+    /// Log level: off, error, warn, info, debug, trace; or by part, as in info,collector=debug
+    /// [default: info]
     #[arg(long, value_name = "FILTER", env = "UVMD_LOG", value_parser = of_word::<LogFilter>)]
     log: Option<LogFilter>,
 
@@ -55,17 +63,18 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The folder of the state, whatever mistakes there are in other options.
+    /// State folder, despite mistakes in other options.
     pub(crate) fn state_dir(&self) -> Result<PathBuf, ConfigError> {
         config::state_dir(self.config.as_deref(), &self.settings)
     }
 
-    /// The configuration that they and the file make.
+    /// Configuration from the command line and the file.
     pub(crate) fn load(&self) -> Result<Loaded, ConfigError> {
         let Self {
             config: file,
             check_config: _,
             withdraw: _,
+            man: _,
             settings,
             listen,
             interval,
@@ -91,7 +100,7 @@ fn override_with<T>(value: &mut T, over: Option<T>) {
     }
 }
 
-/// Of uvmd's own parts; the libraries' own debugging is asked for by name, with --log.
+/// Filter for uvmd's own parts; debug output of libraries has to be selected by name, with --log.
 fn more_log(verbose: u8) -> Option<LogFilter> {
     let level = match verbose {
         0 => return None,
@@ -146,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn more_log_is_of_uvmds_own_parts() {
+    fn verbose_applies_to_uvmds_own_parts() {
         let filter = load(&["-v", "--log", "off"]).log.filter.targets();
         assert!(filter.would_enable("collector", &tracing::Level::DEBUG));
         assert!(!filter.would_enable("hyper", &tracing::Level::DEBUG));

@@ -1,4 +1,4 @@
-//! Names of this machine: the kernel's, and the canonical one that the resolver has for it, which may have a domain.
+//! Names of this machine: the kernel's, and the resolver's canonical one, which may have a domain.
 
 use std::{fs, io, thread, time::Duration};
 
@@ -6,10 +6,11 @@ use anyhow::Context;
 use dns_lookup::AddrInfoHints;
 use tokio::{sync::oneshot, time};
 
-/// The resolver may ask servers that do not respond: uvmd then starts without the domain.
+/// Time limit of the resolver, which may query servers that do not respond: uvmd then starts
+/// without the domain.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The kernel's name first. Requests over TCP may ask by each.
+/// Names of this machine, the kernel's first. Requests over TCP may use each.
 ///
 /// # Errors
 ///
@@ -23,7 +24,7 @@ pub(crate) async fn read() -> anyhow::Result<Vec<String>> {
     Ok([name].into_iter().chain(canonical).collect())
 }
 
-/// On a thread of its own: one that hangs keeps nothing from ending.
+/// Looks up the name on a separate thread: one that hangs does not block the exit.
 async fn look_up(name: String) -> Option<String> {
     let (sender, answer) = oneshot::channel();
     let look_up = move || drop(sender.send(canonical(&name)));
@@ -43,7 +44,8 @@ fn canonical(name: &str) -> io::Result<Option<String>> {
     Ok(found.next().transpose()?.and_then(|found| found.canonname))
 }
 
-/// The canonical name, if it is this machine's with a domain: no resolver may add names of others, such as those of all loopback addresses.
+/// Canonical name, if it is this machine's with a domain. A resolver must not add names of others,
+/// such as those of all loopback addresses.
 fn of_this_machine(name: &str, canonical: String) -> Option<String> {
     let host = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let is_other = host(&canonical) != host(name) || !canonical.contains('.') || canonical.eq_ignore_ascii_case(name);

@@ -1,4 +1,5 @@
-//! Overrides in effect: those of the file, which is followed, and those of the API, which persist.
+//! Overrides in effect: those of the files, which are followed, and those of the API, which
+//! persist.
 
 mod bound;
 mod change;
@@ -27,20 +28,21 @@ use crate::{audit::Audit, state_file::StateFile};
 
 use file::Look;
 
-/// Overrides of the file that were seen to be over, by name, each with the time that it had: one that is given another is another.
+/// Expired overrides of the files, by id, each with its expiry: with another expiry it is another
+/// override.
 type Expired = BTreeMap<String, String>;
 pub(crate) use file::load_settled;
 
-/// Overrides that are in force. Cheap to clone; all clones are one.
+/// Overrides in effect. Cheap to clone; all clones share one state.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     state_file: StateFile,
-    /// Held for moments only, and never while something is read or written: who acts and who asks waits for it.
+    /// Held briefly, and never during a read or write: the acting loop and requests wait for it.
     known: Mutex<Known>,
-    /// Held while the API's change, which may wait for the disk.
+    /// Held during a change over the API, which may wait for the disk.
     changing: Mutex<()>,
     ordered: RwLock<Arc<Ordered>>,
     audit: Audit,
@@ -49,52 +51,55 @@ struct Shared {
     next_expiry_ns: AtomicU64,
 }
 
-/// Where overrides are from.
+/// Overrides by source.
 #[derive(Debug)]
 struct Known {
     file: PathBuf,
     /// Default without a matching override.
     fallback: Fallback,
-    /// `None` until the file was in order for the first time: who is excepted there is not known then.
+    /// `None` until the file was valid for the first time: its exceptions are unknown before.
     of_file: Option<Vec<Override>>,
     /// Last state of the files.
     looked: Option<Look>,
-    /// The files that were taken last, or why they could not be read.
+    /// Files applied last, or the reason why they could not be read.
     taken: Option<Result<Files, String>>,
     /// Error of the file; its overrides are then of an earlier version.
     file_error: Option<String>,
     of_api: Vec<Override>,
-    /// Overrides of the file that have expired.
+    /// Expired overrides of the file.
     expired_of_file: Expired,
-    /// Some have expired, and the disk has not been told.
-    is_unkept: bool,
-    /// The disk has refused that, and it was said.
-    is_keeping_refused: bool,
+    /// Whether an expiry is not on the disk yet.
+    is_persist_pending: bool,
+    /// Whether the disk failed that, which is logged once.
+    is_persist_failing: bool,
     /// Quarantined state file, and its error: exceptions are then unknown.
-    set_aside: Option<String>,
+    quarantined: Option<String>,
 }
 
 impl Rules {
-    /// What the file says, and what was kept of former runs. A file that is not in order does not keep uvmd from watching: it is told of, and what was
-    /// kept is set aside.
+    /// Reads the file and the persistent overrides of former runs. An invalid file does not prevent
+    /// monitoring: it is reported. An invalid state file is quarantined.
     ///
     /// # Errors
-    /// If what was kept cannot be read, or not be set aside. It stays as it is: whoever was excepted there must not be acted on.
+    /// If the state file cannot be read or quarantined. It stays unchanged: its exceptions must not
+    /// be acted on.
     pub(crate) fn open(policy: &Policy, is_state_usable: bool, audit: Audit, clock: Clock) -> anyhow::Result<Self> {
         let state_file = StateFile::new(&policy.state_dir.0, "overrides.json");
         let text = match state_file.text() {
-            // Nobody is acted on then, and nothing is kept there either.
+            // No process is acted on then, and nothing is persistent.
             Err(error) if !is_state_usable => {
                 tracing::warn!("overrides of the API are not in effect: {error:#}");
                 None
             }
             text => text?,
         };
-        let ((of_api, expired_of_file), set_aside) = match text.map(|text| bound::parse(&state_file, &text)).transpose()
+        let ((of_api, expired_of_file), quarantined) = match text
+            .map(|text| bound::parse(&state_file, &text))
+            .transpose()
         {
             Ok(of_former_runs) => (of_former_runs.unwrap_or_default(), None),
             Err(error) => {
-                let quarantine = state_file.set_aside()?;
+                let quarantine = state_file.quarantine()?;
                 let why = format!(
                     "earlier overrides of the API are not in effect: {error:#}; see {}; until one is created or uvmd restarts, policy.mode acts on no process",
                     quarantine.display()
@@ -116,9 +121,9 @@ impl Rules {
                 file_error: None,
                 of_api,
                 expired_of_file,
-                is_unkept: false,
-                is_keeping_refused: false,
-                set_aside,
+                is_persist_pending: false,
+                is_persist_failing: false,
+                quarantined,
             }),
             changing: Mutex::default(),
             audit,
@@ -142,8 +147,8 @@ impl Rules {
         self.ordered().explain(Subject { process, executable }, now)
     }
 
-    /// Whether more is wanted for anybody than to watch.
-    pub(crate) fn may_want(&self) -> bool {
+    /// Whether any process may be in another mode than observe.
+    pub(crate) fn may_act(&self) -> bool {
         let wants = |mode: Mode| mode != Mode::Observe;
         let now = self.now();
         let ordered = self.ordered();
@@ -151,14 +156,14 @@ impl Rules {
             || ordered.ordered().iter().any(|rule| wants(rule.mode) && !ordered.is_over(rule, now))
     }
 
-    /// All of them, in order of precedence.
+    /// All overrides, in order of precedence.
     pub(crate) fn overrides(&self) -> Overrides {
         let now = self.now();
         let known = self.known();
         let ordered = self.ordered();
-        let standing = |rule| standing(rule, &known, ordered.is_over(rule, now));
-        let overrides = ordered.ordered().iter().map(standing).collect();
-        let errors: Vec<&str> = known.set_aside.iter().chain(&known.file_error).map(String::as_str).collect();
+        let status = |rule| status(rule, &known, ordered.is_over(rule, now));
+        let overrides = ordered.ordered().iter().map(status).collect();
+        let errors: Vec<&str> = known.quarantined.iter().chain(&known.file_error).map(String::as_str).collect();
         let file_error = (!errors.is_empty()).then(|| errors.join("; "));
         Overrides { overrides, file_error, ..Overrides::default() }
     }
@@ -199,10 +204,10 @@ impl Rules {
 }
 
 impl Known {
-    /// Default without a matching override: while exceptions are unknown it acts on no process.
+    /// Default without a matching override. It acts on no process while exceptions are unknown.
     fn fallback_now(&self) -> Fallback {
         let mut fallback = self.fallback.clone();
-        if self.set_aside.is_some() || self.of_file.is_none() {
+        if self.quarantined.is_some() || self.of_file.is_none() {
             fallback.mode = fallback.mode.min(Mode::Shadow);
         }
         fallback
@@ -226,7 +231,7 @@ fn fallback(policy: &Policy) -> Fallback {
     }
 }
 
-fn standing(rule: &Override, known: &Known, expired: bool) -> OverrideStatus {
+fn status(rule: &Override, known: &Known, expired: bool) -> OverrideStatus {
     OverrideStatus {
         r#override: rule.into(),
         source: if known.is_of_file(&rule.id) { "file" } else { "api" }.to_owned(),

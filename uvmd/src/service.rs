@@ -25,7 +25,7 @@ use web::{
 
 use crate::{
     VERSION,
-    acting::{self, Actuation, Deeds, Rates},
+    acting::{self, ActingHandle, Actuation, Rates},
     audit::{Audit, Denials},
     control::Control,
     listeners::Listeners,
@@ -40,14 +40,14 @@ use crate::{
     verdicts::Judging,
 };
 
-/// Reading counters and answering a few clients needs no more, however many cores the node has.
+/// Worker threads: enough to read counters and answer a few clients, for any number of cores.
 const WORKER_THREADS: usize = 2;
 
-/// So often is a disk asked again that refuses to keep that acting is switched off.
-const KEPT_AGAIN: Duration = Duration::from_secs(5);
+/// Interval of retries to persist the kill switch.
+const PERSIST_INTERVAL: Duration = Duration::from_secs(5);
 
-/// So often it is looked whether refusals are to be summed up.
-const REFUSALS_EVERY: Duration = Duration::from_secs(10);
+/// Interval of checks for a summary of denials.
+const SUMMARY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Set by the build script.
 const COMMIT: &str = env!("UVMD_COMMIT");
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options, loaded: Loaded, log: &Logging, hangup: Hang
         .context("cannot start the event loop")?;
     let (audit, denials) = (start.audit.clone(), start.denials.clone());
     let result = runtime.block_on(serve(options, loaded, start, log, hangup));
-    // Whatever still blocks must not hold the exit.
+    // Blocked threads must not delay the exit.
     runtime.shutdown_background();
     denials.sum_up_all();
     audit.flush();
@@ -77,7 +77,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     let Start { audit, denials, rules, switch, actuation, warnings, lock: _lock } = start;
     let ready = match Ready::new(&config, log, hangup, (&audit, denials), &warnings).await {
         Ok(Some(ready)) => ready,
-        // What a former run left in force is withdrawn all the same, as nobody else looks after it.
+        // Advice of a former run is withdrawn all the same, as nothing else would.
         not_ready => return end_unready(actuation, not_ready.map(drop)),
     };
     let Ready { mut signals, tokens, own_names, reloads, node, listeners, collector } = ready;
@@ -87,11 +87,11 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     let events = Events::default();
     let judging = Judging::start(collector.snapshots(), config.verdicts.window.0, events.clone());
     tokio::spawn(rules.clone().follow());
-    tokio::spawn(switch.clone().follow(KEPT_AGAIN));
+    tokio::spawn(switch.clone().follow(PERSIST_INTERVAL));
     let (rates, changed_rates) = watch::channel(Rates::of(policy));
     let parts = parts(policy, &collector, &judging, (&rules, &switch), &events, changed_rates, audit.clone());
-    let deeds = Deeds::start(parts, actuation)?;
-    let reader = deeds.reader();
+    let acting_handle = ActingHandle::start(parts, actuation)?;
+    let reader = acting_handle.reader();
     let control =
         Control { rules: rules.clone(), switch, enabled: policy.enabled, reader: reader.clone(), audit: audit.clone() };
     let sources = Sources {
@@ -110,8 +110,10 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
         tracing::warn!("{remark}");
     }
     notify::ready();
+    let supervision =
+        tokio::spawn(notify::while_working(collector.snapshots(), acting_handle.turns(), warnings.clone()));
 
-    let mut running = Running { collector, judging, deeds, events, servers, stop_servers };
+    let mut running = Running { collector, judging, acting_handle, events, servers, stop_servers, supervision };
     let mut reloader = Reloader {
         options,
         config,
@@ -147,7 +149,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
 struct Ready {
     signals: Signals,
     tokens: Tokens,
-    /// This machine's own names, where it has any.
+    /// Names of this machine, if any.
     own_names: Vec<String>,
     reloads: Reloads,
     node: Node,
@@ -156,7 +158,7 @@ struct Ready {
 }
 
 impl Ready {
-    /// `None` where a signal stops it first.
+    /// Sets up the service; `None` if a signal stops it first.
     async fn new(
         config: &Config,
         log: &Logging,
@@ -185,12 +187,13 @@ impl Ready {
             processes_in_metrics: metrics.processes(),
             log_lines_dropped: Arc::clone(&log.dropped().0),
             audit_lines_dropped: audit.dropped(),
-            denials: DenialSink::new(move |denial| denials.tell(denial)),
+            denials: DenialSink::new(move |denial| denials.record(denial)),
             warnings: warnings.clone(),
             reloads: reloads.clone(),
             access: tokens.access(),
         };
-        // Before anything is attached: two services on one node are a mistake, which the socket's lock shows where they have states of their own.
+        // Before any probe is attached: two services on one node are a mistake. The socket's lock
+        // shows it if their state folders differ.
         let listeners = Listeners::bind(*listen, socket).await?;
         let collector = tokio::select! {
             started = Collector::start(watching(collector, *records)) => started?,
@@ -203,7 +206,7 @@ impl Ready {
     }
 }
 
-/// The end of a service that never served: for this reason, unless it was stopped.
+/// Ends a service that never served: with this reason, unless it was stopped.
 fn end_unready(actuation: Actuation, reason: anyhow::Result<()>) -> anyhow::Result<()> {
     let withdrawn = actuation.end();
     if let (Err(_), Err(left)) = (&reason, &withdrawn) {
@@ -212,9 +215,9 @@ fn end_unready(actuation: Actuation, reason: anyhow::Result<()>) -> anyhow::Resu
     reason.and(withdrawn.map_err(Into::into))
 }
 
-/// Has the number of refusals that were not written down written down, for as long as the service works.
+/// Writes summaries of denials, as long as the service runs.
 async fn sum_up(denials: Denials) {
-    let mut looks = time::interval(REFUSALS_EVERY);
+    let mut looks = time::interval(SUMMARY_INTERVAL);
     loop {
         looks.tick().await;
         denials.sum_up(Instant::now());
@@ -307,7 +310,7 @@ fn sources(collector: &collector::Snapshots, verdicts: watch::Receiver<Arc<Verdi
     }
 }
 
-/// By which names clients may ask, where this machine has these.
+/// Permitted host names, if this machine has these.
 fn hosts<'a>(http: config::Http, own: impl Iterator<Item = &'a String>) -> Hosts {
     http.hosts.map_or_else(|| Hosts::OfMachine(own.cloned().collect()), |HostNames(names)| Hosts::Only(names))
 }

@@ -1,4 +1,4 @@
-//! The signals that stop the service, and the one that has it read its configuration again.
+//! Signals that stop the service, and the one that reloads its configuration.
 
 use std::{future, io, os::unix::net::UnixStream as Pipe};
 
@@ -6,7 +6,8 @@ use libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::low_level::pipe;
 use tokio::net::UnixStream;
 
-/// SIGHUP from the very beginning: it must end nobody that has advice in force or is about to read what it is for. It is kept until somebody looks.
+/// SIGHUP from the very start: it must not kill a process that has advice in force or is about to
+/// read its configuration. It stays pending until it is read.
 pub(crate) struct Hangup(Pipe);
 
 impl Hangup {
@@ -18,13 +19,13 @@ impl Hangup {
 /// Request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// To read the configuration again.
+    /// Reload of the configuration.
     Reload,
-    /// To stop, by this one.
+    /// Stop, with the name of the signal.
     Stop(&'static str),
 }
 
-/// SIGHUP, SIGTERM, SIGINT and SIGQUIT. Of those that come before somebody looks, each counts once.
+/// SIGHUP, SIGTERM, SIGINT and SIGQUIT. Pending ones count once each.
 pub(crate) struct Signals {
     hangup: UnixStream,
     terminate: UnixStream,
@@ -33,7 +34,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on none of them ends the process by itself. Needs the event loop.
+    /// Catches the signals, which no longer kill the process. Needs the event loop.
     pub(crate) fn catch(Hangup(hangup): Hangup) -> io::Result<Self> {
         let stream = |pipe: Pipe| UnixStream::from_std(pipe);
         Ok(Self {
@@ -44,30 +45,30 @@ impl Signals {
         })
     }
 
-    /// Waits for the next. One that stops comes before one that does not.
+    /// Waits for the next one. A stop precedes a reload.
     pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             biased;
             name = Self::stop_of(&self.terminate, &self.interrupt, &self.quit) => Signal::Stop(name),
-            () = came(&self.hangup) => Signal::Reload,
+            () = arrived(&self.hangup) => Signal::Reload,
         }
     }
 
-    /// Waits for the next that stops; SIGHUP is kept meanwhile.
+    /// Waits for the next stop; SIGHUP stays pending meanwhile.
     pub(crate) async fn stop(&mut self) -> &'static str {
         Self::stop_of(&self.terminate, &self.interrupt, &self.quit).await
     }
 
     async fn stop_of(terminate: &UnixStream, interrupt: &UnixStream, quit: &UnixStream) -> &'static str {
         tokio::select! {
-            () = came(terminate) => "SIGTERM",
-            () = came(interrupt) => "SIGINT",
-            () = came(quit) => "SIGQUIT",
+            () = arrived(terminate) => "SIGTERM",
+            () = arrived(interrupt) => "SIGINT",
+            () = arrived(quit) => "SIGQUIT",
         }
     }
 }
 
-/// The end of a pipe into which the signal is written when it comes.
+/// Pipe to which the signal handler writes.
 fn caught(signal: i32) -> io::Result<Pipe> {
     let (here, there) = Pipe::pair()?;
     here.set_nonblocking(true)?;
@@ -75,15 +76,15 @@ fn caught(signal: i32) -> io::Result<Pipe> {
     Ok(here)
 }
 
-/// Waits until the signal has come, however often.
-async fn came(pipe: &UnixStream) {
-    let mut has_come = false;
-    while !has_come && pipe.readable().await.is_ok() {
+/// Waits for one or more arrivals of the signal.
+async fn arrived(pipe: &UnixStream) {
+    let mut has_arrived = false;
+    while !has_arrived && pipe.readable().await.is_ok() {
         loop {
             match pipe.try_read(&mut [0; 64]) {
-                Ok(1..) => has_come = true,
+                Ok(1..) => has_arrived = true,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Its other end is kept by the handler for ever.
+                // The handler keeps the other end open for ever.
                 Ok(0) | Err(_) => return future::pending().await,
             }
         }
@@ -96,9 +97,9 @@ mod tests {
 
     use super::*;
 
-    /// One test: signals are the whole process's.
+    /// A single test: signals concern the whole process.
     #[tokio::test]
-    async fn one_that_came_early_or_often_counts_once_and_a_stop_comes_first() {
+    async fn pending_signals_count_once_and_a_stop_comes_first() {
         let hangup = Hangup::catch().unwrap();
         for _ in 0..100 {
             raise(SIGHUP).unwrap();

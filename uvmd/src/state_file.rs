@@ -1,4 +1,4 @@
-//! Small files that must outlive the service: each is as it was, or as it is now, whatever happens in between.
+//! Small files that outlive the service: at any moment, each has the old or the new contents.
 
 use std::{
     fs, io,
@@ -12,7 +12,7 @@ use sys::private;
 /// Endings of quarantined files.
 const ENDINGS: [&str; 4] = ["damaged", "damaged.2", "damaged.3", "damaged.4"];
 
-/// A file that holds a value, in JSON, for uvmd's own user alone.
+/// File with a value in JSON, for uvmd's user alone.
 #[derive(Clone, Debug)]
 pub(crate) struct StateFile {
     folder: PathBuf,
@@ -22,7 +22,7 @@ pub(crate) struct StateFile {
 }
 
 impl StateFile {
-    /// In a folder that is made when it is needed.
+    /// File in a folder that is created when needed.
     pub(crate) fn new(folder: &Path, name: &str) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -32,12 +32,12 @@ impl StateFile {
         }
     }
 
-    /// Last written value; `None` if there is none. A folder that others can change is refused.
+    /// Last written value; `None` if there is none. Fails if other users can change the folder.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> anyhow::Result<Option<T>> {
         self.text()?.map(|text| self.parse(&text)).transpose()
     }
 
-    /// The same, as it is on the disk.
+    /// Text of the last written value.
     pub(crate) fn text(&self) -> anyhow::Result<Option<Vec<u8>>> {
         let read = match private::check_folder(&self.folder) {
             Ok(()) => private::read(&self.path),
@@ -47,14 +47,14 @@ impl StateFile {
         read.map_err(|error| anyhow!("cannot read {}: {}", self.path.display(), sys::reason(&error)))
     }
 
-    /// What it says.
+    /// Parses a value.
     pub(crate) fn parse<T: DeserializeOwned>(&self, text: &[u8]) -> anyhow::Result<T> {
         let parsed = serde_json::from_slice(text);
         parsed.with_context(|| format!("{} is damaged, or of another version of uvmd", self.path.display()))
     }
 
-    /// Keeps a value in place of the one before. It is on the disk when this returns. After an error it may be kept all the same, where the message says
-    /// so.
+    /// Replaces the value. It is on the disk on return. After an error it may be stored all the
+    /// same; the message says so.
     pub(crate) fn write(&self, value: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_vec_pretty(value)?;
         #[cfg(test)]
@@ -63,7 +63,7 @@ impl StateFile {
         written.map(drop).map_err(|error| self.failed(&error))
     }
 
-    /// Keeps nothing any more.
+    /// Removes the value.
     pub(crate) fn remove(&self) -> anyhow::Result<()> {
         #[cfg(test)]
         self.disk.wait();
@@ -74,8 +74,8 @@ impl StateFile {
         }
     }
 
-    /// Keeps nothing any more, and what was kept under another name, which is told, for whoever wants to mend it. What was set aside before stays.
-    pub(crate) fn set_aside(&self) -> anyhow::Result<PathBuf> {
+    /// Quarantines the file for repair, and returns its new path. Earlier quarantined files stay.
+    pub(crate) fn quarantine(&self) -> anyhow::Result<PathBuf> {
         let failed =
             |error: &io::Error| anyhow!("{} cannot be moved away: {}", self.path.display(), sys::reason(error));
         private::check_folder(&self.folder).map_err(|error| failed(&error))?;
@@ -106,10 +106,10 @@ pub(crate) mod testing {
         time::Duration,
     };
 
-    /// Longer than anything takes that waits for nothing.
+    /// Longer than any operation that does not wait.
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// The disk that files are kept on, which a test can hold up.
+    /// Disk of the files, which a test can block.
     #[derive(Clone, Debug, Default)]
     pub(crate) struct Disk(Arc<State>);
 
@@ -120,7 +120,7 @@ pub(crate) mod testing {
     }
 
     impl Disk {
-        /// Does `meanwhile` while `write` waits for the disk, and lets it go on then.
+        /// Calls `meanwhile` while `write` waits for the disk, and then lets it continue.
         pub(crate) fn stuck<T: Send>(&self, write: impl FnOnce() -> T + Send, meanwhile: impl FnOnce() + Send) -> T {
             self.0.is_stuck.store(true, Ordering::SeqCst);
             self.0.is_waited_for.store(false, Ordering::SeqCst);
@@ -133,7 +133,7 @@ pub(crate) mod testing {
                 let (done, is_done) = mpsc::channel();
                 scope.spawn(move || {
                     meanwhile();
-                    // Whoever waited for it may have given up.
+                    // The receiver may have stopped waiting.
                     let _ = done.send(());
                 });
                 let waited = is_done.recv_timeout(PATIENCE);
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_read_again_and_is_nobody_elses() {
+    fn value_round_trips_in_a_private_file() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("state");
         let state_file = StateFile::new(&state, "x.json");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_or_read_is_named() {
+    fn unwritable_or_unreadable_file_is_reported_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "{").unwrap();
@@ -187,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_set_aside_and_what_was_before_stays() {
+    fn damaged_file_is_quarantined_beside_earlier_ones() {
         let folder = tempfile::tempdir().unwrap();
         let state_file = StateFile::new(folder.path(), "x.json");
         let path = folder.path().join("x.json");
         let quarantines: Vec<PathBuf> = (0..4)
             .map(|text| {
                 fs::write(&path, format!("{{{text}")).unwrap();
-                state_file.set_aside().unwrap()
+                state_file.quarantine().unwrap()
             })
             .collect();
         for (at, quarantine) in quarantines.iter().enumerate() {
@@ -202,12 +202,12 @@ mod tests {
         }
         assert_eq!(state_file.read::<u32>().unwrap(), None);
         fs::write(&path, "{").unwrap();
-        assert!(state_file.set_aside().unwrap_err().to_string().contains("damaged.4 are there already"));
+        assert!(state_file.quarantine().unwrap_err().to_string().contains("damaged.4 are there already"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "{");
     }
 
     #[test]
-    fn nothing_is_kept_where_others_can_change_it_nor_taken_from_there() {
+    fn folder_that_others_can_change_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let state_file = StateFile::new(folder.path(), "x.json");
         state_file.write(&1).unwrap();
@@ -215,7 +215,7 @@ mod tests {
         for error in [
             state_file.write(&2).unwrap_err(),
             state_file.read::<u32>().unwrap_err(),
-            state_file.set_aside().unwrap_err(),
+            state_file.quarantine().unwrap_err(),
         ] {
             assert!(error.to_string().contains("other users may change files in the folder"), "{error}");
         }

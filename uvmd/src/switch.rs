@@ -1,4 +1,4 @@
-//! The kill switch: nothing acts while a file is there, or since somebody asked for that over the API.
+//! Kill switch: nothing acts while a file exists, or since a request over the API.
 
 use std::{
     fs, io,
@@ -19,41 +19,41 @@ use tokio::{
 
 use crate::state_file::StateFile;
 
-/// Whether anything may be done. Cheap to clone; all clones are one.
+/// Kill switch. Cheap to clone; all clones share one state.
 #[derive(Clone, Debug)]
 pub(crate) struct Switch(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// While it is there, nothing acts.
+    /// Nothing acts while it exists.
     file: PathBuf,
     state_file: StateFile,
-    /// As `asked` says; asked between any two calls of the driver.
+    /// Copy of `requests`, checked between any two calls of the driver.
     is_off: AtomicBool,
-    /// Held for moments only: who acts and who asks waits for it, and nobody waits for a disk meanwhile.
-    asked: Mutex<Asked>,
-    /// Held while what is kept changes.
-    keeping: Mutex<()>,
-    /// The disk has refused to keep that it is off, and it was said.
-    is_keeping_refused: AtomicBool,
+    /// Held briefly: the acting loop and requests wait for it. No holder waits for a disk.
+    requests: Mutex<Requests>,
+    /// Held during a change of the stored state.
+    persisting: Mutex<()>,
+    /// Whether the disk failed to store that acting is off, which is logged once.
+    is_persist_failing: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Asked {
+struct Requests {
     off: Option<DisabledBy>,
-    /// Who switched it last, either way.
+    /// Requester of the last change, either way.
     last: Option<String>,
-    /// How often it was switched off.
+    /// Number of times that acting was switched off.
     times_off: u64,
-    /// How often it had been when that was kept last.
-    times_kept: u64,
+    /// Value of `times_off` in the stored state.
+    times_persisted: u64,
 }
 
 impl Switch {
-    /// As it was left by a former run.
+    /// State of a former run.
     pub(crate) fn open(file: &Path, state_dir: &Path) -> Self {
         let state_file = StateFile::new(state_dir, "policy-off.json");
-        // Better off than on by mistake.
+        // An unknown state counts as off.
         let off = state_file.read().unwrap_or_else(|error| {
             tracing::warn!("acting is switched off until it is switched on again: {error:#}");
             Some(DisabledBy {
@@ -63,60 +63,60 @@ impl Switch {
             })
         });
         let is_off = AtomicBool::new(off.is_some());
-        let asked = Mutex::new(Asked { off, ..Asked::default() });
-        let (keeping, is_keeping_refused) = (Mutex::default(), AtomicBool::default());
-        Self(Arc::new(Shared { file: file.to_owned(), state_file, is_off, asked, keeping, is_keeping_refused }))
+        let requests = Mutex::new(Requests { off, ..Requests::default() });
+        let (persisting, is_persist_failing) = (Mutex::default(), AtomicBool::default());
+        Self(Arc::new(Shared { file: file.to_owned(), state_file, is_off, requests, persisting, is_persist_failing }))
     }
 
-    /// Whether anything may be done now.
+    /// Whether acting is permitted now.
     pub(crate) fn is_on(&self) -> bool {
         !self.0.is_off.load(Ordering::Relaxed) && self.by_file().is_none()
     }
 
-    /// Who has switched it off; nobody, where it is on.
+    /// Reasons why acting is off; empty if it is on.
     pub(crate) fn disabled_by(&self) -> Vec<DisabledBy> {
-        let asked = self.asked().off.clone();
-        asked.into_iter().chain(self.by_file()).collect()
+        let requests = self.requests().off.clone();
+        requests.into_iter().chain(self.by_file()).collect()
     }
 
-    /// Who made it as it is, in words.
+    /// Cause of the current state, in words.
     pub(crate) fn by(&self) -> String {
         let off = self.disabled_by().into_iter().next();
-        let mut asked = self.asked();
+        let mut requests = self.requests();
         if let Some(DisabledBy { actor: by, .. }) = off {
-            // Who asks again once it is on is told who did that.
-            asked.last = None;
+            // The next request after the switch is on gets the name of that requester.
+            requests.last = None;
             return by;
         }
-        asked.last.clone().unwrap_or_else(|| format!("the removal of {}", self.0.file.display()))
+        requests.last.clone().unwrap_or_else(|| format!("the removal of {}", self.0.file.display()))
     }
 
-    /// Switches it off at once, and waits for no disk.
+    /// Switches acting off at once, without waiting for a disk.
     pub(crate) fn off(&self, by: &str) {
         let off =
             DisabledBy { source: "api".to_owned(), actor: by.to_owned(), disabled_at: text::time(SystemTime::now()) };
-        let mut asked = self.asked();
+        let mut requests = self.requests();
         self.0.is_off.store(true, Ordering::Relaxed);
-        asked.last = Some(by.to_owned());
-        asked.off.get_or_insert(off);
-        asked.times_off += 1;
+        requests.last = Some(by.to_owned());
+        requests.off.get_or_insert(off);
+        requests.times_off += 1;
     }
 
-    /// Has what was switched off by [`Self::off`] be off in the runs to come as well; a disk that refuses that is asked again by [`Self::follow`]. May wait
-    /// for the disk.
-    pub(crate) fn keep_off(&self) {
-        let _keeping = self.keeping();
+    /// Stores that [`Self::off`] applies to later runs as well; after a failure, [`Self::follow`]
+    /// retries. May wait for the disk.
+    pub(crate) fn persist_off(&self) {
+        let _keeping = self.persisting();
         let (off, times_off) = {
-            let asked = self.asked();
-            // Whoever switched it on meanwhile is the last.
-            let Some(off) = asked.off.clone() else { return };
-            (off, asked.times_off)
+            let requests = self.requests();
+            // A later request to switch on takes precedence.
+            let Some(off) = requests.off.clone() else { return };
+            (off, requests.times_off)
         };
         let written = self.0.state_file.write(&off);
         if written.is_ok() {
-            self.asked().times_kept = times_off;
+            self.requests().times_persisted = times_off;
         }
-        let was_refused = self.0.is_keeping_refused.swap(written.is_err(), Ordering::Relaxed);
+        let was_refused = self.0.is_persist_failing.swap(written.is_err(), Ordering::Relaxed);
         match written {
             Err(error) if !was_refused => {
                 tracing::warn!("acting is switched off, but not beyond a restart until this is saved: {error:#}");
@@ -126,56 +126,57 @@ impl Switch {
         }
     }
 
-    /// Whether it was switched off by [`Self::off`], and the next run would not have it so yet.
+    /// Whether [`Self::off`] is in effect, but not stored for the next run yet.
     pub(crate) fn is_persist_pending(&self) -> bool {
-        let asked = self.asked();
-        asked.off.is_some() && asked.times_kept < asked.times_off
+        let requests = self.requests();
+        requests.off.is_some() && requests.times_persisted < requests.times_off
     }
 
-    /// Has the disk asked again, so often, for as long as it refuses to keep that acting is switched off. For ever.
+    /// Retries at this interval to store that acting is off, for ever.
     pub(crate) async fn follow(self, every: Duration) {
         let mut tries = time::interval(every);
         tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tries.tick().await;
             let switch = self.clone();
-            if self.is_persist_pending() && task::spawn_blocking(move || switch.keep_off()).await.is_err() {
+            if self.is_persist_pending() && task::spawn_blocking(move || switch.persist_off()).await.is_err() {
                 return;
             }
         }
     }
 
-    /// How often it was switched off.
+    /// Number of times that acting was switched off.
     pub(crate) fn times_off(&self) -> u64 {
-        self.asked().times_off
+        self.requests().times_off
     }
 
-    /// Switches it on again, as far as it was switched off by [`Self::off`], and no more often than that. May wait for the disk.
+    /// Reverts [`Self::off`], unless acting was switched off more often than `times_off`. May wait
+    /// for the disk.
     pub(crate) fn on(&self, by: &str, times_off: u64) -> anyhow::Result<()> {
-        let _keeping = self.keeping();
+        let _keeping = self.persisting();
         if self.times_off() != times_off {
             return Ok(());
         }
         self.0.state_file.remove()?;
-        self.0.is_keeping_refused.store(false, Ordering::Relaxed);
-        let mut asked = self.asked();
-        // Whoever switched it off meanwhile is the last, and keeps that next.
-        if asked.times_off == times_off {
-            *asked = Asked { off: None, last: Some(by.to_owned()), ..*asked };
+        self.0.is_persist_failing.store(false, Ordering::Relaxed);
+        let mut requests = self.requests();
+        // A later request to switch off takes precedence, and is stored next.
+        if requests.times_off == times_off {
+            *requests = Requests { off: None, last: Some(by.to_owned()), ..*requests };
             self.0.is_off.store(false, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    fn asked(&self) -> MutexGuard<'_, Asked> {
-        self.0.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.0.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keeping(&self) -> MutexGuard<'_, ()> {
-        self.0.keeping.lock().unwrap_or_else(PoisonError::into_inner)
+    fn persisting(&self) -> MutexGuard<'_, ()> {
+        self.0.persisting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A link that leads nowhere counts, and so does what cannot be looked at.
+    /// Reason of the file. A dangling link counts as existing, and so does an unreadable one.
     fn by_file(&self) -> Option<DisabledBy> {
         let file = &self.0.file;
         let off = |who: String, since: SystemTime| DisabledBy {
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_switches_it_off_for_as_long_as_it_is_there() {
+    fn switch_is_off_while_the_file_exists() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("off");
         let switch = Switch::open(&file, folder.path());
@@ -222,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_switched_off_stays_off_over_restarts() {
+    fn switch_stays_off_over_restarts() {
         let folder = tempfile::tempdir().unwrap();
         let open = || Switch::open(&folder.path().join("off"), folder.path());
         let switch = open();
         switch.off("uid 7");
-        switch.keep_off();
+        switch.persist_off();
         switch.off("uid 8");
-        switch.keep_off();
+        switch.persist_off();
         assert!(!switch.is_on() && !switch.clone().is_on());
         assert_eq!(switch.disabled_by()[0].actor, "uid 7");
         let again = open();
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_last_decides_and_what_is_told_is_what_holds() {
+    fn last_request_wins_and_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let switch = Switch::open(&folder.path().join("off"), folder.path());
         for _ in 0..200 {
@@ -248,7 +249,7 @@ mod tests {
                 scope.spawn(|| switch.on("one", switch.times_off()).unwrap());
                 scope.spawn(|| {
                     switch.off("another");
-                    switch.keep_off();
+                    switch.persist_off();
                 });
             });
             assert_eq!(switch.is_on(), switch.disabled_by().is_empty());
@@ -258,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn while_a_disk_is_stuck_it_is_switched_off_all_the_same_and_that_is_told() {
+    fn stuck_disk_does_not_delay_the_switch() {
         let folder = tempfile::tempdir().unwrap();
         let switch = Switch::open(&folder.path().join("off"), folder.path());
         let disk = switch.0.state_file.disk.clone();
         switch.off("one");
         disk.stuck(
-            || switch.keep_off(),
+            || switch.persist_off(),
             || {
                 assert_eq!((switch.is_on(), switch.disabled_by().len(), switch.by().as_str()), (false, 1, "one"));
                 assert!(switch.is_persist_pending(), "the disk has not taken it");
@@ -274,18 +275,18 @@ mod tests {
         let before = switch.times_off();
         switch.off("later");
         switch.on("earlier", before).unwrap();
-        assert!(!switch.is_on(), "what was asked for before it was switched off");
+        assert!(!switch.is_on(), "what was requests for before it was switched off");
         disk.stuck(|| switch.on("one", switch.times_off()).unwrap(), || switch.off("another"));
         assert!(!switch.is_on(), "the last one switched it off");
         assert!(switch.is_persist_pending(), "the last one is not kept");
-        switch.keep_off();
+        switch.persist_off();
         assert!(!switch.is_persist_pending());
         let again = Switch::open(&folder.path().join("off"), folder.path());
         assert!(!again.is_on() && !again.is_persist_pending());
     }
 
     #[test]
-    fn what_is_not_known_to_be_on_is_off() {
+    fn unknown_state_is_off() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("policy-off.json"), "{").unwrap();
         let switch = Switch::open(&folder.path().join("off"), folder.path());
@@ -295,12 +296,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disk_that_refuses_is_asked_until_it_takes_it() {
+    async fn failed_store_is_retried_until_it_succeeds() {
         let folder = tempfile::tempdir().unwrap();
         let allow = |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
         let open = || Switch::open(&folder.path().join("off"), folder.path());
         let is_kept = || folder.path().join("policy-off.json").exists();
-        // Nothing is kept where others could change it.
+        // Nothing is stored where others could change it.
         allow(0o770);
         let switch = open();
         assert!(!switch.is_on(), "what cannot be read may be that it is off");
@@ -309,7 +310,7 @@ mod tests {
         tokio::spawn(switch.clone().follow(Duration::from_millis(1)));
         allow(0o770);
         switch.off("me");
-        switch.keep_off();
+        switch.persist_off();
         time::sleep(Duration::from_millis(20)).await;
         assert!(!switch.is_on() && !is_kept());
         allow(0o700);
@@ -318,7 +319,7 @@ mod tests {
         }
         assert_eq!(open().disabled_by()[0].actor, "me");
         switch.on("me", switch.times_off()).unwrap();
-        // And no longer than it is off.
+        // And only as long as it is off.
         while is_kept() {
             time::sleep(Duration::from_millis(1)).await;
         }
@@ -326,13 +327,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_off_even_where_that_cannot_be_kept() {
+    fn switch_is_off_even_if_it_cannot_be_stored() {
         let folder = tempfile::tempdir().unwrap();
         let no_folder = folder.path().join("file");
         fs::write(&no_folder, "").unwrap();
         let switch = Switch::open(&folder.path().join("off"), &no_folder);
         switch.off("me");
-        switch.keep_off();
+        switch.persist_off();
         assert!(!switch.is_on());
     }
 }

@@ -1,4 +1,4 @@
-//! The files with the tokens that grant permission.
+//! Files of the tokens that grant permissions.
 
 use std::{
     fs::OpenOptions,
@@ -17,13 +17,13 @@ use tokio::{
 };
 use web::{Access, Grant, Token};
 
-/// How often it is looked at: whoever takes a token back waits so long at most.
+/// Interval of checks: the maximum delay of a token's removal.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Where a token is, and who may know it.
+/// File of a token, and its permitted mode.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenFile {
-    /// Which of the tokens it is.
+    /// Permission of the token.
     grant: Grant,
     path: PathBuf,
     group_readable: bool,
@@ -37,13 +37,13 @@ impl TokenFile {
         }
     }
 
-    /// The token, if nobody may know it who should not.
+    /// Reads the token, unless other users may know it.
     fn read(&self) -> anyhow::Result<Token> {
         self.try_read().map_err(|error| anyhow!("{}: {}: {error}", self.option(), self.path.display()))
     }
 
     fn try_read(&self) -> anyhow::Result<Token> {
-        // A pipe would be waited for, for ever. Links are fine: Kubernetes makes some.
+        // A pipe would block for ever. Links are accepted: Kubernetes creates some.
         let mut options = OpenOptions::new();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(&self.path);
         let file = file.map_err(|error| anyhow!("{}", reason(&error)))?;
@@ -67,7 +67,8 @@ impl TokenFile {
         Token::parse(&text).map_err(|expected| anyhow!("{expected}"))
     }
 
-    /// Keeps what is in force as the file says, for ever. Where the file does not say, nobody knows the token: it may have been taken back.
+    /// Keeps the token in effect equal to the file, for ever. While the file is invalid, no token
+    /// is: it may have been removed.
     async fn follow(self, first: Token, access: Access) {
         let mut known = Some(first);
         let mut looks = time::interval(EVERY);
@@ -83,7 +84,7 @@ impl TokenFile {
                     }
                     None
                 }
-                // The runtime ends; or else nobody looks any more, and whoever takes the token back must not be let down.
+                // The runtime ends, or the check panicked: a removed token must not stay valid.
                 Err(_) => return access.change(self.grant, None),
             };
             if token != known {
@@ -97,13 +98,13 @@ impl TokenFile {
     }
 }
 
-/// Tokens as their files say them now.
+/// Tokens of the files.
 pub(crate) struct Found(Vec<(TokenFile, Token)>);
 
 /// Reads the files. May wait for a disk.
 ///
 /// # Errors
-/// If one of them has no token, or others may know it.
+/// If one of them has no token, or other users may know it.
 pub(crate) fn read(auth: &Auth) -> anyhow::Result<Found> {
     let Auth { token_file, write_token_file, token_file_group_readable } = auth;
     let mut found = Vec::new();
@@ -116,7 +117,8 @@ pub(crate) fn read(auth: &Auth) -> anyhow::Result<Found> {
     Ok(Found(found))
 }
 
-/// Who may read everything, and change things, beside those on the socket; as their files say, which are followed.
+/// Read and write permission by token, beside those of the socket; from the files, which are
+/// followed.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens {
     access: Access,
@@ -124,12 +126,12 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// What they give.
+    /// Permissions of the tokens.
     pub(crate) fn access(&self) -> Access {
         self.access.clone()
     }
 
-    /// These are in force from now on, and no others. Their files are followed.
+    /// Replaces the tokens by these, and follows their files.
     pub(crate) async fn follow(&mut self, Found(found): Found) {
         for follower in self.followers.drain(..) {
             follower.abort();
@@ -187,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_and_not_shown() {
+    fn invalid_token_is_rejected_and_not_shown() {
         let error = read("sekrit\n", 0o600, false).unwrap_err();
         assert!(error.contains("16 to 4096 visible") && !error.contains("sekrit"), "{error}");
         assert!(read(&"x".repeat(10_000), 0o600, false).is_err());
     }
 
     #[test]
-    fn what_is_no_file_is_refused_and_not_waited_for() {
+    fn fifo_instead_of_a_token_file_is_rejected_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status().unwrap().success());
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn other_files_take_the_place_of_those_that_were_followed() {
+    async fn new_token_files_replace_the_followed_ones() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, token: &str| {
             let path = folder.path().join(name);
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_is_taken_back_or_changed_is_followed() {
+    async fn removed_or_changed_token_is_followed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         fs::write(&path, TOKEN).unwrap();
@@ -242,7 +244,7 @@ mod tests {
         let access = Access::by_tokens([(Grant::Read, first.clone())]);
         let followed = tokio::spawn(file.follow(first, access.clone()));
         let is = async |token: &[u8]| {
-            // Time passes by itself while a thread reads the file.
+            // Time advances while a thread reads the file.
             for _ in 0..100 {
                 time::sleep(EVERY).await;
                 if access.grant(token).is_some() {

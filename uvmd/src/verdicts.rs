@@ -1,4 +1,5 @@
-//! Judges every snapshot that the collector takes, and logs each verdict when it begins and when it ends.
+//! Judging of every snapshot of the collector, with a log line for the start and end of each
+//! verdict.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,7 +9,7 @@ use policy::{Change, Judge};
 use tokio::{sync::watch, task::JoinHandle};
 use web::Events;
 
-/// The verdicts as they are now. Ends with the collector, or when this is dropped.
+/// Task that judges, with the current verdicts. Ends with the collector, or on drop.
 #[derive(Debug)]
 pub(crate) struct Judging {
     latest: watch::Receiver<Arc<Verdicts>>,
@@ -16,21 +17,22 @@ pub(crate) struct Judging {
 }
 
 impl Judging {
-    /// Begins; `window` is the least that a verdict rests on, and what begins and ends is told to `events`.
+    /// Starts the task. `window` is the minimum window of a verdict; starts and ends go to
+    /// `events`.
     pub(crate) fn start(snapshots: Snapshots, window: Duration, events: Events) -> Self {
         let (publish, latest) = watch::channel(Arc::default());
         Self { latest, task: tokio::spawn(judge(snapshots, window, publish, events)) }
     }
 
-    /// Where to read them.
+    /// Receiver of the verdicts.
     pub(crate) fn latest(&self) -> watch::Receiver<Arc<Verdicts>> {
         self.latest.clone()
     }
 
-    /// Returns when it has ended by itself: with the collector, or by a mistake.
+    /// Returns when the task has ended by itself: with the collector, or by a bug.
     pub(crate) async fn ended(&mut self) {
         if !self.task.is_finished() {
-            // What a panic said is in the log.
+            // A panic's message is in the log.
             let _ = (&mut self.task).await;
         }
     }
@@ -87,7 +89,7 @@ fn ended(verdict: &Verdict, snapshot: &Snapshot) -> String {
     )
 }
 
-/// Kind, process and GPU.
+/// Kind, process and GPU of a verdict.
 fn subject(verdict: &Verdict, snapshot: &Snapshot) -> String {
     let ProcessId { pid, .. } = verdict.process;
     let name = snapshot
@@ -99,7 +101,7 @@ fn subject(verdict: &Verdict, snapshot: &Snapshot) -> String {
     format!("{} of {pid} ({name}) on {gpu}", verdict.kind.name())
 }
 
-/// A share with two digits, a count with none.
+/// Text of a figure: a share with two digits, a count with none.
 fn figure(value: f64) -> String {
     if value < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") }
 }
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_or_gpu_that_is_not_known_any_more_is_said_so() {
+    fn unknown_process_or_gpu_is_reported_as_such() {
         let verdict = Verdict { gpu: GpuKey::Unknown(1), ..verdict() };
         let line = began(&verdict, &snapshot(Vec::new()));
         assert!(line.starts_with("capacity_thrash of 7 (forgotten) on an unknown GPU: "), "{line}");

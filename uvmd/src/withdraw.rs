@@ -1,6 +1,7 @@
-//! `uvmd --withdraw`: takes back what a uvmd that is gone left in force, where no other does it: before it is removed, or where it does not start.
+//! `uvmd --withdraw`: withdraws advice that a former uvmd left in force, if no other uvmd does:
+//! before its removal, or if it does not start.
 //!
-//! It needs the journal and the driver, and neither probes nor a configuration that is in order.
+//! It needs the journal and the driver, and neither probes nor a valid configuration.
 
 use std::{
     collections::BTreeMap,
@@ -15,14 +16,16 @@ use anyhow::{Context, anyhow, bail};
 use model::{Actuator, CallResult, DecisionId, GpuUuid, Order, Outcome, ProcessId, Step};
 use sys::{Roots, private};
 
-use crate::acting::{CommandName, JOURNAL_FILE, hands};
+use crate::acting::{CommandName, JOURNAL_FILE, actuators};
 
-/// How long nothing may come of any order before the rest is given up. A call waits for as long as its process holds its memory map.
+/// Time without an outcome of any order after which the rest is given up. A call waits as long as
+/// its process holds its memory map.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// How long the journal may take to be written.
+/// Time limit of the write of the journal.
 const FLUSH: Duration = Duration::from_secs(10);
 
-/// Withdraws all that is in force by the journal in this folder, tells of each process what became of it, and says whether nothing is left.
+/// Withdraws all advice in force by the journal in this folder, prints the result for each process,
+/// and returns whether none is left.
 pub(crate) fn run(state_dir: &Path) -> anyhow::Result<bool> {
     let file = state_dir.join(JOURNAL_FILE);
     let mut out = io::stdout().lock();
@@ -40,11 +43,11 @@ pub(crate) fn run(state_dir: &Path) -> anyhow::Result<bool> {
         JournalError::InUse(_) => anyhow!("{error}, and withdraws when it is stopped: `systemctl stop uvmd`"),
         error => error.into(),
     })?;
-    let make = hands(actuator::Settings::default(), Roots::default(), true);
+    let make = actuators(actuator::Settings::default(), Roots::default(), true);
     withdraw(&journal, make, PATIENCE, &mut out).context("cannot report the withdrawal")
 }
 
-/// The same, by whom `make` makes.
+/// Withdraws with the actuators of `make`.
 fn withdraw(
     journal: &Journal,
     make: impl Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync + 'static,
@@ -64,7 +67,8 @@ fn withdraw(
         for (order, outcome) in &answered {
             fates.entry(order.process).or_default().take(&order.steps, outcome);
         }
-        // One that hangs gives way to the others of its GPU. So it is tried again, once these are done, for as long as any is.
+        // An order that hangs gives way to the others of its GPU. It is therefore repeated once
+        // they are done, as long as any of them completes.
         let is_last = refused.len() == asked || !unanswered.is_empty();
         for order in unanswered {
             fates.entry(order.process).or_default().is_held_up(&order.steps, patience);
@@ -91,14 +95,14 @@ fn withdraw(
     Ok(is_all)
 }
 
-/// Takes back what is left, from the last on: a page on the host that the GPU touches while it is accessed by it, and preferred nowhere any more, would be
-/// mapped there once more.
+/// Order to withdraw the remaining advice in reverse. Otherwise a page on the host that the GPU
+/// touches, with accessed-by but without a preferred location, would be mapped there again.
 fn order((Leftover { process, gpu, mut steps }, number): (Leftover, u64)) -> Order {
     steps.reverse();
     Order { decision: DecisionId(number), process, gpu, steps, is_rollback: true }
 }
 
-/// Orders that were tried once.
+/// Orders of one attempt.
 struct Turn {
     outcomes: Vec<(Order, Outcome)>,
     unanswered: Vec<Order>,
@@ -123,13 +127,13 @@ fn is_refused(outcome: &Outcome) -> bool {
     outcome.calls.iter().any(|call| matches!(call.result, CallResult::Failed(_)))
 }
 
-/// What became of a process's advice.
+/// Result of the withdrawal of a process's advice.
 #[derive(Debug, Default)]
 struct Fate {
     steps: usize,
     bytes: u64,
     has_ended: bool,
-    /// Why some of it is still in force.
+    /// Reason why some of it is still in force.
     left: Option<String>,
 }
 
@@ -160,11 +164,11 @@ impl Fate {
 impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { steps, bytes, has_ended, left } = self;
-        let what = format_args!("{steps} pieces of advice, {} KiB together", bytes >> 10);
+        let advice = format_args!("{steps} pieces of advice, {} KiB together", bytes >> 10);
         match left {
             _ if *has_ended => write!(f, "has exited, and its advice with it"),
-            Some(why) => write!(f, "NOT withdrawn, or not all of it: {what}: {why}"),
-            None => write!(f, "withdrawn: {what}"),
+            Some(why) => write!(f, "NOT withdrawn, or not all of it: {advice}: {why}"),
+            None => write!(f, "withdrawn: {advice}"),
         }
     }
 }
@@ -185,7 +189,8 @@ mod tests {
         stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse().unwrap()
     }
 
-    /// A journal with a page of advice of each kind on this process at each of these GPUs, as the first uvmd wrote it.
+    /// Journal with a page of advice of each kind on this process at each of these GPUs, in the
+    /// first uvmd's format.
     fn journal(folder: &Path, gpus: &[GpuUuid]) -> Journal {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         let pid = process::id();
@@ -207,7 +212,7 @@ mod tests {
         Journal::open(&path, Roots::default()).unwrap()
     }
 
-    /// Answers so, and tells what it was asked.
+    /// Actuator with this result, which reports its orders.
     struct Answers(CallResult, mpsc::Sender<Vec<&'static str>>);
 
     impl Actuator for Answers {
@@ -220,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Whether nothing is left, the report, and what was asked.
+    /// Whether nothing is left, the report, and the orders.
     fn withdrawn(journal: &Journal, answer: &CallResult) -> (bool, String, Vec<Vec<&'static str>>) {
         let (asked, is_asked) = mpsc::channel();
         let (mut out, answer) = (Vec::new(), answer.clone());
@@ -230,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lives_is_withdrawn_in_the_opposite_order_and_told_of_once() {
+    fn live_advice_is_withdrawn_in_reverse_and_reported_once() {
         let folder = tempfile::tempdir().unwrap();
         let journal = journal(folder.path(), &[GPU, GpuUuid([2; 16])]);
         let (is_all, report, asked) = withdrawn(&journal, &CallResult::Done);
@@ -243,13 +248,13 @@ mod tests {
         assert_eq!(lines[1], "no advice of uvmd is in effect any more");
         let text = fs::read_to_string(folder.path().join(JOURNAL_FILE)).unwrap();
         assert_eq!(text.lines().count(), 1, "written anew, with nothing but its header: {text}");
-        // Again there is nothing to do.
+        // A second run has nothing to do.
         let (is_all, report, asked) = withdrawn(&journal, &CallResult::Done);
         assert_eq!((is_all, report.lines().count(), asked), (true, 1, vec![]));
     }
 
     #[test]
-    fn what_cannot_be_withdrawn_stays_in_the_journal_and_is_told() {
+    fn failed_withdrawal_stays_in_the_journal_and_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let journal = journal(folder.path(), &[GPU]);
         let (is_all, report, _) = withdrawn(&journal, &CallResult::Failed("the driver says no".to_owned()));
@@ -263,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gives_way_to_others_is_tried_again_once_these_are_done() {
+    fn preempted_withdrawal_is_repeated_after_the_others() {
         struct GivesWay(bool);
         impl Actuator for GivesWay {
             fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
@@ -286,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_ends_meanwhile_takes_its_advice_with_it() {
+    fn advice_of_a_process_that_exits_meanwhile_is_gone() {
         let folder = tempfile::tempdir().unwrap();
         let journal = journal(folder.path(), &[GPU]);
         let (is_all, report, _) = withdrawn(&journal, &CallResult::Exited);
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_holds_its_memory_map_is_told_of_and_not_waited_for() {
+    fn process_that_holds_its_memory_map_is_reported_and_not_waited_for() {
         struct Hangs(mpsc::Receiver<()>);
         impl Actuator for Hangs {
             fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {

@@ -1,25 +1,26 @@
-// Asking the API, with the reader's token if there is one. It is kept for this tab alone and never put into an address.
+// Requests to the API, with the reader's token if there is one. The token is stored for this tab
+// only, and never part of an address.
 
-const PATIENCE_MS = 8000;
-const KEPT_AS = "uvmd token";
+const TIMEOUT_MS = 8000;
+const STORAGE_KEY = "uvmd token";
 
-// Storage may be forbidden; then the token lasts until the page is loaded again.
+// Storage may be forbidden; then the token lasts until the page is reloaded.
 let token = null;
 try {
-  token = sessionStorage.getItem(KEPT_AS);
+  token = sessionStorage.getItem(STORAGE_KEY);
 } catch {}
 
 export const hasToken = () => token !== null;
 
-export function keepToken(text) {
+export function storeToken(text) {
   token = text;
   try {
-    if (text === null) sessionStorage.removeItem(KEPT_AS);
-    else sessionStorage.setItem(KEPT_AS, text);
+    if (text === null) sessionStorage.removeItem(STORAGE_KEY);
+    else sessionStorage.setItem(STORAGE_KEY, text);
   } catch {}
 }
 
-// An answer that is a problem; `detail` is what the API says of it.
+// Problem response; `detail` is that of the API.
 export class Problem extends Error {
   constructor(path, status, detail) {
     super(`${path}: ${detail ?? status}`);
@@ -28,13 +29,13 @@ export class Problem extends Error {
   }
 }
 
-export async function ask(path, presented = token) {
+export async function request(path, presented = token) {
   const headers = presented === null ? {} : { Authorization: `Bearer ${presented}` };
-  const answer = await fetch(path, { headers, signal: AbortSignal.timeout(PATIENCE_MS) });
-  // What is between here and uvmd may answer something else.
-  const body = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Problem(path, answer.status, body?.detail);
-  if (body === null) throw new Problem(path, answer.status, "the answer cannot be read");
+  const response = await fetch(path, { headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
+  // A proxy between here and uvmd may respond without JSON.
+  const body = await response.json().catch(() => null);
+  if (!response.ok) throw new Problem(path, response.status, body?.detail);
+  if (body === null) throw new Problem(path, response.status, "the response is not JSON");
   return body;
 }
 

@@ -1,10 +1,11 @@
-// What the tables of processes and GPUs show.
+// Columns of the tables of processes, GPUs and probes.
 
+import { fragment, processHref } from "./dom.js";
 import * as format from "./format.js";
 import * as words from "./words.js";
 
-// The counters whose rates are shown.
-const COUNTED = [
+// Counters whose rates are shown.
+const COUNTERS = [
   "fault_entries",
   "batches",
   "replays",
@@ -18,20 +19,20 @@ const COUNTED = [
   "api_calls",
 ];
 
-export const counters = (counts) => Object.fromEntries(COUNTED.map((name) => [name, counts[name]]));
+export const counters = (counts) => Object.fromEntries(COUNTERS.map((name) => [name, counts[name]]));
 
 export const processKey = (process) => `process ${process.pid} ${process.start_ticks}`;
-// The driver's number goes from one GPU to another, so it names only those whose UUID is not known.
+// The driver's processor ids are reused, so they identify GPUs without a known UUID only.
 export const gpuKey = (gpu) => `gpu ${gpu.uuid ?? gpu.processor_id}`;
 
-// A number: `value` of an item, which may be null, as `show` writes it.
+// Column of a number: `value` of an item, which may be null, as formatted by `show`.
 const figure = (title, help, value, show, room = {}) => ({ title, help, value, text: (item) => show(value(item)), number: true, ...room });
 const minor = { minor: true };
 const rare = { rare: true };
 
 const quantile = (name, quantile) => (item) => (item[name].count === 0 ? null : item[name][quantile]);
 
-// The columns of both, by the rates of what `key` names.
+// Columns of processes and GPUs, by the rates of `key`.
 function shared(rates, key) {
   const rate = (name) => (item) => rates.of(key(item), name);
   return {
@@ -48,22 +49,31 @@ function shared(rates, key) {
   };
 }
 
-// `headlineOf(process)` is its diagnosis in words, or null.
+// `headlineOf(process)` is the diagnosis in words, or null.
 export function processColumns(rates, headlineOf) {
   const { faults, batches, p99, htod, dtoh, evicted, thrash, throttled, remote } = shared(rates, processKey);
   const rate = (name) => (process) => rates.of(processKey(process), name);
   return [
-    { title: "Process", value: (process) => process.name, text: (process) => format.printable(process.name), detail: processDetail, href: processHref, named: true },
+    { title: "Process", value: (process) => process.name, text: (process) => format.printable(process.name), detail: processDetail, href: (process) => processHref(process), named: true },
     {
       title: "Verdict",
-      help: "Worst verdict, or evictor, and its age",
+      help: "Worst verdict, or evictor, and its age; a link to the evidence, or to the evictor",
       value: (process) => headlineOf(process)?.rank ?? 0,
       text: (process) => headlineOf(process)?.text ?? "–",
       detail: (process) => headlineOf(process)?.age ?? "",
       hint: (process) => headlineOf(process)?.help ?? "",
       tone: (process) => headlineOf(process)?.tone ?? "",
+      href: (process) => headlineOf(process)?.href ?? null,
     },
-    { title: "Owner", help: "Pod, job, container, unit or user, by its cgroup", value: words.owner, text: words.owner, hint: (process) => words.wholeOwner(process.owner), named: true },
+    {
+      title: "Owner",
+      help: "Pod, job, container, unit or user, by its cgroup; a link to its processes",
+      value: words.owner,
+      text: words.owner,
+      hint: (process) => words.fullOwner(process.owner),
+      href: (process) => (words.ownerKey(process) === "" ? null : fragment({ owner: words.ownerKey(process) })),
+      named: true,
+    },
     figure("Managed", "Managed memory mapped, touched or not", (process) => process.managed_bytes, format.optional(format.bytes), minor),
     { ...figure("Resident", "Resident bytes: an estimate with bounds", (process) => process.resident?.bytes ?? null, format.optional(format.bytes)), hint: (process) => words.bounds(process.resident) },
     faults,
@@ -83,7 +93,7 @@ export function processColumns(rates, headlineOf) {
 export function gpuColumns(rates) {
   const { faults, batches, p99, replays, htod, dtoh, evicted, thrash, throttled, remote } = shared(rates, gpuKey);
   return [
-    { title: "GPU", text: (gpu) => `${words.gpu(gpu.uuid)} ${format.printable(gpu.name ?? "")}`.trim(), detail: (gpu) => gpu.uuid ?? "UUID not known" },
+    { title: "GPU", text: (gpu) => `${words.gpu(gpu.uuid)} ${format.printable(gpu.name ?? "")}`.trim(), detail: (gpu) => gpu.uuid ?? "UUID unknown" },
     faults,
     batches,
     p99,
@@ -97,16 +107,14 @@ export function gpuColumns(rates) {
   ];
 }
 
-const timeAHit = (probe) => (probe.run_time_ns === null || probe.hits === 0 ? null : probe.run_time_ns / probe.hits);
+const timePerHit = (probe) => (probe.run_time_ns === null || probe.hits === 0 ? null : probe.run_time_ns / probe.hits);
 
 export const probeColumns = (rates, key) => [
   { title: "Probe", text: (probe) => probe.name, detail: (probe) => probe.unavailable_reason ?? "" },
   figure("Hits/s", "", (probe) => rates.of(key(probe), "hits"), format.countRate),
   figure("Hits", "", (probe) => probe.hits, format.count),
-  figure("Time a hit", "", timeAHit, format.optional(format.time)),
+  figure("Time/hit", "", timePerHit, format.optional(format.time)),
 ];
-
-export const processHref = (process) => `#process=${process.pid}.${process.start_ticks}`;
 
 function processDetail(process) {
   const parts = [`pid ${process.pid}`, format.printable(process.user ?? `uid ${process.uid}`), ...process.gpus.map((gpu) => words.gpu(gpu.uuid))];
@@ -114,9 +122,9 @@ function processDetail(process) {
   return parts.join(" · ");
 }
 
-// Whether what a reader looks for is in what is known of a process.
+// Whether a text of a process's row contains the filter's text.
 export function matches(process, text, headline) {
   const { pid, name, user, uid, cgroup, gpus, owner } = process;
-  const known = [pid, name, user ?? uid, cgroup ?? "", owner.id, words.owner(process), headline?.text ?? "", ...gpus.flatMap((gpu) => [gpu.uuid ?? "", words.gpu(gpu.uuid)])];
-  return known.some((part) => String(part).toLowerCase().includes(text.toLowerCase()));
+  const texts = [pid, name, user ?? uid, cgroup ?? "", owner.id, words.owner(process), headline?.text ?? "", ...gpus.flatMap((gpu) => [gpu.uuid ?? "", words.gpu(gpu.uuid)])];
+  return texts.some((part) => String(part).toLowerCase().includes(text.toLowerCase()));
 }

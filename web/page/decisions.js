@@ -1,6 +1,7 @@
-// What is done about it on the node now, or would be, and whether that helps; and what was lately.
+// Decisions of the node, open or in shadow and ended; and those about one process, with evidence and
+// override.
 
-import { element, say } from "./dom.js";
+import { addressed, element, make, place, processHref, processId, setText } from "./dom.js";
 import * as format from "./format.js";
 import { Table } from "./table.js";
 import * as words from "./words.js";
@@ -8,26 +9,31 @@ import * as words from "./words.js";
 const OPEN = ["trial", "confirmed", "shadow"];
 const ENDED_SHOWN = 20;
 const STAGES = {
-  trial: ["trying", "odd", "In force; its effect is not known yet"],
-  confirmed: ["confirmed", "good", "Verified: it helps"],
-  shadow: ["shadow", "", "Reported only, not ordered"],
-  rolled_back: ["rolled back", "bad", "It did not help, and was rolled back"],
+  trial: ["trial", "odd", "In effect; its benefit is not verified yet"],
+  confirmed: ["confirmed", "good", "In effect; its benefit is verified"],
+  shadow: ["shadow", "", "Reported, not executed"],
+  rolled_back: ["rolled back", "bad", "Withdrawn: without benefit, harmful, or acting was switched off"],
 };
 
-const href = (decision) => `#process=${decision.pid}.${decision.start_ticks}`;
 const perSecond = (count, window) => count / Math.max(window.window_seconds, 0.001);
 const link = (window) => (window ? format.bytesRate(perSecond(window.own_link_bytes, window)) : "–");
 const faults = (window) => (window ? `${format.countRate(perSecond(window.inputs.fault_entries, window))} faults` : "");
-// A program that is helped does more in a second: the change is told for the same work.
+// A faster program does more per second, so the change is that for the same work.
 const pace = ({ after, pace }) => (after && pace ? `at ${pace.toFixed(2)}× the pace` : "");
+// Override in the address that stands for the configuration's default.
+const DEFAULT = "";
+const overrideLink = (decision) => ({
+  text: decision.override_id === null ? "by default" : `by override ${format.printable(decision.override_id)}`,
+  href: processHref(decision, { override: decision.override_id ?? DEFAULT }),
+});
 let now = "";
 
 const shared = {
-  process: { title: "Process", text: (decision) => format.printable(decision.name), detail: (decision) => `pid ${decision.pid}`, href },
-  policy: { title: "Policy", text: (decision) => decision.policy, detail: (decision) => (decision.override_id === null ? "by default" : `by override ${decision.override_id}`) },
+  process: { title: "Process", text: (decision) => format.printable(decision.name), detail: (decision) => `pid ${decision.pid}`, href: (decision) => processHref(decision) },
+  policy: { title: "Policy", text: (decision) => format.printable(decision.policy), links: (decision) => [overrideLink(decision)] },
   gpu: { title: "On", text: (decision) => words.gpu(decision.gpu_uuid), minor: true },
-  stage: { title: "Stage", text: ({ stage }) => STAGES[stage]?.[0] ?? stage, tone: ({ stage }) => STAGES[stage]?.[1] ?? "", hint: ({ stage }) => STAGES[stage]?.[2] ?? "" },
-  change: { title: "Change", help: "Saved link bytes for the same work: a program that is helped does more in a second. Expected savings until they are known", text: words.effect, detail: (decision) => (decision.after ? pace(decision) : "expected") },
+  stage: { title: "Stage", text: ({ stage }) => STAGES[stage]?.[0] ?? stage, tone: ({ stage }) => STAGES[stage]?.[1] ?? "", hint: ({ stage }) => STAGES[stage]?.[2] ?? "", href: (decision) => processHref(decision, { decision: decision.id }) },
+  change: { title: "Change", help: "Saved link bytes for the same work, as a faster program does more per second. Expected savings until they are measured", text: words.effect, detail: (decision) => (decision.after ? pace(decision) : "expected") },
 };
 
 const tables = {
@@ -36,7 +42,7 @@ const tables = {
     shared.policy,
     shared.gpu,
     { ...shared.stage, detail: (decision) => `for ${format.age(words.seconds(decision.updated_at, now))}` },
-    { title: "Link before", help: "Bytes per second over the GPU's link: copied for the process, and accessed remotely by any", text: ({ before }) => link(before), detail: ({ before }) => faults(before), number: true },
+    { title: "Link before", help: "Bytes per second over the GPU's link: copies for the process, and remote accesses of any process", text: ({ before }) => link(before), detail: ({ before }) => faults(before), number: true },
     { title: "After", text: ({ after }) => link(after), detail: ({ after }) => faults(after), number: true },
     shared.change,
     { title: "Reason", text: ({ reason }) => format.printable(reason), wraps: true },
@@ -52,22 +58,167 @@ const tables = {
 };
 
 const key = ({ id }) => id;
-// What is refused is asked again: once is enough to know.
+// A denied step is tried again: the latest denial is enough.
 const isLatest = (decision, at, all) =>
   decision.stage !== "denied" || all.findIndex(({ stage, policy, ...each }) => stage === "denied" && policy === decision.policy && words.same(each, decision)) === at;
 
 export function show({ decisions, time }, policy) {
   now = time;
   const open = decisions.filter(({ stage }) => OPEN.includes(stage));
-  const over = decisions.filter(({ stage }) => !OPEN.includes(stage)).filter(isLatest);
-  const ended = over.slice(0, ENDED_SHOWN);
+  const closed = decisions.filter(({ stage }) => !OPEN.includes(stage)).filter(isLatest);
+  const ended = closed.slice(0, ENDED_SHOWN);
   tables.open.update(open, key, ({ stage }) => ({ faded: stage === "shadow" }));
   tables.ended.update(ended, key);
   const off = words.switchedOff(policy);
-  say(element("acting"), off);
-  // Who never asked for anything need not know.
+  setText(element("acting"), off);
+  // Hidden on a node where acting was never enabled.
   element("decisions-panel").hidden = decisions.length === 0 && off === "";
   element("no-decisions").hidden = open.length > 0;
-  element("decisions-over").hidden = over.length === 0;
-  say(element("decisions-over-count"), `${over.length}${over.length > ended.length ? `, the last ${ended.length} of them` : ""}`);
+  element("decisions-ended-panel").hidden = closed.length === 0;
+  setText(element("decisions-ended-count"), `${closed.length}${closed.length > ended.length ? `, the last ${ended.length} shown` : ""}`);
+}
+
+// === one process ===
+
+const saved = (share) => (share === null ? "–" : `${share > 0 ? "−" : "+"}${format.percent(Math.abs(share))}`);
+const expected = ({ at_least, at_most }) => `${saved(at_least)} to ${saved(at_most)}`;
+
+// Rows of the effect: a name, and the value of one window.
+const EFFECTS = [
+  ["Link bytes of the process", link],
+  ["Link bytes of all programs", (window) => (window.link_bytes === null ? "–" : format.bytesRate(perSecond(window.link_bytes.htod + window.link_bytes.dtoh, window)))],
+  ["GPU faults", (window) => format.countRate(perSecond(window.inputs.fault_entries, window))],
+  ["Evicted from it", (window) => format.bytesRate(perSecond(window.inputs.evicted_bytes, window))],
+  ["Evicted of others for it", (window) => format.bytesRate(perSecond(window.others_evicted_bytes, window))],
+  ["Replays", (window) => format.countRate(perSecond(window.replays, window))],
+];
+
+// Titles with values, without empty ones.
+function describe(list, rows) {
+  const shown = rows.filter(([, value]) => value !== "" && value !== null);
+  const texts = shown.flatMap(([title, value]) => [title, value]);
+  if ([...list.children].every((child, at) => child.textContent === texts[at]) && list.children.length === texts.length) return;
+  list.replaceChildren(...shown.flatMap(([title, value]) => [make("dt", { textContent: title }), make("dd", { textContent: value })]));
+}
+
+class DecisionEvidence {
+  #heading = make("h3", { tabIndex: -1 });
+  #reason = make("p");
+  #table = new Table(make("table", { className: "plain" }, make("caption", { textContent: "Effect" })), [
+    { title: "Per second", text: ({ title }) => title, wraps: true },
+    { title: "Before", text: ({ before }) => before, number: true },
+    { title: "After", text: ({ after }) => after, number: true },
+  ]);
+  #sums = make("dl", { className: "sums" });
+  #override = make("a");
+  element;
+
+  constructor() {
+    const sides = make("div", { className: "side-by-side" }, make("div", { className: "scroll" }, this.#table.element), this.#sums);
+    this.element = make("section", { className: "evidence" }, this.#heading, this.#reason, make("p", { className: "muted" }, "Selected ", this.#override), sides);
+  }
+
+  update(decision) {
+    const { id, stage, stage_reason, policy, reason, gpu_uuid, updated_at, before, after, done, advice, ranges } = decision;
+    setText(this.#heading, `${format.printable(policy)}: ${STAGES[stage]?.[0] ?? stage.replaceAll("_", " ")} on ${words.gpu(gpu_uuid)} since ${format.moment(updated_at)}`);
+    this.element.dataset.tone = STAGES[stage]?.[1] ?? "";
+    setText(this.#reason, format.printable([reason, stage_reason].filter(Boolean).join("; ")));
+    const { text, href } = overrideLink(decision);
+    setText(this.#override, text);
+    this.#override.href = href;
+    this.#table.update(EFFECTS.map(([title, show]) => ({ title, before: show(before), after: after === null ? "–" : show(after) })), ({ title }) => title);
+    const error = decision.last_error;
+    describe(this.#sums, [
+      ["Decision", `${id}, created ${format.moment(decision.created_at)}`],
+      ["Verdict", decision.verdict === null ? "" : words.kind(decision.verdict)],
+      ["Expected", `link ${expected(decision.expected.link_bytes_saved)}, faults ${expected(decision.expected.faults_saved)}`],
+      ["Measured", after === null ? "not yet" : `link ${saved(decision.link_bytes_saved)}, faults ${saved(decision.faults_saved)} for the same work`],
+      ["Pace", decision.pace === null ? "" : `${decision.pace.toFixed(2)}×`],
+      ["Calls", `${format.count(done.calls)} done, ${format.count(done.failed)} failed${done.longest_ns > 0 ? `, the longest ${format.time(done.longest_ns)}` : ""}`],
+      ["Moved", done.to_gpu_bytes + done.to_host_bytes === 0 ? "" : `${format.bytes(done.to_gpu_bytes)} to the GPU, ${format.bytes(done.to_host_bytes)} to the host`],
+      ["Touched", done.touches === 0 ? "" : `${format.count(done.touches)} blocks`],
+      ["Advice", [...advice.map((name) => format.printable(name.replaceAll("_", " "))), done.advised_bytes > 0 ? `on ${format.bytes(done.advised_bytes)}` : ""].filter(Boolean).join(", ")],
+      ["Memory", `${format.bytes(decision.bytes)}${ranges === null ? "" : `: ${ranges.map(({ begin, end }) => `${begin} to ${end}`).join(", ")}`}`],
+      ["Last error", error === null ? "" : format.printable([error.result.replaceAll("_", " "), error.detail].filter(Boolean).join(": "))],
+    ]);
+  }
+
+  focus() {
+    this.#heading.scrollIntoView({ block: "nearest" });
+    this.#heading.focus({ preventScroll: true });
+  }
+}
+
+let sections = new Map();
+// Decision that has the focus.
+let focused = null;
+
+export function clearProcess() {
+  [sections, focused] = [new Map(), null];
+  place(element("detail-decisions"), []);
+  element("detail-policy").hidden = true;
+}
+
+// Shows the open decisions about a process, and the one in the address.
+export function showProcess({ decisions }) {
+  const wanted = addressed("decision");
+  const own = decisions.filter((decision) => processId(decision) === addressed("process"));
+  const shown = own.filter(({ id, stage }) => OPEN.includes(stage) || String(id) === wanted);
+  sections = new Map(shown.map((decision) => [decision.id, sections.get(decision.id) ?? new DecisionEvidence()]));
+  for (const decision of shown) sections.get(decision.id).update(decision);
+  place(element("detail-decisions"), [...sections.values()].map((section) => section.element));
+  if (wanted !== null && wanted !== focused) sections.get(Number(wanted))?.focus();
+  focused = wanted;
+}
+
+const candidates = new Table(element("detail-candidates"), [
+  { title: "Override", text: ({ id }) => format.printable(id) },
+  { title: "Matches", text: ({ matches, selected }) => (selected ? "✓ selected" : matches ? "✓ yes" : "✗ no") },
+  { title: "Reason", text: ({ reason }) => format.printable(reason), wraps: true },
+]);
+
+let focusedOverride = null;
+
+// Shows the policy in effect for a process, and an override: the one in the address, else the
+// selected one; null where it does not exist.
+export function showPolicy(effective, status) {
+  const { mode, policy, override_id, reason, restrictions, active } = effective;
+  const by = override_id === null ? "by default" : `by override ${format.printable(override_id)}`;
+  setText(element("detail-policy-title"), `Policy: ${format.printable(policy)}, mode ${mode}, ${by}`);
+  const where = ({ gpu_uuid, scope, reason }) => `${scope.replaceAll("_", " ")}${gpu_uuid === null ? "" : ` on ${words.gpu(gpu_uuid)}`}: ${reason}`;
+  describe(element("detail-policy-effect"), [
+    ["Reason", format.printable(reason)],
+    ["Acting", active ? "permitted" : "disabled on this node"],
+    ["Budget", budget(effective.budget)],
+    ["Restrictions", format.printable(restrictions.map(where).join("; ")) || "none"],
+  ]);
+  const wanted = addressed("override");
+  setText(element("detail-override-title"), status === null ? (wanted ? `Override ${format.printable(wanted)} does not exist any more` : "") : `Override ${format.printable(status.override.id)}`);
+  describe(element("detail-override"), status === null ? [] : override(status));
+  candidates.update(effective.candidates, ({ id }) => id);
+  element("detail-policy").hidden = false;
+  if (wanted !== null && wanted !== focusedOverride) {
+    element("detail-policy").open = true;
+    element("detail-policy").scrollIntoView({ block: "nearest" });
+    element("detail-policy-summary").focus({ preventScroll: true });
+  }
+  focusedOverride = wanted;
+}
+
+const budget = ({ bytes, bytes_per_second }) =>
+  [bytes_per_second === null ? "" : `${format.bytes(bytes_per_second)}/s`, bytes === null ? "" : `${format.bytes(bytes)} in all`].filter(Boolean).join(", ") || "not limited";
+
+function override({ override, source, expired }) {
+  const parameters = (of) => Object.entries(of).map(([name, value]) => `${name.replaceAll("_", " ")} ${typeof value === "object" ? Object.values(value).join(" to ") : value}`);
+  const criteria = Object.fromEntries(Object.entries(override.match).filter(([, value]) => value !== null));
+  return [
+    ["Source", source === "file" ? "the file of overrides" : "the API"],
+    ["Match", format.printable(parameters(criteria).join(", ")) || "every process"],
+    ["Mode", override.mode],
+    ["Policy", format.printable(override.policy ?? "auto-live")],
+    ["Parameters", format.printable(parameters(override.parameters).join(", "))],
+    ["Budget", budget(override.budget)],
+    ["Priority", String(override.priority)],
+    ["Expires", override.expires_at === null ? "never" : `${format.moment(override.expires_at)}${expired ? ", expired" : ""}`],
+  ];
 }

@@ -1,11 +1,14 @@
-// One process: what is wrong with it and why, where in its memory, what it did lately and in all. The page's address says which one.
+// Panel of one process: verdicts with evidence, ranges of its memory, history and totals. The
+// page's address selects the process.
 
-import { ask, reason } from "./api.js";
-import * as authority from "./authority.js";
-import { element as byId, make, say } from "./dom.js";
+import { Problem, request, reason } from "./api.js";
+import * as auth from "./auth.js";
+import * as decisions from "./decisions.js";
+import { addressed, element as byId, fragment, go, make, setText } from "./dom.js";
 import * as evidence from "./evidence.js";
 import * as format from "./format.js";
-import * as lately from "./history.js";
+import * as processHistory from "./history.js";
+import * as marks from "./marks.js";
 import * as memory from "./memory.js";
 import { Table } from "./table.js";
 import * as words from "./words.js";
@@ -27,7 +30,7 @@ const tables = {
     ...[["htod", "To GPU"], ["dtoh", "To host"], ["dtod", "From GPU"]].map(([way, title]) => number(title, (row) => format.bytes(row[way]))),
   ]),
   gpus: new Table(element("gpus"), [
-    { title: "GPU", text: (gpu) => words.gpu(gpu.uuid), detail: (gpu) => gpu.uuid ?? "UUID not known" },
+    { title: "GPU", text: (gpu) => words.gpu(gpu.uuid), detail: (gpu) => gpu.uuid ?? "UUID unknown" },
     number("Resident", (gpu) => format.resident(gpu.resident), { detail: (gpu) => words.bounds(gpu.resident) }),
     number("Faults", (gpu) => format.count(gpu.fault_entries)),
     number("Batches", (gpu) => format.count(gpu.batches)),
@@ -48,55 +51,80 @@ const tables = {
   ]),
 };
 
-// === which process ===
+// === selection ===
 
-// What the address asks for; null if it asks for none.
-function wanted() {
-  const [, pid, ticks] = /^#process=(\d+)\.(\d+)$/.exec(location.hash) ?? [];
-  return pid === undefined ? null : { pid, path: (part, query = "") => `/api/v1/processes/${pid}${part}?start_ticks=${ticks}${query}` };
+// The process that the address selects, or null.
+function selected() {
+  const [id, pid, ticks] = /^(\d+)\.(\d+)$/.exec(addressed("process") ?? "") ?? [];
+  return pid === undefined ? null : { id, pid, path: (part, query = "") => `/api/v1/processes/${pid}${part}?start_ticks=${ticks}${query}` };
 }
 
+const CLOSED = { process: null, decision: null, override: null };
 let opener = null;
+let open = null;
 
-// Opens and closes as the address says, and asks for what is open.
+// Opens and closes the panel as the address changes, and polls the open process. Returns a function
+// that polls its history.
 export function watch(rounds) {
-  const questions = [
+  const polls = [
     rounds.every(2000, about((path) => [path("", `&blocks=${BLOCKS}`), path("/verdict")], show, fail)),
-    rounds.every(3000, about((path) => (authority.readsAll() ? [path("/ranges"), path("/heatmap", `&cells=${CELLS}`)] : []), memory.show, memory.clear)),
-    rounds.every(lately.everyMs, about((path, pid) => [path("/history", lately.query()), `/api/v1/decisions?limit=50&pid=${pid}`], lately.show, lately.clear)),
+    rounds.every(3000, about((path) => (auth.readPermission() ? [path("/ranges"), path("/heatmap", `&cells=${CELLS}`)] : []), memory.show, memory.clear)),
+    rounds.every(marks.everyMs, about((path, pid) => [path("/history", `&${marks.query()}`), decisionsOf(pid)], processHistory.show, processHistory.clear)),
+    rounds.every(2000, about((_, pid) => [decisionsOf(pid)], decisions.showProcess, () => {})),
+    rounds.every(3000, about((path) => [path("/override")], showPolicy, () => {})),
   ];
-  lately.watch(() => rounds.hurry(questions.slice(2)));
   const follow = () => {
-    if (wanted() === null) return close();
+    const id = selected()?.id ?? null;
+    // Another part of the address changed, perhaps the decision or the override.
+    if (id === open) return id !== null && rounds.pollNow(polls.slice(2));
+    open = id;
+    if (id === null) return close();
     if (element("panel").hidden) opener = document.activeElement;
     clear();
     element("panel").hidden = false;
     element("panel").scrollIntoView({ block: "nearest" });
     element("title").focus({ preventScroll: true });
-    rounds.hurry(questions);
+    rounds.pollNow(polls);
   };
   addEventListener("hashchange", follow);
   addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && wanted() !== null) location.hash = "";
+    if (event.key === "Escape" && selected() !== null) go(CLOSED);
   });
-  element("close").addEventListener("click", () => (location.hash = ""));
-  if (wanted() !== null) follow();
+  element("close").addEventListener("click", () => go(CLOSED));
+  if (selected() !== null) follow();
+  // For another span of the axis.
+  return () => selected() !== null && rounds.pollNow([polls[2]]);
 }
 
-// A question about the process that is open: shows the answers of these paths, if there are any.
+const decisionsOf = (pid) => `/api/v1/decisions?limit=200&pid=${pid}`;
+
+// Requests the override in the address, else the selected one.
+async function showPolicy(effective) {
+  const id = addressed("override") || effective.override_id;
+  let status = null;
+  try {
+    if (id !== null) status = await request(`/api/v1/overrides/${encodeURIComponent(id)}`);
+  } catch (error) {
+    if (!(error instanceof Problem && error.status === 404)) throw error;
+  }
+  // The selection may have changed meanwhile.
+  if (selected()?.id.startsWith(`${effective.pid}.`)) decisions.showPolicy(effective, status);
+}
+
+// Poll of the open process: shows the responses of these paths, if there are any.
 function about(paths, show, fail) {
   return async () => {
-    const process = wanted();
+    const process = selected();
     if (process === null) return;
-    const asked = paths(process.path, process.pid);
-    if (asked.length === 0) return fail("");
-    // The reader may have gone on to another meanwhile.
-    const isOpen = () => wanted()?.path("") === process.path("");
+    const requested = paths(process.path, process.pid);
+    if (requested.length === 0) return fail("");
+    // The selection may have changed meanwhile.
+    const isOpen = () => selected()?.id === process.id;
     try {
-      const answers = await Promise.all(asked.map((path) => ask(path)));
-      if (isOpen()) show(...answers);
+      const responses = await Promise.all(requested.map((path) => request(path)));
+      if (isOpen()) await show(...responses);
     } catch (error) {
-      if (isOpen() && !authority.refused(error)) fail(reason(error));
+      if (isOpen() && !auth.tokenRejected(error)) fail(reason(error));
     }
   };
 }
@@ -104,38 +132,43 @@ function about(paths, show, fail) {
 function close() {
   clear();
   element("panel").hidden = true;
-  // Back to where the reader came from, if that is still there.
+  // The focus returns to the opener, if it still exists.
   if (opener?.isConnected) opener.focus();
-  history.replaceState(null, "", location.pathname);
 }
 
-// Nothing of it is left in the page, which may be shown to others once the token is forgotten.
+// Clears the panel, since others may see the page after the token is forgotten.
 function clear() {
-  const process = wanted();
-  say(element("title"), process === null ? "" : `Process ${process.pid}`);
-  for (const part of ["identity", "command", "note"]) say(element(part), "");
+  const process = selected();
+  setText(element("title"), process === null ? "" : `Process ${process.pid}`);
+  for (const part of ["identity", "command", "note"]) setText(element(part), "");
   element("sums").replaceChildren();
   for (const table of Object.values(tables)) table.update([], () => "");
   element("blocks-panel").hidden = true;
   element("locked").hidden = true;
-  for (const part of [evidence, memory, lately]) part.clear();
+  element("owner").hidden = true;
+  for (const part of [evidence, memory, processHistory]) part.clear();
+  decisions.clearProcess();
 }
 
-// === what is shown of it ===
+// === content ===
 
 function fail(text) {
-  say(element("note"), text);
+  setText(element("note"), text);
 }
 
 function show(process, verdicts) {
-  say(element("title"), `${format.printable(process.name)} ${process.pid}`);
-  say(element("command"), process.command_line === null ? "" : format.printable(process.command_line));
+  setText(element("title"), `${format.printable(process.name)} ${process.pid}`);
+  setText(element("command"), process.command_line === null ? "" : format.printable(process.command_line));
   element("locked").hidden = !process.redacted;
   evidence.show(verdicts, process);
-  say(element("identity"), identity(process));
+  setText(element("identity"), identity(process));
+  const owner = words.ownerKey(process);
+  element("owner").hidden = owner === "";
+  setText(element("owner"), `All processes of ${words.owner(process)}`);
+  if (owner !== "") element("owner").href = fragment({ owner });
   sums(process);
   const batches = [
-    { title: "faults in each", of: process.batch_entries, show: format.count },
+    { title: "faults per batch", of: process.batch_entries, show: format.count },
     { title: "service time", of: process.batch_duration_ns, show: format.time },
   ];
   tables.batches.update(batches.filter((row) => row.of.count > 0), (row) => row.title);
@@ -143,53 +176,54 @@ function show(process, verdicts) {
   tables.gpus.update(process.gpus.length > 1 ? process.gpus : [], (gpu) => gpu.uuid ?? gpu.processor_id);
   tables.blocks.update(process.blocks, (block) => block.address);
   element("blocks-panel").hidden = process.blocks.length === 0;
-  say(element("known"), `${process.blocks.length} of ${format.count(process.blocks_known)} known`);
+  setText(element("known"), `${process.blocks.length} of ${format.count(process.blocks_known)} known`);
   fail(losses(process));
 }
 
 function identity(process) {
-  const parts = [process.user ?? `uid ${process.uid}`, process.state, words.wholeOwner(process.owner)].filter(Boolean);
+  const parts = [process.user ?? `uid ${process.uid}`, process.state, words.fullOwner(process.owner)].filter(Boolean);
   if (process.started_at) parts.push(`started ${format.moment(process.started_at)}`);
   if (process.exited_at) parts.push(`exited ${format.moment(process.exited_at)}`);
   return format.printable(parts.join(" · "));
 }
 
 function sums(process) {
-  const { count, bytes } = format;
-  // Those above 0, with their names.
+  const { count, bytes, optional } = format;
+  const [knownCount, knownBytes] = [optional(count), optional(bytes)];
+  // Values above 0, with their names.
   const list = (byName, show) =>
-    Object.entries(byName)
+    Object.entries(byName ?? {})
       .filter(([, value]) => value > 0)
       .map(([name, value]) => `${format.printable(name.replaceAll("_", " "))} ${show(value)}`)
       .join(", ");
   const rows = [
-    ["Managed", format.optional(bytes)(process.managed_bytes)],
+    ["Managed", knownBytes(process.managed_bytes)],
     ["Resident", process.resident === null ? "unavailable" : [`${bytes(process.resident.bytes)} in GPU memory, estimated`, words.bounds(process.resident)].filter(Boolean).join(": ")],
-    ["Reuse", cameBack(process.reuse)],
+    ["Reuse", reuse(process.reuse)],
     ["Faults", `${count(process.fault_entries)} on GPUs (${count(process.fault_instances)} before coalescing), ${count(process.cpu_faults)} on CPUs`],
-    ["Batches", `${count(process.batches)}, ${count(process.replays)} replays`],
+    ["Batches", `${count(process.batches)}, ${knownCount(process.replays)} replays`],
     ["Copied", `${bytes(process.bytes_htod)} to GPUs, ${bytes(process.bytes_dtoh)} to the host`],
-    ["Populated", `${format.optional(bytes)(process.populated_bytes)} without a copy`],
-    ["Evicted", `${bytes(process.evicted_bytes)} in ${count(process.evictions)} chunks`],
-    ["Induced", `${bytes(process.induced_eviction_bytes)} of any process evicted for it, in ${count(process.induced_evictions)} chunks`],
-    ["Thrashing", `${count(process.thrashing_pages)} pages by the driver's detector, ${count(process.throttles)} throttles of ${format.time(process.throttled_ns)} in total`],
-    ["Remote", [`${bytes(process.remote_mapped_bytes)} in ${count(process.remote_mappings)} mappings`, list(process.remote_mapped_bytes_by_cause, bytes)].filter(Boolean).join(": ")],
-    ["Its calls", list(process.api_calls_by_kind, count) || "none"],
-    ["Tools' calls", list(process.tool_calls_by_kind, count) || "none"],
+    ["Populated", `${knownBytes(process.populated_bytes)} without a copy`],
+    ["Evicted", `${bytes(process.evicted_bytes)} in ${knownCount(process.evictions)} chunks`],
+    ["Induced", `${knownBytes(process.induced_eviction_bytes)} evicted for it, of any process, in ${knownCount(process.induced_evictions)} chunks`],
+    ["Thrashing", `${knownCount(process.thrashing_pages)} pages by the driver's detector, ${knownCount(process.throttles)} throttles of ${optional(format.time)(process.throttled_ns)} in total`],
+    ["Remote", [`${knownBytes(process.remote_mapped_bytes)} in ${knownCount(process.remote_mappings)} mappings`, list(process.remote_mapped_bytes_by_cause, bytes)].filter(Boolean).join(": ")],
+    ["API calls", list(process.api_calls_by_kind, count) || "none"],
+    ["Tool calls", list(process.tool_calls_by_kind, count) || "none"],
   ];
   if (process.cgroup) rows.push(["Cgroup", format.printable(process.cgroup)]);
-  if (process.dropped_events > 0) rows.push(["Not counted", `${count(process.dropped_events)} events: figures are lower bounds`]);
+  if (process.dropped_events > 0) rows.push(["Dropped", `${count(process.dropped_events)} events: figures are lower bounds`]);
   element("sums").replaceChildren(...rows.flatMap(([title, text]) => [make("dt", { textContent: title }), make("dd", { textContent: text })]));
 }
 
-function cameBack({ fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces }) {
-  if (fetched_bytes === 0) return "nothing was fetched";
+function reuse({ fetched_bytes, refetched_bytes, cpu_reclaimed_bytes, bounces }) {
+  if (fetched_bytes === 0) return "no bytes fetched";
   const { bytes, count, percent } = format;
   const of = (part) => `${bytes(part)} (${percent(part / fetched_bytes)})`;
-  return `of ${bytes(fetched_bytes)} fetched, ${of(refetched_bytes)} refetched after eviction and ${of(cpu_reclaimed_bytes)} after reclaim by a CPU; ${count(bounces)} bounces`;
+  return `of ${bytes(fetched_bytes)} fetched, ${of(refetched_bytes)} refetched after eviction and ${of(cpu_reclaimed_bytes)} after a reclaim by a CPU; ${count(bounces)} bounces`;
 }
 
-// By cause, those that moved anything.
+// Copied bytes by cause, without causes that copied none.
 function causes(byDirection) {
   const { htod, dtoh, dtod } = byDirection;
   return Object.keys(htod)
@@ -199,10 +233,10 @@ function causes(byDirection) {
 
 function losses(process) {
   const losses = [
-    [process.block_records_sampled_out, "records were omitted by sampling, as too many came at once"],
-    [process.block_records_dropped, "were dropped for lack of space"],
-    [process.blocks_forgotten, "blocks were forgotten to make room"],
+    [process.block_records_sampled_out, "records sampled out"],
+    [process.block_records_dropped, "records dropped for want of space"],
+    [process.blocks_forgotten, "blocks forgotten at their limit"],
   ].filter(([count]) => count > 0);
-  if (losses.length === 0) return process.blocks_known === 0 ? "No block of it is known." : "";
-  return `Sampled: the blocks' figures are lower bounds. ${losses.map(([count, what]) => `${format.count(count)} ${what}`).join("; ")}.`;
+  if (losses.length === 0) return process.blocks_known === 0 ? "No blocks known." : "";
+  return `Figures of blocks are lower bounds: ${losses.map(([count, what]) => `${format.count(count)} ${what}`).join("; ")}.`;
 }

@@ -1,6 +1,6 @@
-// What the verdicts on one process rest on, so that a reader can check them.
+// Evidence of the verdicts on a process, for readers to check.
 
-import { element, make, place, say } from "./dom.js";
+import { element, make, place, processHref, setLinks, setText } from "./dom.js";
 import * as format from "./format.js";
 import { Table } from "./table.js";
 import * as words from "./words.js";
@@ -8,33 +8,33 @@ import * as words from "./words.js";
 const { bytes, count } = format;
 const number = (title, text, more = {}) => ({ title, text, number: true, ...more });
 
-// The inputs of a decision, in plain words.
+// Inputs of a verdict, with names for readers.
 const INPUTS = [
   ["fault_entries", "GPU faults", count],
   ["cpu_faults", "CPU faults", count],
   ["bytes_htod", "copied to the GPU", bytes],
   ["bytes_dtoh", "copied to the host", bytes],
   ["populated_bytes", "populated at the GPU, without a copy", bytes],
-  ["evicted_bytes", "evicted from it", bytes],
-  ["induced_eviction_bytes", "evicted for it, of any process", bytes],
+  ["evicted_bytes", "evicted from the GPU", bytes],
+  ["induced_eviction_bytes", "evicted for the process, of any process", bytes],
   ["fetched_bytes", "fetched, by block records", bytes],
-  ["refetched_bytes", "of that, refetched after eviction", bytes],
-  ["cpu_reclaimed_bytes", "of that, reclaimed by a CPU before", bytes],
+  ["refetched_bytes", "fetched bytes refetched after eviction", bytes],
+  ["cpu_reclaimed_bytes", "fetched bytes reclaimed by a CPU before", bytes],
   ["bounces", "bounces of blocks", count],
   ["throttles", "throttles by the driver", count],
-  ["throttled_ns", "how long, together", format.time],
-  ["thrashing_pages", "pages that the driver found to be thrashing", count],
+  ["throttled_ns", "time in throttles, in total", format.time],
+  ["thrashing_pages", "thrashing pages, by the driver's detector", count],
   ["pinned_bytes", "pinned elsewhere by the driver", bytes],
   ["missing_records", "block records omitted or dropped", count],
 ];
 
-// The unit is in the name of what was checked.
+// The name of a check has the unit.
 const unit = ({ name }) => (/_bytes$/.test(name) ? bytes : /ratio$|share$|_over_/.test(name) ? format.percent : count);
 
 class Evidence {
   #heading = make("h3");
   #window = make("p", { className: "muted" });
-  #why = make("p");
+  #reason = make("p");
   #ranges;
   #tables;
   element;
@@ -60,56 +60,62 @@ class Evidence {
         number("Refetched", (range) => format.percent(range.refetch_ratio)),
       ]),
       victims: table("Victims", [
-        { title: "Process", text: words.name, detail: words.owner, href: (victim) => `#process=${victim.pid}.${victim.start_ticks}` },
-        number("Loses", (victim) => `${bytes(victim.bytes_per_second)}/s`),
-        { title: "", text: (victim) => (victim.inferred ? "inferred" : "") },
+        { title: "Process", text: words.name, detail: words.owner, href: (victim) => processHref(victim) },
+        number("Evicted", (victim) => `${bytes(victim.bytes_per_second)}/s`),
+        { title: "Attribution", text: (victim) => (victim.inferred ? "inferred" : "exact") },
       ]),
     };
     const region = (name) => make("div", { className: "scroll" }, this.#tables[name].element);
-    this.#ranges = make("p", { className: "muted", textContent: "The ranges involved require read permission." });
+    this.#ranges = make("p", { className: "muted", textContent: "Ranges require read permission." });
     const sides = make("div", { className: "side-by-side" }, region("checks"), region("inputs"), region("ranges"), region("victims"));
-    this.element = make("section", { className: "evidence" }, this.#heading, this.#why, this.#window, sides, this.#ranges);
+    this.element = make("section", { className: "evidence" }, this.#heading, this.#reason, this.#window, sides, this.#ranges);
   }
 
   update(verdict, now) {
     const { kind, gpu_uuid, started_at, confirmed_at, window_seconds, inputs, total, checks, ranges, victims } = verdict;
     const age = format.duration(words.seconds(started_at, now));
     const head = words.kind(kind);
-    say(this.#heading, `${head[0].toUpperCase()}${head.slice(1)} on ${words.gpu(gpu_uuid)} since ${format.moment(started_at)}, ${age}`);
+    setText(this.#heading, `${head[0].toUpperCase()}${head.slice(1)} on ${words.gpu(gpu_uuid)} since ${format.moment(started_at)}, ${age}`);
     this.element.dataset.tone = words.tone(verdict);
-    say(this.#why, words.why(verdict));
+    setText(this.#reason, words.reason(verdict));
     const confirmed = format.duration(words.seconds(started_at, confirmed_at));
-    say(this.#window, `${words.meaning(kind)}. Confirmed after ${confirmed}; checked in each window, the last of ${format.span(window_seconds)}.`);
+    setText(this.#window, `${words.meaning(kind)}. Confirmed after ${confirmed}; checked in each window, the last of ${format.span(window_seconds)}.`);
     this.#tables.checks.update(checks, (check) => check.name);
-    const counted = INPUTS.map(([name, title, show]) => [name, title, show, inputs[name], total[name]]);
-    this.#tables.inputs.update(counted.filter(([, , , window, sum]) => window + sum > 0), ([name]) => name);
+    const rows = INPUTS.map(([name, title, show]) => [name, title, show, inputs[name], total[name]]);
+    this.#tables.inputs.update(rows.filter(([, , , window, sum]) => window + sum > 0), ([name]) => name);
     this.#tables.ranges.update(ranges ?? [], (range) => range.begin);
     this.#ranges.hidden = ranges !== null;
     this.#tables.victims.update(victims, (victim) => `${victim.pid} ${victim.start_ticks}`);
   }
 }
 
-let shown = new Map();
+let sections = new Map();
 
 export function clear() {
-  shown = new Map();
+  sections = new Map();
   place(element("detail-evidence"), []);
-  say(element("detail-healthy"), "");
+  setText(element("detail-healthy"), "");
+  showEvictor(null);
+}
+
+// The process that takes memory of this one, with a link to it.
+function showEvictor(evictor) {
+  setText(element("detail-evictor-text"), evictor === null ? "" : `${bytes(evictor.bytes_per_second)}/s of its memory is evicted${evictor.inferred ? ", as inferred," : ""} for`);
+  setLinks(element("detail-evictor-link"), evictor === null ? [] : [{ text: words.name(evictor), href: processHref(evictor) }]);
 }
 
 export function show({ time, active, ended, unavailable }, process) {
-  shown = new Map(active.map((verdict) => [verdict.gpu_uuid + verdict.kind + verdict.started_at, verdict]).map(([key, verdict]) => {
-    const evidence = shown.get(key) ?? new Evidence();
+  sections = new Map(active.map((verdict) => [verdict.gpu_uuid + verdict.kind + verdict.started_at, verdict]).map(([key, verdict]) => {
+    const evidence = sections.get(key) ?? new Evidence();
     evidence.update(verdict, time);
     return [key, evidence];
   }));
-  place(element("detail-evidence"), [...shown.values()].map((evidence) => evidence.element));
+  place(element("detail-evidence"), [...sections.values()].map((evidence) => evidence.element));
   const parts = [];
-  if (active.length === 0) parts.push(unavailable.length === 0 ? "No verdict." : "No verdict of those that are available.");
-  const evictor = process.victim_of;
-  if (evictor) parts.push(`It loses ${bytes(evictor.bytes_per_second)}/s of its memory to ${words.name(evictor)}${evictor.inferred ? " (inferred)" : ""}.`);
+  if (active.length === 0) parts.push(unavailable.length === 0 ? "No verdict." : "No verdict; some are unavailable.");
+  showEvictor(process.victim_of);
   const [last] = ended;
-  if (last) parts.push(`Until ${format.moment(last.ended_at)}: ${words.kind(last.kind)} for ${format.duration(words.seconds(last.started_at, last.ended_at))}${ended.length > 1 ? `, and ${ended.length - 1} before` : ""}.`);
-  for (const { kind, reason } of unavailable) parts.push(`Not judged: ${words.kind(kind)}; ${reason}.`);
-  say(element("detail-healthy"), parts.join(" "));
+  if (last) parts.push(`Last verdict: ${words.kind(last.kind)} for ${format.duration(words.seconds(last.started_at, last.ended_at))}, until ${format.moment(last.ended_at)}${ended.length > 1 ? `; ${ended.length - 1} earlier` : ""}.`);
+  for (const { kind, reason } of unavailable) parts.push(`Unavailable: ${words.kind(kind)}; ${reason}.`);
+  setText(element("detail-healthy"), parts.join(" "));
 }

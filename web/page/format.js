@@ -1,4 +1,4 @@
-// Numbers as people read them. Bytes in powers of 1024, counts in powers of 1000.
+// Formats of numbers. Bytes in powers of 1024, counts in powers of 1000.
 
 const BYTE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 const COUNT_UNITS = ["", "k", "M", "G", "T", "P"];
@@ -6,7 +6,7 @@ const TIME_UNITS = ["ns", "µs", "ms", "s"];
 
 function scaled(value, base, units, gap) {
   let unit = 0;
-  // 999.5 would print as 1000: go on to the next unit before that.
+  // The next unit from 999.5 on, which would print as 1000.
   while (value >= base - 0.5 && unit < units.length - 1) {
     value /= base;
     unit += 1;
@@ -20,12 +20,12 @@ export const count = (value) => scaled(value, 1000, COUNT_UNITS, "\u2009");
 
 export const time = (nanoseconds) => scaled(nanoseconds, 1000, TIME_UNITS, "\u2009");
 
-// What is not known is a dash.
+// An unknown value is a dash.
 export const optional = (format) => (value) => (value === null || value === undefined ? "–" : format(value));
-// Bytes in GPU memory, which cannot be told of every driver.
+// Bytes in GPU memory, which not every driver lets uvmd count.
 export const resident = (resident) => optional(bytes)(resident?.bytes);
 
-// A share from 0 to 1; little is not nothing, and nearly all is not all.
+// A share from 0 to 1; only exact values print as 0 % and 100 %.
 export function percent(share) {
   const digits = share > 0 && share < 0.095 ? 1 : 0;
   const shown = (share * 100).toFixed(digits);
@@ -33,13 +33,13 @@ export function percent(share) {
   return share < 1 && shown === "100" ? ">\u200999\u2009%" : `${shown}\u2009%`;
 }
 
-// Seconds of a window.
+// Length of a window in seconds.
 export const span = (seconds) => `${seconds < 9.95 ? seconds.toFixed(1) : Math.round(seconds)}\u2009s`;
 
-// A rate of nanoseconds.
+// Share of time, from a rate of nanoseconds.
 export const shareOfTime = (rate) => (rate === null ? "–" : `${Math.round(rate / 1e7)}\u2009%`.replace(/^0\u2009%$/, "0"));
 
-// A rate that is not known yet is a dash; one below half a unit a second is 0.
+// An unknown rate is a dash; a rate below half a unit per second is 0.
 const perSecond = (format) => (rate) => (rate === null ? "–" : rate < 0.5 ? "0" : `${format(rate)}/s`);
 export const bytesRate = perSecond(bytes);
 export const countRate = perSecond(count);
@@ -61,15 +61,15 @@ export function duration(seconds) {
     .join(" ");
 }
 
-// The same in one unit.
+// Duration in its largest unit.
 export const age = (seconds) => duration(seconds).split(" ").slice(0, 2).join(" ");
 
-// A moment, with its day unless that is today.
+// Time of day, with the date unless that is today.
 export function moment(when) {
   const [at, now] = [new Date(when), new Date()];
   return at.toDateString() === now.toDateString() ? at.toLocaleTimeString() : at.toLocaleString();
 }
 
-// Control and direction-changing characters made visible: names come from programs nobody here wrote.
+// Control and direction-changing characters made visible: names come from untrusted programs.
 export const printable = (text) =>
   text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);

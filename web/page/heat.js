@@ -1,12 +1,12 @@
-// A range of memory as a strip of cells: what happened there above, what of it is in GPU memory below.
+// Strip of a memory range's cells: activity above, residency below.
 
 import { draw } from "./dom.js";
 import * as format from "./format.js";
 import { Picker } from "./picker.js";
 
-// What a strip may show.
+// Measures of a strip.
 export const MEASURES = {
-  refetched_bytes: ["fetched again", format.bytes],
+  refetched_bytes: ["refetched", format.bytes],
   evicted_bytes: ["evicted", format.bytes],
   fetched_bytes: ["copied to GPUs", format.bytes],
   bytes_dtoh: ["copied to the host", format.bytes],
@@ -30,34 +30,35 @@ export class Strip {
     });
   }
 
-  // The cells of a heat range. `most` is the highest value of any range, so that strips can be compared.
+  // Shows the cells of a heat range. `most` is the highest value of all ranges, for a common scale.
   show({ begin, end, cell_bytes, cells }, measure, most) {
     if (this.#cells.length !== cells.length) this.#lay(cells.length);
     const [of, show] = MEASURES[measure];
     const first = BigInt(begin);
-    // The last cell may be cut short.
+    // The last cell may be shorter.
     const length = (at) => Math.min(cell_bytes, Number(BigInt(end) - first) - at * cell_bytes);
     cells.forEach((cell, at) => {
-      // By the root, or a hot spot would leave all else blank; what happened at all can be seen.
+      // Square root, so that a hot spot does not make all others invisible; any activity is
+      // visible.
       const value = cell[measure];
       heat(this.#cells[at].above, value === 0 ? 0 : 0.12 + 0.88 * Math.sqrt(value / Math.max(most, 1)));
       heat(this.#cells[at].below, Math.min((cell.resident?.bytes ?? 0) / Math.max(length(at), 1), 1));
     });
-    const tell = (at) => {
+    const describe = (at) => {
       const cell = cells[at];
       const address = `0x${(first + BigInt(at) * BigInt(cell_bytes)).toString(16)}`;
-      const idle = cell.idle_seconds === null ? "never seen" : `last seen ${format.duration(cell.idle_seconds)} ago`;
+      const idle = cell.idle_seconds === null ? "no events" : `last event ${format.duration(cell.idle_seconds)} ago`;
       return `${address}, ${format.bytes(length(at))}: ${show(cell[measure])} ${of}; ${format.resident(cell.resident)} in GPU memory; ${idle}`;
     };
     const hottest = cells.reduce((best, cell, at) => (cell[measure] > cells[best][measure] ? at : best), 0);
-    const nothing = cells.every((cell) => cell[measure] === 0);
-    const where = nothing ? `nothing ${of}` : `most ${of} at ${tell(hottest)}`;
-    this.#picker.offer(cells.length, tell, `${cells.length} cells of ${format.bytes(cell_bytes)}; ${where}`);
+    const isEmpty = cells.every((cell) => cell[measure] === 0);
+    const where = isEmpty ? `none ${of}` : `most ${of} at ${describe(hottest)}`;
+    this.#picker.offer(cells.length, describe, `${cells.length} cells of ${format.bytes(cell_bytes)}; ${where}`);
   }
 
   #lay(count) {
     this.element.setAttribute("viewBox", `0 0 ${Math.max(count, 1)} ${HEIGHT}`);
-    // A hair's breadth more than the cell, or light shines through between two.
+    // Slightly wider than the cell, to leave no gap between two.
     const rect = (at, y, height, name) => draw("rect", { x: at, y, width: 1.02, height, class: name });
     this.#cells = Array.from({ length: count }, (_, at) => ({
       above: rect(at, 0, ABOVE, "heat"),

@@ -1,24 +1,25 @@
-// Lists, which the API answers a page at a time.
+// Lists of the API, which have pages.
 
 const PAGE = 1000;
-// More would be slow to ask for and to show.
-const MOST = 5000;
+// Maximum of items; more would be slow to request and to show.
+const MAX_ITEMS = 5000;
 
 const length = (names, page) => names.reduce((sum, name) => sum + page[name].length, 0);
 
-// The items of a list as one answer, at most so many, in the order of activity; `remaining` tells how many more there are. `fields` are those that hold the
-// items, each with what compares two of them by activity. A list of several pages is asked for in the order of what names its items, unless it has more
-// than are shown: so nothing is left out in between.
-export async function list(ask, path, fields, most = MOST) {
+// Requests the items of a list as one response: at most `max`, in the order of activity;
+// `remaining` is the number of further ones. `fields` hold the items, each with a comparison by
+// activity. A list of several pages is requested in the order of ids, so that no item is skipped,
+// unless it has more than `max` items.
+export async function list(request, path, fields, max = MAX_ITEMS) {
   const names = Object.keys(fields);
   const joint = path.includes("?") ? "&" : "?";
   const page = (order, count, cursor) =>
-    ask(`${path}${joint}order=${order}&limit=${Math.min(PAGE, most - count)}${cursor === null ? "" : `&continue=${cursor}`}`);
+    request(`${path}${joint}order=${order}&limit=${Math.min(PAGE, max - count)}${cursor === null ? "" : `&continue=${cursor}`}`);
   let all = await page("activity", 0, null);
   if (all.continue === null) return all;
-  const order = length(names, all) + all.remaining > most ? "activity" : "id";
+  const order = length(names, all) + all.remaining > max ? "activity" : "id";
   if (order === "id") all = await page(order, 0, null);
-  while (all.continue !== null && length(names, all) < most) {
+  while (all.continue !== null && length(names, all) < max) {
     const next = await page(order, length(names, all), all.continue);
     if (length(names, next) === 0) break;
     for (const name of names) all[name].push(...next[name]);
@@ -29,5 +30,5 @@ export async function list(ask, path, fields, most = MOST) {
   return all;
 }
 
-// What is left out, behind what is shown; nothing where nothing is.
+// Number of omitted items; empty without any.
 export const more = ({ remaining }) => (remaining > 0 ? `and ${remaining.toLocaleString("en")} more` : "");

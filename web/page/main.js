@@ -1,18 +1,19 @@
-// Asks the API every second and shows the answer.
+// Polls the API every second, and shows the responses.
 
-import { ask } from "./api.js";
-import * as authority from "./authority.js";
+import { request } from "./api.js";
+import * as auth from "./auth.js";
 import * as cards from "./cards.js";
-import { counters, gpuColumns, gpuKey, matches, probeColumns, processColumns, processHref, processKey } from "./columns.js";
+import { counters, gpuColumns, gpuKey, matches, probeColumns, processColumns, processKey } from "./columns.js";
 import * as decisions from "./decisions.js";
 import * as detail from "./detail.js";
-import { element, say } from "./dom.js";
+import { addressed, element, followLinks, go, processId, setText } from "./dom.js";
 import * as format from "./format.js";
 import { list, more } from "./lists.js";
 import * as marks from "./marks.js";
 import * as matrix from "./matrix.js";
 import { Rates } from "./rates.js";
 import { Rounds } from "./rounds.js";
+import { sum } from "./spark.js";
 import * as state from "./status.js";
 import { Table } from "./table.js";
 import { Tile } from "./tiles.js";
@@ -22,16 +23,16 @@ import * as words from "./words.js";
 const rates = new Rates();
 const NODE = "node";
 
-// === what is shown ===
+// === content ===
 
 const probeKey = (probe) => `probe ${probe.name}`;
 const rateOf = (gpu, name) => rates.of(gpuKey(gpu), name);
 
-let known = { processes: [], remaining: 0, counting: false, verdicts: { time: "", active: [], ended: [], unavailable: [] } };
-const headlineOf = (process) => words.headline(process, known.verdicts.time);
+let latest = { processes: [], remaining: 0, counting: false, verdicts: { time: "", active: [], ended: [], unavailable: [] } };
+const headlineOf = (process) => words.headline(process, latest.verdicts.time);
 
 const tables = {
-  processes: new Table(element("processes"), processColumns(rates, headlineOf), () => showProcesses()),
+  processes: new Table(element("processes"), processColumns(rates, headlineOf), (sort) => go({ sort }, "replaceState")),
   gpus: new Table(element("gpus"), gpuColumns(rates)),
   probes: new Table(element("probes"), probeColumns(rates, probeKey)),
   drops: new Table(element("drops"), [
@@ -41,13 +42,13 @@ const tables = {
 };
 
 const tiles = [
-  { title: "GPU faults", help: "GPU page faults per second", series: "fault_entries", rate: format.countRate, sum: format.count },
-  { title: "To GPU", help: "Copied from host to GPU", series: "bytes_htod", rate: format.bytesRate, sum: format.bytes },
-  { title: "To host", help: "Copied from GPU to host", series: "bytes_dtoh", rate: format.bytesRate, sum: format.bytes },
-  { title: "Evicted", help: "Evicted from GPU memory to free it", series: "evicted_bytes", rate: format.bytesRate, sum: format.bytes },
-].map((what) => ({ ...what, tile: new Tile(element("tiles"), what) }));
+  { title: "GPU faults", help: "GPU page faults per second", series: "fault_entries", rate: format.countRate, total: format.count },
+  { title: "To GPU", help: "Copied from host to GPU", series: "bytes_htod", rate: format.bytesRate, total: format.bytes },
+  { title: "To host", help: "Copied from GPU to host", series: "bytes_dtoh", rate: format.bytesRate, total: format.bytes },
+  { title: "Evicted", help: "Evicted from GPU memory to free it", series: "evicted_bytes", rate: format.bytesRate, total: format.bytes },
+].map((options) => ({ ...options, tile: new Tile(element("tiles"), options) }));
 
-function show(status, { processes, remaining }, { gpus }, judged, evictions, decided, policy) {
+function show(status, { processes, remaining }, { gpus }, verdictList, evictions, decisionList, policy) {
   rates.record(performance.now(), [
     [NODE, counters(status.total)],
     ...processes.map((process) => [processKey(process), counters(process)]),
@@ -55,43 +56,47 @@ function show(status, { processes, remaining }, { gpus }, judged, evictions, dec
     ...status.probes.map((probe) => [probeKey(probe), { hits: probe.hits }]),
   ]);
   state.show(status);
-  authority.show(status.can_read);
-  const now = Date.parse(status.time);
-  const doneAt = (uuid) => marks.of(decided.decisions.filter(({ gpu_uuid }) => gpu_uuid === uuid));
-  const done = marks.of(decided.decisions);
-  for (const { tile, series, rate, sum } of tiles) {
-    // Nothing is known while nothing is counted; 0 would say that nothing happens.
-    const lately = status.state === "counting" ? rates.of(NODE, series) : null;
-    tile.update(lately, rate(lately), `${sum(status.total[series])} in total`, done, now);
+  auth.show(status.can_read);
+  const doneAt = (uuid) => marks.of(decisionList.decisions.filter(({ gpu_uuid }) => gpu_uuid === uuid));
+  const done = marks.of(decisionList.decisions);
+  for (const { tile, series, rate, total } of tiles) {
+    // Rates are unknown, not 0, while uvmd does not count.
+    const current = status.state === "counting" ? rates.of(NODE, series) : null;
+    tile.update(rate(current), `${total(status.total[series])} in total`, done);
   }
-  known = { processes, remaining, counting: status.state === "counting", verdicts: judged };
-  cards.show(gpus, rateOf, doneAt, now, (uuid) => ask(`/api/v1/gpus/${uuid}/history?seconds=120`));
-  verdicts.show(judged, known.counting);
-  decisions.show(decided, policy);
-  if (restIsDue) matrix.show(evictions);
+  latest = { processes, remaining, counting: status.state === "counting", verdicts: verdictList };
+  cards.show(gpus, rateOf, doneAt);
+  plotGpus(gpus.map(({ uuid }) => uuid).filter((uuid) => uuid !== null));
+  verdicts.show(verdictList, latest.counting);
+  decisions.show(decisionList, policy);
+  if (slowIsDue) matrix.show(evictions);
   showProcesses();
   tables.gpus.update(gpus, gpuKey);
   tables.probes.update(status.probes, probeKey, (probe) => ({ faded: probe.unavailable_reason !== null }));
-  tables.drops.update(notCounted(status), (drop) => drop.reason);
+  tables.drops.update(drops(status), (drop) => drop.reason);
   element("no-gpus").hidden = gpus.length > 0;
   element("no-probes").hidden = status.probes.length > 0;
+  marks.advance(Date.parse(status.time));
 }
 
 function showProcesses() {
-  const { processes, remaining, counting } = known;
-  const filter = element("filter").value.trim();
-  const wanted = processes.filter((process) => matches(process, filter, headlineOf(process)));
-  const look = (process) => ({ faded: process.state === "exited", open: processHref(process) === location.hash });
-  tables.processes.update(busiestFirst(wanted), processKey, look);
+  const { processes, remaining, counting } = latest;
+  const [filter, owner, open] = [(addressed("filter") ?? "").trim(), addressed("owner"), addressed("process")];
+  const matching = processes.filter((process) => (owner === null || words.ownerKey(process) === owner) && matches(process, filter, headlineOf(process)));
+  const rowClasses = (process) => ({ faded: process.state === "exited", open: processId(process) === open });
+  tables.processes.update(busiestFirst(matching), processKey, rowClasses);
   const running = processes.filter((process) => process.state === "running").length;
-  const shown = filter === "" ? `${running} running` : `${wanted.length} of ${processes.length}`;
-  say(element("process-count"), `${shown} ${more({ remaining })}`.trim());
-  element("no-processes").hidden = wanted.length > 0;
-  say(element("no-processes"), processes.length > 0 ? "None is as you look for." : counting ? "No process uses managed memory now." : "Nothing is counted yet.");
+  element("owner-filter").hidden = owner === null;
+  // The name of an owner without processes is not known.
+  if (owner !== null) setText(element("owner-name"), matching.length > 0 ? words.owner(matching[0]) : format.printable(owner));
+  const shown = filter === "" && owner === null ? `${running} running` : `${matching.length} of ${processes.length}`;
+  setText(element("process-count"), `${shown} ${more({ remaining })}`.trim());
+  element("no-processes").hidden = matching.length > 0;
+  setText(element("no-processes"), processes.length > 0 ? "No process matches the filter." : counting ? "No process uses managed memory now." : "uvmd does not count yet.");
 }
 
-// Events, and the records that only the blocks of a process are made of.
-function notCounted(status) {
+// Dropped events, and dropped block records, on which only the figures of blocks rest.
+function drops(status) {
   const reasons = Object.entries(status.dropped_events_by_reason);
   reasons.push(["block records: sampled_out", status.block_records_sampled_out], ["block records: dropped", status.block_records_dropped]);
   return reasons.map(([reason, events]) => ({ reason, events }));
@@ -99,12 +104,12 @@ function notCounted(status) {
 
 const PAGE_BYTES = 4096;
 
-// What a process did, in pages faulted on and copied.
-function inAll({ fault_entries, bytes_htod, bytes_dtoh }) {
+// Activity of a process in total: pages faulted on and copied.
+function totalActivity({ fault_entries, bytes_htod, bytes_dtoh }) {
   return fault_entries + (bytes_htod + bytes_dtoh) / PAGE_BYTES;
 }
 
-// By what they do now; the API's own order, by what they did in all, decides between equals.
+// Sorts by current activity; the API's order, by total activity, decides between equals.
 function busiestFirst(processes) {
   const now = (process) => {
     const rate = (name) => rates.of(processKey(process), name) ?? 0;
@@ -117,40 +122,90 @@ function busiestFirst(processes) {
     .map(({ process }) => process);
 }
 
-// === asking ===
+// === polling ===
 
-// What moves, and what is asked for only every other time.
-const MOVING = ["status", "processes/summary"];
-const REST = ["gpus", "verdicts", "evictions", "decisions?limit=1000", "policy"];
-// Those that may have many pages, with the fields of their items, and what compares two by activity, as the API does.
-const mostOf = (value) => (a, b) => value(b) - value(a);
+// Paths of every round, and those of every other round.
+const FAST = ["status", "processes/summary"];
+const SLOW = ["gpus", "verdicts", "evictions", "decisions?limit=1000", "policy"];
+// Lists that may have many pages, with a comparison by activity of each field, as in the API.
+const descending = (value) => (a, b) => value(b) - value(a);
 const LISTS = {
-  "processes/summary": { processes: mostOf(inAll) },
+  "processes/summary": { processes: descending(totalActivity) },
   verdicts: {
-    active: mostOf(({ inputs }) => inputs.bytes_htod + inputs.bytes_dtoh + inputs.populated_bytes),
-    ended: mostOf(({ ended_at }) => Date.parse(ended_at)),
+    active: descending(({ inputs }) => inputs.bytes_htod + inputs.bytes_dtoh + inputs.populated_bytes),
+    ended: descending(({ ended_at }) => Date.parse(ended_at)),
   },
-  evictions: { pairs: mostOf(({ bytes }) => bytes) },
+  evictions: { pairs: descending(({ bytes }) => bytes) },
 };
-let rest = null;
-let restIsDue = true;
+let slow = null;
+let slowIsDue = true;
 
 async function refresh() {
   try {
-    const asked = restIsDue ? [...MOVING, ...REST] : MOVING;
-    const [status, processes, ...answers] = await Promise.all(asked.map((what) => (what in LISTS ? list(ask, `/api/v1/${what}`, LISTS[what]) : ask(`/api/v1/${what}`))));
-    if (restIsDue) rest = answers;
-    show(status, processes, ...rest);
-    restIsDue = !restIsDue;
+    const paths = slowIsDue ? [...FAST, ...SLOW] : FAST;
+    const [status, processes, ...responses] = await Promise.all(paths.map((path) => (path in LISTS ? list(request, `/api/v1/${path}`, LISTS[path]) : request(`/api/v1/${path}`))));
+    if (slowIsDue) slow = responses;
+    show(status, processes, ...slow);
+    slowIsDue = !slowIsDue;
   } catch (error) {
-    restIsDue = true;
-    if (!authority.refused(error)) state.showSilence(error);
+    slowIsDue = true;
+    if (!auth.tokenRejected(error)) state.showNoResponse(error);
   }
+}
+
+// === charts ===
+
+let plotted = [];
+
+// Requests the history of new GPUs at once.
+function plotGpus(uuids) {
+  if (uuids.join() === plotted.join()) return;
+  plotted = uuids;
+  rounds.pollNow([plots]);
+}
+
+// Shows the history of each GPU, and their sum as that of the node. Small charts need half of the
+// samples.
+async function plot() {
+  const historyOf = (uuid) => request(`/api/v1/gpus/${uuid}/history?${marks.query(0.5)}`);
+  const results = await Promise.allSettled(plotted.map(historyOf));
+  // A GPU may be gone; an error of all is that of `refresh`.
+  const histories = results.filter(({ status }) => status === "fulfilled").map(({ value }) => value);
+  results.forEach(({ status, value }, at) => status === "fulfilled" && cards.plot(plotted[at], value));
+  if (histories.length > 0) for (const { tile } of tiles) tile.plot(sum(histories));
 }
 
 const rounds = new Rounds();
 rounds.every(1000, refresh);
-detail.watch(rounds);
-authority.watch(() => rounds.hurry());
-element("filter").addEventListener("input", showProcesses);
+const plots = rounds.every(marks.everyMs, plot);
+const pollHistory = detail.watch(rounds);
+marks.watch(() => {
+  rounds.pollNow([plots]);
+  pollHistory();
+});
+auth.watch(() => rounds.pollNow());
+
+let isPaused = false;
+element("pause").addEventListener("click", () => {
+  isPaused = !isPaused;
+  rounds.pause(isPaused);
+  marks.pause(isPaused);
+  state.pause(isPaused);
+});
+
+element("filter").addEventListener("input", () => go({ filter: element("filter").value || null }, "replaceState"));
+element("owner-clear").addEventListener("click", () => {
+  go({ owner: null });
+  element("filter").focus();
+});
+// Shows the selection of the address.
+function follow() {
+  const filter = addressed("filter") ?? "";
+  if (element("filter").value !== filter) element("filter").value = filter;
+  tables.processes.sortBy(addressed("sort"));
+  showProcesses();
+}
+followLinks();
+addEventListener("hashchange", follow);
+follow();
 await rounds.run();

@@ -1,11 +1,12 @@
-// Who pushed whose memory out: a table for each GPU, victims down, evictors across.
+// Evictions by victim and evictor: a table for each GPU, with victims as rows and evictors as
+// columns.
 
-import { element, make, place, say } from "./dom.js";
+import { element, make, place, processHref, setText } from "./dom.js";
 import * as format from "./format.js";
 import { Rates } from "./rates.js";
 import * as words from "./words.js";
 
-// More would not be read; those with fewest bytes are shown together.
+// Maximum size of a table; parties with the fewest bytes are combined.
 const ROWS_MAX = 16;
 const COLUMNS_MAX = 8;
 const OTHERS = "others";
@@ -18,16 +19,18 @@ const pairKey = (pair) => [pair.gpu_uuid, partyKey(pair.victim), partyKey(pair.e
 const partyName = (party) =>
   party.kind === "process" ? words.name(party) : { forgotten: "forgotten processes", unknown: "unknown" }[party.kind] ?? format.printable(party.kind);
 
-// What is evicted for device allocations or by tools has a column of its own: the evictor's managed memory does not need it.
+// Column of a pair. Evictions for device allocations and by tools have separate columns, since they
+// are not for the evictor's managed memory.
 function column({ evictor, cause }) {
-  if (cause === "device_allocation") return { key: cause, name: "device allocations", help: "Memory that is not managed, as of cudaMalloc, by any process" };
+  if (cause === "device_allocation") return { key: cause, name: "device allocations", help: "Unmanaged memory, as of cudaMalloc, of any process" };
   if (cause === "tool") return { key: cause, name: "tools", help: "Migrations that another process requested, such as uvmd" };
-  return { key: partyKey(evictor), name: partyName(evictor), help: evictor.owner ? words.wholeOwner(evictor.owner) : "", href: href(evictor) };
+  return { key: partyKey(evictor), name: partyName(evictor), help: evictor.owner ? words.fullOwner(evictor.owner) : "", href: href(evictor) };
 }
-const row = ({ victim }) => ({ key: partyKey(victim), name: partyName(victim), help: victim.owner ? words.wholeOwner(victim.owner) : "", href: href(victim) });
-const href = (party) => (party.kind === "process" ? `#process=${party.pid}.${party.start_ticks}` : null);
+const row = ({ victim }) => ({ key: partyKey(victim), name: partyName(victim), help: victim.owner ? words.fullOwner(victim.owner) : "", href: href(victim) });
+const href = (party) => (party.kind === "process" ? processHref(party) : null);
 
-// Each once, in the order of the pairs, which have the most bytes first; those beyond `most` as one.
+// Rows or columns in the order of the pairs, which have the most bytes first; those beyond `most`
+// combined.
 function heads(pairs, head, most) {
   const all = [...new Map(pairs.map(head).map((each) => [each.key, each])).values()];
   if (all.length <= most) return all;
@@ -61,7 +64,7 @@ class Matrix {
     const shape = JSON.stringify([rows, columns]);
     if (shape !== this.#shape) this.#lay(rows, columns);
     this.#shape = shape;
-    say(this.#caption, `${gpu}: bytes evicted, by victim and evictor`);
+    setText(this.#caption, `${gpu}: bytes evicted, by victim and evictor`);
     this.element.ariaLabel = `Evictions on ${gpu}`;
     const key = (heads, { key }) => (heads.some((head) => head.key === key) ? key : OTHERS);
     const sums = new Map();
@@ -75,8 +78,8 @@ class Matrix {
     }
     for (const [at, { rate, total, cell }] of this.#cells) {
       const sum = sums.get(at);
-      say(rate, sum ? format.bytesRate(sum.rate) : "·");
-      say(total, sum ? format.bytes(sum.bytes) : "");
+      setText(rate, sum ? format.bytesRate(sum.rate) : "·");
+      setText(total, sum ? format.bytes(sum.bytes) : "");
       cell.classList.toggle("zero", !sum || !(sum.rate >= 0.5));
     }
   }
@@ -84,7 +87,7 @@ class Matrix {
   #lay(rows, columns) {
     const link = ({ name, help, href }) => (href ? make("a", { textContent: name, title: help, href }) : make("span", { textContent: name, title: help }));
     const head = (scope, each) => make("th", { scope }, link(each));
-    const sum = { key: "sum", name: "all", help: "All evictions from it" };
+    const sum = { key: "sum", name: "all", help: "All evictions of the victim" };
     this.#cells = new Map();
     const cell = (victim, evictor) => {
       const [rate, total] = [make("span"), make("small")];

@@ -1,6 +1,6 @@
-// The ranges of a process's memory: how each is used, and where.
+// Ranges of a process's memory: access pattern, counts, and heat map.
 
-import { element, make, place, say } from "./dom.js";
+import { element, make, place, setText } from "./dom.js";
 import * as format from "./format.js";
 import { MEASURES, Strip } from "./heat.js";
 import { Table } from "./table.js";
@@ -10,12 +10,12 @@ const readout = element("heat-readout");
 const measure = element("heat-measure");
 measure.append(...Object.entries(MEASURES).map(([value, [textContent]]) => make("option", { value, textContent })));
 
-// By first address; they go when another process is shown.
+// Strips by first address, dropped when another process is selected.
 let strips = new Map();
-let answer = null;
+let latest = null;
 
 const number = (title, help, text, more = {}) => ({ title, help, text, number: true, ...more });
-const cameBack = ({ reuse }) => (reuse.fetched_bytes === 0 ? "–" : format.percent(reuse.refetched_bytes / reuse.fetched_bytes));
+const refetchShare = ({ reuse }) => (reuse.fetched_bytes === 0 ? "–" : format.percent(reuse.refetched_bytes / reuse.fetched_bytes));
 
 const table = new Table(element("detail-ranges"), [
   { title: "Range", text: (range) => range.begin, detail: (range) => `${format.bytes(range.bytes)}${range.mapped ? "" : ", unmapped"}` },
@@ -25,23 +25,23 @@ const table = new Table(element("detail-ranges"), [
   number("Faults", "GPU page faults", (range) => format.count(range.fault_entries), { spare: true }),
   number("To GPU", "Copied from host to GPU", (range) => format.bytes(range.bytes_htod)),
   number("Evicted", "Evicted from GPU memory to free it", (range) => format.bytes(range.evicted_bytes)),
-  number("Refetched", "Share of fetched bytes that were refetched after eviction", cameBack),
+  number("Refetched", "Share of fetched bytes that were refetched after eviction", refetchShare),
 ]);
 
-measure.addEventListener("change", () => answer && show(...answer));
+measure.addEventListener("change", () => latest && show(...latest));
 
 export function clear() {
-  [strips, answer] = [new Map(), null];
+  [strips, latest] = [new Map(), null];
   table.update([], () => "");
   for (const id of ["known", "limits", "lower-bound"]) element(`ranges-${id}`).replaceChildren();
   element("detail-memory").hidden = true;
-  say(readout, "");
+  setText(readout, "");
 }
 
 export function show(ranges, map) {
-  answer = [ranges, map];
+  latest = [ranges, map];
   const byBegin = new Map(map.ranges.map((range) => [range.begin, range]));
-  say(element("heat-key"), `${MEASURES[measure.value][0]}: the stronger, the more`);
+  setText(element("heat-key"), `${MEASURES[measure.value][0]}, by strength of colour`);
   const most = Math.max(...map.ranges.flatMap((range) => range.cells.map((cell) => cell[measure.value])), 0);
   strips = new Map(ranges.ranges.map(({ begin }) => [begin, strips.get(begin) ?? new Strip(readout)]));
   for (const [begin, strip] of strips) {
@@ -51,17 +51,17 @@ export function show(ranges, map) {
   }
   table.update(ranges.ranges, (range) => range.begin, (range) => ({ faded: !range.mapped }));
   element("detail-memory").hidden = false;
-  const left = map.ranges_omitted > 0 ? `, ${format.count(map.ranges_omitted)} without cells` : "";
+  const omitted = map.ranges_omitted > 0 ? `, ${format.count(map.ranges_omitted)} without cells` : "";
   const joined = ranges.mappings > ranges.ranges_known ? `, of ${format.count(ranges.mappings)} mappings` : "";
-  say(element("ranges-known"), `${ranges.ranges.length} of ${format.count(ranges.ranges_known)}${joined}${left}`);
+  setText(element("ranges-known"), `${ranges.ranges.length} of ${format.count(ranges.ranges_known)}${joined}${omitted}`);
   element("no-ranges").hidden = ranges.ranges.length > 0;
-  const lost = [
-    [ranges.block_records_sampled_out, "block records were left out by sampling"],
-    [ranges.block_records_dropped, "block records were dropped for lack of space"],
-    [ranges.blocks_forgotten, "blocks were forgotten to make room"],
-    [ranges.ranges_forgotten, "ranges that are mapped no more were forgotten to make room"],
+  const incomplete = [
+    [ranges.block_records_sampled_out, "block records sampled out"],
+    [ranges.block_records_dropped, "block records dropped for want of space"],
+    [ranges.blocks_forgotten, "blocks forgotten at their limit"],
+    [ranges.ranges_forgotten, "unmapped ranges forgotten at their limit"],
   ].filter(([count]) => count > 0);
-  say(element("ranges-lower-bound"), lost.length === 0 ? "" : `Figures are lower bounds: ${lost.map(([count, what]) => `${format.count(count)} ${what}`).join("; ")}.`);
+  setText(element("ranges-lower-bound"), incomplete.length === 0 ? "" : `Figures are lower bounds: ${incomplete.map(([count, what]) => `${format.count(count)} ${what}`).join("; ")}.`);
   const limits = element("ranges-limits");
   if (limits.children.length !== ranges.caveats.length) place(limits, ranges.caveats.map((textContent) => make("li", { textContent })));
 }

@@ -1,37 +1,45 @@
-// Questions that are asked again and again. A round begins when all answers of the one before are there, so that requests never pile up, and a
-// hidden page asks nothing.
+// Polling. A round begins after all responses of the previous one, so that requests never pile up.
+// A hidden page sends none.
 
 const ROUND_MS = 1000;
 
 export class Rounds {
-  #questions = [];
-  #hurried = false;
+  #polls = [];
+  #isPending = false;
+  #isPaused = false;
   #wake = () => {};
 
-  // `ask` is called whenever so many milliseconds have passed, and is to handle its own errors. `interval` may be a function, for one that changes.
-  every(interval, ask) {
-    const question = { interval: typeof interval === "function" ? interval : () => interval, ask, asked: -Infinity };
-    this.#questions.push(question);
-    return question;
+  // `run` is called every `interval` milliseconds, and handles its errors. `interval` may be a
+  // function.
+  every(interval, run) {
+    const poll = { interval: typeof interval === "function" ? interval : () => interval, run, startedAt: -Infinity };
+    this.#polls.push(poll);
+    return poll;
   }
 
-  // Asks these, or all, as soon as the answers that are awaited are there.
-  hurry(questions = this.#questions) {
-    for (const question of questions) question.asked = -Infinity;
-    this.#hurried = true;
+  // A paused page runs only polls that are requested by `pollNow`.
+  pause(isPaused) {
+    this.#isPaused = isPaused;
+    if (!isPaused) this.pollNow();
+  }
+
+  // Runs these polls, or all, right after the current round.
+  pollNow(polls = this.#polls) {
+    for (const poll of polls) poll.startedAt = -Infinity;
+    this.#isPending = true;
     this.#wake();
   }
 
   async run() {
     for (;;) {
       await visible();
-      this.#hurried = false;
+      this.#isPending = false;
       const now = performance.now();
-      // Timers are not exact: half a round early is on time.
-      const due = this.#questions.filter(({ asked, interval }) => now - asked >= interval() - ROUND_MS / 2);
-      for (const question of due) question.asked = now;
-      await Promise.all(due.map(({ ask }) => ask()));
-      if (this.#hurried) continue;
+      // Timers are inexact: half a round early counts as due.
+      const due = this.#polls.filter(({ startedAt, interval }) => startedAt === -Infinity || (!this.#isPaused && now - startedAt >= interval() - ROUND_MS / 2));
+      for (const poll of due) poll.startedAt = now;
+      await Promise.all(due.map(({ run }) => run()));
+      if (this.#isPending) continue;
       await new Promise((resolve) => {
         this.#wake = resolve;
         setTimeout(resolve, ROUND_MS);

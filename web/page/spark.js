@@ -1,63 +1,121 @@
-// The last two minutes of one or more rates, as lines on a common scale; one sample a second.
+// Chart: one or more lines over the shared time axis, on a common scale that begins at 0.
 
 import { draw } from "./dom.js";
 import * as marks from "./marks.js";
 
-const SAMPLES = 120;
-const WIDTH = SAMPLES - 1;
-const HEIGHT = 32;
+const HEIGHT = 100;
 
-export class Spark {
+export class Chart {
   #lines;
-  // When each sample was taken, by uvmd's clock.
-  #times = [];
+  #samples = { times: [], values: [], slotMs: 0 };
+  #done = [];
   #marks = draw("g", { class: "marks" });
-  element = draw("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true", class: "spark" });
+  #cursor = draw("line", { class: "cursor", y1: 0, y2: HEIGHT, visibility: "hidden" });
+  element;
 
-  // `series` names the lines, and with that their colours.
-  constructor(series) {
+  #pointed;
+
+  // `series` names the lines, which determines their colours. `grid` draws quarters of the scale.
+  // `pointed` is called with the time of the common cursor, or null; without it, the chart is small
+  // and only follows the pointer.
+  constructor(series, { className, grid = false, pointed = null }) {
+    this.#pointed = pointed ?? (() => {});
+    const viewBox = `0 0 ${marks.WIDTH} ${HEIGHT}`;
+    this.element = draw("svg", { viewBox, preserveAspectRatio: "none", class: `chart-lines ${className}` });
+    if (grid) this.element.append(...[25, 50, 75].map((y) => draw("line", { class: "grid", x1: 0, x2: marks.WIDTH, y1: y, y2: y })));
     this.#lines = series.map((name) => {
-      const [area, line] = ["polygon", "polyline"].map((shape) => draw(shape, { "data-series": name }));
+      const [area, line] = ["area", "line"].map((shape) => draw("path", { class: shape, "data-series": name }));
       this.element.append(area, line);
-      return { name, area, line, rates: [] };
+      return { area, line };
     });
-    this.element.append(this.#marks);
-  }
-
-  // Adds a rate to each line; what is not known yet is left out.
-  push(rates, now) {
-    if (rates.some((rate) => rate === null)) return;
-    this.#times.push(now);
-    this.#lines.forEach((each, at) => (each.rates = [...each.rates, rates[at]]));
-    this.#draw();
-  }
-
-  // What was done since the lines begin, at the first sample after it.
-  mark(done) {
-    const sample = (at) => (at < this.#times[0] ? -1 : this.#times.findIndex((time) => time >= at));
-    marks.show(this.#marks, done, HEIGHT, (at) => (sample(at) < 0 ? null : SAMPLES - this.#times.length + sample(at)));
-  }
-
-  // Puts what was counted earlier before what is there; the lines are named as what is counted.
-  before({ begin, interval_seconds, samples }) {
-    const each = Math.max(Math.round(interval_seconds), 1);
-    const timed = samples.map((sample, at) => [sample, Date.parse(begin) + (at + 1) * interval_seconds * 1000]);
-    const known = timed.filter(([sample]) => sample !== null).flatMap((sample) => Array(each).fill(sample));
-    this.#times = [...known.map(([, time]) => time), ...this.#times];
-    for (const line of this.#lines) line.rates = [...known.map(([sample]) => sample[line.name] / interval_seconds), ...line.rates];
-    this.#draw();
-  }
-
-  #draw() {
-    for (const each of this.#lines) each.rates = each.rates.slice(-SAMPLES);
-    this.#times = this.#times.slice(-SAMPLES);
-    const peak = Math.max(...this.#lines.flatMap(({ rates }) => rates), 1);
-    for (const { area, line, rates } of this.#lines) {
-      const first = SAMPLES - rates.length;
-      // A pixel of room above and below keeps the stroke whole.
-      const points = rates.map((rate, at) => `${first + at},${(HEIGHT - 1 - (rate / peak) * (HEIGHT - 2)).toFixed(2)}`);
-      line.setAttribute("points", points.join(" "));
-      area.setAttribute("points", [`${first},${HEIGHT}`, ...points, `${WIDTH},${HEIGHT}`].join(" "));
+    this.element.append(this.#marks, this.#cursor);
+    if (pointed === null) {
+      this.element.setAttribute("aria-hidden", "true");
+      this.element.addEventListener("pointermove", (event) => {
+        const { left, width } = this.element.getBoundingClientRect();
+        marks.point(marks.timeAt(Math.min(Math.max((event.clientX - left) / width, 0), 1)));
+      });
+      this.element.addEventListener("pointerleave", () => marks.point(null));
     }
+    marks.register(this);
+  }
+
+  // Sets the middle of each sample and its length in milliseconds, and the values of each line,
+  // which are null where they are unknown.
+  set(times, values, slotMs) {
+    this.#samples = { times, values, slotMs };
+  }
+
+  // Sets the marks.
+  mark(done) {
+    this.#done = done;
+  }
+
+  // Highest value, the upper end of the scale.
+  get peak() {
+    return this.#samples.values.flat().reduce((peak, value) => Math.max(peak, value ?? 0), 1);
+  }
+
+  draw() {
+    const { times, values, slotMs } = this.#samples;
+    const peak = this.peak;
+    // The sample at each end may lie outside by less than itself.
+    const positions = times.map((time) => marks.x(time) ?? marks.x(time - slotMs) ?? marks.x(time + slotMs));
+    this.#lines.forEach(({ area, line }, each) => {
+      // A pixel above and below for the stroke.
+      const y = (index) => (99 - (values[each][index] / peak) * 97).toFixed(2);
+      const runs = unbroken(values[each] ?? [], positions).map((run) => run.map((index) => [positions[index].toFixed(1), y(index)]));
+      line.setAttribute("d", runs.map((run) => `M${run.join("L")}`).join(""));
+      area.setAttribute("d", runs.map((run) => `M${run[0][0]},${HEIGHT}L${run.join("L")}L${run.at(-1)[0]},${HEIGHT}Z`).join(""));
+    });
+    this.#marks.replaceChildren(...marks.lines(this.#done, HEIGHT));
+    this.point(marks.pointed());
+  }
+
+  // Shows the cursor at this time, or hides it.
+  point(time) {
+    const where = time === null ? null : marks.x(time);
+    this.#cursor.setAttribute("visibility", where === null ? "hidden" : "visible");
+    if (where !== null) for (const end of ["x1", "x2"]) this.#cursor.setAttribute(end, where.toFixed(1));
+    this.#pointed(time);
   }
 }
+
+// Runs of indices of known values with a position, without gaps.
+function unbroken(values, positions) {
+  const runs = [[]];
+  values.forEach((value, index) => (value === null || positions[index] === null ? runs.push([]) : runs.at(-1).push(index)));
+  return runs.filter((run) => run.length > 0);
+}
+
+// Times, values and length of the samples of a history. `value(sample, name, seconds)` is the value
+// of a line.
+export function samplesOf({ started_at, interval_seconds, samples }, names, value) {
+  const slotMs = interval_seconds * 1000;
+  const times = samples.map((_, index) => Date.parse(started_at) + (index + 0.5) * slotMs);
+  const values = names.map((name) => samples.map((sample) => sample && value(sample, name, interval_seconds)));
+  return [times, values, slotMs];
+}
+
+export const perSecond = (sample, name, seconds) => sample[name] / seconds;
+
+// Sum of several histories with one interval, as one history.
+export function sum(histories) {
+  const known = histories.filter(({ samples }) => samples.length > 0);
+  if (known.length === 0) return { started_at: new Date(0).toISOString(), interval_seconds: 1, samples: [] };
+  const seconds = Math.max(...known.map(({ interval_seconds }) => interval_seconds));
+  const slots = new Map();
+  for (const { started_at, samples } of known) {
+    const first = Math.round(Date.parse(started_at) / 1000 / seconds);
+    samples.forEach((sample, index) => {
+      const total = slots.get(first + index) ?? null;
+      slots.set(first + index, sample === null ? total : add(total, sample));
+    });
+  }
+  const numbers = [...slots.keys()];
+  const begin = Math.min(...numbers);
+  const samples = Array.from({ length: Math.max(...numbers) - begin + 1 }, (_, index) => slots.get(begin + index) ?? null);
+  return { started_at: new Date(begin * seconds * 1000).toISOString(), interval_seconds: seconds, samples };
+}
+
+const add = (total, sample) => Object.fromEntries(Object.entries(sample).map(([name, value]) => [name, (total?.[name] ?? 0) + value]));

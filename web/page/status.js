@@ -1,19 +1,19 @@
-// The head of the page: what uvmd is, whether it counts, and what to know about the figures.
+// Head of the page: version, driver, state of counting, and warnings.
 
-import { element, make, say } from "./dom.js";
+import { element, make, setText } from "./dom.js";
 import * as format from "./format.js";
 
-let answeredAt = null;
+let respondedAt = null;
 
 export function show(status) {
-  answeredAt = Date.now();
-  say(element("updated"), `Updated ${new Date(answeredAt).toLocaleTimeString()}, every second`);
+  respondedAt = Date.now();
+  setText(element("updated"), `Updated ${new Date(respondedAt).toLocaleTimeString()}, every second`);
   document.title = `${status.hostname} · uvmd`;
-  say(element("hostname"), format.printable(status.hostname));
-  // A driver that is refused may have no known layout.
+  setText(element("hostname"), format.printable(status.hostname));
+  // An unsupported driver may have no known layout.
   const layout = status.layout ? ` (layout ${status.layout})` : "";
   const driver = status.driver ? [`driver ${status.driver}${layout}`] : [];
-  say(element("watched"), format.printable([status.version, ...driver, status.backend].join(" · ")));
+  setText(element("watched"), format.printable([status.version, ...driver, status.backend].join(" · ")));
   if (status.state === "counting") {
     const since = (Date.parse(status.time) - Date.parse(status.counting_started_at)) / 1000;
     const degraded = status.degraded.length > 0;
@@ -36,22 +36,28 @@ export function show(status) {
   }
 }
 
-export function showSilence(error) {
+// A paused page keeps its figures.
+export function pause(isPaused) {
+  element("pause").textContent = isPaused ? "Resume" : "Pause";
+  if (isPaused) state("paused", `Paused at ${new Date().toLocaleTimeString()}`);
+}
+
+export function showNoResponse(error) {
   state("silent", "No response");
-  const since = answeredAt === null ? "" : ` for ${format.duration((Date.now() - answeredAt) / 1000)}; the figures are that old`;
+  const since = respondedAt === null ? "" : ` for ${format.duration((Date.now() - respondedAt) / 1000)}; figures are from before`;
   banner("error", `uvmd has not responded${since}.`, [String(error.message ?? error)]);
 }
 
 function state(name, text) {
   element("state").dataset.state = name;
-  say(element("state"), text);
+  setText(element("state"), text);
   document.body.classList.toggle("stale", name === "silent");
 }
 
 function banner(level, title = "", reasons = []) {
   element("banner").hidden = level === null;
   element("banner").dataset.level = level ?? "";
-  say(element("banner-title"), title);
+  setText(element("banner-title"), title);
   const shown = [...element("banner-reasons").children].map((item) => item.textContent);
   if (JSON.stringify(shown) === JSON.stringify(reasons)) return;
   element("banner-reasons").replaceChildren(...reasons.map((reason) => make("li", { textContent: reason })));

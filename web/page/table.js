@@ -1,20 +1,38 @@
-// A table whose rows and cells stay the same elements while their text changes: selections and the scroll position survive.
-// Everything shown is set as text, never as markup.
+// Table whose rows and cells stay the same elements while their text changes, so that selections
+// and the scroll position survive. All content is set as text, never as markup.
 
-import { place } from "./dom.js";
+import { make, place, setHref, setLinks } from "./dom.js";
+
+// Rows that are shown at first, and added by the button for more: the work of an update is bounded,
+// however many items there are.
+const ROWS = 50;
 
 export class Table {
   #body = document.createElement("tbody");
   #columns;
   #rows = new Map();
   #headings;
-  // The column sorted by, if the reader chose one.
+  // Column that the reader sorted by, or null.
   #sorted = null;
+  #shown = ROWS;
+  #more = make("button", { type: "button", className: "more" });
 
-  // A column is { title, help, text(item), value(item), detail(item), hint(item), tone(item), href(item), node(item), ... }: `detail` is a second, smaller
-  // line, `hint` shows when pointed at, `tone` makes the text a badge, `href` makes it a link that its whole row follows, `node` is an element shown instead of text.
-  // Of its flags `chart` says that it is a drawing, `number` aligns right, `wraps` takes several lines; `rare` leaves first where the screen is narrow, then `minor`, then `spare`.
-  // With `onSort` a reader can sort by the columns that have a `value`, those that are `named` upwards and the others downwards; it is called when one does.
+  // A column is { title, help, text(item), value(item), detail(item), hint(item), tone(item),
+  // href(item), node(item), ... }.
+  //
+  // * `detail`: second, smaller line
+  // * `hint`: tooltip
+  // * `tone`: makes the text a badge
+  // * `href`: makes the text a link unless it is null; in the first column, the row clickable
+  // * `links`: list of { text, href } below the text
+  // * `node`: element instead of text
+  // * `chart`: the cell is a drawing
+  // * `number`: aligned right
+  // * `wraps`: several lines
+  // * `rare`, `minor`, `spare`: hidden on narrower screens, in this order
+  //
+  // With `onSort`, columns with a `value` are sortable: those with `named` ascending, others
+  // descending. It is called with the title of the column to sort by, or null.
   constructor(table, columns, onSort = null) {
     this.#columns = columns;
     this.#headings = columns.map((column) => {
@@ -28,8 +46,7 @@ export class Table {
       if (sorts) {
         text.type = "button";
         text.addEventListener("click", () => {
-          this.#sortBy(this.#sorted === column ? null : column);
-          onSort();
+          onSort(this.#sorted === column ? null : column.title);
         });
         heading.append(text);
       }
@@ -44,7 +61,9 @@ export class Table {
     table.hidden = true;
   }
 
-  #sortBy(column) {
+  // Sorts by the column with this title, from the next update on; null restores the items' order.
+  sortBy(title) {
+    const column = this.#columns.find((column) => column.title === title && column.value !== undefined) ?? null;
     this.#sorted = column;
     this.#headings.forEach((heading, at) => {
       if (this.#columns[at] === column) heading.ariaSort = column.named ? "ascending" : "descending";
@@ -59,15 +78,15 @@ export class Table {
     return items.toSorted(compare);
   }
 
-  // Shows `items`, in this order unless the reader chose another; `key` names an item from one update to the next. `look` tells the classes of
-  // its row.
-  update(items, key, look = () => ({})) {
+  // Shows `items` in this order, unless the reader sorted the table. `key` identifies an item
+  // across updates; `rowClasses` are the classes of its row.
+  update(items, key, rowClasses = () => ({})) {
     const rows = new Map();
-    for (const item of this.#inOrder(items)) {
+    for (const item of this.#inOrder(items).slice(0, this.#shown)) {
       const row = this.#rows.get(key(item)) ?? this.#newRow();
-      for (const [name, on] of Object.entries(look(item))) row.element.classList.toggle(name, on);
+      for (const [name, on] of Object.entries(rowClasses(item))) row.element.classList.toggle(name, on);
       this.#columns.forEach((column, at) => {
-        const { cell, text, detail } = row.cells[at];
+        const { cell, text, detail, links } = row.cells[at];
         if (column.node) {
           const node = column.node(item);
           if (cell.firstChild !== node) cell.replaceChildren(node);
@@ -77,13 +96,27 @@ export class Table {
         if (column.detail) set(detail, column.detail(item));
         if (column.hint) text.title = column.hint(item);
         if (column.tone) text.dataset.tone = column.tone(item);
-        if (column.href && text.getAttribute("href") !== column.href(item)) text.href = column.href(item);
+        if (column.href) setHref(text, column.href(item));
+        if (column.links) setLinks(links, column.links(item));
       });
       rows.set(key(item), row);
     }
     this.#rows = rows;
     place(this.#body, [...rows.values()].map((row) => row.element));
     this.element.hidden = items.length === 0;
+    this.#offerMore(items.length - rows.size, () => this.update(items, key, rowClasses));
+  }
+
+  // Offers the rows that are not shown.
+  #offerMore(count, again) {
+    if (count > 0 && !this.#more.isConnected) this.element.after(this.#more);
+    this.#more.hidden = count <= 0;
+    const text = `Show ${Math.min(ROWS, count)} more of ${count}`;
+    if (this.#more.textContent !== text) this.#more.textContent = text;
+    this.#more.onclick = () => {
+      this.#shown += ROWS;
+      again();
+    };
   }
 
   #newRow() {
@@ -93,22 +126,23 @@ export class Table {
       if (at === 0) cell.scope = "row";
       style(cell, column);
       const text = document.createElement(column.href ? "a" : "span");
-      const detail = document.createElement("small");
+      const [detail, links] = [document.createElement("small"), document.createElement("small")];
       cell.append(text);
       if (column.detail) cell.append(detail);
-      if (column.href) follow(element, text);
+      if (column.links) cell.append(links);
+      if (column.href && at === 0) follow(element, text);
       element.append(cell);
-      return { cell, text, detail };
+      return { cell, text, detail, links };
     });
     return { element, cells };
   }
 }
 
-// A click anywhere in the row, unless it ends a selection of text there.
+// Follows the link on a click anywhere in the row, unless it ends a selection of text.
 function follow(row, link) {
   row.classList.add("linked");
   row.addEventListener("click", (event) => {
-    if (event.target !== link && String(getSelection()) === "") link.click();
+    if (event.target.closest("a") === null && String(getSelection()) === "") link.click();
   });
 }
 

@@ -1,23 +1,29 @@
-// A rate of the whole node: the figure now, its last two minutes, and the sum.
+// Rate of the whole node: current figure, the time axis, and the total.
 
 import { make } from "./dom.js";
-import { Spark } from "./spark.js";
+import { Chart, perSecond, samplesOf } from "./spark.js";
 
 export class Tile {
   #now = make("strong");
   #total = make("small");
-  #spark;
+  #series;
+  #chart;
 
   constructor(list, { title, help, series }) {
-    this.#spark = new Spark([series]);
+    this.#series = series;
+    this.#chart = new Chart([series], { className: "spark" });
     const figures = make("dd", {}, this.#now, this.#total);
-    list.append(make("div", { title: help }, make("dt", { textContent: title }), figures, this.#spark.element));
+    list.append(make("div", { title: help }, make("dt", { textContent: title }), figures, this.#chart.element));
   }
 
-  update(rate, rateText, totalText, done, now) {
+  update(rateText, totalText, done) {
     this.#now.textContent = rateText;
     this.#total.textContent = totalText;
-    this.#spark.push([rate], now);
-    this.#spark.mark(done);
+    this.#chart.mark(done);
+  }
+
+  // Shows the history of the node.
+  plot(history) {
+    this.#chart.set(...samplesOf(history, [this.#series], perSecond));
   }
 }

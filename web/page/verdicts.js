@@ -1,6 +1,6 @@
-// What is wrong on the node now, and what was lately.
+// Verdicts of the node: active and ended ones.
 
-import { element, say } from "./dom.js";
+import { element, processHref, setText } from "./dom.js";
 import * as format from "./format.js";
 import { more } from "./lists.js";
 import { Table } from "./table.js";
@@ -8,15 +8,18 @@ import * as words from "./words.js";
 
 const ENDED_SHOWN = 20;
 
-const href = (process) => `#process=${process.pid}.${process.start_ticks}`;
+const VICTIMS_SHOWN = 3;
 const since = (verdict) => format.moment(verdict.started_at);
 let now = "";
 
+// Links to the processes that lose memory to this one.
 const victims = ({ victims }) =>
-  victims.slice(0, 3).map((victim) => `${words.name(victim)} ${format.bytes(victim.bytes_per_second)}/s`).join(", ") + (victims.length > 3 ? ` and ${victims.length - 3} more` : "");
+  victims.slice(0, VICTIMS_SHOWN).map((victim) => ({ text: `${words.name(victim)} ${format.bytes(victim.bytes_per_second)}/s`, href: processHref(victim) }));
+const otherVictims = ({ victims }) => (victims.length === 0 ? "–" : victims.length > VICTIMS_SHOWN ? `${victims.length} processes` : "");
+const evictor = ({ evictor }) => (evictor ? [{ text: `victim of ${words.name(evictor)}`, href: processHref(evictor) }] : []);
 
 const shared = {
-  process: { title: "Process", text: (verdict) => format.printable(verdict.name || "forgotten"), detail: (verdict) => `pid ${verdict.pid}`, href },
+  process: { title: "Process", text: (verdict) => format.printable(verdict.name || "forgotten"), detail: (verdict) => `pid ${verdict.pid}`, href: (verdict) => processHref(verdict) },
   verdict: { title: "Verdict", text: (verdict) => words.kind(verdict.kind), tone: (verdict) => words.tone(verdict), hint: (verdict) => words.meaning(verdict.kind) },
   gpu: { title: "On", text: (verdict) => words.gpu(verdict.gpu_uuid) },
 };
@@ -24,11 +27,11 @@ const shared = {
 const tables = {
   active: new Table(element("verdicts"), [
     shared.process,
-    { ...shared.verdict, detail: ({ evictor }) => (evictor ? `victim of ${evictor.pid}` : "") },
+    { ...shared.verdict, links: evictor },
     shared.gpu,
     { title: "For", text: (verdict) => format.age(words.seconds(verdict.started_at, now)), detail: (verdict) => `since ${since(verdict)}` },
-    { title: "Reason", text: words.why, wraps: true },
-    { title: "Evicts", help: "Bytes per second evicted from others for this process; inferred", text: (verdict) => victims(verdict) || "–", wraps: true },
+    { title: "Reason", text: words.reason, wraps: true },
+    { title: "Evicts", help: "Bytes per second evicted from others for this process; inferred", text: otherVictims, links: victims, wraps: true },
   ]),
   ended: new Table(element("verdicts-ended"), [
     shared.process,
@@ -41,7 +44,7 @@ const tables = {
 
 const key = (verdict) => `${verdict.pid} ${verdict.start_ticks} ${verdict.gpu_uuid} ${verdict.kind} ${verdict.started_at}`;
 
-const nothing = (unavailable) =>
+const noVerdict = (unavailable) =>
   unavailable.length === 0 ? "No thrashing." : `No thrashing; unavailable: ${unavailable.map(({ kind }) => words.kind(kind)).join(", ")}.`;
 
 export function show(verdicts, counting) {
@@ -50,10 +53,10 @@ export function show(verdicts, counting) {
   const ended = verdicts.ended.slice(0, ENDED_SHOWN);
   tables.ended.update(ended, key);
   const thrashing = verdicts.active.filter((verdict) => verdict.thrashing).length;
-  say(element("verdict-count"), `${thrashing > 0 ? `${thrashing} thrashing` : ""} ${more(verdicts)}`.trim());
+  setText(element("verdict-count"), `${thrashing > 0 ? `${thrashing} thrashing` : ""} ${more(verdicts)}`.trim());
   element("no-verdicts").hidden = thrashing > 0;
-  say(element("no-verdicts"), counting ? nothing(verdicts.unavailable) : "Nothing is judged while nothing is counted.");
-  element("verdicts-over").hidden = ended.length === 0;
-  const last = verdicts.ended.length > ended.length ? `, the last ${ended.length} of them` : "";
-  say(element("verdicts-over-count"), `${verdicts.ended.length}${last}`);
+  setText(element("no-verdicts"), counting ? noVerdict(verdicts.unavailable) : "No verdicts while uvmd does not count.");
+  element("verdicts-ended-panel").hidden = ended.length === 0;
+  const last = verdicts.ended.length > ended.length ? `, the last ${ended.length} shown` : "";
+  setText(element("verdicts-ended-count"), `${verdicts.ended.length}${last}`);
 }

@@ -1,5 +1,6 @@
-// Verdicts, owners, GPUs and patterns in words; the short ones are those of uvmctl.
+// Names and descriptions of verdicts, owners, GPUs and patterns; the names are those of uvmctl.
 
+import { processHref } from "./dom.js";
 import * as format from "./format.js";
 
 // === verdicts ===
@@ -19,7 +20,7 @@ export const tone = ({ thrashing }) => (thrashing ? "bad" : "odd");
 export const same = (one, other) => one.pid === other.pid && one.start_ticks === other.start_ticks;
 export const seconds = (from, to) => (Date.parse(to) - Date.parse(from)) / 1000;
 
-// What a decision brought, or is to bring.
+// Measured effect of a decision, or the expected one.
 export function effect({ link_bytes_saved: link, faults_saved: faults, expected }) {
   const change = (saved) => `${saved > 0 ? "−" : "+"}${Math.abs(saved * 100).toFixed(0)}\u2009%`;
   if (link !== null) return `link ${change(link)}`;
@@ -28,8 +29,10 @@ export function effect({ link_bytes_saved: link, faults_saved: faults, expected 
   return `link ${change(at_least)} to ${change(at_most)}`;
 }
 
-// A diagnosis in words, with the tone and the rank of its column; null without one.
-export function headline({ diagnosis }, now) {
+// Diagnosis in words, with tone, rank for sorting, and the address of its evidence or evictor; null
+// without one.
+export function headline(process, now) {
+  const { diagnosis } = process;
   if (diagnosis === null) return null;
   const { decision, evictor, verdict } = diagnosis;
   const age = verdict && now ? format.age(seconds(verdict.started_at, now)) : "";
@@ -37,21 +40,21 @@ export function headline({ diagnosis }, now) {
     case "decision": {
       const isConfirmed = decision.stage === "confirmed";
       const text = `${isConfirmed ? "acting" : "trying"}: ${format.printable(decision.policy)}`;
-      return { text, age: isConfirmed ? effect(decision) : "", tone: "good", rank: 2, help: "A decision is in effect; see Acting" };
+      return { text, age: isConfirmed ? effect(decision) : "", tone: "good", rank: 2, href: processHref(process, { decision: decision.id }), help: "A decision is in effect; follow for its evidence" };
     }
     case "victim": {
       const help = `${format.bytes(evictor.bytes_per_second)}/s of it is evicted for ${name(evictor)}`;
-      return { text: `victim of ${evictor.pid}`, age, tone: "odd", rank: 2, help };
+      return { text: `victim of ${evictor.pid}`, age, tone: "odd", rank: 2, href: processHref(evictor), help: `${help}; follow for the evictor` };
     }
     case "verdict":
-      return { text: kind(verdict.kind), age, tone: tone(verdict), rank: verdict.thrashing ? 3 : 1, help: meaning(verdict.kind) };
+      return { text: kind(verdict.kind), age, tone: tone(verdict), rank: verdict.thrashing ? 3 : 1, href: processHref(process), help: meaning(verdict.kind) };
     default:
       return null;
   }
 }
 
-// Why, in a sentence, from what was counted in the last window.
-export function why({ kind, inputs, window_seconds }) {
+// Reason of a verdict as a sentence, from the inputs of the last window.
+export function reason({ kind, inputs, window_seconds }) {
   const rate = (bytes) => `${format.bytes(bytes / Math.max(window_seconds, 0.001))}/s`;
   const arrived = inputs.bytes_htod + inputs.populated_bytes;
   const evicted = Math.max(inputs.evicted_bytes, inputs.induced_eviction_bytes);
@@ -77,25 +80,32 @@ export function why({ kind, inputs, window_seconds }) {
 
 export const name = (process) => `${process.pid} ${format.printable(process.name ?? "")}`.trim();
 
-// As container runtimes list them.
+// Digits of a container id, as container runtimes list it.
 const CONTAINER_DIGITS = 12;
 
-// As short as it can be found again by.
+// Short name of an owner, by which it can be found.
 export function owner(process) {
   const { kind, id } = process.owner;
-  // The first part of a UUID; a unit's name without its manager's.
+  // The first part of a pod's UUID; the name of a unit without its manager's.
   const short = { pod: id.split("-")[0], container: id.slice(0, CONTAINER_DIGITS), unit: id.split("/").at(-1) }[kind] ?? id;
   if (short !== "") return format.printable(`${kind} ${short}`);
   return "uid" in process ? format.printable(`user ${process.user ?? process.uid}`) : "";
 }
 
-// All that is known of it.
-export function wholeOwner({ container, container_runtime, pod_uid, slurm_job, slurm_step, unit }) {
+// Owner in the page's address; empty if nothing is known of it.
+export function ownerKey(process) {
+  const { kind, id } = process.owner;
+  if (id !== "") return `${kind}:${id}`;
+  return "uid" in process ? `user:${process.uid}` : "";
+}
+
+// All identifiers of an owner.
+export function fullOwner({ container, container_runtime, pod_uid, slurm_job, slurm_step, unit }) {
   const parts = [
     ["pod", pod_uid],
     ["job", slurm_job && `${slurm_job}${slurm_step === null ? "" : ` step ${slurm_step}`}`],
     [`${container_runtime ?? ""} container`.trim(), container?.slice(0, CONTAINER_DIGITS)],
-    // A container's scope is named after it.
+    // The name of a container's scope has the container's id.
     ["unit", container === null && unit],
   ];
   return format.printable(parts.filter(([, id]) => id).map((part) => part.join(" ")).join(" · "));
@@ -109,7 +119,8 @@ export function learn(details) {
   gpus = new Map(details.map((gpu) => [gpu.uuid, gpu]));
 }
 
-// NVML's index, as in nvidia-smi; without NVML the first digits of the UUID, which nvidia-smi takes as well.
+// NVML's index, as in nvidia-smi; without NVML, the first digits of the UUID, which nvidia-smi
+// accepts.
 export function gpu(uuid) {
   if (uuid === null) return "a GPU";
   const index = gpus.get(uuid)?.gpu ?? null;
@@ -127,9 +138,9 @@ export function pattern({ kind, stride_bytes }) {
 }
 
 export const confidence = ({ kind, confidence, steps }) =>
-  kind === "unknown" ? `${format.count(steps)} steps seen` : `${format.percent(confidence)} of ${format.count(steps)} steps`;
+  kind === "unknown" ? `${format.count(steps)} steps` : `${format.percent(confidence)} of ${format.count(steps)} steps`;
 
-// The bounds, where they say more than the number itself.
+// Bounds of residency, unless they equal the estimate.
 export function bounds(resident) {
   if (resident === null) return "";
   const { bytes, min_bytes, max_bytes } = resident;
@@ -137,9 +148,9 @@ export function bounds(resident) {
   return least === format.bytes(bytes) && most === least ? "" : `${least} to ${most}`;
 }
 
-// === the switch ===
+// === kill switch ===
 
-// Who has switched acting off; empty where nobody has.
+// Who switched acting off; empty while acting is on.
 export function switchedOff({ disabled_by, persist_pending }) {
   if (disabled_by.length === 0) return "";
   const by = disabled_by.map(({ actor }) => format.printable(actor)).join(" and ");

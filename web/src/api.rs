@@ -1,4 +1,4 @@
-//! `/api/v1`: what is known, as JSON.
+//! `/api/v1`: the collector's data as JSON.
 #![expect(unused_qualifications, reason = "the macros that describe the handlers write them")]
 
 pub(crate) mod decisions;
@@ -23,7 +23,7 @@ use model::{Process, Snapshot};
 
 use crate::problem::{self, Kind, Problem};
 
-/// Extracts the pid in a path. Where there is something else, there is no such path.
+/// Extractor of the pid in a path. Another value there is the problem of an unknown path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pid(u32);
 
@@ -39,11 +39,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Pid {
     }
 }
 
-/// Of the processes that had this pid the living one, else the one that ended last, unless the request says which.
+/// Chooses the process with this pid and `start_ticks`; without the latter, the running one, else
+/// the one that exited last.
 fn choose(snapshot: &Snapshot, Pid(pid): Pid, start_ticks: Option<u64>) -> Result<&Process, Problem> {
-    let named = snapshot.processes.iter().filter(|process| process.id.pid == pid);
-    let wanted = named.filter(|process| start_ticks.is_none_or(|ticks| process.id.start_ticks == ticks));
-    let latest = wanted.max_by_key(|process| (process.exited_at.is_none(), process.exited_at, process.id.start_ticks));
+    let with_pid = snapshot.processes.iter().filter(|process| process.id.pid == pid);
+    let matching = with_pid.filter(|process| start_ticks.is_none_or(|ticks| process.id.start_ticks == ticks));
+    let latest =
+        matching.max_by_key(|process| (process.exited_at.is_none(), process.exited_at, process.id.start_ticks));
     latest.ok_or_else(|| {
         let which = start_ticks.map(|ticks| format!(" with start_ticks {ticks}")).unwrap_or_default();
         Problem::new(

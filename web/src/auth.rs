@@ -1,8 +1,9 @@
-//! Who may read what not everybody may, command lines and where in memory something happens, and who may change what is done about it.
+//! Read permission, for command lines and addresses in memory, and write permission, for changes.
 //!
-//! There are two ways to have this authority: to be somebody whom the kernel vouches for, on the Unix socket, or to know a token. A token that
-//! is wrong is refused wherever it is sent, so that the mistake shows. There is no pause after one: it would hold a connection, which is what an attacker
-//! wants, and at least 16 bytes are not guessed.
+//! Permission comes from the credentials of a peer on the Unix socket, which the kernel vouches
+//! for, or from a token. A wrong token is rejected on every path, so that the mistake shows. No
+//! delay follows a wrong token: a delay would hold a connection, which serves an attacker, and a
+//! token of at least 16 bytes cannot be guessed.
 
 mod requester;
 mod token;
@@ -29,17 +30,17 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// What somebody may do beyond what everybody may.
+/// Permission beyond that of every client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Grant {
-    /// Read everything.
+    /// Read permission.
     Read,
-    /// Change things, too.
+    /// Read and write permission.
     Write,
 }
 
 impl Grant {
-    /// Its name in the audit log.
+    /// Name in the audit log.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -49,26 +50,27 @@ impl Grant {
     }
 }
 
-/// Who sent a request, as far as the way it came tells.
+/// Sender of a request, as far as its transport identifies one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Peer {
-    /// A client of which nothing is known.
+    /// An unidentified client.
     #[default]
     Unknown,
-    /// A client over TCP, be it only from this machine, by its address. IPv4 addresses are never in their IPv6 form.
+    /// A client over TCP, by its address, also from this machine. An IPv4 address is never in IPv6
+    /// form.
     Remote(SocketAddr),
     /// A process on this machine whose credentials the kernel passed with the connection.
     Local {
-        /// User id when it connected.
+        /// User id at the time of the connection.
         uid: u32,
-        /// Process id, where the kernel gave one. The process may have ended since.
+        /// Process id, if the kernel passed one. The process may have exited since.
         pid: Option<u32>,
-        /// What they may do.
+        /// Permission of the user.
         grant: Option<Grant>,
     },
 }
 
-/// The tokens that are in force. Cheap to clone; all clones change together.
+/// Tokens in effect. Cheap to clone; all clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Access(Arc<Shared>);
 
@@ -86,19 +88,19 @@ struct Tokens {
 
 #[derive(Debug, Default)]
 enum TokenState {
-    /// None was asked for.
+    /// No token is configured.
     #[default]
     None,
-    /// One was asked for and cannot be had now, so that none is right.
+    /// A token is configured and cannot be read now: every token is wrong.
     Lost,
     InForce(Token),
 }
 
-/// What whoever sent a request may do.
+/// Permissions of a request's sender.
 #[derive(Clone, Debug, Default)]
 struct Permissions {
     grant: Option<Grant>,
-    /// The most that a token would give.
+    /// Highest permission that a configured token grants.
     with_token: Option<Grant>,
     requester: Requester,
 }
@@ -110,7 +112,7 @@ impl TokenState {
         matches!(self, Self::InForce(token) if token.is(presented))
     }
 
-    const fn was_asked_for(&self) -> bool {
+    const fn is_configured(&self) -> bool {
         !matches!(self, Self::None)
     }
 }
@@ -118,13 +120,13 @@ impl TokenState {
 // === impl Tokens ===
 
 impl Tokens {
-    /// Where both are the same, it is the one that gives less.
+    /// Permission of a presented token. If both tokens are equal, the lower permission.
     fn grant(&self, presented: &[u8]) -> Option<Grant> {
         let (read, write) = (self.read.is(presented), self.write.is(presented));
         if read { Some(Grant::Read) } else { write.then_some(Grant::Write) }
     }
 
-    /// What a request shows: a token, also where it comes over the socket.
+    /// Credential of a request. A token takes precedence over the socket.
     fn credential(&self, peer: Peer, headers: &HeaderMap) -> Credential {
         match (presented(headers).map(|presented| self.grant(presented)), peer) {
             (Some(Some(Grant::Read)), _) => Credential::ReadToken,
@@ -142,16 +144,16 @@ impl Tokens {
         }
     }
 
-    fn most(&self) -> Option<Grant> {
-        let read = self.read.was_asked_for().then_some(Grant::Read);
-        self.write.was_asked_for().then_some(Grant::Write).or(read)
+    fn highest_configured(&self) -> Option<Grant> {
+        let read = self.read.is_configured().then_some(Grant::Read);
+        self.write.is_configured().then_some(Grant::Write).or(read)
     }
 }
 
 // === impl Access ===
 
 impl Access {
-    /// By these tokens, and by whom the kernel vouches for.
+    /// Permissions by these tokens and by the credentials of local peers.
     #[must_use]
     pub fn by_tokens(tokens: impl IntoIterator<Item = (Grant, Token)>) -> Self {
         let access = Self::default();
@@ -161,24 +163,24 @@ impl Access {
         access
     }
 
-    /// Another token gives this from now on; or, with `None`, none that anybody could know.
+    /// Replaces the token of this permission; `None` stands for a token that no client can know.
     pub fn change(&self, grant: Grant, token: Option<Token>) {
         let mut tokens = self.0.tokens.write().unwrap_or_else(PoisonError::into_inner);
         *tokens.state(grant) = token.map_or(TokenState::Lost, TokenState::InForce);
     }
 
-    /// No token gives this any more, as none is wanted.
+    /// Removes the token of this permission, as none is configured.
     pub fn forget(&self, grant: Grant) {
         *self.0.tokens.write().unwrap_or_else(PoisonError::into_inner).state(grant) = TokenState::None;
     }
 
-    /// What this token gives.
+    /// Permission of this token.
     #[must_use]
     pub fn grant(&self, presented: &[u8]) -> Option<Grant> {
         self.0.tokens.read().unwrap_or_else(PoisonError::into_inner).grant(presented)
     }
 
-    /// How often a wrong token was sent.
+    /// Requests with a wrong token.
     pub(crate) fn failures(&self) -> u64 {
         self.0.failures.load(Ordering::Relaxed)
     }
@@ -189,23 +191,23 @@ impl Access {
         let grant = match (credential, peer) {
             (Credential::WrongToken, _) => {
                 self.0.failures.fetch_add(1, Ordering::Relaxed);
-                return Err(wrong(&tokens));
+                return Err(invalid_token(&tokens));
             }
             (Credential::ReadToken, _) => Some(Grant::Read),
             (Credential::WriteToken, _) => Some(Grant::Write),
             (Credential::Socket, Peer::Local { grant, .. }) => grant,
             (Credential::Socket | Credential::None, _) => None,
         };
-        Ok(Permissions { grant, with_token: tokens.most(), requester: Requester { peer, credential } })
+        Ok(Permissions { grant, with_token: tokens.highest_configured(), requester: Requester { peer, credential } })
     }
 
-    /// What a request shows.
+    /// Credential of a request.
     pub(crate) fn credential(&self, peer: Peer, headers: &HeaderMap) -> Credential {
         self.0.tokens.read().unwrap_or_else(PoisonError::into_inner).credential(peer, headers)
     }
 }
 
-/// The token that a request has. Other schemes are another's business, such as a proxy's.
+/// Bearer token of a request. Other schemes belong to others, such as a proxy.
 fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     const SCHEME: &[u8] = b"bearer";
     headers.get_all(header::AUTHORIZATION).iter().find_map(|value| {
@@ -215,20 +217,20 @@ fn presented(headers: &HeaderMap) -> Option<&[u8]> {
     })
 }
 
-fn wrong(tokens: &Tokens) -> Problem {
+fn invalid_token(tokens: &Tokens) -> Problem {
     let is_in_force = |state: &TokenState| matches!(state, TokenState::InForce(_));
-    let detail = if tokens.most().is_none() {
-        "a token was sent, and uvmd has none: auth.token_file and auth.write_token_file in its configuration name some"
+    let detail = if tokens.highest_configured().is_none() {
+        "the request has a token, and uvmd has none: configure auth.token_file or auth.write_token_file"
     } else if is_in_force(&tokens.read) || is_in_force(&tokens.write) {
         "the token that was sent is not uvmd's"
     } else {
-        "no token is right now: uvmd cannot read its own, as its log says"
+        "no token is valid now: uvmd cannot read its token file; its log has the reason"
     };
     Problem::new(Kind::InvalidToken, detail.to_owned()).challenging("Bearer realm=\"uvmd\", error=\"invalid_token\"")
 }
 
-/// Finds out what whoever sent a request may do.
-pub(crate) async fn establish(
+/// Attaches the permissions of its sender to a request.
+pub(crate) async fn attach_permissions(
     State(node): State<Arc<Node>>,
     mut request: Request,
     next: Next,
@@ -243,7 +245,7 @@ fn of(parts: &Parts) -> Permissions {
     parts.extensions.get::<Permissions>().cloned().unwrap_or_default()
 }
 
-/// Extracts whether whoever sent a request may read everything.
+/// Extractor of read permission: whether the sender of a request has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadPermission(pub(crate) bool);
 
@@ -255,7 +257,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ReadPermission {
     }
 }
 
-/// Extracts whether whoever sent a request may change things.
+/// Extractor of write permission: whether the sender of a request has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WritePermission(pub(crate) bool);
 
@@ -267,7 +269,7 @@ impl<S: Send + Sync> FromRequestParts<S> for WritePermission {
     }
 }
 
-/// Lets nobody pass who may not read everything.
+/// Extractor that rejects a sender without read permission.
 pub(crate) struct Reader;
 
 impl<S: Send + Sync> FromRequestParts<S> for Reader {
@@ -290,7 +292,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Reader {
     }
 }
 
-/// Lets nobody pass who may not change things, and tells who it is.
+/// Extractor of the requester that rejects a sender without write permission.
 pub(crate) struct Writer(pub(crate) Requester);
 
 impl<S: Send + Sync> FromRequestParts<S> for Writer {

@@ -1,4 +1,4 @@
-//! Bodies of requests that change something.
+//! Bodies of requests for a change.
 
 use axum::{
     body::Bytes,
@@ -10,39 +10,40 @@ use serde::de::DeserializeOwned;
 
 use crate::problem::{Kind, Problem};
 
-/// No body that means something is longer.
+/// Maximum length of a body.
 pub(crate) const MAX_BYTES: usize = 64 << 10;
 
-/// A body in JSON, whose mistakes are named by the field they are in.
+/// JSON body. An error names the field.
 pub(crate) struct Json<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        // A form on a foreign site can send text, and asks before it sends this.
-        let given =
+        // A form of a foreign site can send text without a preflight request, but not JSON.
+        let content_type =
             request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let kind = given.split(';').next().unwrap_or_default().trim();
+        let kind = content_type.split(';').next().unwrap_or_default().trim();
         if !kind.eq_ignore_ascii_case("application/json") {
-            let detail = format!("the body must be JSON, with \"Content-Type: application/json\", not {given:?}");
+            let detail =
+                format!("the body must be JSON, with \"Content-Type: application/json\", not {content_type:?}");
             return Err(Problem::new(Kind::UnsupportedMediaType, detail));
         }
         parse(&bytes(request, state).await?).map(Self)
     }
 }
 
-/// No body at all: what is asked for is in the path.
-pub(crate) struct Nothing;
+/// Empty body of a request whose path has all parameters.
+pub(crate) struct EmptyBody;
 
-impl<S: Send + Sync> FromRequest<S> for Nothing {
+impl<S: Send + Sync> FromRequest<S> for EmptyBody {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         if bytes(request, state).await?.is_empty() {
             return Ok(Self);
         }
-        Err(Problem::new(Kind::InvalidBody, "this takes no body".to_owned()))
+        Err(Problem::new(Kind::InvalidBody, "the body must be empty".to_owned()))
     }
 }
 
@@ -64,14 +65,14 @@ fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Problem> {
             let field = if field == "." { "" } else { &field };
             Problem::of_field(field, inner.to_string())
         } else {
-            Problem::new(Kind::InvalidBody, format!("the body is no JSON: {inner}"))
+            Problem::new(Kind::InvalidBody, format!("the body is not JSON: {inner}"))
         }
     })?;
-    reader.end().map_err(|error| Problem::new(Kind::InvalidBody, format!("the body is no JSON: {error}")))?;
+    reader.end().map_err(|error| Problem::new(Kind::InvalidBody, format!("the body is not JSON: {error}")))?;
     Ok(parsed)
 }
 
-/// Reads a body that is an object, and names the field that is wrong.
+/// Parses a body that is an object. An error names the field.
 fn read_object<T: DeserializeOwned>(
     reader: &mut serde_json::Deserializer<serde_json::de::SliceRead<'_>>,
 ) -> Result<T, serde_path_to_error::Error<serde_json::Error>> {

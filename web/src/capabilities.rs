@@ -1,29 +1,80 @@
-//! What can be counted of memory at GPUs: what cannot is shown as unknown, and not as nothing.
+//! Quantities that the running driver lets uvmd count. Others are reported as unknown, not as zero.
 
 use model::Snapshot;
 
-/// What of it can be.
+/// Quantity that some drivers, or some configurations of uvmd, do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Capabilities {
-    is_populated: bool,
-    is_resident: bool,
+pub(crate) enum Quantity {
+    /// Memory that became resident without a copy.
+    Populated,
+    /// Resident memory.
+    Resident,
+    /// Runs of the fault handler.
+    HandlerRuns,
+    /// Replays.
+    Replays,
+    /// Evictions of chunks. Evicted bytes are counted with all migrations.
+    Evictions,
+    /// Thrashing pages.
+    ThrashingPages,
+    /// Throttles and their duration.
+    Throttles,
+    /// Remote mappings.
+    RemoteMappings,
 }
 
+impl Quantity {
+    const ALL: [Self; 8] = [
+        Self::Populated,
+        Self::Resident,
+        Self::HandlerRuns,
+        Self::Replays,
+        Self::Evictions,
+        Self::ThrashingPages,
+        Self::Throttles,
+        Self::RemoteMappings,
+    ];
+
+    /// Function of the driver whose probe counts it, and nothing else does.
+    const fn probe(self) -> Option<&'static str> {
+        match self {
+            Self::Populated | Self::Resident => None,
+            Self::HandlerRuns => Some("uvm_gpu_service_replayable_faults"),
+            Self::Replays => Some("uvm_tools_broadcast_replay"),
+            Self::Evictions => Some("uvm_va_block_evict_chunks"),
+            Self::ThrashingPages => Some("uvm_tools_record_thrashing"),
+            Self::Throttles => Some("uvm_tools_record_throttling_start"),
+            Self::RemoteMappings => Some("uvm_tools_record_map_remote"),
+        }
+    }
+
+    fn is_counted(self, snapshot: &Snapshot) -> bool {
+        let source = &snapshot.source;
+        let has_types = source.driver.as_ref().is_none_or(|driver| driver.residency_unavailable.is_none());
+        match self {
+            Self::Populated => has_types,
+            // Also by block records.
+            Self::Resident => has_types && !source.block_records.is_off,
+            _ => {
+                !source.probes.iter().any(|probe| Some(probe.name.as_str()) == self.probe() && probe.missing.is_some())
+            }
+        }
+    }
+}
+
+/// Quantities that are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Capabilities([bool; Quantity::ALL.len()]);
+
 impl Capabilities {
-    /// By the driver that is watched. What is resident is learned from records of blocks, too.
+    /// Capabilities of the running driver.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
-        let driver = snapshot.source.driver.as_ref();
-        let is_populated = driver.is_none_or(|driver| driver.residency_unavailable.is_none());
-        Self { is_populated, is_resident: is_populated && !snapshot.source.block_records.is_off }
+        Self(Quantity::ALL.map(|quantity| quantity.is_counted(snapshot)))
     }
 
-    /// What became resident with nothing to copy, if that is counted.
-    pub(crate) fn populated<T>(self, populated: T) -> Option<T> {
-        self.is_populated.then_some(populated)
-    }
-
-    /// What is resident, if that is counted.
-    pub(crate) fn resident<T>(self, resident: T) -> Option<T> {
-        self.is_resident.then_some(resident)
+    /// The value, if the quantity is counted.
+    #[expect(clippy::indexing_slicing, reason = "the array has one element for each quantity")]
+    pub(crate) fn counted<T>(self, quantity: Quantity, value: T) -> Option<T> {
+        self.0[quantity as usize].then_some(value)
     }
 }

@@ -1,21 +1,22 @@
-//! Why connections are closed.
+//! Reasons for closing connections.
 
-/// Why the service closed a connection, though its peer did not.
+/// Reason why the service closed a connection before its peer did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// Another one needed its place, and it was idle for longest, or was answered first.
+    /// Another connection needed its place, and it had been idle longest, or was the first to get a
+    /// response.
     Displaced,
-    /// It waited for a place while too many others did.
+    /// Removed from the queue for a place, which was full.
     QueueFull,
-    /// Its peer took nothing of what was to be sent for too long.
+    /// No byte was accepted by the peer for too long.
     WriteTimeout,
-    /// Its peer took too long to take an answer.
+    /// A response was not received by the peer in time.
     SendTimeout,
-    /// Its peer took nothing while memory for answers was short.
+    /// No byte was accepted by the peer while memory for responses was short.
     MemoryPressure,
-    /// No request's head came in time.
+    /// The head of a request did not arrive in time.
     HeadTimeout,
-    /// It was old enough, and its last request not over in time.
+    /// Past its maximum age, with a last request that did not end in time.
     Expired,
 }
 
@@ -30,7 +31,7 @@ impl Closed {
         Self::Expired,
     ];
 
-    /// The value of the label `reason`.
+    /// Value of the label `reason`.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Displaced => "displaced",

@@ -1,7 +1,7 @@
-//! What one connection is doing, and for how long its peer has taken nothing.
+//! State of one connection, and the time for which its peer has accepted no bytes.
 //!
-//! * [`Metered`]: its stream, which tells when bytes go out and when they cannot
-//! * [`Tracked`]: the body of an answer, which tells when all of it has been sent
+//! * [`Metered`]: stream of the connection, which reports progress and blocking of writes
+//! * [`Tracked`]: body of a response, which reports the end of sending
 
 mod metered;
 mod tracked;
@@ -23,98 +23,101 @@ pub(crate) use tracked::{Endless, Tracked};
 
 use crate::{closed::Closed, peers::PeerKey};
 
-/// Time that everyone has to send a request, however many others come.
-pub(crate) const MOMENT: Duration = Duration::from_millis(50);
-/// The same, to take a part of an answer: one that is cut off was made for nothing, and the peer may be held up on a busy node.
-pub(crate) const STALLED: Duration = Duration::from_millis(250);
+/// Minimum time for a peer to send a request, however many others wait.
+pub(crate) const REQUEST_GRACE: Duration = Duration::from_millis(50);
+/// Minimum time for a peer to accept a part of a response. It is longer than [`REQUEST_GRACE`],
+/// since a response that is cut off is wasted, and the peer may be delayed on a busy node.
+pub(crate) const STALL_GRACE: Duration = Duration::from_millis(250);
 
-/// How long a peer may take.
+/// Time limits of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// To take anything at all of what is to be sent.
+    /// Limit for accepting any byte that is to be sent.
     pub(crate) stall: Duration,
-    /// To take all of an answer.
-    pub(crate) answer: Duration,
+    /// Limit for receiving a response as a whole.
+    pub(crate) response: Duration,
 }
 
-/// What a connection is served for.
+/// Kind of a connection's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceKind {
-    /// Every request.
+    /// Place for any request.
     Regular,
-    /// One request, and only if it takes no time.
+    /// Place for one request, of those that need no memory or time to speak of.
     Reserve,
 }
 
-/// Memory that an answer holds until it is sent. Several connections may be sent the same.
+/// Memory held by a response until it is sent. Several connections may share one response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding {
-    /// Of which budget.
+    /// Budget that the memory is from.
     pub(crate) budget: BudgetKind,
-    /// Which part of it: one number for all who are sent the same.
+    /// Number of the reservation, shared by all connections that receive the same response.
     pub(crate) reservation: u64,
     pub(crate) bytes: usize,
 }
 
-/// Memory for answers of one kind.
+/// Kind of a budget for responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BudgetKind {
     Api,
     Metrics,
 }
 
-/// See the module's documentation.
+/// Connection as its limits see it; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Connection {
     peer: PeerKey,
     place: PlaceKind,
     state: Mutex<State>,
-    /// Something began that may take too long, or it is to be closed.
+    /// Notified when a time limit begins, or the connection is to be closed.
     changed: Notify,
-    /// A request was answered, so that it may be displaced, or it ended.
-    answered: Arc<Notify>,
-    is_over: AtomicBool,
+    /// Notified when a response was sent or the connection ended, so that its place may be reused.
+    place_released: Arc<Notify>,
+    is_ended: AtomicBool,
 }
 
 #[derive(Debug)]
 struct State {
-    /// A request is being answered.
-    is_answering: bool,
-    /// When the peer came, was answered, or took something, whichever was last.
+    /// Whether a request is being handled.
+    is_handling: bool,
+    /// Time of the peer's connection, of its last response, or of its last progress, whichever is
+    /// latest.
     active: Instant,
-    /// Since when the peer takes nothing of what is to be sent.
+    /// Time since which the peer has accepted no byte.
     blocked: Option<Instant>,
-    /// Since when each answer is being sent, in their order, and the memory that it holds.
+    /// Begin of each response that is being sent, in order, and the memory held by the response.
     sending: VecDeque<(Instant, Option<Holding>)>,
-    /// How many of those that have these are to leave behind an answer.
-    requests_to_leave: Vec<Arc<AtomicUsize>>,
-    /// It is closed behind the answer that it has got.
-    is_last_answer: bool,
+    /// Counters of connections that are to close after a response; see
+    /// [`Connection::request_close_after_response`].
+    close_requests: Vec<Arc<AtomicUsize>>,
+    /// Whether the connection closes after the current response.
+    is_last_response: bool,
     closing: Option<Closed>,
 }
 
-/// A request is being answered until this is dropped.
+/// Guard of a request that is being handled, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Answering(Arc<Connection>);
+pub(crate) struct Handling(Arc<Connection>);
 
-/// An answer is being sent until this is dropped.
+/// Guard of a response that is being sent, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Sending(Arc<Connection>);
 
 impl Connection {
-    /// One that has just come; `answered` is told when it may be displaced, and when it is over.
-    pub(crate) fn new(peer: PeerKey, place: PlaceKind, answered: Arc<Notify>) -> Self {
+    /// A new connection; `place_released` is notified when its place may be reused, and when it ends.
+    pub(crate) fn new(peer: PeerKey, place: PlaceKind, place_released: Arc<Notify>) -> Self {
         let state = State {
-            is_answering: false,
+            is_handling: false,
             active: Instant::now(),
             blocked: None,
             sending: VecDeque::new(),
-            requests_to_leave: Vec::new(),
-            is_last_answer: false,
+            close_requests: Vec::new(),
+            is_last_response: false,
             closing: None,
         };
-        let (state, changed, is_over) = (Mutex::new(state), Notify::new(), AtomicBool::new(false));
-        Self { peer, place, state, changed, answered, is_over }
+        let (state, changed, is_ended) = (Mutex::new(state), Notify::new(), AtomicBool::new(false));
+        Self { peer, place, state, changed, place_released, is_ended }
     }
 
     pub(crate) const fn peer(&self) -> PeerKey {
@@ -125,9 +128,9 @@ impl Connection {
         self.place
     }
 
-    pub(crate) fn answering(self: &Arc<Self>) -> Answering {
-        self.state().is_answering = true;
-        Answering(Arc::clone(self))
+    pub(crate) fn handling(self: &Arc<Self>) -> Handling {
+        self.state().is_handling = true;
+        Handling(Arc::clone(self))
     }
 
     pub(crate) fn sending(self: &Arc<Self>, holding: Option<Holding>) -> Sending {
@@ -136,73 +139,76 @@ impl Connection {
         Sending(Arc::clone(self))
     }
 
-    /// When it may be closed for others, if nothing happens on it until then; `None` while a request is being answered, and once it is to be closed.
+    /// Time from which it may be closed for others, if it stays idle; `None` while a request is
+    /// handled, and once it is closing.
     pub(crate) fn displaceable_at(&self) -> Option<Instant> {
         let state = self.state();
-        let patience = if state.sending.is_empty() { MOMENT } else { STALLED };
-        (!state.is_answering && state.closing.is_none()).then(|| state.active + patience)
+        let patience = if state.sending.is_empty() { REQUEST_GRACE } else { STALL_GRACE };
+        (!state.is_handling && state.closing.is_none()).then(|| state.active + patience)
     }
 
-    /// The memory that what is being sent holds; with since when its peer took nothing, or `None` where it is to be closed.
+    /// Memory held by the responses being sent, and the time of the peer's last progress; `None` if
+    /// the connection is closing.
     pub(crate) fn holdings(&self) -> (Vec<Holding>, Option<Instant>) {
         let state = self.state();
         let holdings = state.sending.iter().filter_map(|(_, holding)| *holding).collect();
         (holdings, state.closing.is_none().then_some(state.active))
     }
 
-    /// Others wait: the first of those asked so that get an answer, as many as the number says, are to leave behind that.
-    pub(crate) fn request_to_leave(&self, requests: &Arc<AtomicUsize>) {
-        self.state().requests_to_leave.push(Arc::clone(requests));
+    /// Asks a group of connections to close after a response, for others that wait. `requests` is
+    /// the number of connections that are to close; the first ones to get a response do.
+    pub(crate) fn request_close_after_response(&self, requests: &Arc<AtomicUsize>) {
+        self.state().close_requests.push(Arc::clone(requests));
     }
 
-    pub(crate) fn withdraw_requests_to_leave(&self) {
-        self.state().requests_to_leave.clear();
+    pub(crate) fn withdraw_close_requests(&self) {
+        self.state().close_requests.clear();
     }
 
-    /// Whether the answer that it gets now is its last one.
-    pub(crate) fn leaves_behind_answer(&self) -> bool {
+    /// Whether the current response is its last one.
+    pub(crate) fn closes_after_response(&self) -> bool {
         let mut state = self.state();
         let one_less = |requests: &Arc<AtomicUsize>| {
             requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1)).is_ok()
         };
-        state.is_last_answer |= self.place == PlaceKind::Reserve || state.requests_to_leave.iter().any(one_less);
-        state.is_last_answer
+        state.is_last_response |= self.place == PlaceKind::Reserve || state.close_requests.iter().any(one_less);
+        state.is_last_response
     }
 
-    /// Whether it made room for another one when it was answered.
-    pub(crate) fn made_room(&self) -> bool {
-        self.place == PlaceKind::Regular && self.state().is_last_answer
+    /// Whether it gave up its place after a response.
+    pub(crate) fn gave_up_place(&self) -> bool {
+        self.place == PlaceKind::Regular && self.state().is_last_response
     }
 
-    /// Has it closed, which whoever serves it does.
-    pub(crate) fn close(&self, why: Closed) {
-        self.state().closing.get_or_insert(why);
+    /// Requests that the task that serves it close it.
+    pub(crate) fn close(&self, reason: Closed) {
+        self.state().closing.get_or_insert(reason);
         self.changed.notify_one();
     }
 
-    /// Whether its place will be free in a moment: it is to be closed, or takes its last answer.
-    pub(crate) fn is_leaving(&self) -> bool {
+    /// Whether its place is about to be free: it is closing, or its last response is being sent.
+    pub(crate) fn is_closing(&self) -> bool {
         let state = self.state();
-        state.closing.is_some() || (state.is_last_answer && state.active.elapsed() < STALLED)
+        state.closing.is_some() || (state.is_last_response && state.active.elapsed() < STALL_GRACE)
     }
 
-    /// Waits until it is to be closed, because somebody says so or because its peer takes too long.
-    pub(crate) async fn to_be_closed(&self, patience: Patience) -> Closed {
+    /// Waits for the reason to close: by [`Self::close`], or for exceeding a time limit.
+    pub(crate) async fn close_reason(&self, patience: Patience) -> Closed {
         loop {
             let changed = self.changed.notified();
             let next = {
                 let state = self.state();
-                if let Some(why) = state.closing {
-                    return why;
+                if let Some(reason) = state.closing {
+                    return reason;
                 }
                 let stalled = state.blocked.map(|since| (since + patience.stall, Closed::WriteTimeout));
-                let slow = state.sending.front().map(|(since, _)| (*since + patience.answer, Closed::SendTimeout));
+                let slow = state.sending.front().map(|(since, _)| (*since + patience.response, Closed::SendTimeout));
                 stalled.into_iter().chain(slow).min_by_key(|(at, _)| *at)
             };
             match next {
-                Some((at, why)) if at <= Instant::now() => {
-                    self.close(why);
-                    return why;
+                Some((at, reason)) if at <= Instant::now() => {
+                    self.close(reason);
+                    return reason;
                 }
                 Some((at, _)) => tokio::select! {
                     () = changed => {}
@@ -213,25 +219,25 @@ impl Connection {
         }
     }
 
-    /// Nobody serves it any more.
+    /// Marks the end of its task.
     pub(crate) fn end(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        self.answered.notify_one();
+        self.is_ended.store(true, Ordering::Relaxed);
+        self.place_released.notify_one();
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Relaxed)
     }
 
-    /// Bytes went out.
-    fn took(&self) {
+    /// Records that the peer accepted bytes.
+    fn record_progress(&self) {
         let mut state = self.state();
         state.active = Instant::now();
         state.blocked = None;
     }
 
-    /// Bytes cannot go out.
-    fn takes_nothing(&self) {
+    /// Records that the peer accepts no bytes.
+    fn record_blocked(&self) {
         let mut state = self.state();
         if state.blocked.is_none() {
             state.blocked = Some(Instant::now());
@@ -245,14 +251,14 @@ impl Connection {
     }
 }
 
-impl Drop for Answering {
+impl Drop for Handling {
     fn drop(&mut self) {
         let Self(connection) = self;
         let mut state = connection.state();
-        state.is_answering = false;
+        state.is_handling = false;
         state.active = Instant::now();
         drop(state);
-        connection.answered.notify_one();
+        connection.place_released.notify_one();
     }
 }
 
@@ -266,35 +272,35 @@ impl Drop for Sending {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience { stall: Duration::from_secs(10), answer: Duration::from_mins(1) };
+    const PATIENCE: Patience = Patience { stall: Duration::from_secs(10), response: Duration::from_mins(1) };
 
     fn connection() -> Arc<Connection> {
-        Arc::new(Connection::new(PeerKey::Nobody, PlaceKind::Regular, Arc::default()))
+        Arc::new(Connection::new(PeerKey::Unidentified, PlaceKind::Regular, Arc::default()))
     }
 
-    /// What closes it, and after how many seconds.
+    /// Reason for closing, and the seconds until then.
     async fn closed(connection: &Connection) -> (Closed, u64) {
         let begun = Instant::now();
-        (connection.to_be_closed(PATIENCE).await, begun.elapsed().as_secs())
+        (connection.close_reason(PATIENCE).await, begun.elapsed().as_secs())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_takes_nothing_is_stalled_and_who_takes_something_now_and_then_is_not() {
+    async fn only_a_peer_without_progress_exceeds_the_write_timeout() {
         let connection = connection();
-        connection.takes_nothing();
-        let took = async {
+        connection.record_blocked();
+        let progress = async {
             time::sleep(Duration::from_secs(8)).await;
-            connection.took();
+            connection.record_progress();
             time::sleep(Duration::from_secs(1)).await;
-            connection.takes_nothing();
+            connection.record_blocked();
         };
-        assert_eq!(tokio::join!(closed(&connection), took).0, (Closed::WriteTimeout, 19));
+        assert_eq!(tokio::join!(closed(&connection), progress).0, (Closed::WriteTimeout, 19));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_has_to_be_taken_in_time_however_many_were_before() {
+    async fn the_send_timeout_runs_for_each_response() {
         let connection = connection();
-        let answers = async {
+        let responses = async {
             let first = connection.sending(None);
             time::sleep(Duration::from_secs(50)).await;
             let second = connection.sending(None);
@@ -305,38 +311,38 @@ mod tests {
         let closed = async { closed(&connection).await };
         tokio::select! {
             closed = closed => assert_eq!(closed, (Closed::SendTimeout, 110)),
-            () = answers => panic!("it was not closed"),
+            () = responses => panic!("it was not closed"),
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_to_send_is_no_reason_to_close() {
+    async fn an_idle_connection_stays_open() {
         let connection = connection();
         drop(connection.sending(None));
-        connection.takes_nothing();
-        connection.took();
+        connection.record_blocked();
+        connection.record_progress();
         let day = Duration::from_hours(24);
-        assert!(time::timeout(day, connection.to_be_closed(PATIENCE)).await.is_err());
+        assert!(time::timeout(day, connection.close_reason(PATIENCE)).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_idle_since_its_peer_was_answered_or_took_something() {
+    async fn idle_time_begins_at_the_last_response_or_progress() {
         let connection = connection();
         let begun = Instant::now();
-        assert_eq!(connection.displaceable_at(), Some(begun + MOMENT));
-        let answering = connection.answering();
+        assert_eq!(connection.displaceable_at(), Some(begun + REQUEST_GRACE));
+        let handling = connection.handling();
         assert_eq!(connection.displaceable_at(), None);
         time::sleep(Duration::from_secs(1)).await;
-        drop(answering);
-        assert_eq!(connection.displaceable_at(), Some(begun + Duration::from_secs(1) + MOMENT));
+        drop(handling);
+        assert_eq!(connection.displaceable_at(), Some(begun + Duration::from_secs(1) + REQUEST_GRACE));
         time::sleep(Duration::from_secs(1)).await;
-        connection.took();
-        assert_eq!(connection.displaceable_at(), Some(begun + Duration::from_secs(2) + MOMENT));
+        connection.record_progress();
+        assert_eq!(connection.displaceable_at(), Some(begun + Duration::from_secs(2) + REQUEST_GRACE));
         let sending = connection.sending(None);
-        assert_eq!(connection.displaceable_at(), Some(begun + Duration::from_secs(2) + STALLED));
+        assert_eq!(connection.displaceable_at(), Some(begun + Duration::from_secs(2) + STALL_GRACE));
         drop(sending);
         connection.close(Closed::Displaced);
-        assert_eq!(connection.displaceable_at(), None, "it is about to go");
+        assert_eq!(connection.displaceable_at(), None, "it is closing");
         assert_eq!(closed(&connection).await, (Closed::Displaced, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Every connection there is, on whatever it came in, and how those ended that the service closed.
+//! All open connections of all listeners, and counts of those that the service closed.
 
 use std::{
     collections::BTreeMap,
@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use crate::{
     closed::Closed,
-    connection::{BudgetKind, Connection, STALLED},
+    connection::{BudgetKind, Connection, STALL_GRACE},
 };
 
-/// See the module's documentation.
+/// Table of connections; see the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionTable {
     connections: Mutex<Vec<Weak<Connection>>>,
@@ -23,7 +23,8 @@ pub(crate) struct ConnectionTable {
     rejected: AtomicU64,
 }
 
-/// An answer that is being sent, to whom, and when one of them took something last; `None` where all are to be closed.
+/// Response that is being sent, its receivers, and the last progress of any of them; `None` if all
+/// of them are closing.
 #[derive(Default)]
 struct Sent<'a> {
     bytes: usize,
@@ -32,19 +33,20 @@ struct Sent<'a> {
 }
 
 impl ConnectionTable {
-    pub(crate) fn enter(&self, connection: &Arc<Connection>) {
+    pub(crate) fn insert(&self, connection: &Arc<Connection>) {
         let mut connections = self.connections();
         connections.retain(|each| each.strong_count() > 0);
         connections.push(Arc::downgrade(connection));
     }
 
-    /// Connections that are open.
+    /// Number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.connections().iter().filter(|each| each.strong_count() > 0).count()
     }
 
-    /// Frees so many bytes of a budget, counting what is about to be free: closes those who are sent what holds them, of which nobody has taken anything
-    /// for a moment, the longest idle first. Tells when it makes sense to ask again, if it does.
+    /// Frees at least `bytes` of a budget, counting memory of connections that are closing. Closes
+    /// the receivers of a response if none of them has made progress for [`STALL_GRACE`], the
+    /// longest idle first. Returns the time for the next attempt, if one makes sense.
     pub(crate) fn close_idle_senders(&self, budget: BudgetKind, bytes: usize) -> Option<Instant> {
         let connections: Vec<_> = self.connections().iter().filter_map(Weak::upgrade).collect();
         let mut payloads: BTreeMap<u64, Sent<'_>> = BTreeMap::new();
@@ -65,16 +67,16 @@ impl ConnectionTable {
             if freed >= bytes {
                 break;
             }
-            if active.elapsed() < STALLED {
-                return Some(active + STALLED);
+            if active.elapsed() < STALL_GRACE {
+                return Some(active + STALL_GRACE);
             }
             sent.connections.iter().for_each(|connection| connection.close(Closed::MemoryPressure));
             freed += sent.bytes;
         }
-        (freed > 0).then(|| Instant::now() + STALLED)
+        (freed > 0).then(|| Instant::now() + STALL_GRACE)
     }
 
-    /// A request was turned away for want of a place.
+    /// Counts a request that was rejected for want of a place.
     pub(crate) fn reject(&self) {
         self.rejected.fetch_add(1, Ordering::Relaxed);
     }
@@ -108,52 +110,52 @@ mod tests {
         peers::PeerKey,
     };
 
-    /// Somebody who is being sent this.
-    fn sender(directory: &ConnectionTable, budget: BudgetKind, reservation: u64) -> (Arc<Connection>, Sending) {
-        let connection = Arc::new(Connection::new(PeerKey::Nobody, PlaceKind::Regular, Arc::default()));
-        directory.enter(&connection);
+    /// A connection to which a response with this reservation is being sent.
+    fn sender(table: &ConnectionTable, budget: BudgetKind, reservation: u64) -> (Arc<Connection>, Sending) {
+        let connection = Arc::new(Connection::new(PeerKey::Unidentified, PlaceKind::Regular, Arc::default()));
+        table.insert(&connection);
         let sending = connection.sending(Some(Holding { budget, reservation, bytes: 10 }));
         (connection, sending)
     }
 
     fn closed(senders: &[(Arc<Connection>, Sending)]) -> Vec<bool> {
-        senders.iter().map(|(connection, _)| connection.is_leaving()).collect()
+        senders.iter().map(|(connection, _)| connection.is_closing()).collect()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_holds_memory_of_another_budget_is_left_alone() {
-        let directory = ConnectionTable::default();
-        let senders = [sender(&directory, BudgetKind::Api, 1), sender(&directory, BudgetKind::Metrics, 2)];
-        time::advance(STALLED).await;
-        assert!(directory.close_idle_senders(BudgetKind::Metrics, 100).is_some());
+    async fn a_connection_with_memory_of_another_budget_stays_open() {
+        let table = ConnectionTable::default();
+        let senders = [sender(&table, BudgetKind::Api, 1), sender(&table, BudgetKind::Metrics, 2)];
+        time::advance(STALL_GRACE).await;
+        assert!(table.close_idle_senders(BudgetKind::Metrics, 100).is_some());
         assert_eq!(closed(&senders), [false, true]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn as_many_are_closed_at_once_as_hold_what_is_needed_the_longest_idle_first() {
-        let directory = ConnectionTable::default();
+    async fn the_longest_idle_connections_that_hold_the_needed_bytes_are_closed() {
+        let table = ConnectionTable::default();
         let mut senders = Vec::new();
         for reservation in 1..=4 {
-            senders.push(sender(&directory, BudgetKind::Api, reservation));
-            time::advance(STALLED).await;
+            senders.push(sender(&table, BudgetKind::Api, reservation));
+            time::advance(STALL_GRACE).await;
         }
-        directory.close_idle_senders(BudgetKind::Api, 20);
+        table.close_idle_senders(BudgetKind::Api, 20);
         assert_eq!(closed(&senders), [true, true, false, false]);
-        directory.close_idle_senders(BudgetKind::Api, 20);
-        assert_eq!(closed(&senders), [true, true, false, false], "those are on their way");
+        table.close_idle_senders(BudgetKind::Api, 20);
+        assert_eq!(closed(&senders), [true, true, false, false], "those that are closing count");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn those_who_are_sent_the_same_are_closed_together_and_only_if_all_of_them_are_idle() {
-        let directory = ConnectionTable::default();
-        let shared = [sender(&directory, BudgetKind::Api, 1), sender(&directory, BudgetKind::Api, 1)];
-        time::advance(STALLED).await;
-        let late = [sender(&directory, BudgetKind::Api, 1)];
-        let next = directory.close_idle_senders(BudgetKind::Api, 1);
+    async fn receivers_of_one_response_are_closed_together_and_only_if_all_are_idle() {
+        let table = ConnectionTable::default();
+        let shared = [sender(&table, BudgetKind::Api, 1), sender(&table, BudgetKind::Api, 1)];
+        time::advance(STALL_GRACE).await;
+        let late = [sender(&table, BudgetKind::Api, 1)];
+        let next = table.close_idle_senders(BudgetKind::Api, 1);
         assert_eq!((closed(&shared), closed(&late)), (vec![false, false], vec![false]));
-        assert_eq!(next, Some(Instant::now() + STALLED));
-        time::advance(STALLED).await;
-        directory.close_idle_senders(BudgetKind::Api, 1);
+        assert_eq!(next, Some(Instant::now() + STALL_GRACE));
+        time::advance(STALL_GRACE).await;
+        table.close_idle_senders(BudgetKind::Api, 1);
         assert_eq!((closed(&shared), closed(&late)), (vec![true, true], vec![true]));
     }
 }

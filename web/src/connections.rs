@@ -1,10 +1,12 @@
-//! Places of connections where there are more clients than places.
+//! Assignment of places to connections when there are more clients than places.
 //!
-//! A connection keeps its place for one request. Where others wait, one that is idle is closed, the longest idle first: one that has sent no request, half
-//! of one, or does not take its answer. Where none is idle, one is closed behind the answer that it gets next. A peer has a share of the places; when it
-//! has that, it makes room for itself alone.
+//! A connection keeps its place for one request. If others wait, an idle connection is closed, the
+//! longest idle first: one that has sent no request or a part of one, or does not accept its
+//! response. If none is idle, one is closed after its next response. A peer has a share of the
+//! places. A peer with its full share displaces only its own connections.
 //!
-//! A connection that has waited for long gets a place of the reserve, for health checks and metrics alone.
+//! A connection that has waited for a while gets a place of the reserve, for health checks and
+//! metrics alone.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,41 +27,42 @@ use crate::{
     peers::PeerKey,
 };
 
-/// Places beyond the others that are for the local superuser alone.
+/// Additional places for the local superuser.
 const ROOT_PLACES: usize = 8;
-/// Places beyond the others for health checks and metrics.
+/// Additional places for health checks and metrics.
 const RESERVE_PLACES: usize = 4;
-/// Connections of a peer that wait for a place, and of all. The first of a peer go where more come.
+/// Maximum of waiting connections of a peer, and of all. Beyond it, the peer's first one is
+/// removed.
 const WAITING_OF_PEER_MAX: usize = 64;
 const WAITING_MAX: usize = 256;
-/// Whoever was asked to make room takes so long at the least.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Minimum interval between attempts, while connections close.
+const RETRY_MIN: Duration = Duration::from_millis(5);
 
-/// How many connections are served at once.
+/// Limits of connections served at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     pub(crate) all: usize,
     pub(crate) of_peer: usize,
-    /// Time to wait for one of them before there is one of the reserve.
+    /// Waiting time after which a connection may have a place of the reserve.
     pub(crate) reserve_after: Duration,
 }
 
-/// The connections being served, and those that wait to be.
+/// Connections that are served, and connections that wait for a place.
 pub(crate) struct Connections<S> {
     places: Places,
-    directory: Arc<ConnectionTable>,
+    table: Arc<ConnectionTable>,
     tasks: JoinSet<()>,
     served: Vec<Arc<Connection>>,
     waiting: VecDeque<Waiting<S>>,
-    /// One of those that are served may be displaced now, or is over.
-    answered: Arc<Notify>,
+    /// Notified when a served connection may be displaced, or ended.
+    place_released: Arc<Notify>,
 }
 
-/// A connection that waits for a place.
+/// Connection that waits for a place.
 struct Waiting<S> {
     stream: S,
     peer: Peer,
-    /// When it may have a place of the reserve.
+    /// Time from which it may have a place of the reserve.
     reserve_at: Instant,
 }
 
@@ -70,23 +73,23 @@ impl<S> Waiting<S> {
 }
 
 impl<S> Connections<S> {
-    /// At least one place there is.
-    pub(crate) fn new(places: Places, directory: Arc<ConnectionTable>) -> Self {
+    /// Table of places, of which there is at least one.
+    pub(crate) fn new(places: Places, table: Arc<ConnectionTable>) -> Self {
         Self {
             places: Places { all: places.all.max(1), of_peer: places.of_peer.max(1), ..places },
-            directory,
+            table,
             tasks: JoinSet::new(),
             served: Vec::new(),
             waiting: VecDeque::new(),
-            answered: Arc::default(),
+            place_released: Arc::default(),
         }
     }
 
-    /// One more, which waits for a place.
+    /// Adds a connection to the queue for a place.
     pub(crate) fn arrive(&mut self, stream: S, peer: Peer) {
         let reserve_at = Instant::now() + self.places.reserve_after;
         self.waiting.push_back(Waiting { stream, peer, reserve_at });
-        let of_peer = self.wanted();
+        let of_peer = self.waiting_by_peer();
         let count = |key: PeerKey| of_peer.get(&key).copied().unwrap_or(0);
         let own = count(peer.into());
         let most = of_peer.values().max().copied().unwrap_or(0);
@@ -99,22 +102,22 @@ impl<S> Connections<S> {
         };
         if let Some(first) = first {
             self.waiting.remove(first);
-            self.directory.count(Closed::QueueFull);
+            self.table.count(Closed::QueueFull);
         }
     }
 
-    /// Serves those for whom there is a place, and makes room for the others.
-    pub(crate) async fn settle<F>(&mut self, serve: impl Fn(S, Peer, Arc<Connection>) -> F)
+    /// Serves connections for which there is a place, and displaces idle ones for the others.
+    pub(crate) async fn assign_places<F>(&mut self, serve: impl Fn(S, Peer, Arc<Connection>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.let_in(&serve);
+        self.admit(&serve);
         let displaceable = self.displaceable();
         if displaceable.is_empty() {
             return;
         }
-        // Where uvmd itself was held up, a request may lie unread. So before anyone is closed, there is a turn in which the kernel
-        // says who can read, and one in which they do.
+        // If uvmd itself was delayed, a request may lie unread. Two turns before a connection is
+        // closed: in the first, the kernel reports readable sockets; in the second, they are read.
         task::yield_now().await;
         task::yield_now().await;
         for (connection, at) in displaceable {
@@ -124,12 +127,12 @@ impl<S> Connections<S> {
         }
     }
 
-    /// Waits until it makes sense to settle again.
+    /// Waits for the next time to assign places.
     pub(crate) async fn changed(&mut self) {
         if self.waiting.is_empty() {
             return std::future::pending().await;
         }
-        let next = self.next_look();
+        let next = self.next_attempt();
         let moment = async {
             match next {
                 Some(at) => time::sleep_until(at).await,
@@ -137,24 +140,24 @@ impl<S> Connections<S> {
             }
         };
         tokio::select! {
-            () = self.answered.notified() => {}
+            () = self.place_released.notified() => {}
             () = moment => {}
         }
     }
 
-    /// Waits until all have ended by themselves.
+    /// Waits for the end of all tasks.
     pub(crate) async fn ended(mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    fn let_in<F>(&mut self, serve: impl Fn(S, Peer, Arc<Connection>) -> F)
+    fn admit<F>(&mut self, serve: impl Fn(S, Peer, Arc<Connection>) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
     {
         while self.tasks.try_join_next().is_some() {}
-        self.served.retain(|connection| !connection.is_over());
+        self.served.retain(|connection| !connection.is_ended());
         for waiting in std::mem::take(&mut self.waiting) {
-            if self.has_room(waiting.key()) {
+            if self.has_free_place(waiting.key()) {
                 self.start(waiting, PlaceKind::Regular, &serve);
             } else {
                 self.waiting.push_back(waiting);
@@ -171,34 +174,35 @@ impl<S> Connections<S> {
         F: Future<Output = ()> + Send + 'static,
     {
         let Waiting { stream, peer, .. } = waiting;
-        let connection = Arc::new(Connection::new(peer.into(), place, Arc::clone(&self.answered)));
-        self.directory.enter(&connection);
-        let over = Over(Arc::clone(&connection));
+        let connection = Arc::new(Connection::new(peer.into(), place, Arc::clone(&self.place_released)));
+        self.table.insert(&connection);
+        let end = EndOnDrop(Arc::clone(&connection));
         let serving = serve(stream, peer, Arc::clone(&connection));
         self.tasks.spawn(async move {
-            let _over = over;
+            let _end = end;
             serving.await;
         });
         self.served.push(connection);
     }
 
-    fn has_room(&self, peer: PeerKey) -> bool {
+    fn has_free_place(&self, peer: PeerKey) -> bool {
         let of_peer = self.of(peer).count();
         if peer.is_root() {
             return of_peer < ROOT_PLACES;
         }
-        of_peer < self.share(peer) && self.of_others_than_root().count() < self.places.all
+        of_peer < self.share(peer) && self.not_of_root().count() < self.places.all
     }
 
     fn share(&self, peer: PeerKey) -> usize {
         peer.share(self.places.all, self.places.of_peer)
     }
 
-    /// Of those that wait for long enough, one of the peer that has fewest waiting: so those of one peer hold up no other.
+    /// Index of a connection that is due for the reserve: of the peer with the fewest waiting, so
+    /// that one peer cannot block others.
     fn next_for_reserve(&self) -> Option<usize> {
-        let (now, wanted) = (Instant::now(), self.wanted());
+        let (now, waiting) = (Instant::now(), self.waiting_by_peer());
         let due = self.waiting.iter().enumerate().filter(|(_, each)| each.reserve_at <= now);
-        due.min_by_key(|(_, each)| wanted.get(&each.key()).copied()).map(|(at, _)| at)
+        due.min_by_key(|(_, each)| waiting.get(&each.key()).copied()).map(|(at, _)| at)
     }
 
     fn in_reserve(&self) -> impl Iterator<Item = &Arc<Connection>> {
@@ -213,31 +217,33 @@ impl<S> Connections<S> {
         self.regular().filter(move |connection| connection.peer() == peer)
     }
 
-    fn of_others_than_root(&self) -> impl Iterator<Item = &Arc<Connection>> {
+    fn not_of_root(&self) -> impl Iterator<Item = &Arc<Connection>> {
         self.regular().filter(|connection| !connection.peer().is_root())
     }
 
-    /// Those that may make room for a peer: its own where it has its share, else those of whoever has most.
+    /// Connections that may be displaced for a peer: its own if it has its full share, else those
+    /// of the peer with the most.
     fn candidates(&self, peer: PeerKey) -> Vec<&Arc<Connection>> {
         if peer.is_root() || self.of(peer).count() >= self.share(peer) {
             return self.of(peer).collect();
         }
         let mut counts: HashMap<PeerKey, usize> = HashMap::new();
-        for connection in self.of_others_than_root() {
+        for connection in self.not_of_root() {
             *counts.entry(connection.peer()).or_default() += 1;
         }
         let most = counts.values().max().copied();
-        self.of_others_than_root().filter(|each| counts.get(&each.peer()).copied() == most).collect()
+        self.not_of_root().filter(|each| counts.get(&each.peer()).copied() == most).collect()
     }
 
-    /// The idle connections that make room for those that wait, with when they could be displaced: one for each that is not made room for already. Where
-    /// there are too few, the others are asked to make room behind their next answer.
+    /// Idle connections to displace, one for each waiting connection for which no place is about to
+    /// be free, with the time since which they may be displaced. If there are too few, others are
+    /// asked to close after their next response.
     fn displaceable(&self) -> Vec<(Arc<Connection>, Instant)> {
         for connection in &self.served {
-            connection.withdraw_requests_to_leave();
+            connection.withdraw_close_requests();
         }
         let mut chosen: Vec<(Arc<Connection>, Instant)> = Vec::new();
-        for (peer, count) in self.wanted() {
+        for (peer, count) in self.waiting_by_peer() {
             choose(&self.candidates(peer), count, &mut chosen);
         }
         let now = Instant::now();
@@ -246,52 +252,54 @@ impl<S> Connections<S> {
         chosen
     }
 
-    /// When somebody else will have been idle for long enough to make room, or have waited for long enough for the reserve.
-    fn next_look(&self) -> Option<Instant> {
-        let wanted = self.wanted();
-        let candidates = wanted.into_keys().flat_map(|peer| self.candidates(peer)).chain(self.in_reserve());
+    /// Time at which another connection will have been idle for long enough to be displaced, or
+    /// will have waited for long enough for the reserve.
+    fn next_attempt(&self) -> Option<Instant> {
+        let waiting = self.waiting_by_peer();
+        let candidates = waiting.into_keys().flat_map(|peer| self.candidates(peer)).chain(self.in_reserve());
         let idle = candidates.filter_map(|each| each.displaceable_at()).min();
         let now = Instant::now();
         let reserve = self.waiting.iter().map(|each| each.reserve_at).filter(|at| *at > now).min();
-        // Whoever could make room now was asked to already.
-        idle.into_iter().chain(reserve).min().map(|next| next.max(now + LOOK_AGAIN))
+        // Those that may be displaced now were asked to close already.
+        idle.into_iter().chain(reserve).min().map(|next| next.max(now + RETRY_MIN))
     }
 
-    /// How many connections of each peer wait.
-    fn wanted(&self) -> HashMap<PeerKey, usize> {
-        let mut wanted = HashMap::new();
+    /// Number of waiting connections by peer.
+    fn waiting_by_peer(&self) -> HashMap<PeerKey, usize> {
+        let mut waiting = HashMap::new();
         for each in &self.waiting {
-            *wanted.entry(each.key()).or_default() += 1;
+            *waiting.entry(each.key()).or_default() += 1;
         }
-        wanted
+        waiting
     }
 }
 
-/// Of these connections so many that are idle, as far as they do not leave already; the rest are asked to leave behind an answer.
+/// Chooses up to `count` idle candidates, less those that are closing already. If there are too
+/// few, the rest are asked to close after a response.
 fn choose(candidates: &[&Arc<Connection>], count: usize, chosen: &mut Vec<(Arc<Connection>, Instant)>) {
-    let leaving = candidates.iter().filter(|each| each.is_leaving()).count();
+    let closing = candidates.iter().filter(|each| each.is_closing()).count();
     let is_chosen = |each: &Arc<Connection>| chosen.iter().any(|(other, _)| Arc::ptr_eq(each, other));
     let free = candidates.iter().filter(|each| !is_chosen(each));
     let idle = free.filter_map(|each| Some((Arc::clone(each), each.displaceable_at()?)));
     let now = Instant::now();
     let mut longest: Vec<_> = idle.filter(|(_, at)| *at <= now).collect();
     longest.sort_by_key(|(_, at)| *at);
-    let needed = count.saturating_sub(leaving);
+    let needed = count.saturating_sub(closing);
     longest.truncate(needed);
-    let short = needed - longest.len();
+    let missing = needed - longest.len();
     chosen.append(&mut longest);
-    if short > 0 {
-        let requests = Arc::new(AtomicUsize::new(short));
+    if missing > 0 {
+        let requests = Arc::new(AtomicUsize::new(missing));
         for candidate in candidates {
-            candidate.request_to_leave(&requests);
+            candidate.request_close_after_response(&requests);
         }
     }
 }
 
-/// Tells that a connection is over, however its task ends.
-struct Over(Arc<Connection>);
+/// Guard that marks the end of a connection, however its task ends.
+struct EndOnDrop(Arc<Connection>);
 
-impl Drop for Over {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end();
     }

@@ -1,4 +1,4 @@
-//! What operators change, as whoever keeps it sees it.
+//! Interface to overrides and the kill switch.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -14,116 +14,125 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// How long a request waits for the disk, twice at most.
+/// Maximum wait of a request for the disk; applies twice at most.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Keeps overrides, and the switch. What changes something may wait for a disk, but for [`Self::switch_off`]; each change is whole or has not happened. What
-/// only tells waits for nothing.
+/// Store of overrides and the kill switch. Methods that make a change may wait for a disk, except
+/// [`Self::switch_off`]; each change is atomic. Methods that only read never wait.
 pub trait Control: Send + Sync {
     /// All overrides.
     fn overrides(&self) -> Overrides;
 
-    /// Puts this in the place of the override of its name, or beside the others if there is none; `by` is who asks for it. `fits` is asked about what is
-    /// there now, and nothing else changes it meanwhile.
+    /// Creates or replaces the override with the id of `rule`, on behalf of `by`. `precondition` is
+    /// evaluated on the current override, and no other change happens in between.
     ///
     /// # Errors
-    /// Why nothing has changed.
-    fn put(&self, rule: model::Override, by: &Requester, fits: &Precondition) -> Result<PutOutcome, ChangeError>;
+    /// Reason why nothing has changed.
+    fn put(
+        &self,
+        rule: model::Override,
+        by: &Requester,
+        precondition: &Precondition,
+    ) -> Result<PutOutcome, ChangeError>;
 
-    /// Takes an override away.
+    /// Removes an override.
     ///
     /// # Errors
-    /// Why nothing has changed.
-    fn remove(&self, id: &str, by: &Requester, fits: &Precondition) -> Result<(), ChangeError>;
+    /// Reason why nothing has changed.
+    fn remove(&self, id: &str, by: &Requester, precondition: &Precondition) -> Result<(), ChangeError>;
 
-    /// What is wanted for a process, and why.
+    /// Policy in effect for a process, and its reason.
     fn wanted(&self, process: &Process) -> EffectivePolicy;
 
-    /// Whether anything may be done.
+    /// State of acting.
     fn state(&self) -> PolicyState;
 
-    /// Stops all acting, at once, and has who asked for that written down: this waits for nothing either.
+    /// Stops all acting at once, and has `by` written to the audit log, without waiting.
     ///
     /// # Errors
-    /// Why that is not so.
+    /// Reason why acting goes on.
     fn switch_off(&self, by: &Requester) -> Result<(), ChangeError>;
 
-    /// Has it stay off when the service is started again, if it still is off. May wait for the disk.
+    /// Saves the off state for the next start, if acting is still off. May wait for the disk.
     fn keep_off(&self);
 
-    /// How often acting was switched off.
+    /// Number of times that acting was switched off.
     fn times_off(&self) -> u64;
 
-    /// How the journal of advice is; `None` where there is none.
+    /// State of the advice journal; `None` without one.
     fn journal(&self) -> Option<AdviceJournal> {
         None
     }
 
-    /// Lets acting go on, unless it was switched off again since it had been so often: whoever asked for that did so later.
+    /// Resumes acting, unless the number of times that it was switched off exceeds `times_off`:
+    /// that request was later.
     ///
     /// # Errors
-    /// Why that is not so.
+    /// Reason why acting stays off.
     fn switch_on(&self, by: &Requester, times_off: u64) -> Result<(), ChangeError>;
 }
 
-/// How the journal is in which advice is written down before it is given.
+/// State of the journal to which advice is written before it is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdviceJournal {
-    /// Whether the disk takes what is written. Else no advice is given.
+    /// Whether writes to the disk succeed. No advice is given otherwise.
     pub is_writable: bool,
-    /// Bytes of it that are damaged, or of a later version.
+    /// Bytes of the journal that are damaged, or of a later version.
     pub unrecognised_bytes: u64,
-    /// Lines that were dropped because too many waited for the disk. It is written anew after that.
+    /// Lines that were dropped because too many waited for the disk. The journal is rewritten after
+    /// that.
     pub dropped_lines: u64,
-    /// What is wrong, in sentences.
+    /// Problems of the journal, as sentences.
     pub warnings: Vec<String>,
 }
 
-/// Whether what is there is what whoever asks thinks.
+/// Whether the current override is the one that the requester expects.
 pub type Precondition = Box<dyn Fn(Option<&OverrideStatus>) -> bool + Send>;
 
-/// What came of putting an override.
+/// Outcome of putting an override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PutOutcome {
-    /// What is there now.
+    /// The override after the change.
     pub now: OverrideStatus,
-    /// There was none of its name.
+    /// Whether no override had its id before.
     pub is_new: bool,
 }
 
-/// Why nothing has changed.
+/// Reason why nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeError {
-    /// There is no override of this name.
+    /// No override has this id.
     NotFound,
-    /// It is in the file, which is not changed from here.
+    /// The override is in this file, which the API does not change.
     InFile(String),
-    /// The condition does not hold.
+    /// The precondition does not hold.
     PreconditionFailed,
-    /// Another one has this name.
+    /// Another override has this id.
     Exists,
-    /// It is for one process, and there is no such process: why.
+    /// The override is for one process, which does not exist: the reason.
     NoProcess(String),
-    /// A part of it means nothing: which, and what is allowed.
+    /// A field is invalid: its name, and the allowed values.
     Invalid(rule::Invalid),
-    /// There are too many.
+    /// Too many overrides: the maximum.
     TooMany(usize),
-    /// It could not be kept, and so is not in force: why.
+    /// The change could not be saved, and is not in effect: the reason.
     NotSaved(String),
-    /// That somebody asked for it could not be written to the audit log, and so it is not in force: why.
+    /// The request could not be written to the audit log, and the change is not in effect: the
+    /// reason.
     NotAudited(String),
 }
 
-/// What keeps them; where there is nothing, nothing can be changed.
+/// Shared store of overrides, with one change at a time.
 #[derive(Clone)]
 pub struct Controls {
     control: Arc<dyn Control>,
-    /// Held by the change that is being made. Those that wait for it hold no thread: while a disk is stuck, others are served.
+    /// Held by the change in progress. Changes that wait hold no thread: while a disk stalls, other
+    /// requests are served.
     turn: Arc<Mutex<()>>,
 }
 
 impl Controls {
-    /// Kept by this.
+    /// Controls over this store.
     pub fn new(control: impl Control + 'static) -> Self {
         Self { control: Arc::new(control), turn: Arc::default() }
     }
@@ -132,17 +141,17 @@ impl Controls {
         self.control.as_ref()
     }
 
-    /// Changes something, one after another, in a thread that may wait for a disk.
+    /// Makes a change, one at a time, in a thread that may wait for a disk.
     pub(crate) async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&dyn Control) -> Result<T, ChangeError> + Send + 'static,
     ) -> Result<T, Problem> {
-        let stuck = |what| {
-            let detail = format!("nothing could be written to the disk for {} s: {what}", PATIENCE.as_secs());
+        let stalled = |effect| {
+            let detail = format!("nothing could be written to the disk for {} s: {effect}", PATIENCE.as_secs());
             move |_| Problem::new(Kind::DiskStalled, detail)
         };
         let turn = time::timeout(PATIENCE, Arc::clone(&self.turn).lock_owned()).await;
-        let turn = turn.map_err(stuck("an earlier change is still pending, and this one is not made"))?;
+        let turn = turn.map_err(stalled("an earlier change is still pending, and this one is not made"))?;
         let control = Arc::clone(&self.control);
         let changing = task::spawn_blocking(move || {
             let _turn = turn;
@@ -150,21 +159,21 @@ impl Controls {
         });
         let changed = time::timeout(PATIENCE, changing).await;
         let failed = |_| Problem::new(Kind::InternalError, "uvmd failed: its log has the cause".to_owned());
-        changed.map_err(stuck("the change is made once that is done"))?.map_err(failed)?.map_err(Problem::from)
+        changed.map_err(stalled("the change is made once that is done"))?.map_err(failed)?.map_err(Problem::from)
     }
 
-    /// Switches on. Who switches off while this waits for its turn comes after it.
+    /// Switches acting on. A request to switch it off while this one waits takes precedence.
     pub(crate) async fn switch_on(&self, by: Requester) -> Result<(), Problem> {
         let times_off = self.control.times_off();
         self.change(move |control| control.switch_on(&by, times_off)).await
     }
 
-    /// Switches off, which nothing holds up, and has that kept. A disk that is stuck is not waited for: it is off, and is kept once
-    /// that can be done; the state says so until then.
+    /// Switches acting off without delay, and saves that state. A stalled disk is not waited for:
+    /// acting is off, and is saved as off once the disk works; the state reports that until then.
     pub(crate) async fn switch_off(&self, by: &Requester) -> Result<(), Problem> {
         self.control.switch_off(by)?;
         let Self { control, turn } = self.clone();
-        let keeping = task::spawn(async move {
+        let saving = task::spawn(async move {
             let turn = turn.lock_owned().await;
             task::spawn_blocking(move || {
                 let _turn = turn;
@@ -172,8 +181,8 @@ impl Controls {
             })
             .await
         });
-        // It is off whatever becomes of this.
-        let _ = time::timeout(PATIENCE, keeping).await;
+        // Acting is off, whatever the outcome.
+        let _ = time::timeout(PATIENCE, saving).await;
         Ok(())
     }
 }
@@ -194,28 +203,28 @@ impl From<ChangeError> for Problem {
                 "the override does not match the request's If-Match or If-None-Match".to_owned(),
             ),
             ChangeError::Exists => (Kind::OverrideExists, "another override has this id: PUT replaces it".to_owned()),
-            ChangeError::NoProcess(why) => return Self::of_field("match.pid", why),
+            ChangeError::NoProcess(reason) => return Self::of_field("match.pid", reason),
             ChangeError::Invalid(rule::Invalid { field, detail }) => return Self::of_field(&field, detail),
             ChangeError::TooMany(max) => {
                 (Kind::TooManyOverrides, format!("there are {max} overrides already, the maximum"))
             }
-            ChangeError::NotSaved(why) => {
-                (Kind::ChangeNotSaved, format!("the change could not be saved, and is not in effect: {why}"))
+            ChangeError::NotSaved(reason) => {
+                (Kind::ChangeNotSaved, format!("the change could not be saved, and is not in effect: {reason}"))
             }
-            ChangeError::NotAudited(why) => (
+            ChangeError::NotAudited(reason) => (
                 Kind::ChangeNotAudited,
-                format!("the change could not be written to the audit log, and is not in effect: {why}"),
+                format!("the change could not be written to the audit log, and is not in effect: {reason}"),
             ),
         };
         Self::new(kind, detail)
     }
 }
 
-/// Keeps nothing.
+/// Store that rejects every change.
 #[derive(Debug)]
 pub(crate) struct NoControl;
 
-const NOTHING: &str = "this service accepts no changes";
+const READ_ONLY: &str = "this service accepts no changes";
 
 impl Control for NoControl {
     fn overrides(&self) -> Overrides {
@@ -223,7 +232,7 @@ impl Control for NoControl {
     }
 
     fn put(&self, _: model::Override, _: &Requester, _: &Precondition) -> Result<PutOutcome, ChangeError> {
-        Err(ChangeError::NotSaved(NOTHING.to_owned()))
+        Err(ChangeError::NotSaved(READ_ONLY.to_owned()))
     }
 
     fn remove(&self, _: &str, _: &Requester, _: &Precondition) -> Result<(), ChangeError> {
@@ -237,7 +246,7 @@ impl Control for NoControl {
             name: process.name.clone(),
             mode: "observe".to_owned(),
             policy: "observe".to_owned(),
-            reason: NOTHING.to_owned(),
+            reason: READ_ONLY.to_owned(),
             ..EffectivePolicy::default()
         }
     }
@@ -251,7 +260,7 @@ impl Control for NoControl {
     }
 
     fn switch_off(&self, _: &Requester) -> Result<(), ChangeError> {
-        Err(ChangeError::NotSaved(NOTHING.to_owned()))
+        Err(ChangeError::NotSaved(READ_ONLY.to_owned()))
     }
 
     fn keep_off(&self) {}
@@ -261,16 +270,16 @@ impl Control for NoControl {
     }
 
     fn switch_on(&self, _: &Requester, _: u64) -> Result<(), ChangeError> {
-        Err(ChangeError::NotSaved(NOTHING.to_owned()))
+        Err(ChangeError::NotSaved(READ_ONLY.to_owned()))
     }
 }
 
-/// Tells what was decided, the newest first.
+/// Source of decisions, the newest first.
 #[derive(Clone)]
 pub struct DecisionSource(Arc<dyn Fn() -> Arc<[Decision]> + Send + Sync>);
 
 impl DecisionSource {
-    /// Decisions that `decisions` tells.
+    /// Source that calls `decisions`.
     pub fn new(decisions: impl Fn() -> Arc<[Decision]> + Send + Sync + 'static) -> Self {
         Self(Arc::new(decisions))
     }
@@ -287,12 +296,13 @@ impl fmt::Debug for DecisionSource {
     }
 }
 
-/// What an override, or anything else, is known by: another one has another. It is quoted, as in the header `ETag`.
+/// Entity tag of an override or another object, by its content. It is quoted, as in the header
+/// `ETag`.
 #[must_use]
 pub fn etag(of: &impl Serialize) -> String {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
-    // Nothing in it has keys that are no text.
+    // Serialization fails for keys that are not text alone, and there are none.
     serde_json::to_string(of).unwrap_or_default().hash(&mut hasher);
     format!("\"{:016x}\"", hasher.finish())
 }

@@ -1,4 +1,4 @@
-//! From what is known to the API's types.
+//! Conversion of the collector's data to the API's types.
 
 mod counts;
 mod diagnosis;
@@ -32,20 +32,21 @@ pub(crate) use status::status;
 pub use verdict::verdict_event;
 pub(crate) use verdict::{unavailable, verdicts, verdicts_of};
 
-/// Who pushed whose memory out follows from what the probes see; it has not been compared with what a GPU itself does.
+/// Whether evictors are inferred: from probes, without a comparison with a GPU's own behaviour.
 pub(crate) const INFERRED: bool = true;
 
-/// What an answer is made of. There may be thousands of each, and a list names many: they are looked up by process.
+/// Input of a response, indexed by process, since there may be thousands of each and lists name
+/// many.
 pub(crate) struct View<'a> {
     snapshot: &'a Snapshot,
     verdicts: &'a Verdicts,
     processes: HashMap<ProcessId, &'a Process>,
-    /// In force, each process's with most traffic first.
+    /// Verdicts in effect by process, those with most traffic first.
     active: HashMap<ProcessId, Vec<&'a Verdict>>,
-    /// What each process lost to others, and others to it.
+    /// Evictions of each process's memory by other processes.
     lost: HashMap<ProcessId, Vec<&'a Victim>>,
     caused: HashMap<ProcessId, Vec<&'a Victim>>,
-    /// In force, or would be.
+    /// Decisions that are open: in effect or in shadow.
     decisions: HashMap<ProcessId, Vec<&'a Decision>>,
 }
 
@@ -76,7 +77,7 @@ fn by<'a, T>(all: impl Iterator<Item = &'a T>, process: impl Fn(&T) -> ProcessId
     by
 }
 
-/// Of one process, in their order.
+/// Entries of one process, in their order.
 fn of<'b, 'a, T>(
     by: &'b HashMap<ProcessId, Vec<&'a T>>,
     id: ProcessId,
@@ -91,7 +92,7 @@ fn sum<T: Default + AddAssign<U>, U>(all: impl Iterator<Item = U>) -> T {
     })
 }
 
-/// Bytes a second; 0 where there was no time.
+/// Bytes per second; a window below 1 ms counts as 1 ms.
 fn rate(bytes: u64, window: Duration) -> u64 {
     let rate = u128::from(bytes) * 1000 / window.as_millis().max(1);
     u64::try_from(rate).unwrap_or(u64::MAX)

@@ -1,4 +1,4 @@
-//! Requests that are refused for lack of permission, for whoever writes them down.
+//! Requests denied for lack of permission, for the audit log.
 
 use std::{fmt, sync::Arc};
 
@@ -14,30 +14,30 @@ use crate::{
     auth::{Peer, Requester},
 };
 
-/// No path of this service is longer.
+/// Maximum length of a recorded path; no path of this service is longer.
 const PATH_MAX_BYTES: usize = 256;
 
-/// A request that was refused with 401 or 403.
+/// Request that was denied with 401 or 403.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Who sent it.
+    /// Sender of the request.
     pub requester: Requester,
-    /// What was to be done.
+    /// HTTP method.
     pub method: String,
-    /// On what, without the query, and cut off where it is long.
+    /// Path without the query, cut at [`PATH_MAX_BYTES`].
     pub path: String,
-    /// As answered.
+    /// Status of the response.
     pub status: u16,
 }
 
-/// Is told of every refusal, and must not wait for anything. Nobody is, unless somebody wants to know.
+/// Receiver of denials, which must not block. The default one ignores them.
 #[derive(Clone)]
 pub struct DenialSink(Arc<dyn Fn(Denial) + Send + Sync>);
 
 impl DenialSink {
-    /// Told to `tell`.
-    pub fn new(tell: impl Fn(Denial) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(tell))
+    /// Sink that calls `report`.
+    pub fn new(report: impl Fn(Denial) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(report))
     }
 }
 
@@ -53,17 +53,17 @@ impl fmt::Debug for DenialSink {
     }
 }
 
-/// Tells of a request that is refused.
+/// Reports a denied request.
 pub(crate) async fn report(State(node): State<Arc<Node>>, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().copied().unwrap_or_default();
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let credential = node.access.credential(peer, request.headers());
     let response = next.run(request).await;
     if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        let DenialSink(tell) = &node.denials;
+        let DenialSink(report) = &node.denials;
         let (requester, path) = (Requester { peer, credential }, uri.path());
         let path = path.get(..PATH_MAX_BYTES).unwrap_or(path).to_owned();
-        tell(Denial { requester, method: method.as_str().to_owned(), path, status: response.status().as_u16() });
+        report(Denial { requester, method: method.as_str().to_owned(), path, status: response.status().as_u16() });
     }
     response
 }

@@ -1,6 +1,7 @@
-//! What happens, for those who listen: the last events are kept, and each reader takes them at its own pace.
+//! Events for stream readers: the last ones are retained, and each reader takes them at its pace.
 //!
-//! Nobody is waited for. Who is so slow that events were forgotten before they were read is told how many, and goes on with what there is.
+//! Publishers never wait. A reader that is too slow gets the number of events it missed, and
+//! continues with the oldest retained one.
 
 mod tally;
 
@@ -14,32 +15,32 @@ use model::api::decision::Event;
 pub(crate) use tally::Tally;
 use tokio::sync::watch;
 
-/// How many are kept.
+/// Number of retained events.
 const RETAINED: usize = 1024;
 
-/// Where events are told, and read. Cheap to clone; all clones are one.
+/// Stream of events. Cheap to clone; all clones share their state.
 #[derive(Clone, Debug)]
 pub struct Events(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Names this run of the service: numbers begin anew with each.
+    /// Identifies this run of the service, as event numbers begin anew with each.
     run: u64,
     state: Mutex<State>,
-    /// The number of the next event; gone once nothing more comes.
+    /// Number of the next event; `None` after the end of the stream.
     next: Mutex<Option<watch::Sender<u64>>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     retained: VecDeque<Arc<Event>>,
-    /// The number of the first that is kept.
+    /// Number of the first retained event.
     first: u64,
-    lost: u64,
+    dropped: u64,
     tally: Tally,
 }
 
-/// Reads events, one after the other.
+/// Reader of events, in order.
 #[derive(Debug)]
 pub(crate) struct Reader {
     events: Events,
@@ -57,7 +58,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Tells what happened.
+    /// Publishes an event.
     pub fn tell(&self, event: Event) {
         let next = {
             let mut state = self.state();
@@ -74,12 +75,12 @@ impl Events {
         }
     }
 
-    /// Nothing more happens: whoever reads comes to an end.
+    /// Ends the stream for all readers.
     pub fn end(&self) {
         *self.next() = None;
     }
 
-    /// Reads from here on, or from behind the event of this name.
+    /// Reads new events, or those after the event with this id.
     pub(crate) fn read(&self, behind: Option<&str>) -> Reader {
         let next = self.next().as_ref().map(watch::Sender::subscribe);
         let state = self.state();
@@ -89,7 +90,7 @@ impl Events {
                 (run.parse::<u64>().ok()? == self.0.run).then_some(number.parse::<u64>().ok()?.saturating_add(1))
             })
         }) {
-            // All that there is: what was read before was of another run.
+            // All retained events: the id is of another run.
             Some(None) => state.first,
             Some(Some(at)) => at.min(end),
             None => end,
@@ -97,14 +98,14 @@ impl Events {
         Reader { events: self.clone(), at, next }
     }
 
-    /// What was done by policies, since the beginning.
+    /// Counts of what policies did since the start.
     pub(crate) fn tally(&self) -> Tally {
         self.state().tally.clone()
     }
 
-    /// Events that readers were too slow for.
-    pub(crate) fn lost(&self) -> u64 {
-        self.state().lost
+    /// Events dropped because readers were too slow.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.state().dropped
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -117,7 +118,7 @@ impl Events {
 }
 
 impl Reader {
-    /// The next event with its name; waits for it. `None` once there will be none.
+    /// Waits for the next event, with its id; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<(String, Arc<Event>)> {
         loop {
             if let Some(event) = self.take() {
@@ -131,12 +132,12 @@ impl Reader {
         let Self { events, at, .. } = self;
         let mut state = events.state();
         if *at < state.first {
-            let lost = state.first - *at;
-            state.lost += lost;
+            let dropped = state.first - *at;
+            state.dropped += dropped;
             *at = state.first;
-            // The name of the last that was lost: who comes back by it misses nothing else.
+            // Id of the last dropped event: a reader that resumes after it misses no other.
             let name = format!("{}-{}", events.0.run, *at - 1);
-            return Some((name, Arc::new(Event::dropped(lost, SystemTime::now()))));
+            return Some((name, Arc::new(Event::dropped(dropped, SystemTime::now()))));
         }
         let index = usize::try_from(*at - state.first).ok()?;
         let event = Arc::clone(state.retained.get(index)?);
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_back_goes_on_behind_what_it_had() {
+    async fn a_reader_resumes_after_its_last_event() {
         let events = Events::default();
         let mut reader = events.read(None);
         (0..3).for_each(|number| events.tell(event(number)));
@@ -180,14 +181,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_too_slow_is_told_how_much_it_missed() {
+    async fn a_slow_reader_gets_the_number_of_dropped_events() {
         let events = Events::default();
         let mut reader = events.read(None);
         (0..RETAINED as u64 + 5).for_each(|number| events.tell(event(number)));
-        let (name, lost) = reader.next().await.unwrap();
-        assert_eq!((lost.r#type.as_str(), lost.dropped), ("events_dropped", Some(5)));
+        let (name, dropped) = reader.next().await.unwrap();
+        assert_eq!((dropped.r#type.as_str(), dropped.dropped), ("events_dropped", Some(5)));
         assert_eq!(reader.next().await.unwrap().1.decision_id, Some(5));
-        assert_eq!(events.lost(), 5);
+        assert_eq!(events.dropped(), 5);
         assert_eq!(events.read(Some(&name)).next().await.unwrap().1.decision_id, Some(5));
     }
 }

@@ -1,10 +1,10 @@
-//! Every GPU that a snapshot knows of, with its sums.
+//! All GPUs of a snapshot, with their sums.
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
 use model::{Counters, Gpu, GpuKey, Residency, Reuse, Snapshot, api::GpuId};
 
-use crate::capabilities::Capabilities;
+use crate::capabilities::{Capabilities, Quantity};
 
 /// One GPU of a snapshot.
 pub(crate) struct GpuTotal<'a> {
@@ -13,11 +13,11 @@ pub(crate) struct GpuTotal<'a> {
     pub(crate) total: Counters,
 }
 
-/// All of them by index, then by UUID, whether or not anything was counted there yet.
+/// Sums of all GPUs by index, then by UUID, also of those without counts yet.
 pub(crate) fn totals(snapshot: &Snapshot) -> Vec<GpuTotal<'_>> {
-    let mut totals = shown(&snapshot.gpu_totals);
+    let mut totals = by_gpu(&snapshot.gpu_totals);
     for key in snapshot.gpus.keys() {
-        totals.entry(shown_as(*key)).or_default();
+        totals.entry(resolved(*key)).or_default();
     }
     let mut gpus: Vec<_> = totals
         .into_iter()
@@ -31,20 +31,20 @@ pub(crate) fn totals(snapshot: &Snapshot) -> Vec<GpuTotal<'_>> {
     gpus
 }
 
-/// What is known by GPU, as it is shown now.
-pub(crate) fn shown<T>(gpus: &BTreeMap<GpuKey, T>) -> BTreeMap<GpuKey, T>
+/// Values by GPU, with pending processor ids as unknown ones.
+pub(crate) fn by_gpu<T>(gpus: &BTreeMap<GpuKey, T>) -> BTreeMap<GpuKey, T>
 where
     T: Default + for<'a> AddAssign<&'a T>,
 {
-    let mut shown: BTreeMap<GpuKey, T> = BTreeMap::new();
+    let mut by_gpu: BTreeMap<GpuKey, T> = BTreeMap::new();
     for (key, each) in gpus {
-        *shown.entry(shown_as(*key)).or_default() += each;
+        *by_gpu.entry(resolved(*key)).or_default() += each;
     }
-    shown
+    by_gpu
 }
 
-/// What is pending is not known yet, and shown with what never will be.
-pub(crate) const fn shown_as(key: GpuKey) -> GpuKey {
+/// Key for reports: a pending processor id is reported as an unknown one.
+pub(crate) const fn resolved(key: GpuKey) -> GpuKey {
     match key {
         GpuKey::Known(_) | GpuKey::Unknown(_) => key,
         GpuKey::Pending(id) => GpuKey::Unknown(id),
@@ -61,7 +61,7 @@ pub(crate) fn id(snapshot: &Snapshot, key: GpuKey) -> GpuId {
     GpuId { gpu: known.and_then(|gpu| gpu.index), processor_id, uuid: uuid(key) }
 }
 
-/// A GPU's UUID as text.
+/// UUID of a GPU as text.
 pub(crate) fn uuid(key: GpuKey) -> Option<String> {
     key.uuid().map(|uuid| uuid.to_string())
 }
@@ -70,19 +70,19 @@ pub(crate) fn uuid(key: GpuKey) -> Option<String> {
 pub(crate) struct Memory {
     /// Mapped bytes. A process that uses several GPUs is counted at each.
     pub(crate) managed_bytes: u64,
-    /// Resident bytes in this GPU; `None` where they are not counted.
+    /// Resident bytes in this GPU; `None` if they are not counted.
     pub(crate) resident: Option<Residency>,
-    /// Mapped bytes over the GPU's memory, where its size is known.
+    /// Mapped bytes over the GPU's memory, if its size is known.
     pub(crate) oversubscription_ratio: Option<f64>,
 }
 
 impl Memory {
-    /// Managed bytes that a GPU has room for; see [`model::api::GpuDetail::managed_capacity_bytes`].
+    /// Managed bytes that fit into a GPU; see [`model::api::GpuDetail::managed_capacity_bytes`].
     pub(crate) fn capacity_bytes(&self, gpu: Option<&Gpu>) -> Option<u64> {
         let resident = self.resident.map(|resident| resident.bytes);
         let used = gpu.and_then(|gpu| gpu.memory_used_bytes);
         let unmanaged = match (used, resident) {
-            // The memory in use may be managed or not.
+            // The used memory may be managed or not.
             (Some(_), None) => None,
             (used, resident) => Some(used.unwrap_or(0).saturating_sub(resident.unwrap_or(0))),
         };
@@ -97,7 +97,7 @@ pub(crate) fn memory(snapshot: &Snapshot, key: GpuKey) -> Memory {
     let mut managed_bytes: u64 = 0;
     let mut resident = Residency::default();
     for process in snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
-        let is_here = |each: &&GpuKey| shown_as(**each) == key;
+        let is_here = |each: &&GpuKey| resolved(**each) == key;
         if process.gpus.keys().chain(process.residency.keys()).any(|each| is_here(&each)) {
             managed_bytes = managed_bytes.saturating_add(process.managed_bytes.unwrap_or_default());
         }
@@ -105,12 +105,16 @@ pub(crate) fn memory(snapshot: &Snapshot, key: GpuKey) -> Memory {
             resident += bytes;
         }
     }
-    let card_bytes = snapshot.gpus.get(&key).and_then(|gpu| gpu.memory_bytes).filter(|bytes| *bytes > 0);
-    let oversubscription_ratio = card_bytes.map(|bytes| managed_bytes as f64 / bytes as f64);
-    Memory { managed_bytes, resident: Capabilities::of(snapshot).resident(resident), oversubscription_ratio }
+    let gpu_bytes = snapshot.gpus.get(&key).and_then(|gpu| gpu.memory_bytes).filter(|bytes| *bytes > 0);
+    let oversubscription_ratio = gpu_bytes.map(|bytes| managed_bytes as f64 / bytes as f64);
+    Memory {
+        managed_bytes,
+        resident: Capabilities::of(snapshot).counted(Quantity::Resident, resident),
+        oversubscription_ratio,
+    }
 }
 
-/// What of the traffic at a GPU came back, of every process ever seen.
+/// Reuse of the traffic at a GPU, of all processes since the start.
 pub(crate) fn reuse(snapshot: &Snapshot, key: GpuKey) -> Reuse {
-    shown(&snapshot.reuse_totals).remove(&key).unwrap_or_default()
+    by_gpu(&snapshot.reuse_totals).remove(&key).unwrap_or_default()
 }

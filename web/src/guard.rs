@@ -1,4 +1,4 @@
-//! Who may ask, and what a browser may do with the answer.
+//! Checks of a request's `Host` and origin, and headers that restrict browsers.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -18,12 +18,12 @@ use crate::{
     settings::Settings,
 };
 
-/// Looks after one way in.
+/// Check of requests to one listener.
 #[derive(Clone, Debug)]
 pub(crate) enum Guard {
-    /// A Unix socket, which no browser asks: by any name.
+    /// A Unix socket, which no browser reaches: any `Host`.
     Socket,
-    /// This address over TCP, by the names that are in force.
+    /// A TCP address, with the configured names.
     Tcp(SocketAddr, Settings),
 }
 
@@ -32,7 +32,7 @@ impl Guard {
         Self::Tcp(listen, settings)
     }
 
-    /// As it is now.
+    /// Current rule for `Host`.
     fn rule(&self) -> HostRule {
         match self {
             Self::Socket => HostRule::Any,
@@ -41,44 +41,45 @@ impl Guard {
     }
 }
 
-/// Which `Host` a request may be addressed to.
+/// Values of `Host` that a listener accepts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostRule {
-    /// Served on a Unix socket.
+    /// Any name, on a Unix socket.
     Any,
-    /// Served on loopback alone.
+    /// Names of the loopback interface, on a loopback address.
     Loopback,
-    /// Served on these.
-    Observation(Arc<Hosts>),
+    /// These names, on other addresses.
+    Names(Arc<Hosts>),
 }
 
 impl HostRule {
     fn for_listener(listen: SocketAddr, hosts: &Arc<Hosts>) -> Self {
         match &**hosts {
             Hosts::OfMachine(_) if listen.ip().is_loopback() => Self::Loopback,
-            _ => Self::Observation(Arc::clone(hosts)),
+            _ => Self::Names(Arc::clone(hosts)),
         }
     }
 
-    /// Any port is fine: tunnels forward from others.
+    /// Whether a request may have this `Host`. Any port is accepted, since tunnels forward from
+    /// others.
     fn allows(&self, authority: &Authority) -> bool {
         let name = authority.host();
         let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         match (self, address) {
-            (Self::Any, _) | (Self::Observation(_), Ok(_)) => true,
+            (Self::Any, _) | (Self::Names(_), Ok(_)) => true,
             (Self::Loopback, Ok(ip)) => ip.is_loopback(),
             (_, Err(_)) if name.eq_ignore_ascii_case("localhost") => true,
             (Self::Loopback, Err(_)) => false,
-            (Self::Observation(hosts), Err(_)) => hosts.has(name),
+            (Self::Names(hosts), Err(_)) => hosts.has(name),
         }
     }
 
-    /// By which names, in words.
+    /// Description of the accepted names.
     const fn names(&self) -> &'static str {
         match self {
             Self::Any => "any name",
-            Self::Loopback => "127.0.0.1, [::1] or localhost: it serves on loopback only",
-            Self::Observation(_) => "its address, this machine's name or what http.hosts in its configuration says",
+            Self::Loopback => "127.0.0.1, [::1] or localhost, since it listens on loopback only",
+            Self::Names(_) => "its address, this machine's name or a name of http.hosts in its configuration",
         }
     }
 }
@@ -87,17 +88,17 @@ pub(crate) async fn check_host(State(guard): State<Guard>, request: Request, nex
     let rule = guard.rule();
     match requested_host(request.uri(), request.headers())? {
         Some(host) if !rule.allows(&host) => {
-            let detail = format!("this service answers as {}, not as {host}", rule.names());
+            let detail = format!("this service accepts {} as Host, not {host}", rule.names());
             Err(Problem::new(Kind::UnknownHost, detail))
         }
         // HTTP/1.0 has no Host, and no browser speaks it.
-        None if request.version() != Version::HTTP_10 => Err(bad_host("the request names no Host")),
+        None if request.version() != Version::HTTP_10 => Err(bad_host("the request has no Host")),
         _ => Ok(next.run(request).await),
     }
 }
 
-/// Lets no page of another site change anything through a visitor's browser: browsers name the site of whatever is not merely read, and a program
-/// that is no browser names none.
+/// Rejects a change that a page of another site requests through a visitor's browser. Browsers name
+/// the origin of each request with an unsafe method; other programs name none.
 pub(crate) async fn check_origin(request: Request, next: Next) -> Result<Response, Problem> {
     if request.method().is_safe() {
         return Ok(next.run(request).await);
@@ -110,20 +111,21 @@ pub(crate) async fn check_origin(request: Request, next: Next) -> Result<Respons
         let authority = site.and_then(|(_, authority)| authority.parse::<Authority>().ok());
         authority.is_some() && authority == host
     };
-    let from_elsewhere = headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
-    if from_elsewhere || !origins.all(is_own) {
+    let is_cross_site = headers.get("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
+    if is_cross_site || !origins.all(is_own) {
         let detail = "a page of another site requested this change, through a visitor's browser";
         return Err(Problem::new(Kind::ForeignOrigin, detail.to_owned()));
     }
     Ok(next.run(request).await)
 }
 
-/// RFC 9112, 3.2: exactly one `Host`, and a proper one; a target with a host of its own wins.
+/// Host of a request, as in RFC 9112, 3.2: exactly one well-formed `Host`; the authority of the
+/// target takes precedence.
 fn requested_host(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, Problem> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
-        return Err(bad_host("the request names more than one Host"));
+        return Err(bad_host("the request has more than one Host"));
     }
     let host = host.map(|host| Authority::try_from(host.as_bytes())).transpose();
     let host = host.map_err(|_| bad_host("the request's Host is not HOST or HOST:PORT"))?;
@@ -134,7 +136,8 @@ fn bad_host(detail: &str) -> Problem {
     Problem::new(Kind::InvalidHost, detail.to_owned())
 }
 
-/// The page loads only what this service serves, runs in no frame, and nothing is kept in a cache.
+/// Headers of every response: the page loads only from this service and runs in no frame, and no
+/// cache stores anything.
 const HEADERS: [(HeaderName, HeaderValue); 6] = [
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
     (
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_only_loopback_names_are_answered() {
+    fn a_loopback_listener_accepts_loopback_names_only() {
         let hosts = Hosts::OfMachine(named("node7"));
         for listen in ["127.0.0.1:9477", "[::1]:9477"] {
             for host in ["127.0.0.1:9477", "127.0.0.1", "localhost", "LOCALHOST:80", "[::1]:9477", "127.8.8.8"] {
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_loopback_addresses_and_the_machines_own_name_are_answered() {
+    fn another_listener_accepts_addresses_and_the_machines_name() {
         for own in ["node7", "node7.example.org", "NODE7.example.org"] {
             let hosts = Hosts::OfMachine(named(own));
             for host in ["10.0.0.1:9477", "[fd00::1]", "localhost:1", "node7", "Node7:9477", own] {
@@ -196,7 +199,7 @@ mod tests {
                 assert!(!allows(OPEN, &hosts, host), "{own} {host}");
             }
         }
-        // A short name of the kernel's, and the resolver's canonical one.
+        // The kernel's short name, and the resolver's canonical one.
         let both = Hosts::OfMachine(vec!["node7".to_owned(), "node7.example.org".to_owned()]);
         for (host, is_own) in [
             ("node7:9477", true),
@@ -210,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_given_are_answered_wherever_it_listens_and_no_others() {
+    fn every_listener_accepts_configured_names_and_no_others() {
         let hosts = Hosts::Only(named("gpu.example.org"));
         for listen in ["127.0.0.1:9477", OPEN] {
             for host in ["gpu.example.org:80", "GPU.example.org.", "localhost", "10.0.0.1"] {

@@ -1,4 +1,4 @@
-//! For those who only ask whether it works: init systems, orchestrators, scripts.
+//! Health checks, for init systems, orchestrators and scripts.
 
 use axum::{http::StatusCode, response::IntoResponse};
 use model::SourceState;
@@ -28,7 +28,7 @@ pub(crate) async fn livez(_: Parameters<NoParameters>) -> &'static str {
     path = READYZ,
     responses(
         (status = OK, content_type = "text/plain", body = String),
-        (status = SERVICE_UNAVAILABLE, description = "It does not count", content_type = "text/plain", body = String)
+        (status = SERVICE_UNAVAILABLE, description = "uvmd does not count", content_type = "text/plain", body = String)
     )
 )]
 pub(crate) async fn readyz(_: Parameters<NoParameters>, responses: Responses) -> Result<impl IntoResponse, Problem> {

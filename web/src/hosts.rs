@@ -1,11 +1,13 @@
-//! Names by which clients may ask.
+//! Names of the service in requests.
 
-/// By which names clients may ask over TCP. A name that a foreign site made point here is none of them (DNS rebinding); it cannot do that to an address.
+/// Names of the service that requests over TCP may have. They exclude a name that a foreign site
+/// points at this machine (DNS rebinding); such a site cannot claim an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hosts {
-    /// By these, by addresses and as localhost.
+    /// These names, addresses, and localhost.
     Only(Vec<String>),
-    /// By these names of this machine, as they are and without their domains, by addresses and as localhost; on loopback by that alone.
+    /// These names of this machine, with and without their domains, addresses, and localhost. A
+    /// loopback listener accepts the latter two only.
     OfMachine(Vec<String>),
 }
 
@@ -17,7 +19,7 @@ impl Default for Hosts {
 
 impl Hosts {
     pub(crate) fn has(&self, name: &str) -> bool {
-        // From the root of all names: it is the same one.
+        // The trailing dot marks a fully qualified name, which is the same one.
         let name = name.strip_suffix('.').unwrap_or(name);
         let first = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
         match self {

@@ -1,35 +1,45 @@
-//! The HTTP API, the metrics and the built-in page. All that can be changed is what is wanted for which processes, and whether anything is done.
+//! HTTP API, metrics and built-in page. Overrides and the kill switch are all that the API changes.
 //!
-//! * `GET /` -- a page that shows the node live, and its parts under `/page/`
-//! * `GET /api/v1/status` -- the source, its probes, the GPUs, events dropped, and sums over everything
-//! * `GET /api/v1/processes` -- what each process did; `?state=running` or `?state=exited` narrows it
-//! * `GET /api/v1/processes/{pid}` -- one process, with the busiest blocks of its memory; `?blocks=N` of them. Here and below,
-//!   `?start_ticks=T` chooses among those that had this pid
-//! * `GET /api/v1/processes/{pid}/ranges` -- its ranges of managed memory, and how each is used
-//! * `GET /api/v1/processes/{pid}/heatmap` -- its memory in cells; `?cells=N` of each range, `?begin=0x..&end=0x..` of one part
-//! * `GET /api/v1/processes/{pid}/history` -- what was counted lately; `?seconds=S` back, in `?samples=N`
-//! * `GET /api/v1/processes/{pid}/verdict` -- what is wrong with it, and what was
-//! * `GET /api/v1/verdicts` -- the same of all processes
-//! * `GET /api/v1/evictions` -- who pushed whose memory out
+//! * `GET /` -- page with live figures of the node; its parts are under `/page/`
+//! * `GET /api/v1/status` -- state of the source and its probes, GPUs, dropped events, and totals
+//! * `GET /api/v1/processes` -- processes with their counts; `?state=running` or `?state=exited`
+//!   selects
+//! * `GET /api/v1/processes/{pid}` -- a process, with the `?blocks=N` busiest blocks of its memory.
+//!   Here and below, `?start_ticks=T` chooses among processes with the same pid
+//! * `GET /api/v1/processes/{pid}/ranges` -- ranges of managed memory, and their access patterns
+//! * `GET /api/v1/processes/{pid}/heatmap` -- memory in cells; `?cells=N` of each range,
+//!   `?begin=0x..&end=0x..` for a part
+//! * `GET /api/v1/processes/{pid}/history` -- recent counts; the last `?seconds=S`, in `?samples=N`
+//! * `GET /api/v1/processes/{pid}/verdict` -- verdicts on the process, active and ended
+//! * `GET /api/v1/verdicts` -- verdicts on all processes
+//! * `GET /api/v1/evictions` -- evictors and victims
 //! * `GET /api/v1/owners` -- sums by pod, job, container and unit, which outlive processes
-//! * `GET /api/v1/gpus` -- the GPUs with their memory
-//! * `GET /api/v1/gpus/{uuid}/history` -- as of a process
-//! * `GET|POST /api/v1/overrides`, `GET|PUT|DELETE /api/v1/overrides/{id}` -- what is wanted for which processes
-//! * `GET /api/v1/processes/{pid}/override` -- what is wanted for it, and why
-//! * `GET /api/v1/policy`, `POST /api/v1/policy/off` and `/on` -- whether anything is done
-//! * `GET /api/v1/decisions`, `GET /api/v1/decisions/{id}` -- what was decided, and how it went; `?process=PID`, `?stage=STAGE`, `?limit=N`
-//! * `GET /api/v1/events` -- what happens, as a stream
-//! * `GET /openapi.json` -- all of this, as OpenAPI 3.1
+//! * `GET /api/v1/gpus` -- GPUs with their memory
+//! * `GET /api/v1/gpus/{uuid}/history` -- recent counts of a GPU
+//! * `GET|POST /api/v1/overrides`, `GET|PUT|DELETE /api/v1/overrides/{id}` -- overrides
+//! * `GET /api/v1/processes/{pid}/override` -- policy in effect for a process, and its reason
+//! * `GET /api/v1/policy`, `POST /api/v1/policy/off` and `/on` -- kill switch
+//! * `GET /api/v1/decisions`, `GET /api/v1/decisions/{id}` -- decisions and their effects;
+//!   `?process=PID`, `?stage=STAGE`, `?limit=N`
+//! * `GET /api/v1/events` -- stream of events
+//! * `GET /openapi.json` -- the API as OpenAPI 3.1
 //! * `GET /metrics` -- Prometheus text format
-//! * `GET /livez` -- 200 while the service answers at all
-//! * `GET /readyz` -- 200 while it counts, else 503 with the reasons
+//! * `GET /livez` -- 200 while the service responds
+//! * `GET /readyz` -- 200 while uvmd counts, else 503 with the reasons
 //!
-//! Command lines, and where in memory something happens, are for those with read permission: root and a group on the Unix socket, and whoever knows
-//! a token ([`Access`]). To change something takes write permission: likewise, with a group and a token for it. No page of another site gets that far.
+//! Command lines and addresses in memory require read permission: as root or a member of a group on
+//! the Unix socket, or by a token ([`Access`]). Changes require write permission, with a group and
+//! a token for it. A page of another site has neither.
 //!
-//! Anything else is a problem (RFC 9457, `application/problem+json`): 401 and 403 for lack of permission, 404 for a path, 405 for a method, 400 for a query
-//! parameter that an endpoint does not have and for a missing or malformed `Host`, 412 to 422 for changes that are not asked for as they must be, 421 for a `Host` that is not this service, 503 when the
-//! collector does not answer.
+//! Errors are problems (RFC 9457, `application/problem+json`):
+//!
+//! * 400: a query parameter that the endpoint does not have, or a missing or malformed `Host`
+//! * 401 and 403: missing permission
+//! * 404: an unknown path
+//! * 405: a method that the path does not have
+//! * 412 to 422: an invalid request for a change
+//! * 421: a `Host` that is not this service
+//! * 503: no response of the collector
 
 mod api;
 mod auth;
@@ -105,60 +115,62 @@ use stopwatch::Stopwatch;
 use utoipa_axum::{router::OpenApiRouter, routes};
 pub use warnings::{Warning, Warnings};
 
-/// What a reader is told about the service itself, and how.
+/// Properties of the node and of the service itself.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     /// uvmd's version.
     pub version: &'static str,
-    /// The commit that it was built from.
+    /// The commit that uvmd was built from.
     pub commit: &'static str,
-    /// The node's name, a label of most metrics.
+    /// Name of the node, a label of most metrics.
     pub hostname: String,
-    /// How many processes may have series of their own in the metrics, at first; `None` is the default, and what a database with many nodes can take.
+    /// Initial maximum of processes with series in the metrics; `None` is the default, fit for a
+    /// database with many nodes.
     pub processes_in_metrics: Option<NonZeroUsize>,
     /// Lines of the service's own log that could not be written.
     pub log_lines_dropped: Arc<AtomicU64>,
     /// Lines of the audit log that could not be written.
     pub audit_lines_dropped: Arc<AtomicU64>,
-    /// Who is told of requests that are refused.
+    /// Receiver of denied requests.
     pub denials: DenialSink,
-    /// What is wrong with the service itself.
+    /// Active warnings about the service itself.
     pub warnings: Warnings,
-    /// When its configuration was read last.
+    /// Last read of the configuration.
     pub reloads: Reloads,
     /// Tokens that grant read and write permission.
     pub access: Access,
-    /// By which names clients may ask over TCP, at first.
+    /// Initial names of the service over TCP.
     pub hosts: Hosts,
 }
 
-/// Everything that is served, wherever clients come in.
+/// HTTP service for any number of listeners.
 #[derive(Clone, Debug)]
 pub struct Service(App);
 
-/// What the handlers share.
+/// State shared by the handlers.
 #[derive(Clone, Debug)]
 struct App {
     node: Arc<Node>,
     sources: Sources,
     responses: Responses,
-    /// Who listens to events.
+    /// Places of event streams.
     streams: Shares,
     cursors: Arc<Cursors>,
-    directory: Arc<ConnectionTable>,
+    table: Arc<ConnectionTable>,
     listed: Arc<Mutex<Listed>>,
     settings: Settings,
-    /// How long the metrics were last.
+    /// Length of the last exposition of metrics.
     exposition_bytes: Arc<AtomicUsize>,
     requests: RequestCounts,
     scrapes: Stopwatch,
 }
 
-/// Streams of events at once, of all and of one peer. Each holds one of the places for connections.
+/// Maximum of event streams at once, of all and of one peer. Each stream holds a place for
+/// connections.
 const STREAMS_MAX: usize = 32;
 const STREAMS_OF_PEER_MAX: usize = 8;
 
-/// The answers of whoever sent the request.
+/// Extractor of responses for the sender of a request.
 impl FromRequestParts<App> for Responses {
     type Rejection = Infallible;
 
@@ -229,18 +241,18 @@ impl FromRef<App> for Events {
 }
 
 impl Service {
-    /// Responses from these sources.
+    /// Service with data from these sources.
     pub fn new(node: Node, sources: impl Into<Sources>) -> Self {
         let sources = sources.into();
-        let directory = Arc::default();
+        let table = Arc::default();
         let settings = Settings::new(node.hosts.clone(), node.processes_in_metrics);
         Self(App {
             node: Arc::new(node),
-            responses: Responses::new(&sources, &directory),
+            responses: Responses::new(&sources, &table),
             sources,
             streams: Shares::new(STREAMS_MAX, STREAMS_OF_PEER_MAX),
             cursors: Arc::default(),
-            directory,
+            table,
             listed: Arc::default(),
             settings,
             exposition_bytes: Arc::default(),
@@ -249,26 +261,27 @@ impl Service {
         })
     }
 
-    /// From now on clients may ask by these names over TCP, and as many processes may have series of their own.
+    /// Replaces the names of the service over TCP, and the maximum of processes with series in the
+    /// metrics.
     pub fn change(&self, hosts: Hosts, processes_in_metrics: Option<NonZeroUsize>) {
         self.0.settings.change(hosts, processes_in_metrics);
     }
 
-    /// All endpoints, for those who come to this address by one of its names, so that no web site can reach the service through a visitor's browser
-    /// (DNS rebinding).
+    /// Endpoints for a listener on this address, for requests with one of its names, so that no web
+    /// site reaches the service through a visitor's browser (DNS rebinding).
     #[must_use]
     pub fn on_tcp(&self, listen: SocketAddr) -> Site {
         self.site(guard::Guard::tcp(listen, self.0.settings.clone()))
     }
 
-    /// All endpoints, for those who come to a Unix socket, which no browser does.
+    /// Endpoints for a Unix socket, which no browser reaches.
     #[must_use]
     pub fn on_socket(&self) -> Site {
         self.site(guard::Guard::Socket)
     }
 
     fn site(&self, guard: guard::Guard) -> Site {
-        Site { router: self.router(guard), directory: Arc::clone(&self.0.directory) }
+        Site { router: self.router(guard), table: Arc::clone(&self.0.table) }
     }
 
     fn router(&self, hosts: guard::Guard) -> Router {
@@ -278,11 +291,11 @@ impl Service {
             .fallback(problem::not_found)
             .method_not_allowed_fallback(problem::method_not_allowed)
             .layer(DefaultBodyLimit::max(body::MAX_BYTES))
-            .layer(middleware::from_fn_with_state(Arc::clone(&app.node), auth::establish))
+            .layer(middleware::from_fn_with_state(Arc::clone(&app.node), auth::attach_permissions))
             .layer(middleware::from_fn(guard::check_origin))
             .layer(middleware::from_fn_with_state(Arc::clone(&app.node), denials::report))
             .layer(middleware::from_fn_with_state(hosts, guard::check_host))
-            .layer(middleware::from_fn_with_state(Arc::clone(&app.directory), reserved_places::only_health_checks))
+            .layer(middleware::from_fn_with_state(Arc::clone(&app.table), reserved_places::only_health_checks))
             .layer(middleware::map_response(guard::set_headers))
             .layer(middleware::from_fn_with_state(app.requests.clone(), request_counts::count))
             .with_state(app.clone())
@@ -321,7 +334,7 @@ fn routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(health::readyz))
 }
 
-/// All endpoints as they are served on this address, to be asked without a server.
+/// Endpoints for this address as a router, for calls without a server.
 pub fn router(node: Node, listen: SocketAddr, sources: impl Into<Sources>) -> Router {
     Service::new(node, sources).on_tcp(listen).into_router()
 }

@@ -2,7 +2,7 @@
 
 use textwrap::{Options, WordSplitter};
 
-/// A paragraph in lines of at most 100 columns, words whole.
+/// Paragraph in lines of at most 100 columns, without splitting words.
 pub(crate) fn paragraph(text: &str) -> String {
     textwrap::fill(text, Options::new(100).word_splitter(WordSplitter::NoHyphenation).break_words(false))
 }

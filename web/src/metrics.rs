@@ -1,4 +1,5 @@
-//! `/metrics`: a snapshot in the Prometheus text format. `definitions` is the one list of what there is; `doc` prints it for people.
+//! `/metrics`: a snapshot in the Prometheus text format. `definitions` lists all metrics; `doc`
+//! writes their documentation.
 
 mod definition;
 mod definitions;
@@ -17,7 +18,7 @@ use std::{
 use axum::extract::State;
 use definition::{Buckets, Definition, Sample, Samples};
 pub use doc::markdown;
-use figures::{Deeds, Figures};
+use figures::{Figures, PolicyCounts};
 use http::Http;
 use labels::HOSTNAME;
 pub(crate) use listed::Listed;
@@ -48,7 +49,7 @@ pub(crate) async fn scrape(
     responses.exposition(move |known| exposition.text(known)).await
 }
 
-/// Everything that metrics tell of.
+/// Source of the exposition of metrics.
 pub(crate) struct Exposition(App);
 
 impl Exposition {
@@ -59,19 +60,21 @@ impl Exposition {
     fn text(&self, Observation { snapshot, verdicts, .. }: &Observation) -> Result<Text, Problem> {
         let Self(app) = self;
         let begun = Instant::now();
-        // A panic elsewhere leaves it whole: whoever is listed is listed.
+        // A panic elsewhere leaves the list valid.
         let mut listed = app.listed.lock().unwrap_or_else(PoisonError::into_inner);
         let listing = app.settings.processes_in_metrics().map(|max| listed.choose(snapshot, max.get()));
-        let (deeds, http) = (Deeds::now(&app.sources), Http::now(app));
-        let figures = Figures::new(&app.node, snapshot, verdicts, deeds, http, listing);
+        let (policy_counts, http) = (PolicyCounts::now(&app.sources), Http::now(app));
+        let figures = Figures::new(&app.node, snapshot, verdicts, policy_counts, http, listing);
         let encoder = TextEncoder::new();
-        // What it was last, with room to grow: doubled, it would take twice as much.
+        // Capacity of the last exposition and an eighth: doubling would allocate up to twice as
+        // much.
         let mut text = String::with_capacity(app.exposition_bytes.load(Ordering::Relaxed) * 9 / 8);
         for definition in definitions::all() {
             let family = family(definition, &figures);
-            // The format has no family without samples: before a GPU is seen there are none of it.
+            // The format has no family without samples, such as those of GPUs before one is seen.
             if !family.get_metric().is_empty() {
-                // One after the other: with many owners a family takes much more memory than its text.
+                // One family at a time: with many owners, a family takes much more memory than its
+                // text.
                 encoder
                     .encode_utf8(&[family], &mut text)
                     .map_err(|error| Problem::new(Kind::InternalError, error.to_string()))?;
@@ -142,7 +145,7 @@ fn histogram(buckets: &Buckets, distribution: &Distribution) -> Histogram {
     let mut histogram = Histogram::default();
     histogram.set_sample_count(distribution.count());
     histogram.set_sample_sum(buckets.scaled(distribution.sum()));
-    // The encoder adds the last one, without a bound.
+    // The encoder adds the last bucket, without a bound.
     let buckets = buckets.bounds.iter().map(|bound| {
         let mut bucket = Bucket::default();
         bucket.set_upper_bound(buckets.scaled(*bound));

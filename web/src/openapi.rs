@@ -20,10 +20,10 @@ use crate::{
     query::{NoParameters, Parameters},
 };
 
-/// The name of the way to have read permission over TCP.
+/// Name of the security scheme for tokens.
 const TOKEN: &str = "token";
 
-/// Tags: name, paths and description. The first that fits is an operation's.
+/// Tags: name, paths and description. An operation has the first tag that matches.
 const TAGS: [(&str, &[&str], &str); 10] = [
     ("processes", &["/api/v1/processes"], "Counts, memory, history and verdicts of processes"),
     ("owners", &["/api/v1/owners"], "Sums by pod, job, container and unit"),
@@ -37,38 +37,38 @@ const TAGS: [(&str, &[&str], &str); 10] = [
     ("service", &["/"], "Status, health and metrics of uvmd, and its problem types"),
 ];
 
-/// Examples by operation, in JSON: of a request's body and of a response.
+/// Examples by operation, as JSON: request body and response.
 const EXAMPLES: &str = include_str!("openapi/examples.json");
 
-/// What requests may leave fields out of.
+/// Schemas of requests, whose fields may be omitted.
 const IN_REQUESTS: [&str; 3] = ["Override", "Selector", "Budget"];
 
 #[derive(OpenApi)]
 #[openapi(info(
     title = "uvmd",
-    description = "What NVIDIA's UVM driver does on this node, by process and GPU, and what is done about it. Bytes and counts are whole numbers below \
-                   2^64 with the unit in the name, times are RFC 3339 in UTC, and what is not known is null. Clients ignore fields that they do not \
+    description = "Activity of NVIDIA's UVM driver on this node, by process and GPU, and the policies that act on it. Bytes and counts are whole numbers below \
+                   2^64 with the unit in the name, times are RFC 3339 in UTC, and unknown values are null. Clients ignore fields that they do not \
                    know."
 ))]
 struct Document;
 
-/// The routes with the document of them, at `/openapi.json`.
+/// Routes with their document at `/openapi.json`.
 pub(crate) fn documented<S: Clone + Send + Sync + 'static>(
     routes: impl FnOnce(OpenApiRouter<S>) -> OpenApiRouter<S>,
 ) -> Router<S> {
     let (documented, mut document) = routes(OpenApiRouter::with_openapi(Document::openapi())).split_for_parts();
     let components = document.components.get_or_insert_default();
     let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
-        "A token that uvmd was configured with: one to read with, one to change things with as well. On its Unix socket, root, uvmd's own user and the \
-         members of a group need none.",
+        "A token of uvmd's configuration: one for read permission, and one for read and write permission. On the Unix socket, root, uvmd's own user and the \
+         members of a group need no token.",
     ));
     components.add_security_scheme(TOKEN, SecurityScheme::Http(token.build()));
     components.schemas.insert(problem::Body::name().into_owned(), <problem::Body as utoipa::PartialSchema>::schema());
     components
         .schemas
         .insert(problem::FieldError::name().into_owned(), <problem::FieldError as utoipa::PartialSchema>::schema());
-    let answered = components.schemas.iter_mut().filter(|(name, _)| !IN_REQUESTS.contains(&name.as_str()));
-    answered.for_each(|(_, schema)| with_every_field(schema));
+    let in_responses = components.schemas.iter_mut().filter(|(name, _)| !IN_REQUESTS.contains(&name.as_str()));
+    in_responses.for_each(|(_, schema)| require_all_fields(schema));
     document.tags = Some(TAGS.iter().map(|(name, _, description)| tag(name, description)).collect());
     let examples: Map<String, Value> = serde_json::from_str(EXAMPLES).unwrap_or_default();
     for (path, item) in &mut document.paths.paths {
@@ -82,26 +82,28 @@ pub(crate) fn documented<S: Clone + Send + Sync + 'static>(
             add_example(operation, examples.get(&format!("{method} {path}")));
         }
     }
-    // Nothing in it has keys that are no text.
+    // Serialization fails for keys that are not text alone, and there are none.
     let mut document = serde_json::to_value(&document).unwrap_or_default();
-    say_unsigned(&mut document);
+    correct_unsigned_formats(&mut document);
     let text = document.to_string();
-    let answer =
+    let handler =
         async move |_: Parameters<NoParameters>| ([(header::CONTENT_TYPE, "application/json")], text).into_response();
-    documented.route("/openapi.json", get(answer))
+    documented.route("/openapi.json", get(handler))
 }
 
-/// Every field is in every answer, null where nothing is known, though readers do without some of those that earlier versions did not send.
-fn with_every_field(schema: &mut RefOr<Schema>) {
+/// Marks all fields of a schema as required. A response has every field, null if unknown; parsers
+/// accept the absence of those that earlier versions did not send.
+fn require_all_fields(schema: &mut RefOr<Schema>) {
     match schema {
         RefOr::T(Schema::Object(object)) => object.required = object.properties.keys().cloned().collect(),
-        RefOr::T(Schema::AllOf(parts)) => parts.items.iter_mut().for_each(with_every_field),
+        RefOr::T(Schema::AllOf(parts)) => parts.items.iter_mut().for_each(require_all_fields),
         RefOr::Ref(_) | RefOr::T(_) => {}
     }
 }
 
-/// The generator calls unsigned integers signed ones of the same size, of which the upper half would be invalid.
-fn say_unsigned(value: &mut Value) {
+/// Corrects the format of unsigned integers. The generator declares them as signed ones of the same
+/// size, so that the upper half of values would be invalid.
+fn correct_unsigned_formats(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             let is_unsigned = fields.get("minimum").and_then(Value::as_u64).is_some();
@@ -111,9 +113,9 @@ fn say_unsigned(value: &mut Value) {
             } else if is_unsigned && fields.get("format").is_some_and(|format| format == "int64") {
                 fields.insert("format".to_owned(), "uint64".into());
             }
-            fields.values_mut().for_each(say_unsigned);
+            fields.values_mut().for_each(correct_unsigned_formats);
         }
-        Value::Array(values) => values.iter_mut().for_each(say_unsigned),
+        Value::Array(values) => values.iter_mut().for_each(correct_unsigned_formats),
         _ => {}
     }
 }
@@ -122,7 +124,7 @@ fn tag(name: &str, description: &str) -> Tag {
     TagBuilder::new().name(name).description(Some(description)).build()
 }
 
-/// Examples of what an operation takes, and of what it responds with where it succeeds.
+/// Adds examples of an operation's request body and of its successful response.
 fn add_example(operation: &mut Operation, example: Option<&Value>) {
     let part = |name| example.and_then(|example| example.get(name)).cloned();
     if let Some(body) = &mut operation.request_body {

@@ -1,4 +1,4 @@
-//! The built-in page. Its files are compiled in; it loads nothing from anywhere else.
+//! Built-in page. Its files are compiled in; it loads nothing from other sites.
 
 use axum::{Router, http::header, response::IntoResponse, routing::get};
 
@@ -22,7 +22,7 @@ const FILES: [File; 28] = [
     ("/page/icon.svg", "image/svg+xml", include_str!("../page/icon.svg")),
     ("/page/style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
     script!("api"),
-    script!("authority"),
+    script!("auth"),
     script!("cards"),
     script!("columns"),
     script!("decisions"),

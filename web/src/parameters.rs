@@ -5,20 +5,20 @@ use std::borrow::Cow;
 use model::{GpuUuid, OwnerKey, VerdictKind, text::parse_address};
 use serde::{Deserialize, Deserializer, de::Error};
 
-/// An address as the API writes it: in hexadecimal, with `0x`.
+/// Address in hexadecimal with `0x`, as the API writes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Address(pub(crate) u64);
 
-/// A whole number from `MIN` to `MAX`.
+/// Whole number from `MIN` to `MAX`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UpTo<const MAX: u32, const MIN: u32 = 1>(pub(crate) u32);
 
-/// A process id.
+/// Process id.
 pub(crate) type PidParameter = UpTo<{ u32::MAX }>;
-/// A user id.
+/// User id.
 pub(crate) type UidParameter = UpTo<{ u32::MAX }, 0>;
 
-/// Text by which something is named exactly: not empty, and no longer than any name.
+/// Exact name: not empty, and no longer than [`NAME_BYTES_MAX`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name(pub(crate) String);
 
@@ -41,10 +41,10 @@ pub(crate) struct Uuid(pub(crate) GpuUuid);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VerdictName(pub(crate) VerdictKind);
 
-/// No name of the kernel, of Kubernetes or of Slurm is longer.
+/// Maximum length of a name; names of the kernel, Kubernetes and Slurm are shorter.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// Reads a value from its text.
+/// Parses a value from text.
 fn parsed<'de, D: Deserializer<'de>, T>(
     deserializer: D,
     parse: impl FnOnce(&str) -> Result<T, String>,
@@ -61,7 +61,7 @@ impl<'de> Deserialize<'de> for Address {
 impl<'de, const MAX: u32, const MIN: u32> Deserialize<'de> for UpTo<MAX, MIN> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parsed(deserializer, |text| {
-            // A sign is a digit to the parser.
+            // The parser accepts a sign as well.
             let number = Some(text).filter(|text| !text.starts_with('+')).and_then(|text| text.parse().ok());
             let number = number.filter(|number| (MIN..=MAX).contains(number));
             number.map(Self).ok_or_else(|| format!("{text:?} is not a whole number from {MIN} to {MAX}"))
@@ -72,7 +72,7 @@ impl<'de, const MAX: u32, const MIN: u32> Deserialize<'de> for UpTo<MAX, MIN> {
 impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         parsed(deserializer, |text| match text {
-            "" => Err("expected a name, not nothing".to_owned()),
+            "" => Err("expected a name, not an empty value".to_owned()),
             text if text.len() > NAME_BYTES_MAX => Err(format!("longer than {NAME_BYTES_MAX} bytes")),
             text => Ok(Self(text.to_owned())),
         })
@@ -85,7 +85,7 @@ impl<'de> Deserialize<'de> for OwnerName {
             let (kind, id) = text.split_once(':').unwrap_or((text, ""));
             let owner = OwnerKey::parse(kind, id).filter(|_| text.len() <= NAME_BYTES_MAX);
             owner.map(Self).ok_or_else(|| {
-                format!("{text:?} is no owner: expected pod:UID, job:ID, container:ID, unit:NAME or other")
+                format!("{text:?} is not an owner: expected pod:UID, job:ID, container:ID, unit:NAME or other")
             })
         })
     }
@@ -97,7 +97,7 @@ impl<'de> Deserialize<'de> for GpuName {
             let index = || Some(text).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok();
             let uuid = GpuUuid::parse(text).map(Self::Uuid);
             uuid.or_else(|| index().map(Self::Index))
-                .ok_or_else(|| format!("{text:?} is no GPU: expected a UUID as in /api/v1/gpus, or NVML's index"))
+                .ok_or_else(|| format!("{text:?} is not a GPU: expected a UUID as in /api/v1/gpus, or NVML's index"))
         })
     }
 }
@@ -107,7 +107,7 @@ impl<'de> Deserialize<'de> for Uuid {
         parsed(deserializer, |text| {
             GpuUuid::parse(text)
                 .map(Self)
-                .ok_or_else(|| format!("{text:?} is no UUID of a GPU: expected one as in /api/v1/gpus"))
+                .ok_or_else(|| format!("{text:?} is not a UUID of a GPU: expected one as in /api/v1/gpus"))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Who counts as one where everybody has a share.
+//! Peers, the units to which limits apply.
 
 use std::{
     collections::HashMap,
@@ -13,15 +13,17 @@ use axum::{extract::FromRequestParts, http::request::Parts};
 
 use crate::auth::Peer;
 
-/// A user of this machine on the Unix socket, an address on the network, or all of this machine over TCP.
+/// Peer: a user of this machine on the Unix socket, an address on the network, or all of this
+/// machine over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PeerKey {
     User(u32),
-    /// Whoever comes over TCP from this machine: any user has as many of its addresses as they like.
+    /// All clients over TCP from this machine, since any of its users has as many of its addresses
+    /// as they like.
     Loopback,
     Address(IpAddr),
-    /// Whom nothing names.
-    Nobody,
+    /// An unidentified client.
+    Unidentified,
 }
 
 impl From<Peer> for PeerKey {
@@ -29,7 +31,7 @@ impl From<Peer> for PeerKey {
         match peer {
             Peer::Local { uid, .. } => Self::User(uid),
             Peer::Remote(address) => Self::of_address(address.ip().to_canonical()),
-            Peer::Unknown => Self::Nobody,
+            Peer::Unknown => Self::Unidentified,
         }
     }
 }
@@ -47,7 +49,7 @@ impl PeerKey {
         match address {
             _ if address.is_loopback() => Self::Loopback,
             IpAddr::V4(_) => Self::Address(address),
-            // Whoever has one address has all of its network.
+            // A client with one address usually has all of its /64 network.
             IpAddr::V6(address) => {
                 let [a, b, c, d, ..] = address.segments();
                 Self::Address(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
@@ -55,18 +57,19 @@ impl PeerKey {
         }
     }
 
-    /// The local superuser, who is let in whatever others do.
+    /// Whether this is the local superuser, which total limits do not apply to.
     pub(crate) const fn is_root(self) -> bool {
         matches!(self, Self::User(0))
     }
 
-    /// How many of `all` it may have, where a peer has `of_peer`: three quarters for all local users together.
+    /// Share of `all`, if a peer's is `of_peer`: three quarters for all local users over TCP
+    /// together.
     pub(crate) fn share(self, all: usize, of_peer: usize) -> usize {
         if self == Self::Loopback { of_peer.max(all - all / 4) } else { of_peer }
     }
 }
 
-/// So many of something for all, and so many of them for each.
+/// Limited resource, with a maximum for all and one for each peer.
 #[derive(Clone, Debug)]
 pub(crate) struct Shares(Arc<Shared>);
 
@@ -78,7 +81,7 @@ struct Shared {
     rejected: AtomicU64,
 }
 
-/// One of them, until it is dropped.
+/// One unit of the resource, released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     shares: Shares,
@@ -90,7 +93,7 @@ impl Shares {
         Self(Arc::new(Shared { max, max_of_peer, held: Mutex::default(), rejected: AtomicU64::new(0) }))
     }
 
-    /// One for this peer, if there is one.
+    /// Takes a unit for this peer, unless a maximum is reached.
     pub(crate) fn take(&self, of: PeerKey) -> Option<Held> {
         let mut held = self.held();
         let all: usize = held.values().sum();
@@ -104,12 +107,12 @@ impl Shares {
         Some(Held { shares: self.clone(), of })
     }
 
-    /// How many are held by all.
+    /// Units held by all peers.
     pub(crate) fn all(&self) -> usize {
         self.held().values().sum()
     }
 
-    /// How often there was none.
+    /// Number of rejected requests for a unit.
     pub(crate) fn rejected(&self) -> u64 {
         self.0.rejected.load(Ordering::Relaxed)
     }
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_counts_as_one_whatever_its_port_and_form_and_a_network_of_the_new_kind_does() {
+    fn a_peer_is_an_ipv4_address_or_an_ipv6_network() {
         assert_eq!(remote("10.0.0.1:80"), remote("10.0.0.1:81"));
         assert_eq!(remote("10.0.0.1:80"), remote("[::ffff:10.0.0.1]:80"));
         assert_ne!(remote("10.0.0.1:80"), remote("10.0.0.2:80"));
@@ -154,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_more_than_a_share_and_all_no_more_than_there_is() {
+    fn no_peer_exceeds_its_share_and_all_peers_do_not_exceed_the_total() {
         let shares = Shares::new(5, 2);
         let take = |uid| shares.take(PeerKey::User(uid));
         let held: Vec<_> = [1, 1, 2, 2].into_iter().map(|uid| take(uid).unwrap()).collect();
         assert!(take(1).is_none());
         let last = take(3).unwrap();
-        assert!(take(4).is_none(), "there are no more");
-        assert!(take(0).is_some(), "root is let in");
+        assert!(take(4).is_none(), "the total is reached");
+        assert!(take(0).is_some(), "root has no limit by the total");
         drop(last);
         assert!(take(4).is_some());
         drop(held);

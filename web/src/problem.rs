@@ -14,16 +14,16 @@ pub use kind::{Kind, document};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// An error as a client sees it.
+/// Error in a response.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     kind: Kind,
     detail: String,
-    /// How to be answered otherwise: `WWW-Authenticate`.
+    /// Authentication challenge: `WWW-Authenticate`.
     challenge: Option<&'static str>,
-    /// When to ask again: `Retry-After`.
+    /// Time until a retry: `Retry-After`.
     retry_after: Option<Duration>,
-    /// Which parts of the body are wrong.
+    /// Invalid parts of the request's body.
     errors: Vec<FieldError>,
 }
 
@@ -36,8 +36,8 @@ impl Problem {
         Self { retry_after: Some(wait), ..self }
     }
 
-    /// Has a client that was turned away come back in a second.
-    pub(crate) fn come_back_soon(self) -> Self {
+    /// Asks the client to retry in a second.
+    pub(crate) fn retry_soon(self) -> Self {
         self.retry_after(Duration::from_secs(1))
     }
 
@@ -45,11 +45,12 @@ impl Problem {
         Self { challenge: Some(challenge), ..self }
     }
 
-    /// A body that is well-formed and means nothing; `field` is where, with points between: `match.range.end`.
+    /// Problem of a well-formed body with an invalid field; `field` is its path with points between
+    /// names: `match.range.end`.
     pub(crate) fn of_field(field: &str, detail: String) -> Self {
         let pointer = if field.is_empty() { "#".to_owned() } else { format!("#/{}", field.replace('.', "/")) };
-        let what = if field.is_empty() { detail.clone() } else { format!("{field}: {detail}") };
-        Self { errors: vec![FieldError { pointer, detail }], ..Self::new(Kind::InvalidField, what) }
+        let text = if field.is_empty() { detail.clone() } else { format!("{field}: {detail}") };
+        Self { errors: vec![FieldError { pointer, detail }], ..Self::new(Kind::InvalidField, text) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Query parameters: each endpoint rejects those that it does not have, and values that mean nothing.
+//! Query parameters. Each endpoint rejects unknown parameters and invalid values.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -26,7 +26,7 @@ pub(crate) struct Parameters<T>(pub(crate) T);
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoParameters {}
 
-/// Parameters of a list: whose items, which of them, and which page.
+/// Parameters of a list: its selector, its filter, and its page.
 #[derive(Debug)]
 pub(crate) struct ListParameters<S, F> {
     pub(crate) selector: S,
@@ -35,20 +35,20 @@ pub(crate) struct ListParameters<S, F> {
 }
 
 impl<S: fmt::Debug, F: fmt::Debug> ListParameters<S, F> {
-    /// Its parts, and the page that is asked for of the list of this name with these parameters.
+    /// Splits off the request for a page of the list of this name with these parameters.
     pub(crate) fn page(self, list: &str, cursors: &Cursors) -> Result<(S, F, PageRequest), Problem> {
         let Self { selector, filter, page: PageParameters { limit, r#continue } } = self;
-        let part = cursors.part(format!("{list} {selector:?} {filter:?}"), limit, r#continue)?;
-        Ok((selector, filter, part))
+        let request = cursors.page_request(format!("{list} {selector:?} {filter:?}"), limit, r#continue)?;
+        Ok((selector, filter, request))
     }
 }
 
-/// Parameters that are read together with others of the same query, of which each has its own.
+/// Part of a query's parameters; the other parts have the rest.
 pub(crate) trait QueryPart: Sized {
     /// Names of the parameters.
     fn names() -> Vec<String>;
 
-    /// Reads them, and ignores all others.
+    /// Parses these parameters, and ignores others.
     fn read(uri: &Uri) -> Result<Self, Problem>;
 }
 
@@ -75,7 +75,8 @@ pub(crate) struct PageParameters {
     /// Maximum number of items; 100 by default. A page also ends before 2 MiB of JSON.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 1000)]
     pub(crate) limit: Option<UpTo<LIMIT_MAX>>,
-    /// Cursor of the page before, from its field `continue`. The other parameters must be those of that page, except `limit`.
+    /// Cursor of the previous page, from its field `continue`. The other parameters must be those
+    /// of that page, except `limit`.
     #[param(value_type = Option<String>, min_length = 1, max_length = 1024)]
     pub(crate) r#continue: Option<Cursor>,
 }
@@ -103,7 +104,8 @@ where
     }
 }
 
-/// Several structs read a list's query, each ignoring what the others read, so unknown and repeated names are found here.
+/// Rejects unknown and repeated names of a list's parameters. Several structs parse the query, each
+/// ignoring the parameters of the others.
 fn check_names(uri: &Uri, known: &[String]) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
     for (name, _) in read::<Vec<(String, String)>>(uri)? {

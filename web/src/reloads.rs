@@ -10,14 +10,15 @@ use serde::Serialize;
 
 use crate::control::etag;
 
-/// The last reading of the configuration; the first was that at the start. Cheap to clone; all clones are one.
+/// Result of the last read of the configuration, at first that of the start. Cheap to clone; all
+/// clones share their state.
 #[derive(Clone, Debug)]
 pub struct Reloads(Arc<Mutex<Last>>);
 
 #[derive(Debug)]
 struct Last {
     succeeded_at: SystemTime,
-    /// Of the configuration in effect.
+    /// Entity tag of the configuration in effect.
     etag: String,
     /// Error of the last read, if it failed.
     error: Option<String>,
@@ -31,25 +32,26 @@ impl Last {
 }
 
 impl Default for Reloads {
-    /// Of an empty configuration.
+    /// Result for an empty configuration.
     fn default() -> Self {
         Self::new(&())
     }
 }
 
 impl Reloads {
-    /// Of this configuration, which has just been read.
+    /// Result for this configuration, which has just been read.
     #[must_use]
     pub fn new(config: &impl Serialize) -> Self {
         Self(Arc::new(Mutex::new(Last::now(config, Vec::new()))))
     }
 
-    /// A reload has put this configuration in effect. The new values of these options require a restart.
+    /// Records a reload that put this configuration in effect. The new values of these options
+    /// require a restart.
     pub fn succeeded(&self, config: &impl Serialize, restart_required: Vec<String>) {
         *self.last() = Last::now(config, restart_required);
     }
 
-    /// A reload failed: the former configuration stays in effect.
+    /// Records a failed reload: the former configuration stays in effect.
     pub fn failed(&self, error: String) {
         self.last().error = Some(error);
     }

@@ -11,10 +11,11 @@ use axum::{
     response::Response,
 };
 
-/// Stands for all paths that are not served.
+/// Label value for paths that are not served.
 const UNMATCHED: &str = "unmatched";
 
-/// Counts since the start. Bounded: there are only so many routes, and codes that they respond with. Cheap to clone; all clones are one.
+/// Counts since the start, bounded by the routes and their status codes. Cheap to clone; all clones
+/// share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestCounts(Arc<Mutex<BTreeMap<(String, u16), u64>>>);
 

@@ -1,4 +1,4 @@
-//! Places in reserve for health checks and metrics, however many other clients there are.
+//! Places reserved for health checks and metrics, at any number of other clients.
 
 use std::sync::Arc;
 
@@ -14,16 +14,17 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// Marks a request on a connection that has a place of the reserve.
+/// Mark of a request on a connection with a reserved place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OnReservedPlace;
 
-/// Paths that need no turn among the other answers. `/metrics` has a turn and a memory budget of its own.
+/// Paths that are served on a reserved place: they need no place in the queue for responses.
+/// `/metrics` has a queue and a memory budget for itself.
 const HEALTH: [&str; 3] = [health::LIVEZ, health::READYZ, metrics::PATH];
 
-/// Rejects any other path on a connection in the reserve.
+/// Rejects any other path on a reserved place.
 pub(crate) async fn only_health_checks(
-    State(directory): State<Arc<ConnectionTable>>,
+    State(table): State<Arc<ConnectionTable>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -31,7 +32,7 @@ pub(crate) async fn only_health_checks(
     if !is_in_reserve || HEALTH.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    directory.reject();
+    table.reject();
     let detail = "too many clients are being served: retry in a second";
-    Problem::new(Kind::Overloaded, detail.to_owned()).come_back_soon().into_response()
+    Problem::new(Kind::Overloaded, detail.to_owned()).retry_soon().into_response()
 }

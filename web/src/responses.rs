@@ -1,9 +1,11 @@
-//! Responses that may be large: each is made once of what was read at one moment, off the event loop, and shared by all who ask for the same.
+//! Responses that may be large. Each is built once from one reading, off the event loop, and shared
+//! by equal requests.
 //!
-//! * [`readings`]: what they are made of
-//! * [`flight`]: those that are being made, which others wait for too
-//! * [`lane`]: where they are made, so many at a time; the metrics have a lane of their own
-//! * [`budget`]: the memory that they may take until they are sent
+//! * [`readings`]: readings that responses are built from
+//! * [`flight`]: responses being built, which equal requests wait for
+//! * [`lane`]: threads that build responses, a limited number at a time; metrics have a separate
+//!   lane
+//! * [`budget`]: memory of responses until they are sent
 
 mod budget;
 mod flight;
@@ -40,58 +42,60 @@ use crate::{
     problem::Problem,
 };
 
-/// Responses made at once: as many as the event loop has threads, so that it always gets its share.
+/// Responses built at once: as many as the event loop has threads, so that it always gets its
+/// share.
 const BUILDS: usize = 2;
-/// Others that wait for that, of all and of one peer.
+/// Maximum of requests that wait for a build, of all and of one peer.
 const WAITING_MAX: usize = 64;
 const WAITING_OF_PEER_MAX: usize = 16;
-/// Memory for answers.
+/// Memory for responses.
 const BUDGET_BYTES: usize = 24 << 20;
-/// What an answer is expected to take before it is made: a page of a list takes no more, and few others do.
+/// Expected size of a response before it is built: a page of a list takes no more, and few others
+/// do.
 const RESPONSE_BYTES: usize = PAGE_BYTES_MAX + (64 << 10);
 
 const EXPOSITIONS_WAITING_MAX: usize = 4;
 const EXPOSITION_BUDGET_BYTES: usize = 16 << 20;
-/// The metrics of 256 owners on 8 GPUs are 6 MiB.
+/// Expected size of an exposition. The metrics of 256 owners on 8 GPUs are 6 MiB.
 const EXPOSITION_BYTES: usize = 8 << 20;
 
-/// Makes answers. Cheap to clone; all clones are one.
+/// Builder of responses. Cheap to clone; all clones share their state.
 #[derive(Clone, Debug)]
 pub(crate) struct Responses {
-    /// Who asks.
-    asker: PeerKey,
+    /// Peer that sent the request.
+    peer: PeerKey,
     readings: Arc<Readings>,
     flights: Arc<Flights>,
     lists: Arc<Lane>,
     exposition: Arc<Lane>,
 }
 
-/// The text of an answer, and the memory reserved for it.
+/// Text of a response, and the memory reserved for it.
 pub(crate) struct Payload {
     content_type: &'static str,
     text: Vec<u8>,
     reservation: Reservation,
 }
 
-/// An answer, which others may have as well.
+/// Response that may be shared with other requests.
 #[derive(Debug)]
 pub(crate) struct SharedResponse(Arc<Payload>);
 
-/// The text of an answer as it was made.
+/// Text of a response as it was built.
 pub(crate) struct Text {
     content_type: &'static str,
     text: Vec<u8>,
 }
 
-/// What making answers is like, for the metrics.
+/// Figures of the building of responses, for the metrics.
 pub(crate) struct Figures {
-    /// Bytes held for answers.
+    /// Bytes held for responses.
     pub(crate) bytes: usize,
-    /// Responses made.
+    /// Responses built.
     pub(crate) built: u64,
-    /// Requests turned away as too many waited.
+    /// Requests rejected because too many waited.
     pub(crate) rejected_by_queue: u64,
-    /// Requests turned away for want of memory.
+    /// Requests rejected for want of memory.
     pub(crate) rejected_by_budget: u64,
 }
 
@@ -99,14 +103,14 @@ pub(crate) struct Figures {
 
 impl Text {
     pub(crate) fn json(body: &impl Serialize) -> Self {
-        // Nothing in it has keys that are no text.
+        // Serialization fails for keys that are not text alone, and there are none.
         Self { content_type: "application/json", text: serde_json::to_vec(body).unwrap_or_default() }
     }
 
-    /// A page of a list: the fields beside its list, and that; or those, where it has several.
+    /// Page of a list: other fields, and the list under its name; or several lists.
     pub(crate) fn page(fields: &[(&str, Value)], lists: &[(&str, &[Box<RawValue>])], page: &Page) -> Self {
-        // Nothing in it has keys that are no text.
-        Self { content_type: "application/json", text: written(fields, lists, page).unwrap_or_default() }
+        // Serialization fails for keys that are not text alone, and there are none.
+        Self { content_type: "application/json", text: serialize_page(fields, lists, page).unwrap_or_default() }
     }
 
     pub(crate) fn of_type(content_type: &'static str, text: Vec<u8>) -> Self {
@@ -114,7 +118,7 @@ impl Text {
     }
 }
 
-fn written(
+fn serialize_page(
     fields: &[(&str, Value)],
     lists: &[(&str, &[Box<RawValue>])],
     Page { items, r#continue, remaining, .. }: &Page,
@@ -148,7 +152,7 @@ impl IntoResponse for SharedResponse {
     fn into_response(self) -> Response {
         let content_type = self.0.content_type;
         let holding = self.0.reservation.holding();
-        // Held until the last byte of it is sent.
+        // Held until its last byte is sent.
         let body = Body::from(Bytes::from_owner(self));
         ([(header::CONTENT_TYPE, content_type)], Extension(holding), body).into_response()
     }
@@ -163,19 +167,16 @@ impl fmt::Debug for Payload {
 // === impl Responses ===
 
 impl Responses {
-    pub(crate) fn new(
-        Sources { snapshots, verdicts, decisions, .. }: &Sources,
-        directory: &Arc<ConnectionTable>,
-    ) -> Self {
-        let budget = |kind, bytes| Budget::new(kind, bytes, Arc::clone(directory));
+    pub(crate) fn new(Sources { snapshots, verdicts, decisions, .. }: &Sources, table: &Arc<ConnectionTable>) -> Self {
+        let budget = |kind, bytes| Budget::new(kind, bytes, Arc::clone(table));
         let readings = Arc::new(Readings::new(snapshots.clone(), verdicts.clone(), decisions.clone()));
         let waiting = Shares::new(WAITING_MAX, WAITING_OF_PEER_MAX);
-        // All of them are the same answer.
+        // One peer may have all of them, as they share one response.
         let expositions = Shares::new(EXPOSITIONS_WAITING_MAX, EXPOSITIONS_WAITING_MAX);
         let (lists, metrics) =
             (budget(BudgetKind::Api, BUDGET_BYTES), budget(BudgetKind::Metrics, EXPOSITION_BUDGET_BYTES));
         Self {
-            asker: PeerKey::Nobody,
+            peer: PeerKey::Unidentified,
             flights: Arc::new(Flights::new(Arc::clone(&readings))),
             readings,
             lists: Arc::new(Lane::new(BUILDS, waiting, RESPONSE_BYTES, lists)),
@@ -183,40 +184,40 @@ impl Responses {
         }
     }
 
-    /// The same, as this peer has them.
-    pub(crate) fn for_peer(self, asker: PeerKey) -> Self {
-        Self { asker, ..self }
+    /// Builder of responses for this peer.
+    pub(crate) fn for_peer(self, peer: PeerKey) -> Self {
+        Self { peer, ..self }
     }
 
-    /// What was read since the request came.
+    /// Reading that began after the request came.
     pub(crate) async fn reading(&self) -> Result<Arc<Reading>, Problem> {
         self.readings.visit().fresh().await
     }
 
-    /// An answer made of what was read since the request came. `question` is what is asked, by whom as far as that matters, in one form however the
-    /// request wrote it.
+    /// Response built from a reading that began after the request came. `cache_key` is the
+    /// canonical text of the request, with the permission of its sender if that matters.
     pub(crate) async fn of_observation(
         &self,
-        question: String,
+        cache_key: String,
         make: impl FnOnce(&Observation) -> Result<Text, Problem> + Send + 'static,
     ) -> Result<SharedResponse, Problem> {
-        self.of_reading(&self.lists, question, on_a_thread_of(make)).await
+        self.of_reading(&self.lists, cache_key, on_a_thread_of(make)).await
     }
 
-    /// The same, where it takes another question to the collector.
-    pub(crate) async fn of_question<F>(
+    /// Response built from a reading and from a further query of the collector.
+    pub(crate) async fn of_query<F>(
         &self,
-        question: String,
+        cache_key: String,
         make: impl FnOnce(Arc<Reading>) -> F + Send + 'static,
     ) -> Result<SharedResponse, Problem>
     where
         F: Future<Output = Result<Text, Problem>> + Send + 'static,
     {
         let make = |reading: Option<Arc<Reading>>| async move { make(reading.ok_or_else(failed)?).await };
-        self.of_reading(&self.lists, question, Box::new(|reading| Box::pin(make(reading)))).await
+        self.of_reading(&self.lists, cache_key, Box::new(|reading| Box::pin(make(reading)))).await
     }
 
-    /// The metrics, which nothing else holds up.
+    /// The metrics, which have a separate lane.
     pub(crate) async fn exposition(
         &self,
         make: impl FnOnce(&Observation) -> Result<Text, Problem> + Send + 'static,
@@ -224,21 +225,21 @@ impl Responses {
         self.of_reading(&self.exposition, "metrics".to_owned(), on_a_thread_of(make)).await
     }
 
-    /// An answer that is made of no reading.
+    /// Response that needs no reading.
     pub(crate) async fn of_now(
         &self,
-        question: String,
+        cache_key: String,
         make: impl FnOnce() -> Result<Text, Problem> + Send + 'static,
     ) -> Result<SharedResponse, Problem> {
-        self.shared(&self.lists, question, Since::Now, Box::new(|_| Box::pin(on_a_thread(make)))).await
+        self.shared(&self.lists, cache_key, Since::Now, Box::new(|_| Box::pin(on_a_thread(make)))).await
     }
 
-    /// Works where answers are made, and shares nothing.
+    /// Runs work in the lane of responses, without sharing its result.
     pub(crate) async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
     ) -> Result<T, Problem> {
-        let turn = self.lists.queue(self.asker)?.turn().await?;
+        let turn = self.lists.queue(self.peer)?.turn().await?;
         on_a_thread(move || {
             let _turn = turn;
             work()
@@ -246,12 +247,12 @@ impl Responses {
         .await
     }
 
-    /// Times that snapshots for requests took.
+    /// Durations of snapshots for requests.
     pub(crate) fn snapshot_durations(&self) -> Distribution {
-        self.readings.taken.durations()
+        self.readings.stopwatch.durations()
     }
 
-    /// Of the API's answers, and of the metrics.
+    /// Figures of the API's responses and of the metrics.
     pub(crate) fn figures(&self) -> [Figures; 2] {
         [&self.lists, &self.exposition].map(|lane| Figures {
             bytes: lane.budget.used(),
@@ -261,27 +262,27 @@ impl Responses {
         })
     }
 
-    async fn of_reading(&self, lane: &Arc<Lane>, question: String, make: Make) -> Result<SharedResponse, Problem> {
-        // Until the end: what is made of the newest reading needs it to be held.
+    async fn of_reading(&self, lane: &Arc<Lane>, cache_key: String, make: Make) -> Result<SharedResponse, Problem> {
+        // Held until the end: a response is built from the newest reading as long as that is held.
         let visit = self.readings.visit();
         let begun = {
             let reading = visit.fresh().await?;
-            if let Some(payload) = reading.response(&question) {
+            if let Some(payload) = reading.response(&cache_key) {
                 return Ok(SharedResponse(payload));
             }
             reading.begun
         };
-        self.shared(lane, question, Since::Reading(begun), make).await
+        self.shared(lane, cache_key, Since::Reading(begun), make).await
     }
 
     async fn shared(
         &self,
         lane: &Arc<Lane>,
-        question: String,
+        cache_key: String,
         since: Since,
         make: Make,
     ) -> Result<SharedResponse, Problem> {
-        let mut outcome = self.flights.join(lane, question, since, self.asker, make)?;
+        let mut outcome = self.flights.join(lane, cache_key, since, self.peer, make)?;
         let outcome = outcome.wait_for(Option::is_some).await.map_err(|_| failed())?.clone();
         outcome.unwrap_or_else(|| Err(failed())).map(SharedResponse)
     }

@@ -1,4 +1,4 @@
-//! The HTTP/1 server. Its limits keep slow, greedy or forgotten clients from holding the service.
+//! HTTP/1 server. Its limits keep slow, greedy or idle clients from occupying the service.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -34,32 +34,35 @@ use crate::{
     socket::Socket,
 };
 
-/// A request's head, which for a browser is below 2 KiB.
+/// Maximum of a request's head; that of a browser is below 2 KiB.
 const HEAD_MAX_BYTES: usize = 16 << 10;
 
-/// What the kernel keeps of an answer until its peer takes it, or twice that, as Linux counts: enough for 10 Gbit/s on a local network. On a Unix socket it
-/// keeps as much by itself.
+/// Send buffer of the kernel for a TCP connection; Linux reserves twice that. It is enough for 10
+/// Gbit/s on a local network. A Unix socket has about as much by default.
 const SEND_BUFFER_BYTES: usize = 256 << 10;
 
-/// What one client, or many, may use.
+/// Limits of one client and of all clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections served at once; beyond that, the one makes room that is idle for longest, else the one that is answered first.
+    /// Connections served at once. Beyond that, the one that has been idle longest is closed, else
+    /// the first one that gets a response.
     pub connections: usize,
-    /// Of one peer: a user on the Unix socket, an address on the network. Beyond that, its own make room. All of this machine's clients over TCP are one
-    /// peer, which has three quarters of all.
+    /// Connections of one peer: a user on the Unix socket, or an address on the network. Beyond
+    /// that, its own connections are closed. All TCP clients on this machine are one peer, with
+    /// three quarters of all connections.
     pub connections_of_peer: usize,
-    /// Time for which a client waits for one of these places before it has one of the reserve, which health checks and metrics alone are answered in.
+    /// Waiting time of a client after which it has a place of the reserve, for health checks and
+    /// metrics.
     pub reserve_after: Duration,
-    /// Time to send a request's head, and so also to stay idle between requests.
+    /// Time for the head of a request, and thus for idling between requests.
     pub head: Duration,
-    /// Time for which a peer may take nothing of what is to be sent.
+    /// Time for which a peer may accept no byte of a response.
     pub stall: Duration,
-    /// Time to take all of an answer.
-    pub answer: Duration,
+    /// Time for receiving a response as a whole.
+    pub response: Duration,
     /// Age at which a connection is closed after its current request.
     pub age: Duration,
-    /// Time for requests under way to finish, when a connection is too old or the server stops.
+    /// Time for current requests to end, when a connection is too old or the server stops.
     pub grace: Duration,
 }
 
@@ -71,33 +74,33 @@ impl Default for Limits {
             reserve_after: Duration::from_millis(250),
             head: Duration::from_secs(3),
             stall: Duration::from_secs(10),
-            answer: Duration::from_mins(1),
+            response: Duration::from_mins(1),
             age: Duration::from_mins(5),
             grace: Duration::from_secs(2),
         }
     }
 }
 
-/// Everything that is served to those who come in one way.
+/// Endpoints of one listener.
 #[derive(Clone, Debug)]
 pub struct Site {
     pub(crate) router: Router,
-    pub(crate) directory: Arc<ConnectionTable>,
+    pub(crate) table: Arc<ConnectionTable>,
 }
 
 impl Site {
-    /// To be asked without a server.
+    /// Router for calls without a server.
     pub fn into_router(self) -> Router {
         self.router
     }
 }
 
-/// Where clients come in.
+/// Listener for clients.
 pub trait Listen: Send + Sync {
-    /// What one of them is connected by.
+    /// Stream of a connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next one, and who it is.
+    /// Accepts the next connection, with its peer.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stream, Peer)>> + Send;
 }
 
@@ -106,11 +109,12 @@ impl Listen for TcpListener {
 
     async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
         let (stream, address) = self.accept().await?;
-        // Responses are whole: waiting to fill a packet only delays them.
+        // A response is written as a whole: waiting to fill a packet only delays it.
         let _ = stream.set_nodelay(true);
-        // Else the kernel takes megabytes of an answer that nobody reads, where no budget of ours counts them.
+        // Without a limit, the kernel buffers megabytes of an unread response, which no budget
+        // counts.
         let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER_BYTES);
-        // One client has one address, also where it comes to a socket of both families.
+        // A client has one address, also on a socket of both address families.
         Ok((stream, Peer::Remote(SocketAddr::new(address.ip().to_canonical(), address.port()))))
     }
 }
@@ -123,12 +127,12 @@ impl Listen for Socket {
     }
 }
 
-/// Serves until `stop` is done, then lets requests under way finish within `limits.grace`.
+/// Serves until `stop` is done, then lets current requests end within `limits.grace`.
 pub async fn serve(listener: impl Listen, site: Site, limits: Limits, stop: impl Future<Output = ()>) {
     let (stopping, stopped) = watch::channel(());
     let places =
         Places { all: limits.connections, of_peer: limits.connections_of_peer, reserve_after: limits.reserve_after };
-    let mut connections = Connections::new(places, Arc::clone(&site.directory));
+    let mut connections = Connections::new(places, Arc::clone(&site.table));
     let mut stop = std::pin::pin!(stop);
     let mut failures = AcceptFailures::default();
     loop {
@@ -143,21 +147,22 @@ pub async fn serve(listener: impl Listen, site: Site, limits: Limits, stop: impl
         }
         let serve =
             |stream, peer, connection| serve_one(stream, peer, connection, site.clone(), limits, stopped.clone());
-        connections.settle(serve).await;
+        connections.assign_places(serve).await;
     }
     drop(listener);
     drop(stopping);
-    // Each connection keeps its own deadline; none outlives it.
+    // Each connection has a deadline, and exits by then.
     connections.ended().await;
 }
 
-/// What comes of connections that cannot be accepted. Errors are about one client, or pass (no descriptor left), so they never end the service.
+/// Handling of errors of `accept`. They concern one client, or are transient (no free descriptor),
+/// so they never end the service.
 #[derive(Default)]
 struct AcceptFailures {
     pause_until: Option<Instant>,
-    /// When the last line was logged, and how many failures had none since.
+    /// Time of the last log line, and the number of failures since.
     logged: Option<Instant>,
-    not_logged: u64,
+    unlogged: u64,
 }
 
 impl AcceptFailures {
@@ -171,14 +176,17 @@ impl AcceptFailures {
         let now = Instant::now();
         self.pause_until = Some(now + Self::PAUSE);
         if self.logged.is_some_and(|logged| now < logged + Self::LOG_EVERY) {
-            self.not_logged += 1;
+            self.unlogged += 1;
             return;
         }
-        tracing::warn!("cannot accept a connection, nor {} before: {error}", std::mem::take(&mut self.not_logged));
+        tracing::warn!(
+            "cannot accept a connection, after {} unlogged failures: {error}",
+            std::mem::take(&mut self.unlogged)
+        );
         self.logged = Some(now);
     }
 
-    /// Waits until it makes sense to accept again; for ever where it does already.
+    /// Waits for the end of the pause; forever without one.
     async fn pause(&mut self) {
         match self.pause_until {
             Some(until) => time::sleep_until(until).await,
@@ -192,29 +200,29 @@ async fn serve_one(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
     connection: Arc<Connection>,
-    Site { router, directory }: Site,
+    Site { router, table }: Site,
     limits: Limits,
     mut stopped: watch::Receiver<()>,
 ) {
     let router = TowerToHyperService::new(router);
-    let asked = Arc::clone(&connection);
+    let handled = Arc::clone(&connection);
     let service = service_fn(move |mut request: Request<_>| {
         request.extensions_mut().insert(peer);
-        if asked.place() == PlaceKind::Reserve {
+        if handled.place() == PlaceKind::Reserve {
             request.extensions_mut().insert(OnReservedPlace);
         }
-        let (connection, answering) = (Arc::clone(&asked), asked.answering());
-        let answer = router.call(request);
+        let (connection, handling) = (Arc::clone(&handled), handled.handling());
+        let response = router.call(request);
         async move {
-            let mut answer = answer.await?;
-            if connection.leaves_behind_answer() {
-                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            let mut response = response.await?;
+            if connection.closes_after_response() {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
-            // From here on it is the peer's business how fast it goes.
-            let holding = answer.extensions().get::<Holding>().copied();
-            let sending = answer.extensions().get::<Endless>().is_none().then(|| connection.sending(holding));
-            drop(answering);
-            Ok::<_, std::convert::Infallible>(answer.map(|body: Body| Tracked::new(body, sending)))
+            // From here on, the speed depends on the peer.
+            let holding = response.extensions().get::<Holding>().copied();
+            let sending = response.extensions().get::<Endless>().is_none().then(|| connection.sending(holding));
+            drop(handling);
+            Ok::<_, std::convert::Infallible>(response.map(|body: Body| Tracked::new(body, sending)))
         }
     });
     let mut serving = std::pin::pin!(
@@ -224,33 +232,33 @@ async fn serve_one(
             .max_buf_size(HEAD_MAX_BYTES)
             .serve_connection(TokioIo::new(Metered::new(stream, Arc::clone(&connection))), service)
     );
-    let patience = Patience { stall: limits.stall, answer: limits.answer };
-    let mut to_be_closed = std::pin::pin!(connection.to_be_closed(patience));
+    let patience = Patience { stall: limits.stall, response: limits.response };
+    let mut close_reason = std::pin::pin!(connection.close_reason(patience));
     let mut is_old = false;
     tokio::select! {
         done = &mut serving => {
-            if connection.made_room() {
-                directory.count(Closed::Displaced);
+            if connection.gave_up_place() {
+                table.count(Closed::Displaced);
             }
-            return over(&directory, done);
+            return record_end(&table, done);
         }
-        why = &mut to_be_closed => return directory.count(why),
+        reason = &mut close_reason => return table.count(reason),
         _ = stopped.changed() => {}
         () = time::sleep(limits.age) => is_old = true,
     }
     serving.as_mut().graceful_shutdown();
     tokio::select! {
-        done = serving => over(&directory, done),
-        why = to_be_closed => directory.count(why),
-        () = time::sleep(limits.grace) => if is_old { directory.count(Closed::Expired) },
+        done = serving => record_end(&table, done),
+        reason = close_reason => table.count(reason),
+        () = time::sleep(limits.grace) => if is_old { table.count(Closed::Expired) },
     }
 }
 
-/// A client that hangs up or sends nonsense is its own business.
-fn over(directory: &ConnectionTable, done: hyper::Result<()>) {
+/// Records the end of a connection. A client that disconnects or violates the protocol is no error.
+fn record_end(table: &ConnectionTable, done: hyper::Result<()>) {
     if let Err(error) = done {
         if error.is_timeout() {
-            directory.count(Closed::HeadTimeout);
+            table.count(Closed::HeadTimeout);
         }
         tracing::debug!("a connection ended early: {error}");
     }

@@ -1,4 +1,4 @@
-//! What may change while the service runs.
+//! Settings that may change at run time.
 
 use std::{
     num::NonZeroUsize,
@@ -7,31 +7,32 @@ use std::{
 
 use crate::hosts::Hosts;
 
-/// What is in force now. Cheap to clone; all clones change together.
+/// Settings in effect. Cheap to clone; all clones change together.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings(Arc<RwLock<Now>>);
+pub(crate) struct Settings(Arc<RwLock<Current>>);
 
 #[derive(Clone, Debug)]
-struct Now {
+struct Current {
     hosts: Arc<Hosts>,
     processes_in_metrics: Option<NonZeroUsize>,
 }
 
 impl Settings {
     pub(crate) fn new(hosts: Hosts, processes_in_metrics: Option<NonZeroUsize>) -> Self {
-        Self(Arc::new(RwLock::new(Now { hosts: Arc::new(hosts), processes_in_metrics })))
+        Self(Arc::new(RwLock::new(Current { hosts: Arc::new(hosts), processes_in_metrics })))
     }
 
     pub(crate) fn change(&self, hosts: Hosts, processes_in_metrics: Option<NonZeroUsize>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Now { hosts: Arc::new(hosts), processes_in_metrics };
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) =
+            Current { hosts: Arc::new(hosts), processes_in_metrics };
     }
 
-    /// By which names clients may ask over TCP.
+    /// Names of the service over TCP.
     pub(crate) fn hosts(&self) -> Arc<Hosts> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner).hosts)
     }
 
-    /// How many processes may have series of their own.
+    /// Maximum of processes with series in the metrics.
     pub(crate) fn processes_in_metrics(&self) -> Option<NonZeroUsize> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).processes_in_metrics
     }

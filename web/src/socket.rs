@@ -1,7 +1,7 @@
-//! The Unix socket: for those on this machine, whom the kernel vouches for.
+//! Unix socket, for clients on this machine with credentials from the kernel.
 //!
-//! Anybody may connect, and is told what everybody is told over TCP. Who may read everything, and change things, is
-//! decided by what the peer was when it connected.
+//! Any user may connect, and has the permissions of a client over TCP. Read and write permission
+//! depend on the credentials of the peer when it connected.
 
 use std::{
     fs::{self, DirBuilder, Permissions},
@@ -19,73 +19,83 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::auth::{Grant, Peer};
 
-/// Who may do what, beside root, who may do everything.
+/// Users with permissions besides root, which has all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trusted {
-    /// uvmd's own user, who may do everything.
+    /// uvmd's user, which has write permission.
     pub uid: u32,
-    /// Members of this group may read everything.
+    /// Group with read permission.
     pub readers: Option<u32>,
-    /// Members of this group may do everything.
+    /// Group with write permission.
     pub writers: Option<u32>,
 }
 
-/// Why there is no socket.
+/// Reason why the socket cannot be served.
 #[derive(Debug, Error)]
 pub enum SocketError {
-    /// The folder cannot be made.
-    #[error("cannot make {}: {}", .0.display(), sys::reason(.1))]
+    /// Creation of the directory failed.
+    #[error("cannot create {}: {}", .0.display(), sys::reason(.1))]
     Folder(PathBuf, #[source] io::Error),
-    /// Others than root and uvmd's own user could replace the socket or a folder above it, or take its name or that of its lock first.
-    #[error("{} is not fit for the socket: {}", .0.display(), sys::reason(.1))]
+    /// Users other than root and uvmd's user could replace the socket or a directory above it, or
+    /// create its file or the lock file first.
+    #[error("{} is not safe for the socket: {}", .0.display(), sys::reason(.1))]
     UnfitFolder(PathBuf, #[source] io::Error),
-    /// The file that stands for the lock is not uvmd's, or cannot be used.
+    /// The lock file is not uvmd's, or cannot be used.
     #[error("cannot lock {}: {}", .0.display(), sys::reason(.1))]
     Lock(PathBuf, #[source] io::Error),
-    /// Another one holds the socket.
+    /// Another uvmd serves on the socket.
     #[error("another uvmd serves on {}", .0.display())]
     Taken(PathBuf),
-    /// Somebody else's file has that name.
+    /// A file of this name exists and is not a socket.
     #[error("{} exists and is not a socket", .0.display())]
     NoSocket(PathBuf),
-    /// The system refuses.
+    /// The system refused to create or listen on the socket.
     #[error("cannot listen on {}: {}", .0.display(), sys::reason(.1))]
     Bind(PathBuf, #[source] io::Error),
 }
 
-/// A socket that is served on. It is removed when dropped.
+/// Listening socket.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
     trusted: Trusted,
+    /// Its file; `None` for a socket of the service manager, which keeps the file.
+    _file: Option<SocketFile>,
+}
+
+/// File of a socket that uvmd bound, which is removed when dropped.
+#[derive(Debug)]
+struct SocketFile {
     path: PathBuf,
-    /// Device and inode, by which it is known to be this one still.
+    /// Device and inode, which identify the file.
     file: (u64, u64),
-    /// Held for as long as this is: two that start at once must not each find the other's socket stale.
+    /// Lock held with the socket: of two instances that start at once, neither may find the other's
+    /// socket stale.
     _lock: Lock,
 }
 
 impl Socket {
-    /// Serves on `path`, whose folder is made if it is not there. It must be one in which only root and uvmd's own user can put files: a sticky one
-    /// such as `/tmp` is not, as anybody could take the names there first. A socket that is there and that nobody answers on was left by a uvmd that
+    /// Listens on `path`, whose directory is created if it is missing. Only root and uvmd's user
+    /// may be able to create files in it: a sticky directory such as `/tmp` is rejected, as any
+    /// user could create the files first. A socket that nobody listens on was left by a uvmd that
     /// was killed, and is replaced.
     ///
     /// # Errors
     /// See [`SocketError`].
     pub async fn bind(path: &Path, trusted: Trusted) -> Result<Self, SocketError> {
         if let Some(folder) = path.parent() {
-            make(folder)?;
+            create_directory(folder)?;
         }
         let failed = |error| SocketError::Bind(path.to_owned(), error);
         let lock = lock(path)?;
         match fs::symlink_metadata(path) {
-            Ok(there) if !there.file_type().is_socket() => return Err(SocketError::NoSocket(path.to_owned())),
+            Ok(file) if !file.file_type().is_socket() => return Err(SocketError::NoSocket(path.to_owned())),
             Ok(_) => match UnixStream::connect(path).await {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     fs::remove_file(path).map_err(failed)?;
                 }
                 Ok(_) => return Err(SocketError::Taken(path.to_owned())),
-                // Somebody has it and takes no connection: its queue is full. It is not waited for.
+                // Its listener has a full queue, and is not waited for.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Err(SocketError::Taken(path.to_owned()));
                 }
@@ -95,16 +105,27 @@ impl Socket {
             Err(error) => return Err(failed(error)),
         }
         let listener = UnixListener::bind(path).map_err(failed)?;
-        // It is who connects that matters, not who may.
+        // Any user may connect; permissions depend on the peer's credentials.
         fs::set_permissions(path, Permissions::from_mode(0o666)).map_err(failed)?;
         let file = id(path).map_err(failed)?;
-        Ok(Self { listener, trusted, path: path.to_owned(), file, _lock: lock })
+        let file = SocketFile { path: path.to_owned(), file, _lock: lock };
+        Ok(Self { listener, trusted, _file: Some(file) })
     }
 
-    /// The next connection, and whose it is.
+    /// Listens on a socket that the service manager bound, as systemd does for a socket unit. Its
+    /// file and mode are the manager's.
+    ///
+    /// # Errors
+    /// If the event loop cannot take it.
+    pub fn inherited(listener: std::os::unix::net::UnixListener, trusted: Trusted) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener: UnixListener::from_std(listener)?, trusted, _file: None })
+    }
+
+    /// Accepts the next connection, with its peer.
     pub(crate) async fn accept(&self) -> io::Result<(UnixStream, Peer)> {
         let (stream, _) = self.listener.accept().await?;
-        // Whom the kernel does not name is nobody.
+        // A client without credentials is unidentified.
         let peer = self.trusted.peer(&stream).unwrap_or_else(|error| {
             tracing::debug!("cannot identify the client: {error}");
             Peer::Unknown
@@ -131,17 +152,17 @@ impl Trusted {
     }
 }
 
-impl Drop for Socket {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another may have been put there by hand.
+        // The file may have been replaced by hand.
         if id(&self.path).is_ok_and(|file| file == self.file) {
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Makes a folder if it is not there, which everybody may look into. Nobody else may put anything there.
-fn make(folder: &Path) -> Result<(), SocketError> {
+/// Creates a missing directory that any user may list. No other user may create files in it.
+fn create_directory(folder: &Path) -> Result<(), SocketError> {
     let failed = |error| SocketError::Folder(folder.to_owned(), error);
     let unfit = |error| SocketError::UnfitFolder(folder.to_owned(), error);
     private::check_ancestors(folder).map_err(unfit)?;
@@ -153,7 +174,7 @@ fn id(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
-/// Beside the socket, in a file that only uvmd's own user can open.
+/// Lock beside the socket, in a file that only uvmd's user can open.
 fn lock(path: &Path) -> Result<Lock, SocketError> {
     let lock = private::beside(path, "lock");
     match private::lock(&lock) {

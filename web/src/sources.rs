@@ -1,4 +1,4 @@
-//! Where answers come from: any asynchronous functions, one for each kind of question.
+//! Sources of responses: any asynchronous functions, one for each kind of request.
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
@@ -10,80 +10,80 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// How long a request waits for its answer, unless another limit is set. Reading every counter takes milliseconds.
+/// Maximum wait for a source by default. Reading all counters takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 type Future<A> = Pin<Box<dyn std::future::Future<Output = Option<A>> + Send>>;
 
-/// Responses questions of one kind. No answer at all means that the collector is gone.
+/// Source of one kind of data. No result means that the collector has stopped.
 pub struct Source<Q, A> {
-    answer: Arc<dyn Fn(Q) -> Future<A> + Send + Sync>,
+    fetch: Arc<dyn Fn(Q) -> Future<A> + Send + Sync>,
     patience: Duration,
 }
 
-/// Responses with the memory of a process in cells; `None` if the process is not known.
+/// Source of heat maps; `None` for an unknown process.
 pub type Heat = Source<HeatRequest, Option<HeatMap>>;
-/// Responses with what was counted lately; `None` if nothing is known of it.
+/// Source of recent counts; `None` if the subject is unknown.
 pub type HistorySource = Source<HistoryRequest, Option<History>>;
 
-/// Takes a snapshot for each request, with counts no older than the moment of asking.
+/// Source of snapshots, with counts no older than the request.
 #[derive(Clone, Debug)]
 pub struct Snapshots(Source<(), Arc<Snapshot>>);
 
-/// Tells the verdicts as they are now.
+/// Source of the current verdicts.
 #[derive(Clone)]
 pub struct VerdictSource(Arc<dyn Fn() -> Arc<Verdicts> + Send + Sync>);
 
-/// All of them.
+/// Sources of all responses.
 #[derive(Clone, Debug)]
 pub struct Sources {
-    /// Everything known at one moment.
+    /// Snapshots of the collector.
     pub snapshots: Snapshots,
-    /// Where in a process's memory it happens.
+    /// Heat maps of processes.
     pub heat: Heat,
-    /// What was counted lately.
+    /// Recent counts.
     pub history: HistorySource,
-    /// What is wrong.
+    /// Verdicts on processes.
     pub verdicts: VerdictSource,
-    /// What was decided about it.
+    /// Decisions of policies.
     pub decisions: DecisionSource,
-    /// What happens.
+    /// Stream of events.
     pub events: Events,
-    /// What operators change.
+    /// Overrides and the kill switch.
     pub controls: Controls,
 }
 
 // === impl Source ===
 
 impl<Q, A> Source<Q, A> {
-    /// Responses by `answer`.
-    pub fn new<F>(answer: impl Fn(Q) -> F + Send + Sync + 'static) -> Self
+    /// Source that calls `fetch`.
+    pub fn new<F>(fetch: impl Fn(Q) -> F + Send + Sync + 'static) -> Self
     where
         F: std::future::Future<Output = Option<A>> + Send + 'static,
     {
-        Self { answer: Arc::new(move |question| Box::pin(answer(question))), patience: PATIENCE }
+        Self { fetch: Arc::new(move |request| Box::pin(fetch(request))), patience: PATIENCE }
     }
 
-    /// Asks, and does not wait for ever.
-    pub(crate) async fn ask(&self, question: Q) -> Result<A, Problem> {
-        let Self { answer, patience } = self;
-        match tokio::time::timeout(*patience, answer(question)).await {
-            Ok(Some(answer)) => Ok(answer),
+    /// Requests data, with a time limit.
+    pub(crate) async fn request(&self, request: Q) -> Result<A, Problem> {
+        let Self { fetch, patience } = self;
+        match tokio::time::timeout(*patience, fetch(request)).await {
+            Ok(Some(data)) => Ok(data),
             Ok(None) => Err(Problem::new(Kind::CollectorUnavailable, "the collector has stopped".to_owned())),
-            Err(_) => Err(no_answer(*patience)),
+            Err(_) => Err(timed_out(*patience)),
         }
     }
 }
 
-/// The collector takes longer than this.
-pub(crate) fn no_answer(patience: Duration) -> Problem {
-    let detail = format!("the collector did not answer within {} s", patience.as_secs());
+/// Problem of a collector that exceeded the time limit.
+pub(crate) fn timed_out(patience: Duration) -> Problem {
+    let detail = format!("the collector did not respond within {} s", patience.as_secs());
     Problem::new(Kind::CollectorUnavailable, detail)
 }
 
 impl<Q, A> Clone for Source<Q, A> {
     fn clone(&self) -> Self {
-        Self { answer: Arc::clone(&self.answer), patience: self.patience }
+        Self { fetch: Arc::clone(&self.fetch), patience: self.patience }
     }
 }
 
@@ -104,7 +104,7 @@ impl Snapshots {
         Self(Source::new(move |()| take()))
     }
 
-    /// The same, where a request waits for as long as this at most: 5 s unless it is set.
+    /// Sets the time limit of a request: 5 s by default.
     #[must_use]
     pub fn within(self, patience: Duration) -> Self {
         Self(Source { patience, ..self.0 })
@@ -115,14 +115,14 @@ impl Snapshots {
     }
 
     pub(crate) async fn take(&self) -> Result<Arc<Snapshot>, Problem> {
-        self.0.ask(()).await
+        self.0.request(()).await
     }
 }
 
 // === impl VerdictSource ===
 
 impl VerdictSource {
-    /// Verdicts that `verdicts` tells.
+    /// Source that calls `verdicts`.
     pub fn new(verdicts: impl Fn() -> Arc<Verdicts> + Send + Sync + 'static) -> Self {
         Self(Arc::new(verdicts))
     }
@@ -142,7 +142,8 @@ impl fmt::Debug for VerdictSource {
 // === impl Sources ===
 
 impl From<Snapshots> for Sources {
-    /// Of snapshots alone: nothing is known of the rest, nothing is wrong, and nothing can be changed.
+    /// Sources with snapshots alone: no heat maps, histories, verdicts or decisions, and no
+    /// changes.
     fn from(snapshots: Snapshots) -> Self {
         Self {
             snapshots,

@@ -7,18 +7,18 @@ use std::{
 
 use model::Distribution;
 
-/// Durations in nanoseconds. Cheap to clone; all clones are one.
+/// Durations in nanoseconds. Cheap to clone; all clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stopwatch(Arc<Mutex<Distribution>>);
 
 impl Stopwatch {
-    /// Adds one.
+    /// Adds a duration.
     pub(crate) fn add(&self, duration: Duration) {
         let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).record(nanoseconds, 1, nanoseconds);
     }
 
-    /// All so far.
+    /// Distribution of all durations.
     pub(crate) fn durations(&self) -> Distribution {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

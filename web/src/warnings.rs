@@ -1,4 +1,4 @@
-//! What is wrong with the service itself, by name, for as long as it is: it goes on, and does not do all that it should.
+//! Active warnings of the service, by name: it runs, with a part of its function missing.
 
 use std::{
     collections::BTreeMap,
@@ -7,29 +7,29 @@ use std::{
 
 use model::api;
 
-/// What may be wrong.
+/// Warning of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Warning {
-    /// The address to serve on cannot be had; it is tried again.
+    /// The address to listen on is unavailable; retries follow.
     TcpUnavailable,
-    /// Nothing can be written to the folder of the state.
+    /// The state directory is not writable.
     StateUnavailable,
-    /// The audit log cannot be written.
+    /// The audit log is not writable.
     AuditUnavailable,
-    /// The configuration was to be read again, and is not in order.
+    /// The last reload of the configuration failed.
     ConfigurationNotReloaded,
 }
 
-/// Those that are active. Cheap to clone; all clones are one.
+/// Active warnings. Cheap to clone; all clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings(Arc<Mutex<BTreeMap<Warning, String>>>);
 
 impl Warning {
-    /// Each of them.
+    /// All warnings.
     pub const ALL: [Self; 4] =
         [Self::TcpUnavailable, Self::StateUnavailable, Self::AuditUnavailable, Self::ConfigurationNotReloaded];
 
-    /// Its name in status and metrics.
+    /// Name in status and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,23 +42,25 @@ impl Warning {
 }
 
 impl Warnings {
-    /// It is so from now on, with this to be said of it.
+    /// Activates a warning, or replaces its message.
     pub fn raise(&self, warning: Warning, message: String) {
         self.active().insert(warning, message);
     }
 
-    /// It is so no longer.
+    /// Clears a warning.
     pub fn clear(&self, warning: Warning) {
         self.active().remove(&warning);
     }
 
-    /// Whether it is so.
+    /// Whether the warning is active.
     #[must_use]
     pub fn is_active(&self, warning: Warning) -> bool {
         self.active().contains_key(&warning)
     }
 
-    pub(crate) fn list(&self) -> Vec<api::Warning> {
+    /// Active warnings, as the API has them.
+    #[must_use]
+    pub fn list(&self) -> Vec<api::Warning> {
         let of = |(warning, message): (&Warning, &String)| api::Warning {
             name: warning.name().to_owned(),
             message: message.clone(),
@@ -76,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_is_listed_with_what_was_said_last_until_it_is_cleared() {
+    fn a_warning_is_listed_with_its_last_message_until_it_is_cleared() {
         let warnings = Warnings::default();
         for message in ["taken", "taken", "no such address"] {
             warnings.raise(Warning::TcpUnavailable, message.to_owned());

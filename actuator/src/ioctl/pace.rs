@@ -1,17 +1,18 @@
-//! Pauses between calls, so that the target gets its turn.
+//! Pauses between calls, so that the target can take its locks.
 
 use std::{thread, time::Duration};
 
 use model::{Action, Call};
 
-/// After calls have taken so long together there is a pause of the same length, so that they hold the target's locks for half of the time at most.
-/// The locks are not fair to whoever waits for them: one who is woken has to come first, and until then a reader that asks again, as the next call
-/// would, gets them before it (`rwsem_down_read_slowpath` in the kernel).
+/// Total duration of calls after which there is a pause of the same length, so that they hold the
+/// target's locks at most half of the time. The locks are not fair: a woken waiter has to run
+/// first, and until then a new reader, as the next call would be, gets the lock before it
+/// (`rwsem_down_read_slowpath` in the kernel).
 const TURN: Duration = Duration::from_micros(100);
-/// A call that takes longer has waited for others.
+/// Duration of a call beyond which it has waited for others.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// After one that renews a block the pause is so long, or a quarter of what it took: it moves nothing where the block is there, that is long enough for
-/// whoever was woken, and what is not renewed in time is lost.
+/// Pause after a renewal of a block, or a quarter of its duration: a renewal of a resident block
+/// moves nothing, that suffices for a woken waiter, and late renewals lose blocks.
 const PAUSE_RENEWAL: Duration = Duration::from_millis(1);
 
 /// Duration of the calls since the last pause, each at most that of the pause it requires.

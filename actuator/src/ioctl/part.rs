@@ -5,18 +5,18 @@ use std::ops::Range;
 use model::{Action, Step};
 use sys::uvm::pages::{CALL_MAX_BYTES, PageRange};
 
-/// The driver's blocks: it keeps track of memory, moves and evicts it by these.
+/// Block of the driver, its unit of tracking, migration and eviction.
 pub(super) const BLOCK_BYTES: u64 = 2 << 20;
 
-/// A part of a step.
+/// Part of a step.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) step: Step,
-    /// The pages to name to the driver; `None` where nothing is mapped.
+    /// Pages of the call; `None` if nothing is mapped.
     pub(super) pages: Option<PageRange>,
 }
 
-/// The first part of a step, which must not be empty; `mapped` is in the order of addresses.
+/// First part of a step, which must not be empty; `mapped` is in the order of addresses.
 pub(super) fn next_part(step: &Step, mapped: &[Range<u64>], move_bytes: u64) -> Part {
     let at = mapped.partition_point(|range| range.end <= step.begin);
     let next = mapped.get(at).filter(|range| range.start < step.end);
@@ -26,14 +26,15 @@ pub(super) fn next_part(step: &Step, mapped: &[Range<u64>], move_bytes: u64) -> 
             let unit = match step.action {
                 Action::Migrate(_) => move_bytes,
                 Action::Touch(_) => BLOCK_BYTES,
-                // Each end of a call cuts the driver's range in two for good, so these are as large as a call may be.
+                // Each end of a call splits the driver's range for good, so these are as large as a
+                // call may be.
                 Action::Advise(_) | Action::Withdraw(_) => CALL_MAX_BYTES,
             };
             // Up to a boundary of these, so that the parts after the first are whole blocks.
             let whole = (step.begin / unit + 1).saturating_mul(unit);
             let part = until(step.end.min(range.end).min(whole));
             let named = match step.action {
-                // One page says it of its whole block.
+                // One page suffices for its whole block.
                 Action::Touch(_) => part.bytes().min(page_bytes()),
                 _ => part.bytes(),
             };
@@ -57,7 +58,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const GPU: GpuUuid = GpuUuid([1; 16]);
 
-    /// The parts of a step from `begin` up to `end` in MiB, as (begin, end, bytes that are named to the driver).
+    /// Parts of a step from `begin` up to `end` in MiB, as (begin, end, bytes of the call).
     fn parts(action: Action, begin: u64, end: u64, mapped: &[Range<u64>]) -> Vec<(u64, u64, u64)> {
         let mapped: Vec<_> = mapped.iter().map(|range| range.start * MIB..range.end * MIB).collect();
         let mut left = Step { begin: begin * MIB, end: end * MIB, action };

@@ -59,14 +59,14 @@ fn a_withdrawal_about_another_process_does_not_wait_for_the_rest_of_an_order() {
 
 const MAPS: &str = "000000000000-000001000000 rw-s 000000000000 00:06 123 /dev/nvidia-uvm\n";
 
-/// What an order for a process comes to that these files show.
+/// Results of an order for a process with these files.
 fn answers_of(machine: &Machine, pid: u32) -> Vec<CallResult> {
     let outcome =
         Ioctl::new(Settings::default(), machine.roots.clone()).carry_out(&order(process(pid), true), &|| false);
     outcome.calls.into_iter().map(|call| call.result).collect()
 }
 
-/// What is answered so stays in the journal.
+/// Advice with this result stays in the journal.
 fn are_refused(answers: &[CallResult]) -> bool {
     answers.iter().all(|answer| matches!(answer, CallResult::Failed(_)))
 }
@@ -83,7 +83,7 @@ fn memory_whose_descriptor_is_closed_is_not_taken_for_unmapped() {
     assert_eq!(answers_of(&machine, own), [CallResult::NotMapped, CallResult::NotMapped]);
 }
 
-/// The answers to an order for this process, so long after an instant.
+/// Results of an order for this process, this long after an instant.
 fn answers_after(ioctl: &mut Ioctl, begun: Instant, passed_s: u64, is_rollback: bool) -> Vec<CallResult> {
     let outcome =
         ioctl.carry_out_at(&order(process(id()), is_rollback), &|| false, begun + Duration::from_secs(passed_s));
@@ -104,7 +104,7 @@ fn a_target_whose_order_was_given_up_is_left_alone_for_a_while_but_for_withdrawa
     assert_eq!(answers_after(&mut ioctl, begun, 29, false), denied(1));
     assert_eq!(answers_after(&mut ioctl, begun, 30, false), given_up);
     assert_eq!(answers_after(&mut ioctl, begun, 31, false), denied(59), "each time twice as long");
-    // What puts something back is tried all the same, and counts too.
+    // Withdrawals are tried all the same, and count too.
     assert_eq!(answers_after(&mut ioctl, begun, 40, true), given_up);
     assert_eq!(answers_after(&mut ioctl, begun, 100, false), denied(60));
 }
@@ -133,29 +133,29 @@ fn nothing_is_begun_once_it_is_called_off_but_what_puts_something_back() {
 #[test]
 fn the_va_space_that_has_the_range_is_found() {
     let nowhere = || Failed::Uvm(UvmError::Refused { request: "UVM_MIGRATE", status: Status::INVALID_ADDRESS });
-    let asked = Cell::new(0);
+    let calls = Cell::new(0);
     let has = |wanted: u32| {
-        asked.set(0);
-        ask_each(&[1, 2, 3], |space| {
-            asked.set(asked.get() + 1);
+        calls.set(0);
+        call_each(&[1, 2, 3], |space| {
+            calls.set(calls.get() + 1);
             if *space == wanted { Ok(()) } else { Err(nowhere()) }
         })
     };
     assert!(has(2).is_ok());
-    assert_eq!(asked.get(), 2);
+    assert_eq!(calls.get(), 2);
     assert!(matches!(has(4), Err(Failed::Uvm(UvmError::Refused { status: Status::INVALID_ADDRESS, .. }))));
 }
 
 #[test]
 fn what_one_va_space_refuses_no_other_is_asked() {
-    let asked = Cell::new(0);
-    let answer = ask_each(&[1, 2, 3], |space| {
-        asked.set(asked.get() + 1);
+    let calls = Cell::new(0);
+    let answer = call_each(&[1, 2, 3], |space| {
+        calls.set(calls.get() + 1);
         let status = if *space == 2 { Status::NO_MEMORY } else { Status::INVALID_ADDRESS };
         Err(Failed::Uvm(UvmError::Refused { request: "UVM_MIGRATE", status }))
     });
     assert!(matches!(answer, Err(Failed::Uvm(UvmError::Refused { status: Status::NO_MEMORY, .. }))));
-    assert_eq!(asked.get(), 2);
+    assert_eq!(calls.get(), 2);
 }
 
 #[test]

@@ -13,28 +13,28 @@ pub enum JournalError {
     /// The file cannot be read or written.
     #[error("the journal {} cannot be {what}: {}", path.display(), sys::reason(source))]
     Failed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The operation.
         what: &'static str,
         /// The error.
         source: io::Error,
     },
-    /// The disk takes nothing.
+    /// The disk is stuck.
     #[error("the journal {} was not written for {:.1} s", path.display(), waited.as_secs_f64())]
     Stuck {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The time without an answer.
+        /// Time without progress.
         waited: Duration,
     },
-    /// As much advice is in force as may be.
+    /// Maximum of advice in force.
     #[error("the journal {} is full: the limit of advice in effect is reached", .0.display())]
     Full(PathBuf),
-    /// A line about the same memory is not understood.
+    /// Unrecognised line about the same memory.
     #[error("the journal {} has advice of a later uvmd (format {version}) on this memory", path.display())]
     Newer {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Version of the line's format.
         version: u64,

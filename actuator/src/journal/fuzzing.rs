@@ -15,7 +15,7 @@ use super::{
 #[derive(Debug)]
 pub struct JournalContents {
     contents: Contents,
-    /// In which boot.
+    /// Boot of the content.
     boot: String,
 }
 
@@ -34,13 +34,13 @@ impl Storage for Text {
 }
 
 impl JournalContents {
-    /// Bytes that are kept of what is not understood, at most.
+    /// Maximum bytes of unrecognised lines that are retained.
     pub const UNRECOGNISED_BYTES_MAX: usize = UNRECOGNISED_BYTES_MAX;
 
     /// Reads a text in this boot.
     ///
     /// # Errors
-    /// As the source, which is never.
+    /// As the source, which never fails.
     pub fn read(text: &[u8], boot: &str) -> io::Result<Self> {
         Ok(Self { contents: read::read(text, boot)?, boot: boot.to_owned() })
     }
@@ -57,13 +57,13 @@ impl JournalContents {
         self.contents.unrecognised.lines().map(<[u8]>::to_vec).collect()
     }
 
-    /// Whether more was not understood than is kept.
+    /// Whether there were more unrecognised lines than are retained.
     #[must_use]
     pub fn is_overfull(&self) -> bool {
         self.contents.unrecognised.is_overfull
     }
 
-    /// As it is written anew, where every process lives.
+    /// Text of a rewrite, if every process is alive.
     ///
     /// # Errors
     /// Never.

@@ -7,18 +7,19 @@ use super::{Journal, JournalError, Shared, writer::Seen};
 /// Health of the journal, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JournalHealth {
-    /// Whether the last that was written is on the disk, and the disk takes more. Else no advice is given.
+    /// Whether the last write is on the disk, and the disk accepts more. Otherwise no advice is
+    /// given.
     pub is_writable: bool,
-    /// Bytes of it that this version does not understand, or are damaged.
+    /// Bytes of damaged or unrecognised lines.
     pub unrecognised_bytes: u64,
-    /// Lines of withdrawals and the like that were dropped since uvmd started, because too many waited for the disk. The file is written anew after
-    /// that; a uvmd that is killed before withdraws once more what they withdrew.
+    /// Dropped lines of withdrawals and the like since uvmd started, because too many waited for
+    /// the disk. The file is rewritten after that; a uvmd killed before repeats their withdrawals.
     pub dropped_lines: u64,
     /// Problems, as sentences.
     pub warnings: Vec<String>,
 }
 
-/// Tells how a journal is, and does not keep it open. Cheap to clone.
+/// Monitor of a journal, which does not keep it open. Cheap to clone.
 #[derive(Clone)]
 pub struct JournalMonitor(Arc<Shared>);
 

@@ -1,13 +1,13 @@
-//! Advice in effect, by memory.
+//! Advice in force, by memory.
 
 use std::collections::BTreeMap;
 
 use model::{Advice, GpuUuid, ProcessId};
 
-/// Advice of a kind takes the place of other advice of its kind.
+/// Advice of a kind replaces other advice of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// A range has one place at most.
+    /// A range has at most one preferred location.
     PreferredLocation,
     AccessedBy(GpuUuid),
     ReadDuplication,
@@ -30,7 +30,7 @@ struct Span {
     gpu: GpuUuid,
 }
 
-/// By process and kind, and then by first address; of one kind no two overlap.
+/// Advice by process and kind, and then by first address; of one kind no two overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct InForce(BTreeMap<(ProcessId, Kind), BTreeMap<u64, Span>>);
 
@@ -43,7 +43,7 @@ impl InForce {
         }
     }
 
-    /// Whether exactly this is in force in all of the range.
+    /// Whether exactly this advice is in force in all of the range.
     pub(super) fn holds(&self, process: ProcessId, gpu: GpuUuid, (begin, end): (u64, u64), advice: Advice) -> bool {
         let mut covered = begin;
         for ((from, to), found, at) in self.within(process, (begin, end), advice) {
@@ -55,12 +55,12 @@ impl InForce {
         covered == end
     }
 
-    /// Ranges in which advice is in force: bounds the memory, and the file, that it takes.
+    /// Number of ranges with advice in force, which bounds the memory and the file.
     pub(super) fn len(&self) -> usize {
         self.0.values().map(BTreeMap::len).sum()
     }
 
-    /// Whether any was.
+    /// Removes advice, and returns whether there was any.
     pub(super) fn remove(&mut self, process: ProcessId, (begin, end): (u64, u64), advice: Advice) -> bool {
         let key = (process, Kind::of(advice));
         let Some(spans) = self.0.get_mut(&key) else { return false };
@@ -81,18 +81,18 @@ impl InForce {
         !cut.is_empty()
     }
 
-    /// Whether advice takes the place of the other.
+    /// Whether the advice replaces the other.
     pub(super) fn is_of_one_kind(advice: Advice, other: Advice) -> bool {
         Kind::of(advice) == Kind::of(other)
     }
 
-    /// Its part for this process.
+    /// Advice of this process only.
     pub(super) fn of(&self, process: ProcessId) -> Self {
         let own = self.0.iter().filter(|((found, _), _)| *found == process);
         Self(own.map(|(key, spans)| (*key, spans.clone())).collect())
     }
 
-    /// Advice of this kind in effect in this range, in order of address.
+    /// Advice of this kind in force in this range, in order of address.
     pub(super) fn within(
         &self,
         process: ProcessId,
@@ -100,7 +100,7 @@ impl InForce {
         advice: Advice,
     ) -> impl Iterator<Item = ((u64, u64), Advice, GpuUuid)> + '_ {
         let spans = self.0.get(&(process, Kind::of(advice))).into_iter().flat_map(move |spans| {
-            // One may begin before the range.
+            // One may start before the range.
             let first = spans.range(..=begin).next_back().filter(|(_, span)| span.end > begin);
             spans.range(first.map_or(begin, |(at, _)| *at)..end)
         });
@@ -114,7 +114,7 @@ impl InForce {
     pub(super) fn retain(&mut self, mut keep: impl FnMut(ProcessId) -> bool) {
         let mut last = None;
         self.0.retain(|(process, _), _| {
-            // A process's are beside each other, and it is asked about once.
+            // A process's entries are adjacent, and it is queried once.
             let (_, keeps) =
                 *last.filter(|(found, _)| found == process).get_or_insert_with(|| (*process, keep(*process)));
             last = Some((*process, keeps));
@@ -174,7 +174,7 @@ mod tests {
         in_force.add(PROCESS, GPU, (0, 10), Advice::AccessedBy(GPU));
         in_force.add(PROCESS, GPU, (0, 10), Advice::AccessedBy(other));
         assert_eq!(in_force.iter().count(), 5);
-        // Whichever place it was.
+        // Any location.
         assert!(in_force.remove(PROCESS, (0, 10), Advice::PreferredLocation(Place::Host)));
         assert!(in_force.iter().all(|(.., advice)| !matches!(advice, Advice::PreferredLocation(_))));
     }

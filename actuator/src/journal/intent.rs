@@ -1,4 +1,4 @@
-//! Advice that is about to be given.
+//! Advice about to be given.
 
 use std::{sync::Arc, time::Instant};
 
@@ -6,8 +6,8 @@ use model::{GpuUuid, Outcome, ProcessId, Step};
 
 use super::{InForce, Journal, JournalError, waiting::Slot};
 
-/// Advice that is about to be given, and may be once [`Intent::result`] says that the disk has it. It ends with [`Intent::carried_out`] or
-/// [`Intent::cancel`]; without, as after a panic, it may be in force.
+/// Advice about to be given, once [`Intent::result`] reports that it is on the disk. It ends with
+/// [`Intent::carried_out`] or [`Intent::cancel`]; without, as after a panic, it may be in force.
 #[must_use]
 pub(crate) struct Intent {
     journal: Journal,
@@ -20,10 +20,10 @@ pub(crate) struct Intent {
 }
 
 impl Intent {
-    /// Of an order of these steps. `wake` is called when there is a result.
+    /// Intent of an order with these steps. `wake` is called when there is a result.
     ///
     /// # Errors
-    /// If it must not be given: why.
+    /// Reason why the advice must not be given.
     pub(crate) fn begin(
         journal: &Journal,
         (process, gpu): (ProcessId, GpuUuid),
@@ -34,12 +34,12 @@ impl Intent {
         Ok(Self { journal: journal.clone(), process, gpu, number, before, slot, since: Instant::now() })
     }
 
-    /// Whether it may be given; `None` while that is not known.
+    /// Whether it may be given; `None` while unknown.
     pub(crate) fn result(&self) -> Option<Result<(), Arc<JournalError>>> {
         self.slot.result.get().cloned()
     }
 
-    /// Until when to wait for that.
+    /// Time limit of the wait.
     pub(crate) fn deadline(&self) -> Instant {
         self.since + self.journal.patience()
     }
@@ -54,7 +54,7 @@ impl Intent {
         self.journal.cancel(self.number, &self.before);
     }
 
-    /// The disk has not taken it in time.
+    /// Marks that the disk did not take it in time.
     pub(crate) fn late(&self) -> JournalError {
         self.journal.stuck(self.since.elapsed())
     }

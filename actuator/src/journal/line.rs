@@ -1,8 +1,11 @@
-//! A line of the journal: a JSON object without braces inside, which ends in the checksum of what stands before that.
+//! Line of the journal: a JSON object without braces inside, which ends in the checksum of the text
+//! before that.
 //!
-//! Version 0, of the first uvmd, has neither a version nor a checksum. Version 1 has both, and else the same members, so that the first uvmd reads its
-//! advice as what it is. A later version that says the same thing otherwise gets another number; it keeps the checksum where it is, and should keep
-//! the names `boot`, `pid`, `start_ticks`, `begin` and `end` for what they are here: so that a uvmd that is older than the line sees what not to touch.
+//! Version 0, of the first uvmd, has neither a version nor a checksum. Version 1 has both, and
+//! otherwise the same members, so that the first uvmd can read its advice. A later version with
+//! another meaning gets another number. It keeps the place of the checksum, and should keep the
+//! names `boot`, `pid`, `start_ticks`, `begin` and `end`, so that a uvmd older than the line knows
+//! which memory not to touch.
 
 use std::{borrow::Cow, io};
 
@@ -13,15 +16,15 @@ use sys::uvm::Uuid;
 
 use super::in_force::InForce;
 
-/// Of the lines that are written.
+/// Version of written lines.
 pub(super) const VERSION: u64 = 1;
 
-/// The checksum's member and the object's end, with eight digits between.
+/// Checksum member and end of the object, with eight digits between.
 const CHECKSUM: &[u8] = b",\"crc32\":\"";
 const END: &[u8] = b"\"}";
 const DIGITS: usize = 8;
 
-/// Advice that is about to be given, or was withdrawn.
+/// Advice about to be given, or withdrawn.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Line<'a> {
     /// Absent in version 0.
@@ -30,12 +33,12 @@ pub(super) struct Line<'a> {
     pub(super) boot: Cow<'a, str>,
     pid: u32,
     start_ticks: u64,
-    /// Where it was decided.
+    /// GPU of the decision.
     gpu: String,
     begin: u64,
     end: u64,
     advice: Kind,
-    /// The GPU that the advice names; absent where it names the host, or none.
+    /// GPU that the advice names; absent for the host, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     processor: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -53,16 +56,16 @@ enum Kind {
 /// Parsed line.
 #[derive(Debug)]
 pub(super) enum Parsed<'a> {
-    /// The first line of a file: in which boot it was written anew.
+    /// First line of a file: boot of its last rewrite.
     Header {
-        /// Which.
+        /// Id of the boot.
         boot: String,
     },
     /// Advice.
     Advice(Line<'a>),
-    /// Intact, and of a version that is not known here.
+    /// Intact, of an unknown version.
     Newer(Newer),
-    /// None of these.
+    /// Malformed.
     Damaged,
 }
 
@@ -71,9 +74,9 @@ pub(super) enum Parsed<'a> {
 pub(super) struct Newer {
     pub(super) version: u64,
     pub(super) boot: Option<String>,
-    /// `None`: it may be about any.
+    /// Process; `None`: any.
     pub(super) process: Option<ProcessId>,
-    /// `None`: it may be about all of the process's memory.
+    /// Range; `None`: all of the process's memory.
     pub(super) range: Option<(u64, u64)>,
 }
 
@@ -106,7 +109,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// With its checksum and its end.
+    /// Text with its checksum and its end.
     pub(super) fn text(&self) -> io::Result<Vec<u8>> {
         sealed(self)
     }
@@ -142,7 +145,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The first line of a file that is written in this boot.
+/// First line of a file written in this boot.
 pub(super) fn header(boot: &str) -> io::Result<Vec<u8>> {
     #[derive(Serialize)]
     struct Header<'a> {
@@ -158,7 +161,7 @@ pub(super) fn parse(text: &[u8]) -> Parsed<'_> {
     let number = |name: &str| value.get(name).and_then(Value::as_u64);
     let boot = value.get("boot").and_then(Value::as_str).map(ToOwned::to_owned);
     match value.get("version").map(Value::as_u64) {
-        // A checksum where there can be none: the version is what is damaged.
+        // A checksum in a version without one: the version is damaged.
         None if value.get("crc32").is_none() && is_flat(text) => advice(text),
         Some(Some(VERSION)) if is_sealed(text) && is_flat(text) => match boot {
             Some(boot) if value.get("pid").is_none() => Parsed::Header { boot },
@@ -174,8 +177,8 @@ pub(super) fn parse(text: &[u8]) -> Parsed<'_> {
     }
 }
 
-/// Whether there are no braces inside, as in none that was ever written. What is left of damage that a line was read out of may be an object with another
-/// in it, and would be taken for advice the next time.
+/// Whether there are no braces inside, as in any line ever written. The rest of damaged text around
+/// a line may be an object with another in it, and would count as advice the next time.
 fn is_flat(text: &[u8]) -> bool {
     text.iter().filter(|byte| matches!(byte, b'{' | b'}')).count() == 2
 }
@@ -189,7 +192,7 @@ fn advice(text: &[u8]) -> Parsed<'_> {
 
 fn sealed(line: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut text = serde_json::to_vec(line)?;
-    // The brace at its end.
+    // The final brace.
     text.pop();
     let checksum = format!("{:08x}", crc32fast::hash(&text));
     text.extend([CHECKSUM, checksum.as_bytes(), END, b"\n"].concat());
@@ -217,7 +220,7 @@ mod tests {
         String::from_utf8(line.text().unwrap()).unwrap().trim_end().to_owned()
     }
 
-    /// The same with a correct checksum.
+    /// Line with a correct checksum.
     fn resealed(line: &str) -> String {
         let body = line.split(",\"crc32\"").next().unwrap();
         format!("{body},\"crc32\":\"{:08x}\"}}", crc32fast::hash(body.as_bytes()))
@@ -274,7 +277,7 @@ mod tests {
         let expected = Newer { version: 2, boot: Some("b".to_owned()), process: Some(PROCESS), range: Some((0, 4096)) };
         assert_eq!(found, expected);
         assert!(matches!(parse(line().replace("\"version\":1", "\"version\":2").as_bytes()), Parsed::Damaged));
-        // With all of it elsewhere, and objects inside.
+        // With all members elsewhere, and objects inside.
         let strange = resealed(r#"{"version":900,"who":{"pid":42},"boot":7,"begin":8,"end":8"#);
         let nothing = Newer { version: 900, boot: None, process: None, range: None };
         assert!(matches!(parse(strange.as_bytes()), Parsed::Newer(found) if found == nothing));

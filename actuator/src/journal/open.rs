@@ -1,5 +1,5 @@
-//! How a journal begins: with what a former run left in its file. That is read, and written anew by the journal's thread: what a former run advised is
-//! withdrawn on a disk that takes nothing, too.
+//! Opening of a journal, with the file of a former run. It is read, and rewritten by the journal's
+//! thread, so that a former run's advice is withdrawn even on a stuck disk.
 
 use std::{
     fs::{self, OpenOptions},
@@ -20,11 +20,13 @@ use super::{
 };
 
 impl Journal {
-    /// The journal in this file, which is made if it is not there. What it says of processes that live is kept: [`Journal::leftovers`]. What this version
-    /// does not understand stays in the file: [`Journal::health`]. That says too whether it can be written, which is not waited for.
+    /// Opens the journal in this file, which is created if missing. Its lines about live processes
+    /// are retained: [`Journal::leftovers`]. Unrecognised lines stay in the file:
+    /// [`Journal::health`], which also reports whether it can be written, as that is not waited
+    /// for.
     ///
     /// # Errors
-    /// If it cannot be read, or another has it.
+    /// If it cannot be read, or another uvmd has it.
     pub fn open(path: &Path, roots: Roots) -> Result<Self, JournalError> {
         Self::open_on(JournalFile::new(path), path, roots, Waits::USUAL)
     }
@@ -73,7 +75,7 @@ impl Journal {
     }
 }
 
-/// Content of the file, and whether all of it was read.
+/// Content of the file, and whether it was read completely.
 fn read_file(path: &Path, boot: &str) -> io::Result<(Contents, bool)> {
     match private::open(OpenOptions::new().read(true), path) {
         Ok(file) => {
@@ -85,7 +87,8 @@ fn read_file(path: &Path, boot: &str) -> io::Result<(Contents, bool)> {
     }
 }
 
-/// Gives the file another name too, under which it stays when a new one takes its place. What has that name already is not replaced.
+/// Gives the file a second name, under which it stays when it is replaced. An existing file of that
+/// name is not overwritten.
 fn set_aside_file(path: &Path, name: &Path) -> io::Result<()> {
     fs::hard_link(path, name).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {

@@ -1,8 +1,10 @@
-//! Reads a journal, of which nothing is taken for granted: it may have been damaged, or written by another version, or be no journal at all.
+//! Reader of a journal, which is not trusted: it may be damaged, of another version, or another
+//! file.
 //!
-//! Lines are separated by line feeds, and by zero bytes, which a power cut leaves where something was not written. A line that cannot be read hides no
-//! other: it goes on behind it, and whole lines within it count, as where two ran together. The end of a file is special: a last line that was not written
-//! to its end was followed by no call, and is nobody's loss.
+//! Lines are separated by line feeds, and by zero bytes, which a power cut leaves in place of
+//! unwritten data. An unreadable line does not hide others: reading continues after it, and whole
+//! lines within it count, as where two ran together. The end of a file is special: no call followed
+//! an incomplete last line, which is therefore no loss.
 
 use std::io::{self, BufRead};
 
@@ -12,9 +14,10 @@ use super::{
     unrecognised::Unrecognised,
 };
 
-/// More is never written: the lines of so much advice as may be in force at once, twice, fit into it, and the unrecognised ones.
+/// Maximum size of a file: the lines of the maximum of advice in force, twice, fit into it, with
+/// the unrecognised ones.
 pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
-/// No line is longer, of any version. Of what is, so much is kept.
+/// Maximum length of a line, of any version. Longer ones are cut to this.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Content of a journal.
@@ -23,7 +26,7 @@ pub(super) struct Contents {
     /// Advice of this boot.
     pub(super) in_force: InForce,
     pub(super) unrecognised: Unrecognised,
-    /// In which boot it was written anew; `None` where it does not say.
+    /// Boot of its last rewrite; `None` if unknown.
     pub(super) boot: Option<String>,
 }
 
@@ -40,18 +43,18 @@ pub(super) fn read(source: impl BufRead, boot: &str) -> io::Result<Contents> {
     Ok(reading.contents)
 }
 
-/// A chunk between two separators.
+/// Chunk between two separators.
 #[derive(Debug, Default)]
 struct Chunk {
     /// At most [`LINE_BYTES_MAX`] of it.
     text: Vec<u8>,
     is_longer: bool,
-    /// Behind it.
+    /// Separator after it.
     separator: Option<u8>,
 }
 
 impl Chunk {
-    /// `None` at the end.
+    /// Next chunk; `None` at the end.
     fn next(source: &mut impl BufRead) -> io::Result<Option<Self>> {
         let mut chunk = Self::default();
         let mut is_end = true;
@@ -82,7 +85,8 @@ impl Chunk {
 struct Reading<'a> {
     boot: &'a str,
     contents: Contents,
-    /// Unreadable rest of the last chunk, if no line feed followed: damage, unless it is at the file's end.
+    /// Unreadable rest of the last chunk, if no line feed followed: damage, unless it is at the
+    /// file's end.
     rest: Vec<u8>,
     /// Likewise, zero bytes.
     has_gap: bool,
@@ -104,7 +108,7 @@ impl Reading<'_> {
         }
     }
 
-    /// What came before is not at the file's end.
+    /// Marks earlier rests as not at the file's end.
     fn damage(&mut self) {
         if !self.rest.is_empty() {
             self.contents.unrecognised.damaged(&self.rest);
@@ -115,7 +119,7 @@ impl Reading<'_> {
         self.has_gap = false;
     }
 
-    /// The lines within a text that is none; the rest of it stays in `rest`.
+    /// Reads the lines within an unreadable text; the rest of it stays in `rest`.
     fn salvage(&mut self, text: &[u8]) {
         let mut rest = text;
         while let Some((before, object, behind)) = first_object(rest) {
@@ -129,7 +133,7 @@ impl Reading<'_> {
         self.rest.extend(rest);
     }
 
-    /// Whether it is a line.
+    /// Reads a line; returns whether it is one.
     fn apply(&mut self, text: &[u8]) -> bool {
         match line::parse(text) {
             Parsed::Header { boot } => self.contents.boot = Some(boot),
@@ -143,7 +147,7 @@ impl Reading<'_> {
     }
 }
 
-/// Text before, within and behind the first innermost pair of braces.
+/// Text before, within and after the first innermost pair of braces.
 fn first_object(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let end = text.iter().position(|byte| *byte == b'}')?;
     let (until_end, behind) = text.split_at_checked(end + 1)?;
@@ -163,7 +167,7 @@ mod tests {
 
     const GPU: GpuUuid = GpuUuid([1; 16]);
 
-    /// The line of a page of this number.
+    /// Line of a page of this number.
     fn line(page: u64) -> String {
         let range = (page * 4096, (page + 1) * 4096);
         let process = ProcessId { pid: 42, start_ticks: 7 };
@@ -171,7 +175,7 @@ mod tests {
         String::from_utf8(line).unwrap()
     }
 
-    /// Pages whose advice is read, and what cannot be.
+    /// Pages whose advice is read, and the unreadable rest.
     fn found(text: impl AsRef<[u8]>) -> (Vec<u64>, Vec<String>) {
         let contents = read(text.as_ref(), "boot").unwrap();
         let pages = contents.in_force.iter().map(|(_, _, begin, ..)| begin / 4096).collect();
@@ -218,7 +222,7 @@ mod tests {
     fn joined_lines_are_read() {
         let joined = format!("{}{}", line(1).trim_end(), line(3));
         assert_eq!(found(&joined), (vec![1, 3], vec![]));
-        // The first was not written to its end.
+        // The first was incomplete.
         let (half, whole) = (&line(1)[..60], line(3));
         assert_eq!(found(format!("{half}{whole}")), (vec![3], vec![half.to_owned()]));
     }
@@ -229,7 +233,7 @@ mod tests {
         for cut in 0..two.len() {
             for zeros in ["", "\0\0\0\0"] {
                 let text = format!("{one}{}{zeros}", &two[..cut]);
-                // All but the line feed is all of it.
+                // Without the line feed it is complete.
                 let pages = if cut == two.len() - 1 { vec![1, 3] } else { vec![1] };
                 assert_eq!(found(&text), (pages, vec![]), "{cut}");
                 assert!(!is_damaged(&text), "{cut}");

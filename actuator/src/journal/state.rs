@@ -1,5 +1,5 @@
-//! What the journal says, in memory, and what of it waits to be written. It is behind a lock that is held for moments and never during I/O: what withdraws
-//! advice waits for no disk.
+//! State of the journal in memory, with its pending writes. Its lock is held for moments and never
+//! during I/O: withdrawals do not wait for a disk.
 
 use std::{
     collections::BTreeMap,
@@ -17,16 +17,16 @@ use super::{
     waiting::{Batch, Lines, Slot, Waiting},
 };
 
-/// Ranges in which advice may be in force at once.
+/// Maximum of ranges with advice in force.
 const RANGES_MAX: usize = 1 << 16;
-/// Intents of orders that wait or execute: withdrawals of other advice leave theirs in effect.
+/// Intents of waiting or executing orders: withdrawals of other advice leave theirs in force.
 struct Intended {
     process: ProcessId,
     gpu: GpuUuid,
     steps: Vec<Step>,
 }
 
-/// See the module's documentation.
+/// State of the journal.
 pub(super) struct State {
     boot: String,
     pub(super) in_force: InForce,
@@ -34,18 +34,18 @@ pub(super) struct State {
     next_intent: u64,
     pub(super) unrecognised: Unrecognised,
     pub(super) waiting: Waiting,
-    /// Since when something is being written.
+    /// Start of the current write.
     writing_since: Option<Instant>,
     /// Error of the last write.
     pub(super) last_error: Option<Arc<JournalError>>,
     pub(super) life: Life,
 }
 
-/// Whether anybody has the journal.
+/// Whether the journal has users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     Open,
-    /// Nobody does, and what waits is still written.
+    /// No users, with pending writes.
     Closing,
     /// The writer has ended.
     Closed,
@@ -75,12 +75,13 @@ impl State {
         }
     }
 
-    /// Since when the disk takes nothing, if that is longer than this.
+    /// Start of the disk's current stall, if it is longer than this.
     pub(super) fn stuck_for(&self, patience: Duration) -> Option<Duration> {
         self.writing_since.map(|since| since.elapsed()).filter(|waited| *waited >= patience)
     }
 
-    /// Advice of these steps is about to be given. Its number, and what is in force of the process before it.
+    /// Adds an intent with these steps. Returns its number, and the process's advice in force
+    /// before it.
     pub(super) fn intend(
         &mut self,
         (process, gpu): (ProcessId, GpuUuid),
@@ -111,7 +112,8 @@ impl State {
         Ok((number, before, slot))
     }
 
-    /// What came of an order's calls, in their order; `intent` is its own, if it gave advice, with what was in force before.
+    /// Records the outcome of an order's calls, in their order; `intent` is its own, if it gave
+    /// advice, with the advice in force before.
     pub(super) fn carried_out(
         &mut self,
         (process, gpu): (ProcessId, GpuUuid),
@@ -127,18 +129,19 @@ impl State {
             let range = (step.begin, step.end);
             match (answer, step.action) {
                 (CallResult::Exited, _) => self.in_force.forget(process),
-                // With the mapping its advice is gone.
+                // Advice ends with the mapping.
                 (CallResult::Done | CallResult::NotMapped, Action::Withdraw(advice))
                 | (CallResult::NotMapped, Action::Advise(advice)) => self.remove(process, gpu, range, advice),
-                // For these the driver was never called; and there may be advice of an earlier order.
+                // For these the driver was never called; and there may be advice of an earlier
+                // order.
                 (
                     CallResult::Cancelled | CallResult::Denied(_) | CallResult::Shadow | CallResult::HostMemory,
                     Action::Advise(advice),
                 ) => self.restore(process, gpu, range, advice, &before),
-                // What was refused may have been done in part.
+                // A failed call may have taken effect in part.
                 (_, Action::Advise(advice)) => {
                     self.add(process, gpu, range, advice);
-                    // A later step of the same memory must not take its place.
+                    // A later step of the same memory must not replace it.
                     before.add(process, gpu, range, advice);
                 }
                 _ => {}
@@ -146,7 +149,7 @@ impl State {
         }
     }
 
-    /// Nothing of an intent was carried out.
+    /// Cancels an intent of which nothing was executed.
     pub(super) fn cancel(&mut self, number: u64, before: &InForce) {
         let Some(Intended { process, gpu, steps }) = self.intended.remove(&number) else { return };
         for step in steps {
@@ -168,7 +171,7 @@ impl State {
             return;
         }
         self.write(process, gpu, range, advice, true);
-        // What another is about to give of this kind may be given only now.
+        // Another intent of this kind may be given only now.
         let others = self.intended.values().filter(|intended| intended.process == process);
         let again: Vec<_> = others
             .flat_map(|intended| intended.steps.iter().map(|step| (intended.gpu, *step)))
@@ -184,7 +187,8 @@ impl State {
         }
     }
 
-    /// Advice was not given after all: what is in force there is what was before, unless another's has taken its place.
+    /// Reverts advice that was not given: the earlier advice is in force again, unless that of
+    /// another order has replaced it.
     fn restore(&mut self, process: ProcessId, gpu: GpuUuid, range: (u64, u64), advice: Advice, before: &InForce) {
         let own: Vec<_> = self
             .in_force
@@ -204,12 +208,12 @@ impl State {
         self.waiting.push(Line::new(&self.boot, process, gpu, range, advice, is_withdrawn).text());
     }
 
-    /// Whether nothing waits, and nothing is being written.
+    /// Whether no write is pending or in progress.
     pub(super) const fn is_at_rest(&self) -> bool {
         !self.waiting.is_due && self.writing_since.is_none()
     }
 
-    /// Begins the next write: of the whole file if that is wanted or necessary.
+    /// Starts the next write: of the whole file if that is requested or necessary.
     pub(super) fn take(&mut self, is_anew: bool) -> Batch {
         self.writing_since = Some(Instant::now());
         let Self { waiting, in_force, unrecognised, .. } = self;
@@ -220,7 +224,7 @@ impl State {
     pub(super) fn written(&mut self, result: &Result<(), Arc<JournalError>>) {
         self.writing_since = None;
         if result.is_err() {
-            // Whatever came to the disk of it: the next is written in its place.
+            // The failed write may be on the disk in part: the next one replaces it.
             self.waiting.fall_behind();
         }
         self.last_error = result.as_ref().err().cloned();

@@ -1,4 +1,4 @@
-//! Where the journal's lines are.
+//! Storage of the journal's lines.
 
 use std::{
     fs::File,
@@ -9,16 +9,17 @@ use std::{
 
 use sys::private;
 
-/// May take its time: a disk can be stuck for good. After an error it is not known what of it was written, and lines are replaced before any is added.
+/// Storage. It may block: a disk can be stuck for good. After an error the written part is unknown,
+/// and lines are replaced before any is appended.
 pub(super) trait Storage: Send {
-    /// Puts lines behind those that are there; where `is_durable`, they are on the disk when this returns.
+    /// Appends lines; with `is_durable`, they are on the disk on return.
     fn append(&mut self, text: &[u8], is_durable: bool) -> io::Result<()>;
 
-    /// Puts these in the place of all. They are on the disk when this returns.
+    /// Replaces all lines. They are on the disk on return.
     fn replace(&mut self, text: &[u8]) -> io::Result<()>;
 }
 
-/// A file of uvmd's own.
+/// Private file of uvmd.
 #[derive(Debug)]
 pub(super) struct JournalFile {
     path: PathBuf,
@@ -27,7 +28,7 @@ pub(super) struct JournalFile {
 }
 
 impl JournalFile {
-    /// One that has yet to be written.
+    /// File that is yet to be written.
     pub(super) fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), file: None, bytes: 0 }
     }

@@ -1,4 +1,4 @@
-//! A journal on a disk that a test can hold up, or make fail.
+//! Journal on a disk that a test can block, or make fail.
 
 use std::{
     io,
@@ -14,13 +14,13 @@ use super::{
     *,
 };
 
-/// Whoever reads the fake machine finds it there.
+/// Folder in which readers of the fake machine find it.
 pub(crate) const LIVING: ProcessId = ProcessId { pid: 42, start_ticks: 7 };
 
-/// Longer than anything takes that waits for nothing.
+/// Longer than any operation that does not wait.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// For what needs none of them.
+/// Functions that are not needed.
 pub(crate) const LONG: Waits = Waits { intent: SOON, closing: SOON };
 pub(crate) const NONE: Waits = Waits { intent: Duration::ZERO, closing: Duration::ZERO };
 
@@ -32,7 +32,7 @@ pub(crate) fn stat(pid: u32, start_ticks: u64) -> String {
     format!("{pid} (app) S {}{start_ticks} {}\n", "0 ".repeat(18), "0 ".repeat(30))
 }
 
-/// Clones are the same disk.
+/// Fake disk; clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Disk(Arc<(Mutex<DiskState>, Condvar)>);
 
@@ -47,14 +47,14 @@ pub(crate) struct DiskState {
 }
 
 impl Disk {
-    /// A journal that has been written, if the disk takes it.
+    /// Journal that has been written, if the disk accepts it.
     pub(crate) fn open(&self, machine: &Machine, waits: Waits) -> Journal {
         let journal = self.open_unwritten(machine, waits);
         let _is_written = self.state().is_stuck || journal.flush(SOON);
         journal
     }
 
-    /// One whose file is as it was found, until the disk has taken it anew.
+    /// Journal whose file is unchanged until the disk has accepted the rewrite.
     pub(crate) fn open_unwritten(&self, machine: &Machine, waits: Waits) -> Journal {
         let path = machine.roots.proc.join("journal");
         let storage = Stored { disk: self.clone(), file: JournalFile::new(&path) };
@@ -77,7 +77,7 @@ impl Disk {
         self.set(|state| state.is_full = is_full);
     }
 
-    /// Waits until so many writes were tried in all.
+    /// Waits until this many writes were attempted in total.
     pub(crate) fn wait_for_tries(&self, count: usize) {
         let (state, changed) = &*self.0;
         let waited = changed.wait_timeout_while(state.lock().unwrap(), SOON, |state| state.tries < count).unwrap();

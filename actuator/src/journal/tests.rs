@@ -40,7 +40,7 @@ fn call(step: Step, answer: CallResult) -> Call {
     Call { step, result: answer, duration_ns: 0 }
 }
 
-/// Advice that the disk has, of which no more is known, as if uvmd were killed now.
+/// Advice on the disk without an outcome, as if uvmd were killed now.
 fn intend(journal: &Journal, process: ProcessId, gpu: GpuUuid, steps: &[Step]) -> Intent {
     let (told, is_told) = std::sync::mpsc::sync_channel(1);
     let intent = Intent::begin(journal, (process, gpu), steps, move || {
@@ -124,7 +124,7 @@ fn advice_on_an_exited_process_is_dropped_and_the_process_reported() {
     let journal = open(&machine);
     assert_eq!((journal.leftovers(), journal.ended()), (vec![], &gone[..]));
     assert_eq!(lines(&machine), 0, "and its lines are gone");
-    // The same id and start in another boot is another process.
+    // The same id and start time in another boot is another process.
     give(&journal, LIVING, GPU, &steps);
     drop(journal);
     machine.write("proc/sys/kernel/random/boot_id", "second\n");
@@ -170,7 +170,7 @@ fn advice_in_force_is_bounded() {
     let refused = Intent::begin(&journal, (LIVING, GPU), &steps[..1], || {}).err().unwrap();
     assert!(matches!(refused, JournalError::Full(_)), "{refused}");
     drop(journal);
-    // Room for all of it, whenever it is read.
+    // Room for all of it, at any time of its read.
     assert!(fs::metadata(machine.roots.proc.join("journal")).unwrap().len() * 2 < read::FILE_BYTES_MAX);
     assert_eq!(open(&machine).leftovers()[0].steps.len(), 1 << 16);
 }
@@ -195,7 +195,7 @@ fn unwritable_journal_is_reported() {
     assert!(error.to_string().contains("cannot be kept without the boot's id"), "{error}");
 }
 
-/// What stays in force of advice on page 0 of which this became, and then that of its withdrawal.
+/// Advice in force on page 0 after these results of the advice and of its withdrawal.
 fn stays(advised: CallResult, withdrawn: CallResult) -> u64 {
     const READ: Advice = Advice::ReadDuplication;
     let machine = machine();
@@ -231,7 +231,7 @@ fn advice_is_known_until_it_is_withdrawn_or_gone() {
 fn cancelled_order_leaves_only_given_advice_to_withdraw() {
     const AT_GPU: Action = Action::Advise(Advice::PreferredLocation(Place::Gpu(GPU)));
     const AT_HOST: Action = Action::Advise(Advice::PreferredLocation(Place::Host));
-    /// Does as much of an order, and is called off then.
+    /// Executes this much of an order, which is then cancelled.
     fn up_to(done: u64, journal: &Journal, steps: &[Step]) {
         let intent = intend(journal, LIVING, GPU, steps);
         let answer = |step: &Step| if step.end <= done { CallResult::Done } else { CallResult::Cancelled };

@@ -1,19 +1,20 @@
-//! What a journal has that this version cannot apply: lines of a later version, and damaged ones. They stay in the file as they are, so that nothing is lost
-//! when uvmd is replaced by a later version, nor what somebody could still make out by hand.
+//! Lines of a journal that this version cannot apply: of a later version, and damaged ones. They
+//! stay in the file unchanged, so that nothing is lost when a later version replaces uvmd, and
+//! damaged ones can still be read by hand.
 
 use model::{ProcessId, Step};
 
 use super::line::Newer;
 
-/// So much of it stays in the file. What has more is set aside as a whole.
+/// Maximum that stays in the file. With more, the whole file is moved away.
 pub(super) const UNRECOGNISED_BYTES_MAX: usize = 1 << 20;
 
-/// See the module's documentation.
+/// Unrecognised content of a journal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unrecognised {
     newer: Vec<(Newer, Vec<u8>)>,
     damaged: Vec<Vec<u8>>,
-    /// Runs of zero bytes within the file, as after a power cut: whatever stood there is gone.
+    /// Runs of zero bytes within the file, as after a power cut: their former content is lost.
     gaps: u64,
     bytes: usize,
     /// Whether there was more than may stay in the file.
@@ -47,8 +48,8 @@ impl Unrecognised {
         true
     }
 
-    /// Leaves out what can be about nothing that is in force: what is not of this boot, where `is_of_this_boot` says that of the file, and
-    /// processes that have ended.
+    /// Drops lines about nothing in force: those of another boot, if `is_of_this_boot` is false,
+    /// and of exited processes.
     pub(super) fn retain(&mut self, boot: &str, is_of_this_boot: bool, mut is_alive: impl FnMut(ProcessId) -> bool) {
         self.newer.retain(|(newer, _)| newer.boot.as_ref().map_or(is_of_this_boot, |found| found == boot));
         if !is_of_this_boot {
@@ -58,18 +59,18 @@ impl Unrecognised {
         self.retain_processes(&mut is_alive);
     }
 
-    /// Leaves out what is about processes that have ended.
+    /// Drops lines about exited processes.
     pub(super) fn retain_processes(&mut self, mut is_alive: impl FnMut(ProcessId) -> bool) {
         self.newer.retain(|(newer, _)| newer.process.is_none_or(&mut is_alive));
         self.bytes = self.lines().map(|line| line.len() + 1).sum();
     }
 
-    /// Processes that it is about, as far as is known.
+    /// Processes of the lines, as far as known.
     pub(super) fn processes(&self) -> Vec<ProcessId> {
         self.newer.iter().filter_map(|(newer, _)| newer.process).collect()
     }
 
-    /// As they stand in the file.
+    /// Lines as in the file.
     pub(super) fn lines(&self) -> impl Iterator<Item = &[u8]> {
         self.newer.iter().map(|(_, text)| text).chain(&self.damaged).map(Vec::as_slice)
     }
@@ -78,7 +79,7 @@ impl Unrecognised {
         self.bytes
     }
 
-    /// The version of a line that may be about this memory.
+    /// Version of a line that may be about this memory.
     pub(super) fn concerns(&self, process: ProcessId, step: &Step) -> Option<u64> {
         let is_about = |newer: &Newer| {
             newer.process.is_none_or(|named| named == process)
@@ -116,5 +117,5 @@ impl Unrecognised {
     }
 }
 
-/// Process ids that a warning names.
+/// Maximum of process ids in a warning.
 const PIDS_SHOWN: usize = 8;

@@ -7,10 +7,11 @@ use std::{
 
 use super::{JournalError, in_force::InForce, unrecognised::Unrecognised};
 
-/// Lines that wait. Where more come, as on a disk that is stuck, the file is written anew later on, from what is in memory.
+/// Maximum of waiting lines. With more, as on a stuck disk, the file is rewritten later, from
+/// memory.
 const LINES_MAX: usize = 4096;
 
-/// Whether an intent is on the disk, and who wants to know.
+/// Result of an intent's write, and its waiter.
 pub(super) struct Slot {
     pub(super) result: OnceLock<Result<(), Arc<JournalError>>>,
     wake: Box<dyn Fn() + Send + Sync>,
@@ -22,7 +23,7 @@ impl Slot {
     }
 
     pub(super) fn settle(&self, result: Result<(), Arc<JournalError>>) {
-        // Nobody else does.
+        // No other waiter.
         let _ = self.result.set(result);
         (self.wake)();
     }
@@ -36,28 +37,28 @@ pub(super) struct Batch {
 }
 
 pub(super) enum Lines {
-    /// Behind what is there.
+    /// Appended lines.
     Added { text: Vec<u8>, lines: usize },
-    /// In the place of all.
+    /// Replacement of all lines.
     Anew(InForce, Unrecognised),
 }
 
-/// Lines, and those who wait until they are on the disk.
+/// Lines, and the waiters for their write.
 #[derive(Default)]
 pub(super) struct Waiting {
     text: Vec<u8>,
     lines: usize,
     slots: Vec<Arc<Slot>>,
-    /// Whether anything is to be written.
+    /// Whether there is anything to write.
     pub(super) is_due: bool,
-    /// Lines were dropped, or not written: only writing it anew helps.
+    /// Whether lines were dropped or not written, which requires a rewrite.
     is_behind: bool,
-    /// Lines for which there was no room.
+    /// Number of lines dropped for lack of room.
     pub(super) dropped_lines: u64,
 }
 
 impl Waiting {
-    /// A line; where it could not be made, all is written anew.
+    /// Adds a line; if it could not be encoded, all is rewritten.
     pub(super) fn push(&mut self, line: io::Result<Vec<u8>>) {
         self.is_due = true;
         if self.is_behind {
@@ -80,20 +81,20 @@ impl Waiting {
         self.slots.push(slot);
     }
 
-    /// All is written anew, now.
+    /// Requests a rewrite now.
     pub(super) fn rewrite(&mut self) {
         self.is_due = true;
         self.fall_behind();
     }
 
-    /// The lines are of no use, or did not get where they should.
+    /// Marks lines as useless, or as not written.
     pub(super) fn fall_behind(&mut self) {
         self.is_behind = true;
         self.text = Vec::new();
         self.lines = 0;
     }
 
-    /// All of it: the lines, or those that are made anew, where that is wanted or nothing else helps.
+    /// Takes the next write: the lines, or all of them if a rewrite is requested or necessary.
     pub(super) fn take(&mut self, is_anew: bool, anew: impl FnOnce() -> Lines) -> Batch {
         self.is_due = false;
         let (text, lines) = (mem::take(&mut self.text), mem::take(&mut self.lines));

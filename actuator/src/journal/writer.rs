@@ -1,6 +1,7 @@
-//! The thread that writes the journal: nobody else waits for its disk longer than he likes.
+//! Thread that writes the journal: others wait for its disk only as long as they choose.
 //!
-//! It takes all that waits at once, so that those who come together while it writes share the next write, and its fsync.
+//! It takes all pending lines at once, so that those that arrive during a write share the next one,
+//! and its fsync.
 
 use std::{
     collections::BTreeMap,
@@ -33,12 +34,12 @@ pub(super) struct Writer<S> {
     pub(super) lines: usize,
     /// Lines at the last rewrite.
     pub(super) needed: usize,
-    /// Held for as long as something may be written.
+    /// Lock, held as long as there may be writes.
     pub(super) lock: Lock,
 }
 
 impl<S: Storage> Writer<S> {
-    /// Until nobody has the journal any more, and all is written.
+    /// Runs until the journal has no users, and all is written.
     pub(super) fn work(mut self) {
         while let Some(Batch { what, slots }) = self.next() {
             let is_durable = !slots.is_empty();
@@ -67,7 +68,7 @@ impl<S: Storage> Writer<S> {
         shared.changed.notify_all();
     }
 
-    /// Waits for what is to be written.
+    /// Waits for the next write.
     fn next(&self) -> Option<Batch> {
         let mut state = self.shared.state();
         while !state.waiting.is_due {
@@ -76,7 +77,7 @@ impl<S: Storage> Writer<S> {
             }
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        // Most of it may be of no use any more: that of processes which ended unseen is known only when it is written anew.
+        // Most of it may be useless: exits of processes are detected at a rewrite only.
         let has_grown = self.lines > 2 * self.needed + SPARE_LINES_MAX;
         Some(state.take(has_grown))
     }
@@ -103,7 +104,7 @@ impl<S: Storage> Writer<S> {
     }
 }
 
-/// Living processes, each looked up once.
+/// Live processes, each looked up once.
 pub(super) struct Seen<'a> {
     roots: &'a Roots,
     is_alive: BTreeMap<ProcessId, bool>,
@@ -114,7 +115,7 @@ impl<'a> Seen<'a> {
         Self { roots, is_alive: BTreeMap::new() }
     }
 
-    /// A process that cannot be looked up counts as living.
+    /// A process that cannot be looked up counts as alive.
     pub(super) fn is_alive(&mut self, process: ProcessId) -> bool {
         let look = || is_alive(self.roots, process).unwrap_or(true);
         *self.is_alive.entry(process).or_insert_with(look)
@@ -125,7 +126,8 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Writes what is in force of processes that live, and what is not understood, in place of what the storage held; and says how many lines that are.
+/// Replaces the storage's content by the advice in force on live processes and the unrecognised
+/// lines; returns the number of lines.
 pub(super) fn rewrite(
     storage: &mut impl Storage,
     boot: &str,

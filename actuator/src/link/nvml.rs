@@ -1,12 +1,15 @@
-//! The throughput of a GPU's `PCIe` link, as NVIDIA's management library tells it, added up over time.
+//! Throughput of a GPU's `PCIe` link, measured by NVIDIA's management library, and integrated over
+//! time.
 //!
-//! It is an estimate. The library measures one direction for 20 ms when it is asked, so with both directions in turn each is seen for at most
-//! half of the time, and what comes in between is taken to be like it. It is everything on the GPU's link, whosoever and whatever: also copies of memory
-//! that is not managed, other devices, and what the protocol adds. It is not what goes over `NVLink`, nor over the link of a Grace CPU. So
-//! it serves to compare one window with the next while the same programs run, and for nothing finer.
+//! It is an estimate. The library measures one direction for 20 ms per query, so with both
+//! directions in turn each is sampled for at most half of the time, and the rest is assumed to be
+//! equal. It includes all traffic on the GPU's link, of any process: also copies of unmanaged
+//! memory, other devices, and protocol overhead. It excludes `NVLink`, and the link of a Grace CPU.
+//! It serves to compare successive windows of the same programs, and for nothing finer.
 //!
-//! As with all questions to NVML, the answer may never come: a thread of its own asks, and nobody waits for it. It asks about a GPU while others
-//! ask here, and lets go of the library when nobody does, as an open library keeps the driver from being unloaded.
+//! As with all queries to NVML, the reply may never come: a separate thread makes them, and no
+//! other waits for it. It queries a GPU while there are requests here, and closes the library
+//! otherwise, as an open library prevents an unload of the driver.
 
 use std::{
     collections::BTreeMap,
@@ -19,16 +22,16 @@ use model::{GpuUuid, LinkBytes};
 use nvml_wrapper::{Nvml, enum_wrappers::device::PcieUtilCounter, error::NvmlError};
 
 const LIBRARY: &str = "libnvidia-ml.so.1";
-/// From one sample to the next; each GPU adds its 40 ms.
+/// Interval of samples; each GPU adds its 40 ms.
 const EVERY: Duration = Duration::from_millis(50);
-/// Nobody asks any more.
+/// Time without requests after which sampling stops.
 const FORGOTTEN: Duration = Duration::from_secs(5);
-/// A sum that did not grow for so long tells nothing of now, and what went over the link meanwhile is not known.
+/// Maximum age of a sum: without growth for this long, the current traffic is unknown.
 const STALE: Duration = Duration::from_secs(1);
 /// Time until the next attempt after a failure of the library.
 const RETRY: Duration = Duration::from_mins(1);
 
-/// See the module's documentation.
+/// Meter of the link.
 #[derive(Debug, Default)]
 pub(super) struct Sampler {
     shared: Arc<Mutex<Shared>>,
@@ -48,14 +51,14 @@ struct Sampled {
     sums: Option<Sums>,
 }
 
-/// Throughput, added up.
+/// Integrated throughput.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sums {
     at: Instant,
     bytes: LinkBytes,
 }
 
-/// Bytes a second.
+/// Bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rates {
     htod: u64,
@@ -63,7 +66,7 @@ struct Rates {
 }
 
 impl Sums {
-    /// What was measured just now went on since the last time, if that was not too long ago.
+    /// Adds a sample, which is assumed to hold since the last one, if that is recent enough.
     fn and(last: Option<Self>, rates: Rates, now: Instant) -> Self {
         let (since, bytes) = last.map_or((Duration::ZERO, LinkBytes::default()), |last| {
             (now.saturating_duration_since(last.at), last.bytes)
@@ -153,10 +156,10 @@ fn sample_while_asked(shared: &Weak<Mutex<Shared>>) -> Result<(), NvmlError> {
     library.shutdown()
 }
 
-/// The GPU sends what comes to the host.
+/// The GPU transmits the traffic to the host.
 fn rates(library: &Nvml, gpu: GpuUuid) -> Result<Rates, NvmlError> {
     let device = library.device_by_uuid(gpu.to_string())?;
-    // In KB; whether of 1000 or of 1024 bytes it does not say.
+    // In KB; whether of 1000 or 1024 bytes is undocumented.
     let rate = |counter| device.pcie_throughput(counter).map(|kilobytes| u64::from(kilobytes) * 1000);
     Ok(Rates { htod: rate(PcieUtilCounter::Receive)?, dtoh: rate(PcieUtilCounter::Send)? })
 }

@@ -1,5 +1,5 @@
-//! The software GPU counts what its copy engines copy and what its programs access in memory elsewhere, and shows both in
-//! `/proc/driver/swgpu/gpus/UUID/link`: exact, and of all processes together.
+//! Link meter of the software GPU, which counts its copy engines' copies and its programs' remote
+//! accesses, in `/proc/driver/swgpu/gpus/UUID/link`: exact, for all processes together.
 
 use std::fs;
 

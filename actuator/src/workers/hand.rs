@@ -25,12 +25,12 @@ pub(super) struct Hand {
     pub(super) journal: Option<Journal>,
     pub(super) orders: Arc<Queue>,
     pub(super) outcome_sender: Sender<Outcome>,
-    /// Made when it is first needed, and anew after a panic.
+    /// Actuator, made when first needed, and again after a panic.
     pub(super) actuator: Option<Box<dyn Actuator>>,
 }
 
 impl Hand {
-    /// Until the queue ends.
+    /// Runs until the queue ends.
     pub(super) fn work(mut self) {
         while let Some(taken) = self.orders.next() {
             let order = taken.order;
@@ -45,9 +45,10 @@ impl Hand {
         }
     }
 
-    /// An order that gives advice, which the journal has to have before.
+    /// Executes an order that gives advice, which has to be in the journal before.
     fn advise(&mut self, journal: &Journal, order: &Order) -> Outcome {
-        // What is called off before it begins leaves no trace, whatever is said a moment later.
+        // An order cancelled before its start leaves no trace, even if it is cancelled at the same
+        // moment.
         if self.is_off(order) {
             return all_answered(order, &CallResult::Cancelled);
         }
@@ -75,7 +76,7 @@ impl Hand {
         all_answered(order, &answer)
     }
 
-    /// An order that gives no advice.
+    /// Executes an order that gives no advice.
     fn carry_out(&mut self, order: &Order) -> Outcome {
         let outcome = self.call(order);
         if let Some(journal) = &self.journal {
@@ -96,8 +97,9 @@ impl Hand {
         }
         carried_out.unwrap_or_else(|panic| {
             *actuator = None;
-            let what = panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
-            let why = format!("it failed in the middle: {}", what.unwrap_or_default());
+            let message =
+                panic.downcast_ref::<&str>().map(ToString::to_string).or_else(|| panic.downcast_ref().cloned());
+            let why = format!("it failed in the middle: {}", message.unwrap_or_default());
             tracing::error!("an order of decision {} for {gpu}: {why}", order.decision);
             all_answered(order, &CallResult::Failed(why))
         })
@@ -109,25 +111,25 @@ impl Hand {
     }
 
     fn tell(&self, outcome: Outcome) {
-        // Whoever listened may be gone.
+        // The receiver may be gone.
         let _ = self.outcome_sender.send(outcome);
     }
 }
 
-/// For how long a withdrawal has its worker that gave way to others so often: twice as long each time. Else those that are slow would give way to each other
-/// for ever.
+/// Time for which a withdrawal that gave way this often keeps its worker: it doubles each time.
+/// Otherwise slow ones would give way to each other for ever.
 fn undisturbed(times_given_way: u32) -> Duration {
     const DOUBLED_MAX: u32 = 5;
     if times_given_way == 0 { Duration::ZERO } else { Duration::from_secs(1 << (times_given_way - 1).min(DOUBLED_MAX)) }
 }
 
-/// The reasons to stop the order at work, which is about this process.
+/// Reasons to stop the executing order, which is about this process.
 struct Turn<'a> {
     off: &'a Off,
     orders: &'a Queue,
     pid: u32,
     begun: Instant,
-    /// Time in which it gives way to nobody.
+    /// Time in which it does not give way.
     undisturbed: Duration,
     gives_way: Cell<bool>,
 }

@@ -1,4 +1,4 @@
-//! The orders that wait for one worker.
+//! Queue of orders for one worker.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,7 +17,8 @@ pub(super) struct Queue {
     changed: Condvar,
 }
 
-/// Processes of which it is known how often their withdrawal gave way. Those beyond give way as for the first time.
+/// Maximum of processes whose withdrawals' give-ways are counted. Further ones give way as for the
+/// first time.
 const GIVEN_WAY_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -27,16 +28,16 @@ struct Waiting {
     is_closed: bool,
     /// Decision of the executing order, if it can be rolled back, and whether it is a rollback.
     at_work: Option<(DecisionId, bool)>,
-    /// By process id: how often its withdrawal gave way to others, until one does not.
+    /// Times that a process's withdrawal gave way to others, by process id, until one does not.
     given_way: BTreeMap<u32, u32>,
 }
 
 /// Reason why an order is not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// Its decision was rolled back before it began.
+    /// Its decision was rolled back before its start.
     PutBack,
-    /// There is no room.
+    /// The queue is full.
     Full,
 }
 
@@ -44,7 +45,7 @@ pub(super) enum Left {
 #[derive(Debug)]
 pub(super) struct Taken {
     pub(super) order: Order,
-    /// Whether it is cancelled, as everything ends.
+    /// Whether it is cancelled, as the workers end.
     pub(super) is_called_off: bool,
 }
 
@@ -60,7 +61,7 @@ impl Waiting {
 }
 
 impl Queue {
-    /// Says which orders do not wait, or no longer.
+    /// Sets which orders are no longer waiting.
     pub(super) fn push(&self, order: Order) -> Vec<(Order, Left)> {
         let mut waiting = self.lock();
         let mut left = Vec::new();
@@ -83,7 +84,7 @@ impl Queue {
         left
     }
 
-    /// The next order, waiting for it; `None` once all is done that is to be done before the end.
+    /// Next order, with a wait; `None` once all orders before the end are executed.
     pub(super) fn next(&self) -> Option<Taken> {
         let mut waiting = self.lock();
         waiting.at_work = None;
@@ -102,15 +103,16 @@ impl Queue {
         }
     }
 
-    /// An order that puts something back, while the one at work waits for something else: until that is there, it is called off, or it is too late.
+    /// Next withdrawal while the executing order waits: until its wait is over, it is cancelled, or
+    /// it is too late.
     pub(super) fn next_undoing(&self, is_ready: impl Fn() -> bool, deadline: Instant) -> Option<Order> {
         let mut waiting = self.lock();
         loop {
-            // What puts back the one at work comes behind it.
+            // The withdrawal of the executing order comes after it.
             if is_ready() || waiting.is_called_off() {
                 return None;
             }
-            // One that gives advice would have to wait itself.
+            // An order that gives advice would have to wait itself.
             if let Some(order) = waiting.undoing.pop_front_if(|order| !advises(order)) {
                 return Some(order);
             }
@@ -122,17 +124,17 @@ impl Queue {
         }
     }
 
-    /// Whether something that puts something back waits, about another process than this one. What calls off an order alone has no steps.
+    /// Whether a withdrawal about another process waits. An order that only cancels has no steps.
     pub(super) fn has_withdrawal_beside(&self, pid: u32) -> bool {
         self.lock().undoing.iter().any(|order| order.process.pid != pid && !order.steps.is_empty())
     }
 
-    /// Times in a row that the withdrawal about this process gave way to others.
+    /// Consecutive times that the withdrawal about this process gave way to others.
     pub(super) fn times_given_way(&self, pid: u32) -> u32 {
         self.lock().given_way.get(&pid).copied().unwrap_or_default()
     }
 
-    /// Whether it did now.
+    /// Records whether it did now.
     pub(super) fn note_given_way(&self, pid: u32, gave_way: bool) {
         let mut waiting = self.lock();
         if !gave_way {
@@ -142,14 +144,14 @@ impl Queue {
         }
     }
 
-    /// Wakes the executing order: what it waits for may be there.
+    /// Wakes the executing order, whose wait may be over.
     pub(super) fn wake(&self) {
-        // Whoever waits has looked before this, or looks after it.
+        // A waiter has checked before this, or checks after it.
         let _waiting = self.lock();
         self.changed.notify_one();
     }
 
-    /// Whether what is at work is to stop after the call it makes.
+    /// Whether the executing order is to stop after its current call.
     pub(super) fn is_called_off(&self) -> bool {
         self.lock().is_called_off()
     }

@@ -20,7 +20,7 @@ fn order(decision: u64, is_rollback: bool) -> Order {
     Order { decision: DecisionId(decision), process, gpu: GPU, steps, is_rollback }
 }
 
-/// Works only while it is let: each order takes until then.
+/// Actuator that each order blocks until the test releases it.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
@@ -66,7 +66,7 @@ fn gated() -> (Workers, Arc<Gate>) {
     (Workers::start(move |_| Box::new(Gated(Arc::clone(&made))), || false, None), gate)
 }
 
-/// So many outcomes as (decision, whether it puts something back, the answer).
+/// This many outcomes as (decision, whether it is a withdrawal, result).
 fn results(workers: &Workers, count: usize) -> Vec<(u64, bool, CallResult)> {
     let results = |outcome: Outcome| (outcome.decision.0, outcome.is_rollback, outcome.calls[0].result.clone());
     (0..count).map(|_| results(workers.next_outcome(SOON).expect("an outcome"))).collect()
@@ -93,7 +93,8 @@ fn what_is_put_back_does_not_begin_afterwards() {
     workers.submit(order(2, false));
     workers.submit(order(1, false));
     workers.submit(order(1, true));
-    // The one that waited has its answer at once, the one at work stops, and only then is it put back.
+    // The waiting one has its result at once, the executing one stops, and only then is it
+    // withdrawn.
     assert_eq!(results(&workers, 1), [(1, false, CallResult::Cancelled)]);
     gate.open();
     let rest = [(1, false, CallResult::Cancelled), (1, true, CallResult::Done), (2, false, CallResult::Done)];
@@ -158,7 +159,7 @@ fn a_gpu_whose_worker_hangs_does_not_hold_up_another() {
     assert_eq!(results(&workers, 2).len(), 2);
 }
 
-/// Works until it is called off.
+/// Actuator that runs until its order is cancelled.
 struct UntilOff;
 
 impl Actuator for UntilOff {

@@ -1,4 +1,4 @@
-//! The samples of one process or GPU, fine and coarse.
+//! Samples of one process or GPU, fine and coarse.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ impl Steps {
         Self { fine: SECOND * seconds, ratio: COARSE.as_secs().div_ceil(seconds.into()) }
     }
 
-    /// A fine slot before some moment.
+    /// Time a fine slot before a moment.
     pub(super) fn before(&self, moment: Instant) -> Instant {
         moment.checked_sub(self.fine).unwrap_or(moment)
     }
@@ -58,14 +58,14 @@ fn times(length: Duration, slots: u64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// See the module's documentation.
+/// Ring of samples.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     fine: Series,
     coarse: Series,
-    /// The coarse slot that is not over, and what is in it so far.
+    /// Current coarse slot, with its sample so far.
     open: Option<(u64, Sample)>,
-    /// The slot in which anything was counted last.
+    /// Last slot with a count.
     busy: u64,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Found {
 }
 
 impl Ring {
-    /// The sample of a slot, which comes after all before it.
+    /// Adds the sample of a slot, which follows all earlier ones.
     pub(super) fn push(&mut self, steps: &Steps, slot: u64, sample: Sample) {
         if (Sample { resident_bytes: 0, ..sample }) != Sample::default() {
             self.busy = slot;
@@ -102,7 +102,7 @@ impl Ring {
         }
     }
 
-    /// The slot in which anything was counted last.
+    /// Last slot with a count.
     pub(super) const fn busy(&self) -> u64 {
         self.busy
     }
@@ -111,19 +111,19 @@ impl Ring {
         self.fine.bytes() + self.coarse.bytes()
     }
 
-    /// Gives up everything.
+    /// Removes all samples.
     pub(super) fn clear(&mut self) {
         *self = Self { busy: self.busy, ..Self::default() };
     }
 
-    /// Gives up the older half.
+    /// Removes the older half.
     pub(super) fn halve(&mut self) {
         self.fine.halve();
         self.coarse.halve();
     }
 
-    /// The samples of so long a time before the end of slot `last`, the finest that go back so far; of more than `samples_max` neighbours are
-    /// added up.
+    /// Samples of a period before the end of slot `last`, the finest that go back far enough; with
+    /// more than `samples_max`, adjacent ones are added up.
     pub(super) fn lately(&self, steps: &Steps, last: u64, back: Duration, samples_max: usize) -> Found {
         let (series, length, last) = if back <= FINE_BACK {
             (&self.fine, steps.fine, last)
@@ -135,7 +135,7 @@ impl Ring {
         let first = series.first().map_or(last + 1, |first| first.max(begun));
         let slots = (last + 1).saturating_sub(first);
         let together = slots.div_ceil(u64::try_from(samples_max).unwrap_or(u64::MAX).max(1)).max(1);
-        // The newest are whole; of the oldest, what does not fill a sample is left out.
+        // The newest are complete; the oldest slots that do not fill a sample are omitted.
         let first = first + slots % together;
         let count = usize::try_from(slots / together).unwrap_or_default();
         let mut samples = vec![None; count];
@@ -149,7 +149,7 @@ impl Ring {
     }
 }
 
-/// Two samples as one. The later is `after`.
+/// Sum of two successive samples. The later is `after`.
 const fn add(before: Sample, after: Sample) -> Sample {
     Sample {
         fault_entries: before.fault_entries.saturating_add(after.fault_entries),
@@ -172,7 +172,7 @@ mod tests {
         Sample { fault_entries, resident_bytes: fault_entries, ..Sample::default() }
     }
 
-    /// With as many faults in each slot as its number says.
+    /// Ring with as many faults in each slot as its number.
     fn ring(slots: impl IntoIterator<Item = u64>) -> Ring {
         let mut ring = Ring::default();
         for slot in slots {
@@ -239,7 +239,7 @@ mod tests {
         let sum = |found: &Found, last: usize| faulted(found).iter().rev().take(last).map(|n| n.unwrap()).sum::<u64>();
         assert_eq!(sum(&hour, 3600), sum(&day, 360));
         assert_eq!(sum(&day, 8640), (1..=86_400).sum::<u64>());
-        // What is resident is as of the end.
+        // Residency is that of the end.
         assert_eq!(day.samples[0].unwrap().resident_bytes, 10);
     }
 

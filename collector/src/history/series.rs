@@ -1,17 +1,19 @@
-//! Samples of successive slots, as bytes: a busy one takes some 30, a stretch in which nothing happens next to none.
+//! Samples of successive slots, encoded in bytes: a busy one takes some 30, an idle stretch next to
+//! none.
 
 use std::collections::VecDeque;
 
 use model::Sample;
 
-/// Slots that are kept, and given up, together.
+/// Slots per chunk, the unit of removal.
 const CHUNK_SLOTS: u64 = 256;
-/// Begins a run; anything less is a sample, with a bit for each field that is not 0, or not as before.
+/// Code of a run; anything less is a sample, with a bit for each field that is not 0, or not as
+/// before.
 const IDLE: u8 = 0x80;
 const MISSING: u8 = 0x81;
 const RESIDENT: u8 = 1 << 6;
 
-/// See the module's documentation.
+/// Encoded samples.
 #[derive(Debug, Default)]
 pub(super) struct Series {
     chunks: VecDeque<Chunk>,
@@ -21,18 +23,19 @@ pub(super) struct Series {
 
 #[derive(Debug)]
 struct Chunk {
-    /// The slot of its first sample.
+    /// Slot of its first sample.
     first: u64,
     slots: u64,
     samples: Vec<u8>,
     /// The current run, not yet in the chunks.
     run: Option<(u8, u64)>,
-    /// As of the last sample; the first is relative to 0.
+    /// Residency of the last sample; the first is relative to 0.
     resident: u64,
 }
 
 impl Series {
-    /// Adds the sample of a slot, which comes after all that are there, and gives up what lies `slots_max` or more before it.
+    /// Adds the sample of a slot, which follows all earlier ones, and removes those `slots_max` or
+    /// more before it.
     pub(super) fn push(&mut self, slot: u64, sample: &Sample, slots_max: u64) {
         let is_new = self.chunks.back().is_none_or(|last| slot - last.first >= CHUNK_SLOTS);
         if is_new {
@@ -62,7 +65,7 @@ impl Series {
         }
     }
 
-    /// Gives up the older half; all where little is left.
+    /// Removes the older half; all if little is left.
     pub(super) fn halve(&mut self) {
         self.give_up(self.chunks.len().div_ceil(2));
         if self.chunks.is_empty() {
@@ -74,12 +77,12 @@ impl Series {
         self.bytes
     }
 
-    /// The first slot of which anything is kept.
+    /// First slot with a sample.
     pub(super) fn first(&self) -> Option<u64> {
         self.chunks.front().map(|chunk| chunk.first)
     }
 
-    /// Samples with their slots, oldest first, those that are missing left out.
+    /// Samples with their slots, oldest first, without missing ones.
     pub(super) fn samples(&self) -> impl Iterator<Item = (u64, Sample)> {
         self.chunks.iter().flat_map(Chunk::samples)
     }
@@ -140,7 +143,7 @@ impl Chunk {
     fn samples(&self) -> impl Iterator<Item = (u64, Sample)> {
         let (mut bytes, mut slot, mut resident) = (self.samples.as_slice(), self.first, 0_u64);
         let mut open = self.run;
-        // Of the run that is being told.
+        // Rest of the current run.
         let mut idle = 0_u64;
         std::iter::from_fn(move || {
             while idle == 0 {
@@ -183,14 +186,14 @@ impl Chunk {
     }
 }
 
-/// In the order of their bits.
+/// Fields in the order of their bits.
 const fn counted(sample: &Sample) -> [u64; 6] {
     let Sample { fault_entries, cpu_faults, bytes_htod, bytes_dtoh, evicted_bytes, refetched_bytes, resident_bytes: _ } =
         *sample;
     [fault_entries, cpu_faults, bytes_htod, bytes_dtoh, evicted_bytes, refetched_bytes]
 }
 
-/// A small number whichever sign a difference has.
+/// Zigzag code, a small number for a difference of either sign.
 const fn zigzag(difference: u64) -> u64 {
     let signed = difference.cast_signed();
     ((signed << 1) ^ (signed >> 63)).cast_unsigned()
@@ -200,7 +203,7 @@ const fn unzigzag(number: u64) -> u64 {
     (number >> 1) ^ (number & 1).wrapping_neg()
 }
 
-/// Seven bits a byte, the lowest first; the eighth says that more follow.
+/// Writes seven bits per byte, the lowest first; the eighth is set if more follow.
 fn write(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number.to_le_bytes()[0] | 0x80);

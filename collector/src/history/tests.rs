@@ -8,10 +8,10 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_hours(1);
 const CARD: GpuKey = GpuKey::Known(GpuUuid([3; 16]));
 const ONE: ProcessId = ProcessId { pid: 100, start_ticks: 7 };
-/// The same pid, later.
+/// Later process with the same pid.
 const NEXT: ProcessId = ProcessId { pid: 100, start_ticks: 9 };
 
-/// A node whose clock stands where the test wants.
+/// Node with a settable clock.
 struct Node {
     history: Histories,
     begin: Instant,
@@ -42,7 +42,7 @@ fn copied(bytes: u64) -> Counters {
 }
 
 impl Node {
-    /// The processes are these, each with as many bytes copied to the card.
+    /// Sets the processes, each with this many bytes copied to the GPU.
     fn copied(&mut self, processes: &[(ProcessId, u64)]) {
         self.snapshot.processes = processes
             .iter()
@@ -61,7 +61,7 @@ impl Node {
         self.history.lately(&request, self.begin + after, SystemTime::UNIX_EPOCH + HOUR + after)
     }
 
-    /// Bytes copied to the card, by second.
+    /// Bytes copied to the GPU, by second.
     fn bytes(&self, of: HistoryOf) -> Vec<Option<u64>> {
         let history = self.lately(of, SECOND).unwrap();
         history.samples.iter().map(|sample| sample.map(|sample| sample.bytes_htod)).collect()
@@ -204,7 +204,7 @@ fn two_thousand_processes_that_come_and_go_stay_within_bounds() {
     let process = |number: u64| ProcessId { pid: u32::try_from(number % 700).unwrap(), start_ticks: number };
     let mut sum = 0;
     for second in 1..=60_u64 {
-        // Forty end in a second, and forty begin; a third of them are busy.
+        // Forty end per second, and forty start; a third of them are busy.
         let alive = (second * 40)..(second * 40 + 2000);
         let bytes =
             alive.map(|number| (process(number), if number.is_multiple_of(3) { second * 1_000_000 } else { 7 }));
@@ -216,7 +216,7 @@ fn two_thousand_processes_that_come_and_go_stay_within_bounds() {
         assert!(bytes <= BYTES_MAX, "{bytes} bytes");
     }
     assert_eq!(node.history.processes.len(), 2000);
-    // The GPU's are never given up.
+    // The GPU's samples are never removed.
     assert_eq!(node.bytes(HistoryOf::Gpu(CARD)).iter().map(|bytes| bytes.unwrap()).sum::<u64>(), sum);
 }
 
@@ -233,7 +233,7 @@ fn where_there_is_no_room_who_did_nothing_for_longest_gives_up_all_and_the_busy_
     node.history.bytes_max = bytes(&node) - 1;
     node.history.bound();
     assert_eq!(bytes_per_process(&node), [0, 1000 - 512]);
-    // What comes next is kept.
+    // Later samples are stored.
     node.read(SECOND * 1001);
     assert_eq!(bytes_per_process(&node), [1, 1001 - 512]);
 }

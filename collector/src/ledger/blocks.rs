@@ -1,4 +1,4 @@
-//! Where in one process's memory it happened, from block records.
+//! Places of events in one process's memory, from block records.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
 
@@ -30,7 +30,7 @@ mod table;
 
 pub(super) use busiest::PUBLISHED_MAX;
 
-/// The blocks of one process, and the ranges they are in.
+/// Blocks of one process, and their ranges.
 #[derive(Debug, Default)]
 pub(super) struct BlockMap {
     table: Table,
@@ -44,7 +44,8 @@ pub(super) struct BlockMap {
 }
 
 impl BlockMap {
-    /// Takes a record into account; with more than `max` blocks, those not seen for longest are forgotten. `page_bytes`: the kernel's.
+    /// Adds a record; with more than `max` blocks, those not seen for longest are forgotten.
+    /// `page_bytes`: the kernel's page size.
     pub(super) fn add(&mut self, record: &BlockRecord, max: usize, page_bytes: u64) {
         let Some(kind) = RecordKind::from_index(record.kind.into()) else { return };
         let number = record.address / BLOCK_BYTES;
@@ -60,7 +61,7 @@ impl BlockMap {
         if gpu != GpuIndex::NONE {
             seen.gpu = gpu;
         }
-        // What a CPU's fault ends is its GPU's.
+        // A CPU fault ends the stay at the block's GPU.
         self.gpus.reused(seen.gpu, &reuse);
         if let Some((begin, range)) = self.ranges.of(record) {
             range.count(kind, record, &reuse);
@@ -84,7 +85,7 @@ impl BlockMap {
         }
     }
 
-    /// Forgets so many blocks, those that were not seen for longest.
+    /// Forgets this many blocks, those not seen for longest.
     pub(super) fn forget(&mut self, too_many: usize) {
         if too_many == 0 {
             return;
@@ -103,8 +104,8 @@ impl BlockMap {
         self.table.len()
     }
 
-    /// /proc said what is mapped, at that time or later; ns since boot. `mappings`: how many there are, where neighbours were taken together. Whether it
-    /// is other than before.
+    /// Sets the mappings of /proc, read at `read_ns` since boot or later. `mappings`: their number
+    /// before adjacent ones were merged. Returns whether they changed.
     pub(super) fn mapped(&mut self, mapped: &[Span], mappings: usize, read_ns: u64) -> bool {
         let changes = self.ranges.read(mapped, mappings, read_ns);
         let is_new = changes.is_some();
@@ -119,20 +120,21 @@ impl BlockMap {
         self.ranges.wanted()
     }
 
-    /// From now on there may be so many ranges.
+    /// Sets the maximum of ranges.
     pub(super) fn bound_ranges(&mut self, max: usize) {
         if let Some(changes) = self.ranges.bound(max) {
             self.change(changes);
         }
     }
 
-    /// A VA space is gone, or with it the probes: which GPUs it meant is final.
+    /// Makes the GPUs of a VA space final, as it was destroyed, or the probes detached.
     pub(super) fn settle(&mut self, generation: Generation, is_destroyed: bool, key: impl Fn(u32) -> GpuKey) {
         if !is_destroyed {
             self.knowledge.has_gaps();
         }
         let Self { gpus, pieces, .. } = self;
-        // Of one that did nothing no block tells: to go through all would cost milliseconds for each that is opened and closed.
+        // An idle VA space has no blocks: a scan of all would cost milliseconds for each that is
+        // opened and closed.
         if !gpus.has_any_of(generation) {
             return;
         }
@@ -157,7 +159,7 @@ impl BlockMap {
         self.gpus.reuse(key)
     }
 
-    /// The `max` busiest ranges, those that are mapped before those that are not any more, and how many there are.
+    /// The `max` busiest ranges, mapped ones before unmapped ones, and the total number.
     pub(super) fn ranges(&self, max: usize) -> Ranges {
         let mut order: Vec<_> =
             self.ranges.iter().map(|(span, known)| (known.counts.activity(), span, known)).collect();
@@ -171,7 +173,7 @@ impl BlockMap {
         }
     }
 
-    /// All of them, in the order of addresses.
+    /// All ranges, in the order of addresses.
     pub(super) fn all_ranges(&self) -> Vec<Range> {
         self.ranges.iter().map(|(span, known)| self.range(&span, known)).collect()
     }
@@ -188,7 +190,7 @@ impl BlockMap {
         }
     }
 
-    /// The `max` busiest, and the numbers.
+    /// The `max` busiest blocks, and the numbers.
     pub(super) fn published(
         &self,
         max: usize,
@@ -204,7 +206,7 @@ impl BlockMap {
         }
     }
 
-    /// All of them, or the `max` seen last, in the order of addresses.
+    /// All blocks, or the `max` seen last, in the order of addresses.
     pub(super) fn all(
         &self,
         max: usize,

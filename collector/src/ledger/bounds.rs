@@ -4,21 +4,21 @@ use super::Ledger;
 use crate::spans::RANGES_MAX;
 
 impl Ledger {
-    /// Keeps the number of all blocks in bounds: whoever has more than its share makes room.
+    /// Bounds the number of all blocks: processes above their share forget some.
     pub(crate) fn bound_blocks(&mut self) {
         let max = self.limits.blocks.of_all;
         let blocks: Vec<_> = self.processes.values().map(|entry| entry.blocks.len()).collect();
         if blocks.iter().sum::<usize>() <= max {
             return;
         }
-        // More room than is needed now, so that it is not made often.
+        // More than currently needed, so that it is rarely done.
         let share = share(blocks, max - max / 8);
         for entry in self.processes.values_mut() {
             entry.blocks.forget(entry.blocks.len().saturating_sub(share));
         }
     }
 
-    /// Keeps the number of all ranges in bounds, likewise. Returns how many each process may have.
+    /// Bounds the number of all ranges, likewise. Returns the maximum of each process.
     pub(crate) fn bound_ranges(&mut self) -> usize {
         let wanted = self.processes.values().map(|entry| entry.blocks.ranges_wanted()).collect();
         let share = share(wanted, self.limits.blocks.ranges_of_all).min(RANGES_MAX);
@@ -29,7 +29,8 @@ impl Ledger {
     }
 }
 
-/// How many of `max` things each may have at most, who have so many now: those who have few keep them all.
+/// Largest share of each such that the total is at most `max`, given the current numbers: those
+/// with few keep them all.
 pub(super) fn share(mut have: Vec<usize>, max: usize) -> usize {
     have.sort_unstable();
     let (mut left, mut others) = (max, have.len());

@@ -1,4 +1,4 @@
-//! The end of VA spaces and processes: what they had is folded into what stays.
+//! End of VA spaces and processes: their counts are added to the remaining sums.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use model::GpuKey;
 use super::{Counts, Generation, Ledger, Losses, NOBODYS, Presence, Space, bounds::share, gpu, owner, party, sum};
 
 impl Ledger {
-    /// Folds a VA space into its process.
+    /// Adds a VA space's counts to its process.
     pub(crate) fn close(&mut self, generation: Generation) {
         let Some(mut space) = self.spaces.remove(&generation) else { return };
         space.gpu_ids.settle();
@@ -35,7 +35,8 @@ impl Ledger {
         }
     }
 
-    /// Keeps by process what a VA space pushed out and had pushed out. `space`: it; it is among the others no more.
+    /// Adds the evictions of a VA space, as victim and evictor, to the sums by process. `space`: it
+    /// is no longer among the others.
     fn close_evictions(&mut self, generation: Generation, space: &Space) {
         let (spaces, processes) = (&self.spaces, &self.processes);
         let find = |of| if of == generation { Some(space) } else { spaces.get(&of) };
@@ -47,7 +48,7 @@ impl Ledger {
         );
     }
 
-    /// Drops what the VA spaces that are not yet folded have counted: it turned out to be wrong.
+    /// Drops the counts of open VA spaces, which turned out to be wrong.
     pub(crate) fn discard(&mut self) {
         self.evictions.discard();
         for space in self.spaces.values_mut() {
@@ -56,7 +57,8 @@ impl Ledger {
         }
     }
 
-    /// Folds all VA spaces, as the probes are gone. With `ended`, so is the driver, and every VA space with it.
+    /// Closes all VA spaces, as the probes are detached. With `ended`, the driver is unloaded too,
+    /// and every VA space is destroyed.
     pub(crate) fn close_all(&mut self, ended: Option<SystemTime>) {
         let generations: Vec<_> = self.spaces.keys().copied().collect();
         for generation in generations {
@@ -70,8 +72,8 @@ impl Ledger {
         }
     }
 
-    /// Forgets processes that ended long ago, and of those that are too many the oldest of whichever user has most of them: one that makes processes
-    /// without end has its own forgotten.
+    /// Forgets processes that exited long ago. If there are too many, the oldest of the user with
+    /// most of them are forgotten: a user that starts processes without end loses its own.
     pub(crate) fn forget(&mut self, now: SystemTime) {
         let forgettable = self.processes.iter().filter(|(_, entry)| entry.presence != Presence::Here);
         let mut ended: Vec<_> =
@@ -81,11 +83,11 @@ impl Ledger {
         for (_, _, uid) in &ended {
             *by_user.entry(*uid).or_default() += 1;
         }
-        // Those who have few keep them all.
+        // Users with few keep them all.
         let share = share(by_user.values().copied().collect(), self.limits.max_ended);
         let mut forgotten = BTreeSet::new();
         for (when, process, uid) in ended {
-            // A clock set back makes a process stay longer, not forever: the number is bounded.
+            // A clock set back makes a process stay longer, but not forever: the number is bounded.
             let is_old = now.duration_since(when).is_ok_and(|age| age >= self.limits.retention);
             let of_user = by_user.entry(uid).or_default();
             if (is_old || *of_user > share)
@@ -97,7 +99,7 @@ impl Ledger {
                 forgotten.insert(process);
             }
         }
-        // All at once: thousands may end together.
+        // All at once: thousands may exit together.
         if !forgotten.is_empty() {
             self.evictions.forget(&forgotten);
             for space in self.spaces.values_mut() {

@@ -6,17 +6,18 @@ use model::{Counters, GpuKey};
 
 use super::Space;
 
-/// Counters of GPUs, and of the host, which belongs to none.
+/// Counters of GPUs, and of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) host: Counters,
     pub(crate) gpus: BTreeMap<GpuKey, Counters>,
-    /// Counts of the GPUs' fault handlers, for all processes: batches, replays and runs, and nothing else.
+    /// Counts of the GPUs' fault handlers, for all processes: batches, replays and runs, and
+    /// nothing else.
     pub(super) handlers: BTreeMap<GpuKey, Counters>,
 }
 
 impl Counts {
-    /// Nothing counted.
+    /// Zero counts.
     pub(super) const NONE: Self = Self { host: Counters::ZERO, gpus: BTreeMap::new(), handlers: BTreeMap::new() };
 
     pub(super) fn add(&mut self, other: &Self) {
@@ -33,7 +34,8 @@ impl Counts {
         }
     }
 
-    /// In a sum over processes: a batch that held faults of several of them is one of the GPU's.
+    /// Counts batches once: in a sum over processes, a batch with faults of several of them is one
+    /// of the GPU's.
     pub(super) fn count_batches_once(&mut self) {
         for counters in self.gpus.values_mut() {
             (counters.batches, counters.replays) = Default::default();

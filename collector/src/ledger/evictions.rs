@@ -1,10 +1,11 @@
 //! Evictions by victim and evictor.
 //!
-//! The probes tell it by VA space. When one of the two is gone, what they had is kept by process; when the process is forgotten, under
-//! [`Party::Forgotten`]. So sums only grow. As the pairs grow with the square of the processes, their number is bounded: beyond it the smallest of
-//! those that were kept go to [`Party::Forgotten`] too.
+//! The probes count by VA space. When one of the two is destroyed, their counts are kept by
+//! process; when the process is forgotten, under [`Party::Forgotten`]. Sums are therefore
+//! monotonic. As the number of pairs grows with the square of the processes, it is bounded: beyond
+//! it, the smallest go to [`Party::Forgotten`] too.
 //!
-//! By owner there are sums of their own, to which each reading adds what is new: [`by_owner`].
+//! Sums by owner are separate, and each reading adds new counts to them: [`by_owner`].
 
 mod by_owner;
 
@@ -16,12 +17,12 @@ use model::{EvictionCause, EvictionPair, GpuKey, OwnerEvictions, OwnerKey, Party
 
 use super::Generation;
 
-/// Maximum of pairs of VA spaces that are gone, with some 100 bytes each.
+/// Maximum of pairs of destroyed VA spaces, with some 100 bytes each.
 const PAST_MAX: usize = 4096;
-/// The part of them that makes room at once, so that it is seldom looked for the smallest.
+/// Part of them that is removed at once, so that the search for the smallest is rare.
 const ROOM: usize = 8;
 
-/// See the module's documentation.
+/// Evictions of a node.
 #[derive(Debug, Default)]
 pub(super) struct Evictions {
     living: HashMap<EvictionKey, Counted>,
@@ -31,7 +32,7 @@ pub(super) struct Evictions {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counted {
-    /// Absolute, as the probes have it.
+    /// Absolute count of the probes.
     tally: Tally,
     /// Part that is in the owners' sums.
     of_owners: Tally,
@@ -58,7 +59,8 @@ impl Evictions {
         self.living.entry(key).or_default().tally = tally;
     }
 
-    /// A VA space is gone, and was read for the last time. `party` and `owner`: whose a VA space is; `gpu`: which GPU it knows by an id.
+    /// Closes a destroyed VA space after its last reading. `party` and `owner` of a VA space;
+    /// `gpu`: GPU of its id.
     pub(super) fn close(
         &mut self,
         generation: Generation,
@@ -69,7 +71,7 @@ impl Evictions {
         let final_ones = self.living.extract_if(|key, _| key.victim == generation || key.evictor == generation);
         for (key, counted) in final_ones {
             let pair = match pair(&key, &party, &gpu) {
-                // Nothing more will be learned of it.
+                // Its GPU cannot become known any more.
                 Pair { gpu: GpuKey::Pending(id), .. } => Pair { gpu: GpuKey::Unknown(id), ..pair(&key, &party, &gpu) },
                 settled => settled,
             };
@@ -81,7 +83,8 @@ impl Evictions {
         self.bound(PAST_MAX);
     }
 
-    /// Makes room where there are more than `max` pairs of VA spaces that are gone. Sums by GPU and cause stay as they are.
+    /// Merges the smallest pairs if there are more than `max` of destroyed VA spaces. Sums by GPU
+    /// and cause are unchanged.
     fn bound(&mut self, max: usize) {
         if self.past.len() <= max {
             return;
@@ -98,8 +101,8 @@ impl Evictions {
         }
     }
 
-    /// Adds what is new to the sums of owners, where it is known on which GPU it was. After each reading; `pairs_max`: how many pairs have room; the
-    /// other arguments are as of [`Self::close`].
+    /// Adds new counts to the sums of owners, if the GPU is known. To be called after each reading.
+    /// `pairs_max`: maximum of pairs; the other arguments are as in [`Self::close`].
     pub(super) fn settle_owners(
         &mut self,
         pairs_max: usize,
@@ -117,17 +120,17 @@ impl Evictions {
         self.by_owner.settle(pairs_max, user);
     }
 
-    /// Forgets the sums of owners that are listed no more.
+    /// Removes the sums of owners that are no longer listed.
     pub(super) fn retain_owners(&mut self, is_listed: impl Fn(&OwnerKey) -> bool) {
         self.by_owner.retain(is_listed);
     }
 
-    /// Every pair of owners that is listed.
+    /// All pairs of listed owners.
     pub(super) fn of_owners(&self) -> Vec<OwnerEvictions> {
         self.by_owner.all()
     }
 
-    /// Processes are no longer listed.
+    /// Forgets processes that are no longer listed.
     pub(super) fn forget(&mut self, processes: &BTreeSet<ProcessId>) {
         let is_forgotten = |party| matches!(party, Party::Process(process) if processes.contains(&process));
         let forgotten = |party| if is_forgotten(party) { Party::Forgotten } else { party };
@@ -137,12 +140,12 @@ impl Evictions {
         }
     }
 
-    /// Drops what living VA spaces have: it turned out to be wrong.
+    /// Drops the counts of live VA spaces, which turned out to be wrong.
     pub(super) fn discard(&mut self) {
         self.living.clear();
     }
 
-    /// Every pair. The arguments are as of [`Self::close`].
+    /// All pairs. The arguments are as in [`Self::close`].
     pub(super) fn all(
         &self,
         party: impl Fn(Generation) -> Party,
@@ -180,7 +183,7 @@ fn owner_pair(key: &EvictionKey, gpu: GpuKey, owner: impl Fn(Generation) -> Opti
     OwnerPair { gpu, victim: owner(key.victim), evictor: owner(key.evictor), cause: cause(key.cause) }
 }
 
-/// GPU of the eviction. Both use it; either may have been looked at.
+/// GPU of the eviction. Both VA spaces use it; either may know it.
 fn known_gpu(key: &EvictionKey, gpu: impl Fn(Generation, u32) -> GpuKey) -> Option<GpuKey> {
     let known = |generation| match gpu(generation, key.gpu) {
         GpuKey::Pending(_) => None,
@@ -203,7 +206,7 @@ fn add(sum: &mut Tally, added: Tally) {
     sum.amount = sum.amount.saturating_add(added.amount);
 }
 
-/// The probes' number.
+/// Cause of the probes' number.
 fn cause(number: u32) -> EvictionCause {
     let at = usize::try_from(number).unwrap_or(usize::MAX);
     EvictionCause::ALL.get(at).copied().unwrap_or(EvictionCause::Other)

@@ -6,13 +6,15 @@ use model::GpuKey;
 
 use crate::gpus::Links;
 
-/// How many looks may miss the link of an id that was counted on. One may miss a link that is there, as links come and go meanwhile.
+/// Maximum of readings that may miss the link of an id with counts. One may miss an existing link,
+/// as links come and go meanwhile.
 const MISSES_MAX: u8 = 3;
 
-/// The ids of one VA space.
+/// GPU ids of one VA space.
 ///
-/// An id is a GPU's only while some VA space uses that GPU, so it is looked up while this one lives, and what was found is kept: afterwards the
-/// id may be another's. (A VA space that gives up a GPU and then uses another with the same id has both under the first.)
+/// An id belongs to a GPU only while some VA space uses that GPU. It is therefore looked up while
+/// this one is alive, and the result is stored: afterwards another GPU may have the id. (A VA space
+/// that releases a GPU and then uses another with the same id has both under the first.)
 #[derive(Debug, Default)]
 pub(super) struct GpuIds {
     ids: BTreeMap<u32, Id>,
@@ -27,7 +29,7 @@ enum Id {
 }
 
 impl GpuIds {
-    /// Something was counted under an id.
+    /// Records that an id has counts.
     pub(super) fn counted(&mut self, id: u32) {
         self.ids.entry(id).or_insert(Id::Pending { misses: 0 });
     }
@@ -36,7 +38,7 @@ impl GpuIds {
     pub(super) fn look(&mut self, links: &Arc<Links>) {
         for (id, state) in &mut self.ids {
             let Id::Pending { misses } = state else { continue };
-            // If the link has gone already, it was this GPU's a moment ago.
+            // A link that is gone was this GPU's a moment ago.
             if let Some(uuid) = links.get(id).or_else(|| self.shown.get(id)) {
                 *state = Id::Settled(GpuKey::Known(*uuid));
             } else if *misses + 1 < MISSES_MAX {
@@ -48,7 +50,7 @@ impl GpuIds {
         self.shown = Arc::clone(links);
     }
 
-    /// The VA space is gone and was read for the last time: nothing more will be learned.
+    /// Makes the ids final: the VA space is destroyed and was read for the last time.
     pub(super) fn settle(&mut self) {
         for (id, state) in &mut self.ids {
             if matches!(state, Id::Pending { .. }) {
@@ -57,13 +59,13 @@ impl GpuIds {
         }
     }
 
-    /// Whether it may yet be learned which GPUs some ids are.
+    /// Whether the GPUs of some ids may still become known.
     pub(super) fn are_pending(&self) -> bool {
-        // The host is none.
+        // The host has no GPU.
         self.ids.iter().any(|(id, state)| *id != 0 && matches!(state, Id::Pending { .. }))
     }
 
-    /// Where to count what was counted under an id.
+    /// GPU key for the counts of an id.
     pub(super) fn key(&self, id: u32) -> GpuKey {
         match self.ids.get(&id) {
             Some(Id::Settled(key)) => *key,

@@ -1,4 +1,4 @@
-//! The part of the ledger that is about single blocks of memory: from the probes' records and from what /proc says is mapped.
+//! Ledger of single blocks of memory: from the probes' records and the mappings in /proc.
 
 use std::time::SystemTime;
 
@@ -8,10 +8,10 @@ use model::{HeatMap, HeatRequest, Memory, ProcessId};
 use super::{Generation, Ledger, Losses, blocks::PUBLISHED_MAX, gpu};
 use crate::managed::Managed;
 
-/// Blocks that a snapshot holds of all processes together, and the number that each may have at least.
+/// Maximum of blocks in a snapshot for all processes together, and minimum share of each.
 const PUBLISHED_OF_ALL: usize = 8192;
 const PUBLISHED_MIN: usize = 8;
-/// Blocks of one process that are given out at once: those of 256 GiB.
+/// Maximum of blocks of one process in one response: those of 256 GiB.
 const ALL_MAX: usize = 1 << 17;
 
 /// Maximum of blocks and ranges of each process in a snapshot, for this many processes.
@@ -72,14 +72,15 @@ impl Ledger {
         entry.blocks.mapped(ranges, *mappings, *read_ns)
     }
 
-    /// The blocks and ranges of a process that are known; `None` if it is not known. `at`: what time some ns since boot were.
+    /// Known blocks and ranges of a process; `None` if the process is unknown. `at`: calendar time
+    /// of a time in ns since boot.
     pub(crate) fn memory_of(&self, process: ProcessId, at: impl Fn(u64) -> SystemTime) -> Option<Memory> {
         let blocks = &self.processes.get(&process)?.blocks;
         let key = |generation, id| gpu(&self.spaces, generation, id);
         Some(Memory { blocks: blocks.all(ALL_MAX, key, at), ranges: blocks.all_ranges() })
     }
 
-    /// The memory of a process in cells, as it is at `now_ns` since boot; `None` if it is not known.
+    /// Heat map of a process, at `now_ns` since boot; `None` if the process is unknown.
     pub(crate) fn heat(&self, request: &HeatRequest, now_ns: u64) -> Option<HeatMap> {
         self.processes.get(&request.process).map(|entry| entry.blocks.heat(request, now_ns))
     }

@@ -1,12 +1,14 @@
-//! Sums by owner, which outlive processes and only grow for as long as the owner is listed.
+//! Sums by owner, which outlive processes and are monotonic as long as the owner is listed.
 //!
-//! A process counts to the owner that it has; what it had counted before it had that one stays with the earlier, so its counts are split where
-//! they change hands: `before` is the part that is settled already. Hands change when it is known on which GPUs things were counted, as what is
-//! settled does not move any more.
+//! A process counts for its current owner; its counts under an earlier owner stay there. Its counts
+//! are split when the owner changes: `before` is the settled part. The owner changes once the GPUs
+//! of the counts are known, as settled counts do not move any more.
 //!
-//! The number of owners is bounded. One is listed while there is room, and then stays until it is idle; what finds no room, and what no owner is
-//! known for, goes to [`OwnerKey::Other`]. Users may name units and containers as they like, and send jobs without end: so each has a quota, but for root,
-//! and for pods, which the kubelet names. Those no longer listed are summed up apart: added to what `Other` shows they would look like traffic.
+//! The number of owners is bounded. One is listed while there is room, and then stays until it is
+//! idle. Counts without room or without a known owner go to [`OwnerKey::Other`]. Users may name
+//! units and containers freely, and submit any number of jobs. Each user therefore has a quota,
+//! except root, and except for pods, which the kubelet names. Owners that are no longer listed are
+//! summed separately: added to `Other`, they would look like traffic.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -19,28 +21,28 @@ use model::{GpuKey, OwnerKey, OwnerTotals, Reuse};
 use super::{Counts, Entry, Generation, Ledger, NOBODYS, Presence, Space, gpu, owner};
 use crate::OwnerLimits;
 
-/// See the module's documentation.
+/// Owners of a node.
 #[derive(Debug)]
 pub(super) struct Owners {
     listed: BTreeMap<OwnerKey, Account>,
     /// Sums of the owners that are no longer listed.
     retired: Sums,
     limits: OwnerLimits,
-    /// Users that were refused a listing since the last [`Ledger::settle_owners`].
+    /// Users that were denied a listing since the last [`Ledger::settle_owners`].
     refused: BTreeSet<u32>,
-    /// Users that were refused one before it.
+    /// Users that were denied one before it.
     at_quota: BTreeSet<u32>,
 }
 
 #[derive(Debug)]
 struct Account {
-    /// User that is charged for its place in the list; none for owners that only the node's own managers name.
+    /// User charged for its place in the list; none for owners that only the node's managers name.
     uid: Option<u32>,
     /// Final counts.
     settled: Sums,
-    /// Since [`Ledger::settle_owners`].
+    /// Whether there were counts since [`Ledger::settle_owners`].
     is_active: bool,
-    /// As of then.
+    /// Time of its last activity, by [`Ledger::settle_owners`].
     last_active_at: SystemTime,
     /// Time of its last count or its last process.
     last_needed: SystemTime,
@@ -52,25 +54,25 @@ struct Sums {
     reuse: BTreeMap<GpuKey, Reuse>,
 }
 
-/// Where the counts of a VA space go.
+/// Owner of a VA space's counts.
 #[derive(Debug)]
 pub(super) struct SpaceShare {
     pub(super) account: OwnerKey,
     /// Settled part of its tallies, and of its dropped events.
     before: HashMap<CountKey, Tally>,
     lost_before: u64,
-    /// Something was counted since [`Ledger::settle_owners`].
+    /// Whether there were counts since [`Ledger::settle_owners`].
     pub(super) is_active: bool,
 }
 
-/// Where the counts of a process go.
+/// Owner of a process's counts.
 #[derive(Debug)]
 pub(super) struct ProcessShare {
-    /// The owner that it has, listed or not.
+    /// Current owner, listed or not.
     pub(super) wanted: OwnerKey,
-    /// The owner that its VA spaces are to count to: the one that it has, if that is listed.
+    /// Owner for which its VA spaces are to count: the current one, if it is listed.
     account: OwnerKey,
-    /// The owner that its reuse counts to, and what is settled of that.
+    /// Owner of its reuse, and the settled part.
     of_reuse: OwnerKey,
     reuse_before: BTreeMap<GpuKey, Reuse>,
 }
@@ -81,12 +83,13 @@ impl Owners {
         Self { listed: BTreeMap::new(), retired, limits, refused: BTreeSet::new(), at_quota: BTreeSet::new() }
     }
 
-    /// As many have room from now on, and for so long. Those that are listed stay so until they are idle.
+    /// Sets the limits. Listed owners stay until they are idle.
     pub(super) const fn retain(&mut self, limits: OwnerLimits) {
         self.limits = limits;
     }
 
-    /// Lists an owner of a process of this user if there is room; returns which one it is listed as.
+    /// Lists an owner of a process of this user if there is room; returns the owner under which it
+    /// counts.
     pub(super) fn admit(&mut self, wanted: &OwnerKey, uid: u32) -> OwnerKey {
         if !self.listed.contains_key(wanted) && !self.may_list(wanted, uid) {
             self.account(&OwnerKey::Other);
@@ -129,7 +132,7 @@ impl Owners {
         })
     }
 
-    /// Settles the rest of a VA space that is gone.
+    /// Settles the rest of a destroyed VA space.
     pub(super) fn close(&mut self, space: &Space) {
         if space.has_counted() {
             let account = self.account(&space.share.account);
@@ -138,7 +141,7 @@ impl Owners {
         }
     }
 
-    /// Settles the rest of a process that is forgotten. Its VA spaces, if any, go on by themselves.
+    /// Settles the rest of a forgotten process. Its VA spaces, if any, continue separately.
     pub(super) fn forget(&mut self, entry: &Entry, key: impl Fn(Generation, u32) -> GpuKey) {
         let rest = entry.share.reuse_since(&entry.blocks.reuse(key));
         if !rest.is_empty() {
@@ -190,7 +193,7 @@ impl ProcessShare {
         Self { wanted, account: account.clone(), of_reuse: account.clone(), reuse_before: BTreeMap::new() }
     }
 
-    /// A new VA space counts to the same.
+    /// Share of a new VA space, with the same owner.
     pub(super) fn share(&self) -> SpaceShare {
         SpaceShare { account: self.account.clone(), ..SpaceShare::new() }
     }
@@ -202,7 +205,8 @@ impl ProcessShare {
 }
 
 impl Sums {
-    /// Adds the counts of a VA space since its last settlement, without those of the GPUs' fault handlers, which have no owner.
+    /// Adds the counts of a VA space since its last settlement, without those of the GPUs' fault
+    /// handlers, which have no owner.
     fn add_space(&mut self, space: &Space) {
         let SpaceShare { before, lost_before, .. } = &space.share;
         if space.share.is_split() {
@@ -246,13 +250,14 @@ const fn difference(reuse: &Reuse, before: &Reuse) -> Reuse {
 }
 
 impl Ledger {
-    /// Counts to whom a process belongs now, as soon as that may be split; and takes owners that are idle off the list. After each reading.
+    /// Assigns counts to the current owners of processes, as soon as they may be split, and removes
+    /// idle owners from the list. To be called after each reading.
     pub(crate) fn settle_owners(&mut self, now: SystemTime) {
         for entry in self.processes.values_mut().filter(|entry| entry.presence != Presence::Gone) {
             entry.share.account = self.owners.admit(&entry.share.wanted, entry.identity.uid);
         }
         self.owners.at_quota = std::mem::take(&mut self.owners.refused);
-        // What was read belongs to whom it belonged until now.
+        // Counts of this reading belong to the former owner.
         let (spaces, owners) = (&self.spaces, &self.owners);
         self.evictions.settle_owners(
             owners.limits.max_eviction_pairs,
@@ -299,8 +304,8 @@ impl Ledger {
         }
     }
 
-    /// Those that nobody belongs to any more, after a while in which nothing was counted for them; at once where nothing ever was: a process that
-    /// goes from one cgroup to the next must not take the room of all others.
+    /// Removes owners without processes, after some time without counts; at once without any counts
+    /// ever: a process that moves from cgroup to cgroup must not displace all others.
     fn retire_idle_owners(&mut self, now: SystemTime) {
         let of_spaces = self.spaces.values().map(|space| &space.share.account);
         let of_processes = self.processes.values().flat_map(|entry| [&entry.share.account, &entry.share.of_reuse]);
@@ -324,12 +329,12 @@ impl Ledger {
         });
     }
 
-    /// Users of whom as many owners are listed as may be, and that have more.
+    /// Users at their quota of owners, with further ones.
     pub(crate) const fn users_at_quota(&self) -> &BTreeSet<u32> {
         &self.owners.at_quota
     }
 
-    /// The sums of every owner that is listed.
+    /// Sums of all listed owners.
     pub(crate) fn owners(&self) -> BTreeMap<OwnerKey, OwnerTotals> {
         let mut living: HashMap<&OwnerKey, u64> = HashMap::new();
         let mut sums: BTreeMap<&OwnerKey, Sums> =
@@ -356,7 +361,7 @@ impl Ledger {
         totals.collect()
     }
 
-    /// Reuse of every owner ever listed: of every process.
+    /// Reuse of all owners ever listed, which covers all processes.
     pub(crate) fn reuse(&self) -> BTreeMap<GpuKey, Reuse> {
         let key = |generation, id| gpu(&self.spaces, generation, id);
         let mut sums = Sums { reuse: self.owners.retired.reuse.clone(), ..Sums::default() };

@@ -1,14 +1,19 @@
-//! In which order a range is faulted on. No I/O, and some 400 bytes for a range.
+//! Order of the faults on a range. No I/O, and some 400 bytes per range.
 //!
-//! What there is to go by: the driver serves GPU faults in batches and sorts each by address, so that within a batch the order is lost; batches
-//! follow each other as the accesses did. Many accesses are under way at once, so a batch is a cloud of places rather than one. So this looks at
-//! * how the middle of the batches moves: a walk goes one way, and where there is no order it turns two times in three;
-//! * whether a batch of many places is a whole piece of the range, or strewn over the same part as the one before;
-//! * the distances between neighbouring places, within a batch and from one to the next: where nearly all are the same, that is the stride;
-//! * which parts of the range have the faults.
+//! Evidence: the driver services GPU faults in batches and sorts each by address, so that the order
+//! within a batch is lost; batches follow each other as the accesses did. Many accesses are in
+//! flight at once, so a batch is a cloud of places rather than one. The analysis uses
+//! * the movement of the batches' middle: a walk goes one way, and without an order it turns two
+//!   times in three;
+//! * whether a batch of many places is a contiguous piece of the range, or scattered over the same
+//!   part as the one before;
+//! * the distances between neighbouring places, within a batch and from one to the next: if nearly
+//!   all are equal, that is the stride;
+//! * the parts of the range with most faults.
 //!
-//! The driver brings more than was asked for: 64 KiB at least, and what lies around up to the whole block where half of it is there. What it brought
-//! does not fault. So a walk without gaps shows gaps of up to a block, and a stride below 128 KiB cannot be told from none.
+//! The driver brings more than the fault needs: at least 64 KiB, and the surroundings up to the
+//! whole block if half of it is resident. That memory does not fault. A walk without gaps therefore
+//! shows gaps of up to a block, and a stride below 128 KiB is indistinguishable from none.
 
 use abi::{
     BlockRecord,
@@ -22,55 +27,57 @@ mod gaps;
 mod spread;
 mod walk;
 
-/// Moves from batch to batch before it is said which way they go.
+/// Minimum moves from batch to batch to determine a direction.
 const MOVES_MIN: u64 = 12;
-/// And before it is said that there is no order, which takes more to tell.
+/// Minimum moves to determine that there is no order, which needs more evidence.
 const MOVES_MIN_OF_NONE: u64 = 16;
-/// Enough where each batch is a whole piece of the range, which no chance brings about.
+/// Minimum moves if each batch is a contiguous piece of the range, which does not happen by chance.
 const MOVES_MIN_OF_PIECES: u64 = 2;
-/// A batch of no fewer places tells by itself.
+/// Minimum places of a batch that is evidence alone.
 const MANY: u32 = 32;
-/// Such a batch is a whole piece if this part of what it spans is in it.
+/// Minimum density of a contiguous batch.
 const WHOLE: f32 = 0.75;
-/// And no more than this part of it was spanned by the one before, or no less where both are strewn over the same part of the range.
+/// Maximum overlap with the previous batch of a contiguous one; scattered batches overlap at least
+/// this much.
 const APART: f32 = 0.25;
 const STREWN: f32 = 0.5;
 /// Minimum of scattered batches, and their share of the recent ones, of a random pattern.
 const STREWN_MIN: u64 = 2;
 const STREWN_SHARE: f32 = 0.6;
-/// Distances before they are called a stride.
+/// Minimum distances to determine a stride.
 const GAPS_MIN: u64 = 16;
-/// The share of distances that are the stride.
+/// Minimum share of distances equal to the stride.
 const STRIDE_MIN: f32 = 0.75;
-/// The share of distances that the driver's prefetching explains, in a walk without gaps.
+/// Minimum share of distances that the driver's prefetching explains, in a walk without gaps.
 const NEAR_MIN: f32 = 0.75;
-/// With less turning than this it is a walk, and with more than the other there is no order.
+/// Share of turns below which it is a walk; above the other one there is no order.
 const TURNS_OF_WALK: f32 = 0.25;
 const TURNS_OF_NONE: f32 = 0.45;
-/// How often it turns where there is no order: of three numbers in a row, the middle one is the greatest or the least in two cases of three.
+/// Share of turns without an order: of three random numbers, the middle one is the greatest or the
+/// least in two cases of three.
 const TURNS_EXPECTED: f32 = 2.0 / 3.0;
-/// Records of other GPUs in a row after which the last of them is followed instead.
+/// Consecutive records of other GPUs after which the last of them is followed instead.
 const STRANGERS_MAX: u8 = 64;
 
-/// Addresses in units of 64 KiB.
+/// Address in units of 64 KiB.
 type Place = u64;
 
 /// Access order in one range.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
-    /// The GPU whose faults these are: those of several have no order among them.
+    /// GPU of these faults: those of several have no common order.
     gpu: u32,
     strangers: u8,
     batch: Option<Batch>,
     before: Option<Batch>,
     walk: Walk,
-    /// Batches that were strewn over what the one before was strewn over.
+    /// Batches scattered over the same part as the one before.
     strewn: Share,
     gaps: Gaps,
     spread: Spread,
 }
 
-/// The places of one batch.
+/// Places of one batch.
 #[derive(Clone, Copy, Debug)]
 struct Batch {
     number: u16,
@@ -84,12 +91,12 @@ impl Batch {
         self.highest - self.lowest + 1
     }
 
-    /// The part of what it spans that is in it; 0 of one that has few.
+    /// Share of the batch's span that it covers; 0 with few places.
     fn density(&self) -> f32 {
         if self.places < MANY { 0.0 } else { self.places as f32 / self.span() as f32 }
     }
 
-    /// The part of the shorter of two that the other spans too.
+    /// Share of the shorter batch's span that the other covers too.
     fn overlap(&self, other: &Self) -> f32 {
         let both = (self.highest.min(other.highest) + 1).saturating_sub(self.lowest.max(other.lowest));
         both as f32 / self.span().min(other.span()) as f32
@@ -100,13 +107,13 @@ impl Batch {
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     count: u64,
-    /// Recent: all, and those of the kind.
+    /// Recent events, and those of the kind.
     recent: f32,
     those: f32,
 }
 
 impl Share {
-    /// Weight of all that was before, each time.
+    /// Factor of earlier weights at each event.
     const KEEPS: f32 = 1.0 - 1.0 / 64.0;
 
     fn add(&mut self, is_of_those: bool) {
@@ -134,7 +141,7 @@ impl Order {
         }
     }
 
-    /// Faults of a GPU on a block.
+    /// Adds faults of a GPU on a block.
     pub(super) fn faulted(&mut self, record: &BlockRecord) {
         if record.gpu != self.gpu {
             self.strangers += 1;
@@ -157,7 +164,7 @@ impl Order {
         while slots != 0 {
             let place = first + u64::from(slots.trailing_zeros());
             slots &= slots - 1;
-            // A page that was served before, or retried, is nothing new.
+            // A page serviced before, or retried, is no new place.
             if place > batch.highest {
                 self.gaps.add(place - batch.highest);
                 batch.highest = place;
@@ -167,7 +174,7 @@ impl Order {
         }
     }
 
-    /// The batch under way is over.
+    /// Completes the current batch.
     fn finish(&mut self) {
         let Some(batch) = self.batch.take() else { return };
         if let Some(before) = self.before.replace(batch) {

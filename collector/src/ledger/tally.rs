@@ -1,4 +1,4 @@
-//! Counters that tallies add to.
+//! Addition of tallies to counters.
 
 use abi::{
     CountKey, Kind, Tally,
@@ -9,7 +9,7 @@ use model::{Access, ApiCall, Cause, Counters, Distribution, GpuKey, RemoteCause}
 use super::Counts;
 
 impl Counts {
-    /// Adds a tally of a VA space, whose GPU with the key's id this is.
+    /// Adds a tally of a VA space, with the GPU of the key's id.
     pub(super) fn add_tally(&mut self, key: &CountKey, gpu: GpuKey, tally: Tally) {
         let Some(kind) = Kind::from_index(key.kind.into()) else { return };
         let counters = match (kind, key.gpu) {
@@ -74,15 +74,16 @@ fn add(counters: &mut Counters, kind: Kind, detail: u16, tally: Tally) {
     }
 }
 
-/// The values of a bucket, all as its first: their mean moves as more come, and numbers of values up to a bound would go back.
+/// Adds the values of a bucket, all as its first: their mean changes with further values, and
+/// numbers of values up to a bound would decrease.
 fn observe(distribution: &mut Distribution, bucket: u16, Tally { events, amount }: Tally) {
     distribution.record(first_of_bucket(bucket), events, amount);
 }
 
-/// The driver's `uvm_make_resident_cause_t`, and who asked.
+/// Cause of the driver's `uvm_make_resident_cause_t`, and of the requester.
 pub(super) const fn cause(number: u16) -> Cause {
     match number & !REQUESTED_BY_TOOL {
-        // Replayable and non-replayable; faults of CPUs are among the former.
+        // Replayable and non-replayable; CPU faults are among the former.
         0 | 1 => Cause::Fault,
         2 => Cause::AccessCounter,
         3 => Cause::TreePrefetch,
@@ -94,7 +95,7 @@ pub(super) const fn cause(number: u16) -> Cause {
     }
 }
 
-/// The driver's `UvmEventMapRemoteCause`.
+/// Cause of the driver's `UvmEventMapRemoteCause`.
 const fn remote_cause(number: u16) -> RemoteCause {
     match number {
         1 => RemoteCause::Coherence,
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn the_probes_calls_are_those_of_the_model_in_one_order() {
         let probes = abi::ApiCall::ALL.iter().map(|call| call.name().trim_start_matches("uvm_api_"));
-        // The driver's name says less than the API's.
+        // The driver's name is less specific than the API's.
         let model = ApiCall::ALL.map(|call| if call == ApiCall::Prefetch { "migrate" } else { call.name() });
         assert_eq!(probes.collect::<Vec<_>>(), model);
     }

@@ -43,12 +43,12 @@ fn totals(ledger: &Ledger) -> Counts {
     ledger.totals(|_| None, |_| SystemTime::UNIX_EPOCH).1
 }
 
-/// The driver shows this GPU as processor 1, and the probes have been read before.
+/// Lists this GPU as processor 1, after a reading of the probes.
 fn shown(ledger: &mut Ledger, uuid: GpuUuid) {
     ledger.shown(&Arc::new([(1, uuid)].into()));
 }
 
-/// A process with a VA space that has seen so many CPU faults.
+/// Process with a VA space and this many CPU faults.
 fn with_cpu_faults(ledger: &mut Ledger, process: ProcessId, generation: Generation, faults: u64) {
     ledger.registered(generation, process, named("app"));
     count(ledger, generation, 0, Kind::CpuFault, 0, faults, 0);
@@ -100,7 +100,7 @@ fn a_process_ends_with_its_last_va_space_and_keeps_its_counts() {
     assert_eq!(processes(&ledger)[0].exited_at, None);
     ledger.destroyed(2, Losses::default(), at(20));
     assert_eq!(ledger.closing().len(), 2);
-    // The last reading, and what follows it.
+    // The last reading, and its effects.
     count(&mut ledger, 2, 0, Kind::CpuFault, 0, 6, 0);
     ledger.close(1);
     ledger.close(2);
@@ -175,7 +175,7 @@ fn a_process_that_is_gone_has_ended_though_its_va_space_lives_on_in_other_hands(
     ledger.seen(PROCESS, Sighting::Gone, at(10));
     assert_eq!(ledger.present(), []);
     assert_eq!(processes(&ledger)[0].exited_at, Some(at(10)));
-    // It is forgotten; what its VA space goes on to count is in the sums.
+    // It is forgotten; later counts of its VA space are in the sums.
     ledger.forget(at(10) + RETENTION);
     count(&mut ledger, 1, 0, Kind::CpuFault, 0, 8, 0);
     assert_eq!(processes(&ledger), []);
@@ -251,7 +251,7 @@ fn a_process_that_lives_on_without_a_va_space_is_kept_until_it_is_gone() {
     ledger.destroyed(1, Losses::default(), at(10));
     ledger.close(1);
     ledger.seen(PROCESS, Sighting::Here(named("app")), at(11));
-    // Not being able to look once does not unsay it.
+    // A single failed read does not revert it.
     ledger.seen(PROCESS, Sighting::Unknown, at(12));
     ledger.forget(at(10) + 2 * RETENTION);
     with_cpu_faults(&mut ledger, PROCESS, 2, 4);

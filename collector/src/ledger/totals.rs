@@ -8,7 +8,8 @@ use model::{Blocks, EvictionPair, OwnerEvictions, Process, ProcessId};
 use super::{Counts, Entry, Identity, Ledger, gpu, memory, party, sum};
 
 impl Ledger {
-    /// Every process, with what it and its VA spaces counted, and the sums over all processes ever seen. `at`: what time some ns since boot were.
+    /// All processes, with the counts of them and their VA spaces, and the sums over all processes
+    /// ever seen. `at`: calendar time of a time in ns since boot.
     pub(crate) fn totals(
         &self,
         user: impl Fn(u32) -> Option<String>,

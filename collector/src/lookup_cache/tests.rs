@@ -5,7 +5,7 @@ use super::*;
 const HOUR: Duration = Duration::from_hours(1);
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Look-ups that the test answers one by one.
+/// Look-ups that the test completes one by one.
 struct Service {
     cache: LookupCache<u32, String>,
     asked: mpsc::Receiver<(u32, mpsc::Sender<Option<&'static str>>)>,
@@ -35,12 +35,13 @@ impl Service {
         self.cache.get(&key, self.start + after)
     }
 
-    /// The next look-up, which has been started.
+    /// Next look-up that was started.
     fn asked(&self) -> (u32, mpsc::Sender<Option<&'static str>>) {
         self.asked.recv_timeout(MINUTE).expect("a look-up")
     }
 
-    /// The keys of all look-ups that have been started and have not ended, whether or not their threads have begun yet.
+    /// Keys of all look-ups that were started and have not ended, whether or not their threads are
+    /// running yet.
     fn running(&self) -> Vec<u32> {
         let known = lock(&self.cache.known);
         let mut keys: Vec<u32> =
@@ -49,14 +50,14 @@ impl Service {
         keys
     }
 
-    /// Answers the look-up that runs, and waits until that is noted.
+    /// Completes the running look-up, and waits until its result is recorded.
     fn answer(&self, found: Option<&'static str>) {
         let (key, answer) = self.asked();
         answer.send(found).unwrap();
         self.settled(key);
     }
 
-    /// Waits until a look-up that was answered is noted.
+    /// Waits until the result of a completed look-up is recorded.
     fn settled(&self, key: u32) {
         while lock(&self.cache.known).answers[&key].due == Due::Running {
             thread::sleep(Duration::from_millis(1));
@@ -134,7 +135,7 @@ fn what_nobody_asks_for_any_more_is_forgotten_even_when_every_look_up_hangs() {
     for key in 0..1000 {
         service.get(key, key * MINUTE);
     }
-    // Those of the last hour, and those which hang.
+    // Those of the last hour, and the hung ones.
     let known = lock(&service.cache.known);
     assert!(known.answers.len() < 2 * (60 + HUNG_MAX + 1) + FEW, "{}", known.answers.len());
     assert!(known.answers.contains_key(&0) && known.answers.contains_key(&999));
@@ -151,7 +152,7 @@ fn one_that_hangs_keeps_others_waiting_no_longer_than_there_is_patience_and_is_t
     assert_eq!(service.cache.hung(service.start + 30 * MINUTE).keys, [1]);
     service.answer(Some("bob"));
     assert_eq!(service.get(2, 30 * MINUTE).as_deref(), Some("bob"));
-    // It is not asked about again while it hangs.
+    // A hung look-up is not repeated.
     service.get(1, 40 * MINUTE);
     assert_eq!(service.running(), [1]);
     assert!(service.asked.try_recv().is_err());
@@ -181,19 +182,19 @@ fn however_many_hang_there_are_no_more_threads_than_may_run_and_may_hang() {
     let service = service(2);
     let mut hanging = Vec::new();
     for key in 0..12 {
-        // With sixteen that are left alone two more can run.
+        // With sixteen replaced ones, two more can run.
         assert_eq!(service.cache.hung(service.start + key * HOUR).is_full, key >= 9, "{key}");
         service.get(key, key * HOUR);
         service.get(key + 1000, key * HOUR);
         hanging.extend(service.asked.try_iter());
     }
-    // Those that were just started may not have begun yet.
+    // Threads that were just started may not be running yet.
     while hanging.len() < HUNG_MAX + 2 {
         hanging.push(service.asked());
     }
     let hung = service.cache.hung(service.start + 12 * HOUR);
     assert_eq!((hung.keys.len(), hung.is_full, hanging.len()), (HUNG_MAX + 2, true, HUNG_MAX + 2));
-    // With one that comes back another has its turn.
+    // When one returns, another can run.
     let (key, back) = hanging.swap_remove(0);
     assert!(hung.keys.contains(&key));
     back.send(None).unwrap();

@@ -5,7 +5,7 @@ use super::*;
 const CARD: GpuUuid = GpuUuid([3; 16]);
 const ANOTHER: GpuUuid = GpuUuid([5; 16]);
 
-/// A library of the test's own, which does what the test wants.
+/// Fake library, controlled by the test.
 struct StandIn {
     folder: tempfile::TempDir,
     nvml: Nvml,
@@ -34,7 +34,7 @@ impl StandIn {
         fs::remove_file(self.folder.path().join(name)).unwrap();
     }
 
-    /// How often a function was called.
+    /// Number of calls of a function.
     fn calls(&self, function: &str) -> usize {
         let calls = fs::read_to_string(self.folder.path().join("calls")).unwrap_or_default();
         calls.lines().filter(|line| *line == function).count()
@@ -44,7 +44,7 @@ impl StandIn {
         lock(&self.nvml.shared).is_busy
     }
 
-    /// Asks, and waits for the answer.
+    /// Queries, and waits for the reply.
     fn ask(&mut self, gpus: &[GpuUuid], after: Duration) {
         self.nvml.ask(gpus.iter().copied(), self.start + after);
         let deadline = Instant::now() + Duration::from_mins(1);
@@ -106,7 +106,7 @@ fn one_that_hangs_blocks_nobody_and_is_asked_nothing_else() {
     }
     assert!(on.is_busy() && on.nvml.warned);
     assert!(on.calls("handle") <= 2);
-    // What does not change is still known; how much memory is taken is not.
+    // Constant facts are still known; the memory in use is not.
     let late = on.nvml.facts(CARD, Instant::now() + DEADLINE + Duration::from_secs(1)).unwrap();
     assert_eq!((late.memory_bytes, late.memory_used_bytes), (Some(1000), None));
 

@@ -5,8 +5,8 @@ const D: &str = "3350ade4226f0adcd9e4e9545d7c2a16a5aa362d12315f2a88e2024cea1246c
 const POD: &str = "b6a16766-05ee-446a-8ee5-ff96a817f47c";
 const STATIC_POD: &str = "4f3d3a1c9a1d3b6a0c8d6a5e2f7b1c90";
 
-/// What a path says, as `pod=… job=… container=… unit=…`, without what it does not say. `C` and `D` are container ids, `P` and `P_` a pod's UID
-/// with dashes and underscores, `S` a static pod's.
+/// Owner of a path, as `pod=… job=… container=… unit=…`, without missing parts. `C` and `D` are
+/// container ids, `P` and `P_` a pod's UID with dashes and underscores, `S` a static pod's.
 fn says(path: &str) -> String {
     let path = path
         .replace("{C}", C)
@@ -52,11 +52,11 @@ fn kubernetes_pods_with_systemds_names() {
             "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{P_}.slice/crio-{C}.scope",
             "pod={P} cri-o={C} unit=crio-{C}.scope",
         ),
-        // crun puts the container's processes into a cgroup of their own.
+        // crun puts the container's processes into a separate cgroup.
         ("/kubepods.slice/kubepods-pod{P_}.slice/crio-{C}.scope/container", "pod={P} cri-o={C} unit=crio-{C}.scope"),
         // Guaranteed pods have no class in their path.
         ("/kubepods.slice/kubepods-pod{P_}.slice/docker-{C}.scope", "pod={P} docker={C} unit=docker-{C}.scope"),
-        // A kubelet with a root of its own, as inside a kind node.
+        // A kubelet with its own root, as inside a kind node.
         (
             "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{P_}.slice/cri-containerd-{C}.scope",
             "pod={P} containerd={C} unit=cri-containerd-{C}.scope",
@@ -143,7 +143,7 @@ fn slurm_jobs() {
         ),
         ("/system.slice/slurmstepd.scope/job_123/step_0+1/slurm", "job=123.0+1 unit=slurmstepd.scope"),
         ("/system.slice/slurmstepd.scope/job_123", "job=123.- unit=slurmstepd.scope"),
-        // From 26.05 on jobs go by another number.
+        // From 26.05 on jobs have another number.
         (
             "/system.slice/slurmstepd.scope/s5K1KKYAYG5D00/step_0/user/task_0",
             "job=s5K1KKYAYG5D00.0 unit=slurmstepd.scope",
@@ -186,7 +186,7 @@ fn systemd_units() {
         ("/user.slice/user-1000.slice/user@1000.service/init.scope", "unit=user@1000.service/init.scope"),
         ("/user.slice/user-1000.slice/user@1000.service", "unit=user@1000.service"),
         ("/init.scope", "unit=init.scope"),
-        // As systemd writes what the kernel could take for a file of the controller.
+        // systemd's escape for a name that collides with a file of the controller.
         ("/system.slice/_cpu.service", "unit=cpu.service"),
         (
             "/machine.slice/systemd-nspawn@box.service/payload/system.slice/sshd.service",
@@ -289,9 +289,9 @@ fn a_cgroup_that_was_removed_still_says_whose_it_was() {
 #[test]
 fn with_version_1_the_most_telling_hierarchy_counts() {
     let of_paths = |paths: &[&str]| shown(&of_paths(paths.iter().copied()));
-    // Slurm may use the devices' alone.
+    // Slurm may use the devices controller alone.
     assert_eq!(of_paths(&["/", "/system.slice/slurmd.service", "/slurm/uid_1000/job_7/step_0/task_0"]), "job=7.0");
-    // Docker leaves the one without controllers to systemd.
+    // Docker leaves the hierarchy without controllers to systemd.
     assert_eq!(of_paths(&[&format!("/docker/{C}"), "/system.slice/containerd.service"]), "docker={C}");
     assert_eq!(of_paths(&["/a.service", "/b.service"]), "unit=a.service");
     assert_eq!(of_paths(&[]), "");

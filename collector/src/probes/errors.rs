@@ -12,12 +12,12 @@ pub(super) fn not_permitted(cause: &io::Error) -> Option<Refusal> {
     (cause.kind() == io::ErrorKind::PermissionDenied).then_some(Refusal::NotPermitted)
 }
 
-/// The kernel's answer, somewhere below an error.
+/// Kernel error at the root of an error.
 pub(super) fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
     causes(error).find_map(|error| error.downcast_ref())
 }
 
-/// The whole of an error in one line.
+/// Complete error chain in one line.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let parts: Vec<_> = causes(error).map(ToString::to_string).collect();
     parts.join(": ")
@@ -27,7 +27,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
     std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
 }
 
-/// The end of the verifier's log, where it says what is wrong.
+/// End of the verifier's log, which has the reason.
 pub(super) fn tail(log: &str) -> String {
     const LINES: usize = 8;
     let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();

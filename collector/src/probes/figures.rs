@@ -9,15 +9,15 @@ use abi::Probe;
 pub(crate) struct Figures {
     /// Runs, by [`Probe`].
     pub(crate) hits: Vec<u64>,
-    /// By [`DropReason`].
+    /// Dropped events by [`DropReason`].
     pub(crate) dropped: Vec<u64>,
-    /// Failed, by [`SelfTest`].
+    /// Failed self-tests by [`SelfTest`].
     pub(crate) self_tests: Vec<u64>,
-    /// By [`Probe`].
+    /// Statistics of the kernel by [`Probe`].
     pub(crate) programs: [ProgramInfo; Probe::COUNT as usize],
     /// Block records by [`RecordFate`](abi::RecordFate).
     pub(crate) records: Vec<u64>,
-    /// Destructions of VA spaces that must have returned unseen.
+    /// Destructions of VA spaces whose return must have been missed.
     pub(crate) missed_returns: u64,
 }
 
@@ -26,15 +26,16 @@ impl Figures {
         self.programs.get(probe as usize).copied().unwrap_or_default()
     }
 
-    /// Runs of probes that the kernel left out. A lower bound: kernels before 6.7 do not tell when another program was at work on that CPU, and
-    /// no kernel tells of kprobes that hit within a kprobe. What is seen of returns holds on all of them.
+    /// Runs of probes that the kernel skipped. A lower bound: kernels before 6.7 do not report
+    /// skips while another program ran on that CPU, and no kernel reports kprobes that hit within a
+    /// kprobe. Missed returns are seen on all of them.
     pub(crate) fn skipped(&self) -> u64 {
         let returns = self.program(Probe::DestroyReturn).skipped;
         let all: u64 = self.programs.iter().map(|program| program.skipped).sum();
         all - returns + returns.max(self.missed_returns)
     }
 
-    /// Destructions of VA spaces that have begun and not returned, as far as was seen.
+    /// Destructions of VA spaces that have started and not returned, by the probes.
     pub(crate) fn in_destruction(&self) -> u64 {
         let hits = |probe| self.hits.get(probe as usize).copied().unwrap_or_default();
         hits(Probe::DestroyEntry).saturating_sub(hits(Probe::DestroyReturn))
@@ -44,9 +45,9 @@ impl Figures {
 /// Statistics of the kernel about a loaded program, from its descriptor's fdinfo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProgramInfo {
-    /// Where the kernel measures it: sysctl `kernel.bpf_stats_enabled`.
+    /// Run time, if the kernel measures it: sysctl `kernel.bpf_stats_enabled`.
     pub(crate) run_time: Option<Duration>,
-    /// Runs that were left out because another program, or a map's reader, was at work on that CPU.
+    /// Runs skipped because another program, or a reader of a map, was active on that CPU.
     pub(crate) skipped: u64,
 }
 

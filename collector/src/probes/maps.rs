@@ -15,12 +15,12 @@ use aya::maps::{MapData, MapError, PerCpuArray};
 use super::Probes;
 
 impl Probes {
-    /// A descriptor that is readable when there are lifecycle records.
+    /// Descriptor that is readable when there are lifecycle records.
     pub(crate) fn lifecycles_fd(&self) -> io::Result<OwnedFd> {
         self.lifecycles.as_fd().try_clone_to_owned()
     }
 
-    /// The lifecycle records since the last call.
+    /// Lifecycle records since the last call.
     pub fn lifecycles(&mut self) -> Vec<Lifecycle> {
         let mut records = Vec::new();
         while let Some(item) = self.lifecycles.next() {
@@ -29,7 +29,8 @@ impl Probes {
         records
     }
 
-    /// The block records since the last call; not more than the largest ring holds, so that whoever writes faster than this takes does not hold it.
+    /// Block records since the last call; at most the capacity of the largest ring, so that a fast
+    /// writer cannot keep the reader busy for ever.
     pub fn blocks(&mut self, mut take: impl FnMut(BlockRecord)) {
         const TAKEN_MAX: usize = (256 << 20) / size_of::<BlockRecord>();
         for _ in 0..TAKEN_MAX {
@@ -40,10 +41,10 @@ impl Probes {
         }
     }
 
-    /// Every count, summed over CPUs.
+    /// All counts, summed over CPUs.
     ///
     /// # Errors
-    /// If the kernel does not let the map be read.
+    /// If the kernel does not permit a read of the map.
     pub fn counts(&self) -> Result<Vec<(CountKey, Tally)>, MapError> {
         let sum = |tallies: &[Tally]| {
             tallies.iter().fold(Tally::default(), |sum, tally| Tally {
@@ -54,10 +55,10 @@ impl Probes {
         self.counts.iter().map(|entry| entry.map(|(key, tallies)| (key, sum(&tallies)))).collect()
     }
 
-    /// Every part of a distribution.
+    /// All buckets of distributions.
     ///
     /// # Errors
-    /// If the kernel does not let the map be read.
+    /// If the kernel does not permit a read of the map.
     pub fn distributions(&self) -> Result<Vec<(CountKey, Tally)>, MapError> {
         self.distributions.iter().collect()
     }
@@ -65,15 +66,15 @@ impl Probes {
     /// Evictions by victim and evictor.
     ///
     /// # Errors
-    /// If the kernel does not let the map be read.
+    /// If the kernel does not permit a read of the map.
     pub fn evictions(&self) -> Result<Vec<(EvictionKey, Tally)>, MapError> {
         self.evictions.iter().collect()
     }
 
-    /// Removes what one pushed out of another's that is final and read.
+    /// Removes evictions that are final and read.
     ///
     /// # Errors
-    /// If the kernel does not let the map be changed.
+    /// If the kernel does not permit a change of the map.
     pub(crate) fn forget_eviction(&mut self, key: &EvictionKey) -> Result<(), MapError> {
         self.evictions.remove(key)
     }
@@ -81,7 +82,7 @@ impl Probes {
     /// Removes a count that is final and read.
     ///
     /// # Errors
-    /// If the kernel does not let the map be changed.
+    /// If the kernel does not permit a change of the map.
     pub fn forget(&mut self, key: &CountKey) -> Result<(), MapError> {
         if Kind::from_index(key.kind.into()).is_some_and(Kind::is_of_distribution) {
             self.distributions.remove(key)
@@ -90,43 +91,45 @@ impl Probes {
         }
     }
 
-    /// Living VA spaces.
+    /// Live VA spaces.
     ///
     /// # Errors
-    /// If the kernel does not let the map be read.
+    /// If the kernel does not permit a read of the map.
     pub fn spaces(&self) -> Result<Vec<Space>, MapError> {
-        // By address: where entries go meanwhile, the kernel may begin with the first ones again.
+        // By address: if entries are removed meanwhile, the kernel may restart with the first ones.
         let by_address: HashMap<u64, Space> = self.spaces.iter().collect::<Result<_, _>>()?;
         Ok(by_address.into_values().collect())
     }
 
-    /// Entries of these maps of each process and each user.
+    /// Entries of these maps by process and user.
     ///
     /// # Errors
-    /// If the kernel does not let the map be read.
+    /// If the kernel does not permit a read of the map.
     pub fn usage(&self) -> Result<Vec<(Tenant, Usage)>, MapError> {
         self.usage.iter().collect()
     }
 
-    /// From now on so much of what a tenant was charged for is given back.
+    /// Sets the released part of a tenant's charges.
     ///
     /// # Errors
-    /// If the kernel does not let the map be changed.
+    /// If the kernel does not permit a change of the map.
     pub fn release(&mut self, tenant: Tenant, released: Released) -> Result<(), MapError> {
         self.released.insert(tenant, released, 0)
     }
 
-    /// Forgets a tenant that holds nothing, if it is still as it was read; `false` if it came back meanwhile.
+    /// Removes a tenant that holds nothing, if it is still as read; `false` if it became active
+    /// meanwhile.
     ///
     /// # Errors
-    /// If the kernel does not let the maps be changed.
+    /// If the kernel does not permit a change of the maps.
     pub fn forget_tenant(&mut self, tenant: Tenant, read: &Usage) -> Result<bool, MapError> {
         match self.usage.get(&tenant, 0) {
             Ok(now) if now != *read => return Ok(false),
             Ok(_) | Err(MapError::KeyNotFound) => {}
             Err(error) => return Err(error),
         }
-        // In this order: one that comes back meanwhile is taken to hold less than it does, and not more.
+        // In this order: a tenant that becomes active meanwhile counts with less than it holds, and
+        // not more.
         for removed in [self.usage.remove(&tenant), self.released.remove(&tenant)] {
             match removed {
                 Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => {}
@@ -139,15 +142,15 @@ impl Probes {
     /// Block records by [`RecordFate`].
     ///
     /// # Errors
-    /// If the kernel does not let the map be read.
+    /// If the kernel does not permit a read of the map.
     pub fn record_fates(&self) -> Result<Vec<u64>, MapError> {
         read(&self.records, RecordFate::COUNT)
     }
 
-    /// Events not counted, by [`DropReason`].
+    /// Dropped events, by [`DropReason`].
     ///
     /// # Errors
-    /// As for all of these: if the kernel does not let the map be read.
+    /// If the kernel does not permit a read of the map.
     pub fn dropped(&self) -> Result<Vec<u64>, MapError> {
         read(&self.dropped, DropReason::COUNT)
     }
@@ -155,7 +158,7 @@ impl Probes {
     /// Failed self-tests, by [`SelfTest`].
     ///
     /// # Errors
-    /// If the kernel does not let the map be read.
+    /// If the kernel does not permit a read of the map.
     pub fn self_tests(&self) -> Result<Vec<u64>, MapError> {
         read(&self.self_tests, SelfTest::COUNT)
     }
@@ -163,7 +166,7 @@ impl Probes {
     /// Runs of the probes, by [`Probe`].
     ///
     /// # Errors
-    /// If the kernel does not let the map be read.
+    /// If the kernel does not permit a read of the map.
     pub fn hits(&self) -> Result<Vec<u64>, MapError> {
         read(&self.hits, Probe::COUNT)
     }

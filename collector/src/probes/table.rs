@@ -1,13 +1,14 @@
-//! Where each probe is attached, and what is uncounted without it. A new one is a program of the probes' crate and a row here.
+//! Functions of the probes, and the uncounted events without them. A new one is a program of the
+//! probes' crate and a row here.
 
 use abi::Probe;
 
-/// One probe.
+/// Row of a probe.
 pub(super) struct Row {
     pub(super) probe: Probe,
-    /// Its name in the object.
+    /// Name in the object.
     pub(super) program: &'static str,
-    /// The driver's function, and other names that it has or had; the first that is there is taken.
+    /// Function of the driver, and its other names in versions; the first existing one is used.
     pub(super) functions: &'static [&'static str],
     pub(super) need: Need,
 }
@@ -16,7 +17,8 @@ pub(super) struct Row {
 #[derive(Clone, Copy)]
 pub(super) enum Need {
     Always,
-    /// From this major version on, earlier ones having nothing to count there; what is uncounted, with its verb.
+    /// Optional; expected from this major version on, as earlier ones have nothing to count there.
+    /// `uncounted`: events missing without it, with a verb.
     Without {
         since: u32,
         uncounted: &'static str,
@@ -24,12 +26,12 @@ pub(super) enum Need {
 }
 
 impl Row {
-    /// Whether it is about the function's return.
+    /// Whether it runs at the function's return.
     pub(super) fn at_return(&self) -> bool {
         self.probe.name().ends_with("(return)")
     }
 
-    /// Whether it needs to know which pages of a block are where.
+    /// Whether it needs the residency of a block's pages.
     pub(super) const fn is_of_residency(&self) -> bool {
         matches!(
             self.probe,
@@ -66,8 +68,9 @@ const ALLOC_RANGE: &[&str] = &["uvm_pmm_gpu_pma_evict_range_wrapper_entry"];
 const WITHOUT_ALLOCATIONS: Need = without("evictions caused by device allocations are");
 const WITHOUT_CALLS: Need = without("calls of the application of this kind are");
 
-/// In the order in which they are attached. Events are dropped from the first on, as of unknown VA spaces; and a VA space must not be made before
-/// its end can be seen. So the last is the one that makes them known, and all else stands ready by then.
+/// Probes in the order of attachment. From the first on, events are dropped as those of unknown VA
+/// spaces, and no VA space may be created before its end can be seen. The last one is therefore the
+/// one that registers them, when all others are attached.
 pub(super) const PROBES: &[Row] = &[
     row(Probe::HandlerReturn, "uvm_handled", HANDLER, WITHOUT_HANDLER),
     row(Probe::Handler, "uvm_handler", HANDLER, WITHOUT_HANDLER),
@@ -151,7 +154,7 @@ mod tests {
         here.sort_unstable();
         there.sort_unstable();
         assert_eq!(here, there);
-        // One that is needed has one name alone, the one that is looked for.
+        // A needed one has only one name, which the search uses.
         assert!(PROBES.iter().filter(is_needed).all(|row| row.functions == [row.probe.name()]));
     }
 

@@ -1,4 +1,4 @@
-//! The probes on one loading of the driver.
+//! Probes on one loading of the driver.
 
 use std::{
     fs, future, io,
@@ -25,25 +25,25 @@ use crate::{
     refusal::Refusal,
 };
 
-/// A VA space may take long to be destroyed, but hardly longer than this.
+/// Longest plausible destruction of a VA space.
 const DESTRUCTION_MAX: Duration = Duration::from_mins(1);
-/// Interval of searches for VA spaces: each looks at every open file of the machine.
+/// Interval of searches for VA spaces: each visits every open file of the machine.
 const ADOPT_AGAIN_MIN: Duration = Duration::from_secs(1);
 const ADOPT_AGAIN_MAX: Duration = Duration::from_mins(1);
 
-/// See the module's documentation.
+/// Attached probes.
 pub(super) struct Attached {
     pub(super) module: Module,
     pub(super) driver: DriverInfo,
     pub(super) family: Family,
     pub(super) since: SystemTime,
     pub(super) probes: Probes,
-    /// The last that could be read.
+    /// Last readable figures.
     pub(super) figures: Figures,
-    /// Runs of probes that were known to be skipped when that was last asked for.
+    /// Known skipped runs of probes at the last query.
     skipped: u64,
     pub(super) orphans: Orphans,
-    /// Reason why the search for VA spaces that are older than the probes failed.
+    /// Reason why the search for older VA spaces failed.
     pub(super) warning: Option<String>,
     pub(super) counts_capacity: u32,
     lifecycles: AsyncFd<OwnedFd>,
@@ -51,19 +51,19 @@ pub(super) struct Attached {
     adoption: Adoption,
 }
 
-/// The search for VA spaces that the probes did not see made.
+/// Search for VA spaces whose creation the probes missed.
 struct Adoption {
-    /// The kernel's types that the search needs, or why there is none.
+    /// Types of the kernel for the search, or the reason why there are none.
     types: Result<Vec<u8>, String>,
-    /// Events of unknown VA spaces when it last ran.
+    /// Events of unknown VA spaces at its last run.
     unknown: u64,
-    /// Not before.
+    /// Earliest time of the next search.
     again: Instant,
     wait: Duration,
 }
 
 impl Attached {
-    /// Attaches the probes to the driver, and finds the VA spaces that are there already.
+    /// Attaches the probes to the driver, and finds the existing VA spaces.
     pub(super) fn new(config: &Config, families: &Families, module: Module) -> Result<Self, Refusal> {
         let roots = &config.roots;
         let version = module.version.clone().ok_or(Refusal::NoVersion)?;
@@ -123,7 +123,7 @@ impl Attached {
             returns: Returns::new(now),
             adoption: Adoption { types, unknown: 0, again: now, wait: ADOPT_AGAIN_MIN },
         };
-        // Looked for after attaching: whoever opens the driver from now on is seen by the probes.
+        // After the attachment: from now on the probes see each open of the driver.
         if driver::in_use(roots) {
             attached.adopt(now);
         }
@@ -131,8 +131,8 @@ impl Attached {
         Ok(attached)
     }
 
-    /// Looks for VA spaces again where events of unknown ones have come since: one that was being made while the probes were attached, or
-    /// whose making they missed.
+    /// Searches for VA spaces again after events of unknown ones: one that was created during the
+    /// attachment, or whose creation the probes missed.
     pub(super) fn adopt_if_missed(&mut self, now: Instant) {
         let unknown = self.figures.dropped.get(DropReason::UnknownVaSpace as usize).copied().unwrap_or_default();
         if unknown > self.adoption.unknown && now >= self.adoption.again {
@@ -157,7 +157,7 @@ impl Attached {
         self.warning = warning;
     }
 
-    /// Reads how the probes do. What cannot be read stays as it was.
+    /// Reads the statistics of the probes. Unreadable ones stay unchanged.
     pub(super) fn read_figures(&mut self) {
         match self.probes.figures() {
             Ok(figures) => {
@@ -168,19 +168,20 @@ impl Attached {
         }
     }
 
-    /// Whether the kernel skipped runs of probes since this was last asked for.
+    /// Whether the kernel skipped runs of probes since the last query.
     pub(super) fn has_skipped(&mut self) -> bool {
         let before = std::mem::replace(&mut self.skipped, self.figures.skipped());
         self.skipped > before
     }
 
-    /// Ready when a VA space was made or destroyed.
+    /// Completes when a VA space was created or destroyed.
     pub(super) async fn lifecycles_ready(&self) {
         match self.lifecycles.readable().await {
-            // Cleared before the records are taken, so that one that comes meanwhile is not missed.
+            // Cleared before the records are read, so that one that arrives meanwhile is not
+            // missed.
             Ok(mut ready) => ready.clear_ready(),
             Err(error) => {
-                // The runtime is shutting down. The regular readings take the records too.
+                // The runtime shuts down. The regular readings read the records too.
                 tracing::debug!("cannot wait for lifecycle records: {error}");
                 future::pending::<()>().await;
             }
@@ -188,11 +189,11 @@ impl Attached {
     }
 }
 
-/// A layout that agrees with the driver's own types, where the kernel shows them.
+/// Layout, checked against the driver's types if the kernel exposes them.
 fn agreed(roots: &Roots, kernel: &Btf<'_>, layout: &Layout) -> Result<Layout, Disagreement> {
     let Ok(file) = fs::read(roots.sys.join("kernel/btf/nvidia_uvm")) else { return Ok(*layout) };
     match Btf::parse_module(kernel, &file) {
-        Ok(types) => driver_types::agreed(layout, &types),
+        Ok(types) => driver_types::completed(layout, &types),
         Err(error) => {
             tracing::warn!("the driver's types in /sys/kernel/btf/nvidia_uvm cannot be used: {error}");
             Ok(*layout)
@@ -208,7 +209,8 @@ fn watched(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
-/// Destructions that began and whose return was never seen: as many as were under way at every reading of a long time.
+/// Destructions that started and whose return was missed: the minimum in progress at all readings
+/// of a long period.
 struct Returns {
     missed: u64,
     least: u64,
@@ -220,7 +222,7 @@ impl Returns {
         Self { missed: 0, least: u64::MAX, since: now }
     }
 
-    /// With so many under way now, how many were missed so far.
+    /// Number of missed returns so far, given the destructions in progress now.
     fn missed(&mut self, in_destruction: u64, now: Instant) -> u64 {
         self.least = self.least.min(in_destruction);
         if now.duration_since(self.since) >= DESTRUCTION_MAX {

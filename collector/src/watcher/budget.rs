@@ -1,21 +1,23 @@
-//! How much of a processor each user's new processes may cost: so much at once, and a small part of the time after that. Whoever makes processes faster has
-//! /proc read for fewer of them, and then none told apart any more until it is paid for.
+//! Budget of processor time for each user's new processes: a burst, and then a small share of the
+//! time. For users that create processes faster, /proc is read for fewer of them, and then none are
+//! distinguished until the budget recovers.
 //!
-//! A user that starts and ends processes without end makes work here for each: at most this much of it.
+//! A user that starts and ends processes without end causes work here for each: this bounds it.
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// Cost of all that follows on a record, as a multiple of that of taking it: the command line, looks at the process, its end, and its line in every snapshot.
+/// Cost of the follow-up of a record, as a multiple of the cost of its read: the command line,
+/// checks of the process, its end, and its entry in every snapshot.
 const FOLLOW_UP: u32 = 16;
-/// No record counts for more. One that was slow for reasons of its own, as the first after the start, must not cost its user the next: 31 are always told
-/// apart at once, however slow the machine is.
+/// Maximum cost of a record. A record that is slow for other reasons, as the first after the start,
+/// must not use up its user's budget: 31 are always distinguished at once, on any machine.
 const RECORD_MAX: Duration = Duration::from_millis(2);
 /// Budget of one user: a fiftieth of a processor, and a burst of one second.
 const OF_USER: Allowance = Allowance { part: 50, burst: Duration::from_secs(1) };
 /// Budget of all users together.
 const OF_NODE: Allowance = Allowance { part: 10, burst: Duration::from_secs(4) };
 
-/// See the module's documentation. Times are since boot, as the probes have them.
+/// Budgets of all users. Times are since boot, as in the probes.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     users: BTreeMap<u32, Account>,
@@ -27,7 +29,7 @@ pub(super) struct Budget {
 struct Allowance {
     /// Share of the time: 1 / this.
     part: u32,
-    /// At once.
+    /// Burst.
     burst: Duration,
 }
 
@@ -36,7 +38,7 @@ struct Allowance {
 struct Account(Duration);
 
 impl Account {
-    /// Adds what was used, which takes some times as long to be paid for.
+    /// Adds used time, which takes a multiple of that to recover.
     fn charge(&mut self, used: Duration, allowance: Allowance, now: Duration) {
         let Self(paid) = self;
         *paid = (*paid).max(now).saturating_add(used.saturating_mul(allowance.part));
@@ -57,7 +59,7 @@ impl Account {
         self.used(allowance, now) < allowance.burst / 8
     }
 
-    /// Until when nothing more may be used; 0 where something may.
+    /// Time until which nothing may be used; 0 if something may.
     fn over_until(self, allowance: Allowance) -> Duration {
         let Self(paid) = self;
         paid.saturating_sub(allowance.burst * allowance.part)
@@ -65,30 +67,30 @@ impl Account {
 }
 
 impl Budget {
-    /// A record of this user's was taken, which took so long of a processor.
+    /// Charges a user for a record that took this much processor time.
     pub(super) fn charge(&mut self, uid: u32, took: Duration, now: Duration) {
         let used = took.min(RECORD_MAX).saturating_mul(FOLLOW_UP);
         self.users.entry(uid).or_default().charge(used, OF_USER, now);
         self.node.charge(used, OF_NODE, now);
     }
 
-    /// Whether /proc is to be read for a new process of this user: while half of its budget is left, and half of the node's. Those who use little need not
-    /// pay for it where all together use too much.
+    /// Whether /proc is to be read for a new process of this user: while half of its budget is
+    /// left, and half of the node's. Users with little use do not pay for the excess of all.
     pub(super) fn may_look(&self, uid: u32, now: Duration) -> bool {
         let user = self.of(uid);
         user.is_low(OF_USER, now) && (self.node.is_low(OF_NODE, now) || user.is_quiet(OF_USER, now))
     }
 
-    /// Until when no process of this user is to be told apart from its others; `None` where it is.
+    /// Time until which processes of this user are not distinguished; `None` if they are.
     pub(super) fn over_until(&self, uid: u32, now: Duration) -> Option<Duration> {
         let user = self.of(uid);
         let until = user.over_until(OF_USER);
-        // Where all together use too much, those who use little need not pay for it.
+        // Users with little use do not pay for the excess of all.
         let until = if user.is_low(OF_USER, now) { until } else { until.max(self.node.over_until(OF_NODE)) };
         (until > now).then_some(until)
     }
 
-    /// The same of the users that the probes do not distinguish.
+    /// The same time for the users that the probes do not distinguish.
     pub(super) fn others_over_until(&self, now: Duration) -> Option<Duration> {
         let until = self.node.over_until(OF_NODE);
         (until > now).then_some(until)
@@ -98,7 +100,7 @@ impl Budget {
         self.users.get(&uid).copied().unwrap_or_default()
     }
 
-    /// Forgets those who have all of their budget again.
+    /// Forgets users whose budget has recovered.
     pub(super) fn forget(&mut self, now: Duration) {
         self.users.retain(|_, account| account.used(OF_USER, now) > Duration::ZERO);
     }
@@ -111,7 +113,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(1000);
     const MS: Duration = Duration::from_millis(1);
 
-    /// So many records of each user, each of which took two milliseconds: 32 with what follows.
+    /// Budget with this many records of each user, of two milliseconds each: 32 with the follow-up.
     fn charged(uids: std::ops::Range<u32>, records: u32) -> Budget {
         let mut budget = Budget::default();
         for uid in uids {
@@ -135,7 +137,7 @@ mod tests {
         assert!(!budget.may_look(1, NOW) && budget.may_look(2, NOW));
         assert_eq!(budget.over_until(1, NOW), None);
         let budget = charged(1..2, 40);
-        // 1.28 s were used where one is allowed at once.
+        // 1.28 s were used with a burst of one second.
         let until = budget.over_until(1, NOW).unwrap();
         assert_eq!(until, NOW + 280 * MS * 50);
         assert_eq!(budget.over_until(1, until), None);

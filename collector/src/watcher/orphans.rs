@@ -1,5 +1,5 @@
-//! Orphaned VA spaces, whose end was not reported because the ring was full: found by comparison with the probes' map. One whose end the probes
-//! themselves missed stays until its address is used again.
+//! Orphaned VA spaces, whose end was not reported because the ring was full: found by comparison
+//! with the probes' map. One whose end the probes missed stays until its address is reused.
 
 use std::{
     collections::HashSet,
@@ -11,13 +11,14 @@ use crate::ledger::Generation;
 /// Interval of searches without a hint.
 const EVERY: Duration = Duration::from_mins(1);
 
-/// See the module's documentation.
+/// Search for orphaned VA spaces.
 #[derive(Debug)]
 pub(super) struct Orphans {
-    /// Not known to the probes when last looked. Once is not enough: the record of their end may just have been on its way.
+    /// VA spaces unknown to the probes at the last search. One search is not enough: the record of
+    /// their end may have been pending.
     suspects: HashSet<Generation>,
     looked: Instant,
-    /// Records lost by then.
+    /// Dropped records by then.
     ring_full: u64,
 }
 
@@ -26,12 +27,13 @@ impl Orphans {
         Self { suspects: HashSet::new(), looked: now, ring_full: 0 }
     }
 
-    /// Whether to look now.
+    /// Whether a search is due.
     pub(super) fn is_due(&self, ring_full: u64, now: Instant) -> bool {
         !self.suspects.is_empty() || ring_full > self.ring_full || now.duration_since(self.looked) >= EVERY
     }
 
-    /// VA spaces of `open` that the probes know neither now nor at the last look. `known` must have been read after `open`.
+    /// VA spaces of `open` that the probes know neither now nor at the last search. `known` must
+    /// have been read after `open`.
     pub(super) fn look(
         &mut self,
         open: impl IntoIterator<Item = Generation>,

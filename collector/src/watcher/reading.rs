@@ -1,4 +1,4 @@
-//! Reading what the probes have: lifecycles, counts and block records.
+//! Reads of the probes: lifecycles, counts and block records.
 
 use std::{
     collections::HashSet,
@@ -17,11 +17,11 @@ use crate::{
     probes::{DISTRIBUTIONS_CAPACITY, EVICTIONS_CAPACITY},
 };
 
-/// The counts, or the distributions, are nearly full when this part of them is taken, in percent.
+/// Percentage of used entries at which the counts or distributions are nearly full.
 const NEARLY_FULL: usize = 80;
 
 impl Watcher {
-    /// Notes which VA spaces were made and destroyed.
+    /// Processes the records of created and destroyed VA spaces.
     pub(crate) fn take_lifecycles(&mut self) {
         let State::Counting(attached) = &mut self.state else { return };
         let misses_moves = attached.probes.miss_moves();
@@ -39,7 +39,7 @@ impl Watcher {
                         self.ledger.mark_stale(process);
                     }
                 }
-                // Of no process that is known: it counts to the sums.
+                // Without a known process: it counts for the totals.
                 Some(LifecycleKind::SharedByUser) => self.tenants.owns(record.generation, owner(&record)),
                 Some(LifecycleKind::Destroyed) => {
                     let losses = Losses { events: record.dropped_events, records: record.records };
@@ -51,17 +51,18 @@ impl Watcher {
         }
     }
 
-    /// Notes a generation and whose it is.
+    /// Registers a generation and its process.
     fn registered(&mut self, record: &Lifecycle, now: Duration) -> ProcessId {
         self.tenants.owns(record.generation, owner(record));
         let process = self.processes.id(record);
-        // One that is known is looked at each second anyway: whoever opens the driver again and again does not have /proc read for it.
+        // A known one is checked each second anyway: repeated opens of the driver do not cause
+        // reads of /proc.
         let identity = match self.ledger.identity(process) {
             Some(identity) => identity.clone(),
             None if self.budget.may_look(record.uid, now) => {
                 self.users.want(record.uid);
                 let identity = self.processes.of_record(process, record);
-                // Read at once: it may be gone soon.
+                // Read at once: it may exit soon.
                 self.command_lines.get(process, &identity.name);
                 identity
             }
@@ -71,9 +72,10 @@ impl Watcher {
         process
     }
 
-    /// Reads every count, and closes what is gone.
+    /// Reads all counts, and closes destroyed VA spaces.
     pub(super) fn read_counts(&mut self) {
-        // What is destroyed before the reading is final in it; what is made before or during it is known after it.
+        // Counts of VA spaces destroyed before the reading are final in it; those created before or
+        // during it are known after it.
         self.take_lifecycles();
         let closing = self.ledger.closing();
         self.take_blocks();
@@ -87,12 +89,13 @@ impl Watcher {
         self.ledger.settle_owners(now);
     }
 
-    /// Finds VA spaces whose making was missed, and ends those whose end was not told; their counts are final at the next reading.
+    /// Finds VA spaces whose creation was missed, and ends those whose end was not reported; their
+    /// counts are final at the next reading.
     fn look_for_missed(&mut self) {
         let State::Counting(attached) = &mut self.state else { return };
         attached.read_figures();
         if attached.has_skipped() {
-            // Whose memory it was about, nobody knows.
+            // The process of that memory is unknown.
             self.ledger.lost_by_all(clock::not_before_now(&self.config.roots));
         }
         attached.adopt_if_missed(Instant::now());
@@ -120,7 +123,7 @@ impl Watcher {
     fn try_read_counts(&mut self, closing: &[u64]) -> Result<(), MapError> {
         let State::Counting(attached) = &mut self.state else { return Ok(()) };
         let probes = &mut attached.probes;
-        // Before the keys: what is charged for after this is no less than what is there.
+        // Before the keys: charges after this are no less than the keys.
         self.tenants.observe(probes.usage()?, clock::not_before_now(&self.config.roots));
         let mut counts = probes.counts()?;
         let mut distributions = probes.distributions()?;
@@ -146,7 +149,7 @@ impl Watcher {
             tracing::warn!("{used} of {capacity} {what} are in use: at the limit, events are dropped as counts_full");
         }
         self.nearly_full = nearly_full.is_some();
-        // Closed only once its keys are gone: what is left would be taken for another VA space's.
+        // Closed only once its keys are removed: remaining ones would count for another VA space.
         let gone: HashSet<_> = closing.iter().copied().collect();
         let is_final = |key: &EvictionKey| gone.contains(&key.victim) || gone.contains(&key.evictor);
         for keys in [&mut counts, &mut distributions] {
@@ -177,7 +180,7 @@ impl Watcher {
         self.look_at_tenants()
     }
 
-    /// Makes shared generations known, ends those that nobody has any more, and forgets tenants that hold nothing.
+    /// Registers shared generations, ends unused ones, and forgets tenants that hold nothing.
     fn look_at_tenants(&mut self) -> Result<(), MapError> {
         let now_ns = clock::since_boot(&self.config.roots).map_or(0, clock::nanoseconds);
         for Shared { tenant, generation, usage, is_idle } in self.tenants.shared(now_ns) {
@@ -185,7 +188,7 @@ impl Watcher {
             if is_idle && is_known {
                 self.ledger.destroyed(generation, Losses::default(), SystemTime::now());
             } else if !is_idle && !is_known && tenant.kind == TenantKind::Process as u32 {
-                // Its record was lost, or it had ended and is used again.
+                // Its record was dropped, or it had ended and is reused.
                 self.registered(&record_of(tenant, &usage), Duration::from_nanos(now_ns));
             }
         }
@@ -198,9 +201,9 @@ impl Watcher {
         Ok(())
     }
 
-    /// Takes the block records that were written since the last time.
+    /// Reads the block records written since the last time.
     pub(crate) fn take_blocks(&mut self) {
-        // Whose they are is known before them.
+        // Their owners are known first.
         self.take_lifecycles();
         let State::Counting(attached) = &mut self.state else { return };
         attached.probes.blocks(|record| self.ledger.happened(&record));

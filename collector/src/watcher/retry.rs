@@ -1,14 +1,14 @@
-//! Retries of operations that may have failed for a passing reason.
+//! Retries of operations that may have failed for a transient reason.
 
 use std::time::Duration;
 
-// The event loop's clock, which tests can advance.
+// Clock of the event loop, which tests can advance.
 use tokio::time::Instant;
 
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
-/// See the module's documentation.
+/// Time and pause of a retry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retry {
     at: Instant,
@@ -16,7 +16,8 @@ pub(super) struct Retry {
 }
 
 impl Retry {
-    /// After one more refusal: a second after the first, then twice as long each time, up to a minute.
+    /// Retry after another failure: a second after the first, then twice as long each time, up to a
+    /// minute.
     pub(super) fn after(earlier: Option<Self>, now: Instant) -> Self {
         let pause = earlier.map_or(PAUSE_MIN, |earlier| (earlier.pause * 2).min(PAUSE_MAX));
         Self { at: now + pause, pause }
@@ -26,7 +27,7 @@ impl Retry {
         now >= self.at
     }
 
-    /// Rounded up, so that it says 0 only when it is due.
+    /// Seconds left, rounded up, so that 0 means due.
     pub(super) fn seconds_left(self, now: Instant) -> u64 {
         let left = self.at.saturating_duration_since(now);
         left.as_secs() + u64::from(left.subsec_nanos() > 0)

@@ -1,4 +1,4 @@
-//! Figures of the probes since uvmd started. Each attachment begins at 0; sums of all do not go back.
+//! Figures of the probes since uvmd started. Each attachment starts at 0; these sums are monotonic.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use model::{ProbeStatus, RecordFigures};
 
 use crate::{Records, probes::Figures};
 
-/// Runs of probes that the kernel skipped: not known to the probes, so not among their reasons.
+/// Runs of probes that the kernel skipped: unknown to the probes, so not among their reasons.
 pub(super) const SKIPPED: &str = "skipped";
 
 /// Totals of earlier attachments.
@@ -23,7 +23,7 @@ impl RunningTotals {
         Self { records: RecordFigures { is_off: !records.enabled, ..RecordFigures::default() }, ..Self::default() }
     }
 
-    /// An attachment is over.
+    /// Adds the figures of a finished attachment.
     pub(super) fn add(&mut self, figures: &Figures) {
         self.dropped = self.dropped(figures);
         self.records = self.records(figures);
@@ -32,7 +32,7 @@ impl RunningTotals {
         }
     }
 
-    /// Dropped events by reason, all reasons included. `figures`: of the current attachment, if any.
+    /// Dropped events by reason, with all reasons. `figures`: of the current attachment, if any.
     pub(super) fn dropped(&self, figures: &Figures) -> BTreeMap<&'static str, u64> {
         let now = DropReason::ALL.iter().map(|reason| (reason.name(), figures.dropped.get(*reason as usize).copied()));
         let mut sums = self.dropped.clone();

@@ -14,7 +14,7 @@ use crate::{clock, probes::Figures};
 const USERS_NAMED_MAX: usize = 8;
 
 impl Watcher {
-    /// The memory of a process in cells; `None` if it is not known.
+    /// Heat map of a process; `None` if it is unknown.
     pub(crate) fn heat(&self, request: &HeatRequest) -> Option<HeatMap> {
         let now_ns = clock::since_boot(&self.config.roots).map_or(0, clock::nanoseconds);
         self.ledger.heat(request, now_ns)
@@ -26,7 +26,7 @@ impl Watcher {
         self.ledger.memory_of(process, clock::wall(&self.config.roots))
     }
 
-    /// Keeps what was read for [`Self::lately`]. For regular readings only.
+    /// Stores a snapshot for [`Self::lately`]. For regular readings only.
     pub(crate) fn keep(&mut self, snapshot: &Snapshot) {
         self.history.take(snapshot, Instant::now());
     }
@@ -63,7 +63,7 @@ impl Watcher {
         of_tenants.into_iter().chain(of_owners).chain(of_driver).collect()
     }
 
-    /// Everything known now.
+    /// Snapshot of the current state.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let (state, driver) = match &self.state {
             State::Waiting(missing) => {
@@ -86,7 +86,7 @@ impl Watcher {
             _ => (Vec::new(), self.running_totals.dropped(&Figures::default()), None),
         };
         let degraded = self.degraded(driver.as_ref());
-        // What it is degraded for is said there.
+        // The degradation has the reason already.
         let is_said = |reason: &String| degraded.iter().any(|each| each.description == *reason);
         let not_attached = probes.iter().filter_map(|probe| probe.missing.clone()).filter(|reason| !is_said(reason));
         let block_records = match &self.state {
@@ -96,7 +96,7 @@ impl Watcher {
 
         let (mut processes, mut totals) =
             self.ledger.totals(|uid| self.users.name(uid), clock::wall(&self.config.roots));
-        // Those that belong to a process are among all that were dropped.
+        // Dropped events of a process are included in the total.
         totals.host.dropped_events = dropped_events.values().sum();
         let warnings = [self.processes.warning(), self.gpus_unreadable.clone(), self.managed.warning(), not_adopted];
         let mut warnings: Vec<_> = warnings.into_iter().flatten().chain(not_attached).collect();

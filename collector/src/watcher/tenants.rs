@@ -1,9 +1,11 @@
-//! Processes and users that hold entries of the probes' maps: what is given back for them, which of them are refused more, and when one is forgotten.
+//! Processes and users that hold entries of the probes' maps: releases of their charges, denials,
+//! and removal of idle tenants.
 //!
-//! The probes charge, and count what they refuse; only user space removes keys. So after each reading what a tenant was charged for is compared with
-//! what there is of it, and the difference is given back: nothing is to be kept in step, and nothing leaks.
+//! The probes charge, and count denials; only user space removes keys. After each reading a
+//! tenant's charges are therefore compared with its keys, and the difference is released: no
+//! counter has to be kept in step, and nothing leaks.
 //!
-//! * `limits`: who is at which limit
+//! * `limits`: tenants at a limit
 
 mod limits;
 
@@ -18,24 +20,24 @@ pub(super) use limits::Limits;
 
 use crate::ledger::{Generation, Losses};
 
-/// See the module's documentation.
+/// Tenants of the node.
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
     pub(super) limits: Limits,
-    /// As last read.
+    /// Usage as last read.
     usage: BTreeMap<Tenant, Usage>,
     released: BTreeMap<Tenant, Released>,
     /// Tenant of each generation with keys or VA spaces.
     owners: HashMap<Generation, Owner>,
 }
 
-/// The generation that VA spaces of a process or user share.
+/// Generation that VA spaces of a process or user share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shared {
     pub(super) tenant: Tenant,
     pub(super) generation: Generation,
     pub(super) usage: Usage,
-    /// Whether no VA space has it, and the next one would have a generation of its own.
+    /// Whether no VA space has it, and the next one would have its own generation.
     pub(super) is_idle: bool,
 }
 
@@ -43,12 +45,13 @@ pub(super) struct Shared {
 type Held = BTreeMap<Tenant, ByResource<u64>>;
 
 impl Tenants {
-    /// Usage of new probes with these quotas. Refusals of earlier ones stay counted.
+    /// Tenants of new probes with these quotas. Denials of earlier ones stay counted.
     pub(super) fn renewed(&mut self, quotas: &Quotas) -> Self {
         Self { limits: self.limits.renewed(quotas), ..Self::default() }
     }
 
-    /// Charges and refusals of the probes, read before the keys, at this time in ns since boot.
+    /// Sets the charges and denials of the probes, read before the keys, at this time in ns since
+    /// boot.
     pub(super) fn observe(&mut self, usage: Vec<(Tenant, Usage)>, now_ns: u64) {
         let usage = usage.into_iter().collect();
         let held = |tenant, usage: &Usage| held(&self.released, tenant, usage);
@@ -62,8 +65,8 @@ impl Tenants {
         self.owners.insert(generation, owner);
     }
 
-    /// What is to be told the probes: how much of each tenant's charges is given back, by the keys that are left, and until when the processes of a user are
-    /// not told apart; where that has changed.
+    /// Changed releases for the probes: the released part of each tenant's charges, by the
+    /// remaining keys, and the time until which a user's processes share a generation.
     pub(super) fn release<'a>(
         &mut self,
         counts: impl Iterator<Item = &'a CountKey>,
@@ -74,7 +77,7 @@ impl Tenants {
         self.owners.extend(spaces.iter().map(|space| (space.generation, space.owner)));
         let mut in_use: HashMap<Generation, Owner> =
             spaces.iter().map(|space| (space.generation, space.owner)).collect();
-        // There are many keys, few generations.
+        // There are many keys, and few generations.
         let mut keys: HashMap<Generation, ByResource<u64>> = HashMap::new();
         let mut count = |generation, resource| keys.entry(generation).or_default()[resource] += 1;
         for key in counts {
@@ -86,7 +89,7 @@ impl Tenants {
         }
         let mut held = Held::new();
         for (generation, keys) in keys {
-            // The owner of a generation whose record was lost is unknown, and nobody is charged.
+            // The owner of a generation whose record was dropped is unknown, and not charged.
             let Some(owner) = self.owners.get(&generation) else { continue };
             in_use.insert(generation, *owner);
             for tenant in [Tenant::NODE, self.user(owner.uid), Tenant::process(owner.tgid)] {
@@ -122,7 +125,7 @@ impl Tenants {
         changed
     }
 
-    /// The user that is charged, as the probes find it.
+    /// User that is charged, by the probes' rule.
     fn user(&self, uid: u32) -> Tenant {
         if self.usage.contains_key(&Tenant::user(uid)) { Tenant::user(uid) } else { Tenant::OTHER_USERS }
     }
@@ -137,7 +140,8 @@ impl Tenants {
         users.filter(|tenant| **tenant != Tenant::OTHER_USERS).count()
     }
 
-    /// Tenants that hold nothing, with the same allowance as an unknown one: the probes need not know them.
+    /// Tenants that hold nothing, with the same allowance as an unknown one: the probes need no
+    /// entry for them.
     pub(super) fn forgettable(&self, now_ns: u64) -> Vec<(Tenant, Usage)> {
         let with_processes: BTreeSet<Tenant> = self.processes().map(|usage| self.user(usage.uid)).collect();
         let may_go = |(tenant, usage): &(&Tenant, &Usage)| {
@@ -149,13 +153,13 @@ impl Tenants {
         self.usage.iter().filter(may_go).map(|(tenant, usage)| (*tenant, *usage)).collect()
     }
 
-    /// The probes know it no more.
+    /// Removes a tenant that the probes no longer have.
     pub(super) fn forgotten(&mut self, tenant: Tenant) {
         self.usage.remove(&tenant);
         self.released.remove(&tenant);
     }
 
-    /// The generations that VA spaces share, or did.
+    /// Generations that VA spaces share, or shared.
     pub(super) fn shared(&self, now_ns: u64) -> Vec<Shared> {
         let shared = self.usage.iter().filter(|(_, usage)| usage.shared_generation != 0);
         let shared = shared.map(|(tenant, usage)| Shared {
@@ -167,7 +171,7 @@ impl Tenants {
         shared.collect()
     }
 
-    /// Events of each generation that were not counted or written.
+    /// Dropped events and records of each generation.
     pub(super) fn losses(&self, spaces: &[Space]) -> HashMap<Generation, Losses> {
         let mut losses: HashMap<Generation, Losses> = HashMap::new();
         let of_spaces = spaces.iter().map(|space| (space.generation, space.dropped_events, space.records));
@@ -182,7 +186,7 @@ impl Tenants {
     }
 }
 
-/// Holdings of a tenant by [`Resource`], charged and not given back.
+/// Holdings of a tenant by [`Resource`]: charged and not released.
 fn held(released: &BTreeMap<Tenant, Released>, tenant: Tenant, usage: &Usage) -> ByResource<u64> {
     let released = released.get(&tenant).copied().unwrap_or_default();
     let mut held = usage.charged;
@@ -197,12 +201,12 @@ fn is_idle(usage: &Usage, now_ns: u64) -> bool {
     positive(usage.shared_spaces) == 0 && usage.paced_until_ns < now_ns
 }
 
-/// Whether user space gives it back; the others are given back by the probes.
+/// Whether user space releases the resource; the probes release the others.
 const fn is_released(resource: Resource) -> bool {
     !matches!(resource, Resource::Spaces | Resource::Calls)
 }
 
-/// As the probes have it: one side of a difference may have been reset before the other.
+/// As in the probes: one side of a difference may have been reset before the other.
 const fn positive(difference: u64) -> u64 {
     if difference > u64::MAX / 2 { 0 } else { difference }
 }

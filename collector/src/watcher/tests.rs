@@ -11,7 +11,7 @@ fn config(machine: &Machine) -> Config {
     Config { roots: machine.roots.clone(), ..Config::default() }
 }
 
-/// A machine that lacks nothing but a driver.
+/// Machine that lacks only a driver.
 fn without_driver() -> Machine {
     Machine::new()
         .with("sys/bus/event_source/devices/kprobe/type", "6\n")
@@ -90,7 +90,7 @@ async fn in_a_pid_namespace_of_its_own_it_says_what_it_cannot_tell() {
 async fn every_reason_for_a_loss_is_always_listed() {
     let snapshot = Watcher::new(config(&Machine::new())).unwrap().snapshot();
     let reasons: Vec<_> = snapshot.source.dropped_events.iter().map(|(reason, events)| (*reason, *events)).collect();
-    // Those, and no others, that the documents explain.
+    // The documents explain exactly these.
     let mut explained = model::DropReason::ALL.map(model::DropReason::name);
     explained.sort_unstable();
     assert_eq!(reasons, explained.map(|reason| (reason, 0)));
@@ -105,7 +105,7 @@ async fn the_version_of_a_refused_driver_is_shown() {
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_for_a_passing_reason_is_tried_again_and_says_when() {
     let machine = with_driver("550.163.01\n");
-    // A folder in its place: there, but not to be read.
+    // A folder in its place: existing, but not readable.
     machine.write("sys/kernel/btf/vmlinux.types/file", "");
     fs::remove_file(machine.roots.sys.join("kernel/btf/vmlinux")).unwrap();
     fs::rename(machine.roots.sys.join("kernel/btf/vmlinux.types"), machine.roots.sys.join("kernel/btf/vmlinux"))

@@ -1,13 +1,14 @@
-//! Turns of processes to be looked at, where there are more than fit in one round.
+//! Turns of processes to be checked, if there are more than one round allows.
 
 use model::ProcessId;
 
-/// Behind whom the next look begins.
+/// Process after which the next round starts.
 #[derive(Debug, Default)]
 pub(super) struct Turn(Option<ProcessId>);
 
 impl Turn {
-    /// The next of these, which are in order: as many as may be, beginning behind the last one that was taken, and each once.
+    /// Next processes, which are sorted: at most `max`, starting after the last one taken, each
+    /// once.
     pub(super) fn take(&mut self, present: &[ProcessId], max: usize) -> Vec<ProcessId> {
         let Self(last) = self;
         let from = last.map_or(0, |last| present.partition_point(|process| *process <= last));

@@ -1,13 +1,14 @@
-//! Whether what the probes see looks as this driver's events should.
+//! Plausibility of the probes' events for this driver.
 
 use abi::{DropReason, Probe, SelfTest};
 use sys::families::Family;
 
 use crate::{probes::Figures, refusal::Refusal};
 
-/// While so few events were seen, one that contradicts the layout is enough: a wrong layout shows at once.
+/// Number of events up to which one contradiction suffices: a wrong layout shows at once.
 const STRICT_EVENTS: u64 = 100_000;
-/// Later, one in so many: a single odd one after weeks is not worth the figures of all others. It is counted as lost.
+/// Later, one in this many: a single odd event after weeks does not justify the loss of all other
+/// figures. It counts as dropped.
 const CONTRADICTIONS_ONE_IN: u64 = 1000;
 /// Maximum of unreadable events: one in this many, and always this few.
 const UNREADABLE_ONE_IN: u64 = 10;
@@ -15,7 +16,7 @@ const UNREADABLE_MIN: u64 = 100;
 
 /// Reason to stop counting, if any.
 ///
-/// Events of unknown VA spaces prove nothing: they may be of processes that were missed.
+/// Events of unknown VA spaces prove nothing: they may belong to processes that were missed.
 pub(super) fn verdict(family: &Family, figures: &Figures) -> Option<Refusal> {
     let events = at(&figures.hits, Probe::Notify as usize);
     let contradictions: u64 = figures.self_tests.iter().sum();

@@ -1,4 +1,4 @@
-//! One text of overrides, in TOML or JSON.
+//! Text of overrides, in TOML or JSON.
 
 use std::{collections::HashSet, fmt, path::Path};
 
@@ -20,18 +20,19 @@ use crate::{
 pub enum Form {
     /// Tables `[[override]]`.
     Toml,
-    /// One override as in a request to the API, a list of them, or a list as in a response; or an object like the TOML.
+    /// An override as in a request to the API, a list of them, or a list as in a response; or an
+    /// object like the TOML.
     Json,
 }
 
 impl Form {
-    /// The form of a file, by its name: JSON if that ends in `.json`.
+    /// Form of a file, by its name: JSON if it ends in `.json`.
     #[must_use]
     pub fn of(file: &Path) -> Self {
         if file.extension().is_some_and(|extension| extension == "json") { Self::Json } else { Self::Toml }
     }
 
-    /// The form of a text without a name, by its beginning.
+    /// Form of a text without a name, by its first characters.
     #[must_use]
     pub fn guess(text: &str) -> Self {
         let mut beginning = text.chars().filter(|character| !character.is_whitespace());
@@ -42,25 +43,25 @@ impl Form {
     }
 }
 
-/// An override, and the line of its id or of its beginning.
+/// Override, with the line of its id or of its start.
 #[derive(Debug)]
 pub(super) struct Located {
     pub(super) rule: Override,
     pub(super) line: usize,
 }
 
-/// Overrides in TOML.
+/// Parses overrides in TOML.
 ///
 /// # Errors
-/// The first mistake.
+/// First mistake.
 pub fn parse(text: &str) -> Result<Vec<Override>, Mistake> {
     parse_as(text, Form::Toml)
 }
 
-/// Overrides in this form.
+/// Parses overrides in this format.
 ///
 /// # Errors
-/// The first mistake.
+/// First mistake.
 pub fn parse_as(text: &str, form: Form) -> Result<Vec<Override>, Mistake> {
     Ok(locate(text, form)?.into_iter().map(|located| located.rule).collect())
 }
@@ -109,7 +110,7 @@ fn of_toml(text: &str) -> Result<Vec<Located>, Mistake> {
     overrides.into_iter().enumerate().map(located).collect()
 }
 
-/// Where in the text the value of a field is.
+/// Position of a field's value in the text.
 fn place(text: &str, index: usize, field: &str) -> Option<usize> {
     let table = DeTable::parse(text).ok()?;
     let mut value = table.get_ref().get("override")?.get_ref().get(index)?;
@@ -124,10 +125,10 @@ fn place(text: &str, index: usize, field: &str) -> Option<usize> {
 
 // === JSON ===
 
-/// The top of a text.
+/// Top level of a text.
 enum Top<'a> {
     List(Vec<&'a RawValue>),
-    /// One override, or an object with a list.
+    /// An override, or an object with a list.
     Object(Object<'a>),
 }
 
@@ -136,10 +137,10 @@ struct Object<'a> {
     /// As in TOML; in a list of the API, the override of an item.
     #[serde(borrow, rename = "override")]
     inner: Option<&'a RawValue>,
-    /// As the API lists them.
+    /// List of the API.
     #[serde(borrow)]
     overrides: Option<Vec<&'a RawValue>>,
-    /// The next page of such a list.
+    /// Next page of such a list.
     #[serde(borrow, rename = "continue")]
     next: Option<&'a RawValue>,
 }
@@ -164,7 +165,7 @@ fn of_json(text: &str) -> Result<Vec<Located>, Mistake> {
     items.into_iter().map(|item| of_item(text, item)).collect()
 }
 
-/// One override, alone or as an item of the API's list.
+/// Parses an override, alone or as an item of the API's list.
 fn of_item(text: &str, item: &RawValue) -> Result<Located, Mistake> {
     let inner = serde_json::from_str::<Object<'_>>(item.get()).ok().and_then(|item| item.inner);
     let part = inner.unwrap_or(item).get();
@@ -186,17 +187,17 @@ fn of_item(text: &str, item: &RawValue) -> Result<Located, Mistake> {
     Ok(Located { line: line("id"), rule: checked(given).map_err(wrong)? })
 }
 
-/// A mistake in a part of the text.
+/// Mistake in a part of the text.
 fn at(text: &str, part: &str, error: &serde_json::Error, field: Option<String>) -> Mistake {
     let line = line_of(text, part) + error.line().saturating_sub(1);
-    // Without the place within the part.
+    // Without the position within the part.
     let message = error.to_string();
     let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
     let message = message.replacen("unknown field", "unknown key", 1).replace('\n', ", ");
     Mistake { line, key: field.map(|field| format!("override.{field}")), message }
 }
 
-/// The line of the text in which a part of it begins.
+/// Line of the text at which a part starts.
 fn line_of(text: &str, part: &str) -> usize {
     let place = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     line_at(text, place.min(text.len()))
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_as_many_overrides_as_it_likes() {
+    fn file_has_any_number_of_overrides() {
         let overrides = parse(
             "[[override]]\nid = \"llm\"\nmatch = { pod = \"7c1f*\", allocation_larger_than_bytes = \"64 MiB\" }\nmode = \"act\"\n\
              budget = { bytes_per_second = \"4 GiB\" }\nexpires_at = \"2027-01-01T00:00:00Z\"\n\n\
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_by_its_line_and_key_with_what_is_allowed() {
+    fn mistake_has_line_key_and_allowed_values() {
         assert_eq!(
             message("[[override]]\nid = \"a\"\nmode = \"on\"\n"),
             "3: override.mode: expected \"observe\", \"shadow\" or \"act\", not \"on\""

@@ -1,14 +1,14 @@
-//! Overrides as text.
+//! Text from overrides.
 
 use model::api::rule::Override;
 use serde_json::{Map, Value};
 
 use super::Form;
 
-/// Overrides in the form of a file. Fields with default values are omitted.
+/// Overrides in a file's format. Fields with default values are omitted.
 ///
 /// # Errors
-/// If a value has no TOML.
+/// If a value cannot be written in TOML.
 pub fn write(overrides: &[Override], form: Form) -> Result<String, toml::ser::Error> {
     let list: Vec<Value> = overrides.iter().map(sparse).collect();
     match form {
@@ -25,7 +25,7 @@ fn sparse(each: &Override) -> Value {
     let Some(fields) = value.as_object_mut() else { return value };
     for inner in fields.values_mut().filter_map(Value::as_object_mut) {
         inner.retain(|_, value| !value.is_null());
-        // Bytes beyond TOML's integers, as text.
+        // Bytes beyond TOML's integers are written as text.
         for value in inner.values_mut().filter(|value| value.is_u64() && !value.is_i64()) {
             *value = value.to_string().into();
         }
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn written_overrides_are_read_as_they_were() {
+    fn written_overrides_round_trip() {
         let sparse = Override {
             id: Some("sparse".to_owned()),
             mode: "shadow".to_owned(),

@@ -1,4 +1,4 @@
-//! Times, numbers and sizes, each with its bounds.
+//! Times, numbers and sizes, with their bounds.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use serde::{Serialize, Serializer};
 
 use super::Value;
 
-/// A time that has its bounds in its type, in milliseconds.
+/// Time with its bounds in its type, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time<const MIN_MS: u64, const MAX_MS: u64>(pub Duration);
 
-/// Between two readings of the counters: neither a busy loop nor for ever.
+/// Interval of readings: neither a busy loop nor endless.
 pub type Interval = Time<100, 3_600_000>;
-/// The least that verdicts rest on: not so short that it holds next to nothing, nor so long that they come when all is over.
+/// Minimum window of verdicts: long enough for some events, and short enough for a verdict in time.
 pub type VerdictWindow = Time<100, 60_000>;
-/// Between two looks of the loop that acts.
+/// Interval of the loop that acts.
 pub type ActInterval = Time<20, 10_000>;
-/// How long something is kept.
+/// Retention time.
 pub type Retention = Time<0, 2_592_000_000>;
 
 impl<const MIN_MS: u64, const MAX_MS: u64> Time<MIN_MS, MAX_MS> {
@@ -65,7 +65,7 @@ impl<const MIN_MS: u64, const MAX_MS: u64> Serialize for Time<MIN_MS, MAX_MS> {
     }
 }
 
-/// A number that has its bounds in its type.
+/// Number with its bounds in its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Number<const MIN: u32, const MAX: u32>(pub u32);
 
@@ -91,24 +91,24 @@ macro_rules! numbers {
     )*};
 }
 numbers! {
-    /// How many ended processes are kept.
+    /// Maximum of exited processes retained.
     EndedMax: 0 to 100_000;
-    /// How many owners have sums of their own.
+    /// Maximum of owners with sums.
     OwnersMax: 1 to 10_000;
-    /// How many pairs of owners have.
+    /// Maximum of owner pairs with sums.
     PairsMax: 1 to 100_000;
-    /// How many processes have series in the metrics.
+    /// Maximum of processes with series in the metrics.
     SeriesMax: 1 to 1000;
-    /// How many records a second.
+    /// Maximum of records per second.
     RecordRate: 1 to 1_000_000;
-    /// How many full audit logs are kept.
+    /// Maximum of full audit logs retained.
     AuditFiles: 0 to 1000;
 }
 
-/// The size of a ring buffer, which the kernel wants to be a power of two, and no less than a page.
+/// Size of a ring buffer: the kernel requires a power of two of at least a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSize {
-    /// Bytes.
+    /// Size in bytes.
     pub bytes: u32,
 }
 
@@ -132,7 +132,7 @@ impl Value for RingSize {
 
 impl Serialize for RingSize {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // A power of two from 64 KiB on is a whole number of either unit.
+        // A power of two from 64 KiB on is an integer in either unit.
         let (unit, unit_bytes) =
             Self::UNITS.into_iter().find(|(_, unit_bytes)| self.bytes >= *unit_bytes).unwrap_or(("B", 1));
         serializer.collect_str(&format_args!("{} {unit}", self.bytes / unit_bytes))
@@ -145,7 +145,7 @@ mod tests {
     use crate::value::tests::texts;
 
     #[test]
-    fn bounds_are_where_the_messages_say() {
+    fn bounds_agree_with_the_messages() {
         texts::<Interval>(&["100ms", "1s", "1h"], &["99ms", "1h 1ms", "0s", "-1s", "soon", "1", ""]);
         texts::<VerdictWindow>(&["100ms", "2s", "1m"], &["99ms", "1m 1ms"]);
         texts::<Retention>(&["0s", "5m", "30d"], &["30d 1s", "forever", ""]);

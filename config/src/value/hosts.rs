@@ -1,10 +1,10 @@
-//! Names that clients ask for.
+//! Host names of requests.
 
 use serde::Serialize;
 
 use super::Value;
 
-/// Names of hosts, as in the `Host` of a request but without its port.
+/// Host names, as in the `Host` of a request but without its port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostNames(pub Vec<String>);
 
@@ -31,7 +31,7 @@ mod tests {
     use super::{super::tests::texts, *};
 
     #[test]
-    fn names_have_neither_ports_nor_anything_that_stands_for_others() {
+    fn names_have_neither_ports_nor_wildcards() {
         texts::<HostNames>(
             &["node7", "node7.example.org", "gpu_1"],
             &["", "node7:9477", "*.example.org", "http://node7", "a..b", "a."],

@@ -1,4 +1,4 @@
-//! Where to serve over TCP, if anywhere.
+//! TCP address to serve on, if any.
 
 use std::{fmt, net::SocketAddr};
 
@@ -6,12 +6,12 @@ use serde::{Serialize, Serializer};
 
 use super::Value;
 
-/// Where to serve over TCP, if anywhere.
+/// TCP address to serve on, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// Nowhere: the Unix socket is all there is.
+    /// No TCP: the Unix socket only.
     None,
-    /// On this address and port.
+    /// This address and port.
     On(SocketAddr),
 }
 
@@ -46,7 +46,7 @@ mod tests {
     use super::{super::tests::texts, *};
 
     #[test]
-    fn it_is_an_address_with_a_port_or_none() {
+    fn value_is_an_address_with_a_port_or_none() {
         texts::<Listen>(
             &["127.0.0.1:9477", "[::]:0", "none"],
             &["9477", "localhost:9477", "127.0.0.1", "", "None", "off"],

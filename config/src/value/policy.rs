@@ -1,11 +1,11 @@
-//! How far to go, and by which policy.
+//! Mode and policy.
 
 use model::{Mode, policy};
 use serde::{Serialize, Serializer};
 
 use super::Value;
 
-/// How far uvmd goes.
+/// Mode of acting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeName(pub Mode);
 
@@ -23,7 +23,7 @@ impl Serialize for ModeName {
     }
 }
 
-/// A policy's name.
+/// Name of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PolicyName(pub String);
 
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mode_and_policy_is_allowed_and_named_where_another_is_refused() {
+    fn every_mode_and_policy_is_allowed_and_listed_in_the_error() {
         for mode in Mode::ALL {
             assert_eq!(ModeName::of_text(mode.name()), Some(ModeName(mode)));
             assert!(ModeName::ALLOWED.contains(mode.name()));

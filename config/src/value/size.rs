@@ -1,14 +1,14 @@
-//! Amounts of memory, each with its bounds.
+//! Amounts of memory, with their bounds.
 
 use model::text::parse_bytes;
 use serde::{Serialize, Serializer};
 
 use super::Value;
 
-/// An amount of memory that has its bounds in its type, in KiB.
+/// Amount of memory with its bounds in its type, in KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size<const MIN_KIB: u64, const MAX_KIB: u64> {
-    /// Bytes.
+    /// Amount in bytes.
     pub bytes: u64,
 }
 
@@ -35,13 +35,13 @@ macro_rules! sizes {
     )*};
 }
 sizes! {
-    /// What an audit log holds before another is begun.
+    /// Size from which a new audit log is started.
     AuditSize: 64, "64 KiB" to MIB, "1 GiB", as in "16 MiB";
-    /// What one call of the driver moves: it holds the process's locks for so long.
+    /// Maximum bytes of one migration call, which holds the process's locks meanwhile.
     CallSize: 2 * KIB, "2 MiB" to 32 * KIB, "32 MiB", as in "2 MiB";
-    /// What may be moved, in all or in a second.
+    /// Bytes that may be migrated, in total or per second.
     Budget: KIB, "1 MiB" to MIB * MIB, "1024 TiB", as in "4 GiB";
-    /// What is left alone.
+    /// Memory that stays free.
     Reserve: 0, "0" to KIB * MIB, "1 TiB", as in "1 GiB";
 }
 
@@ -66,7 +66,7 @@ mod tests {
     use crate::value::tests::texts;
 
     #[test]
-    fn bounds_are_where_the_messages_say() {
+    fn bounds_agree_with_the_messages() {
         texts::<AuditSize>(&["64 KiB", "1GiB"], &["65535", "1025 MiB", "", "big"]);
         texts::<CallSize>(&["2 MiB", "32 MiB"], &["1 MiB", "33 MiB"]);
         texts::<Budget>(&["1 MiB", "1024 TiB"], &["1 KiB", "1025 TiB"]);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_written_as_they_are_read() {
+    fn sizes_round_trip() {
         for text in ["\"64 KiB\"", "\"1536 KiB\"", "\"3 GiB\"", "\"1048577 B\""] {
             let size = Reserve::of_text(text.trim_matches('"')).unwrap();
             assert_eq!(serde_json::to_string(&size).unwrap(), text);

@@ -1,12 +1,12 @@
-//! `uvmctl`: what is printed of a daemon's answers, which need not be uvmd's.
+//! `uvmctl`: output for a daemon's responses, which may not be uvmd's.
 //!
-//! Input: the number of a command, and the answers that it asks for, with [`SEPARATOR`] between them. What is printed has nothing in it that commands a
-//! terminal, and is not much longer than what was answered.
+//! Input: number of a command, and the responses to its requests, separated by [`SEPARATOR`]. The
+//! output contains no control sequences, and is not much longer than the responses.
 
 use uvmctl::fuzzing::View;
 
 const SEPARATOR: &str = "\n%%\n";
-/// Columns have titles and blanks: a row of `top` has 250 columns, and of JSON that says nothing 100 bytes.
+/// Columns have titles and blanks: a row of `top` has 250 columns, and of empty JSON 100 bytes.
 const PRINTED_OF_A_BYTE: usize = 64;
 const PRINTED_AT_LEAST: usize = 64 << 10;
 
@@ -29,7 +29,7 @@ mod tests {
 
     use super::*;
 
-    /// A seed that is not of today's types is turned away at once, and its mutations reach nothing.
+    /// A seed with outdated types is rejected at once, and its mutations reach nothing.
     #[test]
     fn each_seed_is_printed() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/answers");

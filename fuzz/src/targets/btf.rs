@@ -1,7 +1,7 @@
-//! `sys::btf`: the types of a kernel, and of a module on top of them.
+//! `sys::btf`: types of a kernel, and of a module based on them.
 //!
-//! Input: a kernel's file, and a module's behind [`SEPARATOR`]. Whatever they say, an answer is found in bounded time, and the file made for one function
-//! has that function at the same id.
+//! Input: a kernel's file, and a module's after [`SEPARATOR`]. Every lookup ends in bounded time,
+//! and the file made for one function has that function at the same id.
 
 use sys::{
     btf::Btf,
@@ -9,7 +9,7 @@ use sys::{
     families::{Families, KernelNumbers},
 };
 
-/// Between two files: as long as a type's header, so that no seed has it by chance.
+/// Separator of two files: as long as a type's header, so that no seed contains it by chance.
 const SEPARATOR: &[u8] = b"\n--module--\n";
 
 pub(super) fn run(input: &[u8]) {
@@ -31,9 +31,9 @@ pub(super) fn run(input: &[u8]) {
     let families = Families::known().expect("the table is well formed");
     if let (Ok(numbers), Some(family)) = (numbers, families.of("550.163.01")) {
         let layout = family.layout(&numbers);
-        if let Ok(agreed) = driver_types::agreed(&layout, &module) {
-            let again = driver_types::agreed(&agreed, &module);
-            assert_eq!(again.as_ref(), Ok(&agreed), "what agrees goes on agreeing");
+        if let Ok(completed) = driver_types::completed(&layout, &module) {
+            let again = driver_types::completed(&completed, &module);
+            assert_eq!(again.as_ref(), Ok(&completed), "what agrees goes on agreeing");
         }
     }
 }

@@ -1,6 +1,7 @@
-//! `config::load`: a configuration file, and one option of the command line.
+//! `config::load`: a configuration file, and an option of the command line.
 //!
-//! Input: a file; its first line is tried as a setting, too. What is understood reads back the same, and a mistake is one line with a place in the file.
+//! Input: a file, whose first line is also tried as a setting. A valid configuration round-trips,
+//! and a mistake is one line with a place in the file.
 
 use config::{Config, Setting, load};
 
@@ -11,7 +12,7 @@ pub(super) fn run(input: &[u8]) {
             let written = toml::to_string(&config).expect("every configuration can be written");
             assert_eq!(load::parse(&written).expect("what was written reads"), config);
             assert!(config.warnings().iter().all(|warning| !warning.contains('\n')));
-            // Again while it runs, as at SIGHUP.
+            // Reload at run time, as at SIGHUP.
             drop(Config::default().reloaded(&config));
         }
         Err(mistake) => super::check_mistake(text, &mistake),

@@ -1,6 +1,7 @@
-//! `uvmctl events`: a stream of events, which need not be uvmd's.
+//! `uvmctl events`: stream of events, which may not be uvmd's.
 //!
-//! What is printed has nothing in it that commands a terminal, and is not much longer than what came; what is sent back is short and fits into a header.
+//! The output contains no control sequences, and is not much longer than the input; the resume id
+//! is short and fits into a header.
 
 use uvmctl::fuzzing::followed;
 

@@ -1,7 +1,8 @@
-//! `web`: whatever a client sends, over the connection of one.
+//! `web`: any bytes of a client, over one connection.
 //!
-//! Input: who connects ([`PEERS`]), and the bytes that he sends. What he gets are whole responses, none of which says that the service failed; who has no
-//! authority sees nothing that is not for everybody, and changes nothing.
+//! Input: the peer ([`PEERS`]), and the bytes that it sends. It receives whole responses, none of
+//! which reports a failure of the service. A peer without permission sees only public data, and
+//! changes nothing.
 
 mod responses;
 mod service;
@@ -20,7 +21,7 @@ use web::{
     server::{self, Limits, Listen},
 };
 
-/// By the first byte of an input.
+/// Peers, by the first byte of an input.
 const PEERS: [Peer; 5] = [
     Peer::Unknown,
     Peer::Remote(ADDRESS),
@@ -28,15 +29,17 @@ const PEERS: [Peer; 5] = [
     Peer::Local { uid: 1000, pid: Some(7), grant: Some(Grant::Read) },
     Peer::Local { uid: 0, pid: Some(8), grant: Some(Grant::Write) },
 ];
-/// What the kernel holds of either side.
+/// Kernel buffer of either side in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
-/// All that is answered to one connection; of 64 KiB with a request a line that is more than any input gets.
+/// Maximum bytes of the responses on one connection; more than any input of 64 KiB with a request
+/// per line gets.
 const ANSWERED_MAX_BYTES: u64 = 256 << 20;
-/// In the time of the service, which runs as fast as it can: longer than any connection may last.
+/// Time limit in the service's time, which runs as fast as possible: longer than any connection may
+/// last.
 const PATIENCE: Duration = Duration::from_hours(1);
 
 thread_local! {
-    /// One for each thread, for all inputs.
+    /// Service of each thread, for all inputs.
     static SERVICE: OnceCell<(Runtime, Service, Board)> = const { OnceCell::new() };
 }
 
@@ -51,7 +54,7 @@ pub(super) fn run(input: &[u8]) {
     let (answered, changes) = SERVICE.with(|known| {
         let (runtime, service, board) = known.get_or_init(|| {
             let (service, board) = service::new();
-            (time_of_its_own(), service, board)
+            (paused_runtime(), service, board)
         });
         board.reset();
         (runtime.block_on(ask(service, *peer, sent)), board.changes())
@@ -65,12 +68,12 @@ pub(super) fn run(input: &[u8]) {
     }
 }
 
-/// One thread, in which time passes while nothing is to be done.
-fn time_of_its_own() -> Runtime {
+/// Runtime with one thread, whose time advances while it is idle.
+fn paused_runtime() -> Runtime {
     runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("threads can be made")
 }
 
-/// All that is answered to these bytes, until the service closes the connection.
+/// All response bytes to these bytes, until the service closes the connection.
 async fn ask(service: &Service, peer: Peer, sent: &[u8]) -> Vec<u8> {
     let (client, served) = tokio::io::duplex(BUFFER_BYTES);
     let site = if matches!(peer, Peer::Local { .. }) { service.on_socket() } else { service.on_tcp(ADDRESS) };
@@ -82,7 +85,7 @@ async fn ask(service: &Service, peer: Peer, sent: &[u8]) -> Vec<u8> {
         let (from, mut to) = tokio::io::split(client);
         let mut answered = Vec::new();
         let mut from = from.take(ANSWERED_MAX_BYTES);
-        // It may hang up before it has read everything.
+        // It may close before it has read everything.
         let (_, read) = tokio::join!(to.write_all(sent), from.read_to_end(&mut answered));
         drop((to, stop));
         assert!(read.is_ok() && (answered.len() as u64) < ANSWERED_MAX_BYTES);
@@ -92,7 +95,7 @@ async fn ask(service: &Service, peer: Peer, sent: &[u8]) -> Vec<u8> {
     time::timeout(PATIENCE, both).await.expect("no connection lasts for ever").1
 }
 
-/// A listener to which one client comes.
+/// Listener with a single client.
 struct Once(Mutex<Option<(DuplexStream, Peer)>>);
 
 impl Listen for Once {

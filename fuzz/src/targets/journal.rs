@@ -1,7 +1,7 @@
-//! `actuator`'s journal of advice: read, written anew, and read again.
+//! `actuator`'s journal of advice: read, rewritten, and read again.
 //!
-//! Input: a journal of the boot `first`. What is understood is the same after it was written anew, what is not stays byte for byte, and what is kept of that
-//! has a bound.
+//! Input: a journal of the boot `first`. Recognised lines are equal after a rewrite, unrecognised
+//! ones stay byte for byte, and the latter are bounded.
 
 use actuator::fuzzing::JournalContents;
 
@@ -17,7 +17,7 @@ pub(super) fn run(input: &[u8]) {
     let bytes: usize = unrecognised.iter().map(|line| line.len() + 1).sum();
     assert!(bytes <= JournalContents::UNRECOGNISED_BYTES_MAX);
     if first.is_overfull() {
-        // All of it is set aside as a file.
+        // The whole file is quarantined.
         return;
     }
     let written = first.rewritten().expect("bytes in memory can be written");

@@ -1,6 +1,6 @@
-//! `sim::machine`: the file of a machine's figures.
+//! `sim::machine`: file of a machine's figures.
 //!
-//! Whatever is accepted gives times that a simulation can add up: more bytes never take less time.
+//! Accepted figures give times that a simulation can add up: more bytes never take less time.
 
 use sim::machine::Machine;
 

@@ -1,6 +1,8 @@
-//! `sys`, `actuator`, `collector`: files of /proc and /sys about a process of anybody's, and about the driver.
+//! `sys`, `actuator`, `collector`: files of /proc and /sys about another user's process, and about
+//! the driver.
 //!
-//! Input: files, each behind a line `%% NAME` with one of [`FILES`]. What is made of them is within bounds, in order, and fit for a label or a terminal.
+//! Input: files, each after a line `%% NAME` with one of [`FILES`]. The results are bounded,
+//! ordered, and safe for a label or a terminal.
 
 use std::{cell::OnceCell, fs, path::Path};
 
@@ -9,7 +11,7 @@ use model::ProcessId;
 use sys::{Roots, driver, kernel, parameters, preconditions, processes, symbols, uvm::mapped};
 
 const PID: u32 = 42;
-/// Others are not written.
+/// Files of an input; others are not written.
 const FILES: [&str; 22] = [
     "proc/42/maps",
     "proc/42/cgroup",
@@ -34,13 +36,13 @@ const FILES: [&str; 22] = [
     "sys/fs/cgroup/a/memory.stat",
     "sys/fs/cgroup/memory/a/memory.limit_in_bytes",
 ];
-/// As in `collector`: a command line that is shown, and a unit's name with its manager's.
+/// Limits of `collector`: a command line as shown, and a unit's name with its manager's.
 const COMMAND_LINE_MAX_BYTES: usize = 4096;
 const UNIT_MAX_BYTES: usize = 2 * 255 + 1;
 const RANGES_MAX: usize = 8;
 
 thread_local! {
-    /// One for each thread, for all inputs.
+    /// Machine of each thread, for all inputs.
     static MACHINE: OnceCell<tempfile::TempDir> = const { OnceCell::new() };
 }
 
@@ -55,7 +57,7 @@ pub(super) fn run(input: &[u8]) {
     });
 }
 
-/// Writes the files of an input, and tells which.
+/// Writes the files of an input, and returns their names.
 fn write(folder: &Path, input: &[u8]) -> Vec<&'static str> {
     let mut written = Vec::new();
     let mut rest = input;
@@ -70,7 +72,7 @@ fn write(folder: &Path, input: &[u8]) -> Vec<&'static str> {
             fs::write(path, content).expect("a file can be written");
             written.push(known);
         }
-        // The line break before a name is no part of what stands before it.
+        // The line break before a name does not belong to the preceding file.
         rest = behind.map_or(&[], |behind| &input[input.len() - behind.len() - 3..]);
     }
     written.sort_unstable();
@@ -78,8 +80,8 @@ fn write(folder: &Path, input: &[u8]) -> Vec<&'static str> {
     written
 }
 
-/// Whether the kernel could have written it: whatever the name is, it stands in parentheses between a number and a state, both the kernel's. The crate procfs
-/// takes that for granted, and panics where it is not so.
+/// Whether the kernel could have written it: a name of any content in parentheses, between a number
+/// and a state of the kernel. The crate procfs relies on that, and panics otherwise.
 fn is_stat(text: &[u8]) -> bool {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let Some(name) = text[digits..].strip_prefix(b" (") else { return false };
@@ -107,8 +109,8 @@ fn check(roots: &Roots) {
     if let Some(line) = fs::read(roots.proc.join("42/cmdline")).ok().and_then(|text| fuzzing::command_line(&text)) {
         assert!(line.len() <= COMMAND_LINE_MAX_BYTES && !line.contains(char::is_control), "{line:?}");
     }
-    let began = processes::began(roots, PID);
-    if let Ok(Some(start_ticks)) = began {
+    let start_time = processes::start_ticks(roots, PID);
+    if let Ok(Some(start_ticks)) = start_time {
         let headroom = actuator::headroom::bytes(roots, ProcessId { pid: PID, start_ticks });
         assert!(headroom <= actuator::headroom::of_node(roots).or(headroom), "more than the node has");
     }

@@ -1,6 +1,6 @@
-//! Overrides in JSON: the body of PUT and POST, the state that uvmd writes of them, and files of them.
+//! Overrides in JSON: the body of PUT and POST, uvmd's state file of them, and files of them.
 //!
-//! What is understood is within its limits, and reads back the same from every form in which it is written.
+//! A valid override is within its limits, and round-trips in every form.
 
 use config::overrides::{self, Form};
 use model::api::rule;
@@ -20,7 +20,7 @@ pub(super) fn run(input: &[u8]) {
     check(&known);
 }
 
-/// The same in a file, with its other forms.
+/// Reads the input as a file, with its other forms.
 fn run_as_file(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     match overrides::parse_as(text, Form::Json) {
@@ -29,7 +29,7 @@ fn run_as_file(input: &[u8]) {
     }
 }
 
-/// What holds of every override that means something.
+/// Checks the properties of every valid override.
 pub(super) fn check(known: &model::Override) {
     assert!((1..=64).contains(&known.id.len()) && known.id.is_ascii(), "{:?}", known.id);
     assert!(known.parameters.len() <= 16);
@@ -38,9 +38,9 @@ pub(super) fn check(known: &model::Override) {
     if let Err(invalid) = rule::check_parameters(&known.policy, &known.parameters) {
         assert!(invalid.field.starts_with("parameters"), "{invalid:?}");
     }
-    // As it is told, and kept: times to the millisecond.
-    let told = rule::Override::from(known);
-    let again = model::Override::try_from(told.clone()).expect("what is told reads");
-    assert_eq!(rule::Override::from(&again), told);
+    // As in responses and the state file: times with milliseconds.
+    let encoded = rule::Override::from(known);
+    let again = model::Override::try_from(encoded.clone()).expect("an encoded override is valid");
+    assert_eq!(rule::Override::from(&again), encoded);
     assert_eq!(model::Override { expires_at: None, ..again }, model::Override { expires_at: None, ..known.clone() });
 }

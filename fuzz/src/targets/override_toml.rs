@@ -1,6 +1,7 @@
-//! `config::overrides`: the file of overrides.
+//! `config::overrides`: file of overrides.
 //!
-//! What is understood has unique names and reads back the same; a mistake is one line with a place in the file.
+//! Valid overrides have unique names and round-trip; a mistake is one line with a place in the
+//! file.
 
 use std::collections::HashSet;
 

@@ -1,7 +1,7 @@
-//! `uvmctl`: lists of several pages from a daemon that need not be uvmd, over a real Unix socket.
+//! `uvmctl`: lists of several pages from a daemon that may not be uvmd, over a real Unix socket.
 //!
-//! Input: what is answered to each connection in turn, with [`SEPARATOR`] between; the last to every further one. However it goes on, the client comes to an end, and
-//! what it prints has nothing in it that commands a terminal.
+//! Input: the response to each connection in turn, separated by [`SEPARATOR`]; the last is for
+//! every further one. The client always terminates, and its output contains no control sequences.
 
 use std::{
     cell::OnceCell,
@@ -18,15 +18,15 @@ use std::{
 use uvmctl::fuzzing::listed;
 
 const SEPARATOR: &[u8] = b"\n%%\n";
-/// More connections than that the client does not need: each page is asked for once, in both of two ways.
+/// More connections than the client needs: it requests each page once, in each of two ways.
 const CONNECTIONS_MAX: usize = 2 * 1000 + 16;
 
 thread_local! {
-    /// One for each thread, for all inputs.
+    /// Daemon of each thread, for all inputs.
     static DAEMON: OnceCell<Daemon> = const { OnceCell::new() };
 }
 
-/// Somebody who has the socket.
+/// Process that owns the socket.
 struct Daemon {
     folder: tempfile::TempDir,
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ struct Shared {
 }
 
 pub(super) fn run(input: &[u8]) {
-    // The client waits as it is told: this is about what it takes, not about its patience.
+    // The client waits as the response demands: this target tests its parser, not its patience.
     if input.to_ascii_lowercase().windows(11).any(|word| word == b"retry-after") {
         return;
     }
@@ -75,7 +75,7 @@ impl Daemon {
 }
 
 impl Shared {
-    /// Answers whatever is asked, and hangs up.
+    /// Sends the response to any request, and closes.
     fn serve(&self, mut stream: UnixStream) {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
         let mut head = [0; 4096];
@@ -90,7 +90,7 @@ impl Shared {
             let answers = self.answers.lock().expect("nobody panics with it");
             answers.get(number).or(answers.last()).cloned().unwrap_or_default()
         };
-        // Whoever has read enough hangs up, too.
+        // The client may close, too, after it has read enough.
         let _ = stream.write_all(&answer);
         let _ = stream.shutdown(Shutdown::Write);
         let _ = stream.read(&mut head);

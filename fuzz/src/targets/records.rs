@@ -1,6 +1,7 @@
-//! `collector`: what the probes write, of which every field may be anything a driver has in memory.
+//! `collector`: output of the probes, any field of which may be any value in a driver's memory.
 //!
-//! Input: steps of a fixed length: what is written, and its bytes. Sums never go down, and what is kept has a bound.
+//! Input: steps of a fixed length: a kind, and its bytes. Sums never decrease, and retained state
+//! is bounded.
 
 use abi::{
     BlockRecord, CountKey, Lifecycle, Tally,
@@ -11,7 +12,7 @@ use model::ProcessId;
 
 const LIMITS: BlockLimits = BlockLimits { of_process: 8, of_all: 12, ranges_of_all: 16 };
 const ENDED_MAX: usize = 4;
-/// Of the longest record, a lifecycle.
+/// Length of the longest record, a lifecycle.
 const STEP_BYTES: usize = 81;
 
 pub(super) fn run(input: &[u8]) {
@@ -47,7 +48,7 @@ pub(super) fn run(input: &[u8]) {
 }
 
 fn check(fed: &mut Fed) {
-    // What is too much is forgotten once it was told.
+    // The excess is forgotten once it was reported.
     drop(fed.processes());
     let processes = fed.processes();
     let (mut blocks, mut ended) = (0, 0);

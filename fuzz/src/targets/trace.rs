@@ -1,7 +1,8 @@
-//! Traces, in every form that the offline commands read.
+//! Traces, in every format that the offline commands read.
 //!
-//! Input: the number of a form, and a text of it; of G10's two texts the second stands behind [`SEPARATOR`]. What is read can be planned with: it has a
-//! circle of blocks, and our own form of it reads back the same.
+//! Input: number of a format, and a text in it; the second of G10's two texts follows
+//! [`SEPARATOR`]. A valid trace can be planned with: it has a circle of blocks, and round-trips in
+//! the native format.
 
 use std::path::Path;
 
@@ -60,7 +61,7 @@ fn check_stream(stream: &OpStream) {
         State::Locked(lock) => lock.window(),
         _ => None,
     });
-    // As somebody may ask for it: of the first mallocs.
+    // Window of a user's choice: of the first mallocs.
     let window = found.unwrap_or(Window { first_malloc: 0, mallocs: 2 });
     if let Ok(circle) = Circle::of_ops(stream, window, Alignment::UVM) {
         check_circle(&circle);

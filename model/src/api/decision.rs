@@ -150,6 +150,52 @@ pub struct Switched {
     pub actor: String,
 }
 
+/// Type of an [`Event`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventType {
+    /// A decision was made.
+    DecisionCreated,
+    /// Calls of a decision were carried out.
+    DecisionApplied,
+    /// A decision changed its stage, or its effect was measured.
+    DecisionUpdated,
+    /// Acting was switched on or off for all processes.
+    PolicySwitched,
+    /// A verdict was confirmed.
+    VerdictStarted,
+    /// A verdict ended.
+    VerdictEnded,
+    /// Events were dropped, as the client read too slowly. In the stream alone.
+    EventsDropped,
+}
+
+impl EventType {
+    /// Every type.
+    pub const ALL: [Self; 7] = [
+        Self::DecisionCreated,
+        Self::DecisionApplied,
+        Self::DecisionUpdated,
+        Self::PolicySwitched,
+        Self::VerdictStarted,
+        Self::VerdictEnded,
+        Self::EventsDropped,
+    ];
+
+    /// Name in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DecisionCreated => "decision_created",
+            Self::DecisionApplied => "decision_applied",
+            Self::DecisionUpdated => "decision_updated",
+            Self::PolicySwitched => "policy_switched",
+            Self::VerdictStarted => "verdict_started",
+            Self::VerdictEnded => "verdict_ended",
+            Self::EventsDropped => "events_dropped",
+        }
+    }
+}
+
 /// A line of the audit log and an event of `GET /api/v1/events`. Fields of other types are null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Counts, GpuId, Owner, Residency, Reuse};
+use super::{Block, Counts, CountsSummary, GpuId, Owner, Residency, Reuse};
 use crate::plan::Expected;
 
 /// Body of `GET /api/v1/processes`.
@@ -19,49 +19,93 @@ pub struct Processes {
     pub remaining: u64,
 }
 
-/// One process.
+/// Defines [`Process`] and [`ProcessSummary`], which share these fields.
+macro_rules! processes {
+    ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {
+        /// One process.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        pub struct Process {
+            $($(#[$doc])* pub $field: $type,)*
+            /// Sums over all GPUs, and CPU faults.
+            #[serde(flatten)]
+            pub counts: Counts,
+            /// Counts by GPU.
+            pub gpus: Vec<ProcessGpu>,
+        }
+
+        /// One process without breakdowns and counts by GPU. With many processes and GPUs a listing
+        /// is a tenth of that of [`Process`].
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+        pub struct ProcessSummary {
+            $($(#[$doc])* pub $field: $type,)*
+            /// Sums over all GPUs, and CPU faults.
+            #[serde(flatten)]
+            pub counts: CountsSummary,
+            /// GPUs that it was seen on.
+            pub gpus: Vec<GpuId>,
+        }
+
+        impl From<ProcessSummary> for Process {
+            /// Breakdowns and the counts of each GPU are empty.
+            fn from(ProcessSummary { $($field,)* counts, gpus }: ProcessSummary) -> Self {
+                let gpus = gpus.into_iter().map(|id| ProcessGpu { id, ..ProcessGpu::default() });
+                Self { $($field,)* counts: counts.into(), gpus: gpus.collect() }
+            }
+        }
+    };
+}
+
+processes! {
+    /// Process id.
+    pid: u32,
+    /// Start time in clock ticks since boot; with `pid` it names the process.
+    start_ticks: u64,
+    /// Time of its start.
+    started_at: Option<String>,
+    /// Short name (comm).
+    name: String,
+    /// Real user id.
+    uid: u32,
+    /// User name.
+    user: Option<String>,
+    /// Cgroup path.
+    cgroup: Option<String>,
+    /// `running` or `exited`.
+    state: String,
+    /// Time of its exit.
+    exited_at: Option<String>,
+    /// Bytes of managed memory it has mapped; null if that could not be read.
+    managed_bytes: Option<u64>,
+    /// Owner of the process.
+    owner: Owner,
+    /// Bytes of it resident in GPU memory, over all GPUs: an estimate. Null where unknown.
+    resident: Option<Residency>,
+    /// Reuse of evicted and reclaimed memory, over all GPUs.
+    reuse: Reuse,
+    /// Foremost concern; null if there is none.
+    diagnosis: Option<Diagnosis>,
+    /// Active verdicts, worst first.
+    verdicts: Vec<VerdictSummary>,
+    /// Process that evicted most of its memory in the last window; null if it was none but itself.
+    victim_of: Option<Evictor>,
+    /// Open decisions, the newest first.
+    decisions: Vec<DecisionSummary>,
+}
+
+/// Body of `GET /api/v1/processes/summary`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Process {
-    /// Process id.
-    pub pid: u32,
-    /// Start time in clock ticks since boot; with `pid` it names the process.
-    pub start_ticks: u64,
-    /// Time of its start.
-    pub started_at: Option<String>,
-    /// Short name (comm).
-    pub name: String,
-    /// Real user id.
-    pub uid: u32,
-    /// User name.
-    pub user: Option<String>,
-    /// Cgroup path.
-    pub cgroup: Option<String>,
-    /// `running` or `exited`.
-    pub state: String,
-    /// Time of its exit.
-    pub exited_at: Option<String>,
-    /// Bytes of managed memory it has mapped; null if that could not be read.
-    pub managed_bytes: Option<u64>,
-    /// Owner of the process.
-    pub owner: Owner,
-    /// Bytes of it resident in GPU memory, over all GPUs: an estimate. Null where unknown.
-    pub resident: Option<Residency>,
-    /// Reuse of evicted and reclaimed memory, over all GPUs.
-    pub reuse: Reuse,
-    /// Foremost concern; null if there is none.
-    pub diagnosis: Option<Diagnosis>,
-    /// Active verdicts, worst first.
-    pub verdicts: Vec<VerdictSummary>,
-    /// Process that evicted most of its memory in the last window; null if it was none but itself.
-    pub victim_of: Option<Evictor>,
-    /// Open decisions, the newest first.
-    pub decisions: Vec<DecisionSummary>,
-    /// Sums over all GPUs, and CPU faults.
-    #[serde(flatten)]
-    pub counts: Counts,
-    /// Counts by GPU.
-    pub gpus: Vec<ProcessGpu>,
+pub struct ProcessSummaries {
+    /// Time of the snapshot. A rate is the difference of two responses over the time between them.
+    pub time: String,
+    /// As in the listing of processes.
+    pub processes: Vec<ProcessSummary>,
+    /// Cursor of the next page, for the parameter `continue`. Null on the last page.
+    pub r#continue: Option<String>,
+    /// Processes that follow this page.
+    pub remaining: u64,
 }
 
 /// One process on one GPU.

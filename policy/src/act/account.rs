@@ -9,19 +9,21 @@ use super::{bucket::Bucket, intervals::Intervals};
 #[derive(Clone, Debug)]
 pub(super) struct Account {
     pub(super) bucket: Bucket,
-    /// Ordered to be moved, ever.
+    /// Total bytes of ordered migrations.
     pub(super) moved_bytes: u64,
-    /// Ordered to be moved to the host, and not answered yet.
+    /// Bytes ordered to the host without an outcome yet.
     pub(super) on_its_way_to_host_bytes: u64,
-    /// Preferred at the host: goes there when it is next evicted or touched there.
+    /// Memory with preferred location host, which migrates there at its next eviction or host
+    /// access.
     pub(super) bound_for_host: Intervals,
-    /// Orders that are not answered yet.
+    /// Orders without an outcome.
     pub(super) awaited: u64,
-    /// Calls that gave or took advice, of ours.
+    /// Advice calls of uvmd.
     pub(super) own_advice_calls: u64,
-    /// Advice that could not be withdrawn: why.
+    /// Reason of a failed withdrawal.
     pub(super) spoiled: Option<String>,
-    /// At GPUs at which the decision that stands keeps memory of it, however rarely that has to be renewed: blocks that were asked to stay, and when last.
+    /// Blocks that the open decision retains, by GPU, with the time of the last renewal, however
+    /// rarely it is due.
     pub(super) reserved_blocks: BTreeMap<GpuUuid, BTreeMap<u64, SystemTime>>,
     /// Time at which the process was last seen.
     pub(super) seen: SystemTime,
@@ -52,7 +54,8 @@ impl Account {
                 }
                 Action::Migrate(_) | Action::Touch(_) => {}
                 Action::Advise(_) | Action::Withdraw(_) => {
-                    // What was never called took no time, and the probes have not counted it either.
+                    // A call that was never made has no duration, and the probes have not counted
+                    // it either.
                     if *answer == CallResult::Done || *duration_ns > 0 {
                         self.own_advice_calls = self.own_advice_calls.saturating_add(requests(step.action));
                     }
@@ -65,15 +68,16 @@ impl Account {
     }
 }
 
-/// Driver calls of one advice call: a preference for the host is withdrawn by one for the GPU first.
+/// Driver calls of one advice call: a preference for the host is withdrawn by one for the GPU
+/// first.
 const fn requests(action: Action) -> u64 {
     if matches!(action, Action::Withdraw(Advice::PreferredLocation(Place::Host))) { 2 } else { 1 }
 }
 
-/// Whether memory that may have been preferred at the host still may be, after this answer.
+/// Whether memory that may have been preferred at the host still may be, after this result.
 const fn stays_bound_for_host(action: Action, answer: &CallResult) -> bool {
     match action {
-        // What was refused may have been done in part.
+        // A failed call may have taken effect in part.
         Action::Advise(Advice::PreferredLocation(Place::Host)) => {
             matches!(answer, CallResult::Done | CallResult::Failed(_))
         }

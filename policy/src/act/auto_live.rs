@@ -1,6 +1,8 @@
-//! `auto-live`: of all that is proposed, what may be done and is expected to leave least to do. What was undone rests by its own name, so the next best is
-//! tried then. Of what was tried it is known what it brings: a plan that is kept makes way for another that is expected to bring more, and if that one
-//! brings less, it is undone, or makes way in turn. Of two that take about as long, the one with fewer bytes over the link is better: that is others', too.
+//! `auto-live`: selects the admissible plan with the lowest expected cost. A rolled-back policy
+//! cools down under its own name, so the next best is tried. The benefit of tried policies is
+//! known: a confirmed plan is replaced by another with a higher expected benefit; if that one's
+//! benefit is lower, it is rolled back, or replaced in turn. Of two with similar times, the one
+//! with fewer bytes over the link is better, as the link is shared.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +23,7 @@ pub(crate) type Base<'a> = (&'a Measured, Left);
 pub(crate) struct Learned(BTreeMap<&'static str, Left>);
 
 impl Learned {
-    /// Notes a measured cost: the mean with the former one, as one window alone is weak evidence.
+    /// Records a measured cost: the mean with the former one, as one window alone is weak evidence.
     pub(crate) fn note(&mut self, policy: &'static str, left: Left) {
         let known = self.0.entry(policy).or_insert(left);
         known.time = f64::midpoint(known.time, left.time);
@@ -33,7 +35,8 @@ impl Learned {
         self.0.get(policy).copied()
     }
 
-    /// Cost left under a plan: as measured, otherwise as the plan promises for the work of `before`.
+    /// Cost left under a plan: as measured, otherwise as the plan promises for the work of
+    /// `before`.
     fn left(&self, plan: &Plan, (before, left_before): Base<'_>, saved: fn(Share) -> f64) -> Left {
         self.of(plan.policy).unwrap_or_else(|| {
             let copied = before.inputs.bytes_htod.saturating_add(before.inputs.bytes_dtoh);
@@ -46,7 +49,7 @@ impl Learned {
         })
     }
 
-    /// The best of these: what is promised at the least counts.
+    /// Best of these proposals, by the lower bounds of their promises.
     pub(crate) fn best(&self, proposals: impl Iterator<Item = Proposal>, before: Base<'_>) -> Option<Proposal> {
         let rank = |proposal: &Proposal| match proposal.admission {
             Admission::Act => 0,
@@ -57,8 +60,8 @@ impl Learned {
         proposals.min_by(|one, other| rank(one).cmp(&rank(other)).then(left(one).total_cmp(&left(other))))
     }
 
-    /// What is worth trying instead of a plan under which so much is left: as that one can be had again, the middle of what is promised counts, and whether
-    /// it may be as fast.
+    /// Proposal worth trying instead of a plan with this cost. As that plan can be resumed, the
+    /// middle of a promise counts, and similar times are considered.
     pub(crate) fn better(
         &self,
         proposals: impl Iterator<Item = Proposal>,
@@ -66,7 +69,8 @@ impl Learned {
         left_now: Left,
     ) -> Option<&'static str> {
         let possible: Vec<Proposal> = proposals.filter(|proposal| proposal.admission == Admission::Act).collect();
-        // Not than this one: of three, each a little slower than the one before, the first would be better again than the last.
+        // Never this policy itself: of three, each a little slower than the one before, the first
+        // would be better again than the last.
         let known = possible.iter().filter_map(|proposal| self.of(proposal.plan.policy));
         let fastest = known.map(|left| left.time).fold(left_now.time, f64::min);
         let better = possible.iter().filter_map(|Proposal { plan, .. }| {
@@ -98,7 +102,7 @@ mod tests {
         }
     }
 
-    /// Saves at least so much of both, and at most all.
+    /// Proposal that promises to save at least this share of both, and at most all.
     fn proposal(policy: &'static str, at_least: f64, admission: Admission) -> Proposal {
         let saved = Share { at_least, at_most: 1.0 };
         let expected = Expected { link_bytes_saved: saved, faults_saved: saved };

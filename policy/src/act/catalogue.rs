@@ -28,7 +28,7 @@ macro_rules! implementations {
 
 model::live_policies!(implementations);
 
-/// The policy of this name, or all that the chooser chooses from.
+/// Policies that this name selects: the policy itself, or all candidates of the chooser.
 pub(crate) fn selected(policy: &str) -> impl Iterator<Item = &'static dyn LivePolicy> {
     let is_selected = move |name: &str| {
         let choice = POLICIES.iter().find(|each| each.name == name).map(|each| each.choice);
@@ -37,7 +37,7 @@ pub(crate) fn selected(policy: &str) -> impl Iterator<Item = &'static dyn LivePo
     IMPLEMENTATIONS.iter().filter(move |(name, _)| is_selected(name)).map(|(_, implementation)| *implementation)
 }
 
-/// Proposals of the policy of this name, or of all that the chooser chooses from, but those in cool-down.
+/// Proposals of the selected policies, except those in cool-down.
 pub(crate) fn proposals(
     policy: &str,
     view: &View<'_>,

@@ -1,5 +1,5 @@
-//! Policies that are there to be compared with: one that does nothing, two that count for good ideas and are not, and one that does harm and says it
-//! helps. Only for those who name them.
+//! Control policies for comparisons: one without actions, two that are popular and wrong, and one
+//! that harms and promises a benefit. Selected by name only.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -7,27 +7,28 @@ use model::{Action, Advice, Block, Expected, Place, Plan, Range, Share, Step, bl
 
 use super::live_policy::{LivePolicy, Named, Next, Running, View};
 
-/// Does nothing.
+/// Policy without actions.
 #[derive(Debug)]
 pub(crate) struct Observe;
 
-/// Leaves everything on the host, and lets the GPU reach it across the link. It says that it may cost anything.
+/// Leaves everything on the host, with remote mappings of the GPU. It promises nothing.
 #[derive(Debug)]
 pub(crate) struct PinHost;
 
-/// Moves everything to the GPU, again and again. It says that it may cost anything.
+/// Migrates everything to the GPU, repeatedly. It promises nothing.
 #[derive(Debug)]
 pub(crate) struct PrefetchAll;
 
-/// Moves what the GPU uses most to the host, again and again, and says that it helps: it is to be found out.
+/// Migrates the memory that the GPU uses most to the host, repeatedly, and promises a benefit:
+/// verification must detect it.
 #[derive(Debug)]
 pub(crate) struct Harmful;
 
-/// A thousand times as much as before: nobody looks.
+/// Up to a thousand times the former cost, so that verification never ends it.
 const ANYTHING: Share = Share { at_least: -1000.0, at_most: 1.0 };
 const HALF: Share = Share { at_least: 0.5, at_most: 1.0 };
 
-/// Steps that are asked for again and again.
+/// Repeated steps.
 #[derive(Debug)]
 struct Again {
     steps: fn(&View<'_>) -> Vec<Step>,
@@ -39,7 +40,7 @@ impl Running for Again {
     }
 }
 
-/// Advice for each range once.
+/// Single advice for each range.
 #[derive(Debug)]
 struct Pinning {
     pinned: BTreeSet<(u64, u64)>,
@@ -100,7 +101,7 @@ fn to_gpu(view: &View<'_>) -> Vec<Step> {
     all.map(|(begin, end)| Step { begin, end, action: Action::Migrate(Place::Gpu(view.gpu)) }).collect()
 }
 
-/// The half of what is at the GPU that came most; all that there is where that is not known.
+/// Half of the blocks at the GPU with the most arrivals; all of them if that is unknown.
 fn hot_to_host(view: &View<'_>) -> Vec<Step> {
     if view.blocks.is_empty() {
         let all = view.ranges.iter().map(|range| (range.begin, range.end));

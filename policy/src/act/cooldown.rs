@@ -1,4 +1,4 @@
-//! Cooldowns of policies on a process.
+//! Cool-downs of policies on a process.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,16 +13,16 @@ use super::{
     scene::Sight,
 };
 
-/// Of a range, this part of the traffic that a verdict is about makes it worth telling apart by.
+/// Minimum share of a range in the verdict's traffic for it to count as a circumstance.
 const SHARE: f64 = 0.1;
 
-/// Circumstances of a rollback: a change of them ends the cooldown early.
+/// Circumstances of a rollback: their change ends the cool-down early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Circumstances {
     verdicts: BTreeSet<VerdictKind>,
     ranges: BTreeSet<(u64, u64)>,
     processes: BTreeSet<ProcessId>,
-    /// Actions for other processes may have been the cause.
+    /// Other processes with actions, which may have been the cause.
     acted_on: BTreeSet<ProcessId>,
     parameters: BTreeMap<String, String>,
 }
@@ -41,7 +41,7 @@ impl Circumstances {
     }
 }
 
-/// Policies that cool down, by name, for one process at one GPU.
+/// Policies in cool-down, by name, for one process at one GPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cooldown(BTreeMap<&'static str, Rest>);
 
@@ -49,14 +49,14 @@ pub(crate) struct Cooldown(BTreeMap<&'static str, Rest>);
 struct Rest {
     until: Option<SystemTime>,
     times: u32,
-    /// In what it failed: something else has to be there for it to be tried again.
+    /// Circumstances of its failures: the policy is retried under other ones only.
     failed_in: Vec<Circumstances>,
 }
 
-/// Form of a cooldown.
+/// Form of a cool-down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resting {
-    /// For this time, whatever changes.
+    /// This long, in any circumstances.
     For(Duration),
     /// Until circumstances differ from those at its rollback.
     UntilChanged,
@@ -79,20 +79,20 @@ impl fmt::Display for Resting {
 const FAILED_MAX: usize = 16;
 
 impl Cooldown {
-    /// Reason why this policy is not tried now; `None` if it may be.
+    /// Reason why this policy is in cool-down; `None` if it may be tried.
     pub(crate) fn rests(&self, policy: &str, now: SystemTime, circumstances: &Circumstances) -> Option<Resting> {
         let rest = self.0.get(policy)?;
         let left = rest.until.and_then(|until| until.duration_since(now).ok()).filter(|left| !left.is_zero());
         left.map(Resting::For).or_else(|| rest.failed_in.contains(circumstances).then_some(Resting::UntilChanged))
     }
 
-    /// Whether it was undone as it did not help, and has not helped since.
+    /// Whether it was rolled back without a benefit, and has had none since.
     pub(crate) fn has_failed(&self, policy: &str) -> bool {
         self.0.get(policy).is_some_and(|rest| !rest.failed_in.is_empty())
     }
 
-    /// From now on, for twice as long as the last time. What it failed in is what was there when it began, and what is there now, as it may have
-    /// brought that about itself.
+    /// Starts a cool-down, twice as long as the last one. Its circumstances are those at the plan's
+    /// start and the current ones, which the plan may have caused.
     pub(crate) fn begin(
         &mut self,
         policy: &'static str,
@@ -113,13 +113,13 @@ impl Cooldown {
         rest.failed_in.drain(..too_many);
     }
 
-    /// Starts a short cooldown, whatever changes.
+    /// Starts a short cool-down, in any circumstances.
     pub(crate) fn pause(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
         let rest = self.0.entry(policy).or_default();
         rest.until = rest.until.max(now.checked_add(limits.window.saturating_mul(PAUSE_WINDOWS)));
     }
 
-    /// Clears the cooldowns after a success.
+    /// Clears the cool-downs after a success.
     pub(crate) fn forget(&mut self, policy: &str) {
         self.0.remove(policy);
     }

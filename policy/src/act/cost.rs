@@ -1,4 +1,5 @@
-//! Cost of the same work with a plan and without: bytes over the link, and the time for those and for fault batches.
+//! Cost of the same work with a plan and without: bytes over the link, and the time for them and
+//! for fault batches.
 
 use super::limits::{AS_FAST, BATCH_SECONDS, LINK_BYTES_PER_SECOND};
 
@@ -12,21 +13,21 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Nothing is saved.
+    /// Cost without savings.
     pub(crate) const ALL: Self = Self { time: 1.0, link_bytes: 1.0 };
 
-    /// The same relative to the driver alone, where this is relative to `before`.
+    /// The same cost relative to the driver alone, if this one is relative to `before`.
     pub(crate) const fn of(self, before: Self) -> Self {
         Self { time: self.time * before.time, link_bytes: self.link_bytes * before.link_bytes }
     }
 
-    /// Whether this is about as fast as what takes so much of the time.
+    /// Whether this is about as fast as a cost with this time.
     pub(crate) fn is_as_fast_as(self, time: f64) -> bool {
         self.time < 1.0 && self.time <= time * (1.0 + AS_FAST)
     }
 }
 
-/// Modelled: bytes by what a link moves, batches of faults by how long one takes.
+/// Modelled time: bytes at the link's bandwidth, and fault batches at their duration.
 pub(crate) fn seconds(link_bytes: u64, batches: u64) -> f64 {
     link_bytes as f64 / LINK_BYTES_PER_SECOND + batches as f64 * BATCH_SECONDS
 }

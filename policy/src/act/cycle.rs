@@ -1,7 +1,9 @@
-//! `cycle`: more than the GPU holds is used again and again, all of it as often. The driver evicts what came first, which is what is needed next, and so
-//! everything. As much as fits stays instead.
+//! `cycle`: more memory than the GPU has is used cyclically, all of it equally often. The driver
+//! evicts what arrived first, which is needed next, and so everything. The policy retains as much
+//! as fits.
 //!
-//! Parameters: `rest`, what becomes of the rest: `auto` (it streams through, by copies where it is only read), `stream`, `remote`.
+//! Parameters: `rest`, the treatment of the rest: `auto` (streams through, by copies if it is only
+//! read), `stream`, `remote`.
 
 use model::Plan;
 
@@ -10,7 +12,7 @@ use super::{
     working_set::{EVEN_UP_TO, Found},
 };
 
-/// The policy.
+/// Policy for cyclic use.
 #[derive(Debug)]
 pub(crate) struct Cycle;
 

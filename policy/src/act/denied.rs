@@ -1,15 +1,15 @@
-//! Actions that are refused with a driver or GPU because a machine hung. Data: a row for each public report.
+//! Actions denied with a driver or GPU because a machine hung. Data: a row for each public report.
 
 /// A public report.
 #[derive(Clone, Copy, Debug)]
 pub struct Denied {
-    /// The first driver version it holds for, as far as is known.
+    /// First driver version that it applies to, if known.
     pub driver_from: &'static str,
-    /// The last one of which it was reported; `None` for reports of current versions.
+    /// Last version with a report; `None` for reports of current versions.
     pub driver_until: Option<&'static str>,
     /// Parts of the GPU's name, of which one must match, without regard to case.
     pub gpus: &'static [&'static str],
-    /// Refused actions.
+    /// Denied actions.
     pub what: What,
     /// Reason, as a sentence.
     pub why: &'static str,
@@ -20,17 +20,18 @@ pub struct Denied {
 /// Kinds of actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// All.
+    /// All actions.
     Everything,
     /// Actions that allocate GPU memory and so can evict.
     ToGpu,
 }
 
-/// Names of that architecture's products: few have it in theirs, such as `NVIDIA RTX PRO 4500 Blackwell`. `RTX 50` alone would mean the RTX 5000 of three others.
+/// Names of that architecture's products. Few have it in theirs, such as
+/// `NVIDIA RTX PRO 4500 Blackwell`. `RTX 50` alone would match the RTX 5000 of three others.
 const BLACKWELL: &[&str] =
     &["blackwell", "B100", "B200", "B300", "RTX 5050", "RTX 5060", "RTX 5070", "RTX 5080", "RTX 5090"];
 
-/// All reports. A GPU or a driver that is not known is taken for one that is meant.
+/// All reports. An unknown GPU or driver counts as affected.
 pub const DENIED: &[Denied] = &[
     Denied {
         driver_from: "595",

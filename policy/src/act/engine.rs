@@ -1,4 +1,4 @@
-//! The loop: at each interval, what to do for whom; and what came of it.
+//! Engine of the loop: at each interval, orders by process, and their outcomes.
 
 mod restrictions;
 
@@ -22,14 +22,14 @@ use super::{
     track::{Closed, Track, Turn},
 };
 
-/// Acts for all processes. Pure: what it says is done by others, and what came of it is told to it.
+/// Engine for all processes. Pure: its caller executes the orders and reports their outcomes.
 #[derive(Debug)]
 pub struct Acting {
     limits: Limits,
     guard: Guard,
     tracks: BTreeMap<(ProcessId, GpuUuid), Track>,
     rollbacks: Rollback,
-    /// Decisions that are over, the latest first.
+    /// Ended decisions, the latest first.
     over: VecDeque<Decision>,
     events: Vec<Event>,
     next: DecisionId,
@@ -38,7 +38,7 @@ pub struct Acting {
 }
 
 impl Acting {
-    /// Nothing is in force.
+    /// Engine without advice in force.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -59,7 +59,8 @@ impl Acting {
         self.limits.process_bytes_per_second = process_bytes_per_second;
     }
 
-    /// Takes back what a former run may have left in force. New decisions get names above these, and above `last`.
+    /// Withdraws the advice that a former run may have left in force. New decisions get ids above
+    /// these, and above `last`.
     pub fn adopt(&mut self, in_force: Vec<InForce>, last: DecisionId) -> Vec<Order> {
         self.next = self.next.max(DecisionId(last.0.saturating_add(1)));
         let mut orders = Vec::new();
@@ -74,7 +75,7 @@ impl Acting {
         orders
     }
 
-    /// The processes whose memory is to be in the next scene.
+    /// Processes whose memory the next scene has to contain.
     #[must_use]
     pub fn wants_memory(&self, verdicts: &Verdicts, directives: &BTreeMap<ProcessId, Directive>) -> Vec<ProcessId> {
         let wanted =
@@ -89,7 +90,8 @@ impl Acting {
         wanted.into_iter().collect()
     }
 
-    /// Looks at everything, and says what is to be done now: for one GPU in this order.
+    /// Processes a scene, and returns the orders, which are to be executed in this sequence per
+    /// GPU.
     pub fn observe(&mut self, scene: &Scene<'_>) -> Vec<Order> {
         self.taken = scene.snapshot.taken;
         let mut orders = self.rollbacks.again();
@@ -130,12 +132,12 @@ impl Acting {
 
     fn close(&mut self, Closed { decision, ledger, waits }: Closed) -> Option<Order> {
         let Decision { id, process, gpu, .. } = decision;
-        self.guard.keeps_nothing(process, gpu);
+        self.guard.release_all(process, gpu);
         let order = self.rollbacks.begin(id, process, gpu, ledger);
         self.remember(decision);
-        // Of moves there is nothing to take back; but what is not done yet of them ends.
-        let call_off = || Order { decision: id, process, gpu, steps: Vec::new(), is_rollback: true };
-        order.or_else(|| waits.then(call_off))
+        // Migrations cannot be withdrawn; the rest of their order is cancelled.
+        let cancel = || Order { decision: id, process, gpu, steps: Vec::new(), is_rollback: true };
+        order.or_else(|| waits.then(cancel))
     }
 
     fn remember(&mut self, decision: Decision) {
@@ -143,7 +145,7 @@ impl Acting {
         self.over.truncate(self.limits.decisions_max);
     }
 
-    /// Ends what stands for processes that are gone, or for which nothing is wanted any more.
+    /// Ends decisions about processes that have exited, or whose directive is to observe.
     fn drop_unseen(&mut self, scene: &Scene<'_>, seen: &[(&Process, GpuUuid, &Directive)]) -> Vec<Order> {
         let there: BTreeSet<(ProcessId, GpuUuid)> = seen.iter().map(|(process, gpu, _)| (process.id, *gpu)).collect();
         let gone: Vec<(ProcessId, GpuUuid)> = self.tracks.keys().filter(|key| !there.contains(key)).copied().collect();
@@ -159,7 +161,7 @@ impl Acting {
             };
             if let Some((mut closed, event)) = track.close(Stage::Ended(why.to_owned()), self.taken) {
                 if has_ended {
-                    // Its memory is gone, and the advice with it.
+                    // Its memory is freed, and the advice with it.
                     (closed.ledger, closed.waits) = (Ledger::default(), false);
                 }
                 self.events.push(event);
@@ -169,7 +171,8 @@ impl Acting {
         orders
     }
 
-    /// Takes what came of an order into account. `now`: when that is told, by the clock of [`Scene::now`].
+    /// Processes the outcome of an order. `now`: time of the report, by the clock of
+    /// [`Scene::now`].
     pub fn carried_out(&mut self, outcome: Outcome, now: SystemTime) {
         self.guard.carried_out(&outcome);
         let withdrawn = self.rollbacks.carried_out(&outcome);
@@ -218,13 +221,14 @@ impl Acting {
         all.into_iter()
     }
 
-    /// Whether anything is in force, or on its way there or back.
+    /// Whether any advice is in force, or any order has no outcome.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         !self.rollbacks.is_empty() || self.tracks.values().any(Track::is_busy)
     }
 
-    /// Whether all that is in force waits for what was ordered last: to look at it tells nothing new.
+    /// Whether all open decisions wait for their last order: a new interval would not change
+    /// anything.
     #[must_use]
     pub fn only_waits(&self) -> bool {
         let mut open = self.tracks.values().filter(|track| track.is_open()).peekable();
@@ -243,13 +247,13 @@ impl Acting {
         self.rollbacks.processes()
     }
 
-    /// Tries again, without a rest, to withdraw what could not be: none while a try before is not answered. One order that gives way to the others of its
-    /// GPU is the last of them at some time.
+    /// Repeats failed withdrawals without a pause; none while an earlier attempt has no outcome. An
+    /// order that gives way to the others of its GPU comes last at some time.
     pub fn withdraw_again(&mut self) -> Vec<Order> {
         self.rollbacks.once_answered()
     }
 
-    /// Takes everything back: for the end of the service.
+    /// Withdraws all advice, for the end of the service.
     pub fn undo_all(&mut self, why: &str) -> Vec<Order> {
         let mut orders = self.rollbacks.at_once();
         let closed: Vec<_> = self
@@ -272,7 +276,7 @@ fn is_counting(scene: &Scene<'_>) -> bool {
     matches!(scene.snapshot.source.state, SourceState::Counting { .. })
 }
 
-/// The processes for which something is wanted, at each GPU that they use.
+/// Processes with a directive beyond observe, at each GPU that they use.
 fn seen<'a>(scene: &Scene<'a>) -> Vec<(&'a Process, GpuUuid, &'a Directive)> {
     if !is_counting(scene) {
         return Vec::new();
@@ -286,7 +290,7 @@ fn gpus(process: &Process) -> impl Iterator<Item = GpuUuid> {
     process.gpus.keys().copied().filter_map(GpuKey::uuid)
 }
 
-/// The living processes for which something is wanted.
+/// Live processes with a directive beyond observe.
 fn directed<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (&'a Process, &'a Directive)> {
     let living = scene.snapshot.processes.iter().filter(|process| process.exited_at.is_none());
     living.filter_map(|process| {

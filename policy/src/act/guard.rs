@@ -32,7 +32,7 @@ pub(crate) enum Admission {
     Act,
     /// It may be reported as a shadow decision.
     Shadow(String),
-    /// It is denied.
+    /// Denied, for this reason.
     Refused(String),
 }
 
@@ -43,27 +43,28 @@ pub(crate) struct Guard {
     processes: BTreeMap<ProcessId, Account>,
 }
 
-/// What holds for all steps of a plan, and what those that passed add up to. Looked up once: on a card of tens of gigabytes a plan has thousands of
-/// steps, and the GPU tens of thousands of blocks.
+/// Bounds of all steps of a plan, and sums of those that passed. Computed once: with tens of
+/// gigabytes of GPU memory, a plan has thousands of steps, and the GPU tens of thousands of blocks.
 struct Bounds {
     moves: Moves,
-    /// GPU memory that the process may fill or keep, if it is known how much there is.
+    /// GPU memory that the process may fill or retain; `None` if the total is unknown.
     room_bytes: Option<u64>,
-    /// Bytes moved to the GPU by the steps that passed.
+    /// Bytes of passed migrations to the GPU.
     filling_bytes: u64,
 }
 
-/// Restrictions of moves of the process's memory, for all steps.
+/// Restrictions of migrations of the process's memory, for all steps.
 #[derive(Clone, Copy)]
 struct Moves {
-    /// No GPU memory may be filled: others would lose it.
+    /// No GPU memory may be filled: other processes would lose it.
     presses: bool,
-    /// Reason why none of it may be moved: it may be read-duplicated.
+    /// Reason why none of it may be migrated: it may be read-duplicated.
     may_be_duplicated: Option<&'static str>,
 }
 
 impl Guard {
-    /// Forgets who was not seen for a while. Who is missing once may come back, and has spent what it has spent.
+    /// Forgets processes that were not seen for a while. A process missing once may return, and its
+    /// budget stays spent.
     pub(crate) fn forget_unseen(&mut self, there: &BTreeSet<ProcessId>, now: SystemTime) {
         self.processes.retain(|process, account| {
             if there.contains(process) {
@@ -88,7 +89,8 @@ impl Guard {
         Admission::Act
     }
 
-    /// Steps of a policy's plan that may be ordered now, which are then charged, and the denied ones with the reason.
+    /// Steps of a policy's plan that may be ordered now, which are then charged, and the denied
+    /// ones with the reason.
     pub(crate) fn pass(
         &mut self,
         policy: &str,
@@ -174,7 +176,7 @@ impl Guard {
             self.charge(&step, place, bounds, sight, limits);
             return vec![(step, Ok(()))];
         }
-        // Whole blocks of it, as that is what the driver moves best.
+        // Whole blocks, which the driver migrates best.
         let end = step.begin.saturating_add(most) / BLOCK_BYTES * BLOCK_BYTES;
         if end <= step.begin {
             return vec![(step, Err(why))];
@@ -219,7 +221,7 @@ impl Guard {
         parts
     }
 
-    /// Reason why the process may not get this action, whichever step.
+    /// Reason why the process may not get this action, for any step.
     fn forbids(&self, action: Action, moves: Moves, sight: &Sight<'_>) -> Option<String> {
         if let Some(row) = denied(action, sight) {
             return Some(format!("with this driver and GPU {}: {}", row.why, row.url));
@@ -239,25 +241,26 @@ impl Guard {
         Moves { presses: self.presses(sight), may_be_duplicated: may_be_duplicated(sight) }
     }
 
-    /// Whether the process uses more than the GPU holds while another that would fit loses memory to it, or is kept from losing it.
+    /// Whether the process uses more than the GPU has while another that would fit loses memory to
+    /// it, or is protected from losing it.
     fn presses(&self, sight: &Sight<'_>) -> bool {
         let has_reserved =
             |other| self.processes.get(&other).is_some_and(|account| account.reserved_blocks.contains_key(&sight.gpu));
         exceeds_gpu(sight) && fitting_others(sight).any(|other| has_reserved(other) || takes_from(sight, other))
     }
 
-    /// Reason why the process may get no advice, and keep none.
+    /// Reason why the process may get no advice, and retain none.
     pub(crate) fn unknown_advice(&self, sight: &Sight<'_>) -> Option<String> {
         let account = self.processes.get(&sight.process.id);
         if let Some(why) = account.and_then(|account| account.spoiled.clone()) {
             return Some(why);
         }
-        // Calls that are being made are counted before they are answered.
+        // Calls in progress are counted before their outcome.
         let own = account.map_or(Some(0), |account| (account.awaited == 0).then_some(account.own_advice_calls));
         unknown_advice(sight, own).map(str::to_owned)
     }
 
-    /// Bytes that may be moved now, and what says so.
+    /// Bytes that may be migrated now, and the budget that limits them.
     fn budget_left(&mut self, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
         let now = sight.scene.now;
         let budget = sight.directive.budget;
@@ -301,8 +304,8 @@ impl Guard {
         account.moved_bytes = account.moved_bytes.saturating_add(bytes);
     }
 
-    /// Host memory that may be filled for the process: what is on its way there for any process takes of the node's, and for those of its cgroup of what
-    /// that may take.
+    /// Host memory that may be filled for the process. Migrations to the host in progress reduce
+    /// the node's headroom, and those of its cgroup reduce that of the cgroup.
     fn host_left(&self, sight: &Sight<'_>, limits: &Limits) -> u64 {
         let me = sight.process;
         let promised = |process: ProcessId, blocks: &[Block]| {
@@ -323,7 +326,7 @@ impl Guard {
         left(sight.scene.node_headroom_bytes, of_node).min(left(headroom(sight).unwrap_or(0), of_cgroup))
     }
 
-    /// GPU memory that may be filled or kept for the process, beside what it was asked to keep.
+    /// GPU memory that may be filled or retained for the process, beside its reserved blocks.
     fn gpu_left(&mut self, bounds: &Bounds, sight: &Sight<'_>, limits: &Limits) -> (u64, String) {
         let Some(room) = bounds.room_bytes else {
             return (0, NO_GPU_MEMORY.to_owned());
@@ -336,8 +339,9 @@ impl Guard {
         )
     }
 
-    /// What has left the GPU is kept no more. What was asked to stay just now may not be seen there yet.
-    pub(crate) fn forget_kept(&mut self, sight: &Sight<'_>, limits: &Limits) {
+    /// Removes reservations of blocks that have left the GPU. A block reserved just now may not be
+    /// visible there yet.
+    pub(crate) fn release_reservations(&mut self, sight: &Sight<'_>, limits: &Limits) {
         let now = sight.scene.now;
         let reserved_blocks =
             self.processes.get_mut(&sight.process.id).and_then(|account| account.reserved_blocks.get_mut(&sight.gpu));
@@ -347,8 +351,8 @@ impl Guard {
         }
     }
 
-    /// Nothing is kept where no decision stands.
-    pub(crate) fn keeps_nothing(&mut self, process: ProcessId, gpu: GpuUuid) {
+    /// Removes all reservations, without an open decision.
+    pub(crate) fn release_all(&mut self, process: ProcessId, gpu: GpuUuid) {
         if let Some(account) = self.processes.get_mut(&process) {
             account.reserved_blocks.remove(&gpu);
         }
@@ -361,14 +365,14 @@ impl Guard {
         }
     }
 
-    /// Advice of ours that puts something back is on its way.
+    /// Counts a withdrawal of uvmd in progress.
     pub(crate) fn undoes(&mut self, process: ProcessId) {
         if let Some(account) = self.processes.get_mut(&process) {
             account.awaited = account.awaited.saturating_add(1);
         }
     }
 
-    /// Advice of ours may be in force that nobody wants any more; or not any more.
+    /// Sets the reason of a failed withdrawal, or clears it.
     pub(crate) fn spoil(&mut self, process: ProcessId, why: Option<String>) {
         if let Some(account) = self.processes.get_mut(&process) {
             account.spoiled = why;
@@ -396,7 +400,8 @@ fn headroom(sight: &Sight<'_>) -> Option<u64> {
 fn too_little_host(left: u64) -> String {
     format!("{left} bytes of host memory are available for it")
 }
-/// Reason why a policy may not order an action: its row in the registry lacks it. Withdrawals need no permission.
+/// Reason why a policy may not order an action: its row in the registry lacks it. Withdrawals need
+/// no permission.
 fn not_permitted(policy: &str, action: Action) -> Option<String> {
     let is_permitted = || policy::named(policy).is_some_and(|row| row.actions.contains(&action.name()));
     let needs_none = matches!(action, Action::Withdraw(_));

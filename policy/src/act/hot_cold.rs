@@ -1,5 +1,6 @@
-//! `hot-cold`: a part of the memory is used at every step, beside much that is walked through. The driver evicts by age of arrival, so the hot part goes
-//! with the cold. It stays instead, the blocks that come back most first.
+//! `hot-cold`: a part of the memory is used at every step, beside a larger part that is walked
+//! through. The driver evicts by age of arrival, so it evicts the hot part with the cold. The
+//! policy retains the blocks with the most returns.
 //!
 //! Parameters: those of `cycle`.
 
@@ -10,7 +11,7 @@ use super::{
     working_set::{EVEN_UP_TO, Found},
 };
 
-/// The policy.
+/// Policy for a hot set.
 #[derive(Debug)]
 pub(crate) struct HotCold;
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-/// Disjoint intervals, none of which touches another.
+/// Disjoint intervals with gaps between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Intervals {
-    /// By first address; the address behind the last.
+    /// End after the last address, by first address.
     ends: BTreeMap<u64, u64>,
 }
 
@@ -47,7 +47,7 @@ impl Intervals {
         }
     }
 
-    /// Whether any of these addresses is in it.
+    /// Whether any of these addresses is included.
     pub(crate) fn touches(&self, begin: u64, end: u64) -> bool {
         self.ends.range(..end).next_back().is_some_and(|(_, until)| *until > begin)
     }

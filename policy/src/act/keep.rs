@@ -1,8 +1,10 @@
-//! Keeping blocks at the GPU: which, how many, and when the driver has to be asked again. What the policies that protect memory have in common.
+//! Retention of blocks at the GPU: their selection, number and renewals. Common part of the
+//! policies that protect memory.
 //!
-//! The driver evicts the block that arrived first, used or not. Renewing a block puts it behind all others and copies nothing. So a set of blocks
-//! stays for as long as it is renewed before all frames but its own have changed hands: before so many bytes have arrived, for whomever, as are left
-//! to everything else. How much arrives from one look to the next is measured, and the set is no larger than that allows.
+//! The driver evicts the block that arrived first, used or not. A renewal moves a block to the end
+//! of the eviction order and copies nothing. A set of blocks therefore stays if it is renewed
+//! before all other frames are replaced: before as many bytes arrive, for any process, as are left
+//! to other memory. The arrivals per interval are measured, and limit the size of the set.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -18,16 +20,17 @@ use super::{
 /// GPU memory of all processes together, and bytes that arrived there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pressure {
-    /// While the driver evicts, that is what there is room for.
+    /// Resident bytes; the GPU's capacity, while the driver evicts.
     pub(crate) held_bytes: u64,
-    /// Copied or populated, ever, for those too that have ended.
+    /// Cumulative bytes copied or populated, including those of exited processes.
     pub(crate) arrived_bytes: u64,
 }
 
 impl Pressure {
     pub(crate) fn of(view: &View<'_>) -> Self {
         let own = view.process.residency.get(&view.key()).map_or(0, |resident| resident.bytes);
-        // A page takes the frame of a whole block: by bytes, a set of which much was lost would seem too large, and more of it would be given up.
+        // A page takes the frame of a whole block. Counted in bytes, a set with many losses would
+        // seem too large, and more of it would be released.
         let in_frames = whole_blocks(view).filter(|block| block.resident.bytes > 0).count() as u64;
         let held = own.max(in_frames.saturating_mul(BLOCK_BYTES)).saturating_add(others_bytes(view));
         Self {
@@ -53,7 +56,8 @@ pub(crate) fn others_bytes(view: &View<'_>) -> u64 {
     view.others.iter().map(|(other, _)| resident(other)).fold(0, u64::saturating_add)
 }
 
-/// The process's blocks that the driver keeps as a whole at this GPU: only those does it move in its order of eviction.
+/// Blocks of the process that the driver manages as a whole at this GPU: only these are in its
+/// eviction order.
 pub(crate) fn whole_blocks<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Block> {
     let (ranges, key) = (view.ranges, view.key());
     view.blocks.iter().filter(move |block| block.gpu == Some(key) && is_whole(block, ranges))
@@ -63,7 +67,7 @@ fn is_whole(block: &Block, ranges: &[&Range]) -> bool {
     range_with(ranges, block.address).is_some_and(|range| block.address.saturating_add(BLOCK_BYTES) <= range.end)
 }
 
-/// Whether most of a block is at the GPU: what of it is not would have to come over the link anyway.
+/// Whether most of a block is at the GPU: the rest would have to be fetched anyway.
 pub(crate) const fn is_held(block: &Block) -> bool {
     block.resident.bytes > BLOCK_BYTES / 2
 }
@@ -87,22 +91,25 @@ fn in_turn(blocks: impl IntoIterator<Item = u64>, action: Action) -> Vec<Step> {
     steps
 }
 
-/// A block that is kept as a whole at this GPU, if there is such a one at this address.
+/// Block managed as a whole at this GPU, if there is one at this address.
 fn whole_block<'a>(view: &View<'a>, address: u64) -> Option<&'a Block> {
     block_at(view.blocks, address).filter(|block| block.gpu == Some(view.key()) && is_whole(block, view.ranges))
 }
 
-/// One block in this many is released at a time as a probe: it comes back if the program still uses it.
-const LET_GO_EACH: usize = 32;
-/// One that has not come back while so many times what the GPU holds was brought is not used any more: a walk through as much comes round to it.
+/// One block in this many is released at a time as a probe: it returns if the program still uses
+/// it.
+const RELEASE_EACH: usize = 32;
+/// A block that has not returned while this many times the GPU's contents arrived is unused: a walk
+/// through as much passes it again.
 const TURNS: u64 = 4;
-/// So many at least must not have come back, and more than did, and the set is not used any more.
+/// Minimum of released blocks that did not return, and more than did, for the set to count as
+/// unused.
 const GONE: u64 = 8;
 
-/// A set of blocks that is being kept.
+/// Set of retained blocks.
 #[derive(Debug)]
 pub(crate) struct RetainedSet {
-    /// The most valuable first.
+    /// Blocks of the set, the most valuable first.
     members: Vec<Member>,
     /// Cumulative bytes that had arrived at the last interval.
     looked: u64,
@@ -110,7 +117,7 @@ pub(crate) struct RetainedSet {
     /// Minimum of GPU memory left to all other memory, in bytes.
     left_bytes: u64,
     claim: Claim,
-    /// Released blocks that came back, and that did not, both decayed with time.
+    /// Released blocks that returned, and that did not, both decayed with time.
     came_back: u64,
     gone: u64,
 }
@@ -118,9 +125,9 @@ pub(crate) struct RetainedSet {
 /// Share of GPU memory that the set may claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// GPU memory that no other process has.
+    /// GPU memory without that of other processes.
     BesideOthers,
-    /// Others' as well: they took it.
+    /// All GPU memory: other processes took it.
     All,
 }
 
@@ -133,23 +140,23 @@ impl Claim {
 #[derive(Clone, Copy, Debug)]
 struct Member {
     address: u64,
-    /// Whether it was at the GPU at the last look.
+    /// Whether it was at the GPU at the last interval.
     is_held: bool,
-    /// What had arrived in all when it was seen there last, or joined.
+    /// Cumulative arrivals when it was last seen there, or joined.
     seen: u64,
-    /// What had when it was renewed last, or came; 0 if that is not known.
+    /// Cumulative arrivals at its last renewal or arrival; 0 if unknown.
     renewed: u64,
     /// Rank within one order of renewals: the lowest is renewed first.
     turn: u64,
-    /// What had when it was last known to be used: it came.
+    /// Cumulative arrivals at its last known use, which is its arrival.
     used: u64,
-    /// Whether it is not renewed, to see whether it is still used.
-    is_let_go: bool,
+    /// Whether it is released, to test whether it is still used.
+    is_released: bool,
 }
 
 impl Member {
     const fn is_renewed(&self) -> bool {
-        self.is_held && !self.is_let_go
+        self.is_held && !self.is_released
     }
 
     const fn joining(address: u64, arrived_bytes: u64) -> Self {
@@ -160,14 +167,15 @@ impl Member {
             renewed: 0,
             turn: 0,
             used: arrived_bytes,
-            is_let_go: false,
+            is_released: false,
         }
     }
 }
 
 impl RetainedSet {
-    /// Keeps as many of these as fit, which come the most valuable first, if so much arrives in [`LOOK`](super::renewal_rate::LOOK), and so much is left to
-    /// everything else, which is brought there on purpose.
+    /// Retains as many of these blocks as fit, the most valuable first, if so many bytes arrive per
+    /// [`LOOK`](super::renewal_rate::LOOK), and `left_bytes` are left to other memory, which is
+    /// prefetched.
     pub(crate) fn new(
         view: &View<'_>,
         candidates: impl IntoIterator<Item = u64>,
@@ -186,12 +194,12 @@ impl RetainedSet {
         retained
     }
 
-    /// Leaves so much to everything else from now on.
+    /// Sets the minimum left to other memory.
     pub(crate) const fn leave(&mut self, left_bytes: u64) {
         self.left_bytes = left_bytes;
     }
 
-    /// Keeps this one no longer.
+    /// Releases a block for good.
     pub(crate) fn release(&mut self, address: u64) {
         self.members.retain(|member| member.address != address);
     }
@@ -200,7 +208,7 @@ impl RetainedSet {
         self.members.len()
     }
 
-    /// Their addresses.
+    /// Addresses of the members.
     pub(crate) fn set(&self) -> BTreeSet<u64> {
         self.members.iter().map(|member| member.address).collect()
     }
@@ -210,13 +218,15 @@ impl RetainedSet {
         self.members.iter().filter(|member| member.is_held).map(|member| member.address)
     }
 
-    /// Renews those of them that are there. One that is not would take a whole frame for a page: it comes when the program needs it.
+    /// Renews the members that are resident. A missing one would take a whole frame for a page: it
+    /// arrives when the program needs it.
     pub(crate) fn renew_all(&mut self, view: &View<'_>) -> Vec<Step> {
         self.renew(view, usize::MAX)
     }
 
-    /// Looks at what became of the set, fits it to what arrives, and says what is to be renewed now. `candidates` are those that may join, the most
-    /// valuable first; `coming_bytes`, what is about to be brought beside them.
+    /// Processes an interval: updates the set, fits it to the arrivals, and returns the renewals
+    /// that are due. `candidates`: blocks that may join, the most valuable first; `coming_bytes`:
+    /// prefetches that are about to be ordered.
     pub(crate) fn look(
         &mut self,
         view: &View<'_>,
@@ -237,14 +247,15 @@ impl RetainedSet {
         // Until then each is renewed once.
         let period_bytes = pressure.held_bytes.saturating_sub(retained_bytes) / TIMES;
         let soon = self.renewal_rate.per_look_bytes().saturating_add(coming_bytes);
-        self.let_go();
-        // While nothing comes, one that was renewed is where it was.
+        self.release_some();
+        // Without arrivals, a renewed block has kept its position.
         let is_due = |member: &&Member| {
             member.renewed < self.looked
                 && self.looked.saturating_add(soon).saturating_sub(member.renewed) >= period_bytes
         };
         let due = self.members.iter().filter(|member| member.is_renewed()).filter(is_due).count();
-        // As many at each look as at any other: renewed all at once, tens of thousands of them would all be due at once again.
+        // Equal numbers at each interval: tens of thousands renewed at once would all be due at
+        // once again.
         let evenly = if came > 0 || coming_bytes > 0 {
             u128::from(soon) * self.members.len() as u128 / u128::from(period_bytes.max(1))
         } else {
@@ -253,7 +264,7 @@ impl RetainedSet {
         self.renew(view, due.max(usize::try_from(evenly).unwrap_or(usize::MAX)))
     }
 
-    /// What came of orders, these among them: what was not renewed is due.
+    /// Processes outcomes of orders: blocks that were not renewed are due.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
         self.renewal_rate.carried_out(outcome);
         let mut missed = Intervals::default();
@@ -269,9 +280,11 @@ impl RetainedSet {
         }
     }
 
-    /// Renews so many of them that were not for longest, and of these the one renewed last first. Where the order comes late, the oldest are evicted by
-    /// then, and the page that renews such a one evicts the next. From the oldest on, that would be the next to be renewed, and the whole set would go,
-    /// one after the other; from the newest on, all others are behind what is not the set's by then.
+    /// Renews the `count` members with the oldest renewals, and of these the most recently renewed
+    /// first. If the order is late, the oldest are evicted by then, and the page that renews such a
+    /// one evicts the next. From the oldest on, that would be the next to be renewed, and the whole
+    /// set would be lost, one after the other. From the newest on, all others are by then behind
+    /// the memory outside the set.
     fn renew(&mut self, view: &View<'_>, count: usize) -> Vec<Step> {
         let now = self.looked;
         let mut held: Vec<&mut Member> = self.members.iter_mut().filter(|member| member.is_renewed()).collect();
@@ -286,8 +299,8 @@ impl RetainedSet {
         in_turn(held.iter().map(|member| member.address), Action::Touch(view.gpu))
     }
 
-    /// Which members are at the GPU. Those that are not mapped any more are none; nor are those that did not come back while all that the GPU holds was
-    /// brought anew: they are not used as was thought.
+    /// Updates which members are at the GPU. Unmapped ones are dropped; so are those that did not
+    /// return while the GPU's whole contents were replaced, as they are not used as assumed.
     fn note_held(&mut self, view: &View<'_>, pressure: Pressure) {
         self.members.retain_mut(|member| {
             let Some(block) = whole_block(view, member.address) else { return false };
@@ -296,27 +309,27 @@ impl RetainedSet {
             if member.is_held {
                 if !was_held && !has_joined {
                     (member.renewed, member.used) = (pressure.arrived_bytes, pressure.arrived_bytes);
-                    self.came_back += u64::from(std::mem::take(&mut member.is_let_go));
+                    self.came_back += u64::from(std::mem::take(&mut member.is_released));
                 }
                 member.seen = pressure.arrived_bytes;
             }
-            let turns = if member.is_let_go { TURNS } else { 1 };
+            let turns = if member.is_released { TURNS } else { 1 };
             let is_used =
                 pressure.arrived_bytes.saturating_sub(member.seen) <= pressure.held_bytes.saturating_mul(turns);
-            self.gone += u64::from(!is_used && member.is_let_go);
+            self.gone += u64::from(!is_used && member.is_released);
             is_used
         });
     }
 
-    /// Whether what was let go no longer comes back.
+    /// Whether released blocks no longer return.
     pub(crate) const fn is_unused(&self) -> bool {
         self.gone >= GONE && self.gone > self.came_back
     }
 
-    /// Lets some go that were not known to be used for longest.
-    fn let_go(&mut self) {
-        let gone = self.members.iter().filter(|member| member.is_let_go).count();
-        let count = (self.members.len() / LET_GO_EACH).saturating_sub(gone);
+    /// Releases the members with the oldest known use as a probe.
+    fn release_some(&mut self) {
+        let gone = self.members.iter().filter(|member| member.is_released).count();
+        let count = (self.members.len() / RELEASE_EACH).saturating_sub(gone);
         if count == 0 {
             return;
         }
@@ -329,21 +342,22 @@ impl RetainedSet {
             held.truncate(count);
         }
         for member in held {
-            member.is_let_go = true;
+            member.is_released = true;
         }
     }
 
-    /// Changes the number of members: those that are gone leave first, then the least valuable. Returns whether any joined.
+    /// Changes the number of members: missing ones leave first, then the least valuable. Returns
+    /// whether any joined.
     fn resize(&mut self, fitting: usize, candidates: impl FnOnce() -> Vec<u64>) -> bool {
         let mut too_many = self.members.len().saturating_sub(fitting);
         self.members.retain(|member| {
-            let goes = too_many > 0 && !member.is_held && !member.is_let_go;
+            let goes = too_many > 0 && !member.is_held && !member.is_released;
             too_many -= usize::from(goes);
             !goes
         });
         self.members.truncate(fitting);
         let free = fitting.saturating_sub(self.members.len());
-        // For a few of many it is not worth looking at all blocks.
+        // For a few of many, a scan of all blocks is not worth it.
         if free <= self.members.len() / 64 {
             return false;
         }

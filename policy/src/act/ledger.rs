@@ -6,10 +6,11 @@ use model::{Action, Advice, Call, CallResult, Step};
 
 use super::intervals::Intervals;
 
-/// Advice may be in effect from its order until its withdrawal succeeded, or its call is known to have failed.
+/// Advice may be in effect from its order until its withdrawal succeeded, or its call is known to
+/// have failed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ledger {
-    /// Not answered yet.
+    /// Advice without an outcome.
     ordered: BTreeMap<Advice, Intervals>,
     given: BTreeMap<Advice, Intervals>,
 }
@@ -21,7 +22,7 @@ impl Ledger {
         }
     }
 
-    /// It may be in force, as somebody else says.
+    /// Records advice that may be in force by a former run's journal.
     pub(crate) fn given(&mut self, step: &Step) {
         if let Action::Advise(advice) = step.action {
             self.given.entry(advice).or_default().insert(step.begin, step.end);
@@ -34,7 +35,7 @@ impl Ledger {
             Action::Advise(advice) => {
                 remove(&mut self.ordered, advice, step);
                 match answer {
-                    // What the driver refuses it may have done in part.
+                    // A failed call may have taken effect in part.
                     CallResult::Done | CallResult::Failed(_) => {
                         self.given.entry(advice).or_default().insert(step.begin, step.end);
                     }
@@ -51,8 +52,9 @@ impl Ledger {
         }
     }
 
-    /// What takes all of it back, in the opposite of the order in which it was given. A page on the host that the GPU touches while it is accessed by it, and
-    /// preferred nowhere any more, would be mapped there once more, and stay so for good.
+    /// Steps that withdraw all advice, in reverse order. Otherwise a page on the host that the GPU
+    /// touches, with accessed-by but without a preferred location, would be mapped there again, and
+    /// stay so.
     pub(crate) fn withdrawals(&self) -> Vec<Step> {
         let mut all = self.given.clone();
         for (advice, intervals) in &self.ordered {
@@ -67,12 +69,12 @@ impl Ledger {
         self.ordered.is_empty() && self.given.is_empty()
     }
 
-    /// Whether any of it may have made memory remote.
+    /// Whether any advice may have made memory remote.
     pub(crate) fn maps_remotely(&self) -> bool {
         self.ordered.keys().chain(self.given.keys()).any(|advice| Action::Advise(*advice).maps_remotely())
     }
 
-    /// Bytes on which any is in force.
+    /// Bytes with advice in force.
     pub(crate) fn bytes(&self) -> u64 {
         let mut all = Intervals::default();
         for (begin, end) in self.given.values().flat_map(Intervals::iter) {
@@ -81,7 +83,7 @@ impl Ledger {
         all.bytes()
     }
 
-    /// The kinds that are in force.
+    /// Kinds of advice in force.
     pub(crate) fn advice(&self) -> impl Iterator<Item = Advice> {
         self.given.keys().copied()
     }

@@ -1,5 +1,5 @@
-//! What a reactive policy is: it looks at a process's memory at one GPU, proposes a plan where it sees its phase, and then steers for as long as that
-//! phase lasts.
+//! Interface of a reactive policy: it inspects a process's memory at one GPU, proposes a plan if it
+//! detects its phase, and then controls the plan as long as that phase lasts.
 
 use std::{
     collections::BTreeMap,
@@ -14,16 +14,16 @@ use model::{
 
 use model::policy::{Form, Parameter};
 
-/// A process at a GPU, and those beside it, as a policy sees them.
+/// Process at a GPU, and others beside it, as a policy's input.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// When that was so, by a clock that nobody sets. The only clock there is.
+    /// Time of the view, by a monotonic clock, the only one.
     pub now: SystemTime,
     /// The process.
     pub process: &'a Process,
-    /// At which GPU.
+    /// GPU.
     pub gpu: GpuUuid,
-    /// All memory of that GPU, where it is known.
+    /// Total memory of the GPU, if known.
     pub gpu_memory_bytes: Option<u64>,
     /// Verdicts on this process at this GPU.
     pub verdicts: &'a [&'a Verdict],
@@ -31,15 +31,15 @@ pub struct View<'a> {
     pub victims: &'a [Victim],
     /// Access pattern in the last window, as far as faults show; `None` without a full window.
     pub accessed: Option<Accessed>,
-    /// The process's ranges that may be acted upon and are mapped, by address.
+    /// Mapped ranges of the process that may be acted upon, by address.
     pub ranges: &'a [&'a Range],
-    /// The process's blocks in memory that may be acted upon, by address.
+    /// Blocks of the process in memory that may be acted upon, by address.
     pub blocks: &'a [Block],
-    /// The other processes at this GPU, each with its blocks by address.
+    /// Other processes at this GPU, each with its blocks by address.
     pub others: &'a [(&'a Process, &'a [Block])],
     /// Counts of all processes at the GPU, also of those that exited; monotonic.
     pub gpu_totals: Option<&'a Counters>,
-    /// Blocks that may be renewed a second, by the budgets.
+    /// Maximum renewals per second, by the budgets.
     pub renewals_per_second: u64,
     /// Parameters of the policy, by name.
     pub parameters: &'a BTreeMap<String, String>,
@@ -48,12 +48,12 @@ pub struct View<'a> {
 /// Kinds of faults that occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accessed {
-    /// The GPU did atomics: memory that it reaches across the link has to come to it for them.
+    /// Atomics of the GPU, which require its memory to be resident.
     pub gpu_atomics: bool,
 }
 
 impl<'a> View<'a> {
-    /// Whether the GPU is known to have done atomics on its memory.
+    /// Whether the GPU is known to have executed atomics on its memory.
     #[must_use]
     pub fn does_atomics(&self) -> bool {
         self.accessed.is_some_and(|accessed| accessed.gpu_atomics)
@@ -71,25 +71,25 @@ impl<'a> View<'a> {
         self.process.gpus.get(&self.key())
     }
 
-    /// Its memory resident at the GPU.
+    /// The process's memory resident at the GPU.
     #[must_use]
     pub fn resident(&self) -> Residency {
         self.process.residency.get(&self.key()).copied().unwrap_or_default()
     }
 
-    /// The verdict of this kind, if it is in force.
+    /// Verdict of this kind, if it is in force.
     #[must_use]
     pub fn verdict(&self, kind: VerdictKind) -> Option<&'a Verdict> {
         self.verdicts.iter().copied().find(|verdict| verdict.kind == kind)
     }
 
-    /// A parameter that is a number; `None` if it was not given.
+    /// Numeric parameter; `None` if it was not given.
     #[must_use]
     pub fn number(&self, parameter: &Parameter) -> Option<u64> {
         self.parameters.get(parameter.name)?.parse().ok()
     }
 
-    /// A parameter that is a word: what was given, or else what holds then.
+    /// Word parameter, or its default.
     #[must_use]
     pub fn word(&self, parameter: &Parameter) -> &str {
         let unless_given = match parameter.form {
@@ -100,39 +100,44 @@ impl<'a> View<'a> {
     }
 }
 
-/// A policy. It has no memory of its own: what it must remember of a plan that is in force is in [`Running`]. Its row is in [`model::policy`].
+/// Live policy. It is stateless: state of a plan in force is in [`Running`]. Its row is in
+/// [`model::policy`].
 pub trait LivePolicy: Named + Send + Sync {
-    /// What it would do; `None` if what it is for is not there. The plan's steps are the first ones, and [`Running`] says what follows. Both are
-    /// made anew each time it is asked, and dropped if the guard says no.
+    /// Proposes a plan; `None` if its phase is not detected. The plan has the first steps, and
+    /// [`Running`] the next ones. Both are created anew at each call, and dropped if the guard
+    /// denies them.
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)>;
 }
 
 /// A row of [`model::policy`], which names its implementation; see the `catalogue`.
 pub trait Named {
-    /// Its name in overrides and in the audit log.
+    /// Name in overrides and in the audit log.
     fn name(&self) -> &'static str;
 }
 
-/// A plan in force. Dropped when it ends; the advice that it gave is withdrawn by whoever holds it.
+/// Plan in force. Dropped when it ends; its owner withdraws the advice that it gave.
 pub trait Running: Send + fmt::Debug {
-    /// What is there now: told at each interval before anything else is asked, also while steps are being carried out.
+    /// Receives the view, at each interval before any other call, even while steps are being
+    /// executed.
     fn see(&mut self, _view: &View<'_>) {}
 
-    /// What to do next. Asked at each interval after [`Running::see`], but not while steps that it asked for are being carried out.
+    /// Returns the next steps. Called at each interval after [`Running::see`], but not while its
+    /// steps are being executed.
     fn go_on(&mut self, view: &View<'_>) -> Next;
 
-    /// What came of steps that it, or the plan, asked for: of each. What the guard left out comes back as [`model::CallResult::Denied`], at once.
+    /// Receives the outcomes of all steps of it or the plan. Steps that the guard omitted come back
+    /// as [`model::CallResult::Denied`], at once.
     fn carried_out(&mut self, _outcome: &Outcome) {}
 
-    /// Whether what it does shows in full by now: what was at the GPU before may have to leave it once as it would have. Until then, and for no more than
-    /// four windows, it is not judged.
+    /// Whether its effect is complete: memory that was at the GPU before may have to leave it once,
+    /// as it would have. Until then, and for at most four windows, it is not judged.
     fn has_settled(&self) -> bool {
         true
     }
 
-    /// Bytes of its memory that the program has come through since the plan began, where the policy can tell, as by faults on what it left out on
-    /// purpose. Before the plan that was what arrived at the GPU: a policy that brings memory ahead of the program is judged by this, as a program
-    /// that gets on faster moves more.
+    /// Bytes of its memory that the program has passed since the plan began, if the policy can
+    /// measure that, as by faults on tripwires. Before the plan, arrivals at the GPU are the
+    /// measure. A policy that prefetches is judged by this, as a faster program migrates more.
     fn passed_bytes(&self) -> Option<u64> {
         None
     }
@@ -141,13 +146,13 @@ pub trait Running: Send + fmt::Debug {
 /// Next action of a running plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// These steps; none if there is nothing to do now.
+    /// These steps; none if nothing is due now.
     Steps(Vec<Step>),
-    /// The end: its phase is over, for this reason.
+    /// End of the plan: its phase is over, for this reason.
     Over(String),
 }
 
-/// Whether so long has passed.
+/// Whether this much time has passed.
 pub(crate) fn has_passed(long: Duration, since: SystemTime, now: SystemTime) -> bool {
     now.duration_since(since).is_ok_and(|passed| passed >= long)
 }

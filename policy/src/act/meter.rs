@@ -1,4 +1,5 @@
-//! Counts of a process at a GPU, and of others beside it, over stretches of time before and after a plan.
+//! Counts of a process at a GPU, and of others beside it, over stretches of time before and after a
+//! plan.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,16 +25,16 @@ const KEPT_WINDOWS: u32 = 4;
 /// Samples in a window of the arrivals in each block.
 const MARKS_A_WINDOW: u32 = 4;
 
-/// Sums at one moment.
+/// Cumulative counts at one moment.
 #[derive(Clone, Debug)]
 struct Sample {
     at: SystemTime,
     counted: Inputs,
     replays: u64,
     link: Option<LinkBytes>,
-    /// Copied over the link for everybody.
+    /// Bytes copied over the link for all processes.
     copied_bytes: u64,
-    /// Evicted of others for this process.
+    /// Bytes of others evicted for this process.
     others_evicted_bytes: u64,
     /// Bytes that arrived for other processes.
     others_arrived_bytes: u64,
@@ -48,7 +49,7 @@ pub(super) struct Mark {
     arrived: BTreeMap<u64, u64>,
 }
 
-/// Remembers what was counted lately.
+/// History of recent counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
     samples: VecDeque<Sample>,
@@ -68,11 +69,11 @@ pub(crate) struct Span {
 }
 
 impl Meter {
-    /// Takes a moment into account.
+    /// Adds a sample.
     pub(crate) fn read(&mut self, sight: &Sight<'_>, window: Duration, passed_bytes: Option<u64>) {
         let sample = sample(sight, passed_bytes);
         if self.samples.back().is_some_and(|last| last.until(&sample).is_none()) {
-            // Counts went back: what was before tells nothing any more.
+            // Counts decreased, so earlier samples are useless.
             *self = Self::default();
         }
         let now = sample.at;
@@ -89,13 +90,13 @@ impl Meter {
         while self.samples.get(1).is_some_and(|next| old(next.at, KEPT_WINDOWS)) {
             self.samples.pop_front();
         }
-        // The first that is kept lies a window back at least.
+        // The first one retained is at least a window old.
         while self.marks.get(1).is_some_and(|next| old(next.at, 1)) {
             self.marks.pop_front();
         }
     }
 
-    /// Whether anything was counted lately.
+    /// Whether there were recent events.
     pub(crate) fn is_busy(&self) -> bool {
         match (self.samples.front(), self.samples.back()) {
             (Some(first), Some(last)) => first.counted != last.counted,
@@ -132,7 +133,7 @@ impl Meter {
         self.span(self.samples.iter().find(|from| from.at >= begin)?, to)
     }
 
-    /// `None` also where the link could be read at one end alone: what was accessed across it cannot be told then.
+    /// `None` also if the link was read at one end only: remote accesses are then unknown.
     fn span(&self, from: &Sample, to: &Sample) -> Option<Span> {
         let mut span = from.until(to).filter(|_| from.link.is_some() == to.link.is_some())?;
         span.from = self.marks.iter().rev().find(|mark| mark.at <= from.at).or(self.marks.front()).cloned();
@@ -140,7 +141,7 @@ impl Meter {
         Some(span)
     }
 
-    /// By what part of itself the cost of a window differed from that of the next, before anything was done.
+    /// Relative difference between the costs of successive windows, before any action.
     pub(crate) fn noise(&self, window: Duration) -> f64 {
         let mut costs = Vec::new();
         let mut end = self.samples.len();
@@ -166,7 +167,7 @@ impl Span {
         Self { measured, remote_bytes: 0, others_arrived_bytes: 0, passed_bytes: None, from: None, to: None }
     }
 
-    /// Bytes a second that arrived in blocks that a plan leaves alone; `None` if they are too few to tell.
+    /// Bytes per second that arrived in blocks outside a plan; `None` if they are too few.
     pub(crate) fn arrived_beside(&self, touched: &Intervals) -> Option<f64> {
         let (from, to) = (self.from.as_ref()?, self.to.as_ref()?);
         let beside = to

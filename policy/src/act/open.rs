@@ -1,4 +1,4 @@
-//! A decision that stands: what it is, who steers it, what it has done.
+//! Open decision: its plan, control and effects.
 
 use std::time::SystemTime;
 
@@ -23,14 +23,14 @@ pub(crate) struct Open {
     pub(crate) directive: Directive,
     /// Circumstances at its creation.
     pub(crate) circumstances: Circumstances,
-    /// What it began with: whether that may be done is asked again while it may only be told.
+    /// First steps: their admission is checked again while the decision is in shadow.
     first: Vec<Step>,
-    /// `None` if nothing is done.
+    /// Verification; `None` in shadow.
     pub(crate) trial: Option<Trial>,
     pub(crate) ledger: Ledger,
-    /// All memory that it has done anything to.
+    /// All memory that it has affected.
     pub(crate) touched: Intervals,
-    /// An order that is not answered yet.
+    /// Whether an order has no outcome.
     pub(crate) waits: bool,
     /// Time of the last reading of the GPU's link meter.
     link_read: SystemTime,
@@ -60,7 +60,7 @@ impl Open {
         }
     }
 
-    /// Whether it may have made memory remote, and what is accessed there has not been seen for a window.
+    /// Whether it may have made memory remote whose accesses have not been measured for a window.
     pub(crate) fn reaches_unseen(&mut self, sight: &Sight<'_>, limits: &Limits) -> bool {
         let now = sight.scene.now;
         if sight.scene.links.contains_key(&sight.gpu) {
@@ -70,7 +70,7 @@ impl Open {
         is_long && self.ledger.maps_remotely()
     }
 
-    /// Whether it may be done by now, if it could only be told.
+    /// Whether it may act now, after it was in shadow.
     pub(crate) fn may_be_done(&self, guard: &Guard, sight: &Sight<'_>) -> bool {
         self.trial.is_none() && guard.admits(self.decision.policy, &self.first, sight) == Admission::Act
     }
@@ -88,7 +88,7 @@ impl Open {
         if let Some(CallResult::Denied(why)) = &self.decision.last_error {
             return Err(why.clone());
         }
-        // It has no first steps: what it does comes later.
+        // Without first steps: its actions come later.
         if let Some(trial) = &mut self.trial {
             trial.began(sight.scene.now);
         }
@@ -144,7 +144,7 @@ impl Open {
         })
     }
 
-    /// Takes what came of an order into account.
+    /// Processes the outcome of an order.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome, now: SystemTime) {
         self.waits = false;
         for call in &outcome.calls {
@@ -182,7 +182,7 @@ impl Open {
         (self.decision.after, self.decision.pace) = (Some(after), Some(pace));
     }
 
-    /// `taken`: when, by the calendar.
+    /// Changes the stage. `taken`: calendar time of the snapshot.
     pub(crate) fn changes_to(&mut self, stage: Stage, taken: SystemTime) {
         self.decision.stage = stage;
         self.decision.updated_at = taken;

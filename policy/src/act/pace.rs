@@ -1,34 +1,39 @@
-//! Prefetch distance ahead of a walk, and the distance between tripwires at which the walk is seen again.
+//! Prefetch distance ahead of a walk, and the distance between tripwires at which the walk is seen
+//! again.
 //!
-//! Of `frames` blocks that the process has at the GPU, `between` lie from one tripwire to the next, and `lead` blocks are still ahead of the walk when it comes
-//! to one: enough for it not to wait while more is brought. How many that takes depends on how fast the walk is, and how soon uvmd sees it and the driver
-//! answers. So where the walk is faster than what is brought, the lead grows, and where it never is, it shrinks a little: what is not needed for it is kept.
+//! Of `frames` blocks that the process has at the GPU, `between` lie from one tripwire to the next,
+//! and `lead` blocks are still ahead of the walk when it reaches one: enough for it not to wait
+//! while more is prefetched. The necessary number depends on the walk's speed, and on the latency
+//! of uvmd and the driver. The lead therefore grows if the walk is faster than the prefetches, and
+//! shrinks a little if it never is: memory not needed for it is retained.
 
-/// From one tripwire to the next, of what the process has. Further apart they cost fewer faults, and leave less to be kept.
+/// Distance between tripwires, as a share of the process's blocks. A larger one costs fewer faults,
+/// and leaves less to be retained.
 const BETWEEN: (u64, u64) = (1, 2);
-/// And no more than 1 GiB: its fault is nothing beside that, and a slow walk is seen as well.
+/// Its maximum, 1 GiB: a fault is negligible beside that, and a slow walk is observed as well.
 const BETWEEN_MAX_BLOCKS: u64 = 512;
-/// This part of what the process has is brought at once: while it is on its way, nobody looks at the walk...
+/// Share of the process's blocks prefetched at once: during the migration, the walk is not
+/// observed...
 const AT_ONCE: (u64, u64) = (1, 64);
-/// ...but no less than so many blocks.
+/// ...but at least this many blocks.
 const AT_ONCE_MIN_BLOCKS: u64 = 16;
-/// The lead grows and shrinks by this part of what the process has.
+/// Step of the lead, as a share of the process's blocks.
 const STEP: (u64, u64) = (1, 16);
 /// Tripwires hit in a row after which the lead shrinks.
 const STEADY: u32 = 16;
 /// Blocks behind a walk that are still in use, or were prefetched late.
 const BEHIND_BLOCKS: u64 = 3;
-/// The least lead: what is used at once, and what comes next.
+/// Minimum lead: the block in use, and the next one.
 const LEAD_MIN_BLOCKS: u64 = 2;
 
 /// Pace of a walk, in blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
     frames: u64,
-    /// No more than this is brought ahead.
+    /// Maximum prefetched ahead.
     ahead_max: u64,
     lead: u64,
-    /// Tripwires that the walk came to since it was faster.
+    /// Tripwires reached since the walk was last faster.
     met: u32,
 }
 
@@ -38,7 +43,7 @@ impl Pace {
         Self { lead: pace.step().max(LEAD_MIN_BLOCKS), ..pace }
     }
 
-    /// The process has so many by now.
+    /// Sets the number of blocks that the process has.
     pub(crate) const fn fits(&mut self, frames: u64) {
         self.frames = frames;
     }
@@ -64,7 +69,7 @@ impl Pace {
         self.ahead().saturating_add(BEHIND_BLOCKS)
     }
 
-    /// The walk came to a tripwire.
+    /// Records that the walk reached a tripwire.
     pub(crate) fn met(&mut self) {
         self.met = self.met.saturating_add(1);
         if self.met >= STEADY {
@@ -73,7 +78,7 @@ impl Pace {
         }
     }
 
-    /// The walk was faster than what is brought.
+    /// Records that the walk was faster than the prefetches.
     pub(crate) fn overtaken(&mut self) {
         self.met = 0;
         self.lead = self.lead.saturating_add(self.step()).min(self.frames);

@@ -1,4 +1,4 @@
-//! Advice that a process may get at all, and actions refused with a driver or GPU.
+//! Advice that a process may get at all, and actions denied with a driver or GPU.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use super::{
     scene::Sight,
 };
 
-/// The driver's calls that give or take advice.
+/// Calls of the driver that give or withdraw advice.
 const ADVICE_CALLS: [ApiCall; 6] = [
     ApiCall::SetPreferredLocation,
     ApiCall::UnsetPreferredLocation,
@@ -19,8 +19,10 @@ const ADVICE_CALLS: [ApiCall; 6] = [
     ApiCall::DisableReadDuplication,
 ];
 
-/// Why memory of the process may be read-duplicated. That must not be moved: the driver maps what it migrates and nobody maps for writing, also where it is a
-/// copy (`block_migrate_map_unmapped_pages` in `uvm_migrate.c`). What the GPU then writes raises no fault, and is lost when the copy is evicted.
+/// Reason why memory of the process may be read-duplicated. Such memory must not be migrated: the
+/// driver maps migrated pages that no processor maps for writing, even if they are copies
+/// (`block_migrate_map_unmapped_pages` in `uvm_migrate.c`). The GPU's writes then raise no fault,
+/// and are lost when the copy is evicted.
 pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
     let source = &sight.scene.snapshot.source;
     let is_told = |probe: &str| probe.contains("read_duplication");
@@ -43,8 +45,9 @@ pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
         .then_some("memory of the process is read-duplicated, which must not be migrated")
 }
 
-/// Why it is not known what advice is in force on the process's memory, apart from what uvmd itself gave by so many calls; `None` for those if they
-/// are being made. The driver cannot be asked, and taking back what was not given would take the application's.
+/// Reason why the advice in force on the process's memory is unknown, apart from `own_calls` of
+/// uvmd itself, which are `None` while in progress. The driver has no query for it, and a
+/// withdrawal of other advice would remove the application's.
 pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: Option<u64>) -> Option<&'static str> {
     let source = &sight.scene.snapshot.source;
     if !matches!(source.state, SourceState::Counting { .. }) {
@@ -71,7 +74,7 @@ fn is_of_advice(probe: &str) -> bool {
     ["preferred_location", "accessed_by", "read_duplication"].iter().any(|advice| probe.contains(advice))
 }
 
-/// The report for which this is not done here.
+/// Report for which this action is denied.
 pub(crate) fn denied(action: Action, sight: &Sight<'_>) -> Option<&'static Denied> {
     let version = sight.scene.snapshot.source.driver.as_ref().map(|driver| driver.version.as_str());
     let name = sight.scene.snapshot.gpus.get(&sight.key()).and_then(|gpu| gpu.name.as_deref());
@@ -85,7 +88,7 @@ fn holds(row: &Denied, version: Option<&str>, gpu: Option<&str>) -> bool {
 
 fn is_of(row: &Denied, version: &str) -> bool {
     let from = compare(version, row.driver_from) != Ordering::Less;
-    // Up to and with the last one: "550" means all of 550.
+    // Up to and including the last one: "550" covers all of 550.
     let until = row.driver_until.is_none_or(|until| {
         let parts = until.split('.').count();
         compare(&version.split('.').take(parts).collect::<Vec<_>>().join("."), until) != Ordering::Greater
@@ -100,7 +103,7 @@ const fn concerns(what: What, action: Action) -> bool {
     }
 }
 
-/// Driver versions, number by number.
+/// Compares driver versions by component.
 fn compare(one: &str, other: &str) -> Ordering {
     let numbers = |version: &str| version.split('.').map(|part| part.parse::<u64>().unwrap_or(0)).collect::<Vec<_>>();
     numbers(one).cmp(&numbers(other))

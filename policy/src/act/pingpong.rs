@@ -1,6 +1,7 @@
-//! `ping-pong`: memory that a CPU and the GPU use in turn stays on the host, and the GPU reaches it across the link.
+//! `ping-pong`: memory that a CPU and the GPU use in turn stays on the host, with remote mappings
+//! of the GPU.
 //!
-//! Parameters: `bounces`, how often a block must have changed sides to be meant.
+//! Parameters: `bounces`, the minimum bounces of a block to be included.
 
 use std::{
     collections::BTreeMap,
@@ -17,16 +18,17 @@ use super::{
     live_policy::{LivePolicy, Named, Next, Running, View, has_passed},
 };
 
-/// Twice there and back.
+/// Bounces of two round trips.
 const ALTERNATIONS: u64 = 4;
-/// A range with less of the traffic is not worth advice.
+/// Minimum share of the traffic for a range to get advice.
 const SHARE: f64 = 0.1;
-/// Of so many blocks one is left alone, and shows how the program goes on; of fewer than half of that, none is.
+/// One control block per this many is left alone, and shows the program's progress; with fewer than
+/// half of that, there is none.
 const WITNESS_EACH: usize = 32;
 /// Time without a change of sides of the control blocks after which the phase has ended.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The policy.
+/// Policy for ping-pong.
 #[derive(Debug)]
 pub(crate) struct PingPong;
 
@@ -34,7 +36,7 @@ pub(crate) struct PingPong;
 struct Watching {
     /// Blocks left alone, with how often each has changed sides.
     witnesses: BTreeMap<u64, u64>,
-    /// Time of the last change of sides of one of them.
+    /// Time of the last bounce of a control block.
     seen: SystemTime,
     memory: Intervals,
 }
@@ -44,8 +46,8 @@ impl LivePolicy for PingPong {
         let verdict = view.verdict(VerdictKind::PingPong).or_else(|| view.verdict(VerdictKind::DriverThrottling))?;
         let least = view.number(&BOUNCES).unwrap_or(ALTERNATIONS);
         let blocks = alternating(view, verdict, least);
-        let (meant, witnesses) = with_witnesses(&blocks);
-        let memory = clipped(view, verdict, &meant);
+        let (advised, witnesses) = with_witnesses(&blocks);
+        let memory = clipped(view, verdict, &advised);
         if memory.is_empty() {
             return None;
         }
@@ -94,34 +96,34 @@ impl Running for Watching {
     }
 }
 
-/// Blocks that go back and forth in the ranges that the verdict is about.
+/// Blocks with bounces in the verdict's ranges.
 fn alternating<'a>(view: &View<'a>, verdict: &Verdict, least: u64) -> Vec<&'a Block> {
     let inside = |block: &&Block| {
-        meant(verdict).any(|range| range.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < range.end)
+        involved_ranges(verdict)
+            .any(|range| range.begin < block.address.saturating_add(BLOCK_BYTES) && block.address < range.end)
     };
     view.blocks.iter().filter(|block| block.bounces >= least).filter(inside).collect()
 }
 
-fn meant(verdict: &Verdict) -> impl Iterator<Item = &Involved> {
+fn involved_ranges(verdict: &Verdict) -> impl Iterator<Item = &Involved> {
     verdict.ranges.iter().filter(|range| range.traffic_ratio >= SHARE)
 }
 
 /// Blocks to advise, and control blocks without advice.
 fn with_witnesses<'a>(blocks: &[&'a Block]) -> (Vec<&'a Block>, Vec<&'a Block>) {
     let is_witness = |at: usize| blocks.len() >= WITNESS_EACH / 2 && at % WITNESS_EACH == WITNESS_EACH / 4;
-    let (witnesses, meant): (Vec<_>, Vec<_>) = blocks.iter().copied().enumerate().partition(|(at, _)| is_witness(*at));
+    let (witnesses, advised): (Vec<_>, Vec<_>) =
+        blocks.iter().copied().enumerate().partition(|(at, _)| is_witness(*at));
     let bare = |of: Vec<(usize, &'a Block)>| of.into_iter().map(|(_, block)| block).collect();
-    (bare(meant), bare(witnesses))
+    (bare(advised), bare(witnesses))
 }
 
-/// The mapped parts of them, within ranges that the verdict involves.
+/// Mapped parts of the blocks, within the verdict's ranges.
 fn clipped(view: &View<'_>, verdict: &Verdict, blocks: &[&Block]) -> Intervals {
     let mut memory = Intervals::default();
-    for range in view
-        .ranges
-        .iter()
-        .filter(|range| meant(verdict).any(|meant| meant.begin < range.end && range.begin < meant.end))
-    {
+    for range in view.ranges.iter().filter(|range| {
+        involved_ranges(verdict).any(|involved| involved.begin < range.end && range.begin < involved.end)
+    }) {
         for block in blocks {
             memory.insert(block.address.max(range.begin), (block.address.saturating_add(BLOCK_BYTES)).min(range.end));
         }
@@ -137,9 +139,10 @@ fn reason(verdict: &Verdict, bytes: u64) -> String {
     )
 }
 
-/// All faults on what gets advice, if the verdict's ranges have all of them; and no more bytes than now.
+/// All faults on advised memory, if the verdict's ranges have all of them; and no more bytes than
+/// now.
 fn expected(verdict: &Verdict, share: f64) -> Expected {
-    let of_traffic: f64 = meant(verdict).map(|range| range.traffic_ratio).sum::<f64>().clamp(0.0, 1.0);
+    let of_traffic: f64 = involved_ranges(verdict).map(|range| range.traffic_ratio).sum::<f64>().clamp(0.0, 1.0);
     Expected {
         link_bytes_saved: Share { at_least: 0.0, at_most: share },
         faults_saved: Share { at_least: 0.8 * share * of_traffic, at_most: share },

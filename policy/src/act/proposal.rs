@@ -4,7 +4,7 @@ use model::Plan;
 
 use super::{guard::Admission, live_policy::Running};
 
-/// A plan to be tried.
+/// Plan to be tried.
 pub(crate) struct Proposal {
     pub(crate) plan: Plan,
     pub(crate) running: Box<dyn Running>,

@@ -1,8 +1,10 @@
-//! Size of the set of blocks that can be retained at the GPU, and the number of blocks to renew at each interval.
+//! Size of the set of blocks that can be retained at the GPU, and the number of blocks to renew at
+//! each interval.
 //!
-//! While `arriving` blocks come in a second and `left` frames are not the set's, a block that was renewed is evicted `left / arriving` seconds later.
-//! Each is renewed twice in that time, as looks come late: `2 * members * arriving / left` a second. So of `frames` in all, with `renewals` that can be done
-//! in a second, no more than `frames * renewals / (renewals + 2 * arriving)` can be kept up.
+//! While `arriving` blocks arrive per second and `left` frames are outside the set, a renewed block
+//! is evicted `left / arriving` seconds later. Each is renewed twice in that time, as intervals may
+//! be late: `2 * members * arriving / left` per second. Of `frames` in all, with at most `renewals`
+//! per second, the set can therefore have `frames * renewals / (renewals + 2 * arriving)` blocks.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,16 +12,18 @@ use model::{Action, CallResult, Outcome, block::BLOCK_BYTES};
 
 use super::live_policy::View;
 
-/// What is left to everything else, at the least: the block that arrives, and the one before it that is still in use.
+/// Minimum left to other memory: the block that arrives, and the one before it that is still in
+/// use.
 pub(crate) const RESERVE_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
-/// And at the most, as a part of what the GPU holds. Where more arrives between two looks, the blocks that were renewed first are lost and the others
-/// stay: to renew too many costs nothing.
+/// Maximum left to other memory, as a share of the GPU's contents. If more arrives in an interval,
+/// the blocks renewed first are lost and the others stay: too many renewals cost nothing.
 const RESERVE_MAX: (u64, u64) = (1, 2);
-/// What arrives from one look to the next comes in bursts, which have to fit: of what is more than thought, this part is believed at once...
+/// Arrivals per interval come in bursts, which have to fit: 1 / this of an increase counts at
+/// once...
 const MORE: u64 = 4;
-/// ...and of what is less, this part. A look that was late once is no reason to keep less for long.
+/// ...and 1 / this of a decrease. One late interval is no reason for a smaller set for long.
 const LESS: u64 = 16;
-/// Assumed interval between two looks, until it is measured.
+/// Assumed interval, until it is measured.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 /// Assumed time of the driver to renew a block, until it is measured.
 const RENEWAL: Duration = Duration::from_micros(10);
@@ -29,7 +33,7 @@ const NANOS: u128 = 1_000_000_000;
 /// Renewals of a block before its eviction is due.
 pub(crate) const TIMES: u64 = 2;
 
-/// A call that took so many times longer than others tells no more than one that took this much longer.
+/// Factor above the others beyond which a call's duration is capped.
 const ODD: u32 = 10;
 
 /// Measured cost of retaining blocks.
@@ -41,12 +45,12 @@ pub(crate) struct RenewalRate {
     looked: SystemTime,
     /// Time of the driver to renew a block.
     renewal: Duration,
-    /// And what it takes to get there, for each.
+    /// Time to prepare each order.
     ready: Duration,
 }
 
 impl RenewalRate {
-    /// If so much arrives in [`LOOK`].
+    /// Rate for these arrivals per [`LOOK`].
     pub(crate) fn new(now: SystemTime, per_look_bytes: u64) -> Self {
         let per_second_bytes = per_second(per_look_bytes, LOOK).unwrap_or(0);
         Self { per_look_bytes, per_second_bytes, looked: now, renewal: RENEWAL, ready: Duration::ZERO }
@@ -56,9 +60,10 @@ impl RenewalRate {
         self.per_look_bytes
     }
 
-    /// So much came since the last look.
+    /// Records the arrivals since the last interval.
     pub(crate) fn looks(&mut self, now: SystemTime, came_bytes: u64) {
-        // While the program is in what is kept, nothing comes, and that says nothing of bursts.
+        // While the program runs from retained memory, nothing arrives, which is no evidence about
+        // bursts.
         if came_bytes > 0 {
             self.per_look_bytes = believed(self.per_look_bytes, came_bytes);
         }
@@ -69,7 +74,8 @@ impl RenewalRate {
         self.looked = now;
     }
 
-    /// What came of an order tells how long renewing takes: its lower quartile, as a call that waited for the program's own faults tells of those.
+    /// Measures the duration of a renewal from outcomes: the lower quartile, as some calls waited
+    /// for the program's own faults.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) {
         let done = outcome.calls.iter().filter(|call| call.result == CallResult::Done);
         let renewals = done.filter(|call| matches!(call.step.action, Action::Touch(_)));
@@ -85,7 +91,8 @@ impl RenewalRate {
         }
     }
 
-    /// How many blocks can be kept of what is held: others keep so much of it, and so much at the least is left to everything else.
+    /// Number of blocks that can be retained of the resident memory, beside that of others, with a
+    /// minimum left to other memory.
     pub(crate) fn fitting(&self, view: &View<'_>, held_bytes: u64, others_bytes: u64, left_bytes: u64) -> usize {
         let most = (held_bytes / RESERVE_MAX.1 * RESERVE_MAX.0).max(RESERVE_MIN_BYTES);
         let reserve = self.per_look_bytes.saturating_add(BLOCK_BYTES).clamp(RESERVE_MIN_BYTES, most);
@@ -94,7 +101,7 @@ impl RenewalRate {
     }
 
     fn renewable(&self, view: &View<'_>, frames: u64) -> u64 {
-        // The worker pauses after calls for as long as they took; nobody waits while it gets ready.
+        // The worker pauses after calls for as long as they took, but not for its preparation.
         let each = self.renewal.as_nanos().saturating_mul(BUSY).saturating_add(self.ready.as_nanos()).max(1);
         let in_time = (NANOS / each).max(1);
         let renewed_bytes = in_time.min(view.renewals_per_second.into()).saturating_mul(BLOCK_BYTES.into());

@@ -1,6 +1,8 @@
-//! Advice that is being withdrawn. Nothing else is done to a process's memory at a GPU before that is done, or was refused too often.
+//! Advice being withdrawn. No other action on a process's memory at a GPU starts before the
+//! withdrawal has succeeded, or failed too often.
 //!
-//! It is tried for as long as the process lives, after longer and longer rests: what refuses now may not later, as a process without a free descriptor.
+//! Attempts continue for the life of the process, with growing pauses: a cause of failure may pass,
+//! such as a process without a free descriptor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,20 +13,20 @@ use super::{
     limits::{WITHDRAWALS_REST_MAX, WITHDRAWALS_TOLD},
 };
 
-/// Advice that may be in force because of a decision, as a journal of a former run tells.
+/// Advice that may be in force because of a decision, by a former run's journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
-    /// The decision.
+    /// Decision.
     pub decision: DecisionId,
-    /// The process.
+    /// Process.
     pub process: ProcessId,
-    /// At which GPU.
+    /// GPU.
     pub gpu: GpuUuid,
-    /// The steps that gave it.
+    /// Steps that gave it.
     pub steps: Vec<Step>,
 }
 
-/// All of it, by decision.
+/// All withdrawals, by decision.
 #[derive(Debug, Default)]
 pub(crate) struct Rollback(BTreeMap<DecisionId, Left>);
 
@@ -34,7 +36,7 @@ struct Left {
     gpu: GpuUuid,
     ledger: Ledger,
     tries: u32,
-    /// Looks to go until the next try.
+    /// Intervals until the next attempt.
     rests: u32,
     /// Whether an outcome is pending.
     waits: bool,
@@ -43,11 +45,12 @@ struct Left {
 /// Result of an order of withdrawals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
-    /// Nothing is in force any more; whether that was [`Withdrawn::Refused`] before.
+    /// No advice is in force any more; `was_refused`: after [`Withdrawn::Refused`].
     All { was_refused: bool },
-    /// Something is in effect, and is withdrawn again.
+    /// Some advice is in force, and is withdrawn again.
     NotYet,
-    /// Something is, and was refused so often that somebody should know; it is tried again, less and less often.
+    /// Some advice is in force after so many failures that an operator is informed; the attempts
+    /// continue less often.
     Refused(CallResult),
 }
 
@@ -56,7 +59,7 @@ impl Rollback {
         self.0.is_empty()
     }
 
-    /// Begins to withdraw: with this order, unless there is nothing to withdraw.
+    /// Starts to withdraw, with this order, unless there is no advice.
     pub(crate) fn begin(
         &mut self,
         decision: DecisionId,
@@ -71,17 +74,17 @@ impl Rollback {
         Some(self.0.entry(decision).or_insert(left).order(decision))
     }
 
-    /// Whether anything of this process at this GPU is being withdrawn, and may soon be.
+    /// Whether any withdrawal for this process at this GPU is in progress, and may end soon.
     pub(crate) fn concerns(&self, process: ProcessId, gpu: GpuUuid) -> bool {
         self.0.values().any(|left| left.process == process && left.gpu == gpu && left.may_soon_be())
     }
 
-    /// Whether anything of this process was refused too often.
+    /// Whether any withdrawal for this process has failed too often.
     pub(crate) fn is_refused(&self, process: ProcessId) -> bool {
         self.0.values().any(|left| left.process == process && !left.may_soon_be())
     }
 
-    /// Orders for what was not withdrawn at the last try and has rested since. To be asked at each look.
+    /// Orders for failed withdrawals whose pause is over. To be called at each interval.
     pub(crate) fn again(&mut self) -> Vec<Order> {
         let idle = self.0.iter_mut().filter(|(_, left)| !left.waits);
         let due = idle.filter_map(|(decision, left)| {
@@ -92,23 +95,23 @@ impl Rollback {
         due.collect()
     }
 
-    /// Orders for all of it, however long it has rested: for the end.
+    /// Orders for all of them, whatever their pauses: for the end.
     pub(crate) fn at_once(&mut self) -> Vec<Order> {
         self.0.values_mut().for_each(|left| left.rests = 0);
         self.again()
     }
 
-    /// The same, once all of the last attempts have outcomes; none before.
+    /// Orders for all of them, once the last attempts have outcomes; none before.
     pub(crate) fn once_answered(&mut self) -> Vec<Order> {
         if self.0.values().any(|left| left.waits) { Vec::new() } else { self.at_once() }
     }
 
-    /// The processes of all of it.
+    /// Processes of all withdrawals.
     pub(crate) fn processes(&self) -> BTreeSet<ProcessId> {
         self.0.values().map(|left| left.process).collect()
     }
 
-    /// `None` if it is about none of these.
+    /// Processes an outcome; `None` if it is not about a withdrawal.
     pub(crate) fn carried_out(&mut self, outcome: &Outcome) -> Option<Withdrawn> {
         let left = self.0.get_mut(&outcome.decision)?;
         for call in &outcome.calls {
@@ -135,7 +138,7 @@ impl Rollback {
 }
 
 impl Left {
-    /// The last of the first tries counts until it is answered.
+    /// The last of the first attempts counts until its outcome.
     const fn may_soon_be(&self) -> bool {
         self.tries < WITHDRAWALS_TOLD || self.waits && self.tries == WITHDRAWALS_TOLD
     }

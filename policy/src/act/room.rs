@@ -1,4 +1,4 @@
-//! How much memory is there for a process, beside what others use.
+//! Memory available to a process, beside that of others.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use super::{
     scene::{Sight, block_at, range_with},
 };
 
-/// Who lost memory and was seen since then may want it back.
+/// Time since its last activity for which a process that lost memory may want it back.
 const LATELY: Duration = Duration::from_secs(10);
 
-/// GPU memory that the process may fill or keep; `None` if it is not known how much there is. Others keep what they use, but an even share of the
-/// card is its own whatever they do.
+/// GPU memory that the process may fill or retain; `None` if the total is unknown. Others retain
+/// what they use, but an even share of the GPU's memory is always the process's.
 pub(crate) fn room_bytes(sight: &Sight<'_>, limits: &Limits) -> Option<u64> {
     let all = sight.memory_bytes?;
     let managed = sight.scene.snapshot.processes.iter().filter_map(|process| process.residency.get(&sight.key()));
     let managed = managed.map(|resident| resident.bytes).fold(0, u64::saturating_add);
     let used = sight.scene.snapshot.gpus.get(&sight.key()).and_then(|gpu| gpu.memory_used_bytes);
-    // What is taken by allocations that are not managed.
+    // Memory of unmanaged allocations.
     let unmanaged = used.map_or(0, |used| used.saturating_sub(managed));
     let reserve = all / limits.gpu_reserve_part.max(1);
     let free_for_managed = all.saturating_sub(reserve).saturating_sub(unmanaged);
@@ -30,7 +30,8 @@ pub(crate) fn room_bytes(sight: &Sight<'_>, limits: &Limits) -> Option<u64> {
     Some(beside.max(free_for_managed / tenants))
 }
 
-/// What another process has at the GPU and uses again. Of one that streams, that is what it has fetched again; of any other, all.
+/// Memory at the GPU that another process uses again. For a streaming process, that is what it has
+/// refetched; for any other, all.
 fn hot_bytes(other: &Process, blocks: &[Block], sight: &Sight<'_>) -> u64 {
     let key = sight.key();
     let resident = other.residency.get(&key).map_or(0, |resident| resident.bytes);
@@ -46,20 +47,22 @@ fn streams(process: &Process, sight: &Sight<'_>) -> bool {
     sight.scene.verdicts.active.iter().filter(is_its).any(|verdict| verdict.kind == VerdictKind::Streaming)
 }
 
-/// Whether the process uses more than the GPU holds. One that streams may have come through a part of its memory only.
+/// Whether the process uses more than the GPU has. A streaming one may have passed a part of its
+/// memory only.
 pub(crate) fn exceeds_gpu(sight: &Sight<'_>) -> bool {
     let will_use = || sight.process.managed_bytes.filter(|_| streams(sight.process, sight)).unwrap_or(0);
     sight.memory_bytes.is_some_and(|all| used_bytes(&sight.blocks, sight).max(will_use()) > all)
 }
 
-/// The other processes at the GPU that would fit.
+/// Other processes at the GPU that would fit.
 pub(crate) fn fitting_others(sight: &Sight<'_>) -> impl Iterator<Item = ProcessId> {
     let fits = |blocks: &[Block]| sight.memory_bytes.is_some_and(|all| used_bytes(blocks, sight) <= all);
     sight.others.iter().filter(move |(_, blocks)| fits(blocks)).map(|(other, _)| other.id)
 }
 
-/// Whether the other lost memory to this process, two blocks at least: in the last window; or ever, if the other was seen lately. When a walk is seen for
-/// the first time, the window in which others lose to it is not over yet, and one that lost nothing for a moment is no less in its way.
+/// Whether the other process lost memory to this one, at least two blocks: in the last window; or
+/// ever, if it was recently active. When a walk is first detected, the window in which others lose
+/// memory to it is not over. A process that lost nothing for a moment is not affected less.
 pub(crate) fn takes_from(sight: &Sight<'_>, other: ProcessId) -> bool {
     let me = sight.process.id;
     let is_taken = |victim: &Victim| victim.evictor == me && victim.victim == other && victim.bytes >= 2 * BLOCK_BYTES;
@@ -73,7 +76,8 @@ fn taken_ever(sight: &Sight<'_>, other: ProcessId) -> u64 {
     its.map(|pair| pair.bytes).fold(0, u64::saturating_add)
 }
 
-/// Whether anything was seen of its memory at the GPU, if its blocks are known: they are of those for whom something is wanted.
+/// Whether its memory at the GPU was recently active, if its blocks are known, which are read for
+/// processes with a directive.
 fn was_seen_lately(sight: &Sight<'_>, other: ProcessId) -> bool {
     let (now, key) = (sight.scene.snapshot.taken, sight.key());
     let blocks = sight.others.iter().find(|(process, _)| process.id == other).map(|(_, blocks)| *blocks);
@@ -88,13 +92,13 @@ fn used_bytes(blocks: &[Block], sight: &Sight<'_>) -> u64 {
     (here.count() as u64).saturating_mul(BLOCK_BYTES)
 }
 
-/// Whether anything of the process's block at this address is at the GPU.
+/// Whether any of the process's block at this address is at the GPU.
 pub(crate) fn is_resident(address: u64, sight: &Sight<'_>) -> bool {
     let block = block_at(&sight.blocks, address);
     block.is_some_and(|block| block.gpu == Some(sight.key()) && block.resident.bytes > 0)
 }
 
-/// Of a step's memory, what may be in GPU memory, and so needs host memory to go to.
+/// Bytes of a step's memory that may be in GPU memory, and therefore need host memory.
 pub(crate) fn resident_bytes(step: &Step, sight: &Sight<'_>) -> u64 {
     if sight.blocks.is_empty() {
         return step.bytes();
@@ -107,7 +111,7 @@ pub(crate) fn resident_bytes(step: &Step, sight: &Sight<'_>) -> u64 {
     most.min(step.bytes())
 }
 
-/// The same of several, and of whichever process has these blocks.
+/// Resident bytes of several ranges, in these blocks of any process.
 pub(crate) fn resident_within(memory: &Intervals, blocks: &[Block]) -> u64 {
     if memory.bytes() == 0 || blocks.is_empty() {
         return memory.bytes();
@@ -117,7 +121,7 @@ pub(crate) fn resident_within(memory: &Intervals, blocks: &[Block]) -> u64 {
     most.min(memory.bytes())
 }
 
-/// Whether the directive is about all of a step's memory.
+/// Whether the directive covers all of a step's memory.
 pub(crate) fn is_meant(step: &Step, sight: &Sight<'_>) -> bool {
     let directive = sight.directive;
     let in_range = directive.range.is_none_or(|range| range.begin <= step.begin && step.end <= range.end);

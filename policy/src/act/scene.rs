@@ -17,26 +17,28 @@ use super::{
     live_policy::{Accessed, View},
 };
 
-/// Everything at one moment.
+/// Input of the loop at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'a> {
-    /// When that was, by a clock that nobody sets: all that lasts is measured by it. What is told carries the snapshot's time, which is the calendar's.
+    /// Time of the scene by a monotonic clock, by which durations are measured. Reports carry the
+    /// snapshot's calendar time.
     pub now: SystemTime,
     /// Snapshot of the counts.
     pub snapshot: &'a Snapshot,
     /// Verdicts on that snapshot.
     pub verdicts: &'a Verdicts,
-    /// All that is known of the memory of the processes that [`super::Acting::wants_memory`] named.
+    /// Memory of the processes in [`super::Acting::wants_memory`].
     pub memory: &'a BTreeMap<ProcessId, Memory>,
     /// Bytes over each GPU's link; a GPU that cannot be metered is absent.
     pub links: &'a BTreeMap<GpuUuid, LinkBytes>,
-    /// Host memory that each process may still take: the node's, or less where a cgroup above it allows less. One that is not in here may take none.
+    /// Host memory that each process may still take: the node's, or less if a cgroup above it
+    /// allows less. A process that is missing here may take none.
     pub headroom_bytes: &'a BTreeMap<ProcessId, u64>,
-    /// Host memory that the node has left, for all of them together; none where that cannot be told.
+    /// Free host memory of the node, for all processes together; 0 if unknown.
     pub node_headroom_bytes: u64,
     /// Directives by process.
     pub directives: &'a BTreeMap<ProcessId, Directive>,
-    /// Whether uvmd may act: the kill switch.
+    /// Whether uvmd may act, by the kill switch.
     pub on: bool,
 }
 
@@ -46,8 +48,8 @@ impl<'a> Scene<'a> {
         self.memory.get(&process).map(|memory| memory.blocks.as_slice()).unwrap_or_default()
     }
 
-    /// Ranges of a process, by address, and how many that are mapped there are beside them. Of one whose memory nobody asked for, as it does nothing, those
-    /// of the snapshot are enough.
+    /// Ranges of a process, by address, and the number of further mapped ones. For an idle process
+    /// whose memory was not read, those of the snapshot are enough.
     fn ranges_of(&self, process: &'a Process) -> (Vec<&'a Range>, u64) {
         let all = self.memory.get(&process.id).map_or(&process.ranges.busiest, |memory| &memory.ranges);
         let mut ranges: Vec<&Range> = all.iter().collect();
@@ -71,11 +73,11 @@ pub(crate) struct Sight<'a> {
     pub(crate) verdicts: Vec<&'a Verdict>,
     pub(crate) victims: Vec<Victim>,
     pub(crate) ranges: Vec<&'a Range>,
-    /// There are so many more, which no policy knows of.
+    /// Number of further ranges, unknown to policies.
     pub(crate) unseen_ranges: u64,
     pub(crate) blocks: Cow<'a, [Block]>,
     pub(crate) others: Vec<(&'a Process, &'a [Block])>,
-    /// The other processes at this GPU for which uvmd is doing something.
+    /// Other processes at this GPU on which uvmd acts.
     pub(crate) acted_on: BTreeSet<ProcessId>,
     pub(crate) directive: &'a Directive,
     pub(crate) scene: &'a Scene<'a>,
@@ -99,15 +101,15 @@ impl<'a> Sight<'a> {
         let (mut ranges, unseen_ranges) = scene.ranges_of(process);
         ranges.retain(|range| range.mapped && is_meant(directive, range.begin, range.end));
         let blocks = scene.blocks_of(process.id);
-        // Most directives are about all memory, and then nothing is copied.
+        // Most directives cover all memory, and nothing is copied then.
         let blocks = if directive.range.is_none() && directive.allocation_larger_than_bytes.is_none() {
             Cow::Borrowed(blocks)
         } else {
-            let meant = |block: &&Block| range_with(&ranges, block.address).is_some();
+            let is_covered = |block: &&Block| range_with(&ranges, block.address).is_some();
             let inside = |block: &&Block| {
                 directive.range.is_none_or(|range| range.begin <= block.address && block.address < range.end)
             };
-            Cow::Owned(blocks.iter().filter(meant).filter(inside).cloned().collect())
+            Cow::Owned(blocks.iter().filter(is_covered).filter(inside).cloned().collect())
         };
         Self {
             process,
@@ -151,18 +153,18 @@ impl<'a> Sight<'a> {
     }
 }
 
-/// The block at this address, of blocks by address.
+/// Block at this address, among blocks by address.
 pub(crate) fn block_at(blocks: &[Block], address: u64) -> Option<&Block> {
     blocks.get(blocks.binary_search_by_key(&address, |block| block.address).ok()?)
 }
 
-/// The range that this address is in, of mapped ranges by address.
+/// Range of this address, among mapped ranges by address.
 pub(crate) fn range_with<'a>(ranges: &[&'a Range], address: u64) -> Option<&'a Range> {
     let after = ranges.partition_point(|range| range.begin <= address);
     ranges.get(after.checked_sub(1)?).copied().filter(|range| address < range.end)
 }
 
-/// Whether a directive is about anything of this range.
+/// Whether a directive covers any of this range.
 fn is_meant(directive: &Directive, begin: u64, end: u64) -> bool {
     directive.range.is_none_or(|range| begin < range.end && range.begin < end)
         && directive.allocation_larger_than_bytes.is_none_or(|least| end.saturating_sub(begin) > least)

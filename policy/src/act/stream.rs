@@ -1,11 +1,13 @@
-//! `stream`: more than the GPU holds is walked through in one direction. Each fault brings a piece, and the next piece faults again; the driver's own
-//! prefetcher never looks beyond a block. So what comes next is brought ahead of the walk, block after block; what lies behind is what the driver evicts
-//! first anyway.
+//! `stream`: more memory than the GPU has is walked through in one direction. Each fault brings a
+//! piece, and the next piece faults again; the driver's prefetcher never looks beyond a block. The
+//! policy prefetches ahead of the walk, block by block. The driver evicts the memory behind the
+//! walk first anyway.
 //!
-//! Accesses to what was brought raise no fault, so it would not show how far the walk has come. So the first part of a block is left out every few blocks,
-//! and its fault says that the walk is there: a tripwire.
+//! Accesses to prefetched memory raise no fault, so the walk's progress would be invisible. Every
+//! few blocks, the first part of a block is therefore left out, and its fault shows the walk's
+//! position: a tripwire.
 //!
-//! Parameters: `ahead_mib`, how far ahead memory is brought at most.
+//! Parameters: `ahead_mib`, the maximum prefetch distance.
 
 use std::{
     collections::VecDeque,
@@ -25,17 +27,18 @@ use super::{
     walk::{Direction, Progress, Walk, is_there, share_lately},
 };
 
-/// The driver brings no less for a fault: what is left out of a block for a tripwire.
+/// Bytes left out of a block for a tripwire: the driver brings no less for a fault.
 const TRIPWIRE_BYTES: u64 = 64 << 10;
-/// Nearer than so many blocks to the walk nothing is brought while it faults: it would be there first.
+/// Minimum distance of a prefetch from a faulting walk, which would be faster otherwise.
 const GAP_BLOCKS: u64 = 1;
-/// A range that is walked through beside others is left alone unless it has so much of the traffic...
+/// Minimum share of the traffic for a range that is walked beside others...
 const SHARE: f64 = 0.8;
-/// ...and of the blocks that were seen in so many windows and are there: a program may use the others in turn with it, and a window see one turn alone.
+/// ...and of the resident blocks seen in this many windows: a program may use the others in turn
+/// with it, and a window may cover one turn alone.
 const LATELY_WINDOWS: u32 = 4;
-/// With less ahead it is not worth it.
+/// Minimum prefetch distance that is worth it.
 const AHEAD_MIN_BLOCKS: u64 = 4;
-/// A pattern that fewer of the late faults fit is none to rely on.
+/// Minimum share of the recent faults that fit a pattern for it to be relied on.
 const CONFIDENCE: f64 = 0.75;
 /// Maximum share of useless prefetches: those ahead of the walk at its end.
 const OVERSHOOT: f64 = 0.05;
@@ -44,14 +47,14 @@ const STOPPED: Duration = Duration::from_secs(10);
 /// Intervals in a row with faults only elsewhere after which the walk has turned.
 const STRAYED_LOOKS: u32 = 5;
 
-/// The policy.
+/// Policy for streaming.
 #[derive(Debug)]
 pub(crate) struct Stream;
 
 impl LivePolicy for Stream {
     fn propose(&self, view: &View<'_>) -> Option<(Plan, Box<dyn Running>)> {
         let verdict = view.verdict(VerdictKind::Streaming).or_else(|| view.verdict(VerdictKind::CapacityThrash))?;
-        // What the process has of the GPU: the rest is others'.
+        // GPU memory of the process; the rest is that of others.
         let held_bytes = view.resident().bytes;
         let is_most = |range: &Range| {
             let has_most = |of: &&Involved| of.begin < range.end && range.begin < of.end && of.traffic_ratio >= SHARE;
@@ -68,14 +71,15 @@ impl LivePolicy for Stream {
         let range = view.ranges.iter().find(|range| is_walk(range))?;
         let walk = Walk::of(range, view.blocks, view.key(), verdict.kind == VerdictKind::CapacityThrash)?;
         let most = view.number(&AHEAD_MIB).map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
-        // Beyond half of the range nobody could tell where the walk is.
+        // Beyond half of the range, the walk's position would be ambiguous.
         let most = (most / BLOCK_BYTES).min((walk.blocks() / 2).saturating_sub(1 + GAP_BLOCKS));
         let pace = Pace::new(held_bytes / BLOCK_BYTES, most);
         let ahead = pace.ahead();
         if ahead < AHEAD_MIN_BLOCKS {
             return None;
         }
-        // In the window that told of it the GPU may still have been filling up: from now on each byte that comes pushes one out.
+        // In the verdict's window the GPU may still have been filling up: from now on each byte
+        // that arrives evicts one.
         let inputs = &verdict.inputs;
         let copied = inputs.bytes_htod.saturating_add(inputs.bytes_dtoh).max(1) as f64;
         let grows = 2.0 * inputs.bytes_htod as f64 / copied - 1.0;
@@ -104,7 +108,8 @@ impl LivePolicy for Stream {
             ),
             steps,
             expected: Expected {
-                // What is brought would have come anyway, but for what is ahead when the walk ends.
+                // Prefetched memory would have arrived anyway, except the part ahead of the walk at
+                // its end.
                 link_bytes_saved: Share { at_least: -OVERSHOOT - grows.max(0.0), at_most: 0.0 },
                 faults_saved: Share {
                     at_least: 0.5,
@@ -129,10 +134,10 @@ struct Streaming {
     pace: Pace,
     /// Retained blocks, once the walk has begun again.
     retained: Option<RetainedSet>,
-    /// Blocks that were left without their first part, in the order of the walk, which has not come to them yet.
+    /// Blocks without their first part, in the order of the walk, which has not reached them yet.
     tripwires: VecDeque<u64>,
     passed_blocks: u64,
-    /// Ahead of the walk and there, of what was to be brought.
+    /// Resident blocks ahead of the walk, of the planned prefetches.
     ready_blocks: u64,
     /// Time of the last progress.
     seen: SystemTime,
@@ -171,7 +176,7 @@ impl Running for Streaming {
         let brought = self.bring(view);
         let copies = brought.iter().filter(|step| matches!(step.action, Action::Migrate(_)));
         let coming_bytes = copies.map(Step::bytes).fold(0, u64::saturating_add);
-        // Before it comes: it must not push out what is to stay.
+        // Before it arrives: it must not evict the retained part.
         let mut steps = self.keep(view, coming_bytes);
         steps.extend(brought);
         Next::Steps(steps)
@@ -181,7 +186,8 @@ impl Running for Streaming {
         if let Some(retained) = &mut self.retained {
             retained.carried_out(outcome);
         }
-        // What was to be brought and was not, for a budget or as there was no room, is brought later, from the first of it on.
+        // Prefetches that were not executed, for a budget or lack of memory, are repeated from the
+        // first of them on.
         let walk = &self.walk;
         let way = |block: u64| walk.distance(walk.position(), block);
         let is_left = |call: &&Call| {
@@ -197,7 +203,7 @@ impl Running for Streaming {
     }
 
     fn passed_bytes(&self) -> Option<u64> {
-        // What is there ahead of it counts as if it had come there: it would have had to be fetched.
+        // Resident memory ahead of the walk counts as arrived: it would have had to be fetched.
         Some(self.passed_blocks.saturating_add(self.ready_blocks).saturating_mul(BLOCK_BYTES))
     }
 }
@@ -212,15 +218,16 @@ impl Streaming {
         blocks.filter(|block| is_there_at(*block, view.blocks)).count() as u64
     }
 
-    /// Retained part of a walked range that is walked again: as much as the prefetches leave.
+    /// Renews the retained part of a range that is walked repeatedly: as much as the prefetches
+    /// leave.
     fn keep(&mut self, view: &View<'_>, coming_bytes: u64) -> Vec<Step> {
         if !self.walk.wraps() {
             return Vec::new();
         }
-        // What lies behind the walk is needed last of all, and is there.
+        // Memory behind the walk is needed last of all, and is resident.
         let behind = |walk: &Walk| -> Vec<u64> {
             let held = whole_blocks(view).filter(|block| is_held(block));
-            // To renew a block fetches its first page, which a tripwire lacks.
+            // A renewal fetches a block's first page, which a tripwire lacks.
             let mut held: Vec<(u64, u64)> = held
                 .filter(|block| !self.tripwires.contains(&block.address))
                 .filter_map(|block| Some((walk.distance(block.address, walk.position())?, block.address)))
@@ -242,7 +249,7 @@ impl Streaming {
     /// Steps that prefetch up to this distance ahead of the walk.
     fn bring(&mut self, view: &View<'_>) -> Vec<Step> {
         let walk = &self.walk;
-        // Where the walk has overtaken what was brought, it is met again a little ahead.
+        // If the walk has overtaken the prefetches, they resume a little ahead of it.
         let behind = |next: u64| {
             walk.distance(walk.position(), next).is_none_or(|blocks| blocks == 0 || blocks > walk.blocks() / 2)
         };
@@ -256,7 +263,7 @@ impl Streaming {
             let Some(next) = self.next.filter(is_ahead) else { break };
             let (begin, end) = walk.clipped(next);
             if is_there_at(next, view.blocks) {
-                // What is brought would push it out before the walk comes to it.
+                // A prefetch would evict it before the walk reaches it.
                 if !self.tripwires.contains(&next) {
                     join(&mut steps, Step { begin, end, action: Action::Touch(view.gpu) });
                 }
@@ -278,7 +285,8 @@ impl Streaming {
         steps
     }
 
-    /// The walk was seen: where it had come to a tripwire, where it was faster than what was brought, or where it faulted for another reason.
+    /// Processes an observation of the walk: at a tripwire, after it overtook the prefetches, or at
+    /// another fault.
     fn meet(&mut self, was_late: bool) {
         if self.tripwires.contains(&self.walk.position()) {
             self.pace.met();
@@ -290,7 +298,8 @@ impl Streaming {
         self.tripwires.retain(is_ahead);
     }
 
-    /// Whether this block is to tell that the walk is there. One that is at the GPU cannot, so the last before a row of them does.
+    /// Whether this block is to be a tripwire. A resident one cannot, so the last before a row of
+    /// them is.
     fn is_tripwire(&self, block: u64, blocks: &[Block]) -> bool {
         let last = self.tripwires.back().copied().unwrap_or_else(|| self.walk.position());
         let way = self.walk.distance(last, block).unwrap_or(0);
@@ -303,7 +312,8 @@ fn is_there_at(address: u64, blocks: &[Block]) -> bool {
     block_at(blocks, address).is_some_and(is_there)
 }
 
-/// Adds a step to those before it, as a part of the last where it follows that. Downwards each stays by itself: steps are done from their lower end.
+/// Appends a step, merged with the last one if it continues that. Downwards each stays separate:
+/// steps are executed from their lower end.
 fn join(steps: &mut Vec<Step>, step: Step) {
     match steps.last_mut() {
         Some(last) if last.action == step.action && last.end == step.begin => last.end = step.end,

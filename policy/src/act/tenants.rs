@@ -1,5 +1,7 @@
-//! `tenants`: a process whose memory would fit loses it to another, which walks through more than the GPU holds. What the walk evicts of itself costs it
-//! nothing: it needs it again only when it has been evicted anyway. So the memory of the one that fits stays, and the other evicts its own.
+//! `tenants`: a process whose memory would fit loses it to another, which walks through more than
+//! the GPU has. Evictions of the walk's own memory cost it nothing: it needs that memory again only
+//! after it has been evicted anyway. The policy retains the memory of the process that fits, so
+//! that the other evicts its own.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +18,7 @@ const LOST_MIN_BYTES: u64 = 2 * BLOCK_BYTES;
 /// Time without arrivals for others after which the pressure has ended.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The policy.
+/// Policy for processes that share a GPU.
 #[derive(Debug)]
 pub(crate) struct Tenants;
 
@@ -33,7 +35,8 @@ impl LivePolicy for Tenants {
         if mine.is_empty() || mine_bytes.saturating_add(RESERVE_MIN_BYTES) > pressure.held_bytes {
             return None;
         }
-        // One that would fit as well loses by it what it may need: it is not for us to choose between the two.
+        // An evictor that would fit as well may need what it would lose: uvmd does not choose
+        // between the two.
         let evictor = view.victims.iter().filter(lost).max_by_key(|victim| victim.bytes)?.evictor;
         let (evictor, its) = view.others.iter().find(|(other, _)| other.id == evictor)?;
         if walked_bytes(view, its) <= pressure.held_bytes {
@@ -57,7 +60,8 @@ impl LivePolicy for Tenants {
             ),
             steps,
             expected: Expected {
-                // All that it fetched it had lost; until the set has found its size, some of it may be lost again.
+                // All that it fetched it had lost; until the set has found its size, some may be
+                // lost again.
                 link_bytes_saved: Share { at_least: 0.5, at_most: 1.0 },
                 faults_saved: Share { at_least: 0.5, at_most: 1.0 },
             },
@@ -98,7 +102,8 @@ fn in_use<'a>(view: &View<'a>) -> impl Iterator<Item = &'a Block> {
     whole_blocks(view).filter(|block| block.bytes_htod > 0 || block.populated_bytes > 0)
 }
 
-/// Whether moving all of a block moves what was there before.
+/// Whether the block arrived as a whole, so that a migration of all of it moves what was there
+/// before.
 const fn came_as_a_whole(block: &Block) -> bool {
     block.evicted_bytes > BLOCK_BYTES / 2
 }

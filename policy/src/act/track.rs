@@ -29,16 +29,16 @@ pub(crate) struct Track {
     open: Option<Open>,
     cooldown: Cooldown,
     learned: Learned,
-    /// What is tried next, what was left under what it follows, and when that ended.
+    /// Policy to try next, the cost under the one it follows, and the time that one ended.
     follows: Option<(&'static str, Left, SystemTime)>,
 }
 
-/// A decision that is over, and the advice that is to be withdrawn.
+/// Ended decision, and its advice to be withdrawn.
 #[derive(Debug)]
 pub(crate) struct Closed {
     pub(crate) decision: Decision,
     pub(crate) ledger: Ledger,
-    /// An order of it is not answered yet.
+    /// Whether an order of it has no outcome.
     pub(crate) waits: bool,
 }
 
@@ -59,22 +59,22 @@ impl Track {
         self.decision().is_some_and(|open| open.id == decision)
     }
 
-    /// Whether something is done for the process, and not only told.
+    /// Whether uvmd acts on the process, beyond reports.
     pub(crate) fn acts(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.trial.is_some())
     }
 
-    /// Whether there is a decision that is not over.
+    /// Whether a decision is open.
     pub(crate) const fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Whether an order of it is out.
+    /// Whether an order of it has no outcome.
     pub(crate) fn waits(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.waits)
     }
 
-    /// Whether anything is in force, or anything came lately.
+    /// Whether any advice is in force, or there were recent arrivals.
     pub(crate) fn is_busy(&self) -> bool {
         self.open.is_some() || self.meter.is_busy()
     }
@@ -85,7 +85,7 @@ impl Track {
         }
     }
 
-    /// Ends what stands. `taken`: when, by the calendar.
+    /// Ends the open decision. `taken`: calendar time of the snapshot.
     pub(crate) fn close(&mut self, stage: Stage, taken: SystemTime) -> Option<(Closed, Event)> {
         let mut open = self.open.take()?;
         open.changes_to(stage, taken);
@@ -94,7 +94,7 @@ impl Track {
         Some((Closed { decision, ledger, waits }, event))
     }
 
-    /// One interval. `rests` while something of a former decision is being withdrawn.
+    /// Processes an interval. `rests` while advice of a former decision is being withdrawn.
     pub(crate) fn turn(
         &mut self,
         sight: &Sight<'_>,
@@ -106,10 +106,10 @@ impl Track {
         if let Some(open) = &mut self.open {
             open.running.see(&sight.view(self.meter.accessed(limits.window), limits));
         }
-        // Of the same moment as what is counted: of a burst, half would tell of another pace.
+        // Of the same moment as the counts: half of a burst would indicate another pace.
         let passed = self.open.as_ref().and_then(|open| open.running.passed_bytes());
         self.meter.read(sight, limits.window, passed);
-        guard.forget_kept(sight, limits);
+        guard.release_reservations(sight, limits);
         let mut turn = Turn::default();
         if let Some(stage) = self.ends(sight, guard, limits) {
             self.end(stage, sight.scene.snapshot.taken, &mut turn);
@@ -129,7 +129,8 @@ impl Track {
         }
     }
 
-    /// Whether what stands is to end, for what is wanted, or for what was seen of it.
+    /// Stage in which the open decision ends, by the directive or by verification; `None` if it
+    /// continues.
     fn ends(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self.open.as_mut()?;
         let now = sight.scene.now;
@@ -184,7 +185,7 @@ impl Track {
         }
     }
 
-    /// Whether another policy is worth trying instead of one that is kept.
+    /// Whether another policy is worth trying instead of a confirmed one.
     fn makes_way(&mut self, sight: &Sight<'_>, guard: &Guard, limits: &Limits) -> Option<Stage> {
         let open = self
             .open
@@ -194,7 +195,8 @@ impl Track {
         let left = self.learned.of(open.decision.policy)?;
         let view = sight.view(self.meter.accessed(limits.window), limits);
         let (now, circumstances, own) = (sight.scene.now, Circumstances::of(sight), open.decision.policy);
-        // What was undone may be tried again when nothing is in force: not in the place of what helps.
+        // A rolled-back policy may be retried when nothing is in force, but not in the place of one
+        // with a benefit.
         let rests = |policy: &str| {
             policy == own
                 || self.cooldown.has_failed(policy)
@@ -237,7 +239,7 @@ impl Track {
         let admits = |plan: &Plan| {
             is_wanted(sight).map_or_else(Admission::Shadow, |()| guard.admits(plan.policy, &plan.steps, sight))
         };
-        // Later, what is seen is what the driver does alone.
+        // Later windows show the driver alone.
         let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
         let follows =
             self.follows.take().filter(|(.., at)| sight.directive.policy == model::policy::CHOOSER && is_fresh(*at));
@@ -273,7 +275,7 @@ impl Track {
     }
 }
 
-/// Whether anything may be done for the process; if not, why.
+/// Whether uvmd may act on the process; if not, the reason.
 fn is_wanted(sight: &Sight<'_>) -> Result<(), String> {
     if sight.directive.mode != Mode::Act {
         Err("the mode for this process is not act".to_owned())
@@ -296,7 +298,7 @@ fn detail(answer: &CallResult) -> &str {
     }
 }
 
-/// How long is measured: as long as it took to tell what is wrong.
+/// Length of a measurement: that of the verdict's window.
 fn window(sight: &Sight<'_>, limits: &Limits) -> std::time::Duration {
     let longest = sight.verdicts.iter().map(|verdict| verdict.window).max().unwrap_or_default();
     longest.clamp(limits.window, limits.window.saturating_mul(3))

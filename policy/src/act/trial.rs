@@ -1,4 +1,4 @@
-//! When a plan in force is looked at, and what is made of what is seen.
+//! Times and results of the verification of a plan in force.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,14 +13,14 @@ use super::{
 };
 use crate::thresholds::EARLY;
 
-/// One plan against what was before it.
+/// Plan, compared with the window before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
     before: Span,
     noise: f64,
     window: Duration,
     made: SystemTime,
-    /// What was left in the window before, as another plan was in force.
+    /// Cost in the window before, if another plan was in force.
     left_before: Left,
     phase: Phase,
     is_kept: bool,
@@ -28,43 +28,43 @@ pub(crate) struct Trial {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// Its first steps are being carried out.
+    /// The first steps are being executed.
     Beginning,
-    /// What is seen now is not counted.
+    /// Counts are ignored until then.
     Settling { until: SystemTime },
     /// A window is open.
     Watching { from: SystemTime, doubts: Option<Doubt> },
-    /// It was found good, and is looked at again then.
+    /// Confirmed, and verified again then.
     Resting { until: SystemTime },
 }
 
-/// What the window before this one left open.
+/// Doubt that the previous window left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doubt {
-    /// The program did nothing, nor in so many windows before.
+    /// The program was idle, in this many windows in a row.
     Idle(u32),
-    /// It no longer helped.
+    /// There was no benefit any more.
     Worse,
 }
 
-/// What a look came to.
+/// Result of a verification.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Look {
-    /// It is too early to tell.
+    /// Too early.
     Open,
-    /// It helps.
+    /// Benefit.
     Keeps {
-        /// It was known to already.
+        /// Whether it was confirmed before.
         again: bool,
         after: Seen,
-        /// Of what the driver alone would take.
+        /// Cost relative to the driver alone.
         left: Left,
     },
-    /// It is to be taken back, and whether something has to change before it is tried again.
+    /// Rollback, and whether circumstances have to change before a retry.
     Fails { why: String, after: Seen, unless_changed: bool },
 }
 
-/// The window that was looked at, and how many times as fast as in the one before the plan the program went.
+/// Verified window, and the program's pace as a multiple of that before the plan.
 pub(crate) type Seen = (Measured, f64);
 
 impl Trial {
@@ -72,7 +72,7 @@ impl Trial {
         Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_kept: false }
     }
 
-    /// The window before it, and what was left in that.
+    /// Window before the plan, and the cost in it.
     pub(crate) const fn before(&self) -> (Measured, Left) {
         (self.before.measured, self.left_before)
     }
@@ -81,15 +81,15 @@ impl Trial {
         self.is_kept
     }
 
-    /// Its first steps were carried out.
+    /// Records that the first steps were executed.
     pub(crate) fn began(&mut self, now: SystemTime) {
         if matches!(self.phase, Phase::Beginning) {
             self.phase = Phase::Settling { until: now + self.window.mul_f64(SETTLING) };
         }
     }
 
-    /// Looks at what was counted. It is judged within two windows after it was made, however long its first steps take; within five at most
-    /// where its policy says that it has not settled.
+    /// Verifies the counts. The plan is judged within two windows after its start, however long its
+    /// first steps take; within five at most if its policy has not settled.
     pub(crate) fn look(
         &mut self,
         meter: &Meter,
@@ -119,7 +119,7 @@ impl Trial {
         expected: &Expected,
     ) -> Look {
         let Some(after) = meter.since(from) else {
-            // Counts were set back.
+            // Counts were reset.
             self.watch(now, doubts);
             return Look::Open;
         };
@@ -127,7 +127,7 @@ impl Trial {
             return Look::Open;
         }
         let pace = Pace::of(&self.before, &after, touched);
-        // Than the plan before it, and never than none.
+        // Compared with the plan before it, and never with none.
         let slower = (1.0 / self.left_before.time - 1.0).clamp(0.0, AS_FAST);
         let finding = compare(&self.before, &after, pace, touched, expected, self.noise, slower);
         self.conclude(finding, doubts, (after.measured, pace.factor), left(&self.before, &after, pace), now)
@@ -137,7 +137,7 @@ impl Trial {
         match (finding, doubts) {
             (Finding::Better, _) => {
                 let again = std::mem::replace(&mut self.is_kept, true);
-                // What one window showed may be of a part of what the program does in turn.
+                // One window may show only a part of the program's alternating work.
                 if again {
                     self.rest(now);
                 } else {
@@ -145,12 +145,12 @@ impl Trial {
                 }
                 Look::Keeps { again, after, left: left.of(self.left_before) }
             }
-            // A pause takes nothing back of what was seen before it.
+            // A pause does not clear an earlier doubt.
             (Finding::Idle, Some(Doubt::Worse)) => {
                 self.watch(now, doubts);
                 Look::Open
             }
-            // A pause of a program that was helped.
+            // Pause of a program that benefited.
             (Finding::Idle, _) if self.is_kept => {
                 self.rest(now);
                 Look::Open

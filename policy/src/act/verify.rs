@@ -1,11 +1,12 @@
-//! Whether a plan helped: what was before it against what came after.
+//! Verification of a plan: counts before it against counts after it.
 //!
-//! A program that is helped does more in a second, and so faults and moves more; one that pauses does less. So rates are compared per unit of the
-//! program's work, by the first of these that can be told of both:
+//! A program with a benefit does more per second, and so faults and migrates more; one that pauses
+//! does less. Rates are therefore compared per unit of the program's work, by the first of these
+//! measures that is known for both:
 //!
-//! 1. what it has come through, as its policy says; before, what arrived
-//! 2. what arrived in memory that the plan leaves alone
-//! 3. time, which is right only for a program that keeps its pace
+//! 1. 1. passed bytes, by its policy; before the plan, arrived bytes
+//! 2. 2. arrivals in memory outside the plan
+//! 3. 3. time, which is exact only for a program of constant pace
 
 use model::Expected;
 
@@ -21,19 +22,21 @@ use super::{
 pub(crate) enum Finding {
     /// The plan helps.
     Better,
-    /// The plan harms, or has no benefit: the evidence.
+    /// Harm, or no benefit: the evidence.
     NotBetter(String),
-    /// The program does too little to tell.
+    /// Too little activity for a comparison.
     Idle,
 }
 
-/// Whether the program does in this window what it did on the whole lately: one in which it pauses is nothing to compare with.
+/// Whether the program's work in this window equals its recent work: a pause is no basis for a
+/// comparison.
 pub(crate) fn is_at_work(window: &Span, lately: &Span) -> bool {
     let (now, mostly) = (Rates::of(window).activity(), Rates::of(lately).activity());
     now >= mostly * AT_WORK
 }
 
-/// Compares for the same work; `noise` is what the cost differed by before, and of the time `slower` more may be taken for fewer bytes over the link.
+/// Compares costs for the same work. `noise`: relative difference of the cost before; `slower`:
+/// additional time accepted for fewer bytes over the link.
 pub(crate) fn compare(
     before: &Span,
     after: &Span,
@@ -44,10 +47,10 @@ pub(crate) fn compare(
     slower: f64,
 ) -> Finding {
     let (was, is) = (Rates::of(before), Rates::of(after));
-    // A GPU that reaches memory across the link shows by that alone that the program goes on, however little it is.
+    // Remote accesses of the GPU, however few, show that the program continues.
     let reaches = after.remote_bytes > 0 && after.remote_bytes >= touched.bytes() / TOUCHED_BYTES_PER_REMOTE_BYTE;
     if is.activity() < was.activity() * IDLE && !reaches {
-        // Silence is what was promised where others go on pressing, and a pause where nobody does.
+        // Silence is the promise while others have arrivals, and a pause while they have none.
         let others_before = rate(before.others_arrived_bytes, before.measured.window);
         let others_now = rate(after.others_arrived_bytes, after.measured.window);
         let is_pressed = others_before > was.arrived * IDLE && others_now > others_before / 2.0;
@@ -60,7 +63,7 @@ pub(crate) fn compare(
     if is.cost > 0.0 && grown(was.cost, is.cost) > may_grow {
         return Finding::NotBetter(change_bytes("bytes over the link", was.cost, now(is.cost), by));
     }
-    // What others lose for this process was theirs to use.
+    // Memory that others lose for this process was theirs to use.
     if now(is.others_evicted) > was.others_evicted * (1.0 + noise) + was.cost.max(is.cost) * noise {
         return Finding::NotBetter(change_bytes(
             "bytes evicted of others",
@@ -70,13 +73,14 @@ pub(crate) fn compare(
         ));
     }
     let is_met = |was: f64, is: f64, promised: f64| {
-        let wanted = if promised > 0.0 { promised * KEPT_PROMISE } else { noise };
-        was > 0.0 && now(is) <= was * (1.0 - wanted)
+        let required = if promised > 0.0 { promised * KEPT_PROMISE } else { noise };
+        was > 0.0 && now(is) <= was * (1.0 - required)
     };
     let fewer_faults = is_met(was.faults, is.faults, expected.faults_saved.at_least);
     let fewer_bytes = is_met(was.cost, is.cost, expected.link_bytes_saved.at_least);
     if fewer_faults || fewer_bytes {
-        // Fewer faults in more batches, or fewer bytes for more faults, may cost more than they bring.
+        // Fewer faults in more batches, or fewer bytes with more faults, may cost more than they
+        // save.
         let left = left(before, after, pace).time;
         let may_cost = (-expected.link_bytes_saved.at_least).max(if fewer_bytes { slower } else { 0.0 });
         return if left < 1.0 + may_cost { Finding::Better } else { Finding::NotBetter(takes(left, by)) };
@@ -88,7 +92,7 @@ pub(crate) fn compare(
     ))
 }
 
-/// Cost of the same work with the plan, as parts of that without.
+/// Cost of the same work with the plan, relative to that without.
 pub(crate) fn left(before: &Span, after: &Span, pace: Pace) -> Left {
     let takes: fn(&Span) -> f64 = |span| seconds(span.measured.own_link_bytes, span.measured.replays);
     let part = |of: fn(&Span) -> f64| {
@@ -104,12 +108,12 @@ pub(crate) fn left(before: &Span, after: &Span, pace: Pace) -> Left {
 pub(crate) struct Pace {
     /// Multiple of the pace before.
     pub(crate) factor: f64,
-    /// Measure that the factor was derived from.
+    /// Measure from which the factor was derived.
     by: &'static str,
 }
 
 impl Pace {
-    /// `touched` is the memory that the plan has touched.
+    /// Pace by counts before and after. `touched`: memory that the plan has affected.
     pub(crate) fn of(before: &Span, after: &Span, touched: &Intervals) -> Self {
         let was = Rates::of(before);
         if let Some(passed) = after.passed_bytes.filter(|_| was.arrived > 0.0) {
@@ -140,7 +144,7 @@ fn takes(left: f64, by: &str) -> String {
     format!("the modelled time of link and fault batches went to {:.0} % {by}", left * 100.0)
 }
 
-/// Each a second.
+/// Rates per second.
 struct Rates {
     faults: f64,
     cost: f64,

@@ -1,4 +1,4 @@
-//! A walk through a range in one direction, and how far it has come, as far as faults show.
+//! Walk through a range in one direction, and its progress by faults.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,12 +11,12 @@ pub(crate) enum Direction {
     Down,
 }
 
-/// Blocks whose order in time is looked at.
+/// Number of blocks whose temporal order is examined.
 const LATEST: usize = 8;
 /// Minimum share of moves in one direction, in a walk.
 const ONE_WAY: f64 = 0.7;
 
-/// So far behind the furthest block that faulted, it is still the same place.
+/// Distance behind the furthest faulting block that still counts as the same position.
 const NEAR_BLOCKS: u64 = 8;
 
 #[derive(Debug)]
@@ -24,11 +24,11 @@ pub(crate) struct Walk {
     begin: u64,
     end: u64,
     direction: Direction,
-    /// Whether it begins again when it has come to the end.
+    /// Whether it restarts at the end.
     wraps: bool,
-    /// The block where it was seen last.
+    /// Block of its last observation.
     position: u64,
-    /// Each block's faults at the last interval, and whether nearly all of it was resident.
+    /// Faults of each block at the last interval, and whether nearly all of it was resident.
     seen: BTreeMap<u64, (u64, bool)>,
 }
 
@@ -36,7 +36,8 @@ pub(crate) struct Walk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) blocks: u64,
-    /// Whether the block where it is now was not there when the walk came to it, as far as the last look tells.
+    /// Whether the block at the position was missing when the walk reached it, by the last
+    /// interval.
     pub(crate) was_late: bool,
 }
 
@@ -45,7 +46,7 @@ pub(crate) const fn is_there(block: &Block) -> bool {
     block.resident.bytes > BLOCK_BYTES / 4 * 3
 }
 
-/// Whether any of a block is there.
+/// Whether any of a block is within these addresses.
 const fn is_within(block: &Block, begin: u64, end: u64) -> bool {
     begin < block.address.saturating_add(BLOCK_BYTES) && block.address < end
 }
@@ -53,7 +54,7 @@ const fn is_within(block: &Block, begin: u64, end: u64) -> bool {
 /// The range's share of the recently active blocks at the GPU.
 pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately: Duration) -> f64 {
     let here = || blocks.iter().filter(|block| block.gpu == Some(gpu) && block.resident.bytes > 0);
-    // By what happened last: the calendar may have been set since.
+    // By the latest event: the calendar may have been set since.
     let Some(latest) = here().map(|block| block.last_seen_at).max() else { return 0.0 };
     let (mut inside, mut all) = (0_u64, 0_u64);
     for block in here().filter(|block| latest.duration_since(block.last_seen_at).is_ok_and(|ago| ago <= lately)) {
@@ -64,7 +65,8 @@ pub(crate) fn share_lately(range: &Range, blocks: &[Block], gpu: GpuKey, lately:
 }
 
 impl Walk {
-    /// The walk through a range, by when each of its blocks that are at the GPU was last used; `None` if they show none.
+    /// Walk through a range, by the last use of each of its blocks at the GPU; `None` if they show
+    /// none.
     pub(crate) fn of(range: &Range, blocks: &[Block], gpu: GpuKey, wraps: bool) -> Option<Self> {
         let inside = |block: &&Block| is_within(block, range.begin, range.end);
         let came = |block: &&Block| block.gpu == Some(gpu) && block.resident.bytes > 0 && block.fault_entries > 0;
@@ -101,7 +103,7 @@ impl Walk {
         self.position
     }
 
-    /// Whether it begins again when it has come to the end.
+    /// Whether it restarts at the end.
     pub(crate) const fn wraps(&self) -> bool {
         self.wraps
     }
@@ -134,7 +136,7 @@ impl Walk {
         Some(self.blocks().saturating_sub(self.index(from)?))
     }
 
-    /// Distance from one to the other, in blocks.
+    /// Distance between two blocks, in blocks.
     pub(crate) fn distance(&self, from: u64, to: u64) -> Option<u64> {
         let (from, to) = (self.index(from)?, self.index(to)?);
         if to >= from {
@@ -146,7 +148,7 @@ impl Walk {
         }
     }
 
-    /// Progress by the places of faults; `None` if all are elsewhere.
+    /// Progress by the positions of faults; `None` if all are elsewhere.
     pub(crate) fn look(&mut self, blocks: &[Block]) -> Option<Progress> {
         let mut faulted = Vec::new();
         for block in blocks.iter().filter(|block| is_within(block, self.begin, self.end)) {
@@ -160,7 +162,7 @@ impl Walk {
         if !self.wraps && self.index(self.position) >= Some(self.blocks() / 2) && faulted.iter().any(begins_again) {
             self.wraps = true;
         }
-        // Half a round ahead might as well be half a round behind.
+        // Half a round ahead is indistinguishable from half a round behind.
         let ahead = |address: u64| self.distance(self.position, address).filter(|blocks| *blocks <= self.blocks() / 2);
         let furthest =
             faulted.iter().filter_map(|(address, was_there)| Some((ahead(*address)?, *address, *was_there))).max();

@@ -1,5 +1,6 @@
-//! More memory is in use than there is room for: the blocks that come back most are kept, as many as fit, and the rest goes on through the frames that
-//! are left. What `cycle` and `hot-cold` have in common; they differ in what they are for.
+//! Working set larger than the available memory: the blocks with the most returns are retained, as
+//! many as fit, and the rest passes through the remaining frames. Common part of `cycle` and
+//! `hot-cold`, which differ in their phases.
 
 use std::{
     collections::HashMap,
@@ -21,7 +22,8 @@ use super::{
 pub(crate) const EVEN_UP_TO: f64 = 1.5;
 /// Time without arrivals at the GPU after which nothing needs to be retained.
 const QUIET: Duration = Duration::from_secs(10);
-/// One block in this many of the rest is not mapped remotely: its faults show that the program goes on.
+/// One block in this many of the rest is not mapped remotely: its faults show that the program goes
+/// on.
 const WITNESS_EACH: usize = 16;
 
 /// Treatment of the blocks that do not fit.
@@ -36,14 +38,14 @@ enum Rest {
 impl Rest {
     fn wanted(view: &View<'_>) -> Self {
         match view.word(&REST) {
-            // The GPU does no atomics across PCIe.
+            // The GPU cannot execute atomics across PCIe.
             "remote" if !view.does_atomics() => Self::Remote,
             _ => Self::Stream,
         }
     }
 }
 
-/// The blocks of a process that thrashes, the one that came back most first.
+/// Blocks of a thrashing process, those with the most returns first.
 #[derive(Debug)]
 pub(crate) struct Found<'a> {
     verdict: &'a Verdict,
@@ -53,18 +55,18 @@ pub(crate) struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// `None` if the process does not thrash, or would fit: then others push it out.
+    /// `None` if the process does not thrash, or would fit: then others evict its memory.
     pub(crate) fn of(view: &View<'a>) -> Option<Self> {
         let verdict = view.verdict(VerdictKind::CapacityThrash)?;
         let mut blocks: Vec<&Block> = whole_blocks(view).filter(|block| block.bytes_htod > 0).collect();
-        // Of those that came back as often, the last to come stays longest.
+        // Of those with equal returns, the last to arrive stays longest.
         blocks.sort_by_key(|block| std::cmp::Reverse((block.refetched_bytes, block.last_seen_at)));
         let Pressure { held_bytes, arrived_bytes: all } = Pressure::of(view);
         if (blocks.len() as u64).saturating_mul(BLOCK_BYTES) <= held_bytes {
             return None;
         }
         let arrived = verdict.inputs.bytes_htod.saturating_add(verdict.inputs.populated_bytes);
-        // In the window, for everybody: as far as it is known, others' part is what it was all the time.
+        // Arrivals of all processes in the window, if the share of others is assumed constant.
         let arrived = arrived.saturating_mul(all / arrived_bytes(view.process, view).max(1));
         let per_look_bytes =
             arrived / u64::try_from(verdict.window.as_millis() / LOOK.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -73,7 +75,8 @@ impl<'a> Found<'a> {
         (fitting > 0).then_some(Self { verdict, blocks, fitting, per_look_bytes })
     }
 
-    /// What part of what came back is that of the blocks that fit, against what part of the blocks they are: 1 where all came back as often.
+    /// Ratio of the share of returns of the fitting blocks to their share of the blocks: 1 if all
+    /// returned equally often.
     pub(crate) fn skew(&self) -> f64 {
         self.came_back() / self.part()
     }
@@ -83,8 +86,8 @@ impl<'a> Found<'a> {
         (self.fitting as f64 / self.blocks.len().max(1) as f64).min(1.0)
     }
 
-    /// What part of what comes back is that of the blocks that fit. Before those have come back twice nobody knows: in its second round, a walk has come to
-    /// some of its blocks and not to others.
+    /// Share of returns of the fitting blocks. It is unknown before they have returned twice: in
+    /// its second round, a walk has reached some of its blocks and not others.
     fn share(&self) -> f64 {
         let typical = self.blocks.get(self.fitting / 2).map_or(0, |block| block.refetched_bytes);
         if self.skew() < EVEN_UP_TO || typical < 2 * BLOCK_BYTES { self.part() } else { self.came_back() }
@@ -169,7 +172,7 @@ struct Protecting {
     rest: Rest,
     /// Cumulative bytes that had arrived at the GPU at its begin.
     begun_at: u64,
-    /// Whether as much has arrived since as there is room for.
+    /// Whether as much has arrived since as the process may use.
     has_settled: bool,
     /// Time of the last arrival, and the cumulative bytes then.
     last: (SystemTime, u64),
@@ -182,7 +185,8 @@ struct Protecting {
 }
 
 impl Protecting {
-    /// What comes is what is not kept: with it, the program has come through its part of what is kept.
+    /// Arrivals are memory that is not retained: with them, the program has passed its share of the
+    /// retained memory.
     fn note_progress(&mut self, view: &View<'_>) {
         let held = self.retained.held().filter_map(|address| self.came.get(&address));
         let all = self.came_bytes;
@@ -224,7 +228,7 @@ impl Running for Protecting {
     }
 
     fn passed_bytes(&self) -> Option<u64> {
-        // What stays on the host does not come: there, the blocks that were left alone tell.
+        // Memory on the host does not arrive: there, the control blocks show the progress.
         (self.rest != Rest::Remote).then_some(self.passed_bytes)
     }
 }

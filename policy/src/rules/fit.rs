@@ -6,11 +6,11 @@ use model::{Criterion, Selector};
 
 use super::Subject;
 
-/// Stands for any characters.
+/// Wildcard for any characters.
 const ANY: char = '*';
 
-/// The first criterion of the selector that does not match the process: its field in an override, and the process's value as a sentence. `None` if
-/// all match.
+/// The first criterion of the selector that does not match the process: its field in an override,
+/// and the process's value as a sentence. `None` if all match.
 pub(super) fn mismatch(selector: &Selector, subject: Subject<'_>) -> Option<(&'static str, String)> {
     selector.criteria().find_map(|criterion| Some((criterion.field(), mismatch_of(criterion, subject)?)))
 }
@@ -48,7 +48,7 @@ fn mismatch_of(criterion: Criterion<'_>, Subject { process, executable }: Subjec
     }
 }
 
-/// The process's cgroup, as a sentence, if it is neither the wanted one nor below it.
+/// Cgroup of the process, as a sentence, if it is neither the requested one nor below it.
 fn outside(wanted: &str, cgroup: Option<&Path>) -> Option<String> {
     let Some(cgroup) = cgroup else { return Some("its cgroup is not known".to_owned()) };
     let mut above = cgroup.ancestors();
@@ -69,7 +69,7 @@ fn is_like(pattern: &str, text: &str) -> bool {
     let (Some(first), last) = (parts.next(), parts.next_back()) else { return false };
     let Some(last) = last else { return pattern == text };
     let Some(mut rest) = text.strip_prefix(first) else { return false };
-    // The earliest place for each part leaves most room for what follows it.
+    // The earliest position of each part leaves most text for the next ones.
     for part in parts {
         let Some((_, behind)) = rest.split_once(part) else { return false };
         rest = behind;

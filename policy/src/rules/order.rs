@@ -23,7 +23,8 @@ pub(super) fn because(first: &Override, second: &Override) -> &'static str {
     }
 }
 
-/// Weight of each criterion, the most specific criterion first: an exact text outweighs a pattern, and a cgroup one above it.
+/// Weight of each criterion, the most specific criterion first: an exact text outweighs a pattern,
+/// and a cgroup one above it.
 fn specificity(selector: &Selector) -> [usize; Criterion::COUNT] {
     let mut weights = [0; Criterion::COUNT];
     for criterion in selector.criteria() {

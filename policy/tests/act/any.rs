@@ -1,4 +1,4 @@
-//! What holds whatever comes.
+//! Properties for any sequence of events.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -11,13 +11,13 @@ use crate::{
     world::{World, directive},
 };
 
-/// Something that happens.
+/// Event.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
-    /// So many intervals pass.
+    /// Passage of this many intervals.
     Pass(u8),
-    /// The driver answers so many orders, those that put something back always by doing it; others so: 0 done, 1 refused though done, 2 refused, 3
-    /// called off, 4 not mapped, 5 no host memory.
+    /// Results for this many orders. Withdrawals always succeed; others as given: 0 done, 1 failed
+    /// though done, 2 failed, 3 cancelled, 4 not mapped, 5 no host memory.
     Answer(u8, u8),
     Add(u8, usize),
     Directive(usize, u8, usize),
@@ -27,7 +27,7 @@ enum Happening {
     Switch,
     Link,
     Count,
-    /// The clock goes back.
+    /// Clock set back.
     Back,
     Advises(usize),
     UndoAll,

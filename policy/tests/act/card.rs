@@ -1,4 +1,5 @@
-//! A GPU that evicts as the driver does: the block that came first goes first, used or not. Programs access blocks in turn, and the loop acts on them.
+//! GPU with the driver's eviction order: the block that arrived first is evicted first, used or
+//! not. Programs access blocks in turn, and the loop acts on them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,20 +23,20 @@ use crate::{
     world::{GPU, INTERVAL, KEY, limits},
 };
 
-/// Processes take turns this long.
+/// Time slice of processes.
 const SLICE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(crate) struct Card {
     pub(crate) now: SystemTime,
     frames: Frames,
-    /// How long it takes to bring a block.
+    /// Duration of a block's fetch.
     pub(crate) fetch_takes: Duration,
-    /// How long programs go on after a look until its orders are carried out.
+    /// Time between an interval and the execution of its orders, in which programs continue.
     pub(crate) orders_late: Duration,
-    /// How long the loop took for each look, of the time of this machine.
+    /// Processor time of each interval, on this machine.
     pub(crate) looks: Vec<Duration>,
-    /// What was ordered, in steps.
+    /// Ordered steps.
     pub(crate) steps: usize,
     pub(crate) programs: Vec<Walker>,
     pairs: BTreeMap<(ProcessId, ProcessId), u64>,
@@ -67,7 +68,7 @@ impl Card {
         }
     }
 
-    /// A program that does these accesses again and again.
+    /// Program that repeats these accesses.
     pub(crate) fn add(&mut self, round: Round, pattern: PatternKind, directive: Option<Directive>) -> ProcessId {
         let id = ProcessId { pid: 100 + u32::try_from(self.programs.len()).unwrap(), start_ticks: 7 };
         let blocks = round.iter().map(|(block, _)| block + 1).max().unwrap_or(0);
@@ -95,7 +96,7 @@ impl Card {
         id
     }
 
-    /// Another directive for it.
+    /// Sets another directive for it.
     pub(crate) fn directive(&mut self, id: ProcessId, directive: Directive) {
         self.directives.insert(id, directive);
     }
@@ -122,7 +123,7 @@ impl Card {
         self.acting.decisions()
     }
 
-    /// Names of the policies of all decisions that were acted upon.
+    /// Names of the policies of all decisions that were executed.
     pub(crate) fn acted(&self) -> Vec<&'static str> {
         let made = self.events.iter().filter_map(|event| match event {
             Event::Created(decision) if decision.stage.name() == "trial" => Some(decision.policy),
@@ -131,7 +132,7 @@ impl Card {
         made.collect()
     }
 
-    /// Until everybody has come through so many rounds.
+    /// Runs until all programs have completed this many rounds.
     pub(crate) fn run(&mut self, rounds: u64) {
         for program in &mut self.programs {
             program.rounds_max = rounds;
@@ -158,7 +159,7 @@ impl Card {
         self.events.extend(self.acting.take_events());
     }
 
-    /// What keeps more from being done.
+    /// Current restrictions.
     pub(crate) fn restrictions(&mut self) -> Vec<Restriction> {
         let snapshot = self.snapshot();
         self.show(&snapshot, |acting, scene| acting.restrictions(scene))
@@ -254,7 +255,7 @@ impl Card {
         self.fetch_takes
     }
 
-    /// Brings so much of a block.
+    /// Fetches this much of a block.
     fn fetch(&mut self, id: ProcessId, block: u64, bytes: u64, cause: Cause, now: SystemTime) {
         while self.frames.is_full() {
             self.evict(id);

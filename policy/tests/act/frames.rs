@@ -1,4 +1,4 @@
-//! The frames of a GPU's memory, a block in each, in the order in which the driver evicts: by age of arrival.
+//! Frames of a GPU's memory, each with a block, in the driver's eviction order: by age of arrival.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl Frames {
         self.ages.contains_key(&(process, block))
     }
 
-    /// A block comes, or is put behind all others.
+    /// A block arrives, or moves to the end.
     pub(crate) fn take(&mut self, process: ProcessId, block: u64) {
         if let Some(age) = self.ages.insert((process, block), self.next) {
             self.by_age.remove(&age);
@@ -40,7 +40,7 @@ impl Frames {
         self.next += 1;
     }
 
-    /// The block that came first goes.
+    /// The block that arrived first is evicted.
     pub(crate) fn free_oldest(&mut self) -> Option<Held> {
         let (_, held) = self.by_age.pop_first()?;
         self.ages.remove(&held);

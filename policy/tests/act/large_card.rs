@@ -1,6 +1,7 @@
-//! The loop on a card as large as those in use: 80 GB, of which a program uses half as much again, at the rate of a link of 25 GB/s. Simulated: the card
-//! evicts as the driver does, and what is ordered is done at once. Tells what is left of the link bytes, and how long a look takes of this machine's time,
-//! beside what it takes to copy the blocks that are looked at.
+//! Loop on a GPU of a current size: 80 GB, of which a program uses half as much again, with a link
+//! of 25 GB/s. Simulated: the GPU evicts like the driver, and orders are executed at once. Prints
+//! the rest of the link bytes, and the processor time of an interval on this machine, beside that
+//! of a copy of the visited blocks.
 //!
 //! `cargo bench -p policy --bench large_card`
 
@@ -31,7 +32,7 @@ use world::directive;
 
 /// 80 GB in blocks.
 const FRAMES: usize = 38_000;
-/// Of 2 MiB at 25 GB/s.
+/// 2 MiB at 25 GB/s.
 const FETCH: Duration = Duration::from_micros(84);
 const ROUNDS: u64 = 20;
 
@@ -47,7 +48,7 @@ fn main() {
     println!(
         "program     policy      link bytes  replays   steps a look   look, ms: median, most   by copying the blocks"
     );
-    // Of 480 MiB.
+    // 480 MiB.
     let in_parts = (walk.clone(), 240);
     for (name, (round, allocation_blocks), pattern, policies) in [
         ("walk", (walk, usize::MAX), PatternKind::Cyclic, &["observe", "cycle", "stream", "auto-live"][..]),
@@ -56,18 +57,18 @@ fn main() {
     ] {
         let mut alone = None;
         for policy in policies {
-            let told = run(&round, allocation_blocks, pattern, policy);
-            let driver = *alone.get_or_insert((told.link_bytes, told.replays));
+            let result = run(&round, allocation_blocks, pattern, policy);
+            let driver = *alone.get_or_insert((result.link_bytes, result.replays));
             let part = |now: u64, then: u64| now as f64 / then as f64 * 100.0;
             println!(
                 "{name:<11} {policy:<11} {:>8.1} % {:>6.1} %   {:>10.0}   {:>13.2} {:>8.2}   {:>10.1}   {}",
-                part(told.link_bytes, driver.0),
-                part(told.replays, driver.1),
-                told.steps,
-                told.median.as_secs_f64() * 1e3,
-                told.most.as_secs_f64() * 1e3,
-                told.median.as_secs_f64() / told.copying.as_secs_f64(),
-                told.acted.join(", "),
+                part(result.link_bytes, driver.0),
+                part(result.replays, driver.1),
+                result.steps,
+                result.median.as_secs_f64() * 1e3,
+                result.most.as_secs_f64() * 1e3,
+                result.median.as_secs_f64() / result.copying.as_secs_f64(),
+                result.acted.join(", "),
             );
         }
     }

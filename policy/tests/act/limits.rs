@@ -1,4 +1,4 @@
-//! How much is done, at most.
+//! Limits of actions.
 
 use model::{Action, Advice, CallResult, Mode, Order, Place, Step, block::BLOCK_BYTES, decision::Event};
 use policy::act::Limits;
@@ -15,7 +15,7 @@ fn moved(order: &Order) -> u64 {
     moves.map(Step::bytes).sum()
 }
 
-/// The most that was ordered to be moved in any stretch, beyond what the rate allows in it.
+/// Maximum ordered in any stretch of time beyond the rate.
 fn excess(world: &World, per_second: u64) -> i128 {
     let orders: Vec<_> = world.orders.iter().map(|(at, order)| (*at, moved(order))).collect();
     let mut worst = i128::MIN;
@@ -65,7 +65,7 @@ fn another_rate_holds_from_then_on() {
     let (rate, less) = (40 * BLOCK_BYTES, 10 * BLOCK_BYTES);
     let mut world = World::with(Limits { node_bytes_per_second: rate, ..limits() });
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch-all")));
-    // It is tried from second 2 on, for two seconds.
+    // The trial lasts from second 2 on, for two seconds.
     world.run(3.0);
     let faster = excess(&world, rate);
     world.acting.set_rates(less, rate);

@@ -1,4 +1,4 @@
-//! The loop over whole histories: what it does, keeps and takes back.
+//! Loop over complete histories: its actions, retained memory and withdrawals.
 #![cfg(test)]
 
 mod any;

@@ -1,4 +1,5 @@
-//! What the policies that move and protect memory bring, on a card that evicts by age of arrival; and that they leave alone what they are not for.
+//! Benefit of the policies that migrate and protect memory, on a GPU that evicts by age of arrival;
+//! and their inaction outside their phases.
 
 use std::time::Duration;
 
@@ -12,14 +13,14 @@ fn walk(blocks: std::ops::Range<u64>, writes: bool) -> Round {
     blocks.map(|block| (block, writes)).collect()
 }
 
-/// A hot part at every step, beside a part of the cold memory.
+/// Hot part at every step, beside a part of the cold memory.
 fn hot_and_cold(hot: u64, cold: u64, steps: u64) -> Round {
     let each = cold / steps;
     let step = |at: u64| [walk(0..hot, true), walk(hot + at * each..hot + (at + 1) * each, false)].concat();
     (0..steps).flat_map(step).collect()
 }
 
-/// The same with the driver alone, and with the policy.
+/// Runs with the driver alone, and with the policy.
 fn both(
     policy: &str,
     rounds: u64,
@@ -51,7 +52,7 @@ fn of_a_cycle_that_is_written_to_as_much_is_saved_as_is_kept() {
     let [(alone, _), (helped, _)] =
         both("cycle", 60, |card, directive| card.add(walk(0..93, true), PatternKind::Cyclic, directive()));
     assert_eq!(helped.acted(), ["cycle"]);
-    // 62 frames, 10 blocks a look: some 48 of 93 stay.
+    // 62 frames, 10 blocks per interval: some 48 of 93 stay.
     let share = share(helped.link_bytes(), alone.link_bytes());
     assert!(share < 0.55, "{share}");
 }
@@ -62,7 +63,8 @@ fn an_order_that_comes_late_costs_what_came_meanwhile_and_not_the_whole_set() {
         let mut card = Card::new(FRAMES);
         card.add(walk(0..93, true), PatternKind::Cyclic, (policy != "observe").then(|| directive(Mode::Act, policy)));
         for look in 0..1200 {
-            // One in forty comes when nearly twice as much has come as is left to everything else.
+            // One in forty arrives when nearly twice as much has arrived as is left to other
+            // memory.
             card.orders_late = Duration::from_millis(if look % 40 == 39 { 90 } else { 0 });
             card.interval();
         }
@@ -116,7 +118,7 @@ fn a_tenant_that_fits_stays_and_the_one_that_does_not_evicts_its_own() {
     assert!(of_aggressor < 1.1, "{of_aggressor}");
 }
 
-/// What `stream` leaves of the replays and of the link bytes of a walk.
+/// Replays and link bytes of a walk that remain with `stream`.
 fn left_by_stream(walk: &Round, pattern: PatternKind) -> [f64; 2] {
     let [(alone, process), (helped, _)] = both("stream", 60, |card, directive| {
         let process = card.add(walk.clone(), pattern, directive());
@@ -139,7 +141,8 @@ fn what_a_walk_needs_next_is_there_before_it() {
 fn of_a_walk_that_comes_round_again_a_part_stays_and_the_rest_is_there_before_it() {
     let [replays, link_bytes] = left_by_stream(&walk(0..93, false), PatternKind::Cyclic);
     assert!(replays < 0.1, "{replays}");
-    // Of 62 frames 31 lie between two tripwires, and a few are ahead of the walk then: some 20 of 93 stay.
+    // Of 62 frames 31 are between two tripwires, and a few are ahead of the walk then: some 20 of
+    // 93 stay.
     assert!(link_bytes < 0.8, "{link_bytes}");
 }
 
@@ -151,7 +154,7 @@ fn what_a_budget_holds_back_of_what_comes_next_is_brought_later_from_the_first_o
         wanted.budget.bytes_per_second = Some(bytes_per_second).filter(|bytes| *bytes > 0);
         let wanted = if bytes_per_second == 0 { directive(Mode::Observe, "observe") } else { wanted };
         let process = card.add(walk(0..200, false), PatternKind::Sequential, Some(wanted));
-        // 50 MiB a second.
+        // 50 MiB per second.
         card.program_mut(process).computes = Duration::from_millis(40);
         card.run(40);
         card.program(process).counters.replays
@@ -163,11 +166,11 @@ fn what_a_budget_holds_back_of_what_comes_next_is_brought_later_from_the_first_o
 #[test]
 fn no_more_is_kept_than_can_be_renewed_and_that_stays() {
     let left = [None, Some(256 << 20)].map(|bytes_per_second| {
-        // 3 s until all has changed hands, as on a card of 80 GB at 25 GB/s.
+        // 3 s until all frames are replaced, as on a GPU of 80 GB at 25 GB/s.
         let mut card = Card::new(3000);
         card.fetch_takes = Duration::from_millis(1);
         let mut wanted = directive(if bytes_per_second.is_some() { Mode::Act } else { Mode::Observe }, "cycle");
-        // A renewal is charged 64 KiB: 2,048 of them a second are for 1,000 blocks that arrive.
+        // A renewal is charged 64 KiB: 2,048 of them per second are for 1,000 arriving blocks.
         wanted.budget.bytes_per_second = bytes_per_second;
         card.add(walk(0..4500, false), PatternKind::Cyclic, Some(wanted));
         card.run(20);
@@ -175,7 +178,7 @@ fn no_more_is_kept_than_can_be_renewed_and_that_stays() {
         assert!(!card.decisions().any(denied), "{:#?}", card.decisions().next());
         card.link_bytes()
     });
-    // 3,000 frames of which 2,048 / (2,048 + 2 * 1,000) can be kept up: a third of 4,500 blocks.
+    // 3,000 frames of which 2,048 / (2,048 + 2 * 1,000) can be retained: a third of 4,500 blocks.
     let share = share(left[1], left[0]);
     assert!(share < 0.75, "{share}");
 }
@@ -189,7 +192,7 @@ fn what_the_program_does_not_use_any_more_is_not_kept() {
     card.program_mut(process).round = walk(0..930, false);
     pass(&mut card, 60);
     assert_eq!(card.acted(), ["cycle"]);
-    // It would fit, but for what is kept.
+    // It would fit, except for the retained memory.
     (card.program_mut(process).round, card.program_mut(process).at) = (walk(930..1500, false), 0);
     pass(&mut card, 60);
     let before = card.link_bytes();
@@ -202,7 +205,7 @@ fn a_program_whose_phases_are_longer_than_a_window_is_judged_by_its_work() {
     let [(alone, _), (helped, _)] = both_on(760, "hot-cold", 20, |card, directive| {
         card.fetch_takes = Duration::from_millis(4);
         let process = card.add(hot_and_cold(380, 760, 4), PatternKind::Unknown, directive());
-        // The hot part alone takes 3.8 s, in which nothing comes if it is kept.
+        // The hot part alone takes 3.8 s, without arrivals if it is retained.
         card.program_mut(process).computes = Duration::from_millis(10);
         process
     });

@@ -1,4 +1,4 @@
-//! What an override can tell a policy.
+//! Parameters that an override can pass to a policy.
 
 use std::collections::BTreeMap;
 
@@ -48,15 +48,18 @@ fn what_would_be_ignored_is_a_mistake_that_says_what_is_taken() {
 fn the_document_names_the_parameters_of_each_policy_with_their_values() {
     for policy in POLICIES.iter().map(|policy| policy.name).filter(|policy| *policy != CHOOSER) {
         let section = DOCUMENT.split("\n## ").find(|section| section.starts_with(&format!("`{policy}`\n")));
-        let told = section.and_then(|section| section.lines().find(|line| line.starts_with("**Parameters**")));
-        assert_eq!(told.is_some(), parameters(policy).next().is_some(), "{policy}");
+        let documented = section.and_then(|section| section.lines().find(|line| line.starts_with("**Parameters**")));
+        assert_eq!(documented.is_some(), parameters(policy).next().is_some(), "{policy}");
         for parameter in parameters(policy) {
             let values: Vec<String> = match parameter.form {
                 Form::Number(least, _) => vec![format!("from {least}")],
                 Form::Word(words) => words.iter().map(|word| format!("`{word}`")).collect(),
             };
-            let is_told = |text: &String| told.is_some_and(|told| told.contains(text.as_str()));
-            assert!(is_told(&format!("`{}`", parameter.name)) && values.iter().all(is_told), "{policy}: {parameter:?}");
+            let is_documented = |text: &String| documented.is_some_and(|documented| documented.contains(text.as_str()));
+            assert!(
+                is_documented(&format!("`{}`", parameter.name)) && values.iter().all(is_documented),
+                "{policy}: {parameter:?}"
+            );
         }
     }
 }

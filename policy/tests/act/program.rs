@@ -1,4 +1,5 @@
-//! Programs that obey orders as the driver would: what is moved has to be fetched again, and what is advised is accessed across the link.
+//! Programs under orders, as with the driver: migrated memory has to be fetched again, and advised
+//! memory is accessed remotely.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,21 +13,21 @@ use model::{
 
 use crate::world::{INTERVAL, KEY};
 
-/// Where every program's memory begins.
+/// Start of every program's memory.
 pub(crate) const BASE: u64 = 0x7f00_0000_0000;
 const FAULTS_PER_BLOCK: u64 = 40;
 const REPLAYS_PER_BLOCK: u64 = 6;
 
-/// What a program does in a round with each of its blocks.
+/// Use of each block in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Program {
     /// CPU and GPU write it in turn.
     InTurn,
-    /// The same, by atomics: memory on the host comes to the GPU for them.
+    /// The same with atomics: memory on the host migrates to the GPU for them.
     AtomicsInTurn,
     /// Only the GPU uses it.
     OnGpu,
-    /// Nothing.
+    /// No use.
     Idle,
 }
 
@@ -41,9 +42,9 @@ pub(crate) struct Simulated {
     reuse: Reuse,
     blocks: Vec<Block>,
     advice: BTreeMap<u64, BTreeSet<Advice>>,
-    /// How long a round takes beside faults and copies.
+    /// Duration of a round beside faults and copies.
     pub(crate) round: Duration,
-    /// What of a block the GPU accesses in a round, if it does so across the link.
+    /// Remotely accessed bytes of a block per round.
     pub(crate) accessed_bytes: u64,
     progress: f64,
     pub(crate) rounds: u64,
@@ -73,7 +74,7 @@ impl Simulated {
         self.advice.values().filter(|advice| !advice.is_empty()).count()
     }
 
-    /// An interval: as many rounds as there is time for.
+    /// Runs an interval, with as many rounds as fit.
     pub(crate) fn go_on(&mut self, remote: &mut LinkBytes) {
         if self.program == Program::Idle || self.ended.is_some() {
             return;
@@ -140,7 +141,7 @@ impl Simulated {
         };
         self.host.tool_calls[call] += 1;
         if step.action == Action::Withdraw(Advice::PreferredLocation(Place::Host)) {
-            // It is preferred at the GPU for a moment, which takes away what that maps of the host's memory.
+            // A preferred location at the GPU for a moment, which removes its remote mappings.
             self.host.tool_calls[ApiCall::SetPreferredLocation] += 1;
         }
         let inside = |block: &&mut Block| step.begin <= block.address && block.address < step.end;
@@ -181,7 +182,7 @@ impl Simulated {
         process
     }
 
-    /// All that is known of its memory.
+    /// Known memory of the program.
     pub(crate) fn memory(&self) -> Memory {
         Memory { blocks: self.blocks.clone(), ranges: vec![self.range()] }
     }

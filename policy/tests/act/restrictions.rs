@@ -1,4 +1,4 @@
-//! What is told of why no more is done.
+//! Reported restrictions.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const HOUR: Duration = Duration::from_hours(1);
 
-/// Whether this is kept from being done at the GPU, for such a reason.
+/// Whether such a restriction applies at the GPU.
 fn is_told(all: &[Restriction], scope: RestrictionScope, reason: &str) -> bool {
     all.iter().any(|each| each.scope == scope && each.gpu == Some(GPU) && each.reason.contains(reason))
 }

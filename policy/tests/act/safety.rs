@@ -1,4 +1,4 @@
-//! What is not done, and what is taken back whatever happens.
+//! Actions that must not occur, and withdrawals that must.
 
 use model::{
     Action, ApiCall, Call, CallResult, DecisionId, Mode, Order, Outcome, ProbeStatus, SourceState, Stage, Step,
@@ -10,7 +10,7 @@ use crate::{
     world::{GPU, World, directive},
 };
 
-/// Makes it unknown what advice is in force.
+/// Makes the advice in force unknown.
 type Spoil = dyn Fn(&mut World, model::ProcessId);
 
 fn kept() -> (World, model::ProcessId) {
@@ -131,7 +131,7 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
         let Stage::Denied(said) = &world.decision().stage else { panic!("{why}: {:#?}", world.decision()) };
         assert!(said.contains(why), "{said}");
         assert_eq!(world.orders, [], "{why}");
-        // Moves leave nothing behind, where nothing is read-duplicated.
+        // Migrations leave no advice, unless memory is read-duplicated.
         world.directives.insert(id, directive(Mode::Act, "prefetch-all"));
         world.run(10.0);
         assert_eq!(!world.orders.is_empty(), may_move, "{why}");
@@ -199,8 +199,8 @@ fn a_driver_that_refuses_ends_the_trial() {
     world.answers = Some(CallResult::Failed("NV_ERR_INVALID_ADDRESS".to_owned()));
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run(10.0);
-    let undone = world.acting.decisions().last().unwrap();
-    assert!(undone.stage.reason().unwrap().contains("NV_ERR_INVALID_ADDRESS"), "{undone:#?}");
+    let rolled_back = world.acting.decisions().last().unwrap();
+    assert!(rolled_back.stage.reason().unwrap().contains("NV_ERR_INVALID_ADDRESS"), "{rolled_back:#?}");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn what_cannot_be_withdrawn_is_tried_again_and_said_and_no_more_advice_is_given(
     world.directives.insert(id, directive(Mode::Act, "ping-pong"));
     world.run(20.0);
     assert!(world.decision().stage.reason().unwrap().contains("could not be withdrawn"), "{:#?}", world.decision());
-    // What refused for a while does so no more: nothing stays in force for good.
+    // The temporary failure is over: no advice stays in force for good.
     world.answers = None;
     world.directives.remove(&id);
     world.run(60.0);

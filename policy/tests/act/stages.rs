@@ -1,4 +1,4 @@
-//! What becomes of a decision.
+//! Stages of a decision.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn in_shadow_the_plan_and_its_bounds_are_told_and_nothing_is_done() {
 
 #[test]
 fn the_window_that_counts_begins_when_the_first_order_is_answered() {
-    // Half of a window after the plan was made, it begins in any case: these are earlier.
+    // It starts half a window after the plan at the latest: these are earlier.
     let judged = [0.0, 0.3].map(|late| {
         let mut world = World::new();
         world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
@@ -65,7 +65,7 @@ fn what_helps_is_kept_and_what_it_was_and_came_to_is_told() {
     });
     let decision = world.decision().clone();
     let (before, after) = (decision.before, decision.after.unwrap());
-    // It does nine times as many rounds in that time.
+    // It completes nine times as many rounds in that time.
     assert!(after.inputs.fault_entries * 3 < before.inputs.fault_entries, "{decision:#?}");
     assert!(after.replays * 3 < before.replays);
     let rounds = world.process(id).rounds;
@@ -87,7 +87,7 @@ fn what_helps_is_kept_and_what_it_was_and_came_to_is_told() {
 fn a_program_that_goes_faster_because_it_is_helped_is_not_taken_for_one_that_costs_more() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    // Almost all that it moves it accesses too, and it gets on ten times as fast.
+    // Nearly all migrated memory is accessed too, and the program is ten times as fast.
     world.process(id).accessed_bytes = 3 << 20;
     world.run_until("a kept decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
@@ -108,11 +108,11 @@ fn what_costs_more_bytes_for_the_same_work_is_undone_and_not_tried_again_until_s
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.process(id).accessed_bytes = 12 << 20;
-    world.run_until("an undone decision", |world| {
+    world.run_until("an rolled_back decision", |world| {
         world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
     });
-    let undone = world.decision().clone();
-    assert!(undone.stage.reason().unwrap().contains("bytes over the link"), "{undone:#?}");
+    let rolled_back = world.decision().clone();
+    assert!(rolled_back.stage.reason().unwrap().contains("bytes over the link"), "{rolled_back:#?}");
     world.run(0.2);
     assert_eq!(world.advised_blocks(), 0);
     world.run(600.0);
@@ -143,7 +143,7 @@ fn a_harmful_policy_is_undone_within_two_windows_of_its_beginning() {
     for program in [Program::OnGpu, Program::InTurn] {
         let mut world = World::new();
         world.add(program, 64, Some(directive(Mode::Act, "harmful")));
-        world.run_until("an undone decision", |world| {
+        world.run_until("an rolled_back decision", |world| {
             world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
         });
         let decision = world.decision();
@@ -165,7 +165,7 @@ fn where_the_program_pauses_four_windows_are_waited_for_and_then_it_is_taken_bac
     assert_eq!(world.decision().stage, Stage::Trial);
     world.run(4.0);
     assert!(world.decision().stage.reason().unwrap().contains("too little"), "{:#?}", world.decision());
-    // It goes on, and time is all that has to pass.
+    // It resumes after some time.
     world.process(id).program = Program::InTurn;
     world.run(60.0);
     assert_eq!(world.decision().stage, Stage::Confirmed);
@@ -193,7 +193,7 @@ fn what_no_longer_helps_is_undone_though_it_did_once() {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
     });
     world.process(id).accessed_bytes = 16 << 20;
-    world.run_until("an undone decision", |world| {
+    world.run_until("an rolled_back decision", |world| {
         world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
     });
     world.run(0.2);

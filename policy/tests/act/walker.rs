@@ -1,4 +1,4 @@
-//! A program on a card that evicts by age of arrival: which blocks it accesses in turn, and what is counted of it.
+//! Program on a GPU that evicts by age of arrival: its sequence of block accesses, and its counts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,15 +12,15 @@ use model::{
 
 use crate::world::KEY;
 
-/// A block of which nothing is there takes so many faults and replays to come, and so long.
+/// Faults and replays of a missing block, and their duration.
 pub(crate) const FAULTS: u64 = 512;
 pub(crate) const REPLAYS: u64 = 2;
 pub(crate) const FETCH: Duration = Duration::from_millis(10);
-/// As many ranges are in a snapshot.
+/// Maximum of ranges in a snapshot.
 const SHOWN_MAX: usize = 64;
-/// One that is there takes so long to access.
+/// Duration of an access to a resident block.
 pub(crate) const HIT: Duration = Duration::from_micros(200);
-/// Accesses to blocks, again and again: which one, and whether it is written to.
+/// Repeated accesses: the block, and whether it is written.
 pub(crate) type Round = Vec<(u64, bool)>;
 
 #[derive(Debug)]
@@ -29,23 +29,23 @@ pub(crate) struct Walker {
     pub(crate) round: Round,
     pub(crate) at: usize,
     pub(crate) rounds: u64,
-    /// How long it computes after each access.
+    /// Computation time after each access.
     pub(crate) computes: Duration,
-    /// After so many rounds it does nothing more.
+    /// Rounds after which it is idle.
     pub(crate) rounds_max: u64,
-    /// What it owes of its time.
+    /// Time that it still has to use.
     pub(crate) owed: Duration,
     pub(crate) pattern: PatternKind,
     pub(crate) counters: Counters,
     pub(crate) host: Counters,
     pub(crate) reuse: Reuse,
     pub(crate) blocks: BTreeMap<u64, Block>,
-    /// Of how many blocks its allocations are.
+    /// Blocks of each allocation.
     pub(crate) allocation_blocks: usize,
-    /// Blocks whose first part is not there.
+    /// Blocks whose first part is missing.
     pub(crate) lacking: BTreeSet<u64>,
     pub(crate) remote: BTreeSet<u64>,
-    /// What an access to a block moves if it stays on the host.
+    /// Bytes of a remote access to a block on the host.
     pub(crate) accessed_bytes: u64,
 }
 
@@ -86,12 +86,12 @@ impl Walker {
         process
     }
 
-    /// All that is known of its memory.
+    /// Known memory of the program.
     pub(crate) fn memory(&self) -> Memory {
         Memory { blocks: self.blocks.values().cloned().collect(), ranges: self.ranges().collect() }
     }
 
-    /// One for each allocation. Of one that has all blocks, what was counted of the program.
+    /// Range per allocation. If it has all blocks, it has the program's counts.
     fn ranges(&self) -> impl Iterator<Item = Range> {
         let blocks: Vec<&Block> = self.blocks.values().collect();
         let each = self.allocation_blocks.min(blocks.len()).max(1);

@@ -1,4 +1,4 @@
-//! A node with one GPU, its programs, and the loop that acts on them.
+//! Node with one GPU, its programs, and the loop that acts on them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,12 +19,12 @@ use crate::program::{Program, Simulated};
 pub(crate) const GPU: GpuUuid = GpuUuid([1; 16]);
 pub(crate) const KEY: GpuKey = GpuKey::Known(GPU);
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
-/// All of it, with the loop that acts on it.
+/// Node with its loop.
 #[derive(Debug)]
 pub(crate) struct World {
-    /// By the calendar, which may be set.
+    /// Calendar time, which may be set.
     pub(crate) now: SystemTime,
-    /// How long it is there.
+    /// Life time.
     pub(crate) elapsed: Duration,
     pub(crate) since: SystemTime,
     pub(crate) processes: Vec<Simulated>,
@@ -34,9 +34,9 @@ pub(crate) struct World {
     pub(crate) has_link: bool,
     pub(crate) driver: String,
     pub(crate) gpu_name: Option<String>,
-    /// What the driver answers instead of doing what it is asked to.
+    /// Results of the driver without execution.
     pub(crate) answers: Option<CallResult>,
-    /// Programs that are not seen for now.
+    /// Programs that are currently invisible.
     pub(crate) hidden: BTreeSet<ProcessId>,
     pub(crate) is_counting: bool,
     pub(crate) probes: Vec<ProbeStatus>,
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// A program with so many blocks; what is wanted for it.
+    /// Adds a program with this many blocks and this directive.
     pub(crate) fn add(&mut self, program: Program, blocks: u64, directive: Option<Directive>) -> ProcessId {
         let pid = 100 + u32::try_from(self.processes.len()).unwrap();
         let id = ProcessId { pid, start_ticks: 7 };
@@ -108,7 +108,7 @@ impl World {
         self.processes.iter_mut().find(|process| process.id == id).unwrap()
     }
 
-    /// So many seconds go by, with all that is ordered done at once.
+    /// Runs for this many seconds, with orders executed at once.
     pub(crate) fn run(&mut self, seconds: f64) {
         let end = self.now + Duration::from_secs_f64(seconds);
         while self.now < end {
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Until this holds; fails if it does not within a minute.
+    /// Runs until the condition holds; fails after a minute.
     pub(crate) fn run_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..600 {
             if holds(self) {
@@ -128,7 +128,7 @@ impl World {
         panic!("{what} did not come: {:#?}", self.acting.decisions().next());
     }
 
-    /// Programs go on, and the loop looks at them.
+    /// Runs an interval of the programs and the loop.
     pub(crate) fn interval(&mut self) -> Vec<Order> {
         for process in &mut self.processes {
             process.go_on(&mut self.remote);
@@ -141,7 +141,7 @@ impl World {
         self.look(&snapshot)
     }
 
-    /// By the clock of scenes, which nobody sets.
+    /// Monotonic time of scenes.
     pub(crate) fn now(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + self.elapsed
     }
@@ -153,7 +153,7 @@ impl World {
         orders
     }
 
-    /// What keeps more from being done.
+    /// Current restrictions.
     pub(crate) fn restrictions(&mut self) -> Vec<Restriction> {
         let snapshot = self.snapshot();
         self.show(&snapshot, |acting, scene| acting.restrictions(scene))
@@ -241,12 +241,12 @@ impl World {
         snapshot
     }
 
-    /// The decision that was made last.
+    /// Latest decision.
     pub(crate) fn decision(&self) -> &Decision {
         self.acting.decisions().next().expect("a decision")
     }
 
-    /// Blocks under advice, of all programs that live.
+    /// Blocks under advice, of all live programs.
     pub(crate) fn advised_blocks(&self) -> usize {
         self.processes.iter().filter(|process| process.ended.is_none()).map(Simulated::advised_blocks).sum()
     }

@@ -1,4 +1,4 @@
-//! When verdicts are told and when they are over, for any pace of snapshots; and that they do not flap.
+//! Start and end of verdicts, for snapshots at any pace, without flapping.
 
 use model::VerdictKind;
 use policy::{
@@ -8,7 +8,7 @@ use policy::{
 
 use crate::support::*;
 
-/// Milliseconds between snapshots: steady ones, and those that dice tell.
+/// Milliseconds between snapshots: constant, or pseudo-random.
 const PACES: [u64; 5] = [100, 700, 1000, 2000, 5000];
 
 /// A window may be longer by one snapshot.
@@ -34,7 +34,8 @@ fn a_verdict_is_told_within_two_windows_of_its_onset_and_gone_within_three_of_it
                 assert_eq!((began.kind, ended.kind), (kind, kind));
                 assert!(*told <= onset + 2 * window(pace), "told at {told}, onset {onset}: {case}");
                 assert!(*gone <= end + 3 * window(pace), "gone at {gone}, end {end}: {case}");
-                // No earlier than the window in which the onset was, which little traffic keeps open for twice as long.
+                // No earlier than the window of the onset, which little traffic keeps open for
+                // twice as long.
                 let since = ms(ended.started_at);
                 let earliest = onset - WINDOW_MS - window(pace);
                 assert!(since >= u128::from(earliest) && since <= u128::from(onset + window(pace)), "{case}");
@@ -75,7 +76,7 @@ fn the_pace_of_snapshots_may_change_all_the_time() {
         for (load, ms) in [(idles(), 5000), (thrashes(), 30_000), (idles(), 30_000)] {
             let end = history.now_ms + ms;
             while history.now_ms < end {
-                // Two readings at the same time are none the wiser.
+                // Two readings at the same time add no evidence.
                 history.pass(&load, dice.roll(3000).min(end - history.now_ms), u64::MAX);
                 history.look();
             }
@@ -89,7 +90,7 @@ fn the_pace_of_snapshots_may_change_all_the_time() {
 #[test]
 fn a_value_that_wavers_about_a_limit_makes_no_verdict_flap() {
     let mut dice = Dice(3);
-    // By a tenth either way, and by two tenths; the limit is a quarter.
+    // By a tenth either way, and by two tenths; the threshold is a quarter.
     for swing in [25, 50] {
         for make in [refetches, returns] {
             let mut history = History::new();
@@ -136,7 +137,7 @@ fn whatever_comes_a_verdict_ends_only_by_two_windows_against_it_a_worse_one_or_s
     }
 }
 
-/// What a window of this load holds.
+/// Contents of a window with this load.
 fn scaled(load: &Load) -> Load {
     let mut history = History::new();
     history.count(load, WINDOW_MS);

@@ -1,4 +1,4 @@
-//! The time for which verdicts held, by owner.
+//! Time for which verdicts held, by owner.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,7 +20,7 @@ fn totals() -> OwnerTotals {
     }
 }
 
-/// The history's process is a pod's, and these are the owners that are listed.
+/// The history's process belongs to a pod, and these are the listed owners.
 fn seen(history: &History, listed: &[OwnerKey]) -> Snapshot {
     let owner = Owner { pod: Some(Pod { uid: "7c1f".to_owned() }), ..Owner::default() };
     let process = Process { owner, ..history.process() };
@@ -28,7 +28,7 @@ fn seen(history: &History, listed: &[OwnerKey]) -> Snapshot {
     Snapshot { owners, ..snapshot(history.now_ms, vec![process]) }
 }
 
-/// Each second under a load, and the seconds that are known after each.
+/// Each second under a load, and the known seconds after each.
 fn pass(history: &mut History, load: &Load, seconds: u64, listed: &[OwnerKey]) -> Vec<f64> {
     let mut known = Vec::new();
     for _ in 0..seconds {
@@ -50,7 +50,7 @@ fn it_is_what_the_verdicts_lasted_and_never_goes_back() {
     let mut known = pass(&mut history, &thrashes(), 20, &[pod()]);
     known.extend(pass(&mut history, &idles(), 30, &[pod()]));
     known.extend(pass(&mut history, &thrashes(), 9, &[pod()]));
-    // The process ends, and nothing of it is known any more.
+    // The process exits, and is forgotten.
     let gone = Snapshot { processes: Vec::new(), ..seen(&history, &[pod()]) };
     history.observe(&gone);
     let ended: Duration = history

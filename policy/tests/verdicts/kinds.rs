@@ -1,4 +1,4 @@
-//! Each kind by what a program does, and whole lives of programs.
+//! Kinds of verdicts by the programs' behaviour, and complete lives of programs.
 
 use model::VerdictKind::{self, CapacityThrash, DriverThrottling, FirstTouchStorm, PingPong, Streaming};
 
@@ -30,7 +30,7 @@ fn each_load_is_told_as_what_it_is() {
     }
 }
 
-/// What a program does, as loads with their seconds, and what is told of it.
+/// Behaviour of a program, as loads with their seconds, and the verdicts about it.
 type Life = (&'static str, Vec<(Load, u64)>, Vec<Told>);
 
 #[test]

@@ -1,4 +1,4 @@
-//! Verdicts over whole histories: what is told, since when, and when it ends.
+//! Verdicts over complete histories: their kinds, starts and ends.
 #![cfg(test)]
 
 mod bounds;

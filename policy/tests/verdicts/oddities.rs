@@ -1,4 +1,4 @@
-//! Snapshots that are not as one would like.
+//! Irregular snapshots.
 
 use model::{GpuKey, Process, ProcessId, VerdictKind::CapacityThrash};
 use policy::{Change, Judge};
@@ -113,7 +113,7 @@ fn a_verdict_moves_to_its_gpu_once_that_is_known() {
         history.pass(&thrashes(), 10_000, 1000);
         assert_eq!(history.told(), [(CapacityThrash, 2, None)]);
         assert_eq!(history.judge.verdicts().active[0].gpu, known);
-        // What had been counted while it was not known did not come in one window.
+        // Counts from before it was known did not arrive in one window.
         assert!(history.judge.verdicts().active[0].inputs.bytes_htod <= 128 * MIB);
     }
 }

@@ -1,4 +1,4 @@
-//! Histories of a node: processes that do so much a second, seen by snapshots at any pace.
+//! Histories of a node: processes with a load per second, in snapshots at any pace.
 
 use std::{
     collections::BTreeMap,
@@ -15,20 +15,20 @@ pub(crate) const GPU: GpuKey = GpuKey::Known(GpuUuid([1; 16]));
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const WINDOW_MS: u64 = 2000;
 
-/// What is counted in a second.
+/// Counts per second.
 pub(crate) type Load = Inputs;
 
-/// Evicts all that it fetches, and has seen all of it before.
+/// Evicts all that it fetches, and has had all of it before.
 pub(crate) fn thrashes() -> Load {
     refetches(1000)
 }
 
-/// Walks through more than there is room for, once.
+/// Walks once through more memory than fits.
 pub(crate) fn streams() -> Load {
     refetches(0)
 }
 
-/// Evicts as much as it fetches, and has seen so many thousandths of it before.
+/// Evicts as much as it fetches, and has had so many thousandths of it before.
 pub(crate) fn refetches(per_mille: u64) -> Load {
     let moved = 64 * MIB;
     Load {
@@ -43,7 +43,8 @@ pub(crate) fn refetches(per_mille: u64) -> Load {
     }
 }
 
-/// CPU and GPU take memory from each other; so many thousandths of what comes to the GPU were there before.
+/// CPU and GPU take memory from each other; so many thousandths of the arrivals at the GPU were
+/// there before.
 pub(crate) fn returns(per_mille: u64) -> Load {
     let moved = 16 * MIB;
     Load {
@@ -58,7 +59,7 @@ pub(crate) fn returns(per_mille: u64) -> Load {
     }
 }
 
-/// The driver holds both sides back from a few pages.
+/// The driver throttles both sides at a few pages.
 pub(crate) fn is_throttled() -> Load {
     Load {
         fault_entries: 500,
@@ -80,12 +81,12 @@ pub(crate) fn touches_first() -> Load {
     Load { fault_entries: 2000, populated_bytes: 64 * MIB, ..Load::default() }
 }
 
-/// Fetches what the CPU wrote; all of it fits.
+/// Fetches memory that the CPU wrote; all of it fits.
 pub(crate) fn starts() -> Load {
     Load { fault_entries: 2000, bytes_htod: 64 * MIB, fetched_bytes: 64 * MIB, ..Load::default() }
 }
 
-/// Does next to nothing, for ever.
+/// Nearly idle, for ever.
 pub(crate) fn trickles() -> Load {
     Load { fault_entries: 4, cpu_faults: 4, bytes_htod: MIB / 4, fetched_bytes: MIB / 4, ..Load::default() }
 }
@@ -94,7 +95,7 @@ pub(crate) fn idles() -> Load {
     Load::default()
 }
 
-/// A load for each kind that shows it clearly.
+/// Load that clearly shows each kind.
 pub(crate) fn load_of(kind: VerdictKind) -> Load {
     match kind {
         VerdictKind::CapacityThrash => thrashes(),
@@ -105,28 +106,28 @@ pub(crate) fn load_of(kind: VerdictKind) -> Load {
     }
 }
 
-/// In thousandths.
+/// Value in thousandths.
 fn part(whole: u64, share: u64) -> u64 {
     whole * share / 1000
 }
 
-/// A kind, with the second in which it was told and that in which it was over, if it is.
+/// Kind, with the second of its start and that of its end, if it has ended.
 pub(crate) type Told = (VerdictKind, u64, Option<u64>);
 
-/// One process on one GPU, and who judges it.
+/// Process on one GPU, with its judge.
 pub(crate) struct History {
     pub(crate) judge: Judge,
     pub(crate) now_ms: u64,
-    /// Per second and 1000: what was counted, without rounding.
+    /// Counts per second, times 1000, without rounding.
     counted: Load,
     pub(crate) gpu: GpuKey,
-    /// What the driver calls the GPU whose UUID is known.
+    /// Driver's id of the GPU whose UUID is known.
     pub(crate) gpu_has_id: Option<u32>,
     pub(crate) changes: Vec<(u64, Change)>,
 }
 
 impl History {
-    /// A node that was seen once with nothing on it, and once with a process that did nothing yet.
+    /// Node after a snapshot without processes, and one with an idle process.
     pub(crate) fn new() -> Self {
         let mut history = Self {
             judge: Judge::new(Duration::from_millis(WINDOW_MS)),
@@ -141,7 +142,7 @@ impl History {
         history
     }
 
-    /// Lets time pass under a load, looked at every so many milliseconds.
+    /// Passes time under a load, with a snapshot at this interval in milliseconds.
     pub(crate) fn pass(&mut self, load: &Load, ms: u64, pace_ms: u64) -> &mut Self {
         let end = self.now_ms + ms;
         while self.now_ms < end {
@@ -152,7 +153,7 @@ impl History {
         self
     }
 
-    /// Lets time pass that nobody sees.
+    /// Passes time without snapshots.
     pub(crate) fn count(&mut self, load: &Load, ms: u64) {
         self.now_ms += ms;
         for (sum, rate) in fields(&mut self.counted).into_iter().zip(fields(&mut { *load })) {
@@ -183,7 +184,7 @@ impl History {
         counted
     }
 
-    /// What stands now.
+    /// Current verdict.
     pub(crate) fn standing(&self) -> Option<VerdictKind> {
         self.judge.verdicts().active.first().map(|verdict| verdict.kind)
     }
@@ -204,7 +205,7 @@ pub(crate) fn at(ms: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000) + Duration::from_millis(ms)
 }
 
-/// Milliseconds since the history's beginning.
+/// Milliseconds since the start of the history.
 pub(crate) fn ms(time: SystemTime) -> u128 {
     time.duration_since(at(0)).unwrap().as_millis()
 }
@@ -228,7 +229,7 @@ pub(crate) fn id(pid: u32) -> ProcessId {
     ProcessId { pid, start_ticks: 7 }
 }
 
-/// A process that has counted so much on a GPU.
+/// Process with these counts on a GPU.
 pub(crate) fn process(pid: u32, gpu: GpuKey, counted: &Load) -> Process {
     let mut counters = Counters {
         populated_bytes: counted.populated_bytes,
@@ -276,18 +277,18 @@ fn fields(load: &mut Load) -> [&mut u64; 15] {
     ]
 }
 
-/// The verdicts that are over, the first first.
+/// Ended verdicts, the first first.
 pub(crate) fn ended(history: &History) -> Vec<Verdict> {
     let mut ended = history.judge.verdicts().ended;
     ended.reverse();
     ended
 }
 
-/// Numbers without an order that are the same in every run.
+/// Deterministic pseudo-random numbers.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    /// From 0 to below `sides`.
+    /// Number from 0 to below `sides`.
     pub(crate) fn roll(&mut self, sides: u64) -> u64 {
         // xorshift64*
         self.0 ^= self.0 >> 12;

@@ -1,4 +1,4 @@
-//! Who loses memory to whom.
+//! Evictions by victim and evictor.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The handle of an actor.
+//! Handle of an actor.
 
 use std::{
     io,
@@ -20,15 +20,16 @@ use crate::{
     uvm::{UvmError, call::Call, target::must_live},
 };
 
-/// Handle of an actor process. It is killed when this is dropped; [`Spawner::end`](super::Spawner::end) lets it end, and waits for that.
+/// Handle of an actor process, which is killed on drop. [`Spawner::end`](super::Spawner::end) lets
+/// it exit instead, and waits.
 #[derive(Debug)]
 pub struct Actor {
     pid: u32,
     pidfd: OwnedFd,
-    /// Taken away when it is to end.
+    /// Channel; `None` once the actor shall exit.
     channel: Option<OwnedFd>,
     is_confined: bool,
-    /// The call that is being made, by its name.
+    /// Name of the call in progress.
     calls: Option<&'static str>,
 }
 
@@ -52,26 +53,26 @@ impl Actor {
         self.pid
     }
 
-    /// Sends a call on one of the actor's VA spaces, in the order in which it was given them, unless the target has exited. [`Actor::reply`] comes
-    /// before the
-    /// next.
+    /// Sends a call on one of the actor's VA spaces, by its index at the start, unless the target
+    /// has exited. The next call comes after [`Actor::reply`].
     ///
     /// # Errors
-    /// If it or the target has ended.
+    /// If the actor or the target has exited.
     pub fn ask(&mut self, target: &PidFd, space: usize, call: Call) -> Result<(), ActorError> {
         must_live(target)?;
         let space = u32::try_from(space).unwrap_or(u32::MAX);
         let channel = self.channel.as_ref().ok_or(ActorError::Ended(Ending::Unknown))?;
         self.calls = Some(call.name());
-        // Where it has ended, the reply says how.
+        // If the actor has exited, the reply reports it.
         let _ = send(channel.as_fd(), &Request { space, call }, &[]);
         Ok(())
     }
 
-    /// Whether it has given up what it is not to have, waiting for it so long at most. Whoever does not ask learns of a failure by [`Actor::reply`].
+    /// Whether the actor has dropped its privileges; waits at most this long. Without this call,
+    /// [`Actor::reply`] reports a failure.
     ///
     /// # Errors
-    /// As of [`Actor::reply`].
+    /// As [`Actor::reply`].
     pub fn is_confined(&mut self, target: &PidFd, at_most: Duration) -> Result<bool, ActorError> {
         while !self.is_confined {
             if self.receive(target, at_most)?.is_none() {
@@ -81,10 +82,11 @@ impl Actor {
         Ok(true)
     }
 
-    /// Receives the reply to the call within a time; `None` if there is none yet.
+    /// Receives the reply to the call within a time; `None` if it is still missing.
     ///
     /// # Errors
-    /// If it has ended, or could not give up what it is not to have; or the target exits, which is not waited for any longer then.
+    /// If the actor has exited or could not drop its privileges, or the target exits, which ends
+    /// the wait.
     pub fn reply(&mut self, target: &PidFd, at_most: Duration) -> Result<Option<Reply>, ActorError> {
         if !self.is_confined(target, at_most)? {
             return Ok(None);
@@ -122,9 +124,9 @@ impl Actor {
         }
     }
 
-    /// Kill it: with what it is in the driver for it is done when that returns.
+    /// Kills the actor; a call in the driver still completes before it exits.
     pub fn kill(&self) {
-        // It has ended, or cannot be killed; its end tells.
+        // It has exited, or cannot be killed; its exit will be seen.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 

@@ -1,4 +1,4 @@
-//! Privileges that a spawner and its actors give up.
+//! Privileges that a spawner and its actors drop.
 
 use std::{collections::BTreeMap, fs, io};
 
@@ -13,15 +13,18 @@ use seccompiler::{
 use super::step::Step;
 use crate::uvm::call::Call;
 
-/// User and group of actors. Any process of the same user may stop, kill, renice and limit an actor, so nobody else may have this id: not 65534, which many
-/// daemons run as, but one of 2147483648 to 4294967294, which systemd's table of ids leaves unassigned. Where container engines hand these out to user
-/// namespaces, they begin at the lower end.
+/// User and group of actors. Any process of the same user may stop, kill, renice and limit an
+/// actor, so no other process may have this id. It is therefore not 65534, as which many daemons
+/// run, but one of 2147483648 to 4294967294, which systemd's table of ids leaves unassigned.
+/// Container engines that assign these to user namespaces begin at the lower end.
 const ACTOR_ID: u32 = 4_000_000_019;
 /// OOM score of the first victim in a cgroup, or of the node.
 const KILLED_FIRST: &str = "1000";
-/// Signals that ask a process to end. A spawner ends with its socket, and is needed while uvmd stops.
+/// Signals that request an exit. A spawner ignores them: it exits with its socket, and uvmd needs
+/// it while it stops.
 const REQUESTS_TO_END: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
-/// Capabilities of a spawner: to enter cgroups that others own, to change the user of what it starts, and to kill that all the same.
+/// Capabilities of a spawner: to enter cgroups of other users, to change the user of its children,
+/// and to kill them afterwards.
 const OF_SPAWNER: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
@@ -32,7 +35,8 @@ fn at(step: Step) -> impl Fn(rustix::io::Errno) -> Failed {
     move |error| (step, error.into())
 }
 
-/// Give up all that starting actors does not need. Says whether they can be of another user.
+/// Drops all privileges that a spawner does not need. Returns whether actors can run as another
+/// user.
 pub(super) fn of_spawner() -> Result<bool, Failed> {
     let threads = fs::read_dir("/proc/self/task").map_err(|error| (Step::BeAlone, error))?.count();
     if threads != 1 {
@@ -41,7 +45,7 @@ pub(super) fn of_spawner() -> Result<bool, Failed> {
     close_all_but(&[0]).map_err(|error| (Step::CloseDescriptors, error))?;
     let at_death = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     at_death.map_err(at(Step::FollowParent))?;
-    // What a terminal or a service manager sends to all is not for it.
+    // Signals of a terminal or service manager to the whole session are not meant for the spawner.
     let _ = rustix::process::setsid();
     set_requests_to_end(libc::SIG_IGN);
     let _ = rustix::thread::set_name(c"uvmd-spawner");
@@ -66,7 +70,7 @@ pub(super) fn of_spawner() -> Result<bool, Failed> {
 
 /// Confinement of an actor for its target.
 pub(super) struct OfActor<'a> {
-    /// The parent, which must be there still.
+    /// Parent, which must still exist.
     pub(super) spawner: Pid,
     pub(super) may_change_user: bool,
     /// Whether the actor is in its target's cgroup, and not in uvmd's.
@@ -74,14 +78,15 @@ pub(super) struct OfActor<'a> {
     pub(super) filter: &'a BpfProgram,
 }
 
-/// Give up all that making calls does not need, but these descriptors.
+/// Drops all privileges and descriptors that an actor does not need, except these descriptors.
 pub(super) fn of_actor(
     open_fds: &mut [i32],
     &OfActor { spawner, may_change_user, in_target_cgroup, filter }: &OfActor<'_>,
 ) -> Result<(), Failed> {
     if in_target_cgroup {
-        // Rather this one than the target. In uvmd's own cgroup that would be at uvmd's cost: where `memory.oom.group` is set, as Kubernetes does,
-        // all of the cgroup goes with the one that is chosen.
+        // The actor shall be killed before the target. In uvmd's own cgroup that would be at uvmd's
+        // cost: with `memory.oom.group`, which Kubernetes sets, the whole cgroup is killed with the
+        // victim.
         fs::write("/proc/self/oom_score_adj", KILLED_FIRST).map_err(|error| (Step::RaiseOomScore, error))?;
     }
     open_fds.sort_unstable();
@@ -98,11 +103,11 @@ pub(super) fn of_actor(
         let none = CapabilitySet::empty();
         let nothing = CapabilitySets { effective: none, permitted: none, inheritable: none };
         rustix::thread::set_capabilities(None, nothing)?;
-        // Whoever has the same user may not look into it.
+        // Other processes of the user may not inspect the actor.
         rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
     };
     privileges().map_err(at(Step::DropPrivileges))?;
-    // After the user was changed, which takes it back.
+    // After the change of user, which resets it.
     let at_death = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     at_death.map_err(at(Step::FollowParent))?;
     if rustix::process::getppid() != Some(spawner) {
@@ -111,11 +116,12 @@ pub(super) fn of_actor(
     seccompiler::apply_filter(filter).map_err(|error| (Step::RestrictCalls, io::Error::other(error)))
 }
 
-/// The system calls of an actor: to receive, to call the driver, to wait when that is suspended, to send, to end; and what memory and the clock may need.
+/// System calls of an actor: to receive, call the driver, wait while that is suspended, send and
+/// exit; and those of memory and the clock.
 pub(super) fn filter() -> Result<BpfProgram, Failed> {
     let make = || {
         let number = |request: u64| {
-            // What comes above 32 bits the kernel ignores.
+            // The kernel ignores the bits above 32.
             let is_it = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, request)?;
             SeccompRule::new(vec![is_it])
         };
@@ -144,15 +150,15 @@ pub(super) fn filter() -> Result<BpfProgram, Failed> {
     make().map_err(|error: seccompiler::BackendError| (Step::RestrictCalls, io::Error::other(error)))
 }
 
-/// Close all descriptors but these, which are in order.
-#[expect(unsafe_code, reason = "what else has them must not use them any more")]
+/// Closes all descriptors except these, which are sorted.
+#[expect(unsafe_code, reason = "other owners of these descriptors must not use them any more")]
 fn close_all_but(open_fds: &[i32]) -> io::Result<()> {
     let close = |first: u32, last: u32| {
         if first > last {
             return Ok(());
         }
-        // SAFETY: takes three numbers, touches no memory. Whatever had one of these does not use it again: this is the beginning of a process, which keeps
-        // none of its parent's objects.
+        // SAFETY: takes three numbers, touches no memory. No owner of one of these descriptors uses
+        // it again: this is the start of a process, which has none of its parent's objects.
         match unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

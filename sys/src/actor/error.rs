@@ -7,17 +7,17 @@ use thiserror::Error;
 use super::step::Step;
 use crate::{pidfd::PidFdError, reason};
 
-/// Reason for which there is no reply.
+/// Reason for a missing reply.
 #[derive(Debug, Error)]
 pub enum ActorError {
     /// The spawner cannot be started.
     #[error("the actor spawner cannot be started: {}", reason(.0))]
     NoSpawner(#[source] io::Error),
-    /// The spawner exited, or hangs.
+    /// The spawner exited or hangs.
     #[error("the actor spawner does not answer: {}", reason(.0))]
     SpawnerGone(#[source] io::Error),
-    /// The kernel starts none, there at least.
-    #[error("the kernel starts no actor: {}", reason(.0))]
+    /// The kernel cannot start an actor, at least in this cgroup.
+    #[error("the kernel cannot start an actor: {}", reason(.0))]
     NotStarted(#[source] io::Error),
     /// The actor could not be confined.
     #[error("actor confinement failed: cannot {step}: {}", reason(source))]

@@ -1,4 +1,4 @@
-//! The messages between this process, a spawner and an actor, for fuzz targets.
+//! Messages between this process, a spawner and an actor, for fuzz targets.
 
 use std::{
     fmt::Debug,
@@ -16,7 +16,7 @@ use super::wire::{FILES_MAX, Order, Report, Request, Response, Wire, receive, se
 
 /// Direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Language {
+pub enum Direction {
     /// To a spawner.
     Order,
     /// From a spawner.
@@ -30,27 +30,27 @@ pub enum Language {
 /// Result of decoding a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The same message, as it would be sent.
+    /// Message, encoded again.
     pub packet: Vec<u8>,
     /// Number of descriptors that came with the packet.
     pub files: usize,
-    /// Message as the code's `Debug` writes it.
-    pub said: String,
+    /// Message in `Debug` format.
+    pub debug: String,
 }
 
-/// Descriptors that come with a message at most.
+/// Maximum descriptors of a message.
 pub const DESCRIPTORS_MAX: usize = FILES_MAX;
 
-/// Sends a packet over a socket of the kind that is used, with so many descriptors, and takes it at the other end.
+/// Sends a packet over such a socket, with this many descriptors, and receives it at the other end.
 ///
 /// # Errors
-/// As whoever receives it: a message that means nothing.
-pub fn receive_packet(language: Language, packet: &[u8], files: usize) -> io::Result<Option<Received>> {
-    match language {
-        Language::Order => one::<Order>(packet, files),
-        Language::Report => one::<Report>(packet, files),
-        Language::Request => one::<Request>(packet, files),
-        Language::Response => one::<Response>(packet, files),
+/// As the receiver: a malformed message.
+pub fn receive_packet(direction: Direction, packet: &[u8], files: usize) -> io::Result<Option<Received>> {
+    match direction {
+        Direction::Order => one::<Order>(packet, files),
+        Direction::Report => one::<Report>(packet, files),
+        Direction::Request => one::<Request>(packet, files),
+        Direction::Response => one::<Response>(packet, files),
     }
 }
 
@@ -63,7 +63,7 @@ fn one<M: Wire + Debug>(packet: &[u8], files: usize) -> io::Result<Option<Receiv
     let mut packet = vec![0; packet.len() + 1];
     let (length, _) = recv(&to, packet.as_mut_slice(), RecvFlags::empty())?;
     packet.truncate(length);
-    Ok(Some(Received { packet, files: files.len(), said: format!("{message:?}") }))
+    Ok(Some(Received { packet, files: files.len(), debug: format!("{message:?}") }))
 }
 
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -1,4 +1,5 @@
-//! Main loop of an actor: it makes the calls of its requests, one after the other, until the channel closes.
+//! Main loop of an actor: it makes the calls of its requests, one after the other, until the
+//! channel closes.
 
 use std::{
     io,
@@ -19,7 +20,7 @@ pub(super) struct Start<'a> {
     pub(super) confinement: OfActor<'a>,
 }
 
-/// Be an actor, and end. What its parent's objects would do when they are dropped is not done.
+/// Runs an actor until its exit. The parent's objects are not dropped.
 pub(super) fn run(start: &Start<'_>) -> ! {
     let served = catch_unwind(AssertUnwindSafe(|| serve(start)));
     exit(i32::from(!matches!(served, Ok(Ok(())))))
@@ -45,6 +46,6 @@ fn serve(Start { channel, spaces, confinement }: &Start<'_>) -> io::Result<()> {
 
 #[expect(unsafe_code, reason = "an exit that runs nothing of the parent's")]
 fn exit(status: i32) -> ! {
-    // SAFETY: ends this process, in which nothing else runs.
+    // SAFETY: ends this process, which has no other thread.
     unsafe { libc::_exit(status) }
 }

@@ -1,4 +1,4 @@
-//! The process that starts actors: it has one thread, and does nothing else.
+//! Process that starts actors, with one thread and no other task.
 
 use std::{
     ffi::OsStr,
@@ -22,12 +22,13 @@ use super::{
 };
 use crate::uvm::target::SPACES_MAX;
 
-/// Actors that have not ended, at a time. There is more than one only where some hang.
+/// Maximum of live actors. There is more than one only if some hang.
 const ACTORS_MAX: usize = 65;
 /// Time that an actor has to exit after its channel closes.
 const END: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Be a spawner, if this process was started as one; then with this status it ends. First thing in main: there must be no other thread.
+/// Runs a spawner, if this process was started as one, and returns its exit status. To be called
+/// first in main: there must be no other thread.
 #[must_use]
 pub fn run_if_spawner() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
@@ -75,7 +76,7 @@ struct Spawner {
 
 impl Spawner {
     fn confined() -> Result<Self, Failed> {
-        // Learnt once, by means that an actor has not.
+        // Looked up once: an actor may not read it.
         let _ = procfs::page_size();
         let filter = confinement::filter()?;
         let may_change_user = confinement::of_spawner()?;
@@ -93,8 +94,9 @@ impl Spawner {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let channel = files.remove(0);
-        // SAFETY: this process has one thread, which confinement::of_spawner made sure of, and nothing here starts another.
-        #[expect(unsafe_code, reason = "the child goes on in this program")]
+        // SAFETY: this process has one thread, as confinement::of_spawner checked, and nothing here
+        // starts another.
+        #[expect(unsafe_code, reason = "the child continues in this program")]
         let cloned = unsafe { clone(cgroup.as_ref().map(AsFd::as_fd)) }?;
         match cloned {
             Cloned::Child => server::run(&server::Start {
@@ -115,13 +117,13 @@ impl Spawner {
         }
     }
 
-    /// Wait a moment for its end.
+    /// Waits a moment for an actor's exit.
     fn reap(&mut self, pid: u32) -> Report {
         let Some(at) = self.actors.iter().position(|(other, _)| *other == pid) else {
             return Report::Ended(Ending::Unknown);
         };
         let Some((_, pidfd)) = self.actors.get(at) else { return Report::Ended(Ending::Unknown) };
-        // An error is no end.
+        // An error is no exit.
         let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&END));
         match ending(pidfd.as_fd()) {
             Some(ending) => {
@@ -142,12 +144,12 @@ fn ending(pidfd: BorrowedFd<'_>) -> Option<Ending> {
     };
     match waitid(WaitId::PidFd(pidfd), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
         Ok(status) => status.map(of_status),
-        // It is no child of this process.
+        // Not a child of this process.
         Err(_) => Some(Ending::Unknown),
     }
 }
 
-/// Flag of linux/sched.h; libc has it as a number that is too small for it.
+/// Flag of linux/sched.h; the type of libc's constant is too small for it.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 enum Cloned {
@@ -155,14 +157,14 @@ enum Cloned {
     Child,
 }
 
-/// Child that goes on here, as of fork, in this cgroup.
+/// Clones this process into a cgroup, as fork does: the child continues here.
 ///
 /// # Safety
-/// This process has no other thread.
+/// The process has no other thread.
 #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
 unsafe fn clone(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
     let mut pidfd: libc::c_int = -1;
-    // SAFETY: all of it is numbers, for which 0 is none.
+    // SAFETY: integers only, for which 0 means unset.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
     arguments.flags = libc::CLONE_PIDFD.cast_unsigned().into();
     arguments.pidfd = std::ptr::from_mut(&mut pidfd).expose_provenance() as u64;
@@ -171,12 +173,14 @@ unsafe fn clone(cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
         arguments.flags |= CLONE_INTO_CGROUP;
         arguments.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
     }
-    // SAFETY: without a stack of its own and without CLONE_VM the child has a copy of everything, and goes on here; what else it needs to be right, the
-    // caller promises. The kernel writes one descriptor to the address it is given.
+    // SAFETY: without a stack and without CLONE_VM, the child has a copy of all memory and
+    // continues here; the caller ensures its other requirements. The kernel writes one descriptor
+    // to the given address.
     let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) };
     match u32::try_from(pid) {
         Ok(0) => Ok(Cloned::Child),
-        // SAFETY: the kernel just made it for us; nobody else has it.
+        // SAFETY: the kernel just created the descriptor for this process, so there is no other
+        // owner.
         Ok(pid) => Ok(Cloned::Parent { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } }),
         Err(_) => Err(io::Error::last_os_error()),
     }

@@ -1,23 +1,23 @@
-//! Steps before a spawner or an actor begins its work.
+//! Steps before a spawner or an actor starts its work.
 
 use std::fmt;
 
 /// Step of the confinement of a spawner or an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Checks that it has one thread.
+    /// Check that the process has one thread.
     BeAlone,
-    /// Descriptors that are not for it.
+    /// Close of the descriptors that it does not need.
     CloseDescriptors,
-    /// Memory in small pages.
+    /// Exclusion of huge pages.
     DisableHugePages,
-    /// To be killed first where the target's cgroup has no memory left.
+    /// OOM score that makes it the first victim in the target's cgroup.
     RaiseOomScore,
-    /// Capabilities, user, groups.
+    /// Drop of capabilities, user and groups.
     DropPrivileges,
-    /// To end with the process that started it.
+    /// Death signal, to exit with the parent.
     FollowParent,
-    /// The system calls that it may make.
+    /// Filter of system calls.
     RestrictCalls,
 }
 

@@ -1,5 +1,6 @@
-//! Messages between this process, a spawner and an actor: messages of one size, each a packet of a Unix socket, with descriptors in some of them. All
-//! are of one program, so that there is one version of it.
+//! Messages between this process, a spawner and an actor. All have one size, and each is a packet
+//! of a Unix socket, some with descriptors. Sender and receiver are the same program, so there is
+//! one version.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -21,7 +22,7 @@ use crate::uvm::{
     target::SPACES_MAX,
 };
 
-/// The channel, the VA spaces, the cgroup.
+/// Maximum descriptors of a message: the channel, the VA spaces and the cgroup.
 pub(super) const FILES_MAX: usize = SPACES_MAX + 2;
 const MESSAGE_BYTES: usize = 40;
 type Message = [u8; MESSAGE_BYTES];
@@ -45,9 +46,10 @@ pub(super) struct Fields {
 /// Order to the spawner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Start an actor. With it come its channel, the descriptors of VA spaces, and last that of the cgroup, if it is to be in another one.
+    /// Start of an actor. Descriptors: its channel, the VA spaces, and last the cgroup, if it is
+    /// not uvmd's own.
     Start { has_cgroup: bool },
-    /// Wait a moment for the end of one.
+    /// Wait for an actor's exit, for a moment.
     Reap { pid: u32 },
 }
 
@@ -59,7 +61,7 @@ pub(super) enum Report {
         step: Step,
         errno: i32,
     },
-    /// With it comes the actor's pidfd.
+    /// Start of an actor. Descriptor: its pidfd.
     Started {
         pid: u32,
     },
@@ -80,7 +82,7 @@ pub(super) struct Request {
 /// Response of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Response {
-    /// Once, before all others.
+    /// Completed confinement; once, before all others.
     Confined,
     Made {
         outcome: Outcome,
@@ -272,7 +274,7 @@ impl Fields {
     }
 }
 
-/// Send a message with some descriptors.
+/// Sends a message with descriptors.
 pub(super) fn send(socket: BorrowedFd<'_>, message: &impl Wire, files: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -292,7 +294,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, message: &impl Wire, files: &[Borrowe
     }
 }
 
-/// Wait for a message. `None` when nobody is at the other end any more.
+/// Waits for a message. `None` if the other end is closed.
 pub(super) fn receive<M: Wire>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -301,7 +303,7 @@ pub(super) fn receive<M: Wire>(socket: impl AsFd) -> io::Result<Option<(M, Vec<O
         match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => break received,
             Err(rustix::io::Errno::INTR) => {}
-            // It ended with something unread.
+            // The peer closed its end with unread data.
             Err(rustix::io::Errno::CONNRESET) => return Ok(None),
             Err(error) => return Err(error.into()),
         }
@@ -315,7 +317,7 @@ pub(super) fn receive<M: Wire>(socket: impl AsFd) -> io::Result<Option<(M, Vec<O
     if received.bytes == 0 {
         return Ok(None);
     }
-    // There is room for one or two more, by which the buffer may be aligned.
+    // The buffer has room for one or two more, as it is aligned.
     let is_cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) || files.len() > FILES_MAX;
     let message = Fields::of_bytes(&bytes).and_then(M::of_fields);
     match message {

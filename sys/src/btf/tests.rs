@@ -21,7 +21,7 @@ fn missing_types_are_named() {
     let btf = Btf::parse(&file).unwrap();
     assert_eq!(btf.size_of("spinlock"), Err(BtfError::NoStruct("spinlock")));
     assert_eq!(btf.offset_of("task_struct", "mm"), Err(BtfError::NoMember("task_struct", "mm")));
-    // Not a prefix of a longer name.
+    // A prefix of a longer name does not match.
     assert_eq!(btf.size_of("task"), Err(BtfError::NoStruct("task")));
 }
 
@@ -52,7 +52,8 @@ fn corrupt_btf_neither_panics_nor_loops() {
 #[test]
 fn recursive_anonymous_struct_ends_the_search() {
     let mut file = small_kernel();
-    // The type of task_struct's anonymous member becomes task_struct itself, whose own name then says otherwise for `mm`.
+    // The type of task_struct's anonymous member becomes task_struct itself, whose own name then
+    // contradicts it for `mm`.
     let at = 24 + 16 + 24 + 36 + 12 + 12 + 4;
     assert_eq!(u32_at(&file, at), Some(3));
     file[at..at + 4].copy_from_slice(&4u32.to_ne_bytes());
@@ -71,7 +72,8 @@ fn repeatedly_recursive_struct_ends_the_search() {
     let mut file = [&MAGIC.to_ne_bytes()[..], &[1, 0]].concat();
     file.extend([24, 0, length, length, names].into_iter().flat_map(u32::to_ne_bytes));
     file.extend([&types[..], strings].concat());
-    // Of 40 members each of which has 40 and so on, eight levels deep, it would find the same ones 6 million million times.
+    // 40 members, each of which has 40 and so on, eight levels deep: an unbounded search would
+    // visit the same ones 6 million million times.
     let btf = Btf::parse(&file).unwrap();
     assert_eq!(btf.offset_of("task_struct", "mm"), Err(BtfError::NoMember("task_struct", "mm")));
 }
@@ -80,7 +82,8 @@ fn repeatedly_recursive_struct_ends_the_search() {
 fn single_function_keeps_its_type_id() {
     let mut file = small_kernel();
     assert_eq!(Btf::parse(&file).unwrap().only_function("int"), Err(BtfError::NoFunction("int")));
-    // The last type is a struct with two members: in its place, a function and two declarations of 12 bytes each.
+    // The last type is a struct with two members. In its place: a function and two declarations of
+    // 12 bytes each.
     let btf = Btf::parse(&file).unwrap();
     let (index, begin) = (btf.begins.len() - 1, btf.begins[btf.begins.len() - 1]);
     let at = 24 + usize::try_from(begin).unwrap();

@@ -9,17 +9,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The process; killed when dropped. It is compiled when it is started: whoever links Rust has a C compiler.
+/// Test process, killed on drop. It is compiled at its start: linking Rust requires a C compiler.
 pub struct Process(Child);
 
 impl Process {
-    /// One that has this file open twice, as its descriptors 3 and 4, and has so many more descriptors of the first.
+    /// Process with this file open twice, as descriptors 3 and 4, and this many more descriptors of
+    /// the first.
     #[must_use]
     pub fn with_copies(file: &Path, copies: usize) -> Self {
         Self::start(file, copies, "stay")
     }
 
-    /// One that has this file open twice, as its descriptors 3 and 4, and whose first thread has exited.
+    /// Process with this file open twice, as descriptors 3 and 4, whose first thread has exited.
     #[must_use]
     pub fn leaderless(file: &Path) -> Self {
         let process = Self::start(file, 0, "exit");

@@ -1,11 +1,11 @@
-//! The part of a layout that is the kernel's, whatever the driver.
+//! Part of a layout that depends on the kernel only.
 
 use crate::btf::{Btf, BtfError};
 
-/// Upper bound of the size of a kernel's lock, which has some 200 bytes with all that debug builds add to it.
+/// Upper bound of the size of a kernel's lock, which has some 200 bytes in debug builds.
 const LOCK_MAX_BYTES: u32 = 4096;
 
-/// Constants of the kernel, whatever the driver.
+/// Constants of the kernel, independent of the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelNumbers {
     pub(super) rw_semaphore_size: u32,
@@ -25,10 +25,10 @@ pub struct KernelNumbers {
 }
 
 impl KernelNumbers {
-    /// Reads them from the kernel's own types, and the size of its pages.
+    /// Reads the constants from the kernel's types and its page size.
     ///
     /// # Errors
-    /// Names the first type that is not as expected.
+    /// First unexpected type.
     pub fn from_btf(btf: &Btf<'_>, page_size: u64) -> Result<Self, BtfError> {
         let lock = |name| match btf.size_of(name)? {
             size @ ..=LOCK_MAX_BYTES => Ok(size),
@@ -52,7 +52,8 @@ impl KernelNumbers {
         })
     }
 
-    /// 2 MiB blocks; where pages are larger than 4 KiB, ordinary memory is copied by 512 of them.
+    /// Maximum copy of a block: 2 MiB; with pages larger than 4 KiB, ordinary memory is copied in
+    /// units of 512 pages.
     pub(super) const fn block_max_bytes(&self) -> u32 {
         match self.page_size {
             0x1_0000 => 512 * 0x1_0000,
@@ -69,7 +70,7 @@ mod tests {
     #[test]
     fn impossible_lock_size_is_rejected_by_name() {
         let mut file = small_kernel();
-        // The size of the second type, behind the header and an integer of 16 bytes.
+        // Size of the second type, after the header and an integer of 16 bytes.
         let at = 24 + 16 + 8;
         assert_eq!(file[at..at + 4], 40_u32.to_ne_bytes());
         file[at..at + 4].copy_from_slice(&u32::MAX.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! The table of driver layouts, which is built in.
+//! Built-in table of driver layouts.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -11,18 +11,20 @@ use thiserror::Error;
 
 use super::{Families, Family, GPU_MAX_TO_545};
 
-/// And here from 550 on, where a GPU has eight ids for its MIG instances: `UVM_ID_MAX_PROCESSORS - 1`.
+/// Highest GPU id from 550 on, where a GPU has eight ids for its MIG instances:
+/// `UVM_ID_MAX_PROCESSORS - 1`.
 const GPU_MAX_FROM_550: u32 = 256;
 /// Consecutive ids of each GPU.
 const GPU_IDS_FROM_550: u32 = 8;
 
-/// The six families are compiled in, so that only a mistake of ours can make reading them fail.
+/// Error of the table. The six families are compiled in, so that only an error of this program can
+/// cause it.
 #[derive(Debug, Error)]
 pub enum TableError {
-    /// The table is not JSON, or of another shape.
+    /// Invalid JSON, or an unexpected structure.
     #[error("the table of driver layouts cannot be read: {0}")]
     Json(#[from] serde_json::Error),
-    /// A value is missing or makes no sense.
+    /// Missing or invalid value.
     #[error("the table of driver layouts lacks {family}/{key}, or has it wrong")]
     Value {
         /// Family.
@@ -33,7 +35,7 @@ pub enum TableError {
 }
 
 impl Families {
-    /// The table of [`abi::layout`].
+    /// Reads the table of [`abi::layout`].
     ///
     /// # Errors
     /// If the table has a mistake.
@@ -52,7 +54,7 @@ impl Families {
     }
 }
 
-/// One family's entry of the table.
+/// Entry of a family in the table.
 struct Values<'a> {
     family: &'a str,
     values: &'a BTreeMap<String, serde_json::Value>,
@@ -106,7 +108,7 @@ impl Values<'_> {
         Ok(Family { majors, layout, event_count, gpus_after_range })
     }
 
-    /// `L1_530_545` is 530 to 545, `L3_560` is 560.
+    /// Range of major versions: `L1_530_545` is 530 to 545, `L3_560` is 560.
     fn majors(&self) -> Option<RangeInclusive<u32>> {
         let mut numbers = self.family.split('_').skip(1).map(|text| text.parse::<u32>().ok());
         let first = numbers.next()??;

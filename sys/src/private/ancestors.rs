@@ -1,4 +1,5 @@
-//! The folders and links on the way to a folder: whoever may change one of them decides what is found at its end.
+//! Folders and links on the way to a folder: a user who may change one of them decides what is
+//! found at its end.
 
 use std::{
     ffi::OsString,
@@ -9,28 +10,28 @@ use std::{
 
 use super::{OTHERS_WRITE, is_trusted, own_uid};
 
-/// Limit on links on the way, as the kernel's.
+/// Maximum of links on the way, equal to the kernel's.
 const LINKS_MAX: usize = 40;
-/// Mode of a folder in which only its owner takes the name of a file away.
+/// Mode of a folder in which only its owner can rename or remove a file.
 const STICKY: u32 = 0o1000;
 
-/// Whether only root and this process's user decide what is found at this path, as far as anything is there. What is there itself is not looked at, but for
-/// its owner.
+/// Checks that only root and this process's user decide what is found at this path, as far as it
+/// exists. The last component is not checked, except for its owner.
 ///
-/// Each folder on the way must belong to one of the two, and so must each link; and others must not write in it, unless it is sticky and the next on the way
-/// belongs to one of the two.
+/// Each folder and link on the way must belong to one of the two. Other users must not have write
+/// permission in a folder, unless it is sticky and the next component belongs to one of the two.
 ///
 /// # Errors
-/// Which folder or link is at fault, and how; or if one cannot be looked at.
+/// Folder or link at fault, and its fault; or a component that cannot be inspected.
 pub fn check_ancestors(path: &Path) -> io::Result<()> {
     let path = std::path::absolute(path)?;
-    // The names that are to come, the next one last.
+    // Remaining names, the next one last.
     let mut names = names_of(&path);
     let (mut folder, mut links) = (PathBuf::from("/"), 0);
     check_owner(&folder, &fs::symlink_metadata(&folder)?)?;
     while let Some(name) = names.pop() {
         if name == ".." {
-            // It was checked on the way down.
+            // Checked on the way down.
             folder.pop();
             continue;
         }
@@ -47,7 +48,7 @@ pub fn check_ancestors(path: &Path) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             found => found?,
         };
-        // The last one is told of by whoever looks at it, where it is no link.
+        // The caller checks the last one, unless it is a link.
         if !names.is_empty() || found.is_symlink() {
             check_owner(&next, &found)?;
         }
@@ -68,7 +69,7 @@ pub fn check_ancestors(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The names of a path, the last one first.
+/// Names of a path, the last one first.
 fn names_of(path: &Path) -> Vec<OsString> {
     let names = path.components().rev().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     names.map(|part| part.as_os_str().to_owned()).collect()
@@ -113,7 +114,7 @@ mod tests {
             format!("other users may change files in {}: chmod go-w, it has mode 777", above.display())
         );
         assert!(!above.join("a").exists());
-        // In a sticky one others take away nothing that is not theirs.
+        // In a sticky folder, other users cannot remove files of this one.
         set_mode(&above, 0o1777);
         make_folder(&state).unwrap();
         set_mode(&above, 0o755);
@@ -125,7 +126,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (above, state) = (root.path().join("above"), root.path().join("above/state"));
         make_folder(&state).unwrap();
-        // Only root can give a folder away.
+        // Only root can change a folder's owner.
         if lchown(&above, Some(12345), None).is_ok() {
             assert!(refusal(&state).starts_with(&format!("{} must belong to root", above.display())));
             assert!(check_folder(&state).is_err());

@@ -18,22 +18,22 @@ const OTHERS_WRITE: u32 = 0o002;
 #[derive(Clone, Copy, Debug)]
 pub struct Writers {
     owner: u32,
-    /// Group that may change it.
+    /// Group with write permission.
     group: Option<u32>,
     is_everyone: bool,
 }
 
 impl Writers {
-    /// Nobody else.
+    /// No other users.
     #[must_use]
     pub fn own() -> Self {
         Self { owner: own_uid(), group: None, is_everyone: false }
     }
 
-    /// Those who may change this file or folder; nobody else where there is none.
+    /// Users who may change this file or folder; no other users if there is none.
     ///
     /// # Errors
-    /// If it cannot be looked at.
+    /// If it cannot be inspected.
     pub fn of(path: &Path) -> io::Result<Self> {
         match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::own()),
@@ -50,11 +50,11 @@ impl Writers {
         }
     }
 
-    /// Checks that nobody but these may change this file or folder. Nobody may on a file system that is mounted read-only, as Kubernetes mounts
-    /// configuration.
+    /// Checks that only these may change this file or folder. No user may on a read-only file
+    /// system, as which Kubernetes mounts configuration.
     ///
     /// # Errors
-    /// If others may, or if it cannot be looked at.
+    /// If other users may, or if it cannot be inspected.
     pub fn check(self, path: &Path) -> io::Result<()> {
         let found = fs::metadata(path)?;
         let Self { owner, group, is_everyone } = Self::of_metadata(&found);

@@ -1,7 +1,9 @@
-//! Calls of the driver about another process's memory: migrations, and what `cudaMemAdvise` does from within.
+//! Calls of the driver about another process's memory: migrations, and the advice of
+//! `cudaMemAdvise`.
 //!
-//! Advice stays in force until it is withdrawn, whoever gave it. The driver keeps it by range, and cuts a range in two at each end of what
-//! is advised: so many small pieces of advice stay many small ranges, also when they are withdrawn.
+//! Advice stays in force until it is withdrawn, whichever process gave it. The driver stores it by
+//! range, and splits a range at each end of an advised part. Many small pieces of advice therefore
+//! leave many small ranges, even after they are withdrawn.
 
 use std::os::fd::BorrowedFd;
 
@@ -14,38 +16,37 @@ use super::{
     },
 };
 
-/// Flags of a VA space, which its process chose when it made it (`UVM_INIT_FLAGS_*`).
+/// Flags of a VA space, set by its process at creation (`UVM_INIT_FLAGS_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceFlags(pub u64);
 
 impl SpaceFlags {
-    /// Flags of VA spaces that belong to the memory of their process, whose cgroup the driver charges for host memory. For every other it charges
-    /// that of
-    /// whoever calls.
+    /// Flags of VA spaces that belong to the memory of their process, whose cgroup the driver
+    /// charges for host memory. For all others it charges the caller's cgroup.
     pub const OF_ONE_PROCESS: [Self; 2] = [Self(0), Self(Self::DISABLE_HMM)];
     const DISABLE_HMM: u64 = 1;
 }
 
-/// One call. It fails with [`Status::INVALID_ADDRESS`] where no managed memory is.
+/// Call of the driver. It fails with [`Status::INVALID_ADDRESS`] if there is no managed memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Migrates pages to a GPU or to the CPU, and waits until they are there.
+    /// Migrates pages to a GPU or the CPU, and waits for the copies.
     Migrate(PageRange, Uuid),
-    /// Faults bring the pages to this processor, or leave them there and map them.
+    /// Sets the preferred location: faults bring the pages there, or leave them there and map them.
     SetPreferredLocation(PageRange, Uuid),
-    /// The pages have no such place any more, whichever it was.
+    /// Removes the preferred location.
     UnsetPreferredLocation(PageRange),
-    /// Sets an accessed-by processor: it keeps mappings to the pages, wherever they are.
+    /// Sets an accessed-by processor: it has mappings to the pages, wherever they are.
     SetAccessedBy(PageRange, Uuid),
     /// Removes an accessed-by processor: it gets no new mappings.
     UnsetAccessedBy(PageRange, Uuid),
-    /// Pages that are read may be in several places at once.
+    /// Enables read duplication: pages that are read may be in several memories at once.
     EnableReadDuplication(PageRange),
-    /// Each is in one place again.
+    /// Disables read duplication: each page is in one memory again.
     DisableReadDuplication(PageRange),
-    /// Does nothing; it fails with [`Status::INVALID_ARGUMENT`] if these are not the VA space's flags. The drivers 515 to 525 take the locks of the
-    /// caller's
-    /// memory map and of the VA space for it, in this order, both for writing: a process whose own memory matters does not ask.
+    /// Does nothing; it fails with [`Status::INVALID_ARGUMENT`] if the VA space has other flags.
+    /// The drivers 515 to 525 take the locks of the caller's memory map and of the VA space for it,
+    /// in this order, both for writing: a process whose own memory matters must not call it.
     CompareFlags(SpaceFlags),
 }
 
@@ -65,7 +66,7 @@ impl Call {
         }
     }
 
-    /// The numbers that the driver knows these calls by, and what goes with them.
+    /// Numbers of these calls in the driver, and of those made along with them.
     pub(crate) const NUMBERS: [libc::Ioctl; 9] = [
         Migrate::REQUEST,
         SetPreferredLocation::REQUEST,
@@ -104,7 +105,7 @@ impl Call {
                 )
             }
             Self::SetPreferredLocation(pages, location) => {
-                // No driver gives this answer, so that one it did not write is no success.
+                // No driver returns this status, so that a missing one is not a success.
                 let (base, length) = bounds(pages);
                 let (cpu_numa_node, status) = (ANY_NODE, u32::MAX);
                 call(file, &mut SetPreferredLocation { base, length, location, cpu_numa_node, status })
@@ -130,7 +131,7 @@ impl Call {
                 call(file, &mut DisableReadDuplication { base, length, status: 0 })
             }
             Self::CompareFlags(SpaceFlags(flags)) => {
-                // Of a file that is no VA space it would make one.
+                // It would turn another file into a VA space.
                 if is_va_space(file)? {
                     call(file, &mut Initialize { flags, status: 0 })
                 } else {
@@ -141,7 +142,8 @@ impl Call {
     }
 }
 
-/// Whether a file of the driver stands for a VA space; a process has others too. Once it does, it always will. Waits for no lock.
+/// Whether a file of the driver represents a VA space; a process has other files too. Once true, it
+/// stays true. Waits for no lock.
 pub(super) fn is_va_space(file: BorrowedFd<'_>) -> Result<bool, UvmError> {
     match call(file, &mut PageableMemAccess::default()) {
         Ok(()) => Ok(true),

@@ -1,7 +1,8 @@
-//! The driver's own counters of one VA space, from /dev/nvidia-uvm-tools: what NVIDIA's tools read. They count from their attachment on, and
-//! need neither probes nor anything of the process.
+//! The driver's counters of one VA space, from /dev/nvidia-uvm-tools, as NVIDIA's tools read them.
+//! They count from their attachment on, and need neither probes nor the process's cooperation.
 //!
-//! While one is attached, each CPU fault of the process waits for the driver's queue of events to be flushed.
+//! While counters are attached, each CPU fault of the process waits until the driver has flushed
+//! its event queue.
 
 use std::{
     fs::{File, OpenOptions},
@@ -20,7 +21,8 @@ use super::{
 
 const DEVICE: &str = "/dev/nvidia-uvm-tools";
 
-// The driver's UvmCounterName: the index in the page, and the bit that enables it. Others are declared, but nothing counts them.
+// The driver's UvmCounterName: the index in the page, and the bit that enables it. Others are
+// declared but never counted.
 const BYTES_HTOD: usize = 0;
 const BYTES_DTOH: usize = 1;
 const CPU_FAULTS: usize = 2;
@@ -52,22 +54,24 @@ impl Counted {
     }
 }
 
-/// The memory that the driver pins and adds to, on a page boundary whatever the size of a page.
+/// Page that the driver pins and adds to, aligned for any page size.
 #[repr(C, align(65536))]
 struct Page([AtomicU64; 512]);
 
-/// Counters attached to a VA space. Keeps it alive, as the module's documentation says: drop this when the process has ended.
+/// Counters attached to a VA space. They keep it alive, as the module's documentation explains: to
+/// be dropped when the process has exited.
 pub struct Counters {
-    /// Tracker, declared before `page`: the driver lets go of the page when this is closed.
+    /// Tracker, declared before `page`: the driver releases the page when it is closed.
     _tracker: File,
     page: Box<Page>,
 }
 
 impl Counters {
-    /// Attaches to a VA space, on a driver of that version.
+    /// Attaches to a VA space, on a driver of this version.
     ///
     /// # Errors
-    /// If that version's calls are not known, the driver's device cannot be opened, or the driver refuses.
+    /// If the calls of that version are unknown, the driver's device cannot be opened, or the
+    /// driver fails the call.
     pub fn attach(va_space: &VaSpace<'_>, driver_version: &str) -> Result<Self, UvmError> {
         let layout = TrackerLayout::of(driver_version)?;
         let page = Box::new(Page([const { AtomicU64::new(0) }; 512]));
@@ -83,7 +87,8 @@ impl Counters {
         Ok(Self { _tracker: tracker, page })
     }
 
-    /// Counts since the attachment. Bytes are counted when a copy is ordered, so this is exact once the process's GPU work is over.
+    /// Counts since the attachment. Bytes are counted when a copy is scheduled, so this is exact
+    /// once the process's GPU work has completed.
     #[must_use]
     pub fn read(&self) -> Counted {
         let Page(counters) = &*self.page;
@@ -105,7 +110,7 @@ mod tests {
     fn counter_page_is_aligned_for_any_page_size() {
         let page = Box::new(Page([const { AtomicU64::new(0) }; 512]));
         assert!(ptr::from_ref(&*page).addr().is_multiple_of(65536));
-        // Nothing else may share memory that the driver writes.
+        // Memory that the driver writes must not be shared with other data.
         assert_eq!(size_of::<Page>(), 65536);
     }
 

@@ -1,9 +1,10 @@
-//! Descriptors of nvidia-uvm of a process: found without opening one, and bounded in number, as a process may have as many as it likes.
+//! Descriptors of nvidia-uvm of a process. They are found without an open, and their number is
+//! bounded, as a process may have any number.
 //!
-//! * A file is asked for its device without asking its file system (`AT_STATX_DONT_SYNC`): that may be a program of the process's own user, which never
-//!   answers.
-//! * Descriptors of one open file, as `dup` and `fork` make them, are recognised by `kcmp`, which also puts open files in an order. Where the kernel has no
-//!   `kcmp`, each counts for itself.
+//! * The device of a file is read without a request to its file system (`AT_STATX_DONT_SYNC`): that
+//!   may be a program of the process's user, which never replies.
+//! * Descriptors of one open file, from `dup` or `fork`, are recognised by `kcmp`, which also
+//!   orders open files. If the kernel has no `kcmp`, each counts separately.
 
 use std::{
     cmp::Ordering,
@@ -17,15 +18,15 @@ use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags, statx};
 use super::UvmError;
 use crate::{Roots, driver, pidfd::compare_files, processes};
 
-/// Open files that are looked at, of a process and of those above it together.
+/// Maximum of open files inspected, for a process and its ancestors together.
 const LISTED_MAX: usize = 65_536;
 /// Limit on the descriptors of the driver of one process.
 const OF_DRIVER_MAX: usize = 4_096;
 
-/// A descriptor of another process: the id of a thread of it, and the number there.
+/// Descriptor of another process: id of one of its threads, and the number there.
 pub(super) type Descriptor = (u32, RawFd);
 
-/// Looks through open files, up to a limit.
+/// Search in open files, up to a limit.
 pub(super) struct Search<'a> {
     roots: &'a Roots,
     /// Process whose files are searched.
@@ -40,8 +41,8 @@ impl<'a> Search<'a> {
         Self { roots, pid, device: driver::uvm_device(roots), left: LISTED_MAX }
     }
 
-    /// Descriptors of /dev/nvidia-uvm of a thread with this folder in /proc, in their order: by device number where the kernel exposes it, else by
-    /// name.
+    /// Descriptors of /dev/nvidia-uvm of a thread with this folder in /proc, in their order: by
+    /// device number if the kernel exposes it, else by name.
     pub(super) fn candidates(&mut self, folder: &Path) -> Result<Vec<RawFd>, UvmError> {
         let unreadable = |source| UvmError::Unreadable { pid: self.pid, source };
         let mut found = Vec::new();
@@ -60,7 +61,8 @@ impl<'a> Search<'a> {
         Ok(found)
     }
 
-    /// Files among these that no ancestor has open: a fork leaves the child with its parent's, and the driver with the parent's memory behind them.
+    /// Files among these that no ancestor has open: after a fork the child shares its parent's open
+    /// files, and the driver has the parent's memory behind them.
     pub(super) fn not_inherited(&mut self, files: &[Descriptor]) -> Result<Vec<Descriptor>, UvmError> {
         let mut above = Vec::new();
         for pid in processes::ancestors(self.roots, self.pid) {
@@ -68,15 +70,16 @@ impl<'a> Search<'a> {
             match self.candidates(&folder(self.roots, pid, thread)) {
                 Ok(theirs) => above.extend(theirs.into_iter().map(|fd| (thread, fd))),
                 Err(error @ UvmError::TooMany { .. }) => return Err(error),
-                // Of another user, or gone.
+                // Of another user, or exited.
                 Err(_) => {}
             }
         }
         not_among(files, &above, compare_files).map_err(|source| UvmError::UnknownOwner { pid: self.pid, source })
     }
 
-    /// Whether this open file is that device. A number in a list may stand for another file by the time it is taken; and while the kernel does not tell
-    /// the device's number, no file is known to be it.
+    /// Whether this open file is the device. A listed number may refer to another file by the time
+    /// it is duplicated. As long as the device's number is unknown, no file is known to be the
+    /// device.
     pub(super) fn is_open_device(&self, file: BorrowedFd<'_>) -> bool {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
         self.device.is_some_and(|device| statx(file, c"", flags, StatxFlags::TYPE).is_ok_and(|file| is(device, &file)))
@@ -102,12 +105,13 @@ fn is(device: u32, file: &Statx) -> bool {
         && u64::from(device) == u64::from(file.stx_rdev_major) << 20 | u64::from(file.stx_rdev_minor)
 }
 
-/// The folder in /proc of a thread.
+/// Folder of a thread in /proc.
 pub(super) fn folder(roots: &Roots, pid: u32, thread: u32) -> PathBuf {
     if thread == pid { roots.proc.join(pid.to_string()) } else { processes::task_folder(roots, pid, thread) }
 }
 
-/// One descriptor of each open file; all of them where the kernel does not compare. What is closed meanwhile is left out.
+/// One descriptor of each open file; all of them if the kernel cannot compare. Descriptors closed
+/// meanwhile are omitted.
 pub(super) fn distinct(files: Vec<Descriptor>) -> Vec<Descriptor> {
     distinct_by(&files, compare_files).unwrap_or(files)
 }
@@ -139,12 +143,13 @@ fn distinct_by(
         }
         found.insert(low, *file);
     }
-    // A process's first descriptors are those it works with.
+    // A process works with its first descriptors.
     found.sort_unstable();
     Ok(found)
 }
 
-/// Files that are not among others. A file that was closed meanwhile, or whose process ended, is nobody's.
+/// Files that are not among others. A file that was closed meanwhile, or whose process has exited,
+/// is omitted.
 fn not_among(
     files: &[Descriptor],
     theirs: &[Descriptor],
@@ -181,7 +186,7 @@ mod tests {
     use super::*;
     use crate::fake::{Machine, Process};
 
-    /// Machine without a driver, whose device is known by its name alone.
+    /// Machine without a driver, whose device is recognised by its name alone.
     fn machine() -> (Machine, PathBuf) {
         let machine = Machine::new().with("dev/nvidia-uvm", "");
         let device = machine.roots.proc.with_file_name("dev/nvidia-uvm");
@@ -266,16 +271,16 @@ mod tests {
 
     #[test]
     fn duplicate_search_needs_few_comparisons() {
-        let asked = Cell::new(0);
+        let comparisons = Cell::new(0);
         let files: Vec<Descriptor> = (0..1000).map(|fd| (7, fd)).collect();
-        // Ten open files, in an order that has nothing to do with the numbers.
+        // Ten open files, in an order unrelated to the numbers.
         let file = |(_, fd): Descriptor| (fd % 10) * 7 % 10;
         let found = distinct_by(&files, |one, other| {
-            asked.set(asked.get() + 1);
+            comparisons.set(comparisons.get() + 1);
             Ok(file(one).cmp(&file(other)))
         });
         assert_eq!(found.unwrap(), (0..10).map(|fd| (7, fd)).collect::<Vec<_>>());
-        assert!(asked.get() <= 4000, "{}", asked.get());
+        assert!(comparisons.get() <= 4000, "{}", comparisons.get());
     }
 
     #[test]
@@ -283,7 +288,8 @@ mod tests {
         let closed = RefCell::new(Vec::new());
         let files: Vec<Descriptor> = (0..20).map(|fd| (7, fd)).collect();
         let found = distinct_by(&files, |(_, one), (_, other)| {
-            // One is closed that was found already, in the middle where the next is compared with it, and another before it is compared.
+            // Closed meanwhile: one found already, in the middle, with which the next is compared,
+            // and another before its comparison.
             if one == 5 {
                 *closed.borrow_mut() = vec![2, 10];
             }
@@ -300,7 +306,7 @@ mod tests {
     fn uncomparable_files_count_separately() {
         let unknown = |_, _| Err(io::Error::from_raw_os_error(libc::ENOSYS));
         assert!(distinct_by(&[(7, 3), (7, 4)], unknown).is_err());
-        // Of a process that is not there nothing is left, which is not an error.
+        // A missing process leaves nothing, which is not an error.
         assert_eq!(distinct(vec![(u32::MAX >> 1, 3)]), [(u32::MAX >> 1, 3)]);
     }
 }

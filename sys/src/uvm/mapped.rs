@@ -1,8 +1,9 @@
-//! Managed memory of a process: its mappings of the driver's device. In /proc/PID/maps, which takes the process's lock of its memory map, and
-//! so hangs while that is held.
+//! Managed memory of a process: its mappings of the driver's device, from /proc/PID/maps. A read
+//! takes the lock of the process's memory map, and hangs while another holder has it.
 //!
-//! The file is that of a thread, and empty once that has given up the memory, as the first thread has that exits before the others: so where the
-//! process's own file is empty, that of any other thread is as good.
+//! The file belongs to a thread, and is empty once the thread has released its memory, as a first
+//! thread does that exits before the others. If the process's own file is empty, that of any other
+//! thread serves as well.
 
 use std::{
     fs::File,
@@ -16,14 +17,15 @@ use crate::{
 };
 
 const DEVICE: &str = "/dev/nvidia-uvm";
-/// Limit on the mappings of a process, some 600,000; beyond it they are unknown.
+/// Limit on the maps file of a process, some 600,000 mappings; the mappings of a larger one are
+/// unknown.
 const MAPS_MAX_BYTES: u64 = 64 << 20;
 
-/// The mappings, in the order of addresses. The driver takes only those that are at the address which is also their offset. None of a process that
-/// has no memory any more.
+/// Mappings of managed memory, in the order of addresses. The driver accepts only those whose
+/// address equals their offset. Empty for a process that has no memory any more.
 ///
 /// # Errors
-/// If the process is gone, its maps cannot be read, or there are too many of them.
+/// If the process has exited, its maps cannot be read, or there are too many of them.
 pub fn of(roots: &Roots, pid: u32) -> io::Result<Vec<Range<u64>>> {
     if let Some(spans) = read(File::open(roots.proc.join(pid.to_string()).join("maps"))?, MAPS_MAX_BYTES)? {
         return Ok(spans);
@@ -41,7 +43,8 @@ pub fn of(roots: &Roots, pid: u32) -> io::Result<Vec<Range<u64>>> {
     Ok(Vec::new())
 }
 
-/// `None` of an empty file: a thread that has memory has its stack.
+/// Managed mappings of a maps file; `None` if it is empty: a thread with memory has at least its
+/// stack.
 fn read(maps: impl Read, max_bytes: u64) -> io::Result<Option<Vec<Range<u64>>>> {
     let mut lines = BufReader::new(maps.take(max_bytes));
     let (mut line, mut spans) = (Vec::new(), Vec::<Range<u64>>::new());
@@ -53,14 +56,14 @@ fn read(maps: impl Read, max_bytes: u64) -> io::Result<Option<Vec<Range<u64>>>> 
         if length == 0 {
             break;
         }
-        // The kernel sorts them; what a damaged file says twice is there once.
+        // The kernel sorts them; duplicates in a damaged file are dropped.
         let span = span_if_managed(&String::from_utf8_lossy(&line));
         spans.extend(span.filter(|span| spans.last().is_none_or(|last| last.end <= span.start)));
     }
     if read >= max_bytes { Err(io::Error::other("too many mappings")) } else { Ok((read > 0).then_some(spans)) }
 }
 
-/// `7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123  /dev/nvidia-uvm`
+/// Range of a line such as `7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123 /dev/nvidia-uvm`.
 fn span_if_managed(line: &str) -> Option<Range<u64>> {
     let mut fields = line.split_whitespace();
     let (begin, end) = fields.next()?.split_once('-')?;
@@ -121,7 +124,7 @@ mod tests {
         assert_eq!(of(&Roots::default(), u32::MAX).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
-    /// A file that fails while it is read, as that of a process that exits does.
+    /// File whose read fails, as that of an exiting process does.
     struct Exits(&'static [u8]);
 
     impl Read for Exits {

@@ -1,9 +1,10 @@
-//! Ranges of whole pages, as the driver's calls take them.
+//! Ranges of whole pages, as arguments of the driver's calls.
 
-/// The most that one call may be about: it holds the target's locks, and so stops its faults and its mmap, until everything is copied or mapped.
+/// Maximum bytes of one call: it holds the target's locks, which blocks the target's faults and
+/// mmap, until everything is copied or mapped.
 pub const CALL_MAX_BYTES: u64 = 32 << 20;
 
-/// Whole pages, few enough for one call.
+/// Range of whole pages, small enough for one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRange {
     base: u64,
@@ -11,7 +12,8 @@ pub struct PageRange {
 }
 
 impl PageRange {
-    /// Range of whole pages; `None` if it is empty, not on page boundaries, larger than [`CALL_MAX_BYTES`], or goes beyond the last address.
+    /// Creates a range of whole pages; `None` if it is empty, not on page boundaries, larger than
+    /// [`CALL_MAX_BYTES`], or ends beyond the last address.
     #[must_use]
     pub fn new(base: u64, length: u64) -> Option<Self> {
         let page = procfs::page_size();
@@ -20,7 +22,8 @@ impl PageRange {
         (is_whole && is_sized && base.checked_add(length).is_some()).then_some(Self { base, length })
     }
 
-    /// Parts of a larger range of at most `part_bytes`, the first up to a multiple of that; none where no part would be a range.
+    /// Splits a larger range into parts of at most `part_bytes`, the first up to a multiple of
+    /// that; none if no part would be a range.
     #[must_use]
     pub fn parts(base: u64, length: u64, part_bytes: u64) -> Option<Vec<Self>> {
         let end = base.checked_add(length)?;
@@ -36,7 +39,7 @@ impl PageRange {
         (!parts.is_empty()).then_some(parts)
     }
 
-    /// The first address.
+    /// First address.
     #[must_use]
     pub const fn begin(self) -> u64 {
         self.base

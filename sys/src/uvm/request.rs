@@ -1,6 +1,7 @@
-//! The driver's parameter blocks, as in its `uvm_ioctl.h`, and how they are handed over.
+//! Parameter blocks of the driver, as in its `uvm_ioctl.h`, and the ioctl that passes them.
 //!
-//! All of them are the same from 515 to 595, but for the one that attaches a tool, [`TrackerLayout`], and [`SetPreferredLocation`].
+//! All are the same from 515 to 595, except for the one that attaches a tool, [`TrackerLayout`],
+//! and [`SetPreferredLocation`].
 #![expect(unsafe_code, reason = "ioctl: only the driver's header says what a request reads and writes")]
 
 use std::{
@@ -12,11 +13,12 @@ use std::{
 
 use super::{Status, Uuid, UvmError};
 
-/// The parameter block of one request.
+/// Parameter block of a request.
 ///
 /// # Safety
-/// The type is `repr(C)`, has at least the size that the driver copies for `REQUEST`, and its fields are where the driver has them. A pointer in it is
-/// to memory that outlives the driver's use of it.
+/// The type is `repr(C)`, has at least the size that the driver copies for `REQUEST`, and its
+/// fields are at the driver's offsets. A pointer in it points to memory that outlives the driver's
+/// use of it.
 pub(super) unsafe trait Request {
     const REQUEST: libc::Ioctl;
     const NAME: &str;
@@ -24,14 +26,15 @@ pub(super) unsafe trait Request {
     fn status(&self) -> Status;
 }
 
-/// Limit on repeats of a request, for which the driver asks while the machine suspends.
+/// Limit on repeats of a request, which the driver demands while the machine suspends.
 const TRIES: u32 = 100;
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
-/// Makes a request of the driver. What it filled in is in `request`, also when it refuses.
+/// Makes a request to the driver, which fills in `request` even if it fails the call.
 pub(super) fn call<R: Request>(file: BorrowedFd<'_>, request: &mut R) -> Result<(), UvmError> {
     for _ in 0..TRIES {
-        // SAFETY: by the contract of Request, the driver finds at this address what it expects, and writes nothing beyond it.
+        // SAFETY: by the contract of Request, the driver finds the expected block at this address,
+        // and writes nothing beyond it.
         let result = unsafe { libc::ioctl(file.as_raw_fd(), R::REQUEST, std::ptr::from_mut(request)) };
         if result >= 0 {
             return match request.status() {
@@ -57,16 +60,18 @@ pub(super) struct Migrate {
     pub(super) flags: u32,
     pub(super) semaphore_address: u64,
     pub(super) semaphore_payload: u32,
-    /// -1: any. Up to 545 it is unsigned, and for memory of the system's own allocator alone, which is never asked for here.
+    /// Any node: -1. Up to 545 it is unsigned, and for memory of the system's allocator alone,
+    /// which is never requested here.
     pub(super) cpu_numa_node: i32,
     pub(super) user_space_start: u64,
     pub(super) user_space_length: u64,
     pub(super) status: u32,
 }
 
-/// Parameter block whose status, up to 545, is where the node is from 550 on, and nothing comes behind it. A driver that has a node there leaves it
-/// as it is, and
-/// the other writes an answer, which is never [`ANY_NODE`]: so what comes back tells which it was, also within a branch.
+/// Parameter block of a preferred location. Up to 545 its status is where the node is from 550 on,
+/// and the block ends there. A driver with a node leaves that field unchanged; an older one writes
+/// a status, which is never [`ANY_NODE`]. The result therefore shows which layout applies, even
+/// within a branch of versions.
 #[repr(C)]
 pub(super) struct SetPreferredLocation {
     pub(super) base: u64,
@@ -116,7 +121,7 @@ pub(super) struct DisableReadDuplication {
     pub(super) status: u32,
 }
 
-/// Takes no lock. Only a VA space answers it.
+/// Parameter block of a query that takes no lock. Only a VA space answers it.
 #[repr(C)]
 #[derive(Default)]
 pub(super) struct PageableMemAccess {
@@ -124,7 +129,8 @@ pub(super) struct PageableMemAccess {
     pub(super) status: u32,
 }
 
-/// Makes a VA space of a file that is none. Of one that is, it tells whether it was made with these flags.
+/// Parameter block that turns another file into a VA space. On a VA space, it checks the flags of
+/// its creation.
 #[repr(C)]
 pub(super) struct Initialize {
     pub(super) flags: u64,
@@ -138,14 +144,15 @@ pub(super) struct EnableCounters {
     pub(super) status: u32,
 }
 
-/// Layout of the end of the block that attaches a tool, by driver version.
+/// End of the block that attaches a tool, by driver version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrackerLayout {
-    /// 515 to 545, and from 565 on: the status comes right after the common fields.
+    /// 515 to 545, and from 565 on: the status follows the common fields.
     Plain,
-    /// 550 and 555: after the status comes the requested version of the events. 550.40.07 is `Plain`, and ignores it.
+    /// 550 and 555: the requested version of the events follows the status. 550.40.07 is `Plain`,
+    /// and ignores it.
     VersionLast,
-    /// 560: the version of the events comes before the status.
+    /// 560: the version of the events precedes the status.
     VersionFirst,
 }
 
@@ -162,19 +169,21 @@ impl TrackerLayout {
     }
 }
 
-/// Attaches a tool to a VA space. As large as the largest layout; the driver copies what its own has.
+/// Parameter block that attaches a tool to a VA space, with the size of the largest layout; the
+/// driver copies the size of its own.
 #[repr(C)]
 pub(super) struct InitEventTracker {
     queue_buffer: u64,
-    /// 0: counters, no queue of events.
+    /// 0: counters without a queue of events.
     queue_buffer_size: u64,
     control_buffer: u64,
     processor: Uuid,
     all_processors: u32,
     uvm_fd: u32,
-    /// End by [`TrackerLayout`]: the status, or a version and the status, or the status and a version.
+    /// End by [`TrackerLayout`]: the status, or a version and the status, or the status and a
+    /// version.
     end: [u32; 4],
-    /// Layout, which is not a part of the driver's block.
+    /// Layout, which is not part of the driver's block.
     layout: TrackerLayout,
 }
 
@@ -225,7 +234,8 @@ requests! {
 }
 
 const _: () = assert!(size_of::<SetPreferredLocation>() == 40);
-// SAFETY: repr(C) with the fields of the driver's structure of this name from 550 on, as large as the older one, and no pointers.
+// SAFETY: repr(C) with the fields of the driver's structure of this name from 550 on, as large as
+// the older one, and no pointers.
 unsafe impl Request for SetPreferredLocation {
     const REQUEST: libc::Ioctl = 42;
     const NAME: &str = "UVM_SET_PREFERRED_LOCATION";
@@ -236,7 +246,8 @@ unsafe impl Request for SetPreferredLocation {
 
 const _: () =
     assert!(std::mem::offset_of!(InitEventTracker, end) == 48 && std::mem::offset_of!(InitEventTracker, layout) == 64);
-// SAFETY: repr(C), 64 bytes of which are the driver's, the most of any version; the page it points to outlives the tracker (see Counters).
+// SAFETY: repr(C) with 64 bytes of the driver's block, the maximum of all versions; the page it
+// points to outlives the tracker (see Counters).
 unsafe impl Request for InitEventTracker {
     const REQUEST: libc::Ioctl = 56;
     const NAME: &str = "UVM_TOOLS_INIT_EVENT_TRACKER";
@@ -279,23 +290,23 @@ mod tests {
     #[test]
     fn status_is_read_at_the_versions_offset() {
         let null = File::open("/dev/null").unwrap();
-        let answered = |layout, end| InitEventTracker { end, ..InitEventTracker::counters(layout, 0, null.as_fd()) };
-        assert_eq!(answered(TrackerLayout::Plain, [0x16, 0, 0, 0]).status(), Status::ILLEGAL_ACTION);
-        assert_eq!(answered(TrackerLayout::VersionLast, [0x16, 1, 1, 0]).status(), Status::ILLEGAL_ACTION);
-        assert_eq!(answered(TrackerLayout::VersionFirst, [1, 0, 0, 0]).status(), Status::OK);
+        let status_of = |layout, end| InitEventTracker { end, ..InitEventTracker::counters(layout, 0, null.as_fd()) };
+        assert_eq!(status_of(TrackerLayout::Plain, [0x16, 0, 0, 0]).status(), Status::ILLEGAL_ACTION);
+        assert_eq!(status_of(TrackerLayout::VersionLast, [0x16, 1, 1, 0]).status(), Status::ILLEGAL_ACTION);
+        assert_eq!(status_of(TrackerLayout::VersionFirst, [1, 0, 0, 0]).status(), Status::OK);
     }
 
     #[test]
     fn preferred_location_status_is_read_in_both_layouts() {
-        let answered = |cpu_numa_node, status| {
+        let status_of = |cpu_numa_node, status| {
             SetPreferredLocation { base: 0, length: 0, location: Uuid::CPU, cpu_numa_node, status }.status()
         };
-        // Asked with any node and a status that no driver gives.
+        // Request with any node and a status that no driver returns.
         let unset = u32::MAX;
-        assert_eq!(answered(ANY_NODE, 0), Status::OK);
-        assert_eq!(answered(ANY_NODE, 0x1e), Status::INVALID_ADDRESS);
-        assert_eq!(answered(0, unset), Status::OK);
-        assert_eq!(answered(0x1e, unset), Status::INVALID_ADDRESS);
+        assert_eq!(status_of(ANY_NODE, 0), Status::OK);
+        assert_eq!(status_of(ANY_NODE, 0x1e), Status::INVALID_ADDRESS);
+        assert_eq!(status_of(0, unset), Status::OK);
+        assert_eq!(status_of(0x1e, unset), Status::INVALID_ADDRESS);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A VA space of another process.
+//! VA space of another process.
 
 use std::{
     io,
@@ -16,10 +16,11 @@ use crate::{
     processes,
 };
 
-/// VA spaces of one process that are held open at a time; CUDA makes one.
+/// Maximum of VA spaces of one process held open at a time; CUDA creates one.
 pub const SPACES_MAX: usize = 8;
 
-/// Descriptor of a VA space of a process. Keeps it alive, as the module's documentation says: do not keep it.
+/// Descriptor of a VA space of a process. It keeps the VA space alive, as the module's
+/// documentation explains: not to be stored.
 #[derive(Debug)]
 pub struct VaSpace<'a> {
     process: &'a PidFd,
@@ -27,12 +28,14 @@ pub struct VaSpace<'a> {
 }
 
 impl<'a> VaSpace<'a> {
-    /// The VA spaces of a process; most have one. Where it has its own, those that it shares with the process it was forked from are left out. No more than
-    /// one descriptor too many is ever held open, however many the process has.
+    /// VA spaces of a process; most have one. If it has its own, those shared with the process it
+    /// was forked from are omitted. At most one descriptor too many is ever held open, however many
+    /// the process has.
     ///
     /// # Errors
-    /// If there is none, or too many to look through or to hold, or the process has ended or may not be looked into, or has several of which nobody can say
-    /// whose they are. A descriptor that cannot be had hides no other.
+    /// If there is none, or too many to inspect or to hold. If the process has exited, may not be
+    /// inspected, or has several whose owner is unknown. An unavailable descriptor does not hide
+    /// others.
     pub fn of(process: &'a PidFd, roots: &Roots) -> Result<Vec<Self>, UvmError> {
         must_live(process)?;
         let pid = process.pid();
@@ -40,13 +43,13 @@ impl<'a> VaSpace<'a> {
         let thread = thread.unwrap_or(pid);
         let of_thread = if thread == pid { None } else { Some(process.of_thread(thread)?) };
         let mut search = Search::new(roots, pid);
-        // That the process has this thread is known from here on, as the thread is held.
+        // From here on the process is known to have this thread, as its handle is open.
         let candidates = search.candidates(&folder(roots, pid, thread))?;
         let files = distinct(candidates.into_iter().map(|fd| (thread, fd)).collect());
         let holder = of_thread.as_ref().unwrap_or(process);
         let spaces = take_each(pid, files.iter().map(|(_, fd)| *fd), |fd| va_space_behind(holder, fd, &search));
         let spaces = spaces.map_err(|error| match error {
-            // It was the thread that exited, and not the process.
+            // The thread exited, but not the process.
             UvmError::Process(PidFdError::NoProcess(_)) if must_live(process).is_ok() => {
                 UvmError::Unreadable { pid, source: io::Error::from_raw_os_error(libc::ESRCH) }
             }
@@ -61,10 +64,10 @@ impl<'a> VaSpace<'a> {
         Ok(spaces.into_iter().filter(|(fd, _)| is_own(*fd)).map(|(_, file)| Self { process, file }).collect())
     }
 
-    /// Makes a call of the driver, if the process lives, and waits until it is done.
+    /// Makes a call of the driver if the process is alive, and waits for its completion.
     ///
     /// # Errors
-    /// If the process has ended, or the driver refuses.
+    /// If the process has exited, or the driver fails the call.
     pub fn ask(&self, call: Call) -> Result<(), UvmError> {
         must_live(self.process)?;
         call.make(self.file.as_fd())
@@ -83,13 +86,14 @@ impl AsFd for VaSpace<'_> {
     }
 }
 
-/// Fails for a process that has ended: what is left of it is not to be touched.
+/// Fails for a process that has exited: its remains must not be touched.
 pub(crate) fn must_live(process: &PidFd) -> Result<(), PidFdError> {
     if process.has_exited()? { Err(PidFdError::NoProcess(process.pid())) } else { Ok(()) }
 }
 
-/// What is behind each of these descriptors of a process, with its number, if there are not too many; of those that are nothing, or closed meanwhile,
-/// nothing. Where nothing is found, the first error is the answer.
+/// Contents of these descriptors of a process, with their numbers, unless there are too many;
+/// irrelevant ones and those closed meanwhile are omitted. If nothing is found, returns the first
+/// error.
 fn take_each<S>(
     pid: u32,
     numbers: impl Iterator<Item = RawFd>,
@@ -114,8 +118,8 @@ fn take_each<S>(
     }
 }
 
-/// The VA space behind a descriptor, if that is what it stands for. The number may stand for any file by now, of which no driver is asked anything unless it
-/// is the device.
+/// VA space of a descriptor, if it represents one. The number may refer to any file by now; only
+/// the device receives a request.
 fn va_space_behind(holder: &PidFd, fd: RawFd, search: &Search<'_>) -> Result<Option<OwnedFd>, UvmError> {
     let file = holder.take(fd)?;
     let is_space = search.is_open_device(file.as_fd()) && is_va_space(file.as_fd())?;
@@ -129,7 +133,7 @@ mod tests {
     use super::*;
     use crate::fake::{Machine, Process};
 
-    /// Files that know how many of them are open.
+    /// Files that count how many of them are open.
     struct Counted(Rc<(Cell<usize>, Cell<usize>)>);
 
     impl Counted {
@@ -178,7 +182,8 @@ mod tests {
         let process = Process::leaderless(std::path::Path::new("/dev/null"));
         let held = PidFd::open(process.pid()).unwrap();
         match VaSpace::of(&held, &Roots::default()).map(|_| ()).unwrap_err() {
-            // It has no file of the driver, which was found out; or this kernel does not let one look.
+            // It has no file of the driver, which the search found; or this kernel does not permit
+            // the search.
             UvmError::NoVaSpace(_) | UvmError::Process(PidFdError::NoFirstThread(_)) => {}
             other => panic!("{other}"),
         }
@@ -196,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Probe of a descriptor of this file, where /proc/devices says this.
+    /// Probe of a descriptor of this file, with this text as /proc/devices.
     fn behind(device: &str, file: &str) -> Result<Option<()>, UvmError> {
         let machine = Machine::new().with("proc/devices", device);
         let mut process = Command::new("sleep").arg("60").stdin(File::open(file).unwrap()).spawn().unwrap();

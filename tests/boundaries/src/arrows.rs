@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{crates::Crates, table::Row};
 
-/// Every difference between the crates and the table, and every arrow that does not lead down.
+/// Differences between the crates and the table, and arrows that do not lead down.
 #[must_use]
 pub fn differences(crates: &Crates, table: &BTreeMap<String, Row>) -> Vec<String> {
     let names: BTreeSet<_> = crates.keys().chain(table.keys()).collect();
@@ -28,7 +28,7 @@ fn of(name: &str, crates: &Crates, table: &BTreeMap<String, Row>) -> Vec<String>
     found
 }
 
-/// Crates that `name` links of the workspace and that are not allowed.
+/// Linked crates of the workspace that `name` may not link.
 #[must_use]
 pub fn not_allowed(crates: &Crates, name: &str, allowed: &[&str]) -> Vec<String> {
     let mut linked = crate::crates::closure(crates, name);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_as_it_is_has_no_differences() {
+    fn accurate_table_has_no_differences() {
         let found = differences(
             &crates(&[("web", &["model"]), ("model", &[])]),
             &table(&[(1, "web", &["model"]), (0, "model", &[])]),
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_that_is_not_listed_is_found_and_one_that_is_gone() {
+    fn unlisted_and_removed_arrows_are_found() {
         let listed = table(&[(0, "model", &[]), (0, "sys", &[]), (1, "web", &["sys"])]);
         let found = differences(&crates(&[("web", &["model"]), ("model", &[]), ("sys", &[])]), &listed);
         assert_eq!(found, ["web uses model, which is not listed", "web does not use sys, which is listed"]);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_is_not_listed_one_that_is_not_there_and_one_elsewhere_are_found() {
+    fn unlisted_missing_and_moved_crates_are_found() {
         let mut listed = table(&[(0, "trace", &[]), (0, "gone", &[])]);
         listed.get_mut("trace").unwrap().folder = "offline/trace".into();
         let found = differences(&crates(&[("new", &[]), ("trace", &[])]), &listed);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_is_linked_through_another_is_found() {
+    fn transitively_linked_crate_is_found() {
         let are = crates(&[("lab", &["sim"]), ("sim", &["policy", "trace"]), ("policy", &[]), ("trace", &[])]);
         assert_eq!(not_allowed(&are, "lab", &["sim", "trace"]), ["policy"]);
     }

@@ -1,4 +1,4 @@
-//! Crates of the workspace, with the probes, and the arrows between them.
+//! Crates of the workspace and the probes, and the arrows between them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,12 +9,12 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 
 use crate::Error;
 
-/// A crate.
+/// Crate of the workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Crate {
     /// Folder below the root of the workspace.
     pub folder: PathBuf,
-    /// Other crates of the workspace that it uses; development dependencies are left out.
+    /// Crates of the workspace that it uses, without development dependencies.
     pub uses: BTreeSet<String>,
     /// Root files of its library and programs.
     pub roots: Vec<PathBuf>,
@@ -23,7 +23,7 @@ pub struct Crate {
 /// Crates by name.
 pub type Crates = BTreeMap<String, Crate>;
 
-/// Crates of the workspace, and the probes, which have a workspace of their own.
+/// Crates of the workspace, and the probes, which have a separate workspace.
 ///
 /// # Errors
 ///
@@ -49,7 +49,7 @@ fn of(package: &Package, root: &Path) -> Crate {
     }
 }
 
-/// Everything that a crate links of the workspace, through others as well.
+/// All crates of the workspace that a crate links, directly or transitively.
 #[must_use]
 pub fn closure(crates: &Crates, name: &str) -> BTreeSet<String> {
     let mut reached = BTreeSet::new();
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crate_links_what_those_link_that_it_uses() {
+    fn links_are_transitive() {
         let uses = |names: &[&str]| Crate { uses: names.iter().map(ToString::to_string).collect(), ..Crate::default() };
         let crates =
             [("lab", uses(&["sim"])), ("sim", uses(&["policy"])), ("policy", uses(&[])), ("web", uses(&["policy"]))];

@@ -1,7 +1,8 @@
-//! Modules that use each other.
+//! Cycles of modules.
 //!
-//! The rule: children of one module form no cycle, each taken with everything below it. That holds at every level. A module and its parent are one
-//! component, in which either may use the other: a file and the folder of its parts.
+//! Rule: the children of one module form no cycle, each taken with everything below it, at every
+//! level. A module and its parent are one component, in which either may use the other: a file and
+//! the folder of its parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +10,19 @@ use petgraph::{algo::tarjan_scc, graph::DiGraph};
 
 use crate::modules::Tree;
 
-/// Modules that use each other, directly or through others.
+/// Cycle of modules, which use each other directly or through others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle {
-    /// The modules, in order of name.
+    /// Modules in alphabetical order.
     pub members: Vec<String>,
-    /// Each arrow between two of them, with the modules below them that it leads from and to.
+    /// Arrows between two of them, with the modules below them at their ends.
     pub arrows: Vec<String>,
 }
 
-/// An arrow between modules below two siblings.
+/// Arrows between modules below two siblings.
 type Arrows = BTreeMap<(usize, usize), BTreeSet<(usize, usize)>>;
 
-/// Every cycle.
+/// All cycles of a crate.
 #[must_use]
 pub fn cycles(tree: &Tree) -> Vec<Cycle> {
     let mut arrows = Arrows::new();
@@ -32,7 +33,7 @@ pub fn cycles(tree: &Tree) -> Vec<Cycle> {
             }
         }
     }
-    // Siblings only are joined, so that one graph does for all levels.
+    // Only siblings are joined, so that one graph serves all levels.
     let mut graph = DiGraph::<(), ()>::new();
     let nodes: Vec<_> = tree.modules.iter().map(|_| graph.add_node(())).collect();
     for &(from, to) in arrows.keys() {
@@ -47,14 +48,14 @@ pub fn cycles(tree: &Tree) -> Vec<Cycle> {
     found
 }
 
-/// Children of one module, above the two or these themselves. `None` if one of the two is above the other.
+/// Siblings that are or contain the two modules. `None` if one of the two is above the other.
 fn siblings(tree: &Tree, from: usize, to: usize) -> Option<(usize, usize)> {
     let (from, to) = (line(tree, from), line(tree, to));
     let differ = from.iter().zip(&to).find(|(one, other)| one != other)?;
     Some((*differ.0, *differ.1))
 }
 
-/// The root, ..., the module.
+/// Path from the root to the module.
 fn line(tree: &Tree, at: usize) -> Vec<usize> {
     let mut line: Vec<_> = std::iter::successors(Some(at), |&at| tree.modules.get(at)?.parent).collect();
     line.reverse();

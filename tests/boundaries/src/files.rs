@@ -1,4 +1,4 @@
-//! Where modules lie: module `x` in `x.rs`, its parts in `x/`, by no other path.
+//! Places of modules: module `x` in `x.rs`, its parts in `x/`, without other paths.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use syn::visit::{self, Visit};
 
 use crate::{Error, parse};
 
-/// All Rust sources below a folder, but for those that were built.
+/// All Rust sources below a folder, without generated ones.
 ///
 /// # Errors
 ///
@@ -33,7 +33,7 @@ pub fn sources(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(found)
 }
 
-/// Sources that are `mod.rs`, or that name the file of a module.
+/// Sources that are `mod.rs`, or that set the file of a module.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn sources(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 pub fn elsewhere(sources: &[PathBuf]) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     for path in sources {
-        if is_folders_own(path) {
+        if is_mod_rs(path) {
             found.push(format!("{}: shall be the folder's name with .rs, beside it", path.display()));
         }
         if names_a_file(&parse(path)?) {
@@ -51,12 +51,12 @@ pub fn elsewhere(sources: &[PathBuf]) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-/// Whether this is a module that lies in the folder of its parts.
-fn is_folders_own(path: &Path) -> bool {
+/// Whether this module is in the folder of its parts.
+fn is_mod_rs(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "mod.rs")
 }
 
-/// Whether a module's file is named by an attribute.
+/// Whether an attribute sets a module's file.
 fn names_a_file(file: &syn::File) -> bool {
     struct Named(bool);
     impl Visit<'_> for Named {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_by_path_is_found_wherever_it_is() {
+    fn module_by_path_is_found_anywhere() {
         assert!(is_named("#[path = \"other.rs\"] mod it;"));
         assert!(is_named("mod inner { #[cfg(test)] #[path = \"other.rs\"] mod it; }"));
         assert!(is_named("#[cfg_attr(unix, path = \"unix.rs\")] mod it;"));
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn a_module_in_the_folder_of_its_parts_is_found() {
-        assert!(is_folders_own(Path::new("src/act/mod.rs")));
-        assert!(!is_folders_own(Path::new("src/act.rs")));
+        assert!(is_mod_rs(Path::new("src/act/mod.rs")));
+        assert!(!is_mod_rs(Path::new("src/act.rs")));
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! Boundaries of the workspace, read from its manifests and sources. `tests/workspace.rs` holds what ARCHITECTURE.md says of them.
+//! Boundaries of the workspace, read from its manifests and sources. `tests/workspace.rs` checks
+//! them against ARCHITECTURE.md.
 //!
 //! * [`crates`]: crates and the arrows between them
-//! * [`table`]: what ARCHITECTURE.md lists
+//! * [`table`]: table of crates in ARCHITECTURE.md
 //! * [`arrows`]: differences between the two
 //! * [`modules`]: modules of a crate, and the paths in each
 //! * [`cycles`]: modules that use each other
 //! * [`purity`]: input, output and clocks
-//! * [`files`]: where modules lie
+//! * [`files`]: places of modules
 
 pub mod arrows;
 pub mod crates;
@@ -30,24 +31,24 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Manifest, source or document that cannot be read.
+/// Unreadable manifest, source or document.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Cargo refused the manifest.
+    /// Cargo rejected the manifest.
     #[error("cargo metadata: {0}")]
     Metadata(#[from] cargo_metadata::Error),
-    /// The file cannot be read.
+    /// Unreadable file.
     #[error("{}: {source}", .path.display())]
     File {
-        /// Of the file.
+        /// File.
         path: PathBuf,
         /// Reason.
         source: io::Error,
     },
-    /// The file is no Rust.
+    /// Invalid Rust.
     #[error("{}: {source}", .path.display())]
     Syntax {
-        /// Of the file.
+        /// File.
         path: PathBuf,
         /// Reason.
         source: syn::Error,
@@ -60,7 +61,7 @@ pub enum Error {
         /// Name of the module.
         name: String,
     },
-    /// A row of the table of crates that cannot be read.
+    /// Malformed row of the table of crates.
     #[error("ARCHITECTURE.md: {0}")]
     Row(String),
 }

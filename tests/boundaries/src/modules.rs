@@ -1,4 +1,4 @@
-//! Modules of a crate, apart from its tests, and what each names of the others.
+//! Modules of a crate without its tests, and their uses of each other.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use crate::{
     paths::{Paths, Segments, is_test},
 };
 
-/// Names that stand for names that stand for names: more than anybody writes.
+/// Limit on aliases of aliases: more than any source has.
 const DEPTH_MAX: u32 = 16;
 
 /// Module of a [`Tree`].
@@ -29,10 +29,10 @@ pub struct Tree {
     pub(crate) modules: Vec<Module>,
 }
 
-/// Where a path leads.
+/// Target of a path.
 enum Reached {
     Module(usize),
-    /// An item of this module.
+    /// Item of this module.
     Item(usize),
 }
 
@@ -41,7 +41,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// If a file is missing or no Rust.
+    /// If a file is missing or not Rust.
     pub fn read(root: &Path) -> Result<Self, Error> {
         let mut tree = Self::default();
         let folder = root.parent().unwrap_or(Path::new(""));
@@ -49,11 +49,11 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Reads a crate that is one file.
+    /// Reads a crate with one file.
     ///
     /// # Errors
     ///
-    /// If it is no Rust, or declares a module elsewhere.
+    /// If it is not Rust, or declares a module elsewhere.
     pub fn of_text(text: &str) -> Result<Self, Error> {
         let path = PathBuf::from("text");
         let file = syn::parse_file(text).map_err(|source| Error::Syntax { path: path.clone(), source })?;
@@ -62,7 +62,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// `folder`: where the files of its children lie.
+    /// Adds a module. `folder`: the folder of its children's files.
     fn add(
         &mut self,
         name: &str,
@@ -94,7 +94,8 @@ impl Tree {
         Ok(at)
     }
 
-    /// Modules of this crate that a module names: those that have the items, wherever they are exported again.
+    /// Modules of this crate that a module uses: those that define the items, even if others
+    /// re-export them.
     pub(crate) fn used_by(&self, at: usize) -> Vec<usize> {
         let Some(Module { paths, .. }) = self.modules.get(at) else { return Vec::new() };
         let all = paths.names.iter().map(|(_, path)| path).chain(&paths.globs).chain(&paths.written);
@@ -104,7 +105,7 @@ impl Tree {
         used
     }
 
-    /// Path of something of another crate as it would be written in full; `None` for what is of this one.
+    /// Full path of an item of another crate; `None` for items of this one.
     pub(crate) fn foreign(&self, at: usize, path: &[String]) -> Option<Segments> {
         let mut path = path.to_vec();
         for _ in 0..DEPTH_MAX {
@@ -139,7 +140,7 @@ impl Tree {
         Some(reached)
     }
 
-    /// What a name stands for in a module; `None` for its own items and for other crates.
+    /// Target of a name in a module; `None` for its own items and for other crates.
     fn step(&self, at: usize, name: &str, depth: u32) -> Option<Reached> {
         let module = self.modules.get(at)?;
         if let Some(child) = module.children.get(name) {
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_uses_what_it_names_in_every_way() {
+    fn every_kind_of_path_is_a_use() {
         for names in [
             "use crate::b::X;",
             "use crate::{b::{self, X as Y}};",
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_exported_again_is_used_where_it_is() {
+    fn re_exported_item_is_used_at_its_definition() {
         assert_eq!(used("pub use b::c::X; mod a { use crate::X; } mod b { pub mod c {} }"), ["crate::b::c"]);
         assert_eq!(used("mod a { use super::b::X; } mod b { mod c {} pub use c::X; }"), ["crate::b::c"]);
     }

@@ -1,4 +1,4 @@
-//! Paths that a module names, apart from its tests.
+//! Paths in a module, without its tests.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{
@@ -6,17 +6,17 @@ use syn::{
     visit::{self, Visit},
 };
 
-/// Segments of a path as they are written.
+/// Segments of a path as written.
 pub(crate) type Segments = Vec<String>;
 
-/// What the items of a module name.
+/// Paths in the items of a module.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
-    /// Names that `use` brings, with what they stand for.
+    /// Names imported by `use`, with their paths.
     pub(crate) names: Vec<(String, Segments)>,
-    /// Modules and types all of which `use` brings.
+    /// Modules and types imported by `use` with all their items.
     pub(crate) globs: Vec<Segments>,
-    /// Paths in code and in what macros are given.
+    /// Paths in code and in arguments of macros.
     pub(crate) written: Vec<Segments>,
     /// Methods called without arguments.
     pub(crate) calls: Vec<String>,
@@ -32,7 +32,7 @@ pub(crate) fn is_test(attributes: &[Attribute]) -> bool {
 }
 
 impl Paths {
-    /// Of all items but modules, which are read by themselves.
+    /// Paths of all items except modules, which are read separately.
     pub(crate) fn of(items: &[syn::Item]) -> Self {
         let mut paths = Self::default();
         for item in items {
@@ -58,7 +58,7 @@ impl Paths {
         }
     }
 
-    /// Paths among the tokens, and in texts that are paths of this crate, as serde takes them.
+    /// Adds paths among the tokens, and in texts that are paths of this crate, as serde accepts.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path = Segments::new();
         let mut colons = 0;

@@ -2,8 +2,8 @@
 
 use crate::modules::Tree;
 
-/// What reaches outside the process, or reads a clock.
-const REFUSED: [&[&str]; 14] = [
+/// Paths that reach outside the process, or read a clock.
+const IMPURE: [&[&str]; 14] = [
     &["std", "env"],
     &["std", "fs"],
     &["std", "io"],
@@ -20,7 +20,7 @@ const REFUSED: [&[&str]; 14] = [
     &["tokio"],
 ];
 
-/// Everything of it that the modules name, apart from tests.
+/// All such paths in the modules, without tests.
 #[must_use]
 pub fn impurities(tree: &Tree) -> Vec<String> {
     let mut found = Vec::new();
@@ -28,11 +28,11 @@ pub fn impurities(tree: &Tree) -> Vec<String> {
         let paths = &module.paths;
         let all = paths.names.iter().map(|(_, path)| path).chain(&paths.globs).chain(&paths.written);
         for path in all.filter_map(|path| tree.foreign(at, path)) {
-            if REFUSED.iter().any(|refused| path.iter().take(refused.len()).eq(refused.iter())) {
+            if IMPURE.iter().any(|refused| path.iter().take(refused.len()).eq(refused.iter())) {
                 found.push(format!("{}: {}", module.name, path.join("::")));
             }
         }
-        // Of an instant or a time: it reads the clock.
+        // Method of an instant or a time, which reads the clock.
         found.extend(
             paths.calls.iter().filter(|name| *name == "elapsed").map(|name| format!("{}: .{name}()", module.name)),
         );
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn input_output_and_clocks_are_found_however_they_are_named() {
+    fn input_output_and_clocks_are_found_by_any_path() {
         for (text, found) in [
             ("use std::fs;", "crate: std::fs"),
             ("use std::{fmt, net::TcpStream};", "crate: std::net::TcpStream"),
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_are_given_and_tests_are_pure() {
+    fn time_arguments_and_tests_are_pure() {
         assert_eq!(of("use std::time::{Duration, SystemTime}; fn f(now: SystemTime) -> Duration { g(now) }"), [""; 0]);
         assert_eq!(of("#[cfg(test)] mod tests { use std::fs; } mod net { fn f() { super::process::g() } }"), [""; 0]);
     }

@@ -9,22 +9,22 @@ use crate::Error;
 
 const HEAD: &str = "| level | crate | uses | content |";
 
-/// A row.
+/// Row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// A crate uses lower levels only.
+    /// Level; a crate uses lower levels only.
     pub level: u32,
-    /// Folder below the root of the workspace, the crate's name unless it says otherwise.
+    /// Folder below the root of the workspace, by default the crate's name.
     pub folder: PathBuf,
     /// Crates that it may use.
     pub uses: BTreeSet<String>,
 }
 
-/// Rows by the name of the crate.
+/// Rows by crate name.
 ///
 /// # Errors
 ///
-/// If there is no table, or a row is not of this form.
+/// If there is no table, or a row is malformed.
 pub fn table(document: &str) -> Result<BTreeMap<String, Row>, Error> {
     let (_, below) = document.split_once(HEAD).ok_or_else(|| Error::Row("no table of crates".to_owned()))?;
     // The first is the rest of the head's line, the second the rule below it.
@@ -42,7 +42,7 @@ fn row(line: &str) -> Option<(String, Row)> {
     Some((name, Row { level, folder, uses }))
 }
 
-/// What stands between backticks.
+/// Texts between backticks.
 fn quoted(cell: &str) -> impl Iterator<Item = String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned)
 }

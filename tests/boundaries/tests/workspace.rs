@@ -1,4 +1,4 @@
-//! What ARCHITECTURE.md says of crates and modules, held against the workspace.
+//! Crates and modules of the workspace, checked against ARCHITECTURE.md.
 #![cfg(test)]
 
 use boundaries::{
@@ -12,9 +12,10 @@ use boundaries::{
     table::table,
 };
 
-/// What the lab's runner may link: it shares no code with what it checks. Of `model` it takes the registry of policies, which is a table.
+/// Crates that the lab's runner may link: it shares no code with the code under test. From `model`
+/// it uses the registry of policies, which is a table.
 const LAB_RUNNER: [&str; 5] = ["model", "planner", "sim", "trace", "zvc"];
-/// What `uvmctl` may link: nothing of the probes, so that it builds without their toolchain.
+/// Crates that `uvmctl` may link: nothing of the probes, so that it builds without their toolchain.
 const UVMCTL: [&str; 8] = ["abi", "config", "model", "planner", "sim", "sys", "trace", "zvc"];
 /// Crates without input, output and clock.
 const PURE: [&str; 3] = ["model", "planner", "policy"];
@@ -30,7 +31,7 @@ fn arrows_between_crates_are_those_of_the_table_and_lead_down() {
 }
 
 #[test]
-fn the_labs_runner_links_nothing_that_it_checks() {
+fn lab_runner_links_no_code_under_test() {
     assert_eq!(arrows::not_allowed(&all(), "lab-runner", &LAB_RUNNER), [""; 0]);
 }
 
@@ -61,7 +62,7 @@ fn pure_crates_have_no_input_no_output_and_no_clock() {
 }
 
 #[test]
-fn modules_lie_where_their_names_say() {
+fn modules_are_in_the_files_of_their_names() {
     let sources = files::sources(&root()).unwrap();
     assert!(sources.len() > 500, "{} sources", sources.len());
     assert_eq!(files::elsewhere(&sources).unwrap(), [""; 0]);

@@ -1,4 +1,5 @@
-//! A collector that makes figures up: it takes a snapshot when somebody asks for one, no sooner than the real one would, and a little is counted between two.
+//! Collector with invented figures: it takes a snapshot on request, no sooner than the real one
+//! would, with a few counts between two.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -12,13 +13,13 @@ use web::Snapshots;
 
 use crate::Crowd;
 
-/// After each reading it rests so many times as long as that took, and for so long at the least: as the real one does.
+/// Pause after each reading: a multiple of its duration, with a minimum, as in the real one.
 const REST: u32 = 3;
 const REST_MIN: Duration = Duration::from_millis(50);
 
 type Answer = oneshot::Sender<Arc<Snapshot>>;
 
-/// Starts it, on a thread of its own. Snapshots share nothing: each is as large as the first.
+/// Starts it on a separate thread. Snapshots share no data: each is as large as the first.
 #[must_use]
 pub fn start(crowd: Crowd) -> Snapshots {
     let (requests, asked) = mpsc::channel::<Answer>(64);
@@ -46,14 +47,15 @@ fn work(crowd: Crowd, asked: &mut mpsc::Receiver<Answer>) {
         readings += 1;
         latest = Arc::new(next(&latest, readings));
         for answer in waiting {
-            // Whoever asked may have gone.
+            // The requester may have gone.
             let _ = answer.send(Arc::clone(&latest));
         }
         thread::sleep((begun.elapsed() * REST).max(REST_MIN));
     }
 }
 
-/// Every process faulted once more on each GPU, and a few became busier than the others.
+/// Next snapshot: each process has one more fault on each GPU, and a few processes became busier
+/// than the others.
 fn next(latest: &Snapshot, readings: usize) -> Snapshot {
     let mut next = latest.clone();
     next.taken = SystemTime::now();

@@ -1,4 +1,4 @@
-//! A crowded node: so many processes, each of which used every GPU.
+//! Crowded node: many processes, each of which used every GPU.
 
 use std::{
     collections::BTreeMap,
@@ -13,13 +13,13 @@ use model::{
 };
 
 const MIB: u64 = 1 << 20;
-/// As `collector.max_owners` and `collector.max_eviction_pairs` are unless configured otherwise.
+/// Defaults of `collector.max_owners` and `collector.max_eviction_pairs`.
 const OWNERS: usize = 256;
 const EVICTION_PAIRS: usize = 1024;
-/// What the collector shows of each process where there are many.
+/// Blocks that the collector reports of each process if there are many.
 const BLOCKS: u64 = 8;
 
-/// How many there are.
+/// Size of the crowd.
 #[derive(Clone, Copy, Debug)]
 pub struct Crowd {
     /// Processes, each of which used every GPU.
@@ -42,7 +42,7 @@ impl Crowd {
         GpuKey::Known(GpuUuid([0x9a, u8::try_from(at).unwrap_or(0), 0x77, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]))
     }
 
-    /// Everything at one moment.
+    /// Snapshot of the node.
     #[must_use]
     pub fn snapshot(self) -> Snapshot {
         let now = SystemTime::now();
@@ -129,7 +129,7 @@ impl Crowd {
     }
 }
 
-/// At a GPU where most is seen of what can be.
+/// Counters at a GPU with nearly all kinds of events.
 fn counters(scale: u64) -> Counters {
     let mut counters = Counters {
         populated_bytes: scale * 64 * MIB,
@@ -147,7 +147,7 @@ fn counters(scale: u64) -> Counters {
     counters.bytes_htod[Cause::TreePrefetch] = scale * 15 * MIB;
     counters.bytes_dtoh[Cause::Fault] = scale * MIB / 4;
     counters.bytes_dtoh[Cause::Eviction] = scale * 14 * MIB;
-    // Copies of 4 KiB to 2 MiB, batches of 1 to 256 faults, and what they take.
+    // Copies of 4 KiB to 2 MiB, batches of 1 to 256 faults, and their durations.
     for power in 0..10 {
         let (copy, count) = (4096_u64 << power, scale * 10 / (power + 1));
         counters.migration_size_htod_bytes.record(copy, count, count * copy);

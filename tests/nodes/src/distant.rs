@@ -1,4 +1,5 @@
-//! Clients of this machine as clients of the network: those of each address of 127.0.0.0/24 count as a peer of its own.
+//! Clients of this machine as clients of the network: each address of 127.0.0.0/24 counts as a
+//! separate peer.
 
 use std::{
     io,
@@ -8,7 +9,7 @@ use std::{
 use tokio::net::{TcpListener, TcpStream};
 use web::{Peer, server::Listen};
 
-/// A listener whose clients at 127.0.0.N are at 198.51.100.N for the service.
+/// Listener that presents a client at 127.0.0.N as 198.51.100.N to the service.
 #[derive(Debug)]
 pub struct Distant(pub TcpListener);
 

@@ -1,6 +1,6 @@
-//! Metrics as they are scraped.
+//! Metrics as scraped.
 
-/// The series of an exposition without `hostname`, which is a label of every metric.
+/// Series of an exposition without `hostname`, which is a label of every metric.
 ///
 /// # Panics
 ///

@@ -1,10 +1,10 @@
-//! Nodes made up for tests.
+//! Invented nodes for tests.
 //!
-//! * [`crowd`]: a node with many processes, and verdicts about them
-//! * [`collector`]: serves snapshots of a crowd
-//! * [`distant`]: a listener for which clients of this machine come over the network
+//! * [`crowd`]: node with many processes, and verdicts about them
+//! * [`collector`]: server of a crowd's snapshots
+//! * [`distant`]: listener that presents clients of this machine as clients of the network
 //! * [`exposition`]: metrics without the label that all have
-//! * [`thrashing`]: a node on which one process thrashes and evicts another's memory, as the API shows it
+//! * [`thrashing`]: node on which one process thrashes and evicts another's memory, as in the API
 #![expect(clippy::panic, reason = "a library for tests alone")]
 
 pub mod collector;

@@ -1,4 +1,4 @@
-//! A node on which one process thrashes, and evicts the memory of another.
+//! Node on which one process thrashes, and evicts the memory of another.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use model::api::{
 };
 
 const MIB: u64 = 1 << 20;
-/// Time of every answer.
+/// Time of every response.
 pub const NOW: &str = "2026-11-21T14:06:23Z";
 const SINCE: &str = "2026-11-21T14:02:11Z";
 const UUID: &str = "GPU-abababab-abab-abab-abab-abababababab";
@@ -22,6 +22,23 @@ fn exactly(bytes: u64) -> Residency {
     Residency { bytes, min_bytes: bytes, max_bytes: bytes }
 }
 
+/// Counts of a driver that has every function, at 0.
+fn nothing() -> Counts {
+    Counts {
+        populated_bytes: Some(0),
+        evictions: Some(0),
+        induced_evictions: Some(0),
+        induced_eviction_bytes: Some(0),
+        replays: Some(0),
+        thrashing_pages: Some(0),
+        throttles: Some(0),
+        throttled_ns: Some(0),
+        remote_mappings: Some(0),
+        remote_mapped_bytes: Some(0),
+        ..Counts::default()
+    }
+}
+
 fn process(pid: u32, name: &str, managed_bytes: u64, resident: Residency) -> Process {
     let by_access = BTreeMap::from([("read".to_owned(), 900), ("write".to_owned(), 100)]);
     let counts = Counts {
@@ -29,8 +46,11 @@ fn process(pid: u32, name: &str, managed_bytes: u64, resident: Residency) -> Pro
         bytes_htod: 4096 * MIB,
         bytes_dtoh: 4096 * MIB,
         evicted_bytes: 4096 * MIB,
+        evictions: Some(2048),
+        induced_evictions: Some(2048),
+        induced_eviction_bytes: Some(4096 * MIB),
         fault_entries_by_access: by_access,
-        ..Counts::default()
+        ..nothing()
     };
     Process {
         pid,
@@ -174,7 +194,7 @@ pub fn heat() -> HeatMap {
 /// GPUs of the node.
 #[must_use]
 pub fn gpus() -> Gpus {
-    let gpu = Gpu { id: gpu_id(), name: Some("NVIDIA H200".to_owned()), ..Gpu::default() };
+    let gpu = Gpu { id: gpu_id(), name: Some("NVIDIA H200".to_owned()), counts: nothing() };
     let gpu = GpuDetail {
         gpu,
         pci_address: Some("0000:17:00.0".to_owned()),

@@ -1,4 +1,4 @@
-//! What is wrong on a crowded node.
+//! Verdicts on a crowded node.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,12 +10,12 @@ use model::{
 use crate::Crowd;
 
 const MIB: u64 = 1 << 20;
-/// That every other process has a verdict at one GPU is a bad day, and possible.
+/// A verdict for every other process at one GPU is bad, and possible.
 const WITH_VERDICT: usize = 2;
 const WINDOW: Duration = Duration::from_secs(2);
 
 impl Crowd {
-    /// What is wrong: with every other process.
+    /// Verdicts about every other process.
     #[must_use]
     pub fn verdicts(self) -> Verdicts {
         let inputs = Inputs {

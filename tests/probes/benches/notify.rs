@@ -1,9 +1,10 @@
-//! What an event costs in uvmd's probe, beside what it costs in a bpftrace program that sums up the same; and what becomes of records when nobody
-//! takes them. Root, `bpftrace`, a machine that does nothing else:
-//! `cargo bench -p probes-test --bench notify`
+//! Cost of an event in uvmd's probe, beside that in a bpftrace program with the same sums; and the
+//! fate of records that nothing reads. Root, `bpftrace`, an idle machine: `cargo bench -p
+//! probes-test --bench notify`
 //!
-//! Both programs are attached to one function of this process, so that both see each call, and the kernel measures both. Absolute times are
-//! those of this machine and of memory of user programs; the ratio is what is to be compared.
+//! Both programs are attached to one function of this process, so that both see each call, and the
+//! kernel measures both. Absolute times depend on this machine and on user memory; the ratio is to
+//! be compared.
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -26,11 +27,11 @@ const FAMILY: &str = "L2_550_555";
 const STATISTICS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 const ROUNDS: usize = 40;
 const EVENTS: u64 = 2000;
-/// In the script, where attaching to the function is complete.
+/// Mark in the script at which the function is attached.
 const ATTACHED: &str = "attached";
 
 fn main() -> ExitCode {
-    // Only `cargo bench` says so; tests of everything are not to measure.
+    // Only `cargo bench` passes this argument; a run of all tests must not measure.
     if !std::env::args().any(|argument| argument == "--bench") {
         return ExitCode::SUCCESS;
     }
@@ -83,7 +84,7 @@ const EVENT_KINDS: [(&str, Raise); 3] = [
     ("copy", |bench, space, _| bench.migration(space, &Migration::default())),
 ];
 
-/// The least that a round took each program, in ns an event: others of the machine's only add to it.
+/// Minimum over the rounds for each program, in ns per event: other load only adds to it.
 fn cost(bench: &mut Bench, peer: &Peer, space: &Space, raise: Raise) -> (u64, u64) {
     let mut least = (u64::MAX, u64::MAX);
     for _ in 0..ROUNDS {
@@ -93,13 +94,13 @@ fn cost(bench: &mut Bench, peer: &Peer, space: &Space, raise: Raise) -> (u64, u6
         }
         least.0 = least.0.min(own(bench).each_since(ours));
         least.1 = least.1.min(peer.figures().each_since(theirs));
-        // So that there is room in the ring for the next round.
+        // Empties the ring for the next round.
         let _ = bench.blocks();
     }
     least
 }
 
-/// What the kernel measured of a program.
+/// Kernel measurements of a program.
 #[derive(Clone, Copy, Default)]
 struct Figures {
     run_ns: u64,
@@ -107,7 +108,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Of a descriptor's text below /proc.
+    /// Figures of a descriptor's text below /proc.
     fn of(text: &str) -> Self {
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok());
         Self { run_ns: value("run_time_ns:").unwrap_or(0), runs: value("run_cnt:").unwrap_or(0) }
@@ -125,11 +126,11 @@ fn own(bench: &mut Bench) -> Figures {
     Figures::of(&fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).expect("a descriptor's"))
 }
 
-/// A bpftrace program that sums up what `uvm_notify` counts: faults by VA space, GPU and access type, copies by VA space, direction and cause.
-/// It checks nothing, and knows no batches, processes or blocks.
+/// bpftrace program with the sums of `uvm_notify`: faults by VA space, GPU and access type, copies
+/// by VA space, direction and cause. It checks nothing, and knows no batches, processes or blocks.
 struct Peer {
     child: Child,
-    /// Its program's descriptor, below /proc.
+    /// Descriptor of its program, below /proc.
     program: String,
 }
 
@@ -142,7 +143,7 @@ impl Peer {
             .map_err(|error| eprintln!("bpftrace cannot be run, and is what uvmd is compared with: {error}"))
             .ok()?;
         let output = BufReader::new(child.stdout.take()?);
-        // It says so before it attaches to the rest, which takes a moment more.
+        // It prints the mark before it attaches the rest, which takes a moment more.
         let _ = output.lines().map_while(Result::ok).find(|line| line.contains(ATTACHED));
         let folder = format!("/proc/{}/fdinfo", child.id());
         for _ in 0..200 {
@@ -171,7 +172,7 @@ impl Drop for Peer {
     }
 }
 
-/// bpftrace reads memory of user programs where the function is one of them.
+/// bpftrace reads user memory if the function is in a user program.
 fn script(family: &Family, space: &Space) -> String {
     let at = |field| family.number(field);
     let (access_bit, _) = (357, 4);
@@ -214,7 +215,8 @@ fn script(family: &Family, space: &Space) -> String {
     )
 }
 
-/// Records that nobody takes, until the ring is full and beyond: each is in the ring or counted as lost, and no count is.
+/// Writes records that nothing reads, until the ring is full and beyond: each is in the ring or
+/// counted as dropped, and no count is lost.
 fn saturate() -> Option<()> {
     const RECORDS: u64 = 200_000;
     println!("records of {RECORDS} copies that nobody takes meanwhile\n");

@@ -1,5 +1,5 @@
-//! Block records, from the kernel's ring to what a snapshot tells: each is counted or told as lost. Root, a machine that does nothing else:
-//! `cargo bench -p probes-test --bench records`
+//! Block records, from the kernel's ring to a snapshot: each is counted or reported as dropped.
+//! Root, an idle machine: `cargo bench -p probes-test --bench records`
 
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
@@ -20,12 +20,12 @@ use probes_test::{
 
 const SECONDS: u64 = 10;
 const A_SECOND: u64 = 1_000_000;
-/// Of the process in the second part: 32 GiB of memory.
+/// Blocks of the process in the second part: 32 GiB of memory.
 const BLOCKS: u64 = 16_384;
 const MANY: u64 = 50_000_000;
-/// Of those, at once.
+/// Records per batch.
 const PART: u64 = 100_000;
-/// Between two takings, as the collector does it.
+/// Interval of reads, as in the collector.
 const TAKEN_EVERY: Duration = Duration::from_millis(100);
 
 fn main() -> ExitCode {
@@ -39,7 +39,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// A million records a second, by a program in the kernel: events of the stand-in driver would be too slow.
+/// Writes a million records per second with a program in the kernel: events of the fake driver
+/// would be too slow.
 fn through_the_ring() -> Option<()> {
     let records = Records { enabled: true, max_per_second: 1_000_000, ring_bytes: 64 << 20 };
     let mut bench = Bench::with("L2_550_555", 1024, records)?;
@@ -81,54 +82,54 @@ fn through_the_ring() -> Option<()> {
         }
         writer.join().expect("it does not panic")
     });
-    let Wrote { asked, no_room, seconds } = wrote?;
-    assert_eq!(asked - no_room, took, "none is lost silently");
+    let Wrote { attempted, no_room, seconds } = wrote?;
+    assert_eq!(attempted - no_room, took, "none is lost silently");
     let bytes = fetched_bytes(&ledger);
     assert_eq!(bytes, took * u64::from(flood::BYTES.unsigned_abs()), "what was taken is in the snapshot");
     println!(
-        "through the ring: {asked} records in {seconds:.1} s, {:.2} million a second; {took} in the snapshot, {no_room} without room; \
+        "through the ring: {attempted} records in {seconds:.1} s, {:.2} million a second; {took} in the snapshot, {no_room} without room; \
          taking them kept a CPU busy for {:.0} % of the time",
-        asked as f64 / seconds / 1e6,
+        attempted as f64 / seconds / 1e6,
         busy.as_secs_f64() / seconds * 100.0
     );
     Some(())
 }
 
-/// What was written.
+/// Result of the writes.
 struct Wrote {
-    asked: u64,
+    attempted: u64,
     no_room: u64,
     seconds: f64,
 }
 
-/// At a steady pace for as long as it is to take; `None` if the kernel does not run the program.
+/// Writes at a steady pace; `None` if the kernel does not run the program.
 fn write(flood: &Flood) -> Option<Wrote> {
     let began = Instant::now();
-    let (mut asked, mut no_room) = (0, 0);
-    while asked < A_SECOND * SECONDS {
+    let (mut attempted, mut no_room) = (0, 0);
+    while attempted < A_SECOND * SECONDS {
         let due = began.elapsed().as_secs_f64() * A_SECOND as f64;
-        if asked as f64 >= due {
+        if attempted as f64 >= due {
             thread::sleep(Duration::from_millis(1));
             continue;
         }
         no_room += u64::from(flood.run().inspect_err(|error| eprintln!("the program does not run: {error}")).ok()?);
-        asked += u64::from(flood::RECORDS);
+        attempted += u64::from(flood::RECORDS);
     }
-    Some(Wrote { asked, no_room, seconds: began.elapsed().as_secs_f64() })
+    Some(Wrote { attempted, no_room, seconds: began.elapsed().as_secs_f64() })
 }
 
 fn fetched_bytes(ledger: &TestLedger) -> u64 {
     ledger.processes().iter().flat_map(|process| process.reuse.values()).map(|reuse| reuse.fetched_bytes).sum()
 }
 
-/// What is behind the ring alone, where the events are not the limit.
+/// Measures the part after the ring alone, where events are not the limit.
 fn ledger() {
     let mut ledger = TestLedger::new(BlockLimits::default());
     ledger.process(1, 7);
     let record = |number: u64| BlockRecord {
         boottime_ns: number * 1000,
         generation: 7,
-        // No order that a cache could know.
+        // No order that a cache could predict.
         address: 0x7f00_0000_0000 + number.wrapping_mul(0x9e37_79b9) % BLOCKS * BLOCK_BYTES,
         bytes: 65536,
         events: 1,
@@ -156,7 +157,7 @@ fn ledger() {
     );
 }
 
-/// Of this process.
+/// Resident memory of this process.
 fn resident_kib() -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

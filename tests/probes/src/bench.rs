@@ -1,4 +1,4 @@
-//! The probes on the stand-in driver, and what tests ask of both.
+//! Probes on the fake driver, with the operations that tests need.
 
 use std::{
     collections::HashMap,
@@ -23,22 +23,23 @@ use crate::{
     uprobe,
 };
 
-/// One bench at a time: its probes see every call of the stand-in functions, whichever test it comes from.
+/// One bench at a time: its probes see every call of the fake functions, from any test.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Stands for /dev/nvidia-uvm: /dev/ptmx, each open file of which has data of its own as well. Major 5, minor 2.
+/// Stand-in for /dev/nvidia-uvm: /dev/ptmx, each open file of which has separate data as well.
+/// Major 5, minor 2.
 const DEVICE: u32 = 5 << 20 | 2;
 
-/// Set to 1 where no test may be skipped for want of rights: by who runs them all.
+/// Variable set to 1 if no test may be skipped for lack of permission.
 const REQUIRE_ROOT: &str = "UVMD_TEST_REQUIRE_ROOT";
 
-/// Says why a test does not run; where it must run, that is a failure.
+/// Prints why a test is skipped; fails if it must run.
 fn skip(why: &str) {
     assert!(std::env::var(REQUIRE_ROOT).as_deref() != Ok("1"), "{REQUIRE_ROOT} is set, and {why}");
     println!("skipped: {why}");
 }
 
-/// The probes, attached to the stand-in driver.
+/// Probes attached to the fake driver.
 pub struct Bench {
     family: Family,
     probes: Probes,
@@ -49,18 +50,18 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Attaches the probes for a family of the table, with room for so many counts. Without root there is no bench: the test says so, or fails
-    /// where `UVMD_TEST_REQUIRE_ROOT` is 1.
+    /// Attaches the probes for a family of the table, with this capacity of counts. Without root
+    /// there is no bench: the test is skipped, or fails if `UVMD_TEST_REQUIRE_ROOT` is 1.
     pub fn with_capacity(family: &str, counts_capacity: u32) -> Option<Self> {
         Self::with(family, counts_capacity, Records::default())
     }
 
-    /// The same with quotas.
+    /// Bench with quotas.
     pub fn with_quotas(family: &str, counts_capacity: u32, quotas: &Quotas) -> Option<Self> {
         Self::load(family, counts_capacity, quotas, &Records::default())
     }
 
-    /// The same with block records as chosen.
+    /// Bench with this configuration of block records.
     pub fn with(family: &str, counts_capacity: u32, records: Records) -> Option<Self> {
         Self::load(family, counts_capacity, &Quotas::UNLIMITED, &records)
     }
@@ -80,7 +81,7 @@ impl Bench {
         };
         let events: io::Result<Vec<_>> = Probes::programs()
             .filter_map(|(program, functions, at_return)| {
-                // The stand-in driver has no more of it than the tests need.
+                // The fake driver has only the functions that the tests need.
                 let function = functions.iter().find(|function| driver::address(function).is_some())?;
                 Some(attach(&probes, program, function, at_return).map(|event| (program, event)))
             })
@@ -94,7 +95,7 @@ impl Bench {
         }
     }
 
-    /// Runs something while nobody sees destructions return.
+    /// Calls a function while the returns of destructions are missed.
     pub fn without_returns(&mut self, meanwhile: impl FnOnce()) {
         let program = "uvm_destroyed";
         self.events.retain(|(attached, _)| *attached != program);
@@ -103,22 +104,22 @@ impl Bench {
         self.events.push((program, again.expect("it could be attached before")));
     }
 
-    /// The same with plenty of room.
+    /// Bench with ample capacity.
     pub fn new(family: &str) -> Option<Self> {
         Self::with_capacity(family, 1024)
     }
 
-    /// The family under test.
+    /// Family under test.
     pub const fn family(&self) -> &Family {
         &self.family
     }
 
-    /// The highest processor id of a GPU.
+    /// Highest processor id of a GPU.
     pub const fn gpu_max(&self) -> u32 {
         self.layout.gpu_max
     }
 
-    /// A VA space at an address, and the events structure that points to it.
+    /// VA space at an address, and the events structure that points to it.
     pub fn space(&self, address: u64) -> Space {
         let offset = usize::try_from(self.layout.events_va_space).expect("small");
         let mut events = vec![0; offset / 8 + 1];
@@ -126,7 +127,7 @@ impl Bench {
         Space { address, events }
     }
 
-    /// Makes a VA space at an address; what the ring then says of it.
+    /// Creates a VA space at an address, and returns its record.
     pub fn register(&mut self, address: u64) -> (Space, Lifecycle) {
         driver::mm_register(address);
         let records = self.probes.lifecycles();
@@ -134,7 +135,7 @@ impl Bench {
         (self.space(address), *made.expect("a record of its making"))
     }
 
-    /// A fault of a GPU: processor, access type, faults merged. Change `entry` to have it look otherwise.
+    /// Raises a fault of a GPU: processor, access type, merged faults. `change` modifies the entry.
     pub fn gpu_fault(&self, space: &Space, fault: &GpuFault, change: impl Fn(Image) -> Image) {
         let family = &self.family;
         let entry = family
@@ -155,7 +156,7 @@ impl Bench {
         self.notify(space, "FAULT", &data);
     }
 
-    /// A fault of a CPU.
+    /// Raises a fault of a CPU.
     pub fn cpu_fault(&self, space: &Space, is_write: u8) {
         let data = self
             .family
@@ -166,22 +167,22 @@ impl Bench {
         self.notify(space, "FAULT", &data);
     }
 
-    /// A migration.
+    /// Raises a migration.
     pub fn migration(&self, space: &Space, migration: &Migration) {
         self.family.migration(space, migration);
     }
 
-    /// Any event.
+    /// Raises any event.
     pub fn notify(&self, space: &Space, event: &str, data: &Image) {
         self.family.notify(space, event, data);
     }
 
-    /// What was counted for a VA space: by GPU, kind and detail.
+    /// Counts of a VA space by GPU, kind and detail.
     pub fn counts(&self, generation: u64) -> HashMap<(u32, Kind, u16), (u64, u64)> {
         Self::of(self.probes.counts().expect("the counts can be read"), generation)
     }
 
-    /// The parts of a VA space's distributions: by GPU, kind and bucket.
+    /// Distribution buckets of a VA space by GPU, kind and bucket.
     pub fn distributions(&self, generation: u64) -> HashMap<(u32, Kind, u16), (u64, u64)> {
         Self::of(self.probes.distributions().expect("the distributions can be read"), generation)
     }
@@ -196,7 +197,7 @@ impl Bench {
             .collect()
     }
 
-    /// What one VA space's memory was pushed out for another: by victim, evictor, GPU and cause.
+    /// Evictions by victim, evictor, GPU and cause.
     pub fn evictions(&self) -> HashMap<(u64, u64, u32, EvictionCause), (u64, u64)> {
         let all = self.probes.evictions().expect("they can be read").into_iter();
         all.map(|(EvictionKey { victim, evictor, gpu, cause }, Tally { events, amount })| {
@@ -205,46 +206,46 @@ impl Bench {
         .collect()
     }
 
-    /// How many keys there are for all VA spaces.
+    /// Number of count keys of all VA spaces.
     pub fn keys(&self) -> usize {
         self.probes.counts().expect("the counts can be read").len()
     }
 
-    /// Events lost, those that were.
+    /// Dropped events by reason, without zeroes.
     pub fn lost(&self) -> Vec<(DropReason, u64)> {
         let lost = self.probes.dropped().expect("the losses can be read");
         DropReason::ALL.iter().copied().zip(lost).filter(|(_, events)| *events > 0).collect()
     }
 
-    /// Self-tests that failed.
+    /// Failed self-tests.
     pub fn failed(&self) -> Vec<(SelfTest, u64)> {
         let failed = self.probes.self_tests().expect("the failures can be read");
         SelfTest::ALL.iter().copied().zip(failed).filter(|(_, events)| *events > 0).collect()
     }
 
-    /// The block records that were written since the last call.
+    /// Block records written since the last call.
     pub fn blocks(&mut self) -> Vec<BlockRecord> {
         let mut records = Vec::new();
         self.probes.blocks(|record| records.push(record));
         records
     }
 
-    /// Block records by what became of them.
+    /// Number of block records by fate.
     pub fn fates(&self) -> [u64; 3] {
         self.probes.record_fates().expect("they can be read").try_into().expect("three")
     }
 
-    /// A GPU of the driver's.
+    /// GPU of the driver.
     pub fn gpu(&self, id: u32) -> Image {
         self.family.image("gpu.id").with("gpu.id", id.to_ne_bytes())
     }
 
-    /// A block of a VA space, and the range that it belongs to.
+    /// Block of a VA space, and the range that it belongs to.
     pub fn block(&self, space: &Space, start: u64) -> Block {
         self.block_with(space, start, &[])
     }
 
-    /// The same with pages that are at GPUs already.
+    /// Block with pages that are at GPUs already.
     pub fn block_with(&self, space: &Space, start: u64, resident: &[(u32, [u64; 8])]) -> Block {
         let range = vec![space.address];
         let states: Vec<_> = resident.iter().map(|(gpu, pages)| (*gpu, pages.to_vec())).collect();
@@ -261,13 +262,13 @@ impl Bench {
         Block { words, start: at(self.layout.block_start), _range: range, _states: states }
     }
 
-    /// A block is given back.
+    /// Destroys a block.
     pub fn destroy_block(&self, space: &Space, block: &Block) {
         let data = self.family.image("evd.size").with("blkdestroy.block", block.address().to_ne_bytes());
         self.notify(space, "BLOCK_DESTROY", &data);
     }
 
-    /// An open file of the device that stands for a VA space.
+    /// Open file of the device that represents a VA space.
     pub fn file(&self, space: &Space) -> Vec<u64> {
         let at = usize::try_from(self.layout.file_private_data / 8).expect("small");
         let mut words = vec![0; at + 1];
@@ -275,7 +276,7 @@ impl Bench {
         words
     }
 
-    /// The probes themselves.
+    /// Attached probes.
     pub const fn probes(&mut self) -> &mut Probes {
         &mut self.probes
     }
@@ -288,7 +289,7 @@ fn attach(probes: &Probes, program: &str, function: &str, at_return: bool) -> io
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // The kernel waits a tenth of a second for each: side by side, that is once.
+        // The kernel waits a tenth of a second for each: in parallel, that is once.
         std::thread::scope(|scope| {
             for event in self.events.drain(..) {
                 scope.spawn(move || drop(event));
@@ -298,7 +299,7 @@ impl Drop for Bench {
 }
 
 impl Family {
-    /// A migration, also while somebody else has the bench.
+    /// Raises a migration, even while another test has the bench.
     pub fn migration(&self, space: &Space, migration: &Migration) {
         let data = self
             .image("evd.size")
@@ -316,16 +317,16 @@ impl Family {
     }
 }
 
-/// A VA space of the stand-in driver.
+/// VA space of the fake driver.
 #[derive(Clone, Debug)]
 pub struct Space {
-    /// What the driver would have it at.
+    /// Address in the driver.
     pub address: u64,
-    /// `uvm_perf_va_space_events_t`: all that matters of it is the pointer.
+    /// `uvm_perf_va_space_events_t`, of which only the pointer matters.
     pub events: Vec<u64>,
 }
 
-/// A VA block of the stand-in driver.
+/// VA block of the fake driver.
 #[derive(Clone, Debug)]
 pub struct Block {
     words: Vec<u64>,
@@ -336,12 +337,12 @@ pub struct Block {
 }
 
 impl Block {
-    /// Where it is.
+    /// Address of the block.
     pub fn address(&self) -> u64 {
         self.words.as_ptr() as u64
     }
 
-    /// The same with no more than so many bytes.
+    /// The block with at most this many bytes.
     #[must_use]
     pub fn of_bytes(mut self, bytes: u64) -> Self {
         self.words[self.start + 1] = self.words[self.start] + bytes - 1;
@@ -349,7 +350,7 @@ impl Block {
     }
 }
 
-/// A fault of a GPU.
+/// Fault of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct GpuFault {
     /// Processor id.
@@ -358,13 +359,13 @@ pub struct GpuFault {
     pub access: u32,
     /// Faults merged into it.
     pub instances: u16,
-    /// 1 if the page was served already.
+    /// 1 if the page was serviced already.
     pub is_duplicate: u8,
-    /// The page.
+    /// Address of the page.
     pub address: u64,
     /// Number of its batch.
     pub batch: u32,
-    /// Whether the GPU tries again after it.
+    /// Whether the fault is replayable.
     pub is_replayable: bool,
 }
 
@@ -382,7 +383,7 @@ impl Default for GpuFault {
     }
 }
 
-/// A migration.
+/// Migration of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
     /// Source processor.

@@ -1,7 +1,7 @@
-//! Functions that stand for the driver's. They do nothing but be there to be probed.
+//! Functions that replace the driver's. They exist only to be probed.
 #![expect(unsafe_code, reason = "functions in assembly")]
 
-/// Each begins with a five-byte NOP, which the kernel can probe without a trap of its own.
+/// Each starts with a five-byte NOP, which the kernel can probe without a trap.
 macro_rules! functions {
     ($($symbol:literal: $body:literal,)+) => {
         std::arch::global_asm!(
@@ -19,7 +19,7 @@ macro_rules! functions {
     };
 }
 
-// Those that do something while they run call their last argument but one with their last.
+// Functions with a callback call their last argument but one with their last.
 functions! {
     "fake_event_notify": "ret",
     "fake_mm_register": "ret",
@@ -36,35 +36,35 @@ functions! {
     "fake_alloc_pages": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
     "fake_alloc_range": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
     "fake_handler": "sub rsp, 8\n mov rdi, rdx\n call rsi\n add rsp, 8\n ret",
-    // The fifth and the sixth argument, and the seventh is what it returns.
+    // Callback and argument are the fifth and sixth argument, and the seventh is the return value.
     "fake_split": "sub rsp, 8\n mov rdi, r9\n call r8\n mov eax, [rsp + 16]\n add rsp, 8\n ret",
-    // The ninth and the tenth argument, and the eleventh is what it returns.
+    // Callback and argument are the ninth and tenth argument, and the eleventh is the return value.
     "fake_resident": "sub rsp, 8\n mov rdi, [rsp + 40]\n call [rsp + 32]\n mov eax, [rsp + 48]\n add rsp, 8\n ret",
     "fake_duplicate": "sub rsp, 8\n mov rdi, [rsp + 40]\n call [rsp + 32]\n mov eax, [rsp + 48]\n add rsp, 8\n ret",
 }
 
-/// Something to do, behind a thin pointer.
+/// Callback behind a thin pointer.
 type Meanwhile<'a> = Option<Box<dyn FnOnce() + 'a>>;
 
-type Call = extern "C" fn(&mut Meanwhile<'_>);
-/// The arguments of making a block resident, then what to do meanwhile, and what to return.
-type Resident = unsafe extern "C" fn(u64, u64, u64, u32, u32, u64, u64, u64, Call, &mut Meanwhile<'_>, u64) -> u32;
+type Callback = extern "C" fn(&mut Meanwhile<'_>);
+/// Arguments of making a block resident, then the callback and the return value.
+type Resident = unsafe extern "C" fn(u64, u64, u64, u32, u32, u64, u64, u64, Callback, &mut Meanwhile<'_>, u64) -> u32;
 
 #[expect(improper_ctypes, reason = "what is called hands the pointer on, to Rust again")]
 unsafe extern "C" {
     fn fake_event_notify(events: u64, event: u32, data: u64);
     fn fake_mm_register(va_space: u64);
-    fn fake_destroy(va_space: u64, call: Call, argument: &mut Meanwhile<'_>);
-    fn fake_handler(gpu: u64, call: Call, argument: &mut Meanwhile<'_>);
+    fn fake_destroy(va_space: u64, call: Callback, argument: &mut Meanwhile<'_>);
+    fn fake_handler(gpu: u64, call: Callback, argument: &mut Meanwhile<'_>);
     fn fake_replay(gpu: u64, push: u64, batch: u32, client: u32);
     fn fake_thrashing(va_space: u64, address: u64, bytes: u64, processors: u64);
     fn fake_throttle(va_space: u64, address: u64, processor: u32);
     fn fake_throttled(va_space: u64, address: u64, processor: u32);
     fn fake_map_remote(block: u64, push: u64, processor: u32, residency: u32, address: u64, bytes: u64, cause: u32);
     fn fake_evict(block: u64, gpu: u64, chunk: u64, tracker: u64);
-    fn fake_migrate(parameters: u64, file: u64, call: Call, argument: &mut Meanwhile<'_>);
-    fn fake_alloc_pages(pmm: u64, call: Call, argument: &mut Meanwhile<'_>);
-    fn fake_alloc_range(pmm: u64, call: Call, argument: &mut Meanwhile<'_>);
+    fn fake_migrate(parameters: u64, file: u64, call: Callback, argument: &mut Meanwhile<'_>);
+    fn fake_alloc_pages(pmm: u64, call: Callback, argument: &mut Meanwhile<'_>);
+    fn fake_alloc_range(pmm: u64, call: Callback, argument: &mut Meanwhile<'_>);
     fn fake_set_preferred_location(parameters: u64, file: u64);
     fn fake_discard(parameters: u64, file: u64);
     fn fake_split(
@@ -72,7 +72,7 @@ unsafe extern "C" {
         end: u64,
         other: u64,
         range: u64,
-        call: Call,
+        call: Callback,
         argument: &mut Meanwhile<'_>,
         status: u64,
     ) -> u32;
@@ -85,7 +85,7 @@ unsafe extern "C" {
         mask: u64,
         prefetch: u64,
         cause: u64,
-        call: Call,
+        call: Callback,
         argument: &mut Meanwhile<'_>,
         status: u64,
     ) -> u32;
@@ -98,7 +98,7 @@ unsafe extern "C" {
         mask: u64,
         prefetch: u64,
         cause: u64,
-        call: Call,
+        call: Callback,
         argument: &mut Meanwhile<'_>,
         status: u64,
     ) -> u32;
@@ -110,7 +110,8 @@ extern "C" fn call(meanwhile: &mut Meanwhile<'_>) {
     }
 }
 
-/// `uvm_perf_event_notify(events, event, data)`, with pointers as numbers: they are only ever looked at by the kernel, which checks them.
+/// `uvm_perf_event_notify(events, event, data)`, with pointers as numbers: only the kernel
+/// follows them, with checks.
 pub fn event_notify(events: u64, event: u32, data: u64) {
     // SAFETY: the function touches nothing.
     unsafe { fake_event_notify(events, event, data) }
@@ -122,14 +123,14 @@ pub fn mm_register(va_space: u64) {
     unsafe { fake_mm_register(va_space) }
 }
 
-/// `uvm_va_space_destroy(va_space)`, with something that happens before it returns.
+/// `uvm_va_space_destroy(va_space)`, with a callback before it returns.
 pub fn destroy(va_space: u64, meanwhile: impl FnOnce()) {
     let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
     // SAFETY: the function calls `call` with `meanwhile` once, and touches nothing else.
     unsafe { fake_destroy(va_space, call, &mut meanwhile) }
 }
 
-/// `uvm_gpu_service_replayable_faults(gpu)`, with something that happens before it returns.
+/// `uvm_gpu_service_replayable_faults(gpu)`, with a callback before it returns.
 pub fn service_faults(meanwhile: impl FnOnce()) {
     let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
     // SAFETY: the function calls `call` with `meanwhile` once, and touches nothing else.
@@ -172,9 +173,9 @@ pub fn evict_chunks(block: u64, gpu: u64) {
     unsafe { fake_evict(block, gpu, 0, 0) }
 }
 
-/// A call of a process.
+/// Call of a process.
 #[derive(Clone, Copy, Debug)]
-pub enum Asked {
+pub enum Call {
     /// `uvm_api_migrate(parameters, file)`
     Migrate,
     /// `uvm_api_set_preferred_location(parameters, file)`
@@ -183,26 +184,26 @@ pub enum Asked {
     Discard,
 }
 
-/// A call of this process.
-pub fn ask(asked: Asked, parameters: u64, file: u64) {
-    let function = match asked {
-        Asked::Migrate => return migrate(parameters, file, || {}),
-        Asked::SetPreferredLocation => fake_set_preferred_location,
-        Asked::Discard => fake_discard,
+/// Makes a call of this process.
+pub fn call_api(request: Call, parameters: u64, file: u64) {
+    let function = match request {
+        Call::Migrate => return migrate(parameters, file, || {}),
+        Call::SetPreferredLocation => fake_set_preferred_location,
+        Call::Discard => fake_discard,
     };
     // SAFETY: the functions touch nothing.
     unsafe { function(parameters, file) }
 }
 
-/// `uvm_api_migrate(parameters, file)`, with something that happens before it returns.
+/// `uvm_api_migrate(parameters, file)`, with a callback before it returns.
 pub fn migrate(parameters: u64, file: u64, meanwhile: impl FnOnce()) {
     let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
     // SAFETY: the function calls `call` with `meanwhile` once, and touches nothing else.
     unsafe { fake_migrate(parameters, file, call, &mut meanwhile) }
 }
 
-/// An allocation of memory that is not managed finds none free: `uvm_pmm_gpu_pma_evict_pages_wrapper_entry(pmm, ...)`, or `_range_` where it
-/// needs a certain range, with something that happens before it returns.
+/// Unmanaged allocation that finds no free memory: `uvm_pmm_gpu_pma_evict_pages_wrapper_entry(pmm,
+/// ...)`, or `_range_` for a certain range, with a callback before it returns.
 pub fn allocate(of_range: bool, meanwhile: impl FnOnce()) {
     let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
     let function = if of_range { fake_alloc_range } else { fake_alloc_pages };
@@ -210,7 +211,7 @@ pub fn allocate(of_range: bool, meanwhile: impl FnOnce()) {
     unsafe { function(0, call, &mut meanwhile) }
 }
 
-/// The arguments of `uvm_va_block_make_resident_copy` and `_read_duplicate` that matter.
+/// Relevant arguments of `uvm_va_block_make_resident_copy` and `_read_duplicate`.
 #[derive(Clone, Copy, Debug)]
 pub struct MakeResident {
     /// Address of the block.
@@ -219,24 +220,24 @@ pub struct MakeResident {
     pub destination: u32,
     /// First page.
     pub first: u16,
-    /// Behind the last page.
+    /// Page after the last.
     pub outer: u16,
-    /// Address of the mask of pages; 0 for all of the region.
+    /// Address of the page mask; 0 for all of the region.
     pub mask: u64,
     /// `uvm_make_resident_cause_t`
     pub cause: u32,
-    /// Whether it is to be a copy beside others.
+    /// Whether it is an additional copy.
     pub is_duplicate: bool,
-    /// `NV_STATUS` that it returns.
+    /// Returned `NV_STATUS`.
     pub status: u32,
 }
 
-/// Makes a block resident, with something that happens before it returns.
-pub fn make_resident(asked: &MakeResident, meanwhile: impl FnOnce()) {
+/// Makes a block resident, with a callback before it returns.
+pub fn make_resident(request: &MakeResident, meanwhile: impl FnOnce()) {
     let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
-    let function: Resident = if asked.is_duplicate { fake_duplicate } else { fake_resident };
-    let region = u32::from(asked.first) | u32::from(asked.outer) << 16;
-    let MakeResident { block, destination, mask, cause, status, .. } = *asked;
+    let function: Resident = if request.is_duplicate { fake_duplicate } else { fake_resident };
+    let region = u32::from(request.first) | u32::from(request.outer) << 16;
+    let MakeResident { block, destination, mask, cause, status, .. } = *request;
     // SAFETY: the functions call `call` with `meanwhile` once, and touch nothing else.
     let returned = unsafe {
         function(block, 0, 0, destination, region, mask, 0, cause.into(), call, &mut meanwhile, status.into())
@@ -244,7 +245,8 @@ pub fn make_resident(asked: &MakeResident, meanwhile: impl FnOnce()) {
     assert_eq!(returned, status);
 }
 
-/// `uvm_va_block_split(block, end, other, range)`, with something that happens before it returns a status. `other`: where it says which block is new.
+/// `uvm_va_block_split(block, end, other, range)`, with a callback before it returns a status.
+/// `other`: address of the new block's pointer.
 pub fn split(block: u64, other: &u64, status: u32, meanwhile: impl FnOnce()) {
     let mut meanwhile: Meanwhile<'_> = Some(Box::new(meanwhile));
     let other = std::ptr::from_ref(other) as u64;
@@ -253,7 +255,7 @@ pub fn split(block: u64, other: &u64, status: u32, meanwhile: impl FnOnce()) {
     assert_eq!(returned, status);
 }
 
-/// Address of each function by the driver's name for it.
+/// Address of each function by the driver's name.
 pub fn address(function: &str) -> Option<u64> {
     let function: *const () = match function {
         "uvm_perf_event_notify" => fake_event_notify as *const (),

@@ -1,4 +1,5 @@
-//! A program that fills the ring of block records faster than events can be raised: in the kernel, on the CPU that asks for it.
+//! Program in the kernel that fills the ring of block records faster than events can be raised, on
+//! the CPU of its caller.
 #![expect(unsafe_code, reason = "the bpf system call has no wrapper that takes instructions")]
 #![expect(
     clippy::cast_possible_truncation,
@@ -14,13 +15,13 @@ use std::{
 
 use abi::{BlockRecord, RecordKind, block::RESIDENT_UNKNOWN};
 
-/// Records that one run writes: below what the kernel checks in one go.
+/// Records per run: within the kernel's limit for one check.
 pub const RECORDS: u32 = 250;
-/// Bytes copied, of each record.
+/// Bytes copied per record.
 pub const BYTES: i32 = 65536;
-/// Blocks that the records are about, in no order: 32 GiB of memory. A power of two.
+/// Blocks of the records, in no order: 32 GiB of memory. A power of two.
 pub const BLOCKS: i32 = 16_384;
-/// Where they begin.
+/// Address of the first block.
 const BASE: u64 = 0x7f00_0000_0000;
 
 const PROG_LOAD: libc::c_long = 5;
@@ -37,18 +38,19 @@ mod helper {
     pub(super) const RINGBUF_OUTPUT: i32 = 130;
 }
 
-/// See the module's documentation.
+/// Loaded program.
 #[derive(Debug)]
 pub struct Flood(OwnedFd);
 
 impl Flood {
-    /// Loads the program for a ring; its records are of one VA space, and say that memory was copied to GPU 1.
+    /// Loads the program for a ring; its records are copies to GPU 1 in one VA space.
     ///
     /// # Errors
-    /// If the kernel does not take it: without root, or before 5.10.
+    /// If the kernel rejects it: without root, or before 5.10.
     pub fn new(ring: BorrowedFd<'_>, generation: u64) -> io::Result<Self> {
         let program = instructions(ring.as_raw_fd(), generation);
-        // `union bpf_attr` of PROG_LOAD: type, number of instructions, instructions, license; no log.
+        // `union bpf_attr` of PROG_LOAD: type, number of instructions, instructions, license; no
+        // log.
         let license = c"GPL";
         let count = u32::try_from(program.len()).map_err(io::Error::other)?;
         let attributes = [
@@ -62,16 +64,16 @@ impl Flood {
             0,
         ];
         let fd = bpf(PROG_LOAD, &attributes)?;
-        // SAFETY: the kernel just gave it to us.
+        // SAFETY: the kernel just created the descriptor for this process.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Writes [`RECORDS`] records. How many found no room.
+    /// Writes [`RECORDS`] records, and returns how many found no room.
     ///
     /// # Errors
     /// If the kernel does not run it.
     pub fn run(&self) -> io::Result<u32> {
-        // `union bpf_attr` of PROG_TEST_RUN: descriptor, and room for what it returned.
+        // `union bpf_attr` of PROG_TEST_RUN: descriptor, and space for the return value.
         let mut attributes = [u64::from(self.0.as_raw_fd().unsigned_abs()), 0, 0, 0, 0, 0, 0, 0, 0];
         // SAFETY: the kernel reads and writes no more than the size says.
         let status =
@@ -84,7 +86,8 @@ impl Flood {
 }
 
 fn bpf(command: libc::c_long, attributes: &[u64]) -> io::Result<i32> {
-    // SAFETY: the kernel reads no more than the size says; what the attributes point to outlives the call.
+    // SAFETY: the kernel reads no more than the size says; what the attributes point to outlives
+    // the call.
     let status = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(attributes)) };
     i32::try_from(status).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)
 }
@@ -105,7 +108,7 @@ fn instructions(ring: i32, generation: u64) -> Vec<u64> {
         let [low, high] = [value as u32, (value >> 32) as u32].map(u32::cast_signed);
         [instruction(0x18, to, from, 0, low), instruction(0, 0, 0, 0, high)]
     };
-    // Fields of the record, which lies at the top of the stack.
+    // Fields of the record, which is at the top of the stack.
     let field = |offset: usize| offset as i16 - RECORD_BYTES;
     let store = |offset, from| instruction(0x7b, 10, from, field(offset), 0);
     let store_word = |offset, value| instruction(0x62, 10, 0, field(offset), value);
@@ -137,7 +140,7 @@ fn instructions(ring: i32, generation: u64) -> Vec<u64> {
         set(3, i32::from(RECORD_BYTES)),
         set(4, NO_WAKEUP),
         call(helper::RINGBUF_OUTPUT),
-        // Written: over the next one.
+        // On success, skips the next instruction.
         instruction(0x15, 0, 0, 1, 0),
         add(7, 1),
         add(6, -1),

@@ -1,10 +1,11 @@
-//! What the driver's structures look like in memory, by the table of families, but not by the code that reads it.
+//! Memory images of the driver's structures, by the table of families, but not by the code that
+//! reads it.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The families' names in the table, oldest first.
+/// Names of the families in the table, oldest first.
 pub fn families() -> Vec<String> {
     table().into_keys().collect()
 }
@@ -13,7 +14,7 @@ fn table() -> BTreeMap<String, Value> {
     serde_json::from_str(abi::layout::FAMILIES_JSON).expect("the table is JSON")
 }
 
-/// Where one family keeps what.
+/// Layout of one family.
 #[derive(Clone, Debug)]
 pub struct Family {
     name: String,
@@ -21,36 +22,36 @@ pub struct Family {
 }
 
 impl Family {
-    /// A family of the table.
+    /// Family of the table.
     pub fn named(name: &str) -> Self {
         let values = serde_json::from_value(table()[name]["values"].clone()).expect("values by name");
         Self { name: name.to_owned(), values }
     }
 
-    /// A version of this family.
+    /// Version of this family.
     pub fn version(&self) -> String {
         table()[&self.name]["representative"].as_str().expect("each has one").to_owned()
     }
 
-    /// A number of the table.
+    /// Number of the table.
     pub fn number(&self, key: &str) -> usize {
         let number = self.values[key].as_u64().unwrap_or_else(|| panic!("{}/{key} is a number", self.name));
         usize::try_from(number).expect("small")
     }
 
-    /// The id of an event.
+    /// Id of an event.
     pub fn event(&self, name: &str) -> u32 {
         u32::try_from(self.number(&format!("enum.UVM_PERF_EVENT_{name}"))).expect("small")
     }
 
-    /// A structure of this family, all zero.
+    /// Structure of this family, all zero.
     pub fn image(&self, size: &str) -> Image {
-        // Rounded up, and a word at least: empty allocations have no address.
+        // Rounded up, and at least a word: empty allocations have no address.
         Image { words: vec![0; self.number(size) / 8 + 1], family: self.clone() }
     }
 }
 
-/// Memory that looks like one of the driver's structures.
+/// Memory image of a structure of the driver.
 #[derive(Clone, Debug)]
 pub struct Image {
     words: Vec<u64>,
@@ -84,21 +85,23 @@ impl Image {
         self.at(bit / 8, [u8::from(value) << (bit % 8)])
     }
 
-    /// Writes a bit field whose entry in the table is `bit:width`, leaving its neighbours all ones so that a wrong width shows.
+    /// Writes a bit field whose entry in the table is `bit:width`. Its neighbours become all ones,
+    /// so that a wrong width shows.
     #[must_use]
     pub fn with_bits(mut self, field: &str, value: u32) -> Self {
         let text = self.family.values[field].as_str().expect("bit:width").to_owned();
         let (bit, width) = text.split_once(':').expect("bit:width");
         let (bit, width): (usize, u32) = (bit.parse().expect("a number"), width.parse().expect("a number"));
         let (word, shift) = (bit / 64, u32::try_from(bit % 64).expect("small"));
-        // Little-endian: bit n of the structure is bit n % 64 of word n / 64. Only the half that holds the field is filled.
+        // Little-endian: bit n of the structure is bit n % 64 of word n / 64. Only the half that
+        // holds the field is filled.
         let half = 0xffff_ffff << (shift / 32 * 32);
         let mask = ((1 << width) - 1) << shift;
         self.words[word] = (self.words[word] & !half) | (half & !mask) | (u64::from(value) << shift);
         self
     }
 
-    /// Its address.
+    /// Address of the image.
     pub fn address(&self) -> u64 {
         self.words.as_ptr() as u64
     }

@@ -1,8 +1,8 @@
-//! Runs the probes on a kernel without kprobes.
+//! Test bed that runs the probes on a kernel without kprobes.
 //!
-//! The unmodified programs are attached to functions of this process that stand for the driver's: see [`driver`]. The kernel delivers
-//! the same registers, so that everything from decoding to user space is the real thing; only the reading of memory is told, by
-//! the layout, to look in user memory. Needs root.
+//! The unmodified programs are attached to functions of this process in place of the driver's: see
+//! [`driver`]. The kernel delivers the same registers, so that everything from decoding to user
+//! space is real; only reads of memory go to user memory, by the layout. Needs root.
 
 pub mod bench;
 pub mod driver;

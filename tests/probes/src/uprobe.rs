@@ -1,4 +1,4 @@
-//! Attaching a kprobe program to a function of this process.
+//! Attachment of a kprobe program to a function of this process.
 #![expect(unsafe_code, reason = "perf_event_open has no wrapper that takes a program of another kind")]
 
 use std::{
@@ -13,12 +13,12 @@ const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
-/// `struct perf_event_attr`, as far as its second version goes.
+/// `struct perf_event_attr`, up to its second version.
 #[repr(C)]
 struct Attributes {
     kind: u32,
     size: u32,
-    /// For this PMU: 1 for the function's return.
+    /// For this PMU, 1 for the function's return.
     config: u64,
     sample_period: u64,
     sample_type: u64,
@@ -32,10 +32,10 @@ struct Attributes {
     config2: u64,
 }
 
-/// Attaches a program to a function's entry, or to its return. It stays attached until the result is dropped.
+/// Attaches a program to a function's entry, or to its return, until the result is dropped.
 ///
 /// # Errors
-/// If the kernel does not know uprobes, or does not let this process use them.
+/// If the kernel lacks uprobes, or this process may not use them.
 pub fn attach(program: &ProgramFd, address: u64, at_return: bool) -> io::Result<OwnedFd> {
     let (path, offset) = file_offset(address)?;
     let path = CString::new(path)?;
@@ -55,11 +55,12 @@ pub fn attach(program: &ProgramFd, address: u64, at_return: bool) -> io::Result<
         config1: path.as_ptr() as u64,
         config2: offset,
     };
-    // SAFETY: the attributes are those of the size that they name, and the path lives until the call returns.
+    // SAFETY: the attributes have the size that they name, and the path lives until the call
+    // returns.
     let fd =
         unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, -1, 0, -1, PERF_FLAG_FD_CLOEXEC) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: the kernel just gave it to us.
+    // SAFETY: the kernel just created the descriptor for this process.
     let event = unsafe { OwnedFd::from_raw_fd(fd) };
 
     for (request, argument) in [(PERF_EVENT_IOC_SET_BPF, program.as_fd().as_raw_fd()), (PERF_EVENT_IOC_ENABLE, 0)] {
@@ -71,7 +72,7 @@ pub fn attach(program: &ProgramFd, address: u64, at_return: bool) -> io::Result<
     Ok(event)
 }
 
-/// Which file an address of this process is mapped from, and where in it.
+/// File from which an address of this process is mapped, and the offset in it.
 fn file_offset(address: u64) -> io::Result<(String, u64)> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     let found = maps.lines().find_map(|line| {
@@ -86,19 +87,20 @@ fn file_offset(address: u64) -> io::Result<(String, u64)> {
     found.ok_or_else(|| io::Error::other("the function is in no mapped file"))
 }
 
-/// Runs something in a process of its own, which must not need any of this one's locks: it may only call what does nothing.
-/// And no function of the stand-in driver that this process has called since its probes were attached: newer kernels have put a call in the place of
-/// its NOP by then, whose target a forked process lacks.
+/// Calls a function in a child process. It must not need any lock of this process, and may call
+/// only functions without effects. It must not call a function of the fake driver that this process
+/// has called since its probes were attached: newer kernels have replaced its NOP by a call then,
+/// whose target a forked process lacks.
 ///
 /// # Errors
-/// If there is no process to be had, or it does not end well.
+/// If no process can be created, or it fails.
 pub fn in_another_process(act: impl FnOnce()) -> io::Result<()> {
-    // SAFETY: the child calls `act`, whose callers promise what is said above, and ends.
+    // SAFETY: the child calls `act`, which fulfils the above by contract, and exits.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             act();
-            // SAFETY: ends this process without running anything of the parent's.
+            // SAFETY: ends this process without running any code of the parent's objects.
             unsafe { libc::_exit(0) }
         }
         child => {

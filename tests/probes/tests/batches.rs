@@ -1,4 +1,4 @@
-//! Batches of GPU faults: their sizes, times and replays, of each VA space and of the GPU.
+//! Batches of GPU faults: their sizes, durations and replays, by VA space and GPU.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ fn faults(bench: &Bench, space: &Space, batch: u32, addresses: impl IntoIterator
     }
 }
 
-/// The values of a distribution with the sum of each bucket.
+/// Values of a distribution with the sum of each bucket.
 fn values(bench: &Bench, generation: u64, gpu: u32, kind: Kind) -> HashMap<u16, (u64, u64)> {
     let all = bench.distributions(generation).into_iter();
     all.filter(|((of, which, _), _)| (*of, *which) == (gpu, kind))
@@ -68,7 +68,7 @@ fn a_batch_of_several_va_spaces_is_one_of_each_and_one_of_the_gpu() {
     });
     assert_eq!(values(&bench, first.generation, 1, Kind::BatchEntries), [(5, (1, 5))].into());
     assert_eq!(values(&bench, second.generation, 1, Kind::BatchEntries), [(3, (1, 3))].into());
-    // Kept under the one that was served last.
+    // Counted under the VA space that was serviced last.
     assert_eq!(values(&bench, first.generation, 1, Kind::GpuBatchEntries), [].into());
     assert_eq!(values(&bench, second.generation, 1, Kind::GpuBatchEntries), [(8, (1, 8))].into());
     let replays = |generation| bench.counts(generation).get(&(1, Kind::Replay, 0)).copied();

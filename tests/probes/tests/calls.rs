@@ -1,9 +1,9 @@
-//! What processes ask for is the file's VA space's, and a tool's is not the application's own.
+//! Calls of processes count for the file's VA space, and a tool's calls not for the application.
 
 use abi::{ApiCall, Kind, count::REQUESTED_BY_TOOL};
 use probes_test::{
     bench::{Bench, Migration},
-    driver::{self, Asked},
+    driver::{self, Call},
     image,
     uprobe::in_another_process,
 };
@@ -18,8 +18,8 @@ fn calls_of_the_process_itself_are_counted_by_kind_with_the_bytes_they_name() {
         let Some(mut bench) = Bench::new(&family) else { return };
         let (space, record) = bench.register(SPACE);
         let file = bench.file(&space);
-        for asked in [Asked::Migrate, Asked::Migrate, Asked::SetPreferredLocation, Asked::Discard] {
-            driver::ask(asked, PARAMETERS.as_ptr() as u64, file.as_ptr() as u64);
+        for call in [Call::Migrate, Call::Migrate, Call::SetPreferredLocation, Call::Discard] {
+            driver::call_api(call, PARAMETERS.as_ptr() as u64, file.as_ptr() as u64);
         }
         let expected = [
             ((0, Kind::ApiCall, ApiCall::Migrate as u16), (2, 6 << 20)),
@@ -36,7 +36,7 @@ fn a_length_that_no_memory_has_names_no_bytes() {
     let (space, record) = bench.register(SPACE);
     let file = bench.file(&space);
     for length in [1 << 47, (1 << 47) + 1, u64::MAX] {
-        driver::ask(Asked::Migrate, [0, length].as_ptr() as u64, file.as_ptr() as u64);
+        driver::call_api(Call::Migrate, [0, length].as_ptr() as u64, file.as_ptr() as u64);
     }
     let expected = [((0, Kind::ApiCall, ApiCall::Migrate as u16), (3, 1 << 47))];
     assert_eq!(bench.counts(record.generation), expected.into());
@@ -47,12 +47,13 @@ fn what_another_process_asks_for_is_told_apart_and_so_is_what_it_moves() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let file = bench.file(&space);
-    // On the stack, which the other process has from the start; a constant's page it would have to be given first.
+    // On the stack, which the other process has from the start; it would have to fault in a
+    // constant's page.
     let parameters = std::hint::black_box(PARAMETERS);
     in_another_process(|| {
-        driver::ask(Asked::Migrate, parameters.as_ptr() as u64, file.as_ptr() as u64);
+        driver::call_api(Call::Migrate, parameters.as_ptr() as u64, file.as_ptr() as u64);
         bench.migration(&space, &Migration { cause: 6, ..Migration::default() });
-        // What the driver does by itself may happen in any process.
+        // The driver's own migrations may run in any process.
         bench.migration(&space, &Migration { cause: 0, ..Migration::default() });
     })
     .unwrap();

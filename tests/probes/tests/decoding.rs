@@ -1,4 +1,4 @@
-//! Every family's events are read as they are written.
+//! Decoding of every family's events.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,8 @@ const ADDRESS: u64 = 0xffff_8881_2345_6780;
 /// GPU, kind and detail; events and amount.
 type Count = ((u32, Kind, u16), (u64, u64));
 
-/// Runs `test` for each family, with a VA space registered; then checks that it counted just that, and that nothing was lost.
+/// Runs `test` for each family, with a registered VA space; then checks that it counted exactly
+/// `expected`, and that nothing was dropped.
 fn in_each_family(test: impl Fn(&Bench, &Space), expected: &[Count]) {
     let families = image::families();
     assert_eq!(families.len(), 6);
@@ -49,7 +50,7 @@ fn gpu_faults_are_counted_by_gpu_and_access_type_with_the_faults_merged_into_the
 }
 
 #[test]
-fn faults_on_a_page_that_the_batch_has_served_are_told_apart() {
+fn duplicate_faults_are_distinguished() {
     in_each_family(
         |bench, space| {
             bench.gpu_fault(space, &GpuFault { is_duplicate: 1, instances: 2, ..GpuFault::default() }, |entry| entry);
@@ -80,7 +81,7 @@ fn migrations_are_counted_at_the_gpu_by_direction_and_cause() {
             }
             bench.migration(space, &Migration { from: 1, to: 0, bytes: 2 << 20, cause: 4, ..Migration::default() });
             bench.migration(space, &Migration { from: 1, to: 9, bytes: 4096, cause: 6, ..Migration::default() });
-            // Between nodes of the host's memory: over no bus to a GPU.
+            // Between nodes of host memory: over no bus to a GPU.
             bench.migration(space, &Migration { from: 0, to: 0, bytes: 4096, cause: 6, ..Migration::default() });
         },
         &[
@@ -88,16 +89,16 @@ fn migrations_are_counted_at_the_gpu_by_direction_and_cause() {
             ((1, Kind::CopyHtod, 3), (1, 65536)),
             ((1, Kind::CopyHtod, 8), (1, 65536)),
             ((1, Kind::CopyDtoh, 4), (1, 2 << 20)),
-            // Pushed out by this process, which has no other VA space.
+            // Evicted for this process, which has no other VA space.
             ((1, Kind::InducedEviction, 0), (0, 2 << 20)),
-            // From one GPU to another: at the one that receives.
+            // Between GPUs: counts for the receiver.
             ((9, Kind::CopyDtod, 6), (1, 4096)),
         ],
     );
 }
 
 #[test]
-fn other_events_are_not_looked_at() {
+fn other_events_are_ignored() {
     in_each_family(
         |bench, space| {
             let garbage = bench.family().image("evd.size").at(0, [0xff; 56]);

@@ -1,4 +1,4 @@
-//! Who pushed whose memory out, and what for.
+//! Evictions by victim, evictor and cause.
 
 use std::collections::HashMap;
 
@@ -27,8 +27,8 @@ const ALL_PAGES: MakeResident = MakeResident {
     status: 0,
 };
 
-/// A block of the victim's is pushed out, with 64 KiB to copy.
-fn push_out(bench: &Bench, victim: &Space) {
+/// Evicts a block of the victim, with 64 KiB to copy.
+fn evict(bench: &Bench, victim: &Space) {
     let (block, gpu) = (bench.block(victim, START + (64 << 20)), bench.gpu(GPU));
     driver::evict_chunks(block.address(), gpu.address());
     let out = MakeResident { block: block.address(), destination: 0, cause: 4, ..ALL_PAGES };
@@ -37,7 +37,7 @@ fn push_out(bench: &Bench, victim: &Space) {
     });
 }
 
-/// The sums of the pairs are what is counted of each VA space.
+/// Checks that the sums over pairs equal the counts of each VA space.
 fn assert_sums(bench: &Bench, generations: &[u64]) {
     let sum = |of: &dyn Fn(u64, u64) -> bool| {
         let pairs = bench.evictions().into_iter().filter(|((victim, evictor, ..), _)| of(*victim, *evictor));
@@ -52,7 +52,7 @@ fn assert_sums(bench: &Bench, generations: &[u64]) {
 }
 
 #[test]
-fn in_each_family_the_evictor_is_whom_the_fault_handler_serves() {
+fn evictor_is_the_serviced_va_space_in_each_family() {
     for family in image::families() {
         let Some(mut bench) = Bench::new(&family) else { return };
         let (victim, victims) = bench.register(SPACE);
@@ -60,8 +60,8 @@ fn in_each_family_the_evictor_is_whom_the_fault_handler_serves() {
         driver::service_faults(|| {
             for space in [&evictor, &victim] {
                 bench.gpu_fault(space, &GpuFault { gpu: GPU, ..GpuFault::default() }, |entry| entry);
-                // While a block of somebody else's is made resident, say.
-                push_out(&bench, &victim);
+                // As while a block of another process is made resident.
+                evict(&bench, &victim);
             }
         });
         let (v, e) = (victims.generation, evictors.generation);
@@ -74,21 +74,21 @@ fn in_each_family_the_evictor_is_whom_the_fault_handler_serves() {
 }
 
 #[test]
-fn in_a_call_the_evictor_is_the_va_space_whose_memory_is_moved_whoever_calls() {
+fn evictor_in_a_call_is_the_migrated_va_space() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (victim, victims) = bench.register(SPACE);
     let (target, targets) = bench.register(SPACE + 4096);
-    // A process's latest VA space need not be the one.
+    // The latest VA space of a process need not be the evictor.
     bench.register(SPACE + 8192);
     let (file, block) = (bench.file(&target), bench.block(&target, START));
     // On the stack, which the other process has from the start.
     let parameters = std::hint::black_box(PARAMETERS);
     let migrate = || {
         driver::migrate(parameters.as_ptr() as u64, file.as_ptr() as u64, || {
-            let asked = MakeResident { block: block.address(), cause: 6, ..ALL_PAGES };
-            driver::make_resident(&asked, || push_out(&bench, &victim));
+            let request = MakeResident { block: block.address(), cause: 6, ..ALL_PAGES };
+            driver::make_resident(&request, || evict(&bench, &victim));
             // Page tables.
-            push_out(&bench, &victim);
+            evict(&bench, &victim);
         });
     };
     in_another_process(migrate).unwrap();
@@ -100,14 +100,14 @@ fn in_a_call_the_evictor_is_the_va_space_whose_memory_is_moved_whoever_calls() {
 }
 
 #[test]
-fn an_allocation_that_is_not_managed_is_that_of_the_process_that_makes_it() {
+fn unmanaged_allocation_counts_for_its_process() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (victim, victims) = bench.register(SPACE);
     let (_, latest) = bench.register(SPACE + 4096);
-    // A process without managed memory is nobody that is known.
-    in_another_process(|| driver::allocate(false, || push_out(&bench, &victim))).unwrap();
+    // A process without managed memory is unknown.
+    in_another_process(|| driver::allocate(false, || evict(&bench, &victim))).unwrap();
     for of_range in [false, true] {
-        driver::allocate(of_range, || push_out(&bench, &victim));
+        driver::allocate(of_range, || evict(&bench, &victim));
     }
     let (v, l) = (victims.generation, latest.generation);
     let cause = EvictionCause::DeviceAllocation;
@@ -116,16 +116,16 @@ fn an_allocation_that_is_not_managed_is_that_of_the_process_that_makes_it() {
 }
 
 #[test]
-fn a_fault_that_is_not_replayable_is_served_for_the_va_space_whose_block_it_is() {
+fn non_replayable_fault_counts_for_its_block() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (victim, victims) = bench.register(SPACE);
     let (faulting, record) = bench.register(SPACE + 4096);
     let block = bench.block(&faulting, START);
     in_another_process(|| {
-        let asked = MakeResident { block: block.address(), cause: 1, ..ALL_PAGES };
-        driver::make_resident(&asked, || push_out(&bench, &victim));
-        // An access counter.
-        driver::make_resident(&MakeResident { cause: 2, ..asked }, || push_out(&bench, &victim));
+        let request = MakeResident { block: block.address(), cause: 1, ..ALL_PAGES };
+        driver::make_resident(&request, || evict(&bench, &victim));
+        // Access counter.
+        driver::make_resident(&MakeResident { cause: 2, ..request }, || evict(&bench, &victim));
     })
     .unwrap();
     let (v, f) = (victims.generation, record.generation);
@@ -135,16 +135,16 @@ fn a_fault_that_is_not_replayable_is_served_for_the_va_space_whose_block_it_is()
 }
 
 #[test]
-fn what_is_pushed_out_for_reasons_that_cannot_be_seen_is_still_told() {
+fn evictions_of_unknown_cause_are_counted() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (victim, victims) = bench.register(SPACE);
     let v = victims.generation;
-    in_another_process(|| push_out(&bench, &victim)).unwrap();
-    push_out(&bench, &victim);
+    in_another_process(|| evict(&bench, &victim)).unwrap();
+    evict(&bench, &victim);
     let expected = [((v, v, GPU, EvictionCause::Other), (1, 65536)), ((v, 0, GPU, EvictionCause::Other), (1, 65536))];
     assert_eq!(bench.evictions(), expected.into());
     assert_sums(&bench, &[v]);
-    // Somebody whom nobody knows loses an event, which is counted.
+    // An eviction from an unknown VA space is dropped, which is counted.
     let unknown = bench.space(SPACE + 4096);
     let block = bench.block(&unknown, START);
     driver::evict_chunks(block.address(), bench.gpu(GPU).address());
@@ -152,7 +152,7 @@ fn what_is_pushed_out_for_reasons_that_cannot_be_seen_is_still_told() {
 }
 
 #[test]
-fn the_sizes_of_copies_are_told_by_direction() {
+fn copy_sizes_are_counted_by_direction() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     for bytes in [65536, 65536, 2 << 20] {

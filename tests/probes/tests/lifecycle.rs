@@ -1,4 +1,4 @@
-//! Events belong to the VA space that they happened in, and that belongs to the process that made it.
+//! Events count for their VA space, and that for the process that created it.
 
 use abi::{DropReason, Kind, Lifecycle, LifecycleKind};
 use probes_test::{
@@ -21,7 +21,7 @@ fn a_new_va_space_tells_which_process_made_it() {
     let stat = own.stat().unwrap();
     assert_eq!(i32::try_from(record.tgid), Ok(own.pid()));
     assert_eq!(record.uid, own.status().unwrap().ruid);
-    // With the pid, what names the process: exact although the record is in ns and /proc in ticks.
+    // Identifies the process with the pid: exact although the record is in ns and /proc in ticks.
     let ns_per_tick = 1_000_000_000 / procfs::ticks_per_second();
     assert_eq!(record.start_boottime_ns / ns_per_tick, stat.starttime);
     let thread = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
@@ -50,7 +50,7 @@ fn faults_that_are_served_while_a_va_space_is_destroyed_are_its_own() {
     driver::destroy(SPACE, || bench.gpu_fault(&space, &GpuFault::default(), |entry| entry));
     assert_eq!(bench.counts(record.generation), [((1, Kind::GpuFault, 1), (1, 1))].into());
     assert_eq!(bench.lost(), []);
-    // And none after it.
+    // None after it.
     bench.gpu_fault(&space, &GpuFault::default(), |entry| entry);
     assert_eq!(bench.lost(), [(DropReason::UnknownVaSpace, 1)]);
 }
@@ -71,7 +71,7 @@ fn a_va_space_whose_end_was_not_seen_ends_when_its_address_is_used_again() {
 fn an_address_that_is_used_again_before_its_destruction_returns_keeps_its_new_va_space() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, first) = bench.register(SPACE);
-    // The driver frees the memory first and returns then; meanwhile another CPU may have got it.
+    // The driver frees the memory first and then returns; meanwhile another CPU may have reused it.
     driver::destroy(SPACE, || driver::mm_register(SPACE));
     let records = bench.probes().lifecycles();
     let second = records[1].generation;
@@ -87,10 +87,10 @@ fn a_return_that_was_missed_ends_nothing_later() {
     let (_, first) = bench.register(SPACE);
     bench.without_returns(|| driver::destroy(SPACE, || {}));
     assert_eq!(bench.probes().lifecycles(), []);
-    // The thread destroys another one, which is not known.
+    // The thread destroys another, unknown one.
     driver::destroy(SPACE + 4096, || {});
     assert_eq!(bench.probes().lifecycles(), []);
-    // Who makes sums may find out: it began and is not known to have ended.
+    // User space can detect it: the VA space was created and not reported as destroyed.
     let spaces: Vec<_> = bench.probes().spaces().unwrap().iter().map(|space| space.generation).collect();
     assert_eq!(spaces, [first.generation]);
     assert_eq!(bench.probes().hits().unwrap()[..4], [0, 1, 2, 1]);
@@ -131,8 +131,9 @@ fn a_va_space_that_was_there_before_the_probes_is_found_by_its_file_and_is_never
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let files = [(); 3].map(|()| std::fs::File::open("/dev/ptmx").unwrap());
     let [one, other, of_child] = &files;
-    // The first file twice, which is one VA space. This process holds them as well, as one does that moves another's memory. The shell ends, so that the
-    // process is not this one's child any more.
+    // The first file twice, which is one VA space. This process holds them as well, like one that
+    // migrates another's memory. The shell exits, so that the process is no longer this one's
+    // child.
     let pid_file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pid-of-the-owner");
     let shell = std::process::Command::new("sh")
         .args(["-c", "sleep 600 <&0 & echo $! >\"$0\""])
@@ -145,14 +146,14 @@ fn a_va_space_that_was_there_before_the_probes_is_found_by_its_file_and_is_never
     assert!(shell.success());
     let owner: u32 = std::fs::read_to_string(&pid_file).unwrap().trim().parse().unwrap();
     let owner = procfs::process::Process::new(i32::try_from(owner).unwrap()).unwrap();
-    // What the loader started holds others' to act on their memory.
+    // Children of the loader hold files of other processes to act on their memory.
     let mut child =
         std::process::Command::new("sleep").arg("600").stdin(of_child.try_clone().unwrap()).spawn().unwrap();
     let child_pid = child.id();
     let found = |bench: &mut Bench| {
         collector::testing::adopt(bench.probes()).unwrap();
         let mut records = bench.probes().lifecycles();
-        // Terminals of others stand for VA spaces just as well.
+        // Terminals of other processes represent VA spaces just as well.
         records.retain(|record| [owner.pid().cast_unsigned(), child_pid, std::process::id()].contains(&record.tgid));
         records
     };
@@ -167,7 +168,7 @@ fn a_va_space_that_was_there_before_the_probes_is_found_by_its_file_and_is_never
     assert_eq!(first.start_boottime_ns / (1_000_000_000 / procfs::ticks_per_second()), stat.starttime);
     assert_eq!(String::from_utf8_lossy(&first.comm).trim_end_matches('\0'), stat.comm);
 
-    // What is known already is not found again.
+    // A known VA space is not found again.
     assert_eq!(found(&mut bench), []);
     child.kill().unwrap();
     child.wait().unwrap();

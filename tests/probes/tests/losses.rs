@@ -1,4 +1,4 @@
-//! An event that cannot be counted is counted as lost, with the reason.
+//! Dropped events are counted with the reason.
 
 use abi::{DropReason, Kind, LifecycleKind, quota::SPACES_CAPACITY};
 use probes_test::{
@@ -28,7 +28,7 @@ fn events_for_which_the_counts_have_no_room_are_also_known_to_their_va_space() {
     for access in 0..=3 {
         bench.gpu_fault(&space, &GpuFault { access, ..GpuFault::default() }, |entry| entry);
     }
-    // Full: what is new is lost, what is there goes on being counted.
+    // Full: new keys are dropped, existing ones are counted.
     bench.cpu_fault(&space, 0);
     bench.cpu_fault(&space, 0);
     bench.cpu_fault(&other, 1);
@@ -55,7 +55,7 @@ fn room_that_was_given_back_can_be_used() {
     }
     let (space, record) = bench.register(SPACE + 4096);
     bench.cpu_fault(&space, 1);
-    // A key's place is taken over clean.
+    // A key's place is reused clean.
     assert_eq!(bench.counts(record.generation), [((0, Kind::CpuFault, 1), (1, 0))].into());
     assert_eq!(bench.lost(), []);
 }
@@ -95,11 +95,11 @@ fn records_for_which_the_ring_has_no_room() {
         driver::mm_register(SPACE);
         driver::destroy(SPACE, || {});
     }
-    let told = bench.probes().lifecycles();
+    let records = bench.probes().lifecycles();
     let lost = bench.lost();
     let [(DropReason::RingFull, lost)] = lost[..] else { panic!("{lost:?}") };
-    assert!(lost > 0 && told.len() > 11_900, "{lost} {}", told.len());
-    assert_eq!(u64::try_from(told.len()).unwrap() + lost, 2 * spaces);
-    // It goes on working once there is room.
+    assert!(lost > 0 && records.len() > 11_900, "{lost} {}", records.len());
+    assert_eq!(u64::try_from(records.len()).unwrap() + lost, 2 * spaces);
+    // It works again once there is room.
     assert_eq!(bench.register(SPACE).1.kind(), Some(LifecycleKind::Registered));
 }

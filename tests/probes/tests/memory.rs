@@ -1,4 +1,4 @@
-//! What the driver does with memory beside faults and copies: evictions, first touches, thrashing, remote mappings.
+//! Driver events beside faults and copies: evictions, first touches, thrashing, remote mappings.
 
 use abi::{Kind, RecordKind};
 use probes_test::{
@@ -12,7 +12,7 @@ const SPACE: u64 = 0xffff_8881_2345_6780;
 const START: u64 = 0x7f00_0020_0000;
 
 #[test]
-fn an_eviction_is_the_victims_and_that_of_whom_the_handler_serves() {
+fn eviction_counts_for_the_victim_and_the_serviced_va_space() {
     for family in image::families() {
         let Some(mut bench) = Bench::new(&family) else { return };
         let (victim, victims) = bench.register(SPACE);
@@ -41,13 +41,13 @@ fn an_eviction_outside_the_handler_is_caused_by_the_current_process() {
     let (victim, record) = bench.register(SPACE);
     let (block, gpu) = (bench.block(&victim, START), bench.gpu(9));
     driver::evict_chunks(block.address(), gpu.address());
-    // Its latest VA space stands for it.
+    // Its latest VA space represents it.
     assert_eq!(bench.counts(record.generation)[&(9, Kind::InducedEviction, 0)], (1, 0));
     assert_eq!(bench.counts(earlier.generation), [].into());
 }
 
 #[test]
-fn a_block_of_ordinary_memory_or_a_dead_one_is_nobodys() {
+fn ordinary_memory_and_dead_blocks_are_not_counted() {
     let Some(bench) = Bench::new(FAMILY) else { return };
     let block = bench.block(&bench.space(SPACE), START);
     let dead = [0_u64; 16];
@@ -61,15 +61,15 @@ const ALL_PAGES: MakeResident =
     MakeResident { block: 0, destination: 1, first: 0, outer: 512, mask: 0, cause: 0, is_duplicate: false, status: 0 };
 
 #[test]
-fn what_becomes_resident_less_what_is_copied_is_populated() {
+fn pages_made_resident_without_a_copy_are_populated() {
     for family in image::families() {
         let Some(mut bench) = Bench::new(&family) else { return };
         let (space, record) = bench.register(SPACE);
-        // The lower half of the second word's pages are there already.
+        // The lower half of the second word's pages are resident already.
         let block = bench.block_with(&space, START, &[(1, [0, 0xffff_ffff, 0, 0, 0, 0, 0, 0])]);
         let mask = [0xff_u64, u64::MAX, 0, 0, 0, 0, 0, 1 << 63];
         for is_duplicate in [false, true] {
-            let asked = MakeResident {
+            let request = MakeResident {
                 block: block.address(),
                 first: 4,
                 mask: mask.as_ptr() as u64,
@@ -77,7 +77,7 @@ fn what_becomes_resident_less_what_is_copied_is_populated() {
                 ..ALL_PAGES
             };
             // 4 of the first word's pages, 32 of the second's, and the last one: 37.
-            driver::make_resident(&asked, || {
+            driver::make_resident(&request, || {
                 bench.migration(&space, &Migration { bytes: 9 * 4096, ..Migration::default() });
             });
         }
@@ -92,7 +92,7 @@ fn what_becomes_resident_less_what_is_copied_is_populated() {
 }
 
 #[test]
-fn what_is_pushed_out_meanwhile_is_no_part_of_it() {
+fn evictions_meanwhile_are_separate() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let (block, other) = (bench.block(&space, START), bench.block(&space, START + (2 << 20)));
@@ -142,7 +142,7 @@ fn a_throttle_lasts_until_its_end_is_seen() {
     driver::record_throttling_start(SPACE, START, 0);
     std::thread::sleep(std::time::Duration::from_millis(20));
     driver::record_throttling_end(SPACE, START, 1);
-    // One whose begin was not seen.
+    // A throttle whose start was missed.
     driver::record_throttling_end(SPACE, START + 4096, 1);
     let counts = bench.counts(record.generation);
     let (throttles, ns) = counts[&(1, Kind::Throttle, 0)];
@@ -151,7 +151,7 @@ fn a_throttle_lasts_until_its_end_is_seen() {
 }
 
 #[test]
-fn threads_that_are_held_back_from_one_page_at_one_time_each_add_their_time() {
+fn simultaneously_throttled_threads_each_add_their_time() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (_, record) = bench.register(SPACE);
     std::thread::scope(|scope| {

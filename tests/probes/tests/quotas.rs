@@ -1,4 +1,4 @@
-//! One process, and one user, may hold so much of the maps and no more: others are counted as ever.
+//! Quotas: a process or user may hold a limited number of map entries; others are not affected.
 
 use abi::{
     DropReason, Kind, LifecycleKind, Quotas, Released, Resource, Tenant, TenantKind, Usage,
@@ -17,7 +17,7 @@ fn at(number: u64) -> u64 {
     SPACE + number * 4096
 }
 
-/// Quotas of one resource, and none of others.
+/// Quotas of one resource, without limits for the others.
 fn only(resource: Resource, quota: Quota) -> Quotas {
     let mut quotas = Quotas::UNLIMITED;
     quotas.quotas[resource] = quota;
@@ -45,7 +45,7 @@ fn charged(bench: &mut Bench, resource: Resource) -> [u64; 3] {
 #[test]
 fn a_process_makes_as_many_va_spaces_as_its_quota_and_another_one_makes_its_own() {
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Spaces, of_process(3))) else { return };
-    // Before this process calls anything: the other one is a copy of it.
+    // Before this process makes a call: the other one is a copy of it.
     uprobe::in_another_process(|| driver::mm_register(at(100))).unwrap();
     for number in 0..5 {
         driver::mm_register(at(number));
@@ -57,7 +57,7 @@ fn a_process_makes_as_many_va_spaces_as_its_quota_and_another_one_makes_its_own(
     let own = usage(&mut bench, own());
     let spaces = Resource::Spaces;
     assert_eq!((own.charged[spaces], own.refused[spaces]), (3, 2));
-    // Whoever gives one back may have another.
+    // A released entry may be used again.
     driver::destroy(at(0), || {});
     driver::mm_register(at(7));
     assert_eq!(bench.lost(), [(DropReason::SpacesFull, 2)]);
@@ -86,7 +86,7 @@ fn the_reserve_is_for_those_that_hold_few() {
         }
     })
     .unwrap();
-    // Two until the node has its own, and none after it: two are not few.
+    // Two until the node's quota is reached, and none after it: two are not few.
     assert_eq!(bench.probes().lifecycles().len(), 2);
     for number in 0..4 {
         driver::mm_register(at(number));
@@ -114,7 +114,7 @@ fn keys_beyond_a_quota_are_lost_to_their_va_space_and_to_no_other() {
     assert_eq!(bench.counts(others.generation), [((0, Kind::CpuFault, 1), (1, 0))].into());
     assert_eq!(bench.lost(), [(DropReason::CountsFull, 2)]);
     assert_eq!(usage(&mut bench, own()).refused[Resource::Counts], 2);
-    // What is refused again and again uses up nobody's.
+    // Repeated refusals use up no quota.
     assert_eq!(charged(&mut bench, Resource::Counts), [2, 3, 3]);
 }
 
@@ -128,7 +128,7 @@ fn keys_that_user_space_removed_may_be_had_again() {
     for (key, _) in bench.probes().counts().unwrap() {
         bench.probes().forget(&key).unwrap();
     }
-    // The one that was had is charged for until user space says otherwise; the one that was refused is not.
+    // The inserted one stays charged until user space releases it; the refused one is not charged.
     let charged = usage(&mut bench, own()).charged;
     let mut entries = ByResource::default();
     entries[Resource::Counts] = charged[Resource::Counts];
@@ -148,7 +148,7 @@ fn distributions_have_a_quota_of_their_own() {
     }
     let sizes: Vec<_> = bench.distributions(record.generation).into_values().collect();
     assert_eq!(sizes, [(2, 8192)]);
-    // The bytes are all counted.
+    // All bytes are counted.
     assert_eq!(bench.counts(record.generation)[&(1, Kind::CopyHtod, 0)], (3, 4096 + 65536 + 4096));
 }
 
@@ -177,7 +177,7 @@ fn a_thread_beyond_the_quota_of_calls_is_not_followed_to_its_return() {
             scope.spawn(|| driver::destroy(at(1), || {}));
         });
     });
-    // Both are gone, the one that was not followed when it began to be.
+    // Both have ended, the untracked one at its start.
     let gone: Vec<_> = bench.probes().lifecycles().iter().map(|record| record.generation).collect();
     assert_eq!(gone, [other.generation, record.generation]);
     let calls = Resource::Calls;
@@ -189,7 +189,8 @@ fn a_thread_beyond_the_quota_of_calls_is_not_followed_to_its_return() {
 fn a_call_is_given_back_by_whom_it_was_charged_to() {
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Calls, of_process(4))) else { return };
     let calls = Resource::Calls;
-    // One without a VA space is charged to the node, as its user has none either; within the call it makes its first.
+    // A process without a VA space is charged to the node, as its user has none either; within the
+    // call it creates its first.
     let mut of_node = 0;
     driver::allocate(false, || {
         of_node = usage(&mut bench, Tenant::NODE).charged[calls];
@@ -227,7 +228,7 @@ fn va_spaces_made_too_fast_share_a_generation_of_their_process() {
         records.iter().map(|record| bench.counts(record.generation)[&(0, Kind::CpuFault, 0)].0).collect();
     assert_eq!(of_each, [1, 1, 3]);
     assert_eq!(usage(&mut bench, own()).shared_spaces, 3);
-    // The end of those that share is not told.
+    // The end of VA spaces with a shared generation is not reported.
     for number in 0..5 {
         driver::destroy(at(number), || {});
     }
@@ -248,7 +249,7 @@ fn opening_and_closing_without_end_costs_user_space_a_few_records() {
         bench.cpu_fault(&space, 0);
         driver::destroy(SPACE, || {});
     }
-    // Four with a record of their end each, and one for all others.
+    // Four with an end record each, and one for all others.
     assert_eq!(bench.probes().lifecycles().len(), 9);
     assert_eq!((bench.keys(), bench.lost()), (5, vec![]));
     let faults: u64 = bench.probes().counts().unwrap().iter().map(|(_, tally)| tally.events).sum();
@@ -276,13 +277,13 @@ fn a_user_whose_processes_cost_too_much_has_them_share_a_generation_until_it_is_
     let uid = procfs::process::Process::myself().unwrap().status().unwrap().ruid;
     let shares = |shares_until_ns| Released { shares_until_ns, ..Released::default() };
     bench.probes().release(Tenant::user(uid), shares(u64::MAX)).unwrap();
-    // Before this process calls anything: the other one is a copy of it.
+    // Before this process makes a call: the other one is a copy of it.
     uprobe::in_another_process(|| {
         driver::mm_register(at(3));
         driver::destroy(at(3), || {});
     })
     .unwrap();
-    // Nothing is left of it for user space to do.
+    // User space has nothing to do for it.
     let tenants = bench.probes().usage().unwrap();
     assert!(tenants.iter().all(|(tenant, _)| tenant.kind != TenantKind::Process as u32), "{tenants:?}");
     assert_eq!(usage(&mut bench, Tenant::NODE).charged[Resource::Processes], 0);
@@ -313,7 +314,7 @@ fn a_tenant_that_holds_nothing_can_be_forgotten_and_comes_back() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     driver::mm_register(SPACE);
     driver::destroy(SPACE, || {});
-    // In between another one came and went.
+    // Another process came and exited in between.
     let read = usage(&mut bench, own());
     driver::mm_register(SPACE);
     assert!(!bench.probes().forget_tenant(own(), &read).unwrap());

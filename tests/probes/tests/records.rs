@@ -1,4 +1,4 @@
-//! Block records: what is written, what is left out, what is lost; and that counts do not depend on it.
+//! Block records: written, sampled out and dropped ones; counts do not depend on them.
 
 use abi::{Kind, RecordKind};
 use collector::Records;
@@ -48,7 +48,7 @@ fn records_beyond_the_limit_are_left_out_and_counted_while_counts_stay_exact() {
 fn records_for_which_the_ring_has_no_room_are_counted_while_counts_stay_exact() {
     let small = Records { ring_bytes: 4096, max_per_second: 1_000_000, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, small) else { return };
-    // Of many VA spaces, none of which writes more than its share.
+    // Many VA spaces, none of which exceeds its share.
     let spaces: Vec<_> = (0..40).map(|number| bench.register(SPACE + number * 4096)).collect();
     for (space, record) in &spaces {
         for _ in 0..25 {
@@ -60,7 +60,7 @@ fn records_for_which_the_ring_has_no_room_are_counted_while_counts_stay_exact() 
     assert_eq!((written + dropped, sampled_out), (1000, 0));
     assert!((50..100).contains(&written), "{written}");
     assert_eq!(bench.lost(), []);
-    // A VA space's end tells too, and there is room again.
+    // A VA space's end reports it too, and there is room again.
     assert_eq!(bench.blocks().len() as u64, written);
     let (last, _) = &spaces[39];
     bench.cpu_fault(last, 0);

@@ -1,4 +1,4 @@
-//! What the records tell of blocks that are made resident: copies, and how many of their pages are resident at which GPU.
+//! Records of blocks made resident: copies, and the number of resident pages at each GPU.
 
 use abi::{
     DropReason, RecordKind,
@@ -24,7 +24,7 @@ fn residencies(bench: &mut Bench) -> Vec<(u64, u16, u32, u16)> {
     records.map(|record| (record.address, record.first_page, record.gpu, record.resident_pages)).collect()
 }
 
-/// Changes of the only VA space of which no record tells.
+/// Changes of the only VA space without a record.
 fn stale(bench: &mut Bench) -> u64 {
     bench.probes().spaces().unwrap()[0].records.stale
 }
@@ -37,7 +37,7 @@ fn in_each_family_the_destination_has_what_was_there_and_what_was_asked_for() {
         let block = bench.block_with(&space, START, &[(1, [0xff, 0, 0, 0, 0, 0, 0, 1 << 63])]);
         let mask = [0xfff_u64, 0, 0, 0, 1, 0, 0, u64::MAX];
         for is_duplicate in [false, true] {
-            let asked = MakeResident {
+            let request = MakeResident {
                 block: block.address(),
                 first: 4,
                 outer: 500,
@@ -45,12 +45,13 @@ fn in_each_family_the_destination_has_what_was_there_and_what_was_asked_for() {
                 is_duplicate,
                 ..ALL_PAGES
             };
-            // All of it is copied: that changes nothing of what is there then.
-            driver::make_resident(&asked, || {
+            // A full copy does not change the resulting residency.
+            driver::make_resident(&request, || {
                 bench.migration(&space, &Migration { bytes: 57 * 4096, ..Migration::default() });
             });
         }
-        // Of the first word's pages 12, one of the fifth, and of the last 52 of those asked for and one that was there.
+        // 12 of the first word's pages, one of the fifth's, and of the last 52 requested ones and
+        // one resident before.
         assert_eq!(residencies(&mut bench), [(START, 0, 1, 66); 2], "{family}");
         assert_eq!(bench.lost(), [], "{family}");
     }
@@ -61,18 +62,18 @@ fn in_each_family_what_goes_to_the_host_or_to_another_gpu_is_taken_from_those_th
     for family in image::families() {
         let Some(mut bench) = Bench::new(&family) else { return };
         let (space, _) = bench.register(SPACE);
-        // In the second word of the mask of processors, where it has several.
+        // In the second word of the processor mask, if it has several.
         let last = bench.gpu_max().min(65);
         let half = [u64::MAX, u64::MAX, u64::MAX, u64::MAX, 0, 0, 0, 0];
         let block = bench.block_with(&space, START, &[(1, half), (2, [0, 0, 0, 0, 0, 0, 0, 1]), (last, half)]);
-        let asked = MakeResident { block: block.address(), outer: 100, ..ALL_PAGES };
-        driver::make_resident(&MakeResident { destination: 0, ..asked }, || {});
-        // Nothing is copied: it may have been at the host as well. One GPU had nothing of it.
+        let request = MakeResident { block: block.address(), outer: 100, ..ALL_PAGES };
+        driver::make_resident(&MakeResident { destination: 0, ..request }, || {});
+        // Nothing is copied: it may have been at the host as well. One GPU held none of it.
         assert_eq!(residencies(&mut bench), [(START, 0, 1, 156), (START, 0, last, 156)], "{family}");
-        driver::make_resident(&MakeResident { destination: last, ..asked }, || {});
+        driver::make_resident(&MakeResident { destination: last, ..request }, || {});
         assert_eq!(residencies(&mut bench), [(START, 0, last, 256), (START, 0, 1, 156)], "{family}");
-        // Where copies are allowed, nobody loses any.
-        driver::make_resident(&MakeResident { destination: 0, is_duplicate: true, ..asked }, || {});
+        // If copies are allowed, no GPU loses any.
+        driver::make_resident(&MakeResident { destination: 0, is_duplicate: true, ..request }, || {});
         assert_eq!(residencies(&mut bench), [], "{family}");
     }
 }
@@ -133,7 +134,7 @@ fn a_split_whose_return_was_missed_is_untold_and_not_taken_for_the_next_one() {
     let block = bench.block_with(&space, START, &[(9, [u64::MAX; 8])]);
     let nobodys = bench.block(&bench.space(SPACE + 4096), START);
     let other = block.address();
-    // The driver never does this: it is what the probes see where a return is missed.
+    // The driver never does this: the probes see it when a return is missed.
     driver::split(block.address(), &other, 0, || driver::split(nobodys.address(), &other, 0, || {}));
     assert_eq!((residencies(&mut bench), stale(&mut bench)), (vec![], 1));
 }
@@ -153,9 +154,9 @@ fn nothing_is_told_where_it_failed() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let block = bench.block_with(&space, START, &[(1, [u64::MAX; 8])]);
-    let asked = MakeResident { block: block.address(), status: 0x66, ..ALL_PAGES };
-    driver::make_resident(&asked, || {});
-    driver::make_resident(&MakeResident { destination: 0, ..asked }, || {});
+    let request = MakeResident { block: block.address(), status: 0x66, ..ALL_PAGES };
+    driver::make_resident(&request, || {});
+    driver::make_resident(&MakeResident { destination: 0, ..request }, || {});
     assert_eq!(residencies(&mut bench), []);
 }
 
@@ -170,9 +171,9 @@ fn a_block_that_is_split_is_told_of_as_two_each_with_the_page_that_it_begins_at(
     assert_eq!(residencies(&mut bench), []);
     driver::split(old.address(), &other, 0, || {});
     assert_eq!(residencies(&mut bench), [(START, 0, 9, 100), (START, 100, 9, 7)]);
-    // What then goes from one of them says nothing of the other.
-    let asked = MakeResident { block: new.address(), destination: 0, outer: 412, ..ALL_PAGES };
-    driver::make_resident(&asked, || {});
+    // A migration from one of them does not affect the other.
+    let request = MakeResident { block: new.address(), destination: 0, outer: 412, ..ALL_PAGES };
+    driver::make_resident(&request, || {});
     assert_eq!(residencies(&mut bench), [(START, 100, 9, 1)]);
 }
 
@@ -268,7 +269,7 @@ fn a_move_whose_return_was_missed_is_untold_from_the_threads_next_one_on() {
     let (space, _) = bench.register(SPACE);
     let block = bench.block(&space, START);
     let resident = MakeResident { block: block.address(), ..ALL_PAGES };
-    // The driver never does this: it is what the probes see where a return is missed.
+    // The driver never does this: the probes see it when a return is missed.
     driver::make_resident(&resident, || {
         bench.migration(&space, &Migration { address: START, bytes: 4096, ..Migration::default() });
         driver::make_resident(&resident, || {});

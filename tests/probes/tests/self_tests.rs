@@ -1,4 +1,4 @@
-//! An event that contradicts the layout is not counted, and says how it does.
+//! Events that contradict the layout are not counted, and the contradiction is reported.
 
 use abi::{DropReason, SelfTest};
 use probes_test::{
@@ -8,10 +8,11 @@ use probes_test::{
 
 const SPACE: u64 = 0xffff_8881_2345_6780;
 
-/// Something that happens on a bench.
+/// Event on a bench.
 type Event = Box<dyn Fn(&Bench, &Space)>;
 
-/// Runs the events for each family and checks that each of them fails this self-test, and counts nothing.
+/// Raises the events for each family, and checks that each of them fails this self-test and counts
+/// nothing.
 fn fail(test: SelfTest, events: &[Event]) {
     for family in image::families() {
         let Some(mut bench) = Bench::new(&family) else { return };
@@ -29,7 +30,7 @@ fn fault(fault: GpuFault) -> Event {
     changed(fault, |entry| entry)
 }
 
-/// A fault whose entry looks otherwise.
+/// Fault with a modified entry.
 fn changed(fault: GpuFault, change: impl Fn(Image) -> Image + 'static) -> Event {
     Box::new(move |bench, space| bench.gpu_fault(space, &fault, &change))
 }

@@ -1,6 +1,7 @@
-//! Stack of the probes: at most 512 bytes for a program and all functions it calls, each frame rounded up to 32 bytes
-//! (`check_max_stack_depth` in `kernel/bpf/verifier.c`). Linux from 6.13 on allows more to some programs, and so need not refuse what older ones do: the
-//! instructions are looked at here.
+//! Stack of the probes: at most 512 bytes for a program and all functions it calls, each frame
+//! rounded up to 32 bytes (`check_max_stack_depth` in `kernel/bpf/verifier.c`). Linux from 6.13 on
+//! allows more to some programs, and may accept what older ones reject: the instructions are
+//! therefore checked here.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +13,11 @@ const FRAME_ALIGN_BYTES: u64 = 32;
 
 /// `MAX_CALL_FRAMES`.
 const FRAMES_MAX: usize = 8;
-/// The register that points to the end of the frame.
+/// Register that points to the end of the frame.
 const FRAME_POINTER: u8 = 10;
 const REGISTERS: usize = 11;
 
-/// Operation codes (`linux/bpf.h`): what a class of them has in common, and single ones.
+/// Operation codes (`linux/bpf.h`): class masks, and single codes.
 mod code {
     pub(super) const CLASS: u8 = 0x07;
     pub(super) const LOAD: u8 = 0x01;
@@ -26,13 +27,14 @@ mod code {
     pub(super) const MOVE: u8 = 0xbf;
     pub(super) const ADD_IMMEDIATE: u8 = 0x07;
     pub(super) const CALL: u8 = 0x85;
-    /// In a call's source register: the function is one of the program's own.
+    /// Source register of a call to a function of the program.
     pub(super) const OWN_FUNCTION: u8 = 1;
 }
 
-/// Bytes of a function's frame: the lowest address that it makes of the frame pointer.
+/// Frame size of a function in bytes: the lowest address derived from the frame pointer.
 fn frame_bytes(function: &[bpf_insn]) -> u64 {
-    // Each register's distance from the end of the frame, as far as it points there. Compilers copy the frame pointer right before they add to the copy.
+    // Distance of each register from the end of the frame, if it points there. Compilers copy the
+    // frame pointer right before they add to the copy.
     let mut distances: [Option<i64>; REGISTERS] = [None; REGISTERS];
     distances[usize::from(FRAME_POINTER)] = Some(0);
     let mut lowest = 0;
@@ -59,13 +61,13 @@ fn frame_bytes(function: &[bpf_insn]) -> u64 {
     lowest.unsigned_abs()
 }
 
-/// Where the function begins that an instruction calls, if it calls one of the program's own.
+/// Start of the program's function that an instruction calls, if any.
 fn callee(at: usize, instruction: bpf_insn) -> Option<usize> {
     (instruction.code == code::CALL && instruction.src_reg() == code::OWN_FUNCTION)
         .then(|| at.checked_add_signed(instruction.imm as isize + 1).unwrap())
 }
 
-/// Bytes of stack from a function on, down the deepest chain of calls.
+/// Stack bytes from a function on, down the deepest chain of calls.
 fn stack_bytes(program: &[bpf_insn], begins: &BTreeSet<usize>, begin: usize, frames: usize) -> u64 {
     assert!(frames < FRAMES_MAX, "too many calls inside calls");
     let end = begins.range(begin + 1..).next().copied().unwrap_or(program.len());

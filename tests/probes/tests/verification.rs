@@ -1,4 +1,5 @@
-//! What the kernel's verifier looks at before it takes a probe: it gives up at a million instructions, and old kernels look at more than new ones.
+//! Instructions that the kernel's verifier visits for a probe: it gives up at a million, and old
+//! kernels visit more than new ones.
 
 use std::{
     fs,
@@ -8,7 +9,7 @@ use std::{
 use collector::testing::Probes;
 use probes_test::bench::Bench;
 
-/// A quarter of what the verifier allows.
+/// A quarter of the verifier's limit.
 const INSTRUCTIONS_MAX: u64 = 250_000;
 
 #[test]
@@ -18,7 +19,7 @@ fn each_probe_is_far_below_what_the_verifier_allows() {
         let fd = bench.probes().program_fd(program).unwrap().as_fd().as_raw_fd();
         let fdinfo = fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
         let verified = fdinfo.lines().find_map(|line| line.strip_prefix("verified_insns:"));
-        // Told since Linux 5.16.
+        // Reported since Linux 5.16.
         let Some(verified) = verified else { return println!("skipped: this kernel does not tell") };
         let verified: u64 = verified.trim().parse().unwrap();
         assert!((1..INSTRUCTIONS_MAX).contains(&verified), "{program}: {verified}");

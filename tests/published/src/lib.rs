@@ -1,4 +1,4 @@
-//! Where tests find published traces, which are not part of the project.
+//! Folder of published traces for tests, which are not part of the project.
 
 use std::{
     env,
@@ -7,7 +7,8 @@ use std::{
     sync::Once,
 };
 
-/// Their folder: `UVMD_DATA`, or one beside the project. `None`, and a line that says so, where there is none: then the test has nothing to do.
+/// Folder of published traces: `UVMD_DATA`, or one beside the project. `None`, with a message, if
+/// there is none: the test is then skipped.
 #[must_use]
 pub fn data() -> Option<PathBuf> {
     static SAID: Once = Once::new();
@@ -16,7 +17,7 @@ pub fn data() -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    // Past the test harness, which would keep it to itself. Where nobody can be told, nobody is.
+    // Written past the test harness, which would capture it. Errors are ignored.
     let line = format!("skipped: no published traces in {} (UVMD_DATA names another folder)\n", folder.display());
     SAID.call_once(|| _ = std::io::stderr().write_all(line.as_bytes()));
     None

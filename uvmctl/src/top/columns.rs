@@ -63,8 +63,8 @@ enum Value {
     Verdict,
 }
 
-/// One of the counters.
-pub(crate) type Counter = fn(&Counts) -> u64;
+/// One of the counters; `None` where the driver does not count it.
+pub(crate) type Counter = fn(&Counts) -> Option<u64>;
 
 const fn column(
     name: &'static str,
@@ -85,24 +85,24 @@ pub(crate) static COLUMNS: &[Column] = &[
     column("process", "PROCESS", 15, 0, Value::Text(|process| process.name.clone()), "short name"),
     column("owner", "OWNER", 16, 3, Value::Text(words::owner), "pod, job, container, unit or user"),
     column("gpu", "GPU", 4, 10, Value::Text(gpus), "GPUs that it used, by NVML's indices"),
-    column("faults", "FLT", 6, 0, Value::Count(|counts| counts.fault_entries), "GPU faults, equal ones of a batch merged"),
-    column("cpu-faults", "CPUFLT", 8, 7, Value::Count(|counts| counts.cpu_faults), "CPU faults on managed memory"),
-    column("h2d", "H2D", 8, 0, Value::Bytes(|counts| counts.bytes_htod), "copied from host to GPU"),
-    column("d2h", "D2H", 8, 1, Value::Bytes(|counts| counts.bytes_dtoh), "copied from GPU to host"),
-    column("evicted", "EVICT", 8, 2, Value::Bytes(|counts| counts.evicted_bytes), "its memory evicted from GPUs"),
+    column("faults", "FLT", 6, 0, Value::Count(|counts| Some(counts.fault_entries)), "GPU faults, equal ones of a batch merged"),
+    column("cpu-faults", "CPUFLT", 8, 7, Value::Count(|counts| Some(counts.cpu_faults)), "CPU faults on managed memory"),
+    column("h2d", "H2D", 8, 0, Value::Bytes(|counts| Some(counts.bytes_htod)), "copied from host to GPU"),
+    column("d2h", "D2H", 8, 1, Value::Bytes(|counts| Some(counts.bytes_dtoh)), "copied from GPU to host"),
+    column("evicted", "EVICT", 8, 2, Value::Bytes(|counts| Some(counts.evicted_bytes)), "its memory evicted from GPUs"),
     column("verdict", "VERDICT", 17, 0, Value::Verdict, "worst verdict and its age, or the evictor of its memory"),
     column("managed", "MANAGED", 8, 5, Value::Size(|process| process.managed_bytes), "managed memory it has mapped"),
     column("resident", "RESIDENT", 8, 4, Value::Size(|process| Some(process.resident?.bytes)), "bytes of it in GPU memory: an estimate"),
     column("induced", "INDUCE", 8, 8, Value::Bytes(|counts| counts.induced_eviction_bytes), "evicted bytes of any process for it"),
     column("thrash", "THRASH", 8, 6, Value::Count(|counts| counts.thrashing_pages), "pages that the driver found thrashing"),
-    column("batches", "BATCH", 7, 9, Value::Count(|counts| counts.batches), "fault batches with faults of it"),
+    column("batches", "BATCH", 7, 9, Value::Count(|counts| Some(counts.batches)), "fault batches with faults of it"),
     column("p99", "BATCHP99", 8, 11, Value::Time(|counts| counts.batch_duration_ns.p99), "99th percentile of its batches' duration"),
     column("replays", "REPLAY", 8, 18, Value::Count(|counts| counts.replays), "replays of faults"),
     column("throttles", "THROTL", 8, 13, Value::Count(|counts| counts.throttles), "throttles at thrashing pages"),
     column("remote", "REMOTE", 8, 14, Value::Bytes(|counts| counts.remote_mapped_bytes), "mapped where it stays, on another processor"),
-    column("d2d", "D2D", 8, 17, Value::Bytes(|counts| counts.bytes_dtod), "copied from GPU to GPU"),
-    column("api", "API", 6, 15, Value::Count(|counts| counts.api_calls), "its own prefetches and advice"),
-    column("dropped", "DROP", 6, 16, Value::Count(|counts| counts.dropped_events), "dropped events: not counted"),
+    column("d2d", "D2D", 8, 17, Value::Bytes(|counts| Some(counts.bytes_dtod)), "copied from GPU to GPU"),
+    column("api", "API", 6, 15, Value::Count(|counts| Some(counts.api_calls)), "its own prefetches and advice"),
+    column("dropped", "DROP", 6, 16, Value::Count(|counts| Some(counts.dropped_events)), "dropped events: not counted"),
     column("user", "USER", 8, 12, Value::Text(words::user), "user, or the id of one without a name"),
     column("cgroup", "CGROUP", 16, 19, Value::Path(|process| process.cgroup.clone().unwrap_or_default()), "cgroup; the end of a long one"),
 ];
@@ -155,7 +155,7 @@ impl Column {
 
     fn text(&self, row: &Row, width: usize, figures: Figures, look: Look) -> String {
         let figure = |counter: Counter, shown: fn(u64) -> String| match figures {
-            Figures::Totals => shown(counter(&row.process.counts)),
+            Figures::Totals => text::known(counter(&row.process.counts), shown),
             Figures::Rates => rates::per_second(row.rate(counter), shown),
         };
         match self.value {
@@ -179,7 +179,7 @@ impl Column {
             Value::Size(value) => value(&row.process).map(|bytes| bytes as f64),
             Value::Time(value) => Some(value(&row.process.counts) as f64),
             Value::Count(counter) | Value::Bytes(counter) => match figures {
-                Figures::Totals => Some(counter(&row.process.counts) as f64),
+                Figures::Totals => counter(&row.process.counts).map(|value| value as f64),
                 Figures::Rates => row.rate(counter),
             },
             Value::Text(_) | Value::Path(_) | Value::Number(_) | Value::Verdict => None,

@@ -34,11 +34,11 @@ impl GpuRow {
     }
 
     pub(crate) fn htod_rate(&self) -> Option<f64> {
-        self.rate(|counts| counts.bytes_htod)
+        self.rate(|counts| Some(counts.bytes_htod))
     }
 
     pub(crate) fn dtoh_rate(&self) -> Option<f64> {
-        self.rate(|counts| counts.bytes_dtoh)
+        self.rate(|counts| Some(counts.bytes_dtoh))
     }
 }
 

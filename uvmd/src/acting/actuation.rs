@@ -1,4 +1,4 @@
-//! The actuator, and the withdrawal of advice that a killed former run left in effect.
+//! Actuator, and the withdrawal of advice that a killed former run left in force.
 
 mod withdrawal;
 
@@ -18,21 +18,22 @@ use crate::switch::Switch;
 
 pub(crate) use withdrawal::{CommandName, Patience, StillInForce};
 
-/// Maximum wait for the journal's record of withdrawals. The next run repeats those that it lacks.
+/// Maximum wait for the journal's record of withdrawals. The next run repeats those without a
+/// record.
 const JOURNAL_FLUSH: Duration = Duration::from_millis(500);
 
-/// The policies' decisions, and the workers that carry them out.
+/// Decisions of the policies, and the workers that execute them.
 pub(crate) struct Actuation {
     pub(super) acting: Acting,
     pub(super) workers: Workers,
-    /// Journal of the advice in effect; `None` where none may be given.
+    /// Journal of the advice in force; `None` if none may be given.
     pub(super) journal: Option<Journal>,
     /// Whether advice of a former run is being withdrawn.
     pub(super) has_leftovers: bool,
 }
 
 impl Actuation {
-    /// Begins to withdraw what a former run left in force. Where `enabled` is not set, nothing else is ever done.
+    /// Starts to withdraw the advice of a former run. Without `enabled`, nothing else is ever done.
     pub(crate) fn start(
         limits: Limits,
         settings: actuator::Settings,
@@ -44,13 +45,13 @@ impl Actuation {
         let roots = Roots::default();
         let mut acting = Acting::new(limits);
         let leftovers = journal.as_ref().map(Journal::leftovers).unwrap_or_default();
-        say_leftovers(&leftovers);
+        log_leftovers(&leftovers);
         for warning in journal.iter().flat_map(|journal| journal.health().warnings) {
             tracing::warn!("{warning}");
         }
         let left = acting.adopt(leftovers.into_iter().zip(0..).map(state::in_force).collect(), state::first_decision());
         let switch = switch.clone();
-        let make = hands(settings, roots, journal.is_some());
+        let make = actuators(settings, roots, journal.is_some());
         let mut workers = Workers::start(make, move || !switch.is_on(), journal.clone());
         let has_leftovers = !left.is_empty();
         for order in left {
@@ -59,34 +60,35 @@ impl Actuation {
         Ok(Self { acting, workers, journal, has_leftovers })
     }
 
-    /// Waits until what a former run left in force is withdrawn. That goes on beside the rest where it is not done in time.
+    /// Waits until the advice of a former run is withdrawn. If the time is too short, that
+    /// continues in the background.
     pub(crate) fn withdraw_leftovers(&mut self) {
         if self.withdraw_all(Patience::AT_START, SystemTime::now).is_err() {
             tracing::warn!("advice of the former run is not all withdrawn yet: this continues in the background");
         }
-        self.say_withdrawn();
+        self.log_withdrawn();
     }
 
-    /// The same for a uvmd that ends before it serves.
+    /// Withdraws all advice, for a uvmd that ends before it serves.
     ///
     /// # Errors
-    /// Processes whose advice is still in effect.
+    /// Processes whose advice is still in force.
     pub(crate) fn end(mut self) -> Result<(), StillInForce> {
         let withdrawn = self.withdraw_all(Patience::AT_STOP, SystemTime::now);
         self.flush_journal();
-        self.say_withdrawn();
+        self.log_withdrawn();
         withdrawn
     }
 
-    /// Has the journal on the disk, as uvmd ends.
+    /// Flushes the journal to the disk, as uvmd ends.
     pub(super) fn flush_journal(&self) {
         if self.journal.as_ref().is_some_and(|journal| !journal.flush(JOURNAL_FLUSH)) {
             tracing::warn!("the withdrawal could not be saved in time; the next run repeats it");
         }
     }
 
-    /// Logs once that no advice of a former run is in effect any more.
-    pub(super) fn say_withdrawn(&mut self) {
+    /// Logs once that no advice of a former run is in force any more.
+    pub(super) fn log_withdrawn(&mut self) {
         if self.has_leftovers && !self.acting.is_taking_back() {
             self.has_leftovers = false;
             tracing::info!("advice of the former run is withdrawn");
@@ -94,8 +96,8 @@ impl Actuation {
     }
 }
 
-/// Actuator of each worker; shadow alone where acting is not permitted.
-pub(crate) fn hands(
+/// Actuator of each worker; shadow only, if acting is not permitted.
+pub(crate) fn actuators(
     settings: actuator::Settings,
     roots: Roots,
     may_act: bool,
@@ -106,7 +108,7 @@ pub(crate) fn hands(
 }
 
 /// Logs the advice that a former run did not withdraw.
-fn say_leftovers(leftovers: &[Leftover]) {
+fn log_leftovers(leftovers: &[Leftover]) {
     let processes: BTreeSet<ProcessId> = leftovers.iter().map(|left| left.process).collect();
     if !leftovers.is_empty() {
         tracing::warn!("advice of a former run is in effect for {} processes: withdrawing it", processes.len());

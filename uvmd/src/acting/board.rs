@@ -1,4 +1,4 @@
-//! Where others read what the loop decided, and what keeps it from more.
+//! Published decisions and restrictions of the loop.
 
 use std::{
     sync::Arc,
@@ -15,7 +15,7 @@ const RESTRICTIONS_INTERVAL: Duration = Duration::from_secs(1);
 /// Board: published decisions and restrictions of the loop.
 pub(crate) struct Board {
     decisions: watch::Sender<Arc<[Decision]>>,
-    /// Whether they have changed since.
+    /// Whether decisions have changed since.
     is_stale: bool,
     restrictions: watch::Sender<Arc<[Restriction]>>,
     /// Time at which restrictions are due; at once if none were published yet.
@@ -36,19 +36,19 @@ impl BoardReader {
         Arc::clone(&self.decisions.borrow())
     }
 
-    /// Restrictions of the processes that a policy is in effect for.
+    /// Restrictions of the processes with a policy in effect.
     pub(crate) fn restrictions(&self) -> Arc<[Restriction]> {
         Arc::clone(&self.restrictions.borrow())
     }
 
-    /// Health of the journal of advice; `None` where there is no journal.
+    /// Health of the journal of advice; `None` without a journal.
     pub(crate) fn journal(&self) -> Option<JournalHealth> {
         self.journal.as_ref().map(JournalMonitor::health)
     }
 }
 
 impl Board {
-    /// With the journal of the advice that is in force, if there is one.
+    /// Board with the journal of advice, if there is one.
     pub(crate) fn new(journal: Option<JournalMonitor>) -> (Self, BoardReader) {
         let (publish_decisions, decisions) = watch::channel(Arc::default());
         let (publish_restrictions, restrictions) = watch::channel(Arc::default());
@@ -57,13 +57,14 @@ impl Board {
         (board, BoardReader { decisions, restrictions, journal })
     }
 
-    /// Decisions have changed.
-    pub(super) const fn goes_stale(&mut self) {
+    /// Marks the decisions as changed.
+    pub(super) const fn mark_stale(&mut self) {
         self.is_stale = true;
     }
 
-    /// Decisions as they are now, once a look: there may be many, and outcomes come by the hundred.
-    pub(super) fn decided<'a>(&mut self, decisions: impl Iterator<Item = &'a Decision>) {
+    /// Publishes the current decisions, once per interval: there may be many, with hundreds of
+    /// outcomes.
+    pub(super) fn publish_decisions<'a>(&mut self, decisions: impl Iterator<Item = &'a Decision>) {
         if std::mem::take(&mut self.is_stale) {
             self.decisions.send_replace(decisions.cloned().collect());
         }
@@ -77,8 +78,8 @@ impl Board {
         }
     }
 
-    /// Nobody looks any more: nothing is known to keep more from being done.
-    pub(super) fn rest(&mut self) {
+    /// Clears the restrictions while the loop is idle.
+    pub(super) fn clear(&mut self) {
         self.next = None;
         self.restrictions.send_if_modified(|restrictions| {
             let was_there = !restrictions.is_empty();
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_keeps_from_more_is_looked_at_once_a_second_and_forgotten_when_nobody_looks() {
+    fn restrictions_are_published_once_a_second_and_cleared_when_idle() {
         let restriction = |why: &str| Restriction {
             process: ProcessId { pid: 7, start_ticks: 1 },
             gpu: None,
@@ -108,7 +109,7 @@ mod tests {
         board.publish_restrictions(start, || vec![restriction("first")]);
         board.publish_restrictions(almost, || panic!("that was a moment ago"));
         assert_eq!(reader.restrictions()[..], [restriction("first")]);
-        board.rest();
+        board.clear();
         assert_eq!(reader.restrictions()[..], []);
         board.publish_restrictions(almost, || vec![restriction("second")]);
         assert_eq!(reader.restrictions()[..], [restriction("second")]);

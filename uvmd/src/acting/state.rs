@@ -1,4 +1,4 @@
-//! State that outlives the loop: the journal of the advice in effect.
+//! State that outlives the loop: the journal of advice.
 
 use std::{path::Path, time::SystemTime};
 
@@ -8,11 +8,11 @@ use model::{Action, DecisionId, Step};
 use policy::act::InForce;
 use sys::{Roots, private};
 
-/// The journal's name in the folder of the state.
+/// File name of the journal in the state folder.
 pub(crate) const JOURNAL_FILE: &str = "advice.journal";
 
-/// The journal, where advice may be given now or may have been by a former run, which may have been allowed more. Where none may be given, a journal that
-/// cannot be read does not keep uvmd from watching.
+/// Opens the journal if advice may be given now, or may have been given by a former run with more
+/// permissions. If none may be given, an unreadable journal does not prevent monitoring.
 pub(super) fn open_journal(enabled: bool, state_dir: &Path) -> anyhow::Result<Option<Journal>> {
     let file = state_dir.join(JOURNAL_FILE);
     if !enabled && !file.exists() {
@@ -28,13 +28,13 @@ pub(super) fn open_journal(enabled: bool, state_dir: &Path) -> anyhow::Result<Op
     }
 }
 
-/// For uvmd's own user alone.
+/// Creates the folder for uvmd's user alone.
 fn make_folder(folder: &Path) -> anyhow::Result<()> {
     private::make_folder(folder)
         .map_err(|error| anyhow!("no state can be saved in {}: {}", folder.display(), sys::reason(&error)))
 }
 
-/// What the journal has is what takes advice back; what gave it is what is in force.
+/// Advice in force by the journal, whose steps are withdrawals.
 pub(super) fn in_force((Leftover { process, gpu, steps }, number): (Leftover, u64)) -> InForce {
     let gave = |step: Step| match step.action {
         Action::Withdraw(advice) => Step { action: Action::Advise(advice), ..step },
@@ -43,7 +43,8 @@ pub(super) fn in_force((Leftover { process, gpu, steps }, number): (Leftover, u6
     InForce { decision: DecisionId(number), process, gpu, steps: steps.into_iter().map(gave).collect() }
 }
 
-/// Names of decisions follow this one: the second in which the service started, so that those of two runs differ.
+/// Id before the first decision's: the second in which the service started, so that ids of two runs
+/// differ.
 pub(super) fn first_decision() -> DecisionId {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     DecisionId(since_epoch.as_secs())

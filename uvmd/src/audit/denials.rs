@@ -1,5 +1,6 @@
-//! Requests that are refused, so many of each peer a minute; of the rest one line has the numbers. Else whoever guesses tokens, is misconfigured, or has
-//! many addresses would push everything else out of the audit log.
+//! Lines of denied requests, limited per peer and minute; a summary line counts the rest. Otherwise
+//! a client that guesses tokens, is misconfigured, or has many addresses would displace everything
+//! else in the audit log.
 
 use std::{
     collections::BTreeMap,
@@ -15,17 +16,17 @@ use super::{
     entry::{Change, DeniedPeer},
 };
 
-/// A peer has so many lines in so much time...
+/// Maximum of lines per peer and window.
 const LINES_MAX: u32 = 5;
 const WINDOW: Duration = Duration::from_mins(1);
-/// ...and all peers together so many.
+/// Maximum of lines of all peers per window.
 const LINES_OF_ALL_MAX: u32 = 60;
-/// Peers with a count of their own; those beyond share one.
+/// Maximum of peers with separate counts; further ones share one.
 const PEERS_MAX: usize = 256;
-/// Peers that the line about the rest names.
+/// Maximum of peers named in the summary line.
 const PEERS_NAMED_MAX: usize = 5;
 
-/// Writes them down. Cheap to clone; all clones are one.
+/// Writer of denials. Cheap to clone; all clones share one state.
 #[derive(Clone, Debug)]
 pub(crate) struct Denials {
     audit: Audit,
@@ -37,8 +38,8 @@ impl Denials {
         Self { audit, limiter: Arc::default() }
     }
 
-    /// Waits for nothing.
-    pub(crate) fn tell(&self, refusal: Denial) {
+    /// Records a denial, without waiting.
+    pub(crate) fn record(&self, refusal: Denial) {
         let Denial { requester, method, path, status } = refusal;
         let now = Instant::now();
         self.sum_up(now);
@@ -47,15 +48,15 @@ impl Denials {
         }
     }
 
-    /// Refusals without a line in the last complete minute.
+    /// Writes the summary of the last complete minute.
     pub(crate) fn sum_up(&self, now: Instant) {
-        let rest = self.limiter().take_over(now);
-        if let Some(rest) = rest {
-            self.audit.write(None, &rest.into_line());
+        let suppressed = self.limiter().take_expired(now);
+        if let Some(suppressed) = suppressed {
+            self.audit.write(None, &suppressed.into_line());
         }
     }
 
-    /// The same of the current minute, when the service stops.
+    /// Writes the summary of the current minute, when the service stops.
     pub(crate) fn sum_up_all(&self) {
         self.sum_up(Instant::now() + WINDOW);
     }
@@ -65,7 +66,8 @@ impl Denials {
     }
 }
 
-/// Whom refusals are counted for: a user, or an address. A network that one client has whole counts as one, and so does this machine.
+/// Peer as counted: a user, or an address. A network that belongs to one client counts as one, and
+/// so does this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Sender {
     User(u32),
@@ -95,15 +97,15 @@ struct Count {
     suppressed: u64,
 }
 
-/// Denials that were not written down.
+/// Denials without a line.
 #[derive(Debug, PartialEq, Eq)]
-struct Rest {
+struct Suppressed {
     suppressed: u64,
-    /// Peers with the most refusals, the most first.
+    /// Peers with the most denials, in descending order.
     top: Vec<(Sender, u64)>,
 }
 
-impl Rest {
+impl Suppressed {
     fn into_line(self) -> Change {
         let of_top: u64 = self.top.iter().map(|(_, suppressed)| suppressed).sum();
         let peers = self.top.into_iter().map(|(sender, suppressed)| {
@@ -122,18 +124,19 @@ impl Rest {
     }
 }
 
-/// Refusals minute by minute. Pure: the time is an argument.
+/// Counts of denials per minute. Pure: time is an argument.
 #[derive(Debug, Default)]
 struct Limiter {
-    /// Begin of the minute; `None` before its first refusal.
+    /// Start of the minute; `None` before its first denial.
     begin: Option<Instant>,
     counts: BTreeMap<Sender, Count>,
-    /// Lines of all peers.
+    /// Lines written for all peers.
     lines: u32,
 }
 
 impl Limiter {
-    /// Whether there may be a line; else it is counted. The minute before was taken away.
+    /// Whether a line may be written; otherwise the denial is counted. The previous minute was
+    /// taken before.
     fn admit(&mut self, sender: Sender, now: Instant) -> bool {
         self.begin.get_or_insert(now);
         let has_room = self.counts.len() < PEERS_MAX || self.counts.contains_key(&sender);
@@ -148,8 +151,8 @@ impl Limiter {
         true
     }
 
-    /// Forgets the minute, if it is over, and tells what was suppressed in it, if anything was.
-    fn take_over(&mut self, now: Instant) -> Option<Rest> {
+    /// Takes the counts of a minute that is over; `None` if nothing was suppressed in it.
+    fn take_expired(&mut self, now: Instant) -> Option<Suppressed> {
         self.begin.filter(|begin| now.saturating_duration_since(*begin) >= WINDOW)?;
         let Self { counts, .. } = std::mem::take(self);
         let suppressed = counts.values().map(|count| count.suppressed).sum();
@@ -157,7 +160,7 @@ impl Limiter {
         let mut top: Vec<(Sender, u64)> = named.map(|(sender, count)| (sender, count.suppressed)).collect();
         top.sort_by_key(|(_, suppressed)| std::cmp::Reverse(*suppressed));
         top.truncate(PEERS_NAMED_MAX);
-        (suppressed > 0).then_some(Rest { suppressed, top })
+        (suppressed > 0).then_some(Suppressed { suppressed, top })
     }
 }
 
@@ -174,20 +177,20 @@ mod tests {
     }
 
     #[test]
-    fn of_each_peer_the_first_are_written_and_of_the_rest_the_number_once_its_time_is_over() {
+    fn first_denials_of_a_peer_are_written_and_the_rest_summarized() {
         let (mut limiter, start) = (Limiter::default(), Instant::now());
         let written = (0..100).filter(|_| limiter.admit(user(7), start)).count();
         assert_eq!(written, 5);
         assert!(limiter.admit(user(8), start), "others have lines of their own");
-        assert_eq!(limiter.take_over(start + Duration::from_secs(59)), None);
-        let rest = Rest { suppressed: 95, top: vec![(user(7), 95)] };
-        assert_eq!(limiter.take_over(start + WINDOW), Some(rest));
+        assert_eq!(limiter.take_expired(start + Duration::from_secs(59)), None);
+        let suppressed = Suppressed { suppressed: 95, top: vec![(user(7), 95)] };
+        assert_eq!(limiter.take_expired(start + WINDOW), Some(suppressed));
         assert!(limiter.admit(user(7), start + WINDOW));
-        assert_eq!(limiter.take_over(start + 3 * WINDOW), None, "of these none was left out");
+        assert_eq!(limiter.take_expired(start + 3 * WINDOW), None, "of these none was left out");
     }
 
     #[test]
-    fn one_client_has_one_count_whichever_port_or_address_of_its_network_it_uses() {
+    fn one_client_has_one_count_for_all_ports_and_addresses() {
         assert_eq!(remote("192.0.2.1:1"), remote("192.0.2.1:2"));
         assert_ne!(remote("192.0.2.1:1"), remote("192.0.2.2:1"));
         assert_eq!(remote("[2001:db8::1]:1"), remote("[2001:db8::ffff:1]:2"));
@@ -198,15 +201,15 @@ mod tests {
     }
 
     #[test]
-    fn many_peers_take_no_more_memory_or_lines_than_there_is_room_for() {
+    fn many_peers_take_bounded_memory_and_lines() {
         let (mut limiter, start) = (Limiter::default(), Instant::now());
         let written = (0..100_000).filter(|uid| limiter.admit(user(*uid), start)).count();
         assert_eq!((written, limiter.counts.len()), (60, PEERS_MAX + 1));
         assert!(!limiter.admit(user(100), start));
-        let rest = limiter.take_over(start + WINDOW).unwrap();
-        assert_eq!((rest.suppressed, limiter.counts.len()), (100_000 - 60 + 1, 0));
-        assert_eq!((rest.top.len(), rest.top[0]), (5, (user(100), 2)));
-        let Change::RequestsDenied { suppressed, peers, suppressed_of_others } = rest.into_line() else {
+        let suppressed = limiter.take_expired(start + WINDOW).unwrap();
+        assert_eq!((suppressed.suppressed, limiter.counts.len()), (100_000 - 60 + 1, 0));
+        assert_eq!((suppressed.top.len(), suppressed.top[0]), (5, (user(100), 2)));
+        let Change::RequestsDenied { suppressed, peers, suppressed_of_others } = suppressed.into_line() else {
             panic!("one line has all of them");
         };
         assert_eq!((suppressed, peers.len(), suppressed_of_others), (99_941, 5, 99_941 - 6));

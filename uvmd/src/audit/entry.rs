@@ -1,12 +1,15 @@
 //! Changes in the audit log: JSON objects beside those of decisions.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::SystemTime;
 
 use model::{api::rule, text};
 use serde::Serialize;
 use web::{Grant, Peer, Requester};
 
-/// A line about something that somebody asked for.
+/// Line of a requested change.
 #[derive(Debug, Serialize)]
 pub(super) struct Entry<'a> {
     #[serde(flatten)]
@@ -17,7 +20,7 @@ pub(super) struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// A line of the current time.
+    /// Line of the current time.
     pub(super) fn new(change: &'a Change, requester: Option<&Requester>) -> Self {
         Self { change, time: text::time(SystemTime::now()), requester: requester.map(Who::new) }
     }
@@ -27,7 +30,7 @@ impl<'a> Entry<'a> {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Change {
-    /// An override is put in the place of the one of its name, or is new.
+    /// Creation or replacement of an override.
     OverridePut {
         id: String,
         etag_before: Option<String>,
@@ -36,7 +39,7 @@ pub(crate) enum Change {
         #[serde(flatten)]
         result: Outcome,
     },
-    /// An override is taken away.
+    /// Deletion of an override.
     OverrideDelete {
         id: String,
         etag_before: Option<String>,
@@ -44,19 +47,19 @@ pub(crate) enum Change {
         #[serde(flatten)]
         result: Outcome,
     },
-    /// An override ended by itself: its time is over, or its process has ended.
+    /// End of an override: it has expired, or its process has exited.
     OverrideEnd { id: String, etag_before: Option<String>, reason: &'static str },
-    /// All acting is stopped.
+    /// Stop of all acting.
     PolicyOff {
         #[serde(flatten)]
         result: Outcome,
     },
-    /// It goes on.
+    /// Resumption of acting.
     PolicyOn {
         #[serde(flatten)]
         result: Outcome,
     },
-    /// The file of overrides says something else.
+    /// Load of a changed file of overrides.
     OverridesFileLoad {
         file: String,
         overrides: usize,
@@ -65,7 +68,7 @@ pub(crate) enum Change {
         #[serde(flatten)]
         result: Outcome,
     },
-    /// The configuration was to be read again.
+    /// Reload of the configuration.
     ConfigurationReload {
         file: Option<String>,
         changed: Vec<String>,
@@ -77,11 +80,11 @@ pub(crate) enum Change {
     },
     /// A request was refused for lack of permission.
     RequestDenied { method: String, path: String, status: u16 },
-    /// More of them in a minute, of which only the numbers are told: of the peers with most, and of all others together.
+    /// Summary of further denials in a minute: the peers with most, and all others together.
     RequestsDenied { suppressed: u64, peers: Vec<DeniedPeer>, suppressed_of_others: u64 },
 }
 
-/// Number of refused requests of a peer without a line.
+/// Denied requests of a peer without a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct DeniedPeer {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,18 +94,18 @@ pub(crate) struct DeniedPeer {
     pub(crate) suppressed: u64,
 }
 
-/// Whether a change is made.
+/// Result of a change.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub(crate) enum Outcome {
-    /// Accepted, and made next.
+    /// Accepted; the change follows.
     Accepted,
     /// Failed, or not made.
     Failed { reason: String },
 }
 
 impl Change {
-    /// The same as a failure.
+    /// The same change as a failure.
     pub(super) fn failed(mut self, reason: String) -> Self {
         match &mut self {
             Self::OverridePut { result, .. }
@@ -124,7 +127,7 @@ struct Who {
     uid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    /// Over TCP, with the port.
+    /// Address over TCP, with the port.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
     credential: &'static str,

@@ -1,4 +1,5 @@
-//! The audit log's files: one that is full becomes `NAME.1`, that one `NAME.2`, and so on, and the oldest goes.
+//! Files of the audit log: a full one becomes `NAME.1`, that one `NAME.2`, and so on; the oldest is
+//! deleted.
 
 use std::{
     fs, io,
@@ -12,26 +13,27 @@ use crate::log::{file::LogFile, writer::Destination};
 /// Size and number of files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rotation {
-    /// A file that is as large takes no more.
+    /// Size from which a file is full.
     pub(crate) file_bytes_max: u64,
-    /// Full files that are kept beside the one that is written.
+    /// Full files retained, beside the current one.
     pub(crate) files_max: u32,
 }
 
-/// See the module's documentation.
+/// Log file with rotation.
 pub(super) struct Rotating {
     path: PathBuf,
     file: LogFile,
     rotation: Rotation,
-    /// Where it is told whether it can be written.
+    /// Warnings, of which one is active while it cannot be written.
     warnings: Warnings,
 }
 
 impl Rotating {
-    /// Appends to the file at `path`. Where that cannot be opened it is tried again with each line, and there is a warning until then.
+    /// Appends to the file at `path`. If that cannot be opened, each line retries, with a warning
+    /// until it succeeds.
     ///
     /// # Errors
-    /// If it cannot be opened and `must_open` says that it has to be.
+    /// If it cannot be opened and `must_open` is set.
     pub(super) fn open(path: &Path, rotation: Rotation, must_open: bool, warnings: Warnings) -> anyhow::Result<Self> {
         let file = match LogFile::open(path) {
             Err(error) if !must_open => {
@@ -62,7 +64,7 @@ impl Rotating {
         name.into()
     }
 
-    /// The file that is written becomes the first of the full ones.
+    /// Renames the current file to the first full one.
     fn rotate(&self) -> io::Result<()> {
         let Rotation { files_max, .. } = self.rotation;
         for number in (1..files_max).rev() {

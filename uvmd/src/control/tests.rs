@@ -12,7 +12,7 @@ use crate::{
     rules::Clock,
 };
 
-/// With files of its own in this folder.
+/// Control with separate files in this folder.
 fn control(folder: &Path) -> (Control, Board) {
     let policy = Policy {
         overrides_file: AbsolutePath(folder.join("overrides.toml")),
@@ -52,7 +52,7 @@ fn whatever() -> Precondition {
     Box::new(|_| true)
 }
 
-/// The lines about changes over the API, without their times.
+/// Lines about changes over the API, without their times.
 fn changes(folder: &Path) -> Vec<Value> {
     let mut lines = lines(folder);
     lines.retain(|line| line["type"] != "overrides_file_load");
@@ -63,7 +63,7 @@ fn changes(folder: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn each_change_is_in_the_audit_log_with_who_asked_and_what_there_was_before_and_after() {
+fn audit_log_has_requester_and_state_before_and_after_each_change() {
     let folder = tempfile::tempdir().unwrap();
     let (control, _board) = control(folder.path());
     let (first, second) = (etag(&rule(Mode::Act)), etag(&rule(Mode::Observe)));
@@ -93,12 +93,12 @@ fn each_change_is_in_the_audit_log_with_who_asked_and_what_there_was_before_and_
 }
 
 #[test]
-fn what_cannot_be_written_down_is_refused_unless_it_reduces_what_uvmd_does() {
+fn unwritable_change_is_rejected_unless_it_reduces_acting() {
     let folder = tempfile::tempdir().unwrap();
     let (control, _board) = control(folder.path());
     control.put(rule(Mode::Act), &by(), &whatever()).unwrap();
     flush(&control.audit);
-    // A folder in its place takes no lines.
+    // A folder in its place accepts no lines.
     fs::remove_file(folder.path().join("audit.jsonl")).unwrap();
     fs::create_dir(folder.path().join("audit.jsonl")).unwrap();
     for mode in [Mode::Act, Mode::Shadow] {
@@ -114,12 +114,12 @@ fn what_cannot_be_written_down_is_refused_unless_it_reduces_what_uvmd_does() {
     control.remove("mine", &by(), &whatever()).unwrap();
     assert!(control.overrides().overrides.is_empty());
     flush(&control.audit);
-    // Three that were made, and three lines that say that something was not.
+    // Three changes that were made, and three lines about rejected ones.
     assert_eq!(control.audit.dropped().load(Ordering::Relaxed), 6);
 }
 
 #[test]
-fn who_switched_off_is_written_down_whatever_becomes_of_the_disk_that_keeps_it() {
+fn requester_of_a_switch_off_is_audited_even_if_it_cannot_be_stored() {
     let folder = tempfile::tempdir().unwrap();
     let (control, _board) = control(folder.path());
     control.switch_off(&by()).unwrap();
@@ -133,7 +133,7 @@ fn who_switched_off_is_written_down_whatever_becomes_of_the_disk_that_keeps_it()
 }
 
 #[test]
-fn what_was_written_down_and_could_not_be_kept_has_a_line_that_says_so() {
+fn audited_change_that_could_not_be_stored_has_a_failure_line() {
     let folder = tempfile::tempdir().unwrap();
     let (control, _board) = control(folder.path());
     fs::write(folder.path().join("state"), "no folder").unwrap();
@@ -145,7 +145,7 @@ fn what_was_written_down_and_could_not_be_kept_has_a_line_that_says_so() {
 }
 
 #[test]
-fn what_keeps_more_from_being_done_is_told_of_the_process_that_is_asked_about() {
+fn restrictions_are_those_of_the_requested_process() {
     let folder = tempfile::tempdir().unwrap();
     let (control, mut board) = control(folder.path());
     let id = |pid| ProcessId { pid, start_ticks: 1 };

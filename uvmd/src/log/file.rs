@@ -1,4 +1,4 @@
-//! A log file, whose name may come to stand for another file at any time: whoever rotates logs renames or removes it.
+//! Log file whose name may refer to another file at any time: log rotation renames or removes it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -12,24 +12,24 @@ use sys::{private, reason};
 
 use super::writer::Destination;
 
-/// Process names and users are in the log, and not everyone's business.
+/// Process names and users in the log are not public.
 const MODE: u32 = 0o640;
 
-/// See the module's documentation.
+/// Log file that follows its name.
 pub(crate) struct LogFile {
     path: PathBuf,
-    /// `None` while it could not be opened.
+    /// `None` while it cannot be opened.
     file: Option<File>,
-    /// The last write ended within a line.
+    /// Whether the last write ended within a line.
     is_cut: bool,
-    /// The file may be new, or renamed, and its folder does not have that on the disk.
+    /// Whether the file may be new or renamed, without a sync of its folder.
     is_name_unsynced: bool,
-    /// Has the names in a file's folder on the disk.
+    /// Sync of the folder, which holds the names.
     sync_folder: fn(&Path) -> io::Result<()>,
 }
 
 impl LogFile {
-    /// Fails where the name is a mistake; a disk that is full may have room later.
+    /// Fails if the path is invalid; a full disk may have room later.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let file = match open(path) {
             Ok(file) => Some(file),
@@ -39,7 +39,7 @@ impl LogFile {
         Ok(Self { file, ..Self::later(path) })
     }
 
-    /// Opened with the first line.
+    /// File that is opened with the first line.
     pub(crate) fn later(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -86,7 +86,7 @@ impl Destination for LogFile {
     fn sync(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         match file.sync_data() {
-            // A device has no disk to wait for.
+            // A device has no disk to sync.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
             synced => synced?,
         }
@@ -98,7 +98,7 @@ impl Destination for LogFile {
     }
 
     fn reopen(&mut self) -> io::Result<()> {
-        // One that cannot be opened now is tried again with the next line.
+        // If it cannot be opened now, the next line retries.
         self.file = None;
         (self.is_cut, self.is_name_unsynced) = (false, true);
         self.file = Some(open(&self.path)?);
@@ -106,13 +106,14 @@ impl Destination for LogFile {
     }
 }
 
-/// Whether the open file is the one that has this name.
+/// Whether the open file still has this name.
 fn is_named(file: &File, path: &Path) -> bool {
     let (Ok(open), Ok(named)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
     (open.dev(), open.ino()) == (named.dev(), named.ino())
 }
 
-/// Opens it each time as if for the first: uvmd may be root, and who may write in the folder may put something else in its place.
+/// Opens the file as if for the first time: uvmd may be root, and users with write permission in
+/// the folder may have replaced it.
 fn open(path: &Path) -> io::Result<File> {
     let file = private::open_itself(OpenOptions::new().append(true).create(true).mode(MODE), path)?;
     let kind = file.metadata()?.file_type();
@@ -126,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_is_there_is_appended_to_and_one_that_is_removed_is_made_again() {
+    fn existing_file_is_appended_to_and_a_removed_one_recreated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("uvmd.log");
         fs::write(&path, "earlier\n").unwrap();
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn when_it_is_opened_anew_the_file_is_there_before_the_next_line() {
+    fn reopened_file_exists_before_the_next_line() {
         let folder = tempfile::tempdir().unwrap();
         let (path, old) = (folder.path().join("uvmd.log"), folder.path().join("uvmd.log.1"));
         let mut log = LogFile::open(&path).unwrap();
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_new_file_is_on_the_disk_with_its_first_line_that_is_to_be() {
+    fn name_of_a_new_file_is_on_the_disk_with_its_first_synced_line() {
         use std::cell::Cell;
         thread_local!(static SYNCED: Cell<u32> = const { Cell::new(0) });
         let folder = tempfile::tempdir().unwrap();
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_puts_in_its_place_is_neither_followed_nor_waited_for() {
+    fn replacement_of_the_file_is_neither_followed_nor_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("uvmd.log"), folder.path().join("other"));
         fs::write(&other, "of somebody else\n").unwrap();

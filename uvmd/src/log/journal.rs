@@ -1,4 +1,5 @@
-//! The journal of systemd: entries with a priority and fields, in its [native protocol](https://systemd.io/JOURNAL_NATIVE_PROTOCOL/).
+//! Journal of systemd: entries with a priority and fields, in its [native
+//! protocol](https://systemd.io/JOURNAL_NATIVE_PROTOCOL/).
 
 use std::{
     ffi::OsStr,
@@ -17,27 +18,28 @@ use tracing_subscriber::{Layer, layer::Context};
 
 use super::{Lines, writer::Destination};
 
-/// Where the journal listens.
+/// Socket of the journal.
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Before the names of an event's own fields, which are not to be taken for the journal's.
+/// Prefix of an event's fields, to distinguish them from the journal's.
 const PREFIX: &str = "UVMD_";
 
-/// Whether this file is the stream to the journal that systemd names in `JOURNAL_STREAM`: device and inode, as in systemd.exec(5).
+/// Whether this file is the journal stream that systemd names in `JOURNAL_STREAM`: device and
+/// inode, as in systemd.exec(5).
 pub(super) fn is_stream(named: Option<&OsStr>, file: &File) -> bool {
     let named = named.and_then(OsStr::to_str).and_then(|text| text.split_once(':'));
     let (Some((device, inode)), Ok(metadata)) = (named, file.metadata()) else { return false };
     device.parse() == Ok(metadata.dev()) && inode.parse() == Ok(metadata.ino())
 }
 
-/// The journal's socket. An entry larger than its send buffer is dropped.
+/// Socket of the journal. An entry larger than its send buffer is dropped.
 pub(super) struct Journal {
     socket: UnixDatagram,
     path: PathBuf,
 }
 
 impl Journal {
-    /// Where somebody listens at this path: the journal discards an empty entry.
+    /// Connects to a listener at this path: the journal discards an empty entry.
     pub(super) fn at(path: PathBuf) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.send_to(&[], &path)?;
@@ -55,7 +57,7 @@ impl Destination for Journal {
     }
 }
 
-/// Makes an entry of each event.
+/// Layer that makes an entry of each event.
 pub(super) struct Entries(pub(super) Lines);
 
 impl<S: Subscriber> Layer<S> for Entries {
@@ -74,7 +76,7 @@ impl<S: Subscriber> Layer<S> for Entries {
     }
 }
 
-/// Of syslog. What uvmd logs as info is the normal course, not a notice.
+/// Priority of syslog. Info is the normal course for uvmd, not a notice.
 const fn priority(level: Level) -> &'static str {
     match level {
         Level::ERROR => "3",
@@ -84,7 +86,7 @@ const fn priority(level: Level) -> &'static str {
     }
 }
 
-/// Fields, each with the length of its value, which may have line ends.
+/// Fields of an entry, each with the length of its value, which may contain line ends.
 struct Entry(Vec<u8>);
 
 impl Entry {
@@ -101,14 +103,14 @@ impl Visit for Entry {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "message" => self.add("MESSAGE", value),
-            // The journal takes capital letters, digits and underscores.
+            // The journal accepts capital letters, digits and underscores.
             name => self.add(&format!("{PREFIX}{}", name.to_ascii_uppercase().replace('.', "_")), value),
         }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         let mut text = String::new();
-        // It fails only where a value's own Debug does: it is as far as that came.
+        // It fails only if the value's Debug does: the text ends there.
         let _ = write!(text, "{value:?}");
         self.record_str(field, &text);
     }
@@ -154,7 +156,7 @@ mod tests {
     fn an_event_is_an_entry_with_its_fields() {
         let line = line!() + 1;
         let entries = at_the_journal(|| tracing::warn!(target: "uvmd::part", pid = 7, name = "a", "two\nlines {}", 1));
-        // The empty one looked for the journal.
+        // The empty entry tested for the journal.
         let [empty, entry] = &entries[..] else { panic!("{entries:?}") };
         assert!(empty.is_empty());
         let expected = [

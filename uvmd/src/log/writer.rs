@@ -1,4 +1,5 @@
-//! Lines on their way to where they are written, on a thread of its own: a reader that sleeps or a disk that is stuck holds nobody else up.
+//! Queue of lines and the thread that writes them, so that a slow reader or a stuck disk blocks no
+//! other thread.
 
 use std::{
     io,
@@ -10,46 +11,46 @@ use std::{
 use anyhow::Context;
 use sys::reason;
 
-use super::{Dropped, say};
+use super::{Dropped, print};
 
-/// Lines that wait to be written. Whoever is slower than this for long is as good as full.
+/// Capacity in lines. A destination slower than this for long counts as full.
 const QUEUE_LINES: usize = 1024;
 /// Time for the last lines when the service ends.
 pub(crate) const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Where lines can be written, at the end of what is there.
+/// Destination to which lines are appended.
 pub(crate) trait Destination: Send + 'static {
     /// Name of the destination, to follow "cannot write to".
     fn name(&self) -> String;
 
-    /// Writes a line, which has its end. May take its time.
+    /// Writes a line, with its line end. May block.
     fn append(&mut self, line: &[u8]) -> io::Result<()>;
 
-    /// Has on the disk what was written. May take its time.
+    /// Flushes written data to the disk. May block.
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Opens it anew, where it has a name that may stand for something else by now. May take its time.
+    /// Reopens the destination, if its name may refer to another file by now. May block.
     fn reopen(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// To the thread that writes.
+/// Message to the writing thread.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// To be written, with its end.
+    /// Line to write, with its line end.
     Line(Vec<u8>),
-    /// The same, to be on the disk before it is answered: with why it could not be written, where it could not.
+    /// Line to write and flush, then a reply: the error, if it could not be written.
     Record(Vec<u8>, SyncSender<Result<(), String>>),
-    /// To open the destination anew, after everything before it was written.
+    /// Reopen of the destination, after all earlier messages.
     Reopen,
-    /// To be answered when everything before it was written.
+    /// Reply once all earlier messages are written.
     Flush(SyncSender<()>),
 }
 
-/// Writes what it is sent until nobody can send any more, on a thread of this name.
+/// Writes messages on a thread of this name, until all senders are dropped.
 pub(crate) fn write_to(
     thread_name: &str,
     destination: impl Destination,
@@ -64,7 +65,7 @@ pub(crate) fn write_to(
     Ok(sender)
 }
 
-/// Waits until all that was logged is written, for so long at most: the destination may be stuck.
+/// Waits until all earlier messages are written, up to this time: the destination may be stuck.
 pub(crate) fn flush(log: &SyncSender<Message>, at_most: Duration) {
     let deadline = Instant::now() + at_most;
     let (done, is_done) = mpsc::sync_channel(1);
@@ -74,7 +75,7 @@ pub(crate) fn flush(log: &SyncSender<Message>, at_most: Duration) {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    // The deadline, or everything is written.
+    // Result ignored: all is written, or the time is over.
     let _ = is_done.recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
@@ -93,8 +94,8 @@ impl<D: Destination> Writer<D> {
             let message = match messages.try_recv() {
                 Ok(message) => message,
                 Err(TryRecvError::Empty) => {
-                    // Now there is room for it.
-                    self.tell_losses();
+                    // The queue is empty, so there is room for the report.
+                    self.report_drops();
                     let Ok(message) = messages.recv() else { return };
                     message
                 }
@@ -111,32 +112,32 @@ impl<D: Destination> Writer<D> {
                 Message::Record(line, done) => {
                     let result = self.destination.append(&line).and_then(|()| self.destination.sync());
                     self.note(&result);
-                    // Whoever asked may not wait any more.
+                    // The requester may have stopped waiting.
                     let _ = done.try_send(result.map_err(|error| reason(&error)));
                 }
                 Message::Reopen => {
                     let result = self.destination.reopen();
                     self.note(&result);
                 }
-                // Whoever asked may not wait any more.
+                // The requester may have stopped waiting.
                 Message::Flush(done) => drop(done.try_send(())),
             }
         }
     }
 
-    /// Notes the result of a write, and reports the first failure on standard error.
+    /// Records the result of a write, and reports the first failure on standard error.
     fn note(&mut self, result: &io::Result<()>) {
         if let Err(error) = result
             && !self.is_failing
         {
             let (name, reason) = (self.destination.name(), reason(error));
-            say(&format!("cannot write to {name}: {reason}; lines are dropped and counted until it can be"));
+            print(&format!("cannot write to {name}: {reason}; lines are dropped and counted until it can be"));
         }
         self.is_failing = result.is_err();
     }
 
-    /// In all, so that nothing is lost where this line is.
-    fn tell_losses(&mut self) {
+    /// Writes the total number of dropped lines: a lost report is repeated in the next.
+    fn report_drops(&mut self) {
         let lost = self.dropped.get();
         if lost > self.reported && !self.is_failing {
             self.reported = lost;
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_disk_does_not_take_is_counted() {
+    fn lines_lost_to_a_full_disk_are_counted() {
         let dropped = Dropped::default();
         let log = write_to("test", Full, dropped.clone()).unwrap();
         for text in ["one\n", "two\n", "three\n"] {
@@ -176,11 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_stuck_holds_nobody_up_at_the_end() {
-        // Nobody takes from the queue.
+    fn stuck_disk_does_not_block_the_exit() {
+        // Nothing reads from the queue.
         let (log, _stuck) = mpsc::sync_channel(1);
         log.send(Message::Line(b"one\n".to_vec())).unwrap();
-        // It comes back.
+        // It returns.
         flush(&log, Duration::from_millis(50));
     }
 }

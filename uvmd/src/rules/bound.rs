@@ -1,5 +1,6 @@
-//! Overrides for one process. An id alone names whoever has it: later, or after the next boot, another. So those made over the API are for the process that had
-//! the id when they were made, and end with it.
+//! Overrides for one process. An id alone matches any process that has it, later or after the next
+//! boot. Overrides of the API therefore apply to the process that had the id at their creation, and
+//! end with it.
 
 use model::{Override, api::rule};
 use serde::{Deserialize, Serialize};
@@ -9,9 +10,9 @@ use web::ChangeError;
 use super::Expired;
 use crate::state_file::StateFile;
 
-/// Overrides made over the API, as they are kept.
+/// Stored overrides of the API.
 #[derive(Debug, Serialize, Deserialize)]
-struct Made {
+struct Stored {
     /// Boot of the processes that they name.
     boot_id: Option<String>,
     overrides: Vec<rule::Override>,
@@ -19,9 +20,9 @@ struct Made {
     expired_of_file: Expired,
 }
 
-/// Those that were kept, in this text, and still mean somebody; and those of the file that were seen to be over.
+/// Stored overrides of this text that still match a process, and the expired ones of the file.
 pub(super) fn parse(state_file: &StateFile, text: &[u8]) -> anyhow::Result<(Vec<Override>, Expired)> {
-    let Made { boot_id, overrides, expired_of_file } = state_file.parse(text)?;
+    let Stored { boot_id, overrides, expired_of_file } = state_file.parse(text)?;
     let is_of_this_boot = boot_id.is_some() && boot_id == this_boot();
     let mut known = Vec::with_capacity(overrides.len());
     for given in overrides {
@@ -31,7 +32,7 @@ pub(super) fn parse(state_file: &StateFile, text: &[u8]) -> anyhow::Result<(Vec<
                 tracing::info!("override {} is deleted: its process {pid} has exited", rule.id);
             }
             _ => {
-                // As it was accepted by another version: what it says beside that holds.
+                // Accepted by another version: its other fields apply.
                 if let Err(error) = rule::check_parameters(&rule.policy, &rule.parameters) {
                     tracing::warn!("override {}: {error}", rule.id);
                 }
@@ -42,37 +43,37 @@ pub(super) fn parse(state_file: &StateFile, text: &[u8]) -> anyhow::Result<(Vec<
     Ok((known, expired_of_file))
 }
 
-/// Keeps both.
+/// Stores both.
 pub(super) fn write(state_file: &StateFile, overrides: &[Override], expired_of_file: &Expired) -> anyhow::Result<()> {
     let overrides = overrides.iter().map(rule::Override::from).collect();
-    state_file.write(&Made { boot_id: this_boot(), overrides, expired_of_file: expired_of_file.clone() })
+    state_file.write(&Stored { boot_id: this_boot(), overrides, expired_of_file: expired_of_file.clone() })
 }
 
-/// The override bound to the process that has the id now, if it names one.
+/// Override bound to the process that has its id now, if it has one.
 pub(super) fn to_process(rule: &Override) -> Result<Override, ChangeError> {
     let mut rule = rule.clone();
     let Some(pid) = rule.selector.pid else { return Ok(rule) };
     let refused = |why: String| Err(ChangeError::NoProcess(why));
-    match (processes::began(&Roots::default(), pid), rule.selector.start_ticks) {
+    match (processes::start_ticks(&Roots::default(), pid), rule.selector.start_ticks) {
         (Ok(None), _) => refused(format!("there is no process {pid}")),
-        (Ok(Some(began)), Some(meant)) if began != meant => {
-            refused(format!("that process {pid} has exited; the one with the id now started at tick {began}"))
+        (Ok(Some(start)), Some(expected)) if start != expected => {
+            refused(format!("that process {pid} has exited; the one with the id now started at tick {start}"))
         }
-        (Ok(Some(began)), _) => {
-            rule.selector.start_ticks = Some(began);
+        (Ok(Some(start)), _) => {
+            rule.selector.start_ticks = Some(start);
             Ok(rule)
         }
         (Err(error), _) => refused(format!("the process {pid} cannot be read: {}", sys::reason(&error))),
     }
 }
 
-/// Whether it was for a process that has ended. Who cannot be looked at may live.
+/// Whether the override's process has exited. An unreadable process may be alive.
 pub(super) fn has_ended(rule: &Override) -> bool {
-    let (Some(pid), Some(meant)) = (rule.selector.pid, rule.selector.start_ticks) else { return false };
-    processes::began(&Roots::default(), pid).is_ok_and(|began| began != Some(meant))
+    let (Some(pid), Some(expected)) = (rule.selector.pid, rule.selector.start_ticks) else { return false };
+    processes::start_ticks(&Roots::default(), pid).is_ok_and(|start| start != Some(expected))
 }
 
-/// Nobody's, where that cannot be told.
+/// Id of this boot; `None` if unknown.
 fn this_boot() -> Option<String> {
     kernel::boot_id(&Roots::default()).ok()
 }
@@ -112,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn the_process_that_has_the_id_is_meant_and_no_other_that_gets_it() {
-        let began = processes::began(&Roots::default(), id()).unwrap();
+    fn override_applies_to_the_current_process_of_the_id_only() {
+        let start = processes::start_ticks(&Roots::default(), id()).unwrap();
         let rule = to_process(&of(id(), None)).unwrap();
-        assert_eq!(rule, of(id(), began));
+        assert_eq!(rule, of(id(), start));
         assert_eq!(to_process(&rule).unwrap(), rule);
         assert!(!has_ended(&rule));
-        let earlier = of(id(), began.map(|ticks| ticks - 1));
+        let earlier = of(id(), start.map(|ticks| ticks - 1));
         assert!(has_ended(&earlier));
         let Err(ChangeError::NoProcess(why)) = to_process(&earlier) else { panic!("another has its id") };
         assert!(why.contains("has exited; the one with the id now started at tick"), "{why}");
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_cannot_be_named() {
+    fn override_for_a_missing_process_is_rejected() {
         let child = sleeping();
         let pid = child.id();
         end(child);
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_for_a_process_is_forgotten_with_it_and_with_its_boot() {
+    fn stored_override_for_a_process_ends_with_it_and_with_its_boot() {
         let folder = tempfile::tempdir().unwrap();
         let state_file = StateFile::new(folder.path(), "overrides.json");
         let child = sleeping();
@@ -144,10 +145,10 @@ mod tests {
         assert_eq!(read(&state_file).unwrap(), [living.clone(), ending]);
         end(child);
         assert_eq!(read(&state_file).unwrap(), std::slice::from_ref(&living));
-        // The same id and start after the next boot are another process.
+        // After the next boot, the same id and start time belong to another process.
         let overrides = vec![rule::Override::from(&living)];
         state_file
-            .write(&Made { boot_id: Some("another".to_owned()), overrides, expired_of_file: Expired::new() })
+            .write(&Stored { boot_id: Some("another".to_owned()), overrides, expired_of_file: Expired::new() })
             .unwrap();
         assert_eq!(read(&state_file).unwrap(), []);
     }

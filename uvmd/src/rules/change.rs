@@ -1,4 +1,4 @@
-//! Overrides made over the API: how they come and go.
+//! Overrides of the API: creation and deletion.
 
 use model::{
     Override,
@@ -6,23 +6,23 @@ use model::{
 };
 use web::{ChangeError, Precondition, PutOutcome};
 
-use super::{Rules, bound, standing};
+use super::{Rules, bound, status};
 use crate::audit::Change;
 
-/// Overrides made over the API.
+/// Maximum of overrides of the API.
 const MAX: usize = 1000;
 
-/// Is told of a change that is about to be made: what there is, and what there will be. What it refuses is not made.
+/// Callback before a change, with the override before and after. An error prevents the change.
 pub(crate) type Announce<'a> = &'a dyn Fn(Option<&Override>, Option<&Override>) -> Result<(), ChangeError>;
 
-/// Change of the audit log for an override that ended by itself.
+/// Audit entry for the end of an override.
 pub(super) fn end_of(rule: &Override, reason: &'static str) -> Change {
     let etag = web::etag(&api::rule::Override::from(rule));
     Change::OverrideEnd { id: rule.id.clone(), etag_before: Some(etag), reason }
 }
 
 impl Rules {
-    /// Puts an override in the place of the one of its name, if `announce` lets it. May wait for the disk.
+    /// Creates or replaces an override, if `announce` permits. May wait for the disk.
     pub(crate) fn put(
         &self,
         rule: &Override,
@@ -36,39 +36,39 @@ impl Rules {
             let detail = "this time has passed".to_owned();
             return Err(ChangeError::Invalid(Invalid { field: "expires_at".into(), detail }));
         }
-        let there = self.there(&rule.id, fits)?;
-        let is_new = there.is_none();
-        if there.as_ref() != Some(rule) {
+        let existing = self.existing(&rule.id, fits)?;
+        let is_new = existing.is_none();
+        if existing.as_ref() != Some(rule) {
             if is_new && self.known().of_api.len() >= MAX {
                 return Err(ChangeError::TooMany(MAX));
             }
-            announce(there.as_ref(), Some(rule))?;
-            self.keep(&rule.id, Some(rule))?;
+            announce(existing.as_ref(), Some(rule))?;
+            self.store(&rule.id, Some(rule))?;
         }
-        Ok(PutOutcome { now: standing(rule, &self.known(), false), is_new })
+        Ok(PutOutcome { now: status(rule, &self.known(), false), is_new })
     }
 
-    /// Takes an override away, if `announce` lets it. May wait for the disk.
+    /// Deletes an override, if `announce` permits. May wait for the disk.
     pub(crate) fn remove(&self, id: &str, fits: &Precondition, announce: Announce<'_>) -> Result<(), ChangeError> {
         let _changing = self.changing();
-        let there = self.there(id, fits)?.ok_or(ChangeError::NotFound)?;
-        announce(Some(&there), None)?;
-        self.keep(id, None)
+        let existing = self.existing(id, fits)?.ok_or(ChangeError::NotFound)?;
+        announce(Some(&existing), None)?;
+        self.store(id, None)
     }
 
-    /// The override of this name, if it is of the API and meets the request's precondition.
-    fn there(&self, id: &str, fits: &Precondition) -> Result<Option<Override>, ChangeError> {
+    /// Override with this id, if it is of the API and meets the request's precondition.
+    fn existing(&self, id: &str, fits: &Precondition) -> Result<Option<Override>, ChangeError> {
         let known = self.known();
         if known.is_of_file(id) {
             return Err(ChangeError::InFile(known.file.display().to_string()));
         }
-        let there = known.of_api.iter().find(|rule| rule.id == id);
-        let current = there.map(|rule| standing(rule, &known, false));
-        if fits(current.as_ref()) { Ok(there.cloned()) } else { Err(ChangeError::PreconditionFailed) }
+        let existing = known.of_api.iter().find(|rule| rule.id == id);
+        let current = existing.map(|rule| status(rule, &known, false));
+        if fits(current.as_ref()) { Ok(existing.cloned()) } else { Err(ChangeError::PreconditionFailed) }
     }
 
-    /// Keeps this one under the name, or none. For who holds `changing`.
-    fn keep(&self, id: &str, rule: Option<&Override>) -> Result<(), ChangeError> {
+    /// Stores this override, or none, under the id. The caller holds `changing`.
+    fn store(&self, id: &str, rule: Option<&Override>) -> Result<(), ChangeError> {
         let (of_api, expired_of_file) = {
             let known = self.known();
             let beside = known.of_api.iter().filter(|rule| rule.id != id);
@@ -77,20 +77,20 @@ impl Rules {
         let written = bound::write(&self.0.state_file, &of_api, &expired_of_file);
         written.map_err(|error| ChangeError::NotSaved(format!("{error:#}")))?;
         let mut known = self.known();
-        // What has ended meanwhile, with its process or by the clock, is not brought back.
+        // Overrides that have ended meanwhile, with their process or by expiry, are not restored.
         known.of_api.retain(|rule| rule.id != id);
         known.of_api.extend(rule.cloned());
-        known.set_aside = None;
+        known.quarantined = None;
         self.apply(&known);
         Ok(())
     }
 
-    /// What was made for a process that has ended is for nobody any more. On the disk it goes with the next change.
+    /// Removes overrides whose process has exited. The disk follows with the next change.
     pub(super) fn forget_ended(&self) {
         self.forget(bound::has_ended);
     }
 
-    /// Asks while nobody waits, as that may take its time.
+    /// Checks without a lock, as it may take long.
     pub(super) fn forget(&self, has_ended: impl FnMut(&Override) -> bool) {
         let mut ended: Vec<_> =
             self.known().of_api.iter().filter(|rule| rule.selector.pid.is_some()).cloned().collect();
@@ -99,7 +99,7 @@ impl Rules {
             return;
         }
         let mut known = self.known();
-        // What was put meanwhile, even under the same name, is for another process.
+        // An override put meanwhile, even with the same id, is for another process.
         known.of_api.retain(|rule| {
             let has_ended = ended.contains(rule);
             if has_ended {

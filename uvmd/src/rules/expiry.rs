@@ -1,7 +1,8 @@
-//! Overrides whose time is over: they stay so, whatever becomes of the clock, which anybody may set back who can, or a time server may.
+//! Expired overrides: they stay expired, even if a user or a time server sets the clock back.
 //!
-//! Whoever asks has the clock looked at first, and what is over by it is noted before anything is answered: one of the API is gone for good, one of the
-//! file, which is not uvmd's to change, is remembered for as long as the file has it. Both are on the disk within a second.
+//! Each request reads the clock first, and expired overrides are recorded before it is answered. An
+//! expired override of the API is deleted. One of the file, which uvmd does not change, is
+//! remembered as long as the file has it. Both are on the disk within a second.
 
 use std::{
     fmt,
@@ -13,17 +14,17 @@ use model::{Override, text};
 
 use super::{Expired, Known, Rules, bound, change::end_of};
 
-/// Shows the time of day.
+/// Source of the time of day.
 pub(crate) struct Clock(Box<dyn Fn() -> SystemTime + Send + Sync>);
 
 impl Clock {
-    pub(crate) fn new(show: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
-        Self(Box::new(show))
+    pub(crate) fn new(read: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        Self(Box::new(read))
     }
 }
 
 impl Default for Clock {
-    /// The node's.
+    /// Clock of the node.
     fn default() -> Self {
         Self::new(SystemTime::now)
     }
@@ -35,7 +36,7 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// In nanoseconds since 1970, up to the year 2554.
+/// Time in nanoseconds since 1970, up to the year 2554.
 fn unix_ns(time: SystemTime) -> u64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
@@ -46,37 +47,37 @@ fn is_over(rule: &Override, now: SystemTime) -> bool {
 }
 
 impl Known {
-    /// Whether this one of the file was seen to be over.
+    /// Whether this override of the file has expired.
     fn has_expired(&self, rule: &Override) -> bool {
         let expired = self.expired_of_file.get(&rule.id);
         expired.is_some_and(|end| rule.expires_at.is_some_and(|at| text::time(at) == *end))
     }
 
-    /// Overrides of the file as it is that were seen to be over.
+    /// Expired overrides that the file still has.
     pub(super) fn expired_now_of_file(&self) -> impl Iterator<Item = &Override> {
         self.of_file.iter().flatten().filter(|rule| self.has_expired(rule))
     }
 
-    /// Next expiry, in nanoseconds since 1970; never without one.
+    /// Next expiry, in nanoseconds since 1970; the maximum if there is none.
     pub(super) fn next_expiry_ns(&self) -> u64 {
         let of_file = self.of_file.iter().flatten().filter(|rule| !self.has_expired(rule));
         of_file.chain(&self.of_api).filter_map(|rule| rule.expires_at).map(unix_ns).min().unwrap_or(u64::MAX)
     }
 
-    /// Forgets those that the file has no more, or says otherwise now.
+    /// Removes records of overrides that the file no longer has, or has with another expiry.
     pub(super) fn forget_expired_of_former_files(&mut self) {
         let ids: Vec<String> = self.expired_now_of_file().map(|rule| rule.id.clone()).collect();
         let before = self.expired_of_file.len();
         self.expired_of_file.retain(|id, _| ids.contains(id));
-        self.is_unkept |= self.expired_of_file.len() < before;
+        self.is_persist_pending |= self.expired_of_file.len() < before;
     }
 }
 
 impl Rules {
-    /// The time; what is over by it is noted.
+    /// Current time; records overrides that have expired.
     pub(super) fn now(&self) -> SystemTime {
-        let Clock(show) = &self.0.clock;
-        let now = show();
+        let Clock(read) = &self.0.clock;
+        let now = read();
         if unix_ns(now) >= self.0.next_expiry_ns.load(Ordering::Relaxed) {
             self.expire(now);
         }
@@ -98,29 +99,30 @@ impl Rules {
             tracing::info!("override {} has expired and is deleted", rule.id);
             self.0.audit.write(None, &end_of(rule, "expired"));
         }
-        known.is_unkept |= !of_file.is_empty() || !of_api.is_empty();
+        known.is_persist_pending |= !of_file.is_empty() || !of_api.is_empty();
         known.expired_of_file.extend(of_file);
         self.apply(&known);
     }
 
-    /// Has on the disk which have expired, where it has not been told yet; a disk that refuses is asked again with the next look. May wait for it.
-    pub(super) fn keep_expired(&self) {
+    /// Writes expired overrides that are not on the disk yet; after a failure, the next check
+    /// retries. May wait for the disk.
+    pub(super) fn persist_expired(&self) {
         let _changing = self.changing();
         let (of_api, expired_of_file) = {
             let mut known = self.known();
-            if !std::mem::take(&mut known.is_unkept) {
+            if !std::mem::take(&mut known.is_persist_pending) {
                 return;
             }
             (known.of_api.clone(), known.expired_of_file.clone())
         };
         if let Err(error) = bound::write(&self.0.state_file, &of_api, &expired_of_file) {
             let mut known = self.known();
-            known.is_unkept = true;
-            if !std::mem::replace(&mut known.is_keeping_refused, true) {
+            known.is_persist_pending = true;
+            if !std::mem::replace(&mut known.is_persist_failing, true) {
                 tracing::warn!("an expired override may be in effect again after a restart: {error:#}");
             }
             return;
         }
-        self.known().is_keeping_refused = false;
+        self.known().is_persist_failing = false;
     }
 }

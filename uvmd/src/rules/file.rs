@@ -1,6 +1,7 @@
-//! The files of overrides, as they are followed: one, and the fragments beside it. A file that is written in place is empty, or cut off between two tables, for
-//! a moment: that is a file in order, with fewer overrides, and whoever is excepted by the others would be acted on. So the files take effect once two looks in
-//! a row have found the same, all of them or none.
+//! Files of overrides and their observation: one file, and the fragments beside it. A file written
+//! in place is empty, or cut between two tables, for a moment: a valid file with fewer overrides,
+//! so that processes excepted by the others would be acted on. The files therefore take effect once
+//! two consecutive checks found the same, all of them or none.
 
 use std::{
     fs,
@@ -22,23 +23,24 @@ use crate::audit::{Change, Outcome};
 
 /// Interval of checks of the file.
 const EVERY: Duration = Duration::from_secs(1);
-/// The same when the service starts and on SIGHUP, and how many such looks it waits for.
+/// Interval at the start and on SIGHUP, and the maximum of such checks.
 const EVERY_AT_START: Duration = Duration::from_millis(100);
 const LOOKS_AT_START: u32 = 10;
 
-/// The overrides of a file and of the fragments beside it, once nobody is writing them. Waits for that for a second.
+/// Reads the overrides of a file and its fragments, once they no longer change. Waits up to a
+/// second.
 ///
 /// # Errors
-/// If one of them is not in order, or they change all the time.
+/// If one of them is invalid, or they keep changing.
 pub(crate) fn load_settled(file: &Path) -> anyhow::Result<Vec<Override>> {
     settled(file, || Look::at(file), || thread::sleep(EVERY_AT_START))
 }
 
-/// The same with these reads, and a pause between two.
-fn settled(file: &Path, mut look: impl FnMut() -> Look, mut rest: impl FnMut()) -> anyhow::Result<Vec<Override>> {
+/// Reads with these functions for a check and for a pause.
+fn settled(file: &Path, mut look: impl FnMut() -> Look, mut pause: impl FnMut()) -> anyhow::Result<Vec<Override>> {
     let mut before = look();
     for _ in 1..LOOKS_AT_START {
-        rest();
+        pause();
         let now = look();
         if now == before {
             return now.parse().map_err(anyhow::Error::msg);
@@ -48,10 +50,10 @@ fn settled(file: &Path, mut look: impl FnMut() -> Look, mut rest: impl FnMut()) 
     bail!("{} changes while it is read", file.display())
 }
 
-/// The files at one moment.
+/// State of the files at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Look {
-    /// Size of each and when it was changed; `None` where there is no such file.
+    /// Size and modification time of each; `None` if there is no such file.
     stamps: Vec<Option<(u64, SystemTime)>>,
     files: Result<Files, String>,
 }
@@ -70,7 +72,7 @@ impl Look {
 }
 
 impl Rules {
-    /// Follows the file, and the processes that overrides are for, for ever.
+    /// Observes the files, and the processes of overrides, for ever.
     pub(crate) async fn follow(self) {
         let mut looks = time::interval(EVERY);
         loop {
@@ -80,7 +82,7 @@ impl Rules {
                 rules.look_at_file();
                 rules.forget_ended();
                 let _noted = rules.now();
-                rules.keep_expired();
+                rules.persist_expired();
             };
             if task::spawn_blocking(look).await.is_err() {
                 return;
@@ -88,7 +90,7 @@ impl Rules {
         }
     }
 
-    /// Waits for a moment until nobody is writing the file.
+    /// Waits for a moment until the file no longer changes.
     pub(super) fn look_at_file_until_it_is_settled(&self) {
         for _ in 0..LOOKS_AT_START {
             if self.look_at_file() {
@@ -99,18 +101,19 @@ impl Rules {
         tracing::warn!("{} changes all the time: it is not in effect yet", self.known().file.display());
     }
 
-    /// Looks at the file once, and tells whether it is as the look before found it, and so taken.
+    /// Checks the file once. Returns whether it equals the previous check, and was therefore
+    /// applied.
     pub(super) fn look_at_file(&self) -> bool {
         let file = self.known().file.clone();
         let look = Look::at(&file);
         let mut known = self.known();
-        // Another one may be followed by now.
+        // Another file may be followed by now.
         if known.file != file {
             return false;
         }
         let before = known.looked.replace(look.clone());
         let is_settled = before.as_ref() == Some(&look);
-        // Most looks find what was taken already.
+        // Most checks find the applied state.
         if is_settled && known.taken.as_ref() != Some(&look.files) {
             self.take(&mut known, look.parse());
             known.taken = Some(look.files);
@@ -118,7 +121,8 @@ impl Rules {
         is_settled
     }
 
-    /// This is the file from now on, and what it says, which [`load_settled`] found; and this holds where none fits.
+    /// Switches to this file with these overrides, which [`load_settled`] read, and to this
+    /// default.
     pub(crate) fn reload(&self, policy: &Policy, of_file: Vec<Override>) {
         let mut known = self.known();
         known.file.clone_from(&policy.overrides_file.0);
@@ -197,24 +201,27 @@ mod tests {
         }
     }
 
-    /// What comes of these looks, and how many rests were between them.
+    /// Result of these checks, and the number of pauses between them.
     fn of(looks: &[Look]) -> (anyhow::Result<Vec<Override>>, usize) {
-        let (mut looks, mut rests) = (looks.iter().cloned().cycle(), 0);
-        let said = settled(Path::new("/overrides.toml"), || looks.next().unwrap(), || rests += 1);
-        (said, rests)
+        let (mut looks, mut pauses) = (looks.iter().cloned().cycle(), 0);
+        let result = settled(Path::new("/overrides.toml"), || looks.next().unwrap(), || pauses += 1);
+        (result, pauses)
     }
 
     #[test]
-    fn a_file_that_is_being_written_is_taken_once_two_looks_agree() {
+    fn file_being_written_is_applied_once_two_checks_agree() {
         let (half, whole) = (look(1, &["a"]), look(2, &["a", "b"]));
-        let (said, rests) = of(&[half, whole.clone(), whole.clone()]);
-        assert_eq!((said.unwrap(), rests), (whole.parse().unwrap(), 2));
+        let (result, pauses) = of(&[half, whole.clone(), whole.clone()]);
+        assert_eq!((result.unwrap(), pauses), (whole.parse().unwrap(), 2));
     }
 
     #[test]
-    fn nothing_is_taken_of_a_file_that_changes_all_the_time_or_is_not_in_order() {
-        let (said, rests) = of(&[look(1, &["a"]), look(2, &["a", "b"])]);
-        assert_eq!((said.unwrap_err().to_string(), rests), ("/overrides.toml changes while it is read".to_owned(), 9));
+    fn changing_or_invalid_file_is_not_applied() {
+        let (result, pauses) = of(&[look(1, &["a"]), look(2, &["a", "b"])]);
+        assert_eq!(
+            (result.unwrap_err().to_string(), pauses),
+            ("/overrides.toml changes while it is read".to_owned(), 9)
+        );
         let broken = Look { stamps: vec![None], files: Err("no TOML".to_owned()) };
         assert_eq!(of(&[broken]).0.unwrap_err().to_string(), "no TOML");
     }

@@ -17,7 +17,7 @@ const FILE: &str = "[[override]]\nid = \"a\"\nmode = \"act\"\n";
 struct Node {
     folder: TempDir,
     policy: Policy,
-    /// Seconds that the clock shows.
+    /// Time of the clock in seconds.
     clock: Arc<Mutex<u64>>,
 }
 
@@ -55,7 +55,7 @@ fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// Looks at the file until it is taken.
+/// Checks the file until it is applied.
 fn settle(rules: &Rules) {
     rules.look_at_file();
     assert!(rules.look_at_file(), "nobody changed it in between");
@@ -93,20 +93,20 @@ fn override_id(rules: &Rules) -> Option<String> {
 }
 
 #[test]
-fn where_nothing_is_said_nothing_is_wanted() {
+fn no_override_means_observe() {
     let rules = Node::new().open();
-    assert!(!rules.may_want() && names(&rules).is_empty());
+    assert!(!rules.may_act() && names(&rules).is_empty());
     assert_eq!(override_id(&rules), None);
 }
 
 #[test]
-fn the_file_is_followed_and_one_that_is_not_in_order_changes_nothing() {
+fn file_is_followed_and_an_invalid_one_changes_nothing() {
     let node = Node::new();
     let rules = node.open();
     node.write(FILE);
     settle(&rules);
     assert_eq!((names(&rules), override_id(&rules)), (vec!["a".to_owned()], Some("a".to_owned())));
-    assert!(rules.may_want());
+    assert!(rules.may_act());
     node.write("[[override]]\nid = \"b\"\n");
     settle(&rules);
     assert_eq!(names(&rules), ["a"]);
@@ -118,7 +118,7 @@ fn the_file_is_followed_and_one_that_is_not_in_order_changes_nothing() {
 }
 
 #[test]
-fn a_file_that_is_not_in_order_from_the_beginning_is_told_of() {
+fn initially_invalid_file_is_reported() {
     let node = Node::new();
     node.write("x");
     let rules = node.open();
@@ -126,13 +126,13 @@ fn a_file_that_is_not_in_order_from_the_beginning_is_told_of() {
 }
 
 #[test]
-fn a_file_that_is_being_rewritten_is_not_taken_for_one_with_fewer_overrides() {
+fn file_being_rewritten_does_not_count_as_one_with_fewer_overrides() {
     let node = Node::new();
     let excepts = "[[override]]\nid = \"b\"\nmode = \"observe\"\n";
     node.write(&format!("{FILE}{excepts}"));
     let rules = node.open();
     let file = &node.policy.overrides_file.0;
-    // Emptied, cut off between two tables, and gone: each is found once.
+    // Emptied, cut between two tables, and missing: each is found once.
     for moment in ["", FILE] {
         node.write(moment);
         assert!(!rules.look_at_file());
@@ -146,7 +146,7 @@ fn a_file_that_is_being_rewritten_is_not_taken_for_one_with_fewer_overrides() {
     node.write(excepts);
     settle(&rules);
     assert_eq!(names(&rules), ["b"]);
-    // The same text, written again: nobody knows yet that it stays.
+    // The same text, written again: it may change further.
     let later = SystemTime::now() + Duration::from_secs(5);
     fs::File::options().write(true).open(file).unwrap().set_modified(later).unwrap();
     assert!(!rules.look_at_file() && rules.look_at_file());
@@ -156,7 +156,7 @@ fn a_file_that_is_being_rewritten_is_not_taken_for_one_with_fewer_overrides() {
 }
 
 #[test]
-fn until_the_file_is_in_order_for_the_first_time_nobody_is_acted_on_by_the_default() {
+fn default_does_not_act_before_the_first_valid_file() {
     let mut node = Node::new();
     node.policy.mode.0 = Mode::Act;
     node.write("[[override");
@@ -172,7 +172,7 @@ fn until_the_file_is_in_order_for_the_first_time_nobody_is_acted_on_by_the_defau
 }
 
 #[test]
-fn what_is_made_over_the_api_outlives_the_service() {
+fn overrides_of_the_api_outlive_the_service() {
     let node = Node::new();
     let put = node.open().put(&rule("mine"), &whatever(), &granted).unwrap();
     assert_eq!((put.is_new, put.now.source.as_str()), (true, "api"));
@@ -185,7 +185,7 @@ fn what_is_made_over_the_api_outlives_the_service() {
 }
 
 #[test]
-fn what_is_not_as_it_is_thought_to_be_is_left_alone() {
+fn changed_override_fails_the_precondition() {
     let node = Node::new();
     let rules = node.open();
     rules.put(&rule("mine"), &whatever(), &granted).unwrap();
@@ -197,21 +197,21 @@ fn what_is_not_as_it_is_thought_to_be_is_left_alone() {
 }
 
 #[test]
-fn the_files_overrides_are_not_the_apis_to_change() {
+fn api_cannot_change_overrides_of_the_file() {
     let node = Node::new();
     let rules = node.open();
     rules.put(&Override { mode: Mode::Act, ..rule("a") }, &whatever(), &granted).unwrap();
     rules.put(&rule("b"), &whatever(), &granted).unwrap();
     node.write(FILE);
     settle(&rules);
-    // The file's own, once.
+    // The override of the file appears once.
     assert_eq!(names(&rules), ["b", "a"]);
     assert!(matches!(rules.put(&rule("a"), &whatever(), &granted), Err(ChangeError::InFile(_))));
     assert!(matches!(rules.remove("a", &whatever(), &granted), Err(ChangeError::InFile(_))));
 }
 
 #[test]
-fn a_change_is_announced_with_what_there_was_and_will_be_and_not_made_where_that_is_refused() {
+fn change_is_announced_with_both_states_and_not_made_if_refused() {
     let node = Node::new();
     let rules = node.open();
     let told = std::cell::RefCell::new(Vec::new());
@@ -230,12 +230,12 @@ fn a_change_is_announced_with_what_there_was_and_will_be_and_not_made_where_that
     assert_eq!(rules.overrides().overrides[0].r#override.mode, "shadow");
     rules.remove("mine", &whatever(), &announce).unwrap();
     let (shadow, act) = (Some(Mode::Shadow), Some(Mode::Act));
-    // What changes nothing is none.
+    // A change without an effect is no change.
     assert_eq!(*told.borrow(), [(None, shadow), (shadow, act), (shadow, None)]);
 }
 
 #[test]
-fn what_the_file_says_is_in_the_audit_log_when_it_changes_and_when_it_is_not_in_order() {
+fn changed_or_invalid_file_is_in_the_audit_log() {
     let node = Node::new();
     let rules = node.open();
     for text in [FILE, FILE, "[[override", ""] {
@@ -259,7 +259,7 @@ fn what_the_file_says_is_in_the_audit_log_when_it_changes_and_when_it_is_not_in_
 }
 
 #[test]
-fn what_cannot_be_kept_is_not_in_force() {
+fn override_that_cannot_be_stored_is_not_in_effect() {
     let node = Node::new();
     let rules = node.open();
     fs::write(&node.policy.state_dir.0, "no folder").unwrap();
@@ -268,7 +268,7 @@ fn what_cannot_be_kept_is_not_in_force() {
 }
 
 #[test]
-fn parameters_that_mean_nothing_are_refused_and_those_of_another_version_change_nothing_else() {
+fn invalid_parameters_are_rejected_and_those_of_another_version_ignored() {
     let node = Node::new();
     let rules = node.open();
     let misspelt = Override { parameters: [("rest".to_owned(), "remot".to_owned())].into(), ..rule("mine") };
@@ -280,13 +280,13 @@ fn parameters_that_mean_nothing_are_refused_and_those_of_another_version_change_
 }
 
 #[test]
-fn while_a_disk_is_stuck_everything_is_told_as_it_was_before() {
+fn stuck_disk_leaves_the_previous_state_readable() {
     let node = Node::new();
     node.write(FILE);
     let rules = node.open();
     let reads = || {
         assert_eq!((names(&rules), override_id(&rules)), (vec!["a".to_owned()], Some("a".to_owned())));
-        assert_eq!((rules.may_want(), rules.fallback().mode), (true, Mode::Observe));
+        assert_eq!((rules.may_act(), rules.fallback().mode), (true, Mode::Observe));
         rules.look_at_file();
         rules.forget_ended();
     };
@@ -301,7 +301,7 @@ fn while_a_disk_is_stuck_everything_is_told_as_it_was_before() {
     assert_eq!(names(&rules), ["a"]);
 }
 
-/// For everybody, up to second 10.
+/// Override for all processes, until second 10.
 fn brief(id: &str) -> Override {
     Override { selector: Selector::default(), expires_at: Some(at(10)), ..rule(id) }
 }
@@ -309,16 +309,16 @@ fn brief(id: &str) -> Override {
 const BRIEF_FILE: &str = "[[override]]\nid = \"b\"\nmode = \"act\"\nexpires_at = \"1970-01-01T00:00:10.0001Z\"\n";
 
 #[test]
-fn one_of_the_api_is_gone_when_its_time_is_over_whatever_the_clock_says_then() {
+fn expired_override_of_the_api_is_deleted_for_good() {
     let node = Node::new();
     let rules = node.open();
     rules.put(&brief("mine"), &whatever(), &granted).unwrap();
-    assert_eq!((override_id(&rules).as_deref(), rules.may_want()), (Some("mine"), true));
+    assert_eq!((override_id(&rules).as_deref(), rules.may_act()), (Some("mine"), true));
     node.set_clock(10);
-    assert_eq!((override_id(&rules), names(&rules).len(), rules.may_want()), (None, 0, false));
+    assert_eq!((override_id(&rules), names(&rules).len(), rules.may_act()), (None, 0, false));
     node.set_clock(5);
-    assert_eq!((override_id(&rules), names(&rules).len(), rules.may_want()), (None, 0, false));
-    rules.keep_expired();
+    assert_eq!((override_id(&rules), names(&rules).len(), rules.may_act()), (None, 0, false));
+    rules.persist_expired();
     assert!(names(&node.open()).is_empty(), "nor does it come back with a restart");
     flush(&rules.0.audit);
     let ends: Vec<_> = lines(node.folder.path()).into_iter().filter(|line| line["type"] == "override_end").collect();
@@ -326,7 +326,7 @@ fn one_of_the_api_is_gone_when_its_time_is_over_whatever_the_clock_says_then() {
 }
 
 #[test]
-fn one_of_the_file_is_told_as_expired_and_stays_so_whatever_the_clock_says_then() {
+fn expired_override_of_the_file_stays_expired() {
     let node = Node::new();
     node.write(BRIEF_FILE);
     let rules = node.open();
@@ -335,45 +335,45 @@ fn one_of_the_file_is_told_as_expired_and_stays_so_whatever_the_clock_says_then(
     assert_eq!(override_id(&rules), None);
     node.set_clock(5);
     let is_over = |rules: &Rules| {
-        assert_eq!((override_id(rules), rules.may_want()), (None, false));
+        assert_eq!((override_id(rules), rules.may_act()), (None, false));
         let explained = rules.explain(&Process::new(ProcessId { pid: 7, start_ticks: 1 }, "x"), None);
         assert_eq!(explained.candidates[0].fit.to_string(), "it has expired");
         assert!(rules.overrides().overrides[0].expired);
     };
     is_over(&rules);
-    rules.keep_expired();
+    rules.persist_expired();
     is_over(&node.open());
-    // Whoever gives it more time makes another of it.
+    // A later expiry makes it another override.
     node.write(&BRIEF_FILE.replace(":10.0001Z", ":20Z"));
     settle(&rules);
     assert_eq!(override_id(&rules).as_deref(), Some("b"));
-    // That it was once over is forgotten with it.
-    rules.keep_expired();
+    // The record of its expiry is removed with it.
+    rules.persist_expired();
     let text = fs::read_to_string(node.folder.path().join("state/overrides.json")).unwrap();
     assert!(!text.contains("1970-01-01T00:00:10"), "{text}");
 }
 
 #[test]
-fn while_the_file_is_not_in_order_what_expired_there_says_nothing_of_the_apis() {
+fn expiry_in_an_invalid_file_does_not_affect_the_api() {
     let node = Node::new();
     node.write(BRIEF_FILE);
     let rules = node.open();
     node.set_clock(11);
     assert_eq!(override_id(&rules), None);
-    rules.keep_expired();
+    rules.persist_expired();
     node.write("x");
     let rules = node.open();
     rules.put(&Override { mode: Mode::Act, ..rule("b") }, &whatever(), &granted).unwrap();
     assert_eq!(override_id(&rules).as_deref(), Some("b"));
     assert!(!rules.overrides().overrides[0].expired);
-    // The file's is over for good all the same.
+    // The one of the file has expired for good all the same.
     node.write(BRIEF_FILE);
     settle(&rules);
     assert_eq!(override_id(&rules), None);
 }
 
 #[test]
-fn that_one_has_expired_is_seen_by_whoever_asks_first_and_no_change_brings_it_back() {
+fn first_request_sees_an_expiry_and_no_change_reverts_it() {
     let node = Node::new();
     let rules = node.open();
     rules.put(&brief("brief"), &whatever(), &granted).unwrap();
@@ -384,12 +384,12 @@ fn that_one_has_expired_is_seen_by_whoever_asks_first_and_no_change_brings_it_ba
     };
     rules.0.state_file.disk.stuck(|| rules.put(&rule("mine"), &whatever(), &granted), expires_meanwhile).unwrap();
     assert_eq!(names(&rules), ["mine"]);
-    rules.keep_expired();
+    rules.persist_expired();
     assert_eq!(names(&node.open()), ["mine"]);
 }
 
 #[test]
-fn what_cannot_be_kept_of_those_that_have_expired_is_kept_once_it_can_be() {
+fn unstored_expiries_are_stored_once_possible() {
     let node = Node::new();
     let rules = node.open();
     rules.put(&brief("mine"), &whatever(), &granted).unwrap();
@@ -400,15 +400,15 @@ fn what_cannot_be_kept_of_those_that_have_expired_is_kept_once_it_can_be() {
     };
     allow(0o770);
     assert!(names(&rules).is_empty());
-    rules.keep_expired();
+    rules.persist_expired();
     allow(0o700);
     node.set_clock(5);
-    rules.keep_expired();
+    rules.persist_expired();
     assert!(names(&node.open()).is_empty());
 }
 
 #[test]
-fn one_whose_time_is_over_already_is_refused() {
+fn override_that_has_expired_already_is_rejected() {
     let node = Node::new();
     node.set_clock(10);
     let rules = node.open();
@@ -419,7 +419,7 @@ fn one_whose_time_is_over_already_is_refused() {
 }
 
 #[test]
-fn overrides_that_were_kept_and_mean_nothing_are_set_aside() {
+fn malformed_stored_overrides_are_quarantined() {
     let node = Node::new();
     let state = node.folder.path().join("state");
     node.open().put(&rule("mine"), &whatever(), &granted).unwrap();
@@ -439,7 +439,7 @@ fn overrides_that_were_kept_and_mean_nothing_are_set_aside() {
 }
 
 #[test]
-fn an_override_for_a_process_goes_with_it() {
+fn override_for_a_process_ends_with_it() {
     let node = Node::new();
     let rules = node.open();
     let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -461,11 +461,11 @@ fn an_override_for_a_process_goes_with_it() {
     child.kill().unwrap();
     child.wait().unwrap();
     rules.forget_ended();
-    assert!(names(&rules).is_empty() && !rules.may_want());
+    assert!(names(&rules).is_empty() && !rules.may_act());
 }
 
 #[test]
-fn while_it_is_looked_whose_processes_have_ended_nobody_waits_and_what_is_put_then_stays() {
+fn check_for_exited_processes_blocks_nothing_and_keeps_new_overrides() {
     let node = Node::new();
     let rules = node.open();
     let of_me = |priority| Override {
@@ -487,7 +487,7 @@ fn while_it_is_looked_whose_processes_have_ended_nobody_waits_and_what_is_put_th
 }
 
 #[test]
-fn while_it_is_not_known_who_was_excepted_nobody_is_acted_on_by_the_default() {
+fn default_does_not_act_while_exceptions_are_unknown() {
     let mut node = Node::new();
     node.policy.mode.0 = Mode::Act;
     let mode = |rules: &Rules| {
@@ -500,7 +500,7 @@ fn while_it_is_not_known_who_was_excepted_nobody_is_acted_on_by_the_default() {
     assert_eq!((mode(&rules), rules.fallback().mode), (Mode::Shadow, Mode::Shadow));
     let told = rules.overrides().file_error.unwrap();
     assert!(told.contains("overrides.json.damaged") && told.contains("acts on no process"), "{told}");
-    // Whoever is named in the file still is.
+    // Processes named in the file are still acted on.
     node.write(FILE);
     settle(&rules);
     assert_eq!(mode(&rules), Mode::Act);
@@ -514,7 +514,7 @@ fn while_it_is_not_known_who_was_excepted_nobody_is_acted_on_by_the_default() {
 }
 
 #[test]
-fn what_was_kept_and_cannot_be_read_stays_and_nothing_is_opened() {
+fn unreadable_state_file_stays_and_fails_the_start() {
     let node = Node::new();
     let path = node.folder.path().join("state/overrides.json");
     node.open().put(&rule("mine"), &whatever(), &granted).unwrap();
@@ -526,7 +526,7 @@ fn what_was_kept_and_cannot_be_read_stays_and_nothing_is_opened() {
 }
 
 #[test]
-fn another_file_and_another_default_are_in_force_at_once() {
+fn another_file_and_default_take_effect_at_once() {
     let node = Node::new();
     node.write(FILE);
     let rules = node.open();
@@ -537,7 +537,7 @@ fn another_file_and_another_default_are_in_force_at_once() {
     let of_file = config::overrides::parse("[[override]]\nid = \"b\"\nmode = \"observe\"\n").unwrap();
     rules.reload(&policy, of_file);
     assert_eq!((names(&rules), rules.fallback().mode), (vec!["b".to_owned()], Mode::Shadow));
-    // It is followed from then on, and the first is not.
+    // The new file is followed from then on, and the first is not.
     fs::write(&other, FILE.replace("\"a\"", "\"c\"")).unwrap();
     node.write("");
     settle(&rules);

@@ -1,4 +1,4 @@
-//! SIGHUP: everything that says how the service works is read again, and is in force as a whole or not at all.
+//! SIGHUP: all configuration is read again, and takes effect completely or not at all.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ use crate::{
     token::Tokens,
 };
 
-/// Time to read the files: one on a disk that hangs is not in order.
+/// Time limit of the read: a file on a disk that hangs counts as invalid.
 const READING: Duration = Duration::from_secs(10);
 
 /// Reload of the configuration, with the parts that it can change.
 pub(super) struct Reloader<'a> {
     pub(super) options: &'a Options,
     pub(super) config: Config,
-    /// This machine's own names, where it has any.
+    /// Names of this machine, if any.
     pub(super) own_names: Vec<String>,
     pub(super) log: &'a Logging,
     pub(super) tokens: Tokens,
@@ -42,11 +42,11 @@ pub(super) struct Reloader<'a> {
     pub(super) service: Service,
     pub(super) reloads: Reloads,
     pub(super) warnings: Warnings,
-    /// The last reading, which may still wait for a disk.
+    /// Last read, which may still wait for a disk.
     pub(super) reading: Option<JoinHandle<()>>,
 }
 
-/// All that the files say, and in order.
+/// Contents of all files, valid.
 struct Read {
     loaded: Loaded,
     tokens: token::Found,
@@ -54,7 +54,7 @@ struct Read {
 }
 
 impl Read {
-    /// May wait for a disk.
+    /// Reads the files. May wait for a disk.
     fn now(options: &Options) -> anyhow::Result<Self> {
         let loaded = options.load()?;
         let tokens = token::read(&loaded.config.auth)?;
@@ -64,10 +64,10 @@ impl Read {
 }
 
 impl Reloader<'_> {
-    /// Reads all of it again, and says what came of that.
+    /// Reloads the configuration, and logs the result.
     pub(super) async fn reload(&mut self, collector: &Collector) {
         notify::reloading();
-        // Whoever rotates logs is not to be let down by a mistake in another file.
+        // Log rotation must work in spite of a mistake in another file.
         self.log.reopen();
         self.audit.reopen();
         match self.read().await {
@@ -83,7 +83,6 @@ impl Reloader<'_> {
                 if !restart_required.is_empty() {
                     tracing::warn!("needs a restart: {}", restart_required.join(", "));
                 }
-                notify::status("serves");
                 self.warnings.clear(Warning::ConfigurationNotReloaded);
                 self.reloads.succeeded(&self.config, restart_required);
             }
@@ -91,7 +90,6 @@ impl Reloader<'_> {
                 let error = format!("{error:#}");
                 self.audit.failed(None, &self.change(None, &self.config, &[], &[]), error.clone());
                 tracing::error!("not reloaded, the former configuration stays in effect: {error}");
-                notify::status(&format!("serves; not reloaded: {error}"));
                 self.warnings.raise(Warning::ConfigurationNotReloaded, format!("not reloaded: {error}"));
                 self.reloads.failed(error);
             }
@@ -100,7 +98,7 @@ impl Reloader<'_> {
     }
 
     async fn read(&mut self) -> anyhow::Result<Read> {
-        // However often it is asked for, no more threads than one hang on a disk.
+        // At most one thread may hang on a disk, however many reloads are requested.
         if self.reading.as_ref().is_some_and(|reading| !reading.is_finished()) {
             bail!("the files are still being read since the last SIGHUP");
         }
@@ -129,13 +127,14 @@ impl Reloader<'_> {
         }
     }
 
-    /// Whoever changed the files could change more than this: it is not held back by a log that cannot be written.
+    /// A user who can change the files can do more than this: an audit log that cannot be written
+    /// does not prevent it.
     async fn record(&self, change: Change) {
         let audit = self.audit.clone();
         let _ = task::spawn_blocking(move || audit.change(None, &change, false)).await;
     }
 
-    /// Nothing here can fail.
+    /// Applies the configuration; this cannot fail.
     async fn apply(&mut self, config: Config, read: Read, collector: &Collector) {
         let Read { loaded: _, tokens, overrides } = read;
         self.log.set_filter(&config.log.filter);

@@ -1,60 +1,69 @@
-//! The service at work, and its end.
+//! Running service, and its end.
 
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use collector::Collector;
-use tokio::{sync::watch, task::JoinSet, time};
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+    time,
+};
 use web::Events;
 
 use crate::{
-    acting::Deeds,
+    acting::ActingHandle,
     notify,
     signals::{Signal, Signals},
     verdicts::Judging,
 };
 
-/// Time for the servers to stop, in which their own grace lies, and again for the collector. What acts has a time of its own.
+/// Time limit of the servers, which includes their own grace period, and again of the collector.
+/// The acting loop has its own limit.
 const STOP_DEADLINE: Duration = Duration::from_secs(5);
 
-/// All that works.
+/// Running parts.
 pub(super) struct Running {
     pub(super) collector: Collector,
     pub(super) judging: Judging,
-    pub(super) deeds: Deeds,
+    pub(super) acting_handle: ActingHandle,
     pub(super) events: Events,
     pub(super) servers: JoinSet<()>,
-    /// The servers work until this is dropped.
+    /// The servers run until this is dropped.
     pub(super) stop_servers: watch::Sender<()>,
+    /// Reports to systemd while all works.
+    pub(super) supervision: JoinHandle<()>,
 }
 
 impl Running {
-    /// Returns when a part of it has ended by itself, which only a mistake in it can bring about: what is served from then on would be old for ever.
+    /// Returns when a part has ended by itself, which only a bug can cause: served data would be
+    /// stale for ever.
     pub(super) async fn ended(&mut self) -> anyhow::Error {
-        let Self { collector, judging, deeds, servers, .. } = self;
+        let Self { collector, judging, acting_handle, servers, .. } = self;
         tokio::select! {
-            // Where nothing is served, nothing ends.
+            // Without a server, none can end.
             Some(ended) = servers.join_next() => anyhow!("the HTTP server ended by itself: {ended:?}"),
             () = collector.ended() => anyhow!("the collector ended by itself; the reason is above"),
-            () = deeds.ended() => anyhow!("the policy engine ended; the reason is above"),
+            () = acting_handle.ended() => anyhow!("the policy engine ended; the reason is above"),
             () = judging.ended() => anyhow!("the verdicts' thread ended; the reason is above"),
         }
     }
 
-    /// Ends at once, and leaves nothing that it advised in force.
+    /// Stops at once, and withdraws all advice.
     pub(super) async fn give_up(self) {
-        if let Err(error) = self.deeds.stop().await {
+        if let Err(error) = self.acting_handle.stop().await {
             tracing::error!("{error:#}");
         }
     }
 
-    /// Ends all of it, because of this signal; a second one does so at once.
+    /// Stops all parts on this signal; a second signal stops at once.
     pub(super) async fn stop(self, signal: &str, signals: &mut Signals) -> anyhow::Result<()> {
-        let Self { collector, judging: _judging, deeds, events, mut servers, stop_servers } = self;
+        let Self { collector, judging: _judging, acting_handle, events, mut servers, stop_servers, supervision } = self;
         tracing::info!("stopping on {signal}");
         notify::stopping();
+        supervision.abort();
         drop(stop_servers);
-        // Nobody listens any longer than this: a stop waits for requests under way.
+        // Streams end here: a stop waits for requests in progress.
         events.end();
         let served = async {
             let mut result = Ok(());
@@ -64,8 +73,8 @@ impl Running {
             result
         };
         let stop = async {
-            // What is taken back does not wait for a slow reader.
-            let (served, withdrawn) = tokio::join!(within_deadline("the HTTP server", served), deeds.stop());
+            // Withdrawals do not wait for a slow reader.
+            let (served, withdrawn) = tokio::join!(within_deadline("the HTTP server", served), acting_handle.stop());
             let collected = within_deadline("the collector", async {
                 collector.stop().await;
                 Ok(())
@@ -78,6 +87,7 @@ impl Running {
         };
         tokio::select! {
             stopped = stop => stopped?,
+            () = notify::while_stopping() => {}
             signal = again(signals) => bail!("{signal} again: stopped at once; the kernel detaches what is left"),
         }
         tracing::info!("stopped");
@@ -85,7 +95,7 @@ impl Running {
     }
 }
 
-/// Result of a future, or that it took too long.
+/// Result of a future, or an error after the time limit.
 async fn within_deadline(what: &str, stops: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let seconds = STOP_DEADLINE.as_secs();
     let late = |_| anyhow!("{what} did not stop within {seconds} s; the kernel detaches what is left");

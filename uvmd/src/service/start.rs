@@ -1,5 +1,5 @@
-//! What is done before anything is served: the state is taken, and what a former run left in force is withdrawn. Whoever else may be reached, a port that
-//! somebody has taken does not keep a program under advice that nobody looks after.
+//! Start before anything is served: lock of the state folder, and withdrawal of advice of a former
+//! run. An occupied port does not leave a program under advice that no uvmd maintains.
 
 use config::{Config, Policy};
 use sys::private::Lock;
@@ -22,7 +22,7 @@ pub(super) struct Start {
     pub(super) switch: Switch,
     pub(super) actuation: Actuation,
     pub(super) warnings: Warnings,
-    /// Held until the end.
+    /// Lock of the state folder, held until the end.
     pub(super) lock: Option<Lock>,
 }
 
@@ -39,7 +39,7 @@ impl Start {
         let limits = limits(policy, verdicts.window.0);
         let mut actuation = Actuation::start(limits, settings, &switch, policy.enabled, &policy.state_dir.0)?;
         actuation.withdraw_leftovers();
-        // Only now: these may wait for a disk, or end it all.
+        // After the withdrawal: these may wait for a disk, or fail the start.
         let (audit, rules) = match records(policy, lock.is_some(), &warnings) {
             Ok(records) => records,
             Err(reason) => {

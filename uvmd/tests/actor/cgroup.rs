@@ -1,4 +1,4 @@
-//! Where an actor is, and what it does to the cgroup that it is in.
+//! Place of an actor, and its effects on its cgroup.
 
 use std::{fs, os::fd::AsFd, time::Duration};
 
@@ -7,7 +7,7 @@ use sys::actor::{ActorError, Ending};
 use crate::support::{Cgroup, SHORT, Target, call, file, oom_score_adj, reply, spawner, state, until, works};
 
 #[test]
-fn an_actor_is_in_the_cgroup_that_is_asked_for_and_nothing_else_is() {
+fn only_the_actor_is_in_the_requested_cgroup() {
     let Some(cgroup) = Cgroup::new("placed") else { return };
     let target = Target::start();
     cgroup.take(target.held.pid());
@@ -22,7 +22,7 @@ fn an_actor_is_in_the_cgroup_that_is_asked_for_and_nothing_else_is() {
 }
 
 #[test]
-fn of_a_cgroups_processes_the_actor_is_killed_first_for_want_of_memory_and_of_uvmds_the_spawner_is_not() {
+fn actor_is_the_first_oom_victim_of_a_cgroup_and_the_spawner_is_not() {
     let Some(cgroup) = Cgroup::new("killed-first") else { return };
     let target = Target::start();
     let mut spawner = spawner();
@@ -36,7 +36,7 @@ fn of_a_cgroups_processes_the_actor_is_killed_first_for_want_of_memory_and_of_uv
 }
 
 #[test]
-fn a_cgroup_is_empty_and_can_be_removed_once_its_own_processes_are_gone() {
+fn cgroup_is_removable_once_its_own_processes_exit() {
     let Some(cgroup) = Cgroup::new("emptied") else { return };
     let mut target = Target::start();
     cgroup.take(target.held.pid());
@@ -45,7 +45,7 @@ fn a_cgroup_is_empty_and_can_be_removed_once_its_own_processes_are_gone() {
         let mut actor = spawner.start_actor(&[file()], Some(cgroup.open().as_fd())).unwrap();
         assert!(works(&mut actor, &target.held));
         assert!(spawner.end(actor).is_ok());
-        // At once, as a step's end does not wait either.
+        // At once, as the end of a step does not wait either.
         assert_eq!(cgroup.processes(), [target.held.pid()]);
     }
     target.kill();
@@ -54,7 +54,7 @@ fn a_cgroup_is_empty_and_can_be_removed_once_its_own_processes_are_gone() {
 }
 
 #[test]
-fn whoever_kills_all_of_a_cgroup_kills_the_actor_too() {
+fn kill_of_a_cgroup_kills_the_actor() {
     let Some(cgroup) = Cgroup::new("killed") else { return };
     let target = Target::start();
     let mut spawner = spawner();
@@ -81,13 +81,13 @@ fn an_actor_in_a_frozen_cgroup_hangs_and_can_be_killed() {
     let pid = actor.pid();
     assert!(spawner.end(actor).is_ok());
     assert_eq!(state(pid), None);
-    // Nobody thawed it meanwhile.
+    // It was not thawed meanwhile.
     assert!(cgroup.is("frozen 1"));
     assert_eq!(cgroup.processes(), [target.held.pid()]);
 }
 
 #[test]
-fn where_the_kernel_starts_no_process_the_next_is_started_elsewhere() {
+fn actor_starts_elsewhere_after_a_failed_start() {
     let Some(cgroup) = Cgroup::new("removed") else { return };
     let removed = cgroup.open();
     drop(cgroup);
@@ -102,8 +102,8 @@ fn where_the_kernel_starts_no_process_the_next_is_started_elsewhere() {
 }
 
 #[test]
-fn a_threaded_cgroup_is_as_good_as_any() {
-    // Its memory is accounted by the cgroup of its domain, the target's as the actor's.
+fn threaded_cgroup_is_supported() {
+    // Its memory is charged to the cgroup of its domain, for the target as for the actor.
     let Some(cgroup) = Cgroup::new("threaded") else { return };
     cgroup.write("cgroup.type", "threaded");
     let target = Target::start();

@@ -1,4 +1,4 @@
-//! What a spawner and an actor have, and what they do not.
+//! Privileges of a spawner and an actor.
 
 use std::{fs, fs::File, os::fd::AsRawFd, process::id, thread};
 
@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 fn files(pid: u32) -> Vec<String> {
-    // What another test closes meanwhile is none.
+    // Descriptors that another test closes meanwhile are skipped.
     let name = |entry: fs::DirEntry| Some(fs::read_link(entry.path()).ok()?.display().to_string());
     let mut names: Vec<_> =
         fs::read_dir(format!("/proc/{pid}/fd")).unwrap().filter_map(|entry| name(entry.ok()?)).collect();
@@ -21,7 +21,7 @@ fn files(pid: u32) -> Vec<String> {
     names
 }
 
-/// Only root may look.
+/// Bytes of a process's environment, which only root may read.
 fn environment_bytes(pid: u32) -> usize {
     let environment = fs::read(format!("/proc/{pid}/environ"));
     if geteuid().is_root() { environment.unwrap().len() } else { 0 }
@@ -29,7 +29,7 @@ fn environment_bytes(pid: u32) -> usize {
 
 #[test]
 fn an_actor_has_its_channel_its_va_spaces_and_nothing_else() {
-    // One that would go with every exec.
+    // A descriptor that survives exec.
     let secret = File::open("/proc/self/status").unwrap();
     fcntl_setfd(&secret, FdFlags::empty()).unwrap();
     let target = Target::start();
@@ -59,13 +59,13 @@ fn an_actor_has_its_channel_its_va_spaces_and_nothing_else() {
         assert_eq!(status(pid, name), value, "{name}");
     }
     if geteuid().is_root() {
-        // Of no other process: who has the same may stop, kill and limit it.
+        // Unique: a process with the same id may stop, kill and limit it.
         let own = ["4000000019"; 4].join(" ");
         for (name, value) in [("Uid", own.as_str()), ("Gid", &own), ("Groups", "")] {
             assert_eq!(status(pid, name), value, "{name}");
         }
     }
-    // In uvmd's own cgroup it must not be what is chosen for want of memory: all of the cgroup may go with it.
+    // In uvmd's cgroup it must not be the first OOM victim: the whole cgroup may be killed with it.
     assert_eq!(
         [pid, spawner_pid].map(oom_score_adj),
         [oom_score_adj(id()); 2],
@@ -77,7 +77,7 @@ fn an_actor_has_its_channel_its_va_spaces_and_nothing_else() {
 }
 
 #[test]
-fn a_spawner_has_its_socket_and_what_starting_takes() {
+fn spawner_has_its_socket_and_the_privileges_to_start_actors() {
     let spawner = spawner();
     let pid = spawner.pid();
     let [socket] = <[String; 1]>::try_from(files(pid)).unwrap();
@@ -88,12 +88,12 @@ fn a_spawner_has_its_socket_and_what_starting_takes() {
     let permitted = 1 << 1 | 1 << 5 | 1 << 6 | 1 << 7;
     assert_eq!((bits("CapPrm") & !permitted, bits("CapAmb"), bits("SigBlk")), (0, 0, 0));
     assert_eq!((status(pid, "Threads"), status(pid, "NoNewPrivs")), ("1".to_owned(), "1".to_owned()));
-    // What it is compared with here is this process, which is another.
+    // It is compared with this process, which is another.
     assert_ne!(pid, id());
 }
 
 #[test]
-fn what_asks_all_processes_to_end_ends_an_actor_and_no_spawner() {
+fn termination_signals_end_an_actor_and_no_spawner() {
     let target = Target::start();
     let mut spawner = spawner();
     let spawner_pid = spawner.pid();
@@ -122,25 +122,25 @@ fn an_actor_starts_without_this_processs_signal_mask_and_threads() {
 }
 
 #[test]
-fn nobody_starts_a_spawner_by_hand() {
+fn spawner_cannot_be_started_by_hand() {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_uvmd"))
         .arg(SPAWNER_ARGUMENT)
         .stdin(File::open("/dev/null").unwrap())
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(told, "--actor-spawner is for uvmd itself, which starts it with a socket\n");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(message, "--actor-spawner is for uvmd itself, which starts it with a socket\n");
 }
 
 #[test]
-fn a_call_on_a_va_space_that_it_was_not_given_is_refused() {
+fn call_on_an_unknown_va_space_is_rejected() {
     let target = Target::start();
     let mut spawner = spawner();
     let mut actor = spawner.start_actor(&[file()], None).unwrap();
     actor.ask(&target.held, 1, call()).unwrap();
-    let told = reply(&mut actor, &target.held).unwrap().result.unwrap_err().to_string();
-    assert_eq!(told, "UVM_MIGRATE failed: Bad file descriptor (os error 9)");
+    let message = reply(&mut actor, &target.held).unwrap().result.unwrap_err().to_string();
+    assert_eq!(message, "UVM_MIGRATE failed: Bad file descriptor (os error 9)");
     let none: [File; 0] = [];
     drop(actor);
     assert!(spawner.start_actor(&none, None).is_err());
@@ -150,7 +150,7 @@ fn a_call_on_a_va_space_that_it_was_not_given_is_refused() {
 }
 
 #[test]
-fn only_the_actor_keeps_what_it_was_given() {
+fn descriptors_stay_open_in_the_actor_only() {
     let given = tempfile::NamedTempFile::new().unwrap();
     let is_open = |pid: u32| files(pid).iter().filter(|name| **name == given.path().display().to_string()).count();
     let mut spawner = spawner();
@@ -164,7 +164,7 @@ fn only_the_actor_keeps_what_it_was_given() {
 }
 
 #[test]
-fn an_actor_that_hangs_is_no_harm_to_the_next() {
+fn hung_actor_does_not_affect_the_next() {
     let target = Target::start();
     let mut spawner = spawner();
     let mut actor = spawner.start_actor(&[file()], None).unwrap();

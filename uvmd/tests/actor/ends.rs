@@ -1,4 +1,4 @@
-//! What ends when something else does.
+//! Exits that follow other exits.
 
 use std::{mem, thread, time::Duration};
 
@@ -11,7 +11,7 @@ use sys::{
 use crate::support::{SHORT, Target, call, file, has_ended, reply, signal, spawner, state, stop, until, works};
 
 #[test]
-fn an_actor_is_gone_when_it_is_no_longer_asked() {
+fn actor_exits_when_its_handle_is_dropped() {
     let target = Target::start();
     let mut spawner = spawner();
     let mut actor = spawner.start_actor(&[file()], None).unwrap();
@@ -22,7 +22,7 @@ fn an_actor_is_gone_when_it_is_no_longer_asked() {
 }
 
 #[test]
-fn nobody_waits_for_a_call_once_the_target_has_exited() {
+fn call_ends_when_the_target_exits() {
     let mut target = Target::start();
     let mut spawner = spawner();
     let mut actor = spawner.start_actor(&[file()], None).unwrap();
@@ -37,7 +37,7 @@ fn nobody_waits_for_a_call_once_the_target_has_exited() {
 }
 
 #[test]
-fn an_actor_dies_with_its_spawner_whatever_it_does() {
+fn actor_dies_with_its_spawner() {
     let target = Target::start();
     let mut spawner = spawner();
     let spawner_pid = spawner.pid();
@@ -58,8 +58,8 @@ fn an_actor_dies_with_its_spawner_whatever_it_does() {
 }
 
 #[test]
-fn both_die_with_who_started_them_even_if_nothing_is_closed() {
-    // A thread, as that is what a spawner belongs to, and a process that is killed is all of its threads.
+fn spawner_and_actor_die_with_their_parent() {
+    // A thread, as a spawner belongs to one, and a killed process ends all of its threads.
     let (spawner_pid, pid) = thread::spawn(|| {
         let target = Target::start();
         let spawner = Box::leak(Box::new(spawner()));
@@ -85,7 +85,7 @@ fn a_spawner_ends_with_its_handle() {
 }
 
 #[test]
-fn one_that_hangs_is_killed() {
+fn hung_actor_is_killed() {
     let spawner = spawner();
     let pid = spawner.pid();
     stop(pid);

@@ -1,4 +1,5 @@
-//! Actors of the real daemon's own program, as processes, in cgroups of this machine. What they call is no driver: tests/lab/actor.sh has the real one.
+//! Actors of the real program, as processes, in cgroups of this machine. Their calls reach no
+//! driver: tests/lab/actor.sh uses the real one.
 #![cfg(test)]
 
 mod cgroup;

@@ -1,4 +1,4 @@
-//! Spawners, actors, targets and cgroups, for real.
+//! Real spawners, actors, targets and cgroups.
 
 use std::{
     env,
@@ -17,16 +17,16 @@ use sys::{
     uvm::{Uuid, call::Call, pages::PageRange},
 };
 
-/// What takes longer has failed; on a busy machine too.
+/// Time after which an operation has failed, even on a busy machine.
 const LONG: Duration = Duration::from_mins(2);
-/// How long is waited for what must not come.
+/// Wait for an event that must not occur.
 pub(crate) const SHORT: Duration = Duration::from_millis(50);
 
 pub(crate) fn spawner() -> Spawner {
     Spawner::start(&Program::at(env!("CARGO_BIN_EXE_uvmd"))).unwrap()
 }
 
-/// A file to call, on which every call fails with ENOTTY.
+/// File on which every call fails with ENOTTY.
 pub(crate) fn file() -> File {
     File::open("/dev/null").unwrap()
 }
@@ -35,19 +35,19 @@ pub(crate) fn call() -> Call {
     Call::Migrate(PageRange::new(0, 2 << 20).unwrap(), Uuid::CPU)
 }
 
-/// The reply to a call that has been asked for.
+/// Reply to a call that was sent.
 pub(crate) fn reply(actor: &mut Actor, target: &PidFd) -> Result<Reply, ActorError> {
     actor.reply(target, LONG).map(|reply| reply.expect("a reply"))
 }
 
-/// Whether it makes calls.
+/// Whether the actor makes calls.
 pub(crate) fn works(actor: &mut Actor, target: &PidFd) -> bool {
     actor.ask(target, 0, call()).unwrap();
     let result = reply(actor, target).unwrap().result;
     result.unwrap_err().to_string().starts_with("UVM_MIGRATE failed: Inappropriate ioctl")
 }
 
-/// A process to act on; killed when dropped.
+/// Target process, killed on drop.
 pub(crate) struct Target {
     pub(crate) process: Child,
     pub(crate) held: PidFd,
@@ -83,13 +83,13 @@ pub(crate) fn stop(pid: u32) {
     until("it does not stop", || state(pid) == Some('T'));
 }
 
-/// The letter of ps; `None` of a process that is gone.
+/// State as in ps; `None` for a process that does not exist.
 pub(crate) fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether nothing of it is left but what its parent may ask for.
+/// Whether it has exited, apart from a status that its parent has not read.
 pub(crate) fn has_ended(pid: u32) -> bool {
     matches!(state(pid), None | Some('Z' | 'X'))
 }
@@ -102,23 +102,23 @@ pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A line of /proc/PID/status.
+/// Line of /proc/PID/status.
 pub(crate) fn status(pid: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {name} in {status}")).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// How willingly the kernel kills it for want of memory.
+/// OOM score adjustment of a process.
 pub(crate) fn oom_score_adj(pid: u32) -> i32 {
     fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim().parse().unwrap()
 }
 
-/// A cgroup of version 2; what is left in it is killed when it is dropped.
+/// Cgroup of version 2; its remaining processes are killed on drop.
 pub(crate) struct Cgroup(pub(crate) PathBuf);
 
 impl Cgroup {
-    /// A new one. `None`, with a line that says why, where this machine has none or lets nobody make one.
+    /// Creates a cgroup. `None`, with a message, if this machine has none or does not permit it.
     pub(crate) fn new(name: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/mounts").unwrap();
         let mount =
@@ -160,7 +160,7 @@ impl Cgroup {
         text.lines().map(|pid| pid.parse().unwrap()).collect()
     }
 
-    /// Whether this is a line of its cgroup.events.
+    /// Whether its cgroup.events contains this line.
     pub(crate) fn is(&self, event: &str) -> bool {
         fs::read_to_string(self.0.join("cgroup.events")).unwrap().lines().any(|line| line == event)
     }

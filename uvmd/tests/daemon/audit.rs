@@ -1,4 +1,4 @@
-//! Who changed what, and who was refused, as the audit log has it.
+//! Audit log of changes and denied requests.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use crate::support::{Daemon, Node, http, privileged};
 const TOKEN: &str = "0123456789abcdef";
 const BODY: &str = r#"{"match":{"uid":64001},"mode":"shadow","policy":"cycle"}"#;
 
-/// A node that takes changes over TCP with the token.
+/// Node that accepts changes over TCP with the token.
 fn command(node: &Node) -> Command {
     let token = node.write_token("token", TOKEN);
     let mut command = node.with_socket("127.0.0.1:0");
@@ -20,7 +20,7 @@ fn command(node: &Node) -> Command {
     command
 }
 
-/// The lines of the audit log of this type, without their times.
+/// Lines of the audit log of this type, without their times.
 fn lines(node: &Node, kind: &str) -> Vec<Value> {
     let text = fs::read_to_string(node.path("state/audit.jsonl")).unwrap();
     let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -32,7 +32,7 @@ fn lines(node: &Node, kind: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_change_is_there_before_it_is_answered_though_nothing_may_act_and_uvmd_is_killed() {
+fn change_is_audited_before_its_response_even_without_acting_and_after_a_kill() {
     if !privileged() {
         return;
     }
@@ -53,7 +53,7 @@ fn a_change_is_there_before_it_is_answered_though_nothing_may_act_and_uvmd_is_ki
     assert_eq!((&delete["etag_before"], &delete["etag_after"]), (&put["etag_after"], &Value::Null));
 
     assert_eq!(node.ask("POST", "/api/v1/policy/off", "").0, 200);
-    // To switch off waits for no disk: its line is there with that of the next change that does.
+    // Switching off waits for no disk: its line is there with that of the next change that does.
     assert_eq!(node.ask("POST", "/api/v1/policy/on", "").0, 200);
     assert_eq!(lines(&node, "policy_off").len(), 1);
     daemon.signal("KILL");
@@ -65,7 +65,7 @@ fn a_change_is_there_before_it_is_answered_though_nothing_may_act_and_uvmd_is_ki
 }
 
 #[test]
-fn who_is_refused_is_there_a_few_times_and_then_as_a_number() {
+fn repeated_denials_are_audited_a_few_times_and_then_summarized() {
     if !privileged() {
         return;
     }
@@ -97,7 +97,7 @@ fn who_is_refused_is_there_a_few_times_and_then_as_a_number() {
 }
 
 #[test]
-fn where_nothing_can_be_written_down_only_what_reduces_what_uvmd_does_is_done() {
+fn unwritable_audit_log_permits_only_changes_that_reduce_acting() {
     if !privileged() {
         return;
     }
@@ -120,7 +120,7 @@ fn where_nothing_can_be_written_down_only_what_reduces_what_uvmd_does_is_done() 
 }
 
 #[test]
-fn a_reload_is_there_with_what_it_changed() {
+fn reload_is_audited_with_the_changed_options() {
     if !privileged() {
         return;
     }

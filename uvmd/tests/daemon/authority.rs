@@ -1,4 +1,4 @@
-//! Who may read everything: those on the socket whom the kernel vouches for, and whoever knows the token.
+//! Read permission: peers on the socket that the kernel identifies, and clients with the token.
 
 use std::{
     fs::{self, Permissions},
@@ -29,7 +29,7 @@ fn over_tcp(daemon: &Daemon, token: &str) -> Option<bool> {
 }
 
 #[test]
-fn who_asks_on_the_socket_is_known_and_the_socket_is_gone_when_uvmd_is() {
+fn socket_peer_is_known_and_the_socket_removed_at_exit() {
     if !privileged() {
         return;
     }
@@ -50,7 +50,7 @@ fn a_socket_has_one_daemon_and_another_after_that_was_killed() {
     }
     let node = Node::new();
     let daemon = Daemon::spawn(node.with_socket("127.0.0.1:0"));
-    // With a state of its own.
+    // With a separate state folder.
     let mut second = node.with_socket("127.0.0.1:0");
     second.args(["--set", &format!("policy.state_dir={}", node.path("second").display())]);
     let output = run(second);
@@ -85,7 +85,7 @@ fn with_token(node: &Node, path: &Path) -> Command {
 }
 
 #[test]
-fn a_token_is_in_force_for_as_long_as_its_file_says_it() {
+fn token_is_valid_as_long_as_its_file_has_it() {
     if !privileged() {
         return;
     }

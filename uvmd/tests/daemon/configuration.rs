@@ -1,4 +1,4 @@
-//! The configuration file, as the daemon takes it.
+//! Configuration file of the daemon.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ fn assert_refused(output: &Output, message: &str) {
 }
 
 #[test]
-fn a_mistake_is_one_line_whether_it_is_checked_or_started() {
+fn mistake_is_one_line_in_a_check_and_a_start() {
     let file = file("[collector]\ninterval = \"0s\"\n");
     let message = format!(
         "uvmd: {}:2: collector.interval: invalid value: string \"0s\", expected a time from 100ms to 1h, such as \"1s\"\n",
@@ -45,13 +45,13 @@ fn a_mistake_is_one_line_whether_it_is_checked_or_started() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn missing_file_is_reported_by_name() {
     let message = "uvmd: cannot read the configuration /nowhere/uvmd.toml: no such file or directory\n";
     assert_refused(&run(configured(Path::new("/nowhere/uvmd.toml"), &["--check-config"])), message);
 }
 
 #[test]
-fn the_check_shows_what_is_in_force_as_a_file_that_says_the_same() {
+fn check_prints_an_equivalent_file() {
     let first = file("[log]\nformat = \"json\"\n");
     let shown =
         run(configured(first.path(), &["--check-config", "--interval", "2s", "--set", "metrics.per_process=true"]));
@@ -67,7 +67,7 @@ fn the_check_shows_what_is_in_force_as_a_file_that_says_the_same() {
 }
 
 #[test]
-fn the_check_warns_of_what_others_could_read_and_shows_the_same() {
+fn check_warns_of_remote_access() {
     let file = file("listen = \"192.0.2.1:1\"\n[auth]\ntoken_file = \"/etc/uvmd/token\"\n");
     let checked = |arguments: &[&str]| {
         let output = run(configured(file.path(), &[&["--check-config"], arguments].concat()));
@@ -80,7 +80,7 @@ fn the_check_warns_of_what_others_could_read_and_shows_the_same() {
     assert_eq!(lines.len(), 2, "{said}");
     assert!(lines[0].starts_with("uvmd: warning: 192.0.2.1:1 is not loopback: "), "{said}");
     assert!(lines[1].contains("auth.token_file is sent in the clear"), "{said}");
-    // With nobody but this machine to listen in there is nothing to say.
+    // With clients of this machine only, there is no warning.
     assert_eq!(checked(&["--listen", "127.0.0.1:1"]), "");
 }
 
@@ -112,7 +112,7 @@ fn the_shipped_file_starts_a_daemon() {
 }
 
 #[test]
-fn options_of_the_file_are_in_force_unless_the_command_line_overrides_them() {
+fn command_line_overrides_the_file() {
     if !privileged() {
         return;
     }

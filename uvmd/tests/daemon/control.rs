@@ -1,4 +1,4 @@
-//! What operators change: overrides in the file and over the API, and the kill switch.
+//! Changes by operators: overrides in the file and over the API, and the kill switch.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Daemon, Node, eventually, privileged, run};
 
-/// A node that may act.
+/// Node that may act.
 fn command(node: &Node) -> Command {
     let mut command = node.with_socket("127.0.0.1:0");
     command.args(["--set", "policy.enabled=true"]);
@@ -22,7 +22,7 @@ fn start(node: &Node) -> Daemon {
     Daemon::spawn(command(node))
 }
 
-/// Waits until an answer is so.
+/// Waits until a response fulfils a condition.
 fn becomes(node: &Node, path: &str, is_so: impl Fn(&Value) -> bool) -> Value {
     let mut answer = node.get(path);
     eventually(path, || {
@@ -38,7 +38,7 @@ fn is_audited(node: &Node, text: &str) {
 }
 
 #[test]
-fn overrides_made_over_the_api_are_there_after_a_restart_even_by_force() {
+fn overrides_of_the_api_survive_a_restart_even_after_a_kill() {
     if !privileged() {
         return;
     }
@@ -59,7 +59,7 @@ fn overrides_made_over_the_api_are_there_after_a_restart_even_by_force() {
 }
 
 #[test]
-fn the_file_of_overrides_is_followed_and_one_that_is_not_in_order_is_told_of() {
+fn file_of_overrides_is_followed_and_an_invalid_one_reported() {
     if !privileged() {
         return;
     }
@@ -84,7 +84,7 @@ fn the_file_of_overrides_is_followed_and_one_that_is_not_in_order_is_told_of() {
 }
 
 #[test]
-fn acting_is_switched_off_over_the_api_and_by_a_file_and_stays_off_over_restarts() {
+fn kill_switch_over_the_api_and_by_a_file_survives_restarts() {
     if !privileged() {
         return;
     }
@@ -102,17 +102,17 @@ fn acting_is_switched_off_over_the_api_and_by_a_file_and_stays_off_over_restarts
     assert_eq!(node.ask("POST", "/api/v1/policy/on", "").1["active"], false);
     fs::remove_file(node.path("policy.off")).unwrap();
     assert_eq!(node.get("/api/v1/policy")["active"], true);
-    // Nobody over TCP may change it without a token.
+    // Clients over TCP may not change it without a token.
     let (_, rest) = daemon.get("/api/v1/policy");
     assert!(rest.contains("\"active\":true"), "{rest}");
-    // Nobody wants anything here, and yet it is written down.
+    // Every process is in observe mode, and it is audited all the same.
     is_audited(&node, "\"active\":true");
     fs::write(node.path("policy.off"), "").unwrap();
     is_audited(&node, "by the file");
 }
 
 #[test]
-fn what_is_not_understood_in_the_journal_of_advice_is_told_and_stays_there() {
+fn unrecognised_journal_lines_are_reported_and_stay() {
     if !privileged() {
         return;
     }
@@ -147,7 +147,7 @@ fn a_stop_waits_for_no_reader_of_the_stream() {
     daemon.signal("TERM");
     let (status, log) = daemon.wait();
     assert!(status.success(), "{log}");
-    // Ended as a body of that kind ends, and not cut off when there was no time left.
+    // Ended in the regular way of a chunked body, and not cut off at the time limit.
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     assert!(rest.ends_with(b"\r\n0\r\n\r\n"), "{}", String::from_utf8_lossy(&rest));

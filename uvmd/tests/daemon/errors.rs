@@ -1,10 +1,10 @@
-//! What can be wrong from the start: each time one clear message, a failure, and no panic.
+//! Errors at the start: each with one clear message, a failure, and no panic.
 
 use std::{net::TcpListener, process::Output};
 
 use crate::support::{Node, PublicCopy, privileged, run};
 
-/// Its only message.
+/// Only message of the output.
 fn message(output: &Output) -> String {
     let stderr = String::from_utf8(output.stderr.clone()).unwrap();
     assert!(output.stdout.is_empty());
@@ -37,7 +37,7 @@ fn a_port_that_is_taken() {
 }
 
 #[test]
-fn an_address_that_is_not_of_this_machine() {
+fn foreign_address() {
     if !privileged() {
         return;
     }

@@ -1,4 +1,4 @@
-//! Where it is served, and what is done where an address, a socket or a folder cannot be had.
+//! Listeners, and unavailable addresses, sockets and folders.
 
 use std::{
     fs,
@@ -46,17 +46,19 @@ fn without_tcp_and_socket_it_watches_and_acts_until_it_is_stopped() {
     }
     let node = Node::new();
     let notify = node.path("notify");
-    let told = UnixDatagram::bind(&notify).unwrap();
-    told.set_read_timeout(Some(PATIENCE)).unwrap();
+    let notifications = UnixDatagram::bind(&notify).unwrap();
+    notifications.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut command = node.with_socket("none");
     command.args(["--set", "socket.enabled=false"]).env("NOTIFY_SOCKET", &notify).stderr(Stdio::piped());
     let mut uvmd = command.spawn().unwrap();
-    let mut buffer = [0; 64];
-    let length = told.recv(&mut buffer).unwrap();
+    let mut buffer = [0; 1024];
+    let length = notifications.recv(&mut buffer).unwrap();
     assert_eq!(&buffer[..length], b"READY=1\n");
-    // What ends by itself has ended before the looks that are to come.
-    told.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    assert!(told.recv(&mut buffer).is_err(), "it does not stop");
+    // An unexpected stop would be notified within this time.
+    notifications.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    while let Ok(length) = notifications.recv(&mut buffer) {
+        assert!(buffer[..length].starts_with(b"STATUS="), "it does not stop");
+    }
     assert!(uvmd.try_wait().unwrap().is_none(), "it works");
     assert!(Command::new("kill").arg(uvmd.id().to_string()).status().unwrap().success());
     let output = uvmd.wait_with_output().unwrap();
@@ -65,7 +67,7 @@ fn without_tcp_and_socket_it_watches_and_acts_until_it_is_stopped() {
 }
 
 #[test]
-fn where_the_port_is_taken_the_socket_is_served_and_the_port_is_had_once_it_is_free() {
+fn occupied_port_is_served_once_it_is_free_and_the_socket_at_once() {
     if !privileged() {
         return;
     }
@@ -86,7 +88,7 @@ fn where_the_port_is_taken_the_socket_is_served_and_the_port_is_had_once_it_is_f
 }
 
 #[test]
-fn a_stop_does_not_wait_for_an_address_that_cannot_be_had() {
+fn stop_does_not_wait_for_an_unavailable_address() {
     if !privileged() {
         return;
     }
@@ -99,7 +101,7 @@ fn a_stop_does_not_wait_for_an_address_that_cannot_be_had() {
 }
 
 #[test]
-fn a_second_one_is_refused_by_the_state_folder_whatever_it_would_serve_on() {
+fn second_uvmd_is_rejected_by_the_state_folder() {
     if !privileged() {
         return;
     }
@@ -116,7 +118,7 @@ fn a_second_one_is_refused_by_the_state_folder_whatever_it_would_serve_on() {
 }
 
 #[test]
-fn a_state_folder_that_cannot_be_used_is_warned_of_where_nothing_may_act_and_else_refused() {
+fn unusable_state_folder_is_a_warning_or_an_error_if_acting() {
     if !privileged() {
         return;
     }
@@ -136,14 +138,15 @@ fn a_state_folder_that_cannot_be_used_is_warned_of_where_nothing_may_act_and_els
 }
 
 #[test]
-fn what_a_former_run_advised_is_withdrawn_before_anything_is_served_or_refused() {
+fn advice_of_a_former_run_is_withdrawn_before_the_listeners_are_bound() {
     if !privileged() {
         return;
     }
     let node = Node::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    // A living process that has no memory of the driver's: there is nothing left to withdraw, and the actuator finds that out.
+    // A live process without memory of the driver: there is nothing left to withdraw, which the
+    // actuator detects.
     let mut target = Command::new("sleep").arg("600").spawn().unwrap();
     let stat = fs::read_to_string(format!("/proc/{}/stat", target.id())).unwrap();
     let start_ticks: u64 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
@@ -165,7 +168,7 @@ fn what_a_former_run_advised_is_withdrawn_before_anything_is_served_or_refused()
     target.kill().unwrap();
     target.wait().unwrap();
     let at = |text: &str| log.iter().position(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}: {log:?}"));
-    // With no socket either, nobody could be served.
+    // Without a socket there is no listener.
     assert!(at("withdrawing it") < at("advice of the former run is withdrawn"), "{log:?}");
     assert!(at("advice of the former run is withdrawn") < at("cannot listen on"), "{log:?}");
 }

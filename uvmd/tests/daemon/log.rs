@@ -1,4 +1,4 @@
-//! The log, where it cannot be written. uvmd goes on, counts what is lost, and says so.
+//! Log that cannot be written: uvmd continues, counts the dropped lines, and reports them.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,8 @@ use std::{
 
 use crate::support::{Daemon, Node, UVMD, eventually, privileged, run};
 
-/// With the log on standard error it tells its port; with a file it must be told one. On an address of this process's own, so that no other test takes it.
+/// Address for a log in a file: on standard error the log contains the port, with a file it has to
+/// be chosen. Unique to this process, so that no other test uses it.
 fn free_address() -> String {
     let [_, second, third, fourth] = (std::process::id() & 0x00ff_ffff).to_be_bytes();
     let own = Ipv4Addr::new(127, second, third, fourth);
@@ -25,12 +26,12 @@ fn logging_to(node: &Node, file: &Path, address: &str) -> Command {
     command
 }
 
-/// Whoever does not speak HTTP is worth a line.
+/// Causes log lines by requests that are not HTTP.
 fn cause_lines(daemon: &Daemon) {
     for _ in 0..10 {
         let mut stream = TcpStream::connect(&daemon.address).unwrap();
         stream.write_all(b"nonsense\r\n\r\n").unwrap();
-        // Until it hangs up.
+        // Until it closes the connection.
         let _ = stream.read_to_end(&mut Vec::new());
     }
 }
@@ -56,17 +57,17 @@ fn the_log_goes_to_the_file_and_follows_its_name() {
     daemon.signal("TERM");
     let (status, stderr) = daemon.wait();
     assert_eq!((status.code(), stderr.as_str()), (Some(0), ""));
-    // The very last line is there too, and not in the renamed file.
+    // The last line is there too, and not in the renamed file.
     assert!(read(&path).trim_end().ends_with("stopped"), "{}", read(&path));
     assert!(!read(&old).contains("stopped"));
 }
 
 #[test]
-fn a_full_disk_costs_log_lines_and_nothing_else() {
+fn full_disk_costs_only_log_lines() {
     if !privileged() {
         return;
     }
-    // Its own view of a disk of four pages, of which one is left.
+    // A private mount of a disk of four pages, of which one is free.
     let node = Node::new();
     let disk = node.path("disk");
     fs::create_dir(&disk).unwrap();
@@ -97,19 +98,19 @@ fn a_full_disk_costs_log_lines_and_nothing_else() {
         cause_lines(&daemon);
         text().contains("lines were dropped from")
     });
-    // The line that was cut has its end: every line begins with a time.
+    // The cut line has its end: every line begins with a time.
     let text = text();
     assert!(text.lines().all(|line| line.starts_with("20")), "{text}");
     assert!(dropped(&daemon) >= lost);
     daemon.signal("TERM");
     let (status, stderr) = daemon.wait();
     assert_eq!(status.code(), Some(0));
-    let told = format!("uvmd: cannot write to {}: no space left on device;", log.display());
-    assert_eq!((stderr.lines().count(), stderr.starts_with(&told)), (1, true), "{stderr}");
+    let message = format!("uvmd: cannot write to {}: no space left on device;", log.display());
+    assert_eq!((stderr.lines().count(), stderr.starts_with(&message)), (1, true), "{stderr}");
 }
 
 #[test]
-fn a_standard_error_that_is_full_is_no_reason_to_end() {
+fn full_standard_error_does_not_end_uvmd() {
     if !privileged() {
         return;
     }
@@ -124,7 +125,7 @@ fn a_standard_error_that_is_full_is_no_reason_to_end() {
 }
 
 #[test]
-fn a_standard_error_that_nobody_reads_holds_nothing_up() {
+fn unread_standard_error_does_not_block() {
     if !privileged() {
         return;
     }
@@ -133,19 +134,19 @@ fn a_standard_error_that_nobody_reads_holds_nothing_up() {
     let mut command = node.listening_on(&address);
     command.args(["--log", "trace"]).stderr(Stdio::piped());
     let daemon = Daemon::spawn_silent(command, &address);
-    // More than a pipe and the queue before it take.
+    // More than a pipe and its queue hold.
     eventually("lines are left out", || {
         cause_lines(&daemon);
         dropped(&daemon) > 0
     });
     assert_eq!(daemon.get("/livez").0, 200);
     daemon.signal("TERM");
-    // It waits for the end before it reads anything.
+    // It waits for the exit before it reads anything.
     assert_eq!(daemon.wait().0.code(), Some(0));
 }
 
 #[test]
-fn the_file_tells_why_uvmd_ended() {
+fn log_file_has_the_reason_of_the_exit() {
     if !privileged() {
         return;
     }
@@ -159,7 +160,7 @@ fn the_file_tells_why_uvmd_ended() {
 }
 
 #[test]
-fn a_log_file_that_cannot_be_is_a_clear_message() {
+fn impossible_log_file_is_a_clear_message() {
     let node = Node::new();
     let fifo = node.path("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());

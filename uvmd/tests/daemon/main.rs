@@ -1,4 +1,4 @@
-//! The real daemon, as a process, on whatever machine this is.
+//! Real daemon, as a process, on any machine.
 #![cfg(test)]
 
 mod audit;

@@ -1,4 +1,4 @@
-//! A daemon at work, and its end.
+//! Running daemon, and its end.
 
 use std::{
     io::{Read, Write},
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::{Daemon, Node, PATIENCE, PublicCopy, has_driver, has_kprobes, privileged};
 
 #[test]
-fn without_a_driver_or_kprobes_it_serves_and_says_what_is_missing() {
+fn missing_driver_or_kprobes_are_reported_and_uvmd_serves() {
     if !privileged() {
         return;
     }
@@ -36,7 +36,7 @@ fn without_a_driver_or_kprobes_it_serves_and_says_what_is_missing() {
 }
 
 #[test]
-fn a_node_without_a_driver_says_what_the_api_document_shows() {
+fn status_without_a_driver_equals_the_api_document() {
     if !privileged() {
         return;
     }
@@ -74,7 +74,7 @@ fn two_capabilities_are_enough_to_serve() {
 }
 
 #[test]
-fn a_stop_is_quick_and_clean_though_clients_hold_connections_open() {
+fn stop_is_quick_despite_open_connections() {
     if !privileged() {
         return;
     }
@@ -88,7 +88,7 @@ fn a_stop_is_quick_and_clean_though_clients_hold_connections_open() {
         unfinished.write_all(b"GET /livez HTT").unwrap();
         daemon.signal(signal);
         let (status, log) = daemon.wait();
-        // Where it is not quick it says so and fails.
+        // A slow stop would be reported as a failure.
         assert_eq!(status.code(), Some(0), "{log}");
         assert!(log.contains(&format!("stopping on SIG{signal}")) && log.contains("stopped"), "{log}");
         assert!(!log.contains("panicked"), "{log}");
@@ -96,16 +96,16 @@ fn a_stop_is_quick_and_clean_though_clients_hold_connections_open() {
 }
 
 #[test]
-fn a_second_signal_does_not_wait_for_anyone() {
+fn second_signal_stops_at_once() {
     if !privileged() {
         return;
     }
     let daemon = Daemon::start();
     let mut unfinished = TcpStream::connect(&daemon.address).unwrap();
     unfinished.write_all(b"GET /livez HTT").unwrap();
-    // Accepted after the one before it, so that one is being served.
+    // Accepted after the connection before it, which is therefore being served.
     assert_eq!(daemon.get("/livez").0, 200);
-    // Both are there when it looks, however long this machine takes.
+    // Both are pending when it checks, on a machine of any speed.
     for signal in ["STOP", "TERM", "INT", "CONT"] {
         daemon.signal(signal);
     }
@@ -117,7 +117,7 @@ fn a_second_signal_does_not_wait_for_anyone() {
 }
 
 #[test]
-fn its_address_is_free_again_after_it_was_killed() {
+fn address_is_free_after_a_kill() {
     if !privileged() {
         return;
     }
@@ -144,7 +144,7 @@ fn beyond_loopback_it_warns() {
 }
 
 #[test]
-fn systemd_is_told_when_it_serves_and_when_it_stops() {
+fn systemd_is_notified_of_start_and_stop() {
     if !privileged() {
         return;
     }
@@ -155,12 +155,14 @@ fn systemd_is_told_when_it_serves_and_when_it_stops() {
     let mut command = node.listening_on("127.0.0.1:0");
     command.env("NOTIFY_SOCKET", &path);
     let daemon = Daemon::spawn(command);
-    let mut buffer = [0; 64];
+    let mut buffer = [0; 1024];
     let mut receive = || {
         let length = socket.recv(&mut buffer).unwrap();
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     };
     assert_eq!(receive(), "READY=1\n");
+    let status = receive();
+    assert!(status.starts_with("STATUS=") && status.lines().count() == 1, "{status}");
     daemon.signal("TERM");
     assert_eq!(receive(), "STOPPING=1\n");
     assert_eq!(daemon.wait().0.code(), Some(0));

@@ -1,4 +1,4 @@
-//! Starts daemons and never leaves one behind.
+//! Start of daemons, none of which outlives its test.
 
 use std::{
     env, fs,
@@ -16,11 +16,12 @@ use tempfile::TempDir;
 
 pub(crate) const UVMD: &str = env!("CARGO_BIN_EXE_uvmd");
 
-/// Folder with every file that one daemon reads and writes. Removed when dropped.
+/// Folder with all files of one daemon. Removed on drop.
 pub(crate) struct Node(TempDir);
 
 impl Node {
-    /// In memory, where that can be: uvmd waits for a disk for a second, and others may keep it busy for longer.
+    /// Folder in memory, if possible: uvmd waits a second for a disk, which other processes may
+    /// keep busy for longer.
     pub(crate) fn new() -> Self {
         Self(TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap())
     }
@@ -33,7 +34,7 @@ impl Node {
         self.path("run/uvmd.sock")
     }
 
-    /// uvmd with this configuration and nothing of the machine's own, without a socket.
+    /// uvmd with this configuration, without a socket and without files of the machine.
     pub(crate) fn configured(&self, config: &Path) -> Command {
         let mut command = Command::new(UVMD);
         command.arg("--config").arg(config).args(["--set", "socket.enabled=false"]).env("NO_COLOR", "1");
@@ -48,26 +49,26 @@ impl Node {
         command
     }
 
-    /// The same with the default configuration.
+    /// uvmd with the default configuration.
     pub(crate) fn command(&self) -> Command {
         self.configured("/dev/null".as_ref())
     }
 
-    /// The same on this address.
+    /// uvmd on this address.
     pub(crate) fn listening_on(&self, listen: &str) -> Command {
         let mut command = self.command();
         command.args(["--listen", listen]);
         command
     }
 
-    /// The same on this address and on the socket.
+    /// uvmd on this address and the socket.
     pub(crate) fn with_socket(&self, listen: &str) -> Command {
         let mut command = self.listening_on(listen);
         command.args(["--set", "socket.enabled=true"]);
         command
     }
 
-    /// A file that its owner alone can read.
+    /// File that only its owner can read.
     pub(crate) fn write_token(&self, name: &str, token: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, format!("{token}\n")).unwrap();
@@ -75,29 +76,30 @@ impl Node {
         path
     }
 
-    /// Status and body of an answer on the socket, where this process is root.
+    /// Status and body of a response on the socket, if this process is root.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let Answer { status, body } = http(UnixStream::connect(self.socket()).unwrap(), method, path, "", body);
         (status, serde_json::from_str(&body).unwrap_or(Value::Null))
     }
 
-    /// Body of an answer on the socket.
+    /// Body of a response on the socket.
     pub(crate) fn get(&self, path: &str) -> Value {
         self.ask("GET", path, "").1
     }
 }
 
-/// An answer to a request.
+/// Response to a request.
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: String,
 }
 
-/// Sends one request with these further header lines, and reads the answer up to the end of the connection.
+/// Sends one request with these further header lines, and reads the response up to the end of the
+/// connection.
 pub(crate) fn http(mut stream: impl Read + Write, method: &str, path: &str, headers: &str, body: &str) -> Answer {
     let kind = if body.is_empty() { "" } else { "Content-Type: application/json\r\n" };
     let length = body.len();
-    // In version 1.0 no answer is chunked.
+    // Responses in version 1.0 are not chunked.
     let head =
         format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n{headers}{kind}Content-Length: {length}\r\n\r\n");
     stream.write_all((head + body).as_bytes()).unwrap();
@@ -106,7 +108,7 @@ pub(crate) fn http(mut stream: impl Read + Write, method: &str, path: &str, head
     Answer { status: head.split(' ').nth(1).unwrap().parse().unwrap(), body: body.to_owned() }
 }
 
-/// Waits, for longer than anything takes on a busy machine, until this is so.
+/// Waits until a condition holds, for longer than any operation takes on a busy machine.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -115,21 +117,21 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// For what takes a moment where nothing else runs.
+/// Time limit of operations that take a moment on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
-/// One that serves. It is killed when dropped.
+/// Serving daemon, killed on drop.
 pub(crate) struct Daemon {
     child: Child,
-    /// `None` where the test gave it another.
+    /// `None` if the test redirected it.
     stderr: Option<BufReader<ChildStderr>>,
     pub(crate) address: String,
-    /// `None` where the test has it.
+    /// `None` if the test owns it.
     node: Option<Node>,
 }
 
 impl Daemon {
-    /// Starts one with a node and a port of its own, and waits until it serves.
+    /// Starts a daemon with a separate node and port, and waits until it serves.
     pub(crate) fn start() -> Self {
         let node = Node::new();
         let mut daemon = Self::spawn(node.listening_on("127.0.0.1:0"));
@@ -141,7 +143,7 @@ impl Daemon {
         Self::of(command.stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// One that was started, and tells when it serves.
+    /// Daemon of a started process, which logs when it serves.
     pub(crate) fn of(mut child: Child) -> Self {
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let line = read_until(&mut stderr, "serves on http://");
@@ -151,7 +153,7 @@ impl Daemon {
         Self { child, stderr: Some(stderr), address, node: None }
     }
 
-    /// One that serves on a socket; that it also does so over TCP is not waited for.
+    /// Starts a daemon on a socket, without waiting for TCP.
     pub(crate) fn spawn_on_socket(mut command: Command, socket: &Path) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
@@ -159,7 +161,7 @@ impl Daemon {
         Self { child, stderr: Some(stderr), address: String::new(), node: None }
     }
 
-    /// One that does not tell on standard error when it serves, on this address.
+    /// Starts a daemon without messages on standard error, on this address.
     pub(crate) fn spawn_silent(mut command: Command, address: &str) -> Self {
         let mut child = command.spawn().unwrap();
         let start = Instant::now();
@@ -172,7 +174,7 @@ impl Daemon {
         Self { child, stderr, address: address.to_owned(), node: None }
     }
 
-    /// Waits until it logs this, and returns the line.
+    /// Waits until it logs this text, and returns the line.
     pub(crate) fn read_until(&mut self, text: &str) -> String {
         read_until(self.stderr.as_mut().unwrap(), text)
     }
@@ -181,20 +183,20 @@ impl Daemon {
         self.child.id()
     }
 
-    /// A connection over TCP.
+    /// Connection over TCP.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
-    /// Status and body of an answer over TCP.
+    /// Status and body of a response over TCP.
     pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let Answer { status, body } = http(self.connect(), "GET", path, "", "");
         (status, body)
     }
 
-    /// What `/metrics` exposes, without `hostname`.
+    /// Metrics, without `hostname`.
     pub(crate) fn metrics(&self) -> String {
         nodes::exposition::without_hostname(&self.get("/metrics").1)
     }
@@ -208,7 +210,7 @@ impl Daemon {
         assert!(status.success());
     }
 
-    /// Waits for its end and returns how it ended, and the rest of its log.
+    /// Waits for its exit, and returns its status and the rest of its log.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let status = wait(&mut self.child);
         let mut log = String::new();
@@ -221,38 +223,39 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A copy of the program that everyone may run, wherever the build lies. It is removed when dropped.
+/// Copy of the program that every user may run, wherever the build is. Removed on drop.
 pub(crate) struct PublicCopy(TempDir);
 
 impl PublicCopy {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        // Not by this process: what it wrote is "busy" for as long as a child of another test inherits it.
+        // Not by this process: a file that it wrote is "busy" as long as a child of another test
+        // inherits it.
         assert!(Command::new("cp").arg(UVMD).arg(folder.path()).status().unwrap().success());
         Self(folder)
     }
 
-    /// Runs it as nobody with these capabilities, written as setpriv(1) does.
+    /// Runs it as user nobody with these capabilities, in the syntax of setpriv(1).
     pub(crate) fn as_nobody(&self, capabilities: &str) -> Command {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
         command.args([format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}")]);
         command.arg(self.0.path().join("uvmd")).args(["--config", "/dev/null", "--listen", "127.0.0.1:0"]);
-        // A folder in which nobody may make any: nothing is kept.
+        // A folder in which nothing can be created: nothing is persistent.
         command.args(["--set", "socket.enabled=false", "--set", "policy.state_dir=/proc/uvmd"]);
         command.env("NO_COLOR", "1");
         command
     }
 }
 
-/// The first line that has this text.
+/// First line with this text.
 fn read_until(stderr: &mut impl BufRead, text: &str) -> String {
     let mut log = String::new();
     loop {
@@ -276,7 +279,7 @@ fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// Runs one that should end by itself.
+/// Runs a program that should exit by itself.
 pub(crate) fn run(mut command: Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
@@ -290,10 +293,11 @@ pub(crate) fn run(mut command: Command) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Set to 1 where tests must not be skipped for want of root: by who runs them all.
+/// Variable set to 1 if tests must not be skipped for lack of root.
 const REQUIRE_ROOT: &str = "UVMD_TEST_REQUIRE_ROOT";
 
-/// Whether this test may load probes. Says so if not: the daemon refuses to start, which has a test of its own.
+/// Whether this test may load probes; prints a message if not. The daemon fails to start then,
+/// which has a separate test.
 pub(crate) fn privileged() -> bool {
     const CAP_SYS_ADMIN: u64 = 1 << 21;
     let status = fs::read_to_string("/proc/self/status").unwrap();

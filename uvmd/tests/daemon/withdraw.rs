@@ -1,4 +1,4 @@
-//! `uvmd --withdraw`, of a journal that a uvmd left.
+//! `uvmd --withdraw`, with a former uvmd's journal.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::support::{Daemon, Node, UVMD, eventually, privileged, run};
 
-/// A process with advice in a journal, and no GPU.
+/// Process with advice in a journal, and no GPU.
 struct Left {
     node: Node,
     target: Child,
@@ -25,7 +25,8 @@ impl Left {
         Self::of(command)
     }
 
-    /// Of one that has something mapped that is named like the driver's device: what is withdrawn there fails, as it has no VA space.
+    /// Process with a mapping named like the driver's device: withdrawals fail, as it has no VA
+    /// space.
     fn mapped() -> Self {
         let mut command = Command::new("unshare");
         let script =
@@ -50,7 +51,7 @@ impl Left {
         self.node.path("state/advice.journal")
     }
 
-    /// As the first uvmd wrote it.
+    /// Line in the first uvmd's format.
     fn line(&self) -> String {
         let pid = self.target.id();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -69,7 +70,7 @@ impl Left {
         command
     }
 
-    /// What uvmd says where it ends and this one's advice is in force.
+    /// Message of uvmd if it ends with this advice in force.
     fn still_in_force(&self) -> String {
         let pid = self.target.id();
         format!(
@@ -96,7 +97,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn what_is_in_force_is_withdrawn_whatever_the_configuration_is_like() {
+fn advice_is_withdrawn_despite_an_invalid_configuration() {
     if !privileged() {
         return;
     }
@@ -129,7 +130,7 @@ fn a_process_that_has_ended_needs_nothing() {
 }
 
 #[test]
-fn what_is_not_understood_is_told_and_is_no_success() {
+fn unrecognised_journal_lines_are_reported_as_a_failure() {
     if !privileged() {
         return;
     }
@@ -144,7 +145,7 @@ fn what_is_not_understood_is_told_and_is_no_success() {
 }
 
 #[test]
-fn nothing_is_withdrawn_behind_the_back_of_a_uvmd_that_runs() {
+fn withdrawal_is_rejected_while_uvmd_runs() {
     if !privileged() {
         return;
     }
@@ -157,7 +158,7 @@ fn nothing_is_withdrawn_behind_the_back_of_a_uvmd_that_runs() {
 }
 
 #[test]
-fn a_stop_that_leaves_something_in_force_is_no_success_and_says_of_whom() {
+fn stop_with_advice_in_force_fails_and_names_the_process() {
     if !privileged() {
         return;
     }
@@ -190,7 +191,7 @@ fn a_uvmd_that_never_serves_withdraws_all_the_same() {
 }
 
 #[test]
-fn where_there_is_no_journal_there_is_nothing_to_do_and_where_it_may_be_anywhere_that_is_said() {
+fn missing_journal_is_a_success_and_an_unknown_one_an_error() {
     let folder = TempDir::new().unwrap();
     let withdraw = |arguments: &[&str]| {
         let mut command = Command::new(UVMD);

@@ -1,8 +1,10 @@
-//! A load test of the service: many processes and overrides, and clients of every kind at once. Prints a table in Markdown.
+//! Load test of the service, with many processes and overrides, and clients of all kinds at once.
+//! Prints a table in Markdown.
 //!
-//! The service is a process of its own, so that its memory and its CPU time are its own: this program starts itself once more. Its processes are made
-//! up, its overrides are kept in memory, and everything else is what uvmd serves with. docs/measurements/service.md has figures.
-#![expect(clippy::print_stdout, reason = "a table is what it is for")]
+//! The service is a separate process, so that its memory and CPU time can be measured: this program
+//! starts itself again. Processes are made up and overrides are in memory; all else is uvmd's code.
+//! docs/measurements/service.md has results.
+#![expect(clippy::print_stdout, reason = "the program prints a table")]
 
 mod client;
 mod overrides;
@@ -20,24 +22,25 @@ use report::Tally;
 use service::Process;
 use tokio::task::JoinSet;
 
-/// Written in front of the address that the service listens on.
+/// Prefix of the line with the address of the service.
 const SERVES_ON: &str = "serves on ";
-/// Of the one who changes overrides.
+/// Token of the client that changes overrides.
 const WRITE_TOKEN: &str = "load-test-write-token";
 
-/// How much load, and for how long.
+/// Amount and duration of the load.
 #[derive(Clone, Copy, Debug)]
 struct Options {
     crowd: Crowd,
     overrides: usize,
-    /// Of each kind of client that reads.
+    /// Number of clients of each reading kind.
     clients: usize,
     streams: usize,
     seconds: u64,
 }
 
 impl Options {
-    /// `--processes N --gpus N --overrides N --clients N --streams N --seconds N`, each of which may be left out.
+    /// Parses `--processes N --gpus N --overrides N --clients N --streams N --seconds N`, all
+    /// optional.
     fn parse() -> Result<(Self, bool), String> {
         let mut options =
             Self { crowd: Crowd { processes: 5000, gpus: 8 }, overrides: 1000, clients: 4, streams: 32, seconds: 30 };
@@ -60,12 +63,12 @@ impl Options {
     }
 }
 
-/// A kind of client: what each one asks for, one request after another, each on a connection of its own.
+/// Kind of client: its paths, requested one after another, each on a new connection.
 struct Kind {
     name: &'static str,
-    /// By the number of the request.
+    /// Path by the number of the request.
     path: fn(usize) -> String,
-    /// Between two requests; as those who really ask would have it.
+    /// Pause between two requests, as of real clients.
     pause: Duration,
 }
 
@@ -104,7 +107,7 @@ fn main() -> Result<(), String> {
 async fn load(options: Options) -> Result<(), String> {
     let service = Process::start()?;
     let tally = Arc::new(Tally::default());
-    // Each kind asks once, so that what it is before there is load is told.
+    // One request of each kind, for the figures before the load.
     for kind in KINDS {
         Client::new(200, service.address).get(&(kind.path)(0)).await?;
     }
@@ -122,7 +125,7 @@ async fn load(options: Options) -> Result<(), String> {
     clients.spawn(list(Client::new(address, service.address), Arc::clone(&tally), until));
     clients.spawn(change(Client::new(address + 1, service.address), Arc::clone(&tally), until));
     for stream in 0..options.streams {
-        // Eight are what one address may have.
+        // Maximum of one address: eight.
         let address = 100 + u8::try_from(stream / 8).unwrap_or(0);
         clients.spawn(listen(Client::new(address, service.address), Arc::clone(&tally), until));
     }
@@ -137,9 +140,9 @@ async fn load(options: Options) -> Result<(), String> {
 async fn read(client: Client, kind: &'static Kind, tally: Arc<Tally>, until: Instant) -> Result<(), String> {
     let mut at = 0;
     while Instant::now() < until {
-        let asked = Instant::now();
-        let answer = client.get(&(kind.path)(at)).await?;
-        tally.add(kind.name, &answer, asked.elapsed());
+        let started = Instant::now();
+        let response = client.get(&(kind.path)(at)).await?;
+        tally.add(kind.name, &response, started.elapsed());
         at += 1;
         tokio::time::sleep(kind.pause).await;
     }
@@ -152,10 +155,10 @@ async fn list(client: Client, tally: Arc<Tally>, until: Instant) -> Result<(), S
     while Instant::now() < until {
         let mut next = Some(PATH.to_owned());
         while let Some(path) = next {
-            let asked = Instant::now();
-            let answer = client.get(&path).await?;
-            tally.add("`/api/v1/processes/summary`, each page", &answer, asked.elapsed());
-            next = answer.cursor().map(|cursor| format!("{PATH}&continue={cursor}"));
+            let started = Instant::now();
+            let response = client.get(&path).await?;
+            tally.add("`/api/v1/processes/summary`, each page", &response, started.elapsed());
+            next = response.cursor().map(|cursor| format!("{PATH}&continue={cursor}"));
         }
         tally.count("whole lists of processes read");
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -163,26 +166,26 @@ async fn list(client: Client, tally: Arc<Tally>, until: Instant) -> Result<(), S
     Ok(())
 }
 
-/// Makes overrides and takes them away again.
+/// Adds and deletes overrides.
 async fn change(client: Client, tally: Arc<Tally>, until: Instant) -> Result<(), String> {
     while Instant::now() < until {
         for (name, method, body) in [
             ("`PUT /api/v1/overrides/ID`", "PUT", "{\"match\":{\"uid\":1000},\"mode\":\"shadow\"}"),
             ("`DELETE /api/v1/overrides/ID`", "DELETE", ""),
         ] {
-            let asked = Instant::now();
-            let answer = client.ask(method, "/api/v1/overrides/changes", Some(WRITE_TOKEN), body).await?;
-            tally.add(name, &answer, asked.elapsed());
+            let started = Instant::now();
+            let response = client.request(method, "/api/v1/overrides/changes", Some(WRITE_TOKEN), body).await?;
+            tally.add(name, &response, started.elapsed());
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())
 }
 
-/// Reads events for as long as it may.
+/// Reads events until a time.
 async fn listen(client: Client, tally: Arc<Tally>, until: Instant) -> Result<(), String> {
     let events = client.events(until).await?;
-    tally.count(if events.is_refused { "event streams refused" } else { "event streams served" });
+    tally.count(if events.is_rejected { "event streams rejected" } else { "event streams served" });
     tally.add_to("events delivered", events.count);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Overrides that are kept in memory: what they cost on the way in and out is the service's.
+//! Store of overrides in memory, which costs little: the measured cost is the service's.
 
 use std::{
     collections::BTreeMap,
@@ -11,11 +11,11 @@ use model::{
 };
 use web::{ChangeError, Control, Precondition, PutOutcome, Requester};
 
-/// All of them, by name.
+/// Overrides by id.
 pub(crate) struct InMemory(Mutex<BTreeMap<String, OverrideStatus>>);
 
 impl InMemory {
-    /// So many, each for another user.
+    /// Store of `count` overrides, each for another user.
     pub(crate) fn new(count: usize) -> Self {
         let rule = |at: usize| Override {
             id: format!("user-{at}"),
@@ -27,39 +27,39 @@ impl InMemory {
             priority: 0,
             expires_at: None,
         };
-        Self(Mutex::new((0..count).map(rule).map(|rule| (rule.id.clone(), standing(&rule))).collect()))
+        Self(Mutex::new((0..count).map(rule).map(|rule| (rule.id.clone(), status(&rule))).collect()))
     }
 
-    fn there(&self) -> MutexGuard<'_, BTreeMap<String, OverrideStatus>> {
+    fn by_id(&self) -> MutexGuard<'_, BTreeMap<String, OverrideStatus>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn standing(rule: &Override) -> OverrideStatus {
+fn status(rule: &Override) -> OverrideStatus {
     OverrideStatus { r#override: rule.into(), source: "api".to_owned(), expired: false }
 }
 
 impl Control for InMemory {
     fn overrides(&self) -> Overrides {
-        Overrides { overrides: self.there().values().cloned().collect(), ..Overrides::default() }
+        Overrides { overrides: self.by_id().values().cloned().collect(), ..Overrides::default() }
     }
 
-    fn put(&self, rule: Override, _: &Requester, fits: &Precondition) -> Result<PutOutcome, ChangeError> {
-        let mut there = self.there();
-        if !fits(there.get(&rule.id)) {
+    fn put(&self, rule: Override, _: &Requester, precondition: &Precondition) -> Result<PutOutcome, ChangeError> {
+        let mut by_id = self.by_id();
+        if !precondition(by_id.get(&rule.id)) {
             return Err(ChangeError::PreconditionFailed);
         }
-        let now = standing(&rule);
-        let is_new = there.insert(rule.id, now.clone()).is_none();
+        let now = status(&rule);
+        let is_new = by_id.insert(rule.id, now.clone()).is_none();
         Ok(PutOutcome { now, is_new })
     }
 
-    fn remove(&self, id: &str, _: &Requester, fits: &Precondition) -> Result<(), ChangeError> {
-        let mut there = self.there();
-        if !fits(Some(there.get(id).ok_or(ChangeError::NotFound)?)) {
+    fn remove(&self, id: &str, _: &Requester, precondition: &Precondition) -> Result<(), ChangeError> {
+        let mut by_id = self.by_id();
+        if !precondition(Some(by_id.get(id).ok_or(ChangeError::NotFound)?)) {
             return Err(ChangeError::PreconditionFailed);
         }
-        there.remove(id);
+        by_id.remove(id);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The service as a process of its own.
+//! The service as a separate process.
 
 use std::{
     env, fs,
@@ -18,16 +18,16 @@ use web::{
 
 use crate::{Options, SERVES_ON, WRITE_TOKEN, overrides::InMemory};
 
-/// Events a second.
-const EVENT_EVERY: Duration = Duration::from_millis(10);
+/// Interval of events.
+const EVENT_INTERVAL: Duration = Duration::from_millis(10);
 
-/// It, running.
+/// Running process of the service.
 pub(crate) struct Process {
     child: Child,
     pub(crate) address: SocketAddr,
 }
 
-/// What it took so far.
+/// Resources used so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     pub(crate) resident_kib: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Figures {
 }
 
 impl Process {
-    /// This program once more, with the same options.
+    /// Starts this program again, with the same options.
     pub(crate) fn start() -> Result<Self, String> {
         let program = env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);
@@ -72,18 +72,18 @@ impl Drop for Process {
     }
 }
 
-/// Serves until its input ends.
+/// Serves until the end of standard input.
 pub(crate) fn serve(options: Options, runtime: Runtime) -> Result<(), String> {
-    // As uvmd does.
+    // As in uvmd.
     if !sys::memory::return_freed_memory() {
-        return Err("the allocator cannot be told to give back what is freed".to_owned());
+        return Err("the allocator cannot be set to return freed memory".to_owned());
     }
     let token = Token::parse(WRITE_TOKEN.as_bytes())?;
     let _guard = runtime.enter();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let verdicts = Arc::new(options.crowd.verdicts());
-    let (events, told) = (Events::default(), options.crowd.snapshot());
+    let (events, snapshot) = (Events::default(), options.crowd.snapshot());
     let sources = Sources {
         verdicts: VerdictSource::new({
             let verdicts = Arc::clone(&verdicts);
@@ -100,10 +100,10 @@ pub(crate) fn serve(options: Options, runtime: Runtime) -> Result<(), String> {
         ..Node::default()
     };
     let service = web::Service::new(node, sources);
-    let event = web::verdict_event(verdicts.active.first().ok_or("there is no process")?, &told, &verdicts);
-    drop(told);
+    let event = web::verdict_event(verdicts.active.first().ok_or("there is no process")?, &snapshot, &verdicts);
+    drop(snapshot);
     runtime.spawn(async move {
-        let mut ticks = tokio::time::interval(EVENT_EVERY);
+        let mut ticks = tokio::time::interval(EVENT_INTERVAL);
         loop {
             ticks.tick().await;
             events.tell(event.clone());

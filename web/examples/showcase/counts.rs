@@ -1,8 +1,8 @@
-//! Counters that fit so many faults.
+//! Counters in proportion to a number of faults.
 
 use model::{Access, ApiCall, Cause, Counters, RemoteCause};
 
-/// At a GPU, and at the host.
+/// Counters of a GPU, and of the host.
 pub(crate) fn counters(faults: f64, seconds: f64) -> (Counters, Counters) {
     let share = |share: f64| (faults * share) as u64;
     let pages = |pages: f64| share(pages) * 4096;

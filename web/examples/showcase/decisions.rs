@@ -1,4 +1,4 @@
-//! What is done about it: one decision that helps, and one that is only told.
+//! Decisions: one in each stage.
 
 use std::{
     sync::Arc,
@@ -6,15 +6,24 @@ use std::{
 };
 
 use model::{
-    Advice, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Place, ProcessId, Share, Stage, VerdictKind,
+    Advice, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Place, ProcessId, Share, Stage,
+    VerdictKind,
     decision::{Done, Measured},
     verdict::Inputs,
 };
 
 const GIB: u64 = 1 << 30;
 
-/// Of the processes `told` and `helped`, with the GPUs they are on.
-pub(crate) fn decisions(told: (ProcessId, GpuUuid), helped: (ProcessId, GpuUuid)) -> Arc<[Decision]> {
+/// Processes with their GPUs, by the outcome of the decisions about them.
+pub(crate) struct Subjects {
+    pub(crate) shadowed: (ProcessId, GpuUuid),
+    pub(crate) improved: (ProcessId, GpuUuid),
+    pub(crate) harmed: (ProcessId, GpuUuid),
+}
+
+/// Decisions about these processes. `text` replaces names and reasons, if it is given.
+pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<[Decision]> {
+    let Subjects { shadowed, improved, harmed } = *subjects;
     let now = SystemTime::now();
     let share = |at_least, at_most| Share { at_least, at_most };
     let measured = |gib: u64, faults| Measured {
@@ -25,15 +34,15 @@ pub(crate) fn decisions(told: (ProcessId, GpuUuid), helped: (ProcessId, GpuUuid)
         own_link_bytes: 2 * gib * GIB,
         others_evicted_bytes: 0,
     };
-    let kept = Decision {
+    let confirmed = Decision {
         id: DecisionId(17),
-        process: helped.0,
+        process: improved.0,
         process_name: "solver".to_owned(),
-        gpu: helped.1,
+        gpu: improved.1,
         policy: "cycle",
         override_id: Some("solvers".to_owned()),
         verdict: Some(VerdictKind::CapacityThrash),
-        reason: "it walks 290 GiB again and again, where 133 GiB have room".to_owned(),
+        reason: "cyclic accesses to 290 GiB, of which 133 GiB fit".to_owned(),
         ranges: vec![(0x7f2a_4000_0000, 0x7f2a_4000_0000 + 290 * GIB)],
         advice: vec![Advice::PreferredLocation(Place::Host)],
         expected: Expected { link_bytes_saved: share(0.4, 0.5), faults_saved: share(0.4, 0.5) },
@@ -48,16 +57,67 @@ pub(crate) fn decisions(told: (ProcessId, GpuUuid), helped: (ProcessId, GpuUuid)
     };
     let shadow = Decision {
         id: DecisionId(18),
-        process: told.0,
+        process: shadowed.0,
         process_name: "python".to_owned(),
-        gpu: told.1,
+        gpu: shadowed.1,
         override_id: Some("llm".to_owned()),
-        stage: Stage::Shadow("nothing more is wanted".to_owned()),
-        reason: "it walks 187 GiB again and again, where 118 GiB have room".to_owned(),
+        stage: Stage::Shadow("the mode is shadow".to_owned()),
+        reason: "cyclic accesses to 187 GiB, of which 118 GiB fit".to_owned(),
         expected: Expected { link_bytes_saved: share(0.5, 0.6), faults_saved: share(0.5, 0.6) },
         after: None,
         pace: None,
-        ..kept.clone()
+        ..confirmed.clone()
     };
-    [shadow, kept].into()
+    let rolled_back = Decision {
+        id: DecisionId(16),
+        process: harmed.0,
+        process_name: "cudf-worker".to_owned(),
+        gpu: harmed.1,
+        policy: "tenants",
+        override_id: None,
+        stage: Stage::RolledBack("faults for the same work grew by 31 %".to_owned()),
+        reason: "11 GiB of its memory are evicted for another process".to_owned(),
+        created_at: now - Duration::from_secs(63),
+        updated_at: now - Duration::from_secs(52),
+        after: Some(measured(51, 13_900)),
+        pace: Some(0.97),
+        done: Done { calls: 410, failed: 2, ..Done::default() },
+        last_error: Some(CallResult::Failed("invalid argument".to_owned())),
+        ..confirmed.clone()
+    };
+    let ended = Decision {
+        id: DecisionId(15),
+        stage: Stage::Ended("the verdict ended".to_owned()),
+        created_at: now - Duration::from_secs(200),
+        updated_at: now - Duration::from_secs(140),
+        ..confirmed.clone()
+    };
+    let denied = Decision {
+        id: DecisionId(14),
+        stage: Stage::Denied("host memory is short".to_owned()),
+        done: Done::default(),
+        created_at: now - Duration::from_secs(210),
+        updated_at: now - Duration::from_secs(210),
+        ..rolled_back.clone()
+    };
+    let trial = Decision {
+        id: DecisionId(19),
+        policy: "stream",
+        stage: Stage::Trial,
+        created_at: now - Duration::from_secs(7),
+        updated_at: now - Duration::from_secs(7),
+        after: None,
+        pace: None,
+        last_error: None,
+        ..rolled_back.clone()
+    };
+    let mut decisions = [trial, shadow, confirmed, rolled_back, ended, denied];
+    if let Some(text) = text {
+        for decision in &mut decisions {
+            decision.policy = text;
+            text.clone_into(&mut decision.process_name);
+            text.clone_into(&mut decision.reason);
+        }
+    }
+    decisions.into()
 }

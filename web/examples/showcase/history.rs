@@ -1,4 +1,4 @@
-//! What was counted lately: waves, and a gap where nothing was read.
+//! Histories: waves, with a gap without readings.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,11 +7,11 @@ use model::{History, HistoryOf, HistoryRequest, history::Sample};
 use crate::{memory::GIB, scene::CARDS};
 
 pub(crate) fn history(request: &HistoryRequest) -> History {
-    let kept: u32 = if request.back <= Duration::from_hours(1) { 1 } else { 10 };
-    let wanted = u32::try_from(request.back.as_secs()).unwrap_or(u32::MAX) / kept;
-    let each = wanted.div_ceil(u32::try_from(request.samples_max).unwrap_or(u32::MAX)).max(1);
-    let interval = Duration::from_secs(u64::from(kept * each));
-    let count = wanted / each;
+    let resolution: u32 = if request.back <= Duration::from_hours(1) { 1 } else { 10 };
+    let requested = u32::try_from(request.back.as_secs()).unwrap_or(u32::MAX) / resolution;
+    let each = requested.div_ceil(u32::try_from(request.samples_max).unwrap_or(u32::MAX)).max(1);
+    let interval = Duration::from_secs(u64::from(resolution * each));
+    let count = requested / each;
     let begin = SystemTime::now() - interval * count;
     let busy = match &request.of {
         HistoryOf::Process(id) => f64::from(id.pid % 7) / 6.0,

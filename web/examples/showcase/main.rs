@@ -1,9 +1,11 @@
-//! Serves the page and the API with made-up figures, to look at without a GPU: `cargo run -p web --example showcase [PORT] [STATE]`
-//! where STATE is `counting`, `degraded`, `healthy`, `empty`, `waiting` or `refused`. The token is `showcase-of-uvmd`.
+//! Serves the page and the API with made-up figures, without a GPU:
+//! `cargo run -p web --example showcase [PORT] [STATE]`, where STATE is `counting`, `degraded`,
+//! `healthy`, `empty`, `waiting`, `refused`, `crowd` (500 processes) or `hostile` (names with
+//! markup). PORT 0 is any free one. The token is `showcase-of-uvmd`.
 //!
-//! * [`scene`]: who is there, and what is wrong
-//! * [`decisions`]: what is done about it
-//! * [`counts`], [`memory`], [`history`]: figures that fit
+//! * [`scene`]: processes and verdicts
+//! * [`decisions`], [`overrides`]: decisions about them, and the overrides that select policies
+//! * [`counts`], [`memory`], [`history`]: consistent figures
 #![allow(
     clippy::print_stdout,
     clippy::indexing_slicing,
@@ -17,6 +19,7 @@ mod counts;
 mod decisions;
 mod history;
 mod memory;
+mod overrides;
 mod scene;
 mod source;
 
@@ -26,8 +29,10 @@ use std::{
 };
 
 use model::{ProcessId, Snapshot};
-use scene::Scene;
-use web::{Access, DecisionSource, Grant, Node, Service, Snapshots, Source, Sources, Token, VerdictSource, server};
+use scene::{Cast, Scene};
+use web::{
+    Access, Controls, DecisionSource, Grant, Node, Service, Snapshots, Source, Sources, Token, VerdictSource, server,
+};
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
@@ -57,22 +62,30 @@ async fn main() -> std::io::Result<()> {
 fn sources(state: String) -> Sources {
     let begin = Instant::now();
     let seconds = move || begin.elapsed().as_secs_f64();
-    let trouble = matches!(state.as_str(), "counting" | "degraded");
-    let populated = trouble || state == "healthy";
+    let cast = match state.as_str() {
+        "crowd" => Cast::Crowd,
+        "hostile" => Cast::Hostile,
+        _ => Cast::Usual,
+    };
+    let has_verdicts = matches!(state.as_str(), "counting" | "degraded" | "crowd" | "hostile");
+    let populated = has_verdicts || state == "healthy";
+    let text = (cast == Cast::Hostile).then_some(scene::MARKUP);
     let at = |pid, card: usize| (ProcessId { pid, start_ticks: 77_000 }, scene::CARDS[card].uuid().unwrap());
-    let decisions = decisions::decisions(at(41_207, 0), at(52_113, 1));
+    let subjects = decisions::Subjects { shadowed: at(41_207, 0), improved: at(52_113, 1), harmed: at(40_981, 0) };
+    let decisions = decisions::decisions(&subjects, text);
     let snapshot = move || {
         let mut snapshot = Snapshot::empty(SystemTime::now(), source::source(&state, seconds()));
         if populated {
-            Scene::at(seconds(), trouble).fill(&mut snapshot);
+            Scene::at(seconds(), has_verdicts, cast).fill(&mut snapshot);
         }
         async { Some(Arc::new(snapshot)) }
     };
     Sources {
         heat: Source::new(|request| std::future::ready(Some(Some(memory::heat(&request))))),
         history: Source::new(|request| std::future::ready(Some(Some(history::history(&request))))),
-        verdicts: VerdictSource::new(move || Arc::new(Scene::at(seconds(), trouble).verdicts())),
-        decisions: DecisionSource::new(move || if trouble { Arc::clone(&decisions) } else { Arc::default() }),
+        verdicts: VerdictSource::new(move || Arc::new(Scene::at(seconds(), has_verdicts, cast).verdicts())),
+        decisions: DecisionSource::new(move || if has_verdicts { Arc::clone(&decisions) } else { Arc::default() }),
+        controls: Controls::new(overrides::Overrides::new()),
         ..Snapshots::new(snapshot).into()
     }
 }

@@ -1,4 +1,4 @@
-//! Three ranges: one walked around and around, one with a hot middle, one that is hardly used.
+//! Three ranges: one with cyclic accesses, one with a hot middle, and one that is hardly used.
 
 use std::{
     cmp::Reverse,
@@ -12,7 +12,7 @@ use model::{
 
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// First address, the address behind the last, and how it is accessed.
+/// First address, end address and access pattern.
 pub(crate) fn patterns() -> [(u64, u64, Pattern); 3] {
     let range =
         |begin: u64, gib: u64, kind, confidence, steps| (begin, begin + gib * GIB, Pattern { kind, confidence, steps });
@@ -58,7 +58,7 @@ pub(crate) fn ranges(managed_gib: u64, resident: Residency, faults: f64, reuse: 
     Ranges { known: busiest.len() as u64, mappings: busiest.len() as u64, forgotten: 0, busiest }
 }
 
-/// The walk moves on: what it left is in memory, what comes next is not.
+/// Heat map of a sequential walk: memory behind it is resident, memory ahead is not.
 pub(crate) fn heat(request: &HeatRequest) -> HeatMap {
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
     let cells = request.cells_max as u64;
@@ -90,7 +90,7 @@ pub(crate) fn heat(request: &HeatRequest) -> HeatMap {
     HeatMap { ranges: ranges.collect(), ranges_omitted: 0 }
 }
 
-/// Of two of them.
+/// Blocks of two of the ranges.
 pub(crate) fn blocks(faults: f64, gpu: GpuKey, now: SystemTime, sampled: bool) -> Blocks {
     if faults < 1.0 {
         return Blocks::default();

@@ -1,4 +1,5 @@
-//! A node with two GPUs: one where a process thrashes and takes another's memory, and one where all is well but for a process that streams.
+//! A node with two GPUs. On one, a process thrashes and evicts another's memory; on the other, all
+//! is well except for a process that streams.
 
 use std::{
     collections::BTreeMap,
@@ -6,7 +7,7 @@ use std::{
 };
 
 use model::{
-    Counters, EvictionCause, EvictionPair, Gpu, GpuKey, GpuSource, GpuUuid, Owner, Party, Process, ProcessId,
+    Blocks, Counters, EvictionCause, EvictionPair, Gpu, GpuKey, GpuSource, GpuUuid, Owner, Party, Process, ProcessId,
     Residency, Reuse, Snapshot, VerdictKind, Verdicts,
     owner::{Container, Job, Pod},
     verdict::{Inputs, Involved, Verdict, Victim},
@@ -18,10 +19,10 @@ use crate::{
     memory::{self, GIB},
 };
 
-/// The driver begins to count GPUs at 1.
+/// GPUs of the node, which the driver numbers from 1.
 pub(crate) const CARDS: [GpuKey; 2] = [card(0x9a), card(0x4c)];
 const CARD_BYTES: u64 = 141 * GIB;
-/// Seconds for which all of this had been going on when the showcase began.
+/// Seconds of activity before the showcase began.
 const BEFORE: f64 = 252.0;
 
 const fn card(first: u8) -> GpuKey {
@@ -30,7 +31,7 @@ const fn card(first: u8) -> GpuKey {
     ]))
 }
 
-/// What somebody does.
+/// Work of a process.
 struct Work {
     pid: u32,
     name: &'static str,
@@ -38,17 +39,68 @@ struct Work {
     user: Option<&'static str>,
     owner: Owner,
     card: usize,
-    /// Faults a second, and by what share of them they swing.
+    /// Faults per second, and the amplitude of their variation as a share.
     faults: f64,
     swing: f64,
     managed_gib: u64,
     resident_gib: u64,
-    /// Share of what is fetched that had been evicted before.
+    /// Share of fetched bytes that had been evicted before.
     refetched: f64,
-    ended: bool,
+    exited: bool,
 }
 
-fn works() -> [Work; 6] {
+/// Processes of the scene.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cast {
+    Usual,
+    /// As many processes as a busy node has.
+    Crowd,
+    /// Markup wherever a program or its user chooses a text.
+    Hostile,
+}
+
+/// Processes of a crowd, beside the usual ones.
+const CROWD: u32 = 494;
+const CROWD_PODS: u32 = 25;
+
+/// Markup that would set the attribute `data-attacked` of the page.
+pub(crate) const MARKUP: &str = "\"'><img src=x onerror=\"document.body.dataset.attacked=1\">";
+
+fn works(cast: Cast) -> Vec<Work> {
+    let mut works: Vec<_> = usual().into();
+    match cast {
+        Cast::Usual => {}
+        Cast::Crowd => works.extend((0..CROWD).map(worker)),
+        Cast::Hostile => {
+            for work in &mut works {
+                (work.name, work.command_line, work.user) = (MARKUP, MARKUP, Some(MARKUP));
+                work.owner = Owner { unit: Some(MARKUP.to_owned()), ..Owner::default() };
+            }
+        }
+    }
+    works
+}
+
+/// Process of a crowd.
+fn worker(at: u32) -> Work {
+    let pod = Pod { uid: format!("{:08x}-93aa-4b50-8f83-0d4a7f2f9b17", 0xabc0_0000 + at % CROWD_PODS) };
+    Work {
+        pid: 60_000 + at,
+        name: "worker",
+        command_line: "python -m worker",
+        user: Some("ml"),
+        owner: Owner { pod: Some(pod), ..Owner::default() },
+        card: at as usize % CARDS.len(),
+        faults: f64::from(at * 37 % CROWD),
+        swing: 0.9,
+        managed_gib: 1,
+        resident_gib: 0,
+        refetched: 0.0,
+        exited: false,
+    }
+}
+
+fn usual() -> [Work; 6] {
     let pod = |uid: &str, id: &str| Owner {
         container: Some(Container { runtime: Some("containerd"), id: id.repeat(16) }),
         pod: Some(Pod { uid: uid.to_owned() }),
@@ -68,7 +120,7 @@ fn works() -> [Work; 6] {
         managed_gib: 2,
         resident_gib: 2,
         refetched: 0.0,
-        ended: false,
+        exited: false,
     };
     [
         Work {
@@ -133,31 +185,32 @@ fn works() -> [Work; 6] {
             faults: 5_000.0,
             managed_gib: 0,
             resident_gib: 0,
-            ended: true,
+            exited: true,
             ..idle
         },
         idle,
     ]
 }
 
-/// Everything at one moment.
+/// State of the node at one moment.
 pub(crate) struct Scene {
     now: SystemTime,
     begin: SystemTime,
     seconds: f64,
-    trouble: bool,
+    has_verdicts: bool,
+    cast: Cast,
 }
 
 impl Scene {
-    /// So many seconds after the showcase began.
-    pub(crate) fn at(seconds: f64, trouble: bool) -> Self {
+    /// State a number of seconds after the showcase began.
+    pub(crate) fn at(seconds: f64, has_verdicts: bool, cast: Cast) -> Self {
         let (now, seconds) = (SystemTime::now(), seconds + BEFORE);
-        Self { now, begin: now - Duration::from_secs_f64(seconds), seconds, trouble }
+        Self { now, begin: now - Duration::from_secs_f64(seconds), seconds, has_verdicts, cast }
     }
 
-    /// Adds what is there.
+    /// Adds processes, GPUs and evictions.
     pub(crate) fn fill(&self, snapshot: &mut Snapshot) {
-        for work in works() {
+        for work in works(self.cast) {
             let faults = self.faults(&work);
             let (counters, host) = counts::counters(faults, self.seconds);
             let gpu = CARDS[work.card];
@@ -187,9 +240,9 @@ impl Scene {
         snapshot.evictions = self.evictions();
     }
 
-    /// What it faulted so far: the integral of faults * (1 + swing * sin(t / 4)), which only grows.
+    /// Faults so far: the integral of faults * (1 + swing * sin(t / 4)), which is monotonic.
     fn faults(&self, work: &Work) -> f64 {
-        let busy = if work.ended { BEFORE } else { self.seconds };
+        let busy = if work.exited { BEFORE } else { self.seconds };
         work.faults * (busy - work.swing * 4.0 * (busy / 4.0).cos() + 4.0 * work.swing)
     }
 
@@ -214,12 +267,16 @@ impl Scene {
             started_at: Some(self.begin - Duration::from_hours(1)),
             uid: 1000 + work.pid % 7,
             user: work.user.map(str::to_owned),
-            cgroup: Some(format!("/kubepods.slice/{}", work.owner.key()).into()),
-            exited_at: work.ended.then_some(self.begin),
+            cgroup: Some(format!("/kubepods.slice/{}", work.owner.key().id()).into()),
+            exited_at: work.exited.then_some(self.begin),
             host,
             gpus: BTreeMap::from([(key, counters.clone())]),
             managed_bytes: Some(work.managed_gib * GIB),
-            blocks: memory::blocks(faults, key, self.now, sampled),
+            blocks: if self.cast == Cast::Crowd {
+                Blocks::default()
+            } else {
+                memory::blocks(faults, key, self.now, sampled)
+            },
             command_line: Some(work.command_line.to_owned()),
             owner: work.owner,
             ranges: memory::ranges(work.managed_gib, residency, faults, reuse),
@@ -248,9 +305,9 @@ impl Scene {
         ]
     }
 
-    /// What is wrong.
+    /// Active and ended verdicts.
     pub(crate) fn verdicts(&self) -> Verdicts {
-        if !self.trouble {
+        if !self.has_verdicts {
             return Verdicts::default();
         }
         let fetching = |mib: u64, refetched: f64, evicted: u64| Inputs {

@@ -1,4 +1,4 @@
-//! A source of events in the state that was asked for.
+//! Source of events in the requested state.
 
 use std::time::{Duration, SystemTime};
 
@@ -79,5 +79,5 @@ fn degradations() -> Vec<Degradation> {
 }
 
 fn refusals() -> Vec<QuotaRefusals> {
-    vec![QuotaRefusals { uid: Some(1066), user: Some("mallory".to_owned()), resource: "spaces", refusals: 3_944 }]
+    vec![QuotaRefusals { uid: Some(1066), user: Some("mallory".to_owned()), resource: "va_spaces", refusals: 3_944 }]
 }

@@ -1,4 +1,4 @@
-//! Decisions.
+//! Lists and details of decisions.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -77,25 +77,25 @@ impl StageName {
 pub(crate) async fn decisions(
     ReadPermission(all): ReadPermission,
     list: ListParameters<NoSelector, DecisionFilter>,
-    State(decided): State<DecisionSource>,
+    State(source): State<DecisionSource>,
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let (_, DecisionFilter { pid, gpu, stage }, part) = list.page("decisions", &cursors)?;
-    let question = format!("{part} all={all}");
+    let (_, DecisionFilter { pid, gpu, stage }, page_request) = list.page("decisions", &cursors)?;
+    let cache_key = format!("{page_request} all={all}");
     let make = move || {
-        let is_wanted = |decision: &&model::Decision| {
+        let is_selected = |decision: &&model::Decision| {
             pid.is_none_or(|UpTo(pid)| decision.process.pid == pid)
                 && gpu.is_none_or(|Uuid(uuid)| decision.gpu == uuid)
                 && stage.is_none_or(|stage| stage.is_of(&decision.stage))
         };
-        let known = decided.now();
-        let wanted = known.iter().filter(is_wanted).map(|decision| (Reverse(decision.id.0), decision)).collect();
-        let page = cursors.page(&part, wanted, |decision| visible(decision, all))?;
+        let known = source.now();
+        let selected = known.iter().filter(is_selected).map(|decision| (Reverse(decision.id.0), decision)).collect();
+        let page = cursors.page(&page_request, selected, |decision| visible(decision, all))?;
         let time = time(std::time::SystemTime::now());
         Ok(Text::page(&[("time", time.into())], &[("decisions", &page.items)], &page))
     };
-    responses.of_now(question, make).await
+    responses.of_now(cache_key, make).await
 }
 
 /// Get a decision
@@ -112,11 +112,11 @@ pub(crate) async fn decision(
     ReadPermission(all): ReadPermission,
     Path(id): Path<String>,
     _: Parameters<NoParameters>,
-    State(decided): State<DecisionSource>,
+    State(source): State<DecisionSource>,
 ) -> Result<Json<Decision>, Problem> {
-    let decisions = decided.now();
-    let named = decisions.iter().find(|decision| decision.id.to_string() == id);
-    named.map(|decision| Json(visible(decision, all))).ok_or_else(|| {
+    let decisions = source.now();
+    let found = decisions.iter().find(|decision| decision.id.to_string() == id);
+    found.map(|decision| Json(visible(decision, all))).ok_or_else(|| {
         let detail = format!("there is no decision {id}; /api/v1/decisions lists them");
         Problem::new(Kind::NotFound, detail)
     })

@@ -1,4 +1,4 @@
-//! What happens, as a stream.
+//! Stream of events.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -24,12 +24,12 @@ use crate::{
     query::{NoParameters, Parameters},
 };
 
-/// Something is sent at least as often, so that both ends know that the other is there.
+/// Maximum interval between lines on a stream, by which both ends notice a broken connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// A stream ends by itself, a little before its connection would be closed; who reads it comes back for more.
+/// Maximum age of a stream, a little below that of its connection; clients reconnect.
 const AGE_MAX: Duration = Duration::from_secs(290);
-/// How soon, in its own time.
-const COME_BACK_AFTER: Duration = Duration::from_secs(1);
+/// Time after which a client reconnects.
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Stream events
 ///
@@ -55,7 +55,7 @@ pub(crate) async fn events(
         let detail = "the limit of event streams is reached, for this peer or in total: close one, or retry later";
         Problem::new(Kind::Overloaded, detail.to_owned()).retry_after(HEARTBEAT)
     })?;
-    // What is no text names no event.
+    // A value that is not text is no event id.
     let last = headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default());
     let stream = Sse::new(stream(events.read(last), all, held)).keep_alive(KeepAlive::new().interval(HEARTBEAT));
     Ok((Extension(Endless), stream))
@@ -63,17 +63,17 @@ pub(crate) async fn events(
 
 fn stream(reader: Reader, all: bool, held: Held) -> impl Stream<Item = Result<sse::Event, Infallible>> {
     let end = Instant::now() + AGE_MAX;
-    let first = stream::once(async { Ok(sse::Event::default().retry(COME_BACK_AFTER)) });
+    let first = stream::once(async { Ok(sse::Event::default().retry(RECONNECT_DELAY)) });
     let rest = stream::unfold((reader, held), move |(mut reader, held)| async move {
         let (id, event) = tokio::time::timeout_at(end, reader.next()).await.ok()??;
-        Some((Ok(written(id, event, all)), (reader, held)))
+        Some((Ok(serialize(id, event, all)), (reader, held)))
     });
     stream::StreamExt::chain(first, rest)
 }
 
-fn written(id: String, event: Arc<Event>, all: bool) -> sse::Event {
+fn serialize(id: String, event: Arc<Event>, all: bool) -> sse::Event {
     let event = if all { Arc::unwrap_or_clone(event) } else { Arc::unwrap_or_clone(event).redacted() };
-    // Nothing in it has keys that are no text.
+    // Serialization fails for keys that are not text alone, and there are none.
     let data = serde_json::to_string(&event).unwrap_or_default();
     sse::Event::default().id(id).event(event.r#type).data(data)
 }

@@ -16,7 +16,7 @@ use crate::{
     responses::{Observation, Responses, SharedResponse, Text},
 };
 
-/// Side of an eviction that has to be selected, and order of the list.
+/// Side of an eviction to select, and order of the list.
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EvictionFilter {
@@ -50,8 +50,8 @@ pub(crate) async fn evictions(
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let (selector, EvictionFilter { role, order }, part) = list.page("evictions", &cursors)?;
-    let question = part.to_string();
+    let (selector, EvictionFilter { role, order }, page_request) = list.page("evictions", &cursors)?;
+    let cache_key = page_request.to_string();
     let make = move |known: &Observation| {
         let (view, snapshot) = (known.view(), &known.snapshot);
         let with_verdict = selector.with_verdict(&known.verdicts);
@@ -62,14 +62,14 @@ pub(crate) async fn evictions(
             }
             Party::Forgotten | Party::Unknown => selector.has_all_processes(),
         };
-        let wanted = |pair: &EvictionPair| {
+        let is_selected = |pair: &EvictionPair| {
             let is_victim = role != Some(Role::Evictor) && is_party(pair.victim);
             let is_evictor = role != Some(Role::Victim) && is_party(pair.evictor);
             selector.has_gpu(snapshot, pair.gpu) && (is_victim || is_evictor)
         };
-        let page = convert::evictions(&view, order, wanted, &cursors, &part)?;
+        let page = convert::evictions(&view, order, is_selected, &cursors, &page_request)?;
         let fields = [("time", time(snapshot.taken).into()), ("inferred", convert::INFERRED.into())];
         Ok(Text::page(&fields, &[("pairs", &page.items)], &page))
     };
-    responses.of_observation(question, make).await
+    responses.of_observation(cache_key, make).await
 }

@@ -21,38 +21,39 @@ use crate::{
     sources::HistorySource,
 };
 
-/// How far back, and how finely, unless the request says.
+/// Default span and number of samples.
 const SECONDS: u32 = 300;
 const SAMPLES: u32 = 300;
-/// As long as anything is kept.
+/// Maximum span, for which samples are retained.
 const SECONDS_MAX: u32 = 86_400;
-/// A day of the coarsest samples that are kept.
+/// Samples of a day at the coarsest resolution.
 const SAMPLES_MAX: u32 = 8640;
 
-/// Of a process.
+/// Parameters of a process's history.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OfProcess {
-    /// Of the processes that had this pid the one with this start time; else the living one, else the one that ended last.
+pub(crate) struct ProcessHistoryParameters {
+    /// Start time of the process, in clock ticks after boot; by default the running process with
+    /// this pid, else the last one to exit.
     start_ticks: Option<u64>,
-    /// How far back; 300 unless given.
+    /// Span in seconds; 300 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 86_400)]
     seconds: Option<UpTo<SECONDS_MAX>>,
-    /// In how many samples at most; 300 unless given.
+    /// Maximum number of samples; 300 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 8640)]
     samples: Option<UpTo<SAMPLES_MAX>>,
 }
 
-/// Of a GPU.
+/// Parameters of the history of a GPU or owner.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct OfGpu {
-    /// How far back; 300 unless given.
+pub(crate) struct HistoryParameters {
+    /// Span in seconds; 300 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 86_400)]
     seconds: Option<UpTo<SECONDS_MAX>>,
-    /// In how many samples at most; 300 unless given.
+    /// Maximum number of samples; 300 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 8640)]
     samples: Option<UpTo<SAMPLES_MAX>>,
 }
@@ -63,24 +64,24 @@ pub(crate) struct OfGpu {
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}/history",
-    params(("pid" = u32, Path, description = "Process id"), OfProcess),
+    params(("pid" = u32, Path, description = "Process id"), ProcessHistoryParameters),
     responses((status = OK, body = History))
 )]
 pub(crate) async fn process_history(
     pid: Pid,
-    Parameters(OfProcess { start_ticks, seconds, samples }): Parameters<OfProcess>,
-    State(lately): State<HistorySource>,
+    Parameters(ProcessHistoryParameters { start_ticks, seconds, samples }): Parameters<ProcessHistoryParameters>,
+    State(source): State<HistorySource>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
     let span = Span::new(seconds, samples);
-    let question = format!("history of {pid:?} {start_ticks:?} {span:?}");
+    let cache_key = format!("history of {pid:?} {start_ticks:?} {span:?}");
     let make = async move |reading: Arc<Reading>| {
         let known = &reading.known.snapshot;
         let (id, capabilities) = (choose(known, pid, start_ticks)?.id, Capabilities::of(known));
         drop(reading);
-        span.of(HistoryOf::Process(id), capabilities, &lately).await
+        span.of(HistoryOf::Process(id), capabilities, &source).await
     };
-    responses.of_question(question, make).await
+    responses.of_query(cache_key, make).await
 }
 
 /// Get the history of a GPU
@@ -89,43 +90,44 @@ pub(crate) async fn process_history(
 #[utoipa::path(
     get,
     path = "/api/v1/gpus/{uuid}/history",
-    params(("uuid" = String, Path, description = "UUID of the GPU", pattern = "^GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"), OfGpu),
+    params(("uuid" = String, Path, description = "UUID of the GPU", pattern = "^GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"), HistoryParameters),
     responses((status = OK, body = History))
 )]
 pub(crate) async fn gpu_history(
     Path(uuid): Path<String>,
-    Parameters(OfGpu { seconds, samples }): Parameters<OfGpu>,
-    State(lately): State<HistorySource>,
+    Parameters(HistoryParameters { seconds, samples }): Parameters<HistoryParameters>,
+    State(source): State<HistorySource>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
     let span = Span::new(seconds, samples);
-    let question = format!("history of {:?} {span:?}", uuid.to_ascii_lowercase());
+    let cache_key = format!("history of {:?} {span:?}", uuid.to_ascii_lowercase());
     let make = async move |reading: Arc<Reading>| {
         let known = &reading.known.snapshot;
         let (key, capabilities) = (gpu(known, &uuid)?, Capabilities::of(known));
         drop(reading);
-        span.of(HistoryOf::Gpu(key), capabilities, &lately).await
+        span.of(HistoryOf::Gpu(key), capabilities, &source).await
     };
-    responses.of_question(question, make).await
+    responses.of_query(cache_key, make).await
 }
 
 /// Get the history of an owner
 ///
-/// Recent counts of an owner over time: all its processes on all GPUs together, exited ones included. `resident_bytes` is of those that are listed.
+/// Recent counts of an owner over time: all its processes on all GPUs together, exited ones
+/// included. `resident_bytes` is that of the listed processes.
 #[utoipa::path(
     get,
     path = "/api/v1/owners/{kind}/{id}/history",
-    params(OwnerPath, OfGpu),
+    params(OwnerPath, HistoryParameters),
     responses((status = OK, body = History))
 )]
 pub(crate) async fn owner_history(
     OwnerInPath(owner): OwnerInPath,
-    Parameters(OfGpu { seconds, samples }): Parameters<OfGpu>,
-    State(lately): State<HistorySource>,
+    Parameters(HistoryParameters { seconds, samples }): Parameters<HistoryParameters>,
+    State(source): State<HistorySource>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
     let span = Span::new(seconds, samples);
-    let question = format!("history of {owner:?} {span:?}");
+    let cache_key = format!("history of {owner:?} {span:?}");
     let make = async move |reading: Arc<Reading>| {
         let known = &reading.known.snapshot;
         if !known.owners.contains_key(&owner) {
@@ -133,21 +135,21 @@ pub(crate) async fn owner_history(
         }
         let capabilities = Capabilities::of(known);
         drop(reading);
-        span.of(HistoryOf::Owner(owner), capabilities, &lately).await
+        span.of(HistoryOf::Owner(owner), capabilities, &source).await
     };
-    responses.of_question(question, make).await
+    responses.of_query(cache_key, make).await
 }
 
 fn gpu(snapshot: &Snapshot, uuid: &str) -> Result<GpuKey, Problem> {
     let keys = snapshot.gpus.keys().chain(snapshot.gpu_totals.keys());
-    let named = keys.filter(|key| key.uuid().is_some_and(|known| known.to_string().eq_ignore_ascii_case(uuid)));
-    named.copied().next().ok_or_else(|| {
+    let found = keys.filter(|key| key.uuid().is_some_and(|known| known.to_string().eq_ignore_ascii_case(uuid)));
+    found.copied().next().ok_or_else(|| {
         let detail = format!("there is no GPU {uuid}; /api/v1/gpus lists them");
         Problem::new(Kind::NotFound, detail)
     })
 }
 
-/// How far back, and how finely.
+/// Span of a history, and its number of samples.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     seconds: u32,
@@ -162,12 +164,12 @@ impl Span {
         }
     }
 
-    async fn of(self, of: HistoryOf, capabilities: Capabilities, lately: &HistorySource) -> Result<Text, Problem> {
+    async fn of(self, of: HistoryOf, capabilities: Capabilities, source: &HistorySource) -> Result<Text, Problem> {
         let Self { seconds, samples } = self;
         let back = Duration::from_secs(seconds.into());
-        let history = lately.ask(HistoryRequest { of, back, samples_max: samples as usize }).await?;
-        let nothing = || Problem::new(Kind::NotFound, "it has no history".to_owned());
-        let history = history.ok_or_else(nothing)?;
+        let history = source.request(HistoryRequest { of, back, samples_max: samples as usize }).await?;
+        let no_history = || Problem::new(Kind::NotFound, "there is no history of it yet".to_owned());
+        let history = history.ok_or_else(no_history)?;
         on_a_thread(move || Ok(Text::json(&convert::history(&history, capabilities)))).await
     }
 }

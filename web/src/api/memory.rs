@@ -1,4 +1,4 @@
-//! Where in a process's memory it happens.
+//! Ranges of a process's memory, and heat maps.
 
 use std::sync::Arc;
 
@@ -22,12 +22,13 @@ use crate::{
     sources::Heat,
 };
 
-/// Which process, where a pid was used again.
+/// Selector of a process among those with the same pid.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    /// Of the processes that had this pid the one with this start time; else the living one, else the one that ended last.
+pub(crate) struct InstanceSelector {
+    /// Start time of the process, in clock ticks after boot; by default the running process with
+    /// this pid, else the last one to exit.
     pub(super) start_ticks: Option<u64>,
 }
 
@@ -37,14 +38,14 @@ pub(crate) struct Which {
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}/ranges",
-    params(("pid" = u32, Path, description = "Process id"), Which),
+    params(("pid" = u32, Path, description = "Process id"), InstanceSelector),
     responses((status = OK, body = Ranges)),
     security(("token" = []))
 )]
 pub(crate) async fn ranges(
     _: Reader,
     pid: Pid,
-    Parameters(Which { start_ticks }): Parameters<Which>,
+    Parameters(InstanceSelector { start_ticks }): Parameters<InstanceSelector>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
     let make = move |known: &Observation| {
@@ -54,25 +55,26 @@ pub(crate) async fn ranges(
     responses.of_observation(format!("ranges of {pid:?} {start_ticks:?}"), make).await
 }
 
-/// Cells of each range unless the request says.
+/// Default number of cells of each range.
 const CELLS: u32 = 64;
-/// Blocks of 8 GiB.
+/// Maximum number of cells: the blocks of 8 GiB.
 const CELLS_MAX: u32 = 4096;
 
-/// Which process, which of its memory, and how fine.
+/// Parameters of a heat map: process, addresses and resolution.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct HeatChoice {
-    /// Of the processes that had this pid the one with this start time; else the living one, else the one that ended last.
+pub(crate) struct HeatMapParameters {
+    /// Start time of the process, in clock ticks after boot; by default the running process with
+    /// this pid, else the last one to exit.
     start_ticks: Option<u64>,
-    /// From this address, in hexadecimal with `0x`; from the first unless given.
+    /// First address, in hexadecimal with `0x`; that of the first range by default.
     #[param(value_type = Option<String>, pattern = "^0x[0-9a-fA-F]{1,16}$")]
     begin: Option<Address>,
-    /// Up to this address, exclusive; to the last unless given.
+    /// End address, exclusive; that of the last range by default.
     #[param(value_type = Option<String>, pattern = "^0x[0-9a-fA-F]{1,16}$")]
     end: Option<Address>,
-    /// How many cells of each range at most; 64 unless given.
+    /// Maximum number of cells of each range; 64 by default.
     #[param(value_type = Option<u32>, minimum = 1, maximum = 4096)]
     cells: Option<UpTo<CELLS_MAX>>,
 }
@@ -83,27 +85,27 @@ pub(crate) struct HeatChoice {
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}/heatmap",
-    params(("pid" = u32, Path, description = "Process id"), HeatChoice),
+    params(("pid" = u32, Path, description = "Process id"), HeatMapParameters),
     responses((status = OK, body = HeatMap)),
     security(("token" = []))
 )]
 pub(crate) async fn heat_map(
     _: Reader,
     pid: Pid,
-    Parameters(HeatChoice { start_ticks, begin, end, cells }): Parameters<HeatChoice>,
+    Parameters(HeatMapParameters { start_ticks, begin, end, cells }): Parameters<HeatMapParameters>,
     State(heat): State<Heat>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
     let (begin, end) = (begin.map_or(0, |Address(begin)| begin), end.map_or(u64::MAX, |Address(end)| end));
     let cells_max = cells.map_or(CELLS, |UpTo(cells)| cells) as usize;
-    let question = format!("heat map of {pid:?} {start_ticks:?} {begin:#x} {end:#x} {cells_max}");
+    let cache_key = format!("heat map of {pid:?} {start_ticks:?} {begin:#x} {end:#x} {cells_max}");
     let make = async move |reading: Arc<Reading>| {
         let process = choose(&reading.known.snapshot, pid, start_ticks)?.id;
         let (taken, capabilities) = (reading.known.snapshot.taken, Capabilities::of(&reading.known.snapshot));
         drop(reading);
-        // One that is forgotten between the two questions has no memory any more.
-        let map = heat.ask(HeatRequest { process, begin, end, cells_max }).await?.unwrap_or_default();
+        // A process that was dropped between the two requests has no memory.
+        let map = heat.request(HeatRequest { process, begin, end, cells_max }).await?.unwrap_or_default();
         on_a_thread(move || Ok(Text::json(&convert::heat_map(taken, &map, capabilities)))).await
     };
-    responses.of_question(question, make).await
+    responses.of_query(cache_key, make).await
 }

@@ -1,4 +1,4 @@
-//! What operators want, for which processes.
+//! Overrides of operators.
 
 use std::{fmt, sync::Arc};
 
@@ -12,7 +12,7 @@ use headers::{ETag, Header, HeaderMapExt, IfMatch, IfNoneMatch};
 use model::api::rule::{self, EffectivePolicy, OverrideStatus, Overrides};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{Pid, choose, memory::Which};
+use super::{Pid, choose, memory::InstanceSelector};
 use crate::{
     auth::{ReadPermission, Writer},
     body,
@@ -40,19 +40,19 @@ pub(crate) async fn overrides(
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let (.., part) = list.page("overrides", &cursors)?;
-    let question = format!("{part} all={all}");
+    let (.., page_request) = list.page("overrides", &cursors)?;
+    let cache_key = format!("{page_request} all={all}");
     let make = move || {
         let Overrides { overrides, file_error, .. } = controls.now().overrides();
         let show = |each: &OverrideStatus| if all { each.clone() } else { each.clone().redacted() };
-        let page = cursors.page_in_order(&part, &overrides, name, show)?;
+        let page = cursors.page_in_order(&page_request, &overrides, name, show)?;
         Ok(Text::page(&[("file_error", file_error.into())], &[("overrides", &page.items)], &page))
     };
-    responses.of_now(question, make).await
+    responses.of_now(cache_key, make).await
 }
 
-fn name(standing: &OverrideStatus) -> &str {
-    standing.r#override.id.as_deref().unwrap_or_default()
+fn name(current: &OverrideStatus) -> &str {
+    current.r#override.id.as_deref().unwrap_or_default()
 }
 
 /// Get an override
@@ -77,18 +77,18 @@ pub(crate) async fn one_override(
     let find = move || {
         let known = controls.now().overrides().overrides;
         known.into_iter().find(|each| name(each) == id).ok_or_else(|| {
-            let detail = format!("there is no override {id}; /api/v1/overrides lists those that are");
+            let detail = format!("there is no override {id}; /api/v1/overrides lists all");
             Problem::new(Kind::NotFound, detail)
         })
     };
-    let standing = responses.work(find).await?;
-    let standing = if all { standing } else { standing.redacted() };
-    let unchanged = Given { if_match: None, if_none_match: typed(&headers)? };
-    let is_known = !unchanged.hold(Some(&standing));
+    let current = responses.work(find).await?;
+    let current = if all { current } else { current.redacted() };
+    let tags = EntityTags { if_match: None, if_none_match: typed(&headers)? };
+    let is_known = !tags.hold(Some(&current));
     Ok(if is_known {
-        (StatusCode::NOT_MODIFIED, tagged(&standing)).into_response()
+        (StatusCode::NOT_MODIFIED, tagged(&current)).into_response()
     } else {
-        answer(StatusCode::OK, standing)
+        respond(StatusCode::OK, current)
     })
 }
 
@@ -99,29 +99,33 @@ pub(crate) async fn one_override(
     post,
     path = "/api/v1/overrides",
     request_body = rule::Override,
-    responses((status = OK, description = "An equal one existed", body = OverrideStatus), (status = CREATED, body = OverrideStatus)),
+    responses((status = OK, description = "An equal override existed", body = OverrideStatus), (status = CREATED, body = OverrideStatus)),
     security(("token" = []))
 )]
 pub(crate) async fn add_override(
     Writer(by): Writer,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
-    Preconditions(given): Preconditions,
+    Preconditions(tags): Preconditions,
     body::Json(body): body::Json<rule::Override>,
 ) -> Result<Response, Problem> {
-    let rule = parse(rule::Override { id: body.id.clone().or_else(|| Some(name_of(&body))), ..body })?;
-    let wanted = rule::Override::from(&rule);
-    let is_conditional = given.is_conditional();
-    let fits: Precondition = Box::new(move |there| {
-        if is_conditional { given.hold(there) } else { there.is_none_or(|there| there.r#override.is_as_asked(&wanted)) }
+    let rule = parse(rule::Override { id: body.id.clone().or_else(|| Some(derived_id(&body))), ..body })?;
+    let requested = rule::Override::from(&rule);
+    let is_conditional = tags.is_conditional();
+    let precondition: Precondition = Box::new(move |existing| {
+        if is_conditional {
+            tags.hold(existing)
+        } else {
+            existing.is_none_or(|existing| existing.r#override.is_as_asked(&requested))
+        }
     });
     let put = controls.change(move |control| {
-        let taken = |refused| {
-            if refused == ChangeError::PreconditionFailed && !is_conditional { ChangeError::Exists } else { refused }
+        let as_conflict = |error| {
+            if error == ChangeError::PreconditionFailed && !is_conditional { ChangeError::Exists } else { error }
         };
-        control.put(rule, &by, &fits).map_err(taken)
+        control.put(rule, &by, &precondition).map_err(as_conflict)
     });
-    Ok(done(put.await?))
+    Ok(put_response(put.await?))
 }
 
 /// Put an override
@@ -132,7 +136,7 @@ pub(crate) async fn add_override(
     path = "/api/v1/overrides/{id}",
     params(("id" = String, Path, description = "Id of the override; the body may omit its own")),
     request_body = rule::Override,
-    responses((status = OK, body = OverrideStatus), (status = CREATED, description = "It was added", body = OverrideStatus)),
+    responses((status = OK, body = OverrideStatus), (status = CREATED, description = "The override was added", body = OverrideStatus)),
     security(("token" = []))
 )]
 pub(crate) async fn put_override(
@@ -140,15 +144,15 @@ pub(crate) async fn put_override(
     Path(id): Path<String>,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
-    Preconditions(given): Preconditions,
+    Preconditions(tags): Preconditions,
     body::Json(body): body::Json<rule::Override>,
 ) -> Result<Response, Problem> {
-    if body.id.as_ref().is_some_and(|given| *given != id) {
+    if body.id.as_ref().is_some_and(|body_id| *body_id != id) {
         return Err(Problem::of_field("id", format!("expected {id:?}, as in the path, or none")));
     }
     let rule = parse(rule::Override { id: Some(id), ..body })?;
-    let fits: Precondition = Box::new(move |there| given.hold(there));
-    Ok(done(controls.change(move |control| control.put(rule, &by, &fits)).await?))
+    let precondition: Precondition = Box::new(move |existing| tags.hold(existing));
+    Ok(put_response(controls.change(move |control| control.put(rule, &by, &precondition)).await?))
 }
 
 /// Delete an override
@@ -158,7 +162,7 @@ pub(crate) async fn put_override(
     delete,
     path = "/api/v1/overrides/{id}",
     params(("id" = String, Path, description = "Id of the override")),
-    responses((status = NO_CONTENT, description = "It was deleted")),
+    responses((status = NO_CONTENT, description = "The override was deleted")),
     security(("token" = []))
 )]
 pub(crate) async fn remove_override(
@@ -166,11 +170,11 @@ pub(crate) async fn remove_override(
     Path(id): Path<String>,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
-    Preconditions(given): Preconditions,
-    _: body::Nothing,
+    Preconditions(tags): Preconditions,
+    _: body::EmptyBody,
 ) -> Result<StatusCode, Problem> {
-    let fits: Precondition = Box::new(move |there| given.hold(there));
-    controls.change(move |control| control.remove(&id, &by, &fits)).await?;
+    let precondition: Precondition = Box::new(move |existing| tags.hold(existing));
+    controls.change(move |control| control.remove(&id, &by, &precondition)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -180,20 +184,20 @@ pub(crate) async fn remove_override(
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}/override",
-    params(("pid" = u32, Path, description = "Process id"), Which),
+    params(("pid" = u32, Path, description = "Process id"), InstanceSelector),
     responses((status = OK, body = EffectivePolicy)),
     security((), ("token" = []))
 )]
 pub(crate) async fn process_override(
     ReadPermission(all): ReadPermission,
     pid: Pid,
-    Parameters(Which { start_ticks }): Parameters<Which>,
+    Parameters(InstanceSelector { start_ticks }): Parameters<InstanceSelector>,
     State(controls): State<Controls>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
     let make = move |known: &Observation| {
-        let wanted = controls.now().wanted(choose(&known.snapshot, pid, start_ticks)?);
-        Ok(Text::json(&if all { wanted } else { EffectivePolicy { range: None, ..wanted } }))
+        let policy = controls.now().wanted(choose(&known.snapshot, pid, start_ticks)?);
+        Ok(Text::json(&if all { policy } else { EffectivePolicy { range: None, ..policy } }))
     };
     responses.of_observation(format!("override of {pid:?} {start_ticks:?} all={all}"), make).await
 }
@@ -202,41 +206,41 @@ fn parse(body: rule::Override) -> Result<model::Override, Problem> {
     model::Override::try_from(body).map_err(|rule::Invalid { field, detail }| Problem::of_field(&field, detail))
 }
 
-/// Of an override that was given none: the same one has the same.
-fn name_of(body: &rule::Override) -> String {
+/// Id for an override that was given none; equal overrides have equal ids.
+fn derived_id(body: &rule::Override) -> String {
     format!("auto-{}", etag(body).trim_matches('"'))
 }
 
-fn done(PutOutcome { now, is_new }: PutOutcome) -> Response {
-    answer(if is_new { StatusCode::CREATED } else { StatusCode::OK }, now)
+fn put_response(PutOutcome { now, is_new }: PutOutcome) -> Response {
+    respond(if is_new { StatusCode::CREATED } else { StatusCode::OK }, now)
 }
 
-fn answer(status: StatusCode, standing: OverrideStatus) -> Response {
-    let id = standing.r#override.id.clone().unwrap_or_default();
-    let mut response = (status, tagged(&standing), Json(standing)).into_response();
-    if let (StatusCode::CREATED, Ok(place)) =
+fn respond(status: StatusCode, current: OverrideStatus) -> Response {
+    let id = current.r#override.id.clone().unwrap_or_default();
+    let mut response = (status, tagged(&current), Json(current)).into_response();
+    if let (StatusCode::CREATED, Ok(location)) =
         (status, HeaderValue::try_from(format!("/api/v1/overrides/{}", path_segment(&id))))
     {
-        response.headers_mut().insert(header::LOCATION, place);
+        response.headers_mut().insert(header::LOCATION, location);
     }
     response
 }
 
-/// As a part of a path.
+/// Percent-encoded segment of a path.
 fn path_segment(id: &str) -> impl fmt::Display {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(id, RESERVED)
 }
 
-fn tagged(standing: &OverrideStatus) -> [(header::HeaderName, String); 1] {
-    [(header::ETAG, etag(&standing.r#override))]
+fn tagged(current: &OverrideStatus) -> [(header::HeaderName, String); 1] {
+    [(header::ETAG, etag(&current.r#override))]
 }
 
-/// What a request says must be there before it changes anything.
-pub(crate) struct Preconditions(Given);
+/// Preconditions of a change, from a request's headers.
+pub(crate) struct Preconditions(EntityTags);
 
 #[derive(Debug)]
-pub(crate) struct Given {
+pub(crate) struct EntityTags {
     if_match: Option<IfMatch>,
     if_none_match: Option<IfNoneMatch>,
 }
@@ -246,19 +250,20 @@ impl<S: Send + Sync> FromRequestParts<S> for Preconditions {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let headers = &parts.headers;
-        Ok(Self(Given { if_match: typed(headers)?, if_none_match: typed(headers)? }))
+        Ok(Self(EntityTags { if_match: typed(headers)?, if_none_match: typed(headers)? }))
     }
 }
 
-impl Given {
+impl EntityTags {
     const fn is_conditional(&self) -> bool {
         self.if_match.is_some() || self.if_none_match.is_some()
     }
 
-    /// RFC 9110, 13.1: `*` is whatever is there, and nothing is matched by no tag.
-    fn hold(&self, there: Option<&OverrideStatus>) -> bool {
-        let tag = there.and_then(|there| etag(&there.r#override).parse::<ETag>().ok());
-        let matches = |wanted: &IfMatch| tag.as_ref().is_some_and(|tag| wanted.precondition_passes(tag));
+    /// Whether the existing override meets the conditions, as in RFC 9110, 13.1: `*` matches any
+    /// override, and no tag matches a missing one.
+    fn hold(&self, existing: Option<&OverrideStatus>) -> bool {
+        let tag = existing.and_then(|existing| etag(&existing.r#override).parse::<ETag>().ok());
+        let matches = |required: &IfMatch| tag.as_ref().is_some_and(|tag| required.precondition_passes(tag));
         let differs = |known: &IfNoneMatch| tag.as_ref().is_none_or(|tag| known.precondition_passes(tag));
         self.if_match.as_ref().is_none_or(matches) && self.if_none_match.as_ref().is_none_or(differs)
     }

@@ -47,19 +47,19 @@ pub(crate) async fn owners(
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let (selector, OwnerFilter { order }, part) = list.page("owners", &cursors)?;
-    let question = part.to_string();
+    let (selector, OwnerFilter { order }, page_request) = list.page("owners", &cursors)?;
+    let cache_key = page_request.to_string();
     let make = move |known: &Observation| {
         let snapshot = &known.snapshot;
         let with_verdict = selector.with_verdict(snapshot, &known.verdicts);
-        let wanted = |key: &OwnerKey, totals: &OwnerTotals| {
+        let is_selected = |key: &OwnerKey, totals: &OwnerTotals| {
             let gpus = totals.gpus.keys().chain(totals.reuse.keys()).copied();
             selector.has(snapshot, key, gpus) && with_verdict.as_ref().is_none_or(|with| with.contains(key))
         };
-        let page = convert::owners(snapshot, order, wanted, &cursors, &part)?;
+        let page = convert::owners(snapshot, order, is_selected, &cursors, &page_request)?;
         Ok(Text::page(&[("time", time(snapshot.taken).into())], &[("owners", &page.items)], &page))
     };
-    responses.of_observation(question, make).await
+    responses.of_observation(cache_key, make).await
 }
 
 /// Owner in a path.
@@ -75,7 +75,7 @@ pub(crate) struct OwnerPath {
     id: String,
 }
 
-/// Extracts the owner in a path. For anything else there is no such path.
+/// Extractor of the owner in a path. Another value there is the problem of an unknown path.
 pub(crate) struct OwnerInPath(pub(crate) OwnerKey);
 
 impl<S: Send + Sync> FromRequestParts<S> for OwnerInPath {
@@ -108,9 +108,9 @@ pub(crate) async fn owner(
     _: Parameters<NoParameters>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let question = format!("owner {owner:?}");
+    let cache_key = format!("owner {owner:?}");
     let make = move |known: &Observation| {
         convert::owner_detail(&known.view(), &owner).map(|detail| Text::json(&detail)).ok_or_else(|| unknown(&owner))
     };
-    responses.of_observation(question, make).await
+    responses.of_observation(cache_key, make).await
 }

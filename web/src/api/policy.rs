@@ -1,4 +1,4 @@
-//! Whether uvmd acts.
+//! State and switching of acting.
 
 use axum::{Json, extract::State};
 use model::api::rule::PolicyState;
@@ -33,7 +33,7 @@ pub(crate) async fn policy_off(
     Writer(by): Writer,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
-    _: body::Nothing,
+    _: body::EmptyBody,
 ) -> Result<Json<PolicyState>, Problem> {
     controls.switch_off(&by).await?;
     Ok(Json(controls.now().state()))
@@ -47,7 +47,7 @@ pub(crate) async fn policy_on(
     Writer(by): Writer,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
-    _: body::Nothing,
+    _: body::EmptyBody,
 ) -> Result<Json<PolicyState>, Problem> {
     controls.switch_on(by).await?;
     Ok(Json(controls.now().state()))

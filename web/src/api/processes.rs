@@ -1,4 +1,4 @@
-//! Processes, all and one.
+//! Lists and details of processes.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl ProcessState {
     }
 }
 
-fn wanted<'a>(
+fn is_selected<'a>(
     known: &'a Observation,
     selector: &'a ProcessSelector,
     ProcessFilter { state, .. }: ProcessFilter,
@@ -78,19 +78,19 @@ pub(crate) async fn processes(
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let (selector, filter, part) = list.page("processes", &cursors)?;
-    let question = part.to_string();
+    let (selector, filter, page_request) = list.page("processes", &cursors)?;
+    let cache_key = page_request.to_string();
     let make = move |known: &Observation| {
-        let wanted = wanted(known, &selector, filter);
-        let page = convert::processes(&known.view(), filter.order, wanted, &cursors, &part)?;
+        let is_selected = is_selected(known, &selector, filter);
+        let page = convert::processes(&known.view(), filter.order, is_selected, &cursors, &page_request)?;
         Ok(Text::page(&[("time", time(known.snapshot.taken).into())], &[("processes", &page.items)], &page))
     };
-    responses.of_observation(question, make).await
+    responses.of_observation(cache_key, make).await
 }
 
 /// List processes in short
 ///
-/// The same without breakdowns of the counts, and without the counts of each GPU.
+/// Processes without breakdowns of the counts, and without the counts of each GPU.
 #[utoipa::path(
     get,
     path = "/api/v1/processes/summary",
@@ -102,28 +102,29 @@ pub(crate) async fn summary(
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let (selector, filter, part) = list.page("processes/summary", &cursors)?;
-    let question = part.to_string();
+    let (selector, filter, page_request) = list.page("processes/summary", &cursors)?;
+    let cache_key = page_request.to_string();
     let make = move |known: &Observation| {
-        let wanted = wanted(known, &selector, filter);
-        let page = convert::summaries(&known.view(), filter.order, wanted, &cursors, &part)?;
+        let is_selected = is_selected(known, &selector, filter);
+        let page = convert::summaries(&known.view(), filter.order, is_selected, &cursors, &page_request)?;
         Ok(Text::page(&[("time", time(known.snapshot.taken).into())], &[("processes", &page.items)], &page))
     };
-    responses.of_observation(question, make).await
+    responses.of_observation(cache_key, make).await
 }
 
-/// How many blocks are shown of a process unless the request says, and at most.
+/// Default and maximum number of a process's blocks in a response.
 const BLOCKS: u32 = 64;
 const BLOCKS_MAX: u32 = 64;
 
-/// Which process, where a pid was used again, and how much of it.
+/// Selector of a process, and number of its blocks.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ProcessChoice {
-    /// Of the processes that had this pid the one with this start time; else the living one, else the one that ended last.
+pub(crate) struct ProcessParameters {
+    /// Start time of the process, in clock ticks after boot; by default the running process with
+    /// this pid, else the last one to exit.
     start_ticks: Option<u64>,
-    /// How many blocks at most; 64 unless given.
+    /// Maximum number of blocks; 64 by default.
     #[param(value_type = Option<u32>, minimum = 0, maximum = 64)]
     blocks: Option<UpTo<BLOCKS_MAX, 0>>,
 }
@@ -134,22 +135,22 @@ pub(crate) struct ProcessChoice {
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}",
-    params(("pid" = u32, Path, description = "Process id"), ProcessChoice),
+    params(("pid" = u32, Path, description = "Process id"), ProcessParameters),
     responses((status = OK, body = ProcessDetail)),
     security((), ("token" = []))
 )]
 pub(crate) async fn process(
     ReadPermission(all): ReadPermission,
     pid: Pid,
-    Parameters(ProcessChoice { start_ticks, blocks }): Parameters<ProcessChoice>,
+    Parameters(ProcessParameters { start_ticks, blocks }): Parameters<ProcessParameters>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    // Those who may not see any are all answered the same.
+    // Requests without read permission share one response, whatever number they have.
     let blocks = if all { blocks.map_or(BLOCKS, |UpTo(blocks)| blocks) } else { 0 };
-    let question = format!("process {pid:?} {start_ticks:?} blocks={blocks} all={all}");
+    let cache_key = format!("process {pid:?} {start_ticks:?} blocks={blocks} all={all}");
     let make = move |known: &Observation| {
         let detail = convert::detail(&known.view(), choose(&known.snapshot, pid, start_ticks)?, blocks as usize);
         Ok(Text::json(&if all { detail } else { convert::redacted(detail) }))
     };
-    responses.of_observation(question, make).await
+    responses.of_observation(cache_key, make).await
 }

@@ -1,4 +1,4 @@
-//! Which processes, owners and GPUs a list is about.
+//! Selectors of processes, owners and GPUs, for lists.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use utoipa::IntoParams;
 use crate::parameters::{GpuName, Name, OwnerName, PidParameter, UidParameter, UpTo, VerdictName};
 use crate::{problem::Problem, query::QueryPart};
 
-/// Owners, GPU and verdict that a list is about. Each parameter narrows it further.
+/// Selector of owners, GPU and verdict. Each parameter restricts the list further.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct OwnerSelector {
@@ -40,7 +40,7 @@ pub(crate) struct OwnerSelector {
     verdict: Option<VerdictName>,
 }
 
-/// Processes that a list is about, by their ids.
+/// Selector of processes by their ids.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ProcessIds {
@@ -52,7 +52,7 @@ pub(crate) struct ProcessIds {
     uid: Option<UidParameter>,
 }
 
-/// Processes that a list is about.
+/// Selector of processes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessSelector {
     ids: ProcessIds,
@@ -69,8 +69,8 @@ impl QueryPart for ProcessSelector {
     }
 }
 
-fn is<T: PartialEq + Copy>(wanted: Option<T>, there: Option<T>) -> bool {
-    wanted.is_none() || wanted == there
+fn matches<T: PartialEq + Copy>(selected: Option<T>, actual: Option<T>) -> bool {
+    selected.is_none() || selected == actual
 }
 
 fn text(name: Option<&Name>) -> Option<&str> {
@@ -87,7 +87,7 @@ impl GpuName {
 }
 
 impl OwnerSelector {
-    /// Whether it has an owner, by its key and the GPUs that its processes used.
+    /// Whether the selector includes an owner, by its key and the GPUs of its processes.
     pub(crate) fn has(&self, snapshot: &Snapshot, key: &OwnerKey, mut gpus: impl Iterator<Item = GpuKey>) -> bool {
         let Self { owner, pod, job, container, unit, gpu, verdict: _ } = self;
         let by_kind = [("pod", pod), ("job", job), ("container", container), ("unit", unit)];
@@ -98,35 +98,37 @@ impl OwnerSelector {
             && gpu.is_none_or(|gpu| gpus.any(|key| gpu.has(snapshot, key)))
     }
 
-    /// Owners of processes with an active verdict of the kind; `None` where none is asked for.
+    /// Owners of processes with an active verdict of the kind; `None` if no kind is selected.
     pub(crate) fn with_verdict(&self, snapshot: &Snapshot, verdicts: &Verdicts) -> Option<HashSet<OwnerKey>> {
         let processes = with_verdict(self.verdict, verdicts)?;
         let processes = snapshot.processes.iter().filter(|process| processes.contains(&process.id));
         let keys = processes.map(|process| process.owner.key());
-        // An owner without sums of its own is in those of the others.
+        // Owners without separate sums are part of the others' sums.
         Some(keys.map(|key| if snapshot.owners.contains_key(&key) { key } else { OwnerKey::Other }).collect())
     }
 }
 
 impl ProcessSelector {
-    /// Whether it has a process, whatever GPUs it used and verdicts it has. One that is listed no more has only its id.
+    /// Whether the selector includes a process, regardless of its GPUs and verdicts. An unlisted
+    /// process is known by its id only.
     pub(crate) fn has_process(&self, id: ProcessId, process: Option<&Process>) -> bool {
         let Self { ids: ProcessIds { pid, uid }, owners: OwnerSelector { owner, pod, job, container, unit, .. } } =
             self;
-        let here = process.map(|process| &process.owner);
-        let in_pod = here.and_then(|here| here.pod.as_ref()).map(|pod| pod.uid.as_str());
-        let in_job = here.and_then(|here| here.job.as_ref()).map(|job| job.id.as_str());
-        let in_container = here.and_then(|here| here.container.as_ref()).map(|container| container.id.as_str());
-        is(pid.map(|UpTo(pid)| pid), Some(id.pid))
-            && is(uid.map(|UpTo(uid)| uid), process.map(|process| process.uid))
-            && is(owner.as_ref().map(|OwnerName(owner)| owner), here.map(Owner::key).as_ref())
-            && is(text(pod.as_ref()), in_pod)
-            && is(text(job.as_ref()), in_job)
-            && is(text(container.as_ref()), in_container)
-            && is(text(unit.as_ref()), here.and_then(|here| here.unit.as_deref()))
+        let process_owner = process.map(|process| &process.owner);
+        let in_pod = process_owner.and_then(|owner| owner.pod.as_ref()).map(|pod| pod.uid.as_str());
+        let in_job = process_owner.and_then(|owner| owner.job.as_ref()).map(|job| job.id.as_str());
+        let in_container =
+            process_owner.and_then(|owner| owner.container.as_ref()).map(|container| container.id.as_str());
+        matches(pid.map(|UpTo(pid)| pid), Some(id.pid))
+            && matches(uid.map(|UpTo(uid)| uid), process.map(|process| process.uid))
+            && matches(owner.as_ref().map(|OwnerName(owner)| owner), process_owner.map(Owner::key).as_ref())
+            && matches(text(pod.as_ref()), in_pod)
+            && matches(text(job.as_ref()), in_job)
+            && matches(text(container.as_ref()), in_container)
+            && matches(text(unit.as_ref()), process_owner.and_then(|owner| owner.unit.as_deref()))
     }
 
-    /// Whether it has every process, those that nobody can name among them.
+    /// Whether the selector includes every process, also unidentified ones.
     pub(crate) const fn has_all_processes(&self) -> bool {
         let Self { ids: ProcessIds { pid, uid }, owners } = self;
         let OwnerSelector { owner, pod, job, container, unit, gpu: _, verdict } = owners;
@@ -135,17 +137,18 @@ impl ProcessSelector {
         !is_by_id && !is_by_owner && verdict.is_none()
     }
 
-    /// Whether it has a GPU.
+    /// Whether the selector includes a GPU.
     pub(crate) fn has_gpu(&self, snapshot: &Snapshot, key: GpuKey) -> bool {
         self.owners.gpu.is_none_or(|gpu| gpu.has(snapshot, key))
     }
 
-    /// Whether it has a kind of verdict.
+    /// Whether the selector includes a kind of verdict.
     pub(crate) fn has_verdict(&self, kind: VerdictKind) -> bool {
-        self.owners.verdict.is_none_or(|VerdictName(wanted)| wanted == kind)
+        self.owners.verdict.is_none_or(|VerdictName(selected)| selected == kind)
     }
 
-    /// Whether it has a process that is listed. `with_verdict`: as below.
+    /// Whether the selector includes a listed process. `with_verdict` is that of
+    /// [`Self::with_verdict`].
     pub(crate) fn has(
         &self,
         snapshot: &Snapshot,
@@ -158,14 +161,14 @@ impl ProcessSelector {
             && with_verdict.is_none_or(|with| with.contains(&process.id))
     }
 
-    /// Processes with an active verdict of the kind; `None` where none is asked for.
+    /// Processes with an active verdict of the kind; `None` if no kind is selected.
     pub(crate) fn with_verdict(&self, verdicts: &Verdicts) -> Option<HashSet<ProcessId>> {
         with_verdict(self.owners.verdict, verdicts)
     }
 }
 
-fn with_verdict(wanted: Option<VerdictName>, verdicts: &Verdicts) -> Option<HashSet<ProcessId>> {
-    let VerdictName(wanted) = wanted?;
-    let active = verdicts.active.iter().filter(|verdict| verdict.kind == wanted);
+fn with_verdict(selected: Option<VerdictName>, verdicts: &Verdicts) -> Option<HashSet<ProcessId>> {
+    let VerdictName(selected) = selected?;
+    let active = verdicts.active.iter().filter(|verdict| verdict.kind == selected);
     Some(active.map(|verdict| verdict.process).collect())
 }

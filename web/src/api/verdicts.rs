@@ -1,4 +1,4 @@
-//! Verdicts.
+//! Lists of verdicts.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     Pid, choose,
-    memory::Which,
+    memory::InstanceSelector,
     selector::{OwnerSelector, ProcessIds, ProcessSelector},
 };
 use crate::{
@@ -64,23 +64,23 @@ pub(crate) async fn verdicts(
     State(cursors): State<Arc<Cursors>>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let (selector, VerdictFilter { state, order }, part) = list.page("verdicts", &cursors)?;
-    let question = format!("{part} ranges={ranges}");
+    let (selector, VerdictFilter { state, order }, page_request) = list.page("verdicts", &cursors)?;
+    let cache_key = format!("{page_request} ranges={ranges}");
     let make = move |known: &Observation| {
         let (view, snapshot) = (known.view(), &known.snapshot);
-        let wanted = |each: &Verdict| {
+        let is_selected = |each: &Verdict| {
             state.is_none_or(|state| state == VerdictState::of(each))
                 && selector.has_verdict(each.kind)
                 && selector.has_gpu(snapshot, each.gpu)
                 && selector.has_process(each.process, view.process(each.process))
         };
-        let active = known.verdicts.active.iter().filter(|each| wanted(each)).count();
-        let page = convert::verdicts(&view, ranges, order, wanted, &cursors, &part)?;
+        let active = known.verdicts.active.iter().filter(|each| is_selected(each)).count();
+        let page = convert::verdicts(&view, ranges, order, is_selected, &cursors, &page_request)?;
         let (active, ended) = page.items.split_at(active.saturating_sub(page.begin).min(page.items.len()));
         let fields = [("time", time(snapshot.taken).into()), ("unavailable", json!(convert::unavailable(snapshot)))];
         Ok(Text::page(&fields, &[("active", active), ("ended", ended)], &page))
     };
-    responses.of_observation(question, make).await
+    responses.of_observation(cache_key, make).await
 }
 
 /// List the verdicts of a process
@@ -89,20 +89,20 @@ pub(crate) async fn verdicts(
 #[utoipa::path(
     get,
     path = "/api/v1/processes/{pid}/verdict",
-    params(("pid" = u32, Path, description = "Process id"), Which),
+    params(("pid" = u32, Path, description = "Process id"), InstanceSelector),
     responses((status = OK, body = Verdicts)),
     security((), ("token" = []))
 )]
 pub(crate) async fn process_verdicts(
     ReadPermission(ranges): ReadPermission,
     pid: Pid,
-    Parameters(Which { start_ticks }): Parameters<Which>,
+    Parameters(InstanceSelector { start_ticks }): Parameters<InstanceSelector>,
     responses: Responses,
 ) -> Result<SharedResponse, Problem> {
-    let question = format!("verdict {pid:?} {start_ticks:?} ranges={ranges}");
+    let cache_key = format!("verdict {pid:?} {start_ticks:?} ranges={ranges}");
     let make = move |known: &Observation| {
         let id = choose(&known.snapshot, pid, start_ticks)?.id;
         Ok(Text::json(&convert::verdicts_of(&known.view(), ranges, id)))
     };
-    responses.of_observation(question, make).await
+    responses.of_observation(cache_key, make).await
 }

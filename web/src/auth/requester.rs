@@ -1,36 +1,36 @@
-//! Who sent a request, for whoever writes down what was asked for.
+//! Senders of requests, for the audit log.
 
 use std::fmt;
 
 use super::Peer;
 
-/// Who sent a request, and what they showed for it.
+/// Sender of a request, and the credential of the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requester {
-    /// From where.
+    /// Origin of the request.
     pub peer: Peer,
-    /// By what right.
+    /// Credential of the request.
     pub credential: Credential,
 }
 
-/// What somebody showed to be let do something.
+/// Credential of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Credential {
-    /// Nothing.
+    /// No credential.
     #[default]
     None,
-    /// The user and groups that the kernel knows on the Unix socket.
+    /// User and groups of the peer on the Unix socket.
     Socket,
-    /// The token of `auth.token_file`.
+    /// Token of `auth.token_file`.
     ReadToken,
-    /// The token of `auth.write_token_file`.
+    /// Token of `auth.write_token_file`.
     WriteToken,
-    /// A token that is none of these.
+    /// A token that is neither of these.
     WrongToken,
 }
 
 impl Credential {
-    /// Its name in the audit log.
+    /// Name in the audit log.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Credential {
 }
 
 impl fmt::Display for Requester {
-    /// As anybody may read it: without the address.
+    /// Description without the address, which requires no permission.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.peer {
             Peer::Local { uid, .. } => write!(f, "uid {uid} on the socket")?,

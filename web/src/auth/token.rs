@@ -1,23 +1,23 @@
-//! What grants permission to whoever knows it.
+//! Bearer tokens.
 
 use std::fmt;
 
 use subtle::ConstantTimeEq;
 
-/// What grants permission to whoever knows it.
+/// Bearer token, which grants permission.
 #[derive(Clone)]
 pub struct Token(Box<[u8]>);
 
 impl Token {
-    /// Too short to be guessed is below this.
+    /// Minimum length: shorter tokens could be guessed.
     pub const MIN_BYTES: usize = 16;
-    /// Fits into a request's head, with room.
+    /// Maximum length, which fits into a request's head.
     pub const MAX_BYTES: usize = 4096;
 
-    /// A token from the text of a file: its one line.
+    /// Parses a token from the text of a file, which has one line.
     ///
     /// # Errors
-    /// What it should be.
+    /// Description of a valid token.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let token = text.trim_ascii();
         let is_token = token.iter().all(u8::is_ascii_graphic);
@@ -31,7 +31,7 @@ impl Token {
         ))
     }
 
-    /// In a time that tells nothing but the length.
+    /// Compares in a time that depends on the length only.
     pub(super) fn is(&self, presented: &[u8]) -> bool {
         self.0.ct_eq(presented).into()
     }
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn only_all_of_a_token_is_right() {
+    fn a_part_of_a_token_is_wrong() {
         let token = Token::parse(b"0123456789abcdef").unwrap();
         assert!(token.is(b"0123456789abcdef"));
         for wrong in ["", "0123456789abcde", "0123456789abcdef0", "1123456789abcdef", "0123456789abcdeF"] {

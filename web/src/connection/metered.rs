@@ -1,4 +1,4 @@
-//! A stream that tells when bytes go out and when they cannot.
+//! Stream that reports progress and blocking of writes to its connection.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Connection;
 
-/// See the module's documentation.
+/// Metered stream; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Metered<S> {
     stream: S,
@@ -23,11 +23,11 @@ impl<S> Metered<S> {
         Self { stream, connection }
     }
 
-    fn note(&self, written: &Poll<io::Result<usize>>) {
+    fn report(&self, written: &Poll<io::Result<usize>>) {
         match written {
-            Poll::Ready(Ok(1..)) => self.connection.took(),
+            Poll::Ready(Ok(1..)) => self.connection.record_progress(),
             Poll::Ready(_) => {}
-            Poll::Pending => self.connection.takes_nothing(),
+            Poll::Pending => self.connection.record_blocked(),
         }
     }
 }
@@ -41,7 +41,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.note(&written);
+        self.report(&written);
         written
     }
 
@@ -51,7 +51,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
-        self.note(&written);
+        self.report(&written);
         written
     }
 

@@ -1,4 +1,4 @@
-//! The body of an answer, which tells when all of it has been sent.
+//! Body of a response, which reports the end of sending.
 
 use std::{
     pin::Pin,
@@ -11,31 +11,31 @@ use hyper::body::{Frame, SizeHint};
 
 use super::Sending;
 
-/// Marks the answer that goes on for as long as its peer listens: it has to be taken as it comes, and not in any time.
+/// Mark of an endless response. It has no time limit as a whole, but must be accepted as it comes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Endless;
 
-/// A body whose bytes hold on to what tells that they are being sent, wherever they wait to be.
+/// Body whose bytes keep the guard of sending, in whatever buffer they wait.
 #[derive(Debug)]
 pub(crate) struct Tracked {
     body: Body,
     sending: Option<Arc<Sending>>,
 }
 
-/// Bytes, and what is told once they are gone.
-struct Held {
+/// Bytes with the guard of sending.
+struct GuardedBytes {
     bytes: Bytes,
     _sending: Arc<Sending>,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for GuardedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 impl Tracked {
-    /// `sending` is `None` for what is [`Endless`].
+    /// Tracks `body`; `sending` is `None` for an [`Endless`] one.
     pub(crate) fn new(body: Body, sending: Option<Sending>) -> Self {
         Self { body, sending: sending.map(Arc::new) }
     }
@@ -48,8 +48,8 @@ impl HttpBody for Tracked {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         let Some(sending) = &self.sending else { return frame };
-        let held = |bytes| Bytes::from_owner(Held { bytes, _sending: Arc::clone(sending) });
-        frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(held))))
+        let guarded = |bytes| Bytes::from_owner(GuardedBytes { bytes, _sending: Arc::clone(sending) });
+        frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(guarded))))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,12 +1,13 @@
-//! Counts, and what is told of them.
+//! Counts of the model as those of the API.
 
 use std::collections::BTreeMap;
 
 use model::{Access, ApiCall, Cause, Counters, Direction, Distribution, RemoteCause, api, counters::PerVariant};
 
-use crate::capabilities::Capabilities;
+use crate::capabilities::{Capabilities, Quantity};
 
-/// Pages faulted on or copied. Faults alone would hide who only prefetches, bytes alone who only touches new memory.
+/// Pages faulted on or copied. Faults alone would miss processes that only prefetch, bytes alone
+/// those that only touch new memory.
 pub(crate) fn busyness<'a>(counters: impl IntoIterator<Item = &'a Counters>) -> u64 {
     const PAGE_BYTES: u64 = 4096;
     let (mut faults, mut bytes): (u64, u64) = (0, 0);
@@ -28,18 +29,18 @@ pub(super) fn summary(counters: &Counters, capabilities: Capabilities) -> api::C
         bytes_dtoh: counters.bytes_dtoh.total(),
         bytes_dtod: counters.bytes_dtod.total(),
         evicted_bytes: counters.evicted_bytes(),
-        populated_bytes: capabilities.populated(counters.populated_bytes),
-        evictions: counters.evictions,
-        induced_evictions: counters.induced_evictions,
-        induced_eviction_bytes: counters.induced_eviction_bytes,
+        populated_bytes: capabilities.counted(Quantity::Populated, counters.populated_bytes),
+        evictions: capabilities.counted(Quantity::Evictions, counters.evictions),
+        induced_evictions: capabilities.counted(Quantity::Evictions, counters.induced_evictions),
+        induced_eviction_bytes: capabilities.counted(Quantity::Evictions, counters.induced_eviction_bytes),
         batches: counters.batches.entries.count(),
         batch_duration_ns: distribution(&counters.batches.service_ns),
-        replays: counters.replays,
-        thrashing_pages: counters.thrashing_pages,
-        throttles: counters.throttles,
-        throttled_ns: counters.throttled_ns,
-        remote_mappings: counters.remote_mappings.total(),
-        remote_mapped_bytes: counters.remote_mapped_bytes.total(),
+        replays: capabilities.counted(Quantity::Replays, counters.replays),
+        thrashing_pages: capabilities.counted(Quantity::ThrashingPages, counters.thrashing_pages),
+        throttles: capabilities.counted(Quantity::Throttles, counters.throttles),
+        throttled_ns: capabilities.counted(Quantity::Throttles, counters.throttled_ns),
+        remote_mappings: capabilities.counted(Quantity::RemoteMappings, counters.remote_mappings.total()),
+        remote_mapped_bytes: capabilities.counted(Quantity::RemoteMappings, counters.remote_mapped_bytes.total()),
         api_calls: counters.api_calls.total(),
         dropped_events: counters.dropped_events,
     }
@@ -56,7 +57,8 @@ pub(super) fn counts(counters: &Counters, capabilities: Capabilities) -> api::Co
         migration_size_htod_bytes: distribution(&counters.migration_size_htod_bytes),
         migration_size_dtoh_bytes: distribution(&counters.migration_size_dtoh_bytes),
         batch_entries: distribution(&counters.batches.entries),
-        fault_handler_duration_ns: distribution(&counters.fault_handler_duration_ns),
+        fault_handler_duration_ns: capabilities
+            .counted(Quantity::HandlerRuns, distribution(&counters.fault_handler_duration_ns)),
         fault_entries_by_access: by_access(&counters.fault_entries),
         fault_instances_by_access: by_access(&counters.fault_instances),
         cpu_faults_by_access: BTreeMap::from([
@@ -66,8 +68,10 @@ pub(super) fn counts(counters: &Counters, capabilities: Capabilities) -> api::Co
         bytes_by_cause: Direction::ALL
             .map(|direction| (direction.name().to_owned(), by_cause(counters.bytes(direction))))
             .into(),
-        remote_mappings_by_cause: by_remote_cause(&counters.remote_mappings),
-        remote_mapped_bytes_by_cause: by_remote_cause(&counters.remote_mapped_bytes),
+        remote_mappings_by_cause: capabilities
+            .counted(Quantity::RemoteMappings, by_remote_cause(&counters.remote_mappings)),
+        remote_mapped_bytes_by_cause: capabilities
+            .counted(Quantity::RemoteMappings, by_remote_cause(&counters.remote_mapped_bytes)),
         api_calls_by_kind: by_call(&counters.api_calls),
         api_bytes_by_kind: by_call(&counters.api_bytes),
         tool_calls_by_kind: by_call(&counters.tool_calls),

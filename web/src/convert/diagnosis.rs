@@ -1,4 +1,4 @@
-//! Foremost concern of a process, and who causes it. The page and uvmctl only show it.
+//! Main diagnosis of a process, with the evictor. The page and uvmctl only show it.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -12,7 +12,7 @@ use model::{
 use super::{INFERRED, View, of, rate, time};
 use crate::gpus;
 
-/// Where a decision is in effect, whether it helps matters more than what it is about.
+/// Main diagnosis of a process. A decision in effect takes precedence over its verdict.
 pub(super) fn diagnosis(view: &View<'_>, id: ProcessId) -> Option<Diagnosis> {
     if let Some(in_effect) = of(&view.decisions, id).find(|decision| !matches!(decision.stage, Stage::Shadow(_))) {
         let decision = Some(decision(in_effect));
@@ -31,7 +31,7 @@ pub(super) fn diagnosis(view: &View<'_>, id: ProcessId) -> Option<Diagnosis> {
     Some(Diagnosis { kind: kind.to_owned(), decision: None, evictor, verdict: worst.map(verdict) })
 }
 
-/// See [`model::api::Verdict::evictor`]. Only evicted memory can be evicted by others.
+/// Evictor for a verdict; see [`model::api::Verdict::evictor`]. Only evicted memory has one.
 pub(super) fn evictor(view: &View<'_>, verdict: &Verdict) -> Option<Evictor> {
     if verdict.kind != VerdictKind::CapacityThrash || verdict.ended_at.is_some() {
         return None;
@@ -44,9 +44,10 @@ pub(super) fn evictor(view: &View<'_>, verdict: &Verdict) -> Option<Evictor> {
     fits_alone(view, verdict.process, verdict.gpu).unwrap_or_else(caused_at_least_half).then_some(evictor)
 }
 
-/// Whether all managed memory of a process would fit into a GPU without other processes'; `None` if that is not known.
+/// Whether a process's managed memory would fit into a GPU without other processes; `None` if
+/// unknown.
 fn fits_alone(view: &View<'_>, process: ProcessId, gpu: GpuKey) -> Option<bool> {
-    let gpu = gpus::shown_as(gpu);
+    let gpu = gpus::resolved(gpu);
     let capacity_bytes = gpus::memory(view.snapshot, gpu).capacity_bytes(view.snapshot.gpus.get(&gpu))?;
     Some(view.process(process)?.managed_bytes? <= capacity_bytes)
 }
@@ -72,7 +73,7 @@ fn largest_evictor(view: &View<'_>, victim: ProcessId, at: impl Fn(GpuKey) -> bo
     })
 }
 
-/// A verdict in short.
+/// Summary of a verdict.
 pub(super) fn verdict(verdict: &Verdict) -> VerdictSummary {
     VerdictSummary {
         gpu_uuid: gpus::uuid(verdict.gpu),
@@ -82,7 +83,7 @@ pub(super) fn verdict(verdict: &Verdict) -> VerdictSummary {
     }
 }
 
-/// A decision in short.
+/// Summary of a decision.
 pub(super) fn decision(decision: &Decision) -> DecisionSummary {
     DecisionSummary {
         id: decision.id.0,

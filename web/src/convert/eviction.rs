@@ -1,4 +1,4 @@
-//! Who pushed whose memory out.
+//! Pairs of evictor and victim.
 
 use std::cmp::Reverse;
 
@@ -11,20 +11,20 @@ use crate::{
     problem::Problem,
 };
 
-/// Most bytes first.
+/// Page of the selected pairs, by bytes or by id.
 pub(crate) fn evictions(
     view: &View<'_>,
     order: Order,
-    wanted: impl Fn(&EvictionPair) -> bool,
+    is_selected: impl Fn(&EvictionPair) -> bool,
     cursors: &Cursors,
-    part: &PageRequest,
+    page_request: &PageRequest,
 ) -> Result<Page, Problem> {
-    let place = |pair: &EvictionPair| {
+    let key = |pair: &EvictionPair| {
         let rank = (order.rank(|| pair.bytes), order.rank(|| pair.evictions));
         (Reverse(rank), pair.gpu, pair.victim, pair.evictor, pair.cause)
     };
-    let pairs = view.snapshot.evictions.iter().filter(|pair| wanted(pair)).map(|pair| (place(pair), pair)).collect();
-    cursors.page(part, pairs, |each| pair(view, each))
+    let pairs = view.snapshot.evictions.iter().filter(|pair| is_selected(pair)).map(|pair| (key(pair), pair)).collect();
+    cursors.page(page_request, pairs, |each| pair(view, each))
 }
 
 fn pair(view: &View<'_>, pair: &EvictionPair) -> api::EvictionPair {

@@ -8,25 +8,25 @@ use crate::{
     gpus::{self, GpuTotal},
 };
 
-/// By index, then UUID.
+/// GPUs by index, then UUID.
 pub(crate) fn gpus(snapshot: &Snapshot) -> api::Gpus {
     let gpus = gpus::totals(snapshot);
     api::Gpus { time: time(snapshot.taken), gpus: gpus.iter().map(|each| detail(snapshot, each)).collect() }
 }
 
 fn detail(snapshot: &Snapshot, each: &GpuTotal<'_>) -> api::GpuDetail {
-    let card = snapshot.gpus.get(&each.key);
+    let known = snapshot.gpus.get(&each.key);
     let memory = gpus::memory(snapshot, each.key);
     api::GpuDetail {
         gpu: gpu(snapshot, each, Capabilities::of(snapshot)),
-        pci_address: card.and_then(|card| card.pci_address.clone()),
-        memory_bytes: card.and_then(|card| card.memory_bytes),
-        memory_used_bytes: card.and_then(|card| card.memory_used_bytes),
-        managed_capacity_bytes: memory.capacity_bytes(card),
+        pci_address: known.and_then(|gpu| gpu.pci_address.clone()),
+        memory_bytes: known.and_then(|gpu| gpu.memory_bytes),
+        memory_used_bytes: known.and_then(|gpu| gpu.memory_used_bytes),
+        managed_capacity_bytes: memory.capacity_bytes(known),
         managed_bytes: memory.managed_bytes,
         resident: memory.resident,
         oversubscription_ratio: memory.oversubscription_ratio,
         reuse: gpus::reuse(snapshot, each.key),
-        source: card.and_then(|card| card.source).map(GpuSource::name).map(str::to_owned),
+        source: known.and_then(|gpu| gpu.source).map(GpuSource::name).map(str::to_owned),
     }
 }

@@ -1,9 +1,9 @@
-//! What was counted lately.
+//! Recent counts.
 
 use model::{History, Sample, api};
 
 use super::time;
-use crate::capabilities::Capabilities;
+use crate::capabilities::{Capabilities, Quantity};
 
 pub(crate) fn history(history: &History, capabilities: Capabilities) -> api::History {
     api::History {
@@ -23,6 +23,6 @@ fn sample(sample: Sample, capabilities: Capabilities) -> api::HistorySample {
         bytes_dtoh,
         evicted_bytes,
         refetched_bytes,
-        resident_bytes: capabilities.resident(resident_bytes),
+        resident_bytes: capabilities.counted(Quantity::Resident, resident_bytes),
     }
 }

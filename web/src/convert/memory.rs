@@ -1,16 +1,16 @@
-//! Where in a process's memory it happens.
+//! Ranges of a process's memory, and heat maps.
 
 use std::time::SystemTime;
 
 use model::{PatternKind, Process, Snapshot, api};
 
 use super::{address, time};
-use crate::capabilities::Capabilities;
+use crate::capabilities::{Capabilities, Quantity};
 
-/// Limits of what faults show about memory.
-const LIMITS: [&str; 3] = [
-    "Accesses to memory that is resident or mapped raise no fault: how often they happen, and in which order, is not known.",
-    "Counts and patterns are those of 2 MiB blocks since uvmd counts, from block records; dropped and sampled-out records are in none.",
+/// Limits of figures from faults.
+const CAVEATS: [&str; 3] = [
+    "Accesses to memory that is resident or mapped raise no fault: their number and order are unknown.",
+    "Counts and patterns are those of 2 MiB blocks since uvmd counts, from block records, without dropped and sampled-out ones.",
     "Refetched bytes are by block, not by page: a block of which one half is evicted and the other fetched counts as refetched.",
 ];
 
@@ -25,7 +25,7 @@ pub(crate) fn ranges(snapshot: &Snapshot, process: &Process) -> api::Ranges {
         blocks_forgotten: *forgotten,
         block_records_sampled_out: *sampled_out_records,
         block_records_dropped: *dropped_records,
-        caveats: LIMITS.map(str::to_owned).into(),
+        caveats: CAVEATS.map(str::to_owned).into(),
     }
 }
 
@@ -35,7 +35,7 @@ fn range(range: &model::Range, capabilities: Capabilities) -> api::Range {
         end: address(range.end),
         bytes: range.end.saturating_sub(range.begin),
         mapped: range.mapped,
-        resident: capabilities.resident(range.residency),
+        resident: capabilities.counted(Quantity::Resident, range.residency),
         pattern: pattern(range.pattern),
         counts: range.counts,
     }
@@ -94,7 +94,7 @@ fn heat_cell(cell: &model::HeatCell, capabilities: Capabilities) -> api::HeatCel
         bytes_dtoh,
         evicted_bytes,
         refetched_bytes,
-        resident: capabilities.resident(resident),
+        resident: capabilities.counted(Quantity::Resident, resident),
         idle_seconds: idle_ns.map(|idle| idle as f64 / NANOSECONDS),
     }
 }

@@ -1,4 +1,4 @@
-//! Whom processes work for, and their sums.
+//! Owners of processes, and their sums.
 
 use std::cmp::Reverse;
 
@@ -30,24 +30,28 @@ pub(super) fn owner(owner: &model::Owner) -> api::Owner {
     }
 }
 
-/// Those whose processes moved or faulted most memory first.
+/// Page of the selected owners, those whose processes migrated or faulted most memory first.
 pub(crate) fn owners(
     snapshot: &Snapshot,
     order: Order,
-    wanted: impl Fn(&OwnerKey, &OwnerTotals) -> bool,
+    is_selected: impl Fn(&OwnerKey, &OwnerTotals) -> bool,
     cursors: &Cursors,
-    part: &PageRequest,
+    page_request: &PageRequest,
 ) -> Result<Page, Problem> {
-    let place = |(key, totals): (&OwnerKey, &OwnerTotals)| {
+    let key_of = |(key, totals): (&OwnerKey, &OwnerTotals)| {
         (Reverse(order.rank(|| busyness(totals.gpus.values().chain([&totals.host])))), key.clone())
     };
-    let owners =
-        snapshot.owners.iter().filter(|(key, totals)| wanted(key, totals)).map(|owner| (place(owner), owner)).collect();
+    let owners = snapshot
+        .owners
+        .iter()
+        .filter(|(key, totals)| is_selected(key, totals))
+        .map(|owner| (key_of(owner), owner))
+        .collect();
     let capabilities = Capabilities::of(snapshot);
     let show = |(key, totals): &(&OwnerKey, &OwnerTotals)| {
         owner_totals(key, totals, &totals.gpus.values().chain([&totals.host]).sum(), capabilities)
     };
-    cursors.page(part, owners, show)
+    cursors.page(page_request, owners, show)
 }
 
 pub(super) fn owner_totals(
@@ -56,7 +60,7 @@ pub(super) fn owner_totals(
     total: &Counters,
     capabilities: Capabilities,
 ) -> api::OwnerTotals {
-    let reuses = gpus::shown(&totals.reuse);
+    let reuses = gpus::by_gpu(&totals.reuse);
     api::OwnerTotals {
         kind: key.kind().to_owned(),
         id: key.id().to_owned(),
@@ -64,7 +68,7 @@ pub(super) fn owner_totals(
         last_active_at: time(totals.last_active_at),
         reuse: sum(totals.reuse.values()),
         counts: counts(total, capabilities),
-        gpus: gpus::shown(&totals.gpus)
+        gpus: gpus::by_gpu(&totals.gpus)
             .iter()
             .map(|(key, counters)| api::OwnerGpu {
                 uuid: gpus::uuid(*key),

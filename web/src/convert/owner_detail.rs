@@ -1,4 +1,4 @@
-//! One owner, with its processes, verdicts and evictions.
+//! Detail of an owner, with its processes, verdicts and evictions.
 
 use std::cmp::Reverse;
 
@@ -7,10 +7,10 @@ use model::{OwnerEvictions, OwnerKey, Process, api};
 use super::{INFERRED, View, counts::busyness, owner::owner_totals, time};
 use crate::{capabilities::Capabilities, gpus};
 
-/// Items of each list.
+/// Maximum length of each list.
 const ITEMS_MAX: usize = 100;
 
-/// An owner that is listed.
+/// Detail of a listed owner.
 pub(crate) fn owner_detail(view: &View<'_>, key: &OwnerKey) -> Option<api::OwnerDetail> {
     let snapshot = view.snapshot;
     let totals = snapshot.owners.get(key)?;

@@ -1,4 +1,4 @@
-//! Processes.
+//! Lists and details of processes.
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
@@ -12,53 +12,54 @@ use super::{
     sum, time,
 };
 use crate::{
-    capabilities::Capabilities,
+    capabilities::{Capabilities, Quantity},
     gpus,
     paging::{Cursors, Order, Page, PageRequest},
     problem::Problem,
 };
 
-/// The processes that are `wanted`: living ones first, then those that moved or faulted most memory.
+/// Page of the selected processes: running ones first, then those that migrated or faulted most
+/// memory.
 pub(crate) fn processes(
     view: &View<'_>,
     order: Order,
-    wanted: impl Fn(&model::Process) -> bool,
+    is_selected: impl Fn(&model::Process) -> bool,
     cursors: &Cursors,
-    part: &PageRequest,
+    page_request: &PageRequest,
 ) -> Result<Page, Problem> {
-    cursors.page(part, places(view, order, wanted), |each| process(view, each, &each.total()))
+    cursors.page(page_request, keyed(view, order, is_selected), |each| process(view, each, &each.total()))
 }
 
-/// The same in short.
+/// Page of summaries of the selected processes.
 pub(crate) fn summaries(
     view: &View<'_>,
     order: Order,
-    wanted: impl Fn(&model::Process) -> bool,
+    is_selected: impl Fn(&model::Process) -> bool,
     cursors: &Cursors,
-    part: &PageRequest,
+    page_request: &PageRequest,
 ) -> Result<Page, Problem> {
-    cursors.page(part, places(view, order, wanted), |each| process_summary(view, each, &each.total()))
+    cursors.page(page_request, keyed(view, order, is_selected), |each| process_summary(view, each, &each.total()))
 }
 
-/// What processes are listed by: those that ended come last in whatever order.
-type Place = (bool, Reverse<u64>, ProcessId);
+/// Sort key of a process. By activity, exited processes are last.
+type SortKey = (bool, Reverse<u64>, ProcessId);
 
-fn places<'a>(
+fn keyed<'a>(
     view: &View<'a>,
     order: Order,
-    wanted: impl Fn(&model::Process) -> bool,
-) -> Vec<(Place, &'a model::Process)> {
-    let wanted = view.snapshot.processes.iter().filter(|process| wanted(process));
-    let place = |process: &model::Process| {
+    is_selected: impl Fn(&model::Process) -> bool,
+) -> Vec<(SortKey, &'a model::Process)> {
+    let selected = view.snapshot.processes.iter().filter(|process| is_selected(process));
+    let key = |process: &model::Process| {
         let rank = order.rank(|| busyness(process.gpus.values().chain([&process.host])));
-        // What ends between two pages must not be passed over.
+        // By id, an exit between two pages must not make a page skip the process.
         let is_last = order == Order::Activity && process.exited_at.is_some();
         (is_last, Reverse(rank), process.id)
     };
-    wanted.map(|process| (place(process), process)).collect()
+    selected.map(|process| (key(process), process)).collect()
 }
 
-/// Everything about one process, with the `blocks_max` busiest blocks of its memory.
+/// Detail of a process, with the `blocks_max` busiest blocks of its memory.
 pub(crate) fn detail(view: &View<'_>, each: &model::Process, blocks_max: usize) -> api::ProcessDetail {
     let model::Blocks { busiest, known, forgotten, sampled_out_records, dropped_records } = &each.blocks;
     api::ProcessDetail {
@@ -73,7 +74,7 @@ pub(crate) fn detail(view: &View<'_>, each: &model::Process, blocks_max: usize) 
     }
 }
 
-/// Without what not everybody may read.
+/// Detail without the fields that require read permission.
 pub(crate) fn redacted(detail: api::ProcessDetail) -> api::ProcessDetail {
     api::ProcessDetail { redacted: true, command_line: None, blocks: Vec::new(), ..detail }
 }
@@ -89,7 +90,7 @@ fn process(view: &View<'_>, process: &model::Process, total: &Counters) -> api::
 
 fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) -> api::ProcessSummary {
     let gpus = process.gpus.keys().chain(process.residency.keys()).chain(process.reuse.keys());
-    let gpus: BTreeSet<GpuKey> = gpus.map(|key| gpus::shown_as(*key)).collect();
+    let gpus: BTreeSet<GpuKey> = gpus.map(|key| gpus::resolved(*key)).collect();
     let capabilities = Capabilities::of(view.snapshot);
     api::ProcessSummary {
         pid: process.id.pid,
@@ -103,7 +104,7 @@ fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) 
         exited_at: process.exited_at.map(time),
         managed_bytes: process.managed_bytes,
         owner: owner(&process.owner),
-        resident: capabilities.resident(sum(process.residency.values())),
+        resident: capabilities.counted(Quantity::Resident, sum(process.residency.values())),
         reuse: sum(process.reuse.values()),
         diagnosis: diagnosis::diagnosis(view, process.id),
         verdicts: of(&view.active, process.id).map(diagnosis::verdict).collect(),
@@ -114,11 +115,11 @@ fn process_summary(view: &View<'_>, process: &model::Process, total: &Counters) 
     }
 }
 
-/// It on each GPU where anything is known of it.
+/// Counts and memory of a process on each GPU that it used.
 fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
     let capabilities = Capabilities::of(view.snapshot);
-    let mut counters = gpus::shown(&process.gpus);
-    let (residencies, reuses) = (gpus::shown(&process.residency), gpus::shown(&process.reuse));
+    let mut counters = gpus::by_gpu(&process.gpus);
+    let (residencies, reuses) = (gpus::by_gpu(&process.residency), gpus::by_gpu(&process.reuse));
     for key in residencies.keys().chain(reuses.keys()) {
         counters.entry(*key).or_default();
     }
@@ -126,7 +127,7 @@ fn by_gpu(view: &View<'_>, process: &model::Process) -> Vec<api::ProcessGpu> {
         .iter()
         .map(|(key, counters)| api::ProcessGpu {
             id: gpus::id(view.snapshot, *key),
-            resident: capabilities.resident(residencies.get(key).copied().unwrap_or_default()),
+            resident: capabilities.counted(Quantity::Resident, residencies.get(key).copied().unwrap_or_default()),
             reuse: reuses.get(key).copied().unwrap_or_default(),
             counts: counts(counters, capabilities),
         })
@@ -142,7 +143,7 @@ fn block(block: &model::Block, capabilities: Capabilities) -> api::Block {
         bytes_htod: block.bytes_htod,
         bytes_dtoh: block.bytes_dtoh,
         bytes_dtod: block.bytes_dtod,
-        populated_bytes: capabilities.populated(block.populated_bytes),
+        populated_bytes: capabilities.counted(Quantity::Populated, block.populated_bytes),
         evicted_bytes: block.evicted_bytes,
         evictions: block.evictions,
         bytes_htod_by_cause: block.htod_by_cause,
@@ -150,7 +151,7 @@ fn block(block: &model::Block, capabilities: Capabilities) -> api::Block {
         refetched_bytes: block.refetched_bytes,
         cpu_reclaimed_bytes: block.cpu_reclaimed_bytes,
         bounces: block.bounces,
-        resident: capabilities.resident(block.resident),
+        resident: capabilities.counted(Quantity::Resident, block.resident),
         last_seen_at: time(block.last_seen_at),
     }
 }

@@ -1,4 +1,4 @@
-//! The service and its source.
+//! State of the service and of its source.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,8 @@ use crate::{
     gpus::{self, GpuTotal},
 };
 
-/// With whether whoever asks may read everything and change things, and what is wrong with what uvmd keeps: the file of overrides, the journal of advice.
+/// Status, with the permissions of the requester. `warnings` are about the file of overrides and
+/// the advice journal.
 pub(crate) fn status(
     node: &Node,
     snapshot: &Snapshot,
@@ -19,10 +20,10 @@ pub(crate) fn status(
     warnings: impl Iterator<Item = String>,
 ) -> api::Status {
     let (source, capabilities) = (&snapshot.source, Capabilities::of(snapshot));
-    let (state, reasons, counting_started_at) = match &source.state {
-        SourceState::Waiting { missing } => ("waiting", missing.clone(), None),
-        SourceState::Refused { reason } => ("refused", vec![reason.clone()], None),
-        SourceState::Counting { since } => ("counting", Vec::new(), Some(time(*since))),
+    let (reasons, counting_started_at) = match &source.state {
+        SourceState::Waiting { missing } => (missing.clone(), None),
+        SourceState::Refused { reason } => (vec![reason.clone()], None),
+        SourceState::Counting { since } => (Vec::new(), Some(time(*since))),
     };
     let degraded = source.degraded.iter().map(|each| each.description.clone());
     let reasons = reasons.into_iter().chain(degraded).chain(source.warnings.iter().cloned()).chain(warnings).collect();
@@ -33,7 +34,7 @@ pub(crate) fn status(
         can_read,
         can_write,
         backend: source.backend.to_owned(),
-        state: state.to_owned(),
+        state: source.state.name().to_owned(),
         degraded: source.degraded.iter().map(degradation).collect(),
         quota_refusals: source.quota_refusals.iter().map(refusals).collect(),
         reasons,

@@ -1,4 +1,4 @@
-//! What is wrong, with what that rests on.
+//! Verdicts, with their evidence.
 
 use std::{cmp::Reverse, time::SystemTime};
 
@@ -15,25 +15,26 @@ use crate::{
     problem::Problem,
 };
 
-/// Active verdicts, most traffic first, then ended ones; with their ranges if the reader may see addresses.
+/// Page of verdicts: active ones, most traffic first, then ended ones; with ranges for a requester
+/// with read permission.
 pub(crate) fn verdicts(
     view: &View<'_>,
     with_ranges: bool,
     order: Order,
-    wanted: impl Fn(&Verdict) -> bool,
+    is_selected: impl Fn(&Verdict) -> bool,
     cursors: &Cursors,
-    part: &PageRequest,
+    page_request: &PageRequest,
 ) -> Result<Page, Problem> {
-    let place = |each: &Verdict| {
+    let key = |each: &Verdict| {
         let rank = order.rank(|| each.ended_at.map_or_else(|| each.traffic_bytes(), since_1970_ns));
         (each.ended_at.is_some(), Reverse(rank), each.process, each.gpu, each.kind, each.started_at)
     };
-    let all = view.verdicts.active.iter().chain(&view.verdicts.ended).filter(|each| wanted(each));
-    let all = all.map(|each| (place(each), each)).collect();
-    cursors.page(part, all, |each: &&Verdict| verdict(view, each, with_ranges))
+    let all = view.verdicts.active.iter().chain(&view.verdicts.ended).filter(|each| is_selected(each));
+    let all = all.map(|each| (key(each), each)).collect();
+    cursors.page(page_request, all, |each: &&Verdict| verdict(view, each, with_ranges))
 }
 
-/// Those on one process.
+/// Verdicts on one process.
 pub(crate) fn verdicts_of(view: &View<'_>, with_ranges: bool, id: ProcessId) -> api::Verdicts {
     let ended = view.verdicts.ended.iter().filter(|verdict| verdict.process == id);
     let show = |each: &Verdict| verdict(view, each, with_ranges);
@@ -51,13 +52,13 @@ fn since_1970_ns(time: SystemTime) -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// That a verdict has begun, or ended.
+/// Event of a verdict that started or ended.
 #[must_use]
 pub fn verdict_event(each: &Verdict, snapshot: &Snapshot, verdicts: &Verdicts) -> Event {
     Event::of_verdict(verdict(&View::new(snapshot, verdicts, &[]), each, true), snapshot.taken)
 }
 
-/// Kinds that are not told without block records, if there are none.
+/// Kinds of verdict that are unavailable without block records, if these are off.
 pub(crate) fn unavailable(snapshot: &Snapshot) -> Vec<api::UnavailableKind> {
     if !snapshot.source.block_records.is_off {
         return Vec::new();
@@ -71,7 +72,7 @@ pub(crate) fn unavailable(snapshot: &Snapshot) -> Vec<api::UnavailableKind> {
 
 fn verdict(view: &View<'_>, each: &Verdict, with_ranges: bool) -> api::Verdict {
     let process = view.process(each.process);
-    // What an ended verdict did is over.
+    // An ended verdict has no current victims.
     let victims = of(&view.caused, each.process).filter(|lost| each.ended_at.is_none() && lost.gpu == each.gpu);
     api::Verdict {
         pid: each.process.pid,
@@ -118,6 +119,6 @@ fn involved(range: &Involved) -> api::InvolvedRange {
 }
 
 fn check(check: &Check) -> api::Check {
-    let Check { description: what, name, value, threshold, met: holds } = *check;
-    api::Check { name: name.to_owned(), description: what.to_owned(), value, threshold, met: holds }
+    let Check { description, name, value, threshold, met } = *check;
+    api::Check { name: name.to_owned(), description: description.to_owned(), value, threshold, met }
 }

@@ -1,21 +1,21 @@
-//! Sums over what policies did, for the metrics.
+//! Sums of what policies did, for the metrics.
 
 use std::collections::BTreeMap;
 
 use model::api::decision::{Call, Event};
 
-/// Decisions whose policy is remembered: steps may come back after they are over.
+/// Maximum of decisions whose policy is stored, as calls may be reported after their end.
 const DECISIONS_MAX: usize = 4096;
 
-/// Everything since the service started.
+/// Sums since the service started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     policies: BTreeMap<u64, String>,
-    /// Calls, by policy, action and answer.
+    /// Calls, by policy, action and result.
     pub(crate) actions: BTreeMap<[String; 3], u64>,
-    /// Bytes asked to be moved, by policy and direction.
-    pub(crate) moved_bytes: BTreeMap<[String; 2], u64>,
-    /// Decisions that were taken back, by policy.
+    /// Migrated bytes, by policy and direction.
+    pub(crate) migrated_bytes: BTreeMap<[String; 2], u64>,
+    /// Decisions that were rolled back, by policy.
     pub(crate) rollbacks: BTreeMap<String, u64>,
 }
 
@@ -26,9 +26,9 @@ impl Tally {
             while self.policies.len() > DECISIONS_MAX {
                 self.policies.pop_first();
             }
-            let undone = self.rollbacks.entry(decision.policy.clone()).or_default();
+            let rollbacks = self.rollbacks.entry(decision.policy.clone()).or_default();
             if event.r#type == "decision_updated" && decision.stage == "rolled_back" {
-                *undone += 1;
+                *rollbacks += 1;
             }
         }
         let policy = event.decision_id.and_then(|id| self.policies.get(&id)).cloned().unwrap_or_default();
@@ -37,8 +37,8 @@ impl Tally {
         }
     }
 
-    fn add_call(&mut self, policy: &str, Call { action, count, bytes, result: answer, .. }: &Call) {
-        let key = [policy, action, &answer.result].map(str::to_owned);
+    fn add_call(&mut self, policy: &str, Call { action, count, bytes, result, .. }: &Call) {
+        let key = [policy, action, &result.result].map(str::to_owned);
         let calls = self.actions.entry(key).or_default();
         *calls = calls.saturating_add(*count);
         let direction = match action.as_str() {
@@ -46,9 +46,9 @@ impl Tally {
             "migrate_to_host" => "dtoh",
             _ => return,
         };
-        if answer.result == "done" {
-            let moved = self.moved_bytes.entry([policy, direction].map(str::to_owned)).or_default();
-            *moved = moved.saturating_add(*bytes);
+        if result.result == "done" {
+            let migrated = self.migrated_bytes.entry([policy, direction].map(str::to_owned)).or_default();
+            *migrated = migrated.saturating_add(*bytes);
         }
     }
 }

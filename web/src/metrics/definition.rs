@@ -1,4 +1,5 @@
-//! What a metric is: name, type, labels, help, and where its samples come from. The exposition and docs/metrics.md are both made of these.
+//! Definition of a metric: name, type, labels, help, and source of its samples. The exposition and
+//! docs/metrics.md are generated from the definitions.
 
 use model::Distribution;
 
@@ -7,7 +8,7 @@ use super::{
     labels::Label,
 };
 
-/// One metric.
+/// Definition of one metric.
 pub(super) struct Definition {
     pub(super) name: &'static str,
     pub(super) labels: &'static [&'static Label],
@@ -15,29 +16,30 @@ pub(super) struct Definition {
     pub(super) samples: Samples,
 }
 
-/// Where a metric's samples come from, by how its value moves.
+/// Type of a metric, and source of its samples.
 pub(super) enum Samples {
-    /// Only up, until uvmd restarts.
+    /// Monotonic until uvmd restarts.
     Counter(Of<f64>),
-    /// Up and down.
+    /// A value that rises and falls.
     Gauge(Of<f64>),
-    /// A distribution of values; its counts only go up.
+    /// Distribution of values, with monotonic counts.
     Histogram(&'static Buckets, Of<Distribution>),
 }
 
-/// Takes samples of one kind.
+/// Source of samples of one kind.
 type Of<T> = fn(&Figures<'_>) -> Vec<Sample<T>>;
 
-/// The upper bounds of a histogram's buckets. They must not change: queries over time add up what has the same bounds.
+/// Upper bounds of a histogram's buckets. They must not change, as queries over time add up buckets
+/// with the same bounds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Buckets {
-    /// In the distribution's unit, growing.
+    /// Bounds in the distribution's unit, ascending.
     pub(super) bounds: &'static [u64],
-    /// How many of the distribution's units make one of the metric's: 10^9 for nanoseconds shown as seconds.
+    /// Units of the distribution in one of the metric: 10^9 for nanoseconds shown as seconds.
     pub(super) units_per_one: u32,
 }
 
-/// One series' value, with its label values in the order of the definition's labels.
+/// Value of one series, with its label values in the order of the definition's labels.
 pub(super) struct Sample<T = f64> {
     pub(super) labels: Vec<String>,
     pub(super) value: T,
@@ -46,7 +48,7 @@ pub(super) struct Sample<T = f64> {
 // === impl Buckets ===
 
 impl Buckets {
-    /// A value of the distribution, in the metric's unit.
+    /// Value of the distribution in the metric's unit.
     pub(super) fn scaled(&self, value: u64) -> f64 {
         value as f64 / f64::from(self.units_per_one)
     }
@@ -59,7 +61,7 @@ impl Sample {
         Self { labels: labels.map(str::to_owned).into(), value }
     }
 
-    /// Of what is counted by its labels.
+    /// Sample of a count by its labels.
     pub(super) fn of(labels: &[String], value: u64) -> Self {
         Self { labels: labels.to_vec(), value: value as f64 }
     }
@@ -68,18 +70,18 @@ impl Sample {
 // === impl Row ===
 
 impl Row<'_> {
-    /// A sample with this row's labels and `more`.
+    /// Sample with this row's labels and `more`.
     pub(super) fn sample<const N: usize>(&self, more: [&str; N], value: u64) -> Sample {
         let labels = self.labels.iter().cloned().chain(more.map(str::to_owned)).collect();
         Sample { labels, value: value as f64 }
     }
 
-    /// A sample with this row's labels, of what is not counted in whole ones.
+    /// Sample of a fractional value, with this row's labels.
     pub(super) fn number(&self, value: f64) -> Sample {
         Sample { labels: self.labels.clone(), value }
     }
 
-    /// One sample for each of `variants`, which are named.
+    /// Samples for `variants`, whose names are the last label.
     pub(super) fn each<T: Copy, const N: usize>(
         &self,
         variants: [T; N],
@@ -89,7 +91,7 @@ impl Row<'_> {
         variants.into_iter().map(|variant| self.sample([name(variant)], value(variant))).collect()
     }
 
-    /// A sample with this row's labels and `more`.
+    /// Distribution with this row's labels and `more`.
     pub(super) fn distribution<const N: usize>(
         &self,
         more: [&str; N],

@@ -1,8 +1,9 @@
-//! Every metric, in the order they are shown.
+//! All metrics, in the order of the exposition.
 //!
-//! Counters come from the snapshot's totals, which keep what a forgotten process did, so they do not go back while uvmd counts (docs/metrics.md
-//! names the exceptions). A series for every access type, direction and cause is there from the first sight of its GPU, with 0, so that `rate()`
-//! sees the first increase.
+//! Counters come from the snapshot's totals, which retain the counts of forgotten processes, so
+//! that they are monotonic while uvmd counts (docs/metrics.md names the exceptions). A series for
+//! each access type, direction and cause exists from the first sight of its GPU, with 0, so that
+//! `rate()` covers the first increase.
 
 mod eviction;
 mod gpu;
@@ -17,7 +18,7 @@ mod service;
 
 use super::definition::Definition;
 
-/// All of them.
+/// Definitions of all metrics.
 pub(super) fn all() -> impl Iterator<Item = &'static Definition> {
     [
         gpu::DEFINITIONS,

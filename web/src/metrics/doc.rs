@@ -1,4 +1,4 @@
-//! docs/metrics.md, made of the definitions.
+//! Generator of docs/metrics.md from the definitions.
 
 use std::fmt::Write;
 
@@ -23,40 +23,40 @@ const INTRODUCTION: &str = "\
 itself with `uvmd_` or `process_`. This page is generated from the definitions in the code by
 `UPDATE_DOCS=1 cargo test -p web --test http metrics_doc`.
 
-Counters start at 0 when uvmd starts. They keep the counts of exited processes. They go back in one
-case: where the self-test finds that the driver's structures are not those of its version, uvmd
+Counters start at 0 when uvmd starts. They include the counts of exited processes. They decrease in
+one case: if the self-test finds that the driver's structures are not those of its version, uvmd
 drops the counts of processes that still use the driver, and `uvmd_state{state=\"refused\"}` is 1 from
 then on.
 
 A counter of a known GPU is 0 from the first sight of that GPU. Metrics of a GPU are absent, not 0,
-where the driver has no function to count them by: `probes` in `/api/v1/status` names what is
-missing. The JSON API has `null` for populated and resident memory then, and 0 for the others.
+if the driver lacks the function that is probed for them: `probes` in `/api/v1/status` names the
+missing ones. The JSON API has `null` for populated and resident memory then, and 0 for the others.
 
 No label names a process, unless [enabled](#processes): `/api/v1/processes` lists them
 ([api.md](api.md)). Counts outlive processes by their [owners](#owners).
 
 ## Common labels
 
-These mean the same wherever they occur. Each metric below names its labels, and describes its own.
+Labels with one meaning on all metrics. Each metric below lists its labels, and describes the others.
 ";
 
 const OWNERS: &str = "\
 ## Owners
 
 The metrics whose names begin with `uvm_owner_`, and `uvm_thrashing`, name pods, Slurm jobs,
-containers and systemd units, from the cgroups of processes. A process counts to the pod that it is
-in, else to the job, else to the container, else to the unit; its counts stay there after its end,
-so that `rate()` is right for the last seconds of a short job too. An owner has series from its
-first process on until it is idle. Their number is bounded: owners beyond it count to
-`owner_kind=\"other\"`, with processes of which nothing is known. `/api/v1/owners` lists them.
+containers and systemd units, from the cgroups of processes. A process counts to its pod, else to its
+job, else to its container, else to its unit. Its counts stay there after its exit, so that `rate()`
+covers the last seconds of a short job too. An owner has series from its first process on until it is
+idle. The number of owners is bounded: further ones count to `owner_kind=\"other\"`, as do processes
+without a known owner. `/api/v1/owners` lists the owners.
 
 Pairs of owners in `uvm_owner_pair_evicted_bytes_total` and `uvm_owner_pair_evicted_chunks_total`
 are bounded too (`collector.max_eviction_pairs` in the [configuration](configuration.md)): the
-largest have series, and the rest is in `victim_kind=\"other\", evictor_kind=\"other\"`, so that sums by
-GPU and cause are right, and those by victim or evictor lower bounds where there is such a series.
-`uvm_owner_evicted_bytes_total` and `uvm_owner_induced_eviction_bytes_total` have everything.
+largest have series, and the rest is in `victim_kind=\"other\", evictor_kind=\"other\"`. So sums by GPU
+and cause are exact, and those by victim or evictor are lower bounds if such a series exists.
+`uvm_owner_evicted_bytes_total` and `uvm_owner_induced_eviction_bytes_total` include all pairs.
 
-Names of pods and jobs are not known on the node. Other exporters have them:
+The node does not know names of pods and jobs. Other exporters have them:
 
 ```promql
 # Thrashing pods, by name, with kube-state-metrics
@@ -69,9 +69,9 @@ max by (pod_uid, verdict) (uvm_thrashing) == 1
 const PROCESSES: &str = "\
 ## Processes
 
-The metrics whose names begin with `uvm_process_` are there only if `metrics.per_process` in the
+The metrics whose names begin with `uvm_process_` exist only if `metrics.per_process` in the
 [configuration](configuration.md) is true, and for at most `metrics.max_processes` processes: each
-process is a new set of series in the database. They come on top: the other metrics count every
+process is a new set of series in the database. They are additional: the other metrics count every
 process, with or without these.
 
 The processes with most faults and migrated bytes since uvmd counts have series. A process keeps
@@ -99,23 +99,23 @@ sum by (hostname, UUID) (rate(uvm_gpu_faults_total[1m]))
 # Bytes a second from host to GPU
 sum by (hostname, UUID) (rate(uvm_migrated_bytes_total{direction=\"htod\"}[1m]))
 
-# Bytes a second evicted to the host because a GPU's memory was needed for something else
+# Bytes a second evicted to the host to free memory of a GPU
 sum by (hostname, UUID) (rate(uvm_migrated_bytes_total{direction=\"dtoh\", cause=\"eviction\"}[1m]))
 
 # Evicted bytes per fetched byte: near 1, more memory is in use than the GPU holds
 sum by (UUID) (rate(uvm_migrated_bytes_total{direction=\"dtoh\", cause=\"eviction\"}[5m]))
   / sum by (UUID) (rate(uvm_migrated_bytes_total{direction=\"htod\"}[5m]))
 
-# Service time of fault batches, of 99 in 100 not more than this many seconds
+# Service time of fault batches in seconds, 99th percentile
 histogram_quantile(0.99, sum by (UUID, le) (rate(uvm_fault_batch_duration_seconds_bucket[5m])))
 
-# Faults that a batch holds on average: near 1, each fault costs a whole round through the driver
+# Mean faults of a batch: near 1, each fault costs a full pass through the driver
 sum by (UUID) (rate(uvm_fault_batch_entries_sum[5m])) / sum by (UUID) (rate(uvm_fault_batch_entries_count[5m]))
 
 # Refetched share of fetched bytes: the cost of thrashing
 sum by (UUID) (rate(uvm_refetched_bytes_total[5m])) / sum by (UUID) (rate(uvm_fetched_bytes_total[5m]))
 
-# Who thrashes
+# Thrashing owners
 uvm_thrashing == 1
 
 # Share of the last hour for which an owner thrashed
@@ -124,11 +124,11 @@ sum without (verdict) (increase(uvm_owner_verdict_seconds_total{verdict!~\"strea
 # Evictions by victim and evictor, in bytes per second
 topk(5, sum by (hostname, victim_kind, victim, evictor_kind, evictor) (rate(uvm_owner_pair_evicted_bytes_total[5m])))
 
-# GPUs on which more memory is managed than they have, and how much of it is there
+# Oversubscribed GPUs, and their memory's share with managed memory
 uvm_oversubscription_ratio > 1
 uvm_resident_bytes / uvm_gpu_memory_bytes
 
-# What uvmd costs: CPUs, its probes' share of that of others, and memory
+# Cost of uvmd: CPUs, CPUs in its probes, and memory
 rate(process_cpu_seconds_total[5m])
 sum by (instance) (rate(uvmd_probe_run_seconds_total[5m]))
 process_resident_memory_bytes
@@ -136,11 +136,11 @@ process_resident_memory_bytes
 # Share of time in throttles by the driver; several at once add up
 sum by (hostname) (rate(uvm_throttled_seconds_total[5m]))
 
-# On request: evictors and victims among processes, in bytes per second
+# With per-process metrics: evictors and victims, in bytes per second
 topk(5, sum by (hostname, pid, process) (rate(uvm_process_induced_eviction_bytes_total[5m])))
 topk(5, sum by (hostname, pid, process) (rate(uvm_process_evicted_bytes_total[5m])))
 
-# uvmd runs and does not count
+# uvmd runs, but does not count
 uvmd_state{state=\"counting\"} == 0
 
 # Faults a second of GPUs that DCGM's exporter finds busy
@@ -151,7 +151,7 @@ sum by (instance) (increase(uvmd_events_dropped_total[5m])) > 0
 ```
 ";
 
-/// The whole of docs/metrics.md.
+/// Text of docs/metrics.md.
 #[must_use]
 pub fn markdown() -> String {
     let mut text = INTRODUCTION.to_owned();
@@ -180,7 +180,7 @@ fn table(text: &mut String, labels: &[&Label]) {
     text.push('\n');
 }
 
-/// Whether a label means the same on many metrics, and is described once for all of them.
+/// Whether a label is one of [`COMMON`], which are described once.
 fn is_common(label: &Label) -> bool {
     COMMON.iter().any(|common| std::ptr::eq(*common, label))
 }

@@ -1,4 +1,4 @@
-//! What a scrape is answered from: a snapshot, with its counts sorted by the series that they are shown in.
+//! Source of samples: a snapshot, with its counts sorted into the series of the exposition.
 
 mod memory;
 mod owners;
@@ -16,75 +16,75 @@ pub(super) use owners::{OwnerRows, listed, names};
 use super::{http::Http, listed::Listing, own::Own};
 use crate::{AdviceJournal, Node, Sources, capabilities::Capabilities, events::Tally, gpus};
 
-/// Stands for the UUIDs of GPUs that it was never learned of.
+/// `UUID` of GPUs whose UUID is unknown.
 const UNKNOWN_UUID: &str = "unknown";
-/// Stands where what is counted belongs to a CPU.
+/// `UUID` of counts of CPUs.
 const CPU_UUID: &str = "cpu";
 
-/// What is counted where nothing is.
-static NOTHING: Counters = Counters::ZERO;
+/// Counters of a GPU without counts.
+static ZERO: Counters = Counters::ZERO;
 
-/// What every sample is taken from.
+/// Source of all samples.
 pub(super) struct Figures<'a> {
     pub(super) node: &'a Node,
     pub(super) snapshot: &'a Snapshot,
     pub(super) verdicts: &'a Verdicts,
     pub(super) capabilities: Capabilities,
-    pub(super) deeds: Deeds,
+    pub(super) policy_counts: PolicyCounts,
     pub(super) http: Http,
-    /// Every GPU seen, whether or not anything was counted there yet, and those not known, as one.
+    /// All GPUs seen, with or without counts, and those without a known UUID as one.
     pub(super) gpus: Vec<Row<'a>>,
-    /// What belongs to no GPU.
+    /// Counts that belong to no GPU.
     pub(super) cpu: Row<'a>,
-    /// The memory of each GPU that is known.
+    /// Memory of each GPU with a known UUID.
     pub(super) memory: Vec<MemoryRow>,
-    /// Owners that are listed.
+    /// Listed owners.
     pub(super) owners: Vec<OwnerRows<'a>>,
-    /// Processes with series of their own.
+    /// Processes with series.
     pub(super) processes: Vec<ProcessRows<'a>>,
-    /// How many processes have none for want of room; `None` if none was asked for.
-    pub(super) left_out: Option<usize>,
-    /// uvmd itself; `None` if that cannot be read.
+    /// Number of processes without series for want of room; `None` unless such series are enabled.
+    pub(super) omitted: Option<usize>,
+    /// Resources of uvmd itself; `None` if they cannot be read.
     pub(super) own: Option<Own>,
 }
 
-/// What is done about what is wrong.
-pub(super) struct Deeds {
+/// State and counts of policies.
+pub(super) struct PolicyCounts {
     pub(super) state: PolicyState,
-    /// `None` where there is none.
+    /// State of the advice journal; `None` without one.
     pub(super) journal: Option<AdviceJournal>,
     pub(super) decisions: Arc<[Decision]>,
     pub(super) tally: Tally,
-    /// Events that readers were too slow for.
+    /// Events dropped because readers were too slow.
     pub(super) events_dropped: u64,
 }
 
-/// Counts and the values of the labels that name them. A row of a GPU begins with `gpu` and `UUID`.
+/// Counts with their label values. A row of a GPU begins with `gpu` and `UUID`.
 pub(super) struct Row<'a> {
     pub(super) labels: Vec<String>,
-    /// Of the GPU, if it is known.
+    /// UUID of the GPU, if known.
     pub(super) uuid: Option<GpuUuid>,
     pub(super) counters: Cow<'a, Counters>,
     pub(super) reuse: Reuse,
 }
 
-/// One process.
+/// Rows of one process.
 pub(super) struct ProcessRows<'a> {
     pub(super) process: &'a Process,
-    /// `pid`, `process`, `cgroup`.
+    /// Values of `pid`, `process` and `cgroup`.
     pub(super) labels: Vec<String>,
-    /// It on each GPU: the GPU's labels, and its own.
+    /// Rows of its GPUs: labels of the GPU, then of the process.
     pub(super) gpus: Vec<Row<'a>>,
 }
 
-impl Deeds {
+impl PolicyCounts {
     pub(super) fn now(Sources { decisions, events, controls, .. }: &Sources) -> Self {
         Self {
             state: controls.now().state(),
             journal: controls.now().journal(),
             decisions: decisions.now(),
             tally: events.tally(),
-            events_dropped: events.lost(),
+            events_dropped: events.dropped(),
         }
     }
 }
@@ -94,15 +94,15 @@ impl<'a> Figures<'a> {
         node: &'a Node,
         snapshot: &'a Snapshot,
         verdicts: &'a Verdicts,
-        deeds: Deeds,
+        policy_counts: PolicyCounts,
         http: Http,
         listing: Option<Listing<'a>>,
     ) -> Self {
         let mut totals: BTreeMap<_, _> = snapshot.gpu_totals.iter().map(|(key, total)| (*key, total)).collect();
         for key in snapshot.gpus.keys() {
-            totals.entry(*key).or_insert(&NOTHING);
+            totals.entry(*key).or_insert(&ZERO);
         }
-        let left_out = listing.as_ref().map(|listing| listing.left_out);
+        let omitted = listing.as_ref().map(|listing| listing.omitted);
         let listed = listing.map(|listing| listing.processes).unwrap_or_default();
         let cpu = Row {
             labels: gpu_labels(None, CPU_UUID.to_owned()),
@@ -115,26 +115,26 @@ impl<'a> Figures<'a> {
             snapshot,
             verdicts,
             capabilities: Capabilities::of(snapshot),
-            deeds,
+            policy_counts,
             http,
             gpus: rows(snapshot, &totals, &snapshot.reuse_totals),
             cpu,
             memory: memory::rows(snapshot),
             owners: owners::rows(snapshot),
             processes: listed.into_iter().map(|(process, names)| process_rows(snapshot, process, names)).collect(),
-            left_out,
+            omitted,
             own: Own::read(),
         }
     }
 
-    /// GPUs, and what belongs to none.
+    /// Rows of GPUs, and of the CPUs.
     pub(super) fn processors(&self) -> impl Iterator<Item = &Row<'a>> {
         self.gpus.iter().chain([&self.cpu])
     }
 
-    /// Everything together.
+    /// Sum of all counts.
     pub(super) fn total(&self) -> Counters {
-        // What is pending is in here, unlike in the rows: it moves within this sum.
+        // The sum includes pending counts, which the rows lack: they only move within the sum.
         self.snapshot.gpu_totals.values().chain([&self.snapshot.host_totals]).sum()
     }
 }
@@ -157,9 +157,11 @@ fn by_gpu(counts: &BTreeMap<GpuKey, Counters>) -> ByGpu<'_> {
     counts.iter().map(|(key, counters)| (*key, counters)).collect()
 }
 
-/// A row for each GPU whose UUID is known, by index, and one for all others together once something was counted there.
+/// Rows of GPUs: one for each known UUID, by index, and one for all others together if they have
+/// counts.
 ///
-/// Pending counts are in neither row: they move to one of them later, and a counter cannot decrease.
+/// Pending counts are in neither row: they move to one of them later, and a counter cannot
+/// decrease.
 fn rows<'a>(snapshot: &Snapshot, counts: &ByGpu<'a>, reuses: &BTreeMap<GpuKey, Reuse>) -> Vec<Row<'a>> {
     let keys: BTreeSet<GpuKey> = counts.keys().chain(reuses.keys()).copied().collect();
     let mut rows: Vec<_> = keys
@@ -169,7 +171,7 @@ fn rows<'a>(snapshot: &Snapshot, counts: &ByGpu<'a>, reuses: &BTreeMap<GpuKey, R
             let row = Row {
                 labels: key.uuid().map(|_| labels_of_gpu(snapshot, *key))?,
                 uuid: key.uuid(),
-                counters: Cow::Borrowed(counts.get(key).copied().unwrap_or(&NOTHING)),
+                counters: Cow::Borrowed(counts.get(key).copied().unwrap_or(&ZERO)),
                 reuse: reuses.get(key).copied().unwrap_or_default(),
             };
             Some((index, row))
@@ -183,7 +185,7 @@ fn rows<'a>(snapshot: &Snapshot, counts: &ByGpu<'a>, reuses: &BTreeMap<GpuKey, R
         reuse += each;
     }
     let counters: Counters = counts.iter().filter(|(key, _)| is_unknown(key)).map(|(_, counters)| *counters).sum();
-    if counters != NOTHING || reuse != Reuse::default() {
+    if counters != ZERO || reuse != Reuse::default() {
         let labels = gpu_labels(None, UNKNOWN_UUID.to_owned());
         rows.push(Row { labels, uuid: None, counters: Cow::Owned(counters), reuse });
     }

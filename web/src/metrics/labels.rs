@@ -1,6 +1,6 @@
-//! Every label, with what docs/metrics.md says of it.
+//! All labels, with their description in docs/metrics.md.
 
-/// One label.
+/// Name and description of a label.
 pub(super) struct Label {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
@@ -12,14 +12,14 @@ pub(super) static GPU: Label = Label {
 };
 pub(super) static UUID: Label = Label {
     name: "UUID",
-    help: "The GPU's UUID, written as DCGM's exporter does. `unknown`, with an empty `gpu`: what was counted on GPUs that uvmd could not \
-           learn the UUID of, because a process used them too briefly or the driver's procfs could not be read.",
+    help: "The GPU's UUID, written as DCGM's exporter does. `unknown`, with an empty `gpu`: counts of GPUs whose UUID uvmd could not \
+           read, because a process used them too briefly or the driver's procfs could not be read.",
 };
 pub(super) static PROCESSOR_UUID: Label = Label {
     name: "UUID",
-    help: "The GPU's UUID, or `unknown`, as for the metrics above. `cpu`, with an empty `gpu`: what concerns a CPU, or no processor alone.",
+    help: "The GPU's UUID, or `unknown`, as for the metrics above. `cpu`, with an empty `gpu`: counts of a CPU, or of no single processor.",
 };
-/// On every metric, and thus in no definition.
+/// Name of the node. Every metric has this label, so no definition lists it.
 pub(super) static HOSTNAME: Label =
     Label { name: "hostname", help: "Name of the node: `hostname` in the configuration." };
 pub(super) static OWNER_KIND: Label = Label {
@@ -34,8 +34,8 @@ pub(super) static CONTAINER_ID: Label = Label { name: "container_id", help: "Id 
 pub(super) static UNIT: Label = Label { name: "unit", help: "systemd unit." };
 pub(super) static VERDICT: Label = Label {
     name: "verdict",
-    help: "Kind of the [verdict](verdicts.md): `capacity_thrash` (what is evicted is fetched again), `ping_pong` (memory goes back and forth between \
-           CPU and GPU), `driver_throttling` (the driver throttles access to pages that do), and, of the seconds alone, `streaming` and `first_touch_storm`.",
+    help: "Kind of the [verdict](verdicts.md): `capacity_thrash` (evicted memory is fetched again), `ping_pong` (memory goes back and forth between \
+           CPU and GPU), `driver_throttling` (the driver throttles access to such pages), and, for the seconds alone, `streaming` and `first_touch_storm`.",
 };
 pub(super) static VICTIM_KIND: Label = Label {
     name: "victim_kind",
@@ -48,7 +48,7 @@ pub(super) static EVICTOR_KIND: Label =
 pub(super) static EVICTOR: Label = Label { name: "evictor", help: "Identifier of that owner, likewise." };
 pub(super) static EVICTION_CAUSE: Label = Label {
     name: "cause",
-    help: "Cause of the eviction: `fault` (a GPU fault), `api` (a migration that the evictor requested), `tool` (one that another process requested \
+    help: "Cause of the eviction: `fault` (a GPU fault), `api` (a migration that the evictor requested), `tool` (a migration that another process requested \
            for it, such as uvmd), `device_allocation` (memory that is not managed), `other`.",
 };
 pub(super) static PID: Label = Label {
@@ -75,11 +75,11 @@ pub(super) static COPY_DIRECTION: Label =
 pub(super) static CAUSE: Label = Label {
     name: "cause",
     help: "`fault`, `tree_prefetch` (the driver's own prefetcher around a fault), `eviction`, `api` (prefetch and advice calls), \
-           `tool` (the same, asked by another process: uvmd itself, a profiler), `access_counter`, `other`.",
+           `tool` (such calls by another process: uvmd itself, a profiler), `access_counter`, `other`.",
 };
 pub(super) static REMOTE_CAUSE: Label = Label {
     name: "cause",
-    help: "`coherence` (the memory must stay where it is), `thrashing` (the driver pinned a page that went back and forth), `policy` (the \
+    help: "`coherence` (the memory must stay where it is), `thrashing` (the driver pinned a thrashing page), `policy` (the \
            application's advice), `out_of_memory`, `eviction` (evicted, but still mapped), `other`.",
 };
 pub(super) static CALL: Label = Label {
@@ -91,13 +91,13 @@ pub(super) static REASON: Label =
     Label { name: "reason", help: "Reason of the drop: see [below](#reasons). Every reason is always present." };
 pub(super) static STATE: Label = Label {
     name: "state",
-    help: "`waiting` (for the driver, or what else is missing), `refused` (the driver is not one to be counted on), `counting`.",
+    help: "`waiting` (for the driver or another prerequisite), `refused` (the driver is not supported, or not as its version promises), `counting`.",
 };
 pub(super) static DEGRADED_REASON: Label = Label {
     name: "reason",
-    help: "`quota_reached` (a process or user holds as much of the kernel's maps as one may), `registration_rate` (one makes VA spaces too fast to be \
-           told apart), `owner_quota_reached` (a user has as many owners listed as one may), `residency_unavailable` (this driver does not let \
-           populated and resident memory be counted).",
+    help: "`quota_reached` (a process or user reached its quota of entries in the kernel's maps), `registration_rate` (VA spaces are created too fast for uvmd to \
+           distinguish them), `owner_quota_reached` (a user reached its quota of listed owners), `residency_unavailable` (populated and resident \
+           memory cannot be counted on this driver).",
 };
 pub(super) static RESOURCE: Label = Label {
     name: "resource",
@@ -105,29 +105,29 @@ pub(super) static RESOURCE: Label = Label {
            inside the driver), `users`.",
 };
 pub(super) static UID: Label =
-    Label { name: "uid", help: "Real user id; empty for all users beyond the first 16 that were refused anything." };
-pub(super) static LOSS: Label = Label {
+    Label { name: "uid", help: "Real user id; empty for users with refusals beyond the first 16." };
+pub(super) static RECORD_DROP_REASON: Label = Label {
     name: "reason",
     help: "`sampled_out` (omitted by sampling, as too many came at once), `dropped` (the ring buffer was full).",
 };
 pub(super) static PROBE: Label = Label { name: "probe", help: "The driver function probed." };
 pub(super) static WARNING: Label = Label {
     name: "warning",
-    help: "`tcp_unavailable` (`listen` cannot be had, and is tried again), `state_unavailable` (`policy.state_dir` cannot be used), \
+    help: "`tcp_unavailable` (`listen` is unavailable, and is retried), `state_unavailable` (`policy.state_dir` cannot be used), \
            `audit_unavailable` (the audit log cannot be written), `configuration_not_reloaded` (it was invalid at the last SIGHUP). Each is always present.",
 };
 pub(super) static VERSION: Label = Label { name: "version", help: "Version of uvmd." };
 pub(super) static COMMIT: Label =
-    Label { name: "commit", help: "Commit that uvmd was built from; `unknown` where the build knew none." };
+    Label { name: "commit", help: "Commit that uvmd was built from; `unknown` if the build had no commit." };
 pub(super) static PCI_BUS_ID: Label =
     Label { name: "pci_bus_id", help: "PCI address, as the kernel writes it: `0000:17:00.0`. Empty if not known." };
 pub(super) static MODEL_NAME: Label = Label { name: "modelName", help: "Product name. Empty if not known." };
 pub(super) static DRIVER_VERSION: Label =
-    Label { name: "driver_version", help: "Version of the driver; empty while there is none." };
-pub(super) static BACKEND: Label = Label { name: "backend", help: "The source of events: `ebpf`." };
-pub(super) static DRIVER: Label = Label { name: "driver", help: "The driver's version; empty while there is none." };
+    Label { name: "driver_version", help: "Version of the driver; empty without a driver." };
+pub(super) static BACKEND: Label = Label { name: "backend", help: "Source of events: `ebpf`." };
+pub(super) static DRIVER: Label = Label { name: "driver", help: "Version of the driver; empty without a driver." };
 pub(super) static LAYOUT: Label =
-    Label { name: "layout", help: "The family of driver struct layouts in use; empty while there is none." };
+    Label { name: "layout", help: "Family of driver structure layouts in use; empty without a driver." };
 pub(super) static POLICY: Label =
     Label { name: "policy", help: "Name of the policy; empty for withdrawals of advice that a former run left." };
 pub(super) static ACTION: Label = Label {
@@ -140,7 +140,7 @@ pub(super) static RESULT: Label = Label {
     help: "`done`, `not_mapped` (no managed memory there), `exited` (the process), `host_memory` (too little), `cancelled` (by the kill \
            switch, a rollback or a stop), `shadow` (not executed), `denied` (by uvmd, as for want of budget), `failed` (in the driver or the kernel).",
 };
-pub(super) static MOVED_DIRECTION: Label =
+pub(super) static MIGRATION_DIRECTION: Label =
     Label { name: "direction", help: "`htod` (to the GPU), `dtoh` (to the host)." };
 pub(super) static STAGE: Label = Label {
     name: "stage",
@@ -149,20 +149,20 @@ pub(super) static STAGE: Label = Label {
 };
 pub(super) static ROUTE: Label = Label {
     name: "route",
-    help: "Path of the API, with `{}` around what varies: `/api/v1/processes/{pid}`. `unmatched`: all paths that are not served.",
+    help: "Path of the API, with `{}` around variable parts: `/api/v1/processes/{pid}`. `unmatched`: all paths that are not served.",
 };
 pub(super) static CODE: Label = Label { name: "code", help: "Status code of the response." };
 pub(super) static CLOSED: Label = Label {
     name: "reason",
-    help: "`displaced` (another needed its place, and it was idle for longest, or was answered first), `queue_full` (it waited for a place, and too many \
-           others did), `write_timeout` (its peer took nothing of what was to be sent for 10 s), `send_timeout` (its peer took more than a minute for one response), `memory_pressure` (its \
-           peer took nothing while memory for responses was short), `head_timeout` (no request came in time), `expired` (it was 5 minutes old, and its last \
-           request not over in time).",
+    help: "`displaced` (another connection needed its place, and it had been idle longest, or was the first to get a response), `queue_full` (it waited for a place with too many \
+           others), `write_timeout` (its peer accepted no byte for 10 s), `send_timeout` (its peer took more than a minute for one response), `memory_pressure` (its \
+           peer accepted no byte while memory for responses was short), `head_timeout` (no request came in time), `expired` (it was 5 minutes old, and its last \
+           request had not ended in time).",
 };
 pub(super) static REJECTED: Label = Label {
     name: "reason",
-    help: "`build_queue` (64 other responses waited to be built, or the share of that peer), `connections` (all places were taken for a quarter of a second), `response_memory` (responses that others read slowly had all the memory for responses), \
-           `event_streams` (as many were open as may be).",
+    help: "`build_queue` (64 other responses waited to be built, or the peer's share of them), `connections` (all places were taken for a quarter of a second), `response_memory` (responses to slow clients had all the memory for responses), \
+           `event_streams` (the maximum of streams was open).",
 };
-pub(super) static ANSWER_KIND: Label =
-    Label { name: "kind", help: "`api` or `metrics`, which has slots and memory of its own." };
+pub(super) static RESPONSE_KIND: Label =
+    Label { name: "kind", help: "`api` or `metrics`, which have separate slots and memory." };

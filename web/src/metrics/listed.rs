@@ -1,7 +1,8 @@
-//! Which processes have series of their own. Only on request, and only so many: a series for every process that ever ran would swamp a database.
+//! Choice of processes with series, which have to be enabled and are limited: series of every
+//! process that ever ran would overload a database.
 //!
-//! A series that comes and goes with its process's rank could not be read. So who has one keeps it until its process is forgotten, or has ended
-//! and a busier one needs the room.
+//! A series that came and went with its process's rank would be unreadable. So a process keeps its
+//! series until it is forgotten, or until it has exited and a busier process needs the place.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -9,23 +10,24 @@ use model::{Process, ProcessId, Snapshot};
 
 use crate::convert::busyness;
 
-/// Those who have series, from one scrape to the next.
+/// Processes with series, from one scrape to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Listed(BTreeMap<ProcessId, [String; 3]>);
 
-/// Those who have series in one scrape.
+/// Processes with series in one scrape.
 pub(super) struct Listing<'a> {
-    /// With the values of `pid`, `process` and `cgroup`.
+    /// Processes with the values of `pid`, `process` and `cgroup`.
     pub(super) processes: Vec<(&'a Process, [String; 3])>,
-    /// Living processes with counts that have none, for want of room.
-    pub(super) left_out: usize,
+    /// Running processes with counts, but without series for want of room.
+    pub(super) omitted: usize,
 }
 
 impl Listed {
-    /// Chooses those of a snapshot: whoever had series has them still; the others by what they did in all, until there are `max`.
+    /// Chooses the processes of a scrape: those with series keep them; others get series by their
+    /// sums, up to `max` in all.
     pub(super) fn choose<'a>(&mut self, snapshot: &'a Snapshot, max: usize) -> Listing<'a> {
         let processes = latest(snapshot);
-        let ended = |id: &ProcessId| processes.get(id).and_then(|process| process.exited_at);
+        let exited_at = |id: &ProcessId| processes.get(id).and_then(|process| process.exited_at);
         self.0.retain(|id, _| processes.contains_key(id));
 
         let mut others: Vec<_> = processes
@@ -35,22 +37,22 @@ impl Listed {
             .filter(|(busyness, _)| busyness.0 > 0)
             .collect();
         others.sort_by_key(|(busyness, process)| (*busyness, process.id));
-        let mut left_out = others.len();
+        let mut omitted = others.len();
         for (_, process) in others {
             if self.0.len() >= max {
-                let first_ended = self.0.keys().filter_map(|id| Some((ended(id)?, *id))).min();
-                let Some((_, id)) = first_ended else { break };
+                let first_exited = self.0.keys().filter_map(|id| Some((exited_at(id)?, *id))).min();
+                let Some((_, id)) = first_exited else { break };
                 self.0.remove(&id);
             }
             self.0.insert(process.id, names(process));
-            left_out -= 1;
+            omitted -= 1;
         }
         let listed = self.0.iter().filter_map(|(id, names)| Some((*processes.get(id)?, names.clone())));
-        Listing { processes: listed.collect(), left_out }
+        Listing { processes: listed.collect(), omitted }
     }
 }
 
-/// Of the processes that had the same pid the latest: labels name the pid alone.
+/// The latest process of each pid: labels have the pid only.
 fn latest(snapshot: &Snapshot) -> BTreeMap<ProcessId, &Process> {
     let mut latest: BTreeMap<u32, &Process> = BTreeMap::new();
     for process in &snapshot.processes {
@@ -62,7 +64,7 @@ fn latest(snapshot: &Snapshot) -> BTreeMap<ProcessId, &Process> {
     latest.into_values().map(|process| (process.id, process)).collect()
 }
 
-/// The values of `pid`, `process` and `cgroup`.
+/// Values of `pid`, `process` and `cgroup`.
 fn names(process: &Process) -> [String; 3] {
     let cgroup = process.cgroup.as_ref().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default();
     [process.id.pid.to_string(), process.name.clone(), cgroup]

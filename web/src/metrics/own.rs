@@ -1,4 +1,4 @@
-//! What uvmd itself takes of the node, as /proc says.
+//! Resources used by uvmd itself, from /proc.
 
 use std::sync::LazyLock;
 
@@ -7,20 +7,21 @@ use procfs::{
     process::{LimitValue, Process},
 };
 
-/// At one moment.
+/// Resources at one moment.
 pub(super) struct Own {
     pub(super) cpu_seconds: f64,
     pub(super) resident_bytes: u64,
     pub(super) virtual_bytes: u64,
     pub(super) threads: u64,
     pub(super) open_fds: usize,
-    /// `None`: as many as it likes.
+    /// Limit of open files; `None` if unlimited.
     pub(super) max_fds: Option<u64>,
-    /// Since 1970.
+    /// Start time in seconds since 1970.
     pub(super) started_seconds: Option<f64>,
 }
 
-/// When the node was started, since 1970. Read once: it moves with the clock, and with it every start time would.
+/// Boot time in seconds since 1970. It is read once, as it moves with the clock, and start times
+/// with it.
 static BOOTED_SECONDS: LazyLock<Option<u64>> = LazyLock::new(|| procfs::boot_time_secs().ok());
 
 impl Own {

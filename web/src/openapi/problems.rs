@@ -10,7 +10,7 @@ use utoipa::{
 
 use crate::problem::{Body, Kind};
 
-/// Problems of whatever is served.
+/// Problems of all operations.
 const EVERYWHERE: [Kind; 8] = [
     Kind::InvalidParameter,
     Kind::InvalidHost,
@@ -21,9 +21,9 @@ const EVERYWHERE: [Kind; 8] = [
     Kind::Overloaded,
     Kind::NotFound,
 ];
-/// Problems of whatever requires permission.
+/// Problems of operations that require permission.
 const WITH_PERMISSION: [Kind; 2] = [Kind::TokenRequired, Kind::PermissionDenied];
-/// Problems of whatever changes something.
+/// Problems of changes.
 const OF_CHANGES: [Kind; 7] = [
     Kind::InvalidBody,
     Kind::InsufficientToken,
@@ -35,14 +35,14 @@ const OF_CHANGES: [Kind; 7] = [
 ];
 /// Problems of changes of one override.
 const OF_OVERRIDES: [Kind; 3] = [Kind::OverrideInFile, Kind::PreconditionFailed, Kind::InvalidHeader];
-/// Problems of a body.
+/// Problems of a request body.
 const OF_BODIES: [Kind; 4] =
     [Kind::UnsupportedMediaType, Kind::InvalidField, Kind::TooManyOverrides, Kind::OverrideExists];
 
 /// Lists the problems that an operation responds with.
 pub(super) fn describe(path: &str, is_change: bool, operation: &mut Operation) {
     let requires_permission = operation.security.as_ref().is_some_and(|ways| {
-        // No requirement among the alternatives means that anybody may.
+        // An empty alternative means that no permission is required.
         !ways.iter().any(|way| serde_json::to_value(way).is_ok_and(|way| way == json!({})))
     });
     let is_of_override = path.starts_with("/api/v1/overrides");
@@ -66,9 +66,9 @@ pub(super) fn describe(path: &str, is_change: bool, operation: &mut Operation) {
             })
         });
         let body = ContentBuilder::new().schema(Some(Ref::from_schema_name(Body::name()))).example(example);
-        let there = operation.responses.responses.remove(&status.to_string());
-        // What is documented already, as of a health check, has another form as well.
-        let mut response = match there {
+        let documented = operation.responses.responses.remove(&status.to_string());
+        // A response that is documented already, as of a health check, gets a second content type.
+        let mut response = match documented {
             Some(utoipa::openapi::RefOr::T(response)) => response,
             _ => ResponseBuilder::new().description(titles.join("; ")).build(),
         };

@@ -15,16 +15,16 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// Every kind, by status.
+            /// All kinds, by status.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
-            /// Last part of its path.
+            /// Last part of the path.
             #[must_use]
             pub const fn slug(self) -> &'static str {
                 match self { $(Self::$kind => $slug,)+ }
             }
 
-            /// Path that identifies it: `/problems/SLUG`.
+            /// Path that identifies the kind: `/problems/SLUG`.
             #[must_use]
             pub const fn uri(self) -> &'static str {
                 match self { $(Self::$kind => concat!("/problems/", $slug),)+ }
@@ -97,7 +97,7 @@ kinds! {
     Overloaded "overloaded" SERVICE_UNAVAILABLE "Overloaded"
         "Too many requests, streams or responses are in progress. Retry after the time in `Retry-After`."
     DiskStalled "disk-stalled" SERVICE_UNAVAILABLE "Disk stalled"
-        "The disk accepted no change within 2 s. `detail` says whether the change is made later or not at all."
+        "The disk accepted no change within 2 s. `detail` states whether the change is made later or not at all."
     TooManyOverrides "too-many-overrides" INSUFFICIENT_STORAGE "Too many overrides"
         "The maximum number of overrides is reached. Delete one first."
     ChangeNotSaved "change-not-saved" INSUFFICIENT_STORAGE "Change not saved"

@@ -1,4 +1,5 @@
-//! Memory for answers, from when they are made until the last of those who asked has taken them. What is shared is counted once.
+//! Memory for responses, from the start of their building until the last receiver has them. A
+//! shared response counts once.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -15,65 +16,65 @@ use crate::{
     connection_table::ConnectionTable,
 };
 
-/// How long an answer waits for memory before it is refused.
+/// Maximum wait of a response for memory before it is rejected.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// So many bytes.
+/// Budget of memory.
 #[derive(Debug)]
 pub(crate) struct Budget {
     kind: BudgetKind,
     max: usize,
     bytes: Mutex<InUse>,
-    /// Names reservations.
+    /// Id of the next reservation.
     next: AtomicU64,
     freed: Notify,
-    /// Whose connections hold it.
-    directory: Arc<ConnectionTable>,
+    /// Connections, which may hold memory of the budget.
+    table: Arc<ConnectionTable>,
 }
 
 #[derive(Debug, Default)]
 struct InUse {
     reserved: usize,
-    /// What is waited for.
-    wanted: usize,
+    /// Bytes that callers wait for.
+    awaited: usize,
 }
 
-/// What somebody waits for, until this is dropped.
-struct Wanted<'a> {
+/// Bytes that a caller waits for, until this is dropped.
+struct Awaited<'a> {
     budget: &'a Budget,
     bytes: usize,
 }
 
-/// A part of it, until it is dropped.
+/// Part of the budget, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     budget: Arc<Budget>,
-    name: u64,
+    id: u64,
     bytes: usize,
 }
 
 impl Budget {
-    pub(crate) fn new(kind: BudgetKind, max: usize, directory: Arc<ConnectionTable>) -> Self {
-        Self { kind, max, bytes: Mutex::default(), next: AtomicU64::new(0), freed: Notify::new(), directory }
+    pub(crate) fn new(kind: BudgetKind, max: usize, table: Arc<ConnectionTable>) -> Self {
+        Self { kind, max, bytes: Mutex::default(), next: AtomicU64::new(0), freed: Notify::new(), table }
     }
 
-    /// Reserves so much if it is there. At least something always is: where nothing is in use, whatever is asked for.
+    /// Reserves bytes if they are available. While none are in use, any amount is.
     pub(crate) fn try_reserve(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
         let mut in_use = self.bytes();
         let fits = in_use.reserved == 0 || in_use.reserved.saturating_add(bytes) <= self.max;
         fits.then(|| {
             in_use.reserved = in_use.reserved.saturating_add(bytes);
-            Reservation { budget: Arc::clone(self), name: self.next.fetch_add(1, Ordering::Relaxed), bytes }
+            Reservation { budget: Arc::clone(self), id: self.next.fetch_add(1, Ordering::Relaxed), bytes }
         })
     }
 
-    /// Waits until so much is there. Where it is short, `relieve` is called, and connections whose peers take nothing are closed, the longest idle first.
-    /// `None` if that does not help in time.
+    /// Waits for bytes. If they are not available, `relieve` is called, and connections whose peers
+    /// accept no bytes are closed, the longest idle first. `None` if that does not help in time.
     pub(crate) async fn reserve(self: &Arc<Self>, bytes: usize, relieve: impl Fn()) -> Option<Reservation> {
         let end = Instant::now() + PATIENCE;
-        let _wanted = Wanted::new(self, bytes);
+        let _awaited = Awaited::new(self, bytes);
         loop {
-            // Asked for before looking, so that what is freed in between is noticed.
+            // Registered before the attempt, so that memory freed in between is noticed.
             let freed = self.freed.notified();
             if let Some(reservation) = self.try_reserve(bytes) {
                 return Some(reservation);
@@ -82,24 +83,24 @@ impl Budget {
                 return None;
             }
             relieve();
-            let look_again = self.directory.close_idle_senders(self.kind, self.shortage());
-            let look_again = look_again.unwrap_or(end).min(end);
+            let next_attempt = self.table.close_idle_senders(self.kind, self.shortage());
+            let next_attempt = next_attempt.unwrap_or(end).min(end);
             tokio::select! {
                 () = freed => {}
-                () = time::sleep_until(look_again) => {}
+                () = time::sleep_until(next_attempt) => {}
             }
         }
     }
 
-    /// Bytes in use.
+    /// Reserved bytes.
     pub(crate) fn used(&self) -> usize {
         self.bytes().reserved
     }
 
-    /// What has to be freed so that all get what they wait for.
+    /// Bytes to free for all waiting callers.
     fn shortage(&self) -> usize {
         let in_use = self.bytes();
-        in_use.reserved.saturating_add(in_use.wanted).saturating_sub(self.max)
+        in_use.reserved.saturating_add(in_use.awaited).saturating_sub(self.max)
     }
 
     fn change(&self, from: usize, to: usize) {
@@ -116,26 +117,26 @@ impl Budget {
     }
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> Awaited<'a> {
     fn new(budget: &'a Budget, bytes: usize) -> Self {
-        budget.bytes().wanted += bytes;
+        budget.bytes().awaited += bytes;
         Self { budget, bytes }
     }
 }
 
-impl Drop for Wanted<'_> {
+impl Drop for Awaited<'_> {
     fn drop(&mut self) {
-        self.budget.bytes().wanted -= self.bytes;
+        self.budget.bytes().awaited -= self.bytes;
     }
 }
 
 impl Reservation {
-    /// What whoever is sent what it is for holds.
+    /// The reservation as held by a connection to which the response is being sent.
     pub(crate) fn holding(&self) -> Holding {
-        Holding { budget: self.budget.kind, reservation: self.name, bytes: self.bytes }
+        Holding { budget: self.budget.kind, reservation: self.id, bytes: self.bytes }
     }
 
-    /// How much it turned out to be.
+    /// Changes the reservation to the actual size.
     pub(crate) fn resize(&mut self, bytes: usize) {
         self.budget.change(self.bytes, bytes);
         self.bytes = bytes;
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_fit_waits_for_a_second_and_is_refused() {
+    async fn a_reservation_waits_for_a_second_and_fails() {
         let budget = budget(100);
         let mut first = budget.reserve(60, || {}).await.unwrap();
         assert!(budget.reserve(60, || {}).await.is_none());
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_goes_on_as_soon_as_there_is_room() {
+    async fn a_reservation_succeeds_as_soon_as_memory_is_freed() {
         let budget = budget(100);
         let held = budget.reserve(100, || {}).await.unwrap();
         let begun = Instant::now();
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_larger_than_all_of_it_is_made_while_there_is_no_other() {
+    async fn a_reservation_beyond_the_budget_succeeds_while_there_is_no_other() {
         let budget = budget(100);
         let large = budget.reserve(1000, || {}).await.unwrap();
         assert!(budget.reserve(1, || {}).await.is_none());
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_kept_for_others_makes_room_first() {
+    async fn cached_responses_are_dropped_first() {
         let budget = budget(100);
         let reservation = Mutex::new(Some(budget.reserve(100, || {}).await.unwrap()));
         let begun = Instant::now();

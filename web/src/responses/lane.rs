@@ -1,4 +1,5 @@
-//! Where answers are made: off the event loop, so many at a time, with so many waiting.
+//! Lanes in which responses are built: off the event loop, with a limited number of builds and of
+//! waiting requests.
 
 use std::sync::{
     Arc,
@@ -16,22 +17,22 @@ use crate::{
     problem::{Kind, Problem},
 };
 
-/// A lane of its own for a kind of answers: what others ask for does not hold it up.
+/// Lane for one kind of responses, which requests of other kinds do not delay.
 #[derive(Debug)]
 pub(crate) struct Lane {
     builds: Arc<Semaphore>,
-    /// Those who wait, and how many of a peer may.
+    /// Places in the queue, with the share of a peer.
     waiting: Shares,
-    /// What an answer is expected to take before it is made.
+    /// Expected size of a response before it is built.
     pub(super) expected_bytes: usize,
-    /// Responses that were made.
+    /// Responses built.
     pub(super) built: AtomicU64,
-    /// Requests turned away because no memory was to be had.
+    /// Requests rejected for want of memory.
     pub(super) rejected_by_budget: AtomicU64,
     pub(super) budget: Arc<Budget>,
 }
 
-/// A place in the queue.
+/// Place in the queue.
 #[derive(Debug)]
 pub(crate) struct Place {
     lane: Arc<Lane>,
@@ -50,13 +51,13 @@ impl Lane {
         }
     }
 
-    /// A place in the queue, if there is one for this peer.
-    pub(crate) fn queue(self: &Arc<Self>, asker: PeerKey) -> Result<Place, Problem> {
-        let held = self.waiting.take(asker).ok_or_else(|| busy("too many responses are pending"))?;
+    /// Takes a place in the queue, if there is one for this peer.
+    pub(crate) fn queue(self: &Arc<Self>, peer: PeerKey) -> Result<Place, Problem> {
+        let held = self.waiting.take(peer).ok_or_else(|| busy("too many responses are pending"))?;
         Ok(Place { lane: Arc::clone(self), _held: held })
     }
 
-    /// Requests turned away because too many waited.
+    /// Requests rejected because too many waited.
     pub(super) fn rejected_by_queue(&self) -> u64 {
         self.waiting.rejected()
     }
@@ -70,11 +71,12 @@ impl Lane {
 impl Place {
     /// Waits for a turn.
     pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        // It is never closed.
+        // The semaphore is never closed.
         Arc::clone(&self.lane.builds).acquire_owned().await.map_err(|_| failed())
     }
 
-    /// Waits for a turn and for the memory of an answer. Where that is short, others have their turns meanwhile. `relieve` is as for [`Budget::reserve`].
+    /// Waits for a turn and for the memory of a response. While memory is short, others have their
+    /// turns. `relieve` is as for [`Budget::reserve`].
     pub(super) async fn turn_with_memory(
         &self,
         relieve: impl Fn(),
@@ -90,18 +92,18 @@ impl Place {
     }
 }
 
-fn busy(why: &str) -> Problem {
-    Problem::new(Kind::Overloaded, format!("{why}: retry in a second")).come_back_soon()
+fn busy(reason: &str) -> Problem {
+    Problem::new(Kind::Overloaded, format!("{reason}: retry in a second")).retry_soon()
 }
 
-/// Works where it may take its time.
+/// Runs work in a thread that may block.
 pub(crate) async fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
     task::spawn_blocking(work).await.unwrap_or_else(|_| Err(failed()))
 }
 
-/// A mistake of ours: a panic, which the log has.
+/// Problem of a bug in uvmd: a panic, which is in the log.
 pub(crate) fn failed() -> Problem {
     Problem::new(Kind::InternalError, "uvmd failed: its log has the cause".to_owned())
 }

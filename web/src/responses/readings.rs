@@ -1,4 +1,4 @@
-//! Snapshots for requests: whoever asks while one is taken gets the next, and all who wait share it.
+//! Snapshots for requests. A request during a reading gets the next one, shared by all that wait.
 
 use std::{
     collections::BTreeMap,
@@ -17,11 +17,11 @@ use crate::{
     control::DecisionSource,
     convert::View,
     problem::Problem,
-    sources::{Snapshots, VerdictSource, no_answer},
+    sources::{Snapshots, VerdictSource, timed_out},
     stopwatch::Stopwatch,
 };
 
-/// What most answers are made of, of one moment.
+/// Data of one moment, from which most responses are built.
 #[derive(Debug)]
 pub(crate) struct Observation {
     pub(crate) snapshot: Arc<Snapshot>,
@@ -35,38 +35,38 @@ impl Observation {
     }
 }
 
-/// What was read at one moment, with the answers that were made of it. They go with it.
+/// Observation with the responses that were built from it, which are dropped with it.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) known: Observation,
-    /// When it was begun, by the clock of [`Readings`].
+    /// Begin of the reading, by the clock of [`Readings`].
     pub(crate) begun: u64,
     responses: Mutex<BTreeMap<String, Arc<Payload>>>,
-    /// Told when it goes.
-    gone: Arc<Notify>,
+    /// Notified when the reading is dropped.
+    dropped: Arc<Notify>,
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        self.gone.notify_waiters();
+        self.dropped.notify_waiters();
     }
 }
 
-/// More different questions about one moment are not expected, and those beyond are answered without being kept.
+/// Maximum of stored responses of a reading; further ones are built for each request.
 const RESPONSES_MAX: usize = 64;
 
-/// How long a reading waits for what is made of the last but one: an answer takes a tenth of that.
-const FORMER_PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum wait for builds from the last reading but one: a build takes a tenth of that.
+const BUILDS_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Reading {
-    pub(crate) fn response(&self, question: &str) -> Option<Arc<Payload>> {
-        self.responses().get(question).cloned()
+    pub(crate) fn response(&self, cache_key: &str) -> Option<Arc<Payload>> {
+        self.responses().get(cache_key).cloned()
     }
 
-    pub(crate) fn keep(&self, question: String, payload: &Arc<Payload>) {
+    pub(crate) fn store(&self, cache_key: String, payload: &Arc<Payload>) {
         let mut responses = self.responses();
         if responses.len() < RESPONSES_MAX {
-            responses.insert(question, Arc::clone(payload));
+            responses.insert(cache_key, Arc::clone(payload));
         }
     }
 
@@ -75,33 +75,34 @@ impl Reading {
     }
 }
 
-/// Reads for requests. The newest reading is held for as long as a request is at work, and one of a former moment only by what is being made of it. Until
-/// that is done there is no further one: a snapshot may be large, so no more than two are held here.
+/// Readings for requests. The newest reading is held while a request is in progress, a former one
+/// only by builds. The next reading waits for the end of these: a snapshot may be large, so at most
+/// two are held.
 #[derive(Debug)]
 pub(crate) struct Readings {
     snapshots: Snapshots,
     verdicts: VerdictSource,
     decisions: DecisionSource,
-    /// Held by whoever reads.
+    /// Held during a reading.
     turn: sync::Mutex<()>,
     state: Mutex<State>,
-    /// Told when a reading goes.
-    gone: Arc<Notify>,
-    /// Times that snapshots took.
-    pub(super) taken: Stopwatch,
+    /// Notified when a reading is dropped.
+    dropped: Arc<Notify>,
+    /// Durations of snapshots.
+    pub(super) stopwatch: Stopwatch,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Counts arrivals and readings.
+    /// Logical clock of requests and readings.
     clock: u64,
     visits: usize,
     newest: Option<Arc<Reading>>,
-    /// The one before it, while something is made of it.
+    /// The previous reading, while responses are built from it.
     former: Weak<Reading>,
 }
 
-/// A request at work.
+/// Request in progress.
 #[derive(Debug)]
 pub(crate) struct Visit {
     readings: Arc<Readings>,
@@ -116,8 +117,8 @@ impl Readings {
             decisions,
             turn: sync::Mutex::default(),
             state: Mutex::default(),
-            gone: Arc::default(),
-            taken: Stopwatch::default(),
+            dropped: Arc::default(),
+            stopwatch: Stopwatch::default(),
         }
     }
 
@@ -128,26 +129,26 @@ impl Readings {
         Visit { readings: Arc::clone(self), arrived: state.clock }
     }
 
-    /// The newest reading, while a request is at work.
+    /// The newest reading, while a request is in progress.
     pub(crate) fn newest(&self) -> Option<Arc<Reading>> {
         self.state().newest.clone()
     }
 
-    /// Forgets the answers that nobody takes any more.
-    pub(crate) fn forget_responses(&self) {
+    /// Drops stored responses, which no request waits for.
+    pub(crate) fn drop_responses(&self) {
         if let Some(newest) = self.newest() {
             newest.responses().clear();
         }
     }
 
-    async fn former_is_gone(&self) {
+    async fn former_dropped(&self) {
         loop {
-            // Asked for before looking, so that what goes in between is noticed.
-            let gone = self.gone.notified();
+            // Registered before the check, so that a drop in between is noticed.
+            let dropped = self.dropped.notified();
             if self.state().former.strong_count() == 0 {
                 return;
             }
-            gone.await;
+            dropped.await;
         }
     }
 
@@ -165,7 +166,7 @@ impl State {
 }
 
 impl Visit {
-    /// A reading begun after this request came.
+    /// Reading that began after this request came.
     pub(crate) async fn fresh(&self) -> Result<Arc<Reading>, Problem> {
         let Self { readings, arrived } = self;
         let reading = async {
@@ -173,29 +174,29 @@ impl Visit {
             if let Some(newest) = readings.newest().filter(|newest| newest.begun > *arrived) {
                 return Ok(newest);
             }
-            // What hangs holds up nobody else for long.
-            let _ = time::timeout(FORMER_PATIENCE, readings.former_is_gone()).await;
-            // Those who came at the same time come first, and share it.
+            // A stalled build delays others for this time at most.
+            let _ = time::timeout(BUILDS_PATIENCE, readings.former_dropped()).await;
+            // Requests that came at the same time run first, and share the reading.
             task::yield_now().await;
             let begun = {
                 let mut state = readings.state();
                 state.clock += 1;
                 state.clock
             };
-            let asked = Instant::now();
+            let started = Instant::now();
             let snapshot = readings.snapshots.take().await?;
-            readings.taken.add(asked.elapsed());
+            readings.stopwatch.add(started.elapsed());
             let (verdicts, decisions) = (readings.verdicts.now(), readings.decisions.now());
             let known = Observation { snapshot, verdicts, decisions };
-            let gone = Arc::clone(&readings.gone);
-            let reading = Arc::new(Reading { known, begun, responses: Mutex::default(), gone });
+            let dropped = Arc::clone(&readings.dropped);
+            let reading = Arc::new(Reading { known, begun, responses: Mutex::default(), dropped });
             let former = readings.state().replace(&reading);
-            // Outside of the lock: it may be large.
+            // Dropped outside of the lock: a snapshot may be large.
             drop(former);
             Ok(reading)
         };
         let patience = readings.snapshots.patience();
-        time::timeout(patience, reading).await.unwrap_or_else(|_| Err(no_answer(patience)))
+        time::timeout(patience, reading).await.unwrap_or_else(|_| Err(timed_out(patience)))
     }
 }
 
@@ -204,14 +205,14 @@ impl Drop for Visit {
         let newest = {
             let mut state = self.readings.state();
             state.visits -= 1;
-            // What is still being made of it is awaited before the next but one.
+            // Builds from it are awaited before the next reading but one.
             if state.visits > 0 {
                 None
             } else {
                 state.newest.take().inspect(|newest| state.former = Arc::downgrade(newest))
             }
         };
-        // Outside of the lock: it may be large.
+        // Dropped outside of the lock: a snapshot may be large.
         drop(newest);
     }
 }
@@ -243,7 +244,7 @@ mod tests {
         Arc::new(Snapshot::empty(SystemTime::UNIX_EPOCH, source))
     }
 
-    /// Readings that take a second, and how many there were.
+    /// Readings that take a second, and their number.
     fn readings() -> (Arc<Readings>, Arc<AtomicUsize>) {
         let taken = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&taken);
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_asks_while_one_is_taken_gets_the_next_and_all_who_wait_share_it() {
+    async fn requests_during_a_reading_share_the_next_one() {
         let (readings, taken) = readings();
         let visits: Vec<Visit> = (0..64).map(|_| readings.visit()).collect();
         let late = async {
@@ -279,18 +280,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_held_once_nobody_is_at_work() {
+    async fn no_snapshot_is_held_without_requests() {
         let (readings, _) = readings();
         let (first, second) = (readings.visit(), readings.visit());
         let snapshot = Arc::downgrade(&first.fresh().await.unwrap().known.snapshot);
         drop(first);
-        assert!(snapshot.upgrade().is_some(), "somebody is at work still");
+        assert!(snapshot.upgrade().is_some(), "a request is in progress");
         drop(second);
         assert!(snapshot.upgrade().is_none());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn there_is_no_further_reading_while_something_is_made_of_the_last_but_one() {
+    async fn a_reading_waits_for_builds_from_the_last_but_one() {
         let (readings, taken) = readings();
         let visit = readings.visit();
         let first = visit.fresh().await.unwrap();
@@ -306,16 +307,16 @@ mod tests {
         let third = third.unwrap();
         assert!(third.begun > second.begun);
         assert_eq!(taken.load(Ordering::Relaxed), 3);
-        // What hangs holds up nobody for long.
+        // A stalled build delays others for a limited time.
         assert!(readings.visit().fresh().await.unwrap().begun > third.begun && second.begun < third.begun);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_gives_up_while_it_reads_holds_up_nobody() {
+    async fn a_request_cancelled_during_its_reading_delays_no_other() {
         let (readings, taken) = readings();
-        let gone = readings.visit();
-        assert!(time::timeout(Duration::from_millis(1), gone.fresh()).await.is_err());
-        drop(gone);
+        let cancelled = readings.visit();
+        assert!(time::timeout(Duration::from_millis(1), cancelled.fresh()).await.is_err());
+        drop(cancelled);
         readings.visit().fresh().await.unwrap();
         assert_eq!(taken.load(Ordering::Relaxed), 1);
     }

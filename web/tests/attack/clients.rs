@@ -8,9 +8,9 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{HUNG, service::Service};
+use crate::{HANG_LIMIT, service::Service};
 
-/// One connection.
+/// Connection of one client.
 pub(crate) struct Client(TcpStream);
 
 impl Client {
@@ -19,11 +19,11 @@ impl Client {
         Self::to(address, service.address, None).await
     }
 
-    /// The same, asking for this and taking nothing of it.
-    pub(crate) async fn asking(address: u8, service: &Service, path: &str) -> Self {
-        // As little room as there may be: what is not taken stays with the service.
+    /// Connects likewise, and requests a path without reading the response.
+    pub(crate) async fn requesting(address: u8, service: &Service, path: &str) -> Self {
+        // The smallest receive buffer, so that unread bytes stay with the service.
         let client = Self::to(address, service.address, Some(4096)).await;
-        client.ask(path);
+        client.request(path);
         client
     }
 
@@ -33,66 +33,67 @@ impl Client {
             socket.set_recv_buffer_size(bytes).unwrap();
         }
         socket.bind(SocketAddr::from((Ipv4Addr::new(127, 0, 0, address), 0))).unwrap();
-        Self(timeout(HUNG, socket.connect(service)).await.expect("no connection").unwrap())
+        Self(timeout(HANG_LIMIT, socket.connect(service)).await.expect("no connection").unwrap())
     }
 
-    /// Asks, and takes nothing of the answer.
-    pub(crate) fn ask(&self, path: &str) {
+    /// Requests a path without reading the response.
+    pub(crate) fn request(&self, path: &str) {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        // It may have been closed to make room.
+        // The connection may have been displaced.
         let _ = self.0.try_write(request.as_bytes());
     }
 
-    /// A whole answer; empty if the connection was closed instead.
+    /// Requests a path and reads the whole response; empty if the connection was closed instead.
     pub(crate) async fn get(&mut self, path: &str) -> String {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        let answer = async {
+        let response = async {
             self.0.write_all(request.as_bytes()).await?;
             let mut bytes = Vec::new();
             self.0.read_to_end(&mut bytes).await.map(|_| bytes)
         };
-        let bytes = timeout(HUNG, answer).await.unwrap_or_else(|_| panic!("{path} hangs"));
+        let bytes = timeout(HANG_LIMIT, response).await.unwrap_or_else(|_| panic!("{path} hangs"));
         String::from_utf8(bytes.unwrap_or_default()).unwrap()
     }
 
-    /// Takes a little of what is there.
-    pub(crate) fn take(&self, bytes: usize) {
-        let mut taken = vec![0; bytes];
-        let _ = self.0.try_read(&mut taken);
+    /// Reads up to `bytes` of a response.
+    pub(crate) fn read_some(&self, bytes: usize) {
+        let mut buffer = vec![0; bytes];
+        let _ = self.0.try_read(&mut buffer);
     }
 }
 
-/// Whether this is a whole answer, and a good one.
-pub(crate) fn is_whole(answer: &str) -> bool {
-    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return false };
+/// Whether this is a complete response with status 200.
+pub(crate) fn is_complete(response: &str) -> bool {
+    let Some((head, body)) = response.split_once("\r\n\r\n") else { return false };
     let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
     head.starts_with("HTTP/1.1 200 OK") && length == Some(body.len())
 }
 
-/// Asks for one page after another on one connection, each as soon as it has the last, and connects anew where that is closed.
-pub(crate) async fn keep_asking(address: u8, service: SocketAddr, begin: usize) {
+/// Requests one page after another on one connection, each after the previous response, and
+/// reconnects if the connection is closed.
+pub(crate) async fn keep_requesting(address: u8, service: SocketAddr, begin: usize) {
     let mut bytes = vec![0; 64 << 10];
     for at in begin.. {
         let client = Client::to(address, service, None).await;
-        'answers: loop {
-            client.ask(&format!("/api/v1/processes?limit={}", at % 50 + 1));
-            let mut answer = Vec::new();
-            // Its JSON ends with the number of items that remain.
-            while !answer.ends_with(b"}") || !answer.windows(12).any(|part| part == b"\"remaining\":") {
+        'responses: loop {
+            client.request(&format!("/api/v1/processes?limit={}", at % 50 + 1));
+            let mut response = Vec::new();
+            // The JSON ends with the number of remaining items.
+            while !response.ends_with(b"}") || !response.windows(12).any(|part| part == b"\"remaining\":") {
                 if client.0.readable().await.is_err() {
-                    break 'answers;
+                    break 'responses;
                 }
                 match client.0.try_read(&mut bytes) {
-                    Ok(length @ 1..) => answer.extend_from_slice(&bytes[..length]),
+                    Ok(length @ 1..) => response.extend_from_slice(&bytes[..length]),
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                    Ok(0) | Err(_) => break 'answers,
+                    Ok(0) | Err(_) => break 'responses,
                 }
             }
         }
     }
 }
 
-/// Asks for so many things that nobody asked for before, and takes each answer. Returns their statuses.
+/// Requests `count` different paths, and reads each response. Returns their statuses.
 pub(crate) async fn vary(address: u8, service: &Service, count: u32) -> Vec<String> {
     let mut statuses = Vec::new();
     for at in 0..count {
@@ -105,9 +106,10 @@ pub(crate) async fn vary(address: u8, service: &Service, count: u32) -> Vec<Stri
             4 => format!("/api/v1/owners?continue=AAAAAAAA{number}"),
             _ => format!("/api/v1/processes/{}/history?seconds={number}", 1000 + number % 5000),
         };
-        let answer = Client::from(address, service).await.get(&path).await;
-        // One that was asked to make room says nothing.
-        statuses.extend(answer.split(' ').nth(1).map(|status| if status == "404" { "400" } else { status }.to_owned()));
+        let response = Client::from(address, service).await.get(&path).await;
+        // A displaced connection has no response.
+        statuses
+            .extend(response.split(' ').nth(1).map(|status| if status == "404" { "400" } else { status }.to_owned()));
     }
     statuses
 }

@@ -1,6 +1,8 @@
-//! A node with 5,000 processes on 8 GPUs, attacked by clients that may read nothing that needs permission: memory stays bounded, and it goes on answering.
+//! A node with 5,000 processes on 8 GPUs, attacked by clients without read permission: memory stays
+//! bounded, and the service responds.
 //!
-//! The service is a process of its own, so that its memory is its own: this test starts itself once more. Nothing here depends on how fast anything is.
+//! The service is a separate process, so that its memory can be measured: this test starts itself
+//! again. Nothing depends on the speed of the machine.
 #![cfg(test)]
 
 mod clients;
@@ -11,12 +13,12 @@ use std::time::Duration;
 use clients::Client;
 use service::Service;
 
-/// Nothing takes so long that does not hang.
-const HUNG: Duration = Duration::from_mins(2);
-/// What the service may take at most, whatever clients do.
+/// Time limit beyond which an operation hangs.
+const HANG_LIMIT: Duration = Duration::from_mins(2);
+/// Maximum memory of the service.
 const MEMORY_MAX_KIB: u64 = 256 << 10;
 
-/// Answers that are as long as a page may be, or as the metrics are.
+/// Paths with responses as long as a page or the metrics.
 const LARGE: [&str; 6] = [
     "/api/v1/processes?limit=1000",
     "/api/v1/processes?limit=1000&order=id",
@@ -26,7 +28,7 @@ const LARGE: [&str; 6] = [
     "/metrics",
 ];
 
-/// Somebody who only wants to know whether it is well, from an address that takes part in the attack and from one that does not.
+/// Checks that health checks and metrics respond, for an attacking address and another one.
 async fn assert_answers(service: &Service) {
     for address in [1, 250] {
         for path in ["/livez", "/metrics"] {
@@ -47,65 +49,66 @@ async fn memory_is_bounded_and_the_service_answers_whatever_clients_do() {
     let idle = service.peak_kib();
     let mut attackers = Vec::new();
 
-    // From one address: each asks for something else, and takes nothing.
+    // From one address: different paths, without reading.
     for at in 0..64 {
-        attackers.push(Client::asking(1, &service, &format!("/api/v1/processes?limit={}", 1000 - at)).await);
+        attackers.push(Client::requesting(1, &service, &format!("/api/v1/processes?limit={}", 1000 - at)).await);
     }
     assert_answers(&service).await;
-    // From many.
+    // From many addresses.
     for address in 2..66 {
         let path = LARGE[usize::from(address) % LARGE.len()];
-        attackers.push(Client::asking(address, &service, path).await);
+        attackers.push(Client::requesting(address, &service, path).await);
         if address % 16 == 0 {
             assert_answers(&service).await;
         }
     }
-    // From many, by way of many requests on each connection.
+    // From many addresses, with many requests on each connection.
     for address in 66..82 {
-        let client = Client::asking(address, &service, LARGE[usize::from(address) % LARGE.len()]).await;
+        let client = Client::requesting(address, &service, LARGE[usize::from(address) % LARGE.len()]).await;
         for at in 1..50 {
-            client.ask(&format!("/api/v1/owners?limit={at}"));
+            client.request(&format!("/api/v1/owners?limit={at}"));
         }
         attackers.push(client);
     }
     assert_answers(&service).await;
-    // Those who take a little now and then.
+    // Clients that read a little now and then.
     for address in 82..98 {
-        attackers.push(Client::asking(address, &service, LARGE[usize::from(address) % LARGE.len()]).await);
+        attackers.push(Client::requesting(address, &service, LARGE[usize::from(address) % LARGE.len()]).await);
     }
     for _ in 0..10 {
         for client in &attackers {
-            client.take(1000);
+            client.read_some(1000);
         }
         assert_answers(&service).await;
     }
-    // Streams of events, more than there may be.
+    // Event streams beyond their maximum.
     for address in 98..104 {
         for _ in 0..10 {
-            attackers.push(Client::asking(address, &service, "/api/v1/events").await);
+            attackers.push(Client::requesting(address, &service, "/api/v1/events").await);
         }
     }
     assert_answers(&service).await;
-    // Those who take everything, and never ask for the same.
+    // Clients that read everything, with different paths.
     let varying = (104..112).map(|address| clients::vary(address, &service, 12));
     let statuses: Vec<_> = futures_util::future::join_all(varying).await.into_iter().flatten().collect();
     assert!(statuses.iter().all(|status| ["200", "400", "503"].contains(&status.as_str())), "{statuses:?}");
     assert!(statuses.iter().any(|status| status == "200"), "{statuses:?}");
     assert_answers(&service).await;
 
-    // Those who take everything and ask on, as many as have places; beside them scrapers and readers that take nothing.
+    // Clients that read everything and keep requesting, on all places; and scrapers and readers
+    // that read nothing.
     let mut loops = tokio::task::JoinSet::new();
     for address in 112..116 {
         for at in 0..16 {
-            loops.spawn(clients::keep_asking(address, service.address, at * 1000));
+            loops.spawn(clients::keep_requesting(address, service.address, at * 1000));
         }
     }
     for address in 116..132 {
-        attackers.push(Client::asking(address, &service, "/metrics").await);
-        attackers.push(Client::asking(address, &service, &format!("/api/v1/owners?limit={address}")).await);
+        attackers.push(Client::requesting(address, &service, "/metrics").await);
+        attackers.push(Client::requesting(address, &service, &format!("/api/v1/owners?limit={address}")).await);
         if address % 4 == 0 {
             assert_answers(&service).await;
-            // From where they come from, too.
+            // From their address, too.
             let text = Client::from(112, &service).await.get("/livez").await;
             assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
         }
@@ -117,16 +120,16 @@ async fn memory_is_bounded_and_the_service_answers_whatever_clients_do() {
     println!("peak resident memory: {idle} KiB before the attack, {peak} KiB after it");
     assert!(peak < MEMORY_MAX_KIB, "{peak} KiB");
 
-    // What it was forced to do shows, and what it held for them is free again.
+    // Forced actions are counted, and memory for responses is free again.
     let closed: u64 = service.metric("uvmd_http_connections_closed_total").await;
     assert!(closed > 0, "{closed}");
     drop(attackers);
-    tokio::time::timeout(HUNG, async {
+    tokio::time::timeout(HANG_LIMIT, async {
         while service.metric("uvmd_http_response_bytes{kind=\"api\"}").await > 0 {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     })
     .await
-    .expect("what answers took is not free");
+    .expect("memory of responses is not freed");
     assert_eq!(Client::from(1, &service).await.get("/livez").await.lines().last(), Some("ok"));
 }

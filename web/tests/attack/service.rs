@@ -1,4 +1,4 @@
-//! The service as a process of its own: this test, started once more.
+//! The service as a separate process: this test, started again.
 
 use std::{
     env, fs,
@@ -17,16 +17,16 @@ use web::{
 };
 
 use crate::{
-    HUNG,
-    clients::{Client, is_whole},
+    HANG_LIMIT,
+    clients::{Client, is_complete},
 };
 
 const CROWD: Crowd = Crowd { processes: 5000, gpus: 8 };
-/// Says that this is the process that serves.
+/// Environment variable of the process that serves.
 const ROLE: &str = "UVMD_TEST_SERVES";
 const TEST: &str = "service::serves_until_its_input_ends";
 
-/// It, running.
+/// Running process of the service.
 pub(crate) struct Service {
     process: Child,
     pub(crate) address: SocketAddr,
@@ -43,22 +43,22 @@ impl Service {
             .unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
         let address = lines.find_map(|line| line.strip_prefix("serves on ")?.parse().ok());
-        // It says now and then that it is still running.
+        // The test framework prints that the test still runs.
         thread::spawn(move || lines.for_each(drop));
-        Self { process, address: address.expect("it does not serve") }
+        Self { process, address: address.expect("the service did not start") }
     }
 
-    /// The most memory that it ever had.
+    /// Peak resident memory.
     pub(crate) fn peak_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         peak.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// The sum of the series that begin so.
+    /// Sum of the series with this prefix.
     pub(crate) async fn metric(&self, series: &str) -> u64 {
         let text = Client::from(251, self).await.get("/metrics").await;
-        assert!(is_whole(&text), "{} bytes: {}", text.len(), text.get(..1000).unwrap_or(&text));
+        assert!(is_complete(&text), "{} bytes: {}", text.len(), text.get(..1000).unwrap_or(&text));
         let (_, exposition) = text.split_once("\r\n\r\n").unwrap();
         let text = nodes::exposition::without_hostname(exposition);
         let lines = text.lines().filter(|line| line.starts_with(series));
@@ -74,23 +74,23 @@ impl Drop for Service {
 }
 
 #[test]
-#[ignore = "it is started by the test that attacks it"]
+#[ignore = "started by the test that attacks it"]
 fn serves_until_its_input_ends() {
     if env::var_os(ROLE).is_none() {
-        println!("skipped: nobody attacks");
+        println!("skipped: no attack");
         return;
     }
-    // As uvmd does.
+    // As in uvmd.
     assert!(sys::memory::return_freed_memory());
     let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.spawn(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let verdicts = Arc::new(CROWD.verdicts());
-        let judged = VerdictSource::new(move || Arc::clone(&verdicts));
+        let source = VerdictSource::new(move || Arc::clone(&verdicts));
         let node = Node { version: "1.2.3", hostname: "gpu-17".to_owned(), ..Node::default() };
-        let snapshots = collector::start(CROWD).within(HUNG);
-        let service = web::Service::new(node, Sources { verdicts: judged, ..snapshots.into() });
+        let snapshots = collector::start(CROWD).within(HANG_LIMIT);
+        let service = web::Service::new(node, Sources { verdicts: source, ..snapshots.into() });
         println!("\nserves on {address}");
         std::io::stdout().flush().unwrap();
         serve(Distant(listener), service.on_tcp(address), Limits::default(), std::future::pending()).await;

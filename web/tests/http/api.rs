@@ -1,9 +1,9 @@
-//! `/api/v1`, `/livez`, `/readyz`, the page, and what is answered to requests that make no sense.
+//! `/api/v1`, `/livez`, `/readyz`, the page, and problems of invalid requests.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::support::{
-    Answer, assert_problem, busy, counting, get, metrics, process, refused, router, router_on, router_over, send,
+    Response, assert_problem, busy, counting, get, metrics, process, refused, router, router_on, router_over, send,
     waiting,
 };
 use axum::{
@@ -18,25 +18,25 @@ use model::{
 use serde_json::Value;
 use web::Snapshots;
 
-fn names(answer: &Answer) -> Vec<String> {
-    let Processes { processes, .. } = serde_json::from_str(&answer.text).unwrap();
+fn names(response: &Response) -> Vec<String> {
+    let Processes { processes, .. } = serde_json::from_str(&response.text).unwrap();
     processes.into_iter().map(|process| process.name).collect()
 }
 
 #[tokio::test]
-async fn living_processes_come_first_and_the_busiest_before_the_others() {
+async fn running_processes_are_first_and_then_the_busiest() {
     assert_eq!(names(&get(&router(busy()), "/api/v1/processes").await), ["heavy", "light", "gone"]);
 }
 
 #[tokio::test]
-async fn the_listing_says_when_it_was_taken() {
+async fn a_list_has_the_time_of_its_snapshot() {
     let snapshot = counting();
     let taken = model::text::time(snapshot.taken);
     assert_eq!(get(&router(snapshot), "/api/v1/processes").await.json()["time"], taken);
 }
 
 #[tokio::test]
-async fn who_only_prefetches_is_busy_too() {
+async fn prefetches_count_as_activity() {
     let mut snapshot = counting();
     let mut prefetches = model::Counters::default();
     prefetches.bytes_htod[model::Cause::Api] = 1 << 30;
@@ -50,7 +50,7 @@ async fn who_only_prefetches_is_busy_too() {
 }
 
 #[tokio::test]
-async fn a_process_has_its_sums_their_breakdowns_and_the_same_by_gpu() {
+async fn a_process_has_sums_with_breakdowns_also_by_gpu() {
     let body = get(&router(busy()), "/api/v1/processes").await.json();
     let heavy = &body["processes"][0];
     assert_eq!((&heavy["pid"], &heavy["start_ticks"]), (&20.into(), &120.into()));
@@ -75,16 +75,16 @@ async fn a_process_has_its_sums_their_breakdowns_and_the_same_by_gpu() {
 }
 
 #[tokio::test]
-async fn processes_can_be_narrowed_by_state() {
+async fn processes_are_selected_by_state() {
     let router = router(busy());
     assert_eq!(names(&get(&router, "/api/v1/processes?state=running").await), ["heavy", "light"]);
     assert_eq!(names(&get(&router, "/api/v1/processes?state=exited").await), ["gone"]);
 }
 
 #[tokio::test]
-async fn status_sums_what_forgotten_processes_did_too() {
-    let answer = get(&router(busy()), "/api/v1/status").await;
-    let status: Status = serde_json::from_str(&answer.text).unwrap();
+async fn totals_of_the_status_include_forgotten_processes() {
+    let response = get(&router(busy()), "/api/v1/status").await;
+    let status: Status = serde_json::from_str(&response.text).unwrap();
     assert_eq!((status.version.as_str(), status.hostname.as_str()), ("1.2.3", "gpu-17"));
     assert_eq!((status.state.as_str(), status.reasons.len()), ("counting", 0));
     assert_eq!((status.driver.as_deref(), status.layout.as_deref()), (Some("550.163.01"), Some("550-555")));
@@ -97,7 +97,7 @@ async fn status_sums_what_forgotten_processes_did_too() {
 }
 
 #[tokio::test]
-async fn a_gpu_whose_number_another_has_by_now_is_listed_by_its_uuid_with_its_counts() {
+async fn a_gpu_without_processor_id_is_listed_by_its_uuid_with_its_counts() {
     let mut snapshot = busy();
     let first = *snapshot.gpus.keys().next().unwrap();
     snapshot.gpus.get_mut(&first).unwrap().id = None;
@@ -121,12 +121,12 @@ async fn a_gpu_whose_number_another_has_by_now_is_listed_by_its_uuid_with_its_co
 }
 
 #[tokio::test]
-async fn what_is_pending_is_shown_with_what_is_not_known_and_in_the_sums() {
+async fn pending_counts_are_in_those_of_unknown_gpus_and_in_the_totals() {
     let mut snapshot = busy();
     let light = snapshot.gpu_totals[&GpuKey::Unknown(2)].clone();
     snapshot.gpu_totals.insert(GpuKey::Pending(2), light);
-    let answer = get(&router(snapshot), "/api/v1/status").await;
-    let status: Status = serde_json::from_str(&answer.text).unwrap();
+    let response = get(&router(snapshot), "/api/v1/status").await;
+    let status: Status = serde_json::from_str(&response.text).unwrap();
     assert_eq!((status.gpus[1].id.processor_id, status.gpus[1].id.uuid.as_deref()), (Some(2), None));
     assert_eq!((status.gpus[1].counts.fault_entries, status.gpus.len()), (20, 2));
     assert_eq!(status.total.fault_entries, 937);
@@ -143,7 +143,7 @@ async fn a_warning_is_among_the_reasons_though_uvmd_counts() {
 }
 
 #[tokio::test]
-async fn whoever_has_reached_a_quota_is_named_by_status_readyz_and_metrics() {
+async fn a_reached_quota_is_in_status_readyz_and_metrics() {
     let mut snapshot = counting();
     snapshot.source.degraded = vec![Degradation {
         reason: DegradedReason::QuotaReached,
@@ -178,7 +178,7 @@ async fn whoever_has_reached_a_quota_is_named_by_status_readyz_and_metrics() {
 }
 
 #[tokio::test]
-async fn status_and_readyz_name_each_thing_that_is_missing() {
+async fn status_and_readyz_name_each_missing_prerequisite() {
     let router = router(waiting());
     let status = get(&router, "/api/v1/status").await.json();
     assert_eq!((&status["state"], &status["reasons"][1]), (&"waiting".into(), &"no kprobes: boot with them".into()));
@@ -189,7 +189,7 @@ async fn status_and_readyz_name_each_thing_that_is_missing() {
 }
 
 #[tokio::test]
-async fn a_refused_driver_is_not_ready_and_says_why() {
+async fn a_refused_driver_is_not_ready_with_its_reason() {
     let router = router(refused());
     let ready = get(&router, "/readyz").await;
     assert_eq!(
@@ -200,7 +200,7 @@ async fn a_refused_driver_is_not_ready_and_says_why() {
 }
 
 #[tokio::test]
-async fn counting_with_nothing_to_count_is_ready_and_empty() {
+async fn counting_without_processes_is_ready() {
     let router = router(counting());
     assert_eq!(get(&router, "/readyz").await.status, StatusCode::OK);
     assert_eq!(get(&router, "/api/v1/processes").await.json()["processes"], Value::Array(Vec::new()));
@@ -212,25 +212,25 @@ async fn hostile_and_huge_names_come_through_as_json_strings() {
     let hostile = ["<script>alert(1)</script>", "\u{1b}[31mred", "a\"b\\c\n", "\u{202e}txt", "", &huge];
     let mut snapshot = counting();
     snapshot.processes = (1..).zip(hostile).map(|(pid, name)| process(pid, name, None, BTreeMap::new())).collect();
-    let answer = get(&router(snapshot), "/api/v1/processes").await;
-    assert_eq!(answer.header("content-type"), "application/json");
-    assert_eq!(answer.header("x-content-type-options"), "nosniff");
-    assert_eq!(names(&answer), hostile);
-    assert!(!answer.text.contains('\u{1b}'));
+    let response = get(&router(snapshot), "/api/v1/processes").await;
+    assert_eq!(response.header("content-type"), "application/json");
+    assert_eq!(response.header("x-content-type-options"), "nosniff");
+    assert_eq!(names(&response), hostile);
+    assert!(!response.text.contains('\u{1b}'));
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_problem() {
+async fn an_unknown_path_or_method_is_a_problem() {
     let router = router(counting());
     assert_problem(&get(&router, "/api/v2/status").await, StatusCode::NOT_FOUND, "/api/v2/status");
     let request = Request::post("/api/v1/status").header("Host", "localhost").body(Body::empty()).unwrap();
-    let answer = send(&router, request).await;
-    assert_problem(&answer, StatusCode::METHOD_NOT_ALLOWED, "POST");
-    assert_eq!(answer.header("allow"), "GET,HEAD");
+    let response = send(&router, request).await;
+    assert_problem(&response, StatusCode::METHOD_NOT_ALLOWED, "POST");
+    assert_eq!(response.header("allow"), "GET,HEAD");
 }
 
 #[tokio::test]
-async fn a_parameter_that_an_endpoint_does_not_have_is_a_problem_everywhere() {
+async fn an_unknown_parameter_is_a_problem_on_every_path() {
     let router = router(counting());
     for path in ["/", "/page/main.js", "/metrics", "/livez", "/readyz", "/api/v1/status", "/openapi.json"] {
         assert_problem(&get(&router, &format!("{path}?pid=1")).await, StatusCode::BAD_REQUEST, "unknown field `pid`");
@@ -244,7 +244,7 @@ async fn a_parameter_that_an_endpoint_does_not_have_is_a_problem_everywhere() {
 }
 
 #[tokio::test]
-async fn on_loopback_a_foreign_host_name_is_refused() {
+async fn on_loopback_a_foreign_host_name_is_rejected() {
     let router = router(counting());
     let request = |host: &str| Request::get("/api/v1/status").header("Host", host).body(Body::empty()).unwrap();
     assert_problem(&send(&router, request("evil.example:9477")).await, StatusCode::MISDIRECTED_REQUEST, "evil.example");
@@ -252,7 +252,7 @@ async fn on_loopback_a_foreign_host_name_is_refused() {
 }
 
 #[tokio::test]
-async fn a_request_must_name_its_host_once_and_properly_wherever_it_is_served() {
+async fn a_request_must_have_one_valid_host_on_every_listener() {
     let served_to_all = router_on("0.0.0.0:9477", counting());
     for router in [router(counting()), served_to_all.clone()] {
         let request = |hosts: &[&'static str]| {
@@ -265,8 +265,8 @@ async fn a_request_must_name_its_host_once_and_properly_wherever_it_is_served() 
         }
         let twice = send(&router, request(&["localhost", "evil.example"])).await;
         assert_problem(&twice, StatusCode::BAD_REQUEST, "more than one Host");
-        let nameless_of_old = Request::get("/livez").version(Version::HTTP_10).body(Body::empty()).unwrap();
-        assert_eq!(send(&router, nameless_of_old).await.status, StatusCode::OK);
+        let http_1_0 = Request::get("/livez").version(Version::HTTP_10).body(Body::empty()).unwrap();
+        assert_eq!(send(&router, http_1_0).await.status, StatusCode::OK);
     }
     let by_name = |name: &str| Request::get("/livez").header("Host", name).body(Body::empty()).unwrap();
     assert_eq!(send(&served_to_all, by_name("gpu-17:9477")).await.status, StatusCode::OK);
@@ -275,21 +275,21 @@ async fn a_request_must_name_its_host_once_and_properly_wherever_it_is_served() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_collector_that_is_gone_or_stuck_is_a_problem_and_not_a_hang() {
-    let gone = router_over(Snapshots::new(|| std::future::ready(None)));
-    let stuck = router_over(Snapshots::new(|| async {
+async fn a_stopped_or_stalled_collector_is_a_problem() {
+    let stopped = router_over(Snapshots::new(|| std::future::ready(None)));
+    let stalled = router_over(Snapshots::new(|| async {
         tokio::time::sleep(Duration::from_hours(1)).await;
         Some(Arc::new(counting()))
     }));
     for path in ["/metrics", "/readyz", "/api/v1/status", "/api/v1/processes"] {
-        assert_problem(&get(&gone, path).await, StatusCode::SERVICE_UNAVAILABLE, "stopped");
-        assert_problem(&get(&stuck, path).await, StatusCode::SERVICE_UNAVAILABLE, "did not answer");
+        assert_problem(&get(&stopped, path).await, StatusCode::SERVICE_UNAVAILABLE, "stopped");
+        assert_problem(&get(&stalled, path).await, StatusCode::SERVICE_UNAVAILABLE, "did not respond");
     }
-    assert_eq!(get(&stuck, "/livez").await.status, StatusCode::OK);
+    assert_eq!(get(&stalled, "/livez").await.status, StatusCode::OK);
 }
 
 #[tokio::test]
-async fn the_page_needs_nothing_from_elsewhere_and_may_load_nothing_else() {
+async fn the_page_loads_from_this_service_only() {
     let router = router(counting());
     let page = get(&router, "/").await;
     assert_eq!((page.status, page.header("content-type")), (StatusCode::OK, "text/html; charset=utf-8"));
@@ -306,30 +306,30 @@ async fn the_page_needs_nothing_from_elsewhere_and_may_load_nothing_else() {
     }
 }
 
-/// Modules load each other by name: every script that the page needs, with its text.
+/// Scripts of the page by name, with their text. Modules import each other by name.
 async fn scripts(router: &Router) -> BTreeMap<String, String> {
     let mut scripts = BTreeMap::new();
-    let mut wanted = vec!["main.js".to_owned()];
-    while let Some(script) = wanted.pop() {
-        let answer = get(router, &format!("/page/{script}")).await;
-        assert_eq!(answer.status, StatusCode::OK, "{script}");
-        let imports = answer.text.lines().filter(|line| line.starts_with("import "));
+    let mut pending = vec!["main.js".to_owned()];
+    while let Some(script) = pending.pop() {
+        let response = get(router, &format!("/page/{script}")).await;
+        assert_eq!(response.status, StatusCode::OK, "{script}");
+        let imports = response.text.lines().filter(|line| line.starts_with("import "));
         let modules = imports.map(|line| line.split("\"./").nth(1).unwrap().strip_suffix("\";").unwrap().to_owned());
-        wanted.extend(modules.filter(|module| !scripts.contains_key(module)));
-        scripts.insert(script, answer.text);
+        pending.extend(modules.filter(|module| !scripts.contains_key(module)));
+        scripts.insert(script, response.text);
     }
     scripts
 }
 
 #[tokio::test]
-async fn the_token_goes_to_the_api_alone_and_is_kept_for_the_tab_alone() {
+async fn the_token_is_sent_to_the_api_only_and_stored_for_the_tab_only() {
     for (script, text) in scripts(&router(counting())).await {
-        for elsewhere in ["localStorage", "document.cookie", "indexedDB", "caches."] {
-            assert!(!text.contains(elsewhere), "{script} uses {elsewhere}");
+        for storage in ["localStorage", "document.cookie", "indexedDB", "caches."] {
+            assert!(!text.contains(storage), "{script} uses {storage}");
         }
-        // One place asks, by paths of this service, with the token in a header.
-        for asking in ["fetch(", "XMLHttpRequest", "WebSocket", "sendBeacon", "sessionStorage", "Bearer"] {
-            assert!(script == "api.js" || !text.contains(asking), "{script} uses {asking}");
+        // One script sends requests, to paths of this service, with the token in a header.
+        for request in ["fetch(", "XMLHttpRequest", "WebSocket", "sendBeacon", "sessionStorage", "Bearer"] {
+            assert!(script == "api.js" || !text.contains(request), "{script} uses {request}");
         }
     }
 }

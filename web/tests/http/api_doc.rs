@@ -1,4 +1,4 @@
-//! The examples of docs/api.md are what the code's types say, no field more or less.
+//! The examples of docs/api.md have exactly the fields of the code's types.
 
 use model::{
     DropReason,
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 const DOCUMENT: &str = include_str!("../../../docs/api.md");
 
-/// The JSON examples below this heading.
+/// JSON examples below a heading.
 fn examples(heading: &str) -> Vec<Value> {
     let (_, section) = DOCUMENT.split_once(&format!("\n## {heading}\n")).unwrap();
     let section = section.split("\n## ").next().unwrap();
@@ -24,7 +24,7 @@ fn examples(heading: &str) -> Vec<Value> {
     texts.map(|text| serde_json::from_str(text).unwrap_or_else(|error| panic!("{heading}: {error}"))).collect()
 }
 
-/// The first of them.
+/// First example below a heading.
 fn example(heading: &str) -> Value {
     examples(heading).swap_remove(0)
 }
@@ -34,7 +34,7 @@ fn assert_is<T: Serialize + DeserializeOwned>(written: &Value) {
     assert_eq!(&serde_json::to_value(read).unwrap(), written);
 }
 
-/// Puts the fields of `more` into `object`, none of which it has yet.
+/// Adds the fields of `more` to `object`, which has none of them.
 fn extend(object: &mut Value, more: &Value) {
     let (object, more) = (object.as_object_mut().unwrap(), more.as_object().unwrap());
     let fields = object.len();
@@ -42,7 +42,7 @@ fn extend(object: &mut Value, more: &Value) {
     assert_eq!(object.len(), fields + more.len(), "the example repeats a field");
 }
 
-/// The example with the counts that it leaves out, at these places.
+/// Example with the counts that it omits, at these places.
 fn with_counts(heading: &str, places: &[&str]) -> Value {
     let counts = &example("`GET /api/v1/status`")["total"];
     let mut example = example(heading);
@@ -59,7 +59,7 @@ fn processes() -> Value {
 #[test]
 fn the_examples_are_of_the_types_that_are_served() {
     assert_is::<Processes>(&processes());
-    // It shows only what the list has not.
+    // The example has only the fields that the list lacks.
     let mut detail = example("`GET /api/v1/processes/{pid}`");
     extend(&mut detail, &processes()["processes"][0]);
     assert_is::<ProcessDetail>(&detail);
@@ -83,13 +83,13 @@ fn the_examples_are_of_the_types_that_are_served() {
 }
 
 #[test]
-fn the_example_of_a_status_has_every_reason_for_a_drop() {
+fn the_example_of_a_status_has_every_drop_reason() {
     let Status { dropped_events_by_reason, .. } = serde_json::from_value(example("`GET /api/v1/status`")).unwrap();
     assert_eq!(dropped_events_by_reason, DropReason::ALL.map(|reason| (reason.name().to_owned(), 0)).into());
 }
 
 #[test]
-fn the_document_tells_every_kind_of_verdict() {
+fn the_document_lists_every_kind_of_verdict() {
     for kind in model::VerdictKind::ALL {
         assert!(DOCUMENT.contains(&format!("\n| `{}` |", kind.name())), "{kind:?}");
     }

@@ -1,4 +1,4 @@
-//! What was decided, and what happens.
+//! Decisions, and the stream of events.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,18 +29,18 @@ fn daemon(events: &Events) -> Router {
         decision(1, Stage::Confirmed),
     ]
     .into();
-    let decided = DecisionSource::new(move || Arc::clone(&decisions));
-    router_over(Sources { decisions: decided, events: events.clone(), ..always(busy()).into() })
+    let source = DecisionSource::new(move || Arc::clone(&decisions));
+    router_over(Sources { decisions: source, events: events.clone(), ..always(busy()).into() })
 }
 
 async fn ids(path: &str) -> Vec<u64> {
-    let answer = get(&daemon(&Events::default()), path).await;
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
-    answer.json()["decisions"].as_array().unwrap().iter().map(|each| each["id"].as_u64().unwrap()).collect()
+    let response = get(&daemon(&Events::default()), path).await;
+    assert_eq!(response.status, StatusCode::OK, "{}", response.text);
+    response.json()["decisions"].as_array().unwrap().iter().map(|each| each["id"].as_u64().unwrap()).collect()
 }
 
 #[tokio::test]
-async fn decisions_are_told_newest_first_and_can_be_chosen_among() {
+async fn decisions_are_listed_newest_first_and_selected() {
     assert_eq!(ids("/api/v1/decisions").await, [3, 2, 1]);
     assert_eq!(ids("/api/v1/decisions?limit=2").await, [3, 2]);
     assert_eq!(ids("/api/v1/decisions?stage=rolled_back").await, [2]);
@@ -62,20 +62,20 @@ async fn decisions_are_told_newest_first_and_can_be_chosen_among() {
 #[tokio::test]
 async fn one_decision_has_its_reason_its_bounds_and_both_windows() {
     let router = daemon(&Events::default());
-    let answer = get_as_reader(&router, "/api/v1/decisions/2").await.json();
-    assert_eq!((&answer["stage"], &answer["stage_reason"]), (&json!("rolled_back"), &json!("no better")));
-    assert_eq!(answer["expected"]["link_bytes_saved"], json!({ "at_least": 0.5, "at_most": 0.65 }));
-    assert_eq!((&answer["before"]["link_bytes"]["htod"], &answer["after"]["replays"]), (&json!(5), &json!(3)));
-    assert_eq!(answer["ranges"], json!([{ "begin": "0x7f2a40000000", "end": "0x7f2a42000000" }]));
-    assert_eq!(answer["last_error"], json!({ "result": "failed", "detail": "it said no" }));
+    let response = get_as_reader(&router, "/api/v1/decisions/2").await.json();
+    assert_eq!((&response["stage"], &response["stage_reason"]), (&json!("rolled_back"), &json!("no better")));
+    assert_eq!(response["expected"]["link_bytes_saved"], json!({ "at_least": 0.5, "at_most": 0.65 }));
+    assert_eq!((&response["before"]["link_bytes"]["htod"], &response["after"]["replays"]), (&json!(5), &json!(3)));
+    assert_eq!(response["ranges"], json!([{ "begin": "0x7f2a40000000", "end": "0x7f2a42000000" }]));
+    assert_eq!(response["last_error"], json!({ "result": "failed", "detail": "invalid argument" }));
     for unknown in ["9", "x"] {
-        let answer = get(&router, &format!("/api/v1/decisions/{unknown}")).await;
-        assert_problem(&answer, StatusCode::NOT_FOUND, "no decision");
+        let response = get(&router, &format!("/api/v1/decisions/{unknown}")).await;
+        assert_problem(&response, StatusCode::NOT_FOUND, "no decision");
     }
 }
 
 #[tokio::test]
-async fn addresses_are_for_readers() {
+async fn addresses_require_read_permission() {
     let router = daemon(&Events::default());
     for path in ["/api/v1/decisions", "/api/v1/decisions/1"] {
         assert!(!get(&router, path).await.text.contains("0x7f2a"), "{path}");
@@ -83,7 +83,7 @@ async fn addresses_are_for_readers() {
     }
 }
 
-/// What a reader of the stream gets within a moment.
+/// Events that a reader of the stream gets.
 async fn read(router: &Router, last: Option<&str>, grant: Option<Grant>, end: &Events) -> String {
     let request =
         Request::get("/api/v1/events").header("Host", LOOPBACK).extension(Peer::Local { uid: 7, pid: None, grant });
@@ -107,22 +107,22 @@ fn data(text: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn what_happens_is_streamed_with_names_to_come_back_by() {
+async fn events_are_streamed_with_ids_to_resume_from() {
     let events = Events::default();
     events.tell(Event::new(&Created(decision(9, Stage::Trial)), at(0)));
     let router = daemon(&events);
     let text = read(&router, None, Some(Grant::Read), &events).await;
-    let told = data(&text);
-    let types: Vec<&str> = told.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    let events = data(&text);
+    let types: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(types, ["decision_created", "decision_applied", "decision_updated", "policy_switched"]);
     assert!(text.contains("event: decision_applied\n"), "{text}");
-    let calls = told[1]["outcome"]["calls"].as_array().unwrap();
+    let calls = events[1]["outcome"]["calls"].as_array().unwrap();
     assert_eq!((&calls[0]["action"], &calls[0]["result"]), (&json!("migrate_to_gpu"), &json!("done")));
     assert_eq!(calls[0]["range"]["begin"], "0x7f2a40000000");
-    assert_eq!((&told[2]["pid"], &told[2]["decision"]["stage_reason"]), (&json!(20), &json!("worse")));
-    assert_eq!(told[3]["switched"], json!({ "active": false, "actor": "me" }));
+    assert_eq!((&events[2]["pid"], &events[2]["decision"]["stage_reason"]), (&json!(20), &json!("worse")));
+    assert_eq!(events[3]["switched"], json!({ "active": false, "actor": "me" }));
     let ids: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
-    // Nothing comes any more, but what was missed does.
+    // No new events come, but missed ones do.
     let request = Request::get("/api/v1/events").header("Host", LOOPBACK).header("Last-Event-ID", ids[1]);
     let response = router.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     let rest = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
@@ -134,7 +134,7 @@ async fn what_happens_is_streamed_with_names_to_come_back_by() {
 }
 
 #[tokio::test]
-async fn addresses_are_for_readers_of_the_stream_too() {
+async fn addresses_in_the_stream_require_read_permission() {
     let events = Events::default();
     let text = read(&daemon(&events), None, None, &events).await;
     assert_eq!(data(&text).len(), 4);
@@ -142,7 +142,7 @@ async fn addresses_are_for_readers_of_the_stream_too() {
 }
 
 #[tokio::test]
-async fn what_policies_did_is_summed_up_in_the_metrics() {
+async fn metrics_have_the_sums_of_what_policies_did() {
     let events = Events::default();
     let router = daemon(&events);
     read(&router, None, None, &events).await;

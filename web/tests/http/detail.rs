@@ -3,15 +3,15 @@
 use axum::http::StatusCode;
 use model::{Blocks, GpuKey, GpuUuid, Process, ProcessId, Snapshot, api::ProcessDetail};
 
-use crate::support::{Answer, at, block, busy, get_as_reader, process, router};
+use crate::support::{Response, at, block, busy, get_as_reader, process, router};
 
-async fn ask(snapshot: Snapshot, path: &str) -> Answer {
+async fn request(snapshot: Snapshot, path: &str) -> Response {
     get_as_reader(&router(snapshot), &format!("/api/v1/processes/{path}")).await
 }
 
-fn detail(answer: &Answer) -> ProcessDetail {
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
-    serde_json::from_str(&answer.text).unwrap()
+fn detail(response: &Response) -> ProcessDetail {
+    assert_eq!(response.status, StatusCode::OK, "{}", response.text);
+    serde_json::from_str(&response.text).unwrap()
 }
 
 fn with_blocks() -> Snapshot {
@@ -36,8 +36,8 @@ fn with_blocks() -> Snapshot {
 }
 
 #[tokio::test]
-async fn a_process_is_told_with_its_busiest_blocks_and_how_sure_they_are() {
-    let detail = detail(&ask(with_blocks(), "20").await);
+async fn a_process_has_its_busiest_blocks_and_the_losses_of_records() {
+    let detail = detail(&request(with_blocks(), "20").await);
     assert_eq!((detail.process.name.as_str(), detail.process.counts.fault_entries), ("heavy", 310));
     let addresses: Vec<_> = detail.blocks.iter().map(|block| block.address.as_str()).collect();
     assert_eq!(addresses, ["0x7f2a40200000", "0x7f2a40000000", "0x20000000"]);
@@ -48,44 +48,44 @@ async fn a_process_is_told_with_its_busiest_blocks_and_how_sure_they_are() {
 }
 
 #[tokio::test]
-async fn batches_are_told_as_distributions_with_exact_sums() {
-    let counts = detail(&ask(with_blocks(), "20").await).process.counts;
+async fn batches_are_distributions_with_exact_sums() {
+    let counts = detail(&request(with_blocks(), "20").await).process.counts;
     assert_eq!((counts.batches, counts.batch_entries.count, counts.batch_entries.sum), (30, 30, 300));
     assert_eq!((counts.batch_entries.p50, counts.batch_duration_ns.sum), (10, 30_000_000));
     assert!((1_000_000..1_125_000).contains(&counts.batch_duration_ns.p99), "{counts:?}");
 }
 
 #[tokio::test]
-async fn who_served_no_batch_has_distributions_of_nothing() {
-    let counts = detail(&ask(busy(), "10").await).process.counts;
+async fn distributions_without_batches_are_empty() {
+    let counts = detail(&request(busy(), "10").await).process.counts;
     assert_eq!((counts.batches, counts.batch_duration_ns), (0, model::api::Distribution::default()));
 }
 
 #[tokio::test]
-async fn as_many_blocks_as_asked_for() {
+async fn the_number_of_blocks_is_a_parameter() {
     for (query, blocks) in [("?blocks=2", 2), ("?blocks=0", 0), ("?blocks=64", 3)] {
-        let detail = detail(&ask(with_blocks(), &format!("20{query}")).await);
+        let detail = detail(&request(with_blocks(), &format!("20{query}")).await);
         assert_eq!((detail.blocks.len(), detail.blocks_known), (blocks, 40), "{query}");
     }
 }
 
 #[tokio::test]
-async fn of_those_that_had_a_pid_the_living_one_answers_unless_asked_for_another() {
+async fn a_pid_selects_the_running_process_or_that_with_the_start_time() {
     let mut snapshot = busy();
-    let with = |start_ticks, ended, name| Process {
+    let with = |start_ticks, exited_at, name| Process {
         id: ProcessId { pid: 5, start_ticks },
-        ..process(5, name, ended, std::collections::BTreeMap::new())
+        ..process(5, name, exited_at, std::collections::BTreeMap::new())
     };
     snapshot.processes =
-        vec![with(10, Some(at(10)), "first"), with(30, None, "living"), with(20, Some(at(20)), "second")];
-    assert_eq!(detail(&ask(snapshot.clone(), "5").await).process.name, "living");
-    assert_eq!(detail(&ask(snapshot.clone(), "5?start_ticks=10").await).process.name, "first");
+        vec![with(10, Some(at(10)), "first"), with(30, None, "running"), with(20, Some(at(20)), "second")];
+    assert_eq!(detail(&request(snapshot.clone(), "5").await).process.name, "running");
+    assert_eq!(detail(&request(snapshot.clone(), "5?start_ticks=10").await).process.name, "first");
     snapshot.processes.retain(|process| process.exited_at.is_some());
-    assert_eq!(detail(&ask(snapshot, "5").await).process.name, "second");
+    assert_eq!(detail(&request(snapshot, "5").await).process.name, "second");
 }
 
 #[tokio::test]
-async fn a_process_that_is_not_known_is_a_problem() {
+async fn an_unknown_process_is_a_problem() {
     for (path, detail) in [
         ("999", "no process 999 uses managed memory"),
         ("20?start_ticks=1", "no process 20 with start_ticks 1 uses managed memory"),
@@ -93,11 +93,14 @@ async fn a_process_that_is_not_known_is_a_problem() {
         ("-1", "there is no"),
         ("99999999999", "there is no"),
     ] {
-        let answer = ask(busy(), path).await;
-        assert_eq!((answer.status, answer.header("content-type")), (StatusCode::NOT_FOUND, "application/problem+json"));
-        assert!(answer.json()["detail"].as_str().unwrap().contains(detail), "{}", answer.text);
+        let response = request(busy(), path).await;
+        assert_eq!(
+            (response.status, response.header("content-type")),
+            (StatusCode::NOT_FOUND, "application/problem+json")
+        );
+        assert!(response.json()["detail"].as_str().unwrap().contains(detail), "{}", response.text);
     }
     for query in ["?blocks=-1", "?blocks=65", "?blocks=all", "?start_ticks=x", "?limit=1"] {
-        assert_eq!(ask(busy(), &format!("20{query}")).await.status, StatusCode::BAD_REQUEST, "{query}");
+        assert_eq!(request(busy(), &format!("20{query}")).await.status, StatusCode::BAD_REQUEST, "{query}");
     }
 }

@@ -1,4 +1,4 @@
-//! Foremost concern of a process, and the process that causes a verdict.
+//! Main diagnosis of a process, and evictor of a verdict.
 
 use std::{sync::Arc, time::Duration};
 
@@ -134,7 +134,7 @@ async fn a_victim_is_diagnosed_with_its_evictor_and_its_verdict() {
 }
 
 #[tokio::test]
-async fn a_process_without_a_verdict_is_a_victim_of_whoever_evicts_most_of_it() {
+async fn a_process_without_a_verdict_is_a_victim_of_its_largest_evictor() {
     let others = [evicted_for(ProcessId { pid: 7, start_ticks: 1 }, GPU, 99), evicted_for(HEAVY, OTHER_GPU, 100)];
     let diagnosis = Node::new(Vec::new(), others.to_vec()).diagnosis_of(10).await.unwrap();
     assert_eq!((diagnosis.kind.as_str(), diagnosis.evictor.unwrap().pid), ("victim", 20));
@@ -142,7 +142,7 @@ async fn a_process_without_a_verdict_is_a_victim_of_whoever_evicts_most_of_it() 
 }
 
 #[tokio::test]
-async fn the_worst_verdict_is_the_diagnosis_where_nobody_else_causes_it() {
+async fn the_worst_verdict_is_the_diagnosis_without_an_evictor() {
     let worst = verdict(VerdictKind::PingPong, 0);
     let verdicts = vec![worst, verdict(VerdictKind::FirstTouchStorm, 0)];
     let diagnosis = Node::new(verdicts, Vec::new()).diagnosis_of(10).await.unwrap();
@@ -176,8 +176,8 @@ async fn the_capacity_of_a_gpu_is_its_size_without_unmanaged_memory() {
             Some(bytes) => drop(light.residency.insert(GPU, Residency::exactly(bytes))),
             None => snapshot.source.block_records.is_off = true,
         }
-        let answer = get(&router_over(always(snapshot)), "/api/v1/gpus").await;
-        let gpus: api::Gpus = serde_json::from_str(&answer.text).unwrap();
+        let response = get(&router_over(always(snapshot)), "/api/v1/gpus").await;
+        let gpus: api::Gpus = serde_json::from_str(&response.text).unwrap();
         let uuid = GPU.uuid().unwrap().to_string();
         gpus.gpus.iter().find(|gpu| gpu.gpu.id.uuid.as_ref() == Some(&uuid)).unwrap().managed_capacity_bytes
     };

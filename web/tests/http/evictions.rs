@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::support::{at, busy, get, router};
 
-async fn ask<T: DeserializeOwned>(snapshot: model::Snapshot, path: &str) -> T {
+async fn request<T: DeserializeOwned>(snapshot: model::Snapshot, path: &str) -> T {
     serde_json::from_str(&get(&router(snapshot), path).await.text).unwrap()
 }
 
@@ -19,7 +19,7 @@ fn pod() -> Owner {
 }
 
 #[tokio::test]
-async fn pairs_come_with_most_bytes_first_and_name_whom_they_can() {
+async fn pairs_are_sorted_by_bytes_and_name_known_processes() {
     let mut snapshot = busy();
     snapshot.processes.iter_mut().find(|process| process.name == "heavy").unwrap().owner = pod();
     let gpu = GpuKey::Known(GpuUuid([0xab; 16]));
@@ -29,7 +29,7 @@ async fn pairs_come_with_most_bytes_first_and_name_whom_they_can() {
         pair(Party::Forgotten, heavy, EvictionCause::Fault, 10),
         pair(heavy, Party::Unknown, EvictionCause::DeviceAllocation, 30),
     ];
-    let evictions: api::Evictions = ask(snapshot, "/api/v1/evictions").await;
+    let evictions: api::Evictions = request(snapshot, "/api/v1/evictions").await;
     assert!(evictions.inferred);
     let [first, second] = &evictions.pairs[..] else { panic!("{evictions:?}") };
     assert_eq!((first.bytes, first.evictions, first.cause.as_str()), (30, 3, "device_allocation"));
@@ -46,7 +46,7 @@ async fn pairs_come_with_most_bytes_first_and_name_whom_they_can() {
 }
 
 #[tokio::test]
-async fn owners_have_the_sums_of_what_their_processes_did() {
+async fn owners_have_the_sums_of_their_processes() {
     let mut snapshot = busy();
     let counters = |faults| {
         let mut counters = Counters::default();
@@ -61,11 +61,11 @@ async fn owners_have_the_sums_of_what_their_processes_did() {
         last_active_at: at(50),
     };
     snapshot.owners = BTreeMap::from([(OwnerKey::Other, totals(10)), (OwnerKey::Pod("7c1f".to_owned()), totals(500))]);
-    let owners: api::Owners = ask(snapshot, "/api/v1/owners").await;
+    let owners: api::Owners = request(snapshot, "/api/v1/owners").await;
     let [pod, other] = &owners.owners[..] else { panic!("{owners:?}") };
     assert_eq!((pod.kind.as_str(), pod.id.as_str(), pod.processes), ("pod", "7c1f", 2));
     assert_eq!((pod.counts.fault_entries, pod.counts.cpu_faults, pod.reuse.fetched_bytes), (501, 1, 7));
-    // What is pending is shown with what is not known.
+    // Pending counts are in those of unknown GPUs.
     assert_eq!((pod.gpus.len(), pod.gpus[0].counts.fault_entries, pod.gpus[0].reuse.fetched_bytes), (1, 501, 7));
     assert_eq!(
         (other.kind.as_str(), other.id.as_str(), other.last_active_at.as_str()),
@@ -74,7 +74,7 @@ async fn owners_have_the_sums_of_what_their_processes_did() {
 }
 
 #[tokio::test]
-async fn gpus_are_told_with_their_memory_and_what_is_in_it() {
+async fn gpus_have_their_memory_and_its_use() {
     let mut snapshot = busy();
     let known = *snapshot.gpus.keys().next().unwrap();
     let card = snapshot.gpus.get_mut(&known).unwrap();
@@ -90,7 +90,7 @@ async fn gpus_are_told_with_their_memory_and_what_is_in_it() {
         process.residency.insert(known, Residency { bytes: 4, min_bytes: 3, max_bytes: 5 });
     }
     snapshot.reuse_totals = BTreeMap::from([(known, Reuse { refetched_bytes: 9, ..Reuse::default() })]);
-    let gpus: api::Gpus = ask(snapshot, "/api/v1/gpus").await;
+    let gpus: api::Gpus = request(snapshot, "/api/v1/gpus").await;
     let [card, unknown] = &gpus.gpus[..] else { panic!("{gpus:?}") };
     assert_eq!(
         (card.gpu.id.gpu, card.gpu.id.processor_id, card.gpu.name.as_deref()),
@@ -98,7 +98,7 @@ async fn gpus_are_told_with_their_memory_and_what_is_in_it() {
     );
     assert_eq!((card.pci_address.as_deref(), card.source.as_deref()), (Some("0000:17:00.0"), Some("nvml")));
     assert_eq!((card.memory_bytes, card.memory_used_bytes), (Some(64 << 20), Some(60 << 20)));
-    // Of the two that live, 64 MiB each.
+    // Of the two running processes, 64 MiB each.
     assert_eq!((card.managed_bytes, card.oversubscription_ratio), (128 << 20, Some(2.0)));
     assert_eq!(card.resident, Some(Residency { bytes: 8, min_bytes: 6, max_bytes: 10 }));
     assert_eq!((card.reuse.refetched_bytes, card.gpu.counts.fault_entries), (9, 917));

@@ -1,4 +1,4 @@
-//! What is kept and told of what is done, made up here.
+//! Test doubles of the store of overrides, of decisions and of outcomes.
 
 use std::{
     sync::{
@@ -22,13 +22,13 @@ use crate::support::at;
 pub(crate) const GPU: GpuUuid = GpuUuid([1; 16]);
 pub(crate) const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
 
-/// Keeps everything, in memory. One override is of a file.
+/// Store of overrides in memory, with one override of a file.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct Store {
     overrides: Arc<Mutex<Vec<OverrideStatus>>>,
     disabled_by: Arc<Mutex<Option<String>>>,
     is_persist_pending: Arc<AtomicBool>,
-    /// Every change that is kept waits for it.
+    /// Held to stall changes, which wait for it.
     pub(crate) disk: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -45,71 +45,71 @@ pub(crate) fn rule(id: &str) -> Override {
     }
 }
 
-/// So many of them, by name.
+/// Overrides with different ids.
 pub(crate) fn rules(count: usize) -> Vec<Override> {
     (0..count).map(|at| rule(&format!("rule-{at}"))).collect()
 }
 
-fn standing(rule: &Override, source: &str) -> OverrideStatus {
+fn status(rule: &Override, source: &str) -> OverrideStatus {
     OverrideStatus { r#override: rule.into(), source: source.to_owned(), expired: false }
 }
 
-impl Memory {
+impl Store {
     pub(crate) fn new() -> Self {
-        let memory = Self::default();
-        *memory.overrides.lock().unwrap() = vec![standing(&rule("llm"), "api"), standing(&rule("of-file"), "file")];
-        memory
+        let store = Self::default();
+        *store.overrides.lock().unwrap() = vec![status(&rule("llm"), "api"), status(&rule("of-file"), "file")];
+        store
     }
 
-    /// With these.
+    /// Store with these overrides.
     pub(crate) fn with(rules: &[Override]) -> Self {
-        let memory = Self::default();
-        *memory.overrides.lock().unwrap() = rules.iter().map(|rule| standing(rule, "api")).collect();
-        memory
+        let store = Self::default();
+        *store.overrides.lock().unwrap() = rules.iter().map(|rule| status(rule, "api")).collect();
+        store
     }
 
-    /// One is gone.
-    pub(crate) fn forget(&self, id: &str) {
+    /// Removes an override.
+    pub(crate) fn remove_now(&self, id: &str) {
         self.overrides.lock().unwrap().retain(|each| each.r#override.id.as_deref() != Some(id));
     }
 
-    fn check(&self, id: &str, fits: &Precondition) -> Result<Option<usize>, ChangeError> {
-        let there = self.overrides.lock().unwrap();
-        let at = there.iter().position(|each| each.r#override.id.as_deref() == Some(id));
-        match at.map(|at| &there[at]) {
+    fn check(&self, id: &str, precondition: &Precondition) -> Result<Option<usize>, ChangeError> {
+        let overrides = self.overrides.lock().unwrap();
+        let at = overrides.iter().position(|each| each.r#override.id.as_deref() == Some(id));
+        match at.map(|at| &overrides[at]) {
             Some(each) if each.source == "file" => Err(ChangeError::InFile("/etc/uvmd/overrides.toml".to_owned())),
-            each if !fits(each) => Err(ChangeError::PreconditionFailed),
+            each if !precondition(each) => Err(ChangeError::PreconditionFailed),
             _ => Ok(at),
         }
     }
 }
 
-impl Control for Memory {
+impl Control for Store {
     fn overrides(&self) -> Overrides {
         let overrides = self.overrides.lock().unwrap().clone();
         Overrides { overrides, file_error: Some("line 3".to_owned()), ..Overrides::default() }
     }
 
-    fn put(&self, mut rule: Override, _: &Requester, fits: &Precondition) -> Result<PutOutcome, ChangeError> {
+    fn put(&self, mut rule: Override, _: &Requester, precondition: &Precondition) -> Result<PutOutcome, ChangeError> {
         if rule.selector.pid == Some(404) {
             return Err(ChangeError::NoProcess("there is no process 404".to_owned()));
         }
         check_parameters(&rule.policy, &rule.parameters).map_err(ChangeError::Invalid)?;
-        // Whoever has the id now is meant, and nobody later.
+        // The pid is that of the process that has it now.
         rule.selector.start_ticks = rule.selector.pid.map(|_| HEAVY.start_ticks);
-        let place = self.check(&rule.id, fits)?;
+        let index = self.check(&rule.id, precondition)?;
         let _disk = self.disk.blocking_lock();
-        let now = standing(&rule, "api");
-        let mut there = self.overrides.lock().unwrap();
-        match place {
-            Some(at) => there[at] = now.clone(),
-            None => there.push(now.clone()),
+        let now = status(&rule, "api");
+        let mut overrides = self.overrides.lock().unwrap();
+        match index {
+            Some(at) => overrides[at] = now.clone(),
+            None => overrides.push(now.clone()),
         }
-        Ok(PutOutcome { now, is_new: place.is_none() })
+        Ok(PutOutcome { now, is_new: index.is_none() })
     }
 
-    fn remove(&self, id: &str, _: &Requester, fits: &Precondition) -> Result<(), ChangeError> {
-        let at = self.check(id, fits)?.ok_or(ChangeError::NotFound)?;
+    fn remove(&self, id: &str, _: &Requester, precondition: &Precondition) -> Result<(), ChangeError> {
+        let at = self.check(id, precondition)?.ok_or(ChangeError::NotFound)?;
         self.overrides.lock().unwrap().remove(at);
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Control for Memory {
             mode: "shadow".to_owned(),
             policy: "cycle".to_owned(),
             range: Some((0, 1 << 21).into()),
-            reason: "it is the only one".to_owned(),
+            reason: "the only override that matches".to_owned(),
             candidates: vec![Candidate {
                 id: "llm".to_owned(),
                 matches: true,
@@ -149,7 +149,7 @@ impl Control for Memory {
     }
 
     fn journal(&self) -> Option<AdviceJournal> {
-        let warnings = vec!["the journal has 2 lines that nobody understands".to_owned()];
+        let warnings = vec!["the journal has 2 lines of a later version".to_owned()];
         Some(AdviceJournal { is_writable: true, unrecognised_bytes: 120, dropped_lines: 3, warnings })
     }
 
@@ -195,7 +195,7 @@ pub(crate) fn decision(id: u64, stage: Stage) -> Decision {
         policy: "cycle",
         override_id: Some("llm".to_owned()),
         verdict: Some(VerdictKind::CapacityThrash),
-        reason: "it walks again and again".to_owned(),
+        reason: "its accesses are cyclic".to_owned(),
         ranges: vec![(0x7f2a_4000_0000, 0x7f2a_4200_0000)],
         advice: vec![Advice::PreferredLocation(Place::Host)],
         expected: Expected { link_bytes_saved: share, faults_saved: share },
@@ -206,14 +206,14 @@ pub(crate) fn decision(id: u64, stage: Stage) -> Decision {
         after: Some(measured()),
         pace: Some(1.0),
         done: Done { calls: 1, ..Done::default() },
-        last_error: Some(CallResult::Failed("it said no".to_owned())),
+        last_error: Some(CallResult::Failed("invalid argument".to_owned())),
     }
 }
 
 pub(crate) fn outcome(id: u64) -> Outcome {
-    let call = |action, answer| Call {
+    let call = |action, result| Call {
         step: Step { begin: 0x7f2a_4000_0000, end: 0x7f2a_4020_0000, action },
-        result: answer,
+        result,
         duration_ns: 9,
     };
     Outcome {

@@ -118,7 +118,7 @@ async fn decisions_are_selected_by_process_gpu_and_stage() {
 }
 
 #[tokio::test]
-async fn a_parameter_that_means_nothing_is_a_problem_that_names_it() {
+async fn an_invalid_parameter_is_a_problem_that_names_it() {
     let router = populated::router();
     for (path, named) in [
         ("processes?colour=red", "\"colour\""),

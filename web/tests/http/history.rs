@@ -11,27 +11,27 @@ use web::{Source, Sources};
 
 use crate::support::{always, assert_problem, at, busy, get, router, router_over};
 
-type Asked = Arc<Mutex<Vec<HistoryRequest>>>;
+type Requests = Arc<Mutex<Vec<HistoryRequest>>>;
 
-fn remembering() -> (Router, Asked) {
-    let asked = Asked::default();
-    let questions = Arc::clone(&asked);
-    let lately = Source::new(move |request| {
-        questions.lock().unwrap().push(request);
+fn recording() -> (Router, Requests) {
+    let requests = Requests::default();
+    let recorded = Arc::clone(&requests);
+    let source = Source::new(move |request| {
+        recorded.lock().unwrap().push(request);
         let sample =
             Sample { bytes_htod: 1, evicted_bytes: 2, refetched_bytes: 3, resident_bytes: 4, ..Sample::default() };
         let history =
             History { begin: at(0), interval: Duration::from_millis(2500), samples: vec![None, Some(sample)] };
         std::future::ready(Some(Some(history)))
     });
-    (router_over(Sources { history: lately, ..always(busy()).into() }), asked)
+    (router_over(Sources { history: source, ..always(busy()).into() }), requests)
 }
 
 const GPU: &str = "GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f";
 
 #[tokio::test]
-async fn samples_are_of_equal_length_and_say_where_nothing_was_read() {
-    let (router, _) = remembering();
+async fn samples_have_equal_lengths_and_are_null_without_a_reading() {
+    let (router, _) = recording();
     for path in ["/api/v1/processes/20/history".to_owned(), format!("/api/v1/gpus/{GPU}/history")] {
         let history: api::History = serde_json::from_str(&get(&router, &path).await.text).unwrap();
         assert_eq!((history.started_at.as_str(), history.interval_seconds), ("2023-11-14T22:13:20.000Z", 2.5));
@@ -44,8 +44,8 @@ async fn samples_are_of_equal_length_and_say_where_nothing_was_read() {
 }
 
 #[tokio::test]
-async fn the_process_or_gpu_is_asked_about_for_as_long_as_wanted() {
-    let (router, asked) = remembering();
+async fn a_request_has_the_process_or_gpu_and_the_span() {
+    let (router, requests) = recording();
     for path in [
         "processes/20/history",
         "processes/20/history?seconds=86400&samples=8640&start_ticks=120",
@@ -57,14 +57,14 @@ async fn the_process_or_gpu_is_asked_about_for_as_long_as_wanted() {
     let gpu = HistoryOf::Gpu(GpuKey::Known(GpuUuid([0x9a, 0x31, 0x77, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15])));
     let request = |of, seconds, samples_max| HistoryRequest { of, back: Duration::from_secs(seconds), samples_max };
     assert_eq!(
-        *asked.lock().unwrap(),
+        *requests.lock().unwrap(),
         [request(process.clone(), 300, 300), request(process, 86_400, 8640), request(gpu, 1, 1)]
     );
 }
 
 #[tokio::test]
-async fn what_nothing_is_known_of_is_a_problem() {
-    let (router_with, _) = remembering();
+async fn an_unknown_process_or_gpu_is_a_problem() {
+    let (router_with, _) = recording();
     for (path, detail) in [
         ("processes/999/history", "no process 999"),
         ("processes/20/history?start_ticks=1", "start_ticks 1"),
@@ -73,10 +73,10 @@ async fn what_nothing_is_known_of_is_a_problem() {
     ] {
         assert_problem(&get(&router_with, &format!("/api/v1/{path}")).await, StatusCode::NOT_FOUND, detail);
     }
-    let answer = get(&router(busy()), "/api/v1/processes/20/history").await;
-    assert_problem(&answer, StatusCode::NOT_FOUND, "it has no history");
+    let response = get(&router(busy()), "/api/v1/processes/20/history").await;
+    assert_problem(&response, StatusCode::NOT_FOUND, "there is no history");
     for query in ["seconds=0", "seconds=86401", "samples=0", "samples=8641", "samples=-1", "begin=0x0"] {
-        let answer = get(&router_with, &format!("/api/v1/processes/20/history?{query}")).await;
-        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{query}");
+        let response = get(&router_with, &format!("/api/v1/processes/20/history?{query}")).await;
+        assert_eq!(response.status, StatusCode::BAD_REQUEST, "{query}");
     }
 }

@@ -1,4 +1,4 @@
-//! The endpoints and the server, over snapshots made up here.
+//! Tests of the endpoints and of the server, over snapshots made up here.
 #![cfg(test)]
 
 mod api;

@@ -12,7 +12,7 @@ use web::{Source, Sources};
 use crate::support::{always, assert_problem, busy, get_as_reader, router, router_over};
 
 #[tokio::test]
-async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
+async fn ranges_have_counts_and_caveats() {
     let counts = RangeCounts {
         fault_entries: 1,
         cpu_faults: 2,
@@ -41,8 +41,8 @@ async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
         mappings: 7,
         forgotten: 8,
     };
-    let answer = get_as_reader(&router(snapshot), "/api/v1/processes/20/ranges").await;
-    let ranges: api::Ranges = serde_json::from_str(&answer.text).unwrap();
+    let response = get_as_reader(&router(snapshot), "/api/v1/processes/20/ranges").await;
+    let ranges: api::Ranges = serde_json::from_str(&response.text).unwrap();
     assert_eq!((ranges.ranges_known, ranges.mappings, ranges.ranges_forgotten), (3, 7, 8));
     assert_eq!((ranges.blocks_forgotten, ranges.block_records_sampled_out, ranges.block_records_dropped), (4, 5, 6));
     assert!(ranges.caveats.iter().any(|limit| limit.contains("raise no fault")), "{:?}", ranges.caveats);
@@ -63,17 +63,17 @@ async fn ranges_are_told_with_their_use_and_what_cannot_be_known() {
             counts,
         }]
     );
-    // Beside the rest, and not in an object of their own.
-    let json: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
+    // Counts are fields of the range, not of an object in it.
+    let json: serde_json::Value = serde_json::from_str(&response.text).unwrap();
     assert_eq!((&json["ranges"][0]["evictions"], &json["ranges"][0]["reuse"]["bounces"]), (&8.into(), &12.into()));
 }
 
 #[tokio::test]
-async fn a_heat_map_is_of_the_memory_and_as_fine_as_was_asked() {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let questions = Arc::clone(&asked);
+async fn a_heat_map_has_the_requested_addresses_and_resolution() {
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&requests);
     let heat = Source::new(move |request: HeatRequest| {
-        questions.lock().unwrap().push(request);
+        recorded.lock().unwrap().push(request);
         let cell = HeatCell { fetched_bytes: 1, idle_ns: Some(1_500_000_000), ..HeatCell::default() };
         let range = HeatRange {
             begin: 0x20_0000,
@@ -84,19 +84,19 @@ async fn a_heat_map_is_of_the_memory_and_as_fine_as_was_asked() {
         std::future::ready(Some(Some(HeatMap { ranges: vec![range], ranges_omitted: 2 })))
     });
     let router = router_over(Sources { heat, ..always(busy()).into() });
-    let answer = get_as_reader(&router, "/api/v1/processes/20/heatmap").await;
-    let map: api::HeatMap = serde_json::from_str(&answer.text).unwrap();
+    let response = get_as_reader(&router, "/api/v1/processes/20/heatmap").await;
+    let map: api::HeatMap = serde_json::from_str(&response.text).unwrap();
     assert_eq!((map.ranges[0].begin.as_str(), map.ranges[0].end.as_str()), ("0x200000", "0x600000"));
     assert_eq!((map.ranges[0].cell_bytes, map.ranges_omitted), (0x20_0000, 2));
     let [first, second] = map.ranges[0].cells[..] else { panic!("{map:?}") };
     assert_eq!((first.fetched_bytes, first.idle_seconds, second.idle_seconds), (1, Some(1.5), None));
 
-    let answer =
+    let response =
         get_as_reader(&router, "/api/v1/processes/20/heatmap?begin=0x200000&end=0x7f0000000000&cells=4096").await;
-    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
+    assert_eq!(response.status, StatusCode::OK, "{}", response.text);
     let process = ProcessId { pid: 20, start_ticks: 120 };
     assert_eq!(
-        *asked.lock().unwrap(),
+        *requests.lock().unwrap(),
         [
             HeatRequest { process, begin: 0, end: u64::MAX, cells_max: 64 },
             HeatRequest { process, begin: 0x20_0000, end: 0x7f00_0000_0000, cells_max: 4096 },
@@ -105,7 +105,7 @@ async fn a_heat_map_is_of_the_memory_and_as_fine_as_was_asked() {
 }
 
 #[tokio::test]
-async fn what_is_no_address_or_no_number_of_cells_is_a_problem() {
+async fn an_invalid_address_or_number_of_cells_is_a_problem() {
     let router = router(busy());
     for query in [
         "begin=200000",
@@ -117,11 +117,11 @@ async fn what_is_no_address_or_no_number_of_cells_is_a_problem() {
         "cells=4097",
         "cells=x",
     ] {
-        let answer = get_as_reader(&router, &format!("/api/v1/processes/20/heatmap?{query}")).await;
-        assert_problem(&answer, StatusCode::BAD_REQUEST, &query.split('=').nth(1).unwrap().replace("%2B", "+"));
+        let response = get_as_reader(&router, &format!("/api/v1/processes/20/heatmap?{query}")).await;
+        assert_problem(&response, StatusCode::BAD_REQUEST, &query.split('=').nth(1).unwrap().replace("%2B", "+"));
     }
     for path in ["999/ranges", "999/heatmap", "20/ranges?start_ticks=1", "heavy/ranges"] {
-        let answer = get_as_reader(&router, &format!("/api/v1/processes/{path}")).await;
-        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+        let response = get_as_reader(&router, &format!("/api/v1/processes/{path}")).await;
+        assert_eq!(response.status, StatusCode::NOT_FOUND, "{path}");
     }
 }

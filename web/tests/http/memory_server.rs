@@ -1,4 +1,4 @@
-//! A server on streams in memory, which a test opens and whose peers it makes up, with the clock of the test.
+//! Server on streams in memory, with peers and a clock that the test controls.
 
 use std::{collections::BTreeMap, io, net::SocketAddr, time::Duration};
 
@@ -18,20 +18,20 @@ use crate::support::{counting, metrics, node, process};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// What a stream holds between the two: as little as a socket may.
+/// Capacity of a stream: as little as that of a socket may be.
 pub(crate) const BUFFER: usize = 4096;
 
-/// A node whose processes take pages of 2 MiB to list.
+/// A node whose list of processes has pages of 2 MiB.
 pub(crate) fn large() -> Snapshot {
     let name = "x".repeat(100 << 10);
     let processes = (1..30).map(|pid| process(pid, &name, None, BTreeMap::new())).collect();
     Snapshot { processes, ..counting() }
 }
 
-/// Where clients come in.
-struct Door(tokio::sync::Mutex<mpsc::Receiver<(DuplexStream, Peer)>>);
+/// Listener for streams of a test.
+struct Streams(tokio::sync::Mutex<mpsc::Receiver<(DuplexStream, Peer)>>);
 
-impl Listen for Door {
+impl Listen for Streams {
     type Stream = DuplexStream;
 
     async fn accept(&self) -> io::Result<(DuplexStream, Peer)> {
@@ -43,13 +43,13 @@ impl Listen for Door {
 }
 
 pub(crate) struct Server {
-    pub(crate) door: mpsc::Sender<(DuplexStream, Peer)>,
-    /// To ask without a connection.
+    pub(crate) streams: mpsc::Sender<(DuplexStream, Peer)>,
+    /// Router for requests without a connection.
     pub(crate) router: Router,
     _stop: oneshot::Sender<()>,
 }
 
-/// One connection, as its client has it.
+/// Client's end of a connection.
 pub(crate) struct Client(pub(crate) DuplexStream);
 
 pub(crate) fn remote(last: u8) -> Peer {
@@ -67,28 +67,28 @@ impl Server {
 
     pub(crate) fn with(limits: Limits, sources: impl Into<Sources>) -> Self {
         let service = Service::new(node(), sources);
-        let (door, clients) = mpsc::channel(1);
+        let (streams, clients) = mpsc::channel(1);
         let (stop, stopped) = oneshot::channel();
         let site = service.on_tcp("127.0.0.1:9477".parse().unwrap());
         let router = service.on_tcp("127.0.0.1:9477".parse().unwrap()).into_router();
-        tokio::spawn(serve(Door(tokio::sync::Mutex::new(clients)), site, limits, async { drop(stopped.await) }));
-        Self { door, router, _stop: stop }
+        tokio::spawn(serve(Streams(tokio::sync::Mutex::new(clients)), site, limits, async { drop(stopped.await) }));
+        Self { streams, router, _stop: stop }
     }
 
     pub(crate) async fn connect(&self, peer: Peer) -> Client {
         let (client, server) = duplex(BUFFER);
-        self.door.send((server, peer)).await.unwrap();
+        self.streams.send((server, peer)).await.unwrap();
         Client(client)
     }
 
-    /// Asks for this, and takes nothing.
-    pub(crate) async fn ask(&self, peer: Peer, path: &str) -> Client {
+    /// Connects and requests a path, without reading the response.
+    pub(crate) async fn request(&self, peer: Peer, path: &str) -> Client {
         let mut client = self.connect(peer).await;
-        client.ask(path).await;
+        client.request(path).await;
         client
     }
 
-    /// How many connections were closed for this reason.
+    /// Number of connections closed for this reason.
     pub(crate) async fn closed(&self, reason: &str) -> u64 {
         self.metric(&format!("uvmd_http_connections_closed_total{{reason=\"{reason}\"}}")).await
     }
@@ -101,29 +101,29 @@ impl Server {
 }
 
 impl Client {
-    pub(crate) async fn ask(&mut self, path: &str) {
+    pub(crate) async fn request(&mut self, path: &str) {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        // One that was closed to make room is no less held by its client.
+        // The connection may have been displaced.
         let _ = self.0.write_all(request.as_bytes()).await;
     }
 
-    /// The status of the next answer; `None` if the connection is closed instead.
+    /// Status of the next response; `None` if the connection is closed instead.
     pub(crate) async fn status(&mut self) -> Option<String> {
         let mut bytes = vec![0; BUFFER];
         let length =
-            timeout(Duration::from_hours(1), self.0.read(&mut bytes)).await.expect("neither answered nor closed");
+            timeout(Duration::from_hours(1), self.0.read(&mut bytes)).await.expect("neither a response nor closed");
         let text = String::from_utf8_lossy(&bytes[..length.unwrap_or(0)]).into_owned();
         text.split(' ').nth(1).map(str::to_owned)
     }
 
-    /// Whether it is closed by now.
+    /// Whether the connection is closed.
     pub(crate) async fn is_closed(&mut self) -> bool {
         let mut byte = [0];
         matches!(timeout(Duration::ZERO, self.0.read(&mut byte)).await, Ok(Ok(0) | Err(_)))
     }
 }
 
-pub(crate) async fn how_many_are_closed(clients: &mut [Client]) -> usize {
+pub(crate) async fn count_closed(clients: &mut [Client]) -> usize {
     let mut closed = 0;
     for client in clients {
         closed += usize::from(client.is_closed().await);

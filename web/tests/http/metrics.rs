@@ -1,4 +1,4 @@
-//! `/metrics`, read back as a Prometheus server reads it.
+//! `/metrics`, parsed as a Prometheus server does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use crate::support::{busy, counting, get, refused, router, waiting};
 use axum::{Router, http::StatusCode};
 use model::{ApiCall, Gpu, GpuKey, GpuUuid, RecordFigures, RemoteCause, Snapshot};
 
-/// Values as they stand in the text, by series: `name{labels}` without `hostname`, which every series has.
+/// Values as in the text, by series: `name{labels}` without `hostname`, which every series has.
 async fn scrape(snapshot: Snapshot) -> BTreeMap<String, String> {
     scrape_from(&router(snapshot)).await
 }
 
 pub(crate) async fn scrape_from(router: &Router) -> BTreeMap<String, String> {
-    let answer = get(router, "/metrics").await;
-    assert_eq!((answer.status, answer.header("content-type")), (StatusCode::OK, "text/plain; version=0.0.4"));
+    let response = get(router, "/metrics").await;
+    assert_eq!((response.status, response.header("content-type")), (StatusCode::OK, "text/plain; version=0.0.4"));
     let mut samples = BTreeMap::new();
     let mut families = BTreeSet::new();
-    assert!(answer.text.contains(r#"{hostname="gpu-17""#));
-    for line in nodes::exposition::without_hostname(&answer.text).lines() {
+    assert!(response.text.contains(r#"{hostname="gpu-17""#));
+    for line in nodes::exposition::without_hostname(&response.text).lines() {
         if let Some(family) = line.strip_prefix("# TYPE ") {
             assert!(families.insert(family.split(' ').next().unwrap().to_owned()), "twice: {family}");
         } else if !line.starts_with('#') {
@@ -38,7 +38,7 @@ const CPU: &str = r#"gpu="",UUID="cpu""#;
 const UNKNOWN: &str = r#"gpu="",UUID="unknown""#;
 
 #[tokio::test]
-async fn counters_are_the_sums_over_all_processes_ever_seen() {
+async fn counters_are_the_sums_of_all_processes_since_the_start() {
     let samples = scrape(busy()).await;
     assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{{GPU1},access="write"}}"#)], "900");
     assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{{GPU1},access="atomic_weak"}}"#)], "7");
@@ -48,7 +48,7 @@ async fn counters_are_the_sums_over_all_processes_ever_seen() {
 }
 
 #[tokio::test]
-async fn every_series_of_a_gpu_is_there_from_its_first_sight() {
+async fn every_series_of_a_gpu_exists_from_its_first_sight() {
     let samples = scrape(busy()).await;
     for gpu in [GPU1, UNKNOWN] {
         let series = |name: &str| samples.keys().filter(|key| key.starts_with(&format!("{name}{{{gpu}"))).count();
@@ -62,10 +62,10 @@ async fn every_series_of_a_gpu_is_there_from_its_first_sight() {
 }
 
 #[tokio::test]
-async fn the_label_gpu_is_nvmls_index_and_empty_where_that_is_not_known() {
+async fn the_label_gpu_is_nvmls_index_or_empty() {
     let mut snapshot = busy();
     let card = snapshot.gpus.values_mut().next().unwrap();
-    // The driver's number is another.
+    // The driver's processor id is another one.
     *card = Gpu { id: Some(1), index: Some(7), pci_address: Some("0000:17:00.0".to_owned()), ..card.clone() };
     let uuid = r#"UUID="GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f""#;
     let samples = scrape(snapshot.clone()).await;
@@ -100,7 +100,7 @@ async fn a_batch_histogram_has_cumulative_buckets_and_the_exact_sum() {
 }
 
 #[tokio::test]
-async fn each_figure_is_in_its_own_series() {
+async fn each_figure_has_a_series() {
     let mut snapshot = busy();
     let known = *snapshot.gpus.keys().next().unwrap();
     let gpu = snapshot.gpu_totals.get_mut(&known).unwrap();
@@ -138,7 +138,7 @@ async fn each_figure_is_in_its_own_series() {
         ("uvmd_block_records_total", "24"),
         (r#"uvmd_block_records_dropped_total{reason="sampled_out"}"#, "25"),
         (r#"uvmd_block_records_dropped_total{reason="dropped"}"#, "26"),
-        // The two that run, not the one that has ended.
+        // The two running processes, not the exited one.
         ("uvm_managed_bytes", "134217728"),
     ] {
         let series = series.replace("{GPU", &format!("{{{GPU1}")).replace("{CPU", &format!("{{{CPU}"));
@@ -147,7 +147,7 @@ async fn each_figure_is_in_its_own_series() {
 }
 
 #[tokio::test]
-async fn what_was_counted_on_gpus_that_are_not_known_is_in_one_series() {
+async fn counts_of_unknown_gpus_are_one_series() {
     let mut snapshot = busy();
     let two = snapshot.gpu_totals[&GpuKey::Unknown(2)].clone();
     snapshot.gpu_totals.insert(GpuKey::Unknown(3), two);
@@ -157,17 +157,17 @@ async fn what_was_counted_on_gpus_that_are_not_known_is_in_one_series() {
 }
 
 #[tokio::test]
-async fn what_is_pending_is_in_no_series_until_its_gpu_is_known_as_counters_only_grow() {
+async fn pending_counts_are_in_no_series_until_their_gpu_is_known() {
     let mut snapshot = busy();
     let pending = snapshot.gpu_totals.remove(&GpuKey::Unknown(2)).unwrap();
     snapshot.gpu_totals.insert(GpuKey::Pending(2), pending);
     let samples = scrape(snapshot).await;
-    assert!(!samples.keys().any(|series| series.contains(UNKNOWN)), "nothing was counted there for good");
+    assert!(!samples.keys().any(|series| series.contains(UNKNOWN)), "pending counts are not final");
     assert_eq!(samples[&format!(r#"uvm_gpu_faults_total{{{GPU1},access="read"}}"#)], "10");
 }
 
 #[tokio::test]
-async fn a_gpu_whose_number_another_has_by_now_keeps_its_counts_under_its_uuid() {
+async fn a_gpu_without_processor_id_keeps_its_series_by_uuid() {
     let mut snapshot = busy();
     let first = *snapshot.gpus.keys().next().unwrap();
     snapshot.gpus.get_mut(&first).unwrap().id = None;
@@ -181,7 +181,7 @@ async fn a_gpu_whose_number_another_has_by_now_keeps_its_counts_under_its_uuid()
 }
 
 #[tokio::test]
-async fn the_service_tells_about_itself() {
+async fn the_service_has_metrics_of_itself() {
     let samples = scrape(busy()).await;
     assert_eq!(samples[r#"uvmd_state{state="counting"}"#], "1");
     assert_eq!(samples[r#"uvmd_build_info{version="1.2.3",commit="0123456789ab"}"#], "1");
@@ -194,7 +194,7 @@ async fn the_service_tells_about_itself() {
 }
 
 #[tokio::test]
-async fn who_does_not_count_is_scraped_all_the_same() {
+async fn a_service_that_does_not_count_has_metrics() {
     for snapshot in [waiting(), refused()] {
         let samples = scrape(snapshot).await;
         assert_eq!(samples[r#"uvmd_state{state="counting"}"#], "0");
@@ -249,7 +249,7 @@ async fn requests_are_counted_by_route_and_code_and_unknown_paths_as_one() {
 }
 
 #[tokio::test]
-async fn snapshots_and_scrapes_before_this_one_are_timed_and_the_last_reading_is_told() {
+async fn snapshots_and_earlier_scrapes_are_timed_and_the_last_reading_has_a_timestamp() {
     let router = router(busy());
     scrape_from(&router).await;
     let samples = scrape_from(&router).await;
@@ -261,7 +261,7 @@ async fn snapshots_and_scrapes_before_this_one_are_timed_and_the_last_reading_is
 }
 
 #[tokio::test]
-async fn what_a_driver_has_no_function_to_count_by_is_absent() {
+async fn metrics_without_a_driver_function_are_absent() {
     let mut snapshot = busy();
     let mut probe = snapshot.source.probes[0].clone();
     probe.name = "uvm_tools_broadcast_replay".to_owned();

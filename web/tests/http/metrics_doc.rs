@@ -1,4 +1,4 @@
-//! docs/metrics.md is what the code's definitions say.
+//! docs/metrics.md equals the code's definitions.
 
 use std::{env, fs, path::Path};
 
@@ -18,20 +18,20 @@ fn the_document_lists_the_metrics_that_there_are() {
 }
 
 #[test]
-fn the_document_says_what_each_reason_for_a_drop_counts() {
+fn the_document_describes_every_drop_reason() {
     let document = web::metrics::markdown();
     let (_, reasons) = document.split_once("\n## Reasons\n").unwrap();
     for reason in DropReason::ALL {
         assert!(reasons.contains(&format!("\n| `{}` | {} |\n", reason.name(), reason.counts())), "{reason:?}");
     }
-    // The two that are not events say so.
+    // The two that do not count events are described so.
     for reason in [DropReason::SpacesFull, DropReason::RingFull] {
         assert!(reason.counts().contains("not events"), "{reason:?}");
     }
 }
 
 #[test]
-fn the_queries_of_the_document_are_of_metrics_that_there_are() {
+fn the_queries_of_the_document_use_existing_metrics() {
     let document = web::metrics::markdown();
     let queries = document.split("```promql\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';

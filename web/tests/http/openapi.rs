@@ -1,4 +1,4 @@
-//! `/openapi.json` is complete, means something, and is what is answered.
+//! `/openapi.json` is complete and valid, and describes the responses.
 
 use std::collections::BTreeSet;
 
@@ -17,12 +17,12 @@ use crate::{
 const GPU: &str = "GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f";
 
 async fn document() -> Value {
-    let answer = get(&router(counting()), "/openapi.json").await;
-    assert_eq!((answer.status, answer.header("content-type")), (StatusCode::OK, "application/json"));
-    answer.json()
+    let response = get(&router(counting()), "/openapi.json").await;
+    assert_eq!((response.status, response.header("content-type")), (StatusCode::OK, "application/json"));
+    response.json()
 }
 
-/// What a reference within the document is to.
+/// Resolves a reference within the document.
 fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     match schema["$ref"].as_str() {
         Some(reference) => {
@@ -33,7 +33,7 @@ fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     }
 }
 
-/// Method, path and operation.
+/// Method, path and definition of each operation.
 fn operations(document: &Value) -> Vec<(&str, &str, &Value)> {
     let paths = document["paths"].as_object().unwrap().iter();
     paths
@@ -62,27 +62,27 @@ async fn every_path_of_the_api_document_is_in_it() {
     let (_, table) = text.split_once("| --- | --- |\n").unwrap();
     let rows = table.lines().take_while(|line| line.starts_with('|'));
     let written = rows.map(|row| row.split('`').nth(1).unwrap().split_once(' ').unwrap());
-    // The page and the document itself are not part of what it describes.
+    // The document does not describe the page and itself.
     let described: BTreeSet<(String, String)> = written
         .filter(|(_, path)| !["/", "/openapi.json"].contains(path))
         .map(|(method, path)| (method.to_lowercase(), path.to_owned()))
         .collect();
-    let there = operations(&document).into_iter().map(|(method, path, _)| (method.to_owned(), path.to_owned()));
-    assert_eq!(there.collect::<BTreeSet<_>>(), described);
+    let documented = operations(&document).into_iter().map(|(method, path, _)| (method.to_owned(), path.to_owned()));
+    assert_eq!(documented.collect::<BTreeSet<_>>(), described);
 }
 
 #[tokio::test]
-async fn what_it_refers_to_is_there_and_what_is_there_is_referred_to() {
+async fn every_reference_has_a_schema_and_every_schema_a_reference() {
     let document = document().await;
     let mut found = BTreeSet::new();
     references(&document, &mut found);
     let schemas = document["components"]["schemas"].as_object().unwrap();
-    let there: BTreeSet<String> = schemas.keys().map(|name| format!("#/components/schemas/{name}")).collect();
-    assert_eq!(found, there);
+    let defined: BTreeSet<String> = schemas.keys().map(|name| format!("#/components/schemas/{name}")).collect();
+    assert_eq!(found, defined);
 }
 
 #[tokio::test]
-async fn every_operation_has_a_name_of_its_own_and_says_what_it_takes_and_answers() {
+async fn every_operation_has_a_unique_name_and_describes_requests_and_responses() {
     let document = document().await;
     let mut names = BTreeSet::new();
     for (method, path, operation) in operations(&document) {
@@ -117,7 +117,7 @@ async fn every_operation_has_a_name_of_its_own_and_says_what_it_takes_and_answer
 }
 
 #[tokio::test]
-async fn what_needs_authority_says_so() {
+async fn operations_that_require_permission_declare_it() {
     let document = document().await;
     for (method, path, operation) in operations(&document) {
         let security = operation["security"].as_array().cloned().unwrap_or_default();
@@ -127,7 +127,7 @@ async fn what_needs_authority_says_so() {
     }
 }
 
-/// The fields that an object may have, with those of what it is composed of; and those that it must have.
+/// Collects the properties of an object, with those of its parts, and the required ones.
 fn fields<'a>(document: &'a Value, schema: &'a Value, may: &mut Map<String, Value>, must: &mut BTreeSet<&'a str>) {
     let schema = resolve(document, schema);
     for part in schema["allOf"].as_array().into_iter().flatten() {
@@ -137,12 +137,12 @@ fn fields<'a>(document: &'a Value, schema: &'a Value, may: &mut Map<String, Valu
     must.extend(schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str));
 }
 
-/// Those that had to be read from daemons of before among them.
+/// Fields that parsers accept the absence of are required as well.
 #[tokio::test]
-async fn every_field_must_be_there() {
+async fn every_field_of_a_response_is_required() {
     let document = document().await;
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
-        // Requests may leave out some.
+        // Requests may omit fields.
         if ["Override", "Selector", "Budget"].contains(&name.as_str()) {
             continue;
         }
@@ -164,7 +164,8 @@ fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// Panics unless a value is as its schema says: of its type, with all that it must have and nothing that it does not name.
+/// Panics unless a value matches its schema: its type, its required fields, and no others than
+/// defined.
 fn assert_valid(document: &Value, schema: &Value, value: &Value, at: &str) {
     let schema = resolve(document, schema);
     if let Some(choices) = schema["oneOf"].as_array() {
@@ -206,7 +207,7 @@ fn assert_valid(document: &Value, schema: &Value, value: &Value, at: &str) {
 }
 
 #[tokio::test]
-async fn answers_are_as_it_says() {
+async fn responses_match_their_schemas() {
     let document = document().await;
     let router = populated::router();
     for (method, path, operation) in operations(&document) {
@@ -219,37 +220,37 @@ async fn answers_are_as_it_says() {
             assert!(content.keys().all(is_text), "{path}");
             continue;
         };
-        let asked = path.replace("{pid}", "20").replace("{uuid}", GPU).replace("{kind}/{id}", "pod/7c1f");
-        let asked = asked
+        let path_of_example = path.replace("{pid}", "20").replace("{uuid}", GPU).replace("{kind}/{id}", "pod/7c1f");
+        let path_of_example = path_of_example
             .replace("{slug}", "not-found")
             .replace("overrides/{id}", "overrides/llm")
             .replace("decisions/{id}", "decisions/1");
-        let answer = get_as_reader(&router, &asked).await;
-        assert_eq!(answer.status, StatusCode::OK, "{asked}: {}", answer.text);
-        assert_valid(&document, &json["schema"], &answer.json(), path);
+        let response = get_as_reader(&router, &path_of_example).await;
+        assert_eq!(response.status, StatusCode::OK, "{path_of_example}: {}", response.text);
+        assert_valid(&document, &json["schema"], &response.json(), path);
     }
     let problem = get(&router, "/nowhere").await.json();
     assert_valid(&document, &document["components"]["schemas"]["Problem"], &problem, "a problem");
 }
 
 #[tokio::test]
-async fn an_answer_that_is_not_as_it_says_would_be_found() {
+async fn a_mismatch_with_the_schema_is_found() {
     let document = document().await;
     let schema = &document["components"]["schemas"]["Problem"];
-    let right = serde_json::json!({ "type": "/problems/not-found", "title": "Not found", "status": 404, "detail": "none", "errors": [] });
-    assert_valid(&document, schema, &right, "");
+    let valid = serde_json::json!({ "type": "/problems/not-found", "title": "Not found", "status": 404, "detail": "none", "errors": [] });
+    assert_valid(&document, schema, &valid, "");
     for (field, value) in [("status", Some(Value::from("404"))), ("detail", None), ("more", Some(Value::Null))] {
-        let mut wrong = right.clone();
+        let mut invalid = valid.clone();
         match value {
-            Some(value) => drop(wrong.as_object_mut().unwrap().insert(field.to_owned(), value)),
-            None => drop(wrong.as_object_mut().unwrap().remove(field)),
+            Some(value) => drop(invalid.as_object_mut().unwrap().insert(field.to_owned(), value)),
+            None => drop(invalid.as_object_mut().unwrap().remove(field)),
         }
-        let found = std::panic::catch_unwind(|| assert_valid(&document, schema, &wrong, ""));
-        assert!(found.is_err(), "{wrong}");
+        let found = std::panic::catch_unwind(|| assert_valid(&document, schema, &invalid, ""));
+        assert!(found.is_err(), "{invalid}");
     }
 }
 
-/// An override, as a client adds it.
+/// Override as a client adds it.
 fn new_override(id: &str) -> Value {
     json!({
         "id": id, "match": { "uid": 1000 }, "mode": "shadow", "policy": "cycle",
@@ -257,7 +258,7 @@ fn new_override(id: &str) -> Value {
     })
 }
 
-/// Examples of all operations that take or return JSON, from a daemon that has something in every field.
+/// Examples of all operations with JSON, from a service with a value in every field.
 async fn examples(document: &Value) -> Map<String, Value> {
     let router = populated::router();
     let mut examples = Map::new();
@@ -269,15 +270,17 @@ async fn examples(document: &Value) -> Map<String, Value> {
         if !has_json {
             continue;
         }
-        let asked = path.replace("{pid}", "20").replace("{uuid}", GPU).replace("{kind}/{id}", "pod/7c1f");
-        let asked = asked.replace("overrides/{id}", "overrides/llm").replace("decisions/{id}", "decisions/1");
+        let path_of_example = path.replace("{pid}", "20").replace("{uuid}", GPU).replace("{kind}/{id}", "pod/7c1f");
+        let path_of_example =
+            path_of_example.replace("overrides/{id}", "overrides/llm").replace("decisions/{id}", "decisions/1");
         let body = takes_body.then(|| new_override(if method == "put" { "llm" } else { "new" }));
-        let request = Request::builder().method(method.to_uppercase().as_str()).uri(&asked).header("Host", LOOPBACK);
+        let request =
+            Request::builder().method(method.to_uppercase().as_str()).uri(&path_of_example).header("Host", LOOPBACK);
         let request = request.header("Content-Type", "application/json");
         let request = request.extension(Peer::Local { uid: 7, pid: None, grant: Some(Grant::Write) });
         let text = body.as_ref().map(Value::to_string).unwrap_or_default();
         let response = send(&router, request.body(Body::from(text)).unwrap()).await;
-        assert!(response.status.is_success(), "{method} {asked}: {}", response.text);
+        assert!(response.status.is_success(), "{method} {path_of_example}: {}", response.text);
         let mut example = Map::from_iter([("response".to_owned(), response.json())]);
         example.extend(body.map(|body| ("request".to_owned(), body)));
         examples.insert(format!("{} {path}", method.to_uppercase()), example.into());
@@ -285,9 +288,9 @@ async fn examples(document: &Value) -> Map<String, Value> {
     examples
 }
 
-/// Each is of the schema of its operation: `UPDATE_DOCS=1` writes them anew.
+/// Examples match the schemas of their operations; `UPDATE_DOCS=1` writes them.
 #[tokio::test]
-async fn every_body_has_an_example_that_is_as_its_schema_says() {
+async fn every_body_has_an_example_that_matches_its_schema() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         let examples = serde_json::to_string(&examples(&document().await).await).unwrap();
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/openapi/examples.json");

@@ -1,4 +1,4 @@
-//! The series of GPUs' memory, of owners, and of uvmd itself.
+//! Series of GPUs' memory, of owners, and of uvmd itself.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -44,7 +44,7 @@ fn totals(gpu: GpuKey, faults: u64) -> OwnerTotals {
     }
 }
 
-/// Of the processes "heavy" is a pod's, "light" and "gone" are nobody's.
+/// Processes with owners: "heavy" has a pod, "light" and "gone" have none.
 fn owned() -> Snapshot {
     let mut snapshot = busy();
     let gpu = gpu(&snapshot);
@@ -66,7 +66,7 @@ fn assert_are(samples: &BTreeMap<String, String>, expected: &[(String, &str)]) {
 }
 
 #[tokio::test]
-async fn an_owner_has_series_named_as_others_name_it() {
+async fn an_owner_has_series_with_the_labels_of_its_kind() {
     let samples = scrape_from(&router(owned())).await;
     assert_are(
         &samples,
@@ -81,7 +81,7 @@ async fn an_owner_has_series_named_as_others_name_it() {
             (format!("uvm_owner_cpu_reclaimed_bytes_total{{{GPU},{POD}}}"), "10"),
             (format!("uvm_owner_resident_bytes{{{GPU},{POD}}}"), "4"),
             (format!("uvm_owner_managed_bytes{{{POD}}}"), "67108864"),
-            // Of the two that are nobody's one runs.
+            // Of the two processes without an owner, one runs.
             (format!("uvm_owner_managed_bytes{{{OTHER}}}"), "67108864"),
             (format!("uvm_owner_processes{{{POD}}}"), "1"),
         ],
@@ -89,7 +89,7 @@ async fn an_owner_has_series_named_as_others_name_it() {
 }
 
 #[tokio::test]
-async fn who_is_not_listed_has_no_series_and_its_processes_are_among_the_others() {
+async fn an_unlisted_owner_has_no_series_and_its_processes_are_in_other() {
     let mut snapshot = owned();
     snapshot.owners.remove(&OwnerKey::Pod("7c1f".to_owned()));
     let samples = scrape_from(&router(snapshot)).await;
@@ -115,17 +115,17 @@ async fn thrashing_is_1_for_the_owner_gpu_and_kind_and_0_for_the_others() {
     };
     let active = vec![verdict("heavy", VerdictKind::PingPong), verdict("light", VerdictKind::Streaming)];
     let verdicts = Arc::new(Verdicts { active, ..Verdicts::default() });
-    let judged = VerdictSource::new(move || Arc::clone(&verdicts));
-    let samples = scrape_from(&router_over(Sources { verdicts: judged, ..always(snapshot.clone()).into() })).await;
+    let source = VerdictSource::new(move || Arc::clone(&verdicts));
+    let samples = scrape_from(&router_over(Sources { verdicts: source, ..always(snapshot.clone()).into() })).await;
     let series: BTreeSet<_> = samples.iter().filter(|(series, _)| series.starts_with("uvm_thrashing{")).collect();
-    // Two owners on one GPU; streaming is no thrashing.
+    // Two owners on one GPU; streaming is not thrashing.
     assert_eq!(series.len(), 6);
     let thrashing: Vec<_> = series.iter().filter(|(_, value)| *value == "1").map(|(series, _)| *series).collect();
     assert_eq!(thrashing, [&format!(r#"uvm_thrashing{{{GPU},{POD},verdict="ping_pong"}}"#)]);
 }
 
 #[tokio::test]
-async fn the_time_for_which_verdicts_held_is_of_their_owner_and_of_unknown_gpus_one_series() {
+async fn durations_of_verdicts_are_by_owner_with_one_series_of_unknown_gpus() {
     let snapshot = owned();
     let pod = || OwnerKey::Pod("7c1f".to_owned());
     let by = |gpu, kind| HeldBy { owner: pod(), gpu, kind };
@@ -135,8 +135,8 @@ async fn the_time_for_which_verdicts_held_is_of_their_owner_and_of_unknown_gpus_
         (by(GpuKey::Unknown(3), VerdictKind::Streaming), Duration::from_secs(3)),
     ]);
     let verdicts = Arc::new(Verdicts { held, ..Verdicts::default() });
-    let judged = VerdictSource::new(move || Arc::clone(&verdicts));
-    let samples = scrape_from(&router_over(Sources { verdicts: judged, ..always(snapshot).into() })).await;
+    let source = VerdictSource::new(move || Arc::clone(&verdicts));
+    let samples = scrape_from(&router_over(Sources { verdicts: source, ..always(snapshot).into() })).await;
     let seconds = "uvm_owner_verdict_seconds_total";
     assert_are(
         &samples,
@@ -149,7 +149,7 @@ async fn the_time_for_which_verdicts_held_is_of_their_owner_and_of_unknown_gpus_
 }
 
 #[tokio::test]
-async fn who_evicts_whom_is_told_by_owner_and_what_is_not_known_in_one_series() {
+async fn evictions_are_by_pair_of_owners_with_one_series_of_unknown_ones() {
     let mut snapshot = owned();
     let gpu = gpu(&snapshot);
     let pair = |gpu, victim, evictor, bytes| OwnerEvictions {
@@ -181,7 +181,7 @@ async fn who_evicts_whom_is_told_by_owner_and_what_is_not_known_in_one_series() 
 }
 
 #[tokio::test]
-async fn a_gpu_tells_its_memory_and_what_came_back() {
+async fn a_gpu_has_series_of_its_memory_and_reuse() {
     let mut snapshot = owned();
     let gpu = gpu(&snapshot);
     let card = snapshot.gpus.get_mut(&gpu).unwrap();
@@ -216,7 +216,7 @@ async fn a_gpu_tells_its_memory_and_what_came_back() {
 }
 
 #[tokio::test]
-async fn uvmd_tells_what_it_takes_of_the_node() {
+async fn uvmd_has_metrics_of_its_resources() {
     let samples = scrape_from(&router(busy())).await;
     let value = |name: &str| samples[name].parse::<f64>().unwrap();
     assert!(value("process_resident_memory_bytes") > 1e6 && value("process_virtual_memory_bytes") > 1e6);
@@ -226,10 +226,10 @@ async fn uvmd_tells_what_it_takes_of_the_node() {
     assert!((0.0..3600.0).contains(&(now - value("process_start_time_seconds"))));
 }
 
-/// What promtool says of names that others chose: DCGM's exporter calls the product so.
+/// Complaints of promtool about names of others: DCGM's exporter uses this label for the product.
 const EXCEPTIONS: [&str; 1] = ["uvm_gpu_info label names should be written in 'snake_case' not 'camelCase'"];
 
-/// Prometheus' own check: the one in PATH, else the one that scripts/setup installs.
+/// Prometheus' check: the one in PATH, else the one that scripts/setup installs.
 fn promtool() -> Command {
     let path = env::var_os("PATH").unwrap_or_default();
     let in_path = env::split_paths(&path).map(|folder| folder.join("promtool"));
@@ -241,7 +241,7 @@ fn promtool() -> Command {
 }
 
 #[tokio::test]
-async fn prometheus_finds_no_fault_with_it() {
+async fn promtool_accepts_the_metrics() {
     let text = get(&populated::router(), "/metrics").await.text;
     let mut child = promtool()
         .args(["check", "metrics"])
@@ -253,13 +253,13 @@ async fn prometheus_finds_no_fault_with_it() {
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.code().is_some_and(|code| code == 0 || code == 3), "{output:?}");
-    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    let faults: Vec<_> = said.lines().filter(|line| !line.is_empty() && !EXCEPTIONS.contains(line)).collect();
+    let output = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    let faults: Vec<_> = output.lines().filter(|line| !line.is_empty() && !EXCEPTIONS.contains(line)).collect();
     assert!(faults.is_empty(), "{faults:?}");
 }
 
 #[tokio::test]
-async fn memory_at_gpus_that_cannot_be_counted_is_null_and_has_no_metric() {
+async fn uncountable_memory_is_null_and_has_no_metric() {
     let mut snapshot = owned();
     let known = router(snapshot.clone());
     let text = metrics(&known).await;
@@ -271,7 +271,7 @@ async fn memory_at_gpus_that_cannot_be_counted_is_null_and_has_no_metric() {
     assert!(get(&known, "/api/v1/status").await.json()["total"]["populated_bytes"].is_u64());
 
     let driver = snapshot.source.driver.as_mut().unwrap();
-    driver.residency_unavailable = Some("this driver does not show it".to_owned());
+    driver.residency_unavailable = Some("not on this driver".to_owned());
     let unknown = router(snapshot.clone());
     let text = metrics(&unknown).await;
     for name in names {
@@ -280,8 +280,8 @@ async fn memory_at_gpus_that_cannot_be_counted_is_null_and_has_no_metric() {
     let processes = get(&unknown, "/api/v1/processes").await.json();
     let process = &processes["processes"][0];
     let gpu = &get(&unknown, "/api/v1/gpus").await.json()["gpus"][0];
-    for shown in [process, &process["gpus"][0], gpu] {
-        let of = |name: &str| shown.get(name).unwrap_or_else(|| panic!("{name} is not there: {shown}"));
+    for item in [process, &process["gpus"][0], gpu] {
+        let of = |name: &str| item.get(name).unwrap_or_else(|| panic!("{name} is not there: {item}"));
         assert_eq!((of("resident"), of("populated_bytes")), (&serde_json::Value::Null, &serde_json::Value::Null));
     }
     let status = get(&unknown, "/api/v1/status").await.json();
@@ -290,7 +290,7 @@ async fn memory_at_gpus_that_cannot_be_counted_is_null_and_has_no_metric() {
     let owner = &get(&unknown, "/api/v1/owners").await.json()["owners"][0];
     assert_eq!(owner.get("populated_bytes"), Some(&serde_json::Value::Null));
 
-    // Without records of blocks, what is resident is not followed.
+    // Without block records, residency is not followed.
     snapshot.source.driver.as_mut().unwrap().residency_unavailable = None;
     snapshot.source.block_records.is_off = true;
     let process = get(&router(snapshot), "/api/v1/processes").await.json()["processes"][0].clone();

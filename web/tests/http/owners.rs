@@ -32,7 +32,7 @@ async fn an_owner_has_its_processes_verdicts_and_evictions() {
 }
 
 #[tokio::test]
-async fn an_owner_that_is_not_listed_is_a_problem() {
+async fn an_unlisted_owner_is_a_problem() {
     let router = populated::router();
     for path in ["pod/7c1", "job/7c1f", "unit/x.scope", "pod/7c1f/history?seconds=1", "job/1/history"] {
         let response = get(&router, &format!("/api/v1/owners/{path}")).await;
@@ -45,7 +45,7 @@ async fn an_owner_that_is_not_listed_is_a_problem() {
 }
 
 #[tokio::test]
-async fn the_history_of_an_owner_is_asked_for_by_its_whole_id() {
+async fn the_history_of_an_owner_is_requested_by_its_full_id() {
     let unit = OwnerKey::Unit("user@1000.service/train.service".to_owned());
     let mut snapshot = busy();
     let totals = OwnerTotals {
@@ -56,15 +56,15 @@ async fn the_history_of_an_owner_is_asked_for_by_its_whole_id() {
         last_active_at: at(0),
     };
     snapshot.owners.insert(unit.clone(), totals);
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let questions = Arc::clone(&asked);
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let recorded = Arc::clone(&requests);
     let history = Source::new(move |request: model::HistoryRequest| {
-        questions.lock().unwrap().push(request.of);
+        recorded.lock().unwrap().push(request.of);
         std::future::ready(Some(None))
     });
     let router = router_over(Sources { history, ..always(snapshot).into() });
     let path = "/api/v1/owners/unit/user@1000.service%2Ftrain.service";
     assert_eq!(get(&router, path).await.status, StatusCode::OK);
-    assert_problem(&get(&router, &format!("{path}/history")).await, StatusCode::NOT_FOUND, "it has no history");
-    assert_eq!(*asked.lock().unwrap(), [HistoryOf::Owner(unit)]);
+    assert_problem(&get(&router, &format!("{path}/history")).await, StatusCode::NOT_FOUND, "there is no history");
+    assert_eq!(*requests.lock().unwrap(), [HistoryOf::Owner(unit)]);
 }

@@ -1,4 +1,4 @@
-//! Lists come in pages that follow each other.
+//! Pages of lists.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use web::{Controls, DecisionSource, Snapshots, Sources, VerdictSource};
 
 use crate::{
-    fakes::{Memory, decision, rules},
+    fakes::{Store, decision, rules},
     support::{always, assert_problem, get, get_as_reader, router, router_over},
 };
 
@@ -28,16 +28,16 @@ fn crowded() -> Router {
     router_over(Sources {
         verdicts: VerdictSource::new(move || Arc::clone(&verdicts)),
         decisions: DecisionSource::new(move || Arc::clone(&decisions)),
-        controls: Controls::new(Memory::with(&rules(250))),
+        controls: Controls::new(Store::with(&rules(250))),
         ..always(crowd.snapshot()).into()
     })
 }
 
-/// Every page from here on.
+/// All pages from this path on.
 async fn pages(router: &Router, path: &str) -> Vec<Value> {
     let mut pages = vec![get(router, path).await.json()];
     while let Some(cursor) = pages.last().unwrap()["continue"].as_str() {
-        assert!(pages.len() < 1000, "it does not end");
+        assert!(pages.len() < 1000, "the pages do not end");
         let joint = if path.contains('?') { '&' } else { '?' };
         pages.push(get(router, &format!("{path}{joint}continue={cursor}")).await.json());
     }
@@ -49,7 +49,7 @@ fn items(pages: &[Value], list: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_list_has_100_items_unless_the_request_says_and_tells_how_many_follow() {
+async fn a_list_has_100_items_by_default_and_the_number_of_remaining_ones() {
     let router = crowded();
     for (path, list, all) in [
         ("/api/v1/processes", "processes", 250),
@@ -67,14 +67,14 @@ async fn a_list_has_100_items_unless_the_request_says_and_tells_how_many_follow(
         let three = get(&router, &format!("{path}?limit=3")).await.json();
         assert_eq!(three[list].as_array().unwrap()[..], first[list].as_array().unwrap()[..3], "{path}");
         for limit in ["0", "1001", "-1", "x", ""] {
-            let refused = get(&router, &format!("{path}?limit={limit}")).await;
-            assert_problem(&refused, StatusCode::BAD_REQUEST, "whole number from 1 to 1000");
+            let response = get(&router, &format!("{path}?limit={limit}")).await;
+            assert_problem(&response, StatusCode::BAD_REQUEST, "whole number from 1 to 1000");
         }
     }
 }
 
 #[tokio::test]
-async fn pages_of_whatever_length_are_together_the_whole_list_in_its_order() {
+async fn pages_of_any_length_form_the_list_in_its_order() {
     let router = crowded();
     for (path, list, all) in [
         ("/api/v1/processes", "processes", 250),
@@ -87,41 +87,42 @@ async fn pages_of_whatever_length_are_together_the_whole_list_in_its_order() {
         ("/api/v1/overrides", "overrides", 250),
     ] {
         let joint = if path.contains('?') { '&' } else { '?' };
-        let whole = items(&[get(&router, &format!("{path}{joint}limit=1000")).await.json()], list);
-        assert_eq!(whole.len(), all, "{path}");
+        let all_items = items(&[get(&router, &format!("{path}{joint}limit=1000")).await.json()], list);
+        assert_eq!(all_items.len(), all, "{path}");
         for limit in [1000, 99, 7] {
             let pages = pages(&router, &format!("{path}{joint}limit={limit}")).await;
-            assert_eq!(items(&pages, list), whole, "{path} {limit}");
+            assert_eq!(items(&pages, list), all_items, "{path} {limit}");
             let remaining: Vec<u64> = pages.iter().map(|page| page["remaining"].as_u64().unwrap()).collect();
-            let behind = (1_u64..).map(|page| (all as u64).saturating_sub(page * limit));
-            assert_eq!(remaining, behind.take(remaining.len()).collect::<Vec<_>>(), "{path} {limit}");
+            let following = (1_u64..).map(|page| (all as u64).saturating_sub(page * limit));
+            assert_eq!(remaining, following.take(remaining.len()).collect::<Vec<_>>(), "{path} {limit}");
         }
     }
 }
 
 #[tokio::test]
-async fn verdicts_that_are_over_come_behind_those_in_force() {
+async fn ended_verdicts_follow_active_ones() {
     let mut verdicts = CROWD.verdicts();
-    let over = verdicts.active.split_off(100);
+    let ended = verdicts.active.split_off(100);
     verdicts.ended =
-        over.into_iter().map(|each| model::Verdict { ended_at: Some(each.confirmed_at), ..each }).collect();
+        ended.into_iter().map(|each| model::Verdict { ended_at: Some(each.confirmed_at), ..each }).collect();
     let verdicts = Arc::new(verdicts);
-    let judged = VerdictSource::new(move || Arc::clone(&verdicts));
-    let router = router_over(Sources { verdicts: judged, ..always(CROWD.snapshot()).into() });
+    let source = VerdictSource::new(move || Arc::clone(&verdicts));
+    let router = router_over(Sources { verdicts: source, ..always(CROWD.snapshot()).into() });
     let pages = pages(&router, "/api/v1/verdicts?limit=60").await;
     let counts = |list: &str| pages.iter().map(|page| page[list].as_array().unwrap().len()).collect::<Vec<_>>();
     assert_eq!((counts("active"), counts("ended")), (vec![60, 40, 0], vec![0, 20, 5]));
 }
 
-/// A list that changes with each look: who was last becomes the busiest, and one more begins.
-fn restless() -> Router {
-    let looks = AtomicU32::new(0);
+/// A list that changes with each snapshot: the last process becomes the busiest, and a new one
+/// starts.
+fn changing() -> Router {
+    let snapshots = AtomicU32::new(0);
     let base = Arc::new(CROWD.snapshot());
     router_over(Snapshots::new(move || {
-        let look = looks.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = snapshots.fetch_add(1, Ordering::Relaxed) + 1;
         let mut snapshot = Snapshot::clone(&base);
         let mut late = Vec::new();
-        for at in 0..look {
+        for at in 0..number {
             let process = snapshot.processes.iter_mut().rev().nth(at as usize).unwrap();
             process.host.cpu_read_faults = 1 << (40 + at);
             let id = model::ProcessId { pid: 100_000 + at, start_ticks: 1 };
@@ -129,69 +130,69 @@ fn restless() -> Router {
         }
         snapshot.processes.append(&mut late);
         snapshot.processes.iter_mut().for_each(|process| {
-            process.gpus.values_mut().for_each(|counters| counters.fault_entries[Access::Read] += u64::from(look));
+            process.gpus.values_mut().for_each(|counters| counters.fault_entries[Access::Read] += u64::from(number));
         });
         std::future::ready(Some(Arc::new(snapshot)))
     }))
 }
 
 #[tokio::test]
-async fn by_id_whoever_is_there_all_the_while_is_listed_exactly_once_however_the_list_changes() {
-    let pages = pages(&restless(), "/api/v1/processes?order=id&limit=20").await;
+async fn by_id_a_process_that_stays_is_listed_exactly_once() {
+    let pages = pages(&changing(), "/api/v1/processes?order=id&limit=20").await;
     assert!(pages.len() > 10);
     let pids: Vec<u64> = items(&pages, "processes").iter().map(|process| process["pid"].as_u64().unwrap()).collect();
     assert!(pids.is_sorted(), "{pids:?}");
-    let there: BTreeSet<u64> = pids.iter().copied().collect();
-    assert_eq!(there.len(), pids.len());
-    assert!((0..250).all(|at| there.contains(&u64::from(CROWD.id(at).pid))));
+    let listed: BTreeSet<u64> = pids.iter().copied().collect();
+    assert_eq!(listed.len(), pids.len());
+    assert!((0..250).all(|at| listed.contains(&u64::from(CROWD.id(at).pid))));
 }
 
 #[tokio::test]
-async fn by_activity_the_first_page_has_who_does_most_now() {
-    let pages = pages(&restless(), "/api/v1/processes?limit=20").await;
+async fn by_activity_the_first_page_has_the_busiest_processes() {
+    let pages = pages(&changing(), "/api/v1/processes?limit=20").await;
     let first = &pages[0]["processes"][0];
     assert_eq!(first["pid"], CROWD.id(249).pid);
-    // Who overtakes the place that a page begins at is on none of those that follow: the document says so.
+    // A process that overtakes the begin of a page is on none of the following ones, as documented.
     let listed: BTreeSet<u64> = items(&pages, "processes").iter().map(|each| each["pid"].as_u64().unwrap()).collect();
     let overtook = (1..pages.len()).map(|at| u64::from(CROWD.id(249 - at).pid));
     assert!(overtook.into_iter().any(|pid| !listed.contains(&pid)));
 }
 
 #[tokio::test]
-async fn a_cursor_that_was_not_given_for_the_list_is_a_problem_that_says_so() {
+async fn a_cursor_of_another_list_is_a_problem() {
     let router = crowded();
-    let given =
+    let cursor =
         get(&router, "/api/v1/processes?limit=5&uid=1001").await.json()["continue"].as_str().unwrap().to_owned();
-    let goes_on = get(&router, &format!("/api/v1/processes?limit=9&uid=1001&continue={given}")).await;
-    assert_eq!(goes_on.json()["processes"].as_array().unwrap().len(), 9);
-    let mut tampered = given.clone();
-    tampered.replace_range(2..3, if &given[2..3] == "A" { "B" } else { "A" });
+    let second = get(&router, &format!("/api/v1/processes?limit=9&uid=1001&continue={cursor}")).await;
+    assert_eq!(second.json()["processes"].as_array().unwrap().len(), 9);
+    let mut tampered = cursor.clone();
+    tampered.replace_range(2..3, if &cursor[2..3] == "A" { "B" } else { "A" });
     for path in [
         "/api/v1/processes?continue=".to_owned(),
         "/api/v1/processes?continue=null".to_owned(),
         "/api/v1/processes?continue=%00%ff".to_owned(),
         format!("/api/v1/processes?continue={}", "A".repeat(4000)),
         format!("/api/v1/processes?uid=1001&continue={tampered}"),
-        format!("/api/v1/processes?continue={given}"),
-        format!("/api/v1/processes?uid=1002&continue={given}"),
-        format!("/api/v1/processes?uid=1001&order=id&continue={given}"),
-        format!("/api/v1/processes?uid=1001&state=running&continue={given}"),
-        format!("/api/v1/processes/summary?uid=1001&continue={given}"),
-        format!("/api/v1/owners?continue={given}"),
-        format!("/api/v1/verdicts?continue={given}"),
-        format!("/api/v1/evictions?continue={given}"),
-        format!("/api/v1/decisions?continue={given}"),
-        format!("/api/v1/overrides?continue={given}"),
+        format!("/api/v1/processes?continue={cursor}"),
+        format!("/api/v1/processes?uid=1002&continue={cursor}"),
+        format!("/api/v1/processes?uid=1001&order=id&continue={cursor}"),
+        format!("/api/v1/processes?uid=1001&state=running&continue={cursor}"),
+        format!("/api/v1/processes/summary?uid=1001&continue={cursor}"),
+        format!("/api/v1/owners?continue={cursor}"),
+        format!("/api/v1/verdicts?continue={cursor}"),
+        format!("/api/v1/evictions?continue={cursor}"),
+        format!("/api/v1/decisions?continue={cursor}"),
+        format!("/api/v1/overrides?continue={cursor}"),
     ] {
         assert_problem(&get(&router, &path).await, StatusCode::BAD_REQUEST, "`continue` is");
     }
-    // Another run of the service gives others.
-    let again = get(&crowded(), &format!("/api/v1/processes?limit=5&uid=1001&continue={given}")).await;
+    // Cursors of another run of the service are invalid.
+    let again = get(&crowded(), &format!("/api/v1/processes?limit=5&uid=1001&continue={cursor}")).await;
     assert_problem(&again, StatusCode::BAD_REQUEST, "an earlier run of uvmd");
 }
 
 #[tokio::test]
-async fn a_cursor_of_somebody_who_may_read_everything_lets_nobody_else_do_so() {
+async fn a_cursor_of_a_reader_grants_no_read_permission() {
     let router = crowded();
     for (path, list, secret) in [
         ("/api/v1/verdicts", "active", "/ranges/0/begin"),
@@ -200,34 +201,34 @@ async fn a_cursor_of_somebody_who_may_read_everything_lets_nobody_else_do_so() {
     ] {
         let cursor = get_as_reader(&router, path).await.json()["continue"].as_str().unwrap().to_owned();
         let path = format!("{path}?continue={cursor}");
-        let seen = |answer: &Value| answer[list][0].pointer(secret).cloned();
+        let seen = |response: &Value| response[list][0].pointer(secret).cloned();
         assert!(seen(&get_as_reader(&router, &path).await.json()).is_some(), "{path}");
         assert_eq!(seen(&get(&router, &path).await.json()), None, "{path}");
     }
 }
 
 #[tokio::test]
-async fn an_override_that_is_taken_away_between_two_pages_is_no_gap() {
-    let memory = Memory::with(&rules(10));
-    let router = router_over(Sources { controls: Controls::new(memory.clone()), ..always(CROWD.snapshot()).into() });
-    let ids = |answer: &Value| {
-        let overrides = answer["overrides"].as_array().unwrap().iter();
+async fn a_deletion_between_two_pages_leaves_no_gap() {
+    let store = Store::with(&rules(10));
+    let router = router_over(Sources { controls: Controls::new(store.clone()), ..always(CROWD.snapshot()).into() });
+    let ids = |response: &Value| {
+        let overrides = response["overrides"].as_array().unwrap().iter();
         overrides.map(|each| each["override"]["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let first = get(&router, "/api/v1/overrides?limit=3").await.json();
     assert_eq!(ids(&first), ["rule-0", "rule-1", "rule-2"]);
     let next = format!("/api/v1/overrides?limit=3&continue={}", first["continue"].as_str().unwrap());
-    memory.forget("rule-2");
+    store.remove_now("rule-2");
     assert_eq!(ids(&get(&router, &next).await.json()), ["rule-3", "rule-4", "rule-5"]);
-    let router = router_over(Sources { controls: Controls::new(memory.clone()), ..always(CROWD.snapshot()).into() });
+    let router = router_over(Sources { controls: Controls::new(store.clone()), ..always(CROWD.snapshot()).into() });
     let first = get(&router, "/api/v1/overrides?limit=3").await.json();
     let next = format!("/api/v1/overrides?limit=3&continue={}", first["continue"].as_str().unwrap());
-    memory.forget("rule-0");
+    store.remove_now("rule-0");
     assert_eq!(ids(&get(&router, &next).await.json()), ["rule-4", "rule-5", "rule-6"]);
 }
 
 #[tokio::test]
-async fn processes_can_be_narrowed_to_those_of_a_user() {
+async fn processes_are_selected_by_user() {
     let router = crowded();
     let pages = pages(&router, "/api/v1/processes?uid=1003&limit=10").await;
     let processes = items(&pages, "processes");
@@ -238,34 +239,33 @@ async fn processes_can_be_narrowed_to_those_of_a_user() {
 }
 
 #[tokio::test]
-async fn a_summary_says_of_a_process_what_the_list_says_without_its_breakdowns() {
+async fn a_summary_has_the_fields_of_the_list_without_breakdowns() {
     let router = router(CROWD.snapshot());
-    let whole = get(&router, "/api/v1/processes?limit=5").await.json();
-    let answer = get(&router, "/api/v1/processes/summary?limit=5").await;
-    let summaries = answer.json();
-    assert_eq!((&whole["time"], &whole["remaining"]), (&summaries["time"], &summaries["remaining"]));
-    for (whole, summary) in
-        whole["processes"].as_array().unwrap().iter().zip(summaries["processes"].as_array().unwrap())
+    let full = get(&router, "/api/v1/processes?limit=5").await.json();
+    let response = get(&router, "/api/v1/processes/summary?limit=5").await;
+    let summaries = response.json();
+    assert_eq!((&full["time"], &full["remaining"]), (&summaries["time"], &summaries["remaining"]));
+    for (full, summary) in full["processes"].as_array().unwrap().iter().zip(summaries["processes"].as_array().unwrap())
     {
         for (name, value) in summary.as_object().unwrap().iter().filter(|(name, _)| *name != "gpus") {
-            assert_eq!(&whole[name], value, "{name}");
+            assert_eq!(&full[name], value, "{name}");
         }
-        let missing = whole.as_object().unwrap().keys().filter(|name| summary.get(name.as_str()).is_none());
+        let missing = full.as_object().unwrap().keys().filter(|name| summary.get(name.as_str()).is_none());
         for name in missing {
             let is_breakdown = ["_by_access", "_by_cause", "_by_kind"].iter().any(|end| name.ends_with(end));
-            let is_distribution = whole[name]["p99"].is_u64();
+            let is_distribution = full[name]["p99"].is_u64();
             assert!(is_breakdown || is_distribution, "{name}");
         }
         let names = |gpus: &Value| {
             let gpus = gpus.as_array().unwrap().iter();
             gpus.map(|gpu| (gpu["gpu"].clone(), gpu["uuid"].clone())).collect::<Vec<_>>()
         };
-        assert_eq!(names(&summary["gpus"]), names(&whole["gpus"]));
+        assert_eq!(names(&summary["gpus"]), names(&full["gpus"]));
     }
 }
 
 #[tokio::test]
-async fn a_page_of_large_items_is_cut_before_it_is_too_long() {
+async fn a_page_of_large_items_ends_before_the_maximum_length() {
     let router = router(Crowd { processes: 300, gpus: 8 }.snapshot());
     let pages = pages(&router, "/api/v1/processes?limit=1000").await;
     assert!(pages.len() > 3, "{}", pages.len());

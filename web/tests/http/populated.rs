@@ -1,4 +1,4 @@
-//! A daemon with something to tell at every endpoint, and in every field.
+//! A service with a value in every field of every endpoint.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use model::{
 };
 use web::{Control, Controls, DecisionSource, Requester, Source, Sources, VerdictSource};
 
-use crate::fakes::{Memory, decision};
+use crate::fakes::{Store, decision};
 use crate::support::{always, at, block, busy, router_over};
 
 const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
@@ -26,24 +26,24 @@ pub(crate) fn router() -> Router {
         let range = HeatRange { begin: 0, end: 4 << 20, cell_bytes: 2 << 20, cells };
         std::future::ready(Some(Some(HeatMap { ranges: vec![range], ranges_omitted: 0 })))
     });
-    let lately = Source::new(|_| {
+    let history = Source::new(|_| {
         let samples = vec![None, Some(Sample::default())];
         std::future::ready(Some(Some(History { begin: at(0), interval: WINDOW, samples })))
     });
     let snapshot = snapshot();
     let verdicts = Arc::new(verdicts(&snapshot));
-    let judged = VerdictSource::new(move || Arc::clone(&verdicts));
+    let verdict_source = VerdictSource::new(move || Arc::clone(&verdicts));
     let decisions: Arc<[_]> =
         [decision(2, Stage::Confirmed), decision(1, Stage::RolledBack("no better".to_owned()))].into();
-    let decided = DecisionSource::new(move || Arc::clone(&decisions));
-    let memory = Memory::new();
-    memory.switch_off(&Requester::default()).unwrap();
-    let controls = Controls::new(memory);
+    let decision_source = DecisionSource::new(move || Arc::clone(&decisions));
+    let store = Store::new();
+    store.switch_off(&Requester::default()).unwrap();
+    let controls = Controls::new(store);
     router_over(Sources {
         heat,
-        history: lately,
-        verdicts: judged,
-        decisions: decided,
+        history,
+        verdicts: verdict_source,
+        decisions: decision_source,
         controls,
         ..always(snapshot).into()
     })

@@ -1,4 +1,4 @@
-//! Problem types: each has a page, and docs/problems.md documents each.
+//! Problem types: each has a page, and a section in docs/problems.md.
 
 use std::{collections::BTreeSet, env, fs, path::Path};
 
@@ -22,7 +22,7 @@ fn the_document_lists_every_problem_type() {
 }
 
 #[test]
-fn every_problem_type_has_a_slug_and_a_title_of_its_own() {
+fn every_problem_type_has_a_unique_slug_and_title() {
     let slugs: BTreeSet<_> = ProblemKind::ALL.iter().map(|kind| kind.slug()).collect();
     let titles: BTreeSet<_> = ProblemKind::ALL.iter().map(|kind| kind.title()).collect();
     assert_eq!((slugs.len(), titles.len()), (ProblemKind::ALL.len(), ProblemKind::ALL.len()));

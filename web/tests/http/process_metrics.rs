@@ -1,4 +1,4 @@
-//! The series of single processes, which are there on request only.
+//! Series of single processes, which have to be enabled.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,22 +15,22 @@ use crate::{
     support::{at, busy, counting, node, process, router, router_of},
 };
 
-/// A daemon that gives series to at most so many processes, and the snapshot that it answers from.
+/// Service with series for a limited number of processes, and its current snapshot.
 struct Daemon {
     router: Router,
     now: Arc<Mutex<Snapshot>>,
 }
 
 impl Daemon {
-    fn listing(max: usize, snapshot: Snapshot) -> Self {
+    fn with_limit(max: usize, snapshot: Snapshot) -> Self {
         let now = Arc::new(Mutex::new(snapshot));
-        let taken = Arc::clone(&now);
-        let snapshots = Snapshots::new(move || std::future::ready(Some(Arc::new(taken.lock().unwrap().clone()))));
+        let current = Arc::clone(&now);
+        let snapshots = Snapshots::new(move || std::future::ready(Some(Arc::new(current.lock().unwrap().clone()))));
         let node = web::Node { processes_in_metrics: NonZeroUsize::new(max), ..node() };
         Self { router: router_of(node, snapshots), now }
     }
 
-    /// Who has series, as `pid name`, and how many have none.
+    /// Processes with series, as `pid name`, and the number of those without.
     async fn listed(&self) -> (BTreeSet<String>, String) {
         let samples = scrape_from(&self.router).await;
         let label = |series: &str, name: &str| {
@@ -57,19 +57,19 @@ fn faulting(pid: u32, name: &str, faults: u64) -> Process {
     process(pid, name, None, BTreeMap::from([(GpuKey::Unknown(1), counters)]))
 }
 
-fn ended(process: Process, seconds: u64) -> Process {
+fn exited(process: Process, seconds: u64) -> Process {
     Process { exited_at: Some(at(seconds)), ..process }
 }
 
 #[tokio::test]
-async fn nobody_has_any_unless_asked_for() {
+async fn processes_have_no_series_by_default() {
     let samples = scrape_from(&router(busy())).await;
     assert!(!samples.keys().any(|series| series.starts_with("uvm_process_") || series.contains("omitted")));
 }
 
 #[tokio::test]
-async fn they_tell_who_and_where() {
-    let daemon = Daemon::listing(8, busy());
+async fn series_name_the_process_and_the_gpu() {
+    let daemon = Daemon::with_limit(8, busy());
     let samples = scrape_from(&daemon.router).await;
     let gpu = r#"gpu="0",UUID="GPU-9a317702-0405-0607-0809-0a0b0c0d0e0f""#;
     let heavy = r#"pid="20",process="heavy",cgroup="/user.slice""#;
@@ -87,8 +87,8 @@ async fn they_tell_who_and_where() {
 }
 
 #[tokio::test]
-async fn the_busiest_have_them_and_keep_them_when_others_become_busier() {
-    let daemon = Daemon::listing(2, counting());
+async fn the_busiest_processes_have_series_and_keep_them() {
+    let daemon = Daemon::with_limit(2, counting());
     daemon.show(vec![faulting(1, "a", 10), faulting(2, "b", 30), faulting(3, "c", 20)]);
     daemon.assert_listed(&["2 b", "3 c"], "1").await;
     daemon.show(vec![faulting(1, "a", 1000), faulting(2, "b", 31), faulting(3, "c", 20), faulting(4, "idle", 0)]);
@@ -96,34 +96,34 @@ async fn the_busiest_have_them_and_keep_them_when_others_become_busier() {
 }
 
 #[tokio::test]
-async fn who_has_ended_keeps_them_until_another_needs_the_room() {
-    let daemon = Daemon::listing(2, counting());
+async fn an_exited_process_keeps_its_series_until_another_needs_the_place() {
+    let daemon = Daemon::with_limit(2, counting());
     daemon.show(vec![faulting(1, "a", 10), faulting(2, "b", 20)]);
     daemon.assert_listed(&["1 a", "2 b"], "0").await;
-    daemon.show(vec![ended(faulting(1, "a", 12), 40), ended(faulting(2, "b", 20), 30)]);
+    daemon.show(vec![exited(faulting(1, "a", 12), 40), exited(faulting(2, "b", 20), 30)]);
     daemon.assert_listed(&["1 a", "2 b"], "0").await;
-    daemon.show(vec![ended(faulting(1, "a", 12), 40), ended(faulting(2, "b", 20), 30), faulting(3, "c", 1)]);
+    daemon.show(vec![exited(faulting(1, "a", 12), 40), exited(faulting(2, "b", 20), 30), faulting(3, "c", 1)]);
     daemon.assert_listed(&["1 a", "3 c"], "0").await;
     daemon.show(vec![faulting(3, "c", 2)]);
     daemon.assert_listed(&["3 c"], "0").await;
 }
 
 #[tokio::test]
-async fn a_pid_is_one_process_at_a_time() {
-    let daemon = Daemon::listing(8, counting());
+async fn a_pid_has_series_of_one_process_at_a_time() {
+    let daemon = Daemon::with_limit(8, counting());
     let first = faulting(7, "first", 50);
     daemon.show(vec![first.clone()]);
     daemon.assert_listed(&["7 first"], "0").await;
     let second = Process { id: ProcessId { pid: 7, start_ticks: 9999 }, ..faulting(7, "second", 1) };
-    daemon.show(vec![ended(first.clone(), 40), second.clone()]);
+    daemon.show(vec![exited(first.clone(), 40), second.clone()]);
     daemon.assert_listed(&["7 second"], "0").await;
-    daemon.show(vec![second, ended(first, 40)]);
+    daemon.show(vec![second, exited(first, 40)]);
     daemon.assert_listed(&["7 second"], "0").await;
 }
 
 #[tokio::test]
-async fn a_new_name_does_not_begin_new_series() {
-    let daemon = Daemon::listing(1, counting());
+async fn a_renamed_process_keeps_its_series() {
+    let daemon = Daemon::with_limit(1, counting());
     daemon.show(vec![faulting(7, "sh", 1)]);
     daemon.assert_listed(&["7 sh"], "0").await;
     daemon.show(vec![faulting(7, "python", 2)]);

@@ -1,4 +1,4 @@
-//! What changes while the service runs, as clients see it.
+//! Settings that change at run time.
 
 use std::num::NonZeroUsize;
 
@@ -12,7 +12,7 @@ use web::{Hosts, Node, Service};
 use crate::support::{LOOPBACK, always, busy, counting, get, metrics, node, router_of, send};
 
 #[tokio::test]
-async fn status_and_metrics_tell_what_came_of_the_last_reload() {
+async fn status_and_metrics_have_the_result_of_the_last_reload() {
     let node = node();
     let reloads = node.reloads.clone();
     let router = router_of(node, always(counting()));
@@ -48,7 +48,7 @@ async fn status_and_metrics_tell_what_came_of_the_last_reload() {
 }
 
 #[tokio::test]
-async fn names_and_series_of_processes_are_as_they_were_changed_last() {
+async fn hosts_and_series_of_processes_follow_the_last_change() {
     let hosts = |name: &str| Hosts::Only(vec![name.to_owned()]);
     let service = Service::new(Node { hosts: hosts("old.example"), ..node() }, always(busy()));
     let router = service.on_tcp(LOOPBACK.parse().unwrap()).into_router();

@@ -1,4 +1,4 @@
-//! Answers are made once for all who ask for the same, so many at a time, off the event loop.
+//! Responses are shared among equal requests, and built in limited number, off the event loop.
 
 use std::{
     sync::{
@@ -19,18 +19,18 @@ use tokio::{
 use web::{Snapshots, Source, Sources};
 
 use crate::memory_server::local;
-use crate::support::{Answer, assert_problem, at, busy, get, get_as, get_as_reader, metrics, router_over};
+use crate::support::{Response, assert_problem, at, busy, get, get_as, get_as_reader, metrics, router_over};
 
-const HUNG: Duration = Duration::from_mins(1);
+const HANG_LIMIT: Duration = Duration::from_mins(1);
 
-/// A new snapshot for each reading, and how many there were.
+/// A new snapshot for each reading, and their number.
 fn counted() -> (Snapshots, Arc<AtomicUsize>) {
     let taken = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&taken);
     let snapshots = Snapshots::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
         async {
-            // As a collector that is busy for a while.
+            // Delay of a busy collector.
             sleep(Duration::from_millis(20)).await;
             Some(Arc::new(busy()))
         }
@@ -38,7 +38,7 @@ fn counted() -> (Snapshots, Arc<AtomicUsize>) {
     (snapshots, taken)
 }
 
-/// A value of a metric.
+/// Value of a metric.
 async fn metric(router: &Router, series: &str) -> u64 {
     let text = metrics(router).await;
     let line = text.lines().find(|line| line.starts_with(series)).unwrap_or_else(|| panic!("no {series} in {text}"));
@@ -48,7 +48,7 @@ async fn metric(router: &Router, series: &str) -> u64 {
 const BUILT: &str = "uvmd_http_responses_built_total{kind=\"api\"}";
 
 #[tokio::test]
-async fn requests_for_the_same_at_once_are_answered_by_one_reading_and_one_answer() {
+async fn equal_concurrent_requests_share_one_reading_and_one_response() {
     for path in [
         "/api/v1/processes",
         "/api/v1/processes/summary",
@@ -63,15 +63,17 @@ async fn requests_for_the_same_at_once_are_answered_by_one_reading_and_one_answe
     ] {
         let (snapshots, taken) = counted();
         let router = router_over(snapshots);
-        let answers: Vec<Answer> = join_all((0..64).map(|_| get(&router, path))).await;
-        assert!(answers.iter().all(|answer| answer.status == StatusCode::OK && answer.text == answers[0].text));
+        let responses: Vec<Response> = join_all((0..64).map(|_| get(&router, path))).await;
+        assert!(
+            responses.iter().all(|response| response.status == StatusCode::OK && response.text == responses[0].text)
+        );
         assert_eq!(taken.load(Ordering::Relaxed), 1, "{path}");
         assert_eq!(metric(&router, BUILT).await, 1, "{path}");
     }
 }
 
 #[tokio::test]
-async fn what_is_made_of_no_reading_is_made_once_for_all_who_ask_at_once_too() {
+async fn responses_without_a_reading_are_shared_too() {
     for path in ["/api/v1/decisions", "/api/v1/overrides", "/api/v1/policy"] {
         let (snapshots, taken) = counted();
         let router = router_over(snapshots);
@@ -82,17 +84,17 @@ async fn what_is_made_of_no_reading_is_made_once_for_all_who_ask_at_once_too() {
 }
 
 #[tokio::test]
-async fn who_asks_later_gets_what_was_read_since() {
+async fn a_later_request_gets_a_later_reading() {
     let (snapshots, taken) = counted();
     let router = router_over(snapshots);
-    for asked in 1..=3 {
+    for requests in 1..=3 {
         get(&router, "/api/v1/processes").await;
-        assert_eq!(taken.load(Ordering::Relaxed), asked);
+        assert_eq!(taken.load(Ordering::Relaxed), requests);
     }
 }
 
 #[tokio::test]
-async fn a_parameter_that_is_left_out_and_one_that_says_the_same_are_one_question() {
+async fn an_omitted_parameter_equals_its_default() {
     let (snapshots, _) = counted();
     let router = router_over(snapshots);
     let paths = ["", "?limit=100", "?order=activity", "?order=activity&limit=100", "?limit=100&order=activity"];
@@ -101,7 +103,7 @@ async fn a_parameter_that_is_left_out_and_one_that_says_the_same_are_one_questio
 }
 
 #[tokio::test]
-async fn who_may_see_no_blocks_is_answered_the_same_however_many_are_asked_for() {
+async fn without_read_permission_the_number_of_blocks_does_not_matter() {
     let (snapshots, _) = counted();
     let router = router_over(snapshots);
     let paths = ["", "?blocks=1", "?blocks=64"].map(|query| format!("/api/v1/processes/20{query}"));
@@ -119,19 +121,19 @@ async fn those_who_may_read_more_and_those_who_may_not_share_no_answer() {
     }
 }
 
-/// One whose collector does not tell what was counted lately until it may.
-struct Stuck {
+/// Service whose collector delays histories until permits are added.
+struct Stalled {
     router: Router,
-    may: Arc<Semaphore>,
-    asked: Arc<AtomicUsize>,
-    requests: Vec<JoinHandle<Answer>>,
+    permits: Arc<Semaphore>,
+    fetched: Arc<AtomicUsize>,
+    requests: Vec<JoinHandle<Response>>,
 }
 
-impl Stuck {
+impl Stalled {
     fn new() -> Self {
-        let (may, asked) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (wait, count) = (Arc::clone(&may), Arc::clone(&asked));
-        let lately = Source::new(move |_| {
+        let (permits, fetched) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (wait, count) = (Arc::clone(&permits), Arc::clone(&fetched));
+        let history = Source::new(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
             let wait = Arc::clone(&wait);
             async move {
@@ -141,12 +143,12 @@ impl Stuck {
             }
         });
         let (snapshots, _) = counted();
-        let router = router_over(Sources { history: lately, ..snapshots.into() });
-        Self { router, may, asked, requests: Vec::new() }
+        let router = router_over(Sources { history, ..snapshots.into() });
+        Self { router, permits, fetched, requests: Vec::new() }
     }
 
-    /// So many requests, each for something else, of 8 users in turn.
-    async fn ask(&mut self, count: usize) {
+    /// Sends `count` different requests, of 8 users in turn.
+    async fn request(&mut self, count: usize) {
         let begin = self.requests.len();
         for at in begin..begin + count {
             let router = self.router.clone();
@@ -154,113 +156,113 @@ impl Stuck {
             let user = local(1000 + u32::try_from(at % 8).unwrap());
             self.requests.push(tokio::spawn(async move { get_as(&router, user, &path).await }));
         }
-        // Until each is where it waits.
+        // Until each waits.
         sleep(Duration::from_secs(1)).await;
     }
 
-    async fn answers(self) -> Vec<Answer> {
-        let answers = join_all(self.requests);
-        timeout(HUNG, answers).await.unwrap().into_iter().map(Result::unwrap).collect()
+    async fn responses(self) -> Vec<Response> {
+        let responses = join_all(self.requests);
+        timeout(HANG_LIMIT, responses).await.unwrap().into_iter().map(Result::unwrap).collect()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_many_are_made_at_a_time_so_many_wait_and_the_rest_is_asked_to_come_back() {
-    let mut stuck = Stuck::new();
-    stuck.ask(2 + 64).await;
-    assert_eq!(stuck.asked.load(Ordering::Relaxed), 2);
-    let turned_away = get(&stuck.router, "/api/v1/processes").await;
-    assert_problem(&turned_away, StatusCode::SERVICE_UNAVAILABLE, "too many responses are pending");
-    assert_eq!(turned_away.header("retry-after"), "1");
-    // Who asks for what others wait for waits with them.
+async fn builds_and_waiting_requests_are_limited_and_others_are_rejected() {
+    let mut stalled = Stalled::new();
+    stalled.request(2 + 64).await;
+    assert_eq!(stalled.fetched.load(Ordering::Relaxed), 2);
+    let rejected = get(&stalled.router, "/api/v1/processes").await;
+    assert_problem(&rejected, StatusCode::SERVICE_UNAVAILABLE, "too many responses are pending");
+    assert_eq!(rejected.header("retry-after"), "1");
+    // A request equal to a waiting one joins it.
     let joined = tokio::spawn({
-        let router = stuck.router.clone();
+        let router = stalled.router.clone();
         async move { get(&router, "/api/v1/processes/20/history?seconds=66").await }
     });
     sleep(Duration::from_secs(1)).await;
     assert!(!joined.is_finished());
 
-    // What makes no sense is told so without waiting.
-    let nonsense = get(&stuck.router, "/api/v1/processes?continue=AAAAAAAAAAAAAAAA").await;
-    assert_problem(&nonsense, StatusCode::BAD_REQUEST, "`continue` is not of this list");
+    // An invalid request is rejected at once.
+    let invalid = get(&stalled.router, "/api/v1/processes?continue=AAAAAAAAAAAAAAAA").await;
+    assert_problem(&invalid, StatusCode::BAD_REQUEST, "`continue` is not of this list");
 
-    // None of that holds up those who only ask whether it is well, nor the metrics.
+    // Health checks and metrics are not delayed.
     for path in ["/livez", "/readyz", "/metrics"] {
-        assert_eq!(get(&stuck.router, path).await.status, StatusCode::OK, "{path}");
+        assert_eq!(get(&stalled.router, path).await.status, StatusCode::OK, "{path}");
     }
-    let rejected = "uvmd_http_requests_rejected_total{reason=\"build_queue\"}";
-    assert_eq!(metric(&stuck.router, rejected).await, 1);
+    let series = "uvmd_http_requests_rejected_total{reason=\"build_queue\"}";
+    assert_eq!(metric(&stalled.router, series).await, 1);
 
-    stuck.may.add_permits(1000);
-    assert_eq!(timeout(HUNG, joined).await.unwrap().unwrap().status, StatusCode::OK);
-    assert!(stuck.answers().await.iter().all(|answer| answer.status == StatusCode::OK));
+    stalled.permits.add_permits(1000);
+    assert_eq!(timeout(HANG_LIMIT, joined).await.unwrap().unwrap().status, StatusCode::OK);
+    assert!(stalled.responses().await.iter().all(|response| response.status == StatusCode::OK));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_peer_has_a_share_of_those_that_wait_and_root_is_let_in_whatever_others_do() {
-    let stuck = Stuck::new();
-    let ask = |uid, at: usize| {
-        let router = stuck.router.clone();
+async fn a_peer_has_a_share_of_the_queue_and_root_is_not_limited_by_others() {
+    let stalled = Stalled::new();
+    let request = |uid, at: usize| {
+        let router = stalled.router.clone();
         let path = format!("/api/v1/processes/20/history?seconds={}", at + 1);
         tokio::spawn(async move { get_as(&router, local(uid), &path).await })
     };
-    let mut greedy: Vec<_> = (0..20).map(|at| ask(1000, at)).collect();
+    let mut greedy: Vec<_> = (0..20).map(|at| request(1000, at)).collect();
     sleep(Duration::from_secs(1)).await;
-    assert_eq!(greedy.iter().filter(|request| request.is_finished()).count(), 2, "2 are made, 16 wait");
-    greedy.extend((20..68).map(|at| ask(1001 + u32::try_from(at).unwrap() % 4, at)));
+    assert_eq!(greedy.iter().filter(|request| request.is_finished()).count(), 2, "2 are being built, 16 wait");
+    greedy.extend((20..68).map(|at| request(1001 + u32::try_from(at).unwrap() % 4, at)));
     sleep(Duration::from_secs(1)).await;
-    let (other, root) = (ask(2000, 100), ask(0, 101));
+    let (other, root) = (request(2000, 100), request(0, 101));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(other.await.unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(!root.is_finished(), "it waits for its turn");
-    stuck.may.add_permits(1000);
-    assert_eq!(timeout(HUNG, root).await.unwrap().unwrap().status, StatusCode::OK);
+    stalled.permits.add_permits(1000);
+    assert_eq!(timeout(HANG_LIMIT, root).await.unwrap().unwrap().status, StatusCode::OK);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_waits_for_any_more_is_not_made() {
-    let mut stuck = Stuck::new();
-    stuck.ask(2 + 64).await;
-    for request in stuck.requests.drain(2..) {
+async fn a_build_without_waiting_requests_is_cancelled() {
+    let mut stalled = Stalled::new();
+    stalled.request(2 + 64).await;
+    for request in stalled.requests.drain(2..) {
         request.abort();
     }
     sleep(Duration::from_secs(1)).await;
-    stuck.ask(60).await;
-    stuck.may.add_permits(1000);
-    let asked = Arc::clone(&stuck.asked);
-    assert!(stuck.answers().await.iter().all(|answer| answer.status == StatusCode::OK));
-    assert_eq!(asked.load(Ordering::Relaxed), 2 + 60);
+    stalled.request(60).await;
+    stalled.permits.add_permits(1000);
+    let fetched = Arc::clone(&stalled.fetched);
+    assert!(stalled.responses().await.iter().all(|response| response.status == StatusCode::OK));
+    assert_eq!(fetched.load(Ordering::Relaxed), 2 + 60);
 }
 
 #[tokio::test]
-async fn a_snapshot_is_let_go_once_it_is_answered_from() {
+async fn a_snapshot_is_dropped_after_the_response() {
     let last = Arc::new(std::sync::Mutex::new(std::sync::Weak::<Snapshot>::new()));
-    let keep = Arc::clone(&last);
+    let latest = Arc::clone(&last);
     let router = router_over(Snapshots::new(move || {
         let snapshot = Arc::new(busy());
-        *keep.lock().unwrap() = Arc::downgrade(&snapshot);
+        *latest.lock().unwrap() = Arc::downgrade(&snapshot);
         std::future::ready(Some(snapshot))
     }));
     for path in ["/api/v1/processes", "/api/v1/status", "/metrics", "/readyz", "/api/v1/processes/404"] {
         get(&router, path).await;
-        // What made it may end a moment later.
-        let gone = async {
+        // The build may end a moment later.
+        let dropped = async {
             while last.lock().unwrap().upgrade().is_some() {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(HUNG, gone).await.unwrap_or_else(|_| panic!("{path} holds it"));
+        timeout(HANG_LIMIT, dropped).await.unwrap_or_else(|_| panic!("{path} holds it"));
     }
 }
 
 #[tokio::test]
-async fn a_mistake_in_making_an_answer_is_a_problem_and_the_next_is_made() {
-    let heat = Source::new(|_| async { panic!("as a mistake would") });
+async fn a_panic_in_a_build_is_a_problem_and_later_builds_succeed() {
+    let heat = Source::new(|_| async { panic!("a bug") });
     let (snapshots, _) = counted();
     let router = router_over(Sources { heat, ..snapshots.into() });
     for _ in 0..5 {
-        let answer = get_as_reader(&router, "/api/v1/processes/20/heatmap").await;
-        assert_problem(&answer, StatusCode::INTERNAL_SERVER_ERROR, "its log has the cause");
+        let response = get_as_reader(&router, "/api/v1/processes/20/heatmap").await;
+        assert_problem(&response, StatusCode::INTERNAL_SERVER_ERROR, "its log has the cause");
     }
     assert_eq!(get(&router, "/api/v1/processes").await.status, StatusCode::OK);
 }

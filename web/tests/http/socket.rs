@@ -1,4 +1,4 @@
-//! The Unix socket, and whom the kernel says is at its other end. Needs root to be others.
+//! The Unix socket, and credentials of its peers. Needs root to switch users.
 
 use std::{
     env, fs,
@@ -26,13 +26,13 @@ use web::{
 
 use crate::support::{always, busy, node};
 
-/// Nobody's numbers: no user and no group of this machine.
+/// Unused ids: no user and no group of this machine.
 const UID: u32 = 64_001;
 const GID: u32 = 64_002;
 const GROUP: u32 = 64_003;
 const WRITERS: u32 = 64_004;
 
-/// A folder that everyone may look into, as that of the socket is.
+/// Directory that any user may list, like that of the socket.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -61,8 +61,8 @@ impl Server {
         Self { path, stop, task, folder }
     }
 
-    /// The status of an answer to somebody with this user, group and supplementary groups.
-    async fn ask_as(&self, uid: u32, gid: u32, groups: &str) -> (String, bool) {
+    /// Statuses of responses to a client with this user, group and supplementary groups.
+    async fn request_as(&self, uid: u32, gid: u32, groups: &str) -> (String, bool) {
         let mut command = Command::new("setpriv");
         command.args([format!("--reuid={uid}"), format!("--regid={gid}")]);
         command.arg(if groups.is_empty() { "--clear-groups".to_owned() } else { format!("--groups={groups}") });
@@ -72,14 +72,14 @@ impl Server {
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{text} {}", String::from_utf8_lossy(&output.stderr));
-        let (answer, status) = text.rsplit_once('\n').unwrap();
-        assert!(answer.contains("\"time\"") || answer.contains("\"detail\""), "{answer}");
+        let (response, status) = text.rsplit_once('\n').unwrap();
+        assert!(response.contains("\"time\"") || response.contains("\"detail\""), "{response}");
         (status.get(..3).unwrap().to_owned(), status.contains("\"can_read\":true"))
     }
 }
 
-/// Whether this may become others. Says so if not.
-fn may_become_others() -> bool {
+/// Whether the test may switch users. Prints a skip if not.
+fn may_switch_users() -> bool {
     const CAP_SETUID: u64 = 1 << 7;
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
@@ -92,8 +92,8 @@ fn may_become_others() -> bool {
 }
 
 #[tokio::test]
-async fn root_the_services_user_and_the_groups_members_may_read_everything_and_others_the_rest() {
-    if !may_become_others() {
+async fn root_the_services_user_and_the_group_have_read_permission() {
+    if !may_switch_users() {
         return;
     }
     let server = Server::start().await;
@@ -107,16 +107,16 @@ async fn root_the_services_user_and_the_groups_members_may_read_everything_and_o
         (UID + 1, GID, &many(&GROUP.to_string()), true),
         (UID + 1, GID, "", false),
         (UID + 1, GID, &many(&GID.to_string()), false),
-        // A group is no user, nor the other way round; and root's group is not root.
+        // A group id is not a user id, nor the other way round; and root's group is not root.
         (GROUP, UID, "0", false),
     ] {
         let status = if may_read { "200" } else { "403" };
-        assert_eq!(server.ask_as(uid, gid, groups).await, (status.to_owned(), may_read), "{uid} {gid} {groups}");
+        assert_eq!(server.request_as(uid, gid, groups).await, (status.to_owned(), may_read), "{uid} {gid} {groups}");
     }
 }
 
 #[tokio::test]
-async fn everyone_may_connect_and_the_folder_is_made() {
+async fn any_user_may_connect_and_the_directory_is_created() {
     let server = Server::start().await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&server.path), 0o666);
@@ -124,7 +124,7 @@ async fn everyone_may_connect_and_the_folder_is_made() {
 }
 
 #[tokio::test]
-async fn a_socket_that_nobody_answers_on_is_replaced() {
+async fn a_stale_socket_is_replaced() {
     let folder = folder();
     let path = folder.path().join("uvmd.sock");
     drop(UnixListener::bind(&path).unwrap());
@@ -134,7 +134,7 @@ async fn a_socket_that_nobody_answers_on_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_in_use_is_left_alone() {
+async fn a_socket_in_use_is_not_replaced() {
     let folder = folder();
     let path = folder.path().join("uvmd.sock");
     let _another = UnixListener::bind(&path).unwrap();
@@ -151,40 +151,42 @@ async fn a_socket_that_is_in_use_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_socket_whose_owner_takes_no_connections_is_not_waited_for() {
+async fn a_socket_with_a_full_queue_is_not_waited_for() {
     let folder = folder();
     let path = folder.path().join("uvmd.sock");
-    let stuck = UnixSocket::new_stream().unwrap();
-    stuck.bind(&path).unwrap();
-    let _never_accepts = stuck.listen(0).unwrap();
-    let _only_one_that_finds_room = UnixStream::connect(&path).unwrap();
+    let stalled = UnixSocket::new_stream().unwrap();
+    stalled.bind(&path).unwrap();
+    let _never_accepts = stalled.listen(0).unwrap();
+    let _fills_the_queue = UnixStream::connect(&path).unwrap();
     let bound = timeout(Duration::from_secs(10), Socket::bind(&path, trusted())).await;
     assert!(matches!(bound.expect("it waits"), Err(SocketError::Taken(_))));
 }
 
 #[tokio::test]
-async fn a_folder_in_which_others_could_put_files_is_refused() {
+async fn a_directory_that_others_may_write_is_rejected() {
     let folder = folder();
     let path = folder.path().join("uvmd.sock");
-    // In a sticky folder nobody replaces the socket, and anybody could take its name or that of the lock first.
-    for (mode, is_fit) in [(0o755, true), (0o1777, false), (0o777, false), (0o775, false), (0o702, false)] {
+    // In a sticky directory no user can replace the socket, but any user could create its file or
+    // lock first.
+    for (mode, is_safe) in [(0o755, true), (0o1777, false), (0o777, false), (0o775, false), (0o702, false)] {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
         match Socket::bind(&path, trusted()).await {
-            Ok(_) => assert!(is_fit, "{mode:o}"),
+            Ok(_) => assert!(is_safe, "{mode:o}"),
             Err(error) => {
-                assert!(!is_fit && matches!(error, SocketError::UnfitFolder(..)), "{mode:o}: {error}");
-                let told = format!("{} is not fit for the socket: other users may change", folder.path().display());
-                assert!(error.to_string().starts_with(&told), "{error}");
+                assert!(!is_safe && matches!(error, SocketError::UnfitFolder(..)), "{mode:o}: {error}");
+                let expected =
+                    format!("{} is not safe for the socket: other users may change", folder.path().display());
+                assert!(error.to_string().starts_with(&expected), "{error}");
             }
         }
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), usize::from(is_fit), "{mode:o}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), usize::from(is_safe), "{mode:o}");
         let _ = fs::remove_file(folder.path().join("uvmd.sock.lock"));
     }
 }
 
 #[tokio::test]
-async fn a_folder_of_another_user_is_refused() {
-    if !may_become_others() {
+async fn a_directory_of_another_user_is_rejected() {
+    if !may_switch_users() {
         return;
     }
     let folder = folder();
@@ -195,7 +197,7 @@ async fn a_folder_of_another_user_is_refused() {
 }
 
 #[tokio::test]
-async fn a_lock_is_not_followed_where_it_is_a_link_nor_taken_where_it_is_anothers() {
+async fn a_lock_that_is_a_link_or_another_users_is_rejected() {
     let folder = folder();
     let (path, lock) = (folder.path().join("uvmd.sock"), folder.path().join("uvmd.sock.lock"));
     let elsewhere = folder.path().join("elsewhere");
@@ -203,7 +205,7 @@ async fn a_lock_is_not_followed_where_it_is_a_link_nor_taken_where_it_is_another
     let error = Socket::bind(&path, trusted()).await.unwrap_err().to_string();
     assert_eq!(error, format!("cannot lock {}: it is a symbolic link; name the file itself", lock.display()));
     assert!(!elsewhere.exists() && !path.exists());
-    if !may_become_others() {
+    if !may_switch_users() {
         return;
     }
     fs::remove_file(&lock).unwrap();
@@ -214,13 +216,13 @@ async fn a_lock_is_not_followed_where_it_is_a_link_nor_taken_where_it_is_another
 }
 
 #[tokio::test]
-async fn what_is_no_socket_is_left_alone() {
+async fn a_file_that_is_not_a_socket_is_not_replaced() {
     let folder = folder();
     let path = folder.path().join("uvmd.sock");
     fs::write(&path, "notes").unwrap();
     assert!(matches!(Socket::bind(&path, trusted()).await, Err(SocketError::NoSocket(_))));
     assert_eq!(fs::read_to_string(&path).unwrap(), "notes");
-    // Not even where it leads to a socket: whoever made the link may lead it elsewhere.
+    // Not even a link to a socket: its owner may change its target.
     let link = folder.path().join("link.sock");
     symlink(folder.path().join("nowhere"), &link).unwrap();
     assert!(matches!(Socket::bind(&link, trusted()).await, Err(SocketError::NoSocket(_))));
@@ -235,29 +237,29 @@ async fn a_name_that_is_too_long_is_a_clear_error() {
 }
 
 #[tokio::test]
-async fn a_server_that_ends_removes_its_socket_and_no_other() {
+async fn a_server_removes_its_socket_and_no_other_at_its_end() {
     let server = Server::start().await;
     let path = server.path.clone();
     let mut stream = UnixStream::connect(&path).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    let answer = tokio::task::spawn_blocking(move || {
+    let response = tokio::task::spawn_blocking(move || {
         stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut buffer = [0; 1024];
         let length = stream.read(&mut buffer).unwrap();
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     });
-    assert!(answer.await.unwrap().starts_with("HTTP/1.1 200 OK"));
+    assert!(response.await.unwrap().starts_with("HTTP/1.1 200 OK"));
     drop(server.stop);
     server.task.await.unwrap();
     assert!(!path.exists());
 
     let server = Server::start().await;
     fs::remove_file(&server.path).unwrap();
-    // The file system may give the inode's number again at once.
+    // The file system may reuse the inode's number at once.
     sleep(Duration::from_millis(1)).await;
-    let kept = server.path.with_extension("kept");
-    fs::write(&kept, "").unwrap();
-    fs::rename(&kept, &server.path).unwrap();
+    let other = server.path.with_extension("other");
+    fs::write(&other, "").unwrap();
+    fs::rename(&other, &server.path).unwrap();
     let Server { path, stop, task, folder: _folder } = server;
     drop(stop);
     task.await.unwrap();

@@ -1,4 +1,4 @@
-//! A router over a snapshot that a test made up, and what it answers.
+//! Router over a snapshot of a test, and its responses.
 
 use std::{
     collections::BTreeMap,
@@ -21,13 +21,13 @@ use web::{Grant, Hosts, Node, Peer, ProblemKind, Snapshots, Sources};
 
 pub(crate) const LOOPBACK: &str = "127.0.0.1:9477";
 
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) text: String,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error} in {}", self.text))
     }
@@ -41,12 +41,12 @@ pub(crate) fn router(snapshot: Snapshot) -> Router {
     router_on(LOOPBACK, snapshot)
 }
 
-/// As served on this address.
+/// Router for a listener on this address.
 pub(crate) fn router_on(listen: &str, snapshot: Snapshot) -> Router {
     web::router(node(), listen.parse().unwrap(), always(snapshot))
 }
 
-/// The same snapshot whenever it is asked for.
+/// Source of one snapshot for all requests.
 pub(crate) fn always(snapshot: Snapshot) -> Snapshots {
     let snapshot = Arc::new(snapshot);
     Snapshots::new(move || std::future::ready(Some(Arc::clone(&snapshot))))
@@ -65,40 +65,40 @@ pub(crate) fn node() -> Node {
     Node { version: "1.2.3", commit: "0123456789ab", hostname: "gpu-17".to_owned(), hosts, ..Node::default() }
 }
 
-/// What `/metrics` exposes, without `hostname`.
+/// Text of `/metrics` without `hostname`.
 pub(crate) async fn metrics(router: &Router) -> String {
     nodes::exposition::without_hostname(&get(router, "/metrics").await.text)
 }
 
-pub(crate) async fn get(router: &Router, path: &str) -> Answer {
+pub(crate) async fn get(router: &Router, path: &str) -> Response {
     send(router, Request::get(path).header("Host", LOOPBACK).body(Body::empty()).unwrap()).await
 }
 
-/// As somebody whom the kernel vouches for.
-pub(crate) async fn get_as_reader(router: &Router, path: &str) -> Answer {
+/// Requests a path as a peer with read permission.
+pub(crate) async fn get_as_reader(router: &Router, path: &str) -> Response {
     get_as(router, Peer::Local { uid: 7, pid: None, grant: Some(Grant::Read) }, path).await
 }
 
-pub(crate) async fn get_as(router: &Router, peer: Peer, path: &str) -> Answer {
+pub(crate) async fn get_as(router: &Router, peer: Peer, path: &str) -> Response {
     let request = Request::get(path).header("Host", LOOPBACK).extension(peer);
     send(router, request.body(Body::empty()).unwrap()).await
 }
 
-pub(crate) fn assert_problem(answer: &Answer, status: StatusCode, detail: &str) {
-    assert_eq!(answer.status, status, "{}", answer.text);
-    assert_eq!(answer.header("content-type"), "application/problem+json");
-    let body = answer.json();
+pub(crate) fn assert_problem(response: &Response, status: StatusCode, detail: &str) {
+    assert_eq!(response.status, status, "{}", response.text);
+    assert_eq!(response.header("content-type"), "application/problem+json");
+    let body = response.json();
     assert_eq!(body["status"], status.as_u16());
     let kind = ProblemKind::ALL.iter().find(|kind| body["type"] == kind.uri()).unwrap();
     assert_eq!((&body["title"], kind.status()), (&Value::from(kind.title()), status));
     assert!(body["detail"].as_str().unwrap().contains(detail), "{body}");
 }
 
-pub(crate) async fn send(router: &Router, request: Request<Body>) -> Answer {
+pub(crate) async fn send(router: &Router, request: Request<Body>) -> Response {
     let response = router.clone().oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
-    Answer { status: parts.status, headers: parts.headers, text: String::from_utf8(body.to_vec()).unwrap() }
+    Response { status: parts.status, headers: parts.headers, text: String::from_utf8(body.to_vec()).unwrap() }
 }
 
 pub(crate) fn at(seconds: u64) -> SystemTime {
@@ -143,7 +143,8 @@ pub(crate) fn counting() -> Snapshot {
     snapshot
 }
 
-/// Three processes on two GPUs, of which one has no known UUID; one process has ended, and one is already forgotten and lives on in the totals only.
+/// Three processes on two GPUs, one without a known UUID. One process has exited; another one is
+/// forgotten, and is in the totals only.
 pub(crate) fn busy() -> Snapshot {
     let mut snapshot = counting();
     snapshot.source.probes = vec![
@@ -190,7 +191,12 @@ pub(crate) fn busy() -> Snapshot {
     snapshot
 }
 
-pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, gpus: BTreeMap<GpuKey, Counters>) -> Process {
+pub(crate) fn process(
+    pid: u32,
+    name: &str,
+    exited_at: Option<SystemTime>,
+    gpus: BTreeMap<GpuKey, Counters>,
+) -> Process {
     Process {
         id: ProcessId { pid, start_ticks: 100 + u64::from(pid) },
         started_at: Some(at(1)),
@@ -198,7 +204,7 @@ pub(crate) fn process(pid: u32, name: &str, ended: Option<SystemTime>, gpus: BTr
         uid: 1000,
         user: Some("alice".to_owned()),
         cgroup: Some("/user.slice".into()),
-        exited_at: ended,
+        exited_at,
         host: Counters::default(),
         gpus,
         managed_bytes: Some(64 << 20),

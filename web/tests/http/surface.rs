@@ -4,13 +4,15 @@ use std::fmt::Write;
 
 use model::{
     Access, Action, Advice, ApiCall, CallResult, Cause, DegradedReason, Direction, DropReason, EvictionCause,
-    GpuSource, GpuUuid, Mode, PatternKind, Place, RemoteCause, RestrictionScope, Stage, VerdictKind, policy,
+    GpuSource, GpuUuid, Mode, OwnerKey, PatternKind, Place, RemoteCause, RestrictionScope, SourceState, Stage,
+    VerdictKind, api::decision::EventType, policy,
 };
 use web::{ProblemKind, Warning};
 
 use crate::support::{counting, get, router};
 
-/// Name, type, labels and buckets of each metric of docs/metrics.md, which is generated from the definitions.
+/// Name, type, labels and buckets of each metric of docs/metrics.md, which is generated from the
+/// definitions.
 fn metrics(document: &str) -> String {
     let mut text = String::new();
     for section in document.split("\n## `").skip(1) {
@@ -30,7 +32,7 @@ fn metrics(document: &str) -> String {
 
 const GPU: GpuUuid = GpuUuid([0; 16]);
 
-/// Values of types that have no list of their own.
+/// Values of types that have no list.
 fn of_variants() -> [(&'static str, Vec<&'static str>); 5] {
     let advice = [
         Advice::PreferredLocation(Place::Host),
@@ -38,8 +40,8 @@ fn of_variants() -> [(&'static str, Vec<&'static str>); 5] {
         Advice::AccessedBy(GPU),
         Advice::ReadDuplication,
     ];
-    let moves = [Action::Migrate(Place::Host), Action::Migrate(Place::Gpu(GPU)), Action::Touch(GPU)];
-    let mut actions: Vec<_> = moves.into_iter().chain(advice.map(Action::Advise)).map(Action::name).collect();
+    let migrations = [Action::Migrate(Place::Host), Action::Migrate(Place::Gpu(GPU)), Action::Touch(GPU)];
+    let mut actions: Vec<_> = migrations.into_iter().chain(advice.map(Action::Advise)).map(Action::name).collect();
     actions.extend(advice.map(|advice| Action::Withdraw(advice).name()));
     actions.dedup();
     let strided = PatternKind::Strided { stride_bytes: 1 };
@@ -73,23 +75,26 @@ fn of_variants() -> [(&'static str, Vec<&'static str>); 5] {
     ]
 }
 
-/// Values of fields and labels that clients compare with: of each kind a line.
+/// Values of fields and labels that clients compare with, one line for each kind.
 fn values() -> String {
     let policies: Vec<_> = policy::POLICIES.iter().map(|policy| policy.name).collect();
     let problems: Vec<_> = ProblemKind::ALL.iter().map(|kind| kind.uri()).collect();
-    let kinds: [(&str, &[&str]); 14] = [
+    let kinds: [(&str, &[&str]); 17] = [
         ("access", &Access::ALL.map(Access::name)),
         ("call", &ApiCall::ALL.map(ApiCall::name)),
         ("cause", &Cause::ALL.map(Cause::name)),
         ("degraded reason", &DegradedReason::ALL.map(DegradedReason::name)),
         ("direction", &Direction::ALL.map(Direction::name)),
         ("drop reason", &DropReason::ALL.map(DropReason::name)),
+        ("event type", &EventType::ALL.map(EventType::name)),
         ("eviction cause", &EvictionCause::ALL.map(EvictionCause::name)),
         ("mode", &Mode::ALL.map(Mode::name)),
+        ("owner kind", &OwnerKey::KINDS),
         ("policy", &policies),
         ("problem type", &problems.iter().map(AsRef::as_ref).collect::<Vec<_>>()),
         ("remote cause", &RemoteCause::ALL.map(RemoteCause::name)),
         ("stage", &Stage::NAMES),
+        ("state", &SourceState::NAMES),
         ("verdict", &VerdictKind::ALL.map(VerdictKind::name)),
         ("warning", &Warning::ALL.map(Warning::name)),
     ];

@@ -1,4 +1,4 @@
-//! `/api/v1/verdicts`, `/api/v1/processes/{pid}/verdict`, and what the listing tells of them.
+//! `/api/v1/verdicts`, `/api/v1/processes/{pid}/verdict`, and verdicts in lists of processes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,14 +20,14 @@ fn gpu() -> GpuKey {
     GpuKey::Known(GpuUuid([0xab; 16]))
 }
 
-fn verdict(process: ProcessId, kind: VerdictKind, ended: Option<u64>) -> Verdict {
+fn verdict(process: ProcessId, kind: VerdictKind, ended_at: Option<u64>) -> Verdict {
     Verdict {
         process,
         gpu: gpu(),
         kind,
         started_at: at(10),
         confirmed_at: at(12),
-        ended_at: ended.map(at),
+        ended_at: ended_at.map(at),
         ranges: Vec::new(),
         window: Duration::from_millis(1500),
         inputs: Inputs { fetched_bytes: 100, refetched_bytes: 90, ..Inputs::default() },
@@ -36,11 +36,11 @@ fn verdict(process: ProcessId, kind: VerdictKind, ended: Option<u64>) -> Verdict
     }
 }
 
-fn lost(victim: ProcessId, evictor: ProcessId, bytes: u64) -> Victim {
+fn eviction(victim: ProcessId, evictor: ProcessId, bytes: u64) -> Victim {
     Victim { victim, evictor, gpu: gpu(), bytes, window: Duration::from_millis(500) }
 }
 
-fn judged() -> Router {
+fn router() -> Router {
     let worst = verdict(HEAVY, VerdictKind::CapacityThrash, None);
     let verdicts = Arc::new(Verdicts {
         active: vec![
@@ -49,19 +49,19 @@ fn judged() -> Router {
             verdict(HEAVY, VerdictKind::FirstTouchStorm, None),
         ],
         ended: vec![verdict(FORGOTTEN, VerdictKind::PingPong, Some(20))],
-        victims: vec![lost(LIGHT, HEAVY, 1000), lost(HEAVY, HEAVY, 900), lost(LIGHT, FORGOTTEN, 100)],
+        victims: vec![eviction(LIGHT, HEAVY, 1000), eviction(HEAVY, HEAVY, 900), eviction(LIGHT, FORGOTTEN, 100)],
         ..Verdicts::default()
     });
-    let judged = VerdictSource::new(move || Arc::clone(&verdicts));
-    router_over(Sources { verdicts: judged, ..always(busy()).into() })
+    let source = VerdictSource::new(move || Arc::clone(&verdicts));
+    router_over(Sources { verdicts: source, ..always(busy()).into() })
 }
 
 async fn verdicts(path: &str) -> api::Verdicts {
-    serde_json::from_str(&get(&judged(), path).await.text).unwrap()
+    serde_json::from_str(&get(&router(), path).await.text).unwrap()
 }
 
 #[tokio::test]
-async fn a_verdict_is_told_with_what_it_rests_on() {
+async fn a_verdict_has_its_evidence() {
     let verdicts = verdicts("/api/v1/verdicts").await;
     let first = &verdicts.active[0];
     assert_eq!((first.pid, first.start_ticks, first.name.as_str()), (20, 120, "heavy"));
@@ -80,7 +80,7 @@ async fn a_verdict_is_told_with_what_it_rests_on() {
 }
 
 #[tokio::test]
-async fn its_victims_are_those_who_lose_memory_to_it_and_not_itself() {
+async fn a_verdict_has_its_victims_without_the_process_itself() {
     let verdicts = verdicts("/api/v1/verdicts").await;
     let victims = &verdicts.active[0].victims;
     assert_eq!(victims.len(), 1);
@@ -89,7 +89,7 @@ async fn its_victims_are_those_who_lose_memory_to_it_and_not_itself() {
 }
 
 #[tokio::test]
-async fn one_that_is_over_is_told_also_of_who_is_forgotten() {
+async fn an_ended_verdict_of_a_forgotten_process_is_listed() {
     let verdicts = verdicts("/api/v1/verdicts").await;
     let ended = &verdicts.ended[0];
     assert_eq!((ended.pid, ended.name.as_str(), ended.kind.as_str()), (5, "", "ping_pong"));
@@ -98,14 +98,14 @@ async fn one_that_is_over_is_told_also_of_who_is_forgotten() {
 }
 
 #[tokio::test]
-async fn those_of_one_process_are_its_own() {
+async fn verdicts_of_a_process_are_its_own() {
     let verdicts = verdicts("/api/v1/processes/20/verdict").await;
     let kinds: Vec<_> = verdicts.active.iter().map(|verdict| verdict.kind.as_str()).collect();
     assert_eq!((kinds, verdicts.ended.len()), (vec!["capacity_thrash", "first_touch_storm"], 0));
 }
 
 #[tokio::test]
-async fn what_needs_block_records_is_said_not_to_be_told_without_them() {
+async fn kinds_that_need_block_records_are_unavailable_without_them() {
     assert!(verdicts("/api/v1/verdicts").await.unavailable.is_empty());
     let mut snapshot = busy();
     snapshot.source.block_records.is_off = true;
@@ -119,8 +119,8 @@ async fn what_needs_block_records_is_said_not_to_be_told_without_them() {
 }
 
 #[tokio::test]
-async fn the_listing_says_what_is_wrong_and_who_suffers() {
-    let body = get(&judged(), "/api/v1/processes").await.json();
+async fn lists_of_processes_have_verdicts_and_evictors() {
+    let body = get(&router(), "/api/v1/processes").await.json();
     let [heavy, light, gone] = &body["processes"].as_array().unwrap()[..] else { panic!("{body}") };
     assert_eq!(
         (&heavy["verdicts"][0]["kind"], &heavy["verdicts"][1]["kind"]),

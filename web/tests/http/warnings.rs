@@ -1,4 +1,4 @@
-//! What is wrong with the service itself, as clients see it.
+//! Warnings about the service itself.
 
 use serde_json::json;
 use web::Warning;
@@ -14,8 +14,8 @@ async fn a_warning_is_in_status_and_metrics_for_as_long_as_it_is_active() {
     assert_eq!(get(&router, "/api/v1/status").await.json()["warnings"], json!([]));
     assert!(metrics(&router).await.contains(&metric(0)));
     warnings.raise(Warning::TcpUnavailable, "the port is taken".to_owned());
-    let told = json!([{ "name": "tcp_unavailable", "message": "the port is taken" }]);
-    assert_eq!(get(&router, "/api/v1/status").await.json()["warnings"], told);
+    let expected = json!([{ "name": "tcp_unavailable", "message": "the port is taken" }]);
+    assert_eq!(get(&router, "/api/v1/status").await.json()["warnings"], expected);
     assert!(metrics(&router).await.contains(&metric(1)));
     warnings.clear(Warning::TcpUnavailable);
     assert_eq!(get(&router, "/api/v1/status").await.json()["warnings"], json!([]));

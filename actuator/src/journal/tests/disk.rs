@@ -10,7 +10,7 @@ fn advise(page: u64) -> Step {
     step(page * 4096, (page + 1) * 4096, Action::Advise(READ))
 }
 
-/// Has been begun, and tells here when it has a result.
+/// Intent that was started, and signals its result here.
 fn begin(journal: &Journal, gpu: GpuUuid, steps: &[Step]) -> (Intent, mpsc::Receiver<()>) {
     let (told, is_told) = mpsc::sync_channel(1);
     (
@@ -42,7 +42,7 @@ fn withdrawal_does_not_wait_for_a_stuck_disk() {
     let tries = disk.state().tries;
     let (intent, is_told) = begin(&journal, OTHER_GPU, &[advise(9)]);
     disk.wait_for_tries(tries + 1);
-    // Were it to wait for the disk, it would wait for ever.
+    // If it waited for the disk, it would wait for ever.
     withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
     assert_eq!(in_force(&journal), [9]);
     assert!(intent.result().is_none());
@@ -118,7 +118,7 @@ fn later_intent_on_a_stuck_disk_is_denied_at_once() {
     disk.release();
     assert!(journal.flush(SOON));
     assert_eq!(journal.health(), JournalHealth { is_writable: true, ..JournalHealth::default() });
-    // The disk had taken it all the same: that it was not given is there, too.
+    // The disk had accepted it all the same; its cancellation is there too.
     drop(journal);
     assert_eq!(in_force(&open(&machine)), [0; 0]);
 }
@@ -165,7 +165,7 @@ fn full_disk_denies_intents_until_there_is_room() {
     assert!(!journal.flush(SOON));
     assert_eq!(in_force(&journal), [2]);
     assert!(!journal.health().is_writable);
-    // The file is as it was: more than is in force.
+    // The file is unchanged: more than is in force.
     assert_eq!(lines(&machine), 2);
     disk.fill(false);
     drop(intend(&journal, LIVING, GPU, &[advise(6)]));

@@ -8,13 +8,13 @@ use super::*;
 
 const READ: Advice = Advice::ReadDuplication;
 
-/// As the first uvmd wrote it, for process 42 in boot "first".
+/// Line in the first uvmd's format, for process 42 in boot "first".
 const FIRST: &str = r#"{"boot":"first","pid":42,"start_ticks":7,"gpu":"GPU-01010101-0101-0101-0101-010101010101","begin":4096,"end":8192,"advice":"preferred_location","processor":"GPU-02020202-0202-0202-0202-020202020202"}
 {"boot":"first","pid":42,"start_ticks":7,"gpu":"GPU-01010101-0101-0101-0101-010101010101","begin":0,"end":8192,"advice":"read_duplication"}
 {"boot":"first","pid":42,"start_ticks":7,"gpu":"GPU-01010101-0101-0101-0101-010101010101","begin":0,"end":4096,"advice":"read_duplication","is_withdrawn":true}
 "#;
 
-/// How the first uvmd read a line: what else it has is passed over, and what it lacks makes it no line.
+/// Parser of the first uvmd: further members are ignored, and a missing one makes the line invalid.
 #[derive(Debug, Deserialize)]
 #[expect(dead_code, reason = "that they are there is what counts")]
 struct FirstLine<'a> {
@@ -43,7 +43,7 @@ fn sealed(body: &str) -> String {
     format!("{body},\"crc32\":\"{:08x}\"}}\n", crc32fast::hash(body.as_bytes()))
 }
 
-/// A line of a later version, which says of pages 10 and 11 of a process what nobody here knows.
+/// Line of a later version, with unknown content about pages 10 and 11 of a process.
 fn newer(process: ProcessId, boot: &str) -> String {
     let ProcessId { pid, start_ticks } = process;
     sealed(&format!(
@@ -84,7 +84,7 @@ fn journal_stays_readable_by_the_first_version() {
         text.lines().partition(|line| serde_json::from_str::<FirstLine<'_>>(line).is_ok());
     assert_eq!(read.len(), 4);
     assert!(read.iter().all(|line| line.contains("\"version\":1,")));
-    // The header, and what it could not know: it warned of these, and left them out.
+    // The header, and lines it could not know: it warned of these, and omitted them.
     let names = ["{\"version\":1,\"boot\":\"first\",\"crc32\"", "{\"version\":2,", "damaged"];
     assert_eq!(not.len(), 3);
     assert!(not.iter().zip(names).all(|(line, name)| line.starts_with(name)), "{not:?}");
@@ -104,11 +104,11 @@ fn lines_of_a_later_version_are_preserved_and_block_their_ranges() {
     let refused = Intent::begin(&journal, (LIVING, GPU), &[step(0, 45056, Action::Advise(READ))], || {}).err().unwrap();
     assert!(matches!(refused, JournalError::Newer { version: 2, .. }), "{refused}");
     give(&journal, LIVING, GPU, &[step(0, 40960, Action::Advise(READ))]);
-    // However often it is written anew.
+    // After any number of rewrites.
     drop(journal);
     drop(open(&machine));
     assert!(text(&machine).contains(&line));
-    // Until there is nothing left that it could be about.
+    // Until no memory is left that it could be about.
     let journal = open(&machine);
     machine.remove("proc/42");
     assert_eq!(journal.health(), JournalHealth { is_writable: true, ..JournalHealth::default() });
@@ -165,7 +165,7 @@ fn unfinished_line_is_removed() {
     let journal = open(&machine);
     assert_eq!((left(&journal).len(), journal.health().warnings), (1, vec![]));
     assert_eq!(text(&machine), whole);
-    // It lacks its line feed alone.
+    // It lacks only its line feed.
     write(&machine, whole.trim_end());
     drop(journal);
     assert_eq!(left(&open(&machine)).len(), 1);
@@ -204,7 +204,7 @@ fn read_of_a_huge_journal_is_bounded() {
     let machine = machine();
     let path = machine.roots.proc.join("journal");
     write(&machine, FIRST);
-    // Nothing but zeros behind it.
+    // Only zeros follow.
     OpenOptions::new().append(true).open(&path).unwrap().set_len(10 << 30).unwrap();
     let journal = open(&machine);
     assert_eq!(left(&journal).len(), 2);

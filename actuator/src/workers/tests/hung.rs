@@ -3,14 +3,14 @@
 use super::*;
 use crate::{budget::TimeBudget, hung::Target, inspection::Inspector};
 
-/// Inspects the process, for ever where it is one of these, and answers.
+/// Actuator that inspects the process, for ever if it is one of these, and replies.
 struct Inspects {
     inspector: Inspector,
     hang: Vec<u32>,
     begun: Sender<u32>,
 }
 
-/// Longer than any of these tests waits.
+/// Longer than any wait of these tests.
 const FOR_EVER: Duration = Duration::from_hours(1);
 
 impl Actuator for Inspects {
@@ -30,7 +30,7 @@ impl Actuator for Inspects {
     }
 }
 
-/// And whose order is begun.
+/// Waits until its order has started.
 fn workers(hang: &[u32]) -> (Workers, Receiver<u32>) {
     let hang = hang.to_vec();
     let (begun, is_begun) = mpsc::channel();
@@ -83,7 +83,7 @@ fn only_withdrawals_about_other_processes_are_waited_for_by_what_hangs() {
     let queue = Queue::default();
     let _none_is_left_out = (queue.push(about(7, 1, true)), queue.push(about(9, 2, false)));
     assert!(!queue.has_withdrawal_beside(7));
-    // To call off an order takes no time.
+    // A cancellation takes no time.
     assert_eq!(queue.push(Order { steps: Vec::new(), ..about(9, 3, true) }), []);
     assert!(!queue.has_withdrawal_beside(7));
     assert_eq!(queue.push(about(9, 3, true)), []);

@@ -1,4 +1,4 @@
-//! Advice is in the journal before it is given, and what withdraws waits for no disk.
+//! Advice is in the journal before it is given, and withdrawals do not wait for a disk.
 
 use std::{collections::BTreeMap, fs};
 
@@ -11,7 +11,7 @@ use crate::journal::testing::{Disk, LIVING, LONG, machine};
 const OTHER_GPU: GpuUuid = GpuUuid([2; 16]);
 const READ: Advice = Advice::ReadDuplication;
 
-/// On page `page` of the living process.
+/// Order on page `page` of the live process.
 fn order(decision: u64, gpu: GpuUuid, page: u64, action: Action) -> Order {
     let steps = vec![Step { begin: page * 4096, end: (page + 1) * 4096, action }];
     let is_rollback = matches!(action, Action::Withdraw(_));
@@ -26,7 +26,7 @@ fn withdraw(decision: u64, gpu: GpuUuid) -> Order {
     order(decision, gpu, decision, Action::Withdraw(READ))
 }
 
-/// Does what it is asked, and looks whether advice is in the file by then.
+/// Actuator that executes its orders, and checks whether the advice is in the file by then.
 struct Does(std::path::PathBuf);
 
 impl Actuator for Does {
@@ -59,7 +59,7 @@ impl Bench {
         Self { workers, disk, journal, off, machine }
     }
 
-    /// Orders, and the answers to as many as are there.
+    /// Submits orders, and returns the available results.
     fn results(&self, count: usize) -> BTreeMap<(u64, bool), CallResult> {
         results(&self.workers, count)
             .into_iter()
@@ -67,7 +67,7 @@ impl Bench {
             .collect()
     }
 
-    /// Holds up the disk, with this order waiting for it.
+    /// Blocks the disk, with this order waiting for it.
     fn stick(&mut self, waiting: Order) {
         assert!(self.journal.flush(SOON));
         self.disk.stick();
@@ -101,7 +101,7 @@ fn while_advice_waits_for_a_stuck_disk_other_advice_is_withdrawn_at_the_same_gpu
     }
     bench.results(2);
     bench.stick(advise(3, GPU));
-    // Moves at another GPU do not wait for it either.
+    // Migrations at another GPU do not wait for it either.
     let moves = order(4, OTHER_GPU, 9, Action::Migrate(Place::Host));
     for order in [withdraw(1, GPU), withdraw(2, OTHER_GPU), moves] {
         bench.workers.submit(order);
@@ -120,12 +120,12 @@ fn advice_that_a_stuck_disk_does_not_take_in_time_is_refused_and_not_in_force() 
     let answer = bench.results(1).remove(&(1, false));
     assert!(matches!(&answer, Some(CallResult::Failed(why)) if why.contains("was not written for")), "{answer:?}");
     assert_eq!(bench.in_force(), [0; 0]);
-    // What comes now does not wait.
+    // Later orders do not wait.
     bench.workers.submit(advise(2, GPU));
     assert!(matches!(bench.results(1)[&(2, false)], CallResult::Failed(_)));
     bench.disk.release();
     assert!(bench.journal.flush(SOON));
-    // That it was not given is on the disk, too.
+    // Its cancellation is on the disk, too.
     drop(bench.workers.stop(SOON));
     drop(bench.journal);
     assert_eq!(Disk::default().open(&bench.machine, LONG).leftovers(), []);

@@ -1,7 +1,8 @@
-//! The busiest of many blocks, known at any time without looking at all of them.
+//! Busiest of many blocks, known at any time without a scan of all.
 //!
-//! A block is a candidate once it is busier than the least busy of the busiest was, when that was looked at last. As no block ever becomes less
-//! busy, the busiest are always among the candidates.
+//! A block becomes a candidate once it is busier than the least busy of the busiest at the last
+//! scan of candidates. As no block ever becomes less busy, the busiest are always among the
+//! candidates.
 
 use std::cmp::Reverse;
 
@@ -9,20 +10,20 @@ use super::{seen::Seen, table::Table};
 
 /// Maximum published.
 pub(crate) const PUBLISHED_MAX: usize = 64;
-/// Then the candidates are gone through.
+/// Number of candidates at which they are scanned.
 const CANDIDATES_MAX: usize = 16 * PUBLISHED_MAX;
 
-/// The candidates of one table.
+/// Candidates of one table.
 #[derive(Debug, Default)]
 pub(super) struct Busiest {
-    /// Their numbers.
+    /// Numbers of the candidate blocks.
     candidates: Vec<u64>,
-    /// Whoever is no busier than this need not be one: there are enough that are.
+    /// Activity that a candidate has to exceed: enough blocks do.
     least: u64,
 }
 
 impl Busiest {
-    /// Something happened to a block. Whether there are so many candidates by now that they are to be gone through.
+    /// Considers a block after an event. Returns whether the candidates are to be scanned.
     pub(super) fn consider(&mut self, seen: &mut Seen) -> bool {
         if seen.is_candidate || seen.activity() <= self.least {
             return false;
@@ -32,7 +33,7 @@ impl Busiest {
         self.candidates.len() >= CANDIDATES_MAX
     }
 
-    /// Keeps of the candidates the busiest.
+    /// Reduces the candidates to the busiest.
     pub(super) fn thin(&mut self, table: &mut Table) {
         let mut order = order(table, &self.candidates);
         if let Some((least, _)) = order.get(PUBLISHED_MAX - 1) {
@@ -47,7 +48,7 @@ impl Busiest {
         self.candidates.extend(order.into_iter().map(|(_, number)| number));
     }
 
-    /// Begins anew, as some blocks were forgotten.
+    /// Restarts, as some blocks were forgotten.
     pub(super) fn restart(&mut self, table: &mut Table) {
         *self = Self::default();
         let mut order: Vec<_> = table.iter().map(|seen| Reverse(seen.activity())).collect();
@@ -67,7 +68,7 @@ impl Busiest {
         }
     }
 
-    /// Busiest first, and so many.
+    /// The `max` busiest blocks, busiest first.
     pub(super) fn published<'a>(&self, table: &'a Table, max: usize) -> impl Iterator<Item = &'a Seen> {
         let mut order = order(table, &self.candidates);
         order.truncate(max.min(PUBLISHED_MAX));
@@ -102,7 +103,7 @@ mod tests {
             dice ^= dice << 13;
             dice ^= dice >> 7;
             dice ^= dice << 17;
-            // Few numbers come very often, most seldom.
+            // Few numbers occur very often, most seldom.
             let number = (dice >> 40) % (1 + (dice % 5000));
             let (seen, _) = table.entry(number, usize::MAX).unwrap();
             seen.last_ns = step;

@@ -1,4 +1,5 @@
-//! The GPUs of one process: those that its VA spaces name by an id, and those that are known. Blocks name them by two bytes.
+//! GPUs of one process: those that its VA spaces identify by an id, and the known ones. Blocks
+//! refer to them by two bytes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use model::{GpuKey, Reuse};
 
 use super::{super::Generation, resident::Resident, seen::GpuIndex};
 
-/// See the module's documentation.
+/// GPUs of a process, by index.
 #[derive(Debug, Default)]
 pub(super) struct Gpus(Vec<OfGpu>);
 
@@ -17,7 +18,7 @@ struct OfGpu {
     reuse: Reuse,
     /// Resident bytes there.
     resident: Resident,
-    /// Whether that was ever told.
+    /// Whether residency was ever reported there.
     has_residency: bool,
 }
 
@@ -30,7 +31,7 @@ impl OfGpu {
 /// The GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gpu {
-    /// The one that a living VA space knows by this id.
+    /// GPU of this id in a live VA space.
     Of(Generation, u32),
     Known(GpuKey),
 }
@@ -45,10 +46,11 @@ impl Gpu {
 }
 
 impl Gpus {
-    /// The GPU with an id of a VA space. There is room for all that a machine has, for thousands of VA spaces at once.
+    /// Index of the GPU with an id of a VA space. There is room for all GPUs of a machine, for
+    /// thousands of VA spaces at once.
     pub(super) fn index(&mut self, generation: Generation, id: u32) -> GpuIndex {
         let gpu = Gpu::Of(generation, id);
-        // From the end: VA spaces come and go.
+        // From the end: VA spaces are short-lived.
         let place = self.0.iter().rposition(|of| of.gpu == gpu);
         let index = place.unwrap_or(self.0.len());
         match u16::try_from(index).map(GpuIndex) {
@@ -62,7 +64,7 @@ impl Gpus {
         }
     }
 
-    /// Something came back to a GPU.
+    /// Adds reuse at a GPU.
     pub(super) fn reused(&mut self, index: GpuIndex, reuse: &Reuse) {
         if let Some(of) = self.0.get_mut(usize::from(index.0)) {
             of.reuse += reuse;
@@ -76,27 +78,27 @@ impl Gpus {
         }
     }
 
-    /// The sum of what is resident at a GPU.
+    /// Sum of residency at a GPU.
     pub(super) fn resident(&mut self, index: GpuIndex) -> Option<&mut Resident> {
         self.0.get_mut(usize::from(index.0)).map(|of| &mut of.resident)
     }
 
-    /// Nothing is summed up any more.
+    /// Clears the sums of residency.
     pub(super) fn clear_resident(&mut self) {
         self.0.iter_mut().for_each(|of| of.resident = Resident::default());
     }
 
-    /// Records were lost.
+    /// Marks the sums as uncertain, as records were dropped.
     pub(super) fn doubt(&mut self) {
         self.0.iter_mut().for_each(|of| of.resident.doubt());
     }
 
-    /// Whether it is of a VA space.
+    /// Whether the GPU belongs to a VA space.
     pub(super) fn is_of(&self, index: GpuIndex, generation: Generation) -> bool {
         self.0.get(usize::from(index.0)).is_some_and(|of| matches!(of.gpu, Gpu::Of(its, _) if its == generation))
     }
 
-    /// Whether any is of a VA space.
+    /// Whether any GPU belongs to a VA space.
     pub(super) fn has_any_of(&self, generation: Generation) -> bool {
         self.0.iter().any(|of| matches!(of.gpu, Gpu::Of(its, _) if its == generation))
     }
@@ -106,7 +108,8 @@ impl Gpus {
         self.0.iter().filter(|of| of.has_residency).count()
     }
 
-    /// A VA space is gone: which GPUs it meant is final. Returns where each index is now: a GPU is listed once.
+    /// Makes the GPUs of a destroyed VA space final. Returns the new place of each index: a GPU is
+    /// listed once.
     pub(super) fn settle(&mut self, generation: Generation, key: impl Fn(u32) -> GpuKey) -> Moves {
         let mut settled: Vec<OfGpu> = Vec::with_capacity(self.0.len());
         let moves = self.0.drain(..).map(|of| {
@@ -114,7 +117,7 @@ impl Gpus {
                 Gpu::Of(its, id) if its == generation => Gpu::Known(key(id)),
                 other => other,
             };
-            // Those that are known are few. Of the others there may be thousands, and no two are the same.
+            // Known GPUs are few. There may be thousands of others, all different.
             let same = |known| settled.iter().position(|of| of.gpu == known);
             let place = Some(gpu).filter(|gpu| matches!(gpu, Gpu::Known(_))).and_then(same).unwrap_or(settled.len());
             match settled.get_mut(place) {
@@ -156,7 +159,7 @@ impl Gpus {
     }
 }
 
-/// Where GPUs are now that some were settled.
+/// New places of indices after GPUs became final.
 pub(super) struct Moves(Vec<GpuIndex>);
 
 impl Moves {

@@ -1,4 +1,4 @@
-//! A process's memory in cells.
+//! Heat map of a process's memory.
 
 use abi::block::BLOCK_BYTES;
 use model::{HeatCell, HeatMap, HeatRange, HeatRequest, Residency};
@@ -11,11 +11,11 @@ const RANGES_MAX: usize = 256;
 /// Maximum of cells in all.
 const CELLS_MAX: usize = 4096;
 
-/// A range that is shown.
+/// Range of the heat map.
 struct Shown {
-    /// The part of it that was asked for.
+    /// Requested part of the range.
     span: Span,
-    /// The blocks of a cell.
+    /// Blocks per cell.
     cell_blocks: u64,
     cells: Vec<(HeatCell, Resident)>,
 }
@@ -28,7 +28,7 @@ impl Shown {
         Self { span, cell_blocks, cells: vec![Default::default(); cells] }
     }
 
-    /// The blocks of one cell.
+    /// Blocks of one cell.
     fn blocks(&self, cell: usize) -> std::ops::Range<u64> {
         let first = self.span.start / BLOCK_BYTES + cell as u64 * self.cell_blocks;
         first..first + self.cell_blocks
@@ -46,13 +46,14 @@ const fn last_block(span: &Span) -> u64 {
 }
 
 impl BlockMap {
-    /// The part of its memory that is asked for, as it is at `now_ns` since boot.
+    /// Heat map of the requested part of memory, at `now_ns` since boot.
     pub(in super::super) fn heat(&self, request: &HeatRequest, now_ns: u64) -> HeatMap {
-        let (ranges, ranges_omitted) = self.asked(request);
+        let (ranges, ranges_omitted) = self.requested(request);
         let cells_max = request.cells_max.min(CELLS_MAX / ranges.len().max(1)).max(1);
         let mut shown: Vec<_> = ranges.into_iter().map(|span| Shown::new(span, cells_max)).collect();
         for seen in self.table.iter() {
-            // Where two ranges share a block, it is shown in both: what happened in it is not known any closer.
+            // A block shared by two ranges counts in both: the exact place of its events is
+            // unknown.
             let first = shown.partition_point(|range| last_block(&range.span) < seen.number);
             let those = shown.iter_mut().skip(first).take_while(|range| range.span.start / BLOCK_BYTES <= seen.number);
             for (cell, resident) in those.filter_map(|range| range.cell(seen.number)) {
@@ -77,8 +78,9 @@ impl BlockMap {
         HeatMap { ranges: ranges.collect(), ranges_omitted }
     }
 
-    /// The parts of ranges that are asked for: of too many the busiest, in the order of addresses; and how many are left out.
-    fn asked(&self, request: &HeatRequest) -> (Vec<Span>, u64) {
+    /// Requested parts of ranges, in the order of addresses; if there are too many, the busiest,
+    /// with the number of omitted ones.
+    fn requested(&self, request: &HeatRequest) -> (Vec<Span>, u64) {
         let part = |span: Span| span.start.max(request.begin)..span.end.min(request.end);
         let ranges = self.ranges.iter().map(|(span, known)| (known.counts.activity(), part(span)));
         let mut ranges: Vec<_> = ranges.filter(|(_, part)| part.start < part.end).collect();

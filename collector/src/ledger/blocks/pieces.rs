@@ -1,4 +1,5 @@
-//! Residency of a block beyond its own note: at other GPUs, and of parts that the driver manages separately.
+//! Residency of a block beyond its own note: at other GPUs, and of parts that the driver manages
+//! separately.
 
 use std::collections::HashMap;
 
@@ -7,19 +8,19 @@ use super::seen::GpuIndex;
 /// Maximum of one process: seldom more than a few.
 const PIECES_MAX: usize = 16_384;
 
-/// See the module's documentation.
+/// Pieces of blocks.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    /// By the block's number.
+    /// Pieces by block number.
     pieces: HashMap<u64, Vec<Piece>>,
     count: usize,
 }
 
-/// A part of a block, or all of it, at a GPU.
+/// Part of a block, or all of it, at a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) gpu: GpuIndex,
-    /// Where in the block it begins.
+    /// First page in the block.
     pub(super) first_page: u16,
     /// Pages of 4 KiB.
     pub(super) resident: u16,
@@ -28,7 +29,7 @@ pub(super) struct Piece {
 }
 
 impl Pieces {
-    /// Notes what is resident of one; returns what was. `Err` if there is no room for it.
+    /// Sets the residency of a piece; returns the former one. `Err` if there is no room.
     pub(super) fn set(&mut self, number: u64, piece: Piece) -> Result<Option<Piece>, Full> {
         let before = self.take(number, |other| other.gpu == piece.gpu && other.first_page == piece.first_page).pop();
         if piece.resident > 0 {
@@ -41,7 +42,7 @@ impl Pieces {
         Ok(before)
     }
 
-    /// Takes out some of a block's.
+    /// Removes some pieces of a block.
     pub(super) fn take(&mut self, number: u64, mut which: impl FnMut(&Piece) -> bool) -> Vec<Piece> {
         let Some(pieces) = self.pieces.get_mut(&number) else { return Vec::new() };
         let taken: Vec<_> = pieces.extract_if(.., |piece| which(piece)).collect();
@@ -57,7 +58,7 @@ impl Pieces {
         self.pieces.get(&number).map_or(&[], Vec::as_slice)
     }
 
-    /// Changes all of them; those of which nothing is left go.
+    /// Changes all pieces; empty ones are removed.
     pub(super) fn change(&mut self, mut change: impl FnMut(&mut Piece)) {
         self.pieces.retain(|_, pieces| {
             pieces.iter_mut().for_each(&mut change);
@@ -68,6 +69,6 @@ impl Pieces {
     }
 }
 
-/// There is no room. What was noted of it before is gone.
+/// Error: there is no room. The former entry is removed.
 #[derive(Debug)]
 pub(super) struct Full(pub(super) Option<Piece>);

@@ -1,7 +1,9 @@
-//! The ranges of one process's managed memory: its mappings as /proc tells them, and until it does, blocks next to each other.
+//! Ranges of one process's managed memory: its mappings from /proc, or adjacent blocks before they
+//! are read.
 //!
-//! A range has what the records tell of its addresses. What is told of a whole block, or of a place in it where no range is known, belongs to the
-//! range in which the block begins, or else to the first one in it: allocations of less than 2 MiB may share a block.
+//! A range has the records of its addresses. A record of a whole block, or of a place in it without
+//! a known range, belongs to the range that contains the block's start, or else to the first one in
+//! the block: allocations of less than 2 MiB may share a block.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +24,17 @@ mod reading;
 
 pub(super) use reading::Changes;
 
-/// Of how many it is looked at in which order they are faulted on: those that were last.
+/// Maximum of ranges whose fault order is followed: those faulted on last.
 const FOLLOWED_MAX: usize = 64;
-/// Time without events after which a followed range is given up for another.
+/// Time without events after which a followed range is replaced by another.
 const IDLE_NS: u64 = 10_000_000_000;
-/// So often, by faults on ranges that are not followed, it is looked for one to give up.
+/// Faults on other ranges between two searches for one to replace.
 const LOOK_EVERY: u32 = 1024;
 
-/// See the module's documentation.
+/// Ranges of a process.
 #[derive(Debug)]
 pub(super) struct Ranges {
-    /// By their first; they do not overlap.
+    /// Ranges by first address; they do not overlap.
     by_address: BTreeMap<u64, Known>,
     /// Maximum of ranges.
     max: usize,
@@ -42,11 +44,11 @@ pub(super) struct Ranges {
     forgotten: u64,
     /// Time of the reading of /proc, ns since boot.
     read_ns: Option<u64>,
-    /// Where a record was last: the next is often there too.
+    /// Range of the last record, which often has the next as well.
     last: Span,
     /// Ranges whose access order is followed.
     followed: Vec<u64>,
-    /// Faults on others since it was looked for one to give up.
+    /// Faults on other ranges since the last search.
     not_followed: u32,
 }
 
@@ -74,22 +76,22 @@ pub(super) struct Known {
     pub(super) resident: Resident,
     /// Time of its last event, ns since boot.
     last_ns: u64,
-    /// In which order it is faulted on, where that is followed.
+    /// Order of its faults, if followed.
     pub(super) order: Option<Box<Order>>,
     /// Number of its known blocks.
     blocks: u32,
-    /// Whether its counts are still to be summed up from its blocks.
+    /// Whether its counts are still to be summed from its blocks.
     is_fresh: bool,
 }
 
 /// Source of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A mapping in the last reading of /proc.
+    /// Mapping in the last reading of /proc.
     Mapped,
-    /// No mapping any more.
+    /// Former mapping.
     Unmapped,
-    /// Blocks were seen there since /proc was read.
+    /// Place of blocks seen since the last reading of /proc.
     Shown,
 }
 
@@ -107,7 +109,7 @@ impl Known {
         }
     }
 
-    /// Adds what a record tells.
+    /// Adds a record.
     pub(super) fn count(&mut self, kind: RecordKind, record: &BlockRecord, reuse: &Reuse) {
         let Self { counts, last_ns, .. } = self;
         *last_ns = record.boottime_ns.max(*last_ns);
@@ -129,7 +131,7 @@ impl Known {
         counts.reuse += reuse;
     }
 
-    /// Takes another range in, which ends where this one begins or begins where it ends.
+    /// Merges an adjacent range.
     fn join(&mut self, other: &Self) {
         self.counts += &other.counts;
         self.resident += other.resident;
@@ -140,12 +142,12 @@ impl Known {
 }
 
 impl Ranges {
-    /// The range that a record is about. Begins one where there is none.
+    /// Range of a record. Creates one if there is none.
     pub(super) fn of(&mut self, record: &BlockRecord) -> Option<(u64, &mut Known)> {
         let first_slot = if record.slots == 0 { 0 } else { record.slots.trailing_zeros() };
         let address = record.address.saturating_add(u64::from(first_slot) * SLOT_BYTES);
         if !self.last.contains(&address) {
-            // Else one that begins in the slot, or else that of the block.
+            // Otherwise one that starts in the slot, or that of the block.
             let in_slot = if record.slots == 0 { None } else { self.find(address, address.saturating_add(SLOT_BYTES)) };
             let begin = in_slot.or_else(|| self.find_block(record.address)).or_else(|| self.begin(record.address))?;
             self.last = begin..self.by_address.get(&begin)?.end;
@@ -154,7 +156,7 @@ impl Ranges {
         self.by_address.get_mut(&begin).map(|known| (begin, known))
     }
 
-    /// A GPU faulted on a range.
+    /// Processes a GPU fault on a range.
     pub(super) fn faulted(&mut self, begin: u64, record: &BlockRecord) {
         let Some(known) = self.by_address.get_mut(&begin) else { return };
         if let Some(order) = &mut known.order {
@@ -172,14 +174,14 @@ impl Ranges {
         }
     }
 
-    /// Follows one range less, if there is one of which nothing was seen for long.
+    /// Stops following one range, if one was idle for long. Returns whether there was one.
     fn give_one_up(&mut self, now_ns: u64) -> bool {
         self.not_followed += 1;
         if self.not_followed < LOOK_EVERY {
             return false;
         }
         self.not_followed = 0;
-        // Ranges that were taken together or are gone are not there any more.
+        // Merged and removed ranges do not exist any more.
         let last_ns = |begin: &u64| self.by_address.get(begin).map_or(0, |known| known.last_ns);
         let Some((place, last_ns)) = self.followed.iter().map(last_ns).enumerate().min_by_key(|(_, last_ns)| *last_ns)
         else {
@@ -195,20 +197,20 @@ impl Ranges {
         true
     }
 
-    /// The range of a whole block.
+    /// Range of a whole block.
     pub(super) fn of_block(&mut self, number: u64) -> Option<(u64, &mut Known)> {
         let first = number.saturating_mul(BLOCK_BYTES);
         let begin = self.find_block(first)?;
         self.by_address.get_mut(&begin).map(|known| (begin, known))
     }
 
-    /// The addresses of the range that a block is summed up in; none if it is in none.
+    /// Addresses of the range in whose sums a block is; empty if there is none.
     pub(super) fn span_of(&self, seen: &Seen) -> Span {
         let begin = if seen.is_placed { self.find_block(seen.number.saturating_mul(BLOCK_BYTES)) } else { None };
         begin.and_then(|begin| Some(begin..self.by_address.get(&begin)?.end)).unwrap_or_default()
     }
 
-    /// A block was forgotten. A range without any is kept only while it is mapped.
+    /// Removes a forgotten block. A range without blocks is retained only while it is mapped.
     pub(super) fn lost(&mut self, seen: &Seen) {
         let Some((begin, known)) = self.of_block(seen.number).filter(|_| seen.is_placed) else { return };
         known.blocks = known.blocks.saturating_sub(1);
@@ -218,7 +220,7 @@ impl Ranges {
         }
     }
 
-    /// The range that contains an address, or the first that begins before another.
+    /// Range that contains an address, or the first one that starts before another.
     fn find(&self, address: u64, until: u64) -> Option<u64> {
         if let Some((begin, known)) = self.by_address.range(..=address).next_back()
             && address < known.end
@@ -228,12 +230,12 @@ impl Ranges {
         self.by_address.range(address..until).next().map(|(begin, _)| *begin)
     }
 
-    /// The range in which a block begins, or else the first one in it.
+    /// Range that contains a block's start, or else the first one in the block.
     fn find_block(&self, first: u64) -> Option<u64> {
         self.find(first, first.saturating_add(BLOCK_BYTES))
     }
 
-    /// A range for a block that is in none, as one with its neighbours of that kind.
+    /// Creates a range for a block without one, merged with adjacent ones of that kind.
     fn begin(&mut self, first: u64) -> Option<u64> {
         let mut known = Known::new(first.saturating_add(BLOCK_BYTES), Origin::Shown);
         if self.by_address.get(&known.end).is_some_and(|next| next.origin == Origin::Shown)
@@ -245,7 +247,7 @@ impl Ranges {
         let is_full = self.by_address.len() >= self.max;
         if let Some((begin, below)) = self.by_address.range_mut(..first).next_back()
             && below.origin == Origin::Shown
-            // Where there is no room for another, it reaches up to here.
+            // Without room for another, it is extended to here.
             && (below.end == first || is_full)
         {
             below.end = known.end;
@@ -258,21 +260,21 @@ impl Ranges {
         })
     }
 
-    /// Nothing is summed up any more of what is resident.
+    /// Clears the sums of residency.
     pub(super) fn clear_resident(&mut self) {
         self.by_address.values_mut().for_each(|known| known.resident = Resident::default());
     }
 
-    /// Nor of blocks: they are to be given to [`Self::place`].
+    /// Clears the sums of blocks, before [`Self::place`] of each.
     pub(super) fn clear_blocks(&mut self) {
         self.clear_resident();
         self.by_address.values_mut().for_each(|known| known.blocks = 0);
     }
 
-    /// Gives a block its place in a range, if there is one.
+    /// Adds a block to its range, if there is one.
     pub(super) fn place(&mut self, seen: &mut Seen) {
         let first = seen.number.saturating_mul(BLOCK_BYTES);
-        // Where nothing was seen since /proc was read, nothing is mapped.
+        // Memory without events since the last reading of /proc is not mapped.
         let is_new = self.of_block(seen.number).is_none() && self.read_ns.is_none_or(|read_ns| seen.last_ns >= read_ns);
         if is_new {
             self.begin(first);
@@ -287,7 +289,7 @@ impl Ranges {
         }
     }
 
-    /// A block leaves its place, until it is given another.
+    /// Removes a block from its range, until it is placed again.
     pub(super) fn displace(&mut self, seen: &mut Seen) {
         let was_placed = std::mem::replace(&mut seen.is_placed, false);
         if let Some((_, known)) = self.of_block(seen.number).filter(|_| was_placed) {
@@ -295,7 +297,7 @@ impl Ranges {
         }
     }
 
-    /// All blocks have their place.
+    /// Marks all blocks as placed.
     pub(super) fn placed(&mut self) {
         self.by_address.retain(|_, known| {
             known.is_fresh = false;
@@ -305,18 +307,18 @@ impl Ranges {
         self.followed = followed.map(|(begin, _)| *begin).collect();
     }
 
-    /// Bytes that may be resident somewhere; `None` where /proc was not read since what is seen of memory that is new may have been lost.
-    /// `lost_ns`: when that was last, ns since boot.
+    /// Bytes that may be resident anywhere. `None` if /proc was not read since records of new
+    /// memory may have been dropped, last at `lost_ns` since boot.
     pub(super) fn mapped_bytes(&self, lost_ns: u64) -> Option<u64> {
         let bytes = |(begin, known): (&u64, &Known)| match known.origin {
-            // Nothing more than what blocks told for certain, from which it is taken away again.
+            // Only the certain bytes of its blocks, from which they are subtracted again.
             Origin::Unmapped => known.resident.certain_span_bytes,
             Origin::Mapped | Origin::Shown => known.end - begin,
         };
         self.read_ns.filter(|read_ns| *read_ns >= lost_ns).map(|_| self.by_address.iter().map(bytes).sum())
     }
 
-    /// Records were lost.
+    /// Marks the sums as uncertain, as records were dropped.
     pub(super) fn doubt(&mut self) {
         self.by_address.values_mut().for_each(|known| known.resident.doubt());
     }
@@ -331,7 +333,7 @@ impl Ranges {
         self.forgotten
     }
 
-    /// All of them, in the order of addresses.
+    /// All ranges, in the order of addresses.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (Span, &Known)> {
         self.by_address.iter().map(|(begin, known)| (*begin..known.end, known))
     }

@@ -1,4 +1,5 @@
-//! Residency of a process's memory by GPU: from the records of each block to the sums of the process and its ranges.
+//! Residency of a process's memory by GPU: from the records of each block to the sums of the
+//! process and its ranges.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use super::{
 };
 
 impl BlockMap {
-    /// Bytes of a block are resident at a GPU, and no others.
+    /// Processes a residency record: the block's bytes at a GPU.
     pub(super) fn resident(&mut self, gpu: GpuIndex, record: &BlockRecord, page_bytes: u64) {
         self.gpus.note_residency(gpu);
         let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
@@ -28,7 +29,7 @@ impl BlockMap {
 
         let first_page = record.first_page;
         let piece = if record.resident_pages == RESIDENT_UNKNOWN {
-            // It changed, and to what could not be read.
+            // It changed to an unreadable state.
             knowledge.has_gaps();
             let noted = pieces.of(number).iter().find(|other| other.gpu == gpu && other.first_page == first_page);
             let own = if first_page == 0 && seen.resident_gpu == gpu { seen.resident } else { 0 };
@@ -59,7 +60,7 @@ impl BlockMap {
         if let Some(before) = before {
             sums.take(gpu, of_piece(knowledge, &before));
         }
-        // It left one GPU for another that was told before.
+        // It left one GPU for another without a record of the first.
         if seen.resident == 0
             && let Some(other) = pieces.of(number).iter().find(|piece| piece.first_page == 0).copied()
         {
@@ -70,7 +71,7 @@ impl BlockMap {
         sums.add(seen.resident_gpu, of_block(knowledge, seen, &range));
     }
 
-    /// Memory of a block was given back: what of it was anywhere is nowhere.
+    /// Processes the release of a block's memory: none of it is resident any more.
     pub(super) fn gone(&mut self, record: &BlockRecord) {
         let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
         let number = record.address / BLOCK_BYTES;
@@ -87,7 +88,7 @@ impl BlockMap {
         }
     }
 
-    /// A block is forgotten: what of it is resident is not known any more.
+    /// Forgets a block, whose residency becomes unknown.
     pub(super) fn unknown(&mut self, seen: &Seen) {
         let Self { gpus, ranges, pieces, knowledge, .. } = self;
         let range = ranges.span_of(seen);
@@ -103,7 +104,7 @@ impl BlockMap {
         ranges.lost(seen);
     }
 
-    /// Resident bytes of a block, at all GPUs together.
+    /// Resident bytes of a block, over all GPUs.
     pub(super) fn resident_of(&self, seen: &Seen) -> Resident {
         let first = seen.number.saturating_mul(BLOCK_BYTES);
         let mut sum = of_block(&self.knowledge, seen, &(first..first.saturating_add(BLOCK_BYTES)));
@@ -118,19 +119,19 @@ impl BlockMap {
         self.knowledge.has_gaps();
     }
 
-    /// Records were lost, until then at the latest; ns since boot.
+    /// Marks records as dropped, until this time at the latest; ns since boot.
     pub(in super::super) fn lost(&mut self, until_ns: u64) {
         self.knowledge.lost(until_ns);
         self.gpus.doubt();
         self.ranges.doubt();
     }
 
-    /// The process has no VA space any more, and so nothing anywhere.
+    /// Processes the end of the last VA space: no memory is resident any more.
     pub(in super::super) fn ended(&mut self) {
         self.knowledge = Knowledge::default();
     }
 
-    /// Residency at each GPU; absent where no record named it.
+    /// Residency at each GPU; absent if no record contains the GPU.
     pub(in super::super) fn residency(&self, key: impl Fn(Generation, u32) -> GpuKey) -> BTreeMap<GpuKey, Residency> {
         let span = self.ranges.mapped_bytes(self.knowledge.lost_ns());
         let bounded = |(gpu, sum): (_, Resident)| (gpu, sum.bounded(&self.knowledge, span));

@@ -5,14 +5,14 @@ use std::ops::{AddAssign, SubAssign};
 use abi::block::BLOCK_BYTES;
 use model::Residency;
 
-/// A sum over blocks, or what one of them adds to it.
+/// Sum over blocks, or the contribution of one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Resident {
-    /// Bytes resident, as the records told last.
+    /// Resident bytes, by the latest records.
     pub(super) bytes: u64,
     /// Bytes of blocks whose records cannot have been dropped since.
     pub(super) certain_bytes: u64,
-    /// Bytes of those blocks, resident or not: of the rest it is not known.
+    /// Bytes of those blocks, resident or not: those of other blocks are unknown.
     pub(super) certain_span_bytes: u64,
 }
 
@@ -33,12 +33,12 @@ impl SubAssign for Resident {
 }
 
 impl Resident {
-    /// Records were lost: nothing that they told before is certain.
+    /// Marks the sum as uncertain, as records were dropped.
     pub(super) const fn doubt(&mut self) {
         (self.certain_bytes, self.certain_span_bytes) = (0, 0);
     }
 
-    /// With its bounds, where `span_bytes` is all that could be resident; `None` where that is not known.
+    /// Residency with its bounds, where `span_bytes` is the maximum; `None` if unknown.
     pub(super) fn bounded(&self, knowledge: &Knowledge, span_bytes: Option<u64>) -> Residency {
         if knowledge.is_complete() {
             return Residency::exactly(self.bytes);
@@ -53,24 +53,24 @@ impl Resident {
 /// Completeness of the records of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Knowledge {
-    /// Whether something of it is not known: it was there before the probes, records were lost, or blocks were forgotten.
+    /// Whether there are gaps: memory from before the probes, dropped records, or forgotten blocks.
     has_gaps: bool,
     /// Latest possible time of the last dropped record, ns since boot.
     lost_ns: u64,
 }
 
 impl Knowledge {
-    /// Whether every block is known, and those of which there was no record are nowhere.
+    /// Whether every block is known, so that those without records are not resident.
     pub(super) const fn is_complete(&self) -> bool {
         !self.has_gaps
     }
 
-    /// Blocks of which nothing was seen may be resident.
+    /// Marks blocks without records as possibly resident.
     pub(super) const fn has_gaps(&mut self) {
         self.has_gaps = true;
     }
 
-    /// Records may have been lost until then.
+    /// Marks records as possibly dropped until this time.
     pub(super) fn lost(&mut self, until_ns: u64) {
         self.has_gaps = true;
         self.lost_ns = self.lost_ns.max(until_ns);
@@ -91,7 +91,7 @@ impl Knowledge {
     }
 }
 
-/// Bytes of a block that lie between two addresses.
+/// Bytes of a block between two addresses.
 pub(super) fn overlap(number: u64, begin: u64, end: u64) -> u64 {
     let first = number.saturating_mul(BLOCK_BYTES);
     end.min(first.saturating_add(BLOCK_BYTES)).saturating_sub(begin.max(first))

@@ -5,12 +5,12 @@ use model::{Cause, RangeCounts, Reuse};
 
 use super::super::cause;
 
-/// In what bytes are counted here. The driver moves no less.
+/// Unit of the byte counts. The driver moves no less.
 pub(super) const PAGE_BYTES: u64 = 4096;
 const PAGES_OF_BLOCK: u16 = 512;
 const _: () = assert!(PAGES_OF_BLOCK as u64 * PAGE_BYTES == BLOCK_BYTES);
 
-/// Bytes in pages of 4 KiB. Of one block, up to 16 TiB; beyond that it stays there.
+/// Bytes in pages of 4 KiB. Saturates at 16 TiB for one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pages(u32);
 
@@ -24,16 +24,16 @@ impl Pages {
     }
 }
 
-/// Names one of the GPUs of a process; see `gpus`.
+/// Index of a GPU of a process; see `gpus`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GpuIndex(pub(super) u16);
 
 impl GpuIndex {
-    /// None of them.
+    /// No GPU.
     pub(super) const NONE: Self = Self(u16::MAX);
 }
 
-/// Last user of a block, as far as faults and copies show.
+/// Last user of a block, by faults and copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Nobody,
@@ -41,10 +41,10 @@ enum Side {
     Gpu,
 }
 
-/// See the module's documentation. Counts stay at their greatest where they would go beyond.
+/// State of a block. Counts saturate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// Its address, in blocks.
+    /// Address, in blocks.
     pub(super) number: u64,
     /// Time of its last event, ns since boot.
     pub(super) last_ns: u64,
@@ -53,9 +53,10 @@ pub(super) struct Seen {
     pub(super) fault_entries: u32,
     pub(super) cpu_faults: u32,
     pub(super) evictions: u32,
-    /// Changes of side between a CPU that faulted and a GPU.
+    /// Changes of side between a faulting CPU and a GPU.
     pub(super) bounces: u32,
-    /// Copied from the host, by cause. What neither a fault nor the tree prefetcher brought was asked for, by whoever.
+    /// Bytes copied from the host, by cause. Copies by neither a fault nor the tree prefetcher were
+    /// requested by some process.
     pub(super) htod_fault: Pages,
     pub(super) htod_prefetch: Pages,
     pub(super) htod_asked: Pages,
@@ -65,34 +66,35 @@ pub(super) struct Seen {
     pub(super) dtoh_asked: Pages,
     pub(super) dtod: Pages,
     pub(super) populated: Pages,
-    /// Part of the bytes copied from the host that eviction had taken.
+    /// Part of the bytes copied from the host that an eviction had removed.
     pub(super) refetched: Pages,
-    /// Part of them that a CPU's fault had taken.
+    /// Part of them that a CPU fault had taken.
     pub(super) returned: Pages,
-    /// Pages that eviction took and that did not come back yet.
+    /// Evicted pages that did not return yet.
     evicted_away: u16,
-    /// Pages that CPUs' faults took, likewise.
+    /// Pages taken by CPU faults that did not return yet.
     taken_away: u16,
-    /// Pages resident at the GPU below. Parts of it and other GPUs are noted elsewhere.
+    /// Pages resident at the GPU below. Pieces of the block and other GPUs are recorded elsewhere.
     pub(super) resident: u16,
-    /// Where it is resident, or was told not to be.
+    /// GPU of its residency, or of its absence by a record.
     pub(super) resident_gpu: GpuIndex,
-    /// Whether the driver keeps parts of it for themselves.
+    /// Whether the driver manages parts of it separately.
     pub(super) is_split: bool,
-    /// The GPU that last faulted on it, received it or lost it.
+    /// GPU that last faulted on it, received it or lost it.
     pub(super) gpu: GpuIndex,
     side: Side,
     /// Whether it is among the candidates for the busiest.
     pub(super) is_candidate: bool,
-    /// Whether it is summed up in a range.
+    /// Whether it is in the sums of a range.
     pub(super) is_placed: bool,
 }
 
-/// A block costs this and twice five bytes at most in the table of places: 64 MiB for the 524,288 blocks of 1 TiB, with room to spare.
+/// A block takes this and at most twice five bytes in the table of places: 64 MiB for the 524,288
+/// blocks of 1 TiB, with room to spare.
 const _: () = assert!(size_of::<Seen>() <= 96);
 
 impl Seen {
-    /// Nothing yet.
+    /// Block without events.
     pub(super) const fn new(number: u64) -> Self {
         Self {
             number,
@@ -124,7 +126,7 @@ impl Seen {
         }
     }
 
-    /// Takes a record into account, but for what is resident. Returns what came back by it.
+    /// Adds a record, except for residency. Returns the reuse by it.
     pub(super) fn add(&mut self, kind: RecordKind, record: &BlockRecord) -> Reuse {
         let (events, bytes) = (record.events, u64::from(record.bytes));
         let cause = cause(record.cause);
@@ -175,7 +177,8 @@ impl Seen {
         reuse
     }
 
-    /// Whether that changed sides. A GPU uses it when something arrives: its faults alone, held back or for what it then maps remotely, move nothing.
+    /// Records a use. Returns whether it changed sides. A GPU counts as user when memory arrives:
+    /// its faults alone, throttled or for remote mappings, move nothing.
     fn used_by(&mut self, side: Side) -> u64 {
         let before = std::mem::replace(&mut self.side, side);
         let changed = before != side && before != Side::Nobody;
@@ -201,7 +204,7 @@ impl Seen {
         self.dtoh_fault.bytes() + self.dtoh_eviction.bytes() + self.dtoh_asked.bytes()
     }
 
-    /// As a part of its range.
+    /// Counts as a part of its range.
     pub(super) fn counts(&self) -> RangeCounts {
         RangeCounts {
             fault_entries: self.fault_entries.into(),
@@ -221,7 +224,7 @@ impl Seen {
         }
     }
 
-    /// Pages faulted on, copied or populated. Never goes back.
+    /// Pages faulted on, copied or populated. Monotonic.
     pub(super) fn activity(&self) -> u64 {
         let pages = [
             self.htod_fault,
@@ -238,13 +241,13 @@ impl Seen {
     }
 }
 
-/// No more can be away than there is.
+/// Adds evicted or taken pages; at most the whole block.
 fn goes_away(away: &mut u16, bytes: u64) {
     let pages = u16::try_from(bytes / PAGE_BYTES).unwrap_or(u16::MAX);
     *away = away.saturating_add(pages).min(PAGES_OF_BLOCK);
 }
 
-/// Returning part of these bytes: pages that had left the GPU.
+/// Removes returned pages, and returns those of these bytes that had left the GPU.
 fn comes_back(away: &mut u16, bytes: u64) -> u64 {
     let pages = u16::try_from(bytes / PAGE_BYTES).unwrap_or(u16::MAX).min(*away);
     *away -= pages;
@@ -311,7 +314,7 @@ mod tests {
 
     #[test]
     fn no_more_is_away_than_a_block_has() {
-        // Its contents were never fetched back: the GPU wrote them anew.
+        // Its contents were never fetched back: the GPU overwrote them.
         let evicted = copy(RecordKind::CopyDtoh, EVICTION, 2 << 20);
         let (_, reuse) = after([evicted, evicted, evicted, copy(RecordKind::CopyHtod, FAULT, 2 << 20)]);
         assert_eq!(reuse.refetched_bytes, 2 << 20);

@@ -12,7 +12,7 @@ use crate::spans::Span;
 
 /// Contribution of the block itself, within these addresses of its range.
 pub(super) fn of_block(knowledge: &Knowledge, seen: &Seen, range: &Span) -> Resident {
-    // Of a block in parts it is not known which part is how long.
+    // The lengths of a split block's parts are unknown.
     let span = if seen.is_split { 0 } else { overlap(seen.number, range.start, range.end) };
     knowledge.of(seen.resident_ns, u64::from(seen.resident) * PAGE_BYTES, span)
 }
@@ -22,7 +22,7 @@ pub(super) fn of_piece(knowledge: &Knowledge, piece: &Piece) -> Resident {
     knowledge.of(piece.recorded_ns, u64::from(piece.resident) * PAGE_BYTES, 0)
 }
 
-/// Where a block's share is summed up.
+/// Sums that contain a block's contribution.
 pub(super) struct Sums<'a> {
     gpus: &'a mut Gpus,
     ranges: &'a mut Ranges,
@@ -61,7 +61,7 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// Adds what there is of a block.
+/// Adds the contributions of a block.
 fn add(seen: &Seen, gpus: &mut Gpus, ranges: &mut Ranges, pieces: &Pieces, knowledge: &Knowledge) {
     let range = ranges.span_of(seen);
     let mut sums = Sums::of(seen, gpus, ranges);
@@ -71,7 +71,7 @@ fn add(seen: &Seen, gpus: &mut Gpus, ranges: &mut Ranges, pieces: &Pieces, knowl
     }
 }
 
-/// Takes it away.
+/// Subtracts them.
 fn take(seen: &Seen, gpus: &mut Gpus, ranges: &mut Ranges, pieces: &Pieces, knowledge: &Knowledge) {
     let range = ranges.span_of(seen);
     let mut sums = Sums::of(seen, gpus, ranges);
@@ -81,7 +81,7 @@ fn take(seen: &Seen, gpus: &mut Gpus, ranges: &mut Ranges, pieces: &Pieces, know
     }
 }
 
-/// Gives a block a place in a range, if there is one, that has none yet.
+/// Adds a block without a range to its range, if there is one.
 pub(super) fn place(seen: &mut Seen, gpus: &mut Gpus, ranges: &mut Ranges, pieces: &Pieces, knowledge: &Knowledge) {
     take(seen, gpus, ranges, pieces, knowledge);
     ranges.place(seen);
@@ -89,7 +89,7 @@ pub(super) fn place(seen: &mut Seen, gpus: &mut Gpus, ranges: &mut Ranges, piece
 }
 
 impl BlockMap {
-    /// Sums up all blocks anew.
+    /// Recomputes all sums.
     pub(super) fn recount(&mut self) {
         let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
         gpus.clear_resident();
@@ -99,10 +99,10 @@ impl BlockMap {
         }
     }
 
-    /// Ranges change, and with them the places of blocks.
+    /// Applies changes of ranges, and moves their blocks.
     pub(super) fn change(&mut self, changes: Changes) {
         let Self { table, gpus, ranges, pieces, knowledge, .. } = self;
-        // To look for more than there are is no gain.
+        // A lookup of more numbers than there are blocks would be slower.
         if changes.blocks() > table.len() as u64 {
             gpus.clear_resident();
             ranges.clear_blocks();

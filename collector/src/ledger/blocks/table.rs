@@ -1,22 +1,23 @@
-//! A compact table of blocks by their number, which forgets those that were not seen for longest.
+//! Compact table of blocks by number, which forgets those not seen for longest.
 //!
-//! What is known of a block lies in one vector, which grows by an eighth; beside it a hash table of places in it, of five bytes each. A table that
-//! doubles as a whole would need three times as much while it does.
+//! The states are in one vector, which grows by an eighth; beside it is a hash table of positions
+//! in it, of five bytes each. A table that doubles as a whole would need three times the memory
+//! meanwhile.
 
 use hashbrown::HashTable;
 
 use super::seen::Seen;
 
-/// The part of a table that makes room at once, so that to look for the oldest costs little for each that comes.
+/// Part of a full table that is forgotten at once, so that the search for the oldest is rare.
 const ROOM: usize = 8;
-/// Growing by a few at a time would copy small tables often.
+/// Minimum growth: with less, small tables would be copied often.
 const GROWTH_MIN: usize = 8;
 
-/// See the module's documentation.
+/// Table of blocks.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     blocks: Vec<Seen>,
-    /// By number, the place in `blocks`.
+    /// Position in `blocks` by number.
     places: HashTable<u32>,
 }
 
@@ -38,7 +39,8 @@ impl Table {
         self.blocks.get_mut(*place as usize)
     }
 
-    /// The block of that number, and whether it is new. `max`: how many there may be; no room is taken for more.
+    /// Block of that number, and whether it is new. `max`: maximum of blocks, beyond which no
+    /// memory is allocated.
     pub(super) fn entry(&mut self, number: u64, max: usize) -> Option<(&mut Seen, bool)> {
         let Self { blocks, places } = self;
         if let Some(place) = places.find(hash(number), is(blocks, number)) {
@@ -53,22 +55,22 @@ impl Table {
         Some((blocks.last_mut()?, true))
     }
 
-    /// All of them, in no order.
+    /// All blocks, unordered.
     pub(super) fn iter(&self) -> std::slice::Iter<'_, Seen> {
         self.blocks.iter()
     }
 
-    /// All of them, in no order.
+    /// All blocks, unordered and mutable.
     pub(super) fn iter_mut(&mut self) -> std::slice::IterMut<'_, Seen> {
         self.blocks.iter_mut()
     }
 
-    /// The part of itself that a full table forgets.
+    /// Number of blocks that a full table forgets.
     pub(super) fn room(&self) -> usize {
         (self.len() / ROOM).max(1)
     }
 
-    /// Forgets so many blocks, those that were not seen for longest, and tells each.
+    /// Forgets this many blocks, those not seen for longest, and visits each.
     pub(super) fn forget(&mut self, too_many: usize, mut visit: impl FnMut(&Seen)) {
         let mut times: Vec<_> = self.blocks.iter().map(|seen| seen.last_ns).collect();
         let Some(last) = too_many.min(times.len()).checked_sub(1) else { return };
@@ -77,7 +79,7 @@ impl Table {
         drop(times);
         let mut left = last + 1;
         self.blocks.retain(|seen| {
-            // Of several seen at one time, no more go than need to.
+            // Of several seen at one time, only as many as necessary are removed.
             let goes = left > 0 && seen.last_ns <= oldest;
             if goes {
                 left -= 1;
@@ -88,7 +90,7 @@ impl Table {
         self.replace();
     }
 
-    /// Notes the places anew, and gives back what room is no longer needed.
+    /// Rebuilds the positions, and frees unused memory.
     fn replace(&mut self) {
         let Self { blocks, places } = self;
         if blocks.capacity() / 2 > blocks.len() {
@@ -111,7 +113,8 @@ fn hash_at(blocks: &[Seen], place: u32) -> u64 {
     blocks.get(place as usize).map_or(0, |seen| hash(seen.number))
 }
 
-/// Neighbours far from each other: the table uses the low bits for the place, and the highest seven to tell its entries apart.
+/// Hash that spreads neighbours: the table uses the low bits for the place, and the highest seven
+/// to distinguish its entries.
 const fn hash(number: u64) -> u64 {
     let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     spread ^ (spread >> 32)

@@ -167,7 +167,7 @@ fn a_loss_makes_what_was_known_before_it_an_estimate() {
     let mut map = map([resident(0, 1, 512, 5), resident(1, 1, 100, 6)]);
     mapped(&mut map, from_ref(&(0..4 * MIB)), 1);
     map.lost(7);
-    // So may have been what tells of memory that was mapped since /proc was read.
+    // So may have been the records of memory mapped since the reading of /proc.
     assert_eq!(residency(&map), [(1, [612, 0, u64::MAX / PAGE])]);
     mapped(&mut map, from_ref(&(0..4 * MIB)), 7);
     assert_eq!(residency(&map), [(1, [612, 0, 1024])]);
@@ -337,7 +337,7 @@ fn a_heat_map_has_a_bound_whatever_is_asked_for() {
     let heat = heat(&map, 0, u64::MAX, usize::MAX);
     let cells: usize = heat.ranges.iter().map(|range| range.cells.len()).sum();
     assert_eq!((heat.ranges.len(), heat.ranges_omitted, cells), (256, 44, 4096));
-    // The busiest are there.
+    // The busiest are included.
     assert_eq!(heat.ranges[0].begin, 44 * 200 * MIB);
 }
 

@@ -1,9 +1,11 @@
-//! Sums by owner, which stay when the owners' processes are forgotten.
+//! Sums by owner, which outlive the owners' processes.
 //!
-//! The number of pairs is bounded, as their owners alone are too many squared; half of it is all that one user's owners may have as evictors, or where no
-//! evictor is known as victims. A pair is listed while there is room, of those that come at once the
-//! largest first, and then stays until one of its owners is listed no more. What finds no room goes to [`OwnerKey::Other`] by `Other`, on the same
-//! GPU and for the same cause, which always has room: so all pairs together are right, and none goes back.
+//! The number of pairs is bounded, as it grows with the square of the owners. Half of it is the
+//! limit for one user's owners as evictors, or as victims of an unknown evictor. A pair is listed
+//! while there is room, the largest of simultaneous ones first, and then stays until one of its
+//! owners is no longer listed. Others are counted under [`OwnerKey::Other`] by `Other`, at the same
+//! GPU and for the same cause, for which there is always room. The sum of all pairs is therefore
+//! exact, and none decreases.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -12,15 +14,15 @@ use model::{EvictionCause, GpuKey, OwnerEvictions, OwnerKey};
 
 use super::add;
 
-/// See the module's documentation.
+/// Sums of evictions by owner.
 #[derive(Debug, Default)]
 pub(super) struct ByOwner {
     listed: BTreeMap<OwnerPair, Tally>,
-    /// Since [`Self::settle`].
+    /// Counts since [`Self::settle`].
     new: BTreeMap<OwnerPair, Tally>,
 }
 
-/// No owner where nobody could be named.
+/// Pair of owners; without an owner, the party is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct OwnerPair {
     pub(super) gpu: GpuKey,
@@ -34,7 +36,8 @@ impl ByOwner {
         add(self.new.entry(pair).or_default(), tally);
     }
 
-    /// Adds what is new to the sums, of which there are `max` beside those that always have room. `user`: who is charged for an owner.
+    /// Adds new counts to the sums, of which there are at most `max` beside the unbounded ones.
+    /// `user`: user charged for an owner.
     pub(super) fn settle(&mut self, max: usize, user: impl Fn(&OwnerKey) -> Option<u32>) {
         if self.new.is_empty() {
             return;
@@ -64,13 +67,13 @@ impl ByOwner {
         }
     }
 
-    /// Forgets the sums of owners that are listed no more.
+    /// Removes the sums of owners that are no longer listed.
     pub(super) fn retain(&mut self, is_listed: impl Fn(&OwnerKey) -> bool) {
         let is_kept = |owner: &OwnerKey| *owner == OwnerKey::Other || is_listed(owner);
         self.listed.retain(|pair, _| pair.victim.iter().chain(&pair.evictor).all(is_kept));
     }
 
-    /// Every pair.
+    /// All pairs.
     pub(super) fn all(&self) -> Vec<OwnerEvictions> {
         let pairs = self.listed.iter().map(|(OwnerPair { gpu, victim, evictor, cause }, tally)| OwnerEvictions {
             gpu: *gpu,
@@ -118,7 +121,7 @@ mod tests {
         sums.settle(MAX, |_| None);
     }
 
-    /// Victims, with pieces and bytes.
+    /// Victims, with chunks and bytes.
     fn all(sums: &ByOwner) -> Vec<(String, u64, u64)> {
         let victim = |pair: &OwnerEvictions| pair.victim.as_ref().unwrap().id().to_owned();
         sums.all().iter().map(|pair| (victim(pair), pair.evictions, pair.bytes)).collect()
@@ -159,7 +162,7 @@ mod tests {
         count(&mut sums, &[("a", 1), ("b", 2)]);
         count(&mut sums, &[("a", 1), ("c", 100)]);
         assert_eq!(all(&sums), are(&[("a", 2, 2), ("b", 1, 2), ("", 1, 100)]));
-        // Once an owner is gone there is room: for what comes from then on.
+        // Once an owner is removed there is room, for later counts.
         sums.retain(|owner| owner.id() != "a");
         count(&mut sums, &[("c", 5)]);
         assert_eq!(all(&sums), are(&[("b", 1, 2), ("c", 1, 5), ("", 1, 100)]));

@@ -22,7 +22,7 @@ fn party(generation: Generation) -> Party {
     }
 }
 
-/// A works for a unit, B for nobody who is known.
+/// A belongs to a unit, B to no known owner.
 fn owner(generation: Generation) -> Option<OwnerKey> {
     match party(generation) {
         Party::Process(A) => Some(OwnerKey::Unit("a".to_owned())),
@@ -31,7 +31,7 @@ fn owner(generation: Generation) -> Option<OwnerKey> {
     }
 }
 
-/// Kinds of victims and evictors, and how much.
+/// Kinds of victims and evictors, with the amounts.
 fn of_owners(evictions: &Evictions) -> Vec<(&'static str, &'static str, GpuKey, u64, u64)> {
     let kind = |owner: &Option<OwnerKey>| owner.as_ref().map_or("unknown", OwnerKey::kind);
     let pairs = evictions.of_owners();
@@ -110,7 +110,7 @@ fn of_too_many_pairs_of_the_past_the_smallest_are_told_apart_no_more_and_the_sum
     assert_eq!(all.iter().map(|pair| pair.evictions).sum::<u64>(), at_most);
     let forgotten: Vec<_> = all.iter().filter(|pair| pair.victim == Party::Forgotten).collect();
     assert!(forgotten.len() == 1 && forgotten[0].evictor == Party::Forgotten, "{forgotten:?}");
-    // The largest are there.
+    // The largest are included.
     let remembered: Vec<_> = all.iter().filter(|pair| pair.victim != Party::Forgotten).map(|pair| pair.bytes).collect();
     assert_eq!(remembered.iter().min(), Some(&(at_most - remembered.len() as u64 + 1)));
     assert!(remembered.len() >= PAST_MAX - PAST_MAX / ROOM - 1, "{}", remembered.len());

@@ -33,10 +33,10 @@ fn unit(name: &str) -> OwnerKey {
     OwnerKey::Unit(name.to_owned())
 }
 
-/// A process that works for a unit, or for nobody.
+/// Process of a unit, or without an owner.
 fn of(name: &str) -> Identity {
     let owner = Owner { unit: (!name.is_empty()).then(|| name.to_owned()), ..Owner::default() };
-    // Root's, as that has no quota.
+    // Root's, which has no quota.
     Identity { name: "app".to_owned(), uid: 0, cgroup: None, owner, started: None }
 }
 
@@ -54,12 +54,12 @@ fn moves(ledger: &mut Ledger, process: ProcessId, name: &str) {
     ledger.seen(process, Sighting::Here(of(name)), at(0));
 }
 
-/// The card has id 1.
+/// The GPU has id 1.
 fn shown(ledger: &mut Ledger) {
     ledger.shown(&Arc::new([(1, CARD)].into()));
 }
 
-/// CPU faults by owner, those of none left out.
+/// CPU faults by owner, without zeroes.
 fn faults(ledger: &Ledger) -> Vec<(String, u64)> {
     let owners = ledger.owners().into_iter().map(|(key, totals)| (key.to_string(), totals.host.cpu_faults()));
     owners.filter(|(_, faults)| *faults > 0).collect()
@@ -158,7 +158,7 @@ fn what_comes_again_to_a_process_is_its_owners_at_that_time() {
     ends(&mut ledger, PROCESS, 1, at(3));
     ledger.forget(at(3) + ENDED_RETENTION);
     assert_eq!(fetched(&ledger), [65536, 4096]);
-    // The sum of all stays when its owners are listed no more.
+    // The sum of all stays when its owners are no longer listed.
     let all = |ledger: &Ledger| ledger.reuse()[&GpuKey::Known(CARD)].fetched_bytes;
     assert_eq!(all(&ledger), 69632);
     for _ in 0..2 {
@@ -178,7 +178,7 @@ fn a_va_space_that_another_process_inherited_goes_on_counting_to_its_makers_owne
     ledger.forget(at(2) + ENDED_RETENTION);
     assert!(ledger.processes.is_empty());
     cpu_faults(&mut ledger, 1, 8);
-    // Nobody is left of it, but something is counted.
+    // It has no process any more, but further counts.
     ledger.settle_owners(at(3) + RETENTION * 2);
     assert_eq!(faults(&ledger), owned(&[("unit a.service", 8)]));
     ledger.destroyed(1, Losses::default(), at(4));
@@ -196,7 +196,7 @@ fn who_finds_no_room_is_among_the_others_until_there_is_some() {
     ledger.settle_owners(at(10));
     assert_eq!(faults(&ledger), owned(&[("unit a.service", 3), ("other", 4)]));
 
-    // Once listed it stays, though it does nothing: its process is there.
+    // A listed owner stays, though idle, while it has a process.
     let end = at(10) + RETENTION * 2;
     ledger.settle_owners(end);
     ends(&mut ledger, PROCESS, 1, end);
@@ -206,7 +206,7 @@ fn who_finds_no_room_is_among_the_others_until_there_is_some() {
     ledger.settle_owners(end + RETENTION);
     ledger.settle_owners(end + RETENTION);
     cpu_faults(&mut ledger, 2, 9);
-    // What it had counted among the others stays there, or theirs would go back.
+    // Its earlier counts under `other` stay there, which would decrease otherwise.
     assert_eq!(faults(&ledger), owned(&[("unit b.service", 5), ("other", 4)]));
     assert_eq!(ledger.owners.retired.counts.host.cpu_faults(), 3);
 }
@@ -242,7 +242,7 @@ fn where_there_is_more_room_from_now_on_it_is_for_those_who_come_then() {
     cpu_faults(&mut ledger, 2, 4);
     ledger.settle_owners(at(10));
     assert_eq!(faults(&ledger), owned(&[("unit a.service", 3), ("unit b.service", 4)]));
-    // Less room takes nobody's, until it is idle for as long as is said now.
+    // A smaller limit removes no owner until it is idle for the new retention.
     ledger.retain(room(1, 2 * RETENTION));
     let end = at(20) + RETENTION;
     for process in [(PROCESS, 1), (OTHER, 2)] {
@@ -280,7 +280,7 @@ fn what_gpus_handlers_did_is_no_owners() {
     assert!(ledger.owners().is_empty());
 }
 
-/// Numbers without an order, the same each time.
+/// Deterministic pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -290,7 +290,7 @@ impl Dice {
     }
 }
 
-/// All that does not depend on who shared a batch with whom.
+/// All counts that do not depend on shared batches.
 fn comparable(host: &Counters, gpus: &BTreeMap<GpuKey, Counters>) -> (u64, u64, Vec<(GpuKey, u64)>) {
     let gpus = gpus.iter().map(|(gpu, counters)| (*gpu, counters.bytes_htod.total())).filter(|(_, bytes)| *bytes > 0);
     (host.cpu_faults(), host.dropped_events, gpus.collect())
@@ -300,7 +300,7 @@ fn comparable(host: &Counters, gpus: &BTreeMap<GpuKey, Counters>) -> (u64, u64, 
 fn with_two_thousand_processes_that_come_go_fork_and_move_the_owners_add_up_to_the_totals_and_never_go_back() {
     const OWNERS_MAX: usize = 20;
     let (mut ledger, mut dice) = (ledger(OWNERS_MAX), Dice(1));
-    // Each with its VA spaces and what they have counted.
+    // Each with its VA spaces and their counts.
     let mut living: Vec<(ProcessId, Vec<(Generation, u64)>)> = Vec::new();
     let (mut generation, mut started) = (0, 0);
     let mut before = ledger.owners();
@@ -308,7 +308,7 @@ fn with_two_thousand_processes_that_come_go_fork_and_move_the_owners_add_up_to_t
         let now = at(second * 60);
         for _ in 0..dice.below(4) {
             started += 1;
-            // Pids are used again, by processes of other owners.
+            // Pids are reused by processes of other owners.
             let process = ProcessId { pid: u32::try_from(started % 97).unwrap(), start_ticks: started };
             let owner = format!("{}.service", dice.below(5) + second / 50);
             let spaces = (0..=dice.below(2)).map(|_| {
@@ -330,7 +330,7 @@ fn with_two_thousand_processes_that_come_go_fork_and_move_the_owners_add_up_to_t
             }
         }
         if dice.below(3) == 0 {
-            // The third GPU is never shown.
+            // The third GPU is never listed.
             ledger.shown(&Arc::new([(1, CARD), (2, GpuUuid([5; 16]))].into()));
         }
         for _ in 0..dice.below(10) {
@@ -348,7 +348,7 @@ fn with_two_thousand_processes_that_come_go_fork_and_move_the_owners_add_up_to_t
                         ledger.close(generation);
                     }
                 }
-                // It ends, and others hold its VA spaces.
+                // It exits, and other processes hold its VA spaces.
                 _ => ledger.seen(living[at].0, Sighting::Gone, now),
             }
         }
@@ -383,7 +383,7 @@ fn by_user(uid: u32, name: &str) -> Identity {
     Identity { uid, ..of(name) }
 }
 
-/// A process of a user, in a unit of its own.
+/// Process of a user, in a separate unit.
 fn of_user(ledger: &mut Ledger, number: u32, uid: u32) {
     let process = ProcessId { pid: number, start_ticks: 1 };
     ledger.registered(number.into(), process, by_user(uid, &format!("unit{number}.scope")));

@@ -1,11 +1,11 @@
-//! Frequent distances, of any number of different ones.
+//! Frequent distances, among any number of different ones.
 
-/// Weight of all that was before, at each distance: what is said rests on the last 256 or so.
+/// Factor of earlier weights at each distance: the result rests on the last 256 or so.
 const KEEPS: f32 = 1.0 - 1.0 / 256.0;
-/// Distances that are told apart. Of more, the rarest makes room.
+/// Maximum of distances counted. The rarest is replaced by a new one.
 const KINDS: usize = 8;
 
-/// See the module's documentation.
+/// Counts of distances.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gaps {
     count: u64,
@@ -14,12 +14,12 @@ pub(super) struct Gaps {
     kinds: [(u64, f32); KINDS],
 }
 
-/// A distance that nearly all have.
+/// Distance common to nearly all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stride {
-    /// More than 1. Between two whole numbers where both alternate.
+    /// Distance, more than 1. Fractional if two integers alternate.
     pub(super) places: f32,
-    /// The share of distances that fit.
+    /// Share of the distances that fit.
     pub(super) share: f32,
 }
 
@@ -35,7 +35,7 @@ impl Gaps {
         if let Some(place) = known.or_else(|| rarest().map(|(place, _)| place))
             && let Some(kind) = self.kinds.get_mut(place)
         {
-            // A new one begins at the beginning, so that none is ever said to be commoner than it is.
+            // A new one starts with weight 1, so that its frequency is never overestimated.
             *kind = if known.is_some() { (gap, kind.1 + 1.0) } else { (gap, 1.0) };
         }
     }
@@ -44,13 +44,13 @@ impl Gaps {
         self.count
     }
 
-    /// The share of distances up to so much, at least.
+    /// Share of distances up to a maximum, as a lower bound.
     pub(super) fn share_up_to(&self, most: u64) -> f32 {
         let near = self.kinds.iter().filter(|(kind, _)| *kind <= most);
         self.share(near.map(|(_, weight)| weight).sum())
     }
 
-    /// The commonest distance, together with the commoner of its neighbours; `None` where that is no distance at all.
+    /// Most frequent distance, with the more frequent of its neighbours; `None` if there is none.
     pub(super) fn stride(&self) -> Option<Stride> {
         let (commonest, weight) = *self.kinds.iter().max_by(|one, other| one.1.total_cmp(&other.1))?;
         let beside = self.kinds.iter().filter(|(kind, _)| kind.abs_diff(commonest) == 1);

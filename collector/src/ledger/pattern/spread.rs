@@ -1,8 +1,9 @@
 //! Distribution of faults over the parts of a range.
 
-/// Parts that are told apart. Where a range has more blocks, a part is several that are next to each other.
+/// Number of parts counted. In a larger range, a part is several adjacent blocks.
 const PARTS: usize = 64;
-/// A hot set is no larger than one in so many parts, and has no less than that share of the faults.
+/// Maximum size of a hot set as 1 / this of the parts, with at least the remaining share of the
+/// faults.
 const HOT_PARTS: usize = 4;
 const HOT_SHARE_MIN: f32 = 0.7;
 /// Count at which all are halved: older faults have less weight.
@@ -11,12 +12,12 @@ const FAULTS_MAX: u16 = 1024;
 const PARTS_MIN: usize = 8;
 const FAULTS_MIN: u32 = 128;
 
-/// See the module's documentation.
+/// Distribution of faults.
 #[derive(Clone, Debug)]
 pub(super) struct Spread {
-    /// The block at which the first part begins; `None` before the first.
+    /// First block of the first part; `None` before the first fault.
     base: Option<u64>,
-    /// Blocks of a part: so many doublings.
+    /// Blocks of a part, as a power of two.
     doublings: u32,
     faults: [u16; PARTS],
 }
@@ -28,9 +29,9 @@ impl Default for Spread {
 }
 
 impl Spread {
-    /// Faults on a block.
+    /// Adds faults on a block.
     pub(super) fn add(&mut self, block: u64, faults: u32) {
-        // A walk down would begin anew at each step: there is room below as above.
+        // With room below as well as above: a downward walk would restart at each step otherwise.
         let base = *self.base.get_or_insert(block.saturating_sub(PARTS as u64 / 2));
         let Some(mut distance) = block.checked_sub(base).map(|distance| distance >> self.doublings) else {
             *self = Self { base: Some(block.saturating_sub((base - block).saturating_mul(2))), ..Self::default() };
@@ -49,7 +50,7 @@ impl Spread {
         }
     }
 
-    /// Parts become twice as large.
+    /// Doubles the size of the parts.
     fn double(&mut self) {
         let mut doubled = [0; PARTS];
         for (both, pair) in doubled.iter_mut().zip(self.faults.chunks(2)) {
@@ -59,7 +60,7 @@ impl Spread {
         self.doublings += 1;
     }
 
-    /// The share of faults that a small part of the range has, if it has most.
+    /// Share of the faults in a small part of the range, if it has most of them.
     pub(super) fn hot(&self) -> Option<f32> {
         let first = self.faults.iter().position(|faults| *faults > 0)?;
         let last = self.faults.iter().rposition(|faults| *faults > 0)?;

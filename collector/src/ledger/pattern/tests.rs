@@ -1,5 +1,5 @@
-//! Sequences of accesses, and the faults that a driver makes of them: in batches sorted by address, with what its prefetcher brings, on a card
-//! that may be too small.
+//! Sequences of accesses, and the faults of a driver for them: in batches sorted by address, with
+//! its prefetches, on a GPU that may be too small.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -9,7 +9,7 @@ use super::*;
 
 const ALL: u32 = u32::MAX;
 
-/// Numbers without an order, the same for the same seed.
+/// Deterministic pseudo-random numbers by seed.
 struct Dice(u64);
 
 impl Dice {
@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-/// A card with room for some blocks, of which the one that came first goes first.
+/// GPU with room for some blocks, whose oldest arrival is evicted first.
 struct Card {
     room: usize,
     blocks: VecDeque<u64>,
@@ -56,7 +56,8 @@ impl Card {
     }
 }
 
-/// What the driver brings beside: of the regions around each fault the largest of which more than half is there.
+/// Prefetches of the driver: the largest region around each fault of which more than half is
+/// resident.
 fn prefetched(slots: u32, faulted: u32) -> u32 {
     let mut brought = 0;
     for slot in (0..32).filter(|slot| faulted & (1 << slot) != 0) {
@@ -70,7 +71,8 @@ fn prefetched(slots: u32, faulted: u32) -> u32 {
     brought
 }
 
-/// What is found of accesses of which so many are under way at once, on a card with room for so many blocks.
+/// Pattern found for accesses, with a window of them in flight, on a GPU with room for this many
+/// blocks.
 fn seen(accesses: &[Place], window: usize, room: usize) -> Pattern {
     let mut card = Card::new(room);
     let mut order: Option<Order> = None;
@@ -104,7 +106,7 @@ fn seen(accesses: &[Place], window: usize, room: usize) -> Pattern {
 
 const BASE: Place = 0x7f_0000_0000;
 const WINDOWS: [usize; 6] = [1, 2, 5, 16, 33, 64];
-/// In 64 KiB: 32 MiB to 1 GiB.
+/// Lengths in units of 64 KiB: 32 MiB to 1 GiB.
 const LENGTHS: [u64; 4] = [512, 800, 2048, 16384];
 const ROOMY: usize = 1 << 20;
 
@@ -188,7 +190,8 @@ fn what_is_permuted_has_no_order_whether_it_fits_or_not() {
 
 #[test]
 fn a_few_large_batches_tell_as_much() {
-    // As a GPU with thousands of threads raises them: 256 at once, which is all that the driver takes at a time.
+    // As a GPU with thousands of threads faults: 256 at once, which is the driver's maximum per
+    // batch.
     let once = walk(768);
     assert_eq!(seen(&once, 256, ROOMY).kind, PatternKind::Sequential);
     let down: Vec<_> = once.iter().rev().copied().collect();
@@ -210,7 +213,7 @@ fn a_small_part_with_most_of_the_faults_is_a_hot_set() {
             let places: Vec<_> = (0..6000)
                 .map(|_| BASE + if dice.below(10) < 9 { 640 + dice.below(160) } else { dice.below(2048) })
                 .collect();
-            // Less than the hot part has room, or it would not fault.
+            // Room for less than the hot part, which would not fault otherwise.
             let kind = seen(&places, window, 2).kind;
             assert_eq!(kind, PatternKind::HotSet, "seed {seed}, {window} at once");
         }

@@ -1,19 +1,19 @@
 //! Movement along a line: one way, back and forth, or cyclic.
 
-/// Weight of all that was before, at each move: what is said rests on the last 64 or so.
+/// Factor of earlier weights at each move: the result rests on the last 64 or so.
 const KEEPS: f32 = 1.0 - 1.0 / 64.0;
-/// A move against the way that is longer than this part of it is one back to its beginning.
+/// Minimum length of a return to the start, as a share of the pass.
 const BACK: f32 = 0.4;
 /// Minimum moves of a pass that can be returned from.
 const WAY_MIN: u32 = 5;
-/// The same for a return that no chance brings about.
+/// The same for a return that does not happen by chance.
 const WAY_MIN_FOR_CERTAIN: u32 = 1;
-/// A way is walked to its end when it is as long as this part of the one before.
+/// Minimum length of a complete pass, as a share of the one before.
 const WHOLE: f32 = 0.9;
-/// With so many turns of late, what looked like ways back was chance.
+/// Share of recent turns above which apparent returns are chance.
 const TURNS_MAX: f32 = 0.4;
 
-/// See the module's documentation.
+/// Movement between places.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Walk {
     moves: u64,
@@ -23,7 +23,7 @@ pub(super) struct Walk {
     recent: f32,
     turned: f32,
     is_downwards: Option<bool>,
-    /// Where this way began, how many moves it has, and where it has come to.
+    /// Start of this pass, its number of moves, and its current place.
     began: u64,
     length: u32,
     at: u64,
@@ -34,12 +34,12 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// From one place to another, which may be by chance.
+    /// Records a move that may be chance.
     pub(super) fn moved(&mut self, from: u64, to: u64) {
         self.moves_on(from, to, WAY_MIN);
     }
 
-    /// From one place to another, and not by chance.
+    /// Records a move that is no chance.
     pub(super) fn moved_for_certain(&mut self, from: u64, to: u64) {
         self.certain += 1;
         self.moves_on(from, to, WAY_MIN_FOR_CERTAIN);
@@ -83,7 +83,7 @@ impl Walk {
         self.certain
     }
 
-    /// The share of moves that turned, of late.
+    /// Share of turns among the recent moves.
     pub(super) fn turns(&self) -> f32 {
         if self.recent > 0.0 { self.turned / self.recent } else { 0.0 }
     }
@@ -93,7 +93,7 @@ impl Walk {
         self.is_downwards.unwrap_or_default()
     }
 
-    /// Whether it went the same way twice, to the end.
+    /// Whether it made the same complete pass twice.
     pub(super) fn is_cyclic(&self) -> bool {
         let is_whole = self.at.abs_diff(self.began) as f32 >= self.way_before as f32 * WHOLE;
         self.wraps >= 2 || self.wraps == 1 && is_whole

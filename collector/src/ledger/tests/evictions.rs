@@ -1,4 +1,4 @@
-//! Who pushed whose memory out.
+//! Evictions by victim and evictor.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn evicted(ledger: &mut Ledger, victim: Generation, evictor: Generation, events:
     ledger.evicted(EvictionKey { victim, evictor, gpu: 1, cause: 0 }, Tally { events, amount });
 }
 
-/// The parties and the GPU of each pair, and what was pushed out.
+/// Parties and GPU of each pair, with the amounts.
 fn pairs(ledger: &Ledger) -> Vec<(Party, Party, GpuKey, u64, u64)> {
     let pairs = ledger.evictions().into_iter();
     pairs.map(|pair| (pair.victim, pair.evictor, pair.gpu, pair.evictions, pair.bytes)).collect()

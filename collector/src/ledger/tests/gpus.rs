@@ -1,4 +1,4 @@
-//! Which GPU a count belongs to.
+//! GPU of a count.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn what_a_gpu_counted_stays_with_it_when_the_driver_gives_its_id_to_another() {
     count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
     shown(&mut ledger, CARD);
     ledger.destroyed(1, Losses::default(), at(10));
-    // The last reading may come after the id has changed hands.
+    // The last reading may come after another GPU got the id.
     shown(&mut ledger, OTHER_CARD);
     count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 2, 8192);
     ledger.close(1);

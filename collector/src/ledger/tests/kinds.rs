@@ -1,4 +1,4 @@
-//! What each kind of count becomes.
+//! Counters of each kind of count.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn each_kind_of_count_becomes_the_counter_that_it_is() {
 
     let [process] = &processes(&ledger)[..] else { panic!() };
     let gpu = &process.gpus[&GpuKey::Pending(9)];
-    // A fault on a page served already is a fault as any other.
+    // A duplicate fault counts like any other.
     assert_eq!((gpu.fault_entries[Access::Write], gpu.fault_instances[Access::Write]), (11, 34));
     assert_eq!((gpu.fault_entries.total(), gpu.fault_instances.total()), (11, 34));
     assert_eq!((process.host.cpu_read_faults, process.host.cpu_write_faults), (5, 6));
@@ -56,7 +56,7 @@ fn a_batch_of_two_processes_is_one_of_each_and_one_of_the_gpu() {
         count(&mut ledger, generation, 1, Kind::BatchEntries, 10, 1, 10);
         count(&mut ledger, generation, 1, Kind::Replay, 0, 1, 0);
     }
-    // What the GPU did is kept under one of those that it served.
+    // Counts of the GPU are stored under one of the VA spaces that it serviced.
     count(&mut ledger, 2, 1, Kind::GpuBatchEntries, 20, 1, 20);
     count(&mut ledger, 2, 1, Kind::GpuReplay, 0, 3, 0);
     count(&mut ledger, 2, 1, Kind::HandlerNs, 30, 1, 5000);

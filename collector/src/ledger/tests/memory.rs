@@ -63,11 +63,11 @@ fn what_is_resident_is_in_doubt_only_where_no_record_tells_of_its_changes() {
     assert_eq!(bounds(&ledger), [(2 << 20, 2 << 20, 2 << 20)]);
     ledger.lost_by(1, losses(1), 10);
     assert_eq!(bounds(&ledger), [(2 << 20, 0, u64::MAX)]);
-    // What is told later is certain again.
+    // Later records are certain again.
     ledger.lost_by(1, losses(1), 20);
     ledger.happened(&BlockRecord { boottime_ns: 11, resident_pages: 256, ..record });
     assert_eq!(bounds(&ledger), [(1 << 20, 1 << 20, u64::MAX)]);
-    // Nor is anything certain where the kernel skipped a probe.
+    // No sum is certain where the kernel skipped a probe.
     ledger.lost_by_all(30);
     assert_eq!(bounds(&ledger), [(1 << 20, 0, u64::MAX)]);
 }
@@ -86,7 +86,7 @@ fn all_blocks_together_are_bounded_and_who_has_most_makes_room() {
     ledger.bound_blocks();
     let blocks: Vec<_> =
         processes(&ledger).iter().map(|process| (process.blocks.known, process.blocks.forgotten)).collect();
-    // 2625 are left: of 200 and 808 each.
+    // 2625 are left: 200 and 808 each.
     assert_eq!(blocks, [(808, 92), (808, 692), (808, 192), (200, 0)]);
 }
 
@@ -115,7 +115,7 @@ fn who_has_more_ranges_than_its_share_has_neighbours_taken_together_and_gets_the
     assert_eq!(ledger.bound_ranges(), 1450);
     assert_eq!(known(&ledger), [1250, 100, 1250]);
     assert_eq!(processes(&ledger)[2].ranges.mappings, 5000);
-    // Whoever reads them takes together what is not kept in any case.
+    // The reader merges those beyond the maximum.
     ledger.manages(ProcessId { pid: 3, start_ticks: 1 }, &managed(10));
     assert_eq!(ledger.bound_ranges(), RANGES_MAX);
     ledger.manages(ProcessId { pid: 1, start_ticks: 1 }, &managed(2500));

@@ -1,4 +1,5 @@
-//! Tenants at a limit: a quota, or the rate of VA spaces. A refused tenant is named for a while after it.
+//! Tenants at a limit: a quota, or the rate of VA spaces. A tenant is named for a while after its
+//! last denial.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,37 +8,37 @@ use model::{Degradation, DegradedReason, QuotaRefusals};
 
 use super::positive;
 
-/// Time after the last refusal in which a tenant is named.
+/// Time after the last denial in which a tenant is named.
 const NAMED_NS: u64 = 60_000_000_000;
-/// Refusals of so many users are told apart.
+/// Maximum of users whose denials are counted separately.
 const USERS_MAX: usize = 16;
-/// Maximum of named users that hold most of what the node has.
+/// Maximum of named users with the largest holdings of the node.
 const LARGEST: usize = 3;
 /// Maximum of tenants at limits that have a sentence each.
 const NAMED_MAX: usize = 16;
 
-/// See the module's documentation.
+/// Limits reached by tenants.
 #[derive(Debug, Default)]
 pub(in crate::watcher) struct Limits {
     quotas: Quotas,
-    /// Tenants that were refused something, or shared a generation for want of their own.
+    /// Tenants with a denial, or with a shared generation instead of their own.
     reached: BTreeMap<(Tenant, Limit), Reached>,
-    /// Refusals since uvmd started, by user; `None` for those that are not told apart.
+    /// Denials since uvmd started, by user; `None` for those that are not distinguished.
     refusals: BTreeMap<(Option<u32>, Resource), u64>,
-    /// Where the node was last at its quota: the users that hold most, and how much.
+    /// Users with the largest holdings when the node was last at its quota, with the amounts.
     largest: BTreeMap<Resource, Vec<(Option<u32>, u64)>>,
 }
 
 /// Limit that a tenant is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Limit {
-    /// Its quota of something.
+    /// Quota of a resource.
     Quota(Resource),
-    /// The rate of VA spaces.
+    /// Rate of VA spaces.
     Rate,
 }
 
-/// One tenant at one limit.
+/// Tenant at a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Reached {
     /// Time of the last occurrence, ns since boot.
@@ -48,7 +49,8 @@ struct Reached {
 }
 
 impl Limits {
-    /// Refusals of the probes between two readings. `shares`: whether the VA spaces of a user are to share a generation, as they cost too much.
+    /// Processes the denials of the probes between two readings. `shares`: whether the VA spaces of
+    /// a user are to share a generation, as they cost too much.
     pub(super) fn observe(
         &mut self,
         before: &BTreeMap<Tenant, Usage>,
@@ -60,7 +62,7 @@ impl Limits {
         for (tenant, usage) in now {
             let reached = |held| Reached { at_ns: now_ns, uid: uid(*tenant, usage), held };
             for resource in Resource::ALL {
-                // One that was forgotten meanwhile begins anew.
+                // A tenant that was forgotten meanwhile restarts.
                 let known = before.get(tenant).map_or(0, |before| before.refused[*resource]);
                 let refused = usage.refused[*resource].checked_sub(known).unwrap_or(usage.refused[*resource]);
                 if refused == 0 {
@@ -91,7 +93,7 @@ impl Limits {
         }
     }
 
-    /// Whether a user is counted by itself. Users refused first stay so: no sum goes back.
+    /// Whether a user is counted separately. Users denied first stay so: no sum decreases.
     fn is_distinguished(&self, uid: u32) -> bool {
         let users: BTreeSet<u32> = self.refusals.keys().filter_map(|(uid, _)| *uid).collect();
         users.contains(&uid) || users.len() < USERS_MAX
@@ -106,7 +108,7 @@ impl Limits {
         positive(usage.shared_spaces) > 0 || rate.next(usage.paced_until_ns, now_ns).is_none()
     }
 
-    /// A sentence for each tenant at a limit. `name`: of a user.
+    /// Sentence for each tenant at a limit. `name`: name of a user.
     pub(in crate::watcher) fn degradations(&self, name: impl Fn(u32) -> Option<String>) -> Vec<Degradation> {
         let named = self.reached.iter().take(NAMED_MAX);
         named.map(|((tenant, limit), reached)| self.degradation(*tenant, *limit, reached, &name)).collect()
@@ -150,7 +152,7 @@ impl Limits {
         Degradation { reason, uid: reached.uid, user, pid, description }
     }
 
-    /// Refusals since uvmd started, by user.
+    /// Denials since uvmd started, by user.
     pub(in crate::watcher) fn refusals(&self, name: impl Fn(u32) -> Option<String>) -> Vec<QuotaRefusals> {
         let refusals = self.refusals.iter().map(|((uid, resource), refusals)| QuotaRefusals {
             uid: *uid,
@@ -167,7 +169,7 @@ impl Limits {
     }
 }
 
-/// A user, in words.
+/// User in words.
 fn called(uid: Option<u32>, name: impl Fn(u32) -> Option<String>) -> String {
     match (uid, uid.and_then(name)) {
         (None, _) => "users beyond the limit".to_owned(),

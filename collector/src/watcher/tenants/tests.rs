@@ -54,7 +54,7 @@ fn count(generation: Generation, detail: u16) -> CountKey {
     CountKey { generation, gpu: 0, kind: Kind::CpuFault as u16, detail }
 }
 
-/// What is given back of the counts, by tenant.
+/// Released counts by tenant.
 fn released(tenants: &mut Tenants, keys: &[CountKey], spaces: &[Space]) -> Vec<(Tenant, u64)> {
     let released = tenants.release(keys.iter(), [].iter(), spaces, |_| 0);
     released.into_iter().map(|(tenant, released)| (tenant, released.entries[COUNTS])).collect()
@@ -67,7 +67,7 @@ fn what_was_charged_and_is_not_there_is_given_back_once() {
     tenants.observe(vec![(USER, held), (PROCESS, held)], 0);
     assert_eq!(released(&mut tenants, &[count(1, 0), count(1, 1)], &[space(1)]), [(USER, 3), (PROCESS, 3)]);
     assert_eq!(released(&mut tenants, &[count(1, 0), count(1, 1)], &[space(1)]), []);
-    // Two more that are there, and one of the former removed.
+    // Two more keys, and one of the former removed.
     let held = charged(Resource::Counts, 7);
     tenants.observe(vec![(USER, held), (PROCESS, held)], 0);
     let keys = [count(1, 0), count(1, 2), count(1, 3)];
@@ -150,13 +150,13 @@ fn losses_of_a_shared_generation_are_those_of_all_that_share_it() {
 fn whose_processes_cost_too_much_is_told_the_probes_until_it_is_paid_for() {
     let mut tenants = tenants();
     tenants.observe(vec![(USER, usage(|_| {})), (PROCESS, usage(|_| {}))], 0);
-    let mut told = |until_ns| {
-        let told = tenants.release([].iter(), [].iter(), &[], |_| until_ns);
-        told.into_iter().map(|(tenant, released)| (tenant, released.shares_until_ns)).collect::<Vec<_>>()
+    let mut released = |until_ns| {
+        let released = tenants.release([].iter(), [].iter(), &[], |_| until_ns);
+        released.into_iter().map(|(tenant, released)| (tenant, released.shares_until_ns)).collect::<Vec<_>>()
     };
-    assert_eq!(told(5), [(USER, 5)]);
-    assert_eq!(told(5), []);
-    assert_eq!(told(0), [(USER, 0)]);
+    assert_eq!(released(5), [(USER, 5)]);
+    assert_eq!(released(5), []);
+    assert_eq!(released(0), [(USER, 0)]);
 }
 
 fn refused(held: u64, refusals: u64) -> Usage {
@@ -185,7 +185,7 @@ fn a_process_at_its_quota_is_named_for_a_minute() {
         (degradation.reason, degradation.pid, degradation.uid),
         (DegradedReason::QuotaReached, Some(7), Some(1000))
     );
-    // As long as nothing more is refused, no longer.
+    // Only as long as there are no further denials.
     tenants.observe(vec![(USER, refused(1024, 0)), (PROCESS, refused(1024, 3))], 59 * SECOND_NS);
     assert_eq!(sentences(&tenants).len(), 1);
     tenants.observe(vec![(USER, refused(1024, 0)), (PROCESS, refused(1024, 3))], 61 * SECOND_NS);
@@ -209,12 +209,12 @@ fn refusals_are_summed_by_user_over_all_that_the_probes_forget() {
     tenants.observe(vec![(USER, refused(1, 5)), (PROCESS, refused(1, 5))], 0);
     tenants.observe(vec![(USER, refused(1, 7))], 0);
     tenants.observe(vec![], 0);
-    // It came back, and was refused anew; and the probes were attached anew.
+    // It became active again, with new denials; and the probes were reattached.
     tenants.observe(vec![(USER, refused(1, 2)), (Tenant::OTHER_USERS, refused(1, 1))], 0);
     let tenants = tenants.renewed(&Quotas::UNLIMITED);
     let refusals: Vec<_> =
         tenants.limits.refusals(|_| None).into_iter().map(|each| (each.uid, each.resource, each.refusals)).collect();
-    // Five of its process, at that one's own quota, and nine of its own.
+    // Five of its process, at that one's quota, and nine of its own.
     assert_eq!(refusals, [(None, "counts", 1), (Some(1000), "counts", 14)]);
 }
 

@@ -1,11 +1,11 @@
-//! What a service answered, taken apart.
+//! Parser of a service's responses.
 
 use serde_json::Value;
 
-/// Headers of a response; more it does not have.
+/// Maximum of headers of a response.
 const HEADERS_MAX: usize = 64;
 
-/// All of it is responses, one after the other, each whole and well formed.
+/// Checks that the bytes are a sequence of responses, each whole and well formed.
 pub(super) fn check(mut answered: &[u8], sent: &[u8]) {
     let asks = |word: &[u8]| sent.windows(word.len()).any(|part| part == word);
     while !answered.is_empty() {
@@ -20,7 +20,7 @@ pub(super) fn check(mut answered: &[u8], sent: &[u8]) {
         };
         let kind = header("content-type").unwrap_or_default();
         assert!((200..600).contains(&status) && status != 500, "status {status}");
-        // What hyper answers by itself, to what is no request, has no body.
+        // Hyper's own response to a malformed request has no body.
         let is_hypers = header("content-type").is_none() && header("content-length") == Some("0");
         let mut rest = &answered[length..];
         if status >= 400 && !is_hypers {
@@ -46,7 +46,7 @@ pub(super) fn check(mut answered: &[u8], sent: &[u8]) {
 }
 
 fn check_body(status: u16, kind: &str, body: &[u8], is_whole: bool) {
-    // A stream goes on until its connection is closed.
+    // A stream lasts until its connection is closed.
     assert!(is_whole || kind == "text/event-stream", "half a body of {kind}");
     match kind {
         "application/json" => drop(serde_json::from_slice::<Value>(body).expect("JSON is JSON")),
@@ -60,7 +60,7 @@ fn check_body(status: u16, kind: &str, body: &[u8], is_whole: bool) {
     }
 }
 
-/// A chunked body, and whether its end is there.
+/// Chunked body, and whether its end was received.
 fn chunked(rest: &mut &[u8]) -> (Vec<u8>, bool) {
     let mut body = Vec::new();
     loop {

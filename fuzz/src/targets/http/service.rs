@@ -1,4 +1,4 @@
-//! A service that knows three processes, one of them with a secret, and lets overrides be changed.
+//! Service with three processes, one of them with a secret, whose overrides can be changed.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +21,10 @@ use web::{
 pub(super) const ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9477));
 pub(super) const READ_TOKEN: &[u8] = b"read-0123456789ab";
 pub(super) const WRITE_TOKEN: &[u8] = b"write-0123456789ab";
-/// A part of a command line.
+/// Part of a command line.
 pub(super) const SECRET: &[u8] = b"s3cr3t-argument";
 
-/// What clients may change.
+/// State that clients may change.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Board(Arc<Mutex<State>>);
 
@@ -44,12 +44,12 @@ impl Board {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As it was at first.
+    /// Resets the state to its initial one.
     pub(super) fn reset(&self) {
         *self.state() = State::default();
     }
 
-    /// How often something was changed since.
+    /// Number of changes since.
     pub(super) fn changes(&self) -> usize {
         self.state().changes
     }
@@ -116,7 +116,7 @@ impl Control for Board {
     }
 }
 
-/// The service, and what can be changed of it.
+/// Service, and its changeable state.
 pub(super) fn new() -> (Service, Board) {
     let token = |text| Token::parse(text).expect("it is one");
     let node = Node {

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::{Call, CallResult, Decision, Event, Measured, MemoryRange, Outcome, Switched};
+use super::{Call, CallResult, Decision, Event, EventType, Measured, MemoryRange, Outcome, Switched};
 use crate::{ProcessId, api::Verdict, decision, text::time};
 
 impl From<&decision::Measured> for Measured {
@@ -131,23 +131,26 @@ impl Event {
     /// Of what the loop did at a time.
     #[must_use]
     pub fn new(event: &decision::Event, at: SystemTime) -> Self {
-        let of = |r#type: &str, process: ProcessId, decision: crate::DecisionId| Self {
+        let of = |r#type: EventType, process: ProcessId, decision: crate::DecisionId| Self {
             decision_id: Some(decision.0),
             ..Self::about(r#type, at, Some(process))
         };
         match event {
-            decision::Event::Created(decision) => {
-                Self { decision: Some(decision.into()), ..of("decision_created", decision.process, decision.id) }
-            }
-            decision::Event::Updated(decision) => {
-                Self { decision: Some(decision.into()), ..of("decision_updated", decision.process, decision.id) }
-            }
-            decision::Event::Applied(outcome) => {
-                Self { outcome: Some(outcome.into()), ..of("decision_applied", outcome.process, outcome.decision) }
-            }
+            decision::Event::Created(decision) => Self {
+                decision: Some(decision.into()),
+                ..of(EventType::DecisionCreated, decision.process, decision.id)
+            },
+            decision::Event::Updated(decision) => Self {
+                decision: Some(decision.into()),
+                ..of(EventType::DecisionUpdated, decision.process, decision.id)
+            },
+            decision::Event::Applied(outcome) => Self {
+                outcome: Some(outcome.into()),
+                ..of(EventType::DecisionApplied, outcome.process, outcome.decision)
+            },
             decision::Event::Switched { active, actor } => {
                 let switched = Switched { active: *active, actor: actor.clone() };
-                Self { switched: Some(switched), ..Self::about("policy_switched", at, None) }
+                Self { switched: Some(switched), ..Self::about(EventType::PolicySwitched, at, None) }
             }
         }
     }
@@ -155,7 +158,7 @@ impl Event {
     /// Of a verdict that begins or has ended.
     #[must_use]
     pub fn of_verdict(verdict: Verdict, at: SystemTime) -> Self {
-        let r#type = if verdict.ended_at.is_some() { "verdict_ended" } else { "verdict_started" };
+        let r#type = if verdict.ended_at.is_some() { EventType::VerdictEnded } else { EventType::VerdictStarted };
         let process = ProcessId { pid: verdict.pid, start_ticks: verdict.start_ticks };
         Self { verdict: Some(verdict), ..Self::about(r#type, at, Some(process)) }
     }
@@ -163,12 +166,12 @@ impl Event {
     /// Notice to a client that so many events were dropped.
     #[must_use]
     pub fn dropped(count: u64, at: SystemTime) -> Self {
-        Self { dropped: Some(count), ..Self::about("events_dropped", at, None) }
+        Self { dropped: Some(count), ..Self::about(EventType::EventsDropped, at, None) }
     }
 
-    fn about(r#type: &str, at: SystemTime, process: Option<ProcessId>) -> Self {
+    fn about(r#type: EventType, at: SystemTime, process: Option<ProcessId>) -> Self {
         Self {
-            r#type: r#type.to_owned(),
+            r#type: r#type.name().to_owned(),
             time: time(at),
             pid: process.map(|process| process.pid),
             start_ticks: process.map(|process| process.start_ticks),

@@ -8,8 +8,9 @@ use super::{
 };
 
 impl Acting {
-    /// What keeps more from being done for whom something is wanted, apart from how much is: after [`Self::observe`] of the same scene. As long as a look
-    /// takes: not for each interval.
+    /// Restrictions of processes with a directive beyond observe, apart from the directive's own
+    /// mode. To be called after [`Self::observe`] of the same scene. As expensive as an interval:
+    /// not to be called in each.
     #[must_use]
     pub fn restrictions(&self, scene: &Scene<'_>) -> Vec<Restriction> {
         let mut all = nowhere(scene);
@@ -29,7 +30,7 @@ impl Acting {
     }
 }
 
-/// Processes of them that are not [`seen`] at any GPU.
+/// Processes of the scene that are not [`seen`] at any GPU.
 fn nowhere(scene: &Scene<'_>) -> Vec<Restriction> {
     let reason = |process: &Process| {
         if !is_counting(scene) {

@@ -18,7 +18,7 @@ impl Guard {
         let to_gpu = forbids(Action::Migrate(Place::Gpu(sight.gpu)))
             .or_else(|| sight.memory_bytes.is_none().then(|| NO_GPU_MEMORY.to_owned()));
         let to_host = headroom(sight).is_none().then(|| NO_HEADROOM.to_owned());
-        // What holds for all moves is said once.
+        // Restrictions of all migrations are reported once.
         let (to_gpu, to_host) = if moves.is_some() { (None, None) } else { (to_gpu, to_host) };
         let all = [
             (RestrictionScope::Advice, forbids(Action::Advise(Advice::AccessedBy(sight.gpu)))),
@@ -35,7 +35,7 @@ impl Guard {
     fn is_used_up(&self, sight: &Sight<'_>) -> Option<String> {
         let all = sight.directive.budget.bytes?;
         let account = self.processes.get(&sight.process.id)?;
-        // A block more would be too much.
+        // Another block would exceed it.
         (all.saturating_sub(account.moved_bytes) < BLOCK_BYTES).then(|| used_up(all))
     }
 }

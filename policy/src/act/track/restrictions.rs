@@ -15,7 +15,8 @@ use crate::act::{
 };
 
 impl Track {
-    /// Apart from what is wanted. `rests` while something of a former decision is being withdrawn.
+    /// Restrictions apart from the directive's mode. `rests` while advice of a former decision is
+    /// being withdrawn.
     pub(crate) fn restrictions(
         &self,
         sight: &Sight<'_>,

@@ -117,7 +117,7 @@ fn malformed_messages_are_an_error() {
         assert!(means_nothing::<Request>(bytes) && means_nothing::<Response>(bytes), "{bytes:?}");
     }
     assert!(Order::of_fields(Fields { code: 1, number: 2, ..Fields::default() }).is_none());
-    // A range that is none, and a call that is none.
+    // A malformed range and an unknown call.
     let request = |code, base, length| Request::of_fields(Fields { code, base, length, ..Fields::default() });
     assert!(request(1, 0, 4096).is_some());
     for (code, base, length) in [(1, 1, 4096), (1, 0, 0), (1, 0, 1 << 40), (9, 0, 4096), (0, 0, 4096)] {

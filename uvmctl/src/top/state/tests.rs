@@ -34,7 +34,7 @@ fn unreachable() -> Response {
 
 fn rate(state: &State, pid: u32) -> Option<f64> {
     let row = state.samples.rows.iter().find(|row| row.process.pid == pid).unwrap();
-    row.rate(|counts| counts.fault_entries)
+    row.rate(|counts| Some(counts.fault_entries))
 }
 
 #[test]

@@ -87,6 +87,8 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
     } = &process.counts;
     let count = |value: &u64| text::count(*value);
     let bytes = |value: &u64| text::bytes(*value);
+    let known = |value: &Option<u64>| text::known(*value, text::count);
+    let exceeds_zero = |values: &[&Option<u64>]| values.iter().any(|value| value.is_some_and(|value| value > 0));
     let directions = [("htod", "H2D"), ("dtoh", "D2H"), ("dtod", "D2D")];
     let copied = directions.iter().filter_map(|(direction, what)| {
         let by_cause = process.counts.bytes_by_cause.get(*direction)?;
@@ -102,7 +104,7 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
             count(fault_entries),
             count(fault_instances),
             count(cpu_faults),
-            count(replays)
+            known(replays)
         ),
         format!(
             "Batches {}: {entries}service {} max {}",
@@ -114,32 +116,37 @@ fn about(process: &Process, state: &State, look: Look) -> Vec<String> {
     lines.extend(copied);
     let mut if_any = |any: bool, line: String| lines.extend(any.then_some(line));
     if_any(
-        *evictions + *induced_evictions > 0,
+        *evicted_bytes > 0 || exceeds_zero(&[evictions, induced_evictions]),
         format!(
             "Evicted of it {} in {}, for it {} in {}; first touched {}",
             bytes(evicted_bytes),
-            count(evictions),
-            bytes(induced_eviction_bytes),
-            count(induced_evictions),
+            known(evictions),
+            text::known_bytes(*induced_eviction_bytes),
+            known(induced_evictions),
             text::known_bytes(*populated_bytes)
         ),
     );
     if_any(
-        *thrashing_pages + *throttles > 0,
+        exceeds_zero(&[thrashing_pages, throttles]),
         format!(
             "Thrashing pages {}, throttled {} times, {} in total",
-            count(thrashing_pages),
-            count(throttles),
-            text::nanoseconds(*throttled_ns)
+            known(thrashing_pages),
+            known(throttles),
+            text::known(*throttled_ns, text::nanoseconds)
         ),
     );
     if_any(
-        *remote_mappings > 0,
+        exceeds_zero(&[remote_mappings]),
         format!(
             "Remote mappings {} of {}{}",
-            count(remote_mappings),
-            bytes(remote_mapped_bytes),
-            because(&process.counts.remote_mapped_bytes_by_cause, look)
+            known(remote_mappings),
+            text::known_bytes(*remote_mapped_bytes),
+            process
+                .counts
+                .remote_mapped_bytes_by_cause
+                .as_ref()
+                .map(|causes| because(causes, look))
+                .unwrap_or_default()
         ),
     );
     for (who, calls) in

@@ -132,7 +132,7 @@ fn label(gpu: &GpuRow) -> String {
 fn figures(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> {
     let counted = |what: &str, counter: Counter, shown: fn(u64) -> String, width: usize| match state.settings.figures {
         Figures::Rates => format!("{what} {:>1$}", per_second(gpu.rate(counter), shown), width + 2),
-        Figures::Totals => format!("{what} {:>width$}", shown(counter(&gpu.gpu.counts))),
+        Figures::Totals => format!("{what} {:>width$}", text::known(counter(&gpu.gpu.counts), shown)),
     };
     let p99 = match gpu.gpu.counts.batch_duration_ns.p99 {
         0 => "-".to_owned(),
@@ -141,14 +141,14 @@ fn figures(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'stati
     let name = gpu.gpu.name.as_deref().map(|name| look.text(name.trim_start_matches("NVIDIA "))).unwrap_or_default();
     let label = format!("{} {name}", label(gpu));
     let parts = [
-        counted("faults", |counts| counts.fault_entries, text::count, 5),
-        counted("evicted", |counts| counts.evicted_bytes, text::bytes, 8),
-        counted("batches", |counts| counts.batches, text::count, 5),
+        counted("faults", |counts| Some(counts.fault_entries), text::count, 5),
+        counted("evicted", |counts| Some(counts.evicted_bytes), text::bytes, 8),
+        counted("batches", |counts| Some(counts.batches), text::count, 5),
         format!("p99 {p99:>6}"),
         counted("replays", |counts| counts.replays, text::count, 5),
         counted("thrashing", |counts| counts.thrashing_pages, text::count, 5),
         counted("remote", |counts| counts.remote_mapped_bytes, text::bytes, 8),
-        counted("d2d", |counts| counts.bytes_dtod, text::bytes, 8),
+        counted("d2d", |counts| Some(counts.bytes_dtod), text::bytes, 8),
     ];
     let rest = width.saturating_sub(label.width() + 2);
     Line::from(vec![Span::styled(label, look.strong()), Span::raw(format!("  {}", parts_that_fit(parts, rest)))])
@@ -199,7 +199,8 @@ fn bars(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> 
 /// One-line form, for many GPUs.
 fn short(state: &State, gpu: &GpuRow, look: Look, width: usize) -> Line<'static> {
     let label = label(gpu);
-    let faults = format!("  {:>5} flt/s", rates::per_second(gpu.rate(|counts| counts.fault_entries), text::count));
+    let faults =
+        format!("  {:>5} flt/s", rates::per_second(gpu.rate(|counts| Some(counts.fault_entries)), text::count));
     let spare = width.saturating_sub(label.width() + faults.width() + 2 * (6 + 12) + 1);
     let spark_width = (spare / 3).min(SPARKLINE_MAX);
     let mut spans = vec![Span::styled(label, look.strong())];

@@ -1,4 +1,5 @@
-//! The withdrawal of all advice, before uvmd serves or as it ends: how long that may take, and whose advice is in force after it.
+//! Withdrawal of all advice, before uvmd serves or as it ends: its time limits, and the processes
+//! whose advice remains in force.
 
 use std::{
     collections::BTreeSet,
@@ -13,26 +14,26 @@ use super::Actuation;
 
 /// Time without an outcome after which failed withdrawals are repeated.
 const RETRY_DELAY: Duration = Duration::from_millis(250);
-/// Processes that are named, of those whose advice is in force.
+/// Maximum of processes named, of those whose advice is in force.
 const NAMED_MAX: usize = 8;
 
 /// Time for the withdrawal of all advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Patience {
-    /// Without progress: a process may hold its locks for ever.
+    /// Limit without progress: a process may hold its locks for ever.
     pub(crate) stalled: Duration,
-    /// In all.
+    /// Total limit.
     pub(crate) in_all: Duration,
 }
 
 impl Patience {
-    /// Before anything is served: it goes on beside that where this is too short.
+    /// Before uvmd serves; if this is too short, the withdrawal continues in the background.
     pub(crate) const AT_START: Self = Self { stalled: Duration::from_secs(2), in_all: Duration::from_secs(15) };
     /// As uvmd ends.
     pub(crate) const AT_STOP: Self = Self { stalled: Duration::from_secs(5), in_all: Duration::from_secs(15) };
 }
 
-/// Processes whose advice could not be withdrawn in time. The journal has it.
+/// Processes whose advice could not be withdrawn in time. The journal still has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StillInForce(BTreeSet<ProcessId>);
 
@@ -52,7 +53,7 @@ impl fmt::Display for StillInForce {
     }
 }
 
-/// A process's short name in brackets, where it can be read.
+/// Short name of a process in brackets, if it can be read.
 pub(crate) struct CommandName(pub(crate) ProcessId);
 
 impl fmt::Display for CommandName {
@@ -65,10 +66,11 @@ impl fmt::Display for CommandName {
 }
 
 impl Actuation {
-    /// Waits until all that is to be withdrawn is. What could not be is tried again for as long as others are withdrawn: each has its turn at least once.
+    /// Waits until all advice is withdrawn. Failed withdrawals are repeated as long as others
+    /// succeed: each is tried at least once.
     ///
     /// # Errors
-    /// Processes whose advice is in effect when the patience ends.
+    /// Processes whose advice is in force at the end of the time.
     pub(in crate::acting) fn withdraw_all(
         &mut self,
         patience: Patience,
@@ -98,7 +100,7 @@ impl Actuation {
     }
 }
 
-/// Whether something was withdrawn.
+/// Whether an outcome contains a withdrawal.
 fn is_progress(outcome: &Outcome) -> bool {
     outcome
         .calls
@@ -117,14 +119,14 @@ mod tests {
     use super::*;
 
     const GPU: GpuUuid = GpuUuid([1; 16]);
-    /// Nothing is waited for as long.
+    /// Longer than any wait.
     const LONG: Duration = Duration::from_mins(2);
 
     const fn process(pid: u32) -> ProcessId {
         ProcessId { pid, start_ticks: 1 }
     }
 
-    /// Refuses so many tries about each process.
+    /// Fails this many attempts for each process.
     struct Refuses(BTreeMap<u32, u32>);
 
     impl Actuator for Refuses {
@@ -138,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Advice of a former run for each of these processes, the withdrawal of which is refused so often.
+    /// Advice of a former run for each of these processes, whose withdrawal fails this many times.
     fn actuation(refusals: &[(u32, u32)]) -> Actuation {
         let mut acting = Acting::new(Limits::default());
         let step = Step { begin: 0, end: 4096, action: Action::Advise(Advice::PreferredLocation(Place::Gpu(GPU))) };
@@ -159,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_withdrawn_at_first_is_tried_again_behind_the_rest() {
+    fn failed_withdrawal_is_repeated_after_the_others() {
         let mut actuation = actuation(&[(1, 2), (2, 0), (3, 1)]);
         let patience = Patience { stalled: LONG, in_all: LONG };
         assert_eq!(actuation.withdraw_all(patience, SystemTime::now), Ok(()));
     }
 
     #[test]
-    fn whose_advice_is_still_in_force_is_said_and_the_others_is_withdrawn() {
+    fn processes_with_advice_in_force_are_reported_and_others_withdrawn() {
         let own = std::process::id();
         let mut actuation = actuation(&[(own, u32::MAX), (u32::MAX, 0)]);
         let patience = Patience { stalled: Duration::from_secs(1), in_all: LONG };
@@ -178,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_processes_the_first_are_named() {
+    fn first_of_many_processes_are_named() {
         let left = StillInForce((1..=10).map(|number| process(u32::MAX - number)).collect());
         let message = left.to_string();
         assert_eq!(message.matches("process ").count(), 8, "{message}");

@@ -31,20 +31,20 @@ pub(super) const DEFINITIONS: &[Definition] = &[
 
 fn each_pair(figures: &Figures<'_>, value: fn(&OwnerEvictions) -> u64) -> Vec<Sample> {
     let mut sums: BTreeMap<Vec<String>, u64> = BTreeMap::new();
-    // What is pending would have to be taken back.
+    // Pending counts move to another series later, which a counter cannot.
     for pair in figures.snapshot.owner_evictions.iter().filter(|pair| !matches!(pair.gpu, GpuKey::Pending(_))) {
         let mut labels = labels_of_gpu(figures.snapshot, pair.gpu);
         labels.extend(names(pair.victim.as_ref()));
         labels.extend(names(pair.evictor.as_ref()));
         labels.push(pair.cause.name().to_owned());
-        // Those of which only an id is known are one GPU here.
+        // GPUs without a known UUID share a series.
         let sum = sums.entry(labels).or_default();
         *sum = sum.saturating_add(value(pair));
     }
     sums.into_iter().map(|(labels, sum)| Sample { labels, value: sum as f64 }).collect()
 }
 
-/// Kind and id.
+/// Kind and id of an owner.
 fn names(owner: Option<&OwnerKey>) -> [String; 2] {
     owner.map_or_else(|| ["unknown".to_owned(), String::new()], |key| [key.kind().to_owned(), key.id().to_owned()])
 }

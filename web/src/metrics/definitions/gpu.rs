@@ -1,14 +1,18 @@
-//! What is counted on each GPU.
+//! Counts of each GPU.
 
 use model::{Access, Cause, Counters, Direction, RemoteCause};
 
-use crate::metrics::{
-    definition::{Buckets, Definition, Sample, Samples},
-    figures::{Figures, Row},
-    labels::{CAUSE, COPY_DIRECTION, DIRECTION, GPU, GPU_ACCESS, Label, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
+use crate::{
+    capabilities::Quantity,
+    metrics::{
+        definition::{Buckets, Definition, Sample, Samples},
+        figures::{Figures, Row},
+        labels::{CAUSE, COPY_DIRECTION, DIRECTION, GPU, GPU_ACCESS, Label, PROCESSOR_UUID, REMOTE_CAUSE, UUID},
+    },
 };
 
-/// 10 µs to 10 s: a batch that only maps memory takes tens of microseconds, one that must evict first many milliseconds.
+/// Bounds of 10 µs to 10 s: a batch that only maps memory takes tens of microseconds, one that
+/// evicts first many milliseconds.
 const DURATIONS: Buckets = Buckets {
     bounds: &[
         10_000,
@@ -33,10 +37,10 @@ const DURATIONS: Buckets = Buckets {
     units_per_one: 1_000_000_000,
 };
 
-/// The driver fetches at most 256 at a time unless its module parameter says otherwise.
+/// Bounds for fault entries of a batch: the driver fetches at most 256 by default.
 const ENTRIES: Buckets = Buckets { bounds: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024], units_per_one: 1 };
 
-/// From a small page to a whole block.
+/// Bounds from a small page to a block.
 const SIZES: Buckets = Buckets {
     bounds: &[4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288, 1_048_576, 2_097_152],
     units_per_one: 1,
@@ -60,7 +64,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_gpu_fault_instances_total",
         labels: &[&GPU, &UUID, &GPU_ACCESS],
-        help: "The same GPU page faults as the hardware reported them, before merging.",
+        help: "GPU page faults as the hardware reported them, before merging.",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
                 gpu.each(Access::ALL, Access::name, |access| counters.fault_instances[access])
@@ -89,7 +93,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_GPU,
         help: "Time of each run of the driver's GPU fault handler, which handles several batches, and whatever else it does in between.",
         samples: Samples::Histogram(&DURATIONS, |figures| {
-            counted(figures, HANDLER, || {
+            counted(figures, Quantity::HandlerRuns, || {
                 each_gpu(figures, |gpu, counters| vec![gpu.distribution([], &counters.fault_handler_duration_ns)])
             })
         }),
@@ -99,13 +103,15 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_GPU,
         help: "Replays after fault batches, by which the driver makes the GPU retry faulted accesses. Batches at which a process leaves the GPU have none.",
         samples: Samples::Counter(|figures| {
-            counted(figures, REPLAY, || each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.replays)]))
+            counted(figures, Quantity::Replays, || {
+                each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.replays)])
+            })
         }),
     },
     Definition {
         name: "uvm_migrated_bytes_total",
         labels: &[&GPU, &UUID, &DIRECTION, &CAUSE],
-        help: "Bytes that the UVM driver copied to or from the GPU to migrate memory. First touches of new memory copy nothing and are not in here.",
+        help: "Bytes that the UVM driver copied to or from the GPU to migrate memory. First touches of new memory copy nothing and do not count.",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
                 let sample = |direction: Direction, cause: Cause| {
@@ -131,10 +137,14 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_populated_bytes_total",
         labels: ONE_GPU,
-        help: "Bytes that became resident at the GPU with nothing to copy, as on the first touch of new memory. Absent where the driver cannot count them: see /api/v1/status.",
+        help: "Bytes that became resident at the GPU without a copy, as on the first touch of new memory. Absent where the driver cannot count them: see /api/v1/status.",
         samples: Samples::Counter(|figures| {
             each_gpu(figures, |gpu, counters| {
-                figures.capabilities.populated(gpu.sample([], counters.populated_bytes)).into_iter().collect()
+                figures
+                    .capabilities
+                    .counted(Quantity::Populated, gpu.sample([], counters.populated_bytes))
+                    .into_iter()
+                    .collect()
             })
         }),
     },
@@ -144,26 +154,28 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Chunks of at most 2 MiB that the driver evicted from the GPU, also where nothing had to be copied. The \
                bytes copied are in uvm_migrated_bytes_total, with cause=\"eviction\".",
         samples: Samples::Counter(|figures| {
-            counted(figures, EVICT, || each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evictions)]))
+            counted(figures, Quantity::Evictions, || {
+                each_gpu(figures, |gpu, counters| vec![gpu.sample([], counters.evictions)])
+            })
         }),
     },
     Definition {
         name: "uvm_fetched_bytes_total",
         labels: ONE_GPU,
-        help: "Bytes copied to the GPU, by block records: the denominator of the next two. While \
+        help: "Bytes copied to the GPU, by block records: the denominator of the next two metrics. While \
                uvmd_block_records_dropped_total grows, it is below uvm_migrated_bytes_total.",
         samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.fetched_bytes)),
     },
     Definition {
         name: "uvm_refetched_bytes_total",
         labels: ONE_GPU,
-        help: "Bytes of those that had been evicted before, by VA block of 2 MiB: the cost of thrashing.",
+        help: "Fetched bytes that had been evicted before, by VA block of 2 MiB: the cost of thrashing.",
         samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.refetched_bytes)),
     },
     Definition {
         name: "uvm_cpu_reclaimed_bytes_total",
         labels: ONE_GPU,
-        help: "Bytes of those that a CPU fault had migrated to the host before, by VA block of 2 MiB: the cost of sharing with the CPU.",
+        help: "Fetched bytes that a CPU fault had migrated to the host before, by VA block of 2 MiB: the cost of sharing with the CPU.",
         samples: Samples::Counter(|figures| each_row(figures, |row| row.reuse.cpu_reclaimed_bytes)),
     },
     Definition {
@@ -172,7 +184,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Pages that the driver found to be thrashing between processors, once an episode, at the first GPU involved. It does \
                not see thrashing by evictions.",
         samples: Samples::Counter(|figures| {
-            counted(figures, THRASHING, || {
+            counted(figures, Quantity::ThrashingPages, || {
                 each_processor(figures, |row, counters| vec![row.sample([], counters.thrashing_pages)])
             })
         }),
@@ -182,7 +194,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_PROCESSOR,
         help: "Times that the driver throttled a processor at a thrashing page.",
         samples: Samples::Counter(|figures| {
-            counted(figures, THROTTLE, || {
+            counted(figures, Quantity::Throttles, || {
                 each_processor(figures, |row, counters| vec![row.sample([], counters.throttles)])
             })
         }),
@@ -192,7 +204,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_PROCESSOR,
         help: "Time for which the driver throttled processors.",
         samples: Samples::Counter(|figures| {
-            counted(figures, THROTTLE, || {
+            counted(figures, Quantity::Throttles, || {
                 each_processor(figures, |row, counters| vec![row.number(counters.throttled_ns as f64 / NANOSECONDS)])
             })
         }),
@@ -203,7 +215,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Mappings that the driver gave the processor to memory that stays on another, while a tool such as a profiler was attached to the \
                process: the driver reports them to such tools only.",
         samples: Samples::Counter(|figures| {
-            counted(figures, REMOTE, || {
+            counted(figures, Quantity::RemoteMappings, || {
                 each_processor(figures, |row, counters| {
                     row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mappings[cause])
                 })
@@ -213,9 +225,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_remote_mapped_bytes_total",
         labels: &[&GPU, &PROCESSOR_UUID, &REMOTE_CAUSE],
-        help: "Bytes so mapped; what is mapped again counts again. How much of it is then read or written over the bus is not known.",
+        help: "Bytes of such mappings; a repeated mapping counts again. The bytes then read or written over the bus are unknown.",
         samples: Samples::Counter(|figures| {
-            counted(figures, REMOTE, || {
+            counted(figures, Quantity::RemoteMappings, || {
                 each_processor(figures, |row, counters| {
                     row.each(RemoteCause::ALL, RemoteCause::name, |cause| counters.remote_mapped_bytes[cause])
                 })
@@ -226,19 +238,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
 
 const NANOSECONDS: f64 = 1e9;
 
-/// Functions of the driver, as their probes are named. Without the probe nothing is counted there.
-const HANDLER: &str = "uvm_gpu_service_replayable_faults";
-const REPLAY: &str = "uvm_tools_broadcast_replay";
-const EVICT: &str = "uvm_va_block_evict_chunks";
-const THRASHING: &str = "uvm_tools_record_thrashing";
-const THROTTLE: &str = "uvm_tools_record_throttling_start";
-const REMOTE: &str = "uvm_tools_record_map_remote";
-
-/// No samples where the driver lacks the probe's function: what is not counted is absent, not 0.
-fn counted<T>(figures: &Figures<'_>, probe: &str, samples: impl FnOnce() -> Vec<Sample<T>>) -> Vec<Sample<T>> {
-    let probes = &figures.snapshot.source.probes;
-    let is_missing = probes.iter().any(|each| each.name == probe && each.missing.is_some());
-    if is_missing { Vec::new() } else { samples() }
+/// Without samples where the quantity is not counted: it is absent, not 0.
+fn counted<T>(figures: &Figures<'_>, quantity: Quantity, samples: impl FnOnce() -> Vec<Sample<T>>) -> Vec<Sample<T>> {
+    figures.capabilities.counted(quantity, samples).map(|samples| samples()).unwrap_or_default()
 }
 
 fn each_gpu<T>(figures: &Figures<'_>, samples: impl Fn(&Row<'_>, &Counters) -> Vec<Sample<T>>) -> Vec<Sample<T>> {

@@ -1,12 +1,12 @@
-//! What serving clients is like.
+//! Metrics of the HTTP server.
 
 use crate::metrics::{
     definition::{Buckets, Definition, Sample, Samples},
     http::Http,
-    labels::{ANSWER_KIND, CLOSED, CODE, REJECTED, ROUTE},
+    labels::{CLOSED, CODE, REJECTED, RESPONSE_KIND, ROUTE},
 };
 
-/// 1 ms to 5 s, after which a request is given up.
+/// Bounds of 1 ms to 5 s, the time limit of a request.
 const DURATIONS: Buckets = Buckets {
     bounds: &[
         1_000_000,
@@ -73,8 +73,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvmd_http_responses_built_total",
-        labels: &[&ANSWER_KIND],
-        help: "Responses built from snapshots. Concurrent requests for the same share one.",
+        labels: &[&RESPONSE_KIND],
+        help: "Responses built from snapshots. Concurrent equal requests share one.",
         samples: Samples::Counter(|figures| {
             let Http { responses, exposition, .. } = &figures.http;
             [("api", responses.built), ("metrics", exposition.built)]
@@ -84,7 +84,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     },
     Definition {
         name: "uvmd_http_response_bytes",
-        labels: &[&ANSWER_KIND],
+        labels: &[&RESPONSE_KIND],
         help: "Memory of responses until they have been sent, shared ones counted once. The limit is 24 MiB for the API and 16 MiB for the metrics, or one response if that is larger.",
         samples: Samples::Gauge(|figures| {
             let Http { responses, exposition, .. } = &figures.http;

@@ -1,4 +1,4 @@
-//! Each known GPU, its memory, and the managed memory in it.
+//! Metrics of each known GPU, its memory, and managed memory in it.
 
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
@@ -28,7 +28,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvm_gpu_memory_bytes",
         labels: ONE_GPU,
         help: "Total memory of the GPU. Absent where neither NVML nor the driver's procfs reports it.",
-        samples: Samples::Gauge(|figures| each(figures, |row| row.card_bytes.map(|bytes| bytes as f64))),
+        samples: Samples::Gauge(|figures| each(figures, |row| row.total_bytes.map(|bytes| bytes as f64))),
     },
     Definition {
         name: "uvm_gpu_memory_used_bytes",

@@ -1,4 +1,4 @@
-//! What belongs to no GPU.
+//! Metrics without a GPU.
 
 use model::{Access, ApiCall, counters::PerVariant};
 
@@ -28,13 +28,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_api_bytes_total",
         labels: &[&CALL],
-        help: "Bytes in the ranges that those calls named, whether or not anything had to be moved.",
+        help: "Bytes in the ranges that those calls named, whether or not they caused migrations.",
         samples: Samples::Counter(|figures| by_call(&figures.total().api_bytes)),
     },
     Definition {
         name: "uvm_tool_calls_total",
         labels: &[&CALL],
-        help: "The same calls about a process's memory by another process: uvmd itself, a profiler.",
+        help: "Such calls of another process about a process's memory: uvmd itself, a profiler.",
         samples: Samples::Counter(|figures| by_call(&figures.total().tool_calls)),
     },
     Definition {

@@ -1,4 +1,4 @@
-//! What uvmd itself takes of the node, by the names that every Prometheus client library uses.
+//! Metrics of uvmd's resources, with the names that every Prometheus client library uses.
 
 use crate::metrics::{
     definition::{Definition, Sample, Samples},
@@ -10,7 +10,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "process_cpu_seconds_total",
         labels: &[],
-        help: "CPU time of uvmd, user and system. What its probes take in others' is in uvmd_probe_run_seconds_total.",
+        help: "CPU time of uvmd, user and system. The time of its probes in other processes is in uvmd_probe_run_seconds_total.",
         samples: Samples::Counter(|figures| own(figures, |own| Some(own.cpu_seconds))),
     },
     Definition {
@@ -40,13 +40,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "process_max_fds",
         labels: &[],
-        help: "How many it may have open. Absent if there is no limit.",
+        help: "Maximum number of open files. Absent without a limit.",
         samples: Samples::Gauge(|figures| own(figures, |own| own.max_fds.map(|max| max as f64))),
     },
     Definition {
         name: "process_start_time_seconds",
         labels: &[],
-        help: "When uvmd started, in seconds since 1970.",
+        help: "Start time of uvmd, in seconds since 1970.",
         samples: Samples::Gauge(|figures| own(figures, |own| own.started_seconds)),
     },
 ];

@@ -1,4 +1,4 @@
-//! What is summed up for each pod, job, container and unit, beyond the life of its processes.
+//! Metrics of each pod, job, container and unit, which outlive its processes.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -7,23 +7,26 @@ use std::{
 
 use model::{Direction, HeldBy, VerdictKind};
 
-use crate::metrics::{
-    definition::{Definition, Sample, Samples},
-    figures::{Figures, OwnerRows, Row, labels_of_gpu, listed, names},
-    labels::{CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HPC_JOB, Label, OWNER_KIND, POD_UID, UNIT, UUID, VERDICT},
+use crate::{
+    capabilities::Quantity,
+    metrics::{
+        definition::{Definition, Sample, Samples},
+        figures::{Figures, OwnerRows, Row, labels_of_gpu, listed, names},
+        labels::{CONTAINER_ID, CPU_ACCESS, DIRECTION, GPU, HPC_JOB, Label, OWNER_KIND, POD_UID, UNIT, UUID, VERDICT},
+    },
 };
 
 const OWNER: &[&Label] = &[&OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
 const OWNER_ON_GPU: &[&Label] = &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT];
 
-/// The kinds that are thrashing. The others are nobody's fault: the API alone exposes them.
+/// Kinds of verdict that are thrashing. The others are not faults, and only the API exposes them.
 const THRASHING: [VerdictKind; 3] = [VerdictKind::CapacityThrash, VerdictKind::PingPong, VerdictKind::DriverThrottling];
 
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvm_thrashing",
         labels: &[&GPU, &UUID, &OWNER_KIND, &POD_UID, &HPC_JOB, &CONTAINER_ID, &UNIT, &VERDICT],
-        help: "1 while a process of the owner thrashes on the GPU, else 0. /api/v1/verdicts says which one, since when, and what that rests on.",
+        help: "1 while a process of the owner thrashes on the GPU, else 0. /api/v1/verdicts has the process, the start and the evidence.",
         samples: Samples::Gauge(thrashing),
     },
     Definition {
@@ -102,7 +105,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         help: "Managed memory of an owner's running processes that is in the GPU's memory: an estimate, as uvm_resident_bytes is, and absent where that is.",
         samples: Samples::Gauge(|figures| {
             let all = figures.owners.iter().flat_map(|owner| &owner.resident);
-            let all = figures.capabilities.resident(all).into_iter().flatten();
+            let all = figures.capabilities.counted(Quantity::Resident, all).into_iter().flatten();
             all.map(|(labels, resident)| Sample { labels: labels.clone(), value: resident.bytes as f64 }).collect()
         }),
     },
@@ -133,7 +136,7 @@ fn each_owner(figures: &Figures<'_>, value: impl Fn(&OwnerRows<'_>) -> u64) -> V
     figures.owners.iter().map(sample).collect()
 }
 
-/// Verdicts at all GPUs that are not known are one series.
+/// Durations of verdicts. GPUs without a known UUID share a series.
 fn verdict_seconds(figures: &Figures<'_>) -> Vec<Sample> {
     let mut sums: BTreeMap<Vec<String>, Duration> = BTreeMap::new();
     for (HeldBy { owner, gpu, kind }, held) in &figures.verdicts.held {
@@ -144,7 +147,7 @@ fn verdict_seconds(figures: &Figures<'_>) -> Vec<Sample> {
     sums.into_iter().map(|(labels, held)| Sample { labels, value: held.as_secs_f64() }).collect()
 }
 
-/// A series for each owner, GPU and kind, so that an end is seen too.
+/// Samples for each owner, GPU and kind, so that the end of a verdict is visible, too.
 fn thrashing(figures: &Figures<'_>) -> Vec<Sample> {
     let processes: HashMap<_, _> = figures.snapshot.processes.iter().map(|process| (process.id, process)).collect();
     let active: HashSet<_> = figures

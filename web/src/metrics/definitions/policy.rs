@@ -1,4 +1,4 @@
-//! What is done about what is wrong.
+//! Metrics of policies and their actions.
 
 use model::Stage;
 
@@ -7,7 +7,7 @@ use crate::{
     metrics::{
         definition::{Definition, Sample, Samples},
         figures::Figures,
-        labels::{ACTION, MOVED_DIRECTION, POLICY, RESULT, STAGE},
+        labels::{ACTION, MIGRATION_DIRECTION, POLICY, RESULT, STAGE},
     },
 };
 
@@ -17,17 +17,17 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&POLICY, &ACTION, &RESULT],
         help: "Driver calls of policies, by action and result; those denied or cancelled before the call too.",
         samples: Samples::Counter(|figures| {
-            let actions = &figures.deeds.tally.actions;
+            let actions = &figures.policy_counts.tally.actions;
             actions.iter().map(|(labels, calls)| Sample::of(labels, *calls)).collect()
         }),
     },
     Definition {
         name: "uvmd_policy_migrated_bytes_total",
-        labels: &[&POLICY, &MOVED_DIRECTION],
-        help: "Bytes migrated for policies; memory that was there already does not count.",
+        labels: &[&POLICY, &MIGRATION_DIRECTION],
+        help: "Bytes migrated for policies; memory that was resident already does not count.",
         samples: Samples::Counter(|figures| {
-            let moved = &figures.deeds.tally.moved_bytes;
-            moved.iter().map(|(labels, bytes)| Sample::of(labels, *bytes)).collect()
+            let migrated = &figures.policy_counts.tally.migrated_bytes;
+            migrated.iter().map(|(labels, bytes)| Sample::of(labels, *bytes)).collect()
         }),
     },
     Definition {
@@ -35,7 +35,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&POLICY],
         help: "Decisions rolled back because they did not help.",
         samples: Samples::Counter(|figures| {
-            let rollbacks = &figures.deeds.tally.rollbacks;
+            let rollbacks = &figures.policy_counts.tally.rollbacks;
             rollbacks.iter().map(|(policy, count)| Sample::new([policy], *count as f64)).collect()
         }),
     },
@@ -43,14 +43,16 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         name: "uvmd_policy_active",
         labels: &[],
         help: "1 while uvmd may act; 0 while the configuration disables acting or a switch is off: see /api/v1/policy.",
-        samples: Samples::Gauge(|figures| vec![Sample::new([], f64::from(u8::from(figures.deeds.state.active)))]),
+        samples: Samples::Gauge(|figures| {
+            vec![Sample::new([], f64::from(u8::from(figures.policy_counts.state.active)))]
+        }),
     },
     Definition {
         name: "uvmd_policy_persist_pending",
         labels: &[],
-        help: "1 while acting is switched off over the API and that is not on the disk yet: uvmd would act again after a restart.",
+        help: "1 while acting is switched off over the API and that state is not on the disk yet: uvmd would act again after a restart.",
         samples: Samples::Gauge(|figures| {
-            vec![Sample::new([], f64::from(u8::from(figures.deeds.state.persist_pending)))]
+            vec![Sample::new([], f64::from(u8::from(figures.policy_counts.state.persist_pending)))]
         }),
     },
     Definition {
@@ -58,7 +60,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&STAGE],
         help: "Decisions in the history, by stage. Those in `shadow`, `trial` and `confirmed` are open.",
         samples: Samples::Gauge(|figures| {
-            let count = |name: &str| figures.deeds.decisions.iter().filter(|each| each.stage.name() == name).count();
+            let count =
+                |name: &str| figures.policy_counts.decisions.iter().filter(|each| each.stage.name() == name).count();
             Stage::NAMES.map(|stage| Sample::new([stage], count(stage) as f64)).into()
         }),
     },
@@ -67,13 +70,13 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[],
         help: "1 if the last reload of the file of overrides succeeded; 0 if it is invalid and an earlier version is in effect: see /api/v1/status.",
         samples: Samples::Gauge(|figures| {
-            vec![Sample::new([], f64::from(u8::from(figures.deeds.state.file_error.is_none())))]
+            vec![Sample::new([], f64::from(u8::from(figures.policy_counts.state.file_error.is_none())))]
         }),
     },
     Definition {
         name: "uvmd_advice_journal_writable",
         labels: &[],
-        help: "1 while the journal of advice can be written; 0 while the disk is full or does not answer, and no advice is given: see /api/v1/status. Absent without a journal.",
+        help: "1 while the journal of advice can be written; 0 while the disk is full or stalled, and no advice is given: see /api/v1/status. Absent without a journal.",
         samples: Samples::Gauge(|figures| journal(figures, |journal| f64::from(u8::from(journal.is_writable)))),
     },
     Definition {
@@ -85,17 +88,17 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_advice_journal_dropped_lines_total",
         labels: &[],
-        help: "Lines for the journal of advice that were dropped because too many waited for the disk. It is written anew when the disk accepts writes again.",
+        help: "Lines for the journal of advice that were dropped because too many waited for the disk. The journal is rewritten once the disk accepts writes again.",
         samples: Samples::Counter(|figures| journal(figures, |journal| journal.dropped_lines as f64)),
     },
     Definition {
         name: "uvmd_stream_events_dropped_total",
         labels: &[],
-        help: "Events dropped because a client of /api/v1/events read too slowly. The stream reports them, and nothing else is affected.",
-        samples: Samples::Counter(|figures| vec![Sample::new([], figures.deeds.events_dropped as f64)]),
+        help: "Events dropped because a client of /api/v1/events read too slowly. The stream reports their number, and nothing else is affected.",
+        samples: Samples::Counter(|figures| vec![Sample::new([], figures.policy_counts.events_dropped as f64)]),
     },
 ];
 
 fn journal(figures: &Figures<'_>, value: impl Fn(&AdviceJournal) -> f64) -> Vec<Sample> {
-    figures.deeds.journal.as_ref().map(|journal| Sample::new([], value(journal))).into_iter().collect()
+    figures.policy_counts.journal.as_ref().map(|journal| Sample::new([], value(journal))).into_iter().collect()
 }

@@ -9,8 +9,8 @@ use crate::{
     metrics::{
         definition::{Definition, Sample, Samples},
         labels::{
-            BACKEND, COMMIT, DEGRADED_REASON, DRIVER, LAYOUT, LOSS, PROBE, REASON, RESOURCE, STATE, UID, VERSION,
-            WARNING,
+            BACKEND, COMMIT, DEGRADED_REASON, DRIVER, LAYOUT, PROBE, REASON, RECORD_DROP_REASON, RESOURCE, STATE, UID,
+            VERSION, WARNING,
         },
     },
 };
@@ -21,13 +21,8 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&STATE],
         help: "1 for the state of uvmd, 0 for the others. uvmd counts in the state `counting` only; /readyz and /api/v1/status explain the others.",
         samples: Samples::Gauge(|figures| {
-            let state = match figures.snapshot.source.state {
-                SourceState::Waiting { .. } => "waiting",
-                SourceState::Refused { .. } => "refused",
-                SourceState::Counting { .. } => "counting",
-            };
-            let all = ["waiting", "refused", "counting"];
-            all.into_iter().map(|each| Sample::new([each], f64::from(u8::from(each == state)))).collect()
+            let state = figures.snapshot.source.state.name();
+            SourceState::NAMES.map(|each| Sample::new([each], f64::from(u8::from(each == state)))).into()
         }),
     },
     Definition {
@@ -53,7 +48,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_quota_refusals_total",
         labels: &[&RESOURCE, &UID],
-        help: "Entries of the kernel's maps that a user's processes were refused, once for each quota that was reached. Only of users that were.",
+        help: "Entries of the kernel's maps refused to a user's processes, counted once for each quota that was reached. Only for users with refusals.",
         samples: Samples::Counter(|figures| refusals(&figures.snapshot.source.quota_refusals)),
     },
     Definition {
@@ -87,7 +82,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_auth_failures_total",
         labels: &[],
-        help: "Requests with a token that is wrong. While this grows, a client is misconfigured, or guesses.",
+        help: "Requests with a wrong token. While this grows, a client is misconfigured, or guesses.",
         samples: Samples::Counter(|figures| vec![Sample::new([], figures.node.access.failures() as f64)]),
     },
     Definition {
@@ -118,7 +113,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_config_last_reload_successful",
         labels: &[],
-        help: "1 if the last read of the configuration, at the start or on SIGHUP, succeeded; 0 if not, and an earlier one is in effect.",
+        help: "1 if the last read of the configuration, at the start or on SIGHUP, succeeded; 0 if it failed, and an earlier configuration is in effect.",
         samples: Samples::Gauge(|figures| {
             vec![Sample::new([], f64::from(u8::from(figures.node.reloads.is_successful())))]
         }),
@@ -141,15 +136,15 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_block_records_total",
         labels: &[],
-        help: "Records of single 2 MiB blocks that the probes wrote. /api/v1/processes/{pid} is made of them, and no metric.",
+        help: "Records of single 2 MiB blocks that the probes wrote. The source of /api/v1/processes/{pid}, and of no metric.",
         samples: Samples::Counter(|figures| {
             vec![Sample::new([], figures.snapshot.source.block_records.written as f64)]
         }),
     },
     Definition {
         name: "uvmd_block_records_dropped_total",
-        labels: &[&LOSS],
-        help: "Block records dropped. While this grows, the counts of blocks are lower bounds, and nothing else.",
+        labels: &[&RECORD_DROP_REASON],
+        help: "Block records dropped. While this grows, only the counts of blocks are lower bounds.",
         samples: Samples::Counter(|figures| {
             let RecordFigures { sampled_out, dropped, .. } = figures.snapshot.source.block_records;
             vec![Sample::new(["sampled_out"], sampled_out as f64), Sample::new(["dropped"], dropped as f64)]
@@ -158,9 +153,9 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_processes_omitted",
         labels: &[],
-        help: "Running processes without series of their own, beyond `metrics.max_processes`. Only on request.",
+        help: "Running processes without series, beyond `metrics.max_processes`. Requires `metrics.per_process`.",
         samples: Samples::Gauge(|figures| {
-            figures.left_out.map(|processes| Sample::new([], processes as f64)).into_iter().collect()
+            figures.omitted.map(|processes| Sample::new([], processes as f64)).into_iter().collect()
         }),
     },
     Definition {
@@ -175,7 +170,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_probe_run_seconds_total",
         labels: &[&PROBE],
-        help: "Time spent in a probe: the cost of watching. Present where the kernel measures it (kernel.bpf_stats_enabled=1).",
+        help: "Run time of a probe: the overhead in the probed processes. Present if the kernel measures it (kernel.bpf_stats_enabled=1).",
         samples: Samples::Counter(|figures| {
             let timed = figures.snapshot.source.probes.iter().filter_map(|probe| Some((probe, probe.run_time?)));
             timed.map(|(probe, time)| Sample::new([&probe.name], time.as_secs_f64())).collect()

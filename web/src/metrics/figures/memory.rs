@@ -1,22 +1,22 @@
-//! The memory of GPUs.
+//! Memory of GPUs.
 
 use model::{Gpu, GpuKey, Snapshot};
 
 use super::labels_of_gpu;
 use crate::gpus::{self, Memory};
 
-/// One GPU that is known.
+/// Memory of one GPU with a known UUID.
 pub(in crate::metrics) struct MemoryRow {
-    /// `gpu`, `UUID`.
+    /// Values of `gpu` and `UUID`.
     pub(in crate::metrics) labels: Vec<String>,
-    /// The product's name.
+    /// Product name.
     pub(in crate::metrics) name: Option<String>,
     pub(in crate::metrics) pci_address: Option<String>,
-    /// All of the card's.
-    pub(in crate::metrics) card_bytes: Option<u64>,
-    /// What is taken of it.
+    /// Size of the GPU's memory.
+    pub(in crate::metrics) total_bytes: Option<u64>,
+    /// Used memory of the GPU.
     pub(in crate::metrics) used_bytes: Option<u64>,
-    /// What of it is managed, and what of managed memory there is.
+    /// Managed memory of the GPU's users, and its resident part.
     pub(in crate::metrics) managed: Memory,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn rows(snapshot: &Snapshot) -> Vec<MemoryRow> {
         labels: labels_of_gpu(snapshot, *key),
         name: gpu.name.clone(),
         pci_address: gpu.pci_address.clone(),
-        card_bytes: gpu.memory_bytes,
+        total_bytes: gpu.memory_bytes,
         used_bytes: gpu.memory_used_bytes,
         managed: gpus::memory(snapshot, *key),
     };

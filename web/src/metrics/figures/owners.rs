@@ -1,5 +1,5 @@
-//! Owners: pods, jobs, containers and units. Who is listed, and for how long, the collector decides: their number is bounded, and who has series
-//! keeps them until idle.
+//! Rows of owners: pods, jobs, containers and units. The collector decides which owners are listed,
+//! and for how long: their number is bounded, and an owner keeps its series until it is idle.
 
 use std::collections::BTreeMap;
 
@@ -7,28 +7,28 @@ use model::{Counters, GpuKey, OwnerKey, Process, Residency, Snapshot};
 
 use super::{Row, by_gpu, labels_of_gpu, rows as gpu_rows};
 
-/// One owner.
+/// Rows of one owner.
 pub(in crate::metrics) struct OwnerRows<'a> {
     pub(in crate::metrics) key: &'a OwnerKey,
-    /// Those that name it.
+    /// Values of the labels of the owner.
     pub(in crate::metrics) labels: Vec<String>,
-    /// It on each GPU: the GPU's labels, and its own.
+    /// Rows of its GPUs: labels of the GPU, then of the owner.
     pub(in crate::metrics) gpus: Vec<Row<'a>>,
-    /// What belongs to no GPU.
+    /// Counts that belong to no GPU.
     pub(in crate::metrics) host: &'a Counters,
-    /// Its processes that live.
+    /// Number of running processes.
     pub(in crate::metrics) processes: u64,
-    /// What they have mapped, as far as that could be read.
+    /// Managed bytes of the running processes, as far as their mappings could be read.
     pub(in crate::metrics) managed_bytes: u64,
-    /// What of it is in the memory of each GPU that is known, with the labels of `gpus`.
+    /// Resident bytes in each GPU with a known UUID, with the labels of `gpus`.
     pub(in crate::metrics) resident: Vec<(Vec<String>, Residency)>,
 }
 
 pub(super) fn rows(snapshot: &Snapshot) -> Vec<OwnerRows<'_>> {
-    let mut living: BTreeMap<&OwnerKey, Vec<&Process>> = BTreeMap::new();
+    let mut running: BTreeMap<&OwnerKey, Vec<&Process>> = BTreeMap::new();
     for process in snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
         if let Some(key) = listed(snapshot, process) {
-            living.entry(key).or_default().push(process);
+            running.entry(key).or_default().push(process);
         }
     }
     snapshot
@@ -40,7 +40,7 @@ pub(super) fn rows(snapshot: &Snapshot) -> Vec<OwnerRows<'_>> {
             for row in &mut on_gpus {
                 row.labels.extend(names.iter().cloned());
             }
-            let processes = living.remove(key).unwrap_or_default();
+            let processes = running.remove(key).unwrap_or_default();
             OwnerRows {
                 key,
                 labels: names.to_vec(),
@@ -66,14 +66,14 @@ fn resident(snapshot: &Snapshot, processes: &[&Process], names: &[String; 5]) ->
     by_gpu.iter().filter(|(key, _)| key.uuid().is_some()).map(row).collect()
 }
 
-/// The owner that a process's counts are shown under, if any is.
+/// Owner in whose series a process's counts are, if any.
 pub(in crate::metrics) fn listed<'a>(snapshot: &'a Snapshot, process: &Process) -> Option<&'a OwnerKey> {
-    let find = |wanted: &OwnerKey| snapshot.owners.get_key_value(wanted).map(|(key, _)| key);
+    let find = |key: &OwnerKey| snapshot.owners.get_key_value(key).map(|(key, _)| key);
     find(&process.owner.key()).or_else(|| find(&OwnerKey::Other))
 }
 
-/// The values of `owner_kind`, `pod_uid`, `hpc_job`, `container_id` and `unit`.
+/// Values of `owner_kind`, `pod_uid`, `hpc_job`, `container_id` and `unit`.
 pub(in crate::metrics) fn names(key: &OwnerKey) -> [String; 5] {
-    let of = |wanted: &str| if key.kind() == wanted { key.id().to_owned() } else { String::new() };
+    let of = |kind: &str| if key.kind() == kind { key.id().to_owned() } else { String::new() };
     [key.kind().to_owned(), of("pod"), of("job"), of("container"), of("unit")]
 }

@@ -1,4 +1,4 @@
-//! From what /proc says is mapped to ranges: which come, which go, and which make room.
+//! Update of the ranges by the mappings in /proc: new, removed and displaced ones.
 
 use std::cmp::Reverse;
 
@@ -13,13 +13,13 @@ const UNMAPPED_MAX: usize = 1024;
 /// Change of the ranges of a process.
 #[derive(Debug)]
 pub(in super::super) struct Changes {
-    /// Every range that is a mapping now.
+    /// All ranges that are mapped now.
     mapped: Vec<Span>,
-    /// New ones of them.
+    /// New ranges among them.
     new: Vec<Span>,
-    /// Ranges that make place for others.
+    /// Ranges to be removed.
     gone: Vec<Span>,
-    /// Number of those that are gone for want of room.
+    /// Number of ranges removed for lack of room.
     forgotten: u64,
 }
 
@@ -29,7 +29,7 @@ impl Changes {
         self.spans().map(|span| span.end - span.start).sum()
     }
 
-    /// Their numbers.
+    /// Numbers of the blocks that may belong to other ranges than before.
     pub(in super::super) fn numbers(&self) -> Vec<u64> {
         let mut numbers: Vec<_> = self.spans().flatten().collect();
         numbers.sort_unstable();
@@ -44,7 +44,8 @@ impl Changes {
 }
 
 impl Ranges {
-    /// Takes note of what /proc said was mapped at some time or later, some neighbours perhaps taken together. `None` if that is what was known.
+    /// Processes the mappings of /proc, read at `read_ns` or later, with adjacent ones possibly
+    /// merged. `None` if they are unchanged.
     pub(in super::super) fn read(&mut self, mapped: &[Span], mappings: usize, read_ns: u64) -> Option<Changes> {
         self.read_ns = Some(read_ns);
         self.mappings = mappings;
@@ -57,7 +58,7 @@ impl Ranges {
         (!self.mapped().eq(mapped.iter().cloned())).then(|| self.changes(mapped.into_owned()))
     }
 
-    /// From now on there may be so many. `None` if there are no more.
+    /// Sets the maximum. `None` if there are no more ranges than that.
     pub(in super::super) fn bound(&mut self, max: usize) -> Option<Changes> {
         self.max = max.clamp(1, RANGES_MAX);
         (self.by_address.len() > self.max).then(|| {
@@ -88,7 +89,7 @@ impl Ranges {
                 None => others.push((known.last_ns, span, known.origin != Origin::Shown)),
             }
         }
-        // Those seen last stay.
+        // Those seen last are retained.
         others.sort_unstable_by_key(|(last_ns, ..)| Reverse(*last_ns));
         let (mut room, mut unmapped) = (self.max.saturating_sub(mapped.len()), 0);
         let before = gone.len();
@@ -104,7 +105,7 @@ impl Ranges {
         Changes { mapped, new, gone, forgotten }
     }
 
-    /// Ranges are as they should be; then blocks are to be given to [`Self::place`].
+    /// Applies the changes; then blocks are to be passed to [`Self::place`].
     pub(in super::super) fn apply(&mut self, changes: Changes) {
         let Changes { mapped, new, gone, forgotten } = changes;
         self.last = 0..0;

@@ -1,4 +1,4 @@
-//! What is given out of many blocks.
+//! Published part of many blocks.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Of ranges.
+//! Tests of ranges.
 
 use crate::spans::RANGES_MAX;
 
@@ -43,7 +43,7 @@ fn a_range_that_is_no_longer_mapped_is_kept_and_says_so_until_its_blocks_are_for
 #[test]
 fn what_is_seen_after_proc_was_read_is_mapped_and_what_was_seen_before_and_is_not_there_is_not() {
     let mut map = map([fault(3), fault(50)]);
-    // Records carry their block's number for a time.
+    // Records have their block's number as their time.
     mapped(&mut map, &[], 20);
     assert_eq!(spans(&map), [(6, 8, false, 1), (100, 102, true, 1)]);
     mapped(&mut map, &[], 60);
@@ -63,7 +63,7 @@ fn allocations_that_share_a_block_have_what_is_told_of_their_slots() {
     let mut counts: Vec<_> =
         ranges.busiest.iter().map(|range| (range.begin / SLOT_BYTES, range.counts.fault_entries)).collect();
     counts.sort_unstable();
-    // The last did not say where, and the one before where nothing is mapped: they are in the first.
+    // The last has no place, and the one before is at an unmapped one: both count in the first.
     assert_eq!(counts, [(0, 4), (2, 1), (8, 3)]);
 }
 
@@ -144,7 +144,7 @@ fn with_fewer_ranges_allowed_neighbours_are_one_and_those_not_mapped_and_not_see
     map.bound_ranges(5);
     assert_eq!(numbers(&map), (5, 8, 1));
     assert_eq!(spans(&map), [(0, 2, true, 1), (2, 4, true, 1), (4, 6, true, 1), (6, 8, true, 1), (40, 42, false, 2)]);
-    // It is read again, and nothing is other than it was.
+    // Another reading without a change.
     assert!(!map.mapped(&mappings, 8, 300));
     map.bound_ranges(RANGES_MAX);
     assert!(map.mapped(&mappings, 8, 300));

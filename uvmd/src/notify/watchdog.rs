@@ -1,0 +1,171 @@
+//! Watchdog of systemd (`WatchdogSec=`): a keep-alive for as long as the parts of uvmd make progress.
+//!
+//! The keep-alive itself shows that the event loop turns. Before each, the collector must take a
+//! reading, and the policy loop must have turned since the last one. A part that hangs leaves the
+//! keep-alive out; systemd then kills uvmd and starts it again. The kernel removes the probes, and
+//! the next uvmd withdraws the advice.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use collector::Snapshots;
+use sd_notify::NotifyState;
+use tokio::time::{self, Instant};
+use web::Warnings;
+
+use super::{notify, status, status_of};
+
+/// Keep-alives in a period of the watchdog: one that is late by some scheduling is not the last.
+const PER_PERIOD: u32 = 3;
+
+/// Turns of a loop: a count that grows while it works.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turns(Arc<AtomicU64>);
+
+impl Turns {
+    /// Adds one.
+    pub(crate) fn turn(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Keeps systemd informed for as long as uvmd works: status at each change, keep-alive while there is progress. Ends with the collector.
+pub(crate) async fn while_working(snapshots: Snapshots, turns: Turns, warnings: Warnings) {
+    let statuses = report_statuses(snapshots.clone(), warnings);
+    let Some(period) = sd_notify::watchdog_enabled() else { return statuses.await };
+    let reading = || {
+        let snapshots = snapshots.clone();
+        async move { snapshots.fresh().await.is_some() }
+    };
+    tokio::select! {
+        () = statuses => {}
+        () = keep_alive(period, reading, || turns.count(), || notify(&[NotifyState::Watchdog])) => {}
+    }
+}
+
+async fn report_statuses(mut snapshots: Snapshots, warnings: Warnings) {
+    let mut reported = String::new();
+    let mut snapshot = Some(snapshots.latest());
+    while let Some(current) = snapshot {
+        let text = status_of(&current, &warnings);
+        if text != reported {
+            status(&text);
+            reported = text;
+        }
+        snapshot = snapshots.next().await;
+    }
+}
+
+/// Keep-alives while uvmd stops, which has deadlines of its own.
+pub(crate) async fn while_stopping() {
+    let Some(period) = sd_notify::watchdog_enabled() else { return std::future::pending().await };
+    let mut ticks = time::interval(period / PER_PERIOD);
+    loop {
+        ticks.tick().await;
+        notify(&[NotifyState::Watchdog]);
+    }
+}
+
+/// Calls `ping` [`PER_PERIOD`] times a period, as long as `reading` completes and `turns` grows within a period.
+async fn keep_alive<R: Future<Output = bool>>(
+    period: Duration,
+    reading: impl Fn() -> R,
+    turns: impl Fn() -> u64,
+    ping: impl Fn(),
+) {
+    let pause = period / PER_PERIOD;
+    let mut last_turn = (turns(), Instant::now());
+    let mut stalled = None;
+    loop {
+        time::sleep(pause).await;
+        let stalls = match time::timeout(pause, reading()).await {
+            Ok(true) => {
+                let count = turns();
+                if count != last_turn.0 {
+                    last_turn = (count, Instant::now());
+                }
+                (last_turn.1.elapsed() > period).then_some("the policy loop")
+            }
+            // The end of the collector ends uvmd.
+            Ok(false) => return,
+            Err(_) => Some("the collector"),
+        };
+        match stalls {
+            None => ping(),
+            Some(part) if stalled != stalls => tracing::error!("{part} makes no progress: no keep-alive to systemd"),
+            Some(_) => {}
+        }
+        stalled = stalls;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, future};
+
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_mins(1);
+
+    /// Keep-alives in ten minutes.
+    async fn pings<R: Future<Output = bool>>(reading: impl Fn() -> R, turns: impl Fn() -> u64) -> u32 {
+        let count = Cell::new(0);
+        let kept = keep_alive(PERIOD, reading, turns, || count.set(count.get() + 1));
+        let _ = time::timeout(PERIOD * 10, kept).await;
+        count.get()
+    }
+
+    /// A loop that turns each second.
+    fn turning() -> impl Fn() -> u64 {
+        let begin = Instant::now();
+        move || begin.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn three_keep_alives_a_period_while_all_parts_make_progress() {
+        assert_eq!(pings(|| future::ready(true), turning()).await, 30, "one each 20 s, the first after 20 s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_keep_alive_while_the_collector_takes_no_reading() {
+        assert_eq!(pings(future::pending, turning()).await, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keep_alives_resume_after_a_reading_that_was_late() {
+        let begin = Instant::now();
+        let reading = || async move {
+            if begin.elapsed() < PERIOD {
+                future::pending::<()>().await;
+            }
+            true
+        };
+        let count = pings(reading, turning()).await;
+        assert!((25..29).contains(&count), "{count}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_keep_alive_once_the_policy_loop_has_not_turned_for_a_period() {
+        assert_eq!(pings(|| future::ready(true), || 7).await, 3, "20, 40 and 60 s after its last turn");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_policy_loop_slower_than_the_keep_alives_is_no_stall() {
+        let begin = Instant::now();
+        assert_eq!(pings(|| future::ready(true), move || begin.elapsed().as_secs() / 50).await, 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_collector_ends_the_keep_alives() {
+        keep_alive(PERIOD, || future::ready(false), || 0, || ()).await;
+    }
+}
