@@ -32,6 +32,11 @@ lab_driver_dir() { echo "$UVMD_CACHE/driver-$1"; }
 
 # Where scripts/setup puts promtool, which checks /metrics as Prometheus would.
 UVMD_PROMTOOL=$UVMD_CACHE/promtool
+# What scripts/package packs with.
+UVMD_CARGO_DEB_VERSION=3.8.0
+UVMD_CARGO_RPM_VERSION=0.21.1
+UVMD_CARGO_DEB=$UVMD_CACHE/cargo-deb-$UVMD_CARGO_DEB_VERSION
+UVMD_CARGO_RPM=$UVMD_CACHE/cargo-generate-rpm-$UVMD_CARGO_RPM_VERSION
 UVMD_SCHEMATHESIS_VERSION=4.32.5
 UVMD_SCHEMATHESIS=$UVMD_CACHE/schemathesis-$UVMD_SCHEMATHESIS_VERSION
 
@@ -75,6 +80,13 @@ with_progress() {
     die "$label failed (exit $status); the whole log is $log"
   fi
   note "done in $((SECONDS - started)) s"
+}
+
+# The machine's own mirror, so that nothing here names a host: where its apt sources find the main part of its own release.
+debian_mirror() {
+  # shellcheck disable=SC2016 # apt's own variables
+  apt-get indextargets --format '$(REPO_URI) $(COMPONENT) $(RELEASE) $(CODENAME)' |
+    awk -v r="$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)" '$2 == "main" && ($3 == r || $4 == r) { print $1; exit }'
 }
 
 # lock FILE DESCRIPTOR: held until the script ends.
