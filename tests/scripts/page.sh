@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The page in a real browser: every view, width, theme, key and link, over the showcase's nodes. Installs Chromium and the packages of
+# web/tests/browser into the cache where they are missing.
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/../../scripts/lib.sh"
+cd "$UVMD_ROOT"
+
+command -v chromium >/dev/null || scripts/setup --browser
+command -v npm >/dev/null || die "npm is missing: install Node.js 20 or later"
+tests=$UVMD_ROOT/web/tests/browser
+packages=$UVMD_CACHE/page-$(sha256sum "$tests/package-lock.json" | cut -c 1-12)
+if [ ! -d "$packages" ]; then
+  lock "$UVMD_CACHE/page.lock" 9
+  work=$(mktemp -d "$UVMD_CACHE/tmp.XXXXXX")
+  cp "$tests"/package.json "$tests"/package-lock.json "$work/"
+  # Nothing of a package runs at its installation: no browser is downloaded.
+  with_progress "installing the packages of the browser's tests" "$UVMD_CACHE/log/page-npm.log" \
+    npm ci --prefix "$work" --ignore-scripts --no-audit --no-fund
+  publish "$work" "$packages"
+fi
+cargo build --locked --quiet -p web --example showcase
+PAGE_TEST_PACKAGES=$packages PAGE_TEST_CHROMIUM=$(command -v chromium) PAGE_TEST_SHOWCASE=$CARGO_TARGET_DIR/debug/examples/showcase \
+  node --test "$tests"/*.test.mjs
