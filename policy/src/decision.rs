@@ -179,7 +179,7 @@ fn conditions(kind: VerdictKind, inputs: &Inputs, shares: &Shares) -> impl Itera
             evicted(AtLeast(limits.share)),
             refetched(AtLeast(limits.share)),
             condition(
-                "refetched_over_cpu_reclaimed",
+                "refetched_to_cpu_reclaimed",
                 "refetched bytes, to arrived bytes: at least the ratio of bytes reclaimed by the CPU",
                 shares.refetched,
                 AtLeast(shares.cpu_reclaimed),
