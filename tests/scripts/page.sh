@@ -20,4 +20,4 @@ if [ ! -d "$packages" ]; then
 fi
 cargo build --locked --quiet -p web --example showcase
 PAGE_TEST_PACKAGES=$packages PAGE_TEST_CHROMIUM=$(command -v chromium) PAGE_TEST_SHOWCASE=$CARGO_TARGET_DIR/debug/examples/showcase \
-  node --test "$tests"/*.test.mjs
+  node --test --test-concurrency=2 "$tests"/*.test.mjs

@@ -1,7 +1,7 @@
 // Panel of one process: verdicts with evidence, ranges of its memory, history and totals. The
 // page's address selects the process.
 
-import { Problem, request, reason } from "./api.js";
+import { Problem, hasToken, request, reason } from "./api.js";
 import * as auth from "./auth.js";
 import * as decisions from "./decisions.js";
 import { addressed, element as byId, fragment, go, make, setText } from "./dom.js";
@@ -118,8 +118,9 @@ function about(paths, show, fail) {
     if (process === null) return;
     const requested = paths(process.path, process.pid);
     if (requested.length === 0) return fail("");
-    // The selection may have changed meanwhile.
-    const isOpen = () => selected()?.id === process.id;
+    // The selection may have changed meanwhile, and the token may have been forgotten.
+    const permitted = hasToken();
+    const isOpen = () => selected()?.id === process.id && hasToken() === permitted;
     try {
       const responses = await Promise.all(requested.map((path) => request(path)));
       if (isOpen()) await show(...responses);
@@ -136,8 +137,9 @@ function close() {
   if (opener?.isConnected) opener.focus();
 }
 
-// Clears the panel, since others may see the page after the token is forgotten.
-function clear() {
+// Clears the panel: of the process before, or since others may see the page after the token is
+// forgotten.
+export function clear() {
   const process = selected();
   setText(element("title"), process === null ? "" : `Process ${process.pid}`);
   for (const part of ["identity", "command", "note"]) setText(element(part), "");

@@ -1,6 +1,6 @@
 // Polls the API every second, and shows the responses.
 
-import { request } from "./api.js";
+import { hasToken, request } from "./api.js";
 import * as auth from "./auth.js";
 import * as cards from "./cards.js";
 import { counters, gpuColumns, gpuKey, matches, probeColumns, processColumns, processKey } from "./columns.js";
@@ -183,7 +183,10 @@ marks.watch(() => {
   rounds.pollNow([plots]);
   pollHistory();
 });
-auth.watch(() => rounds.pollNow());
+auth.watch(() => {
+  if (!hasToken()) detail.clear();
+  rounds.pollNow();
+});
 
 let isPaused = false;
 element("pause").addEventListener("click", () => {

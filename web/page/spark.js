@@ -14,6 +14,8 @@ export class Chart {
   element;
 
   #pointed;
+  // Time where the pointer was last.
+  #pointedAt = null;
 
   // `series` names the lines, which determines their colours. `grid` draws quarters of the scale.
   // `pointed` is called with the time of the common cursor, or null; without it, the chart is small
@@ -33,9 +35,11 @@ export class Chart {
       this.element.setAttribute("aria-hidden", "true");
       this.element.addEventListener("pointermove", (event) => {
         const { left, width } = this.element.getBoundingClientRect();
-        marks.point(marks.timeAt(Math.min(Math.max((event.clientX - left) / width, 0), 1)));
+        this.#pointedAt = marks.timeAt(Math.min(Math.max((event.clientX - left) / width, 0), 1));
+        marks.point(this.#pointedAt);
       });
-      this.element.addEventListener("pointerleave", () => marks.point(null));
+      // Unless a key has moved the cursor since.
+      this.element.addEventListener("pointerleave", () => marks.pointed() === this.#pointedAt && marks.point(null));
     }
     marks.register(this);
   }

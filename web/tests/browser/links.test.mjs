@@ -132,6 +132,8 @@ test("all charts have one time axis: the same span, and one cursor at the same t
   assert.equal((await cursors()).length, 4 + 2 + 3);
   assert.equal(new Set(await cursors()).size, 1);
   assert.notEqual((await cursors())[0], null);
+  // The focus scrolls the page, and the pointer would be over another chart.
+  await page.mouse.move(0, 0);
   await page.locator(".plot").first().focus();
   await page.keyboard.press("End");
   const readouts = await page.locator(".plots .readout").allTextContents();

@@ -57,7 +57,13 @@ test("a token unlocks command lines and memory, survives a reload, and can be fo
   assert.ok(!page.url().includes(TOKEN));
   await page.reload();
   await page.locator("#detail-command", { hasText: secret }).waitFor();
+  // Before any further response.
+  let release;
+  const held = new Promise((resolve) => (release = resolve));
+  await page.route(/\/api\//, (route) => held.then(() => route.continue()));
   await page.locator("#token-forget").click();
+  assert.ok(!(await page.content()).includes(secret));
+  release();
   await page.locator("#auth").waitFor();
   await page.locator("#detail-memory").waitFor({ state: "hidden" });
   assert.ok(!(await page.content()).includes(secret));

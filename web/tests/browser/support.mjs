@@ -19,12 +19,17 @@ const PATIENCE_MS = 60_000;
 // Starts the showcase in this state, on any free port or the given one.
 export async function startShowcase(state, port = 0) {
   const child = spawn(process.env.PAGE_TEST_SHOWCASE, [String(port), state], { stdio: ["ignore", "pipe", "inherit"] });
+  // A test that fails leaves it running: it ends with the tests, and does not hold them up.
+  process.on("exit", () => child.kill());
   for await (const line of createInterface({ input: child.stdout })) {
     const stop = async () => {
       if (child.exitCode !== null || child.signalCode !== null) return;
+      child.ref();
       child.kill();
       await once(child, "exit");
     };
+    child.unref();
+    child.stdout.unref();
     return { url: line, port: Number(new URL(line).port), stop };
   }
   throw new Error(`the showcase ended with ${child.exitCode}`);
