@@ -17,14 +17,16 @@ pub(crate) enum Quantity {
     Evictions,
     /// Thrashing pages.
     ThrashingPages,
-    /// Throttles and their duration.
+    /// Throttles.
     Throttles,
+    /// Duration of throttles.
+    ThrottledTime,
     /// Remote mappings.
     RemoteMappings,
 }
 
 impl Quantity {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Populated,
         Self::Resident,
         Self::HandlerRuns,
@@ -32,32 +34,34 @@ impl Quantity {
         Self::Evictions,
         Self::ThrashingPages,
         Self::Throttles,
+        Self::ThrottledTime,
         Self::RemoteMappings,
     ];
 
-    /// Function of the driver whose probe counts it, and nothing else does.
-    const fn probe(self) -> Option<&'static str> {
+    /// Functions of the driver whose probes count it, and nothing else does.
+    const fn probes(self) -> &'static [&'static str] {
         match self {
-            Self::Populated | Self::Resident => None,
-            Self::HandlerRuns => Some("uvm_gpu_service_replayable_faults"),
-            Self::Replays => Some("uvm_tools_broadcast_replay"),
-            Self::Evictions => Some("uvm_va_block_evict_chunks"),
-            Self::ThrashingPages => Some("uvm_tools_record_thrashing"),
-            Self::Throttles => Some("uvm_tools_record_throttling_start"),
-            Self::RemoteMappings => Some("uvm_tools_record_map_remote"),
+            Self::Populated | Self::Resident => &[],
+            Self::HandlerRuns => &["uvm_gpu_service_replayable_faults"],
+            Self::Replays => &["uvm_tools_broadcast_replay"],
+            Self::Evictions => &["uvm_va_block_evict_chunks"],
+            Self::ThrashingPages => &["uvm_tools_record_thrashing"],
+            Self::Throttles => &["uvm_tools_record_throttling_start"],
+            // A duration takes both ends.
+            Self::ThrottledTime => &["uvm_tools_record_throttling_start", "uvm_tools_record_throttling_end"],
+            Self::RemoteMappings => &["uvm_tools_record_map_remote"],
         }
     }
 
     fn is_counted(self, snapshot: &Snapshot) -> bool {
         let source = &snapshot.source;
         let has_types = source.driver.as_ref().is_none_or(|driver| driver.residency_unavailable.is_none());
+        let is_missing = |name: &str| source.probes.iter().any(|probe| probe.name == name && probe.missing.is_some());
         match self {
             Self::Populated => has_types,
             // Also by block records.
             Self::Resident => has_types && !source.block_records.is_off,
-            _ => {
-                !source.probes.iter().any(|probe| Some(probe.name.as_str()) == self.probe() && probe.missing.is_some())
-            }
+            _ => !self.probes().iter().any(|name| is_missing(name)),
         }
     }
 }

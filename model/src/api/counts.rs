@@ -11,7 +11,7 @@ macro_rules! counts {
         $($(#[$doc:meta])* $field:ident: $type:ty,)*
     ) => {
         /// Counts, as sums and by kind. A count is null where the driver has no function to count
-        /// it by; `probes` of the status names that.
+        /// it by; `probes` and `reasons` of the status name that.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
         pub struct Counts {

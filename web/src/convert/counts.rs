@@ -38,7 +38,7 @@ pub(super) fn summary(counters: &Counters, capabilities: Capabilities) -> api::C
         replays: capabilities.counted(Quantity::Replays, counters.replays),
         thrashing_pages: capabilities.counted(Quantity::ThrashingPages, counters.thrashing_pages),
         throttles: capabilities.counted(Quantity::Throttles, counters.throttles),
-        throttled_ns: capabilities.counted(Quantity::Throttles, counters.throttled_ns),
+        throttled_ns: capabilities.counted(Quantity::ThrottledTime, counters.throttled_ns),
         remote_mappings: capabilities.counted(Quantity::RemoteMappings, counters.remote_mappings.total()),
         remote_mapped_bytes: capabilities.counted(Quantity::RemoteMappings, counters.remote_mapped_bytes.total()),
         api_calls: counters.api_calls.total(),

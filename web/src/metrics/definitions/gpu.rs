@@ -204,7 +204,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: ONE_PROCESSOR,
         help: "Time for which the driver throttled processors.",
         samples: Samples::Counter(|figures| {
-            counted(figures, Quantity::Throttles, || {
+            counted(figures, Quantity::ThrottledTime, || {
                 each_processor(figures, |row, counters| vec![row.number(counters.throttled_ns as f64 / NANOSECONDS)])
             })
         }),
