@@ -30,8 +30,8 @@ UVMD_LAB_ACTING='--set policy.host_reserve=64MiB --set policy.interval=20ms'
 lab_kernel_dir() { echo "$UVMD_CACHE/kernel-$1"; }
 lab_driver_dir() { echo "$UVMD_CACHE/driver-$1"; }
 
-# Where scripts/setup puts promtool, which checks /metrics as Prometheus would.
-UVMD_PROMTOOL=$UVMD_CACHE/promtool
+# Where scripts/setup puts prometheus and promtool.
+UVMD_PROMETHEUS=$UVMD_CACHE/prometheus
 # What scripts/package packs with.
 UVMD_CARGO_DEB_VERSION=3.8.0
 UVMD_CARGO_RPM_VERSION=0.21.1

@@ -11,7 +11,7 @@ if [ -z "$uvmctl" ]; then
   cargo build --locked --quiet -p uvmctl
   uvmctl=$CARGO_TARGET_DIR/debug/uvmctl
 fi
-PATH=$PATH:$UVMD_PROMTOOL
+PATH=$PATH:$UVMD_PROMETHEUS
 command -v promtool >/dev/null || die "promtool is missing: run scripts/setup"
 
 tests/scripts/promql.py --test

@@ -235,7 +235,7 @@ fn promtool() -> Command {
     let in_path = env::split_paths(&path).map(|folder| folder.join("promtool"));
     let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")));
-    let installed = cache.map(|cache| cache.join("uvmd/promtool/promtool"));
+    let installed = cache.map(|cache| cache.join("uvmd/prometheus/promtool"));
     let found = in_path.chain(installed).find(|file| file.is_file());
     Command::new(found.expect("promtool is missing: run scripts/setup"))
 }

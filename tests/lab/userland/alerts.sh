@@ -1,0 +1,187 @@
+#!/bin/bash
+# Every alert fires once, and every panel has a value in the state that it is for and none without it. Files: a package of uvmd,
+# tests/lab/userland/monitoring, panels.tsv of tests/scripts/panels.py. tests/scripts/monitoring.sh runs it.
+set -u
+# shellcheck source=lab/vm/expect
+. /lab/expect
+# shellcheck source=tests/lab/userland/monitoring
+. /lab/files/monitoring
+evidence=/tmp/output
+CONF=/etc/uvmd/conf.d
+STATE=/var/lib/uvmd
+mkdir -p $CONF /etc/systemd/system/uvmd.service.d
+
+# configure NAME TEXT: a fragment of the configuration, in effect.
+configure() {
+  printf '%s\n' "$2" >"$CONF/$1.toml"
+  systemctl restart uvmd || fail "uvmd does not start with $1"
+  within 60 "uvmd does not count with $1" state_is counting
+}
+drop_in() {
+  printf '[Service]\n%s\n' "$2" >"/etc/systemd/system/uvmd.service.d/$1.conf"
+  systemctl daemon-reload
+}
+remove() {
+  rm -f "$@"
+  systemctl daemon-reload
+}
+
+# Panels of a node on which nothing happens; of one where a pod and a job thrash; where uvmd acts; and after rollbacks.
+ALWAYS=(
+  uvm-fleet/nodes_by_state uvm-node/counting uvm-node/gpus_memory uvm-node/memory
+  uvm-node/dcgm_utilization uvm-node/dcgm_dram_active uvm-node/dcgm_pcie_rx uvm-node/dcgm_pcie_tx uvm-owner/pod
+  uvmd/states uvmd/configurations uvmd/cpu_highest uvmd/cpu_median uvmd/memory_highest uvmd/memory_median
+  uvmd/snapshot_duration uvmd/scrape_duration uvmd/requests uvmd/nodes_cpu uvmd/nodes_memory uvmd/nodes_reading_age uvmd/builds
+)
+THRASHING=(
+  uvm-fleet/{thrashing_gpus,oversubscribed_gpus,refetched_share,alerts,processes_by_verdict,oversubscription,gpus_thrashing,gpus_refetched_share}
+  uvm-fleet/{gpus_fault_handler,gpus_batch_duration,gpus_oversubscription,owners_thrashing,owners_refetched,owners_evicted,owners_induced,pairs,alerts_firing}
+  uvm-node/{gpus_used,gpus_resident,gpus_managed,verdicts,pairs,used,resident,managed,migrated_htod,migrated_dtoh,refetched_share,evictions,copy_size}
+  uvm-node/{gpu_faults,batch_entries,fault_handler,batch_duration_p50,batch_duration_p99,batch_durations,dcgm_fault_handler,dcgm_htod,dcgm_dtoh}
+  uvm-owner/{processes,thrashing,refetched,taken,verdicts,managed,resident,evictors,victims,fetched_refetched,fetched_first,migrated,gpu_faults}
+  uvm-policies/{link,thrashing}
+)
+PINGPONG=(uvm-node/{reclaimed_share,cpu_faults} uvm-owner/{fetched_reclaimed,cpu_faults})
+ACTING=(uvm-policies/{acting,in_force,decisions,actions,policies_done} uvm-node/tool_calls)
+ROLLBACK=(uvm-policies/{rollbacks,rollbacks_total,policies_rollbacks})
+
+# Panels without a state here that gives them a value.
+NEVER=()
+
+step "no target"
+apt-get install -y /lab/files/uvmd_*.deb >/tmp/output 2>&1 || fail "apt install"
+within 60 "uvmd does not count" state_is counting
+start_monitoring 's/job_name: uvmd/job_name: another/'
+fires UvmdAbsent
+use_target ''
+within 60 "Prometheus does not scrape uvmd" has_series 'up{job="uvmd"} == 1'
+resolves UvmdAbsent
+
+step "idle: counting, and no program"
+sleep 20 # as long as the ranges of the panels
+no_alert_fires
+panels_speak "${ALWAYS[@]}"
+panels_are_silent_but "${ALWAYS[@]}"
+
+step "a pod and a job thrash"
+thrash
+fires UvmOwnerThrashing "pod_uid=\"$POD\""
+fires UvmOwnerIsVictim "pod_uid=\"$POD\"" "evictor=\"$JOB\""
+fires UvmGpuThrashing
+fires UvmFaultHandlerSaturated
+fires UvmFaultLatencyHigh
+panels_speak "${THRASHING[@]}"
+for step in 1 2 3 4 5 6; do
+  sed "s/mib = 20/mib = 8/; s/\"victim\"/\"growth$step\"/; s/sleep_ms = 20/sleep_ms = 2000/" /tmp/victim.toml >/tmp/growth$step.toml
+  run_in "$job_cgroup" /tmp/growth$step.toml
+  sleep 5
+done
+fires UvmOversubscriptionGrowing
+configure records $'[records]\nmax_per_second = 1'
+fires UvmdBlockRecordsMissing
+panels_speak uvmd/records_dropped
+# Of programs that ran before uvmd, it knows no VA spaces.
+fires UvmdEventsDropped 'reason="unknown_va_space"'
+panels_speak uvmd/events_dropped uvmd/nodes_dropped
+remove $CONF/records.toml
+end_programs
+
+step "acting"
+install -m 644 /usr/share/uvmd/uvmd-acting.conf /etc/systemd/system/uvmd.service.d/50-acting.conf
+systemctl daemon-reload
+configure acting $'[policy]\nenabled = true\nhost_reserve = "64 MiB"'
+thrash
+run_in "$pod_cgroup" /tmp/pingpong.toml
+uvmctl policy set --id tenants --executable victim --mode act --policy tenants >/tmp/output 2>&1 || fail "policy set"
+uvmctl policy set --id ping-pong --executable pingpong --mode act --policy ping-pong >/tmp/output 2>&1 || fail "policy set"
+panels_speak "${ACTING[@]}" "${PINGPONG[@]}"
+uvmctl policy set --id ping-pong --executable pingpong --mode act --policy harmful >/tmp/output 2>&1 || fail "policy set"
+fires UvmdPolicyRolledBackRepeatedly
+panels_speak "${ROLLBACK[@]}"
+touch /run/uvmd/policy.off
+fires UvmdActingSwitchedOff
+rm /run/uvmd/policy.off
+end_programs
+
+step "state folder and audit log on a full disk"
+systemctl stop uvmd.socket uvmd || fail "stop"
+mount -t tmpfs -o size=256k nodev $STATE
+systemctl start uvmd.socket uvmd || fail "start"
+within 60 "uvmd does not count" state_is counting
+uvmctl policy set --id ping-pong --executable pingpong --mode act --policy ping-pong >/tmp/output 2>&1 || fail "policy set"
+dd if=/dev/zero of=$STATE/fill bs=1k 2>/dev/null
+run_in "$pod_cgroup" /tmp/pingpong.toml
+fires UvmdAdviceJournalNotWritable
+fires UvmdAuditLinesDropped
+panels_speak uvm-policies/journal_writable uvmd/audit_dropped
+uvmctl policy off >/tmp/output 2>&1
+fires UvmdSwitchNotPersisted
+fires UvmdWarningActive 'warning="audit_unavailable"'
+panels_speak uvm-policies/persist_pending uvmd/warnings
+rm $STATE/fill
+resolves UvmdSwitchNotPersisted
+end_programs
+systemctl stop uvmd.socket uvmd || fail "stop"
+umount $STATE
+echo '{"version":99,"boot":"later"}' >>$STATE/advice.journal
+systemctl start uvmd.socket uvmd || fail "start"
+fires UvmdAdviceJournalUnrecognised
+panels_speak uvm-policies/journal_unrecognised
+
+step "invalid configuration and overrides"
+echo 'interval = 7' >$CONF/invalid.toml
+echo 'mode = 7' >/etc/uvmd/overrides.toml
+systemctl reload uvmd
+fires UvmdConfigurationNotReloaded
+fires UvmdOverridesInvalid
+panels_speak uvmd/not_reloaded uvm-policies/overrides
+remove $CONF/invalid.toml /etc/uvmd/overrides.toml $CONF/acting.toml /etc/systemd/system/uvmd.service.d/50-acting.conf
+systemctl restart uvmd
+
+step "a hostile user"
+lab-runner attack spaces >/tmp/output 2>&1 &
+attack=$!
+fires UvmdDegraded 'reason="quota_reached"'
+fires UvmdVaSpacesDropped 'reason="spaces_full"'
+panels_speak uvmd/degraded
+kill -9 $attack
+wait $attack 2>/dev/null
+curl -so /dev/null -H 'Authorization: Bearer wrong-wrong-wrong-wrong' http://127.0.0.1:9477/api/v1/status
+panels_speak uvmd/auth_failures
+
+step "another clock, restarts"
+drop_in clock "Environment=LD_PRELOAD=/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1 FAKETIME=-120s DONT_FAKE_MONOTONIC=1"
+for _ in 1 2 3 4; do
+  systemctl restart uvmd || fail "restart"
+  within 60 "uvmd does not count" state_is counting
+  sleep 2
+done
+fires UvmdReadingsStale
+fires UvmdRestarting
+panels_speak uvmd/nodes_restarts
+remove /etc/systemd/system/uvmd.service.d/clock.conf
+systemctl restart uvmd
+within 60 "uvmd does not count" state_is counting
+
+step "no driver, and an unknown one"
+rmmod nvidia-uvm nvidia || fail "the driver does not unload"
+fires UvmdWaiting
+load_driver || fail "the driver does not load"
+echo 600.10 >/tmp/version
+mount --bind /tmp/version /sys/module/nvidia_uvm/version
+systemctl restart uvmd
+fires UvmdDriverRefused
+umount /sys/module/nvidia_uvm/version
+systemctl restart uvmd
+within 60 "uvmd does not count" state_is counting
+
+step "no uvmd"
+systemctl stop uvmd.socket uvmd
+fires UvmdDown
+panels_speak uvm-fleet/nodes_down uvmd/down
+
+step "all alerts and panels"
+all_alerts_fired
+all_panels_spoke "${NEVER[@]}"
+[ ! -s $MISSING ] || fail "$(wc -l <$MISSING) things are missing"
+echo "ok"
