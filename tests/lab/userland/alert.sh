@@ -16,9 +16,13 @@ within 30 "Prometheus does not scrape uvmd" has_series 'up{job="uvmd"} == 1'
 thrash
 fires UvmOwnerThrashing "pod_uid=\"$POD\"" 'verdict="capacity_thrash"'
 fires UvmOwnerIsVictim "pod_uid=\"$POD\"" 'evictor_kind="job"' "evictor=\"$JOB\""
+
+# What uvmd costs beside this; times mean nothing here.
 figure() { query "$1" && sed -n 's/.*"value":\[[^,]*,"\([^"]*\)".*/\1/p' /tmp/output; }
 echo "series of a scrape: $(figure 'scrape_samples_scraped{job="uvmd"}')"
+echo "bytes of a scrape: $(curl -fsS http://127.0.0.1:9477/metrics | wc -c)"
 echo "resident memory of uvmd, bytes: $(figure process_resident_memory_bytes)"
+echo "runs of probes: $(figure 'sum(uvmd_probe_hits_total)'), dropped events: $(figure 'sum(uvmd_events_dropped_total)')"
 end_programs
 [ ! -s $MISSING ] || fail "see above"
 echo "ok"
