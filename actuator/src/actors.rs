@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_spawner_the_answer_says_so_and_another_is_started_later() {
+    fn missing_spawner_is_reported_and_restarted_later() {
         let process = PidFd::open(std::process::id()).unwrap();
         let mut actors = Actors::new(Program::at("/bin/true"), Roots::default());
         let ended = "the actor spawner cannot be started: unexpected end of file";
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn one_actor_at_most_hangs_for_each_target() {
+    fn hung_actors_are_bounded_per_target_and_in_total() {
         let (own, mut child) = (std::process::id(), std::process::Command::new("sleep").arg("600").spawn().unwrap());
         let process = PidFd::open(own).unwrap();
         let machine = Machine::new();

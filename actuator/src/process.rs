@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_pid_is_not_mistaken_for_the_target() {
+    fn reused_pid_is_not_mistaken_for_the_target() {
         let roots = Roots::default();
         let ProcessId { pid, start_ticks } = own();
         assert_eq!(hold(&roots, own()).unwrap().pid(), pid);

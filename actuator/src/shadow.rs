@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_step_is_answered_and_none_is_done() {
+    fn every_step_has_a_result_and_none_is_executed() {
         let gpu = GpuUuid([1; 16]);
         let step = |begin: u64| Step { begin, end: begin + 4096, action: Action::Touch(gpu) };
         let order = Order {

@@ -103,7 +103,7 @@ fn order(decision: u64, gpu: GpuUuid, action: Action) -> Order {
 }
 
 #[test]
-fn on_a_frozen_file_system_advice_is_withdrawn_other_advice_refused_and_the_end_comes() {
+fn frozen_file_system_prevents_advice_but_neither_withdrawals_nor_shutdown() {
     const READ: Advice = Advice::ReadDuplication;
     let Some(mut disk) = FileSystem::new() else { return };
     let stat = format!("42 (app) S {}7 {}\n", "0 ".repeat(18), "0 ".repeat(30));
@@ -136,13 +136,13 @@ fn on_a_frozen_file_system_advice_is_withdrawn_other_advice_refused_and_the_end_
     // A writer may not have started by then: the processors may be busy.
     let refused = Instant::now();
     while journal.health().is_writable {
-        assert!(refused.elapsed() < SOON, "nobody says that the disk does not answer");
+        assert!(refused.elapsed() < SOON, "the journal does not report the stuck disk");
         thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(journal.leftovers(), []);
     assert!(workers.stop(SOON).is_empty());
     drop(journal);
-    assert!(matches!(open(), Err(JournalError::InUse(_))), "what may still be written is nobody else's");
+    assert!(matches!(open(), Err(JournalError::InUse(_))), "the lock is held while a write is pending");
 
     disk.thaw();
     let journal = once_free(open);
@@ -162,7 +162,7 @@ fn once_free(open: impl Fn() -> Result<Journal, JournalError>) -> Journal {
 }
 
 #[test]
-fn on_a_frozen_file_system_what_a_former_run_advised_is_found_and_withdrawn() {
+fn advice_of_a_former_run_is_withdrawn_on_a_frozen_file_system() {
     const READ: Advice = Advice::ReadDuplication;
     let Some(mut disk) = FileSystem::new() else { return };
     let state_dir = disk.root().join("state");

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn readings_are_50_ms_apart_however_often_someone_asks_and_10_for_what_acts() {
+    async fn requested_readings_are_50_ms_apart_and_10_ms_for_acting() {
         let machine = Machine::new();
         // No regular reading in between.
         let every = Duration::from_hours(1);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_collector_that_panics_has_ended_and_let_go_of_what_it_had() {
+    async fn panicked_collector_has_ended_and_released_its_resources() {
         let held = Arc::new(());
         let holds = Arc::clone(&held);
         let ended = on_its_own_thread(async move {

@@ -88,26 +88,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_have_spaces_between_them() {
+    fn arguments_are_joined_by_spaces() {
         assert_eq!(shown(b"python3\0train.py\0--lr\x000.1\0").as_deref(), Some("python3 train.py --lr 0.1"));
         assert_eq!(shown(b"worker: epoch 3").as_deref(), Some("worker: epoch 3"));
     }
 
     #[test]
-    fn who_has_none_has_none() {
+    fn empty_command_line_is_none() {
         for nothing in [&b""[..], b"\0", b"\0\0\0", b" \0"] {
             assert_eq!(shown(nothing), None, "{nothing:?}");
         }
     }
 
     #[test]
-    fn what_is_not_text_or_would_play_with_a_terminal_is_replaced() {
+    fn invalid_and_control_characters_are_replaced() {
         assert_eq!(shown(b"a\x1b[31mb\nc\xffd\0").unwrap(), "a\u{fffd}[31mb\u{fffd}c\u{fffd}d");
         assert_eq!(shown("a\u{202e}b\u{85}c\u{2028}d".as_bytes()).unwrap(), "a\u{fffd}b\u{fffd}c\u{fffd}d");
     }
 
     #[test]
-    fn of_a_long_one_the_beginning_is_shown() {
+    fn long_command_line_is_truncated() {
         let exactly = vec![b'x'; MAX_BYTES - CUT.len_utf8()];
         assert_eq!(shown(&exactly).unwrap().len(), exactly.len());
         for long in [vec![b'x'; MAX_BYTES + 1], vec![0xff; MAX_BYTES + 1]] {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_process_that_is_gone_or_another_nothing_is_known() {
+    fn exited_process_and_reused_pid_yield_nothing() {
         let stat = Process::myself().unwrap().stat().unwrap();
         let own = ProcessId { pid: u32::try_from(stat.pid).unwrap(), start_ticks: stat.starttime };
         let proc = Path::new("/proc");

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_id_is_the_gpu_that_its_link_points_to() {
+    fn processor_id_is_the_gpu_of_its_link() {
         let machine = with_link(9, &format!("UVM-GPU-{UUID}/0"));
         machine.write("proc/driver/nvidia-uvm/gpus/other/info", "");
         assert_eq!(links(&machine.roots, false).unwrap(), [(9, CARD)].into());
@@ -223,17 +223,17 @@ mod tests {
     }
 
     #[test]
-    fn newer_drivers_leave_out_a_prefix() {
+    fn link_of_newer_drivers_has_no_uvm_prefix() {
         assert_eq!(links(&with_link(1, &format!("GPU-{UUID}/0")).roots, false).unwrap(), [(1, CARD)].into());
     }
 
     #[test]
-    fn older_drivers_show_eight_ids_a_gpu_where_events_have_one() {
+    fn links_of_older_drivers_have_eight_ids_per_gpu() {
         assert_eq!(links(&with_link(9, &format!("UVM-GPU-{UUID}/0")).roots, true).unwrap(), [(2, CARD)].into());
     }
 
     #[test]
-    fn a_driver_without_a_folder_shows_no_gpu_and_one_that_cannot_be_read_is_an_error() {
+    fn missing_folder_has_no_gpus_and_an_unreadable_one_is_an_error() {
         let machine = Machine::new();
         assert_eq!(links(&machine.roots, false).unwrap(), Links::new());
         machine.write("proc/driver/nvidia-uvm/gpus", "not a folder");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_is_remembered_with_its_last_id_when_nobody_uses_it_any_more() {
+    fn unused_gpu_keeps_its_last_id() {
         let mut gpus = Gpus::new(&Machine::new().roots);
         gpus.seen(&[(1, CARD)].into());
         gpus.seen(&Links::new());
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_has_no_id_any_more_once_another_one_has_it() {
+    fn reassigned_id_is_removed_from_its_former_gpu() {
         let mut gpus = Gpus::new(&Machine::new().roots);
         gpus.seen(&[(1, CARD)].into());
         gpus.seen(&[(1, OTHER)].into());
@@ -261,13 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_was_counted_on_but_never_shown_is_listed_without_a_uuid() {
+    fn counted_gpu_without_a_link_is_listed_without_a_uuid() {
         let gpus = Gpus::new(&Machine::new().roots).with([GpuKey::Unknown(1)].into_iter());
         assert_eq!(gpus, [(GpuKey::Unknown(1), Gpu { id: Some(1), name: None, ..Gpu::default() })].into());
     }
 
     #[test]
-    fn without_nvml_what_it_is_is_read_from_procfs_aside_and_shown_once_it_is_there() {
+    fn facts_come_from_procfs_in_the_background_without_nvml() {
         let machine = with_link(1, &format!("UVM-GPU-{UUID}/0"))
             .with(
                 "proc/driver/nvidia/gpus/0000:17:00.0/information",
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_is_not_shown_is_not_known() {
+    fn missing_memory_size_is_unknown() {
         let machine = with_link(1, &format!("GPU-{UUID}/0"));
         let shown = machine.roots.proc.join(SHOWN);
         assert_eq!(memory_bytes(&shown, CARD), None);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_uuid_is_passed_over() {
+    fn invalid_uuids_are_ignored() {
         for text in ["", "GPU-", "GPU-d802726c", "GPU-zz02726c-df8d-a3c3-ec53-48bdec201c27", UUID] {
             assert_eq!(uuid(text), None, "{text}");
         }

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_process_is_what_proc_says() {
+    fn running_process_is_identified_by_proc() {
         let (id, identity) = of_record(&machine(), &record(42, 500));
         assert_eq!(id, ID);
         let since_boot = Duration::from_secs(500 / procfs::ticks_per_second());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_is_what_its_record_says() {
+    fn exited_process_is_identified_by_its_record() {
         let machine = machine();
         let exited = of_record(&machine, &record(43, 600));
         assert_eq!(exited.0, ProcessId { pid: 43, start_ticks: 600 });
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_with_the_same_pid_is_not_it() {
+    fn reused_pid_means_that_the_process_has_exited() {
         let (id, identity) = of_record(&machine(), &record(42, 499));
         assert_eq!(id.start_ticks, 499);
         assert_eq!(identity.name, "worker");
@@ -277,20 +277,20 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_gone() {
+    fn zombie_has_exited() {
         let machine = machine().with("proc/42/stat", stat(42, 'Z', 500));
         assert_eq!(read(&machine, ID), Sighting::Gone);
     }
 
     #[test]
-    fn a_process_that_vanishes_while_it_is_read_is_gone() {
+    fn process_that_vanishes_during_the_read_has_exited() {
         let machine = machine();
         fs::remove_file(machine.roots.proc.join("42/status")).unwrap();
         assert_eq!(read(&machine, ID), Sighting::Gone);
     }
 
     #[test]
-    fn a_process_that_cannot_be_read_is_not_gone() {
+    fn process_with_an_unreadable_stat_is_unknown() {
         // A malformed file; and a folder in the place of a file, which fails as EACCES and EMFILE
         // do.
         let machine = machine().with("proc/42/stat", "42 (my app");
@@ -301,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn where_even_the_first_process_is_hidden_one_that_is_not_shown_is_not_gone() {
+    fn hidden_process_is_unknown() {
         let machine = machine();
         machine.remove("proc/1");
         assert_eq!(read(&machine, ProcessId { pid: 43, start_ticks: 600 }), Sighting::Unknown);
     }
 
     #[test]
-    fn in_another_pid_namespace_proc_is_not_asked_and_that_is_said() {
+    fn other_pid_namespace_is_reported_and_its_proc_is_not_read() {
         let machine = machine();
         assert_eq!(Processes::new(&machine.roots).warning(), None);
         machine.link("proc/self/ns/pid", INITIAL_PID_NAMESPACE);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn with_version_1_the_memory_controllers_cgroup_counts() {
+    fn cgroup_v1_path_is_that_of_the_memory_controller() {
         let machine = machine()
             .with("proc/42/cgroup", "5:cpu,cpuacct:/other\n4:memory:/docker/abc\n0::/system.slice/containerd\n");
         let Sighting::Here(identity) = read(&machine, ID) else { panic!() };
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn whom_it_works_for_is_told_by_the_most_telling_of_its_cgroups() {
+    fn owner_comes_from_the_most_specific_cgroup() {
         let job = "/slurm/uid_1000/job_7/step_0/task_0";
         let machine = machine().with("proc/42/cgroup", format!("9:devices:{job}\n4:memory:/\n0::/user.slice\n"));
         let Sighting::Here(identity) = read(&machine, ID) else { panic!() };
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_whose_name_is_not_utf_8_hides_no_other() {
+    fn non_utf_8_cgroup_name_hides_no_other() {
         let machine = machine();
         fs::write(machine.roots.proc.join("42/cgroup"), b"0::/system.slice/app.service/a\xffb\n").unwrap();
         let Sighting::Here(identity) = read(&machine, ID) else { panic!() };
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_start_time_in_the_record_the_pids_owner_is_taken() {
+    fn record_without_a_start_time_takes_that_of_its_pid() {
         let without = Lifecycle { start_boottime_ns: 0, ..record(42, 0) };
         assert_eq!(of_record(&machine(), &without).0.start_ticks, 500);
         let exited = Lifecycle { tgid: 43, ..without };
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comm_need_not_be_utf_8() {
+    fn comm_may_be_invalid_utf_8() {
         assert_eq!(comm(b"a\xffb\0c"), "a\u{fffd}b");
         assert_eq!(comm(b"sixteen bytes ..."), "sixteen bytes ...");
     }

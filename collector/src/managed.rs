@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whose_map_cannot_be_read_is_told_of_a_few_and_counted_of_all() {
+    fn unreadable_maps_are_reported_with_their_number_and_a_few_pids() {
         let hung = |pids: std::ops::Range<u32>, is_full| {
             let keys = pids.map(|pid| ProcessId { pid, start_ticks: 1 }).collect();
             warning(&Hung { keys, is_full })
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_holds_its_map_does_not_keep_others_from_being_read() {
+    fn process_with_a_locked_map_does_not_block_reads_of_others() {
         let zeros = "0 ".repeat(30);
         let stat = |pid| format!("{pid} (app) S {}7 {zeros}\n", &zeros[..36]);
         let machine = Machine::new()
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_process_that_is_gone_or_another_nothing_is_known() {
+    fn exited_process_and_reused_pid_yield_nothing() {
         let stat = Process::myself().unwrap().stat().unwrap();
         let own = ProcessId { pid: u32::try_from(stat.pid).unwrap(), start_ticks: stat.starttime };
         let roots = Roots::default();

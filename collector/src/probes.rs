@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counts_take_at_most_64_mib_unless_that_were_too_few() {
+    fn count_map_takes_at_most_64_mib_above_its_minimum() {
         assert_eq!(counts_capacity(2), 65536);
         assert_eq!(counts_capacity(64), 65536);
         assert_eq!(counts_capacity(128), 32768);

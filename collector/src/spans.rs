@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_there_are_too_many_neighbours_are_taken_together() {
+    fn excess_spans_are_merged_with_their_neighbours() {
         let spans: Vec<_> = (0..10_u64).map(|at| at * 10..at * 10 + 1).collect();
         assert_eq!(together(&spans, 10), spans);
         assert_eq!(*together(&spans, 4), [0..31, 40..71, 80..91]);

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_has_its_name_shortly_after_it_was_first_wanted() {
+    fn user_name_is_known_shortly_after_the_first_request() {
         let users = Users::default();
         users.want(0);
         let deadline = Instant::now() + Duration::from_mins(1);

@@ -18,7 +18,7 @@ const TIB: u64 = 1 << 40;
 const MIB: usize = 1 << 20;
 
 /// Every kind of event of a block.
-fn happens(block: u64, at: u64) -> impl Iterator<Item = BlockRecord> {
+fn records_of(block: u64, at: u64) -> impl Iterator<Item = BlockRecord> {
     RecordKind::ALL.iter().map(move |kind| BlockRecord {
         boottime_ns: at,
         generation: 1,
@@ -33,14 +33,14 @@ fn happens(block: u64, at: u64) -> impl Iterator<Item = BlockRecord> {
 }
 
 #[test]
-fn a_process_with_a_tebibyte_costs_no_more_than_64_mib_and_one_with_more_than_that_neither() {
+fn blocks_of_a_process_with_a_tebibyte_or_more_take_at_most_64_mib() {
     let mut ledger = TestLedger::new(BlockLimits::default());
     ledger.process(1, 1);
     let region = Region::new(ALLOCATOR);
     let blocks = TIB / BLOCK_BYTES;
     let (mut most, mut allocated) = (0, 0);
     for block in 0..blocks * 3 / 2 {
-        ledger.records(happens(block, block));
+        ledger.records(records_of(block, block));
         let Stats { bytes_allocated, bytes_deallocated, .. } = region.change();
         // Transient allocations count too, at their peak.
         most = most.max(bytes_allocated.saturating_sub(bytes_deallocated) + (bytes_allocated - allocated));

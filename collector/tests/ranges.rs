@@ -14,7 +14,7 @@ const PROCESSES: u32 = 100;
 const MAPPINGS: u64 = 20_000;
 
 #[test]
-fn processes_with_more_mappings_than_there_is_room_for_cost_no_more_than_40_mib_together() {
+fn ranges_of_all_processes_take_at_most_40_mib() {
     let mut ledger = TestLedger::new(BlockLimits::default());
     let mappings: Vec<Range<u64>> = (1..=MAPPINGS).map(|at| at << 22..(at << 22) + 4096).collect();
     let region = Region::new(ALLOCATOR);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_named_by_their_part_of_what_the_verdict_is_about_since_the_window_began() {
+    fn involved_ranges_have_their_share_of_the_window() {
         let earlier = of(vec![range(0, 1000, 0), range(4096, 0, 1000)], 0);
         let later = of(vec![range(0, 1100, 5000), range(4096, 300, 1000), range(8192, 3, 1)], 0);
         let thrash = involved(VerdictKind::CapacityThrash, &earlier, &later);
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_was_not_among_the_busiest_is_not_taken_for_new() {
+    fn range_missing_among_the_earlier_busiest_is_not_taken_for_new() {
         let later = of(vec![range(0, 1100, 0), range(4096, 900_000, 0)], 1);
         let thrash = involved(VerdictKind::CapacityThrash, &of(vec![range(0, 1000, 0)], 2), &later);
         assert_eq!(shares(&thrash), [(0, "100".to_owned())]);
     }
 
     #[test]
-    fn of_many_ranges_the_busiest_are_named() {
+    fn involved_ranges_are_limited_to_the_busiest() {
         let later = of((0..100).map(|at| range(at * 4096, 1000 + at, 0)).collect(), 0);
         let thrash = involved(VerdictKind::CapacityThrash, &RangesReading::default(), &later);
         assert_eq!(thrash.len(), RANGES_MAX);

@@ -29,7 +29,7 @@ fn kind(inputs: Inputs) -> Option<VerdictKind> {
 }
 
 #[test]
-fn a_quarter_is_enough_and_a_little_less_is_not() {
+fn verdict_requires_a_quarter() {
     assert_eq!(kind(under_pressure(25, 0)), Some(CapacityThrash));
     assert_eq!(kind(under_pressure(24, 0)), Some(Streaming));
     assert_eq!(kind(Inputs { evicted_bytes: 24 * MIB, ..under_pressure(25, 0) }), None);
@@ -40,20 +40,20 @@ fn a_quarter_is_enough_and_a_little_less_is_not() {
 }
 
 #[test]
-fn evictions_for_a_process_count_as_evictions_from_it() {
+fn induced_evictions_count_like_evictions() {
     let of_others = Inputs { evicted_bytes: 0, induced_eviction_bytes: 25 * MIB, ..under_pressure(25, 0) };
     assert_eq!(kind(of_others), Some(CapacityThrash));
     assert_eq!(kind(Inputs { induced_eviction_bytes: 0, ..of_others }), None);
 }
 
 #[test]
-fn of_what_was_evicted_and_what_a_cpu_took_the_larger_part_decides() {
+fn larger_of_refetched_and_cpu_reclaimed_bytes_decides() {
     assert_eq!(kind(under_pressure(40, 40)), Some(CapacityThrash));
     assert_eq!(kind(under_pressure(30, 40)), Some(PingPong));
 }
 
 #[test]
-fn new_memory_is_a_storm_only_if_it_comes_by_faults_and_pushes_nothing_out() {
+fn first_touch_storm_requires_faults_and_no_evictions() {
     let storm = Inputs {
         fault_entries: 25,
         bytes_htod: 50 * MIB,
@@ -68,7 +68,7 @@ fn new_memory_is_a_storm_only_if_it_comes_by_faults_and_pushes_nothing_out() {
 }
 
 #[test]
-fn throttles_decide_if_there_is_one_for_nine_changes_of_sides() {
+fn driver_throttling_requires_one_throttle_per_nine_bounces() {
     let held = Inputs { throttles: 10, bounces: 90, ..under_pressure(0, 60) };
     assert_eq!(kind(held), Some(DriverThrottling));
     assert_eq!(kind(Inputs { throttles: 9, bounces: 8, ..held }), Some(PingPong), "too few");
@@ -83,7 +83,7 @@ fn throttles_decide_if_there_is_one_for_nine_changes_of_sides() {
 }
 
 #[test]
-fn new_memory_among_what_arrives_is_no_refetching() {
+fn populated_bytes_count_as_arrived_but_not_as_refetched() {
     let mixed = Inputs { populated_bytes: 100 * MIB, evicted_bytes: 50 * MIB, ..under_pressure(50, 0) };
     assert_eq!(kind(mixed), Some(CapacityThrash));
     assert_eq!(kind(Inputs { refetched_bytes: 49 * MIB, ..mixed }), Some(Streaming));
@@ -122,7 +122,7 @@ fn recorded(per_mille: u64) -> Inputs {
 }
 
 #[test]
-fn records_that_were_left_out_hide_no_thrashing() {
+fn sampled_out_records_do_not_hide_thrashing() {
     for per_mille in [1000, 900, 500, 200, 50] {
         let decision = decide(&recorded(per_mille), None);
         assert_eq!(decision.kind, Some(CapacityThrash));
@@ -132,7 +132,7 @@ fn records_that_were_left_out_hide_no_thrashing() {
 }
 
 #[test]
-fn without_records_nothing_is_said_of_what_comes_back_or_does_not() {
+fn missing_block_records_leave_fetched_bytes_without_a_verdict() {
     let unknown = Inputs { fetched_bytes: 0, bounces: 0, ..under_pressure(0, 0) };
     assert_eq!(kind(unknown), None);
     // Memory that was never fetched needs no record.
@@ -141,7 +141,7 @@ fn without_records_nothing_is_said_of_what_comes_back_or_does_not() {
 }
 
 #[test]
-fn without_records_the_kinds_that_need_them_are_not_told_of_what_is_fetched_and_the_others_are() {
+fn missing_block_records_leave_only_the_verdicts_that_do_not_need_them() {
     let mut kinds = Vec::new();
     for inputs in [
         under_pressure(100, 0),
@@ -159,15 +159,15 @@ fn without_records_the_kinds_that_need_them_are_not_told_of_what_is_fetched_and_
 }
 
 #[test]
-fn what_stands_needs_less_to_go_on() {
-    for (inputs, standing) in [
+fn active_verdict_has_looser_limits() {
+    for (inputs, active) in [
         (under_pressure(20, 0), CapacityThrash),
         (Inputs { bytes_dtoh: 45 * MIB, bounces: 7, ..under_pressure(0, 20) }, PingPong),
         (Inputs { evicted_bytes: 20 * MIB, ..under_pressure(0, 0) }, Streaming),
         (Inputs { throttles: 8, bounces: 90, ..under_pressure(0, 0) }, DriverThrottling),
     ] {
-        assert_ne!(kind(inputs), Some(standing));
-        assert_eq!(decide(&inputs, Some(standing)).kind, Some(standing));
+        assert_ne!(kind(inputs), Some(active));
+        assert_eq!(decide(&inputs, Some(active)).kind, Some(active));
     }
     assert_eq!(decide(&under_pressure(19, 0), Some(CapacityThrash)).kind, Some(Streaming));
     assert_eq!(
@@ -178,7 +178,7 @@ fn what_stands_needs_less_to_go_on() {
 }
 
 #[test]
-fn every_kind_can_be_checked_by_its_own_conditions() {
+fn every_verdict_is_reproducible_from_its_checks() {
     let mut seen = Vec::new();
     for inputs in [
         under_pressure(100, 0),
@@ -206,7 +206,7 @@ fn every_kind_can_be_checked_by_its_own_conditions() {
 }
 
 #[test]
-fn nothing_and_as_much_as_can_be_are_no_nonsense() {
+fn zero_and_maximum_inputs_yield_finite_values() {
     assert_eq!(kind(Inputs::default()), None);
     let all = Inputs {
         fault_entries: u64::MAX,
@@ -233,7 +233,7 @@ fn nothing_and_as_much_as_can_be_are_no_nonsense() {
 }
 
 #[test]
-fn names_of_checks_are_those_of_the_golden_file() {
+fn check_names_match_the_golden_file() {
     let lines = VerdictKind::ALL.map(|kind| format!("{}: {}\n", kind.name(), check_names(kind).join(" ")));
     surface::hold("checks.txt", &lines.concat());
 }

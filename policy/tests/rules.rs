@@ -56,12 +56,12 @@ fn explain(overrides: Vec<Override>) -> Explained {
     explained
 }
 
-fn in_force(overrides: Vec<Override>) -> Option<String> {
+fn selected(overrides: Vec<Override>) -> Option<String> {
     explain(overrides).directive.override_id
 }
 
 #[test]
-fn where_nothing_fits_the_default_holds() {
+fn default_applies_without_a_matching_override() {
     let Explained { directive, why, candidates } = explain(Vec::new());
     assert_eq!((directive.override_id, directive.mode, directive.policy.as_str()), (None, Mode::Observe, "auto-live"));
     assert_eq!(directive.budget, fallback().budget);
@@ -69,7 +69,7 @@ fn where_nothing_fits_the_default_holds() {
 }
 
 #[test]
-fn all_that_is_given_must_fit() {
+fn all_fields_of_a_selector_must_match() {
     let fitting = [
         Selector::default(),
         Selector { pid: Some(7), ..Selector::default() },
@@ -87,7 +87,7 @@ fn all_that_is_given_must_fit() {
         Selector { uid: Some(1000), pod: Some("7c1f-0c0e".into()), job: Some("*".into()), ..Selector::default() },
     ];
     for selector in fitting {
-        assert_eq!(in_force(vec![rule("a", selector.clone())]), Some("a".into()), "{selector:?}");
+        assert_eq!(selected(vec![rule("a", selector.clone())]), Some("a".into()), "{selector:?}");
     }
     let others = [
         ("match.pid", Selector { pid: Some(8), ..Selector::default() }),
@@ -107,7 +107,7 @@ fn all_that_is_given_must_fit() {
 }
 
 #[test]
-fn what_is_not_known_of_a_process_fits_nothing() {
+fn unknown_fields_of_a_process_match_no_selector() {
     let process = Process::new(ProcessId { pid: 7, start_ticks: 1 }, "python3");
     let subject = Subject { process: &process, executable: None };
     for selector in [
@@ -123,17 +123,17 @@ fn what_is_not_known_of_a_process_fits_nothing() {
 }
 
 #[test]
-fn priority_goes_before_precision_which_goes_before_the_name() {
+fn precedence_is_priority_then_specificity_then_name() {
     let exact = rule("exact", Selector { pid: Some(7), ..Selector::default() });
     let wide = rule("wide", Selector::default());
-    assert_eq!(in_force(vec![wide.clone(), exact.clone()]), Some("exact".into()));
+    assert_eq!(selected(vec![wide.clone(), exact.clone()]), Some("exact".into()));
     let urgent = Override { priority: 1, ..wide.clone() };
-    assert_eq!(in_force(vec![exact, urgent]), Some("wide".into()));
-    assert_eq!(in_force(vec![wide, rule("also", Selector::default())]), Some("also".into()));
+    assert_eq!(selected(vec![exact, urgent]), Some("wide".into()));
+    assert_eq!(selected(vec![wide, rule("also", Selector::default())]), Some("also".into()));
 }
 
 #[test]
-fn what_names_the_smaller_group_says_more() {
+fn selector_of_a_smaller_group_is_more_specific() {
     let growing = [
         Selector::default(),
         Selector { allocation_larger_than_bytes: Some(1), ..Selector::default() },
@@ -151,22 +151,22 @@ fn what_names_the_smaller_group_says_more() {
     for pair in growing.windows(2) {
         // The id would decide otherwise.
         let overrides = vec![rule("a", pair[0].clone()), rule("b", pair[1].clone())];
-        assert_eq!(in_force(overrides), Some("b".into()), "{:?}", pair[1]);
+        assert_eq!(selected(overrides), Some("b".into()), "{:?}", pair[1]);
     }
 }
 
 #[test]
-fn one_whose_time_is_over_is_not_in_force() {
+fn expired_override_is_not_selected() {
     let ends = |at| Override { expires_at: Some(at), priority: 1, ..rule("brief", Selector::default()) };
     let other = rule("other", Selector::default());
-    assert_eq!(in_force(vec![ends(NOW + Duration::from_secs(1)), other.clone()]), Some("brief".into()));
+    assert_eq!(selected(vec![ends(NOW + Duration::from_secs(1)), other.clone()]), Some("brief".into()));
     let Explained { directive, candidates, .. } = explain(vec![ends(NOW), other]);
     assert_eq!(directive.override_id, Some("other".into()));
     assert_eq!(candidates[0].fit, Fit::Expired);
 }
 
 #[test]
-fn the_reasons_name_what_decided() {
+fn reasons_name_the_deciding_criterion() {
     let Explained { why, candidates, .. } = explain(vec![
         rule("team", Selector { uid: Some(1000), ..Selector::default() }),
         rule("pod", Selector { pod: Some("7c1f*".into()), ..Selector::default() }),
@@ -185,14 +185,14 @@ fn the_reasons_name_what_decided() {
 }
 
 #[test]
-fn what_an_override_does_not_say_about_budgets_the_default_does() {
+fn unset_budgets_come_from_the_default() {
     let budget = Budget { bytes_per_second: Some(5), bytes: None };
     let directive = explain(vec![Override { budget, ..rule("a", Selector::default()) }]).directive;
     assert_eq!(directive.budget, Budget { bytes_per_second: Some(5), bytes: Some(1000) });
 }
 
 #[test]
-fn nobody_goes_further_than_is_allowed_at_all() {
+fn mode_is_limited_by_the_configured_maximum() {
     let process = process();
     let subject = Subject { process: &process, executable: None };
     let acting = Override { mode: Mode::Act, ..rule("a", Selector::default()) };
@@ -203,7 +203,7 @@ fn nobody_goes_further_than_is_allowed_at_all() {
 }
 
 #[test]
-fn whose_time_is_known_to_be_over_has_none_left_when_the_clock_is_set_back() {
+fn expired_override_stays_expired_when_the_clock_is_set_back() {
     let process = process();
     let subject = Subject { process: &process, executable: None };
     let brief = Override { expires_at: Some(NOW + Duration::from_secs(1)), ..rule("brief", Selector::default()) };

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_is_let_in_for_as_long_as_the_locks_were_held() {
+    fn pause_lasts_as_long_as_the_locks_were_held() {
         let pause_after = |turn| {
             let mut pace = Pace(turn);
             let begun = Instant::now();
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_waited_itself_makes_no_long_pause_and_a_renewal_none_that_is_too_late_for_the_next() {
+    fn pause_is_bounded_and_shorter_after_a_renewal() {
         let wanted = |action, took: Duration| {
             let step = Step { begin: 0, end: 2 << 20, action };
             let duration_ns = u64::try_from(took.as_nanos()).unwrap();

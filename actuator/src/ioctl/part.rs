@@ -74,37 +74,37 @@ mod tests {
     }
 
     #[test]
-    fn moves_are_cut_at_block_boundaries() {
+    fn migrations_are_cut_at_block_boundaries() {
         let parts = parts(Action::Migrate(Place::Host), 3, 8, from_ref(&(0..100)));
         assert_eq!(parts, [(3, 4, MIB), (4, 6, 2 * MIB), (6, 8, 2 * MIB)]);
     }
 
     #[test]
-    fn what_is_not_mapped_is_not_touched() {
+    fn unmapped_memory_is_not_touched() {
         let parts = parts(Action::Migrate(Place::Gpu(GPU)), 0, 12, &[3..5, 6..7, 20..30]);
         assert_eq!(parts, [(0, 3, 0), (3, 4, MIB), (4, 5, MIB), (5, 6, 0), (6, 7, MIB), (7, 12, 0)]);
     }
 
     #[test]
-    fn mappings_beside_each_other_are_no_one_range() {
+    fn adjacent_mappings_are_separate_ranges() {
         let parts = parts(Action::Advise(Advice::ReadDuplication), 0, 4, &[0..1, 1..4]);
         assert_eq!(parts, [(0, 1, MIB), (1, 4, 3 * MIB)]);
     }
 
     #[test]
-    fn a_block_is_renewed_by_the_first_page_of_what_is_asked_for() {
+    fn renewal_touches_the_first_requested_page_of_a_block() {
         let parts = parts(Action::Touch(GPU), 1, 6, from_ref(&(0..5)));
         assert_eq!(parts, [(1, 2, page_bytes()), (2, 4, page_bytes()), (4, 5, page_bytes()), (5, 6, 0)]);
     }
 
     #[test]
-    fn advice_is_cut_as_little_as_may_be() {
+    fn advice_is_cut_only_at_the_maximum_call_size() {
         let parts = parts(Action::Withdraw(Advice::AccessedBy(GPU)), 30, 80, from_ref(&(0..100)));
         assert_eq!(parts, [(30, 32, 2 * MIB), (32, 64, 32 * MIB), (64, 80, 16 * MIB)]);
     }
 
     #[test]
-    fn the_last_addresses_are_addresses_too() {
+    fn range_at_the_end_of_the_address_space_is_accepted() {
         let begin = u64::MAX - 3 * MIB + 1;
         let step = Step { begin, end: u64::MAX - 4095, action: Action::Migrate(Place::Host) };
         let part = next_part(&step, from_ref(&(begin..u64::MAX)), 2 * MIB);

@@ -49,7 +49,7 @@ fn process_without_managed_memory_has_no_mappings() {
 }
 
 #[test]
-fn a_withdrawal_about_another_process_does_not_wait_for_the_rest_of_an_order() {
+fn withdrawal_about_another_process_preempts_the_rest_of_an_order() {
     let step = |at: u64| Step { begin: at << 21, end: (at + 1) << 21, action: Action::Migrate(Place::Host) };
     let long = |is_rollback| Order { steps: (0..40).map(step).collect(), ..order(process(id()), is_rollback) };
     let denied = CallResult::Denied("a withdrawal about another process comes first".to_owned());
@@ -72,7 +72,7 @@ fn are_refused(answers: &[CallResult]) -> bool {
 }
 
 #[test]
-fn memory_whose_descriptor_is_closed_is_not_taken_for_unmapped() {
+fn mapping_with_a_closed_descriptor_is_not_taken_for_unmapped() {
     let own = id();
     let machine = Machine::new().with(&format!("proc/{own}/maps"), MAPS);
     for name in ["stat", "fd"] {
@@ -92,7 +92,7 @@ fn answers_after(ioctl: &mut Ioctl, begun: Instant, passed_s: u64, is_rollback: 
 }
 
 #[test]
-fn a_target_whose_order_was_given_up_is_left_alone_for_a_while_but_for_withdrawals() {
+fn target_of_an_abandoned_order_is_paused_except_for_withdrawals() {
     let mut ioctl = Ioctl { order_budget: Duration::ZERO, ..Ioctl::new(Settings::default(), Roots::default()) };
     let begun = Instant::now();
     let given_up = [(); 2].map(|()| CallResult::Failed("gave up: its calls took more than 0 s together".to_owned()));
@@ -110,7 +110,7 @@ fn a_target_whose_order_was_given_up_is_left_alone_for_a_while_but_for_withdrawa
 }
 
 #[test]
-fn memory_of_a_process_whose_first_thread_has_exited_is_not_taken_for_unmapped() {
+fn mapping_of_a_process_without_its_first_thread_is_not_taken_for_unmapped() {
     let without_first = fake::Process::leaderless(Path::new("/dev/null"));
     let pid = without_first.pid();
     let thread = processes::live_thread(&Roots::default(), pid).unwrap().unwrap();
@@ -124,14 +124,14 @@ fn memory_of_a_process_whose_first_thread_has_exited_is_not_taken_for_unmapped()
 }
 
 #[test]
-fn nothing_is_begun_once_it_is_called_off_but_what_puts_something_back() {
+fn cancelled_order_makes_no_calls_unless_it_is_a_rollback() {
     let own = process(id());
     assert_eq!(answers(&order(own, false), &|| true), [CallResult::Cancelled, CallResult::Cancelled]);
     assert_eq!(answers(&order(own, true), &|| true), [CallResult::NotMapped, CallResult::NotMapped]);
 }
 
 #[test]
-fn the_va_space_that_has_the_range_is_found() {
+fn va_space_with_the_range_is_found() {
     let nowhere = || Failed::Uvm(UvmError::Refused { request: "UVM_MIGRATE", status: Status::INVALID_ADDRESS });
     let calls = Cell::new(0);
     let has = |wanted: u32| {
@@ -147,7 +147,7 @@ fn the_va_space_that_has_the_range_is_found() {
 }
 
 #[test]
-fn what_one_va_space_refuses_no_other_is_asked() {
+fn driver_error_of_a_va_space_ends_the_search() {
     let calls = Cell::new(0);
     let answer = call_each(&[1, 2, 3], |space| {
         calls.set(calls.get() + 1);
@@ -159,7 +159,7 @@ fn what_one_va_space_refuses_no_other_is_asked() {
 }
 
 #[test]
-fn a_call_is_never_larger_than_the_driver_is_to_be_held_up() {
+fn call_size_is_bounded() {
     let part_bytes = |part_bytes| {
         let settings = Settings { part_bytes, ..Settings::default() };
         Ioctl::new(settings, Roots::default()).settings.part_bytes

@@ -42,12 +42,12 @@ fn call(step: Step, answer: CallResult) -> Call {
 
 /// Advice on the disk without an outcome, as if uvmd were killed now.
 fn intend(journal: &Journal, process: ProcessId, gpu: GpuUuid, steps: &[Step]) -> Intent {
-    let (told, is_told) = std::sync::mpsc::sync_channel(1);
+    let (sender, has_result) = std::sync::mpsc::sync_channel(1);
     let intent = Intent::begin(journal, (process, gpu), steps, move || {
-        let _ = told.try_send(());
+        let _ = sender.try_send(());
     })
     .unwrap();
-    is_told.recv_timeout(SOON).unwrap();
+    has_result.recv_timeout(SOON).unwrap();
     intent.result().unwrap().unwrap();
     intent
 }

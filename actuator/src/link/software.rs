@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_has_the_folder_of_its_uuid() {
+    fn gpu_has_the_folder_of_its_uuid() {
         let gpu = GpuUuid([0xab; 16]);
         let machine = Machine::new();
         assert!(!is_there(&machine.roots));

@@ -34,7 +34,7 @@ impl Hand {
     pub(super) fn work(mut self) {
         while let Some(taken) = self.orders.next() {
             let order = taken.order;
-            let outcome = if taken.is_called_off {
+            let outcome = if taken.is_cancelled {
                 all_answered(&order, &CallResult::Cancelled)
             } else if let Some(journal) = self.journal.clone().filter(|_| advises(&order)) {
                 self.advise(&journal, &order)
@@ -107,7 +107,7 @@ impl Hand {
 
     /// Whether acting is off for an order: never for a rollback.
     fn is_off(&self, order: &Order) -> bool {
-        !order.is_rollback && ((self.off)() || self.orders.is_called_off())
+        !order.is_rollback && ((self.off)() || self.orders.is_cancelled())
     }
 
     fn tell(&self, outcome: Outcome) {
@@ -136,7 +136,7 @@ struct Turn<'a> {
 
 impl Interrupt for Turn<'_> {
     fn is_cancelled(&self) -> bool {
-        (self.off)() || self.orders.is_called_off()
+        (self.off)() || self.orders.is_cancelled()
     }
 
     fn is_awaited(&self) -> bool {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_withdrawal_that_gave_way_has_twice_as_long_each_time_up_to_the_budget_of_an_order() {
+    fn undisturbed_time_of_a_withdrawal_doubles_up_to_the_budget_of_an_order() {
         let seconds = [0, 1, 2, 3, 4, 5, 6, 60].map(|times| undisturbed(times).as_secs());
         assert_eq!(seconds, [0, 1, 2, 4, 8, 16, 32, 32]);
     }

@@ -46,7 +46,7 @@ pub(super) enum Left {
 pub(super) struct Taken {
     pub(super) order: Order,
     /// Whether it is cancelled, as the workers end.
-    pub(super) is_called_off: bool,
+    pub(super) is_cancelled: bool,
 }
 
 /// Whether it gives advice.
@@ -55,7 +55,7 @@ pub(super) fn advises(order: &Order) -> bool {
 }
 
 impl Waiting {
-    fn is_called_off(&self) -> bool {
+    fn is_cancelled(&self) -> bool {
         self.is_closed || self.at_work.is_some_and(|(_, is_put_back)| is_put_back)
     }
 }
@@ -90,11 +90,11 @@ impl Queue {
         waiting.at_work = None;
         loop {
             if let Some(order) = waiting.undoing.pop_front() {
-                return Some(Taken { order, is_called_off: false });
+                return Some(Taken { order, is_cancelled: false });
             }
             if let Some(order) = waiting.others.pop_front() {
                 waiting.at_work = Some((order.decision, false));
-                return Some(Taken { order, is_called_off: waiting.is_closed });
+                return Some(Taken { order, is_cancelled: waiting.is_closed });
             }
             if waiting.is_closed {
                 return None;
@@ -109,7 +109,7 @@ impl Queue {
         let mut waiting = self.lock();
         loop {
             // The withdrawal of the executing order comes after it.
-            if is_ready() || waiting.is_called_off() {
+            if is_ready() || waiting.is_cancelled() {
                 return None;
             }
             // An order that gives advice would have to wait itself.
@@ -152,8 +152,8 @@ impl Queue {
     }
 
     /// Whether the executing order is to stop after its current call.
-    pub(super) fn is_called_off(&self) -> bool {
-        self.lock().is_called_off()
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.lock().is_cancelled()
     }
 
     pub(super) fn close(&self) {

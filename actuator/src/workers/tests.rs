@@ -37,7 +37,7 @@ impl Gate {
     fn wait_for_arrivals(&self, count: usize) {
         let deadline = Instant::now() + SOON;
         while self.arrived.load(Ordering::Relaxed) < count {
-            assert!(Instant::now() < deadline, "nobody came");
+            assert!(Instant::now() < deadline, "too few arrivals");
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -73,7 +73,7 @@ fn results(workers: &Workers, count: usize) -> Vec<(u64, bool, CallResult)> {
 }
 
 #[test]
-fn orders_are_carried_out_one_after_the_other_and_what_puts_back_comes_first() {
+fn orders_are_executed_in_sequence_and_rollbacks_first() {
     let (mut workers, gate) = gated();
     workers.submit(order(1, false));
     gate.wait_for_arrivals(1);
@@ -86,7 +86,7 @@ fn orders_are_carried_out_one_after_the_other_and_what_puts_back_comes_first() {
 }
 
 #[test]
-fn what_is_put_back_does_not_begin_afterwards() {
+fn rolled_back_order_does_not_start() {
     let (mut workers, gate) = gated();
     workers.submit(order(1, false));
     gate.wait_for_arrivals(1);
@@ -102,7 +102,7 @@ fn what_is_put_back_does_not_begin_afterwards() {
 }
 
 #[test]
-fn an_order_without_room_is_answered_and_one_that_puts_back_always_has_room() {
+fn full_queue_denies_orders_but_no_rollbacks() {
     let (mut workers, gate) = gated();
     workers.submit(order(0, false));
     gate.wait_for_arrivals(1);
@@ -130,7 +130,7 @@ impl Actuator for Panics {
 }
 
 #[test]
-fn a_panic_is_the_outcome_of_its_order_and_the_next_is_carried_out() {
+fn panic_fails_its_order_and_the_next_is_executed() {
     let (had_luck, made) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&made);
     let mut workers = Workers::start(
@@ -149,7 +149,7 @@ fn a_panic_is_the_outcome_of_its_order_and_the_next_is_carried_out() {
 }
 
 #[test]
-fn a_gpu_whose_worker_hangs_does_not_hold_up_another() {
+fn hung_worker_does_not_delay_other_gpus() {
     let (mut workers, gate) = gated();
     workers.submit(order(1, false));
     gate.wait_for_arrivals(1);
@@ -172,7 +172,7 @@ impl Actuator for UntilOff {
 }
 
 #[test]
-fn at_the_end_only_what_puts_back_is_still_carried_out() {
+fn only_rollbacks_are_executed_during_shutdown() {
     let mut workers = Workers::start(|_| Box::new(UntilOff), || false, None);
     workers.submit(order(1, false));
     workers.submit(order(2, false));
@@ -184,7 +184,7 @@ fn at_the_end_only_what_puts_back_is_still_carried_out() {
 }
 
 #[test]
-fn the_end_does_not_wait_for_a_worker_that_hangs() {
+fn shutdown_does_not_wait_for_a_hung_worker() {
     let (mut workers, gate) = gated();
     workers.submit(order(1, false));
     gate.wait_for_arrivals(1);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_of_a_second_or_of_the_interval_where_that_is_longer() {
+    fn slot_length_is_a_second_or_the_longer_interval() {
         let lengths = |millis| {
             let steps = Steps::of(Duration::from_millis(millis));
             (steps.fine.as_secs(), steps.coarse_length().as_secs())
@@ -195,20 +195,20 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_ends_the_slot_whose_end_is_nearest() {
+    fn reading_ends_the_nearest_slot() {
         let ended = [0, 400, 999, 1003, 1499, 1500, 2100].map(|millis| STEPS.ended_by(Duration::from_millis(millis)));
         assert_eq!(ended, [0, 0, 1, 1, 1, 2, 2]);
     }
 
     #[test]
-    fn the_last_seconds_are_told_one_by_one() {
+    fn last_seconds_are_returned_individually() {
         let found = ring(1..=100).lately(&STEPS, 100, Duration::from_secs(3), 300);
         assert_eq!(faulted(&found), [Some(98), Some(99), Some(100)]);
         assert_eq!((found.begin, found.interval), (SECOND * 97, SECOND));
     }
 
     #[test]
-    fn of_more_than_wanted_neighbours_are_added_up_the_newest_whole() {
+    fn excess_samples_are_merged_with_the_newest_complete() {
         let found = ring(1..=10).lately(&STEPS, 10, Duration::from_secs(10), 3);
         // The two oldest do not fill a sample with the first.
         assert_eq!(faulted(&found), [Some(3 + 4 + 5 + 6), Some(7 + 8 + 9 + 10)]);
@@ -216,13 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn one_who_began_later_has_no_samples_before() {
+    fn late_start_has_no_earlier_samples() {
         let found = ring(8..=10).lately(&STEPS, 10, Duration::from_mins(5), 300);
         assert_eq!((faulted(&found), found.begin), (vec![Some(8), Some(9), Some(10)], SECOND * 7));
     }
 
     #[test]
-    fn slots_in_which_nothing_was_read_are_missing() {
+    fn slots_without_a_reading_are_missing() {
         let found = ring([1, 2, 5, 6]).lately(&STEPS, 8, Duration::from_mins(5), 300);
         assert_eq!(faulted(&found), [Some(1), Some(2), None, None, Some(5), Some(6), None, None]);
         let together = ring([1, 2, 5, 6]).lately(&STEPS, 8, Duration::from_mins(5), 4);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_is_told_by_tens_of_seconds_that_add_up_to_the_same() {
+    fn day_is_returned_in_coarse_samples_with_equal_sums() {
         let ring = ring(1..=86_400);
         let hour = ring.lately(&STEPS, 86_400, FINE_BACK, usize::MAX);
         assert_eq!((hour.samples.len(), hour.interval), (3600, SECOND));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_coarse_sample_is_told_when_its_time_is_over() {
+    fn coarse_sample_is_returned_once_complete() {
         let day = |slots: std::ops::RangeInclusive<u64>| {
             let last = *slots.end();
             faulted(&ring(slots).lately(&STEPS, last, COARSE_BACK, 100))
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_of_one_that_is_always_busy_takes_some_400_kib() {
+    fn busy_day_takes_about_400_kib() {
         let mut ring = Ring::default();
         for slot in 1..=90_000_u64 {
             let noise = slot.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_nothing_is_told() {
+    fn empty_ring_has_no_samples() {
         for last in [0, 5] {
             assert_eq!(Ring::default().lately(&STEPS, last, FINE_BACK, 0).samples, []);
         }

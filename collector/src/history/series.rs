@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_come_back_as_they_were_and_those_that_are_missing_do_not() {
+    fn samples_round_trip_and_gaps_stay_missing() {
         let busy = Sample {
             fault_entries: 1,
             cpu_faults: u64::MAX,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_do_not_depend_on_those_before_them() {
+    fn chunks_are_independent_of_earlier_ones() {
         let mut series = Series::default();
         let sample = |slot| Sample { resident_bytes: slot * 1000, ..faults(slot % 3) };
         for slot in 0..2000 {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_long_time_in_which_nothing_was_read_nothing_old_is_kept() {
+    fn samples_before_a_long_gap_are_dropped() {
         let mut series = Series::default();
         series.push(1, &faults(1), 3600);
         series.push(1_000_000_000, &faults(2), 3600);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_slots_take_hardly_any_room() {
+    fn idle_slots_take_little_memory() {
         let mut series = Series::default();
         for slot in 0..3600 {
             series.push(slot, &Sample { resident_bytes: 1 << 30, ..Sample::default() }, 3600);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_given_back_by_halves() {
+    fn halving_frees_the_older_half() {
         let mut series = Series::default();
         for slot in 0..1024 {
             series.push(slot, &faults(slot), 3600);

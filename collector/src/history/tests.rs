@@ -69,7 +69,7 @@ impl Node {
 }
 
 #[test]
-fn a_sample_is_what_was_counted_since_the_reading_before() {
+fn sample_is_the_difference_to_the_previous_reading() {
     let mut node = node();
     for (second, bytes) in [(1, 10), (2, 10), (3, 35)] {
         node.copied(&[(ONE, bytes)]);
@@ -82,7 +82,7 @@ fn a_sample_is_what_was_counted_since_the_reading_before() {
 }
 
 #[test]
-fn readings_that_are_a_little_late_or_two_in_a_second_lose_nothing() {
+fn late_and_repeated_readings_lose_no_counts() {
     let mut node = node();
     for (millis, bytes) in [(1004, 1), (1990, 3), (2100, 6), (3499, 10), (4001, 15)] {
         node.copied(&[(ONE, bytes)]);
@@ -92,7 +92,7 @@ fn readings_that_are_a_little_late_or_two_in_a_second_lose_nothing() {
 }
 
 #[test]
-fn what_was_counted_while_nothing_was_read_is_in_the_sample_after() {
+fn counts_of_a_gap_are_in_the_next_sample() {
     let mut node = node();
     for (second, bytes) in [(1, 1), (4, 9)] {
         node.copied(&[(ONE, bytes)]);
@@ -102,7 +102,7 @@ fn what_was_counted_while_nothing_was_read_is_in_the_sample_after() {
 }
 
 #[test]
-fn while_uvmd_waits_for_the_driver_nothing_is_known() {
+fn samples_are_missing_while_uvmd_waits_for_the_driver() {
     let mut node = node();
     node.copied(&[(ONE, 1)]);
     node.read(SECOND);
@@ -114,7 +114,7 @@ fn while_uvmd_waits_for_the_driver_nothing_is_known() {
 }
 
 #[test]
-fn a_pid_that_is_used_again_has_a_history_of_its_own() {
+fn reused_pid_has_a_separate_history() {
     let mut node = node();
     node.copied(&[(ONE, 5)]);
     node.read(SECOND);
@@ -128,7 +128,7 @@ fn a_pid_that_is_used_again_has_a_history_of_its_own() {
 }
 
 #[test]
-fn an_owner_has_a_history_that_outlives_its_processes() {
+fn owner_history_outlives_its_processes() {
     let mut node = node();
     let unit = OwnerKey::Unit("train.service".to_owned());
     let totals = |bytes| OwnerTotals {
@@ -157,7 +157,7 @@ fn an_owner_has_a_history_that_outlives_its_processes() {
 }
 
 #[test]
-fn what_was_pending_is_its_gpus_once_that_is_known() {
+fn samples_of_a_pending_gpu_move_to_it_once_it_is_known() {
     let mut node = node();
     node.snapshot.gpu_totals = [(GpuKey::Pending(1), copied(7))].into();
     node.read(SECOND);
@@ -168,7 +168,7 @@ fn what_was_pending_is_its_gpus_once_that_is_known() {
 }
 
 #[test]
-fn counts_that_were_dropped_as_wrong_are_not_negative() {
+fn discarded_counts_yield_no_negative_sample() {
     let mut node = node();
     for (second, bytes) in [(1, 10), (2, 4), (3, 6)] {
         node.copied(&[(ONE, bytes)]);
@@ -178,7 +178,7 @@ fn counts_that_were_dropped_as_wrong_are_not_negative() {
 }
 
 #[test]
-fn residency_and_what_was_fetched_again_are_the_processes_together() {
+fn residency_and_refetched_bytes_of_a_gpu_are_sums_over_processes() {
     let mut node = node();
     node.copied(&[(ONE, 1), (NEXT, 1)]);
     for (second, refetched_bytes) in [(1, 3), (2, 8)] {
@@ -197,7 +197,7 @@ fn residency_and_what_was_fetched_again_are_the_processes_together() {
 }
 
 #[test]
-fn two_thousand_processes_that_come_and_go_stay_within_bounds() {
+fn memory_of_two_thousand_short_lived_processes_is_bounded() {
     const BYTES_MAX: usize = 300 << 10;
     let mut node = node();
     node.history.bytes_max = BYTES_MAX;
@@ -221,7 +221,7 @@ fn two_thousand_processes_that_come_and_go_stay_within_bounds() {
 }
 
 #[test]
-fn where_there_is_no_room_who_did_nothing_for_longest_gives_up_all_and_the_busy_their_older_half() {
+fn memory_limit_drops_idle_histories_and_the_older_half_of_busy_ones() {
     let mut node = node();
     for second in 1..=1000_u64 {
         node.copied(&[(ONE, 7), (NEXT, second * 1_000_000_000)]);

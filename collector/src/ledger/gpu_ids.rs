@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_the_gpu_that_had_it_when_it_was_first_counted_on_whoever_had_it_before_or_after() {
+    fn id_is_the_gpu_at_the_time_of_its_first_count() {
         let mut ids = GpuIds::default();
         ids.look(&one_is(B));
         ids.counted(1);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_first_counted_on_at_the_last_reading_is_the_gpu_that_had_it_while_the_va_space_lived() {
+    fn id_first_counted_at_the_last_reading_is_the_gpu_of_the_va_spaces_lifetime() {
         let mut ids = GpuIds::default();
         ids.look(&one_is(A));
         ids.counted(1);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_went_before_the_first_reading_is_remembered() {
+    fn link_removed_before_the_first_reading_is_remembered() {
         let mut ids = GpuIds::default();
         ids.look(&one_is(A));
         ids.counted(1);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_one_look_missed_is_found_by_the_next() {
+    fn link_missed_by_one_read_is_found_by_the_next() {
         let mut ids = GpuIds::default();
         ids.counted(1);
         ids.look(&none());
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_never_shown_stays_unknown_even_if_it_is_shown_later() {
+    fn id_without_a_link_stays_unknown_even_if_it_appears_later() {
         let mut ids = GpuIds::default();
         ids.counted(1);
         for _ in 0..MISSES_MAX {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_va_space_that_nobody_looked_at_while_it_lived_has_unknown_gpus() {
+    fn gpus_of_an_unobserved_va_space_are_unknown() {
         let mut ids = GpuIds::default();
         ids.counted(1);
         ids.settle();

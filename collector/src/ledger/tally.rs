@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_probes_calls_are_those_of_the_model_in_one_order() {
+    fn api_calls_of_probes_and_model_are_the_same_in_equal_order() {
         let probes = abi::ApiCall::ALL.iter().map(|call| call.name().trim_start_matches("uvm_api_"));
         // The driver's name is less specific than the API's.
         let model = ApiCall::ALL.map(|call| if call == ApiCall::Prefetch { "migrate" } else { call.name() });
@@ -122,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_asked_for_is_not_the_applications() {
+    fn migrations_requested_by_a_tool_have_a_separate_cause() {
         assert_eq!([5, 6, 8].map(cause), [Cause::Api; 3]);
         assert_eq!([5, 6, 8].map(|number| cause(number | REQUESTED_BY_TOOL)), [Cause::Tool; 3]);
     }
 
     #[test]
-    fn a_bucket_is_as_many_of_its_first_value_with_their_exact_sum() {
+    fn bucket_counts_its_first_value_with_the_exact_sum() {
         let mut counters = Counters::default();
         add(&mut counters, Kind::BatchEntries, bucket(25), Tally { events: 3, amount: 75 });
         let entries = &counters.batches.entries;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_values_up_to_a_bound_do_not_go_back_as_more_come() {
+    fn cumulative_bucket_counts_never_decrease() {
         let up_to_32 = |values: &[u64]| {
             let mut counters = Counters::default();
             let tally = Tally { events: values.len() as u64, amount: values.iter().sum() };

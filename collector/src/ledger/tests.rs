@@ -55,7 +55,7 @@ fn with_cpu_faults(ledger: &mut Ledger, process: ProcessId, generation: Generati
 }
 
 #[test]
-fn what_is_kept_from_now_on_holds_for_those_that_ended_before_too() {
+fn changed_retention_applies_to_earlier_exits() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("a"));
     ledger.destroyed(1, Losses::default(), at(10));
@@ -73,7 +73,7 @@ fn what_is_kept_from_now_on_holds_for_those_that_ended_before_too() {
 }
 
 #[test]
-fn counts_are_absolute_so_reading_twice_counts_once() {
+fn absolute_counts_are_not_added_twice() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     count(&mut ledger, 1, 0, Kind::CpuFault, 0, 5, 0);
@@ -81,7 +81,7 @@ fn counts_are_absolute_so_reading_twice_counts_once() {
 }
 
 #[test]
-fn several_va_spaces_of_a_process_sum_up() {
+fn va_spaces_of_a_process_add_up() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     with_cpu_faults(&mut ledger, PROCESS, 2, 4);
@@ -92,7 +92,7 @@ fn several_va_spaces_of_a_process_sum_up() {
 }
 
 #[test]
-fn a_process_ends_with_its_last_va_space_and_keeps_its_counts() {
+fn process_exits_with_its_last_va_space_and_keeps_its_counts() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     with_cpu_faults(&mut ledger, PROCESS, 2, 4);
@@ -110,7 +110,7 @@ fn a_process_ends_with_its_last_va_space_and_keeps_its_counts() {
 }
 
 #[test]
-fn a_process_that_opens_the_driver_again_has_not_ended() {
+fn process_that_opens_the_driver_again_has_not_exited() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     ledger.destroyed(1, Losses::default(), at(10));
@@ -121,7 +121,7 @@ fn a_process_that_opens_the_driver_again_has_not_ended() {
 }
 
 #[test]
-fn a_pid_that_is_used_again_is_another_process() {
+fn reused_pid_is_another_process() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     ledger.destroyed(1, Losses::default(), at(10));
@@ -132,7 +132,7 @@ fn a_pid_that_is_used_again_is_another_process() {
 }
 
 #[test]
-fn sums_never_go_back_when_a_process_is_forgotten() {
+fn totals_never_decrease_when_a_process_is_forgotten() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
@@ -152,7 +152,7 @@ fn sums_never_go_back_when_a_process_is_forgotten() {
 }
 
 #[test]
-fn of_too_many_ended_processes_the_oldest_are_forgotten() {
+fn oldest_exited_processes_beyond_the_limit_are_forgotten() {
     let mut ledger = ledger();
     for number in 0..5 {
         let process = ProcessId { pid: 100 - number, start_ticks: 1 };
@@ -168,7 +168,7 @@ fn of_too_many_ended_processes_the_oldest_are_forgotten() {
 }
 
 #[test]
-fn a_process_that_is_gone_has_ended_though_its_va_space_lives_on_in_other_hands() {
+fn process_has_exited_even_if_another_holds_its_va_space() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     assert_eq!(ledger.present(), [PROCESS]);
@@ -186,7 +186,7 @@ fn a_process_that_is_gone_has_ended_though_its_va_space_lives_on_in_other_hands(
 }
 
 #[test]
-fn what_proc_says_later_replaces_what_it_said_first() {
+fn later_identity_from_proc_replaces_the_first() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("sh"));
     ledger.seen(PROCESS, Sighting::Here(named("python")), at(10));
@@ -195,7 +195,7 @@ fn what_proc_says_later_replaces_what_it_said_first() {
 }
 
 #[test]
-fn counts_that_come_before_the_record_of_their_va_space_find_their_process() {
+fn counts_before_the_record_of_their_va_space_find_their_process() {
     let mut ledger = ledger();
     count(&mut ledger, 1, 0, Kind::CpuFault, 1, 2, 0);
     assert_eq!(totals(&ledger).host.cpu_faults(), 2);
@@ -205,7 +205,7 @@ fn counts_that_come_before_the_record_of_their_va_space_find_their_process() {
 }
 
 #[test]
-fn events_that_were_lost_for_want_of_room_show_at_their_process() {
+fn events_dropped_for_lack_of_room_are_reported_at_their_process() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     ledger.lost(1, lost(2));
@@ -216,7 +216,7 @@ fn events_that_were_lost_for_want_of_room_show_at_their_process() {
 }
 
 #[test]
-fn when_the_driver_goes_every_process_ends_and_generations_may_come_again() {
+fn driver_unload_ends_every_process_and_generations_may_repeat() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     ledger.close_all(Some(at(10)));
@@ -227,7 +227,7 @@ fn when_the_driver_goes_every_process_ends_and_generations_may_come_again() {
 }
 
 #[test]
-fn when_only_the_probes_go_processes_go_on() {
+fn detached_probes_end_no_process() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     ledger.close_all(None);
@@ -245,7 +245,7 @@ fn unreadable_process_has_not_exited() {
 }
 
 #[test]
-fn a_process_that_lives_on_without_a_va_space_is_kept_until_it_is_gone() {
+fn process_without_a_va_space_remains_until_it_exits() {
     let mut ledger = ledger();
     with_cpu_faults(&mut ledger, PROCESS, 1, 3);
     ledger.destroyed(1, Losses::default(), at(10));
@@ -265,7 +265,7 @@ fn a_process_that_lives_on_without_a_va_space_is_kept_until_it_is_gone() {
 }
 
 #[test]
-fn the_start_of_a_process_does_not_move_when_the_clock_is_set() {
+fn start_time_of_a_process_does_not_move_when_the_clock_is_set() {
     let mut ledger = ledger();
     let started = |seconds| Identity { started: Some(at(seconds)), ..named("app") };
     ledger.registered(1, PROCESS, started(5));
@@ -275,7 +275,7 @@ fn the_start_of_a_process_does_not_move_when_the_clock_is_set() {
 }
 
 #[test]
-fn counts_that_turn_out_to_be_wrong_are_dropped_and_earlier_ones_kept() {
+fn discarding_wrong_counts_preserves_earlier_ones() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
     count(&mut ledger, 1, 0, Kind::CpuFault, 0, 5, 0);
@@ -291,7 +291,7 @@ fn counts_that_turn_out_to_be_wrong_are_dropped_and_earlier_ones_kept() {
 }
 
 #[test]
-fn of_ended_processes_that_are_too_many_those_are_forgotten_whose_user_has_most() {
+fn exited_processes_of_the_user_with_most_are_forgotten_first() {
     let mut ledger = ledger();
     let mut ends = |pid: u32, uid| {
         let process = ProcessId { pid, start_ticks: 1 };

@@ -66,7 +66,7 @@ impl Service {
 }
 
 #[test]
-fn nobody_waits_for_an_answer_and_it_is_asked_for_once() {
+fn lookup_does_not_block_and_runs_once() {
     let service = service(4);
     assert_eq!(service.get(7, Duration::ZERO), None);
     assert_eq!(service.get(7, Duration::ZERO), None);
@@ -76,7 +76,7 @@ fn nobody_waits_for_an_answer_and_it_is_asked_for_once() {
 }
 
 #[test]
-fn what_was_not_found_is_looked_up_again_at_growing_distances() {
+fn failed_lookup_is_retried_at_growing_intervals() {
     let service = service(4);
     let mut at = Duration::ZERO;
     for minutes in [1, 2, 3, 3] {
@@ -92,7 +92,7 @@ fn what_was_not_found_is_looked_up_again_at_growing_distances() {
 }
 
 #[test]
-fn an_old_answer_is_shown_until_there_is_a_new_one() {
+fn old_answer_is_returned_until_there_is_a_new_one() {
     let service = service(4);
     service.get(7, Duration::ZERO);
     service.answer(Some("alice"));
@@ -104,7 +104,7 @@ fn an_old_answer_is_shown_until_there_is_a_new_one() {
 }
 
 #[test]
-fn no_more_look_ups_run_at_a_time_than_allowed() {
+fn concurrent_lookups_are_bounded() {
     let service = service(2);
     for key in 1..=3 {
         service.get(key, Duration::ZERO);
@@ -117,7 +117,7 @@ fn no_more_look_ups_run_at_a_time_than_allowed() {
 }
 
 #[test]
-fn whoever_has_waited_longest_is_looked_up_next() {
+fn longest_waiting_key_is_looked_up_next() {
     let service = service(1);
     service.get(1, 3 * MINUTE);
     let (_, answer) = service.asked();
@@ -130,7 +130,7 @@ fn whoever_has_waited_longest_is_looked_up_next() {
 }
 
 #[test]
-fn what_nobody_asks_for_any_more_is_forgotten_even_when_every_look_up_hangs() {
+fn unused_keys_are_forgotten_even_if_every_lookup_hangs() {
     let service = service(1);
     for key in 0..1000 {
         service.get(key, key * MINUTE);
@@ -142,7 +142,7 @@ fn what_nobody_asks_for_any_more_is_forgotten_even_when_every_look_up_hangs() {
 }
 
 #[test]
-fn one_that_hangs_keeps_others_waiting_no_longer_than_there_is_patience_and_is_taken_when_it_comes_back() {
+fn hung_lookup_delays_others_up_to_a_limit_and_its_late_answer_is_used() {
     let service = service(1);
     service.get(1, Duration::ZERO);
     let (_, hangs) = service.asked();
@@ -163,7 +163,7 @@ fn one_that_hangs_keeps_others_waiting_no_longer_than_there_is_patience_and_is_t
 }
 
 #[test]
-fn one_that_hung_is_tried_again_as_seldom_as_one_that_is_not_found() {
+fn hung_lookup_is_retried_as_rarely_as_a_failed_one() {
     let service = service(1);
     service.get(1, Duration::ZERO);
     let (_, hangs) = service.asked();
@@ -178,7 +178,7 @@ fn one_that_hung_is_tried_again_as_seldom_as_one_that_is_not_found() {
 }
 
 #[test]
-fn however_many_hang_there_are_no_more_threads_than_may_run_and_may_hang() {
+fn threads_are_bounded_by_the_limits_of_running_and_hung_lookups() {
     let service = service(2);
     let mut hanging = Vec::new();
     for key in 0..12 {
@@ -204,7 +204,7 @@ fn however_many_hang_there_are_no_more_threads_than_may_run_and_may_hang() {
 }
 
 #[test]
-fn one_thread_looks_up_what_comes_one_after_the_other() {
+fn consecutive_lookups_share_one_thread() {
     let (ran, threads) = mpsc::channel();
     let pace =
         Pace { retry_min: MINUTE, retry_max: MINUTE, answer_max: HOUR, wanted: HOUR, running_max: 4, patience: HOUR };

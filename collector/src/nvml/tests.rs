@@ -60,7 +60,7 @@ impl StandIn {
 }
 
 #[test]
-fn a_gpu_in_use_is_what_the_library_says() {
+fn gpu_in_use_has_the_facts_of_the_library() {
     let mut on = stand_in();
     on.ask(&[CARD, ANOTHER], Duration::ZERO);
     let expected = Facts {
@@ -74,7 +74,7 @@ fn a_gpu_in_use_is_what_the_library_says() {
 }
 
 #[test]
-fn it_is_asked_every_five_seconds_and_opened_once() {
+fn library_is_queried_every_five_seconds_and_opened_once() {
     let mut on = stand_in();
     for seconds in [0, 1, 4, 5, 6, 10] {
         on.ask(&[CARD], Duration::from_secs(seconds));
@@ -83,7 +83,7 @@ fn it_is_asked_every_five_seconds_and_opened_once() {
 }
 
 #[test]
-fn without_a_gpu_in_use_it_is_not_opened_and_it_is_closed_at_once_when_the_last_is_left() {
+fn library_is_open_only_while_a_gpu_is_in_use() {
     let mut on = stand_in();
     on.ask(&[], Duration::ZERO);
     assert_eq!(on.calls("init"), 0);
@@ -96,7 +96,7 @@ fn without_a_gpu_in_use_it_is_not_opened_and_it_is_closed_at_once_when_the_last_
 }
 
 #[test]
-fn one_that_hangs_blocks_nobody_and_is_asked_nothing_else() {
+fn hung_library_blocks_no_caller_and_gets_no_further_query() {
     let mut on = stand_in();
     on.ask(&[CARD], Duration::ZERO);
     on.set("hangs");
@@ -116,7 +116,7 @@ fn one_that_hangs_blocks_nobody_and_is_asked_nothing_else() {
 }
 
 #[test]
-fn a_library_that_fails_is_opened_again_after_a_while() {
+fn failed_library_is_opened_again_after_a_pause() {
     let mut on = stand_in();
     on.set("not-loaded");
     for seconds in [0, 5, 59, 60] {
@@ -135,7 +135,7 @@ fn a_library_that_fails_is_opened_again_after_a_while() {
 }
 
 #[test]
-fn a_gpu_that_does_not_tell_its_memory_is_known_all_the_same() {
+fn gpu_without_memory_information_has_its_other_facts() {
     let mut on = stand_in();
     on.set("no-memory");
     on.ask(&[CARD], Duration::ZERO);
@@ -144,7 +144,7 @@ fn a_gpu_that_does_not_tell_its_memory_is_known_all_the_same() {
 }
 
 #[test]
-fn without_a_library_nothing_is_known() {
+fn missing_library_yields_no_facts() {
     let folder = tempfile::tempdir().unwrap();
     let nvml = Nvml::of(folder.path().join("none.so").as_os_str());
     let mut on = StandIn { folder, nvml, start: Instant::now() };
@@ -154,7 +154,7 @@ fn without_a_library_nothing_is_known() {
 }
 
 #[test]
-fn a_pci_address_has_as_many_digits_as_the_kernel_gives_it() {
+fn pci_address_has_the_kernels_number_of_digits() {
     let addresses = ["00000000:17:00.0", "00010000:3B:00.0", "0000:17:00.0", ""].map(pci_address);
     assert_eq!(addresses, ["0000:17:00.0", "10000:3b:00.0", "0000:17:00.0", ""]);
 }

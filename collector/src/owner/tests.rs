@@ -7,7 +7,7 @@ const STATIC_POD: &str = "4f3d3a1c9a1d3b6a0c8d6a5e2f7b1c90";
 
 /// Owner of a path, as `pod=… job=… container=… unit=…`, without missing parts. `C` and `D` are
 /// container ids, `P` and `P_` a pod's UID with dashes and underscores, `S` a static pod's.
-fn says(path: &str) -> String {
+fn owner_of(path: &str) -> String {
     let path = path
         .replace("{C}", C)
         .replace("{D}", D)
@@ -35,15 +35,15 @@ fn shown(owner: &Owner) -> String {
     short(&parts.into_iter().flatten().collect::<Vec<_>>().join(" "))
 }
 
-fn all_say(table: &[(&str, &str)]) {
+fn assert_owners(table: &[(&str, &str)]) {
     for (path, expected) in table {
-        assert_eq!(says(path), *expected, "{path}");
+        assert_eq!(owner_of(path), *expected, "{path}");
     }
 }
 
 #[test]
-fn kubernetes_pods_with_systemds_names() {
-    all_say(&[
+fn kubernetes_pods_of_the_systemd_cgroup_driver() {
+    assert_owners(&[
         (
             "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{P_}.slice/cri-containerd-{C}.scope",
             "pod={P} containerd={C} unit=cri-containerd-{C}.scope",
@@ -71,8 +71,8 @@ fn kubernetes_pods_with_systemds_names() {
 }
 
 #[test]
-fn kubernetes_pods_with_plain_names() {
-    all_say(&[
+fn kubernetes_pods_of_the_cgroupfs_driver() {
+    assert_owners(&[
         ("/kubepods/burstable/pod{P}/{C}", "pod={P} container={C}"),
         ("/kubepods/besteffort/pod{P}/crio-{C}", "pod={P} cri-o={C}"),
         ("/kubepods/pod{P}/{C}", "pod={P} container={C}"),
@@ -82,8 +82,8 @@ fn kubernetes_pods_with_plain_names() {
 }
 
 #[test]
-fn kubernetes_pods_of_a_runtime_that_takes_systemds_path_for_a_name() {
-    all_say(&[
+fn kubernetes_pods_of_mismatched_cgroup_drivers() {
+    assert_owners(&[
         ("/kubepods-besteffort-pod{P_}.slice:cri-containerd:{C}", "pod={P} containerd={C}"),
         ("/system.slice/kubepods-burstable-pod{P_}.slice:cri-containerd:{C}", "pod={P} containerd={C}"),
         (
@@ -95,7 +95,7 @@ fn kubernetes_pods_of_a_runtime_that_takes_systemds_path_for_a_name() {
 
 #[test]
 fn containers_without_a_pod() {
-    all_say(&[
+    assert_owners(&[
         ("/docker/{C}", "docker={C}"),
         ("/system.slice/docker-{C}.scope", "docker={C} unit=docker-{C}.scope"),
         ("/machine.slice/libpod-{C}.scope/container", "podman={C} unit=libpod-{C}.scope"),
@@ -110,20 +110,20 @@ fn containers_without_a_pod() {
 }
 
 #[test]
-fn containers_of_users() {
+fn rootless_containers() {
     let user = "/user.slice/user-1000.slice/user@1000.service";
     for (below, expected) in [
         ("user.slice/libpod-{C}.scope/container", "podman={C} unit=user@1000.service/libpod-{C}.scope"),
         ("user.slice/docker-{C}.scope", "docker={C} unit=user@1000.service/docker-{C}.scope"),
         ("app.slice/redis.service/libpod-payload-{C}", "podman={C} unit=user@1000.service/redis.service"),
     ] {
-        assert_eq!(says(&format!("{user}/{below}")), expected);
+        assert_eq!(owner_of(&format!("{user}/{below}")), expected);
     }
 }
 
 #[test]
-fn what_watches_a_container_is_not_in_it() {
-    all_say(&[
+fn container_monitor_is_not_in_the_container() {
+    assert_owners(&[
         ("/machine.slice/libpod-conmon-{C}.scope", "unit=libpod-conmon-{C}.scope"),
         ("/kubepods.slice/kubepods-pod{P_}.slice/crio-conmon-{C}.scope", "pod={P} unit=crio-conmon-{C}.scope"),
     ]);
@@ -131,7 +131,7 @@ fn what_watches_a_container_is_not_in_it() {
 
 #[test]
 fn slurm_jobs() {
-    all_say(&[
+    assert_owners(&[
         ("/system.slice/slurmstepd.scope/job_123/step_0/user/task_0", "job=123.0 unit=slurmstepd.scope"),
         (
             "/system.slice/slurm-worker-1_slurmstepd.scope/job_4749/step_batch/user/task_0",
@@ -158,8 +158,8 @@ fn slurm_jobs() {
 }
 
 #[test]
-fn a_container_in_a_job_is_the_jobs_too() {
-    all_say(&[(
+fn container_in_a_job_belongs_to_the_job() {
+    assert_owners(&[(
         "/system.slice/slurmstepd.scope/job_123/step_0/user/task_0/libpod-{C}",
         "job=123.0 podman={C} unit=slurmstepd.scope",
     )]);
@@ -167,7 +167,7 @@ fn a_container_in_a_job_is_the_jobs_too() {
 
 #[test]
 fn systemd_units() {
-    all_say(&[
+    assert_owners(&[
         ("/system.slice/ollama.service", "unit=ollama.service"),
         ("/system.slice/ollama.service/worker", "unit=ollama.service"),
         ("/system.slice/system-serial\\x2dgetty.slice/serial-getty@ttyS0.service", "unit=serial-getty@ttyS0.service"),
@@ -196,8 +196,8 @@ fn systemd_units() {
 }
 
 #[test]
-fn the_outermost_wins() {
-    all_say(&[
+fn outermost_container_takes_precedence() {
+    assert_owners(&[
         // Docker in a pod.
         (
             "/kubepods.slice/kubepods-pod{P_}.slice/cri-containerd-{C}.scope/docker/{D}",
@@ -215,8 +215,8 @@ fn the_outermost_wins() {
 }
 
 #[test]
-fn nobody_can_name_its_own_cgroups_like_anothers_pod_job_or_unit() {
-    all_say(&[
+fn users_cgroups_cannot_imitate_pods_jobs_or_units() {
+    assert_owners(&[
         (
             "/user.slice/user-1000.slice/user@1000.service/kubepods.slice/kubepods-pod{P_}.slice/cri-containerd-{C}.scope",
             "containerd={C} unit=user@1000.service/cri-containerd-{C}.scope",
@@ -245,9 +245,9 @@ fn nobody_can_name_its_own_cgroups_like_anothers_pod_job_or_unit() {
 }
 
 #[test]
-fn names_that_are_not_as_they_should_be_say_nothing() {
+fn malformed_names_yield_no_owner() {
     let long = format!("/system.slice/{}.service", "x".repeat(300));
-    all_say(&[
+    assert_owners(&[
         ("", ""),
         ("/", ""),
         ("/../../..", ""),
@@ -271,8 +271,8 @@ fn names_that_are_not_as_they_should_be_say_nothing() {
 }
 
 #[test]
-fn another_cgroup_namespace_shows_the_end_of_the_path_alone() {
-    all_say(&[
+fn end_of_the_path_is_sufficient_in_another_cgroup_namespace() {
+    assert_owners(&[
         (
             "/../../kubepods-burstable-pod{P_}.slice/cri-containerd-{C}.scope",
             "pod={P} containerd={C} unit=cri-containerd-{C}.scope",
@@ -282,12 +282,12 @@ fn another_cgroup_namespace_shows_the_end_of_the_path_alone() {
 }
 
 #[test]
-fn a_cgroup_that_was_removed_still_says_whose_it_was() {
-    all_say(&[("/system.slice/docker-{C}.scope (deleted)", "docker={C} unit=docker-{C}.scope")]);
+fn removed_cgroup_keeps_its_owner() {
+    assert_owners(&[("/system.slice/docker-{C}.scope (deleted)", "docker={C} unit=docker-{C}.scope")]);
 }
 
 #[test]
-fn with_version_1_the_most_telling_hierarchy_counts() {
+fn cgroup_v1_owner_comes_from_the_most_specific_hierarchy() {
     let of_paths = |paths: &[&str]| shown(&of_paths(paths.iter().copied()));
     // Slurm may use the devices controller alone.
     assert_eq!(of_paths(&["/", "/system.slice/slurmd.service", "/slurm/uid_1000/job_7/step_0/task_0"]), "job=7.0");

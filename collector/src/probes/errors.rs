@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_verifiers_log_the_end_is_kept() {
+    fn verifier_log_is_truncated_to_its_end() {
         let lines: Vec<_> = (0..100).map(|line| format!("line {line}\n")).collect();
         let log = lines.join("\n");
         let tail = tail(&log);

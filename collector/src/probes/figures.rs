@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn run_times_are_known_only_where_the_kernel_measures_them() {
+    fn run_times_require_measurement_by_the_kernel() {
         let fdinfo = "pos:\t0\nprog_type:\t2\nrun_time_ns:\t0\nrun_cnt:\t0\nrecursion_misses:\t3\n";
         assert_eq!(ProgramInfo::parse(fdinfo), ProgramInfo { run_time: None, skipped: 3 });
         let measured = fdinfo.replace("run_time_ns:\t0", "run_time_ns:\t1500");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn returns_that_were_not_seen_are_skipped_runs_unless_the_kernel_says_so_itself() {
+    fn missed_returns_are_skipped_runs_unless_the_kernel_reports_them() {
         let mut figures = Figures { missed_returns: 3, ..Figures::default() };
         figures.programs[Probe::Notify as usize].skipped = 10;
         assert_eq!(figures.skipped(), 13);

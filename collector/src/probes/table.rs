@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_doctor_looks_for_the_functions_that_are_needed_here() {
+    fn functions_checked_by_the_doctor_are_those_needed_here() {
         let is_needed = |row: &&Row| matches!(row.need, Need::Always) && !row.at_return();
         let mut here: Vec<_> = PROBES.iter().filter(is_needed).map(|row| row.probe).collect();
         let mut there = sys::symbols::NEEDED.to_vec();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_is_named_after_the_first_of_its_functions() {
+    fn probe_is_named_after_its_first_function() {
         for row in PROBES {
             assert_eq!(Some(&row.probe.name().trim_end_matches(" (return)")), row.functions.first());
         }

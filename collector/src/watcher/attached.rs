@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_destruction_that_is_under_way_for_a_minute_has_returned_unseen() {
+    fn destruction_pending_for_a_minute_is_a_missed_return() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut returns = Returns::new(begin);

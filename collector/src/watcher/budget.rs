@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_starts_some_processes_at_once_has_all_of_them_looked_at() {
+    fn burst_of_processes_is_inspected_completely() {
         let budget = charged(1..2, 15);
         assert!(budget.may_look(1, NOW));
         assert_eq!(budget.over_until(1, NOW), None);
     }
 
     #[test]
-    fn who_makes_more_has_no_more_looks_and_then_no_more_told_apart() {
+    fn excess_processes_are_not_inspected_and_then_not_distinguished() {
         let budget = charged(1..2, 20);
         assert!(!budget.may_look(1, NOW) && budget.may_look(2, NOW));
         assert_eq!(budget.over_until(1, NOW), None);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_together_use_too_much_those_who_use_little_do_not_pay_for_it() {
+    fn node_limit_does_not_affect_users_with_little_use() {
         let mut budget = charged(1..11, 20);
         budget.charge(20, 2 * MS, NOW);
         let until = NOW + (10 * 20 * 32 + 32 - 4000) * MS * 10;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_record_that_took_long_costs_its_user_no_other() {
+    fn charge_for_a_single_slow_record_is_bounded() {
         let mut budget = Budget::default();
         for _ in 0..15 {
             budget.charge(1, 3600 * 1000 * MS, NOW);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_have_paid_are_forgotten() {
+    fn users_without_debt_are_forgotten() {
         let mut budget = charged(1..100, 1);
         budget.forget(NOW);
         assert_eq!(budget.users.len(), 99);

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_va_space_that_the_probes_do_not_know_twice_in_a_row_is_gone() {
+    fn va_space_unknown_to_the_probes_twice_in_a_row_is_an_orphan() {
         let now = Instant::now();
         let mut orphans = Orphans::new(now);
         let known = [1].into();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn one_whose_end_was_told_meanwhile_is_nothing_to_look_for() {
+    fn va_space_that_ended_meanwhile_is_no_orphan() {
         let now = Instant::now();
         let mut orphans = Orphans::new(now);
         orphans.look([1], &HashSet::new(), 0, now);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_looked_for_when_records_were_lost_and_once_a_minute() {
+    fn search_for_orphans_is_due_after_dropped_records_and_every_minute() {
         let now = Instant::now();
         let mut orphans = Orphans::new(now);
         assert!(!orphans.is_due(0, now));

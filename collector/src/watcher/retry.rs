@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_tried_again_after_a_second_then_after_twice_as_long_each_time_up_to_a_minute() {
+    fn retry_pauses_double_from_a_second_up_to_a_minute() {
         let now = Instant::now();
         let mut retry = None;
         let pauses: Vec<_> = (0..8)
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_due_when_no_second_is_left() {
+    fn retry_is_due_when_no_second_is_left() {
         let now = Instant::now();
         let retry = Retry::after(None, now);
         let almost = now + Duration::from_millis(999);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_go_on_from_one_attachment_to_the_next() {
+    fn totals_continue_across_attachments() {
         let mut totals = RunningTotals::default();
         totals.add(&figures(10, 2, Some(Duration::from_secs(1))));
         let second = figures(5, 1, Some(Duration::from_secs(2)));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn run_times_stay_where_the_kernel_no_longer_measures_them() {
+    fn run_times_remain_when_the_kernel_stops_measuring() {
         let mut totals = RunningTotals::default();
         totals.add(&figures(10, 0, Some(Duration::from_secs(1))));
         assert_eq!(totals.probes(&figures(1, 0, None), &BTreeMap::new())[0].run_time, Some(Duration::from_secs(1)));

@@ -27,7 +27,7 @@ fn state(machine: &Machine) -> SourceState {
 }
 
 #[tokio::test]
-async fn without_a_driver_it_waits_and_says_what_for() {
+async fn missing_driver_is_waited_for_and_reported() {
     let SourceState::Waiting { missing } = state(&without_driver()) else { panic!() };
     assert_eq!(
         missing,
@@ -36,7 +36,7 @@ async fn without_a_driver_it_waits_and_says_what_for() {
 }
 
 #[tokio::test]
-async fn without_kprobes_it_waits_even_with_a_driver() {
+async fn missing_kprobes_are_waited_for_even_with_a_driver() {
     let machine = with_driver("550.163.01\n");
     machine.remove("sys/bus");
     let SourceState::Waiting { missing } = state(&machine) else { panic!() };
@@ -44,7 +44,7 @@ async fn without_kprobes_it_waits_even_with_a_driver() {
 }
 
 #[tokio::test]
-async fn an_unknown_driver_is_refused_and_the_supported_ones_are_named() {
+async fn unknown_driver_is_refused_with_the_supported_versions() {
     let SourceState::Refused { reason } = state(&with_driver("600.10\n")) else { panic!() };
     assert_eq!(
         reason,
@@ -54,20 +54,20 @@ async fn an_unknown_driver_is_refused_and_the_supported_ones_are_named() {
 }
 
 #[tokio::test]
-async fn a_driver_without_a_version_is_refused() {
+async fn driver_without_a_version_is_refused() {
     let SourceState::Refused { reason } = state(&with_driver("")) else { panic!() };
     assert!(reason.starts_with("the driver's version is neither in"), "{reason}");
 }
 
 #[tokio::test]
-async fn a_kernel_whose_types_are_damaged_is_refused() {
+async fn kernel_with_damaged_btf_is_refused() {
     let machine = with_driver("550.163.01\n").with("sys/kernel/btf/vmlinux", "not BTF");
     let SourceState::Refused { reason } = state(&machine) else { panic!() };
     assert!(reason.contains("/sys/kernel/btf/vmlinux cannot be used: not BTF"), "{reason}");
 }
 
 #[tokio::test]
-async fn a_refused_driver_is_waited_for_again_once_it_is_gone() {
+async fn removal_of_a_refused_driver_returns_to_waiting() {
     let machine = with_driver("600.10\n");
     let mut watcher = Watcher::new(config(&machine)).unwrap();
     watcher.look();
@@ -78,7 +78,7 @@ async fn a_refused_driver_is_waited_for_again_once_it_is_gone() {
 }
 
 #[tokio::test]
-async fn in_a_pid_namespace_of_its_own_it_says_what_it_cannot_tell() {
+async fn separate_pid_namespace_is_reported_as_a_warning() {
     let machine = without_driver();
     machine.link("proc/self/ns/pid", "pid:[4026532447]");
     let warnings = Watcher::new(config(&machine)).unwrap().snapshot().source.warnings;
@@ -87,7 +87,7 @@ async fn in_a_pid_namespace_of_its_own_it_says_what_it_cannot_tell() {
 }
 
 #[tokio::test]
-async fn every_reason_for_a_loss_is_always_listed() {
+async fn every_drop_reason_is_always_listed() {
     let snapshot = Watcher::new(config(&Machine::new())).unwrap().snapshot();
     let reasons: Vec<_> = snapshot.source.dropped_events.iter().map(|(reason, events)| (*reason, *events)).collect();
     // The documents explain exactly these.
@@ -97,13 +97,13 @@ async fn every_reason_for_a_loss_is_always_listed() {
 }
 
 #[tokio::test]
-async fn the_version_of_a_refused_driver_is_shown() {
+async fn version_of_a_refused_driver_is_reported() {
     let driver = Watcher::new(config(&with_driver("600.10\n"))).unwrap().snapshot().source.driver.unwrap();
     assert_eq!((driver.version.as_str(), driver.layout), ("600.10", None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_refused_for_a_passing_reason_is_tried_again_and_says_when() {
+async fn temporary_refusal_is_retried_and_reports_the_time() {
     let machine = with_driver("550.163.01\n");
     // A folder in its place: existing, but not readable.
     machine.write("sys/kernel/btf/vmlinux.types/file", "");
@@ -128,7 +128,7 @@ async fn what_is_refused_for_a_passing_reason_is_tried_again_and_says_when() {
 }
 
 #[tokio::test]
-async fn whoever_asks_gets_a_snapshot_taken_after_the_question() {
+async fn fresh_snapshot_is_taken_after_its_request() {
     let machine = Machine::new();
     let collector = Collector::start(config(&machine)).await.unwrap();
     let snapshots = collector.snapshots();
@@ -142,7 +142,7 @@ async fn whoever_asks_gets_a_snapshot_taken_after_the_question() {
 }
 
 #[tokio::test]
-async fn a_driver_that_comes_is_noticed_by_itself() {
+async fn loaded_driver_is_detected_without_a_request() {
     let machine = without_driver();
     let collector = Collector::start(config(&machine)).await.unwrap();
     let snapshots = collector.snapshots();
@@ -158,7 +158,7 @@ async fn a_driver_that_comes_is_noticed_by_itself() {
 }
 
 #[test]
-fn many_va_spaces_that_are_gone_are_read_at_once_and_not_at_the_next_interval() {
+fn many_closed_va_spaces_make_a_reading_urgent() {
     let mut watcher = Watcher::new(config(&Machine::new())).unwrap();
     for generation in 1..64 {
         watcher.ledger.destroyed(generation, Losses::default(), SystemTime::now());
@@ -169,7 +169,7 @@ fn many_va_spaces_that_are_gone_are_read_at_once_and_not_at_the_next_interval() 
 }
 
 #[tokio::test]
-async fn a_collector_that_is_dropped_ends() {
+async fn dropped_collector_ends() {
     let collector = Collector::start(config(&Machine::new())).await.unwrap();
     let snapshots = collector.snapshots();
     drop(collector);

@@ -28,7 +28,7 @@ mod tests {
     }
 
     #[test]
-    fn each_has_its_turn_whoever_comes_and_goes() {
+    fn every_process_has_its_turn_despite_starts_and_exits() {
         let mut turn = Turn::default();
         assert_eq!(turn.take(&ids(&[1, 2, 3, 4, 5]), 2), ids(&[1, 2]));
         assert_eq!(turn.take(&ids(&[1, 2, 3, 4, 5]), 2), ids(&[3, 4]));
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_time_for_all_all_are_taken_once() {
+    fn all_processes_are_taken_once_if_time_permits() {
         let mut turn = Turn::default();
         for _ in 0..3 {
             let mut taken = turn.take(&ids(&[1, 2, 3]), 5);

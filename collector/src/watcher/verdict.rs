@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_self_test_names_the_family_and_what_failed() {
+    fn failed_self_test_reports_its_family_and_checks() {
         assert_eq!(judged(&figures(5, &[], &[0; 9])), None);
         assert_eq!(
             judged(&figures(5, &[], &[2, 0, 1])).unwrap(),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn after_many_good_events_a_few_odd_ones_are_only_lost() {
+    fn few_failures_among_many_events_are_only_dropped() {
         assert!(judged(&figures(100_000, &[], &[1])).is_some());
         assert_eq!(judged(&figures(1_000_000_000, &[], &[1])), None);
         assert_eq!(judged(&figures(1_000_000, &[], &[1000])), None);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_with_which_little_can_be_read_is_wrong_too() {
+    fn layout_with_many_unreadable_events_is_wrong() {
         let unreadable = |events| [(DropReason::Unreadable, events)];
         assert_eq!(judged(&figures(100, &unreadable(100), &[])), None);
         assert_eq!(judged(&figures(100_000, &unreadable(10_000), &[])), None);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_unknown_va_spaces_are_lost_and_prove_nothing() {
+    fn events_of_unknown_va_spaces_are_no_evidence_of_a_wrong_layout() {
         assert_eq!(judged(&figures(5000, &[(DropReason::UnknownVaSpace, 5000)], &[])), None);
     }
 }

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_done_goes_before_what_promises_more_and_may_not() {
+    fn permitted_proposal_precedes_a_denied_one_with_higher_savings() {
         let proposals = [
             proposal("refused", 0.9, Admission::Refused(String::new())),
             proposal("shadow", 0.8, Admission::Shadow(String::new())),
@@ -132,11 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_counts_more_than_what_is_promised() {
+    fn measured_savings_outweigh_expected_savings() {
         let mut learned = Learned::default();
-        learned.note("promises", left(0.9, 0.9));
+        learned.note("estimated", left(0.9, 0.9));
         let proposals =
-            || [proposal("promises", 0.8, Admission::Act), proposal("untried", 0.2, Admission::Act)].into_iter();
+            || [proposal("estimated", 0.8, Admission::Act), proposal("untried", 0.2, Admission::Act)].into_iter();
         assert_eq!(learned.best(proposals(), (&before(), Left::ALL)).unwrap().plan.policy, "untried");
         // The middle of 0.2 and 1 leaves 0.4.
         assert_eq!(learned.better(proposals(), (&before(), Left::ALL), left(0.6, 0.6)), Some("untried"));
@@ -145,19 +145,19 @@ mod tests {
         assert_eq!(
             learned.better(proposals(), (&before(), Left::ALL), left(0.6, 0.6)),
             None,
-            "it was tried and brought less"
+            "its measured savings are smaller"
         );
         learned.note("untried", left(0.2, 0.2));
         assert_eq!(learned.of("untried"), Some(left(0.4, 0.4)));
         assert_eq!(
             learned.better(proposals(), (&before(), Left::ALL), left(0.5, 0.5)),
             Some("untried"),
-            "what is known needs less"
+            "measured savings need a smaller margin"
         );
     }
 
     #[test]
-    fn what_is_promised_is_a_part_of_what_the_plan_before_it_left() {
+    fn expected_savings_apply_to_the_remainder_of_the_previous_plan() {
         let proposals = || [proposal("untried", 0.2, Admission::Act)].into_iter();
         assert_eq!(
             Learned::default().better(proposals(), (&before(), left(0.5, 0.5)), left(0.3, 0.3)),
@@ -168,26 +168,30 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_take_as_long_the_one_with_fewer_bytes_is_better_and_stays() {
+    fn fewer_link_bytes_decide_between_equally_fast_policies() {
         let mut learned = Learned::default();
         let proposals =
-            || [proposal("keeps", 0.2, Admission::Act), proposal("brings", 0.2, Admission::Act)].into_iter();
-        let (keeps, brings) = (left(0.52, 0.5), left(0.5, 0.9));
-        learned.note("brings", brings);
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), brings), Some("keeps"), "it may be as fast");
-        learned.note("keeps", keeps);
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), brings), Some("keeps"));
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), keeps), None);
+            || [proposal("retains", 0.2, Admission::Act), proposal("prefetches", 0.2, Admission::Act)].into_iter();
+        let (retains, prefetches) = (left(0.52, 0.5), left(0.5, 0.9));
+        learned.note("prefetches", prefetches);
+        assert_eq!(
+            learned.better(proposals(), (&before(), Left::ALL), prefetches),
+            Some("retains"),
+            "it may be as fast"
+        );
+        learned.note("retains", retains);
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), prefetches), Some("retains"));
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), retains), None);
         let mut learned = Learned::default();
         let slower = left(0.7, 0.5);
-        learned.note("brings", brings);
-        learned.note("keeps", slower);
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), brings), None, "it is not");
-        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), slower), Some("brings"));
+        learned.note("prefetches", prefetches);
+        learned.note("retains", slower);
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), prefetches), None, "it is not");
+        assert_eq!(learned.better(proposals(), (&before(), Left::ALL), slower), Some("prefetches"));
     }
 
     #[test]
-    fn of_three_that_are_each_a_little_slower_than_the_one_before_none_is_tried_again_and_again() {
+    fn slightly_slower_policies_are_not_tried_in_a_loop() {
         let mut learned = Learned::default();
         let all = [("a", left(0.5, 0.9)), ("b", left(0.52, 0.7)), ("c", left(0.57, 0.5))];
         for (name, left) in &all {

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn in_any_stretch_no_more_is_taken_than_the_rate_and_one_second_of_it() {
+    fn bytes_taken_in_any_interval_are_bounded_by_the_rate_plus_one_second() {
         for step_ms in [1, 7, 100, 333, 5000] {
             let mut bucket = Bucket::full(1_000_003, at(0));
             let mut taken = 0_u64;
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_holds_at_once() {
+    fn rate_change_takes_effect_at_once() {
         let mut bucket = Bucket::full(1000, at(0));
         assert_eq!(bucket.left(100, at(0)), 100);
         bucket.take(100);

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_undone_and_has_not_helped_since_has_failed() {
+    fn only_a_policy_rolled_back_and_not_confirmed_since_has_failed() {
         let circumstances = Circumstances {
             verdicts: BTreeSet::new(),
             ranges: BTreeSet::new(),
@@ -141,10 +141,11 @@ mod tests {
         let (mut cooldown, now, limits) = (Cooldown::default(), SystemTime::UNIX_EPOCH, Limits::default());
         cooldown.begin("refused", now, &limits, []);
         cooldown.pause("paused", now, &limits);
-        cooldown.begin("undone", now, &limits, [circumstances]);
-        let failed = |cooldown: &Cooldown| ["refused", "paused", "undone"].map(|policy| cooldown.has_failed(policy));
+        cooldown.begin("rolled-back", now, &limits, [circumstances]);
+        let failed =
+            |cooldown: &Cooldown| ["refused", "paused", "rolled-back"].map(|policy| cooldown.has_failed(policy));
         assert_eq!(failed(&cooldown), [false, false, true]);
-        cooldown.forget("undone");
+        cooldown.forget("rolled-back");
         assert_eq!(failed(&cooldown), [false; 3]);
     }
 }

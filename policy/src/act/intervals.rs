@@ -78,14 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_and_overlaps_become_one() {
+    fn adjacent_and_overlapping_intervals_are_merged() {
         assert_eq!(of(&[(10, 20), (30, 40), (20, 30)]).iter().collect::<Vec<_>>(), [(10, 40)]);
         assert_eq!(of(&[(10, 20), (5, 50)]).iter().collect::<Vec<_>>(), [(5, 50)]);
         assert_eq!(of(&[(10, 20), (30, 40)]).bytes(), 20);
     }
 
     #[test]
-    fn what_is_removed_leaves_what_was_beside_it() {
+    fn removal_keeps_adjacent_intervals() {
         let mut intervals = of(&[(10, 40), (50, 60)]);
         intervals.remove(20, 55);
         assert_eq!(intervals.iter().collect::<Vec<_>>(), [(10, 20), (55, 60)]);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_ordered_is_withdrawn_but_for_what_was_not_given_or_is_withdrawn_already() {
+    fn withdrawals_omit_advice_not_given_or_already_withdrawn() {
         let mut ledger = Ledger::default();
         ledger.ordered(&Step { begin: 0, end: 100, action: Action::Advise(ADVICE) });
         ledger.answered(&call(0, 20, Action::Advise(ADVICE), CallResult::Done));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_gpu_accesses_memory_on_the_host_is_withdrawn_before_that_the_memory_is_preferred_there() {
+    fn accessed_by_is_withdrawn_before_preferred_location() {
         let given = [Advice::PreferredLocation(Place::Host), ADVICE];
         let mut ledger = Ledger::default();
         for advice in given {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_that_was_given_stays_so_if_giving_it_again_is_called_off() {
+    fn cancelled_repetition_keeps_earlier_advice() {
         let mut ledger = Ledger::default();
         for answer in [CallResult::Done, CallResult::Cancelled] {
             ledger.ordered(&Step { begin: 0, end: 100, action: Action::Advise(ADVICE) });

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walk_that_is_faster_gets_more_ahead_until_all_is_ahead_of_it() {
+    fn prefetch_distance_grows_when_overtaken() {
         let mut pace = Pace::new(15, u64::MAX);
         assert_eq!((pace.between(), pace.ahead(), pace.needs()), (7, 9, 12));
         pace.overtaken();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_is_gets_less_and_the_rest_is_kept() {
+    fn prefetch_distance_shrinks_when_never_overtaken() {
         let mut pace = Pace::new(15, u64::MAX);
         (0..3).for_each(|_| pace.overtaken());
         (0..STEADY).for_each(|_| pace.met());
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_as_large_as_the_memory() {
+    fn prefetch_distance_scales_with_memory_size() {
         let mut pace = Pace::new(32_000, u64::MAX);
         assert_eq!((pace.between(), pace.ahead(), pace.at_once()), (512, 2512, 500));
         pace.overtaken();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_ahead_than_is_wanted() {
+    fn prefetch_distance_is_bounded_by_its_parameter() {
         let mut pace = Pace::new(15, 4);
         (0..10).for_each(|_| pace.overtaken());
         assert_eq!((pace.ahead(), pace.between()), (4, 2));

@@ -125,7 +125,7 @@ mod tests {
     };
 
     #[test]
-    fn a_row_holds_for_its_versions_and_gpus_and_for_those_that_are_not_known() {
+    fn row_matches_its_versions_and_gpus_and_unknown_ones() {
         for (version, gpu, expected) in [
             ("535.54.03", Some("NVIDIA H100 NVL"), true),
             ("535.54.02", Some("NVIDIA H100 NVL"), false),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_architecture_is_known_by_the_names_of_its_products() {
+    fn architecture_is_recognised_by_product_names() {
         let is_denied = |gpu| DENIED.iter().any(|row| holds(row, Some("595.71.05"), Some(gpu)));
         for gpu in
             ["NVIDIA RTX PRO 4500 Blackwell", "NVIDIA B200", "NVIDIA GB200", "NVIDIA GeForce RTX 5090 Laptop GPU"]
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_denied_never_includes_putting_things_back() {
+    fn denials_never_cover_withdrawals() {
         let gpu = GpuUuid([1; 16]);
         assert!(concerns(What::ToGpu, Action::Touch(gpu)));
         assert!(!concerns(What::ToGpu, Action::Migrate(Place::Host)));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_names_a_public_report_and_versions_in_order() {
+    fn every_row_has_a_public_report_and_ordered_versions() {
         for row in DENIED {
             assert!(row.url.starts_with("https://github.com/"), "{row:?}");
             assert!(

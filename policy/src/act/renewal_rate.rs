@@ -161,26 +161,26 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_and_a_block_more_are_left_to_everything_else() {
+    fn retained_blocks_leave_room_for_arrivals_and_one_block() {
         assert_eq!(fitting(&seen(3 * BLOCK), 62, u64::MAX), 62 - 4);
         assert_eq!(fitting(&seen(0), 62, u64::MAX), 62 - 2);
         assert_eq!(fitting(&seen(60 * BLOCK), 62, u64::MAX), 31, "and half at the most");
     }
 
     #[test]
-    fn no_more_is_kept_than_can_be_renewed_twice_before_it_would_be_evicted() {
+    fn retained_blocks_can_be_renewed_twice_before_eviction() {
         // 1,190 blocks in 100 ms are 25 GB/s.
         let renewal_rate = seen(1190 * BLOCK);
-        let kept = fitting(&renewal_rate, 38_000, 32_768) as u64;
-        assert_eq!(kept, 38_000 * 32_768 / (32_768 + 2 * 11_900));
-        let seconds = (38_000 - kept) as f64 / 11_900.0;
-        assert!(2.0 * kept as f64 / seconds <= 32_768.0, "each is renewed twice in {seconds} s");
+        let retained = fitting(&renewal_rate, 38_000, 32_768) as u64;
+        assert_eq!(retained, 38_000 * 32_768 / (32_768 + 2 * 11_900));
+        let seconds = (38_000 - retained) as f64 / 11_900.0;
+        assert!(2.0 * retained as f64 / seconds <= 32_768.0, "each is renewed twice in {seconds} s");
         assert_eq!(fitting(&renewal_rate, 38_000, 0), 0);
         assert!(fitting(&seen(BLOCK), 38_000, 8) > 0, "a small budget keeps something");
     }
 
     #[test]
-    fn a_look_that_was_late_changes_nothing_but_what_bursts_take() {
+    fn late_snapshot_does_not_change_the_retained_blocks() {
         let mut renewal_rate = seen(100 * BLOCK);
         let before = fitting(&renewal_rate, 38_000, 32_768);
         renewal_rate.looks(NOW + Duration::from_secs(1), 1000 * BLOCK);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_takes_long_to_renew_a_block_renews_fewer() {
+    fn slow_renewals_reduce_the_retained_blocks() {
         let mut renewal_rate = seen(1190 * BLOCK);
         let before = fitting(&renewal_rate, 38_000, u64::MAX);
         (0..100).for_each(|_| renewal_rate.carried_out(&renewed(&[100_000; 100])));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_takes_long_to_get_ready_for_has_fewer_blocks_renewed() {
+    fn long_preparation_reduces_the_retained_blocks() {
         let mut renewal_rate = seen(1190 * BLOCK);
         // 16 calls at 2 ms: a process with many descriptors and mappings.
         (0..200).for_each(|_| renewal_rate.carried_out(&Outcome { ready_ns: 2_000_000, ..renewed(&[10_000; 16]) }));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_waited_for_the_programs_own_faults_do_not_count() {
+    fn renewals_delayed_by_the_programs_faults_are_ignored() {
         let mut renewal_rate = seen(1190 * BLOCK);
         let before = renewal_rate.renewal;
         renewal_rate.carried_out(&renewed(&[10_000, 10_000, 30_000_000, 30_000_000]));

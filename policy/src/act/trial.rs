@@ -187,7 +187,7 @@ mod tests {
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
-    fn kept() -> Trial {
+    fn confirmed() -> Trial {
         let before = Span::counted(Measured::default());
         Trial { is_kept: true, ..Trial::new(before, 0.1, Duration::from_secs(2), NOW, Left::ALL) }
     }
@@ -202,8 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_does_not_clear_a_plan_that_no_longer_helped_before_it() {
-        let mut trial = kept();
+    fn pause_does_not_clear_an_earlier_bad_finding() {
+        let mut trial = confirmed();
         trial.watch(NOW, None);
         assert_eq!(conclude(&mut trial, worse()), Look::Open);
         for _ in 0..3 {
@@ -215,8 +215,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_good_is_looked_at_a_second_time_before_it_rests() {
-        let mut trial = Trial { is_kept: false, ..kept() };
+    fn good_finding_is_verified_a_second_time() {
+        let mut trial = Trial { is_kept: false, ..confirmed() };
         trial.watch(NOW, None);
         assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { again: false, .. }));
         assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Open), "one of two may be chance");
@@ -225,8 +225,8 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_of_a_program_that_is_helped_changes_nothing() {
-        let mut trial = kept();
+    fn pause_of_a_confirmed_plans_program_changes_nothing() {
+        let mut trial = confirmed();
         trial.watch(NOW, None);
         assert_eq!(conclude(&mut trial, Finding::Idle), Look::Open);
         assert!(matches!(trial.phase, Phase::Resting { .. }));

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_faults_for_no_more_bytes_are_better() {
+    fn fewer_faults_at_equal_bytes_are_better() {
         assert_eq!(find(&span(1000, 10_000_000, 0), &span(100, 10_900_000, 0), &EXPECTED), Finding::Better);
         assert!(matches!(
             find(&span(1000, 10_000_000, 0), &span(100, 11_200_000, 0), &EXPECTED),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_what_was_promised_is_enough_and_less_is_not() {
+    fn half_of_the_expected_savings_is_sufficient() {
         assert_eq!(find(&span(1000, 10_000_000, 0), &span(590, 10_000_000, 0), &EXPECTED), Finding::Better);
         assert!(matches!(
             find(&span(1000, 10_000_000, 0), &span(610, 10_000_000, 0), &EXPECTED),
@@ -227,14 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plan_said_it_might_cost_is_no_reason_to_take_it_back() {
+    fn expected_cost_is_no_reason_for_a_rollback() {
         let costs = Expected { link_bytes_saved: Share { at_least: -0.5, at_most: 0.0 }, ..EXPECTED };
         assert_eq!(find(&span(1000, 10_000_000, 0), &span(100, 14_000_000, 0), &costs), Finding::Better);
         assert!(matches!(find(&span(1000, 10_000_000, 0), &span(100, 16_000_000, 0), &costs), Finding::NotBetter(_)));
     }
 
     #[test]
-    fn a_program_that_comes_through_four_times_as_much_may_move_four_times_as_much() {
+    fn permitted_bytes_scale_with_the_programs_progress() {
         let before = span(1000, 10_000_000, 10_000_000);
         let faster = Span { passed_bytes: Some(40_000_000), ..span(400, 41_000_000, 41_000_000) };
         assert_eq!(find(&before, &faster, &EXPECTED), Finding::Better);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_good_where_others_press_and_nothing_where_they_do_not() {
+    fn inactivity_is_an_improvement_only_under_pressure_of_others() {
         let pressed = |span: Span, bytes| Span { others_arrived_bytes: bytes, ..span };
         let before = pressed(span(1000, 10_000_000, 10_000_000), 50_000_000);
         assert_eq!(find(&before, &pressed(span(0, 0, 0), 50_000_000), &EXPECTED), Finding::Better);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_accesses_across_the_link_tell_a_program_that_goes_on_from_one_that_pauses() {
+    fn remote_accesses_distinguish_an_active_program_from_a_paused_one() {
         let before = span(1000, 10_000_000, 10_000_000);
         let mut touched = Intervals::default();
         touched.insert(0, 4 << 20);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_in_which_the_program_pauses_is_nothing_to_compare_with() {
+    fn window_with_a_pause_is_no_baseline() {
         let lately = span(1000, 10_000_000, 10_000_000);
         assert!(is_at_work(&lately, &lately));
         assert!(is_at_work(&span(700, 7_000_000, 7_000_000), &lately), "no two windows are the same");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_lose_is_a_cost() {
+    fn evictions_of_other_processes_are_a_cost() {
         let mut after = span(100, 5_000_000, 0);
         after.measured.others_evicted_bytes = 2_000_000;
         assert!(matches!(find(&span(1000, 10_000_000, 0), &after, &EXPECTED), Finding::NotBetter(_)));

@@ -207,7 +207,7 @@ mod tests {
     const GPU: GpuKey = GpuKey::Known(GpuUuid([1; 16]));
 
     #[test]
-    fn what_was_seen_lately_and_is_there_tells_of_what_is_used_in_turn() {
+    fn recent_share_ignores_old_and_evicted_blocks() {
         let begin = 8 * BLOCK_BYTES;
         let range = Range {
             begin,

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_characters_and_nothing_else_is_special() {
+    fn only_the_star_is_a_wildcard() {
         for (pattern, text) in [
             ("a", "a"),
             ("*", ""),

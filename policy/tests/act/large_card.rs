@@ -74,7 +74,7 @@ fn main() {
     }
 }
 
-struct Told {
+struct Figures {
     link_bytes: u64,
     replays: u64,
     steps: f64,
@@ -84,7 +84,7 @@ struct Told {
     acted: Vec<&'static str>,
 }
 
-fn run(round: &Round, allocation_blocks: usize, pattern: PatternKind, policy: &str) -> Told {
+fn run(round: &Round, allocation_blocks: usize, pattern: PatternKind, policy: &str) -> Figures {
     let mut card = Card::new(FRAMES);
     card.fetch_takes = FETCH;
     let wanted = (policy != "observe").then(|| directive(Mode::Act, policy));
@@ -97,7 +97,7 @@ fn run(round: &Round, allocation_blocks: usize, pattern: PatternKind, policy: &s
     assert!(copied.len() as u64 * BLOCK_BYTES > 80_000_000_000);
     let mut looks = std::mem::take(&mut card.looks);
     looks.sort_unstable();
-    Told {
+    Figures {
         link_bytes: card.link_bytes(),
         replays: card.program(process).counters.replays,
         steps: card.steps as f64 / looks.len() as f64,

@@ -31,7 +31,7 @@ fn excess(world: &World, per_second: u64) -> i128 {
 }
 
 #[test]
-fn no_more_is_moved_in_any_stretch_than_the_rate_and_one_second_of_it() {
+fn bytes_migrated_in_any_interval_are_bounded_by_the_rate_plus_one_second() {
     let rate = 10 * BLOCK_BYTES + 4096;
     let mut process = directive(Mode::Act, "prefetch-all");
     process.budget.bytes_per_second = Some(rate);
@@ -50,7 +50,7 @@ fn no_more_is_moved_in_any_stretch_than_the_rate_and_one_second_of_it() {
 }
 
 #[test]
-fn all_processes_together_keep_to_the_rate_of_the_node() {
+fn node_rate_bounds_all_processes_together() {
     let rate = 20 * BLOCK_BYTES;
     let mut world = World::with(Limits { node_bytes_per_second: rate, ..limits() });
     for _ in 0..3 {
@@ -61,7 +61,7 @@ fn all_processes_together_keep_to_the_rate_of_the_node() {
 }
 
 #[test]
-fn another_rate_holds_from_then_on() {
+fn rate_change_applies_to_later_migrations() {
     let (rate, less) = (40 * BLOCK_BYTES, 10 * BLOCK_BYTES);
     let mut world = World::with(Limits { node_bytes_per_second: rate, ..limits() });
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch-all")));
@@ -78,7 +78,7 @@ fn another_rate_holds_from_then_on() {
 }
 
 #[test]
-fn no_more_is_moved_in_all_than_the_budget() {
+fn total_budget_bounds_migrated_bytes() {
     let mut directive = directive(Mode::Act, "prefetch-all");
     directive.budget.bytes = Some(100 * BLOCK_BYTES + 4096);
     let mut world = World::new();
@@ -89,7 +89,7 @@ fn no_more_is_moved_in_all_than_the_budget() {
 }
 
 #[test]
-fn what_was_spent_is_spent_though_the_process_is_missing_for_a_moment() {
+fn spent_budget_survives_a_temporary_absence_of_the_process() {
     let mut directive = directive(Mode::Act, "prefetch-all");
     directive.budget.bytes = Some(100 * BLOCK_BYTES);
     let mut world = World::new();
@@ -104,7 +104,7 @@ fn what_was_spent_is_spent_though_the_process_is_missing_for_a_moment() {
 }
 
 #[test]
-fn all_that_is_advised_to_the_host_fits_there_together() {
+fn host_advice_of_a_process_fits_the_headroom() {
     let mut world = World::new();
     world.headroom_bytes = 40 * BLOCK_BYTES;
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
@@ -116,7 +116,7 @@ fn all_that_is_advised_to_the_host_fits_there_together() {
 }
 
 #[test]
-fn what_goes_to_the_host_for_all_processes_fits_there_together() {
+fn host_advice_of_all_processes_fits_the_headroom() {
     let mut world = World::new();
     world.headroom_bytes = 40 * BLOCK_BYTES;
     for _ in 0..2 {
@@ -133,7 +133,7 @@ fn what_goes_to_the_host_for_all_processes_fits_there_together() {
 }
 
 #[test]
-fn what_a_process_that_has_ended_was_promised_of_the_host_is_others_again() {
+fn host_reservation_is_released_when_its_process_exits() {
     let mut world = World::new();
     world.headroom_bytes = 70 * BLOCK_BYTES;
     let first = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
@@ -145,7 +145,7 @@ fn what_a_process_that_has_ended_was_promised_of_the_host_is_others_again() {
 }
 
 #[test]
-fn host_memory_below_the_reserve_is_left_alone() {
+fn host_reserve_is_never_used() {
     let mut world = World::with(Limits { host_reserve_bytes: 1 << 30, ..limits() });
     world.headroom_bytes = (1 << 30) + 8 * MIB;
     world.add(Program::OnGpu, 64, Some(directive(Mode::Act, "harmful")));
@@ -161,7 +161,7 @@ fn host_memory_below_the_reserve_is_left_alone() {
 }
 
 #[test]
-fn no_more_goes_to_the_gpu_at_once_than_fits_beside_what_others_use() {
+fn migrations_to_the_gpu_fit_beside_other_processes() {
     let mut world = World::new();
     world.add(Program::OnGpu, 200, None);
     world.add(Program::OnGpu, 1, None);
@@ -174,7 +174,7 @@ fn no_more_goes_to_the_gpu_at_once_than_fits_beside_what_others_use() {
 }
 
 #[test]
-fn only_memory_that_the_wish_is_about_is_touched() {
+fn only_memory_selected_by_the_directive_is_touched() {
     let mut only = directive(Mode::Act, "ping-pong");
     only.range = Some((BASE + 8 * BLOCK_BYTES, BASE + 24 * BLOCK_BYTES).into());
     let mut world = World::new();
@@ -192,7 +192,7 @@ fn only_memory_that_the_wish_is_about_is_touched() {
 }
 
 #[test]
-fn what_is_held_back_is_counted_and_not_called() {
+fn denied_migrations_are_reported_without_a_call() {
     let mut directive = directive(Mode::Act, "prefetch-all");
     directive.budget.bytes_per_second = Some(4 * BLOCK_BYTES);
     let mut world = World::new();
@@ -207,7 +207,7 @@ fn what_is_held_back_is_counted_and_not_called() {
 }
 
 #[test]
-fn decisions_that_are_over_are_forgotten_when_there_are_too_many() {
+fn ended_decisions_are_forgotten_beyond_the_limit() {
     let mut world = World::with(Limits { decisions_max: 5, cool_down_windows: 0, ..limits() });
     let id = world.add(Program::InTurn, 32, None);
     for round in 0..20 {

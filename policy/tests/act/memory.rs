@@ -48,7 +48,7 @@ fn share(helped: u64, alone: u64) -> f64 {
 }
 
 #[test]
-fn of_a_cycle_that_is_written_to_as_much_is_saved_as_is_kept() {
+fn savings_of_a_written_cycle_match_its_retained_part() {
     let [(alone, _), (helped, _)] =
         both("cycle", 60, |card, directive| card.add(walk(0..93, true), PatternKind::Cyclic, directive()));
     assert_eq!(helped.acted(), ["cycle"]);
@@ -58,7 +58,7 @@ fn of_a_cycle_that_is_written_to_as_much_is_saved_as_is_kept() {
 }
 
 #[test]
-fn an_order_that_comes_late_costs_what_came_meanwhile_and_not_the_whole_set() {
+fn late_order_does_not_lose_the_whole_retained_set() {
     let link_bytes = ["observe", "cycle"].map(|policy| {
         let mut card = Card::new(FRAMES);
         card.add(walk(0..93, true), PatternKind::Cyclic, (policy != "observe").then(|| directive(Mode::Act, policy)));
@@ -75,7 +75,7 @@ fn an_order_that_comes_late_costs_what_came_meanwhile_and_not_the_whole_set() {
 }
 
 #[test]
-fn memory_in_hundreds_of_allocations_is_kept_as_well_as_in_one() {
+fn many_allocations_are_retained_as_well_as_one() {
     let walks = |allocation_blocks| {
         let [(alone, _), (helped, _)] = both_on(160, "cycle", 20, |card, directive| {
             let process = card.add(walk(0..240, true), PatternKind::Cyclic, directive());
@@ -90,7 +90,7 @@ fn memory_in_hundreds_of_allocations_is_kept_as_well_as_in_one() {
 }
 
 #[test]
-fn a_hot_set_stays_and_the_cold_memory_goes_by() {
+fn hot_set_is_retained_and_cold_memory_streams() {
     let [(alone, _), (helped, _)] =
         both("hot-cold", 40, |card, directive| card.add(hot_and_cold(40, 84, 4), PatternKind::Unknown, directive()));
     assert_eq!(helped.acted(), ["hot-cold"]);
@@ -99,7 +99,7 @@ fn a_hot_set_stays_and_the_cold_memory_goes_by() {
 }
 
 #[test]
-fn a_tenant_that_fits_stays_and_the_one_that_does_not_evicts_its_own() {
+fn fitting_tenant_is_retained_and_the_other_evicts_its_own_memory() {
     let [(alone, victim), (helped, _)] = both("tenants", 40, |card, directive| {
         let victim = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, directive());
         card.program_mut(victim).computes = Duration::from_millis(2);
@@ -131,14 +131,14 @@ fn left_by_stream(walk: &Round, pattern: PatternKind) -> [f64; 2] {
 }
 
 #[test]
-fn what_a_walk_needs_next_is_there_before_it() {
+fn sequential_walk_is_prefetched() {
     let [replays, link_bytes] = left_by_stream(&walk(0..124, true), PatternKind::Sequential);
     assert!(replays < 0.1, "{replays}");
     assert!(link_bytes < 1.05, "{link_bytes}");
 }
 
 #[test]
-fn of_a_walk_that_comes_round_again_a_part_stays_and_the_rest_is_there_before_it() {
+fn cyclic_walk_is_partly_retained_and_otherwise_prefetched() {
     let [replays, link_bytes] = left_by_stream(&walk(0..93, false), PatternKind::Cyclic);
     assert!(replays < 0.1, "{replays}");
     // Of 62 frames 31 are between two tripwires, and a few are ahead of the walk then: some 20 of
@@ -147,7 +147,7 @@ fn of_a_walk_that_comes_round_again_a_part_stays_and_the_rest_is_there_before_it
 }
 
 #[test]
-fn what_a_budget_holds_back_of_what_comes_next_is_brought_later_from_the_first_of_it_on() {
+fn prefetches_denied_by_the_budget_are_repeated_in_order() {
     let cards = [0, 64 << 20].map(|bytes_per_second| {
         let mut card = Card::new(FRAMES);
         let mut wanted = directive(Mode::Act, "stream");
@@ -164,7 +164,7 @@ fn what_a_budget_holds_back_of_what_comes_next_is_brought_later_from_the_first_o
 }
 
 #[test]
-fn no_more_is_kept_than_can_be_renewed_and_that_stays() {
+fn retained_set_is_bounded_by_the_renewal_rate() {
     let left = [None, Some(256 << 20)].map(|bytes_per_second| {
         // 3 s until all frames are replaced, as on a GPU of 80 GB at 25 GB/s.
         let mut card = Card::new(3000);
@@ -184,7 +184,7 @@ fn no_more_is_kept_than_can_be_renewed_and_that_stays() {
 }
 
 #[test]
-fn what_the_program_does_not_use_any_more_is_not_kept() {
+fn unused_memory_is_not_retained() {
     let mut card = Card::new(620);
     card.fetch_takes = Duration::from_millis(5);
     let process = card.add(walk(0..1500, false), PatternKind::Cyclic, Some(directive(Mode::Act, "cycle")));
@@ -201,7 +201,7 @@ fn what_the_program_does_not_use_any_more_is_not_kept() {
 }
 
 #[test]
-fn a_program_whose_phases_are_longer_than_a_window_is_judged_by_its_work() {
+fn phases_longer_than_a_window_are_judged_by_work() {
     let [(alone, _), (helped, _)] = both_on(760, "hot-cold", 20, |card, directive| {
         card.fetch_takes = Duration::from_millis(4);
         let process = card.add(hot_and_cold(380, 760, 4), PatternKind::Unknown, directive());
@@ -215,7 +215,7 @@ fn a_program_whose_phases_are_longer_than_a_window_is_judged_by_its_work() {
 }
 
 #[test]
-fn nothing_is_done_where_all_fits() {
+fn no_policy_acts_when_all_memory_fits() {
     for policy in ["cycle", "hot-cold", "tenants", "stream", "auto-live"] {
         let [(alone, _), (helped, _)] = both(policy, 200, |card, directive| {
             card.add(walk(0..30, false), PatternKind::Cyclic, directive());
@@ -227,7 +227,7 @@ fn nothing_is_done_where_all_fits() {
 }
 
 #[test]
-fn two_tenants_that_would_each_fit_are_not_weighed_against_each_other() {
+fn tenants_that_each_fit_are_not_ranked() {
     let [_, (helped, _)] = both("tenants", 40, |card, directive| {
         card.add(walk(0..40, false), PatternKind::Cyclic, directive());
         card.add(walk(0..40, false), PatternKind::Cyclic, directive())
@@ -236,7 +236,7 @@ fn two_tenants_that_would_each_fit_are_not_weighed_against_each_other() {
 }
 
 #[test]
-fn auto_live_protects_the_tenant_that_fits_and_fetches_nothing_ahead_for_the_one_that_does_not() {
+fn auto_live_retains_the_fitting_tenant_without_prefetching_for_the_other() {
     let [(alone, victim), (helped, _)] = both("auto-live", 40, |card, directive| {
         let victim = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, directive());
         card.program_mut(victim).computes = Duration::from_millis(2);
@@ -250,7 +250,7 @@ fn auto_live_protects_the_tenant_that_fits_and_fetches_nothing_ahead_for_the_one
 }
 
 #[test]
-fn a_tenant_for_which_nothing_is_wanted_any_more_does_not_keep_others_from_being_helped() {
+fn observed_tenant_does_not_block_policies_of_others() {
     let mut card = Card::new(FRAMES);
     let tenant = card.add(walk(0..24, false).repeat(20), PatternKind::Unknown, Some(directive(Mode::Act, "tenants")));
     card.program_mut(tenant).computes = Duration::from_millis(2);
@@ -261,7 +261,7 @@ fn a_tenant_for_which_nothing_is_wanted_any_more_does_not_keep_others_from_being
     assert_eq!(card.acted(), ["tenants"]);
     card.directive(walker, directive(Mode::Act, "stream"));
     pass(&mut card, 10);
-    assert_eq!(card.acted(), ["tenants"], "it would press on what is kept");
+    assert_eq!(card.acted(), ["tenants"], "it would evict the retained set");
     card.program_mut(tenant).rounds_max = 0;
     card.directive(tenant, directive(Mode::Observe, "tenants"));
     for _ in 0..60 {

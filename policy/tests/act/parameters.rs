@@ -9,14 +9,14 @@ use model::{
 
 const DOCUMENT: &str = include_str!("../../../docs/policies.md");
 
-fn mistake(policy: &str, name: &str, value: &str) -> Option<String> {
+fn error(policy: &str, name: &str, value: &str) -> Option<String> {
     check_parameters(policy, &BTreeMap::from([(name.to_owned(), value.to_owned())]))
         .err()
         .map(|error| error.to_string())
 }
 
 #[test]
-fn a_policy_takes_its_own_parameters_with_values_that_mean_something() {
+fn policies_accept_their_own_parameters_with_valid_values() {
     for (policy, name, value) in [
         ("ping-pong", "bounces", "8"),
         ("cycle", "rest", "remote"),
@@ -25,12 +25,12 @@ fn a_policy_takes_its_own_parameters_with_values_that_mean_something() {
         ("auto-live", "rest", "remote"),
         ("auto-live", "bounces", "8"),
     ] {
-        assert_eq!(mistake(policy, name, value), None, "{policy}");
+        assert_eq!(error(policy, name, value), None, "{policy}");
     }
 }
 
 #[test]
-fn what_would_be_ignored_is_a_mistake_that_says_what_is_taken() {
+fn unknown_parameters_and_values_are_rejected_with_the_accepted_ones() {
     for (policy, name, value, expected) in [
         ("cycle", "rest", "remot", r#"parameters.rest: expected "stream" or "remote", not "remot""#),
         ("auto-live", "rest", "no", r#"parameters.rest: expected "stream" or "remote", not "no""#),
@@ -40,12 +40,12 @@ fn what_would_be_ignored_is_a_mistake_that_says_what_is_taken() {
         ("tenants", "rest", "auto", r#"parameters.rest: tenants takes no parameters, not "rest""#),
         ("cycle", "a.b", "", r#"parameters: cycle takes "rest", not "a.b""#),
     ] {
-        assert_eq!(mistake(policy, name, value).as_deref(), Some(expected));
+        assert_eq!(error(policy, name, value).as_deref(), Some(expected));
     }
 }
 
 #[test]
-fn the_document_names_the_parameters_of_each_policy_with_their_values() {
+fn documentation_lists_the_parameters_of_each_policy_with_their_values() {
     for policy in POLICIES.iter().map(|policy| policy.name).filter(|policy| *policy != CHOOSER) {
         let section = DOCUMENT.split("\n## ").find(|section| section.starts_with(&format!("`{policy}`\n")));
         let documented = section.and_then(|section| section.lines().find(|line| line.starts_with("**Parameters**")));

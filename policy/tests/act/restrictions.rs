@@ -13,12 +13,12 @@ use crate::{
 const HOUR: Duration = Duration::from_hours(1);
 
 /// Whether such a restriction applies at the GPU.
-fn is_told(all: &[Restriction], scope: RestrictionScope, reason: &str) -> bool {
+fn is_reported(all: &[Restriction], scope: RestrictionScope, reason: &str) -> bool {
     all.iter().any(|each| each.scope == scope && each.gpu == Some(GPU) && each.reason.contains(reason))
 }
 
 #[test]
-fn what_is_not_done_with_a_process_is_told_with_the_reason() {
+fn restrictions_are_reported_with_scope_and_reason() {
     type Change = dyn Fn(&mut World, ProcessId);
     let older = |world: &mut World, id| world.process(id).is_adopted = true;
     let lost = |world: &mut World, id| world.process(id).host.dropped_events = 1;
@@ -43,26 +43,26 @@ fn what_is_not_done_with_a_process_is_told_with_the_reason() {
         change(&mut world, id);
         world.run(10.0);
         let all = world.restrictions();
-        assert!(is_told(&all, scope, reason), "{scope:?}, {reason}: {all:#?}");
+        assert!(is_reported(&all, scope, reason), "{scope:?}, {reason}: {all:#?}");
     }
 }
 
 #[test]
-fn nothing_keeps_from_more_where_what_is_wanted_is_done() {
+fn confirmed_decision_has_no_restrictions() {
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| {
+    world.run_until("a confirmed decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
     });
     assert_eq!(world.restrictions(), []);
 }
 
 #[test]
-fn a_policy_that_cools_down_is_told_with_how_long() {
+fn cool_down_is_reported_with_its_remaining_time() {
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.answers = Some(CallResult::NotMapped);
-    world.run_until("a decision that was undone", |world| {
+    world.run_until("a rolled-back decision", |world| {
         world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
     });
     world.run(10.0);
@@ -72,12 +72,12 @@ fn a_policy_that_cools_down_is_told_with_how_long() {
 }
 
 #[test]
-fn a_clock_that_is_set_changes_nothing_of_how_long_a_policy_cools_down() {
+fn clock_changes_do_not_affect_the_cool_down() {
     for set in [|now: &mut SystemTime| *now -= HOUR, |now: &mut SystemTime| *now += HOUR] {
         let mut world = World::new();
         world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
         world.answers = Some(CallResult::NotMapped);
-        world.run_until("a decision that was undone", |world| {
+        world.run_until("a rolled-back decision", |world| {
             world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
         });
         world.answers = None;
@@ -92,38 +92,38 @@ fn a_clock_that_is_set_changes_nothing_of_how_long_a_policy_cools_down() {
         let made = world.decision().created_at;
         assert!(
             world.now.duration_since(made).unwrap() < Duration::from_secs(10),
-            "what is told is the calendar's time"
+            "the reported time is the calendar's"
         );
     }
 }
 
 #[test]
-fn where_no_policy_sees_what_it_is_for_that_is_told_with_the_verdicts() {
+fn missing_case_for_a_policy_is_reported_with_the_verdicts() {
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "cycle")));
     world.run(0.3);
     assert!(
-        is_told(&world.restrictions(), RestrictionScope::Everything, "watched for less than 2 s"),
+        is_reported(&world.restrictions(), RestrictionScope::Everything, "watched for less than 2 s"),
         "{:#?}",
         world.restrictions()
     );
     world.run(10.0);
     let all = world.restrictions();
-    assert!(is_told(&all, RestrictionScope::Everything, "no case for cycle: ping_pong"), "{all:#?}");
+    assert!(is_reported(&all, RestrictionScope::Everything, "no case for cycle: ping_pong"), "{all:#?}");
 }
 
 #[test]
-fn a_budget_that_is_used_up_keeps_from_moves() {
+fn exhausted_budget_restricts_migrations() {
     let mut world = World::new();
     let budget = Budget { bytes: Some(4 << 20), ..Budget::default() };
     world.add(Program::InTurn, 64, Some(model::Directive { budget, ..directive(Mode::Act, "prefetch-all") }));
     world.run(10.0);
     let all = world.restrictions();
-    assert!(is_told(&all, RestrictionScope::Moves, "the budget of 4194304 bytes is used up"), "{all:#?}");
+    assert!(is_reported(&all, RestrictionScope::Moves, "the budget of 4194304 bytes is used up"), "{all:#?}");
 }
 
 #[test]
-fn of_more_ranges_than_are_looked_at_it_is_told_how_many_are_not() {
+fn number_of_omitted_ranges_is_reported() {
     let mut card = Card::new(400);
     let process = card.add(
         (0..4440).map(|block| (block, false)).collect(),
@@ -133,11 +133,11 @@ fn of_more_ranges_than_are_looked_at_it_is_told_how_many_are_not() {
     card.program_mut(process).allocation_blocks = 1;
     (0..100).for_each(|_| card.interval());
     let all = card.restrictions();
-    assert!(is_told(&all, RestrictionScope::SomeMemory, ": 344 of them"), "{all:#?}");
+    assert!(is_reported(&all, RestrictionScope::SomeMemory, ": 344 of them"), "{all:#?}");
 }
 
 #[test]
-fn while_nothing_is_counted_that_is_all_that_is_told() {
+fn missing_counts_are_reported_as_the_only_restriction() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.add(Program::InTurn, 64, None);

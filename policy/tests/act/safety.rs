@@ -13,31 +13,31 @@ use crate::{
 /// Makes the advice in force unknown.
 type Spoil = dyn Fn(&mut World, model::ProcessId);
 
-fn kept() -> (World, model::ProcessId) {
+fn confirmed() -> (World, model::ProcessId) {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| {
+    world.run_until("a confirmed decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
     });
     (world, id)
 }
 
 #[test]
-fn once_switched_off_nothing_is_ordered_but_putting_things_back() {
-    let (mut world, _) = kept();
+fn only_rollbacks_are_ordered_while_acting_is_off() {
+    let (mut world, _) = confirmed();
     let before = world.orders.len();
     world.on = false;
     world.run(10.0);
     assert!(world.orders[before..].iter().all(|(_, order)| order.is_rollback));
     assert_eq!(world.advised_blocks(), 0);
-    assert!(matches!(world.decision().stage, Stage::Shadow(_)), "what would be done is told");
+    assert!(matches!(world.decision().stage, Stage::Shadow(_)), "the plan is reported");
     world.on = true;
     world.run(10.0);
     assert_eq!(world.decision().stage, Stage::Confirmed, "it is no fault of the plan");
 }
 
 #[test]
-fn switched_off_between_an_order_and_its_outcome_what_was_done_of_it_is_taken_back() {
+fn switch_off_rolls_back_an_order_with_a_late_outcome() {
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     let late = loop {
@@ -47,16 +47,16 @@ fn switched_off_between_an_order_and_its_outcome_what_was_done_of_it_is_taken_ba
         }
     };
     world.on = false;
-    let undoing = world.interval();
-    assert!(undoing.iter().all(|order| order.is_rollback) && !undoing.is_empty());
+    let rollbacks = world.interval();
+    assert!(rollbacks.iter().all(|order| order.is_rollback) && !rollbacks.is_empty());
     world.carry_out(late);
-    world.carry_out(undoing);
+    world.carry_out(rollbacks);
     world.run(1.0);
     assert_eq!(world.advised_blocks(), 0);
 }
 
 #[test]
-fn moves_that_are_not_done_yet_are_called_off_when_they_are_not_wanted_any_more() {
+fn pending_migrations_are_cancelled_when_their_directive_is_removed() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch-all")));
     let late = loop {
@@ -66,16 +66,16 @@ fn moves_that_are_not_done_yet_are_called_off_when_they_are_not_wanted_any_more(
         }
     };
     world.directives.remove(&id);
-    let [undoing] = world.interval().try_into().unwrap();
-    assert!(undoing.is_rollback && undoing.steps.is_empty() && undoing.decision == late[0].decision);
+    let [rollback] = world.interval().try_into().unwrap();
+    assert!(rollback.is_rollback && rollback.steps.is_empty() && rollback.decision == late[0].decision);
     world.carry_out(late);
-    world.carry_out(vec![undoing]);
+    world.carry_out(vec![rollback]);
     assert_eq!(world.interval(), [], "once is enough");
 }
 
 #[test]
-fn a_process_that_ends_gets_no_more_orders() {
-    let (mut world, id) = kept();
+fn exited_process_gets_no_orders() {
+    let (mut world, id) = confirmed();
     world.process(id).ended = Some(world.now);
     let orders = world.orders.len();
     world.run(5.0);
@@ -87,8 +87,8 @@ fn a_process_that_ends_gets_no_more_orders() {
 }
 
 #[test]
-fn a_process_that_is_not_seen_any_more_is_left_as_it_was() {
-    let (mut world, id) = kept();
+fn process_missing_from_the_snapshot_is_rolled_back() {
+    let (mut world, id) = confirmed();
     let mut snapshot = world.snapshot();
     snapshot.processes.clear();
     let orders = world.look(&snapshot);
@@ -96,8 +96,8 @@ fn a_process_that_is_not_seen_any_more_is_left_as_it_was() {
 }
 
 #[test]
-fn when_nothing_is_counted_any_more_everything_is_taken_back() {
-    let (mut world, _) = kept();
+fn advice_is_withdrawn_when_counting_stops() {
+    let (mut world, _) = confirmed();
     let mut snapshot = world.snapshot();
     snapshot.source.state = SourceState::Waiting { missing: Vec::new() };
     let orders = world.look(&snapshot);
@@ -106,7 +106,7 @@ fn when_nothing_is_counted_any_more_everything_is_taken_back() {
 }
 
 #[test]
-fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
+fn advice_requires_complete_observation_of_earlier_advice() {
     let older = |world: &mut World, id| world.process(id).is_adopted = true;
     let by_application = |world: &mut World, id| world.process(id).host.api_calls[ApiCall::SetAccessedBy] = 1;
     let by_a_tool = |world: &mut World, id| world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] = 1;
@@ -128,8 +128,8 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
         let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
         make(&mut world, id);
         world.run(10.0);
-        let Stage::Denied(said) = &world.decision().stage else { panic!("{why}: {:#?}", world.decision()) };
-        assert!(said.contains(why), "{said}");
+        let Stage::Denied(reason) = &world.decision().stage else { panic!("{why}: {:#?}", world.decision()) };
+        assert!(reason.contains(why), "{reason}");
         assert_eq!(world.orders, [], "{why}");
         // Migrations leave no advice, unless memory is read-duplicated.
         world.directives.insert(id, directive(Mode::Act, "prefetch-all"));
@@ -146,7 +146,7 @@ fn advice_is_given_only_where_all_advice_was_seen_from_the_beginning() {
 }
 
 #[test]
-fn memory_of_a_process_that_has_any_read_duplicated_is_not_moved() {
+fn process_with_read_duplication_is_not_migrated() {
     for by_application in [true, false] {
         let mut world = World::new();
         let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "prefetch-all")));
@@ -162,15 +162,15 @@ fn memory_of_a_process_that_has_any_read_duplicated_is_not_moved() {
 }
 
 #[test]
-fn an_application_that_begins_to_advise_the_driver_is_left_to_itself() {
-    let (mut world, id) = kept();
+fn advice_is_withdrawn_when_the_application_advises_the_driver() {
+    let (mut world, id) = confirmed();
     world.process(id).host.api_calls[ApiCall::SetPreferredLocation] = 1;
     world.run(1.0);
     assert_eq!(world.advised_blocks(), 0);
 }
 
 #[test]
-fn without_a_reading_of_the_link_remote_mappings_stay_in_shadow() {
+fn remote_mappings_stay_in_shadow_without_link_measurements() {
     let mut world = World::new();
     world.has_link = false;
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
@@ -183,7 +183,7 @@ fn without_a_reading_of_the_link_remote_mappings_stay_in_shadow() {
 }
 
 #[test]
-fn drivers_and_gpus_that_stood_still_elsewhere_are_left_alone_and_the_report_is_named() {
+fn drivers_and_gpus_with_known_hangs_are_denied_with_the_report() {
     let mut world = World::new();
     world.driver = "580.173.02".to_owned();
     world.gpu_name = Some("NVIDIA GB10".to_owned());
@@ -194,7 +194,7 @@ fn drivers_and_gpus_that_stood_still_elsewhere_are_left_alone_and_the_report_is_
 }
 
 #[test]
-fn a_driver_that_refuses_ends_the_trial() {
+fn driver_error_ends_the_trial() {
     let mut world = World::new();
     world.answers = Some(CallResult::Failed("NV_ERR_INVALID_ADDRESS".to_owned()));
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
@@ -204,8 +204,8 @@ fn a_driver_that_refuses_ends_the_trial() {
 }
 
 #[test]
-fn what_cannot_be_withdrawn_is_tried_again_and_said_and_no_more_advice_is_given() {
-    let (mut world, id) = kept();
+fn failed_withdrawal_is_retried_and_reported_and_prevents_new_advice() {
+    let (mut world, id) = confirmed();
     world.answers = Some(CallResult::Failed("busy".to_owned()));
     world.directives.remove(&id);
     world.run(5.0);
@@ -227,8 +227,8 @@ fn what_cannot_be_withdrawn_is_tried_again_and_said_and_no_more_advice_is_given(
 }
 
 #[test]
-fn what_maps_memory_remotely_ends_when_accesses_across_the_link_are_not_seen_any_more() {
-    let (mut world, id) = kept();
+fn remote_mappings_are_rolled_back_when_link_measurements_stop() {
+    let (mut world, id) = confirmed();
     assert!(world.advised_blocks() > 0);
     world.has_link = false;
     world.run(1.0);
@@ -242,8 +242,8 @@ fn what_maps_memory_remotely_ends_when_accesses_across_the_link_are_not_seen_any
 }
 
 #[test]
-fn what_uvmd_withdrew_itself_is_no_other_programs_advice() {
-    let (mut world, id) = kept();
+fn withdrawals_of_uvmd_are_not_taken_for_advice_of_other_programs() {
+    let (mut world, id) = confirmed();
     let directive = world.directives.remove(&id).unwrap();
     world.run(1.0);
     assert_eq!(world.advised_blocks(), 0);
@@ -253,8 +253,8 @@ fn what_uvmd_withdrew_itself_is_no_other_programs_advice() {
 }
 
 #[test]
-fn what_was_never_called_hides_no_other_programs_advice() {
-    let (mut world, id) = kept();
+fn steps_without_a_call_do_not_hide_advice_of_other_programs() {
+    let (mut world, id) = confirmed();
     let (_, Order { process, gpu, is_rollback, steps, .. }) = world.orders[0].clone();
     let decision = DecisionId(u64::MAX);
     for answer in
@@ -271,8 +271,8 @@ fn what_was_never_called_hides_no_other_programs_advice() {
 }
 
 #[test]
-fn everything_is_taken_back_at_the_end_and_what_a_former_run_left_at_the_beginning() {
-    let (mut world, id) = kept();
+fn advice_is_withdrawn_at_shutdown_and_leftovers_at_startup() {
+    let (mut world, id) = confirmed();
     let steps = world.orders.iter().flat_map(|(_, order)| order.steps.clone()).collect::<Vec<_>>();
     let decision = world.decision().id;
     let mut next = World::new();
@@ -293,12 +293,12 @@ fn everything_is_taken_back_at_the_end_and_what_a_former_run_left_at_the_beginni
 }
 
 #[test]
-fn memory_on_which_the_gpu_does_atomics_is_not_kept_on_the_host() {
+fn memory_with_gpu_atomics_is_not_placed_on_the_host() {
     let mut world = World::new();
     world.add(Program::AtomicsInTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run(60.0);
     assert_eq!(world.orders, [], "it would come to the GPU for each of them");
-    let (mut world, id) = kept();
+    let (mut world, id) = confirmed();
     world.process(id).program = Program::AtomicsInTurn;
     world.run(5.0);
     assert!(world.decision().stage.reason().unwrap().contains("atomics"), "{:#?}", world.decision());

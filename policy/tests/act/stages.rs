@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn nothing_is_done_where_nothing_is_wanted() {
+fn observe_mode_gives_no_orders() {
     let mut world = World::new();
     world.add(Program::InTurn, 64, None);
     world.add(Program::InTurn, 64, Some(directive(Mode::Observe, "auto-live")));
@@ -20,7 +20,7 @@ fn nothing_is_done_where_nothing_is_wanted() {
 }
 
 #[test]
-fn in_shadow_the_plan_and_its_bounds_are_told_and_nothing_is_done() {
+fn shadow_mode_reports_the_plan_and_its_bounds_without_orders() {
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(directive(Mode::Shadow, "ping-pong")));
     world.run(20.0);
@@ -30,11 +30,11 @@ fn in_shadow_the_plan_and_its_bounds_are_told_and_nothing_is_done() {
     assert!(decision.expected.faults_saved.at_least > 0.5 && !decision.ranges.is_empty());
     assert!(decision.before.inputs.bounces > 0);
     assert_eq!(world.orders, []);
-    assert_eq!(world.events.len(), 1, "it is told once");
+    assert_eq!(world.events.len(), 1, "it is reported once");
 }
 
 #[test]
-fn the_window_that_counts_begins_when_the_first_order_is_answered() {
+fn verification_window_begins_at_the_first_outcome() {
     // It starts half a window after the plan at the latest: these are earlier.
     let judged = [0.0, 0.3].map(|late| {
         let mut world = World::new();
@@ -57,10 +57,10 @@ fn the_window_that_counts_begins_when_the_first_order_is_answered() {
 }
 
 #[test]
-fn what_helps_is_kept_and_what_it_was_and_came_to_is_told() {
+fn helpful_plan_is_confirmed_and_reported_with_before_and_after() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| {
+    world.run_until("a confirmed decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
     });
     let decision = world.decision().clone();
@@ -84,12 +84,12 @@ fn what_helps_is_kept_and_what_it_was_and_came_to_is_told() {
 }
 
 #[test]
-fn a_program_that_goes_faster_because_it_is_helped_is_not_taken_for_one_that_costs_more() {
+fn speedup_is_not_taken_for_a_higher_cost() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     // Nearly all migrated memory is accessed too, and the program is ten times as fast.
     world.process(id).accessed_bytes = 3 << 20;
-    world.run_until("a kept decision", |world| {
+    world.run_until("a confirmed decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
     });
     let decision = world.decision();
@@ -104,11 +104,11 @@ fn a_program_that_goes_faster_because_it_is_helped_is_not_taken_for_one_that_cos
 }
 
 #[test]
-fn what_costs_more_bytes_for_the_same_work_is_undone_and_not_tried_again_until_something_changes() {
+fn costly_plan_is_rolled_back_and_not_retried_until_something_changes() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.process(id).accessed_bytes = 12 << 20;
-    world.run_until("an rolled_back decision", |world| {
+    world.run_until("a rolled-back decision", |world| {
         world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
     });
     let rolled_back = world.decision().clone();
@@ -123,10 +123,10 @@ fn what_costs_more_bytes_for_the_same_work_is_undone_and_not_tried_again_until_s
 }
 
 #[test]
-fn what_failed_while_something_was_done_for_another_is_tried_again_without_that() {
+fn policy_that_failed_beside_another_plan_is_retried_without_it() {
     let mut world = World::new();
     let other = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| {
+    world.run_until("a confirmed decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
     });
     world.add(Program::OnGpu, 64, Some(directive(Mode::Act, "harmful")));
@@ -139,11 +139,11 @@ fn what_failed_while_something_was_done_for_another_is_tried_again_without_that(
 }
 
 #[test]
-fn a_harmful_policy_is_undone_within_two_windows_of_its_beginning() {
+fn harmful_policy_is_rolled_back_within_two_windows() {
     for program in [Program::OnGpu, Program::InTurn] {
         let mut world = World::new();
         world.add(program, 64, Some(directive(Mode::Act, "harmful")));
-        world.run_until("an rolled_back decision", |world| {
+        world.run_until("a rolled-back decision", |world| {
             world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
         });
         let decision = world.decision();
@@ -156,7 +156,7 @@ fn a_harmful_policy_is_undone_within_two_windows_of_its_beginning() {
 }
 
 #[test]
-fn where_the_program_pauses_four_windows_are_waited_for_and_then_it_is_taken_back() {
+fn trial_of_a_paused_program_is_rolled_back_after_four_windows() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run_until("a trial", |world| world.acting.decisions().any(|decision| decision.stage == Stage::Trial));
@@ -172,10 +172,10 @@ fn where_the_program_pauses_four_windows_are_waited_for_and_then_it_is_taken_bac
 }
 
 #[test]
-fn a_plan_ends_with_the_phase_that_justified_it_and_its_advice_with_it() {
+fn plan_and_advice_end_with_the_phase_that_justified_them() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| {
+    world.run_until("a confirmed decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
     });
     assert!(world.advised_blocks() > 50);
@@ -186,14 +186,14 @@ fn a_plan_ends_with_the_phase_that_justified_it_and_its_advice_with_it() {
 }
 
 #[test]
-fn what_no_longer_helps_is_undone_though_it_did_once() {
+fn confirmed_plan_is_rolled_back_when_it_no_longer_helps() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| {
+    world.run_until("a confirmed decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
     });
     world.process(id).accessed_bytes = 16 << 20;
-    world.run_until("an rolled_back decision", |world| {
+    world.run_until("a rolled-back decision", |world| {
         world.acting.decisions().any(|decision| matches!(decision.stage, Stage::RolledBack(_)))
     });
     world.run(0.2);
@@ -201,7 +201,7 @@ fn what_no_longer_helps_is_undone_though_it_did_once() {
 }
 
 #[test]
-fn memory_of_a_few_blocks_is_helped_too() {
+fn plan_for_a_few_blocks_is_confirmed() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 2, Some(directive(Mode::Act, "ping-pong")));
     world.process(id).round = Duration::from_millis(120);
@@ -212,10 +212,10 @@ fn memory_of_a_few_blocks_is_helped_too() {
 }
 
 #[test]
-fn another_wish_ends_what_stands() {
+fn directive_change_ends_the_open_decision() {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
-    world.run_until("a kept decision", |world| {
+    world.run_until("a confirmed decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
     });
     world.directives.insert(id, directive(Mode::Shadow, "ping-pong"));
@@ -229,10 +229,10 @@ fn another_wish_ends_what_stands() {
 }
 
 #[test]
-fn auto_live_takes_what_helps() {
+fn auto_live_selects_the_helpful_policy() {
     let mut world = World::new();
     world.add(Program::InTurn, 64, Some(directive(Mode::Act, "auto-live")));
-    world.run_until("a kept decision", |world| {
+    world.run_until("a confirmed decision", |world| {
         world.acting.decisions().any(|decision| decision.stage == Stage::Confirmed)
     });
     assert_eq!(world.decision().policy, "ping-pong");

@@ -17,7 +17,7 @@ fn window(pace_ms: u64) -> u64 {
 }
 
 #[test]
-fn a_verdict_is_told_within_two_windows_of_its_onset_and_gone_within_three_of_its_end() {
+fn verdict_begins_within_two_windows_of_its_onset_and_ends_within_three_of_its_end() {
     let mut dice = Dice(1);
     for pace in PACES {
         for kind in ORDER {
@@ -28,11 +28,11 @@ fn a_verdict_is_told_within_two_windows_of_its_onset_and_gone_within_three_of_it
                 let end = history.now_ms;
                 history.pass(&before, 60_000, pace);
                 let case = format!("{kind:?} in {before:?} every {pace} ms: {:?}", history.changes);
-                let [(told, Change::Began(began)), (gone, Change::Ended(ended))] = &history.changes[..] else {
+                let [(reported, Change::Began(began)), (gone, Change::Ended(ended))] = &history.changes[..] else {
                     panic!("{case}")
                 };
                 assert_eq!((began.kind, ended.kind), (kind, kind));
-                assert!(*told <= onset + 2 * window(pace), "told at {told}, onset {onset}: {case}");
+                assert!(*reported <= onset + 2 * window(pace), "reported at {reported}, onset {onset}: {case}");
                 assert!(*gone <= end + 3 * window(pace), "gone at {gone}, end {end}: {case}");
                 // No earlier than the window of the onset, which little traffic keeps open for
                 // twice as long.
@@ -47,7 +47,7 @@ fn a_verdict_is_told_within_two_windows_of_its_onset_and_gone_within_three_of_it
 }
 
 #[test]
-fn a_worse_one_takes_its_place_within_two_windows_and_another_within_three() {
+fn worse_verdict_replaces_another_within_two_windows_and_a_milder_one_within_three() {
     for pace in PACES {
         for (rank, first) in ORDER.into_iter().enumerate() {
             for (other_rank, then) in ORDER.into_iter().enumerate().filter(|(other, _)| *other != rank) {
@@ -56,20 +56,23 @@ fn a_worse_one_takes_its_place_within_two_windows_and_another_within_three() {
                 let onset = history.now_ms;
                 history.pass(&load_of(then), 60_000, pace);
                 let windows = if other_rank < rank { 2 } else { 3 };
-                let (told, _) = history
+                let (reported, _) = history
                     .changes
                     .iter()
                     .find(|(_, change)| matches!(change, Change::Began(verdict) if verdict.kind == then))
-                    .unwrap_or_else(|| panic!("{first:?}, then {then:?} every {pace} ms: {:?}", history.told()));
-                assert!(*told <= onset + windows * window(pace), "{first:?}, then {then:?} every {pace} ms: {told}");
-                assert_eq!(history.standing(), Some(then));
+                    .unwrap_or_else(|| panic!("{first:?}, then {then:?} every {pace} ms: {:?}", history.reported()));
+                assert!(
+                    *reported <= onset + windows * window(pace),
+                    "{first:?}, then {then:?} every {pace} ms: {reported}"
+                );
+                assert_eq!(history.active(), Some(then));
             }
         }
     }
 }
 
 #[test]
-fn the_pace_of_snapshots_may_change_all_the_time() {
+fn snapshot_intervals_may_vary() {
     let mut dice = Dice(2);
     for _ in 0..200 {
         let mut history = History::new();
@@ -81,14 +84,14 @@ fn the_pace_of_snapshots_may_change_all_the_time() {
                 history.look();
             }
         }
-        let [(kind, told, Some(gone))] = history.told()[..] else { panic!("{:?}", history.changes) };
+        let [(kind, reported, Some(gone))] = history.reported()[..] else { panic!("{:?}", history.changes) };
         assert_eq!(kind, VerdictKind::CapacityThrash);
-        assert!((5..=15).contains(&told) && (35..=50).contains(&gone), "{:?}", history.told());
+        assert!((5..=15).contains(&reported) && (35..=50).contains(&gone), "{:?}", history.reported());
     }
 }
 
 #[test]
-fn a_value_that_wavers_about_a_limit_makes_no_verdict_flap() {
+fn value_fluctuating_around_a_limit_makes_no_verdict_flap() {
     let mut dice = Dice(3);
     // By a tenth either way, and by two tenths; the threshold is a quarter.
     for swing in [25, 50] {
@@ -97,17 +100,17 @@ fn a_value_that_wavers_about_a_limit_makes_no_verdict_flap() {
             for _ in 0..500 {
                 history.pass(&make(250 - swing + dice.roll(2 * swing + 1)), WINDOW_MS, 1000);
             }
-            assert!(history.told().len() <= 2, "{:?}", history.told());
+            assert!(history.reported().len() <= 2, "{:?}", history.reported());
         }
     }
 }
 
 #[test]
-fn whatever_comes_a_verdict_ends_only_by_two_windows_against_it_a_worse_one_or_silence() {
+fn verdict_ends_only_by_two_contrary_windows_or_a_worse_verdict() {
     let mut dice = Dice(4);
     for _ in 0..100 {
         let mut history = History::new();
-        let mut standing = None;
+        let mut active = None;
         let mut against = 0;
         for _ in 0..200 {
             let load = match usize::try_from(dice.roll(8)).unwrap() {
@@ -118,18 +121,18 @@ fn whatever_comes_a_verdict_ends_only_by_two_windows_against_it_a_worse_one_or_s
             };
             let before = history.changes.len();
             history.pass(&load, WINDOW_MS, 1000);
-            let shown = decide(&scaled(&load), standing).kind;
-            against = if standing.is_none() || shown == standing { 0 } else { against + 1 };
+            let shown = decide(&scaled(&load), active).kind;
+            against = if active.is_none() || shown == active { 0 } else { against + 1 };
             let rank = |kind| ORDER.iter().position(|other| Some(*other) == kind).unwrap_or(usize::MAX);
-            let is_worse = rank(shown) < rank(standing);
-            let may_change = standing.is_none() || against >= 2 || is_worse;
+            let is_worse = rank(shown) < rank(active);
+            let may_change = active.is_none() || against >= 2 || is_worse;
             let changes = &history.changes[before..];
-            assert_eq!(!changes.is_empty(), may_change && shown != standing, "{standing:?} {shown:?} {changes:?}");
+            assert_eq!(!changes.is_empty(), may_change && shown != active, "{active:?} {shown:?} {changes:?}");
             if !changes.is_empty() {
-                standing = shown;
+                active = shown;
                 against = 0;
             }
-            assert_eq!(history.standing(), standing);
+            assert_eq!(history.active(), active);
         }
         for verdict in ended(&history) {
             assert!(verdict.started_at < verdict.confirmed_at && verdict.confirmed_at <= verdict.ended_at.unwrap());

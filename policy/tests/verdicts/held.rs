@@ -45,7 +45,7 @@ fn held(history: &History) -> Vec<(HeldBy, Duration)> {
 }
 
 #[test]
-fn it_is_what_the_verdicts_lasted_and_never_goes_back() {
+fn verdict_time_is_the_duration_of_verdicts_and_never_decreases() {
     let mut history = History::new();
     let mut known = pass(&mut history, &thrashes(), 20, &[pod()]);
     known.extend(pass(&mut history, &idles(), 30, &[pod()]));
@@ -67,7 +67,7 @@ fn it_is_what_the_verdicts_lasted_and_never_goes_back() {
 }
 
 #[test]
-fn an_owner_that_is_not_listed_is_among_the_others_and_one_that_is_no_more_is_forgotten() {
+fn verdict_time_of_unlisted_owners_is_summed_and_of_gone_owners_forgotten() {
     let mut history = History::new();
     pass(&mut history, &thrashes(), 10, &[OwnerKey::Other]);
     assert_eq!(held(&history).into_iter().map(|(by, _)| by.owner).collect::<Vec<_>>(), [OwnerKey::Other]);
@@ -76,7 +76,7 @@ fn an_owner_that_is_not_listed_is_among_the_others_and_one_that_is_no_more_is_fo
 }
 
 #[test]
-fn at_a_gpu_that_is_not_known_yet_it_counts_once_that_is_known() {
+fn verdict_time_at_a_pending_gpu_counts_once_it_is_known() {
     let mut history = History::new();
     history.gpu = GpuKey::Pending(1);
     assert_eq!(pass(&mut history, &thrashes(), 10, &[pod()]).last(), Some(&0.0));

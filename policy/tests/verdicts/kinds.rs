@@ -5,12 +5,12 @@ use model::VerdictKind::{self, CapacityThrash, DriverThrottling, FirstTouchStorm
 use crate::support::*;
 
 #[test]
-fn each_load_is_told_as_what_it_is() {
+fn each_load_has_its_verdict() {
     let cases: [(&str, Load, Option<VerdictKind>); 10] = [
         ("fetches what it lost", thrashes(), Some(CapacityThrash)),
         ("uses more than there is room for, once", streams(), Some(Streaming)),
         ("shares memory between CPU and GPU", returns(1000), Some(PingPong)),
-        ("is held back by the driver", is_throttled(), Some(DriverThrottling)),
+        ("is throttled by the driver", is_throttled(), Some(DriverThrottling)),
         ("touches new memory", touches_first(), Some(FirstTouchStorm)),
         ("fetches what the CPU wrote, and it fits", starts(), None),
         ("does next to nothing", trickles(), None),
@@ -25,16 +25,16 @@ fn each_load_is_told_as_what_it_is() {
     for (what, load, expected) in cases {
         let mut history = History::new();
         history.pass(&load, 20_000, 1000);
-        assert_eq!(history.standing(), expected, "a process that {what}");
+        assert_eq!(history.active(), expected, "a process that {what}");
         assert!(history.changes.len() <= 1, "a process that {what}: {:?}", history.changes);
     }
 }
 
 /// Behaviour of a program, as loads with their seconds, and the verdicts about it.
-type Life = (&'static str, Vec<(Load, u64)>, Vec<Told>);
+type Life = (&'static str, Vec<(Load, u64)>, Vec<Reported>);
 
 #[test]
-fn lives_of_programs() {
+fn phases_of_programs_have_successive_verdicts() {
     let cases: [Life; 6] = [
         (
             "walks in circles over more than there is room for",
@@ -47,7 +47,7 @@ fn lives_of_programs() {
             vec![(FirstTouchStorm, 2, Some(10))],
         ),
         (
-            "streams after it thrashed: told when the worse is over",
+            "streams after it thrashed: reported once the worse verdict has ended",
             vec![(thrashes(), 10), (streams(), 10)],
             vec![(CapacityThrash, 2, Some(14)), (Streaming, 14, None)],
         ),
@@ -72,22 +72,22 @@ fn lives_of_programs() {
         for (load, seconds) in phases {
             history.pass(&load, seconds * 1000, 1000);
         }
-        assert_eq!(history.told(), expected, "a process that {what}");
+        assert_eq!(history.reported(), expected, "a process that {what}");
     }
 }
 
 #[test]
-fn a_verdict_begins_with_the_window_that_showed_it_and_ends_with_the_last_one_that_did() {
+fn verdict_spans_its_first_to_its_last_supporting_window() {
     let mut history = History::new();
     history.pass(&idles(), 33_000, 1000).pass(&thrashes(), 10_000, 1000).pass(&idles(), 10_000, 1000);
-    let [verdict] = &ended(&history)[..] else { panic!("{:?}", history.told()) };
+    let [verdict] = &ended(&history)[..] else { panic!("{:?}", history.reported()) };
     assert_eq!(ms(verdict.started_at), 33_000);
     assert_eq!(ms(verdict.confirmed_at), 35_000);
     assert_eq!(ms(verdict.ended_at.unwrap()), 43_000);
 }
 
 #[test]
-fn a_verdict_carries_its_last_window_and_all_since_it_began() {
+fn verdict_reports_its_last_window_and_its_total() {
     let mut history = History::new();
     history.pass(&thrashes(), 4000, 1000).pass(&refetches(500), 2000, 1000);
     let verdicts = history.judge.verdicts();
@@ -101,7 +101,7 @@ fn a_verdict_carries_its_last_window_and_all_since_it_began() {
 }
 
 #[test]
-fn what_did_not_show_it_counts_towards_its_sum_once_it_shows_again() {
+fn contrary_window_counts_towards_the_total_once_the_verdict_continues() {
     let mut history = History::new();
     history.pass(&thrashes(), 4000, 1000).pass(&starts(), 2000, 1000);
     let total = |history: &History| history.judge.verdicts().active[0].total.bytes_htod;
@@ -111,7 +111,7 @@ fn what_did_not_show_it_counts_towards_its_sum_once_it_shows_again() {
 }
 
 #[test]
-fn those_with_most_traffic_come_first() {
+fn verdicts_are_ordered_by_traffic() {
     let mut history = History::new();
     for second in 1..=4 {
         let times = |load: &Load, factor: u64| {
@@ -128,13 +128,13 @@ fn those_with_most_traffic_come_first() {
 }
 
 #[test]
-fn a_slow_machine_judges_by_as_much_evidence_in_longer_windows() {
+fn slow_machine_collects_equal_evidence_in_longer_windows() {
     let mut history = History::new();
     // 4 MiB need three seconds.
     let moved = MIB * 3 / 2;
     let slow =
         Load { fault_entries: 12, bytes_htod: moved, bytes_dtoh: moved, evicted_bytes: moved, ..Load::default() };
     history.pass(&Load { fetched_bytes: moved, refetched_bytes: moved, ..slow }, 30_000, 1000);
-    assert_eq!(history.standing(), Some(CapacityThrash));
+    assert_eq!(history.active(), Some(CapacityThrash));
     assert_eq!(history.judge.verdicts().active[0].window.as_secs(), 3);
 }

@@ -8,12 +8,12 @@ use crate::support::*;
 fn thrashing() -> History {
     let mut history = History::new();
     history.pass(&thrashes(), 10_000, 1000);
-    assert_eq!(history.standing(), Some(CapacityThrash));
+    assert_eq!(history.active(), Some(CapacityThrash));
     history
 }
 
 #[test]
-fn what_was_counted_before_the_first_snapshot_is_not_judged() {
+fn counts_before_the_first_snapshot_are_not_judged() {
     let mut history = History::new();
     history.judge = Judge::default();
     history.count(&thrashes(), 60_000);
@@ -23,7 +23,7 @@ fn what_was_counted_before_the_first_snapshot_is_not_judged() {
 }
 
 #[test]
-fn a_process_that_was_not_there_before_did_all_of_it_since() {
+fn counts_of_a_new_process_fall_into_the_current_window() {
     let mut history = History::new();
     history.pass(&idles(), 3000, 1000);
     let mut late = History::new();
@@ -35,49 +35,49 @@ fn a_process_that_was_not_there_before_did_all_of_it_since() {
 }
 
 #[test]
-fn a_process_that_vanishes_has_no_verdict_any_more() {
+fn vanished_process_has_no_active_verdict() {
     let mut history = thrashing();
     history.observe(&snapshot(11_000, Vec::new()));
-    assert_eq!(history.standing(), None);
+    assert_eq!(history.active(), None);
     assert_eq!(ended(&history)[0].ended_at, Some(at(10_000)));
     assert!(matches!(history.changes.last(), Some((_, Change::Ended(_)))));
 }
 
 #[test]
-fn a_process_that_ended_is_over_at_once_and_may_come_again() {
+fn exit_ends_a_verdict_at_once_and_the_process_may_return() {
     let mut history = thrashing();
     let ended_process = Process { exited_at: Some(at(10_500)), ..history.process() };
     history.observe(&snapshot(11_000, vec![ended_process]));
-    assert_eq!(history.standing(), None);
+    assert_eq!(history.active(), None);
     history.pass(&idles(), 5000, 1000).pass(&thrashes(), 4000, 1000);
-    assert_eq!(history.told().len(), 2);
+    assert_eq!(history.reported().len(), 2);
     assert_eq!(ms(history.judge.verdicts().active[0].started_at), 15_000);
 }
 
 #[test]
-fn two_readings_of_the_same_counters_change_nothing() {
+fn repeated_readings_of_equal_counters_change_nothing() {
     let mut history = thrashing();
     for _ in 0..100 {
         history.look();
     }
-    assert_eq!(history.standing(), Some(CapacityThrash));
+    assert_eq!(history.active(), Some(CapacityThrash));
 }
 
 #[test]
-fn a_clock_that_is_set_back_costs_a_window_and_no_more() {
+fn clock_set_back_costs_one_window() {
     let mut history = thrashing();
     history.now_ms = 1000;
     history.pass(&thrashes(), 20_000, 1000);
-    assert_eq!(history.told().len(), 1, "{:?}", history.changes);
+    assert_eq!(history.reported().len(), 1, "{:?}", history.changes);
     history.pass(&idles(), 10_000, 1000);
     let over = &ended(&history)[0];
     assert!(over.ended_at.unwrap() >= over.started_at);
     history.pass(&thrashes(), 5000, 1000);
-    assert_eq!(history.standing(), Some(CapacityThrash));
+    assert_eq!(history.active(), Some(CapacityThrash));
 }
 
 #[test]
-fn a_clock_that_is_set_back_behind_the_beginning_makes_no_verdict_end_before_it_began() {
+fn verdict_never_ends_before_its_start_when_the_clock_is_set_back() {
     let mut history = History::new();
     history.now_ms = 100_000;
     history.look();
@@ -89,20 +89,20 @@ fn a_clock_that_is_set_back_behind_the_beginning_makes_no_verdict_end_before_it_
 }
 
 #[test]
-fn counters_that_go_back_begin_a_new_window() {
+fn decreasing_counters_begin_a_new_window() {
     let mut history = thrashing();
     let mut fresh = History::new();
     fresh.now_ms = history.now_ms;
     std::mem::swap(&mut fresh.judge, &mut history.judge);
     fresh.pass(&thrashes(), 10_000, 1000);
-    assert_eq!(fresh.standing(), Some(CapacityThrash));
+    assert_eq!(fresh.active(), Some(CapacityThrash));
     assert!(fresh.changes.is_empty());
     fresh.pass(&idles(), 10_000, 1000);
     assert_eq!(ended(&fresh).len(), 1);
 }
 
 #[test]
-fn a_verdict_moves_to_its_gpu_once_that_is_known() {
+fn verdict_moves_to_its_gpu_once_it_is_known() {
     for known in [GPU, GpuKey::Unknown(1)] {
         let mut history = History::new();
         history.gpu = GpuKey::Pending(1);
@@ -111,7 +111,7 @@ fn a_verdict_moves_to_its_gpu_once_that_is_known() {
         history.gpu = known;
         history.gpu_has_id = Some(1);
         history.pass(&thrashes(), 10_000, 1000);
-        assert_eq!(history.told(), [(CapacityThrash, 2, None)]);
+        assert_eq!(history.reported(), [(CapacityThrash, 2, None)]);
         assert_eq!(history.judge.verdicts().active[0].gpu, known);
         // Counts from before it was known did not arrive in one window.
         assert!(history.judge.verdicts().active[0].inputs.bytes_htod <= 128 * MIB);
@@ -119,19 +119,19 @@ fn a_verdict_moves_to_its_gpu_once_that_is_known() {
 }
 
 #[test]
-fn a_gpu_of_which_nobody_tells_what_it_became_has_no_verdict_any_more() {
+fn pending_gpu_that_vanishes_unidentified_has_no_active_verdict() {
     let mut history = History::new();
     history.gpu = GpuKey::Pending(1);
     history.pass(&thrashes(), 10_000, 1000);
     history.gpu = GPU;
     history.look();
-    assert_eq!(history.standing(), None);
+    assert_eq!(history.active(), None);
     history.pass(&thrashes(), 2000, 1000);
-    assert_eq!(history.standing(), Some(CapacityThrash));
+    assert_eq!(history.active(), Some(CapacityThrash));
 }
 
 #[test]
-fn becoming_known_is_no_traffic() {
+fn identification_of_a_gpu_is_no_traffic() {
     let mut history = History::new();
     history.gpu = GpuKey::Pending(1);
     // All of it in one instant before the move, so that there is no window yet.
@@ -144,19 +144,19 @@ fn becoming_known_is_no_traffic() {
 }
 
 #[test]
-fn the_oldest_of_many_ended_verdicts_are_forgotten() {
+fn oldest_ended_verdicts_are_forgotten_beyond_the_limit() {
     let mut history = History::new();
     for _ in 0..300 {
         history.pass(&thrashes(), 2000, 1000).pass(&idles(), 5000, 1000);
     }
-    assert_eq!(history.told().len(), 300);
+    assert_eq!(history.reported().len(), 300);
     let ended = history.judge.verdicts().ended;
     assert_eq!(ended.len(), policy::thresholds::ENDED_MAX);
     assert!(ended.windows(2).all(|pair| pair[0].ended_at > pair[1].ended_at), "the latest first");
 }
 
 #[test]
-fn cpu_faults_before_a_gpu_is_used_belong_to_no_window_of_it() {
+fn cpu_faults_before_the_first_use_of_a_gpu_are_ignored() {
     let mut history = History::new();
     let mut busy_cpu = history.process();
     busy_cpu.gpus.clear();

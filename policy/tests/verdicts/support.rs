@@ -112,7 +112,7 @@ fn part(whole: u64, share: u64) -> u64 {
 }
 
 /// Kind, with the second of its start and that of its end, if it has ended.
-pub(crate) type Told = (VerdictKind, u64, Option<u64>);
+pub(crate) type Reported = (VerdictKind, u64, Option<u64>);
 
 /// Process on one GPU, with its judge.
 pub(crate) struct History {
@@ -185,19 +185,19 @@ impl History {
     }
 
     /// Current verdict.
-    pub(crate) fn standing(&self) -> Option<VerdictKind> {
+    pub(crate) fn active(&self) -> Option<VerdictKind> {
         self.judge.verdicts().active.first().map(|verdict| verdict.kind)
     }
 
-    pub(crate) fn told(&self) -> Vec<Told> {
-        let mut told: Vec<Told> = Vec::new();
+    pub(crate) fn reported(&self) -> Vec<Reported> {
+        let mut reported: Vec<Reported> = Vec::new();
         for (now, change) in &self.changes {
             match change {
-                Change::Began(verdict) => told.push((verdict.kind, now / 1000, None)),
-                Change::Ended(_) => told.last_mut().unwrap().2 = Some(now / 1000),
+                Change::Began(verdict) => reported.push((verdict.kind, now / 1000, None)),
+                Change::Ended(_) => reported.last_mut().unwrap().2 = Some(now / 1000),
             }
         }
-        told
+        reported
     }
 }
 

@@ -31,7 +31,7 @@ fn victims(judge: &Judge) -> Vec<(u32, u32, u64)> {
 const FAULT: EvictionCause = EvictionCause::Fault;
 
 #[test]
-fn they_are_who_lost_to_another_in_the_last_window_most_bytes_first() {
+fn victims_are_processes_evicted_by_others_in_the_last_window_by_bytes() {
     let mut judge = Judge::default();
     judge.observe(&with(0, vec![lost(GPU, 1, 2, FAULT, 1000)]));
     judge.observe(&with(1000, vec![lost(GPU, 1, 2, FAULT, 1050)]));
@@ -46,11 +46,11 @@ fn they_are_who_lost_to_another_in_the_last_window_most_bytes_first() {
     judge.observe(&with(3000, at_two.clone()));
     assert_eq!(victims(&judge).len(), 2, "the next window is not over");
     judge.observe(&with(4000, at_two));
-    assert_eq!(victims(&judge), [], "nobody lost anything in it");
+    assert_eq!(victims(&judge), [], "it has no evictions");
 }
 
 #[test]
-fn a_gpu_that_becomes_known_makes_no_victims() {
+fn identification_of_a_gpu_makes_no_victims() {
     let mut judge = Judge::default();
     judge.observe(&with(0, vec![lost(GpuKey::Pending(1), 1, 2, FAULT, 1000)]));
     judge.observe(&with(2000, vec![lost(GPU, 1, 2, FAULT, 1000)]));
@@ -60,7 +60,7 @@ fn a_gpu_that_becomes_known_makes_no_victims() {
 }
 
 #[test]
-fn a_forgotten_process_is_no_victim_and_a_clock_set_back_begins_a_window() {
+fn forgotten_process_is_no_victim_and_a_clock_set_back_begins_a_window() {
     let mut judge = Judge::default();
     judge.observe(&with(9000, vec![lost(GPU, 1, 2, FAULT, 1000)]));
     judge.observe(&with(2000, vec![lost(GPU, 1, 2, FAULT, 1000)]));

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_to_the_same_level_or_a_higher_one_is_found() {
+    fn arrow_to_the_same_or_a_higher_level_is_found() {
         let are = crates(&[("config", &["policy"]), ("policy", &[])]);
         for level in [1, 2] {
             let listed = table(&[(1, "config", &["policy"]), (level, "policy", &[])]);

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_use_each_other_are_a_cycle() {
+    fn modules_that_use_each_other_are_a_cycle() {
         let found = of("mod a { use super::b; } mod b { use super::a; } mod c { use crate::{a, b}; }");
         let members = ["crate::a", "crate::b"].map(str::to_owned).into();
         let arrows = ["crate::a -> crate::b", "crate::b -> crate::a"].map(str::to_owned).into();
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_over_parts_and_through_others_is_found() {
+    fn cycle_through_parts_and_other_modules_is_found() {
         let found = of(
             "mod a { mod part { use crate::b; } } mod b { use crate::c::part; } mod c { pub mod part { use crate::a; } }",
         );
@@ -99,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_below_one_module_is_found() {
+    fn cycle_below_one_module_is_found() {
         let found = of("mod a { mod x { use super::y; } mod y { use crate::a::x; } }");
         assert_eq!(found[0].members, ["crate::a::x", "crate::a::y"]);
     }
 
     #[test]
-    fn a_module_and_its_parts_are_no_cycle_nor_are_arrows_one_way() {
+    fn module_with_its_parts_and_one_way_arrows_are_no_cycle() {
         assert_eq!(
             of("mod a { use part::X; struct Y; mod part { use super::Y; use crate::Z; } } struct Z; use a::Y;"),
             []

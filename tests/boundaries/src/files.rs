@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_in_the_folder_of_its_parts_is_found() {
+    fn mod_rs_file_is_found() {
         assert!(is_mod_rs(Path::new("src/act/mod.rs")));
         assert!(!is_mod_rs(Path::new("src/act.rs")));
     }

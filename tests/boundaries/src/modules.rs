@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn every_module_of_this_crate_is_read_and_one_without_a_file_is_an_error() {
+    fn every_module_is_read_and_one_without_a_file_is_an_error() {
         let tree = Tree::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).unwrap();
         let names: Vec<_> = tree.modules.iter().map(|module| module.name.as_str()).collect();
         assert!(names.contains(&"crate::cycles") && names.contains(&"crate::paths"), "{names:?}");

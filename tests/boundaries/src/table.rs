@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_has_a_level_a_name_a_folder_and_arrows() {
+    fn row_has_a_level_a_name_a_folder_and_arrows() {
         let text = format!(
             "words\n{HEAD}\n| --- | --- | --- | --- |\n| 2 | `sim` (`offline/sim`) | `planner`, `zvc` | timing |\n| 0 | `abi` | | records |\n\nmore"
         );
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_without_the_table_or_with_another_row_is_an_error() {
+    fn missing_table_and_malformed_row_are_errors() {
         assert!(table("| crate | uses |").is_err());
         assert!(table(&format!("{HEAD}\n| --- |\n| | `fuzz` | most of the above | targets |")).is_err());
     }

@@ -25,7 +25,7 @@ fn all() -> Crates {
 }
 
 #[test]
-fn arrows_between_crates_are_those_of_the_table_and_lead_down() {
+fn arrows_between_crates_match_the_table_and_lead_down() {
     let document = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     assert_eq!(arrows::differences(&all(), &table(&document).unwrap()), [""; 0]);
 }
@@ -36,7 +36,7 @@ fn lab_runner_links_no_code_under_test() {
 }
 
 #[test]
-fn uvmctl_links_nothing_that_needs_the_toolchain_of_the_probes() {
+fn uvmctl_links_no_crate_that_needs_the_probe_toolchain() {
     assert_eq!(arrows::not_allowed(&all(), "uvmctl", &UVMCTL), [""; 0]);
 }
 

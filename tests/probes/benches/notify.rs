@@ -219,7 +219,7 @@ fn script(family: &Family, space: &Space) -> String {
 /// counted as dropped, and no count is lost.
 fn saturate() -> Option<()> {
     const RECORDS: u64 = 200_000;
-    println!("records of {RECORDS} copies that nobody takes meanwhile\n");
+    println!("records of {RECORDS} copies that are not read meanwhile\n");
     println!(
         "{:>10} {:>14} {:>10} {:>12} {:>10} {:>10}",
         "ring", "a second, CPU", "written", "left out", "no room", "counted"

@@ -27,7 +27,7 @@ fn values(bench: &Bench, generation: u64, gpu: u32, kind: Kind) -> HashMap<u16, 
 }
 
 #[test]
-fn in_each_family_a_batch_is_the_entries_until_the_handler_returns_and_its_replays() {
+fn batch_in_each_family_has_its_entries_and_replays_until_the_handler_returns() {
     for family in image::families() {
         let Some(mut bench) = Bench::new(&family) else { return };
         let (space, record) = bench.register(SPACE);
@@ -56,7 +56,7 @@ fn in_each_family_a_batch_is_the_entries_until_the_handler_returns_and_its_repla
 }
 
 #[test]
-fn a_batch_of_several_va_spaces_is_one_of_each_and_one_of_the_gpu() {
+fn batch_of_several_va_spaces_counts_once_for_each_and_once_for_the_gpu() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (one, first) = bench.register(SPACE);
     let (other, second) = bench.register(SPACE + 4096);
@@ -76,7 +76,7 @@ fn a_batch_of_several_va_spaces_is_one_of_each_and_one_of_the_gpu() {
 }
 
 #[test]
-fn more_va_spaces_than_a_batch_has_places_for_are_all_counted() {
+fn va_spaces_beyond_the_places_of_a_batch_are_counted() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let spaces: Vec<_> = (0..12).map(|at| bench.register(SPACE + at * 4096)).collect();
     driver::service_faults(|| {
@@ -93,7 +93,7 @@ fn more_va_spaces_than_a_batch_has_places_for_are_all_counted() {
 }
 
 #[test]
-fn without_a_handler_a_batch_is_over_when_the_next_one_comes() {
+fn batch_without_a_handler_ends_with_the_next_one() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     faults(&bench, &space, 1, [0, 4096]);
@@ -103,7 +103,7 @@ fn without_a_handler_a_batch_is_over_when_the_next_one_comes() {
 }
 
 #[test]
-fn a_batch_without_a_replay_is_over_when_the_handler_returns() {
+fn batch_without_a_replay_ends_when_the_handler_returns() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     driver::service_faults(|| faults(&bench, &space, 1, [0, 4096]));
@@ -112,7 +112,7 @@ fn a_batch_without_a_replay_is_over_when_the_handler_returns() {
 }
 
 #[test]
-fn a_fault_that_is_not_replayable_is_in_no_batch_and_clearing_its_channel_is_no_replay() {
+fn non_replayable_fault_has_no_batch_and_no_replay() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let fault = GpuFault { is_replayable: false, ..GpuFault::default() };
@@ -123,7 +123,7 @@ fn a_fault_that_is_not_replayable_is_in_no_batch_and_clearing_its_channel_is_no_
 }
 
 #[test]
-fn faults_on_one_block_one_after_the_other_are_one_record_with_the_slots_they_were_in_and_their_batch() {
+fn consecutive_faults_on_a_block_share_a_record_with_slots_and_batch() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     driver::service_faults(|| {

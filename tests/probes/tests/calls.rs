@@ -13,7 +13,7 @@ const SPACE: u64 = 0xffff_8881_2345_6780;
 const PARAMETERS: [u64; 4] = [0x7f00_0020_0000, 3 << 20, 0, 0];
 
 #[test]
-fn calls_of_the_process_itself_are_counted_by_kind_with_the_bytes_they_name() {
+fn calls_of_the_process_itself_are_counted_by_kind_with_their_bytes() {
     for family in image::families() {
         let Some(mut bench) = Bench::new(&family) else { return };
         let (space, record) = bench.register(SPACE);
@@ -31,7 +31,7 @@ fn calls_of_the_process_itself_are_counted_by_kind_with_the_bytes_they_name() {
 }
 
 #[test]
-fn a_length_that_no_memory_has_names_no_bytes() {
+fn length_beyond_the_address_space_adds_no_bytes() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let file = bench.file(&space);
@@ -43,7 +43,7 @@ fn a_length_that_no_memory_has_names_no_bytes() {
 }
 
 #[test]
-fn what_another_process_asks_for_is_told_apart_and_so_is_what_it_moves() {
+fn calls_and_migrations_by_another_process_are_distinguished() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let file = bench.file(&space);

@@ -29,7 +29,7 @@ fn in_each_family(test: impl Fn(&Bench, &Space), expected: &[Count]) {
 }
 
 #[test]
-fn gpu_faults_are_counted_by_gpu_and_access_type_with_the_faults_merged_into_them() {
+fn gpu_faults_are_counted_by_gpu_and_access_type_with_their_instances() {
     in_each_family(
         |bench, space| {
             for access in 0..=4 {

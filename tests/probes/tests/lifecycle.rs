@@ -14,7 +14,7 @@ fn kinds(records: &[Lifecycle]) -> Vec<(LifecycleKind, u64)> {
 }
 
 #[test]
-fn a_new_va_space_tells_which_process_made_it() {
+fn record_of_a_va_space_identifies_its_process() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (_, record) = bench.register(SPACE);
     let own = procfs::process::Process::myself().unwrap();
@@ -29,7 +29,7 @@ fn a_new_va_space_tells_which_process_made_it() {
 }
 
 #[test]
-fn an_address_that_is_used_again_is_another_va_space() {
+fn reused_address_is_another_va_space() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, first) = bench.register(SPACE);
     bench.cpu_fault(&space, 0);
@@ -44,7 +44,7 @@ fn an_address_that_is_used_again_is_another_va_space() {
 }
 
 #[test]
-fn faults_that_are_served_while_a_va_space_is_destroyed_are_its_own() {
+fn faults_serviced_during_destruction_count_for_their_va_space() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     driver::destroy(SPACE, || bench.gpu_fault(&space, &GpuFault::default(), |entry| entry));
@@ -56,7 +56,7 @@ fn faults_that_are_served_while_a_va_space_is_destroyed_are_its_own() {
 }
 
 #[test]
-fn a_va_space_whose_end_was_not_seen_ends_when_its_address_is_used_again() {
+fn va_space_with_a_missed_end_ends_when_its_address_is_reused() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (_, first) = bench.register(SPACE);
     driver::mm_register(SPACE);
@@ -68,7 +68,7 @@ fn a_va_space_whose_end_was_not_seen_ends_when_its_address_is_used_again() {
 }
 
 #[test]
-fn an_address_that_is_used_again_before_its_destruction_returns_keeps_its_new_va_space() {
+fn address_reused_before_the_destruction_returns_keeps_its_new_va_space() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, first) = bench.register(SPACE);
     // The driver frees the memory first and then returns; meanwhile another CPU may have reused it.
@@ -82,7 +82,7 @@ fn an_address_that_is_used_again_before_its_destruction_returns_keeps_its_new_va
 }
 
 #[test]
-fn a_return_that_was_missed_ends_nothing_later() {
+fn missed_return_ends_no_later_va_space() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (_, first) = bench.register(SPACE);
     bench.without_returns(|| driver::destroy(SPACE, || {}));
@@ -97,7 +97,7 @@ fn a_return_that_was_missed_ends_nothing_later() {
 }
 
 #[test]
-fn the_end_of_a_va_space_that_is_not_known_is_nobodys() {
+fn destruction_of_an_unknown_va_space_is_ignored() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     driver::destroy(SPACE, || {});
     assert_eq!(bench.probes().lifecycles(), []);
@@ -105,7 +105,7 @@ fn the_end_of_a_va_space_that_is_not_known_is_nobodys() {
 }
 
 #[test]
-fn generations_are_never_given_twice() {
+fn generations_are_never_reused() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let mut seen = std::collections::HashSet::new();
     for _ in 0..100 {
@@ -127,7 +127,7 @@ fn every_run_of_a_probe_is_counted() {
 }
 
 #[test]
-fn a_va_space_that_was_there_before_the_probes_is_found_by_its_file_and_is_never_the_loaders_or_its_childs() {
+fn earlier_va_space_is_adopted_by_its_file_and_never_for_the_loader_or_its_child() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let files = [(); 3].map(|()| std::fs::File::open("/dev/ptmx").unwrap());
     let [one, other, of_child] = &files;

@@ -10,7 +10,7 @@ const FAMILY: &str = "L2_550_555";
 const SPACE: u64 = 0xffff_8881_2345_6780;
 
 #[test]
-fn events_of_a_va_space_made_before_the_probes_were_there() {
+fn events_of_an_earlier_va_space_are_dropped() {
     let Some(bench) = Bench::new(FAMILY) else { return };
     let space = bench.space(SPACE);
     bench.cpu_fault(&space, 0);
@@ -21,7 +21,7 @@ fn events_of_a_va_space_made_before_the_probes_were_there() {
 }
 
 #[test]
-fn events_for_which_the_counts_have_no_room_are_also_known_to_their_va_space() {
+fn events_dropped_from_full_counts_are_also_reported_at_their_va_space() {
     let Some(mut bench) = Bench::with_capacity(FAMILY, 4) else { return };
     let (space, record) = bench.register(SPACE);
     let (other, other_record) = bench.register(SPACE + 4096);
@@ -44,7 +44,7 @@ fn events_for_which_the_counts_have_no_room_are_also_known_to_their_va_space() {
 }
 
 #[test]
-fn room_that_was_given_back_can_be_used() {
+fn released_entries_can_be_reused() {
     let Some(mut bench) = Bench::with_capacity(FAMILY, 4) else { return };
     let (space, _) = bench.register(SPACE);
     for access in 0..=3 {
@@ -61,7 +61,7 @@ fn room_that_was_given_back_can_be_used() {
 }
 
 #[test]
-fn events_whose_memory_cannot_be_read() {
+fn events_with_unreadable_memory_are_dropped() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let nowhere = 8;
@@ -76,7 +76,7 @@ fn events_whose_memory_cannot_be_read() {
 }
 
 #[test]
-fn va_spaces_for_which_there_is_no_room() {
+fn va_spaces_beyond_the_capacity_are_dropped() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     for number in 0..u64::from(SPACES_CAPACITY) {
         bench.register(SPACE + number * 4096);
@@ -88,7 +88,7 @@ fn va_spaces_for_which_there_is_no_room() {
 }
 
 #[test]
-fn records_for_which_the_ring_has_no_room() {
+fn lifecycle_records_beyond_the_ring_are_dropped() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let spaces = 12_000;
     for _ in 0..spaces {

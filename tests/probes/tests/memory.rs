@@ -35,7 +35,7 @@ fn eviction_counts_for_the_victim_and_the_serviced_va_space() {
 }
 
 #[test]
-fn an_eviction_outside_the_handler_is_caused_by_the_current_process() {
+fn eviction_outside_the_handler_counts_for_the_current_process() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (_, earlier) = bench.register(SPACE + 4096);
     let (victim, record) = bench.register(SPACE);
@@ -92,7 +92,7 @@ fn pages_made_resident_without_a_copy_are_populated() {
 }
 
 #[test]
-fn evictions_meanwhile_are_separate() {
+fn nested_evictions_are_separate() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let (block, other) = (bench.block(&space, START), bench.block(&space, START + (2 << 20)));
@@ -106,7 +106,7 @@ fn evictions_meanwhile_are_separate() {
 }
 
 #[test]
-fn nothing_is_populated_where_all_is_copied_where_it_failed_or_at_the_host() {
+fn copied_and_failed_and_host_pages_are_not_populated() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let at = bench.block(&space, START);
@@ -135,7 +135,7 @@ fn thrashing_is_counted_at_the_first_gpu_involved() {
 }
 
 #[test]
-fn a_throttle_lasts_until_its_end_is_seen() {
+fn throttle_lasts_until_its_end_event() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (_, record) = bench.register(SPACE);
     driver::record_throttling_start(SPACE, START, 1);
@@ -168,7 +168,7 @@ fn simultaneously_throttled_threads_each_add_their_time() {
 }
 
 #[test]
-fn remote_mappings_are_counted_by_cause_which_comes_over_the_stack() {
+fn remote_mappings_are_counted_by_the_cause_on_the_stack() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let block = bench.block(&space, START);

@@ -43,7 +43,7 @@ fn charged(bench: &mut Bench, resource: Resource) -> [u64; 3] {
 }
 
 #[test]
-fn a_process_makes_as_many_va_spaces_as_its_quota_and_another_one_makes_its_own() {
+fn process_quota_bounds_va_spaces_of_each_process() {
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Spaces, of_process(3))) else { return };
     // Before this process makes a call: the other one is a copy of it.
     uprobe::in_another_process(|| driver::mm_register(at(100))).unwrap();
@@ -65,7 +65,7 @@ fn a_process_makes_as_many_va_spaces_as_its_quota_and_another_one_makes_its_own(
 }
 
 #[test]
-fn a_user_has_a_quota_for_all_its_processes_together() {
+fn user_quota_bounds_all_processes_together() {
     let quotas = only(Resource::Spaces, Quota { user_max: 2, ..Quota::UNLIMITED });
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &quotas) else { return };
     for number in 0..3 {
@@ -77,7 +77,7 @@ fn a_user_has_a_quota_for_all_its_processes_together() {
 }
 
 #[test]
-fn the_reserve_is_for_those_that_hold_few() {
+fn reserve_is_for_tenants_with_few_entries() {
     let quota = Quota { node_max: 2, process_few: 2, user_few: 10, ..Quota::UNLIMITED };
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Spaces, quota)) else { return };
     uprobe::in_another_process(|| {
@@ -96,7 +96,7 @@ fn the_reserve_is_for_those_that_hold_few() {
 }
 
 #[test]
-fn keys_beyond_a_quota_are_lost_to_their_va_space_and_to_no_other() {
+fn keys_beyond_a_quota_are_dropped_only_for_their_va_space() {
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Counts, of_process(2))) else { return };
     uprobe::in_another_process(|| driver::mm_register(at(1))).unwrap();
     let others = bench.probes().lifecycles()[0];
@@ -119,7 +119,7 @@ fn keys_beyond_a_quota_are_lost_to_their_va_space_and_to_no_other() {
 }
 
 #[test]
-fn keys_that_user_space_removed_may_be_had_again() {
+fn keys_removed_by_user_space_can_be_inserted_again() {
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Counts, of_process(1))) else { return };
     let (space, record) = bench.register(SPACE);
     bench.cpu_fault(&space, 0);
@@ -139,7 +139,7 @@ fn keys_that_user_space_removed_may_be_had_again() {
 }
 
 #[test]
-fn distributions_have_a_quota_of_their_own() {
+fn distributions_have_a_separate_quota() {
     let quotas = only(Resource::Distributions, of_process(1));
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &quotas) else { return };
     let (space, record) = bench.register(SPACE);
@@ -153,7 +153,7 @@ fn distributions_have_a_quota_of_their_own() {
 }
 
 #[test]
-fn evictions_beyond_the_quota_of_pairs_are_counted_without_the_evictor() {
+fn evictions_beyond_the_pair_quota_are_counted_without_the_evictor() {
     let quotas = only(Resource::EvictorPairs, of_process(0));
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &quotas) else { return };
     let (space, record) = bench.register(SPACE);
@@ -167,7 +167,7 @@ fn evictions_beyond_the_quota_of_pairs_are_counted_without_the_evictor() {
 }
 
 #[test]
-fn a_thread_beyond_the_quota_of_calls_is_not_followed_to_its_return() {
+fn call_beyond_the_quota_is_not_followed_to_its_return() {
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Calls, of_process(1))) else { return };
     let (_, record) = bench.register(SPACE);
     let (_, other) = bench.register(at(1));
@@ -186,7 +186,7 @@ fn a_thread_beyond_the_quota_of_calls_is_not_followed_to_its_return() {
 }
 
 #[test]
-fn a_call_is_given_back_by_whom_it_was_charged_to() {
+fn call_is_released_by_the_tenant_it_was_charged_to() {
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &only(Resource::Calls, of_process(4))) else { return };
     let calls = Resource::Calls;
     // A process without a VA space is charged to the node, as its user has none either; within the
@@ -209,7 +209,7 @@ fn paced(rate: Rate) -> Quotas {
 }
 
 #[test]
-fn va_spaces_made_too_fast_share_a_generation_of_their_process() {
+fn va_spaces_created_too_fast_share_a_generation_of_their_process() {
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &paced(Rate { every_ns: MINUTE_NS, burst: 2 })) else {
         return;
     };
@@ -240,7 +240,7 @@ fn va_spaces_made_too_fast_share_a_generation_of_their_process() {
 }
 
 #[test]
-fn opening_and_closing_without_end_costs_user_space_a_few_records() {
+fn endless_opening_and_closing_writes_few_records() {
     let rate = Rate { every_ns: MINUTE_NS, burst: 4 };
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &paced(rate)) else { return };
     for _ in 0..1000 {
@@ -257,7 +257,7 @@ fn opening_and_closing_without_end_costs_user_space_a_few_records() {
 }
 
 #[test]
-fn processes_that_come_too_fast_share_a_generation_of_their_user() {
+fn processes_started_too_fast_share_a_generation_of_their_user() {
     let rate = Rate { every_ns: MINUTE_NS, burst: 1 };
     let quotas = Quotas { user_rate: rate, ..Quotas::UNLIMITED };
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &quotas) else { return };
@@ -272,7 +272,7 @@ fn processes_that_come_too_fast_share_a_generation_of_their_user() {
 }
 
 #[test]
-fn a_user_whose_processes_cost_too_much_has_them_share_a_generation_until_it_is_paid_for() {
+fn processes_of_a_costly_user_share_a_generation_for_a_time() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let uid = procfs::process::Process::myself().unwrap().status().unwrap().ruid;
     let shares = |shares_until_ns| Released { shares_until_ns, ..Released::default() };
@@ -296,7 +296,7 @@ fn a_user_whose_processes_cost_too_much_has_them_share_a_generation_until_it_is_
 }
 
 #[test]
-fn losses_of_va_spaces_that_share_a_generation_stay_with_those_that_share_it() {
+fn dropped_events_of_a_shared_generation_outlive_its_va_spaces() {
     let mut quotas = paced(Rate { every_ns: MINUTE_NS, burst: 0 });
     quotas.quotas[Resource::Counts] = of_process(0);
     let Some(mut bench) = Bench::with_quotas(FAMILY, 1024, &quotas) else { return };
@@ -310,7 +310,7 @@ fn losses_of_va_spaces_that_share_a_generation_stay_with_those_that_share_it() {
 }
 
 #[test]
-fn a_tenant_that_holds_nothing_can_be_forgotten_and_comes_back() {
+fn idle_tenant_can_be_forgotten_and_returns() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     driver::mm_register(SPACE);
     driver::destroy(SPACE, || {});

@@ -8,7 +8,7 @@ const FAMILY: &str = "L2_550_555";
 const SPACE: u64 = 0xffff_8881_2345_6780;
 
 #[test]
-fn a_copy_is_recorded_with_its_block_and_cause() {
+fn copy_is_recorded_with_its_block_and_cause() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let address = 0x7f00_0020_0000 + 65536;
@@ -27,7 +27,7 @@ fn a_copy_is_recorded_with_its_block_and_cause() {
 }
 
 #[test]
-fn records_beyond_the_limit_are_left_out_and_counted_while_counts_stay_exact() {
+fn records_beyond_the_rate_are_sampled_out_while_counts_stay_exact() {
     let few = Records { max_per_second: 100, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, few) else { return };
     let (space, record) = bench.register(SPACE);
@@ -45,7 +45,7 @@ fn records_beyond_the_limit_are_left_out_and_counted_while_counts_stay_exact() {
 }
 
 #[test]
-fn records_for_which_the_ring_has_no_room_are_counted_while_counts_stay_exact() {
+fn block_records_beyond_the_ring_are_dropped_while_counts_stay_exact() {
     let small = Records { ring_bytes: 4096, max_per_second: 1_000_000, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, small) else { return };
     // Many VA spaces, none of which exceeds its share.
@@ -70,7 +70,7 @@ fn records_for_which_the_ring_has_no_room_are_counted_while_counts_stay_exact() 
 }
 
 #[test]
-fn one_va_space_writes_no_more_than_its_share_of_the_ring_and_another_one_its_own() {
+fn va_space_writes_at_most_its_share_of_the_ring() {
     let small = Records { ring_bytes: 4096, max_per_second: 1_000_000, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, small) else { return };
     let (space, record) = bench.register(SPACE);
@@ -88,7 +88,7 @@ fn one_va_space_writes_no_more_than_its_share_of_the_ring_and_another_one_its_ow
 }
 
 #[test]
-fn without_records_there_are_none_and_nothing_is_lost() {
+fn disabled_records_are_neither_written_nor_dropped() {
     let none = Records { enabled: false, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, none) else { return };
     let (space, record) = bench.register(SPACE);

@@ -30,7 +30,7 @@ fn stale(bench: &mut Bench) -> u64 {
 }
 
 #[test]
-fn in_each_family_the_destination_has_what_was_there_and_what_was_asked_for() {
+fn destination_in_each_family_has_its_earlier_and_the_requested_pages() {
     for family in image::families() {
         let Some(mut bench) = Bench::new(&family) else { return };
         let (space, _) = bench.register(SPACE);
@@ -58,7 +58,7 @@ fn in_each_family_the_destination_has_what_was_there_and_what_was_asked_for() {
 }
 
 #[test]
-fn in_each_family_what_goes_to_the_host_or_to_another_gpu_is_taken_from_those_that_had_it() {
+fn migration_in_each_family_removes_pages_from_their_former_gpus() {
     for family in image::families() {
         let Some(mut bench) = Bench::new(&family) else { return };
         let (space, _) = bench.register(SPACE);
@@ -79,7 +79,7 @@ fn in_each_family_what_goes_to_the_host_or_to_another_gpu_is_taken_from_those_th
 }
 
 #[test]
-fn what_is_pushed_out_while_another_block_is_made_resident_is_told_of_both() {
+fn nested_eviction_is_recorded_for_both_blocks() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let (block, full) = (bench.block(&space, START), [(1, [u64::MAX; 8])]);
@@ -93,7 +93,7 @@ fn what_is_pushed_out_while_another_block_is_made_resident_is_told_of_both() {
 }
 
 #[test]
-fn what_cannot_be_followed_as_it_is_pushed_out_does_not_end_what_it_makes_room_for() {
+fn untracked_nested_eviction_does_not_end_the_outer_migration() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let block = bench.block(&space, START);
@@ -106,7 +106,7 @@ fn what_cannot_be_followed_as_it_is_pushed_out_does_not_end_what_it_makes_room_f
 }
 
 #[test]
-fn where_pushing_out_failed_it_is_untold_as_it_may_be_that_its_return_was_missed() {
+fn failed_eviction_makes_residency_stale() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let block = bench.block_with(&space, START, &[(1, [u64::MAX; 8])]);
@@ -116,7 +116,7 @@ fn where_pushing_out_failed_it_is_untold_as_it_may_be_that_its_return_was_missed
 }
 
 #[test]
-fn where_more_gpus_have_something_of_a_block_than_are_told_of_that_is_untold() {
+fn residency_on_more_gpus_than_recorded_is_stale() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let gpus: Vec<_> = (1..=17).map(|gpu| (gpu, [u64::MAX; 8])).collect();
@@ -128,19 +128,19 @@ fn where_more_gpus_have_something_of_a_block_than_are_told_of_that_is_untold() {
 }
 
 #[test]
-fn a_split_whose_return_was_missed_is_untold_and_not_taken_for_the_next_one() {
+fn split_with_a_missed_return_is_stale_and_not_taken_for_the_next_one() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let block = bench.block_with(&space, START, &[(9, [u64::MAX; 8])]);
-    let nobodys = bench.block(&bench.space(SPACE + 4096), START);
+    let unknown = bench.block(&bench.space(SPACE + 4096), START);
     let other = block.address();
     // The driver never does this: the probes see it when a return is missed.
-    driver::split(block.address(), &other, 0, || driver::split(nobodys.address(), &other, 0, || {}));
+    driver::split(block.address(), &other, 0, || driver::split(unknown.address(), &other, 0, || {}));
     assert_eq!((residencies(&mut bench), stale(&mut bench)), (vec![], 1));
 }
 
 #[test]
-fn a_block_that_goes_and_cannot_be_read_is_untold() {
+fn unreadable_destroyed_block_is_stale() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let data = image::Family::named(FAMILY).image("evd.size").with("blkdestroy.block", 8_u64.to_ne_bytes());
@@ -150,7 +150,7 @@ fn a_block_that_goes_and_cannot_be_read_is_untold() {
 }
 
 #[test]
-fn nothing_is_told_where_it_failed() {
+fn failed_migration_records_no_residency() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let block = bench.block_with(&space, START, &[(1, [u64::MAX; 8])]);
@@ -161,7 +161,7 @@ fn nothing_is_told_where_it_failed() {
 }
 
 #[test]
-fn a_block_that_is_split_is_told_of_as_two_each_with_the_page_that_it_begins_at() {
+fn split_block_is_recorded_as_two_with_their_first_pages() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let old = bench.block_with(&space, START, &[(9, [u64::MAX; 8])]).of_bytes(100 * 4096);
@@ -178,7 +178,7 @@ fn a_block_that_is_split_is_told_of_as_two_each_with_the_page_that_it_begins_at(
 }
 
 #[test]
-fn in_each_family_a_block_that_is_given_back_is_gone_unless_its_va_space_is_not_known() {
+fn destroyed_block_of_a_known_va_space_is_gone_in_each_family() {
     for family in image::families() {
         let Some(mut bench) = Bench::new(&family) else { return };
         let (space, record) = bench.register(SPACE);
@@ -186,14 +186,14 @@ fn in_each_family_a_block_that_is_given_back_is_gone_unless_its_va_space_is_not_
         let [gone] = bench.blocks()[..] else { panic!("{family}") };
         assert_eq!((gone.kind, gone.generation), (RecordKind::Gone as u16, record.generation), "{family}");
         assert_eq!((gone.address, gone.first_page, gone.gpu), (START, 8, 0), "{family}");
-        let nobodys = bench.space(SPACE + 4096);
-        bench.destroy_block(&nobodys, &bench.block(&nobodys, START));
+        let unknown = bench.space(SPACE + 4096);
+        bench.destroy_block(&unknown, &bench.block(&unknown, START));
         assert_eq!((bench.blocks().len(), bench.lost()), (0, vec![]), "{family}");
     }
 }
 
 #[test]
-fn copies_of_one_kind_within_a_move_are_told_together() {
+fn copies_of_one_kind_within_a_migration_share_a_record() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let block = bench.block(&space, START);
@@ -214,7 +214,7 @@ fn copies_of_one_kind_within_a_move_are_told_together() {
 }
 
 #[test]
-fn what_was_copied_before_a_move_failed_is_told() {
+fn copies_before_a_failed_migration_are_recorded() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let block = bench.block(&space, START);
@@ -226,7 +226,7 @@ fn what_was_copied_before_a_move_failed_is_told() {
 }
 
 #[test]
-fn residency_is_told_however_many_other_records_are_left_out() {
+fn residency_is_recorded_even_if_other_records_are_sampled_out() {
     let few = Records { max_per_second: 10, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, few) else { return };
     let (space, _) = bench.register(SPACE);
@@ -241,7 +241,7 @@ fn residency_is_told_however_many_other_records_are_left_out() {
 }
 
 #[test]
-fn a_quarter_of_the_ring_is_kept_for_residency_and_what_finds_no_room_there_is_untold() {
+fn quarter_of_the_ring_is_reserved_for_residency_and_the_excess_is_stale() {
     let small = Records { ring_bytes: 4096, max_per_second: 1_000_000, ..Records::default() };
     let Some(mut bench) = Bench::with(FAMILY, 1024, small) else { return };
     let (space, _) = bench.register(SPACE);
@@ -257,14 +257,14 @@ fn a_quarter_of_the_ring_is_kept_for_residency_and_what_finds_no_room_there_is_u
     for _ in 0..100 {
         driver::make_resident(&resident, || {});
     }
-    let (stale, told) = (stale(&mut bench), residencies(&mut bench).len() as u64);
-    assert!(stale > 50 && told >= 10, "{stale} {told}");
-    assert_eq!(stale + told, 110);
+    let (stale, reported) = (stale(&mut bench), residencies(&mut bench).len() as u64);
+    assert!(stale > 50 && reported >= 10, "{stale} {reported}");
+    assert_eq!(stale + reported, 110);
     assert_eq!(bench.lost(), []);
 }
 
 #[test]
-fn a_move_whose_return_was_missed_is_untold_from_the_threads_next_one_on() {
+fn migration_with_a_missed_return_is_stale_from_its_threads_next_one_on() {
     let Some(mut bench) = Bench::new(FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     let block = bench.block(&space, START);
@@ -275,7 +275,7 @@ fn a_move_whose_return_was_missed_is_untold_from_the_threads_next_one_on() {
         driver::make_resident(&resident, || {});
     });
     let records: Vec<_> = bench.blocks().iter().map(|record| record.kind).collect();
-    let told = [RecordKind::CopyHtod, RecordKind::Residency, RecordKind::Populated];
-    assert_eq!(records, told.map(|kind| kind as u16));
+    let reported = [RecordKind::CopyHtod, RecordKind::Residency, RecordKind::Populated];
+    assert_eq!(records, reported.map(|kind| kind as u16));
     assert_eq!(stale(&mut bench), 1);
 }

@@ -40,13 +40,13 @@ fn migration(migration: Migration) -> Event {
 }
 
 #[test]
-fn a_fault_of_another_va_space_than_its_event() {
+fn fault_of_another_va_space_than_its_event_fails() {
     let other = changed(GpuFault::default(), |entry| entry.with("fbe.va_space", (SPACE + 8).to_ne_bytes()));
     fail(SelfTest::VaSpace, &[other]);
 }
 
 #[test]
-fn a_processor_beyond_the_last() {
+fn processor_beyond_the_last_fails() {
     fail(
         SelfTest::Processor,
         &[
@@ -58,26 +58,26 @@ fn a_processor_beyond_the_last() {
 }
 
 #[test]
-fn a_fault_address_within_a_page() {
+fn fault_address_within_a_page_fails() {
     let within =
         changed(GpuFault::default(), |entry| entry.with("fbe.fault_address", 0x7f00_0020_1008u64.to_ne_bytes()));
     fail(SelfTest::FaultAddress, &[within]);
 }
 
 #[test]
-fn an_access_type_beyond_the_last_or_outside_its_mask() {
+fn access_type_beyond_the_last_or_outside_its_mask_fails() {
     let write = GpuFault { access: 2, ..GpuFault::default() };
     let outside = changed(write, |entry| entry.with("fbe.access_type_mask", 0b1_1011u32.to_ne_bytes()));
     fail(SelfTest::AccessType, &[fault(GpuFault { access: 5, ..GpuFault::default() }), outside]);
 }
 
 #[test]
-fn a_fault_entry_without_faults() {
+fn fault_entry_without_instances_fails() {
     fail(SelfTest::Instances, &[fault(GpuFault { instances: 0, ..GpuFault::default() })]);
 }
 
 #[test]
-fn a_flag_that_is_no_flag() {
+fn invalid_flag_fails() {
     fail(
         SelfTest::Flag,
         &[
@@ -88,7 +88,7 @@ fn a_flag_that_is_no_flag() {
 }
 
 #[test]
-fn a_migration_not_in_whole_pages_of_one_block() {
+fn migration_not_in_whole_pages_of_one_block_fails() {
     let bad = [(0x1008, 4096), (0x1000, 4100), (0x1000, 0), (0x1000, (2 << 20) + 4096), (0x1000, u64::MAX - 4095)];
     fail(
         SelfTest::MigrationBytes,
@@ -97,11 +97,11 @@ fn a_migration_not_in_whole_pages_of_one_block() {
 }
 
 #[test]
-fn a_cause_beyond_the_last() {
+fn cause_beyond_the_last_fails() {
     fail(SelfTest::MigrationCause, &[migration(Migration { cause: 9, ..Migration::default() })]);
 }
 
 #[test]
-fn a_migration_from_a_gpu_to_itself() {
+fn migration_from_a_gpu_to_itself_fails() {
     fail(SelfTest::MigrationProcessors, &[migration(Migration { from: 1, to: 1, ..Migration::default() })]);
 }

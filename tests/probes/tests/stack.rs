@@ -77,7 +77,7 @@ fn stack_bytes(program: &[bpf_insn], begins: &BTreeSet<usize>, begin: usize, fra
 }
 
 #[test]
-fn every_probe_has_a_stack_that_all_kernels_allow() {
+fn every_probe_fits_the_stack_of_all_kernels() {
     let mut object = Object::parse(Probes::object()).unwrap();
     let sections = object.functions.keys().map(|(section, _)| *section).collect();
     object.relocate_calls(&sections).unwrap();
@@ -94,7 +94,7 @@ fn every_probe_has_a_stack_that_all_kernels_allow() {
 }
 
 #[test]
-fn a_frame_is_as_large_as_its_lowest_address() {
+fn frame_size_is_its_lowest_address() {
     let instruction = |code, to: u8, from: u8, off, imm| {
         let mut instruction =
             bpf_insn { code, _bitfield_align_1: [], _bitfield_1: bpf_insn::new_bitfield_1(to, from), off, imm };

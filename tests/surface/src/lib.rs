@@ -54,7 +54,7 @@ mod tests {
     use super::first_difference;
 
     #[test]
-    fn a_changed_added_or_removed_line_is_a_difference() {
+    fn changed_added_and_removed_lines_are_differences() {
         assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
         assert_eq!(first_difference("a\nb\n", "a\nc\n").unwrap(), "line 2 is `c`, was `b`");
         assert_eq!(first_difference("a\n", "a\n  b\n").unwrap(), "line 2 is `b`, was no line");

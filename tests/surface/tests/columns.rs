@@ -83,13 +83,13 @@ fn all() -> BTreeMap<String, Titles> {
 }
 
 #[test]
-fn the_columns_are_those_of_the_golden_file() {
+fn columns_match_the_golden_file() {
     let lines = all().into_iter().map(|(file, titles)| format!("{file}: {}\n", titles.columns.join(", ")));
     surface::hold("columns.txt", &lines.collect::<String>());
 }
 
 #[test]
-fn only_columns_that_there_are_are_conceded() {
+fn conceded_columns_exist() {
     for (file, Titles { columns, conceded }) in all() {
         for title in conceded {
             assert!(

@@ -18,7 +18,7 @@ fn files() -> Vec<String> {
 }
 
 #[test]
-fn no_name_has_a_word_that_the_vocabulary_refuses() {
+fn names_have_no_refused_words() {
     let mut wrong = BTreeSet::new();
     for file in files() {
         for (_, line) in lines(&file) {
@@ -28,9 +28,9 @@ fn no_name_has_a_word_that_the_vocabulary_refuses() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What the page's scripts read: a name that the API does not have would be `undefined`, and nobody would notice.
+/// What the page's scripts read: a name that the API does not have would be `undefined`, unnoticed.
 #[test]
-fn the_page_reads_only_names_that_the_api_has() {
+fn page_reads_only_names_of_the_api() {
     let golden: String = ["api.txt", "values.txt", "config.txt"]
         .map(|file| fs::read_to_string(Path::new(GOLDEN).join(file)).unwrap())
         .concat();
@@ -56,7 +56,7 @@ fn the_page_reads_only_names_that_the_api_has() {
 }
 
 #[test]
-fn a_refused_word_is_found_in_every_case_style() {
+fn refused_word_is_found_in_every_case_style() {
     for name in ["uvm_lost_total", "pushed-out", "Whom", "--held-back", "in_force"] {
         assert!(identifiers(name).any(|name| refused(name).is_some()), "{name}");
     }

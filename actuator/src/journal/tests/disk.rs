@@ -12,13 +12,13 @@ fn advise(page: u64) -> Step {
 
 /// Intent that was started, and signals its result here.
 fn begin(journal: &Journal, gpu: GpuUuid, steps: &[Step]) -> (Intent, mpsc::Receiver<()>) {
-    let (told, is_told) = mpsc::sync_channel(1);
+    let (sender, has_result) = mpsc::sync_channel(1);
     (
         Intent::begin(journal, (LIVING, gpu), steps, move || {
-            let _ = told.try_send(());
+            let _ = sender.try_send(());
         })
         .unwrap(),
-        is_told,
+        has_result,
     )
 }
 
@@ -40,14 +40,14 @@ fn withdrawal_does_not_wait_for_a_stuck_disk() {
     assert!(journal.flush(SOON));
     disk.stick();
     let tries = disk.state().tries;
-    let (intent, is_told) = begin(&journal, OTHER_GPU, &[advise(9)]);
+    let (intent, has_result) = begin(&journal, OTHER_GPU, &[advise(9)]);
     disk.wait_for_tries(tries + 1);
     // If it waited for the disk, it would wait for ever.
     withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
     assert_eq!(in_force(&journal), [9]);
     assert!(intent.result().is_none());
     disk.release();
-    is_told.recv_timeout(SOON).unwrap();
+    has_result.recv_timeout(SOON).unwrap();
     intent.result().unwrap().unwrap();
     drop((intent, journal));
     assert_eq!(in_force(&open(&machine)), [9]);
@@ -91,8 +91,8 @@ fn concurrent_intents_share_a_write() {
     let gpus = (2..10).map(|gpu| GpuUuid([gpu; 16]));
     let others: Vec<_> = gpus.zip(2..).map(|(gpu, page)| begin(&journal, gpu, &[advise(2 * page)])).collect();
     disk.release();
-    for (intent, is_told) in [first].into_iter().chain(others) {
-        is_told.recv_timeout(SOON).unwrap();
+    for (intent, has_result) in [first].into_iter().chain(others) {
+        has_result.recv_timeout(SOON).unwrap();
         intent.result().unwrap().unwrap();
     }
     assert_eq!(disk.state().syncs, before.syncs + 2);
@@ -107,7 +107,7 @@ fn later_intent_on_a_stuck_disk_is_denied_at_once() {
     assert!(journal.health().is_writable);
     disk.stick();
     let tries = disk.state().tries;
-    let (first, _is_told) = begin(&journal, GPU, &[advise(0)]);
+    let (first, _has_result) = begin(&journal, GPU, &[advise(0)]);
     disk.wait_for_tries(tries + 1);
     let refused = Intent::begin(&journal, (LIVING, OTHER_GPU), &[advise(1)], || {}).err().unwrap();
     assert!(matches!(refused, JournalError::Stuck { .. }), "{refused}");
@@ -131,7 +131,7 @@ fn abandoned_intent_restores_earlier_advice() {
     give(&journal, LIVING, GPU, &[step(0, 8192, at(Place::Gpu(GPU)))]);
     let before = journal.leftovers();
     disk.stick();
-    let (intent, _is_told) = begin(&journal, OTHER_GPU, &[step(4096, 16384, at(Place::Host))]);
+    let (intent, _has_result) = begin(&journal, OTHER_GPU, &[step(4096, 16384, at(Place::Host))]);
     assert_eq!(journal.leftovers().len(), 2);
     intent.cancel();
     let same = |found: Vec<Leftover>| {
@@ -156,8 +156,8 @@ fn full_disk_denies_intents_until_there_is_room() {
     give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
     assert!(journal.flush(SOON));
     disk.fill(true);
-    let (intent, is_told) = begin(&journal, GPU, &[advise(4)]);
-    is_told.recv_timeout(SOON).unwrap();
+    let (intent, has_result) = begin(&journal, GPU, &[advise(4)]);
+    has_result.recv_timeout(SOON).unwrap();
     let error = intent.result().unwrap().unwrap_err().to_string();
     assert!(error.contains("cannot be written: no storage space"), "{error}");
     intent.cancel();
@@ -183,14 +183,14 @@ fn queue_for_a_stuck_disk_is_bounded_and_loses_nothing() {
     assert!(journal.flush(SOON));
     disk.stick();
     let tries = disk.state().tries;
-    let (intent, is_told) = begin(&journal, OTHER_GPU, &[advise(1_000_001)]);
+    let (intent, has_result) = begin(&journal, OTHER_GPU, &[advise(1_000_001)]);
     disk.wait_for_tries(tries + 1);
     for page in 0..4999 {
         withdrawn(&journal, LIVING, GPU, step(2 * page * 4096, (2 * page + 1) * 4096, withdraw(READ)));
     }
     assert!(journal.health().dropped_lines >= 4096, "{:?}", journal.health());
     disk.release();
-    is_told.recv_timeout(SOON).unwrap();
+    has_result.recv_timeout(SOON).unwrap();
     intent.result().unwrap().unwrap();
     assert!(journal.flush(SOON));
     assert_eq!(lines(&machine), 2, "written anew");
@@ -204,7 +204,7 @@ fn drop_on_a_stuck_disk_does_not_block_and_keeps_the_lock() {
     let journal = disk.open(&machine, NONE);
     disk.stick();
     let tries = disk.state().tries;
-    let (intent, _is_told) = begin(&journal, GPU, &[advise(0)]);
+    let (intent, _has_result) = begin(&journal, GPU, &[advise(0)]);
     disk.wait_for_tries(tries + 1);
     assert!(!journal.flush(Duration::ZERO));
     drop((intent, journal));

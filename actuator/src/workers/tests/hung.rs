@@ -45,7 +45,7 @@ fn about(pid: u32, decision: u64, is_rollback: bool) -> Order {
 }
 
 #[test]
-fn a_withdrawal_does_not_wait_behind_processes_that_hold_their_locks() {
+fn withdrawal_does_not_wait_for_processes_that_hold_their_locks() {
     let (mut workers, _begun) = workers(&[7, 8]);
     for (pid, decision) in [(7, 1), (8, 2), (9, 3)] {
         workers.submit(about(pid, decision, true));
@@ -57,7 +57,7 @@ fn a_withdrawal_does_not_wait_behind_processes_that_hold_their_locks() {
 }
 
 #[test]
-fn nor_behind_an_order_that_puts_nothing_back() {
+fn withdrawal_does_not_wait_for_a_hung_order() {
     let (mut workers, begun) = workers(&[7]);
     workers.submit(about(7, 1, false));
     assert_eq!(begun.recv_timeout(SOON), Ok(7));
@@ -67,7 +67,7 @@ fn nor_behind_an_order_that_puts_nothing_back() {
 }
 
 #[test]
-fn a_withdrawal_that_does_not_give_way_any_more_begins_anew() {
+fn completed_withdrawal_resets_its_give_way_count() {
     let queue = Queue::default();
     assert_eq!(queue.times_given_way(7), 0);
     for gave_way in [true, true] {
@@ -79,9 +79,9 @@ fn a_withdrawal_that_does_not_give_way_any_more_begins_anew() {
 }
 
 #[test]
-fn only_withdrawals_about_other_processes_are_waited_for_by_what_hangs() {
+fn hung_call_gives_way_only_to_withdrawals_about_other_processes() {
     let queue = Queue::default();
-    let _none_is_left_out = (queue.push(about(7, 1, true)), queue.push(about(9, 2, false)));
+    let _none_rejected = (queue.push(about(7, 1, true)), queue.push(about(9, 2, false)));
     assert!(!queue.has_withdrawal_beside(7));
     // A cancellation takes no time.
     assert_eq!(queue.push(Order { steps: Vec::new(), ..about(9, 3, true) }), []);

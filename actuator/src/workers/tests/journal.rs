@@ -83,7 +83,7 @@ impl Bench {
 }
 
 #[test]
-fn advice_is_in_the_journal_before_it_is_given_and_until_it_is_withdrawn() {
+fn advice_is_in_the_journal_from_before_it_is_given_until_it_is_withdrawn() {
     let mut bench = Bench::new(LONG);
     bench.workers.submit(advise(1, GPU));
     bench.workers.submit(advise(2, GPU));
@@ -94,7 +94,7 @@ fn advice_is_in_the_journal_before_it_is_given_and_until_it_is_withdrawn() {
 }
 
 #[test]
-fn while_advice_waits_for_a_stuck_disk_other_advice_is_withdrawn_at_the_same_gpu_and_at_others() {
+fn advice_that_waits_for_a_stuck_disk_does_not_delay_withdrawals() {
     let mut bench = Bench::new(LONG);
     for (decision, gpu) in [(1, GPU), (2, OTHER_GPU)] {
         bench.workers.submit(advise(decision, gpu));
@@ -114,7 +114,7 @@ fn while_advice_waits_for_a_stuck_disk_other_advice_is_withdrawn_at_the_same_gpu
 }
 
 #[test]
-fn advice_that_a_stuck_disk_does_not_take_in_time_is_refused_and_not_in_force() {
+fn advice_not_journaled_in_time_fails_and_is_not_in_force() {
     let mut bench = Bench::new(Waits { intent: Duration::from_millis(1), ..LONG });
     bench.stick(advise(1, GPU));
     let answer = bench.results(1).remove(&(1, false));
@@ -132,7 +132,7 @@ fn advice_that_a_stuck_disk_does_not_take_in_time_is_refused_and_not_in_force() 
 }
 
 #[test]
-fn advice_that_waits_for_a_stuck_disk_is_called_off_by_what_puts_it_back_and_by_the_end() {
+fn advice_that_waits_for_a_stuck_disk_is_cancelled_by_its_rollback_and_at_shutdown() {
     let mut bench = Bench::new(LONG);
     bench.stick(advise(1, GPU));
     bench.workers.submit(withdraw(1, GPU));
@@ -149,7 +149,7 @@ fn advice_that_waits_for_a_stuck_disk_is_called_off_by_what_puts_it_back_and_by_
 }
 
 #[test]
-fn what_is_called_off_before_it_begins_is_not_written_down() {
+fn order_cancelled_before_its_start_is_not_journaled() {
     let mut bench = Bench::new(LONG);
     let tries = bench.disk.state().tries;
     bench.off.store(true, Ordering::SeqCst);
@@ -160,7 +160,7 @@ fn what_is_called_off_before_it_begins_is_not_written_down() {
 }
 
 #[test]
-fn what_panics_may_have_given_its_advice() {
+fn panicked_order_leaves_its_advice_in_the_journal() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, LONG);
     let make = |_| -> Box<dyn Actuator> { Box::new(Panics(Arc::default())) };

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_happens_the_busiest_are_those_that_a_look_at_all_blocks_would_find() {
+    fn busiest_blocks_match_a_full_scan() {
         let (mut table, mut busiest) = (Table::default(), Busiest::default());
         let mut dice = 88_172_645_463_325_252_u64;
         for step in 0..60_000_u64 {

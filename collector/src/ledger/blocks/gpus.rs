@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_of_several_va_spaces_is_one_once_they_are_gone() {
+    fn gpu_of_several_va_spaces_is_merged_once_they_are_closed() {
         let mut gpus = Gpus::default();
         let [first, other, second] = [(7, 1), (7, 9), (8, 2)].map(|(generation, id)| gpus.index(generation, id));
         assert_eq!(gpus.index(7, 1), first);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_va_space_that_did_nothing_has_none() {
+    fn idle_va_space_has_no_gpu() {
         let mut gpus = Gpus::default();
         gpus.index(7, 1);
         assert_eq!([7, 8].map(|generation| gpus.has_any_of(generation)), [true, false]);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_what_two_bytes_name_a_gpu_is_not_known() {
+    fn gpu_beyond_the_index_range_is_unknown() {
         let of = |generation| OfGpu::new(Gpu::Of(generation, 1));
         let mut gpus = Gpus((1..u64::from(u16::MAX)).map(of).collect());
         assert_eq!(gpus.index(0, 1), GpuIndex(u16::MAX - 1));

@@ -110,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_was_lost_the_number_is_exact_whatever_is_mapped() {
+    fn residency_is_exact_without_losses() {
         let mut sum = Resident::default();
         sum += Knowledge::default().of(5, 3 * MIB, 2 * MIB);
         assert_eq!(sum.bounded(&Knowledge::default(), None), Residency::exactly(3 * MIB));
     }
 
     #[test]
-    fn what_was_told_before_a_loss_is_the_estimate_and_what_came_after_it_the_bounds() {
+    fn records_before_a_loss_give_the_estimate_and_later_ones_the_bounds() {
         let knowledge = gaps(10);
         let mut sum = Resident::default();
         sum += knowledge.of(10, MIB, 2 * MIB);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_at_the_end_of_a_range_has_less_of_it() {
+    fn block_at_the_end_of_a_range_overlaps_partly() {
         assert_eq!(overlap(3, 6 * MIB, 7 * MIB), MIB);
         assert_eq!(overlap(3, 0, 100 * MIB), 2 * MIB);
         assert_eq!(overlap(3, 9 * MIB, 100 * MIB), 0);

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_come_back_after_an_eviction_are_fetched_again_but_no_more_than_went() {
+    fn refetched_bytes_are_bounded_by_evicted_bytes() {
         let (seen, reuse) = after([
             copy(RecordKind::CopyHtod, FAULT, 65536),
             copy(RecordKind::CopyDtoh, EVICTION, 65536),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_a_cpu_took_return_and_what_was_asked_for_is_neither() {
+    fn cpu_reclaimed_bytes_exclude_requested_migrations() {
         let (seen, reuse) = after([
             copy(RecordKind::CopyDtoh, FAULT, 4096),
             copy(RecordKind::CopyDtoh, PREFETCH, 4096),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_that_comes_back_counts_once_though_both_took_some() {
+    fn refetched_byte_is_not_cpu_reclaimed_as_well() {
         let (_, reuse) = after([
             copy(RecordKind::CopyDtoh, FAULT, 4096),
             copy(RecordKind::CopyDtoh, EVICTION, 8192),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_away_than_a_block_has() {
+    fn refetched_bytes_are_bounded_by_the_block() {
         // Its contents were never fetched back: the GPU overwrote them.
         let evicted = copy(RecordKind::CopyDtoh, EVICTION, 2 << 20);
         let (_, reuse) = after([evicted, evicted, evicted, copy(RecordKind::CopyHtod, FAULT, 2 << 20)]);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn it_alternates_each_time_that_a_cpu_faults_after_something_arrived_and_the_other_way_about() {
+    fn bounce_is_each_change_between_cpu_fault_and_arrival() {
         let (cpu, gpu) = (copy(RecordKind::CpuFault, 0, 0), copy(RecordKind::CopyHtod, FAULT, 4096));
         let (asked, populated) = (copy(RecordKind::CopyHtod, MIGRATE, 4096), copy(RecordKind::Populated, 0, 4096));
         assert_eq!(after([cpu, cpu]).1.bounces, 0);
@@ -332,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_a_gpu_for_which_nothing_moves_are_no_change_of_sides() {
+    fn gpu_faults_without_arrivals_are_no_bounces() {
         let (gpu, cpu) = (copy(RecordKind::GpuFaults, 0, 0), copy(RecordKind::CpuFault, 0, 0));
         let (seen, reuse) = after([cpu, gpu, cpu, gpu]);
         assert_eq!((reuse.bounces, seen.cpu_faults, seen.fault_entries), (0, 2, 2));
     }
 
     #[test]
-    fn a_count_that_would_go_beyond_stays_at_its_greatest() {
+    fn counts_saturate() {
         let mut pages = Pages(u32::MAX - 1);
         pages.add(1 << 20);
         assert_eq!(pages.bytes(), u64::from(u32::MAX) * 4096);

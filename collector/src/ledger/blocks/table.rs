@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_found_again_by_its_number() {
+    fn block_is_found_by_its_number() {
         let mut table = table((0..1000).map(|number| number * 7));
         for number in 0..1000 {
             assert_eq!(table.get(number * 7).unwrap().last_ns, number * 7);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn those_not_seen_for_longest_are_forgotten_and_the_others_are_found_where_they_are_now() {
+    fn oldest_blocks_are_forgotten_and_the_others_are_still_found() {
         let mut table = table((0..1000).rev());
         let mut forgotten = Vec::new();
         table.forget(300, |seen| forgotten.push(seen.number));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn of_blocks_seen_at_one_time_no_more_are_forgotten_than_asked() {
+    fn blocks_of_equal_age_are_forgotten_only_as_many_as_requested() {
         let mut table = table(0..9);
         for seen in table.iter_mut() {
             seen.last_ns = 5;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_forgot_most_gives_its_room_back() {
+    fn table_shrinks_after_most_blocks_are_forgotten() {
         let mut table = table(0..10_000);
         table.forget(9_000, |_| {});
         assert!(table.blocks.capacity() < 2000 && table.places.capacity() < 4000);

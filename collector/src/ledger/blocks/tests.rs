@@ -25,7 +25,7 @@ fn published(map: &BlockMap) -> model::Blocks {
 }
 
 #[test]
-fn what_happens_to_a_block_adds_up() {
+fn records_of_a_block_add_up() {
     let mut map = BlockMap::default();
     for record in [
         record(RecordKind::GpuFaults, 3, 5, 0),
@@ -46,7 +46,7 @@ fn what_happens_to_a_block_adds_up() {
 }
 
 #[test]
-fn the_busiest_come_first_and_no_more_than_a_page_shows() {
+fn busiest_blocks_come_first_up_to_the_maximum_published() {
     let mut map = BlockMap::default();
     for block in 0..100 {
         map.add(&record(RecordKind::GpuFaults, block, u32::try_from(block).unwrap(), 0), 1000, 4096);
@@ -58,7 +58,7 @@ fn the_busiest_come_first_and_no_more_than_a_page_shows() {
 }
 
 #[test]
-fn with_too_many_blocks_those_not_seen_for_longest_are_forgotten_and_that_is_counted() {
+fn oldest_blocks_beyond_the_limit_are_forgotten_and_counted() {
     let mut map = BlockMap::default();
     for block in 0..17 {
         map.add(&record(RecordKind::GpuFaults, block, 1, 0), 16, 4096);
@@ -69,7 +69,7 @@ fn with_too_many_blocks_those_not_seen_for_longest_are_forgotten_and_that_is_cou
 }
 
 #[test]
-fn of_blocks_seen_at_one_time_no_more_are_forgotten_than_needed() {
+fn blocks_of_equal_age_are_forgotten_only_as_many_as_needed() {
     let mut map = BlockMap::default();
     for block in 0..9 {
         map.add(&BlockRecord { boottime_ns: 5, ..record(RecordKind::GpuFaults, block, 1, 0) }, 8, 4096);
@@ -78,7 +78,7 @@ fn of_blocks_seen_at_one_time_no_more_are_forgotten_than_needed() {
 }
 
 #[test]
-fn the_gpu_of_a_block_stays_when_the_va_space_is_gone() {
+fn gpu_of_a_block_outlives_its_va_space() {
     let mut map = BlockMap::default();
     map.add(&record(RecordKind::CopyHtod, 1, 1, 4096), 8, 4096);
     map.settle(8, true, GpuKey::Unknown);
@@ -116,7 +116,7 @@ fn residency(map: &BlockMap) -> Vec<(u32, [u64; 3])> {
 }
 
 #[test]
-fn of_a_process_that_was_seen_from_its_beginning_it_is_exact_what_is_resident() {
+fn residency_is_exact_for_a_process_observed_from_its_start() {
     let mut map = map([resident(3, 1, 16, 1), resident(3, 1, 512, 2), resident(4, 1, 100, 3)]);
     assert_eq!(residency(&map), [(1, [612, 612, 612])]);
     map.add(&resident(3, 1, 0, 4), usize::MAX, PAGE);
@@ -126,13 +126,13 @@ fn of_a_process_that_was_seen_from_its_beginning_it_is_exact_what_is_resident() 
 }
 
 #[test]
-fn where_nothing_ever_told_what_is_resident_nothing_is_said() {
+fn residency_is_missing_without_residency_records() {
     let map = map([record(RecordKind::CopyHtod, 3, 1, 65536), fault(4)]);
     assert_eq!(residency(&map), []);
 }
 
 #[test]
-fn where_it_could_not_be_read_what_is_resident_the_block_may_have_all_or_nothing() {
+fn unreadable_residency_widens_the_bounds_by_the_whole_block() {
     let mut map = map([resident(3, 1, 100, 1), resident(4, 1, 50, 1)]);
     mapped(&mut map, from_ref(&(6 * MIB..10 * MIB)), 0);
     map.add(&resident(3, 1, abi::block::RESIDENT_UNKNOWN, 2), usize::MAX, PAGE);
@@ -142,14 +142,14 @@ fn where_it_could_not_be_read_what_is_resident_the_block_may_have_all_or_nothing
 }
 
 #[test]
-fn pages_are_those_of_the_kernel() {
+fn page_size_is_that_of_the_kernel() {
     let mut map = BlockMap::default();
     map.add(&resident(3, 1, 32, 1), usize::MAX, 65536);
     assert_eq!(residency(&map), [(1, [512, 512, 512])]);
 }
 
 #[test]
-fn of_a_process_that_was_there_before_the_bounds_close_in_as_blocks_are_seen() {
+fn bounds_of_an_adopted_process_narrow_with_each_block() {
     let mut map = map([resident(0, 1, 512, 5)]);
     map.adopted();
     assert_eq!(residency(&map)[0].1[..2], [512, 512]);
@@ -163,7 +163,7 @@ fn of_a_process_that_was_there_before_the_bounds_close_in_as_blocks_are_seen() {
 }
 
 #[test]
-fn a_loss_makes_what_was_known_before_it_an_estimate() {
+fn loss_turns_earlier_residency_into_an_estimate() {
     let mut map = map([resident(0, 1, 512, 5), resident(1, 1, 100, 6)]);
     mapped(&mut map, from_ref(&(0..4 * MIB)), 1);
     map.lost(7);
@@ -178,7 +178,7 @@ fn a_loss_makes_what_was_known_before_it_an_estimate() {
 }
 
 #[test]
-fn memory_that_is_no_longer_mapped_says_nothing_of_what_is_known_of_the_rest() {
+fn unmapped_memory_does_not_narrow_the_bounds_of_the_rest() {
     let mut map = map((0..4).map(|block| resident(block, 1, 512, block + 5)));
     map.adopted();
     let others = 64 * MIB..72 * MIB;
@@ -196,7 +196,7 @@ fn memory_that_is_no_longer_mapped_says_nothing_of_what_is_known_of_the_rest() {
 }
 
 #[test]
-fn what_moves_from_one_gpu_to_another_is_in_one_of_them_whatever_is_told_first() {
+fn migration_between_gpus_counts_once_in_either_order_of_records() {
     for order in [[(1, 0), (9, 512)], [(9, 512), (1, 0)]] {
         let mut map = map([resident(3, 1, 512, 1)]);
         for (gpu, pages) in order {
@@ -212,7 +212,7 @@ fn what_moves_from_one_gpu_to_another_is_in_one_of_them_whatever_is_told_first()
 }
 
 #[test]
-fn parts_of_a_block_that_the_driver_keeps_for_themselves_add_up() {
+fn parts_of_a_split_block_add_up() {
     let part = |first_page, pages, at| BlockRecord { first_page, ..resident(3, 1, pages, at) };
     let mut map = map([part(0, 100, 1), part(256, 50, 2), part(300, 7, 3), part(256, 60, 4)]);
     assert_eq!(residency(&map), [(1, [167; 3])]);
@@ -224,7 +224,7 @@ fn parts_of_a_block_that_the_driver_keeps_for_themselves_add_up() {
 }
 
 #[test]
-fn when_the_va_space_is_gone_nothing_is_resident() {
+fn closed_va_space_has_no_resident_memory() {
     let mut map = map([resident(3, 1, 512, 1), resident(3, 9, 5, 1)]);
     map.lost(10);
     map.settle(7, true, GpuKey::Pending);
@@ -233,7 +233,7 @@ fn when_the_va_space_is_gone_nothing_is_resident() {
 }
 
 #[test]
-fn when_the_probes_go_and_the_va_space_stays_nothing_is_known() {
+fn residency_is_unknown_after_the_probes_detach() {
     let mut map = map([resident(3, 1, 512, 1)]);
     mapped(&mut map, from_ref(&(0..64 * MIB)), 1);
     map.settle(7, false, GpuKey::Pending);
@@ -241,7 +241,7 @@ fn when_the_probes_go_and_the_va_space_stays_nothing_is_known() {
 }
 
 #[test]
-fn a_block_that_is_forgotten_may_still_be_resident() {
+fn forgotten_block_may_still_be_resident() {
     let mut map = map((0..8).map(|block| resident(block, 1, 512, block + 1)));
     mapped(&mut map, from_ref(&(0..16 * MIB)), 0);
     map.forget(2);
@@ -254,7 +254,7 @@ fn fault(block: u64) -> BlockRecord {
 }
 
 #[test]
-fn whatever_happens_the_sums_are_those_of_the_blocks() {
+fn sums_match_a_recount_after_random_records() {
     let mut map = BlockMap::default();
     let mut spans: Vec<Span> = (0..8).map(|at| at * 16 * MIB..(at * 16 + 1) * MIB).collect();
     let mut dice = 0x2545_f491_4f6c_dd1d_u64;
@@ -311,7 +311,7 @@ fn heat(map: &BlockMap, begin: u64, end: u64, cells_max: usize) -> model::HeatMa
 }
 
 #[test]
-fn a_heat_map_has_every_block_in_the_cell_of_its_address() {
+fn heat_map_has_every_block_in_the_cell_of_its_address() {
     let mut map = map((0..10).flat_map(|block| vec![fault(block); usize::try_from(block).unwrap()]));
     mapped(&mut map, &[0..7 * MIB, 8 * MIB..20 * MIB, 40 * MIB..42 * MIB], 0);
     map.add(&resident(9, 1, 512, 300), usize::MAX, PAGE);
@@ -330,7 +330,7 @@ fn a_heat_map_has_every_block_in_the_cell_of_its_address() {
 }
 
 #[test]
-fn a_heat_map_has_a_bound_whatever_is_asked_for() {
+fn heat_map_size_is_bounded() {
     let mut map = map((0..300).flat_map(|range| vec![fault(range * 100); usize::try_from(range).unwrap() + 1]));
     let spans: Vec<_> = (0..300).map(|range| range * 200 * MIB..(range * 200 + 190) * MIB).collect();
     mapped(&mut map, &spans, 0);

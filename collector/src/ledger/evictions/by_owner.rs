@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn of_those_that_come_at_once_the_largest_find_room_and_the_rest_is_summed_up() {
+    fn largest_simultaneous_pairs_are_listed_and_the_rest_is_summed() {
         let mut sums = ByOwner::default();
         count(&mut sums, &[("a", 1), ("b", 9), ("c", 2), ("d", 10)]);
         assert_eq!(all(&sums), are(&[("b", 1, 9), ("d", 1, 10), ("", 2, 3)]));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_whose_owners_are_many_leaves_half_of_the_room_to_others() {
+    fn user_with_many_owners_leaves_half_of_the_places_to_others() {
         let mut sums = ByOwner::default();
         for (victim, amount) in [("eve1", 9), ("eve2", 8), ("eve3", 7), ("bob1", 1)] {
             sums.add(pair(victim), Tally { events: 1, amount });
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_listed_stays_and_what_was_summed_up_stays_there() {
+    fn listed_pairs_stay_listed_and_summed_counts_stay_summed() {
         let mut sums = ByOwner::default();
         count(&mut sums, &[("a", 1), ("b", 2)]);
         count(&mut sums, &[("a", 1), ("c", 100)]);

@@ -44,14 +44,14 @@ fn all(evictions: &Evictions) -> Vec<(Party, Party, EvictionCause, u64, u64)> {
 }
 
 #[test]
-fn the_probes_causes_are_those_of_the_model_in_one_order() {
+fn causes_of_probes_and_model_are_the_same_in_equal_order() {
     let probes = abi::count::EvictionCause::ALL.iter().map(|cause| cause.name());
     assert_eq!(probes.collect::<Vec<_>>(), EvictionCause::ALL.map(EvictionCause::name));
     assert_eq!(cause(99), EvictionCause::Other);
 }
 
 #[test]
-fn the_va_spaces_of_a_process_are_one_party_whether_they_live_or_not() {
+fn open_and_closed_va_spaces_of_a_process_are_one_party() {
     let mut evictions = Evictions::default();
     evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 4096));
     evictions.count(key(11, 20, EvictionCause::Fault), tally(2, 8192));
@@ -66,7 +66,7 @@ fn the_va_spaces_of_a_process_are_one_party_whether_they_live_or_not() {
 }
 
 #[test]
-fn counts_are_absolute_so_reading_twice_counts_once() {
+fn absolute_counts_are_not_added_twice() {
     let mut evictions = Evictions::default();
     for events in [3, 4] {
         evictions.count(key(10, 10, EvictionCause::Fault), tally(events, 0));
@@ -75,7 +75,7 @@ fn counts_are_absolute_so_reading_twice_counts_once() {
 }
 
 #[test]
-fn what_forgotten_processes_had_stays_and_is_one_party() {
+fn counts_of_forgotten_processes_remain_as_one_party() {
     let mut evictions = Evictions::default();
     evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 4096));
     evictions.count(key(20, 10, EvictionCause::Fault), tally(2, 0));
@@ -96,7 +96,7 @@ fn what_forgotten_processes_had_stays_and_is_one_party() {
 }
 
 #[test]
-fn of_too_many_pairs_of_the_past_the_smallest_are_told_apart_no_more_and_the_sum_stays() {
+fn smallest_past_pairs_beyond_the_limit_are_merged_without_changing_the_sum() {
     let mut evictions = Evictions::default();
     let party = |generation| Party::Process(ProcessId { pid: u32::try_from(generation).unwrap(), start_ticks: 1 });
     for at in 1..=3 * PAST_MAX as u64 {
@@ -117,7 +117,7 @@ fn of_too_many_pairs_of_the_past_the_smallest_are_told_apart_no_more_and_the_sum
 }
 
 #[test]
-fn the_gpu_is_the_one_that_either_of_them_knows() {
+fn gpu_of_a_pair_is_known_if_either_party_knows_it() {
     let mut evictions = Evictions::default();
     evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 0));
     let pending = |_, id| GpuKey::Pending(id);
@@ -129,7 +129,7 @@ fn the_gpu_is_the_one_that_either_of_them_knows() {
 }
 
 #[test]
-fn an_owners_sums_only_grow_and_stay_when_its_processes_are_forgotten() {
+fn owner_sums_only_grow_and_outlive_their_processes() {
     let mut evictions = Evictions::default();
     evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 4096));
     evictions.settle_owners(PAIRS_MAX, |_| None, owner, |_, _| CARD);
@@ -148,7 +148,7 @@ fn an_owners_sums_only_grow_and_stay_when_its_processes_are_forgotten() {
 }
 
 #[test]
-fn an_owners_sum_waits_until_the_gpu_is_known_or_never_will_be() {
+fn owner_sum_waits_until_the_gpu_is_known_or_given_up() {
     let mut evictions = Evictions::default();
     evictions.count(key(10, 20, EvictionCause::Fault), tally(1, 4096));
     let pending = |_, id| GpuKey::Pending(id);
@@ -160,7 +160,7 @@ fn an_owners_sum_waits_until_the_gpu_is_known_or_never_will_be() {
 }
 
 #[test]
-fn what_an_owner_had_stays_with_it_when_the_process_changes_hands() {
+fn earlier_evictions_stay_with_the_former_owner() {
     let mut evictions = Evictions::default();
     evictions.count(key(10, 10, EvictionCause::Fault), tally(1, 4096));
     evictions.settle_owners(PAIRS_MAX, |_| None, owner, |_, _| CARD);

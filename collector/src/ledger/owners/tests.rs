@@ -76,7 +76,7 @@ fn ends(ledger: &mut Ledger, process: ProcessId, generation: Generation, now: Sy
 }
 
 #[test]
-fn an_owner_has_what_its_processes_counted_also_those_that_are_gone() {
+fn owner_totals_include_exited_processes() {
     let mut ledger = ledger(8);
     ledger.registered(1, PROCESS, of("a.service"));
     ledger.registered(2, OTHER, of("a.service"));
@@ -93,7 +93,7 @@ fn an_owner_has_what_its_processes_counted_also_those_that_are_gone() {
 }
 
 #[test]
-fn what_a_process_counted_before_it_moved_stays_with_the_owner_that_it_had() {
+fn earlier_counts_stay_with_the_former_owner() {
     let mut ledger = ledger(8);
     ledger.registered(1, PROCESS, of("a.service"));
     cpu_faults(&mut ledger, 1, 3);
@@ -113,7 +113,7 @@ fn what_a_process_counted_before_it_moved_stays_with_the_owner_that_it_had() {
 }
 
 #[test]
-fn hands_change_once_it_is_known_which_gpus_were_counted_on() {
+fn owner_changes_once_the_counted_gpus_are_known() {
     let mut ledger = ledger(8);
     ledger.registered(1, PROCESS, of("a.service"));
     copied(&mut ledger, 1, 1, 4096);
@@ -133,7 +133,7 @@ fn hands_change_once_it_is_known_which_gpus_were_counted_on() {
 }
 
 #[test]
-fn what_comes_again_to_a_process_is_its_owners_at_that_time() {
+fn fetched_bytes_count_for_the_owner_at_that_time() {
     let fetched = |bytes| BlockRecord {
         generation: 1,
         address: 2 << 20,
@@ -169,7 +169,7 @@ fn what_comes_again_to_a_process_is_its_owners_at_that_time() {
 }
 
 #[test]
-fn a_va_space_that_another_process_inherited_goes_on_counting_to_its_makers_owner() {
+fn inherited_va_space_counts_for_its_creators_owner() {
     let mut ledger = ledger(8);
     ledger.registered(1, PROCESS, of("a.service"));
     cpu_faults(&mut ledger, 1, 3);
@@ -187,7 +187,7 @@ fn a_va_space_that_another_process_inherited_goes_on_counting_to_its_makers_owne
 }
 
 #[test]
-fn who_finds_no_room_is_among_the_others_until_there_is_some() {
+fn unlisted_owner_counts_as_other_until_there_is_room() {
     let mut ledger = ledger(1);
     ledger.registered(1, PROCESS, of("a.service"));
     ledger.registered(2, OTHER, of("b.service"));
@@ -212,7 +212,7 @@ fn who_finds_no_room_is_among_the_others_until_there_is_some() {
 }
 
 #[test]
-fn a_process_that_goes_through_many_cgroups_takes_no_room_where_it_did_nothing() {
+fn owner_without_counts_takes_no_place() {
     let mut ledger = ledger(3);
     ledger.registered(1, PROCESS, of("a.service"));
     cpu_faults(&mut ledger, 1, 3);
@@ -228,7 +228,7 @@ fn a_process_that_goes_through_many_cgroups_takes_no_room_where_it_did_nothing()
 }
 
 #[test]
-fn where_there_is_more_room_from_now_on_it_is_for_those_who_come_then() {
+fn raised_owner_limit_applies_to_later_owners() {
     let mut ledger = ledger(1);
     ledger.registered(1, PROCESS, of("a.service"));
     let room = |max, retention| Retention {
@@ -257,7 +257,7 @@ fn where_there_is_more_room_from_now_on_it_is_for_those_who_come_then() {
 }
 
 #[test]
-fn what_no_process_is_known_for_is_among_the_others() {
+fn counts_without_a_process_belong_to_other() {
     let mut ledger = ledger(8);
     cpu_faults(&mut ledger, 9, 2);
     ledger.settle_owners(at(1));
@@ -272,7 +272,7 @@ fn what_no_process_is_known_for_is_among_the_others() {
 }
 
 #[test]
-fn what_gpus_handlers_did_is_no_owners() {
+fn counts_of_fault_handlers_have_no_owner() {
     let mut ledger = ledger(8);
     let key = CountKey { generation: NOBODYS, gpu: 1, kind: Kind::GpuReplay as u16, detail: 0 };
     ledger.count(key, Tally { events: 3, amount: 0 });
@@ -297,7 +297,7 @@ fn comparable(host: &Counters, gpus: &BTreeMap<GpuKey, Counters>) -> (u64, u64, 
 }
 
 #[test]
-fn with_two_thousand_processes_that_come_go_fork_and_move_the_owners_add_up_to_the_totals_and_never_go_back() {
+fn owner_sums_match_the_totals_and_never_decrease_for_two_thousand_processes() {
     const OWNERS_MAX: usize = 20;
     let (mut ledger, mut dice) = (ledger(OWNERS_MAX), Dice(1));
     // Each with its VA spaces and their counts.
@@ -391,7 +391,7 @@ fn of_user(ledger: &mut Ledger, number: u32, uid: u32) {
 }
 
 #[test]
-fn one_user_cannot_take_the_places_of_all_others() {
+fn user_quota_bounds_listed_owners() {
     let mut ledger = ledger(8);
     for number in 0..10 {
         of_user(&mut ledger, number, 1000);
@@ -406,7 +406,7 @@ fn one_user_cannot_take_the_places_of_all_others() {
 }
 
 #[test]
-fn roots_units_and_the_kubelets_pods_have_no_quota_of_a_user() {
+fn root_units_and_kubelet_pods_have_no_user_quota() {
     let mut ledger = ledger(8);
     for number in 0..4 {
         of_user(&mut ledger, number, 0);

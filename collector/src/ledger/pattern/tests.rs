@@ -115,7 +115,7 @@ fn walk(length: u64) -> Vec<Place> {
 }
 
 #[test]
-fn one_pass_in_order_is_sequential_whichever_way_and_however_many_accesses_are_under_way() {
+fn single_ordered_pass_is_sequential_in_either_direction_at_any_concurrency() {
     for length in LENGTHS {
         for window in WINDOWS.into_iter().filter(|window| length / *window as u64 >= 32) {
             let mut places = walk(length);
@@ -130,7 +130,7 @@ fn one_pass_in_order_is_sequential_whichever_way_and_however_many_accesses_are_u
 }
 
 #[test]
-fn several_passes_over_more_than_fits_are_cyclic_and_one_is_not() {
+fn several_passes_over_more_than_fits_are_cyclic() {
     for (length, window) in LENGTHS.into_iter().flat_map(|length| WINDOWS.map(|window| (length, window))) {
         if length / (window as u64) < 32 {
             continue;
@@ -146,7 +146,7 @@ fn several_passes_over_more_than_fits_are_cyclic_and_one_is_not() {
 }
 
 #[test]
-fn a_constant_distance_is_a_stride_from_128_kib_on() {
+fn constant_distance_is_a_stride_from_128_kib_on() {
     for stride in [2, 3, 4, 5, 8, 16, 31, 32, 33, 64, 100] {
         for window in WINDOWS {
             let mut places: Vec<_> = (0..400).map(|at| BASE + at * stride).collect();
@@ -162,14 +162,14 @@ fn a_constant_distance_is_a_stride_from_128_kib_on() {
 }
 
 #[test]
-fn a_distance_of_one_and_a_half_places_is_told() {
+fn stride_of_two_and_a_half_slots_is_found() {
     let places: Vec<_> = (0..400).map(|at| BASE + at * 5 / 2).collect();
     let kind = seen(&places, 16, ROOMY).kind;
     assert_eq!(kind, PatternKind::Strided { stride_bytes: 160 << 10 });
 }
 
 #[test]
-fn what_is_permuted_has_no_order_whether_it_fits_or_not() {
+fn permuted_accesses_have_no_order_whether_they_fit_or_not() {
     for seed in 1..12 {
         let mut dice = Dice(seed * 0x9e37_79b9);
         let lengths = if seed == 1 { &LENGTHS[..] } else { &LENGTHS[..2] };
@@ -189,7 +189,7 @@ fn what_is_permuted_has_no_order_whether_it_fits_or_not() {
 }
 
 #[test]
-fn a_few_large_batches_tell_as_much() {
+fn few_large_batches_are_sufficient() {
     // As a GPU with thousands of threads faults: 256 at once, which is the driver's maximum per
     // batch.
     let once = walk(768);
@@ -206,7 +206,7 @@ fn a_few_large_batches_tell_as_much() {
 }
 
 #[test]
-fn a_small_part_with_most_of_the_faults_is_a_hot_set() {
+fn small_part_with_most_of_the_faults_is_a_hot_set() {
     for seed in 1..20 {
         let mut dice = Dice(seed * 0x9e37_79b9);
         for window in WINDOWS {
@@ -221,13 +221,13 @@ fn a_small_part_with_most_of_the_faults_is_a_hot_set() {
 }
 
 #[test]
-fn little_is_not_enough_and_says_so() {
+fn few_faults_have_an_unknown_pattern() {
     assert_eq!(seen(&walk(4), 1, ROOMY), Pattern { steps: 2, ..Pattern::UNKNOWN });
     assert_eq!(seen(&walk(64), 64, ROOMY).kind, PatternKind::Unknown);
 }
 
 #[test]
-fn it_changes_its_mind_when_the_order_changes() {
+fn pattern_follows_a_change_of_order() {
     let mut dice = Dice(99);
     let mut shuffled = walk(4096);
     dice.shuffle(&mut shuffled);
@@ -238,7 +238,7 @@ fn it_changes_its_mind_when_the_order_changes() {
 }
 
 #[test]
-fn another_gpu_that_works_beside_does_not_disturb_and_is_followed_once_it_works_alone() {
+fn second_gpu_does_not_disturb_and_is_followed_once_it_is_alone() {
     let record = |gpu, block: u64| BlockRecord {
         address: block << 21,
         slots: 1,
@@ -259,6 +259,6 @@ fn another_gpu_that_works_beside_does_not_disturb_and_is_followed_once_it_works_
 }
 
 #[test]
-fn it_takes_a_few_hundred_bytes() {
+fn pattern_state_takes_at_most_512_bytes() {
     assert!(size_of::<Order>() <= 512, "{}", size_of::<Order>());
 }

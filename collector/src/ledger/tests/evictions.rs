@@ -13,7 +13,7 @@ fn pairs(ledger: &Ledger) -> Vec<(Party, Party, GpuKey, u64, u64)> {
 }
 
 #[test]
-fn who_pushed_whose_memory_out_stays_when_either_ends_and_when_either_is_forgotten() {
+fn eviction_pair_outlives_both_parties() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("victim"));
     ledger.registered(2, OTHER, named("evictor"));
@@ -40,7 +40,7 @@ fn who_pushed_whose_memory_out_stays_when_either_ends_and_when_either_is_forgott
 }
 
 #[test]
-fn pairs_that_turn_out_to_be_wrong_are_dropped_with_the_counts() {
+fn wrong_eviction_pairs_are_discarded_with_the_counts() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
     evicted(&mut ledger, 1, 1, 3, 4096);

@@ -8,7 +8,7 @@ fn bytes(counts: &BTreeMap<GpuKey, Counters>) -> Vec<(GpuKey, u64)> {
 }
 
 #[test]
-fn what_a_gpu_counted_stays_with_it_when_the_driver_gives_its_id_to_another() {
+fn counts_stay_with_their_gpu_when_its_id_is_reassigned() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("first"));
     count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
@@ -29,7 +29,7 @@ fn what_a_gpu_counted_stays_with_it_when_the_driver_gives_its_id_to_another() {
 }
 
 #[test]
-fn a_short_life_is_not_counted_on_a_gpu_that_took_the_id_after_it() {
+fn short_lived_va_space_is_not_counted_on_a_later_gpu_with_its_id() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("short"));
     ledger.destroyed(1, Losses::default(), at(10));
@@ -40,7 +40,7 @@ fn a_short_life_is_not_counted_on_a_gpu_that_took_the_id_after_it() {
 }
 
 #[test]
-fn counts_under_a_bare_id_move_to_their_gpu_once_it_is_known() {
+fn counts_of_a_pending_id_move_to_their_gpu_once_it_is_known() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
     count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);
@@ -51,7 +51,7 @@ fn counts_under_a_bare_id_move_to_their_gpu_once_it_is_known() {
 }
 
 #[test]
-fn several_va_spaces_on_one_gpu_sum_up_though_it_had_another_id_for_each() {
+fn va_spaces_on_one_gpu_add_up_despite_different_ids() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
     count(&mut ledger, 1, 1, Kind::CopyHtod, 0, 1, 4096);

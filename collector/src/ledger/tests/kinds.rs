@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn each_kind_of_count_becomes_the_counter_that_it_is() {
+fn each_kind_of_count_has_its_counter() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
     count(&mut ledger, 1, 9, Kind::GpuFault, 2, 10, 30);
@@ -27,7 +27,7 @@ fn each_kind_of_count_becomes_the_counter_that_it_is() {
 }
 
 #[test]
-fn the_drivers_nine_causes_fall_into_ours() {
+fn causes_of_the_driver_map_to_those_of_the_model() {
     let causes: Vec<_> = (0..=9).map(cause).collect();
     let api = Cause::Api;
     assert_eq!(
@@ -48,7 +48,7 @@ fn the_drivers_nine_causes_fall_into_ours() {
 }
 
 #[test]
-fn a_batch_of_two_processes_is_one_of_each_and_one_of_the_gpu() {
+fn batch_of_two_processes_counts_once_for_each_and_once_for_the_gpu() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
     ledger.registered(2, OTHER, named("other"));
@@ -77,7 +77,7 @@ fn a_batch_of_two_processes_is_one_of_each_and_one_of_the_gpu() {
 }
 
 #[test]
-fn what_no_va_space_was_there_for_is_the_gpus_and_never_ends() {
+fn counts_without_a_va_space_belong_to_the_gpu() {
     let mut ledger = ledger();
     count(&mut ledger, NOBODYS, 1, Kind::GpuReplay, 0, 2, 0);
     assert_eq!(ledger.open(), [0; 0]);
@@ -86,7 +86,7 @@ fn what_no_va_space_was_there_for_is_the_gpus_and_never_ends() {
 }
 
 #[test]
-fn what_a_tool_asked_for_and_what_the_application_did_are_two_things() {
+fn calls_of_tools_and_of_the_application_are_separate() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
     count(&mut ledger, 1, 0, Kind::ApiCall, 0, 2, 8192);

@@ -11,7 +11,7 @@ use crate::{
 };
 
 #[test]
-fn block_records_are_the_processs_and_their_losses_are_not_lost_events() {
+fn lost_block_records_are_not_dropped_events() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
     let record = BlockRecord {
@@ -38,7 +38,7 @@ fn block_records_are_the_processs_and_their_losses_are_not_lost_events() {
 }
 
 #[test]
-fn what_is_resident_is_in_doubt_only_where_no_record_tells_of_its_changes() {
+fn residency_is_uncertain_only_after_stale_records() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
     let record = BlockRecord {
@@ -73,7 +73,7 @@ fn what_is_resident_is_in_doubt_only_where_no_record_tells_of_its_changes() {
 }
 
 #[test]
-fn all_blocks_together_are_bounded_and_who_has_most_makes_room() {
+fn total_of_blocks_is_bounded_at_the_expense_of_the_largest() {
     let mut ledger = ledger();
     for (generation, blocks) in [(1, 900), (2, 1500), (3, 1000), (4, 200)] {
         let id = ProcessId { pid: u32::try_from(generation).unwrap(), start_ticks: 1 };
@@ -91,12 +91,12 @@ fn all_blocks_together_are_bounded_and_who_has_most_makes_room() {
 }
 
 #[test]
-fn of_very_many_processes_a_snapshot_holds_fewer_blocks_each() {
+fn blocks_per_process_in_a_snapshot_decrease_with_many_processes() {
     assert_eq!([0, 1, 128, 512, 2000, 1_000_000].map(busiest_max), [64, 64, 64, 16, 8, 8]);
 }
 
 #[test]
-fn who_has_more_ranges_than_its_share_has_neighbours_taken_together_and_gets_them_back_when_there_is_room() {
+fn ranges_beyond_the_share_of_a_process_are_merged_until_there_is_room() {
     let mut ledger = ledger();
     let managed = |mappings: u64| Managed {
         bytes: 0,
@@ -123,7 +123,7 @@ fn who_has_more_ranges_than_its_share_has_neighbours_taken_together_and_gets_the
 }
 
 #[test]
-fn who_has_less_than_a_share_leaves_the_rest_to_the_others() {
+fn unused_shares_are_left_to_the_others() {
     assert_eq!(share(vec![10, 1, 10], 15), 7);
     assert_eq!(share(vec![4, 4, 4], 2), 0);
     assert_eq!(share(vec![1, 2, 3], 100), usize::MAX);
@@ -131,7 +131,7 @@ fn who_has_less_than_a_share_leaves_the_rest_to_the_others() {
 }
 
 #[test]
-fn what_comes_back_is_summed_up_for_each_gpu_and_outlives_the_blocks() {
+fn refetched_bytes_are_summed_per_gpu_and_outlive_the_blocks() {
     let mut ledger = ledger();
     ledger.registered(1, PROCESS, named("app"));
     let mut copy = |kind: RecordKind, block: u64, cause| {

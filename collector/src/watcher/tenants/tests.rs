@@ -61,7 +61,7 @@ fn released(tenants: &mut Tenants, keys: &[CountKey], spaces: &[Space]) -> Vec<(
 }
 
 #[test]
-fn what_was_charged_and_is_not_there_is_given_back_once() {
+fn charge_without_an_entry_is_released_once() {
     let mut tenants = tenants();
     let held = charged(Resource::Counts, 5);
     tenants.observe(vec![(USER, held), (PROCESS, held)], 0);
@@ -75,7 +75,7 @@ fn what_was_charged_and_is_not_there_is_given_back_once() {
 }
 
 #[test]
-fn keys_of_a_va_space_that_is_gone_are_held_until_they_are_removed() {
+fn keys_of_a_closed_va_space_are_charged_until_removed() {
     let mut tenants = tenants();
     tenants.owns(1, OWNER);
     tenants.observe(vec![(PROCESS, charged(Resource::Counts, 2))], 0);
@@ -84,14 +84,14 @@ fn keys_of_a_va_space_that_is_gone_are_held_until_they_are_removed() {
 }
 
 #[test]
-fn of_a_user_that_has_no_usage_of_its_own_all_others_are_charged() {
+fn user_without_a_separate_usage_is_charged_with_the_other_users() {
     let mut tenants = tenants();
     tenants.observe(vec![(Tenant::OTHER_USERS, charged(Resource::Counts, 4))], 0);
     assert_eq!(released(&mut tenants, &[count(1, 0)], &[space(1)]), [(Tenant::OTHER_USERS, 3)]);
 }
 
 #[test]
-fn what_the_probes_give_back_themselves_user_space_does_not() {
+fn charges_released_by_the_probes_are_not_released_by_user_space() {
     let mut tenants = tenants();
     tenants.observe(vec![(PROCESS, charged(Resource::Spaces, 3))], 0);
     assert_eq!(tenants.release([].iter(), [].iter(), &[], |_| 0), []);
@@ -99,7 +99,7 @@ fn what_the_probes_give_back_themselves_user_space_does_not() {
 }
 
 #[test]
-fn one_that_holds_nothing_is_forgotten_once_it_would_be_allowed_all_again() {
+fn idle_tenant_is_forgotten_once_its_full_burst_is_available() {
     let mut tenants = tenants();
     let paced = usage(|usage| usage.paced_until_ns = 5 * SECOND_NS);
     tenants.observe(vec![(Tenant::NODE, usage(|_| {})), (USER, usage(|_| {})), (PROCESS, paced)], 0);
@@ -114,7 +114,7 @@ fn one_that_holds_nothing_is_forgotten_once_it_would_be_allowed_all_again() {
 }
 
 #[test]
-fn a_shared_generation_is_idle_when_no_va_space_has_it_and_the_next_one_would_have_its_own() {
+fn shared_generation_is_idle_without_va_spaces_and_rate_limit() {
     let mut tenants = tenants();
     let shared = |spaces, until_ns| {
         usage(|usage| {
@@ -133,7 +133,7 @@ fn a_shared_generation_is_idle_when_no_va_space_has_it_and_the_next_one_would_ha
 }
 
 #[test]
-fn losses_of_a_shared_generation_are_those_of_all_that_share_it() {
+fn losses_of_a_shared_generation_are_summed_over_its_va_spaces() {
     let mut tenants = tenants();
     let shared = usage(|usage| {
         usage.shared_generation = 9;
@@ -147,7 +147,7 @@ fn losses_of_a_shared_generation_are_those_of_all_that_share_it() {
 }
 
 #[test]
-fn whose_processes_cost_too_much_is_told_the_probes_until_it_is_paid_for() {
+fn end_of_a_costly_users_sharing_is_passed_to_the_probes() {
     let mut tenants = tenants();
     tenants.observe(vec![(USER, usage(|_| {})), (PROCESS, usage(|_| {}))], 0);
     let mut released = |until_ns| {
@@ -172,12 +172,12 @@ fn sentences(tenants: &Tenants) -> Vec<String> {
 }
 
 #[test]
-fn a_process_at_its_quota_is_named_for_a_minute() {
+fn process_at_its_quota_is_reported_for_a_minute() {
     let mut tenants = tenants();
     tenants.observe(vec![(USER, refused(1024, 0)), (PROCESS, refused(1024, 3))], 0);
-    let [said] = &sentences(&tenants)[..] else { panic!("{:?}", sentences(&tenants)) };
+    let [sentence] = &sentences(&tenants)[..] else { panic!("{:?}", sentences(&tenants)) };
     assert_eq!(
-        said,
+        sentence,
         "process 7 of user eve (uid 1000): 1024 of at most 1024 counts are in use; further events are dropped"
     );
     let degradation = &tenants.limits.degradations(|_| None)[0];
@@ -193,18 +193,18 @@ fn a_process_at_its_quota_is_named_for_a_minute() {
 }
 
 #[test]
-fn a_user_whose_processes_are_many_is_named_itself() {
+fn user_at_its_quota_is_reported_instead_of_its_processes() {
     let mut tenants = tenants();
     tenants.observe(vec![(USER, refused(8192, 1)), (PROCESS, refused(16, 0))], 0);
-    let said = sentences(&tenants);
+    let all = sentences(&tenants);
     assert!(
-        matches!(&said[..], [said] if said.starts_with("user eve (uid 1000): 8192 of at most 8192 counts")),
-        "{said:?}"
+        matches!(&all[..], [sentence] if sentence.starts_with("user eve (uid 1000): 8192 of at most 8192 counts")),
+        "{all:?}"
     );
 }
 
 #[test]
-fn refusals_are_summed_by_user_over_all_that_the_probes_forget() {
+fn refusals_are_summed_by_user_across_forgotten_tenants() {
     let mut tenants = tenants();
     tenants.observe(vec![(USER, refused(1, 5)), (PROCESS, refused(1, 5))], 0);
     tenants.observe(vec![(USER, refused(1, 7))], 0);
@@ -219,7 +219,7 @@ fn refusals_are_summed_by_user_over_all_that_the_probes_forget() {
 }
 
 #[test]
-fn who_makes_va_spaces_too_fast_is_named() {
+fn process_that_creates_va_spaces_too_fast_is_reported() {
     let mut tenants = tenants();
     let shared = usage(|usage| usage.shared_spaces = 3);
     tenants.observe(vec![(PROCESS, shared)], 0);
@@ -232,7 +232,7 @@ fn who_makes_va_spaces_too_fast_is_named() {
 }
 
 #[test]
-fn where_the_node_is_full_those_are_named_that_hold_most() {
+fn full_node_is_reported_with_its_largest_users() {
     let mut tenants = tenants();
     let users = [(Tenant::user(1), 10), (USER, 30), (Tenant::user(3), 20), (Tenant::user(4), 5)];
     let users = users.map(|(tenant, held)| (tenant, refused(held, 0)));

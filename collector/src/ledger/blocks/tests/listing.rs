@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn all_blocks_are_listed_by_address_and_of_too_many_those_seen_last() {
+fn block_list_is_ordered_by_address_and_limited_to_the_most_recent() {
     let mut map = BlockMap::default();
     for (block, boottime_ns) in [(4, 1), (1, 2), (3, 3), (2, 4)] {
         map.add(&BlockRecord { boottime_ns, ..record(RecordKind::GpuFaults, block, 1, 0) }, 100, 4096);

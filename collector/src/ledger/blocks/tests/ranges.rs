@@ -16,13 +16,13 @@ fn spans(map: &BlockMap) -> Vec<(u64, u64, bool, u64)> {
 }
 
 #[test]
-fn before_proc_is_read_ranges_are_blocks_next_to_each_other() {
+fn adjacent_blocks_form_ranges_before_proc_is_read() {
     let map = map([5, 1, 2, 9, 4, 3, 10].map(fault));
     assert_eq!(spans(&map), [(2, 12, true, 5), (18, 22, true, 2)]);
 }
 
 #[test]
-fn ranges_are_what_proc_says_with_what_their_blocks_counted_before() {
+fn ranges_match_proc_and_include_earlier_counts_of_their_blocks() {
     let mut map = map([0, 1, 2, 3, 3].map(fault));
     mapped(&mut map, &[0..2 * MIB, 2 * MIB..6 * MIB, 6 * MIB..9 * MIB], 100);
     assert_eq!(spans(&map), [(0, 2, true, 1), (2, 6, true, 2), (6, 9, true, 2)]);
@@ -31,7 +31,7 @@ fn ranges_are_what_proc_says_with_what_their_blocks_counted_before() {
 }
 
 #[test]
-fn a_range_that_is_no_longer_mapped_is_kept_and_says_so_until_its_blocks_are_forgotten() {
+fn unmapped_range_remains_and_is_marked_until_its_blocks_are_forgotten() {
     let mut map = map([0, 1, 6].map(fault));
     mapped(&mut map, &[0..4 * MIB, 12 * MIB..14 * MIB], 100);
     mapped(&mut map, from_ref(&(12 * MIB..14 * MIB)), 200);
@@ -41,7 +41,7 @@ fn a_range_that_is_no_longer_mapped_is_kept_and_says_so_until_its_blocks_are_for
 }
 
 #[test]
-fn what_is_seen_after_proc_was_read_is_mapped_and_what_was_seen_before_and_is_not_there_is_not() {
+fn block_outside_proc_is_mapped_only_if_seen_after_the_read() {
     let mut map = map([fault(3), fault(50)]);
     // Records have their block's number as their time.
     mapped(&mut map, &[], 20);
@@ -51,7 +51,7 @@ fn what_is_seen_after_proc_was_read_is_mapped_and_what_was_seen_before_and_is_no
 }
 
 #[test]
-fn allocations_that_share_a_block_have_what_is_told_of_their_slots() {
+fn allocations_that_share_a_block_are_distinguished_by_slots() {
     let mut map = BlockMap::default();
     let slots = |from, to| from * SLOT_BYTES..to * SLOT_BYTES;
     mapped(&mut map, &[slots(0, 2), slots(2, 3), slots(8, 40)], 1);
@@ -68,7 +68,7 @@ fn allocations_that_share_a_block_have_what_is_told_of_their_slots() {
 }
 
 #[test]
-fn there_are_no_more_ranges_than_there_is_room_for_and_all_is_counted() {
+fn ranges_are_bounded_without_losing_counts() {
     let far_apart = (0..2 * RANGES_MAX as u64).map(|at| fault(at * 3));
     let map = map(far_apart);
     assert_eq!(map.ranges(PUBLISHED_MAX).known, RANGES_MAX as u64);
@@ -77,14 +77,14 @@ fn there_are_no_more_ranges_than_there_is_room_for_and_all_is_counted() {
 }
 
 #[test]
-fn a_range_is_shown_with_the_order_of_its_faults() {
+fn range_reports_the_pattern_of_its_faults() {
     let map = map((0..400).map(|block| BlockRecord { slots: 1, cause: u16::try_from(block).unwrap(), ..fault(block) }));
     let [range] = &map.ranges(PUBLISHED_MAX).busiest[..] else { panic!() };
     assert_eq!(range.pattern.kind, model::PatternKind::Strided { stride_bytes: 2 << 20 });
 }
 
 #[test]
-fn of_many_ranges_the_order_of_those_faulted_on_last_is_followed() {
+fn patterns_are_followed_for_the_most_recently_faulted_ranges() {
     let mut map = BlockMap::default();
     let fault = |range: u64, at: u64| BlockRecord { boottime_ns: at, ..fault(range * 2) };
     for range in 0..100 {
@@ -102,7 +102,7 @@ fn of_many_ranges_the_order_of_those_faulted_on_last_is_followed() {
 }
 
 #[test]
-fn what_is_mapped_is_shown_before_what_was_busier_and_is_gone() {
+fn mapped_ranges_come_before_busier_unmapped_ones() {
     let mut map = map((0..100).flat_map(|block| [fault(block), fault(block)]));
     let gone: Vec<_> = (0..100).map(|at| at * 2 * MIB..(at + 1) * 2 * MIB).collect();
     mapped(&mut map, &gone, 200);
@@ -118,7 +118,7 @@ fn what_is_mapped_is_shown_before_what_was_busier_and_is_gone() {
 }
 
 #[test]
-fn a_mapping_that_goes_or_comes_leaves_the_sums_of_the_others_as_they_are() {
+fn mapping_changes_keep_the_sums_of_other_ranges() {
     let many = |mappings: std::ops::Range<u64>| mappings.map(|at| at * 4 * MIB..(at * 4 + 4) * MIB).collect::<Vec<_>>();
     let mut map = map((0..200).map(|block| resident(block, 1, 512, block + 1)));
     mapped(&mut map, &many(0..99), 500);
@@ -131,7 +131,7 @@ fn a_mapping_that_goes_or_comes_leaves_the_sums_of_the_others_as_they_are() {
 }
 
 #[test]
-fn with_fewer_ranges_allowed_neighbours_are_one_and_those_not_mapped_and_not_seen_for_longest_are_forgotten() {
+fn lower_range_limit_merges_neighbours_and_forgets_the_oldest_unmapped_ranges() {
     let mut map = map([0, 1, 2, 3, 20, 30].map(fault));
     let mappings: Vec<_> = (0..8).map(|at| at * MIB..(at + 1) * MIB).collect();
     mapped(&mut map, &mappings, 100);
@@ -152,7 +152,7 @@ fn with_fewer_ranges_allowed_neighbours_are_one_and_those_not_mapped_and_not_see
 }
 
 #[test]
-fn of_ranges_that_are_no_longer_mapped_a_part_is_kept_though_their_blocks_are() {
+fn unmapped_ranges_are_bounded_while_their_blocks_remain() {
     let mut map = map((0..2000).map(fault));
     let mappings: Vec<_> = (0..2000).map(|at| at * 2 * MIB..(at + 1) * 2 * MIB).collect();
     mapped(&mut map, &mappings, 3000);
