@@ -8,6 +8,7 @@
 //! * [`load`](mod@load): from a file and settings to a [`Config`], or one clear message
 //! * [`overrides`]: the file of overrides
 //! * [`policy`]: options of acting
+//! * [`WebConfig`]: TLS and users of the metrics listener, from a file of their own
 //!
 //! Parsing a file has no side effects, so that it can be repeated while uvmd runs:
 //! [`Config::reloaded`].
@@ -20,6 +21,7 @@ pub mod policy;
 mod read;
 mod reload;
 pub mod value;
+mod web_config;
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -35,6 +37,7 @@ use value::{
     AbsolutePath, EndedMax, GroupName, HostNames, Hostname, Interval, Listen, LogFilter, LogFormat, OwnersMax,
     PairsMax, RecordRate, Retention, RingSize, SeriesMax, VerdictWindow, of_file,
 };
+pub use web_config::{BcryptHash, Tls, TlsVersion, UserName, WebConfig};
 
 /// Default path of the configuration file.
 pub const DEFAULT_FILE: &str = "/etc/uvmd/uvmd.toml";
@@ -160,9 +163,15 @@ pub struct Collector {
 }
 
 /// `/metrics`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
+    /// TCP address to serve the metrics alone on, if any.
+    #[serde(deserialize_with = "of_file")]
+    pub listen: Listen,
+    /// File with TLS and users of that address.
+    #[serde(deserialize_with = "of_file")]
+    pub web_config_file: Option<AbsolutePath>,
     /// Whether each process has series, labelled with its pid.
     #[serde(deserialize_with = "of_file")]
     pub per_process: bool,
@@ -174,7 +183,7 @@ pub struct Metrics {
 impl Metrics {
     /// Maximum of processes with series; `None` if they have none.
     #[must_use]
-    pub fn processes(self) -> Option<NonZeroUsize> {
+    pub fn processes(&self) -> Option<NonZeroUsize> {
         NonZeroUsize::new(self.max_processes.0 as usize).filter(|_| self.per_process)
     }
 }
@@ -207,13 +216,22 @@ impl Config {
     /// Warnings about valid but possibly unintended settings, a sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let Self { listen, socket, auth, policy, .. } = self;
+        let Self { listen, socket, auth, metrics, policy, .. } = self;
         let mut warnings = Vec::new();
         if policy.enabled && policy.mode.0 == model::Mode::Act {
             warnings.push("policy.mode is \"act\": processes of all users without an override are acted on".to_owned());
         }
+        if metrics.listen == Listen::None && metrics.web_config_file.is_some() {
+            warnings.push("metrics.web_config_file has no effect without metrics.listen".to_owned());
+        }
         let listen = match listen {
             Listen::None if socket.enabled => return warnings,
+            Listen::None if metrics.listen != Listen::None => {
+                warnings.push(
+                    "listen is \"none\" and socket.enabled is false: nobody can read anything but metrics".to_owned(),
+                );
+                return warnings;
+            }
             Listen::None => {
                 warnings.push("listen is \"none\" and socket.enabled is false: nobody can read anything".to_owned());
                 return warnings;
@@ -285,7 +303,7 @@ impl Default for Collector {
 impl Default for Metrics {
     fn default() -> Self {
         // Pid labels create a new series for each process that ever ran.
-        Self { per_process: false, max_processes: value::Number(50) }
+        Self { listen: Listen::None, web_config_file: None, per_process: false, max_processes: value::Number(50) }
     }
 }
 

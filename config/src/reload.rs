@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use toml::{Table, Value};
 
-use crate::{Auth, Collector, Config, Http, Log, Policy};
+use crate::{Auth, Collector, Config, Http, Log, Metrics, Policy};
 
 impl Config {
     /// This configuration, with the values of `new` for options that take effect at once.
@@ -19,7 +19,7 @@ impl Config {
             auth: Auth { token_file, write_token_file, token_file_group_readable },
             log: Log { filter: log.filter, ..self.log.clone() },
             collector: Collector { interval: self.collector.interval, ..collector },
-            metrics,
+            metrics: Metrics { listen: self.metrics.listen, ..metrics },
             policy: Policy {
                 mode: policy.mode,
                 policy: policy.policy,

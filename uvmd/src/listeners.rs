@@ -1,6 +1,12 @@
-//! Listeners: the socket and TCP.
+//! Listeners: the socket, TCP, and TCP for metrics alone.
 
-use std::{io, net::SocketAddr, os::unix::net::UnixListener, path::PathBuf, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    os::unix::net::UnixListener,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow, bail};
 use config::value::{AbsolutePath, GroupName, Listen};
@@ -8,7 +14,7 @@ use listenfd::ListenFd;
 use sys::reason;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time};
 use web::{
-    Service, Socket, Trusted, Warning, Warnings,
+    Protection, Service, Socket, Trusted, Warning, Warnings,
     server::{self, Limits},
 };
 
@@ -17,11 +23,28 @@ use crate::VERSION;
 /// Listener over TCP, and its address: with port 0, the kernel chooses a port.
 type Bound = (TcpListener, SocketAddr);
 
+/// Options with addresses, as advice names them.
+const LISTEN: &str = "--listen";
+const METRICS_LISTEN: &str = "metrics.listen";
+
 /// All listeners.
 pub(crate) struct Listeners {
     socket: Option<(Socket, PathBuf)>,
-    /// Requested TCP address, with the listener or the reason why it is unavailable.
-    tcp: Option<(SocketAddr, Result<Bound, String>)>,
+    tcp: Option<Requested>,
+    /// For metrics alone.
+    metrics: Option<Requested>,
+}
+
+/// Requested TCP address, with the listener or the reason why it is unavailable.
+type Requested = (SocketAddr, Result<Bound, String>);
+
+/// What is served on a TCP address.
+#[derive(Clone)]
+enum Served {
+    /// Page, API and metrics.
+    All(Service),
+    /// Metrics alone.
+    Metrics(Service, Protection),
 }
 
 impl Listeners {
@@ -29,65 +52,87 @@ impl Listeners {
     ///
     /// # Errors
     /// If the socket is unavailable, or there is no listener at all.
-    pub(crate) async fn bind(listen: Listen, config: &config::Socket) -> anyhow::Result<Self> {
+    pub(crate) async fn bind(listen: Listen, metrics: Listen, config: &config::Socket) -> anyhow::Result<Self> {
         let socket = if config.enabled { Some(socket(config).await?) } else { None };
         if socket.is_none() && inherited()?.is_some() {
             tracing::warn!(
                 "nobody serves the socket of systemd's unit, as socket.enabled is false: disable uvmd.socket"
             );
         }
-        let tcp = match listen {
-            Listen::None => None,
-            Listen::On(address) => match tcp(address).await {
-                Err(unavailable) if socket.is_none() => bail!(unavailable),
-                tcp => Some((address, tcp)),
-            },
-        };
-        Ok(Self { socket, tcp })
+        let tcp = requested(listen, LISTEN, socket.is_some()).await?;
+        let is_other = socket.is_some() || tcp.is_some();
+        let metrics = requested(metrics, METRICS_LISTEN, is_other).await?;
+        Ok(Self { socket, tcp, metrics })
     }
 
     /// Serves on all of them until the sender of `stopped` is dropped.
     pub(crate) fn serve(
         self,
         service: &Service,
-        warnings: Warnings,
+        protection: &Protection,
+        warnings: &Warnings,
         stopped: &watch::Receiver<()>,
         servers: &mut JoinSet<()>,
     ) {
-        if let Some((socket, path)) = self.socket {
+        let Self { socket, tcp, metrics } = self;
+        if let Some((socket, path)) = socket {
             servers.spawn(server::serve(socket, service.on_socket(), Limits::default(), stop(stopped.clone())));
             tracing::info!("uvmd {VERSION} serves on {}", path.display());
         }
-        let (service, stopped) = (service.clone(), stopped.clone());
-        match self.tcp {
-            Some((_, Ok(bound))) => {
-                log_serving(&bound);
-                servers.spawn(serve_tcp(bound, service, stopped));
-            }
-            Some((address, Err(reason))) => {
-                let unavailable = Unavailable::new(address, &reason, warnings);
-                servers.spawn(async move {
-                    tokio::select! {
-                        bound = unavailable.when_available() => {
-                            log_serving(&bound);
-                            serve_tcp(bound, service, stopped).await;
-                        }
-                        () = stop(stopped.clone()) => {}
-                    }
-                });
-            }
-            None => {}
+        let all = tcp.map(|tcp| (tcp, Served::All(service.clone())));
+        let metrics = metrics.map(|metrics| (metrics, Served::Metrics(service.clone(), protection.clone())));
+        for ((address, bound), served) in all.into_iter().chain(metrics) {
+            let (stopped, warnings) = (stopped.clone(), warnings.clone());
+            servers.spawn(async move {
+                let bound = match bound {
+                    Ok(bound) => bound,
+                    Err(reason) => tokio::select! {
+                        bound = Unavailable::new(address, &reason, &served, warnings).when_available() => bound,
+                        () = stop(stopped.clone()) => return,
+                    },
+                };
+                served.log(bound.1);
+                served.serve(bound, stopped).await;
+            });
         }
     }
 }
 
-fn log_serving((_, address): &Bound) {
-    tracing::info!("uvmd {VERSION} serves on http://{address}");
-}
+impl Served {
+    /// Warning while the address is unavailable.
+    const fn warning(&self) -> Warning {
+        match self {
+            Self::All(_) => Warning::TcpUnavailable,
+            Self::Metrics(..) => Warning::MetricsListenerUnavailable,
+        }
+    }
 
-/// Serves over TCP until the sender is dropped.
-async fn serve_tcp((listener, address): Bound, service: Service, stopped: watch::Receiver<()>) {
-    server::serve(listener, service.on_tcp(address), Limits::default(), stop(stopped)).await;
+    /// Option with the address.
+    const fn option(&self) -> &'static str {
+        match self {
+            Self::All(_) => LISTEN,
+            Self::Metrics(..) => METRICS_LISTEN,
+        }
+    }
+
+    fn log(&self, address: SocketAddr) {
+        match self {
+            Self::All(_) => tracing::info!("uvmd {VERSION} serves on http://{address}"),
+            Self::Metrics(_, protection) => {
+                let scheme = if protection.has_tls() { "https" } else { "http" };
+                tracing::info!("uvmd {VERSION} serves metrics alone on {scheme}://{address}/metrics");
+            }
+        }
+    }
+
+    /// Serves over TCP until the sender is dropped.
+    async fn serve(self, (listener, address): Bound, stopped: watch::Receiver<()>) {
+        let site = match self {
+            Self::All(service) => service.on_tcp(address),
+            Self::Metrics(service, protection) => service.metrics_on(address, &protection),
+        };
+        server::serve(listener, site, Limits::default(), stop(stopped)).await;
+    }
 }
 
 /// Completes once the sender is dropped.
@@ -99,28 +144,44 @@ async fn stop(mut stopped: watch::Receiver<()>) {
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
-/// Binds this address.
+/// Binds the address of an option, if it has one.
+///
+/// # Errors
+/// If it cannot be bound, and there is no other listener.
+async fn requested(listen: Listen, option: &str, is_other: bool) -> anyhow::Result<Option<Requested>> {
+    let Listen::On(address) = listen else { return Ok(None) };
+    match tcp(address, option).await {
+        Err(unavailable) if !is_other => bail!(unavailable),
+        bound => Ok(Some((address, bound))),
+    }
+}
+
+/// Binds this address of an option.
 ///
 /// # Errors
 /// Reason why it cannot be bound, and the remedy.
-async fn tcp(listen: SocketAddr) -> Result<Bound, String> {
+async fn tcp(listen: SocketAddr, option: &str) -> Result<Bound, String> {
     let advice = |error: &io::Error| match error.kind() {
-        io::ErrorKind::AddrInUse => "another program, perhaps another uvmd, is there; stop it or choose with --listen",
-        io::ErrorKind::AddrNotAvailable => "this machine has no such address; choose with --listen",
-        io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE; choose with --listen",
-        _ => "choose with --listen",
+        io::ErrorKind::AddrInUse => "another program, perhaps another uvmd, is there; stop it or ",
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address; ",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE; ",
+        _ => "",
     };
     let bound = async {
         let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
         Ok((listener, address))
     };
-    bound.await.map_err(|error| format!("cannot listen on {listen}: {}: {}", reason(&error), advice(&error)))
+    bound.await.map_err(|error| {
+        format!("cannot listen on {listen}: {}: {}choose with {option}", reason(&error), advice(&error))
+    })
 }
 
 /// Unavailable TCP address. A warning is active meanwhile.
 struct Unavailable {
     listen: SocketAddr,
+    option: &'static str,
+    warning: Warning,
     warnings: Warnings,
     /// Last logged state.
     logged: String,
@@ -128,19 +189,24 @@ struct Unavailable {
 
 impl Unavailable {
     /// Creates one with this reason.
-    fn new(listen: SocketAddr, reason: &str, warnings: Warnings) -> Self {
-        let mut unavailable = Self { listen, warnings, logged: String::new() };
+    fn new(listen: SocketAddr, reason: &str, served: &Served, warnings: Warnings) -> Self {
+        let (option, warning) = (served.option(), served.warning());
+        let mut unavailable = Self { listen, option, warning, warnings, logged: String::new() };
         unavailable.warn(reason);
         unavailable
     }
 
     fn warn(&mut self, reason: &str) {
-        let message = format!("{reason}; the socket is served, and the address tried again");
+        let served = match self.warning {
+            Warning::TcpUnavailable => "the socket is served",
+            _ => "everything else is served",
+        };
+        let message = format!("{reason}; {served}, and the address tried again");
         if self.logged != message {
             tracing::warn!("{message}");
             self.logged.clone_from(&message);
         }
-        self.warnings.raise(Warning::TcpUnavailable, message);
+        self.warnings.raise(self.warning, message);
     }
 
     /// Binds the address once it is available. The first retry is after a second, then after
@@ -149,9 +215,9 @@ impl Unavailable {
         let mut pause = PAUSE_MIN;
         loop {
             time::sleep(pause).await;
-            match tcp(self.listen).await {
+            match tcp(self.listen, self.option).await {
                 Ok(bound) => {
-                    self.warnings.clear(Warning::TcpUnavailable);
+                    self.warnings.clear(self.warning);
                     return bound;
                 }
                 Err(reason) => self.warn(&reason),
@@ -170,12 +236,31 @@ async fn socket(socket: &config::Socket) -> anyhow::Result<(Socket, PathBuf)> {
     let trusted = Trusted { uid: uzers::get_effective_uid(), readers, writers };
     if let Some(listener) = inherited()? {
         let address = listener.local_addr().ok();
-        let path = address.as_ref().and_then(|address| address.as_pathname()).unwrap_or(path).to_owned();
+        let bound = address.as_ref().and_then(|address| address.as_pathname()).unwrap_or(path);
+        if let Some(warning) = ignored_path(path, bound) {
+            tracing::warn!("{warning}");
+        }
+        let path = bound.to_owned();
         let socket = Socket::inherited(listener, trusted).context("cannot serve on the socket of systemd's unit")?;
         return Ok((socket, path));
     }
     let bound = Socket::bind(path, trusted).await.map_err(|error| anyhow!("{error}: {ADVICE}"))?;
     Ok((bound, path.clone()))
+}
+
+/// Warning if the socket that systemd passes is at another path than the configured one.
+fn ignored_path(configured: &Path, bound: &Path) -> Option<String> {
+    // /var/run is a link to /run: both name one file.
+    let is_same = |one: &Path, other: &Path| {
+        one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
+    };
+    (!is_same(configured, bound)).then(|| {
+        format!(
+            "socket.path is ignored: systemd's unit has the socket at {}, not {}; change ListenStream= of uvmd.socket, or disable it",
+            bound.display(),
+            configured.display()
+        )
+    })
 }
 
 /// Socket that systemd passes: `sd_listen_fds(3)`.
@@ -191,13 +276,26 @@ fn gid(option: &str, GroupName(name): &GroupName) -> anyhow::Result<u32> {
 #[cfg(test)]
 mod tests {
     use tokio::time::Instant;
+    use web::{Node, Snapshots};
 
     use super::*;
 
+    #[test]
+    fn socket_of_systemd_at_another_path_is_warned_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("a.sock"), folder.path().join("link"));
+        let _listener = UnixListener::bind(&path).unwrap();
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        assert_eq!(ignored_path(&path, &path), None);
+        assert_eq!(ignored_path(&link.join("a.sock"), &path), None);
+        let warning = ignored_path(Path::new("/other"), &path).unwrap();
+        assert!(warning.contains("a.sock, not /other"), "{warning}");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn occupied_address_is_retried_with_growing_pauses_until_it_is_free() {
-        let (taken, address) = tcp("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let reason = tcp(address).await.unwrap_err();
+        let (taken, address) = tcp("127.0.0.1:0".parse().unwrap(), LISTEN).await.unwrap();
+        let reason = tcp(address, LISTEN).await.unwrap_err();
         assert!(reason.contains("address already in use"), "{reason}");
         let (warnings, start) = (Warnings::default(), Instant::now());
         let is_free_after = async {
@@ -206,7 +304,9 @@ mod tests {
             assert!(warnings.is_active(Warning::TcpUnavailable));
             drop(taken);
         };
-        let had = Unavailable::new(address, &reason, warnings.clone()).when_available();
+        let nothing = Snapshots::new(|| std::future::ready(None));
+        let served = Served::All(Service::new(Node::default(), nothing));
+        let had = Unavailable::new(address, &reason, &served, warnings.clone()).when_available();
         let ((), (_, had)) = tokio::join!(is_free_after, had);
         assert_eq!((had, start.elapsed().as_secs()), (address, 183));
         assert!(!warnings.is_active(Warning::TcpUnavailable));

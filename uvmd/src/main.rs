@@ -5,6 +5,7 @@
 //! left in force; 2 mistake in the configuration or on the command line.
 
 mod acting;
+mod admin_file;
 mod audit;
 mod control;
 mod instance;
@@ -20,6 +21,7 @@ mod state_file;
 mod switch;
 mod token;
 mod verdicts;
+mod web_config;
 mod withdraw;
 
 use std::{
@@ -115,7 +117,7 @@ fn run(options: &Options, loaded: Loaded, hangup: Hangup) -> anyhow::Result<()> 
 
 /// Prints the configuration as TOML, to be used as a file, with warnings separately.
 fn show(loaded: &Loaded) -> anyhow::Result<()> {
-    for warning in loaded.config.warnings() {
+    for warning in loaded.config.warnings().into_iter().chain(web_config::check(&loaded.config)?) {
         print(&format!("warning: {warning}"));
     }
     // It can be fixed while uvmd runs, but better before.

@@ -19,8 +19,8 @@ use start::Start;
 use sys::{Roots, capabilities::Capabilities, kernel};
 use tokio::{runtime, sync::watch, task::JoinSet, time};
 use web::{
-    Controls, DecisionSource, DenialSink, Events, Hosts, Node, Reloads, Service, Snapshots, Source, Sources,
-    VerdictSource, Warnings,
+    Controls, DecisionSource, DenialSink, Events, Hosts, Node, Protection, Reloads, Service, Snapshots, Source,
+    Sources, VerdictSource, Warnings,
 };
 
 use crate::{
@@ -38,6 +38,7 @@ use crate::{
     switch::Switch,
     token::{self, Tokens},
     verdicts::Judging,
+    web_config,
 };
 
 /// Worker threads: enough to read counters and answer a few clients, for any number of cores.
@@ -80,7 +81,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
         // Advice of a former run is withdrawn all the same, as nothing else would.
         not_ready => return end_unready(actuation, not_ready.map(drop)),
     };
-    let Ready { mut signals, tokens, own_names, reloads, node, listeners, collector } = ready;
+    let Ready { mut signals, tokens, protected, own_names, reloads, node, listeners, collector } = ready;
     let policy = &config.policy;
 
     let (stop_servers, stopped) = watch::channel(());
@@ -102,7 +103,9 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     };
     let service = Service::new(node, sources);
     let mut servers = JoinSet::new();
-    listeners.serve(&service, warnings.clone(), &stopped, &mut servers);
+    let protection = Protection::default();
+    protected.apply(&config, &protection);
+    listeners.serve(&service, &protection, &warnings, &stopped, &mut servers);
     if let Some(files) = files {
         tracing::info!("configured by {files}");
     }
@@ -124,6 +127,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
         audit,
         rates,
         service,
+        protection,
         reloads,
         warnings,
         reading: None,
@@ -149,6 +153,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
 struct Ready {
     signals: Signals,
     tokens: Tokens,
+    protected: web_config::Found,
     /// Names of this machine, if any.
     own_names: Vec<String>,
     reloads: Reloads,
@@ -170,6 +175,7 @@ impl Ready {
         let mut signals = Signals::catch(hangup).context("cannot handle signals")?;
         let mut tokens = Tokens::default();
         tokens.follow(token::read(auth)?).await;
+        let protected = web_config::read(config)?;
         let (own_names, no_name) = match own_names::read().await {
             Ok(names) => (names, None),
             Err(error) => (Vec::new(), Some(error)),
@@ -194,7 +200,7 @@ impl Ready {
         };
         // Before any probe is attached: two services on one node are a mistake. The socket's lock
         // shows it if their state folders differ.
-        let listeners = Listeners::bind(*listen, socket).await?;
+        let listeners = Listeners::bind(*listen, metrics.listen, socket).await?;
         let collector = tokio::select! {
             started = Collector::start(watching(collector, *records)) => started?,
             signal = signals.stop() => {
@@ -202,7 +208,7 @@ impl Ready {
                 return Ok(None);
             }
         };
-        Ok(Some(Self { signals, tokens, own_names, reloads, node, listeners, collector }))
+        Ok(Some(Self { signals, tokens, protected, own_names, reloads, node, listeners, collector }))
     }
 }
 

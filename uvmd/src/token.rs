@@ -1,21 +1,16 @@
 //! Files of the tokens that grant permissions.
 
-use std::{
-    fs::OpenOptions,
-    io::Read,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use config::{Auth, value::AbsolutePath};
-use sys::reason;
 use tokio::{
     task::{self, JoinHandle},
     time,
 };
 use web::{Access, Grant, Token};
+
+use crate::admin_file;
 
 /// Interval of checks: the maximum delay of a token's removal.
 const EVERY: Duration = Duration::from_secs(1);
@@ -43,27 +38,8 @@ impl TokenFile {
     }
 
     fn try_read(&self) -> anyhow::Result<Token> {
-        // A pipe would block for ever. Links are accepted: Kubernetes creates some.
-        let mut options = OpenOptions::new();
-        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(&self.path);
-        let file = file.map_err(|error| anyhow!("{}", reason(&error)))?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            bail!("it is not a regular file");
-        }
-        if metadata.uid() != 0 && metadata.uid() != uzers::get_effective_uid() {
-            bail!("it must belong to root or to uvmd's own user, and belongs to uid {}", metadata.uid());
-        }
-        let (forbidden, allowed) = if self.group_readable { (0o037, "u=rw,g=r") } else { (0o077, "u=rw") };
-        if metadata.mode() & forbidden != 0 {
-            bail!(
-                "other users may read or change it: chmod {allowed},o= or similar, it has mode {:o}",
-                metadata.mode() & 0o777
-            );
-        }
-        let mut text = Vec::new();
         // With room for line ends.
-        file.take(2 * Token::MAX_BYTES as u64).read_to_end(&mut text)?;
+        let text = admin_file::read_secret(&self.path, 2 * Token::MAX_BYTES as u64, self.group_readable)?;
         Token::parse(&text).map_err(|expected| anyhow!("{expected}"))
     }
 

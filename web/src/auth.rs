@@ -196,7 +196,7 @@ impl Access {
             (Credential::ReadToken, _) => Some(Grant::Read),
             (Credential::WriteToken, _) => Some(Grant::Write),
             (Credential::Socket, Peer::Local { grant, .. }) => grant,
-            (Credential::Socket | Credential::None, _) => None,
+            (Credential::Socket | Credential::None | Credential::WrongPassword, _) => None,
         };
         Ok(Permissions { grant, with_token: tokens.highest_configured(), requester: Requester { peer, credential } })
     }

@@ -18,10 +18,12 @@ pub(crate) enum Closed {
     HeadTimeout,
     /// Past its maximum age, with a last request that did not end in time.
     Expired,
+    /// The handshake of TLS did not end in time.
+    HandshakeTimeout,
 }
 
 impl Closed {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Displaced,
         Self::QueueFull,
         Self::WriteTimeout,
@@ -29,6 +31,7 @@ impl Closed {
         Self::MemoryPressure,
         Self::HeadTimeout,
         Self::Expired,
+        Self::HandshakeTimeout,
     ];
 
     /// Value of the label `reason`.
@@ -41,6 +44,7 @@ impl Closed {
             Self::MemoryPressure => "memory_pressure",
             Self::HeadTimeout => "head_timeout",
             Self::Expired => "expired",
+            Self::HandshakeTimeout => "handshake_timeout",
         }
     }
 }

@@ -11,7 +11,7 @@ use axum::{
 
 use crate::{
     Node,
-    auth::{Peer, Requester},
+    auth::{Credential, Peer, Requester},
 };
 
 /// Maximum length of a recorded path; no path of this service is longer.
@@ -61,6 +61,8 @@ pub(crate) async fn report(State(node): State<Arc<Node>>, request: Request, next
     let response = next.run(request).await;
     if matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         let DenialSink(report) = &node.denials;
+        // A password is verified on the way.
+        let credential = response.extensions().get::<Credential>().copied().unwrap_or(credential);
         let (requester, path) = (Requester { peer, credential }, uri.path());
         let path = path.get(..PATH_MAX_BYTES).unwrap_or(path).to_owned();
         report(Denial { requester, method: method.as_str().to_owned(), path, status: response.status().as_u16() });

@@ -27,6 +27,9 @@
 //! * `GET /livez` -- 200 while the service responds
 //! * `GET /readyz` -- 200 while uvmd counts, else 503 with the reasons
 //!
+//! A listener for metrics alone serves `GET /metrics` and nothing else, with TLS and passwords where
+//! they are configured ([`Protection`]).
+//!
 //! Command lines and addresses in memory require read permission: as root or a member of a group on
 //! the Unix socket, or by a token ([`Access`]). Changes require write permission, with a group and
 //! a token for it. A page of another site has neither.
@@ -65,6 +68,7 @@ mod paging;
 mod parameters;
 mod peers;
 mod problem;
+mod protection;
 mod query;
 mod reloads;
 mod request_counts;
@@ -75,6 +79,7 @@ mod settings;
 mod socket;
 mod sources;
 mod stopwatch;
+mod transport;
 mod warnings;
 
 use std::{
@@ -93,6 +98,7 @@ use axum::{
     extract::{DefaultBodyLimit, FromRef, FromRequestParts},
     http::request::Parts,
     middleware,
+    routing::get,
 };
 use connection_table::ConnectionTable;
 pub use control::{AdviceJournal, ChangeError, Control, Controls, DecisionSource, Precondition, PutOutcome, etag};
@@ -104,6 +110,7 @@ use metrics::Listed;
 use paging::Cursors;
 use peers::Shares;
 pub use problem::{Kind as ProblemKind, document as problem_document};
+pub use protection::{Protection, Tls, TlsError, TlsFiles, TlsVersion, Users, UsersError};
 pub use reloads::Reloads;
 use request_counts::RequestCounts;
 use responses::Responses;
@@ -271,28 +278,49 @@ impl Service {
     /// site reaches the service through a visitor's browser (DNS rebinding).
     #[must_use]
     pub fn on_tcp(&self, listen: SocketAddr) -> Site {
-        self.site(guard::Guard::tcp(listen, self.0.settings.clone()))
+        self.site(self.router(guard::Guard::tcp(listen, self.0.settings.clone())))
     }
 
     /// Endpoints for a Unix socket, which no browser reaches.
     #[must_use]
     pub fn on_socket(&self) -> Site {
-        self.site(guard::Guard::Socket)
+        self.site(self.router(guard::Guard::Socket))
     }
 
-    fn site(&self, guard: guard::Guard) -> Site {
-        Site { router: self.router(guard), table: Arc::clone(&self.0.table) }
+    /// Metrics alone, for a listener on this address. Its requests need no token, but what the
+    /// protection requires.
+    #[must_use]
+    pub fn metrics_on(&self, listen: SocketAddr, protection: &Protection) -> Site {
+        let Self(app) = self;
+        let router = Router::new()
+            .route(metrics::PATH, get(metrics::scrape))
+            .fallback(problem::not_found)
+            .method_not_allowed_fallback(problem::only_read)
+            .layer(middleware::from_fn_with_state(protection.clone(), protection::check));
+        let router = self.guarded(router, guard::Guard::tcp(listen, app.settings.clone()));
+        Site { protection: Some(protection.clone()), ..self.site(router) }
+    }
+
+    fn site(&self, router: Router) -> Site {
+        Site { router, table: Arc::clone(&self.0.table), protection: None }
     }
 
     fn router(&self, hosts: guard::Guard) -> Router {
         let Self(app) = self;
-        openapi::documented(routes)
+        let router = openapi::documented(routes)
             .merge(page::routes())
             .fallback(problem::not_found)
             .method_not_allowed_fallback(problem::method_not_allowed)
             .layer(DefaultBodyLimit::max(body::MAX_BYTES))
             .layer(middleware::from_fn_with_state(Arc::clone(&app.node), auth::attach_permissions))
-            .layer(middleware::from_fn(guard::check_origin))
+            .layer(middleware::from_fn(guard::check_origin));
+        self.guarded(router, hosts)
+    }
+
+    /// Routes with what is common to all listeners: denials, names, limits and counts.
+    fn guarded(&self, router: Router<App>, hosts: guard::Guard) -> Router {
+        let Self(app) = self;
+        router
             .layer(middleware::from_fn_with_state(Arc::clone(&app.node), denials::report))
             .layer(middleware::from_fn_with_state(hosts, guard::check_host))
             .layer(middleware::from_fn_with_state(Arc::clone(&app.table), reserved_places::only_health_checks))

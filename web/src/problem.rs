@@ -102,6 +102,11 @@ pub(crate) async fn not_found(uri: Uri) -> Problem {
     Problem::new(Kind::NotFound, format!("there is no {} here", uri.path()))
 }
 
+/// Problem of a method on a listener for metrics alone.
+pub(crate) async fn only_read(method: Method, uri: Uri) -> Problem {
+    Problem::new(Kind::MethodNotAllowed, format!("{} takes GET and HEAD, not {method}", uri.path()))
+}
+
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     let detail = format!("{} does not take {method}; /openapi.json lists the methods", uri.path());
     Problem::new(Kind::MethodNotAllowed, detail)

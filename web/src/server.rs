@@ -30,8 +30,10 @@ use crate::{
     connection::{Connection, Endless, Holding, Metered, Patience, PlaceKind, Tracked},
     connection_table::ConnectionTable,
     connections::{Connections, Places},
+    protection::{Protection, Tls},
     reserved_places::OnReservedPlace,
     socket::Socket,
+    transport::Transport,
 };
 
 /// Maximum of a request's head; that of a browser is below 2 KiB.
@@ -54,7 +56,8 @@ pub struct Limits {
     /// Waiting time of a client after which it has a place of the reserve, for health checks and
     /// metrics.
     pub reserve_after: Duration,
-    /// Time for the head of a request, and thus for idling between requests.
+    /// Time for the handshake of TLS, and for the head of a request, and thus for idling between
+    /// requests.
     pub head: Duration,
     /// Time for which a peer may accept no byte of a response.
     pub stall: Duration,
@@ -86,6 +89,8 @@ impl Default for Limits {
 pub struct Site {
     pub(crate) router: Router,
     pub(crate) table: Arc<ConnectionTable>,
+    /// Protection of the listener, if it may have one.
+    pub(crate) protection: Option<Protection>,
 }
 
 impl Site {
@@ -200,7 +205,7 @@ async fn serve_one(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
     connection: Arc<Connection>,
-    Site { router, table }: Site,
+    Site { router, table, protection }: Site,
     limits: Limits,
     mut stopped: watch::Receiver<()>,
 ) {
@@ -225,15 +230,28 @@ async fn serve_one(
             Ok::<_, std::convert::Infallible>(response.map(|body: Body| Tracked::new(body, sending)))
         }
     });
+    let patience = Patience { stall: limits.stall, response: limits.response };
+    let mut close_reason = std::pin::pin!(connection.close_reason(patience));
+    let metered = Metered::new(stream, Arc::clone(&connection));
+    let transport = match protection.and_then(|protection| protection.tls()) {
+        None => Transport::Clear(metered),
+        Some(tls) => tokio::select! {
+            shaken = shake_hands(metered, &tls, &connection, limits.head) => match shaken {
+                Ok(transport) => transport,
+                Err(None) => return,
+                Err(Some(reason)) => return table.count(reason),
+            },
+            reason = &mut close_reason => return table.count(reason),
+            _ = stopped.changed() => return,
+        },
+    };
     let mut serving = std::pin::pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.head)
             .max_buf_size(HEAD_MAX_BYTES)
-            .serve_connection(TokioIo::new(Metered::new(stream, Arc::clone(&connection))), service)
+            .serve_connection(TokioIo::new(transport), service)
     );
-    let patience = Patience { stall: limits.stall, response: limits.response };
-    let mut close_reason = std::pin::pin!(connection.close_reason(patience));
     let mut is_old = false;
     tokio::select! {
         done = &mut serving => {
@@ -251,6 +269,28 @@ async fn serve_one(
         done = serving => record_end(&table, done),
         reason = close_reason => table.count(reason),
         () = time::sleep(limits.grace) => if is_old { table.count(Closed::Expired) },
+    }
+}
+
+/// Handshake of TLS within a time limit.
+///
+/// # Errors
+/// Reason for closing the connection, if it was not its peer that ended the handshake.
+async fn shake_hands<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    tls: &Tls,
+    connection: &Arc<Connection>,
+    limit: Duration,
+) -> Result<Transport<S>, Option<Closed>> {
+    // It takes several round trips, so it is not displaced sooner than a response.
+    let _sending = connection.sending(None);
+    match time::timeout(limit, Transport::accept(stream, tls)).await {
+        Ok(Ok(transport)) => Ok(transport),
+        Ok(Err(error)) => {
+            tracing::debug!("a handshake of TLS failed: {error}");
+            Err(None)
+        }
+        Err(_) => Err(Some(Closed::HandshakeTimeout)),
     }
 }
 

@@ -12,6 +12,8 @@ use model::api;
 pub enum Warning {
     /// The address to listen on is unavailable; retries follow.
     TcpUnavailable,
+    /// The address to serve metrics alone on is unavailable; retries follow.
+    MetricsListenerUnavailable,
     /// The state directory is not writable.
     StateUnavailable,
     /// The audit log is not writable.
@@ -26,14 +28,20 @@ pub struct Warnings(Arc<Mutex<BTreeMap<Warning, String>>>);
 
 impl Warning {
     /// All warnings.
-    pub const ALL: [Self; 4] =
-        [Self::TcpUnavailable, Self::StateUnavailable, Self::AuditUnavailable, Self::ConfigurationNotReloaded];
+    pub const ALL: [Self; 5] = [
+        Self::TcpUnavailable,
+        Self::MetricsListenerUnavailable,
+        Self::StateUnavailable,
+        Self::AuditUnavailable,
+        Self::ConfigurationNotReloaded,
+    ];
 
     /// Name in status and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::TcpUnavailable => "tcp_unavailable",
+            Self::MetricsListenerUnavailable => "metrics_listener_unavailable",
             Self::StateUnavailable => "state_unavailable",
             Self::AuditUnavailable => "audit_unavailable",
             Self::ConfigurationNotReloaded => "configuration_not_reloaded",

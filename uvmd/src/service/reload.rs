@@ -11,7 +11,7 @@ use tokio::{
     task::{self, JoinHandle},
     time,
 };
-use web::{Reloads, Service, Warning, Warnings};
+use web::{Protection, Reloads, Service, Warning, Warnings};
 
 use super::{hosts, retention};
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     rules::{self, Rules},
     token,
     token::Tokens,
+    web_config,
 };
 
 /// Time limit of the read: a file on a disk that hangs counts as invalid.
@@ -40,6 +41,7 @@ pub(super) struct Reloader<'a> {
     pub(super) audit: Audit,
     pub(super) rates: watch::Sender<Rates>,
     pub(super) service: Service,
+    pub(super) protection: Protection,
     pub(super) reloads: Reloads,
     pub(super) warnings: Warnings,
     /// Last read, which may still wait for a disk.
@@ -50,6 +52,7 @@ pub(super) struct Reloader<'a> {
 struct Read {
     loaded: Loaded,
     tokens: token::Found,
+    protected: web_config::Found,
     overrides: Vec<Override>,
 }
 
@@ -58,8 +61,9 @@ impl Read {
     fn now(options: &Options) -> anyhow::Result<Self> {
         let loaded = options.load()?;
         let tokens = token::read(&loaded.config.auth)?;
+        let protected = web_config::read(&loaded.config)?;
         let overrides = rules::load_settled(&loaded.config.policy.overrides_file.0)?;
-        Ok(Self { loaded, tokens, overrides })
+        Ok(Self { loaded, tokens, protected, overrides })
     }
 }
 
@@ -136,9 +140,10 @@ impl Reloader<'_> {
 
     /// Applies the configuration; this cannot fail.
     async fn apply(&mut self, config: Config, read: Read, collector: &Collector) {
-        let Read { loaded: _, tokens, overrides } = read;
+        let Read { loaded: _, tokens, protected, overrides } = read;
         self.log.set_filter(&config.log.filter);
         self.tokens.follow(tokens).await;
+        protected.apply(&config, &self.protection);
         self.rules.reload(&config.policy, overrides);
         self.rates.send_replace(Rates::of(&config.policy));
         collector.retain(retention(&config.collector));

@@ -27,6 +27,8 @@ pub enum Credential {
     WriteToken,
     /// A token that is neither of these.
     WrongToken,
+    /// An unknown user or a wrong password, where the metrics require one.
+    WrongPassword,
 }
 
 impl Credential {
@@ -39,6 +41,7 @@ impl Credential {
             Self::ReadToken => "read_token",
             Self::WriteToken => "write_token",
             Self::WrongToken => "wrong_token",
+            Self::WrongPassword => "wrong_password",
         }
     }
 }
@@ -55,6 +58,7 @@ impl fmt::Display for Requester {
             Credential::ReadToken => f.write_str(" with the read token"),
             Credential::WriteToken => f.write_str(" with the write token"),
             Credential::WrongToken => f.write_str(" with a wrong token"),
+            Credential::WrongPassword => f.write_str(" with a wrong password"),
         }
     }
 }

@@ -113,7 +113,7 @@ pub(super) static RECORD_DROP_REASON: Label = Label {
 pub(super) static PROBE: Label = Label { name: "probe", help: "The driver function probed." };
 pub(super) static WARNING: Label = Label {
     name: "warning",
-    help: "`tcp_unavailable` (`listen` is unavailable, and is retried), `state_unavailable` (`policy.state_dir` cannot be used), \
+    help: "`tcp_unavailable` (`listen` is unavailable, and is retried), `metrics_listener_unavailable` (so is `metrics.listen`), `state_unavailable` (`policy.state_dir` cannot be used), \
            `audit_unavailable` (the audit log cannot be written), `configuration_not_reloaded` (it was invalid at the last SIGHUP). Each is always present.",
 };
 pub(super) static VERSION: Label = Label { name: "version", help: "Version of uvmd." };
@@ -157,7 +157,7 @@ pub(super) static CLOSED: Label = Label {
     help: "`displaced` (another connection needed its place, and it had been idle longest, or was the first to get a response), `queue_full` (it waited for a place with too many \
            others), `write_timeout` (its peer accepted no byte for 10 s), `send_timeout` (its peer took more than a minute for one response), `memory_pressure` (its \
            peer accepted no byte while memory for responses was short), `head_timeout` (no request came in time), `expired` (it was 5 minutes old, and its last \
-           request had not ended in time).",
+           request had not ended in time), `handshake_timeout` (the handshake of TLS did not end in time).",
 };
 pub(super) static REJECTED: Label = Label {
     name: "reason",

@@ -66,6 +66,8 @@ kinds! {
         "The operation requires a permission that a token grants. Send it as `Authorization: Bearer TOKEN`, or use uvmd's Unix socket."
     InvalidToken "invalid-token" UNAUTHORIZED "Invalid token"
         "The request has a token that uvmd does not know. It is rejected even where no token is needed, so that the mistake is visible."
+    InvalidCredentials "invalid-credentials" UNAUTHORIZED "Invalid credentials"
+        "The address of `metrics.listen` requires a user and a password of `metrics.web_config_file`, and the request has none, an unknown user or a wrong password. Send them by basic authentication."
     PermissionDenied "permission-denied" FORBIDDEN "Permission denied"
         "The operation requires a permission that the client lacks, and that no token could grant because uvmd has none."
     InsufficientToken "insufficient-token" FORBIDDEN "Insufficient token"

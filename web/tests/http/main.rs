@@ -16,6 +16,7 @@ mod memory;
 mod memory_server;
 mod metrics;
 mod metrics_doc;
+mod metrics_listener;
 mod openapi;
 mod overload;
 mod owner_metrics;
