@@ -24,6 +24,7 @@ targets! {
     records,
     trace,
     machine_toml,
+    web_config,
 }
 
 /// Input before a separator and after it; `None` without one.

@@ -83,15 +83,22 @@ impl Listeners {
         let metrics = metrics.map(|metrics| (metrics, Served::Metrics(service.clone(), protection.clone())));
         for ((address, bound), served) in all.into_iter().chain(metrics) {
             let (stopped, warnings) = (stopped.clone(), warnings.clone());
+            if let Ok((_, address)) = &bound {
+                served.log(*address);
+            }
             servers.spawn(async move {
                 let bound = match bound {
                     Ok(bound) => bound,
-                    Err(reason) => tokio::select! {
-                        bound = Unavailable::new(address, &reason, &served, warnings).when_available() => bound,
-                        () = stop(stopped.clone()) => return,
-                    },
+                    Err(reason) => {
+                        let unavailable = Unavailable::new(address, &reason, &served, warnings);
+                        let bound = tokio::select! {
+                            bound = unavailable.when_available() => bound,
+                            () = stop(stopped.clone()) => return,
+                        };
+                        served.log(bound.1);
+                        bound
+                    }
                 };
-                served.log(bound.1);
                 served.serve(bound, stopped).await;
             });
         }

@@ -104,3 +104,113 @@ impl Found {
         protection.change(self.tls, self.users);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::Permissions, os::unix::fs::PermissionsExt, path::PathBuf};
+
+    use config::load::parse as parse_config;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const HASH: &str = "$2y$04$ABCDEFGHIJKLMNOPQRSTUu01234567890123456789012345678.u";
+    const TLS: &str = "tls_server_config: { cert_file: node.crt, key_file: node.key }\n";
+
+    /// Folder with a certificate, its key and this file.
+    struct Files(TempDir);
+
+    impl Files {
+        fn new(text: &str) -> Self {
+            let files = Self(tempfile::tempdir().unwrap());
+            let rcgen::CertifiedKey { cert, signing_key } =
+                rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+            files.write("web.yml", text, 0o600);
+            files.write("node.crt", &cert.pem(), 0o644);
+            files.write("node.key", &signing_key.serialize_pem(), 0o600);
+            files
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.0.path().join(name)
+        }
+
+        fn write(&self, name: &str, text: &str, mode: u32) {
+            fs::write(self.path(name), text).unwrap();
+            self.allow(name, mode);
+        }
+
+        fn allow(&self, name: &str, mode: u32) {
+            fs::set_permissions(self.path(name), Permissions::from_mode(mode)).unwrap();
+        }
+
+        fn config(&self, more: &str) -> Config {
+            parse_config(&format!("{more}\n[metrics]\nweb_config_file = {:?}\n", self.path("web.yml"))).unwrap()
+        }
+
+        fn error(&self) -> String {
+            let config = self.config("");
+            format!("{:#}", read(&config).err().unwrap())
+        }
+    }
+
+    #[test]
+    fn files_are_read_and_take_effect() {
+        let files = Files::new(&format!("{TLS}basic_auth_users: {{ a: {HASH} }}\n"));
+        let (config, protection) = (files.config(""), Protection::default());
+        read(&config).unwrap().apply(&config, &protection);
+        assert!(protection.has_tls());
+        let config = Config::default();
+        read(&config).unwrap().apply(&config, &protection);
+        assert!(!protection.has_tls());
+    }
+
+    #[test]
+    fn secrets_that_others_may_read_are_refused() {
+        let text = format!("{TLS}basic_auth_users: {{ a: {HASH} }}\n");
+        for (name, mode, group_mode) in [("web.yml", 0o644, 0o640), ("node.key", 0o644, 0o440)] {
+            let files = Files::new(&text);
+            files.allow(name, mode);
+            assert!(files.error().contains(&format!("it has mode {mode:o}")), "{name}");
+            files.allow(name, group_mode);
+            assert!(files.error().contains(&format!("it has mode {group_mode:o}")), "{name}");
+            assert!(read(&files.config("auth.token_file_group_readable = true")).is_ok(), "{name}");
+        }
+        // Without a password, there is no secret in it.
+        let files = Files::new(TLS);
+        files.allow("web.yml", 0o644);
+        assert!(read(&files.config("")).is_ok());
+        for name in ["web.yml", "node.crt"] {
+            files.allow(name, 0o664);
+            assert!(files.error().contains("other users may change it"), "{name}");
+            files.allow(name, 0o644);
+        }
+    }
+
+    #[test]
+    fn invalid_files_are_refused_by_name() {
+        let files = Files::new(&format!("\n{TLS}rate_limit: {{}}\n"));
+        let path = |name: &str| files.path(name).display().to_string();
+        let expected = "line 3: rate_limit: uvmd does not implement this field: remove it";
+        assert_eq!(files.error(), format!("metrics.web_config_file: {}: {expected}", path("web.yml")));
+        assert!(check(&files.config("")).unwrap_err().to_string().contains("web.yml"));
+        files.write("web.yml", TLS, 0o600);
+        files.write("node.key", "no key", 0o600);
+        assert!(files.error().contains("no private key in PEM") && files.error().contains(&path("node.key")));
+        fs::remove_file(files.path("node.crt")).unwrap();
+        assert!(files.error().ends_with(&format!("{}: no such file or directory", path("node.crt"))));
+        fs::remove_file(files.path("web.yml")).unwrap();
+        assert!(files.error().ends_with("no such file or directory") && check(&files.config("")).is_err());
+        files.write("web.yml", &"#".repeat((1 << 20) + 1), 0o600);
+        assert!(files.error().ends_with("it is longer than 1048576 bytes"));
+    }
+
+    #[test]
+    fn check_reports_what_may_be_unintended() {
+        let files = Files::new("");
+        let mut config = files.config("");
+        assert!(check(&config).unwrap().is_empty());
+        config.metrics.listen = Listen::On("0.0.0.0:9478".parse().unwrap());
+        assert!(check(&config).unwrap()[0].contains("0.0.0.0:9478 is not loopback"));
+    }
+}

@@ -8,6 +8,7 @@ mod control;
 mod errors;
 mod listening;
 mod log;
+mod metrics_listener;
 mod reload;
 mod running;
 mod support;
