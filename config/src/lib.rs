@@ -221,6 +221,12 @@ impl Config {
         if policy.enabled && policy.mode.0 == model::Mode::Act {
             warnings.push("policy.mode is \"act\": processes of all users without an override are acted on".to_owned());
         }
+        if let (Listen::On(all), Listen::On(alone)) = (listen, metrics.listen)
+            && *all == alone
+            && all.port() != 0
+        {
+            warnings.push(format!("metrics.listen cannot be served: listen has the same address, {all}"));
+        }
         if metrics.listen == Listen::None && metrics.web_config_file.is_some() {
             warnings.push("metrics.web_config_file has no effect without metrics.listen".to_owned());
         }

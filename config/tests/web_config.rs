@@ -153,3 +153,25 @@ fn listener_that_others_can_read_or_overhear_is_warned_of() {
         assert!(of(text, "127.0.0.1:9478").is_empty() && of(text, "[::1]:9478").is_empty());
     }
 }
+
+#[test]
+fn options_that_contradict_each_other_are_warned_of() {
+    let warnings = |text: &str| config::load::parse(text).unwrap().warnings();
+    for (text, expected) in [
+        ("metrics.web_config_file = \"/a\"", Some("metrics.web_config_file has no effect without metrics.listen")),
+        (
+            "metrics.listen = \"127.0.0.1:9477\"",
+            Some("metrics.listen cannot be served: listen has the same address, 127.0.0.1:9477"),
+        ),
+        (
+            "listen = \"none\"\nsocket.enabled = false\nmetrics.listen = \"127.0.0.1:1\"",
+            Some("nobody can read anything but metrics"),
+        ),
+        ("listen = \"127.0.0.1:0\"\nmetrics.listen = \"127.0.0.1:0\"", None),
+        ("metrics = { listen = \"0.0.0.0:9478\", web_config_file = \"/a\" }", None),
+    ] {
+        let warnings = warnings(text);
+        assert_eq!(warnings.len(), usize::from(expected.is_some()), "{warnings:?}");
+        assert!(expected.is_none_or(|expected| warnings[0].contains(expected)), "{warnings:?}");
+    }
+}

@@ -33,26 +33,37 @@ const PENDING_MAX: usize = 8;
 const PENDING_OF_PEER_MAX: usize = 2;
 /// Maximum time that a request waits for the verification of others.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Pause after a wrong password, in durations of its verification: whoever guesses takes a fifth of
-/// a processor.
-const REST: u32 = 4;
+/// Pause of all verifications after a wrong password, in durations of its verification: those who
+/// guess take half a processor at most, all together.
+const REST: u32 = 1;
+/// Further pause of its peer: with two requests at a time, one peer takes a fifth of a processor.
+const REST_OF_PEER: u32 = 8;
+/// Maximum of requests in progress and in a pause, which bounds memory alone.
+const RECENT_MAX: usize = 1024;
 
 /// Verifications in progress, of all users that there are or were.
 #[derive(Debug)]
 pub(super) struct Verifications {
     pending: Shares,
+    /// Those in progress, and those whose peers pause.
+    recent: Shares,
     running: Arc<Semaphore>,
 }
 
 impl Default for Verifications {
     fn default() -> Self {
-        Self { pending: Shares::new(PENDING_MAX, PENDING_OF_PEER_MAX), running: Arc::new(Semaphore::new(1)) }
+        Self {
+            pending: Shares::new(PENDING_MAX, PENDING_OF_PEER_MAX),
+            recent: Shares::new(RECENT_MAX, PENDING_OF_PEER_MAX),
+            running: Arc::new(Semaphore::new(1)),
+        }
     }
 }
 
 impl Verifications {
     /// Whether the password is that of the user.
     async fn verify(&self, peer: PeerKey, users: Arc<Users>, presented: Presented) -> Result<bool, Problem> {
+        let recent = self.recent.take(peer).ok_or_else(overloaded)?;
         let pending = self.pending.take(peer).ok_or_else(overloaded)?;
         let running = time::timeout(WAIT_MAX, Arc::clone(&self.running).acquire_owned()).await;
         let running = running.map_err(|_| overloaded())?;
@@ -65,11 +76,14 @@ impl Verifications {
             let begun = Instant::now();
             let verified = task::spawn_blocking(move || users.verify(&presented)).await;
             let (is_verified, duration) = (verified.unwrap_or(false), begun.elapsed());
+            drop(pending);
             let _ = done.send(is_verified);
             if !is_verified {
                 time::sleep(duration * REST).await;
+                drop(running);
+                time::sleep(duration * REST_OF_PEER).await;
             }
-            drop((running, pending));
+            drop(recent);
         });
         Ok(is_done.await.unwrap_or(false))
     }
@@ -164,7 +178,7 @@ mod tests {
                 async move { verifications.verify(PeerKey::User(uid), users, presented_by("a", "secret")).await },
             );
         }
-        while verifications.pending.rejected() < 3 {
+        while verifications.recent.rejected() + verifications.pending.rejected() < 3 {
             task::yield_now().await;
         }
         drop(running);
@@ -185,11 +199,15 @@ mod tests {
     #[tokio::test]
     async fn wrong_password_delays_the_next_verification_and_a_verified_one_none() {
         let (verifications, users) = (Verifications::default(), users(4));
-        let verify =
-            |password: &str| verifications.verify(PeerKey::User(1), Arc::clone(&users), presented_by("a", password));
-        assert!(!verify("wrong").await.unwrap());
-        assert_eq!(verifications.running.available_permits(), 0, "it rests");
-        assert!(verify("secret").await.unwrap());
+        let verify = |uid, password: &str| {
+            verifications.verify(PeerKey::User(uid), Arc::clone(&users), presented_by("a", password))
+        };
+        assert!(!verify(1, "wrong").await.unwrap());
+        let Verifications { pending, recent, running } = &verifications;
+        assert_eq!((running.available_permits(), pending.all(), recent.all()), (0, 0, 1), "it rests");
+        // A peer that pauses.
+        let _recent = [(); 2].map(|()| recent.take(PeerKey::User(2)).unwrap());
+        assert!(verify(2, "secret").await.is_err() && verify(3, "secret").await.unwrap());
         assert!(users.was_verified(&presented_by("a", "secret")) && !users.was_verified(&presented_by("a", "wrong")));
     }
 }
