@@ -180,7 +180,12 @@ impl Access {
         self.0.tokens.read().unwrap_or_else(PoisonError::into_inner).grant(presented)
     }
 
-    /// Requests with a wrong token.
+    /// Counts a request with a wrong password.
+    pub(crate) fn add_failure(&self) {
+        self.0.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests with a wrong token or password.
     pub(crate) fn failures(&self) -> u64 {
         self.0.failures.load(Ordering::Relaxed)
     }

@@ -63,6 +63,9 @@ pub(crate) async fn report(State(node): State<Arc<Node>>, request: Request, next
         let DenialSink(report) = &node.denials;
         // A password is verified on the way.
         let credential = response.extensions().get::<Credential>().copied().unwrap_or(credential);
+        if credential == Credential::WrongPassword {
+            node.access.add_failure();
+        }
         let (requester, path) = (Requester { peer, credential }, uri.path());
         let path = path.get(..PATH_MAX_BYTES).unwrap_or(path).to_owned();
         report(Denial { requester, method: method.as_str().to_owned(), path, status: response.status().as_u16() });

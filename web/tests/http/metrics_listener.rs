@@ -253,6 +253,7 @@ async fn password_is_required_on_every_path_and_denials_are_reported() {
         let denial = denials.lock().unwrap().pop().unwrap();
         assert_eq!((denial.requester.credential.name(), denial.status), (credential, 401), "{headers}");
     }
+    assert_eq!(server.metric("uvmd_auth_failures_total ").await, "2");
     // The answers to an unknown user and to a wrong password do not differ.
     let body = async |headers| server.request("GET", "/metrics", headers).await.1;
     assert_eq!(body(wrong).await, body(unknown).await);

@@ -82,7 +82,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "uvmd_auth_failures_total",
         labels: &[],
-        help: "Requests with a wrong token. While this grows, a client is misconfigured, or guesses.",
+        help: "Requests with a wrong token, or with a wrong password where the metrics require one. While this grows, a client is misconfigured, or guesses.",
         samples: Samples::Counter(|figures| vec![Sample::new([], figures.node.access.failures() as f64)]),
     },
     Definition {
