@@ -262,7 +262,7 @@ export const uvmd = dashboard("uvmd", "UVM / uvmd", "Health and cost of uvmd on 
           title: "Nodes",
           unit: "none",
           expr: `count by (version, commit, driver, layout) (uvmd_build_info{${NODES}}
-            * on (cluster, hostname, instance) group_left (driver, layout) uvmd_backend_info{${NODES}})`,
+            * on (cluster, hostname, job, instance) group_left (driver, layout) uvmd_backend_info{${NODES}})`,
         },
       ],
     }),

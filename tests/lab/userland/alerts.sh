@@ -28,27 +28,34 @@ remove() {
 
 # Panels of a node on which nothing happens; of one where a pod and a job thrash; where uvmd acts; and after rollbacks.
 ALWAYS=(
-  uvm-fleet/nodes_by_state uvm-node/counting uvm-node/gpus_memory uvm-node/memory
-  uvm-node/dcgm_utilization uvm-node/dcgm_dram_active uvm-node/dcgm_pcie_rx uvm-node/dcgm_pcie_tx uvm-owner/pod
+  uvm-fleet/nodes_by_state uvm-node/counting uvm-owner/pod
   uvmd/states uvmd/configurations uvmd/cpu_highest uvmd/cpu_median uvmd/memory_highest uvmd/memory_median
   uvmd/snapshot_duration uvmd/scrape_duration uvmd/requests uvmd/nodes_cpu uvmd/nodes_memory uvmd/nodes_reading_age uvmd/builds
 )
+# GPUs are known from their first use on.
 THRASHING=(
+  uvm-node/{gpus_memory,memory,dcgm_utilization,dcgm_dram_active,dcgm_pcie_rx,dcgm_pcie_tx}
   uvm-fleet/{thrashing_gpus,oversubscribed_gpus,refetched_share,alerts,processes_by_verdict,oversubscription,gpus_thrashing,gpus_refetched_share}
   uvm-fleet/{gpus_fault_handler,gpus_batch_duration,gpus_oversubscription,owners_thrashing,owners_refetched,owners_evicted,owners_induced,pairs,alerts_firing}
   uvm-node/{gpus_used,gpus_resident,gpus_managed,verdicts,pairs,used,resident,managed,migrated_htod,migrated_dtoh,refetched_share,evictions,copy_size}
   uvm-node/{gpu_faults,batch_entries,fault_handler,batch_duration_p50,batch_duration_p99,batch_durations,dcgm_fault_handler,dcgm_htod,dcgm_dtoh}
-  uvm-owner/{processes,thrashing,refetched,taken,verdicts,managed,resident,evictors,victims,fetched_refetched,fetched_first,migrated,gpu_faults}
+  uvm-owner/{processes,thrashing,refetched,taken,verdicts,managed,resident,evictors,victims,fetched_refetched,migrated,gpu_faults}
   uvm-policies/{link,thrashing}
 )
-PINGPONG=(uvm-node/{reclaimed_share,cpu_faults} uvm-owner/{fetched_reclaimed,cpu_faults})
+PINGPONG=(uvm-node/{reclaimed_share,cpu_faults} uvm-owner/{fetched_first,fetched_reclaimed,cpu_faults})
 ACTING=(uvm-policies/{acting,in_force,decisions,actions,policies_done} uvm-node/tool_calls)
+MIGRATING=(uvm-policies/{policies_migrated,budget_bytes})
+DENIED=(uvm-policies/{budget_denied,policies_denied,actions_without_effect})
 ROLLBACK=(uvm-policies/{rollbacks,rollbacks_total,policies_rollbacks})
 
 # Panels without a state here that gives them a value.
 NEVER=()
 
 step "no target"
+# NVML, as a node with a GPU has it; uvmd's unit admits the devices of NVIDIA alone.
+cp /lab/nvml/libnvidia-ml.so.1 /usr/lib/x86_64-linux-gnu/
+chmod 666 /dev/swgpu
+drop_in nvml "DeviceAllow=/dev/swgpu rw"
 apt-get install -y /lab/files/uvmd_*.deb >/tmp/output 2>&1 || fail "apt install"
 within 60 "uvmd does not count" state_is counting
 start_monitoring 's/job_name: uvmd/job_name: another/'
@@ -62,6 +69,7 @@ sleep 20 # as long as the ranges of the panels
 no_alert_fires
 panels_speak "${ALWAYS[@]}"
 panels_are_silent_but "${ALWAYS[@]}"
+no_alert_fires
 
 step "a pod and a job thrash"
 thrash
@@ -71,18 +79,15 @@ fires UvmGpuThrashing
 fires UvmFaultHandlerSaturated
 fires UvmFaultLatencyHigh
 panels_speak "${THRASHING[@]}"
-for step in 1 2 3 4 5 6; do
-  sed "s/mib = 20/mib = 8/; s/\"victim\"/\"growth$step\"/; s/sleep_ms = 20/sleep_ms = 2000/" /tmp/victim.toml >/tmp/growth$step.toml
-  run_in "$job_cgroup" /tmp/growth$step.toml
-  sleep 5
+for number in 1 2 3 4 5 6 7 8 9 10; do
+  sed "s/mib = 20/mib = 8/; s/\"victim\"/\"growth$number\"/; s/sleep_ms = 20/sleep_ms = 2000/" /tmp/victim.toml >/tmp/growth$number.toml
+  run_in "$job_cgroup" /tmp/growth$number.toml
+  becomes 5 has_alert UvmOversubscriptionGrowing && break
 done
 fires UvmOversubscriptionGrowing
 configure records $'[records]\nmax_per_second = 1'
 fires UvmdBlockRecordsMissing
 panels_speak uvmd/records_dropped
-# Of programs that ran before uvmd, it knows no VA spaces.
-fires UvmdEventsDropped 'reason="unknown_va_space"'
-panels_speak uvmd/events_dropped uvmd/nodes_dropped
 remove $CONF/records.toml
 end_programs
 
@@ -90,12 +95,17 @@ step "acting"
 install -m 644 /usr/share/uvmd/uvmd-acting.conf /etc/systemd/system/uvmd.service.d/50-acting.conf
 systemctl daemon-reload
 configure acting $'[policy]\nenabled = true\nhost_reserve = "64 MiB"'
-thrash
+override() { uvmctl policy set --id "$1" --executable "$1" --mode act --policy "$2" "${@:3}" >/tmp/output 2>&1 || fail "policy set $*"; }
+override pingpong ping-pong
 run_in "$pod_cgroup" /tmp/pingpong.toml
-uvmctl policy set --id tenants --executable victim --mode act --policy tenants >/tmp/output 2>&1 || fail "policy set"
-uvmctl policy set --id ping-pong --executable pingpong --mode act --policy ping-pong >/tmp/output 2>&1 || fail "policy set"
-panels_speak "${ACTING[@]}" "${PINGPONG[@]}"
-uvmctl policy set --id ping-pong --executable pingpong --mode act --policy harmful >/tmp/output 2>&1 || fail "policy set"
+panels_speak "${PINGPONG[@]}" "${ACTING[@]}"
+sed '/^\[\[target/,$d' /lab/files/streaming.toml >/tmp/streaming.toml
+override streaming stream
+run_in "$job_cgroup" /tmp/streaming.toml
+panels_speak "${MIGRATING[@]}"
+override streaming stream --bytes-per-second 1MiB
+panels_speak "${DENIED[@]}"
+override pingpong harmful
 fires UvmdPolicyRolledBackRepeatedly
 panels_speak "${ROLLBACK[@]}"
 touch /run/uvmd/policy.off
@@ -108,7 +118,7 @@ systemctl stop uvmd.socket uvmd || fail "stop"
 mount -t tmpfs -o size=256k nodev $STATE
 systemctl start uvmd.socket uvmd || fail "start"
 within 60 "uvmd does not count" state_is counting
-uvmctl policy set --id ping-pong --executable pingpong --mode act --policy ping-pong >/tmp/output 2>&1 || fail "policy set"
+override pingpong ping-pong
 dd if=/dev/zero of=$STATE/fill bs=1k 2>/dev/null
 run_in "$pod_cgroup" /tmp/pingpong.toml
 fires UvmdAdviceJournalNotWritable
@@ -151,14 +161,18 @@ panels_speak uvmd/auth_failures
 
 step "another clock, restarts"
 drop_in clock "Environment=LD_PRELOAD=/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1 FAKETIME=-120s DONT_FAKE_MONOTONIC=1"
-for _ in 1 2 3 4; do
+# Events before uvmd has found the programs that ran before it are dropped.
+thrash
+for _ in 1 2 3 4 5; do
   systemctl restart uvmd || fail "restart"
   within 60 "uvmd does not count" state_is counting
   sleep 2
 done
+fires UvmdEventsDropped 'reason="unknown_va_space"'
 fires UvmdReadingsStale
 fires UvmdRestarting
-panels_speak uvmd/nodes_restarts
+panels_speak uvmd/events_dropped uvmd/nodes_dropped uvmd/nodes_restarts
+end_programs
 remove /etc/systemd/system/uvmd.service.d/clock.conf
 systemctl restart uvmd
 within 60 "uvmd does not count" state_is counting
