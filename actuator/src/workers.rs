@@ -75,8 +75,8 @@ impl Workers {
         };
         for (order, why) in queue.push(order) {
             let outcome = match why {
-                queue::Left::PutBack => all_answered(&order, &CallResult::Cancelled),
-                queue::Left::Full => {
+                queue::Rejection::RolledBack => all_answered(&order, &CallResult::Cancelled),
+                queue::Rejection::Full => {
                     let why = format!("{} orders wait for this GPU already", queue::WAITING_MAX);
                     all_answered(&order, &CallResult::Denied(why))
                 }

@@ -74,7 +74,7 @@ impl Fed {
 
     /// Adds a record of a block.
     pub fn block(&mut self, record: &BlockRecord) {
-        self.ledger.happened(record);
+        self.ledger.add_block_record(record);
         self.ledger.bound_blocks();
     }
 

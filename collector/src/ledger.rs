@@ -51,7 +51,7 @@ mod totals;
 /// Number of a VA space: assigned by the probes, never reused.
 pub(crate) type Generation = u64;
 /// Counts of a GPU without a VA space that names it.
-const NOBODYS: Generation = 0;
+const NO_SPACE: Generation = 0;
 
 /// Events of a VA space that were not counted or written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -224,7 +224,7 @@ impl Ledger {
 
     /// VA spaces that are not destroyed, by the records.
     pub(crate) fn open(&self) -> Vec<Generation> {
-        let open = self.spaces.iter().filter(|(generation, space)| !space.destroyed && **generation != NOBODYS);
+        let open = self.spaces.iter().filter(|(generation, space)| !space.destroyed && **generation != NO_SPACE);
         open.map(|(generation, _)| *generation).collect()
     }
 

@@ -78,7 +78,7 @@ impl TestLedger {
     /// Adds block records, within the limits.
     pub fn records(&mut self, records: impl IntoIterator<Item = BlockRecord>) {
         for record in records {
-            self.0.happened(&record);
+            self.0.add_block_record(&record);
         }
         self.0.bound_blocks();
     }

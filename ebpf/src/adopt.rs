@@ -74,7 +74,7 @@ fn va_space_of(file: u64) -> Result<Option<u64>, Unreadable> {
 #[inline(always)]
 fn adopt(va_space: u64, task: u64) {
     // A process without a name is better than a VA space without a process.
-    let creator = creator_of(task).unwrap_or(NOBODY);
+    let creator = creator_of(task).unwrap_or(UNKNOWN_CREATOR);
     if !is_of_loader(task) {
         lifecycle::register(va_space, &creator);
     }
@@ -102,7 +102,7 @@ fn parent_of(task: u64) -> Result<u64, Unreadable> {
     memory::kernel(task + u64::from(layout!(task_real_parent)))
 }
 
-const NOBODY: Creator = Creator {
+const UNKNOWN_CREATOR: Creator = Creator {
     owner: Owner { tgid: 0, uid: 0 },
     tid: 0,
     sequence: Sequence::Adopted,

@@ -102,7 +102,8 @@ fn uvm_handler(_ctx: ProbeContext) -> u32 {
     hit(Probe::Handler);
     // SAFETY: a helper without arguments.
     let began_ns = unsafe { bpf_ktime_get_ns() };
-    if HANDLERS.insert(bpf_get_current_pid_tgid(), Handler { began_ns, account: Account::NOBODY, gpu: 0 }, 0).is_err() {
+    if HANDLERS.insert(bpf_get_current_pid_tgid(), Handler { began_ns, account: Account::UNKNOWN, gpu: 0 }, 0).is_err()
+    {
         count_drop(DropReason::CountsFull);
     }
     0
@@ -317,14 +318,14 @@ fn now() -> u64 {
 }
 
 /// VA space that a GPU serviced last, if it still exists: its processor id still belongs to the
-/// GPU. `NOBODY` otherwise.
+/// GPU. `UNKNOWN` otherwise.
 #[inline(always)]
 fn last_serviced(batch: *mut Batch) -> Account {
     // SAFETY: a value of the map, of this thread alone.
     let run = unsafe { (*batch).run };
     match Known::at(run.va_space) {
         Ok(space) if space.generation == run.account.generation => run.account,
-        _ => Account::NOBODY,
+        _ => Account::UNKNOWN,
     }
 }
 

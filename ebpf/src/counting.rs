@@ -41,7 +41,7 @@ pub struct Account {
 
 impl Account {
     /// Account of unknown VA spaces. It has few keys: some for each GPU.
-    pub const NOBODY: Self = Self { generation: 0, owner: Owner { tgid: 0, uid: 0 } };
+    pub const UNKNOWN: Self = Self { generation: 0, owner: Owner { tgid: 0, uid: 0 } };
 }
 
 /// VA space known to the probes.

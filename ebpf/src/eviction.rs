@@ -144,7 +144,7 @@ fn evictor() -> (Account, EvictionCause) {
 #[inline(always)]
 fn latest(thread: u64) -> Account {
     let tgid = (thread >> 32) as u32;
-    let Some(process) = quotas::usage(Tenant::process(tgid)) else { return Account::NOBODY };
+    let Some(process) = quotas::usage(Tenant::process(tgid)) else { return Account::UNKNOWN };
     // SAFETY: a value of the map, read at once.
     let generation = unsafe { (*process).latest_generation };
     // SAFETY: as above.

@@ -281,7 +281,7 @@ fn unregister(va_space: u64, serial: u64) -> u32 {
     if generation == serial {
         let Owner { tgid, uid } = owner;
         let kind = LifecycleKind::Destroyed as u32;
-        write_lifecycle(&Lifecycle { generation, dropped_events, records, kind, tgid, uid, ..NOBODY });
+        write_lifecycle(&Lifecycle { generation, dropped_events, records, kind, tgid, uid, ..NO_OWNER });
         return 0;
     }
     let sharer =
@@ -322,7 +322,7 @@ fn fold(sharer: *mut Usage, dropped_events: u64, records: &RecordLosses) {
     }
 }
 
-const NOBODY: Lifecycle = Lifecycle {
+const NO_OWNER: Lifecycle = Lifecycle {
     generation: 0,
     start_boottime_ns: 0,
     dropped_events: 0,

@@ -26,14 +26,14 @@ pub struct Decision {
     pub checks: Vec<Check>,
 }
 
-/// Decides on a kind. `standing`: the verdict in force, whose own conditions are more lenient, so
+/// Decides on a kind. `current`: the verdict in force, whose own conditions are more lenient, so
 /// that it does not flap.
 #[must_use]
-pub fn decide(inputs: &Inputs, standing: Option<VerdictKind>) -> Decision {
+pub fn decide(inputs: &Inputs, current: Option<VerdictKind>) -> Decision {
     let shares = Shares::of(inputs);
     for kind in ORDER {
         let checks: Vec<Check> =
-            conditions(kind, inputs, &shares).map(|condition| condition.check(standing == Some(kind))).collect();
+            conditions(kind, inputs, &shares).map(|condition| condition.check(current == Some(kind))).collect();
         if checks.iter().all(|check| check.met) {
             return Decision { kind: Some(kind), checks };
         }

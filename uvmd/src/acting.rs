@@ -322,7 +322,7 @@ impl Loop {
 
     /// Withdraws all advice, as the service stops.
     fn withdraw_advice(mut self) -> Result<(), StillInForce> {
-        let orders = self.actuation.acting.undo_all("uvmd stops");
+        let orders = self.actuation.acting.withdraw_all("uvmd stops");
         self.submit(orders);
         let (calendar, clock) = self.began;
         let withdrawn = self.actuation.withdraw_all(Patience::AT_STOP, || calendar + clock.elapsed());

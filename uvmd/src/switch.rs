@@ -300,7 +300,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let allow = |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
         let open = || Switch::open(&folder.path().join("off"), folder.path());
-        let is_kept = || folder.path().join("policy-off.json").exists();
+        let is_persistent = || folder.path().join("policy-off.json").exists();
         // Nothing is stored where others could change it.
         allow(0o770);
         let switch = open();
@@ -312,15 +312,15 @@ mod tests {
         switch.off("me");
         switch.persist_off();
         time::sleep(Duration::from_millis(20)).await;
-        assert!(!switch.is_on() && !is_kept());
+        assert!(!switch.is_on() && !is_persistent());
         allow(0o700);
-        while !is_kept() {
+        while !is_persistent() {
             time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(open().disabled_by()[0].actor, "me");
         switch.on("me", switch.times_off()).unwrap();
         // And only as long as it is off.
-        while is_kept() {
+        while is_persistent() {
             time::sleep(Duration::from_millis(1)).await;
         }
         assert!(open().is_on());

@@ -41,7 +41,7 @@ impl Hand {
             } else {
                 self.carry_out(&order)
             };
-            self.tell(outcome);
+            self.send(outcome);
         }
     }
 
@@ -58,9 +58,9 @@ impl Hand {
             Err(error) => return all_answered(order, &CallResult::Failed(error.to_string())),
         };
         let is_ready = || intent.result().is_some();
-        while let Some(undoing) = self.orders.next_undoing(is_ready, intent.deadline()) {
-            let outcome = self.carry_out(&undoing);
-            self.tell(outcome);
+        while let Some(withdrawal) = self.orders.next_withdrawal(is_ready, intent.deadline()) {
+            let outcome = self.carry_out(&withdrawal);
+            self.send(outcome);
         }
         let answer = match intent.result() {
             _ if self.is_off(order) => CallResult::Cancelled,
@@ -110,7 +110,7 @@ impl Hand {
         !order.is_rollback && ((self.off)() || self.orders.is_cancelled())
     }
 
-    fn tell(&self, outcome: Outcome) {
+    fn send(&self, outcome: Outcome) {
         // The receiver may be gone.
         let _ = self.outcome_sender.send(outcome);
     }

@@ -23,7 +23,7 @@ const GIVEN_WAY_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
 struct Waiting {
-    undoing: VecDeque<Order>,
+    withdrawals: VecDeque<Order>,
     others: VecDeque<Order>,
     is_closed: bool,
     /// Decision of the executing order, if it can be rolled back, and whether it is a rollback.
@@ -34,9 +34,9 @@ struct Waiting {
 
 /// Reason why an order is not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
+pub(super) enum Rejection {
     /// Its decision was rolled back before its start.
-    PutBack,
+    RolledBack,
     /// The queue is full.
     Full,
 }
@@ -56,32 +56,32 @@ pub(super) fn advises(order: &Order) -> bool {
 
 impl Waiting {
     fn is_cancelled(&self) -> bool {
-        self.is_closed || self.at_work.is_some_and(|(_, is_put_back)| is_put_back)
+        self.is_closed || self.at_work.is_some_and(|(_, is_rolled_back)| is_rolled_back)
     }
 }
 
 impl Queue {
-    /// Sets which orders are no longer waiting.
-    pub(super) fn push(&self, order: Order) -> Vec<(Order, Left)> {
+    /// Adds an order; returns those that do not wait, or no longer.
+    pub(super) fn push(&self, order: Order) -> Vec<(Order, Rejection)> {
         let mut waiting = self.lock();
-        let mut left = Vec::new();
+        let mut rejected = Vec::new();
         if order.is_rollback {
             let decision = order.decision;
-            let (put_back, others): (VecDeque<Order>, _) =
+            let (rolled_back, others): (VecDeque<Order>, _) =
                 waiting.others.drain(..).partition(|other| other.decision == decision);
             waiting.others = others;
-            left.extend(put_back.into_iter().map(|order| (order, Left::PutBack)));
-            if let Some((at_work, is_put_back)) = &mut waiting.at_work {
-                *is_put_back |= *at_work == decision;
+            rejected.extend(rolled_back.into_iter().map(|order| (order, Rejection::RolledBack)));
+            if let Some((at_work, is_rolled_back)) = &mut waiting.at_work {
+                *is_rolled_back |= *at_work == decision;
             }
-            waiting.undoing.push_back(order);
+            waiting.withdrawals.push_back(order);
         } else if waiting.others.len() < WAITING_MAX {
             waiting.others.push_back(order);
         } else {
-            left.push((order, Left::Full));
+            rejected.push((order, Rejection::Full));
         }
         self.changed.notify_one();
-        left
+        rejected
     }
 
     /// Next order, with a wait; `None` once all orders before the end are executed.
@@ -89,7 +89,7 @@ impl Queue {
         let mut waiting = self.lock();
         waiting.at_work = None;
         loop {
-            if let Some(order) = waiting.undoing.pop_front() {
+            if let Some(order) = waiting.withdrawals.pop_front() {
                 return Some(Taken { order, is_cancelled: false });
             }
             if let Some(order) = waiting.others.pop_front() {
@@ -105,7 +105,7 @@ impl Queue {
 
     /// Next withdrawal while the executing order waits: until its wait is over, it is cancelled, or
     /// it is too late.
-    pub(super) fn next_undoing(&self, is_ready: impl Fn() -> bool, deadline: Instant) -> Option<Order> {
+    pub(super) fn next_withdrawal(&self, is_ready: impl Fn() -> bool, deadline: Instant) -> Option<Order> {
         let mut waiting = self.lock();
         loop {
             // The withdrawal of the executing order comes after it.
@@ -113,7 +113,7 @@ impl Queue {
                 return None;
             }
             // An order that gives advice would have to wait itself.
-            if let Some(order) = waiting.undoing.pop_front_if(|order| !advises(order)) {
+            if let Some(order) = waiting.withdrawals.pop_front_if(|order| !advises(order)) {
                 return Some(order);
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -126,7 +126,7 @@ impl Queue {
 
     /// Whether a withdrawal about another process waits. An order that only cancels has no steps.
     pub(super) fn has_withdrawal_beside(&self, pid: u32) -> bool {
-        self.lock().undoing.iter().any(|order| order.process.pid != pid && !order.steps.is_empty())
+        self.lock().withdrawals.iter().any(|order| order.process.pid != pid && !order.steps.is_empty())
     }
 
     /// Consecutive times that the withdrawal about this process gave way to others.

@@ -7,14 +7,14 @@ use std::{
 
 use model::GpuKey;
 
-use super::{Counts, Generation, Ledger, Losses, NOBODYS, Presence, Space, bounds::share, gpu, owner, party, sum};
+use super::{Counts, Generation, Ledger, Losses, NO_SPACE, Presence, Space, bounds::share, gpu, owner, party, sum};
 
 impl Ledger {
     /// Adds a VA space's counts to its process.
     pub(crate) fn close(&mut self, generation: Generation) {
         let Some(mut space) = self.spaces.remove(&generation) else { return };
         space.gpu_ids.settle();
-        if generation != NOBODYS {
+        if generation != NO_SPACE {
             self.owners.close(&space);
         }
         self.close_evictions(generation, &space);

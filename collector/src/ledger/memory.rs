@@ -21,7 +21,7 @@ pub(super) fn busiest_max(processes: usize) -> usize {
 
 impl Ledger {
     /// Adds the record of a block. Records of a VA space of an unknown process are not shown.
-    pub(crate) fn happened(&mut self, record: &BlockRecord) {
+    pub(crate) fn add_block_record(&mut self, record: &BlockRecord) {
         let process = self.spaces.get(&record.generation).and_then(|space| space.process);
         if let Some(entry) = process.and_then(|process| self.processes.get_mut(&process)) {
             entry.blocks.add(record, self.limits.blocks.of_process, self.page_bytes);

@@ -18,7 +18,7 @@ use std::{
 use abi::{CountKey, Tally};
 use model::{GpuKey, OwnerKey, OwnerTotals, Reuse};
 
-use super::{Counts, Entry, Generation, Ledger, NOBODYS, Presence, Space, gpu, owner};
+use super::{Counts, Entry, Generation, Ledger, NO_SPACE, Presence, Space, gpu, owner};
 use crate::OwnerLimits;
 
 /// Owners of a node.
@@ -272,7 +272,7 @@ impl Ledger {
     }
 
     fn change_hands_of_spaces(&mut self) {
-        for space in self.spaces.iter_mut().filter_map(|(generation, space)| (*generation != NOBODYS).then_some(space))
+        for space in self.spaces.iter_mut().filter_map(|(generation, space)| (*generation != NO_SPACE).then_some(space))
         {
             if std::mem::take(&mut space.share.is_active) {
                 self.owners.account(&space.share.account).is_active = true;
@@ -340,7 +340,7 @@ impl Ledger {
         let mut sums: BTreeMap<&OwnerKey, Sums> =
             self.owners.listed.iter().map(|(key, account)| (key, account.settled.clone())).collect();
         for (generation, space) in &self.spaces {
-            if let Some(sums) = sums.get_mut(&space.share.account).filter(|_| *generation != NOBODYS) {
+            if let Some(sums) = sums.get_mut(&space.share.account).filter(|_| *generation != NO_SPACE) {
                 sums.add_space(space);
             }
         }

@@ -206,7 +206,7 @@ impl Watcher {
         // Their owners are known first.
         self.take_lifecycles();
         let State::Counting(attached) = &mut self.state else { return };
-        attached.probes.blocks(|record| self.ledger.happened(&record));
+        attached.probes.blocks(|record| self.ledger.add_block_record(&record));
         self.ledger.bound_blocks();
     }
 }

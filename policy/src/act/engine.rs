@@ -254,7 +254,7 @@ impl Acting {
     }
 
     /// Withdraws all advice, for the end of the service.
-    pub fn undo_all(&mut self, why: &str) -> Vec<Order> {
+    pub fn withdraw_all(&mut self, why: &str) -> Vec<Order> {
         let mut orders = self.rollbacks.at_once();
         let closed: Vec<_> = self
             .tracks

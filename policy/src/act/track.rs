@@ -212,7 +212,7 @@ impl Track {
     fn steer(&mut self, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits, turn: &mut Turn) {
         let (now, taken) = (sight.scene.now, sight.scene.snapshot.taken);
         let Some(open) = &mut self.open else { return };
-        if open.decision.stage == Stage::Trial && open.trial.as_ref().is_some_and(Trial::is_kept) {
+        if open.decision.stage == Stage::Trial && open.trial.as_ref().is_some_and(Trial::is_confirmed) {
             open.changes_to(Stage::Confirmed, taken);
             turn.events.push(Event::Updated(open.decision.clone()));
         }

@@ -23,7 +23,7 @@ pub(crate) struct Trial {
     /// Cost in the window before, if another plan was in force.
     left_before: Left,
     phase: Phase,
-    is_kept: bool,
+    is_confirmed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ pub(crate) type Seen = (Measured, f64);
 
 impl Trial {
     pub(crate) fn new(before: Span, noise: f64, window: Duration, made: SystemTime, left_before: Left) -> Self {
-        Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_kept: false }
+        Self { before, noise, window, made, left_before, phase: Phase::Beginning, is_confirmed: false }
     }
 
     /// Window before the plan, and the cost in it.
@@ -77,8 +77,8 @@ impl Trial {
         (self.before.measured, self.left_before)
     }
 
-    pub(crate) const fn is_kept(&self) -> bool {
-        self.is_kept
+    pub(crate) const fn is_confirmed(&self) -> bool {
+        self.is_confirmed
     }
 
     /// Records that the first steps were executed.
@@ -136,7 +136,7 @@ impl Trial {
     fn conclude(&mut self, finding: Finding, doubts: Option<Doubt>, after: Seen, left: Left, now: SystemTime) -> Look {
         match (finding, doubts) {
             (Finding::Better, _) => {
-                let again = std::mem::replace(&mut self.is_kept, true);
+                let again = std::mem::replace(&mut self.is_confirmed, true);
                 // One window may show only a part of the program's alternating work.
                 if again {
                     self.rest(now);
@@ -151,7 +151,7 @@ impl Trial {
                 Look::Open
             }
             // Pause of a program that benefited.
-            (Finding::Idle, _) if self.is_kept => {
+            (Finding::Idle, _) if self.is_confirmed => {
                 self.rest(now);
                 Look::Open
             }
@@ -164,7 +164,7 @@ impl Trial {
                 self.watch(now, Some(Doubt::Idle(windows)));
                 Look::Open
             }
-            (Finding::NotBetter(_), None) if self.is_kept => {
+            (Finding::NotBetter(_), None) if self.is_confirmed => {
                 self.watch(now, Some(Doubt::Worse));
                 Look::Open
             }
@@ -189,7 +189,7 @@ mod tests {
 
     fn confirmed() -> Trial {
         let before = Span::counted(Measured::default());
-        Trial { is_kept: true, ..Trial::new(before, 0.1, Duration::from_secs(2), NOW, Left::ALL) }
+        Trial { is_confirmed: true, ..Trial::new(before, 0.1, Duration::from_secs(2), NOW, Left::ALL) }
     }
 
     fn conclude(trial: &mut Trial, finding: Finding) -> Look {
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn good_finding_is_verified_a_second_time() {
-        let mut trial = Trial { is_kept: false, ..confirmed() };
+        let mut trial = Trial { is_confirmed: false, ..confirmed() };
         trial.watch(NOW, None);
         assert!(matches!(conclude(&mut trial, Finding::Better), Look::Keeps { again: false, .. }));
         assert!(matches!(conclude(&mut trial.clone(), worse()), Look::Open), "one of two may be chance");

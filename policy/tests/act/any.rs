@@ -128,7 +128,7 @@ fn apply(world: &mut World, queue: &mut VecDeque<Order>, event: Event) {
                 process.host.api_calls[ApiCall::SetAccessedBy] += 1;
             }
         }
-        Event::RollBackAll => queue.extend(world.acting.undo_all("requested by the test")),
+        Event::RollBackAll => queue.extend(world.acting.withdraw_all("requested by the test")),
         Event::Add(..) => {}
     }
 }
@@ -147,7 +147,7 @@ proptest! {
         for event in events {
             apply(&mut world, &mut queue, event);
         }
-        queue.extend(world.acting.undo_all("the end"));
+        queue.extend(world.acting.withdraw_all("the end"));
         for order in queue {
             complete(&mut world, &order, 0);
         }

@@ -286,7 +286,7 @@ fn advice_is_withdrawn_at_shutdown_and_leftovers_at_startup() {
     next.run(20.0);
     assert!(next.decision().id > decision, "names are not used twice");
     assert!(next.process(id).advised_blocks() > 0);
-    let orders = next.acting.undo_all("the service ends");
+    let orders = next.acting.withdraw_all("the service ends");
     next.carry_out(orders);
     assert_eq!(next.advised_blocks(), 0);
     assert_eq!(next.decision().stage, Stage::RolledBack("the service ends".to_owned()));

@@ -58,7 +58,7 @@ chmod 666 /dev/swgpu
 drop_in nvml "DeviceAllow=/dev/swgpu rw"
 apt-get install -y /lab/files/uvmd_*.deb >/tmp/output 2>&1 || fail "apt install"
 within 60 "uvmd does not count" state_is counting
-start_monitoring 's/job_name: uvmd/job_name: another/'
+start_monitoring 's/job_name: uvmd/job_name: another/; s/9477/1/'
 fires UvmdAbsent
 use_target ''
 within 60 "Prometheus does not scrape uvmd" has_series 'up{job="uvmd"} == 1'
@@ -97,11 +97,16 @@ systemctl daemon-reload
 configure acting $'[policy]\nenabled = true\nhost_reserve = "64 MiB"'
 override() { uvmctl policy set --id "$1" --executable "$1" --mode act --policy "$2" "${@:3}" >/tmp/output 2>&1 || fail "policy set $*"; }
 override pingpong ping-pong
+# A rate takes two samples: what the first program does makes the series, and what the second does is seen.
+run_in "$pod_cgroup" /tmp/pingpong.toml
+panels_speak uvm-policies/in_force
+end_programs
 run_in "$pod_cgroup" /tmp/pingpong.toml
 panels_speak "${PINGPONG[@]}" "${ACTING[@]}"
 sed '/^\[\[target/,$d' /lab/files/streaming.toml >/tmp/streaming.toml
 override streaming stream
 run_in "$job_cgroup" /tmp/streaming.toml
+sleep 30
 panels_speak "${MIGRATING[@]}"
 override streaming stream --bytes-per-second 1MiB
 panels_speak "${DENIED[@]}"

@@ -52,10 +52,10 @@ impl Start {
     }
 }
 
-/// Audit log, and overrides that persist if `is_kept`.
-fn records(policy: &Policy, is_kept: bool, warnings: &Warnings) -> anyhow::Result<(Audit, Rules)> {
+/// Audit log, and overrides that persist if `is_persistent`.
+fn records(policy: &Policy, is_persistent: bool, warnings: &Warnings) -> anyhow::Result<(Audit, Rules)> {
     let rotation = Rotation { file_bytes_max: policy.audit_log_size.bytes, files_max: policy.audit_log_files.0 };
     let audit = Audit::start(&policy.audit_log(), rotation, policy.enabled, warnings.clone())?;
-    let rules = Rules::open(policy, is_kept, audit.clone(), Clock::default())?;
+    let rules = Rules::open(policy, is_persistent, audit.clone(), Clock::default())?;
     Ok((audit, rules))
 }

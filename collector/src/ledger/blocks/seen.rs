@@ -36,7 +36,7 @@ impl GpuIndex {
 /// Last user of a block, by faults and copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    Nobody,
+    Unused,
     Cpu,
     Gpu,
 }
@@ -120,7 +120,7 @@ impl Seen {
             resident_gpu: GpuIndex::NONE,
             is_split: false,
             gpu: GpuIndex::NONE,
-            side: Side::Nobody,
+            side: Side::Unused,
             is_candidate: false,
             is_placed: false,
         }
@@ -181,7 +181,7 @@ impl Seen {
     /// its faults alone, throttled or for remote mappings, move nothing.
     fn used_by(&mut self, side: Side) -> u64 {
         let before = std::mem::replace(&mut self.side, side);
-        let changed = before != side && before != Side::Nobody;
+        let changed = before != side && before != Side::Unused;
         self.bounces = self.bounces.saturating_add(changed.into());
         changed.into()
     }

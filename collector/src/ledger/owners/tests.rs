@@ -146,11 +146,11 @@ fn fetched_bytes_count_for_the_owner_at_that_time() {
     ledger.registered(1, PROCESS, of("a.service"));
     copied(&mut ledger, 1, 1, 65536);
     shown(&mut ledger);
-    ledger.happened(&fetched(65536));
+    ledger.add_block_record(&fetched(65536));
     ledger.settle_owners(at(1));
     moves(&mut ledger, PROCESS, "b.service");
     ledger.settle_owners(at(2));
-    ledger.happened(&fetched(4096));
+    ledger.add_block_record(&fetched(4096));
     let fetched = |ledger: &Ledger| {
         ["a.service", "b.service"].map(|name| ledger.owners()[&unit(name)].reuse[&GpuKey::Known(CARD)].fetched_bytes)
     };
@@ -274,7 +274,7 @@ fn counts_without_a_process_belong_to_other() {
 #[test]
 fn counts_of_fault_handlers_have_no_owner() {
     let mut ledger = ledger(8);
-    let key = CountKey { generation: NOBODYS, gpu: 1, kind: Kind::GpuReplay as u16, detail: 0 };
+    let key = CountKey { generation: NO_SPACE, gpu: 1, kind: Kind::GpuReplay as u16, detail: 0 };
     ledger.count(key, Tally { events: 3, amount: 0 });
     ledger.settle_owners(at(1));
     assert!(ledger.owners().is_empty());

@@ -79,7 +79,7 @@ fn batch_of_two_processes_counts_once_for_each_and_once_for_the_gpu() {
 #[test]
 fn counts_without_a_va_space_belong_to_the_gpu() {
     let mut ledger = ledger();
-    count(&mut ledger, NOBODYS, 1, Kind::GpuReplay, 0, 2, 0);
+    count(&mut ledger, NO_SPACE, 1, Kind::GpuReplay, 0, 2, 0);
     assert_eq!(ledger.open(), [0; 0]);
     let gpu: Counters = totals(&ledger).gpus.values().sum();
     assert_eq!(gpu.replays, 2);

@@ -22,8 +22,8 @@ fn lost_block_records_are_not_dropped_events() {
         kind: RecordKind::GpuFaults as u16,
         ..BlockRecord::default()
     };
-    ledger.happened(&record);
-    ledger.happened(&BlockRecord { generation: 9, ..record });
+    ledger.add_block_record(&record);
+    ledger.add_block_record(&BlockRecord { generation: 9, ..record });
     let records = |sampled_out, dropped| Losses { records: RecordLosses { sampled_out, dropped, stale: 0 }, events: 0 };
     ledger.lost(1, records(5, 0));
     ledger.destroyed(1, records(7, 2), at(10));
@@ -50,7 +50,7 @@ fn residency_is_uncertain_only_after_stale_records() {
         resident_pages: 512,
         ..BlockRecord::default()
     };
-    ledger.happened(&record);
+    ledger.add_block_record(&record);
     let bounds = |ledger: &Ledger| {
         let residency = &processes(ledger)[0].residency;
         residency
@@ -65,7 +65,7 @@ fn residency_is_uncertain_only_after_stale_records() {
     assert_eq!(bounds(&ledger), [(2 << 20, 0, u64::MAX)]);
     // Later records are certain again.
     ledger.lost_by(1, losses(1), 20);
-    ledger.happened(&BlockRecord { boottime_ns: 11, resident_pages: 256, ..record });
+    ledger.add_block_record(&BlockRecord { boottime_ns: 11, resident_pages: 256, ..record });
     assert_eq!(bounds(&ledger), [(1 << 20, 1 << 20, u64::MAX)]);
     // No sum is certain where the kernel skipped a probe.
     ledger.lost_by_all(30);
@@ -80,7 +80,7 @@ fn total_of_blocks_is_bounded_at_the_expense_of_the_largest() {
         ledger.registered(generation, id, named("app"));
         for block in 0..blocks {
             let record = BlockRecord { generation, address: block << 21, events: 1, ..BlockRecord::default() };
-            ledger.happened(&record);
+            ledger.add_block_record(&record);
         }
     }
     ledger.bound_blocks();
@@ -146,7 +146,7 @@ fn refetched_bytes_are_summed_per_gpu_and_outlive_the_blocks() {
             cause,
             ..BlockRecord::default()
         };
-        ledger.happened(&record);
+        ledger.add_block_record(&record);
     };
     for block in 0..5000 {
         copy(RecordKind::CopyHtod, block, 0);
