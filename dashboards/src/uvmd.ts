@@ -63,8 +63,8 @@ export const uvmd = dashboard("uvmd", "UVM / uvmd", "Health and cost of uvmd on 
   .withPanel(
     figure({
       id: 5,
-      title: "Wrong tokens",
-      description: "Requests with a wrong token in the selected time: a client is misconfigured, or guesses.",
+      title: "Wrong tokens and passwords",
+      description: "Requests with a wrong token or password in the selected time: a client is misconfigured, or guesses.",
       unit: "none",
       width: 4,
       limits: [1],

@@ -108,7 +108,7 @@ override streaming stream
 run_in "$job_cgroup" /tmp/streaming.toml
 sleep 30
 panels_speak "${MIGRATING[@]}"
-override streaming stream --bytes-per-second 1MiB
+override streaming stream --bytes 1MiB
 panels_speak "${DENIED[@]}"
 override pingpong harmful
 fires UvmdPolicyRolledBackRepeatedly
@@ -127,8 +127,13 @@ override pingpong ping-pong
 dd if=/dev/zero of=$STATE/fill bs=1k 2>/dev/null
 run_in "$pod_cgroup" /tmp/pingpong.toml
 fires UvmdAdviceJournalNotWritable
+panels_speak uvm-policies/journal_writable
+# What is left of the audit log's last page; then decisions are dropped.
+for _ in $(seq 60); do uvmctl policy set --id fill --executable nothing --mode act >/tmp/output 2>&1 || break; done
+end_programs
+run_in "$pod_cgroup" /tmp/pingpong.toml
 fires UvmdAuditLinesDropped
-panels_speak uvm-policies/journal_writable uvmd/audit_dropped
+panels_speak uvmd/audit_dropped
 uvmctl policy off >/tmp/output 2>&1
 fires UvmdSwitchNotPersisted
 fires UvmdWarningActive 'warning="audit_unavailable"'
