@@ -159,6 +159,7 @@ remove $CONF/invalid.toml /etc/uvmd/overrides.toml $CONF/acting.toml /etc/system
 systemctl restart uvmd
 
 step "a hostile user"
+chmod 666 /dev/nvidia-uvm
 lab-runner attack spaces >/tmp/output 2>&1 &
 attack=$!
 fires UvmdDegraded 'reason="quota_reached"'
