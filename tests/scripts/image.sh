@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# The container image: the same each time, with its labels, and its programs run in its root. Options are those of scripts/image.
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/../../scripts/lib.sh"
+cd "$UVMD_ROOT"
+
+if [ "$(id -u)" != 0 ]; then
+  [ -z "${UVMD_TEST_REQUIRE_ROOT:-}" ] || die "this needs root"
+  note "skipped: scripts/image runs as root"
+  exit 0
+fi
+for tool in skopeo umoci; do command -v "$tool" >/dev/null || { scripts/setup --image && break; }; done
+work=$(mktemp -d)
+service=''
+trap '[ -z "$service" ] || kill "$service" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+image=(target/package/uvmd-*.oci.tar)
+rm -f "${image[@]}"
+scripts/image "$@"
+image=(target/package/uvmd-*.oci.tar)
+cp "${image[0]}" "$work/first.tar"
+scripts/image --no-build
+# A package that the mirror got in between makes another one.
+cmp "$work/first.tar" "${image[0]}" || die "two images of the same programs differ"
+
+skopeo inspect --config "oci-archive:${image[0]}" >"$work/config.json"
+version=$(target/release/uvmd --version | awk '{ print $2 }')
+python3 - "$work/config.json" "$version" "$(git log -1 --format=%ct)" "$(git rev-parse HEAD)" <<'PYTHON'
+import datetime, json, sys
+
+image = json.load(open(sys.argv[1]))
+version, time, revision = sys.argv[2:]
+config = image["config"]
+got = {
+    "entry point": config["Entrypoint"],
+    "command": config.get("Cmd"),
+    "ports": list(config["ExposedPorts"]),
+    "version": config["Labels"]["org.opencontainers.image.version"],
+    "revision": config["Labels"]["org.opencontainers.image.revision"],
+    "licences": config["Labels"]["org.opencontainers.image.licenses"],
+    "created": datetime.datetime.fromisoformat(image["created"]).timestamp(),
+    "layers": len(image["rootfs"]["diff_ids"]),
+}
+want = {
+    "entry point": ["/usr/bin/uvmd"], "command": None, "ports": ["9477/tcp"], "version": version, "revision": revision,
+    "licences": "MIT OR Apache-2.0", "created": float(time), "layers": 1,
+}
+sys.exit(0 if got == want else f"the image has {got}, not {want}")
+PYTHON
+
+mkdir "$work/oci"
+tar -x -C "$work/oci" -f "${image[0]}"
+name=$(python3 -c 'import json, sys; print(json.load(sys.stdin)["manifests"][0]["annotations"]["org.opencontainers.image.ref.name"])' <"$work/oci/index.json")
+[ "$name" = "localhost/uvmd:$version" ] || die "the image's name is $name"
+# umoci takes no name with a colon.
+sed -i "s#$name#test#" "$work/oci/index.json"
+umoci unpack --image "$work/oci:test" "$work/bundle"
+root=$work/bundle/rootfs
+[ -z "$(find "$root" -name '*sh' -type f -perm /111)" ] || die "the image has a shell"
+for file in etc/ssl/certs/ca-certificates.crt usr/share/doc/uvmd/{third-party-licences,LICENSE-APACHE,LICENSE-MIT} \
+  usr/share/doc/{libc6,libgcc-s1}/copyright var/lib/dpkg/status.d/libc6; do
+  [ -s "$root/$file" ] || die "the image has no $file"
+done
+for program in uvmd uvmctl; do
+  said=$(chroot "$root" "/usr/bin/$program" --version)
+  [ "$said" = "$(target/release/$program --version)" ] || die "$program of the image says: $said"
+  echo "$said"
+done
+
+# Not the versions alone: uvmd serves, with /proc and /sys of the host as in a container.
+# shellcheck disable=SC2016 # the inner shell's
+unshare --mount sh -ec 'for folder in proc sys; do mount --rbind "/$folder" "$0/$folder"; done; exec chroot "$0" /usr/bin/uvmd --listen none' "$root" \
+  >"$work/log" 2>&1 &
+service=$!
+for _ in $(seq 100); do
+  [ ! -S "$root/run/uvmd/uvmd.sock" ] || break
+  kill -0 "$service" 2>/dev/null || break
+  sleep 0.1
+done
+chroot "$root" /usr/bin/uvmctl status >"$work/status" 2>&1 || { cat "$work/log" "$work/status" >&2 && die "uvmctl of the image gets no answer"; }
+cat "$work/status"
+kill "$service"
+wait "$service" || die "uvmd of the image ended with $?"
+service=''
