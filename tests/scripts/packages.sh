@@ -17,6 +17,8 @@ case ${1:-} in
   -h | --help) help_of "$0"; exit 0 ;;
   *) die "unknown option $1 (see --help)" ;;
 esac
+# What is installed stays where it is, also for whoever has another home.
+export CARGO_HOME=${CARGO_HOME:-$HOME/.cargo} RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup} UVMD_CACHE
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 wrong=0
@@ -54,7 +56,9 @@ contents() {
   local file modes
   dpkg-deb -x "$deb" "$work/deb"
   mkdir "$work/rpm"
-  rpm2cpio "$rpm" | (cd "$work/rpm" && cpio --quiet -idm)
+  # It exits with 1 after all of it: cargo-generate-rpm does not write the size that it compares with.
+  rpm2cpio "$rpm" >"$work/cpio" || true
+  (cd "$work/rpm" && cpio --quiet -idm <"$work/cpio")
   same "files of the deb and the rpm" "$(cd "$work/deb" && find . -type f -printf '%P\n' | common "$of_deb")" \
     "$(cd "$work/rpm" && find . -type f -printf '%P\n' | common "$of_rpm")"
   for file in $(cd "$work/rpm" && find . -type f -printf '%P\n' | common "$of_rpm"); do
@@ -112,14 +116,14 @@ add_programs() {
 
 # --- the rpm, installed
 installed() {
-  local root=$work/root stub second
-  mkdir -p "$root"/{usr/bin,run/systemd/system,proc}
+  local root=$work/root stub
+  mkdir -p "$root"/{usr/bin,run/systemd/system,dev}
+  touch "$root/dev/null" # a plain file does, and takes no root
   add_programs "$root" /bin/sh /usr/bin/find
   for stub in systemctl systemd-sysusers systemd-tmpfiles; do
     printf '#!/bin/sh\necho "%s $*" >>/calls\n' "$stub" >"$root/usr/bin/$stub"
     chmod 755 "$root/usr/bin/$stub"
   done
-  (cd "$root" && find . ! -path './var/*' ! -name calls | sort) >"$work/before"
 
   in_root -i "$rpm"
   same "calls of an installation" "systemd-sysusers uvmd.conf
@@ -132,9 +136,8 @@ systemctl --no-reload preset uvmd.service uvmd.socket" "$(calls)"
   # Uncompressed, which takes a second instead of 15.
   PATH=$UVMD_CARGO_RPM/bin:$PATH cargo generate-rpm --package uvmd --auto-req find-requires --payload-compress none --set-metadata 'release = "2"' \
     --output "$work/second.rpm"
-  second=$work/second.rpm
   echo '# mine' >>"$root/etc/uvmd/uvmd.toml"
-  in_root -U "$second"
+  in_root -U "$work/second.rpm"
   same "calls of an upgrade" "systemd-sysusers uvmd.conf
 systemd-tmpfiles --create uvmd.conf
 systemctl daemon-reload
@@ -154,7 +157,7 @@ calls() { cat "$work/root/calls" && rm "$work/root/calls"; }
 in_root() {
   local root=(unshare --map-root-user)
   [ "$(id -u)" != 0 ] || root=()
-  "${root[@]}" rpm --root "$work/root" --dbpath /var/lib/rpm --nodeps "$@"
+  "${root[@]}" rpm --quiet --root "$work/root" --dbpath /var/lib/rpm --nodeps "$@"
 }
 
 # --- equal bytes
@@ -172,9 +175,9 @@ packed_twice() {
     git -C "$copy" init -q
     git -C "$copy" add -A
     find "$copy" -type f -exec touch -d 2001-02-03 {} +
-    SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} UVMD_CACHE=$UVMD_CACHE \
-      CARGO_HOME=${CARGO_HOME:-$HOME/.cargo} RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup} \
-      HOME=$work/home USER=somebody LOGNAME=somebody TZ=Pacific/Auckland LC_ALL=C LANG=C \
+    SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+    export SOURCE_DATE_EPOCH
+    env -u CARGO_TARGET_DIR HOME="$work/home" USER=somebody LOGNAME=somebody TZ=Pacific/Auckland LC_ALL=C LANG=C \
       taskset -c 0 "$copy/scripts/package" --no-build
   )
   for file in "$deb" "$rpm"; do
@@ -182,11 +185,11 @@ packed_twice() {
   done
 }
 
-# Neither a path of the machine that built the programs.
+# No path of the machine that built the programs: see remap_paths of scripts/lib.sh.
 paths() {
   local file folder found
   for file in uvmd uvmctl; do
-    for folder in "$UVMD_ROOT" "${CARGO_HOME:-$HOME/.cargo}" "$UVMD_CACHE" "${HOME%/}"; do
+    for folder in "$UVMD_ROOT" "$CARGO_HOME" "$UVMD_CACHE" "${HOME%/}"; do
       [ -z "$folder" ] || {
         found=$(strings -a "$work/deb/usr/bin/$file" | grep -F -m 3 "$folder/" || true)
         [ -z "$found" ] || mistake "$file has paths in $folder: $found"
