@@ -5,3 +5,7 @@ if [ -d /run/systemd/system ]; then
     systemctl try-restart uvmd.service || :
   fi
 fi
+# The package lists no folders: cargo-generate-rpm 0.21 cannot.
+if [ "$1" = 0 ]; then
+  find /etc/uvmd /usr/share/uvmd /usr/share/doc/uvmd -depth -type d -empty -delete 2>/dev/null || :
+fi
