@@ -171,7 +171,7 @@ curl -so /dev/null -H 'Authorization: Bearer wrong-wrong-wrong-wrong' http://127
 panels_speak uvmd/auth_failures
 
 step "another clock, restarts"
-drop_in clock "Environment=LD_PRELOAD=/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1 FAKETIME=-120s DONT_FAKE_MONOTONIC=1"
+drop_in clock "Environment=LD_PRELOAD=/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1 FAKETIME=-120s FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_DISABLE_SHM=1"
 # Events before uvmd has found the programs that ran before it are dropped.
 thrash
 for _ in 1 2 3 4 5; do
