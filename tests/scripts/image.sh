@@ -58,7 +58,7 @@ sed -i "s#$name#test#" "$work/oci/index.json"
 umoci unpack --image "$work/oci:test" "$work/bundle"
 root=$work/bundle/rootfs
 [ -z "$(find "$root" -name '*sh' -type f -perm /111)" ] || die "the image has a shell"
-for file in etc/ssl/certs/ca-certificates.crt usr/share/doc/uvmd/{third-party-licences,LICENSE-APACHE,LICENSE-MIT} \
+for file in etc/ssl/certs/ca-certificates.crt etc/uvmd/uvmd.toml usr/share/doc/uvmd/{third-party-licences,uvmd.cdx.json,LICENSE-APACHE,LICENSE-MIT} \
   usr/share/doc/{libc6,libgcc-s1}/copyright var/lib/dpkg/status.d/libc6; do
   [ -s "$root/$file" ] || die "the image has no $file"
 done
