@@ -34,7 +34,8 @@ config = image["config"]
 got = {
     "entry point": config["Entrypoint"],
     "command": config.get("Cmd"),
-    "ports": list(config["ExposedPorts"]),
+    "ports": sorted(config["ExposedPorts"]),
+    "user": config["User"],
     "version": config["Labels"]["org.opencontainers.image.version"],
     "revision": config["Labels"]["org.opencontainers.image.revision"],
     "licences": config["Labels"]["org.opencontainers.image.licenses"],
@@ -42,7 +43,7 @@ got = {
     "layers": len(image["rootfs"]["diff_ids"]),
 }
 want = {
-    "entry point": ["/usr/bin/uvmd"], "command": None, "ports": ["9477/tcp"], "version": version, "revision": revision,
+    "entry point": ["/usr/bin/uvmd"], "command": None, "ports": ["9477/tcp", "9478/tcp"], "user": "0:0", "version": version, "revision": revision,
     "licences": "MIT OR Apache-2.0", "created": float(time), "layers": 1,
 }
 sys.exit(0 if got == want else f"the image has {got}, not {want}")
@@ -57,7 +58,7 @@ sed -i "s#$name#test#" "$work/oci/index.json"
 umoci unpack --image "$work/oci:test" "$work/bundle"
 root=$work/bundle/rootfs
 [ -z "$(find "$root" -name '*sh' -type f -perm /111)" ] || die "the image has a shell"
-for file in etc/ssl/certs/ca-certificates.crt usr/share/doc/uvmd/{third-party-licences,LICENSE-APACHE,LICENSE-MIT} \
+for file in etc/ssl/certs/ca-certificates.crt etc/uvmd/uvmd.toml usr/share/doc/uvmd/{third-party-licences,uvmd.cdx.json,LICENSE-APACHE,LICENSE-MIT} \
   usr/share/doc/{libc6,libgcc-s1}/copyright var/lib/dpkg/status.d/libc6; do
   [ -s "$root/$file" ] || die "the image has no $file"
 done

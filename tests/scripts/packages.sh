@@ -196,6 +196,12 @@ paths() {
   done
 }
 
+# Beside the packages: the SBOM that they have inside, and the notes of the release.
+beside() {
+  cmp "$work"/first/uvmd-*.cdx.json "$work/rpm/usr/share/doc/uvmd/uvmd.cdx.json" || mistake "the SBOM beside the packages is another one"
+  grep -q '^- ' "$work/first/release-notes.md" || mistake "release-notes.md has no changes"
+}
+
 for check in lints contents scripts installed packed_twice paths; do
   say "$check"
   "$check"

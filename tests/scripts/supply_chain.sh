@@ -4,7 +4,7 @@
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
 
-[ -x "$UVMD_CARGO_DENY/bin/cargo-deny" ] || scripts/setup --supply-chain
+if [ ! -x "$UVMD_CARGO_DENY/bin/cargo-deny" ] || [ ! -d "$UVMD_CYCLONEDX" ]; then scripts/setup --supply-chain; fi
 deny() { "$UVMD_CARGO_DENY/bin/cargo-deny" --locked --config deny.toml "$@" licenses bans sources; }
 # A rule that nothing needs any more is a mistake for the workspace; the probes need few of them.
 deny --manifest-path Cargo.toml check -D unmatched-skip -D license-not-encountered
@@ -40,10 +40,25 @@ if len(references) != len(set(references)):
     wrong.append("two components with one reference")
 named = {name for each in bom["dependencies"] for name in [each["ref"], *each.get("dependsOn", [])]}
 wrong += [f"{name}: a dependency, and no component" for name in named - set(references)]
-if (bom["bomFormat"], bom["specVersion"]) != ("CycloneDX", "1.5") or "serialNumber" in bom or "timestamp" not in bom["metadata"]:
+if (bom["bomFormat"], bom["specVersion"]) != ("CycloneDX", "1.5") or "serialNumber" not in bom or "timestamp" not in bom["metadata"]:
     wrong.append("not a reproducible CycloneDX 1.5")
 if len(crates) < 100:
     wrong.append(f"cargo tree names {len(crates)} crates only")
 print(f"bill of materials: {len(components)} components, {sum(each['scope'] == 'required' for each in components)} of them linked")
 sys.exit("\n".join(wrong) or None)
 PYTHON
+
+"$UVMD_SCHEMATHESIS/bin/python" - "$work/first.json" "$UVMD_CYCLONEDX" <<'PYTHON'
+import json, pathlib, sys
+import jsonschema_rs
+
+def schema(name):
+    return json.loads((pathlib.Path(sys.argv[2]) / f"{name}.SNAPSHOT.schema.json").read_text())
+
+# By the references to them. Nothing is fetched.
+others = [(f"http://cyclonedx.org/schema/{name}.SNAPSHOT.schema.json", schema(name)) for name in ("spdx", "jsf-0.82")]
+validator = jsonschema_rs.Draft7Validator(schema("bom-1.5"), registry=jsonschema_rs.Registry(others), validate_formats=True)
+wrong = [f"{'/'.join(map(str, error.instance_path))}: {error.message}" for error in validator.iter_errors(json.load(open(sys.argv[1])))]
+sys.exit("\n".join(wrong) or None)
+PYTHON
+echo "bill of materials: valid by the schema of CycloneDX 1.5"
