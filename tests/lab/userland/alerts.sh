@@ -84,9 +84,9 @@ fires UvmGpuThrashing
 fires UvmFaultHandlerSaturated
 fires UvmFaultLatencyHigh
 panels_speak "${THRASHING[@]}"
-for number in 1 2 3 4 5 6 7 8 9 10; do
-  sed "s/mib = 20/mib = 8/; s/\"victim\"/\"growth$number\"/; s/sleep_ms = 20/sleep_ms = 2000/" /tmp/victim.toml >/tmp/growth$number.toml
-  run_in "$job_cgroup" /tmp/growth$number.toml
+for number in $(seq 16); do
+  sed "s/mib = 20/mib = 8/; s/\"victim\"/\"growth$number\"/; s/sleep_ms = 20/sleep_ms = 2000/" /tmp/victim.toml >/tmp/growth"$number".toml
+  run_in "$job_cgroup" /tmp/growth"$number".toml
   becomes 5 has_alert UvmOversubscriptionGrowing && break
 done
 fires UvmOversubscriptionGrowing
