@@ -45,13 +45,12 @@ THRASHING=(
 PINGPONG=(uvm-node/{reclaimed_share,cpu_faults} uvm-owner/{fetched_first,fetched_reclaimed,cpu_faults})
 ACTING=(uvm-policies/{acting,in_force,decisions,actions,policies_done} uvm-node/tool_calls)
 MIGRATING=(uvm-policies/{policies_migrated,budget_bytes})
-DENIED=(uvm-policies/{budget_denied,policies_denied,actions_without_effect})
 ROLLBACK=(uvm-policies/{rollbacks,rollbacks_total,policies_rollbacks})
 
 # Panels and alerts without a state here that gives them a value: a NVLink, memory at thrashing pins, discarded events of a VA space beyond a quota with
-# work of its own, requests beyond the limits of the server, a full log, and actions that the driver fails.
+# work of its own, requests beyond the limits of the server, a full log, and actions that a budget denies or the driver fails.
 NEVER=(
-  uvm-node/{migrated_dtod,throttled,api_calls} uvm-policies/policies_failed
+  uvm-node/{migrated_dtod,throttled,api_calls} uvm-policies/{budget_denied,policies_denied,policies_failed,actions_without_effect}
   uvmd/{probes_highest,probes_median,rejected,closed,log_dropped,journal_dropped,stream_dropped}
 )
 NOT_FIRED=(UvmdEventsDropped)
@@ -113,8 +112,6 @@ override streaming stream
 run_in "$job_cgroup" /tmp/streaming.toml
 sleep 30
 panels_speak "${MIGRATING[@]}"
-override streaming stream --bytes 1MiB
-panels_speak "${DENIED[@]}"
 override pingpong harmful
 fires UvmdPolicyRolledBackRepeatedly
 panels_speak "${ROLLBACK[@]}"
