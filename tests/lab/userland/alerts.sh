@@ -127,15 +127,18 @@ systemctl start uvmd.socket uvmd || fail "start"
 within 60 "uvmd does not count" state_is counting
 override pingpong ping-pong
 dd if=/dev/zero of=$STATE/fill bs=1k 2>/dev/null
-# More lines than the rest of the journal's page takes.
-{
-  echo 'name = "pingpongs"'
-  for _ in 1 2 3 4 5 6; do
-    sed -n '/^\[\[process/,$p' /tmp/pingpong.toml | sed 's/^alloc.*/alloc = [{ name = "a", mib = 2 }, { name = "b", mib = 2 }, { name = "c", mib = 2 }]/
-      s/{ cpu_write = "a" }, { gpu_read = "a", access_rate = 32 }/{ cpu_write = "a" }, { cpu_write = "b" }, { cpu_write = "c" }, { gpu_read = "a", access_rate = 32 }, { gpu_read = "b", access_rate = 32 }, { gpu_read = "c", access_rate = 32 }/'
-  done
-} >/tmp/pingpongs.toml
-run_in "$pod_cgroup" /tmp/pingpongs.toml
+# More advice than lines fit in the rest of the journal's page.
+cat >/tmp/pingpongs.toml <<'SCENARIO'
+name = "pingpongs"
+[[process]]
+name = "pingpong"
+alloc = [{ name = "a", mib = 2 }, { name = "b", mib = 2 }, { name = "c", mib = 2 }]
+steps = [{ repeat_for_ms = 600000, steps = [
+    { cpu_write = "a" }, { cpu_write = "b" }, { cpu_write = "c" },
+    { gpu_read = "a", access_rate = 32 }, { gpu_read = "b", access_rate = 32 }, { gpu_read = "c", access_rate = 32 }, { sleep_ms = 50 },
+] }]
+SCENARIO
+for _ in 1 2 3 4 5 6; do run_in "$pod_cgroup" /tmp/pingpongs.toml; done
 fires UvmdAdviceJournalNotWritable
 panels_speak uvm-policies/journal_writable
 # What is left of the audit log's last page; then decisions are dropped.
