@@ -4,6 +4,8 @@
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect
+# shellcheck source=lab/vm/guest
+. /lab/guest
 # shellcheck source=tests/lab/userland/monitoring
 . /lab/files/monitoring
 evidence=/tmp/output
@@ -199,6 +201,10 @@ systemctl restart uvmd
 within 60 "uvmd does not count" state_is counting
 
 step "no driver, and an unknown one"
+# uvmd knows a GPU from its first use on.
+run_in "$pod_cgroup" /tmp/pingpong.toml
+panels_speak uvm-node/gpus_memory
+end_programs
 rmmod nvidia-uvm nvidia || fail "the driver does not unload"
 fires UvmdWaiting
 load_driver || fail "the driver does not load"
