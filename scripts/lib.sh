@@ -48,18 +48,24 @@ UVMD_SCHEMATHESIS=$UVMD_CACHE/schemathesis-$UVMD_SCHEMATHESIS_VERSION
 # Where uvmd listens, on a node and for the lab's guest.
 UVMD_PORT=9477
 
+# remapped_crates: flags of rustc, a line each, that name the sources of crates by neutral paths. Of several that match, rustc takes the last.
+remapped_crates() {
+  local cargo=${CARGO_HOME:-${HOME:-/root}/.cargo} sources
+  echo "--remap-path-prefix=$cargo=/cargo"
+  # The folders of registries, whose names differ between machines. They are there once something was fetched.
+  for sources in "$cargo"/registry/src/*/; do
+    [ ! -d "$sources" ] || echo "--remap-path-prefix=${sources%/}=/crates"
+  done
+}
+
 # remap_paths: has cargo's builds name sources by neutral paths instead of this machine's, in panics and debug information.
 # Cargo keeps builds with other flags apart: what shares target/release with scripts/build uses this, too, or is built twice.
 remap_paths() {
-  local cargo=${CARGO_HOME:-${HOME:-/root}/.cargo} flags=() sources
+  local flags=()
   [ -z "${RUSTFLAGS:-}" ] || read -ra flags <<<"$RUSTFLAGS"
-  # Of several that match, rustc takes the last.
-  flags+=("--remap-path-prefix=$UVMD_ROOT=/uvmd" "--remap-path-prefix=$cargo=/cargo")
-  # The folders of registries, whose names differ between machines. They are there once something was fetched.
   (cd "$UVMD_ROOT" && cargo fetch --locked --quiet --target "$(rustc -vV | sed -n 's/^host: //p')")
-  for sources in "$cargo"/registry/src/*/; do
-    [ ! -d "$sources" ] || flags+=("--remap-path-prefix=${sources%/}=/crates")
-  done
+  flags+=("--remap-path-prefix=$UVMD_ROOT=/uvmd")
+  mapfile -t -O ${#flags[@]} flags < <(remapped_crates)
   CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}")
   export CARGO_ENCODED_RUSTFLAGS
 }

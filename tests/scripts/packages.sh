@@ -202,7 +202,7 @@ beside() {
   grep -q '^- ' "$work/first/release-notes.md" || mistake "release-notes.md has no changes"
 }
 
-for check in lints contents scripts installed packed_twice paths; do
+for check in lints contents scripts installed packed_twice paths beside; do
   say "$check"
   "$check"
 done

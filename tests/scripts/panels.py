@@ -25,7 +25,7 @@ def filled(expression, values):
     def value(match):
         name = match[1] or match[2]
         if name not in values:
-            raise KeyError(f"no value for ${name}")
+            sys.exit(f"no value for ${name}")
         return values[name]
 
     # "$1" in the argument of label_replace is not a variable, nor is the anchor "$".

@@ -153,7 +153,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
 struct Ready {
     signals: Signals,
     tokens: Tokens,
-    protected: web_config::Found,
+    protected: web_config::Contents,
     /// Names of this machine, if any.
     own_names: Vec<String>,
     reloads: Reloads,

@@ -15,9 +15,9 @@ use crate::admin_file;
 /// Maximum bytes of one file, which no chain of certificates reaches.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Protection of the files.
+/// Contents of the files.
 #[derive(Default)]
-pub(crate) struct Found {
+pub(crate) struct Contents {
     config: WebConfig,
     tls: Option<Tls>,
     users: Option<Users>,
@@ -27,14 +27,14 @@ pub(crate) struct Found {
 ///
 /// # Errors
 /// If one of them is invalid, or other users may change it or know its secrets.
-pub(crate) fn read(config: &Config) -> anyhow::Result<Found> {
+pub(crate) fn read(config: &Config) -> anyhow::Result<Contents> {
     let Config { metrics, auth, .. } = config;
-    let Some(AbsolutePath(path)) = &metrics.web_config_file else { return Ok(Found::default()) };
+    let Some(AbsolutePath(path)) = &metrics.web_config_file else { return Ok(Contents::default()) };
     let found = try_read(path, auth.token_file_group_readable);
     found.with_context(|| format!("metrics.web_config_file: {}", path.display()))
 }
 
-fn try_read(path: &Path, group_readable: bool) -> anyhow::Result<Found> {
+fn try_read(path: &Path, group_readable: bool) -> anyhow::Result<Contents> {
     let (text, metadata) = admin_file::read(path, BYTES_MAX)?;
     let text = String::from_utf8(text).context("it is not text in UTF-8")?;
     let config = parse(&text, path)?;
@@ -42,7 +42,7 @@ fn try_read(path: &Path, group_readable: bool) -> anyhow::Result<Found> {
         admin_file::check_secret(&metadata, group_readable)?;
     }
     let tls = config.tls.as_ref().map(|tls| self::tls(tls, group_readable)).transpose()?;
-    Ok(Found { users: users(&config)?, tls, config })
+    Ok(Contents { users: users(&config)?, tls, config })
 }
 
 fn tls(tls: &config::Tls, group_readable: bool) -> anyhow::Result<Tls> {
@@ -95,7 +95,7 @@ fn warnings(found: &WebConfig, config: &Config) -> Vec<String> {
     }
 }
 
-impl Found {
+impl Contents {
     /// Puts it into effect, and logs what may be unintended about a listener on this address.
     pub(crate) fn apply(self, config: &Config, protection: &Protection) {
         for warning in warnings(&self.config, config) {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every alert fires once, and every panel has a value in the state that it is for and none without it. Files: a package of uvmd,
+# Alerts fire once, and panels have a value in the state that they are for and none without it; NOT_FIRED and NEVER have the others. Files: a package of uvmd,
 # tests/lab/userland/monitoring, panels.tsv of tests/scripts/panels.py. tests/scripts/monitoring.sh runs it.
 set -u
 # shellcheck source=lab/vm/expect
@@ -49,12 +49,13 @@ ACTING=(uvm-policies/{acting,in_force,decisions,actions,policies_done} uvm-node/
 MIGRATING=(uvm-policies/{policies_migrated,budget_bytes})
 ROLLBACK=(uvm-policies/{rollbacks,rollbacks_total,policies_rollbacks})
 
-# Panels and alerts without a state here that gives them a value: a NVLink, memory at thrashing pins, discarded events of a VA space beyond a quota with
-# work of its own, requests beyond the limits of the server, a full log, and actions that a budget denies or the driver fails.
+# Panels without a state here that gives them a value: it takes two GPUs, throttling, a program's own calls of the API, actions that a budget denies or the
+# driver fails, kernel.bpf_stats_enabled, and requests, lines and subscribers beyond the limits of uvmd.
 NEVER=(
   uvm-node/{migrated_dtod,throttled,api_calls} uvm-policies/{budget_denied,policies_denied,policies_failed,actions_without_effect}
   uvmd/{probes_highest,probes_median,rejected,closed,log_dropped,journal_dropped,stream_dropped}
 )
+# Faults are dropped for a quota once a user has 4,096 VA spaces, which takes 16 processes of the attack.
 NOT_FIRED=(UvmdEventsDropped)
 
 step "no target"

@@ -52,7 +52,7 @@ pub(super) struct Reloader<'a> {
 struct Read {
     loaded: Loaded,
     tokens: token::Found,
-    protected: web_config::Found,
+    protected: web_config::Contents,
     overrides: Vec<Override>,
 }
 
