@@ -11,6 +11,8 @@
 #include <linux/mutex.h>
 #include <linux/types.h>
 
+#include "mirror.h"
+
 struct user_channel;
 
 struct client {
@@ -19,6 +21,7 @@ struct client {
     struct list_head spaces;      /* struct client_space, in dev.c */
     struct list_head allocations; /* struct allocation, in allocation.c */
     u32 last_allocation;          /* handle of the newest one */
+    struct mirror mirror;         /* of its first space */
     struct log *log;              /* NULL until SWGPU_IOC_LOG; then as long as the file */
 };
 
@@ -28,6 +31,7 @@ struct user_channel *client_find_channel(struct client *client, u32 handle);
 
 /* kernel.c */
 long client_run(struct client *client, void __user *argument);
+long client_accessed(struct client *client, void __user *argument);
 
 /* allocation.c */
 long client_alloc(struct client *client, void __user *argument);

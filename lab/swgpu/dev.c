@@ -9,6 +9,7 @@
 #include <linux/uaccess.h>
 
 #include "client.h"
+#include "mirror.h"
 #include "program.h"
 #include "space.h"
 #include "swgpu.h"
@@ -24,18 +25,31 @@ static int swgpu_open(struct inode *inode, struct file *file)
 {
     struct client *client = kzalloc(sizeof(*client), GFP_KERNEL);
 
+    int status;
+
     if (!client)
         return -ENOMEM;
     mutex_init(&client->lock);
     INIT_LIST_HEAD(&client->spaces);
     INIT_LIST_HEAD(&client->allocations);
+    status = mirror_init(&client->mirror);
+    if (status)
+        goto free_client;
+    status = -ENOMEM;
     client->handle = handle_create(HANDLE_CLIENT, 0, client);
-    if (!client->handle) {
-        kfree(client);
-        return -ENOMEM;
-    }
+    if (!client->handle)
+        goto destroy_mirror;
     file->private_data = client;
+    /* The device's own address_space would join the mappings of all clients: a removal from one
+     * mirror would reach all of them. */
+    file->f_mapping = client->mirror.anchor->f_mapping;
     return 0;
+
+destroy_mirror:
+    mirror_destroy(&client->mirror);
+free_client:
+    kfree(client);
+    return status;
 }
 
 /* The driver may hold the space and the channel longer: it has its own references. */
@@ -56,12 +70,16 @@ static int swgpu_release(struct inode *inode, struct file *file)
     struct client *client = file->private_data;
     struct client_space *owned, *next;
 
+    if (client->mirror.space)
+        mirror_detach(&client->mirror);
     list_for_each_entry_safe(owned, next, &client->spaces, node)
         destroy_space(owned);
     client_free_all(client);
     if (client->log)
         log_close(client->log);
     handle_destroy(client->handle);
+    file->f_mapping = inode->i_mapping;
+    mirror_destroy(&client->mirror);
     kfree(client);
     return 0;
 }
@@ -144,6 +162,8 @@ static long ioctl_space(struct client *client, void __user *argument)
     if (!owned)
         return -ENOMEM;
     mutex_lock(&client->lock);
+    if (!client->mirror.space)
+        mirror_attach(&client->mirror, owned->space, owned->channel);
     list_add(&owned->node, &client->spaces);
     mutex_unlock(&client->lock);
 
@@ -248,6 +268,8 @@ static long swgpu_ioctl(struct file *file, unsigned int command, unsigned long a
         return ioctl_space(client, user);
     case SWGPU_IOC_RUN:
         return client_run(client, user);
+    case SWGPU_IOC_ACCESSED:
+        return client_accessed(client, user);
     case SWGPU_IOC_COUNTERS:
         return ioctl_counters(user);
     case SWGPU_IOC_CHANNEL_COUNTERS:
@@ -267,11 +289,23 @@ static long swgpu_ioctl(struct file *file, unsigned int command, unsigned long a
     }
 }
 
+static int swgpu_mmap(struct file *file, struct vm_area_struct *vma)
+{
+    struct client *client = file->private_data;
+    int status;
+
+    mutex_lock(&client->lock);
+    status = mirror_mmap(&client->mirror, vma);
+    mutex_unlock(&client->lock);
+    return status;
+}
+
 static const struct file_operations file_operations = {
     .owner = THIS_MODULE,
     .open = swgpu_open,
     .release = swgpu_release,
     .read = swgpu_read,
+    .mmap = swgpu_mmap,
     .unlocked_ioctl = swgpu_ioctl,
 };
 

@@ -12,7 +12,7 @@
 static bool request_is_valid(const struct swgpu_run *request)
 {
     return request->type <= SWGPU_ATOMIC_ADD && request->window && request->count <= SWGPU_RUN_MAX &&
-           request->access_millibytes <= SWGPU_ACCESS_MILLIBYTES_MAX && !request->reserved;
+           request->access_millibytes <= SWGPU_ACCESS_MILLIBYTES_MAX && request->flags <= SWGPU_RUN_TOUCH;
 }
 
 static bool accesses_are_valid(const struct swgpu *gpu, const struct program *program)
@@ -21,7 +21,9 @@ static bool accesses_are_valid(const struct swgpu *gpu, const struct program *pr
     u32 i;
 
     for (i = 0; i < program->count; i++) {
-        if (program->accesses[i].va >= va_end || (program->accesses[i].va & 7))
+        const struct swgpu_access *access = &program->accesses[i];
+
+        if (access->va >= va_end || (access->va & 7) || (program->touch && access->value > SWGPU_ATOMIC_ADD))
             return false;
     }
     return true;
@@ -32,6 +34,7 @@ static long run(struct user_channel *channel, struct swgpu_run *request)
     void __user *user_accesses = u64_to_user_ptr(request->accesses);
     u64 bytes = (u64)request->count * sizeof(struct swgpu_access);
     struct program program = {
+        .touch = request->flags & SWGPU_RUN_TOUCH,
         .type = (enum access_type)request->type,
         .count = request->count,
         .window = min3(request->window, request->count, (u32)SWGPU_WINDOW_MAX),
@@ -56,7 +59,7 @@ static long run(struct user_channel *channel, struct swgpu_run *request)
 
     status = program_run(channel, &program);
     request->done = program.done;
-    if (program.type != ACCESS_WRITE && program.done && copy_to_user(user_accesses, program.accesses, bytes))
+    if ((program.touch || program.type != ACCESS_WRITE) && program.done && copy_to_user(user_accesses, program.accesses, bytes))
         status = -EFAULT;
 out:
     kvfree(program.waiting);
@@ -82,4 +85,26 @@ long client_run(struct client *client, void __user *argument)
     if (put_user(request.done, &((struct swgpu_run __user *)argument)->done))
         return -EFAULT;
     return status;
+}
+
+/* Accesses by the mirror, which only the process knows. */
+long client_accessed(struct client *client, void __user *argument)
+{
+    struct swgpu_accessed request;
+    struct user_channel *channel;
+    bool alive;
+
+    if (copy_from_user(&request, argument, sizeof(request)))
+        return -EFAULT;
+    if (request.reserved || request.accesses > SWGPU_ACCESSED_MAX)
+        return -EINVAL;
+    channel = client_find_channel(client, request.channel);
+    if (!channel)
+        return -ENOENT;
+    mutex_lock(&channel->gpu->lock);
+    channel->counters.accesses += request.accesses;
+    channel->gpu->counters.access.accesses += request.accesses;
+    alive = channel->state == CHANNEL_BOUND;
+    mutex_unlock(&channel->gpu->lock);
+    return alive ? 0 : -EFAULT;
 }

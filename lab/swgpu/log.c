@@ -110,7 +110,7 @@ static bool is_off(const struct swgpu *gpu)
     return list_empty(&gpu->logs.open); /* a log that is being opened concurrently may miss this event */
 }
 
-static u8 place(const struct mmu_target *target)
+u8 log_place(const struct mmu_target *target)
 {
     switch (target->aperture) {
     case APERTURE_VIDMEM:
@@ -132,7 +132,7 @@ void log_access(const struct user_channel *channel, enum access_type type, u64 v
         .pid = channel->space->pid,
         .event = SWGPU_LOG_ACCESS,
         .type = type,
-        .from = place(target),
+        .from = log_place(target),
     };
 
     if (is_off(channel->gpu))
@@ -155,8 +155,8 @@ void log_copy(struct swgpu *gpu, const struct mmu_target *to, const struct mmu_t
             .weight = SWGPU_PAGE_BYTES,
             .physical = start + offset,
             .event = SWGPU_LOG_COPY,
-            .from = place(from),
-            .to = place(to),
+            .from = log_place(from),
+            .to = log_place(to),
         };
 
         /* The page is mapped only after the copy into it: its last user is a former one. */

@@ -25,6 +25,9 @@ struct logs {
 
 void logs_init(struct logs *logs);
 
+/* Place of memory: SWGPU_LOCAL, ... */
+u8 log_place(const struct mmu_target *target);
+
 /* Each call logs one page, or for a copy and a mapping `bytes` bytes of pages. */
 void log_access(const struct user_channel *channel, enum access_type type, u64 va, const struct mmu_target *target);
 void log_copy(struct swgpu *gpu, const struct mmu_target *to, const struct mmu_target *from, u64 bytes);

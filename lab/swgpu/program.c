@@ -3,6 +3,7 @@
 #include <linux/slab.h>
 
 #include "fault.h"
+#include "mirror.h"
 #include "program.h"
 #include "space.h"
 #include "swgpu.h"
@@ -70,6 +71,7 @@ void user_channel_stop(struct user_channel *channel)
     mutex_lock(&channel->gpu->lock);
     if (channel->state != CHANNEL_FAULTED)
         channel->state = CHANNEL_STOPPED;
+    mirror_reset(channel->space);
     if (channel->running)
         finish(channel, -ECANCELED);
     mutex_unlock(&channel->gpu->lock);
@@ -136,8 +138,8 @@ static bool older_waits(const struct program *program, u64 va, u32 older_count)
     return false;
 }
 
-static void count_access(struct swgpu_access_counters *counters, enum access_type type, enum mmu_aperture aperture,
-                         u64 millibytes)
+static void add_access(struct swgpu_access_counters *counters, enum access_type type, enum mmu_aperture aperture,
+                       u64 millibytes)
 {
     counters->accesses++;
     if (aperture == APERTURE_VIDMEM || aperture == APERTURE_SPARSE)
@@ -151,14 +153,27 @@ static void count_access(struct swgpu_access_counters *counters, enum access_typ
             millibytes;
 }
 
+void count_access(struct user_channel *channel, enum access_type type, enum mmu_aperture aperture, u64 millibytes)
+{
+    add_access(&channel->counters, type, aperture, millibytes);
+    add_access(&channel->gpu->counters.access, type, aperture, millibytes);
+}
+
+/* A touch is no access: the program accesses the page by its mirror. */
+static void finish_touch(struct user_channel *channel, enum access_type type, struct swgpu_access *access,
+                         const struct mmu_target *target)
+{
+    log_access(channel, type, access->va, target);
+    access->value = log_place(target);
+    mirror_permit(channel->space, access->va);
+}
+
 static void perform(struct user_channel *channel, enum access_type type, struct swgpu_access *access,
                     const struct mmu_target *target)
 {
-    u64 millibytes = channel->running->access_millibytes;
     u64 *memory = target->memory;
 
-    count_access(&channel->counters, type, target->aperture, millibytes);
-    count_access(&channel->gpu->counters.access, type, target->aperture, millibytes);
+    count_access(channel, type, target->aperture, channel->running->access_millibytes);
     log_access(channel, type, access->va, target);
 
     switch (type) {
@@ -177,22 +192,31 @@ static void perform(struct user_channel *channel, enum access_type type, struct 
     }
 }
 
+static enum access_type type_of(const struct program *program, const struct swgpu_access *access)
+{
+    return program->touch ? (enum access_type)access->value : program->type;
+}
+
 /* Attempts an access, and returns whether it completed; if not, it has raised its fault and has
  * to wait. */
 static bool attempt(struct user_channel *channel, u32 index, u32 older_count)
 {
     struct program *program = channel->running;
     struct swgpu_access *access = &program->accesses[index];
+    enum access_type type = type_of(program, access);
     struct mmu_target target;
-    enum mmu_fault fault = mmu_translate(channel->space, access->va, program->type, &target);
+    enum mmu_fault fault = mmu_translate(channel->space, access->va, type, &target);
 
     if (fault != MMU_NO_FAULT) {
-        fault_raise(channel, access->va, program->type, fault);
+        fault_raise(channel, access->va, type, fault);
         return false;
     }
     if (older_waits(program, access->va, older_count))
         return false;
-    perform(channel, program->type, access, &target);
+    if (program->touch)
+        finish_touch(channel, type, access, &target);
+    else
+        perform(channel, type, access, &target);
     program->done++;
     return true;
 }
@@ -255,10 +279,12 @@ void program_cancel(struct user_channel *channel, const struct fault_cancel *can
     if (!program)
         return;
     for (i = 0; i < program->waiting_count; i++) {
-        u64 va = program->accesses[program->waiting[i]].va;
+        const struct swgpu_access *access = &program->accesses[program->waiting[i]];
 
-        if (!cancel || ((cancel->access_types & BIT(program->type)) && !((page_of(va) ^ cancel->page_va) & va_mask))) {
+        if (!cancel || ((cancel->access_types & BIT(type_of(program, access))) &&
+                        !((page_of(access->va) ^ cancel->page_va) & va_mask))) {
             channel->state = CHANNEL_FAULTED;
+            mirror_reset(channel->space);
             finish(channel, -EFAULT);
             return;
         }

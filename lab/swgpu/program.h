@@ -39,7 +39,8 @@ struct user_channel {
  * replay; later ones continue meanwhile. */
 struct program {
     struct swgpu_access *accesses;
-    enum access_type type;
+    bool touch; /* the accesses only translate: `value` is first the type of each, then its place */
+    enum access_type type; /* of all; unused with `touch` */
     u32 count;
     u32 window;
     u64 access_millibytes;
@@ -56,6 +57,11 @@ struct program {
  * do the next two functions. */
 struct user_channel *user_channel_create(struct swgpu *gpu, struct gpu_space *space);
 void user_channel_put(struct user_channel *channel);
+static inline void user_channel_get(struct user_channel *channel)
+{
+    kref_get(&channel->refs);
+}
+
 /* Returns false if it has been bound, stopped or has faulted before: a channel is bound once. */
 bool user_channel_bind(struct user_channel *channel);
 /* Ends the running program. A faulted channel stays faulted. */
@@ -77,6 +83,9 @@ bool program_step(struct user_channel *channel);
 
 /* Whether no access can complete before a replay. */
 bool program_is_stuck(const struct user_channel *channel);
+
+/* Counts an access for the channel and the card. */
+void count_access(struct user_channel *channel, enum access_type type, enum mmu_aperture aperture, u64 millibytes);
 
 /* Cancels waiting accesses for the driver: the matching ones, or all (NULL). */
 void program_cancel(struct user_channel *channel, const struct fault_cancel *cancel);

@@ -12,6 +12,7 @@
 
 #include "mmu.h"
 
+struct mirror;
 struct swgpu;
 
 /*
@@ -37,6 +38,7 @@ struct gpu_space {
     struct list_head mappings; /* struct rm_mapping by address; empty except in the driver's spaces */
     u32 id;                    /* unique; never 0 */
     u32 pid;                   /* process that created it; 0 for the driver's */
+    struct mirror *mirror;     /* of its client; NULL for none. Under the card's lock */
     bool has_root;
     enum mmu_aperture root_aperture;
     u64 root; /* physical address of the page directory base */

@@ -65,11 +65,41 @@ struct swgpu_run {
     __u64 access_millibytes; /* in: thousandths of a byte that each access moves over the bus if its page is not in the
                                 GPU's memory; at most SWGPU_ACCESS_MILLIBYTES_MAX */
     __u32 done;              /* out */
-    __u32 reserved;          /* in: 0 */
+    __u32 flags;             /* in: 0, or SWGPU_RUN_TOUCH */
 };
+/* The accesses only translate, with the faults that this takes: `value` is the kind of each (`type` is unused), then
+ * the place of its memory, SWGPU_LOCAL, ... */
+#define SWGPU_RUN_TOUCH 1u
 #define SWGPU_RUN_MAX (1u << 20)
 #define SWGPU_WINDOW_MAX 4096u
 #define SWGPU_ACCESS_MILLIBYTES_MAX (1ull << 32)
+
+/* Accesses of a channel to the GPU's own memory by its mirror (below), which the GPU cannot count.
+ *
+ * - EFAULT: the channel is dead. What it has read through the mirror since is no data. */
+struct swgpu_accessed {
+    __u32 channel; /* in, as are the following */
+    __u32 reserved; /* 0 */
+    __u64 accesses; /* at most SWGPU_ACCESSED_MAX */
+};
+#define SWGPU_ACCESSED_MAX (1ull << 48)
+
+/* The mirror: mmap(MAP_SHARED) of /dev/swgpu at an offset that is a GPU address maps the address
+ * space of the file's first channel, so that loads and stores of the process are accesses of that
+ * channel. What is not in the GPU's memory is faulted in, one access at a time. Touch pages
+ * (SWGPU_RUN_TOUCH) for many faults at a time, for atomics, and to learn of memory that is not the
+ * GPU's, which is accessed by SWGPU_IOC_RUN so that its bytes are counted. On a dead channel, reads
+ * return anything and writes go nowhere.
+ *
+ * At SWGPU_PERMISSIONS_OFFSET plus address / SWGPU_GRANULE_BYTES follows the table of permissions,
+ * a byte for each granule: SWGPU_MAY_READ, ... where each page of it is in the GPU's memory. The GPU
+ * sets a byte when an access has translated there, and clears it before the driver changes a
+ * translation. The process may write bytes of granules in which it has no managed memory. */
+#define SWGPU_PERMISSIONS_OFFSET (1ull << 60)
+#define SWGPU_GRANULE_BYTES (1ull << 16)
+#define SWGPU_MAY_READ 1u
+#define SWGPU_MAY_WRITE 2u
+#define SWGPU_MAY_ATOMIC 4u
 
 /* Completed accesses, and the bus traffic of those to memory other than the GPU's: in
  * thousandths of a byte, as given for their run, so that the channels' figures add up to the
@@ -217,5 +247,6 @@ struct swgpu_mark {
 #define SWGPU_IOC_LEDGER _IOWR('G', 8, struct swgpu_ledger)
 #define SWGPU_IOC_LOG _IOWR('G', 9, struct swgpu_log)
 #define SWGPU_IOC_MARK _IOWR('G', 10, struct swgpu_mark)
+#define SWGPU_IOC_ACCESSED _IOWR('G', 11, struct swgpu_accessed)
 
 #endif

@@ -7,6 +7,7 @@
 #include <linux/slab.h>
 
 #include "ledger.h"
+#include "mirror.h"
 #include "mmu.h"
 #include "space.h"
 #include "swgpu.h"
@@ -94,6 +95,8 @@ static void visit_page(struct gpu_space *space, const struct mmu_entry *entry, e
 {
     const struct mmu_target *page = &entry->page;
 
+    if (visit == VISIT_REMOVE)
+        mirror_invalidate(space, entry->va, page->bytes);
     if (page->aperture != APERTURE_VIDMEM && page->aperture != APERTURE_PEER)
         return;
     if (visit == VISIT_ADD)
@@ -153,6 +156,7 @@ static void visit_root(struct gpu_space *space, enum visit visit)
     visit_entries(space, &root, 0, mmu_entry_count(space->gpu, &root), visit);
     if (visit == VISIT_REMOVE)
         remove_table(space, &root);
+    mirror_flush(space);
 }
 
 void tables_add_root(struct gpu_space *space)
@@ -178,6 +182,7 @@ static void visit_overlap(const struct table *table, unsigned long start, unsign
     if (start < end)
         visit_entries(table->space, &table->at, (start - base) / entry_bytes, DIV_ROUND_UP(end - base, entry_bytes),
                       visit);
+    mirror_flush(table->space);
 }
 
 static void visit_write(struct swgpu *gpu, const void *memory, u64 bytes, enum visit visit)

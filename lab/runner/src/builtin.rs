@@ -14,10 +14,7 @@ use self::{
     tests::{TESTS, Test},
 };
 use crate::{
-    sys::{
-        swgpu::Gpu,
-        uvm::{Managed, VaSpace},
-    },
+    sys::{swgpu::Gpu, uvm::VaSpace, words::Words},
     truth::kmsg::Log,
 };
 
@@ -102,7 +99,7 @@ fn run_test(test: &Test, gpu: &Gpu, driver_major: u32) -> anyhow::Result<Outcome
     let before = gpu.counters()?;
     let (result, status) = {
         let va_space = VaSpace::new([&gpu.uuid])?;
-        let managed = Managed::map(&va_space, MANAGED_AT, MANAGED_BYTES)?;
+        let managed = Words::managed(&va_space, MANAGED_AT, MANAGED_BYTES)?;
         if test.items.iter().any(|item| matches!(item, Item::Managed)) {
             // The driver creates a block at its first touch.
             for word in BLOCK_WORDS {

@@ -11,11 +11,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 
-use crate::sys::{
-    process,
-    swgpu::Gpu,
-    uvm::{Managed, VaSpace},
-};
+use crate::sys::{process, swgpu::Gpu, uvm::VaSpace, words::Words};
 
 const HELD_BASE: u64 = 0x200_0000_0000;
 const OTHER_BASE: u64 = 0x300_0000_0000;
@@ -86,7 +82,7 @@ fn work(options: &Options) -> anyhow::Result<()> {
     va_space.attach(&gpu.uuid, &space)?;
 
     let bytes = options.mib << 20;
-    let mut held = Some(Managed::map(&va_space, HELD_BASE, bytes)?);
+    let mut held = Some(Words::managed(&va_space, HELD_BASE, bytes)?);
     let words = usize::try_from(bytes)? / size_of::<u64>();
     let values = || (0..words).step_by(WORDS_PER_PAGE).zip(1..).filter(|_| !options.untouched);
     for (at, value) in values() {
@@ -111,8 +107,8 @@ fn work(options: &Options) -> anyhow::Result<()> {
         }
         let begun = now();
         match other.take() {
-            None => other = Some(Managed::map(&va_space, OTHER_BASE, OTHER_BYTES)?),
-            Some(mapped) => Managed::unmap(mapped)?,
+            None => other = Some(Words::managed(&va_space, OTHER_BASE, OTHER_BYTES)?),
+            Some(mapped) => Words::unmap(mapped)?,
         }
         times.push((begun, now()));
         if let Some(mapped) = &other {

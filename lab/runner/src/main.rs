@@ -34,6 +34,7 @@ mod figures;
 mod generate;
 mod matrix;
 mod member;
+mod mirror;
 mod mix;
 mod protocol;
 mod repeat;
@@ -132,6 +133,8 @@ enum Task {
     /// Map and unmap managed memory repeatedly beside memory that stays mapped, and log the times
     /// of the calls.
     Churn(churn::Options),
+    /// Check the software GPU's mirror: loads and stores of a process that are accesses of a GPU.
+    Mirror(mirror::Options),
     /// Attack monitors of the driver, as a user without privileges, until killed.
     Attack {
         /// Resource to exhaust.
@@ -255,6 +258,7 @@ fn main() -> ExitCode {
         }
         Task::Loop { file } => load(&file).and_then(|scenario| repeat::repeat(&scenario)).map(|()| ExitCode::SUCCESS),
         Task::Churn(options) => churn::churn(options).map(|()| ExitCode::SUCCESS),
+        Task::Mirror(options) => mirror::mirror(&options).map(|()| ExitCode::SUCCESS),
         Task::Attack { attack, with_parent } => begin(attack, with_parent).map(|()| ExitCode::SUCCESS),
         Task::Generate { seed, gpu_mem_mib, gpus } => {
             print!("{}", generate::scenario(seed, generate::Machine { gpu_mem_mib, gpus }));

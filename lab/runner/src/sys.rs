@@ -7,6 +7,7 @@
 //! * [`builtin`]: the driver's own tests
 //! * [`swgpu`], [`ledger`], [`access_log`]: /dev/swgpu: software GPU, its frame ledger and its
 //!   access log
+//! * [`mirror`]: accesses of the GPU by loads and stores; [`words`]: mapped memory
 //! * [`memory`]: memory that outlives a process
 //! * [`process`]: names, signals, descriptors
 #![expect(unsafe_code, reason = "ioctl and mmap of the driver; every other module of the runner is safe code")]
@@ -18,11 +19,13 @@ pub(crate) mod builtin;
 pub(crate) mod counters;
 pub(crate) mod ledger;
 pub(crate) mod memory;
+pub(crate) mod mirror;
 pub(crate) mod process;
 pub(crate) mod residency;
 pub(crate) mod swgpu;
 pub(crate) mod tally;
 pub(crate) mod uvm;
+pub(crate) mod words;
 
 use std::{
     fs::{File, OpenOptions},

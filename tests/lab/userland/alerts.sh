@@ -113,7 +113,6 @@ panels_speak "${PINGPONG[@]}" "${ACTING[@]}"
 sed '/^\[\[target/,$d' /lab/files/streaming.toml >/tmp/streaming.toml
 override streaming stream
 run_in "$job_cgroup" /tmp/streaming.toml
-sleep 30
 panels_speak "${MIGRATING[@]}"
 override pingpong harmful
 fires UvmdPolicyRolledBackRepeatedly

@@ -63,6 +63,11 @@ pub(crate) fn become_user(uid: u32) -> anyhow::Result<()> {
 /// Runs a function in a child process, and waits for its exit. This process must have no other
 /// thread.
 pub(crate) fn run_in_child(act: impl FnOnce()) -> anyhow::Result<()> {
+    status_of_child(act).map(drop)
+}
+
+/// Wait status of a child process that runs a function.
+fn status_of_child(act: impl FnOnce()) -> anyhow::Result<i32> {
     // SAFETY: this process has one thread; the child runs the function and exits.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()).context("cannot fork"),
@@ -75,9 +80,23 @@ pub(crate) fn run_in_child(act: impl FnOnce()) -> anyhow::Result<()> {
             let mut status = 0;
             // SAFETY: writes the status it is given.
             let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-            if waited == child { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot wait for a child") }
+            if waited == child {
+                Ok(status)
+            } else {
+                Err(io::Error::last_os_error()).context("cannot wait for a child")
+            }
         }
     }
+}
+
+/// Signal of an access to memory that is not there.
+pub(crate) const SIGSEGV: i32 = libc::SIGSEGV;
+
+/// Runs a function in a child process, and returns the signal that ended it. This process must have
+/// no other thread.
+pub(crate) fn signal_of_child(act: impl FnOnce()) -> anyhow::Result<Option<i32>> {
+    let status = status_of_child(act)?;
+    Ok(libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)))
 }
 
 /// Exits this thread alone. For the first thread of a process whose other threads continue.

@@ -60,15 +60,15 @@ struct RawSpace {
 }
 
 #[repr(C)]
-struct Run {
-    channel: u32,
-    kind: u32,
-    window: u32,
-    count: u32,
-    accesses: u64,
-    access_millibytes: u64,
-    done: u32,
-    reserved: u32,
+pub(super) struct Run {
+    pub(super) channel: u32,
+    pub(super) kind: u32,
+    pub(super) window: u32,
+    pub(super) count: u32,
+    pub(super) accesses: u64,
+    pub(super) access_millibytes: u64,
+    pub(super) done: u32,
+    pub(super) flags: u32,
 }
 
 #[repr(C)]
@@ -283,6 +283,10 @@ pub(super) struct SpaceHandles {
 }
 
 impl Space {
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     pub(super) fn rm_control_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
@@ -310,7 +314,7 @@ impl Space {
             let count = u32::try_from(part.len()).context("too many accesses")?;
             let accesses = part.as_mut_ptr().expose_provenance() as u64;
             let channel = self.handles.channel;
-            let mut run = Run { channel, kind, window, count, accesses, access_millibytes, done: 0, reserved: 0 };
+            let mut run = Run { channel, kind, window, count, accesses, access_millibytes, done: 0, flags: 0 };
             match ioctl(&self.file, &mut run) {
                 Ok(()) if run.done == count => {}
                 Ok(()) => bail!("the GPU did {} of {count} accesses and reported no error", run.done),

@@ -1,17 +1,11 @@
 //! /dev/nvidia-uvm: VA spaces with GPUs, and managed memory. Parameter blocks as in the driver's
 //! `uvm_ioctl.h`, which are the same in all versions from 515 to 595.
 
-use std::{
-    fs::File,
-    io,
-    os::fd::AsRawFd,
-    ptr::NonNull,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::{fs::File, os::fd::AsRawFd};
 
 use anyhow::{Context, bail};
 
-use super::{Request, Uuid, ioctl, open, swgpu};
+use super::{Request, Uuid, ioctl, open, swgpu, words::Words};
 
 const NV_OK: u32 = 0;
 const NV_WARN_NOTHING_TO_DO: u32 = 0x0001_0006;
@@ -187,65 +181,10 @@ impl VaSpace {
     }
 }
 
-/// Managed memory, as 8-byte words that other processors may change at any time.
-pub(crate) struct Managed {
-    base: NonNull<u64>,
-    words: usize,
-}
-
-impl Managed {
-    /// Maps `bytes` of managed memory at `address`, which must be free and page-aligned: the driver
-    /// requires the file's offset to equal the address.
-    pub(crate) fn map(va_space: &VaSpace, address: u64, bytes: u64) -> anyhow::Result<Self> {
-        let about = || format!("cannot map {bytes} bytes of managed memory at {address:#x}");
-        let length = usize::try_from(bytes).with_context(about)?;
-        let fixed_address = usize::try_from(address).with_context(about)?;
-        let offset = libc::off_t::try_from(address).with_context(about)?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
-        let fd = va_space.file.as_raw_fd();
-        // SAFETY: with MAP_FIXED_NOREPLACE a new mapping never replaces one, so no memory in use
-        // changes.
-        let base = unsafe {
-            libc::mmap(std::ptr::without_provenance_mut(fixed_address), length, protection, flags, fd, offset)
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error()).with_context(about);
-        }
-        let base = NonNull::new(base.cast::<u64>()).with_context(about)?;
-        Ok(Self { base, words: length / size_of::<u64>() })
-    }
-
-    /// Unmaps the memory.
-    pub(crate) fn unmap(self) -> anyhow::Result<()> {
-        // SAFETY: this value alone owns the mapping, and nothing reads or writes through it after
-        // this call.
-        let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * size_of::<u64>()) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot unmap managed memory") }
-    }
-
-    /// Word of the memory. Panics beyond the end. GPUs change it while their kernels run, and the
-    /// driver migrates it; both in whole words.
-    fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at < self.words, "word {at} of {} words", self.words);
-        // SAFETY: `at` is within the mapping, which lives as long as `self`, as the reference does.
-        let word = unsafe { self.base.add(at) };
-        // SAFETY: aligned, mapped, and accessed by this process through atomics only.
-        unsafe { AtomicU64::from_ptr(word.as_ptr()) }
-    }
-
-    pub(crate) fn read(&self, at: usize) -> u64 {
-        self.word(at).load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn write(&self, at: usize, value: u64) {
-        self.word(at).store(value, Ordering::Relaxed);
-    }
-
-    pub(crate) fn add(&self, at: usize, addend: u64) -> u64 {
-        self.word(at).fetch_add(addend, Ordering::Relaxed)
+impl Words {
+    /// Maps `bytes` of managed memory at `address`: the driver requires the file's offset to equal
+    /// the address.
+    pub(crate) fn managed(va_space: &VaSpace, address: u64, bytes: u64) -> anyhow::Result<Self> {
+        Self::map(&va_space.file, address, address, bytes).context("no managed memory")
     }
 }
-
-// SAFETY: the memory is accessed through atomics only.
-unsafe impl Sync for Managed {}

@@ -21,7 +21,8 @@ use crate::{
         process,
         residency::ResidencyQuery,
         swgpu::{AccessCounters, DeviceMemory, Gpu, GpuAccess, Kernel, Space},
-        uvm::{Managed, VaSpace},
+        uvm::VaSpace,
+        words::Words,
     },
     work::Machine,
 };
@@ -30,7 +31,7 @@ use crate::{
 pub(super) struct Tenant {
     // In the order in which they must be closed: the VA space before the GPU's channel, whose
     // memory it uses.
-    memory: Vec<(u64, Managed)>,
+    memory: Vec<(u64, Words)>,
     va_space: VaSpace,
     tracker: Option<Tracker>,
     device_memory: Mutex<BTreeMap<String, (u32, DeviceMemory)>>,
@@ -53,7 +54,7 @@ impl Tenant {
         }
         let mut memory = Vec::new();
         for (address, allocation) in process.addresses().zip(&process.allocations) {
-            memory.push((address, Managed::map(&va_space, address, allocation.bytes)?));
+            memory.push((address, Words::managed(&va_space, address, allocation.bytes)?));
         }
         Ok(Self { memory, va_space, tracker, device_memory: Mutex::default(), gpus: attached })
     }

@@ -1,0 +1,90 @@
+//! Mapped memory of a driver, as 8-byte words that other processors may change at any time.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::AsRawFd,
+    ptr::NonNull,
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
+};
+
+use anyhow::Context;
+
+/// Mapping of a driver's file at a fixed address.
+pub(crate) struct Words {
+    base: NonNull<u64>,
+    words: usize,
+}
+
+impl Words {
+    /// Maps `bytes` at `offset` of a file to `address`, which must be free and page-aligned.
+    pub(super) fn map(file: &File, address: u64, offset: u64, bytes: u64) -> anyhow::Result<Self> {
+        let about = || format!("cannot map {bytes} bytes at {address:#x}");
+        let length = usize::try_from(bytes).with_context(about)?;
+        let fixed_address = usize::try_from(address).with_context(about)?;
+        let offset = libc::off_t::try_from(offset).with_context(about)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+        // SAFETY: with MAP_FIXED_NOREPLACE a new mapping never replaces one, so no memory in use
+        // changes.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::without_provenance_mut(fixed_address),
+                length,
+                protection,
+                flags,
+                file.as_raw_fd(),
+                offset,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error()).with_context(about);
+        }
+        let base = NonNull::new(base.cast::<u64>()).with_context(about)?;
+        Ok(Self { base, words: length / size_of::<u64>() })
+    }
+
+    /// Unmaps the memory.
+    pub(crate) fn unmap(self) -> anyhow::Result<()> {
+        // SAFETY: this value alone owns the mapping, and nothing reads or writes through it after
+        // this call.
+        let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * size_of::<u64>()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot unmap memory") }
+    }
+
+    /// Word of the memory. Panics beyond the end. GPUs change it while their kernels run, and the
+    /// driver migrates it; both in whole words.
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at < self.words, "word {at} of {} words", self.words);
+        // SAFETY: `at` is within the mapping, which lives as long as `self`, as the reference does.
+        let word = unsafe { self.base.add(at) };
+        // SAFETY: aligned, mapped, and accessed by this process through atomics only.
+        unsafe { AtomicU64::from_ptr(word.as_ptr()) }
+    }
+
+    pub(crate) fn read(&self, at: usize) -> u64 {
+        self.word(at).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn write(&self, at: usize, value: u64) {
+        self.word(at).store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add(&self, at: usize, addend: u64) -> u64 {
+        self.word(at).fetch_add(addend, Ordering::Relaxed)
+    }
+
+    /// Byte of the memory, by the same rules.
+    pub(crate) fn read_byte(&self, at: usize) -> u8 {
+        assert!(at < self.words * size_of::<u64>(), "byte {at} of {} words", self.words);
+        // SAFETY: `at` is within the mapping, which lives as long as `self`.
+        let byte = unsafe { self.base.cast::<u8>().add(at) };
+        // SAFETY: mapped, and accessed by this process through atomics only.
+        unsafe { AtomicU8::from_ptr(byte.as_ptr()) }.load(Ordering::Relaxed)
+    }
+}
+
+// SAFETY: the memory is accessed through atomics only.
+unsafe impl Sync for Words {}
+// SAFETY: as above; the mapping belongs to the process, not to a thread.
+unsafe impl Send for Words {}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The lock order is mmap_lock, the card's lock, the mapping's i_mmap_rwsem and the page tables'
+ * locks. A miss drops mmap_lock while it waits for the driver, whose bottom half reads under the
+ * mmap_lock of this process.
+ */
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/shmem_fs.h>
+#include <linux/vmalloc.h>
+
+#include "nv-mm.h"
+
+#include "mirror.h"
+#include "mmu.h"
+#include "program.h"
+#include "space.h"
+#include "swgpu.h"
+
+#define BLOCK_BYTES (2ull << 20)
+#define PERMISSIONS_PGOFF (SWGPU_PERMISSIONS_OFFSET >> PAGE_SHIFT)
+#define NO_VA U64_MAX
+/* Counted for an access to memory that a race has made remote: a whole sector of the bus. */
+#define SECTOR_MILLIBYTES 128000
+
+int mirror_init(struct mirror *mirror)
+{
+    xa_init(&mirror->permission_pages);
+    mirror->write_va = NO_VA;
+    mirror->poison = alloc_page(GFP_KERNEL | __GFP_ZERO);
+    if (!mirror->poison)
+        return -ENOMEM;
+    mirror->anchor = shmem_file_setup("swgpu", 0, VM_NORESERVE);
+    if (!IS_ERR(mirror->anchor))
+        return 0;
+    __free_page(mirror->poison);
+    return PTR_ERR(mirror->anchor);
+}
+
+void mirror_destroy(struct mirror *mirror)
+{
+    struct page *page;
+    unsigned long index;
+
+    xa_for_each(&mirror->permission_pages, index, page) __free_page(page);
+    xa_destroy(&mirror->permission_pages);
+    __free_page(mirror->poison);
+    fput(mirror->anchor);
+}
+
+void mirror_attach(struct mirror *mirror, struct gpu_space *space, struct user_channel *channel)
+{
+    mutex_lock(&space->gpu->lock);
+    mirror->channel = channel;
+    mirror->space = space;
+    space->mirror = mirror;
+    mutex_unlock(&space->gpu->lock);
+}
+
+void mirror_detach(struct mirror *mirror)
+{
+    struct gpu_space *space = mirror->space;
+
+    mutex_lock(&space->gpu->lock);
+    space->mirror = NULL;
+    mutex_unlock(&space->gpu->lock);
+    mirror->space = NULL;
+}
+
+/* === Permissions === */
+
+/* Returns a page of the table, which is zero at first; NULL without memory. */
+static struct page *permission_page(struct mirror *mirror, unsigned long index)
+{
+    struct page *page = xa_load(&mirror->permission_pages, index), *other;
+
+    if (page)
+        return page;
+    page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_ZERO);
+    if (!page)
+        return NULL;
+    other = xa_cmpxchg(&mirror->permission_pages, index, NULL, page, GFP_KERNEL);
+    if (!other)
+        return page;
+    __free_page(page);
+    return xa_is_err(other) ? NULL : other;
+}
+
+static void set_permission(struct page *page, u64 granule, u8 permission)
+{
+    WRITE_ONCE(((u8 *)page_address(page))[granule % PAGE_SIZE], permission);
+}
+
+static bool is_local(const struct gpu_space *space, const struct mmu_target *target)
+{
+    return target->aperture == APERTURE_VIDMEM && target->owner == space->gpu;
+}
+
+/* Whether all of a granule translates to memory of the card for this type of access. */
+static bool granule_is_local(struct gpu_space *space, u64 va, enum access_type type)
+{
+    u64 end = va + SWGPU_GRANULE_BYTES;
+    struct mmu_target target;
+
+    for (; va < end; va += target.bytes) {
+        if (mmu_translate(space, va, type, &target) != MMU_NO_FAULT || !is_local(space, &target))
+            return false;
+    }
+    return true;
+}
+
+void mirror_permit(struct gpu_space *space, u64 va)
+{
+    u64 granule = va / SWGPU_GRANULE_BYTES;
+    u64 start = granule * SWGPU_GRANULE_BYTES;
+    struct page *page;
+    u8 permission = 0;
+
+    if (!space->mirror)
+        return;
+    if (granule_is_local(space, start, ACCESS_READ))
+        permission |= SWGPU_MAY_READ;
+    if (permission && granule_is_local(space, start, ACCESS_WRITE))
+        permission |= SWGPU_MAY_WRITE;
+    if (permission & SWGPU_MAY_WRITE && granule_is_local(space, start, ACCESS_ATOMIC))
+        permission |= SWGPU_MAY_ATOMIC;
+    page = permission_page(space->mirror, granule / PAGE_SIZE);
+    if (page)
+        set_permission(page, granule, permission);
+}
+
+static vm_fault_t permission_fault(struct vm_fault *vmf)
+{
+    struct page *page = permission_page(vmf->vma->vm_private_data, vmf->pgoff - PERMISSIONS_PGOFF);
+
+    if (!page)
+        return VM_FAULT_OOM;
+    get_page(page);
+    vmf->page = page;
+    return 0;
+}
+
+static const struct vm_operations_struct permission_operations = {
+    .fault = permission_fault,
+};
+
+/* === Removal === */
+
+static void take_permissions(struct mirror *mirror, u64 va, u64 bytes)
+{
+    u64 granule = va / SWGPU_GRANULE_BYTES, end = DIV_ROUND_UP_ULL(va + bytes, SWGPU_GRANULE_BYTES);
+
+    for (; granule < end; granule++) {
+        struct page *page = xa_load(&mirror->permission_pages, granule / PAGE_SIZE);
+
+        if (page)
+            set_permission(page, granule, 0);
+    }
+}
+
+static void flush(struct mirror *mirror)
+{
+    u64 bytes = mirror->stale_end - mirror->stale_begin;
+
+    if (bytes)
+        unmap_mapping_range(mirror->anchor->f_mapping, mirror->stale_begin, bytes, 1);
+    mirror->stale_begin = mirror->stale_end = 0;
+}
+
+void mirror_flush(struct gpu_space *space)
+{
+    if (space->mirror)
+        flush(space->mirror);
+}
+
+void mirror_invalidate(struct gpu_space *space, u64 va, u64 bytes)
+{
+    struct mirror *mirror = space->mirror;
+
+    if (!mirror)
+        return;
+    take_permissions(mirror, va, bytes);
+    if (mirror->stale_end != va) { /* entries are mostly written in order */
+        flush(mirror);
+        mirror->stale_begin = va;
+    }
+    mirror->stale_end = va + bytes;
+}
+
+void mirror_reset(struct gpu_space *space)
+{
+    struct mirror *mirror = space->mirror;
+    struct page *page;
+    unsigned long index;
+
+    if (!mirror)
+        return;
+    xa_for_each(&mirror->permission_pages, index, page) clear_page(page_address(page));
+    unmap_mapping_range(mirror->anchor->f_mapping, 0, SWGPU_PERMISSIONS_OFFSET, 1);
+}
+
+/* === Faults of the mirror === */
+
+static unsigned long target_pfn(const struct mmu_target *target)
+{
+    return target->aperture == APERTURE_SYSMEM ? PHYS_PFN(target->address) : vmalloc_to_pfn(target->memory);
+}
+
+static vm_fault_t insert(struct vm_fault *vmf, u64 va, unsigned long pfn, bool writable)
+{
+    struct vm_area_struct *vma = vmf->vma;
+    unsigned long address = vma->vm_start + (va - ((u64)vma->vm_pgoff << PAGE_SHIFT));
+
+    /* Not vm_page_prot, which is read-only because there is a pfn_mkwrite(). */
+    return vmf_insert_pfn_prot(vma, address, pfn, vm_get_page_prot(writable ? vma->vm_flags : vma->vm_flags & ~VM_WRITE));
+}
+
+/* Inserts all pages of the block of `va` that are in the card's memory, with their permissions: they
+ * cause no fault of the mirror any more. */
+static void insert_block(struct vm_fault *vmf, struct gpu_space *space, u64 va)
+{
+    u64 block = ALIGN_DOWN(va, BLOCK_BYTES), granule;
+    u64 vma_begin = (u64)vmf->vma->vm_pgoff << PAGE_SHIFT;
+    u64 begin = max(block, vma_begin);
+    u64 end = min(block + BLOCK_BYTES, vma_begin + (vmf->vma->vm_end - vmf->vma->vm_start));
+
+    for (granule = block; granule < block + BLOCK_BYTES; granule += SWGPU_GRANULE_BYTES)
+        mirror_permit(space, granule);
+    while (begin < end) {
+        struct mmu_target target;
+        bool writable = mmu_translate(space, begin, ACCESS_WRITE, &target) == MMU_NO_FAULT;
+        u64 page_end;
+
+        if ((!writable && mmu_translate(space, begin, ACCESS_READ, &target) != MMU_NO_FAULT) ||
+            !is_local(space, &target)) {
+            begin += SWGPU_PAGE_BYTES;
+            continue;
+        }
+        page_end = min(begin + target.bytes, end);
+        for (; begin < page_end; begin += SWGPU_PAGE_BYTES) {
+            if (insert(vmf, begin, target_pfn(&target), writable) != VM_FAULT_NOPAGE)
+                return; /* without memory for page tables; the fault is repeated */
+            target.memory += SWGPU_PAGE_BYTES;
+        }
+    }
+}
+
+static vm_fault_t insert_translated(struct vm_fault *vmf, struct mirror *mirror, u64 va, enum access_type type,
+                                    const struct mmu_target *target)
+{
+    struct mmu_target writable;
+
+    if (is_local(mirror->space, target)) {
+        insert_block(vmf, mirror->space, va);
+        return VM_FAULT_NOPAGE;
+    }
+    if (!target->memory)
+        return VM_FAULT_SIGBUS;
+    /* The process had permission when it looked; the driver has mapped remote memory since. */
+    count_access(mirror->channel, type, target->aperture, SECTOR_MILLIBYTES);
+    log_access(mirror->channel, type, va, target);
+    return insert(vmf, va, target_pfn(target), mmu_translate(mirror->space, va, ACCESS_WRITE, &writable) == MMU_NO_FAULT);
+}
+
+/* Raises a fault for the access and waits until the driver has serviced it. Called without locks;
+ * the mirror may be gone. */
+static void touch(struct user_channel *channel, u64 va, enum access_type type)
+{
+    struct swgpu_access access = { .va = va, .value = type };
+    u32 waiting[1];
+    struct program program = {
+        .accesses = &access,
+        .touch = true,
+        .count = 1,
+        .window = 1,
+        .waiting = waiting,
+    };
+
+    if (program_run(channel, &program) == -EBUSY)
+        schedule_timeout_killable(1);
+}
+
+static vm_fault_t mirror_fault(struct vm_fault *vmf)
+{
+    struct mirror *mirror = vmf->vma->vm_private_data;
+    struct user_channel *channel = mirror->channel;
+    struct swgpu *gpu = mirror->space->gpu;
+    u64 va = (u64)vmf->pgoff << PAGE_SHIFT;
+    enum access_type type = ACCESS_READ;
+    struct mmu_target target;
+    vm_fault_t result = VM_FAULT_RETRY;
+
+    mutex_lock(&gpu->lock);
+    if ((vmf->flags & FAULT_FLAG_WRITE) || mirror->write_va == va)
+        type = ACCESS_WRITE;
+    if (channel->state == CHANNEL_UNBOUND)
+        result = VM_FAULT_SIGBUS;
+    else if (channel->state != CHANNEL_BOUND)
+        result = insert(vmf, va, page_to_pfn(mirror->poison), true);
+    else if (mmu_translate(mirror->space, va, type, &target) == MMU_NO_FAULT)
+        result = insert_translated(vmf, mirror, va, type, &target);
+    if (result != VM_FAULT_RETRY && mirror->write_va == va)
+        mirror->write_va = NO_VA;
+    mutex_unlock(&gpu->lock);
+    if (result != VM_FAULT_RETRY || (vmf->flags & FAULT_FLAG_RETRY_NOWAIT))
+        return result;
+    if (!(vmf->flags & FAULT_FLAG_ALLOW_RETRY))
+        return VM_FAULT_SIGBUS;
+
+    user_channel_get(channel);
+    mmap_read_unlock(vmf->vma->vm_mm); /* the mapping and the file may go */
+    touch(channel, va, type);
+    user_channel_put(channel);
+    return VM_FAULT_RETRY;
+}
+
+/* A write to a page that was inserted for reading: removes it, so that the access is repeated as a
+ * miss. It cannot wait for the driver itself, as it may not drop mmap_lock. The miss is one of a
+ * write even if it reads: an emulated CPU does an atomic as a load and a store, and would have the
+ * page inserted for reading again. */
+static vm_fault_t mirror_mkwrite(struct vm_fault *vmf)
+{
+    struct mirror *mirror = vmf->vma->vm_private_data;
+
+    mutex_lock(&mirror->space->gpu->lock);
+    mirror->write_va = (u64)vmf->pgoff << PAGE_SHIFT;
+    mutex_unlock(&mirror->space->gpu->lock);
+    zap_vma_ptes(vmf->vma, vmf->address & PAGE_MASK, PAGE_SIZE);
+    return VM_FAULT_NOPAGE;
+}
+
+static const struct vm_operations_struct mirror_operations = {
+    .fault = mirror_fault,
+    .pfn_mkwrite = mirror_mkwrite,
+};
+
+static int map_permissions(struct mirror *mirror, struct vm_area_struct *vma)
+{
+    u64 end = ((u64)(vma->vm_pgoff - PERMISSIONS_PGOFF) << PAGE_SHIFT) + (vma->vm_end - vma->vm_start);
+
+    if (end > BIT_ULL(mirror->space->gpu->arch->mmu->va_bits) / SWGPU_GRANULE_BYTES)
+        return -EINVAL;
+    vma->vm_ops = &permission_operations;
+    return 0;
+}
+
+static int map_space(struct mirror *mirror, struct vm_area_struct *vma)
+{
+    u64 end = ((u64)vma->vm_pgoff << PAGE_SHIFT) + (vma->vm_end - vma->vm_start);
+
+    if (end > BIT_ULL(mirror->space->gpu->arch->mmu->va_bits))
+        return -EINVAL;
+    nv_vm_flags_set(vma, VM_PFNMAP);
+    vma->vm_ops = &mirror_operations;
+    return 0;
+}
+
+int mirror_mmap(struct mirror *mirror, struct vm_area_struct *vma)
+{
+    if (!mirror->space)
+        return -ENXIO;
+    if (!(vma->vm_flags & VM_SHARED))
+        return -EINVAL;
+    vma->vm_private_data = mirror;
+    /* A child of the process has no channel. */
+    nv_vm_flags_set(vma, VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY);
+    return vma->vm_pgoff >= PERMISSIONS_PGOFF ? map_permissions(mirror, vma) : map_space(mirror, vma);
+}
