@@ -87,6 +87,31 @@ long client_run(struct client *client, void __user *argument)
     return status;
 }
 
+/* The counters as numbers, in the order of their fields. */
+#define COUNTERS (sizeof(struct swgpu_access_counters) / sizeof(u64))
+
+static bool counters_are_valid(const struct swgpu_access_counters *counters)
+{
+    const u64 *numbers = (const u64 *)counters;
+    u32 i;
+
+    for (i = 0; i < COUNTERS; i++) {
+        if (numbers[i] > SWGPU_ACCESSED_MAX)
+            return false;
+    }
+    return true;
+}
+
+static void add_counters(struct swgpu_access_counters *sum, const struct swgpu_access_counters *more)
+{
+    const u64 *addends = (const u64 *)more;
+    u64 *sums = (u64 *)sum;
+    u32 i;
+
+    for (i = 0; i < COUNTERS; i++)
+        sums[i] += addends[i];
+}
+
 /* Accesses by the mirror, which only the process knows. */
 long client_accessed(struct client *client, void __user *argument)
 {
@@ -96,14 +121,14 @@ long client_accessed(struct client *client, void __user *argument)
 
     if (copy_from_user(&request, argument, sizeof(request)))
         return -EFAULT;
-    if (request.reserved || request.accesses > SWGPU_ACCESSED_MAX)
+    if (request.reserved || !counters_are_valid(&request.access))
         return -EINVAL;
     channel = client_find_channel(client, request.channel);
     if (!channel)
         return -ENOENT;
     mutex_lock(&channel->gpu->lock);
-    channel->counters.accesses += request.accesses;
-    channel->gpu->counters.access.accesses += request.accesses;
+    add_counters(&channel->counters, &request.access);
+    add_counters(&channel->gpu->counters.access, &request.access);
     alive = channel->state == CHANNEL_BOUND;
     mutex_unlock(&channel->gpu->lock);
     return alive ? 0 : -EFAULT;

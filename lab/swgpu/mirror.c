@@ -20,8 +20,6 @@
 #define BLOCK_BYTES (2ull << 20)
 #define PERMISSIONS_PGOFF (SWGPU_PERMISSIONS_OFFSET >> PAGE_SHIFT)
 #define NO_VA U64_MAX
-/* Counted for an access to memory that a race has made remote: a whole sector of the bus. */
-#define SECTOR_MILLIBYTES 128000
 
 int mirror_init(struct mirror *mirror)
 {
@@ -245,7 +243,7 @@ static void insert_block(struct vm_fault *vmf, struct gpu_space *space, u64 va)
     }
 }
 
-static vm_fault_t insert_translated(struct vm_fault *vmf, struct mirror *mirror, u64 va, enum access_type type,
+static vm_fault_t insert_translated(struct vm_fault *vmf, struct mirror *mirror, u64 va,
                                     const struct mmu_target *target)
 {
     struct mmu_target writable;
@@ -256,9 +254,6 @@ static vm_fault_t insert_translated(struct vm_fault *vmf, struct mirror *mirror,
     }
     if (!target->memory)
         return VM_FAULT_SIGBUS;
-    /* The process had permission when it looked; the driver has mapped remote memory since. */
-    count_access(mirror->channel, type, target->aperture, SECTOR_MILLIBYTES);
-    log_access(mirror->channel, type, va, target);
     return insert(vmf, va, target_pfn(target), mmu_translate(mirror->space, va, ACCESS_WRITE, &writable) == MMU_NO_FAULT);
 }
 
@@ -298,7 +293,7 @@ static vm_fault_t mirror_fault(struct vm_fault *vmf)
     else if (channel->state != CHANNEL_BOUND)
         result = insert(vmf, va, page_to_pfn(mirror->poison), true);
     else if (mmu_translate(mirror->space, va, type, &target) == MMU_NO_FAULT)
-        result = insert_translated(vmf, mirror, va, type, &target);
+        result = insert_translated(vmf, mirror, va, &target);
     if (result != VM_FAULT_RETRY && mirror->write_va == va)
         mirror->write_va = NO_VA;
     mutex_unlock(&gpu->lock);

@@ -138,8 +138,8 @@ static bool older_waits(const struct program *program, u64 va, u32 older_count)
     return false;
 }
 
-static void add_access(struct swgpu_access_counters *counters, enum access_type type, enum mmu_aperture aperture,
-                       u64 millibytes)
+static void count_access(struct swgpu_access_counters *counters, enum access_type type, enum mmu_aperture aperture,
+                         u64 millibytes)
 {
     counters->accesses++;
     if (aperture == APERTURE_VIDMEM || aperture == APERTURE_SPARSE)
@@ -151,12 +151,6 @@ static void add_access(struct swgpu_access_counters *counters, enum access_type 
     if (type != ACCESS_READ)
         *(aperture == APERTURE_PEER ? &counters->remote_to_peer_millibytes : &counters->remote_dtoh_millibytes) +=
             millibytes;
-}
-
-void count_access(struct user_channel *channel, enum access_type type, enum mmu_aperture aperture, u64 millibytes)
-{
-    add_access(&channel->counters, type, aperture, millibytes);
-    add_access(&channel->gpu->counters.access, type, aperture, millibytes);
 }
 
 /* A touch is no access: the program accesses the page by its mirror. */
@@ -171,9 +165,11 @@ static void finish_touch(struct user_channel *channel, enum access_type type, st
 static void perform(struct user_channel *channel, enum access_type type, struct swgpu_access *access,
                     const struct mmu_target *target)
 {
+    u64 millibytes = channel->running->access_millibytes;
     u64 *memory = target->memory;
 
-    count_access(channel, type, target->aperture, channel->running->access_millibytes);
+    count_access(&channel->counters, type, target->aperture, millibytes);
+    count_access(&channel->gpu->counters.access, type, target->aperture, millibytes);
     log_access(channel, type, access->va, target);
 
     switch (type) {

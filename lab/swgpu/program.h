@@ -84,9 +84,6 @@ bool program_step(struct user_channel *channel);
 /* Whether no access can complete before a replay. */
 bool program_is_stuck(const struct user_channel *channel);
 
-/* Counts an access for the channel and the card. */
-void count_access(struct user_channel *channel, enum access_type type, enum mmu_aperture aperture, u64 millibytes);
-
 /* Cancels waiting accesses for the driver: the matching ones, or all (NULL). */
 void program_cancel(struct user_channel *channel, const struct fault_cancel *cancel);
 

@@ -74,22 +74,12 @@ struct swgpu_run {
 #define SWGPU_WINDOW_MAX 4096u
 #define SWGPU_ACCESS_MILLIBYTES_MAX (1ull << 32)
 
-/* Accesses of a channel to the GPU's own memory by its mirror (below), which the GPU cannot count.
- *
- * - EFAULT: the channel is dead. What it has read through the mirror since is no data. */
-struct swgpu_accessed {
-    __u32 channel; /* in, as are the following */
-    __u32 reserved; /* 0 */
-    __u64 accesses; /* at most SWGPU_ACCESSED_MAX */
-};
-#define SWGPU_ACCESSED_MAX (1ull << 48)
-
 /* The mirror: mmap(MAP_SHARED) of /dev/swgpu at an offset that is a GPU address maps the address
  * space of the file's first channel, so that loads and stores of the process are accesses of that
- * channel. What is not in the GPU's memory is faulted in, one access at a time. Touch pages
- * (SWGPU_RUN_TOUCH) for many faults at a time, for atomics, and to learn of memory that is not the
- * GPU's, which is accessed by SWGPU_IOC_RUN so that its bytes are counted. On a dead channel, reads
- * return anything and writes go nowhere.
+ * channel. What does not translate is faulted in, one access at a time. Touch pages
+ * (SWGPU_RUN_TOUCH) for many faults at a time, for atomics, and to learn which memory is not the
+ * GPU's, so that accesses to it can be counted (SWGPU_IOC_ACCESSED). On a dead channel, reads return
+ * anything and writes go nowhere.
  *
  * At SWGPU_PERMISSIONS_OFFSET plus address / SWGPU_GRANULE_BYTES follows the table of permissions,
  * a byte for each granule: SWGPU_MAY_READ, ... where each page of it is in the GPU's memory. The GPU
@@ -112,6 +102,16 @@ struct swgpu_access_counters {
     __u64 remote_from_peer_millibytes; /* read from another GPU's memory */
     __u64 remote_to_peer_millibytes;   /* written to another GPU's memory */
 };
+
+/* Accesses of a channel by its mirror, which the GPU cannot count: the process does.
+ *
+ * - EFAULT: the channel is dead. What it has read through the mirror since is no data. */
+struct swgpu_accessed {
+    __u32 channel; /* in, as are the following */
+    __u32 reserved; /* 0 */
+    struct swgpu_access_counters access; /* each at most SWGPU_ACCESSED_MAX */
+};
+#define SWGPU_ACCESSED_MAX (1ull << 48)
 
 /* Counts of the hardware itself, since the module was loaded.
  *

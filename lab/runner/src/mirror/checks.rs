@@ -14,7 +14,7 @@ use crate::{
     sys::{
         mirror::{GRANULE_BYTES, MAY_ATOMIC, MAY_READ, MAY_WRITE, Place, Touch},
         process,
-        swgpu::GpuAccess,
+        swgpu::{AccessCounters, GpuAccess},
         words::Words,
     },
 };
@@ -155,12 +155,14 @@ fn remote_memory_is_counted(process: &Process) -> anyhow::Result<()> {
     let counters = space.access_counters()?;
     ensure!(counters.remote_accesses == before.remote_accesses + 1, "the remote access was not counted");
     ensure!(counters.remote_htod_millibytes == before.remote_htod_millibytes + 128_000, "its bytes were not counted");
-    // As by a program that lost its permission between look and access.
     verify(&mirror.words, (BLOCK_BYTES / WORD_BYTES) as usize, 2)?;
-    let raced = space.access_counters()?.remote_accesses - counters.remote_accesses;
-    ensure!(raced > 0, "remote memory behind the mirror was not counted");
-    ensure!(space.accessed(7)?, "the channel is dead");
-    ensure!(space.access_counters()?.accesses == counters.accesses + raced + 7, "local accesses were not counted");
+    let access =
+        AccessCounters { accesses: 7, remote_accesses: 2, remote_htod_millibytes: 64_000, ..AccessCounters::default() };
+    ensure!(space.accessed(access)?, "the channel is dead");
+    let after = space.access_counters()?;
+    ensure!(after.accesses == counters.accesses + 7, "accesses of the mirror were not counted");
+    ensure!(after.remote_accesses == counters.remote_accesses + 2, "nor remote ones");
+    ensure!(after.remote_htod_millibytes == counters.remote_htod_millibytes + 64_000, "nor their bytes");
     process.va_space.unset_accessed_by(BASE, BLOCK_BYTES, Some(&gpu.uuid))?;
     process.va_space.unset_preferred_location(BASE, BLOCK_BYTES)
 }
@@ -252,7 +254,7 @@ fn bad_access_kills_the_channel(process: &Process) -> anyhow::Result<()> {
     let (_, space, mirror) = process.gpu(0)?;
     let granule = usize::try_from(GRANULE_BYTES / WORD_BYTES)?;
     mirror.words.read(usize::try_from(WINDOW_BYTES / WORD_BYTES)? - 1);
-    ensure!(!space.accessed(0)?, "the channel lives");
+    ensure!(!space.accessed(AccessCounters::default())?, "the channel lives");
     ensure!(
         (0..process.words).step_by(granule).all(|word| mirror.permission(word) == 0),
         "permissions of a dead channel"

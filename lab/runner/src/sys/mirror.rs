@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 
 use super::{
     Request, ioctl,
-    swgpu::{Run, Space, iowr},
+    swgpu::{AccessCounters, Run, Space, iowr},
     words::Words,
 };
 use crate::scenario::steps::access::Kind;
@@ -28,9 +28,9 @@ pub(crate) const MAY_ATOMIC: u8 = 4;
 struct Accessed {
     channel: u32,
     reserved: u32,
-    accesses: u64,
+    access: AccessCounters,
 }
-const _: () = assert!(size_of::<Accessed>() == 16);
+const _: () = assert!(size_of::<Accessed>() == 56);
 // SAFETY: repr(C) with the fields of the header's struct, and no pointers.
 unsafe impl Request for Accessed {
     const REQUEST: libc::Ioctl = iowr::<Self>(11);
@@ -107,8 +107,8 @@ impl Space {
     /// Counts accesses by the mirror.
     ///
     /// Returns whether the channel lives.
-    pub(crate) fn accessed(&self, accesses: u64) -> anyhow::Result<bool> {
-        let mut request = Accessed { channel: self.handles().channel, reserved: 0, accesses };
+    pub(crate) fn accessed(&self, access: AccessCounters) -> anyhow::Result<bool> {
+        let mut request = Accessed { channel: self.handles().channel, reserved: 0, access };
         match ioctl(self.file(), &mut request) {
             Ok(()) => Ok(true),
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => Ok(false),
