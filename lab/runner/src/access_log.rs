@@ -15,14 +15,12 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
+use gpu::swgpu::Gpu;
 use serde::Serialize;
 
 use crate::{
     digits::digits,
-    sys::{
-        access_log::{AccessLog, Record},
-        swgpu::Gpu,
-    },
+    sys::access_log::{AccessLog, Record},
 };
 
 /// Header line of the CSV.

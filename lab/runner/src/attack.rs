@@ -7,8 +7,9 @@
 use std::{process, thread, time::Duration};
 
 use anyhow::Context;
+use gpu::uvm::VaSpace;
 
-use crate::sys::{process as sys_process, uvm::VaSpace};
+use crate::sys::process as sys_process;
 
 /// User id of the attack.
 const NOBODY: u32 = 65534;
@@ -58,7 +59,7 @@ fn wait() -> ! {
 }
 
 fn spaces() -> anyhow::Result<()> {
-    let spaces = (0..SPACES).map(|_| VaSpace::new([])).collect::<anyhow::Result<Vec<_>>>()?;
+    let spaces = (0..SPACES).map(|_| VaSpace::new([])).collect::<Result<Vec<_>, _>>()?;
     announce("spaces");
     let _held = spaces;
     wait()
@@ -72,7 +73,7 @@ fn churn() -> anyhow::Result<()> {
 }
 
 fn calls() -> anyhow::Result<()> {
-    let spaces = (0..CALLERS).map(|_| VaSpace::new([])).collect::<anyhow::Result<Vec<_>>>()?;
+    let spaces = (0..CALLERS).map(|_| VaSpace::new([])).collect::<Result<Vec<_>, _>>()?;
     let mut is_announced = false;
     loop {
         for space in &spaces {

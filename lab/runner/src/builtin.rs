@@ -7,16 +7,14 @@ mod tests;
 use std::fmt;
 
 use anyhow::Context;
+use gpu::{swgpu::Gpu, uvm::VaSpace, words::Words};
 use serde::Serialize;
 
 use self::{
     parameters::{Item, Setting, lay_out},
     tests::{TESTS, Test},
 };
-use crate::{
-    sys::{swgpu::Gpu, uvm::VaSpace, words::Words},
-    truth::kmsg::Log,
-};
+use crate::{sys, truth::kmsg::Log};
 
 /// Address of the managed memory of the tests: two blocks, far from all other mappings.
 const MANAGED_AT: u64 = 0x10_0000_0000;
@@ -112,7 +110,7 @@ fn run_test(test: &Test, gpu: &Gpu, driver_major: u32) -> anyhow::Result<Outcome
         }
         let setting = Setting { driver_major, gpu: gpu.uuid, managed: MANAGED_AT, range_groups };
         let mut layout = lay_out(test.items, &setting);
-        let result = va_space.run_test(test.number, &mut layout.parameters);
+        let result = sys::builtin::run_test(&va_space, test.number, &mut layout.parameters);
         managed.unmap()?;
         (result, layout.status())
     };

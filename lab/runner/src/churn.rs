@@ -10,8 +10,9 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use gpu::{swgpu::Gpu, uvm::VaSpace, words::Words};
 
-use crate::sys::{process, swgpu::Gpu, uvm::VaSpace, words::Words};
+use crate::sys::process;
 
 const HELD_BASE: u64 = 0x200_0000_0000;
 const OTHER_BASE: u64 = 0x300_0000_0000;

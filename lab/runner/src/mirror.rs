@@ -7,17 +7,14 @@ mod checks;
 mod kills;
 
 use anyhow::{Context, ensure};
-
-use crate::{
-    mix::mix,
-    sys::{
-        mirror::Mirror,
-        process,
-        swgpu::{Gpu, HardwareCounters, Space},
-        uvm::VaSpace,
-        words::Words,
-    },
+use gpu::{
+    mirror::Mirror,
+    swgpu::{Gpu, HardwareCounters, Space},
+    uvm::VaSpace,
+    words::Words,
 };
+
+use crate::{mix::mix, sys::process};
 
 /// Address of the managed memory.
 const BASE: u64 = 0x2000_0000_0000;
@@ -74,7 +71,7 @@ struct Process {
 impl Process {
     fn start(bytes: u64) -> anyhow::Result<Self> {
         let count = Gpu::open(0)?.count;
-        let gpus: Vec<Gpu> = (0..count).map(Gpu::open).collect::<anyhow::Result<_>>()?;
+        let gpus: Vec<Gpu> = (0..count).map(Gpu::open).collect::<Result<_, _>>()?;
         let mut va_space = VaSpace::new(gpus.iter().map(|gpu| &gpu.uuid))?;
         va_space.attach_address_space()?;
         let managed = Words::managed(&va_space, BASE, bytes)?;
@@ -95,7 +92,7 @@ impl Process {
     }
 
     fn counters(&self) -> anyhow::Result<HardwareCounters> {
-        self.gpu(0)?.0.counters()
+        Ok(self.gpu(0)?.0.counters()?)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Protocol between the runner and its workers: one JSON value per line, over the worker's standard
 //! input and output.
 
+use gpu::swgpu::AccessCounters;
 use serde::{Deserialize, Serialize};
 
-use crate::{check::Mismatch, residency::Residency, scenario::Variation, sys::swgpu::AccessCounters};
+use crate::{check::Mismatch, residency::Residency, scenario::Variation};
 
 /// Command to a worker.
 #[derive(Debug, Serialize, Deserialize)]

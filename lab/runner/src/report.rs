@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use gpu::swgpu::HardwareCounters;
 use serde::Serialize;
 
 use crate::{
@@ -13,7 +14,6 @@ use crate::{
     member::End,
     residency::{self, Residency},
     scenario::size::human,
-    sys::swgpu::HardwareCounters,
 };
 
 /// JSON report of a run.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use gpu::swgpu::Gpu;
 
 use crate::{
     access_log::Recorder,
@@ -18,10 +19,7 @@ use crate::{
     report::{FrameReport, GpuReport, Pass, ProcessReport, Report, TotalReport, Uvmd, Verdict},
     residency,
     scenario::{Scenario, size::MIB},
-    sys::{
-        ledger::{Ledger, Taken, Taker},
-        swgpu::Gpu,
-    },
+    sys::ledger::{Ledger, Taken, Taker},
     team::Team,
     truth::{
         Counted, Observer,

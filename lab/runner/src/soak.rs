@@ -15,6 +15,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use gpu::swgpu::Gpu;
 use serde_json::Value;
 
 use self::summary::{Failure, Summary};
@@ -23,7 +24,7 @@ use crate::{
     generate::{self, Machine},
     scenario::{parse, size::MIB},
     service::Service,
-    sys::{process, swgpu::Gpu},
+    sys::process,
     truth::{
         free::{all_is_free, gpus},
         kmsg::Log,

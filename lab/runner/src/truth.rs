@@ -22,14 +22,14 @@ use std::{
 };
 
 use anyhow::Context;
-
-use self::procfs::{GpuStats, Thrashing};
-use crate::sys::{
+use gpu::{
     Uuid,
-    ledger::{self, Ledger},
     swgpu::{Gpu, HardwareCounters},
     uvm::VaSpace,
 };
+
+use self::procfs::{GpuStats, Thrashing};
+use crate::sys::ledger::{self, Ledger};
 
 /// Interval in which an idle driver's statistics must not change. Under emulation a batch of faults
 /// takes a few milliseconds.
@@ -61,7 +61,7 @@ impl Observer {
     /// Starts observing, before any part of the run.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let first = Gpu::open(0)?;
-        let others: Vec<Gpu> = (1..first.count).map(Gpu::open).collect::<anyhow::Result<_>>()?;
+        let others: Vec<Gpu> = (1..first.count).map(Gpu::open).collect::<Result<_, _>>()?;
         let gpus: Vec<Gpu> = [first].into_iter().chain(others).collect();
         let holder = VaSpace::new(gpus.iter().map(|gpu| &gpu.uuid))?;
         let before = count(&gpus)?;
@@ -90,7 +90,7 @@ fn count(gpus: &[Gpu]) -> anyhow::Result<Vec<Counted>> {
     let drivers = wait_until_idle(&uuids)?;
     let counted = |(driver, gpu): (GpuStats, &Gpu)| {
         let (thrashing, hardware) = (Thrashing::of_gpu(&gpu.uuid)?, gpu.counters()?);
-        Ok(Counted { driver, thrashing, hardware, ledger: gpu.ledger()? })
+        Ok(Counted { driver, thrashing, hardware, ledger: ledger::read(gpu)? })
     };
     drivers.into_iter().zip(gpus).map(counted).collect()
 }

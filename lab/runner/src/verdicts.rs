@@ -21,6 +21,7 @@ mod variant;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail};
+use gpu::swgpu::Gpu;
 use serde::{Deserialize, Serialize};
 
 use self::{
@@ -33,7 +34,6 @@ use crate::{
     figures::{BYTES_HTOD, EVICTED_BYTES, EVICTED_BYTES_CAUSED, POPULATED_BYTES, THROTTLES},
     member::Member,
     scenario::{parse::parse, size::MIB},
-    sys::swgpu::Gpu,
     team::Team,
     truth::{Observer, kmsg::Log},
     uvmd::{Answer, Client, ProcessId},

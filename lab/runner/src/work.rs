@@ -14,6 +14,7 @@ use std::{
 };
 
 use anyhow::anyhow;
+use gpu::swgpu::{GpuAccess, Kernel};
 
 use crate::{
     check::{Mismatch, Shadow, value},
@@ -25,11 +26,7 @@ use crate::{
             run_list,
         },
     },
-    sys::{
-        access_log::CpuMark,
-        swgpu::{GpuAccess, Kernel},
-        tally::Tally,
-    },
+    sys::{access_log::CpuMark, tally::Tally},
 };
 
 /// Memory, its processors, and the driver's calls about it.

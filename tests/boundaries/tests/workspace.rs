@@ -14,7 +14,7 @@ use boundaries::{
 
 /// Crates that the lab's runner may link: it shares no code with the code under test. From `model`
 /// it uses the registry of policies, which is a table.
-const LAB_RUNNER: [&str; 5] = ["model", "planner", "sim", "trace", "zvc"];
+const LAB_RUNNER: [&str; 6] = ["gpu", "model", "planner", "sim", "trace", "zvc"];
 /// Crates that `uvmctl` may link: nothing of the probes, so that it builds without their toolchain.
 const UVMCTL: [&str; 8] = ["abi", "config", "model", "planner", "sim", "sys", "trace", "zvc"];
 /// Crates without input, output and clock.

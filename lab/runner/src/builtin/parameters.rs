@@ -1,9 +1,8 @@
 //! Parameters of a driver's test, in C's layout, with the status behind them.
 
-use crate::sys::{
-    Uuid,
-    builtin::{PARAMETERS_MAX_BYTES, Parameters},
-};
+use gpu::Uuid;
+
+use crate::sys::builtin::{PARAMETERS_MAX_BYTES, Parameters};
 
 /// One parameter. Output parameters are zeroes.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use gpu::swgpu::AccessCounters;
 use serde::{Deserialize, Serialize};
 
 use super::{decided::Decision, plan::Run};
@@ -9,7 +10,7 @@ use crate::{
     figures::{EVICTED_BYTES, FAULT_ENTRIES},
     member::Member,
     report::Pass,
-    sys::{ledger::Taker, swgpu::AccessCounters},
+    sys::ledger::Taker,
     truth::Counted,
 };
 

@@ -6,20 +6,16 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-
-use super::{BASE, PAGE_WORDS, Process, STEP_WORDS, WINDOW_BYTES, WORD_BYTES, fill, pattern, verify};
-use crate::{
-    dice::Dice,
-    scenario::steps::access::Kind,
-    sys::{
-        mirror::{GRANULE_BYTES, MAY_ATOMIC, MAY_READ, MAY_WRITE, Place, Touch},
-        process,
-        swgpu::{AccessCounters, GpuAccess},
-        words::Words,
-    },
+use gpu::{
+    mirror::{GRANULE_BYTES, MAY_ATOMIC, MAY_READ, MAY_WRITE, Place, Touch},
+    swgpu::{AccessCounters, GpuAccess},
+    words::Words,
 };
 
-const PAGE_BYTES: u64 = 4096;
+use super::{BASE, PAGE_WORDS, Process, STEP_WORDS, WINDOW_BYTES, WORD_BYTES, fill, pattern, verify};
+use crate::{dice::Dice, scenario::steps::access::Kind, sys::process};
+
+const PAGE_BYTES: usize = 4096;
 /// VA blocks of the driver.
 const BLOCK_BYTES: u64 = 2 << 20;
 /// Address of memory that another thread maps and unmaps.
@@ -105,7 +101,7 @@ fn permissions_follow_migrations(process: &Process) -> anyhow::Result<()> {
 fn touched_pages_need_no_fault(process: &Process) -> anyhow::Result<()> {
     let (gpu, space, mirror) = process.gpu(0)?;
     process.va_space.migrate(BASE, 8 * BLOCK_BYTES, None)?;
-    let pages = || (0..8 * BLOCK_BYTES).step_by(PAGE_BYTES as usize);
+    let pages = || (0..8 * BLOCK_BYTES).step_by(PAGE_BYTES);
     let kinds = [Kind::Read, Kind::Write, Kind::Atomic];
     let mut touches: Vec<Touch> =
         pages().zip(kinds.into_iter().cycle()).map(|(page, kind)| Touch::new(BASE + page, kind)).collect();
@@ -143,12 +139,12 @@ fn remote_memory_is_counted(process: &Process) -> anyhow::Result<()> {
     process.va_space.set_accessed_by(BASE, BLOCK_BYTES, Some(&gpu.uuid))?;
     process.va_space.migrate(BASE, BLOCK_BYTES, None)?;
     let mut touches: Vec<Touch> =
-        (0..BLOCK_BYTES).step_by(PAGE_BYTES as usize).map(|page| Touch::new(BASE + page, Kind::Write)).collect();
+        (0..BLOCK_BYTES).step_by(PAGE_BYTES).map(|page| Touch::new(BASE + page, Kind::Write)).collect();
     space.touch(&mut touches, 256)?;
     ensure!(touches.iter().all(|touch| touch.place() == Place::Host), "a touched page has left the host");
     ensure!(mirror.permission(0) == 0, "permission of remote memory");
     let before = space.access_counters()?;
-    let kernel = crate::sys::swgpu::Kernel { gpu: 0, kind: Kind::Read, window: 1, access_millibytes: 128_000 };
+    let kernel = gpu::swgpu::Kernel { gpu: 0, kind: Kind::Read, window: 1, access_millibytes: 128_000 };
     let mut read = [GpuAccess { va: BASE, value: 0 }];
     space.run(&kernel, &mut read)?;
     ensure!(read.iter().all(|access| access.value == pattern(0, 2)), "remote memory differs");
@@ -164,7 +160,8 @@ fn remote_memory_is_counted(process: &Process) -> anyhow::Result<()> {
     ensure!(after.remote_accesses == counters.remote_accesses + 2, "nor remote ones");
     ensure!(after.remote_htod_millibytes == counters.remote_htod_millibytes + 64_000, "nor their bytes");
     process.va_space.unset_accessed_by(BASE, BLOCK_BYTES, Some(&gpu.uuid))?;
-    process.va_space.unset_preferred_location(BASE, BLOCK_BYTES)
+    process.va_space.unset_preferred_location(BASE, BLOCK_BYTES)?;
+    Ok(())
 }
 
 fn reads_beside_mmap_are_right(process: &Process) -> anyhow::Result<()> {
@@ -223,18 +220,17 @@ fn device_memory_evicts(process: &Process) -> anyhow::Result<()> {
     fill(&mirror.words, process.words, 4);
     let memory = gpu.alloc(gpu.memory_bytes / 2)?;
     verify(&mirror.words, process.words, 4)?;
-    gpu.free(&memory)
+    gpu.free(&memory)?;
+    Ok(())
 }
 
 fn gpus_see_each_other(process: &Process) -> anyhow::Result<()> {
     let words = 4 * (BLOCK_BYTES / WORD_BYTES) as usize;
-    let mut round = 5;
-    for (writer, _) in process.gpus.iter().enumerate() {
-        fill(&process.gpu(writer)?.2.words, words, round);
+    for (round, (_, _, writer)) in (5..).zip(&process.gpus) {
+        fill(&writer.words, words, round);
         for (_, _, reader) in &process.gpus {
             verify(&reader.words, words, round)?;
         }
-        round += 1;
     }
     Ok(())
 }

@@ -10,9 +10,10 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use gpu::swgpu::Gpu;
 
 use super::{Process, fill, verify};
-use crate::{dice::Dice, sys::swgpu::Gpu};
+use crate::dice::Dice;
 
 /// Processes at a time.
 const VICTIMS: usize = 3;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use gpu::swgpu::{GpuAccess, Kernel};
 use sim::{
     Machine as Driver, Pages,
     machine::Thrashing,
@@ -20,11 +21,7 @@ use sim::{
 
 use crate::{
     scenario::{Call, Place, Process, WORD_BYTES, part::PAGE_BYTES, steps::access::Kind},
-    sys::{
-        access_log::CpuMark,
-        memory::zeroed,
-        swgpu::{GpuAccess, Kernel},
-    },
+    sys::{access_log::CpuMark, memory::zeroed},
     work::Machine,
 };
 

@@ -3,11 +3,11 @@
 use std::{fs::File, io::Read};
 
 use anyhow::{Context, bail};
-
-use super::{
+use gpu::{
     Request, ioctl, open,
     swgpu::{Gpu, kind_number},
 };
+
 use crate::scenario::steps::access::Kind;
 
 /// Begin or end of accesses by the CPU to a range, which the GPU cannot see.
@@ -42,7 +42,7 @@ struct RawMark {
     bytes: u64,
 }
 
-super::swgpu::swgpu_requests! {
+gpu::swgpu_requests! {
     RawLog, 9, "SWGPU_IOC_LOG", 16;
     RawMark, 10, "SWGPU_IOC_MARK", 32;
 }
@@ -119,14 +119,12 @@ impl AccessLog {
     }
 }
 
-impl Gpu {
-    /// Marks CPU accesses in the log.
-    pub(crate) fn mark(&self, mark: &CpuMark) -> anyhow::Result<()> {
-        let &CpuMark { begins, kind, address: va, bytes } = mark;
-        let event = if begins { CPU_BEGINS } else { CPU_ENDS };
-        let mut request = RawMark { gpu: self.number(), event, kind: kind_number(kind), reserved: 0, va, bytes };
-        ioctl(self.file(), &mut request).with_context(|| format!("{} failed", RawMark::NAME))
-    }
+/// Marks CPU accesses in the log.
+pub(crate) fn mark(gpu: &Gpu, mark: &CpuMark) -> anyhow::Result<()> {
+    let &CpuMark { begins, kind, address: va, bytes } = mark;
+    let event = if begins { CPU_BEGINS } else { CPU_ENDS };
+    let mut request = RawMark { gpu: gpu.number(), event, kind: kind_number(kind), reserved: 0, va, bytes };
+    ioctl(gpu.file(), &mut request).with_context(|| format!("{} failed", RawMark::NAME))
 }
 
 #[cfg(test)]

@@ -2,8 +2,7 @@
 //! `uvm_enable_builtin_tests=1`; the driver has no other query.
 
 use anyhow::{Context, bail};
-
-use super::{Request, Uuid, ioctl, uvm::VaSpace};
+use gpu::{Request, Uuid, ioctl, uvm::VaSpace};
 
 /// `UVM_TEST_VA_RANGE_INFO_PARAMS`: the address; of its range, the begin, last byte, read
 /// duplication and preferred location; a list of the maximum of processors of the driver, and its
@@ -58,27 +57,25 @@ pub(crate) struct RangeAdvice {
     pub(crate) duplicates_reads: bool,
 }
 
-impl VaSpace {
-    /// Advice in force at an address of managed memory.
-    pub(crate) fn advice_at(&self, address: u64, driver_major: u32) -> anyhow::Result<RangeAdvice> {
-        // From 550 on, the host's NUMA node follows, and the list has room for more processors.
-        let (list_at, processors) = if driver_major >= 550 { (48, 257) } else { (44, 33) };
-        let count_at = list_at + processors * size_of::<Uuid>();
-        let status_at = (count_at + RangeInfo::COUNT_AND_KIND_BYTES).next_multiple_of(8) + RangeInfo::MANAGED_BYTES;
-        let mut info = Box::new(RangeInfo([0; RangeInfo::BYTES]));
-        info.put(0, address.to_ne_bytes());
-        info.put(status_at, RangeInfo::NO_RESULT.to_ne_bytes());
-        ioctl(&self.file, &mut *info)
-            .with_context(|| format!("{} failed: is uvm_enable_builtin_tests=1 set?", RangeInfo::NAME))?;
-        match info.number(status_at) {
-            0 => {}
-            status => bail!("{} failed at {address:#x}: the driver says {status:#x}", RangeInfo::NAME),
-        }
-        Ok(RangeAdvice {
-            end: u64::from_ne_bytes(info.get(RangeInfo::END_AT)).saturating_add(1),
-            has_preferred_location: info.get(RangeInfo::PREFERRED_AT) != Uuid::default(),
-            accessed_by: info.number(count_at),
-            duplicates_reads: info.number(RangeInfo::READ_DUPLICATION_AT) == RangeInfo::READ_DUPLICATION_ENABLED,
-        })
+/// Advice in force at an address of managed memory.
+pub(crate) fn advice_at(va_space: &VaSpace, address: u64, driver_major: u32) -> anyhow::Result<RangeAdvice> {
+    // From 550 on, the host's NUMA node follows, and the list has room for more processors.
+    let (list_at, processors) = if driver_major >= 550 { (48, 257) } else { (44, 33) };
+    let count_at = list_at + processors * size_of::<Uuid>();
+    let status_at = (count_at + RangeInfo::COUNT_AND_KIND_BYTES).next_multiple_of(8) + RangeInfo::MANAGED_BYTES;
+    let mut info = Box::new(RangeInfo([0; RangeInfo::BYTES]));
+    info.put(0, address.to_ne_bytes());
+    info.put(status_at, RangeInfo::NO_RESULT.to_ne_bytes());
+    ioctl(va_space.file(), &mut *info)
+        .with_context(|| format!("{} failed: is uvm_enable_builtin_tests=1 set?", RangeInfo::NAME))?;
+    match info.number(status_at) {
+        0 => {}
+        status => bail!("{} failed at {address:#x}: the driver says {status:#x}", RangeInfo::NAME),
     }
+    Ok(RangeAdvice {
+        end: u64::from_ne_bytes(info.get(RangeInfo::END_AT)).saturating_add(1),
+        has_preferred_location: info.get(RangeInfo::PREFERRED_AT) != Uuid::default(),
+        accessed_by: info.number(count_at),
+        duplicates_reads: info.number(RangeInfo::READ_DUPLICATION_AT) == RangeInfo::READ_DUPLICATION_ENABLED,
+    })
 }

@@ -7,12 +7,12 @@
 
 use std::{fs::File, os::fd::AsRawFd, sync::atomic::Ordering};
 
-use super::{
-    Request, Uuid,
-    memory::{SharedPages, Words},
-    open,
+use gpu::{
+    Request, Uuid, open,
     uvm::{Status, VaSpace, call},
 };
+
+use super::memory::{SharedPages, Words};
 
 /// Driver's counts of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,7 +135,7 @@ fn address(words: &Words) -> u64 {
 
 fn tracker(va_space: &VaSpace, buffers: InitEventTracker) -> anyhow::Result<File> {
     let file = open("/dev/nvidia-uvm-tools")?;
-    let uvm_fd = va_space.file.as_raw_fd().cast_unsigned();
+    let uvm_fd = va_space.file().as_raw_fd().cast_unsigned();
     call(&file, InitEventTracker { all_processors: 1, uvm_fd, requested_version: 1, ..buffers })?;
     Ok(file)
 }

@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
-
-use super::{Request, ioctl, swgpu::Gpu};
+use gpu::{Request, ioctl, swgpu::Gpu};
 
 /// Maximum of pairs in the ledger.
 const ROWS: usize = 1024;
@@ -33,7 +32,7 @@ struct RawLedger {
 }
 
 const _: () = assert!(size_of::<Row>() == 32);
-super::swgpu::swgpu_requests! {
+gpu::swgpu_requests! {
     RawLedger, 8, "SWGPU_IOC_LEDGER", 32;
 }
 
@@ -63,19 +62,18 @@ pub(crate) struct Taken {
 /// Ledger by the victim's process id and the taker, since the software GPU was loaded.
 pub(crate) type Ledger = BTreeMap<(u32, Taker), Taken>;
 
-impl Gpu {
-    pub(crate) fn ledger(&self) -> anyhow::Result<Ledger> {
-        let mut rows = vec![Row::default(); ROWS];
-        let address = rows.as_mut_ptr().expose_provenance() as u64;
-        let mut request =
-            RawLedger { gpu: self.number(), capacity: u32::try_from(ROWS)?, rows: address, ..RawLedger::default() };
-        ioctl(self.file(), &mut request).with_context(|| format!("{} failed", RawLedger::NAME))?;
-        if request.left_out > 0 {
-            bail!("the frame ledger has {} pairs more than it can have", request.left_out);
-        }
-        let rows = rows.iter().take(request.count as usize);
-        rows.map(|row| Ok(((row.victim_pid, row.taker()?), row.taken()))).collect()
+/// Ledger of a GPU.
+pub(crate) fn read(gpu: &Gpu) -> anyhow::Result<Ledger> {
+    let mut rows = vec![Row::default(); ROWS];
+    let address = rows.as_mut_ptr().expose_provenance() as u64;
+    let mut request =
+        RawLedger { gpu: gpu.number(), capacity: u32::try_from(ROWS)?, rows: address, ..RawLedger::default() };
+    ioctl(gpu.file(), &mut request).with_context(|| format!("{} failed", RawLedger::NAME))?;
+    if request.left_out > 0 {
+        bail!("the frame ledger has {} pairs more than it can have", request.left_out);
     }
+    let rows = rows.iter().take(request.count as usize);
+    rows.map(|row| Ok(((row.victim_pid, row.taker()?), row.taken()))).collect()
 }
 
 impl Row {

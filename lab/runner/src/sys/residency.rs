@@ -2,8 +2,7 @@
 //! `uvm_enable_builtin_tests=1`.
 
 use anyhow::{Context, bail};
-
-use super::{Request, Uuid, ioctl, uvm::VaSpace};
+use gpu::{Request, Uuid, ioctl, uvm::VaSpace};
 
 /// `UVM_TEST_VA_RESIDENCY_INFO_PARAMS`: the address, a flag, then lists of the maximum of
 /// processors of the driver. Only the first list and its length are read here; the rest has room
@@ -48,7 +47,7 @@ impl<'a> ResidencyQuery<'a> {
     pub(crate) fn processors(&mut self, address: u64) -> anyhow::Result<Vec<Uuid>> {
         self.put(0, address.to_ne_bytes());
         self.put(self.count_at, ResidencyInfo::NO_RESULT.to_ne_bytes());
-        ioctl(&self.va_space.file, &mut *self.request)
+        ioctl(self.va_space.file(), &mut *self.request)
             .with_context(|| format!("{} failed: is uvm_enable_builtin_tests=1 set?", ResidencyInfo::NAME))?;
         let count = u32::from_ne_bytes(self.get(self.count_at));
         if count == ResidencyInfo::NO_RESULT {

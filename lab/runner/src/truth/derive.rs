@@ -1,6 +1,8 @@
 //! Truth of each scope, from the counts of the driver and the hardware; and checks of its
 //! consistency.
 
+use gpu::swgpu::AccessCounters;
+
 use super::{Counted, evictions::Evictions, facts::ProcessFacts, population::resident_bytes};
 use crate::{
     figures::{
@@ -9,7 +11,7 @@ use crate::{
         LINK_BYTES_HTOD, POPULATED_BYTES, REMOTE_BYTES, REPLAYS, Relation, THRASHING_PAGES, THROTTLES, Truth,
     },
     scenario::Call,
-    sys::{counters::ProcessCounters, ledger::Ledger, swgpu::AccessCounters},
+    sys::{counters::ProcessCounters, ledger::Ledger},
 };
 
 const PAGE_BYTES: u64 = 4096;

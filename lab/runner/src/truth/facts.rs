@@ -1,10 +1,8 @@
 //! Facts from which the truth of a process is derived.
 
-use crate::{
-    residency::Residency,
-    scenario::Call,
-    sys::{counters::ProcessCounters, swgpu::AccessCounters},
-};
+use gpu::swgpu::AccessCounters;
+
+use crate::{residency::Residency, scenario::Call, sys::counters::ProcessCounters};
 
 /// Facts about one process.
 pub(crate) struct ProcessFacts {

@@ -6,8 +6,9 @@ use std::{
 };
 
 use anyhow::bail;
+use gpu::swgpu::Gpu;
 
-use crate::{scenario::size::human, sys::swgpu::Gpu};
+use crate::scenario::size::human;
 
 /// Time limit for the driver to free memory after its last user has exited.
 const RELEASE: Duration = Duration::from_secs(20);
@@ -16,7 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// All GPUs of the machine.
 pub(crate) fn gpus() -> anyhow::Result<Vec<Gpu>> {
     let first = Gpu::open(0)?;
-    (0..first.count).map(Gpu::open).collect()
+    Ok((0..first.count).map(Gpu::open).collect::<Result<_, _>>()?)
 }
 
 /// Waits until the driver has freed all memory of exited processes. A process that holds a GPU in

@@ -10,8 +10,7 @@ use std::{
 };
 
 use anyhow::Context;
-
-use crate::sys::Uuid;
+use gpu::Uuid;
 
 const GPUS: &str = "/proc/driver/nvidia-uvm/gpus";
 const CPU_THRASHING: &str = "/proc/driver/nvidia-uvm/cpu/thrashing_stats";

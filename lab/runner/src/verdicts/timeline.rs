@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::anyhow;
+use gpu::swgpu::Gpu;
 
 use super::{
     facts::Facts,
@@ -19,7 +20,7 @@ use super::{
 };
 use crate::{
     scenario::size::MIB,
-    sys::{access_log::AccessLog, counters::ProcessCounters, memory::SharedPages, swgpu::Gpu},
+    sys::{access_log::AccessLog, counters::ProcessCounters, memory::SharedPages},
 };
 
 /// Interval of reads of the log, which is the precision of its times.

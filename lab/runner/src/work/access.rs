@@ -1,15 +1,14 @@
 //! One pass over part of an allocation, word by word.
 
+use gpu::swgpu::{GpuAccess, Kernel, MAX_ACCESSES};
+
 use super::{Reader, Work};
-use crate::{
-    scenario::{
-        WORD_BYTES,
-        steps::{
-            Execution, Flow,
-            access::{Access, Kind, Processor},
-        },
+use crate::scenario::{
+    WORD_BYTES,
+    steps::{
+        Execution, Flow,
+        access::{Access, Kind, Processor},
     },
-    sys::swgpu::{GpuAccess, Kernel, MAX_ACCESSES},
 };
 
 /// CPU accesses between two checks whether to stop.

@@ -6,11 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gpu::swgpu::MAX_ACCESSES;
+
 use super::{Kind as AccessKind, *};
 use crate::{
     check::Checked,
     scenario::{Process, parse::parse},
-    sys::swgpu::MAX_ACCESSES,
 };
 
 /// Memory that is always coherent, unless a test corrupts a word of it.

@@ -6,6 +6,11 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use gpu::{
+    swgpu::{AccessCounters, DeviceMemory, Gpu, GpuAccess, Kernel, Space},
+    uvm::VaSpace,
+    words::Words,
+};
 
 use super::reply;
 use crate::{
@@ -13,16 +18,13 @@ use crate::{
     residency::Residency,
     scenario::{Call, Place, Process, part::PAGE_BYTES},
     sys::{
-        access_log::CpuMark,
-        advice::RangeAdvice,
+        access_log::{self, CpuMark},
+        advice::{RangeAdvice, advice_at},
         counters::Tracker,
         driver_major,
         memory::SharedPages,
         process,
         residency::ResidencyQuery,
-        swgpu::{AccessCounters, DeviceMemory, Gpu, GpuAccess, Kernel, Space},
-        uvm::VaSpace,
-        words::Words,
     },
     work::Machine,
 };
@@ -41,7 +43,7 @@ pub(super) struct Tenant {
 impl Tenant {
     /// Registers the process, with the driver's counters in `counters`, if any.
     pub(super) fn new(process: &Process, counters: Option<&SharedPages>) -> anyhow::Result<Self> {
-        let gpus = process.gpus.iter().map(|number| Gpu::open(*number)).collect::<anyhow::Result<Vec<Gpu>>>()?;
+        let gpus = process.gpus.iter().map(|number| Gpu::open(*number)).collect::<Result<Vec<Gpu>, _>>()?;
         let mut va_space = VaSpace::new(gpus.iter().map(|gpu| &gpu.uuid))?;
         // Attached before any event that counts.
         let tracker = counters.map(|pages| Tracker::attach(&va_space, pages)).transpose()?;
@@ -65,7 +67,7 @@ impl Tenant {
 
     /// Accesses of its GPUs, with the bytes that they moved.
     pub(super) fn accesses(&self) -> anyhow::Result<Vec<AccessCounters>> {
-        self.gpus.values().map(|(space, _)| space.access_counters()).collect()
+        Ok(self.gpus.values().map(|(space, _)| space.access_counters()).collect::<Result<_, _>>()?)
     }
 
     /// Residency of its pages, by allocation.
@@ -103,7 +105,7 @@ impl Tenant {
             let mut begin = *base;
             while begin < base + allocation.bytes {
                 let RangeAdvice { end, has_preferred_location, accessed_by, duplicates_reads } =
-                    self.va_space.advice_at(begin, driver_major)?;
+                    advice_at(&self.va_space, begin, driver_major)?;
                 let kinds = [
                     has_preferred_location.then(|| "a preferred location".to_owned()),
                     (accessed_by > 0).then(|| format!("accessed by {accessed_by}")),
@@ -152,16 +154,16 @@ impl Machine for Tenant {
 
     fn cpu_mark(&self, mark: &CpuMark) -> anyhow::Result<()> {
         // Only in the first GPU's log: the logs of several GPUs share one sequence.
-        self.gpus.values().next().map_or(Ok(()), |(_, gpu)| gpu.mark(mark))
+        self.gpus.values().next().map_or(Ok(()), |(_, gpu)| access_log::mark(gpu, mark))
     }
 
     fn gpu_run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
-        self.gpu(kernel.gpu)?.0.run(kernel, accesses)
+        Ok(self.gpu(kernel.gpu)?.0.run(kernel, accesses)?)
     }
 
     fn call(&self, call: Call, base: u64, bytes: u64) -> anyhow::Result<()> {
         let driver = &self.va_space;
-        match call {
+        let result = match call {
             Call::Migrate { to } => driver.migrate(base, bytes, self.processor(to)?),
             Call::SetPreferredLocation { to } => driver.set_preferred_location(base, bytes, self.processor(to)?),
             Call::UnsetPreferredLocation => driver.unset_preferred_location(base, bytes),
@@ -169,7 +171,8 @@ impl Machine for Tenant {
             Call::UnsetAccessedBy { by } => driver.unset_accessed_by(base, bytes, self.processor(by)?),
             Call::EnableReadDuplication => driver.enable_read_duplication(base, bytes),
             Call::DisableReadDuplication => driver.disable_read_duplication(base, bytes),
-        }
+        };
+        Ok(result?)
     }
 
     fn device_alloc(&self, name: &str, gpu: u32, bytes: u64) -> anyhow::Result<()> {
@@ -185,7 +188,7 @@ impl Machine for Tenant {
     fn device_free(&self, name: &str) -> anyhow::Result<()> {
         let taken = self.device_memory.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
         let (gpu, memory) = taken.with_context(|| format!("device memory {name:?} is not allocated"))?;
-        self.gpu(gpu)?.1.free(&memory)
+        Ok(self.gpu(gpu)?.1.free(&memory)?)
     }
 
     fn kill(&self) -> anyhow::Result<()> {

@@ -10,15 +10,7 @@ use crate::{
         table::{Fault, Table},
     },
 };
-
-/// Kind of a memory access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Read,
-    Write,
-    /// Atomic addition to a word, for all processors at the same time.
-    Atomic,
-}
+pub(crate) use gpu::Kind;
 
 /// Pass over the words at `offset`, `offset + stride`, ... below `offset + length`, each once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

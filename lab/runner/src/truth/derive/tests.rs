@@ -1,11 +1,10 @@
+use gpu::swgpu::HardwareCounters;
+
 use super::*;
-use crate::residency::Residency;
 use crate::{
     figures::EVICTIONS,
-    sys::{
-        ledger::{Ledger, Taken, Taker},
-        swgpu::HardwareCounters,
-    },
+    residency::Residency,
+    sys::ledger::{Ledger, Taken, Taker},
     truth::procfs::{GpuStats, Thrashing},
 };
 

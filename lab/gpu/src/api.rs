@@ -1,8 +1,8 @@
 //! Calls of an application about its managed memory: cudaMemPrefetchAsync and cudaMemAdvise.
 //! Parameter blocks as in the driver's `uvm_ioctl.h`.
 
-use super::{
-    Request, Uuid,
+use crate::{
+    Error, Request, Uuid,
     uvm::{Status, VaSpace, call, uvm_requests},
 };
 
@@ -90,33 +90,60 @@ fn uuid(processor: Option<&Uuid>) -> Uuid {
 /// `None`, the CPU.
 impl VaSpace {
     /// Migrates pages; returns when they have arrived.
-    pub(crate) fn migrate(&self, base: u64, length: u64, to: Option<&Uuid>) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// Those of the driver, as of all calls.
+    pub fn migrate(&self, base: u64, length: u64, to: Option<&Uuid>) -> Result<(), Error> {
         let destination = uuid(to);
-        call(&self.file, Migrate { base, length, destination, cpu_numa_node: ANY_NUMA_NODE, ..Migrate::default() })
+        call(self.file(), Migrate { base, length, destination, cpu_numa_node: ANY_NUMA_NODE, ..Migrate::default() })
     }
 
-    pub(crate) fn set_preferred_location(&self, base: u64, length: u64, to: Option<&Uuid>) -> anyhow::Result<()> {
+    /// Sets the preferred location of pages.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn set_preferred_location(&self, base: u64, length: u64, to: Option<&Uuid>) -> Result<(), Error> {
         let location = uuid(to);
-        call(&self.file, SetPreferredLocation { base, length, location, cpu_numa_node: ANY_NUMA_NODE, status: 0 })
+        call(self.file(), SetPreferredLocation { base, length, location, cpu_numa_node: ANY_NUMA_NODE, status: 0 })
     }
 
-    pub(crate) fn unset_preferred_location(&self, base: u64, length: u64) -> anyhow::Result<()> {
-        call(&self.file, UnsetPreferredLocation { base, length, status: 0 })
+    /// Unsets the preferred location of pages.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn unset_preferred_location(&self, base: u64, length: u64) -> Result<(), Error> {
+        call(self.file(), UnsetPreferredLocation { base, length, status: 0 })
     }
 
-    pub(crate) fn set_accessed_by(&self, base: u64, length: u64, by: Option<&Uuid>) -> anyhow::Result<()> {
-        call(&self.file, SetAccessedBy { base, length, processor: uuid(by), status: 0 })
+    /// Has pages mapped for a processor.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn set_accessed_by(&self, base: u64, length: u64, by: Option<&Uuid>) -> Result<(), Error> {
+        call(self.file(), SetAccessedBy { base, length, processor: uuid(by), status: 0 })
     }
 
-    pub(crate) fn unset_accessed_by(&self, base: u64, length: u64, by: Option<&Uuid>) -> anyhow::Result<()> {
-        call(&self.file, UnsetAccessedBy { base, length, processor: uuid(by), status: 0 })
+    /// Has pages no longer mapped for a processor.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn unset_accessed_by(&self, base: u64, length: u64, by: Option<&Uuid>) -> Result<(), Error> {
+        call(self.file(), UnsetAccessedBy { base, length, processor: uuid(by), status: 0 })
     }
 
-    pub(crate) fn enable_read_duplication(&self, base: u64, length: u64) -> anyhow::Result<()> {
-        call(&self.file, EnableReadDuplication { base, length, status: 0 })
+    /// Has pages duplicated where they are read.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn enable_read_duplication(&self, base: u64, length: u64) -> Result<(), Error> {
+        call(self.file(), EnableReadDuplication { base, length, status: 0 })
     }
 
-    pub(crate) fn disable_read_duplication(&self, base: u64, length: u64) -> anyhow::Result<()> {
-        call(&self.file, DisableReadDuplication { base, length, status: 0 })
+    /// Has pages no longer duplicated.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn disable_read_duplication(&self, base: u64, length: u64) -> Result<(), Error> {
+        call(self.file(), DisableReadDuplication { base, length, status: 0 })
     }
 }

@@ -1,11 +1,9 @@
 //! /dev/nvidia-uvm: VA spaces with GPUs, and managed memory. Parameter blocks as in the driver's
 //! `uvm_ioctl.h`, which are the same in all versions from 515 to 595.
 
-use std::{fs::File, os::fd::AsRawFd};
+use std::{fs::File, io, os::fd::AsRawFd};
 
-use anyhow::{Context, bail};
-
-use super::{Request, Uuid, ioctl, open, swgpu, words::Words};
+use crate::{Error, Request, Uuid, open, request, swgpu, words::Words};
 
 const NV_OK: u32 = 0;
 const NV_WARN_NOTHING_TO_DO: u32 = 0x0001_0006;
@@ -83,7 +81,7 @@ macro_rules! uvm_requests {
         }
     )*};
 }
-pub(super) use uvm_requests;
+pub(crate) use uvm_requests;
 uvm_requests! {
     Initialize, 0x3000_0001, "UVM_INITIALIZE", 16;
     MmInitialize, 75, "UVM_MM_INITIALIZE", 8;
@@ -95,26 +93,31 @@ uvm_requests! {
 
 /// Parameter block that contains the driver's result: the ioctl itself succeeds whenever the block
 /// could be copied.
-pub(super) trait Status {
+pub trait Status {
+    /// `NV_STATUS`.
     fn status(&self) -> u32;
 }
 
-pub(super) fn call<R: Request + Status>(file: &File, request: R) -> anyhow::Result<()> {
-    call_with_result(file, request).map(drop)
+/// Calls the driver.
+///
+/// # Errors
+/// Those of the system and of the driver.
+pub fn call<R: Request + Status>(file: &File, parameters: R) -> Result<(), Error> {
+    call_with_result(file, parameters).map(drop)
 }
 
 /// Calls the driver, and returns the block with its results.
-fn call_with_result<R: Request + Status>(file: &File, mut request: R) -> anyhow::Result<R> {
-    ioctl(file, &mut request).with_context(|| format!("{} failed", R::NAME))?;
-    match request.status() {
-        NV_OK => Ok(request),
-        status => bail!("{} failed: the driver says {status:#x} (nvstatuscodes.h)", R::NAME),
+fn call_with_result<R: Request + Status>(file: &File, mut parameters: R) -> Result<R, Error> {
+    request(file, &mut parameters)?;
+    match parameters.status() {
+        NV_OK => Ok(parameters),
+        status => Err(Error::Driver { request: R::NAME, status }),
     }
 }
 
 /// VA space of this process with registered GPUs, which it holds in use.
-pub(crate) struct VaSpace {
-    pub(super) file: File,
+pub struct VaSpace {
+    file: File,
     /// Holds the process's address space at the driver; without it no GPU can access memory.
     mm: Option<File>,
 }
@@ -124,16 +127,23 @@ pub(crate) struct VaSpace {
 const MULTI_PROCESS_SHARING_MODE: u64 = 2;
 
 impl VaSpace {
-    pub(crate) fn new<'a>(gpus: impl IntoIterator<Item = &'a Uuid>) -> anyhow::Result<Self> {
+    /// VA space with these GPUs.
+    ///
+    /// # Errors
+    /// Those of the driver, as of all calls.
+    pub fn new<'a>(gpus: impl IntoIterator<Item = &'a Uuid>) -> Result<Self, Error> {
         Self::with_flags(gpus, 0)
     }
 
     /// VA space without a process's address space, as of MPS.
-    pub(crate) fn shared<'a>(gpus: impl IntoIterator<Item = &'a Uuid>) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn shared<'a>(gpus: impl IntoIterator<Item = &'a Uuid>) -> Result<Self, Error> {
         Self::with_flags(gpus, MULTI_PROCESS_SHARING_MODE)
     }
 
-    fn with_flags<'a>(gpus: impl IntoIterator<Item = &'a Uuid>, flags: u64) -> anyhow::Result<Self> {
+    fn with_flags<'a>(gpus: impl IntoIterator<Item = &'a Uuid>, flags: u64) -> Result<Self, Error> {
         let file = open("/dev/nvidia-uvm")?;
         call(&file, Initialize { flags, ..Initialize::default() })?;
         for uuid in gpus {
@@ -142,38 +152,56 @@ impl VaSpace {
         Ok(Self { file, mm: None })
     }
 
+    /// Its open file.
+    #[must_use]
+    pub const fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Creates an empty range group, and returns its id.
-    pub(crate) fn create_range_group(&self) -> anyhow::Result<u64> {
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn create_range_group(&self) -> Result<u64, Error> {
         Ok(call_with_result(&self.file, CreateRangeGroup::default())?.id)
     }
 
     /// Duplicates of its descriptor.
-    pub(crate) fn duplicates(&self, count: usize) -> anyhow::Result<Vec<File>> {
-        (0..count).map(|_| self.file.try_clone().context("cannot duplicate a descriptor")).collect()
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn duplicates(&self, count: usize) -> io::Result<Vec<File>> {
+        (0..count).map(|_| self.file.try_clone()).collect()
     }
 
     /// Detaches the process's address space. Host memory that its pages need from now on is charged
     /// to the process that causes the allocation.
-    pub(crate) fn detach_address_space(&mut self) {
+    pub fn detach_address_space(&mut self) {
         self.mm = None;
     }
 
     /// Attaches the process's address space, so that GPUs can access its managed memory.
-    pub(crate) fn attach_address_space(&mut self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn attach_address_space(&mut self) -> Result<(), Error> {
         // On a separate descriptor: on the first one the driver assumes it and rejects the next
         // call.
         let mm = open("/dev/nvidia-uvm")?;
-        let mut request = MmInitialize { uvm_fd: self.file.as_raw_fd(), status: NV_OK };
-        ioctl(&mm, &mut request).context("UVM_MM_INITIALIZE failed")?;
-        if !matches!(request.status, NV_OK | NV_WARN_NOTHING_TO_DO) {
-            bail!("UVM_MM_INITIALIZE failed: the driver says {:#x}", request.status);
+        let mut parameters = MmInitialize { uvm_fd: self.file.as_raw_fd(), status: NV_OK };
+        request(&mm, &mut parameters)?;
+        if !matches!(parameters.status, NV_OK | NV_WARN_NOTHING_TO_DO) {
+            return Err(Error::Driver { request: MmInitialize::NAME, status: parameters.status });
         }
         self.mm = Some(mm);
         Ok(())
     }
 
     /// Registers a GPU's address space and channel with the VA space.
-    pub(crate) fn attach(&self, gpu: &Uuid, space: &swgpu::Space) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn attach(&self, gpu: &Uuid, space: &swgpu::Space) -> Result<(), Error> {
         let (uuid, rm_control_fd) = (*gpu, space.rm_control_fd());
         let swgpu::SpaceHandles { client, va_space, channel } = space.handles();
         call(&self.file, RegisterGpuVaSpace { uuid, rm_control_fd, client, va_space, status: NV_OK })?;
@@ -184,7 +212,10 @@ impl VaSpace {
 impl Words {
     /// Maps `bytes` of managed memory at `address`: the driver requires the file's offset to equal
     /// the address.
-    pub(crate) fn managed(va_space: &VaSpace, address: u64, bytes: u64) -> anyhow::Result<Self> {
-        Self::map(&va_space.file, address, address, bytes).context("no managed memory")
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn managed(va_space: &VaSpace, address: u64, bytes: u64) -> Result<Self, Error> {
+        Self::map(&va_space.file, address, address, bytes)
     }
 }

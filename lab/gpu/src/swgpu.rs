@@ -3,39 +3,42 @@
 
 use std::{
     fs::File,
-    io,
     os::fd::{AsRawFd, RawFd},
     sync::{Mutex, PoisonError},
 };
 
-use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
-use super::{Request, Uuid, ioctl, open};
-use crate::scenario::steps::access::Kind;
+use crate::{Error, Kind, Request, Uuid, ioctl, open, request};
 
-/// `_IOWR('G', number, T)`.
+/// `_IOWR('G', number, T)`, for [`crate::swgpu_requests`].
+#[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "a parameter block is far smaller than the 14 bits of its size")]
-pub(super) const fn iowr<T>(number: u32) -> libc::Ioctl {
+pub const fn iowr<T>(number: u32) -> libc::Ioctl {
     (3 << 30 | (size_of::<T>() as u32) << 16 | (b'G' as u32) << 8 | number) as libc::Ioctl
 }
 
+/// One 8-byte access of the GPU.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct GpuAccess {
-    pub(crate) va: u64,
+pub struct GpuAccess {
+    /// Address.
+    pub va: u64,
     /// Input of a write, output of a read.
-    pub(crate) value: u64,
+    pub value: u64,
 }
 
 /// Kernel: execution of a list of accesses by a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kernel {
+pub struct Kernel {
     /// Number of the GPU in the machine.
-    pub(crate) gpu: u32,
-    pub(crate) kind: Kind,
-    pub(crate) window: u32,
-    pub(crate) access_millibytes: u64,
+    pub gpu: u32,
+    /// Kind of all its accesses.
+    pub kind: Kind,
+    /// Accesses that wait for a fault at a time.
+    pub window: u32,
+    /// Thousandths of a byte that an access moves over the bus where the page is not in GPU memory.
+    pub access_millibytes: u64,
 }
 
 #[repr(C)]
@@ -94,17 +97,20 @@ struct Free {
 /// Accesses of the GPU, and the bytes that they moved over the bus. Fields as in `swgpu_ioctl.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AccessCounters {
-    pub(crate) accesses: u64,
-    pub(crate) remote_accesses: u64,
-    pub(crate) remote_htod_millibytes: u64,
-    pub(crate) remote_dtoh_millibytes: u64,
-    pub(crate) remote_from_peer_millibytes: u64,
-    pub(crate) remote_to_peer_millibytes: u64,
+#[expect(missing_docs, reason = "fields as in the header")]
+pub struct AccessCounters {
+    pub accesses: u64,
+    pub remote_accesses: u64,
+    pub remote_htod_millibytes: u64,
+    pub remote_dtoh_millibytes: u64,
+    pub remote_from_peer_millibytes: u64,
+    pub remote_to_peer_millibytes: u64,
 }
 
 impl AccessCounters {
-    fn since(&self, before: &Self) -> Self {
+    /// Counts since an earlier reading.
+    #[must_use]
+    pub const fn since(&self, before: &Self) -> Self {
         Self {
             accesses: self.accesses - before.accesses,
             remote_accesses: self.remote_accesses - before.remote_accesses,
@@ -119,33 +125,35 @@ impl AccessCounters {
 /// Counters of the hardware since its module was loaded. Fields as in `swgpu_ioctl.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct HardwareCounters {
+#[expect(missing_docs, reason = "fields as in the header")]
+pub struct HardwareCounters {
     #[serde(skip)]
-    pub(crate) gpu: u32,
+    pub gpu: u32,
     #[serde(skip)]
-    pub(crate) reserved: u32,
-    pub(crate) fault_packets: u64,
-    pub(crate) fault_overflows: u64,
-    pub(crate) replays: u64,
-    pub(crate) cancels: u64,
-    pub(crate) copied_htod_bytes: u64,
-    pub(crate) copied_dtoh_bytes: u64,
-    pub(crate) copied_dtod_bytes: u64,
-    pub(crate) copied_from_peer_bytes: u64,
-    pub(crate) copied_to_peer_bytes: u64,
-    pub(crate) copied_other_bytes: u64,
+    pub reserved: u32,
+    pub fault_packets: u64,
+    pub fault_overflows: u64,
+    pub replays: u64,
+    pub cancels: u64,
+    pub copied_htod_bytes: u64,
+    pub copied_dtoh_bytes: u64,
+    pub copied_dtod_bytes: u64,
+    pub copied_from_peer_bytes: u64,
+    pub copied_to_peer_bytes: u64,
+    pub copied_other_bytes: u64,
     #[serde(flatten)]
-    pub(crate) access: AccessCounters,
-    pub(crate) unknown_methods: u64,
-    pub(crate) errors: u64,
+    pub access: AccessCounters,
+    pub unknown_methods: u64,
+    pub errors: u64,
     #[serde(skip)]
-    pub(crate) free_bytes: u64,
+    pub free_bytes: u64,
 }
 
 impl HardwareCounters {
     /// Counts since an earlier reading. Counters that must be 0 since the module was loaded stay
     /// absolute.
-    pub(crate) fn since(&self, before: &Self) -> Self {
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
         let &Self { gpu, reserved, unknown_methods, errors, free_bytes, .. } = self;
         Self {
             gpu,
@@ -168,17 +176,18 @@ impl HardwareCounters {
     }
 }
 
+/// Implements [`Request`] for parameter blocks of `swgpu_ioctl.h`, whose sizes are checked.
+#[macro_export]
 macro_rules! swgpu_requests {
     ($($params:ty, $number:literal, $name:literal, $size:literal;)*) => {$(
         const _: () = assert!(size_of::<$params>() == $size);
         // SAFETY: repr(C) with the fields of the header's struct; a pointer in it is to memory that outlives the call.
-        unsafe impl Request for $params {
-            const REQUEST: libc::Ioctl = crate::sys::swgpu::iowr::<$params>($number);
+        unsafe impl $crate::Request for $params {
+            const REQUEST: libc::Ioctl = $crate::swgpu::iowr::<$params>($number);
             const NAME: &str = $name;
         }
     )*};
 }
-pub(super) use swgpu_requests;
 swgpu_requests! {
     Info, 1, "SWGPU_IOC_INFO", 56;
     RawSpace, 2, "SWGPU_IOC_SPACE", 16;
@@ -190,7 +199,8 @@ swgpu_requests! {
 }
 
 /// Number of a kind: `SWGPU_READ` and so on.
-pub(super) const fn kind_number(kind: Kind) -> u32 {
+#[must_use]
+pub const fn kind_number(kind: Kind) -> u32 {
     match kind {
         Kind::Read => 0,
         Kind::Write => 1,
@@ -200,75 +210,97 @@ pub(super) const fn kind_number(kind: Kind) -> u32 {
 
 /// Maximum of accesses per request. A longer kernel is split, which only drains the window between
 /// two parts.
-pub(crate) const MAX_ACCESSES: usize = 1 << 16;
+pub const MAX_ACCESSES: usize = 1 << 16;
 
 /// GPU of the machine.
-pub(crate) struct Gpu {
+pub struct Gpu {
     file: File,
     number: u32,
-    pub(crate) uuid: Uuid,
-    pub(crate) memory_bytes: u64,
+    /// UUID.
+    pub uuid: Uuid,
+    /// Memory.
+    pub memory_bytes: u64,
     /// Modelled architecture.
-    pub(crate) arch: String,
+    pub arch: String,
     /// Number of GPUs of the machine.
-    pub(crate) count: u32,
+    pub count: u32,
 }
 
 impl Gpu {
     /// Opens a GPU by its number, from 0.
-    pub(crate) fn open(number: u32) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// There is no such GPU.
+    pub fn open(number: u32) -> Result<Self, Error> {
         let file = open("/dev/swgpu")?;
         let mut info = Info { gpu: number, ..Info::default() };
-        ioctl(&file, &mut info).with_context(|| format!("{} of GPU {number} failed", Info::NAME))?;
+        request(&file, &mut info)?;
         let Info { gpu: _, gpu_count: count, memory_bytes, uuid, arch, peer_mask: _, reserved: _ } = info;
         let arch: Vec<u8> = arch.into_iter().take_while(|byte| *byte != 0).collect();
         let arch = String::from_utf8_lossy(&arch).into_owned();
         Ok(Self { file, number, uuid, memory_bytes, arch, count })
     }
 
-    pub(super) fn number(&self) -> u32 {
+    /// Number in the machine.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
         self.number
     }
 
-    pub(super) fn file(&self) -> &File {
+    /// Open file of /dev/swgpu.
+    #[must_use]
+    pub const fn file(&self) -> &File {
         &self.file
     }
 
-    pub(crate) fn counters(&self) -> anyhow::Result<HardwareCounters> {
+    /// Counters of the hardware.
+    ///
+    /// # Errors
+    /// Those of the request, as of all calls.
+    pub fn counters(&self) -> Result<HardwareCounters, Error> {
         let mut counters = HardwareCounters { gpu: self.number, ..HardwareCounters::default() };
-        ioctl(&self.file, &mut counters).with_context(|| format!("{} failed", HardwareCounters::NAME))?;
+        request(&self.file, &mut counters)?;
         Ok(counters)
     }
 
     /// Creates an address space and a channel for this process.
-    pub(crate) fn space(&self) -> anyhow::Result<Space> {
+    ///
+    /// # Errors
+    /// Those of the request.
+    pub fn space(&self) -> Result<Space, Error> {
         let mut space = RawSpace { gpu: self.number, ..RawSpace::default() };
-        ioctl(&self.file, &mut space).with_context(|| format!("{} failed", RawSpace::NAME))?;
-        let file = self.file.try_clone().context("cannot duplicate a descriptor")?;
+        request(&self.file, &mut space)?;
+        let file = self.file.try_clone().map_err(|source| Error::Request { request: "dup", source })?;
         Ok(Space { file, handles: space, busy: Mutex::new(()) })
     }
 
     /// Allocates memory that is not managed; it is freed when the descriptor is closed, at the
     /// latest.
-    pub(crate) fn alloc(&self, bytes: u64) -> anyhow::Result<DeviceMemory> {
+    ///
+    /// # Errors
+    /// There is not so much memory: `ENOMEM`.
+    pub fn alloc(&self, bytes: u64) -> Result<DeviceMemory, Error> {
         let mut alloc = Alloc { gpu: self.number, handle: 0, bytes };
-        ioctl(&self.file, &mut alloc).with_context(|| format!("{} of {bytes} bytes failed", Alloc::NAME))?;
+        request(&self.file, &mut alloc)?;
         Ok(DeviceMemory { handle: alloc.handle })
     }
 
-    pub(crate) fn free(&self, memory: &DeviceMemory) -> anyhow::Result<()> {
-        let mut free = Free { handle: memory.handle, reserved: 0 };
-        ioctl(&self.file, &mut free).with_context(|| format!("{} failed", Free::NAME))
+    /// Frees memory.
+    ///
+    /// # Errors
+    /// Those of the request.
+    pub fn free(&self, memory: &DeviceMemory) -> Result<(), Error> {
+        request(&self.file, &mut Free { handle: memory.handle, reserved: 0 })
     }
 }
 
 /// GPU memory that is not managed.
-pub(crate) struct DeviceMemory {
+pub struct DeviceMemory {
     handle: u32,
 }
 
 /// GPU address space with one channel, until it is dropped.
-pub(crate) struct Space {
+pub struct Space {
     file: File,
     handles: RawSpace,
     /// Lock of the channel, which runs one kernel at a time, as a stream does.
@@ -283,7 +315,9 @@ pub(super) struct SpaceHandles {
 }
 
 impl Space {
-    pub(super) fn file(&self) -> &File {
+    /// Open file of /dev/swgpu.
+    #[must_use]
+    pub const fn file(&self) -> &File {
         &self.file
     }
 
@@ -297,31 +331,37 @@ impl Space {
     }
 
     /// Accesses of the channel up to now, with the bytes that they moved.
-    pub(crate) fn access_counters(&self) -> anyhow::Result<AccessCounters> {
+    ///
+    /// # Errors
+    /// Those of the request.
+    pub fn access_counters(&self) -> Result<AccessCounters, Error> {
         let mut counters =
             ChannelCounters { channel: self.handles.channel, reserved: 0, access: AccessCounters::default() };
-        ioctl(&self.file, &mut counters).with_context(|| format!("{} failed", ChannelCounters::NAME))?;
+        request(&self.file, &mut counters)?;
         Ok(counters.access)
     }
 
     /// Runs a kernel: the accesses in order, at most `window` of them waiting on a fault. Returns
     /// when all are done.
-    pub(crate) fn run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// The driver cancelled an access, or the request failed.
+    pub fn run(&self, kernel: &Kernel, accesses: &mut [GpuAccess]) -> Result<(), Error> {
         let _one_at_a_time = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let &Kernel { gpu: _, kind, window, access_millibytes } = kernel;
         let kind = kind_number(kind);
         for part in accesses.chunks_mut(MAX_ACCESSES) {
-            let count = u32::try_from(part.len()).context("too many accesses")?;
+            let count = u32::try_from(part.len()).unwrap_or(u32::MAX); // of MAX_ACCESSES at most
             let accesses = part.as_mut_ptr().expose_provenance() as u64;
             let channel = self.handles.channel;
             let mut run = Run { channel, kind, window, count, accesses, access_millibytes, done: 0, flags: 0 };
             match ioctl(&self.file, &mut run) {
                 Ok(()) if run.done == count => {}
-                Ok(()) => bail!("the GPU did {} of {count} accesses and reported no error", run.done),
+                Ok(()) => return Err(Error::Incomplete { done: run.done, count }),
                 Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
-                    bail!("the driver cancelled an access as fatal, after {} of {count} were done", run.done)
+                    return Err(Error::Cancelled { done: run.done, count });
                 }
-                Err(error) => return Err(io::Error::other(error)).with_context(|| format!("{} failed", Run::NAME)),
+                Err(source) => return Err(Error::Request { request: Run::NAME, source }),
             }
         }
         Ok(())

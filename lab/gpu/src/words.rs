@@ -1,4 +1,8 @@
 //! Mapped memory of a driver, as 8-byte words that other processors may change at any time.
+//!
+//! Accesses of it panic beyond the end.
+#![expect(clippy::missing_panics_doc, reason = "said once, above")]
+#![expect(clippy::must_use_candidate, reason = "an access of a GPU has effects beyond its value")]
 
 use std::{
     fs::File,
@@ -8,21 +12,25 @@ use std::{
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
-use anyhow::Context;
+use crate::Error;
 
 /// Mapping of a driver's file at a fixed address.
-pub(crate) struct Words {
+pub struct Words {
     base: NonNull<u64>,
     words: usize,
 }
 
 impl Words {
     /// Maps `bytes` at `offset` of a file to `address`, which must be free and page-aligned.
-    pub(super) fn map(file: &File, address: u64, offset: u64, bytes: u64) -> anyhow::Result<Self> {
-        let about = || format!("cannot map {bytes} bytes at {address:#x}");
-        let length = usize::try_from(bytes).with_context(about)?;
-        let fixed_address = usize::try_from(address).with_context(about)?;
-        let offset = libc::off_t::try_from(offset).with_context(about)?;
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn map(file: &File, address: u64, offset: u64, bytes: u64) -> Result<Self, Error> {
+        let about = |source| Error::Map { address, bytes, source };
+        let invalid = || about(io::ErrorKind::InvalidInput.into());
+        let length = usize::try_from(bytes).map_err(|_| invalid())?;
+        let fixed_address = usize::try_from(address).map_err(|_| invalid())?;
+        let offset = libc::off_t::try_from(offset).map_err(|_| invalid())?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
         // SAFETY: with MAP_FIXED_NOREPLACE a new mapping never replaces one, so no memory in use
@@ -38,21 +46,24 @@ impl Words {
             )
         };
         if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error()).with_context(about);
+            return Err(about(io::Error::last_os_error()));
         }
-        let base = NonNull::new(base.cast::<u64>()).with_context(about)?;
+        let base = NonNull::new(base.cast::<u64>()).ok_or_else(invalid)?;
         Ok(Self { base, words: length / size_of::<u64>() })
     }
 
     /// Unmaps the memory.
-    pub(crate) fn unmap(self) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// [`Error::Unmap`].
+    pub fn unmap(self) -> Result<(), Error> {
         // SAFETY: this value alone owns the mapping, and nothing reads or writes through it after
         // this call.
         let result = unsafe { libc::munmap(self.base.as_ptr().cast(), self.words * size_of::<u64>()) };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot unmap memory") }
+        if result == 0 { Ok(()) } else { Err(Error::Unmap(io::Error::last_os_error())) }
     }
 
-    /// Word of the memory. Panics beyond the end. GPUs change it while their kernels run, and the
+    /// Word of the memory. GPUs change it while their kernels run, and the
     /// driver migrates it; both in whole words.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at < self.words, "word {at} of {} words", self.words);
@@ -62,20 +73,23 @@ impl Words {
         unsafe { AtomicU64::from_ptr(word.as_ptr()) }
     }
 
-    pub(crate) fn read(&self, at: usize) -> u64 {
+    /// Reads a word. Panics beyond the end, as do the others.
+    pub fn read(&self, at: usize) -> u64 {
         self.word(at).load(Ordering::Relaxed)
     }
 
-    pub(crate) fn write(&self, at: usize, value: u64) {
+    /// Writes a word.
+    pub fn write(&self, at: usize, value: u64) {
         self.word(at).store(value, Ordering::Relaxed);
     }
 
-    pub(crate) fn add(&self, at: usize, addend: u64) -> u64 {
+    /// Adds to a word, and returns its value before.
+    pub fn add(&self, at: usize, addend: u64) -> u64 {
         self.word(at).fetch_add(addend, Ordering::Relaxed)
     }
 
-    /// Byte of the memory, by the same rules.
-    pub(crate) fn read_byte(&self, at: usize) -> u8 {
+    /// Reads a byte.
+    pub fn read_byte(&self, at: usize) -> u8 {
         assert!(at < self.words * size_of::<u64>(), "byte {at} of {} words", self.words);
         // SAFETY: `at` is within the mapping, which lives as long as `self`.
         let byte = unsafe { self.base.cast::<u8>().add(at) };
