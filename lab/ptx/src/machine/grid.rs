@@ -1,0 +1,79 @@
+//! A grid of blocks.
+
+use super::block::Block;
+use super::program::Program;
+use super::warp::Environment;
+use crate::{Counts, KernelError, Launch, Memory};
+
+/// Shared memory of a block at most, as devices from Volta to Turing have it.
+const MAX_SHARED_BYTES: u64 = 96 << 10;
+/// Threads of a block at most.
+const MAX_THREADS: u64 = 1024;
+
+/// Runs a launch to its end.
+pub(crate) fn run(program: &Program, launch: &Launch, memory: &mut dyn Memory) -> Result<Counts, KernelError> {
+    let threads = check(program, launch)?;
+    let blocks = launch.grid.iter().try_fold(1u64, |blocks, &extent| blocks.checked_mul(u64::from(extent)));
+    let blocks = blocks.ok_or_else(|| refused("the grid is too large"))?;
+    let resident = launch.resident_blocks.max(1) as usize;
+    let mut counts = Counts::default();
+    let window = memory.window();
+    let mut env = Environment { program, arguments: &launch.arguments, memory, window, counts: &mut counts };
+    let mut next = 0;
+    let mut active: Vec<Block> = Vec::new();
+    let mut spare: Vec<Block> = Vec::new();
+    loop {
+        let mut ran = false;
+        for block in &mut active {
+            ran |= block.run(&mut env)?;
+        }
+        spare.extend(active.extract_if(.., |block| block.ended()));
+        if ran {
+            continue;
+        }
+        if next < blocks && active.len() < resident {
+            let mut block = spare.pop().unwrap_or_else(|| Block::new(program, launch, threads));
+            block.start(program, launch, threads, position(launch.grid, next));
+            active.push(block);
+            next += 1;
+        } else if active.is_empty() {
+            return Ok(counts);
+        } else if active.iter().any(Block::parked) {
+            env.memory.settle()?;
+            active.iter_mut().for_each(Block::unpark);
+        } else {
+            let line = active.iter().find_map(|block| block.waiting_line(program)).unwrap_or_default();
+            return Err(KernelError::Deadlock { line });
+        }
+    }
+}
+
+/// Checks a launch; returns the threads of a block.
+fn check(program: &Program, launch: &Launch) -> Result<u32, KernelError> {
+    let threads: u64 =
+        launch.block.iter().try_fold(1, |all: u64, &axis| all.checked_mul(u64::from(axis))).unwrap_or(u64::MAX);
+    let shared = u64::from(program.shared_bytes) + u64::from(launch.dynamic_shared_bytes);
+    if launch.grid.contains(&0) || launch.block.contains(&0) {
+        return Err(refused("an extent of grid or block is 0"));
+    }
+    if threads > MAX_THREADS.min(u64::from(program.max_threads)) {
+        return Err(refused(&format!("{threads} threads in a block")));
+    }
+    if shared > MAX_SHARED_BYTES {
+        return Err(refused(&format!("{shared} bytes of shared memory")));
+    }
+    if launch.arguments.len() < program.argument_bytes as usize {
+        return Err(refused("arguments are missing"));
+    }
+    Ok(threads as u32)
+}
+
+fn refused(reason: &str) -> KernelError {
+    KernelError::Refused { reason: reason.to_owned() }
+}
+
+/// Position of a block in the grid, x first.
+fn position([width, height, _]: [u32; 3], index: u64) -> [u32; 3] {
+    let (width, height) = (u64::from(width), u64::from(height));
+    [(index % width) as u32, (index / width % height) as u32, (index / width / height) as u32]
+}

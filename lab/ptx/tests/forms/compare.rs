@@ -1,0 +1,60 @@
+//! Comparisons and selections.
+
+use crate::{check, form};
+
+fn single(bits: u64) -> f32 {
+    f32::from_bits(bits as u32)
+}
+
+#[test]
+fn comparisons() {
+    check(&[
+        form("setp.eq.s32 %p, %a32, %b32;", 1, |[a, b, _]| u64::from(a as u32 == b as u32)),
+        form("setp.ne.u64 %p, %a64, %b64;", 1, |[a, b, _]| u64::from(a != b)),
+        form("setp.lt.s32 %p, %a32, %b32;", 1, |[a, b, _]| u64::from((a as i32) < b as i32)),
+        form("setp.lt.u32 %p, %a32, %b32;", 1, |[a, b, _]| u64::from((a as u32) < b as u32)),
+        form("setp.lo.u32 %p, %a32, %b32;", 1, |[a, b, _]| u64::from((a as u32) < b as u32)),
+        form("setp.hs.u64 %p, %a64, %b64;", 1, |[a, b, _]| u64::from(a >= b)),
+        form("setp.ge.s64 %p, %a64, %b64;", 1, |[a, b, _]| u64::from(a as i64 >= b as i64)),
+        form("setp.gt.s16 %p, %a16, %b16;", 1, |[a, b, _]| u64::from(a as i16 > b as i16)),
+        form("setp.le.u16 %p, %a16, %b16;", 1, |[a, b, _]| u64::from(a as u16 <= b as u16)),
+        form("setp.lt.and.s32 %p, %a32, %b32, %s;", 1, |[a, b, c]| u64::from((a as i32) < b as i32) & c >> 31),
+        form("setp.lt.or.s32 %p, %a32, %b32, !%s;", 1, |[a, b, c]| u64::from((a as i32) < b as i32) | !(c >> 31)),
+        form("setp.lt.s32 %q|%p, %a32, %b32;", 1, |[a, b, _]| u64::from(a as i32 >= b as i32)),
+        form("setp.lt.xor.s32 %q|%p, %a32, %b32, %s;", 1, |[a, b, c]| u64::from(a as i32 >= b as i32) ^ c >> 31),
+        form("setp.eq.f32 %p, %a32, %b32;", 1, |[a, b, _]| u64::from(single(a) == single(b))),
+        form("setp.ne.f32 %p, %a32, %b32;", 1, |[a, b, _]| u64::from(single(a) < single(b) || single(a) > single(b))),
+        form("setp.neu.f32 %p, %a32, %b32;", 1, |[a, b, _]| u64::from(single(a) != single(b))),
+        form("setp.lt.f32 %p, %a32, %b32;", 1, |[a, b, _]| u64::from(single(a) < single(b))),
+        form("setp.gtu.f32 %p, %a32, %b32;", 1, |[a, b, _]| {
+            u64::from(single(a) > single(b) || single(a).is_nan() || single(b).is_nan())
+        }),
+        form("setp.leu.f32 %p, %a32, %b32;", 1, |[a, b, _]| {
+            u64::from(single(a) <= single(b) || single(a).is_nan() || single(b).is_nan())
+        }),
+        form("setp.nan.f32 %p, %a32, %b32;", 1, |[a, b, _]| u64::from(single(a).is_nan() || single(b).is_nan())),
+        form("setp.num.f64 %p, %a64, %b64;", 1, |[a, b, _]| {
+            u64::from(!f64::from_bits(a).is_nan() && !f64::from_bits(b).is_nan())
+        }),
+        form("setp.ge.f64 %p, %a64, %b64;", 1, |[a, b, _]| u64::from(f64::from_bits(a) >= f64::from_bits(b))),
+        form("setp.eq.ftz.f32 %p, %a32, 0f00000000;", 1, |[a, ..]| {
+            u64::from(single(a) == 0.0 || single(a).is_subnormal())
+        }),
+        form("set.lt.u32.s32 %d32, %a32, %b32;", 32, |[a, b, _]| if (a as i32) < b as i32 { u64::MAX } else { 0 }),
+        form("set.lt.f32.s32 %d32, %a32, %b32;", 32, |[a, b, _]| if (a as i32) < b as i32 { 0x3f80_0000 } else { 0 }),
+        form("testp.finite.f32 %p, %a32;", 1, |[a, ..]| u64::from(single(a).is_finite())),
+        form("testp.subnormal.f32 %p, %a32;", 1, |[a, ..]| u64::from(single(a).is_subnormal())),
+        form("testp.notanumber.f64 %p, %a64;", 1, |[a, ..]| u64::from(f64::from_bits(a).is_nan())),
+    ]);
+}
+
+#[test]
+fn selections() {
+    check(&[
+        form("selp.b32 %d32, %a32, %b32, %s;", 32, |[a, b, c]| if c >> 31 & 1 != 0 { a } else { b }),
+        form("selp.f64 %d64, %a64, %b64, %s;", 64, |[a, b, c]| if c >> 31 & 1 != 0 { a } else { b }),
+        form("selp.b16 %d16, %a16, %b16, !%s;", 16, |[a, b, c]| if c >> 31 & 1 == 0 { a } else { b }),
+        form("slct.u32.s32 %d32, %a32, %b32, %c32;", 32, |[a, b, c]| if c >> 31 & 1 == 0 { a } else { b }),
+        form("slct.f64.f32 %d64, %a64, %b64, %c32;", 64, |[a, b, c]| if single(c) >= 0.0 { a } else { b }),
+    ]);
+}
