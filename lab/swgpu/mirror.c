@@ -84,9 +84,16 @@ static struct page *permission_page(struct mirror *mirror, unsigned long index)
     return xa_is_err(other) ? NULL : other;
 }
 
-static void set_permission(struct page *page, u64 granule, u8 permission)
+static void set_permissions(struct mirror *mirror, u64 va, u64 end, u8 permission)
 {
-    WRITE_ONCE(((u8 *)page_address(page))[granule % PAGE_SIZE], permission);
+    for (; va < end; va += SWGPU_PAGE_BYTES) {
+        u64 index = va / SWGPU_PAGE_BYTES;
+        struct page *page = permission ? permission_page(mirror, index / PAGE_SIZE) :
+                                         xa_load(&mirror->permission_pages, index / PAGE_SIZE);
+
+        if (page)
+            WRITE_ONCE(((u8 *)page_address(page))[index % PAGE_SIZE], permission);
+    }
 }
 
 static bool is_local(const struct gpu_space *space, const struct mmu_target *target)
@@ -94,37 +101,27 @@ static bool is_local(const struct gpu_space *space, const struct mmu_target *tar
     return target->aperture == APERTURE_VIDMEM && target->owner == space->gpu;
 }
 
-/* Whether all of a granule translates to memory of the card for this type of access. */
-static bool granule_is_local(struct gpu_space *space, u64 va, enum access_type type)
+static bool may(struct gpu_space *space, u64 va, enum access_type type, struct mmu_target *target)
 {
-    u64 end = va + SWGPU_GRANULE_BYTES;
-    struct mmu_target target;
-
-    for (; va < end; va += target.bytes) {
-        if (mmu_translate(space, va, type, &target) != MMU_NO_FAULT || !is_local(space, &target))
-            return false;
-    }
-    return true;
+    return mmu_translate(space, va, type, target) == MMU_NO_FAULT && is_local(space, target);
 }
 
-void mirror_permit(struct gpu_space *space, u64 va)
+u64 mirror_permit(struct gpu_space *space, u64 va, u64 end)
 {
-    u64 granule = va / SWGPU_GRANULE_BYTES;
-    u64 start = granule * SWGPU_GRANULE_BYTES;
-    struct page *page;
-    u8 permission = 0;
+    struct mmu_target target;
+    u8 permission = SWGPU_MAY_READ;
 
-    if (!space->mirror)
-        return;
-    if (granule_is_local(space, start, ACCESS_READ))
-        permission |= SWGPU_MAY_READ;
-    if (permission && granule_is_local(space, start, ACCESS_WRITE))
+    va = ALIGN_DOWN(va, SWGPU_PAGE_BYTES);
+    if (!may(space, va, ACCESS_READ, &target))
+        return va + SWGPU_PAGE_BYTES;
+    end = min(end, va + target.bytes);
+    if (may(space, va, ACCESS_WRITE, &target))
         permission |= SWGPU_MAY_WRITE;
-    if (permission & SWGPU_MAY_WRITE && granule_is_local(space, start, ACCESS_ATOMIC))
+    if (may(space, va, ACCESS_ATOMIC, &target))
         permission |= SWGPU_MAY_ATOMIC;
-    page = permission_page(space->mirror, granule / PAGE_SIZE);
-    if (page)
-        set_permission(page, granule, permission);
+    if (space->mirror)
+        set_permissions(space->mirror, va, end, permission);
+    return end;
 }
 
 static vm_fault_t permission_fault(struct vm_fault *vmf)
@@ -143,18 +140,6 @@ static const struct vm_operations_struct permission_operations = {
 };
 
 /* === Removal === */
-
-static void take_permissions(struct mirror *mirror, u64 va, u64 bytes)
-{
-    u64 granule = va / SWGPU_GRANULE_BYTES, end = DIV_ROUND_UP_ULL(va + bytes, SWGPU_GRANULE_BYTES);
-
-    for (; granule < end; granule++) {
-        struct page *page = xa_load(&mirror->permission_pages, granule / PAGE_SIZE);
-
-        if (page)
-            set_permission(page, granule, 0);
-    }
-}
 
 static void flush(struct mirror *mirror)
 {
@@ -177,7 +162,7 @@ void mirror_invalidate(struct gpu_space *space, u64 va, u64 bytes)
 
     if (!mirror)
         return;
-    take_permissions(mirror, va, bytes);
+    set_permissions(mirror, va, va + bytes, 0);
     if (mirror->stale_end != va) { /* entries are mostly written in order */
         flush(mirror);
         mirror->stale_begin = va;
@@ -217,13 +202,13 @@ static vm_fault_t insert(struct vm_fault *vmf, u64 va, unsigned long pfn, bool w
  * cause no fault of the mirror any more. */
 static void insert_block(struct vm_fault *vmf, struct gpu_space *space, u64 va)
 {
-    u64 block = ALIGN_DOWN(va, BLOCK_BYTES), granule;
+    u64 block = ALIGN_DOWN(va, BLOCK_BYTES), permitted = block;
     u64 vma_begin = (u64)vmf->vma->vm_pgoff << PAGE_SHIFT;
     u64 begin = max(block, vma_begin);
     u64 end = min(block + BLOCK_BYTES, vma_begin + (vmf->vma->vm_end - vmf->vma->vm_start));
 
-    for (granule = block; granule < block + BLOCK_BYTES; granule += SWGPU_GRANULE_BYTES)
-        mirror_permit(space, granule);
+    while (permitted < block + BLOCK_BYTES)
+        permitted = mirror_permit(space, permitted, block + BLOCK_BYTES);
     while (begin < end) {
         struct mmu_target target;
         bool writable = mmu_translate(space, begin, ACCESS_WRITE, &target) == MMU_NO_FAULT;
@@ -333,7 +318,7 @@ static int map_permissions(struct mirror *mirror, struct vm_area_struct *vma)
 {
     u64 end = ((u64)(vma->vm_pgoff - PERMISSIONS_PGOFF) << PAGE_SHIFT) + (vma->vm_end - vma->vm_start);
 
-    if (end > BIT_ULL(mirror->space->gpu->arch->mmu->va_bits) / SWGPU_GRANULE_BYTES)
+    if (end > BIT_ULL(mirror->space->gpu->arch->mmu->va_bits) / SWGPU_PAGE_BYTES)
         return -EINVAL;
     vma->vm_ops = &permission_operations;
     return 0;

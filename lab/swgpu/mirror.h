@@ -7,7 +7,7 @@
  * driver to the GPU's page tables first removes what it changes from the mirror, under the card's
  * lock, so that no access uses a stale translation.
  *
- * Beside the mirror a table of permissions, one byte for each granule of 64 KiB, tells the process
+ * Beside the mirror a table of permissions, one byte for each page, tells the process
  * what it can access without a miss. The mirror keeps it up to date under the same lock.
  */
 #ifndef SWGPU_MIRROR_H
@@ -47,7 +47,8 @@ void mirror_invalidate(struct gpu_space *space, u64 va, u64 bytes);
 void mirror_flush(struct gpu_space *space);
 /* Removes everything: the channel is dead. */
 void mirror_reset(struct gpu_space *space);
-/* Gives the permissions that the translations of the granule of `va` allow. */
-void mirror_permit(struct gpu_space *space, u64 va);
+/* Gives the permissions of the pages from `va` to the end of its page-table entry, or to `end`.
+ * Returns where that is. */
+u64 mirror_permit(struct gpu_space *space, u64 va, u64 end);
 
 #endif

@@ -159,7 +159,7 @@ static void finish_touch(struct user_channel *channel, enum access_type type, st
 {
     log_access(channel, type, access->va, target);
     access->value = log_place(target);
-    mirror_permit(channel->space, access->va);
+    mirror_permit(channel->space, access->va, U64_MAX);
 }
 
 static void perform(struct user_channel *channel, enum access_type type, struct swgpu_access *access,

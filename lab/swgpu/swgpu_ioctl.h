@@ -81,12 +81,11 @@ struct swgpu_run {
  * GPU's, so that accesses to it can be counted (SWGPU_IOC_ACCESSED). On a dead channel, reads return
  * anything and writes go nowhere.
  *
- * At SWGPU_PERMISSIONS_OFFSET plus address / SWGPU_GRANULE_BYTES follows the table of permissions,
- * a byte for each granule: SWGPU_MAY_READ, ... where each page of it is in the GPU's memory. The GPU
- * sets a byte when an access has translated there, and clears it before the driver changes a
- * translation. The process may write bytes of granules in which it has no managed memory. */
+ * At SWGPU_PERMISSIONS_OFFSET plus address / 4,096 follows the table of permissions, a byte for each
+ * page of 4 KiB: SWGPU_MAY_READ, ... where it is in the GPU's memory. The GPU sets a byte when an
+ * access has translated there, and clears it before the driver changes the translation. The process
+ * may write bytes of pages at which it has no managed memory. */
 #define SWGPU_PERMISSIONS_OFFSET (1ull << 60)
-#define SWGPU_GRANULE_BYTES (1ull << 16)
 #define SWGPU_MAY_READ 1u
 #define SWGPU_MAY_WRITE 2u
 #define SWGPU_MAY_ATOMIC 4u

@@ -1,7 +1,7 @@
 //! Mirror of a GPU's address space in this process (`lab/swgpu/mirror.h`): loads and stores are
 //! accesses of the GPU.
 
-use std::io;
+use std::{io, sync::atomic::AtomicU8};
 
 use crate::{
     Error, Kind, Request, ioctl,
@@ -12,16 +12,16 @@ use crate::{
 
 /// `SWGPU_PERMISSIONS_OFFSET`.
 const PERMISSIONS_OFFSET: u64 = 1 << 60;
-/// `SWGPU_GRANULE_BYTES`: bytes that one permission covers.
-pub const GRANULE_BYTES: u64 = 1 << 16;
+/// Bytes that one permission covers: a page.
+pub const PERMISSION_BYTES: u64 = 4096;
 /// `SWGPU_RUN_TOUCH`.
 const TOUCH: u32 = 1;
 
-/// `SWGPU_MAY_READ` and so on: the granule can be read.
+/// `SWGPU_MAY_READ` and so on: the page can be read.
 pub const MAY_READ: u8 = 1;
-/// The granule can be written.
+/// The page can be written.
 pub const MAY_WRITE: u8 = 2;
-/// The granule can be accessed by atomics.
+/// The page can be accessed by atomics.
 pub const MAY_ATOMIC: u8 = 4;
 
 #[repr(C)]
@@ -75,34 +75,37 @@ pub enum Place {
     Other,
 }
 
-/// Mirror of a space, and its permissions.
-pub struct Mirror {
-    /// Memory, as the GPU sees it.
-    pub words: Words,
-    permissions: Words,
-}
+/// Permissions of a part of a space: [`MAY_READ`] and so on, a byte for each page.
+pub struct Permissions(Words);
 
-impl Mirror {
-    /// Mirrors `bytes` of a GPU's address space from `va` on, at `address` of this process.
-    /// `permissions_at` is the address of their permissions.
+impl Permissions {
+    /// Maps the permissions of `bytes` from `va` on.
     ///
     /// # Errors
     /// [`Error::Map`].
-    pub fn map(space: &Space, va: u64, bytes: u64, address: u64, permissions_at: u64) -> Result<Self, Error> {
-        let words = Words::map(space.file(), address, va, bytes)?;
-        let granules = (bytes / GRANULE_BYTES).next_multiple_of(4096);
-        let permissions = Words::map(space.file(), permissions_at, PERMISSIONS_OFFSET + va / GRANULE_BYTES, granules)?;
-        Ok(Self { words, permissions })
+    pub fn map(space: &Space, va: u64, bytes: u64) -> Result<Self, Error> {
+        let pages = (bytes / PERMISSION_BYTES).next_multiple_of(4096);
+        Words::map(space.file(), 0, PERMISSIONS_OFFSET + va / PERMISSION_BYTES, pages).map(Self)
     }
 
-    /// Permission of the granule of a word.
+    /// Permissions, which the GPU changes at any time. This process may set those of pages at
+    /// which it has no managed memory.
     #[must_use]
-    pub fn permission(&self, word: usize) -> u8 {
-        self.permissions.read_byte(word * size_of::<u64>() / usize::try_from(GRANULE_BYTES).unwrap_or(1))
+    pub fn pages(&self) -> &[AtomicU8] {
+        self.0.bytes()
     }
 }
 
 impl Space {
+    /// Mirrors `bytes` of the address space from `va` on, at `address` of this process: memory, as the
+    /// GPU sees it.
+    ///
+    /// # Errors
+    /// [`Error::Map`].
+    pub fn mirror(&self, va: u64, bytes: u64, address: u64) -> Result<Words, Error> {
+        Words::map(self.file(), address, va, bytes)
+    }
+
     /// Translates pages, with the faults that this takes, at most `window` of them at a time.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use std::{
     io,
     os::fd::AsRawFd,
     ptr::NonNull,
+    slice,
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
@@ -21,7 +22,8 @@ pub struct Words {
 }
 
 impl Words {
-    /// Maps `bytes` at `offset` of a file to `address`, which must be free and page-aligned.
+    /// Maps `bytes` at `offset` of a file to `address`, which must be free and page-aligned; 0 is an
+    /// address that the kernel chooses.
     ///
     /// # Errors
     /// [`Error::Map`].
@@ -32,7 +34,8 @@ impl Words {
         let fixed_address = usize::try_from(address).map_err(|_| invalid())?;
         let offset = libc::off_t::try_from(offset).map_err(|_| invalid())?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+        let fixed = if address == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | fixed;
         // SAFETY: with MAP_FIXED_NOREPLACE a new mapping never replaces one, so no memory in use
         // changes.
         let base = unsafe {
@@ -88,13 +91,11 @@ impl Words {
         self.word(at).fetch_add(addend, Ordering::Relaxed)
     }
 
-    /// Reads a byte.
-    pub fn read_byte(&self, at: usize) -> u8 {
-        assert!(at < self.words * size_of::<u64>(), "byte {at} of {} words", self.words);
-        // SAFETY: `at` is within the mapping, which lives as long as `self`.
-        let byte = unsafe { self.base.cast::<u8>().add(at) };
-        // SAFETY: mapped, and accessed by this process through atomics only.
-        unsafe { AtomicU8::from_ptr(byte.as_ptr()) }.load(Ordering::Relaxed)
+    /// The memory as bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[AtomicU8] {
+        // SAFETY: mapped as long as `self`, and accessed by this process through atomics only.
+        unsafe { slice::from_raw_parts(self.base.as_ptr().cast(), self.words * size_of::<u64>()) }
     }
 }
 

@@ -7,7 +7,7 @@
 //! missed.
 
 /// Bytes that one permission covers.
-pub const GRANULE_BYTES: u64 = 64 << 10;
+pub const GRANULE_BYTES: u64 = 4 << 10;
 
 /// Granule may be read.
 pub const READ: u8 = 1 << 0;

@@ -6,9 +6,11 @@
 mod checks;
 mod kills;
 
+use std::sync::atomic::Ordering;
+
 use anyhow::{Context, ensure};
 use gpu::{
-    mirror::Mirror,
+    mirror::{PERMISSION_BYTES, Permissions},
     swgpu::{Gpu, HardwareCounters, Space},
     uvm::VaSpace,
     words::Words,
@@ -22,9 +24,6 @@ const BASE: u64 = 0x2000_0000_0000;
 const WINDOW_BYTES: u64 = 1 << 40;
 /// Distance of the mirrors, one per GPU, from the window and from each other.
 const MIRROR_OFFSET: u64 = 0x1000_0000_0000;
-/// Address of the permissions of the first GPU.
-const PERMISSIONS_AT: u64 = 0x1000_0000_0000;
-const PERMISSIONS_DISTANCE: u64 = 1 << 32;
 const WORD_BYTES: u64 = 8;
 const PAGE_WORDS: usize = 512;
 /// Distance of the words that checks write and read: 512 bytes.
@@ -60,10 +59,25 @@ pub(crate) fn mirror(options: &Options) -> anyhow::Result<()> {
     }
 }
 
+/// Window of a GPU.
+struct Mirrored {
+    words: Words,
+    permissions: Permissions,
+}
+
+impl Mirrored {
+    /// Permission of the page of a word.
+    fn permission(&self, word: usize) -> u8 {
+        let page = word as u64 * WORD_BYTES / PERMISSION_BYTES;
+        let permission = usize::try_from(page).ok().and_then(|page| self.permissions.pages().get(page));
+        permission.map_or(0, |permission| permission.load(Ordering::Relaxed))
+    }
+}
+
 /// Process with managed memory and a mirror per GPU.
 struct Process {
     va_space: VaSpace,
-    gpus: Vec<(Gpu, Space, Mirror)>,
+    gpus: Vec<(Gpu, Space, Mirrored)>,
     managed: Words,
     words: usize,
 }
@@ -80,14 +94,14 @@ impl Process {
             let space = gpu.space()?;
             va_space.attach(&gpu.uuid, &space)?;
             let address = BASE + (number + 1) * MIRROR_OFFSET;
-            let permissions_at = PERMISSIONS_AT + number * PERMISSIONS_DISTANCE;
-            let mirror = Mirror::map(&space, BASE, WINDOW_BYTES, address, permissions_at)?;
-            attached.push((gpu, space, mirror));
+            let words = space.mirror(BASE, WINDOW_BYTES, address)?;
+            let permissions = Permissions::map(&space, BASE, WINDOW_BYTES)?;
+            attached.push((gpu, space, Mirrored { words, permissions }));
         }
         Ok(Self { va_space, gpus: attached, managed, words: usize::try_from(bytes / WORD_BYTES)? })
     }
 
-    fn gpu(&self, number: usize) -> anyhow::Result<&(Gpu, Space, Mirror)> {
+    fn gpu(&self, number: usize) -> anyhow::Result<&(Gpu, Space, Mirrored)> {
         self.gpus.get(number).with_context(|| format!("no GPU {number}"))
     }
 

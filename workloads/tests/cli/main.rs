@@ -1,5 +1,4 @@
-//! The programs without a GPU: on a stand-in for libcuda (`libcuda.c`) that starts, and on one that
-//! does not.
+//! The programs without a GPU: on the driver of the lab, with and without a device.
 #![cfg(test)]
 
 mod stand_in;
@@ -30,12 +29,23 @@ fn code(code: u8) -> i32 {
 
 #[test]
 fn every_workload_runs_verifies_its_data_and_frees_all_resources() {
+    let folder = tempfile::tempdir().unwrap();
     for known in WORKLOADS {
-        let (status, stdout, stderr) = workload(&[known.name, "--mib", "1", "--iterations", "2", "--json"], &[]);
+        let log = folder.path().join(known.name);
+        let arguments = [known.name, "--mib", "1", "--iterations", "2", "--json"];
+        let (status, stdout, stderr) = workload(&arguments, &[("CUDA_LAB_LOG", log.to_str().unwrap())]);
         assert_eq!((status, stderr.as_str()), (0, ""), "{}", known.name);
         let report: Report = serde_json::from_str(&stdout).unwrap();
         assert_eq!(report.done.len(), report.header.phases.len());
         assert_eq!((report.header.bytes, report.header.pages), (1 << 20, 256));
+    }
+    let logs: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(logs.len(), WORKLOADS.len());
+    for log in logs {
+        let text = fs::read_to_string(&log).unwrap();
+        let end: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        assert_eq!(end["op"], "context_destroy", "{}", log.display());
+        assert_eq!((&end["blocks_left"], &end["modules_left"]), (&0.into(), &0.into()), "{}", log.display());
     }
 }
 
@@ -51,7 +61,7 @@ fn a_report_has_the_bytes_written_read_and_predicted_as_copied() {
 
 #[test]
 fn a_lost_write_of_the_gpu_is_detected_by_the_next_read() {
-    let loses = [("STAND_IN_LOSES", "1024")];
+    let loses = [("CUDA_LAB_LOSES", "1024")];
     let (status, _, stderr) = workload(&["first-touch", "--mib", "1"], &loses);
     assert_eq!(status, code(exit::FAILED));
     assert!(stderr.starts_with("uvm-workload: gpu-read: the GPU's weighed sum is"), "{stderr}");
@@ -62,7 +72,7 @@ fn a_lost_write_of_the_gpu_is_detected_by_the_next_read() {
 
 #[test]
 fn a_missing_gpu_is_reported_in_one_line_with_its_own_exit_code() {
-    let (status, stdout, stderr) = workload(&["first-touch"], &[("STAND_IN_INIT", "100")]);
+    let (status, stdout, stderr) = workload(&["first-touch"], &[("CUDA_LAB_DEVICES", "0")]);
     assert_eq!((status, stdout.as_str()), (code(exit::NO_GPU), ""));
     let message = "uvm-workload: CUDA does not start: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)\n";
     assert_eq!(stderr, message);
@@ -72,7 +82,7 @@ fn a_missing_gpu_is_reported_in_one_line_with_its_own_exit_code() {
 
 #[test]
 fn the_guard_denies_more_than_an_eighth_of_free_memory_unless_forced() {
-    let small = [("STAND_IN_FREE_MIB", "100")];
+    let small = [("CUDA_LAB_MEMORY_MIB", "100")];
     let (status, _, stderr) = workload(&["first-touch", "--mib", "16"], &small);
     assert_eq!(status, code(exit::DENIED));
     assert!(stderr.contains("an eighth of the GPU's free memory"), "{stderr}");
@@ -82,7 +92,7 @@ fn the_guard_denies_more_than_an_eighth_of_free_memory_unless_forced() {
 
 #[test]
 fn a_gpu_without_page_faults_is_rejected_with_the_reason() {
-    let (status, _, stderr) = workload(&["first-touch"], &[("STAND_IN_CONCURRENT", "0")]);
+    let (status, _, stderr) = workload(&["first-touch"], &[("CUDA_LAB_CONCURRENT", "0")]);
     assert_eq!(status, code(exit::UNSUPPORTED));
     assert!(stderr.contains("CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS is 0"), "{stderr}");
 }
@@ -92,7 +102,7 @@ fn a_wrong_command_line_is_reported_without_a_gpu() {
     for wrong in
         [&["fill-the-card"][..], &[], &["random", "--mib", "3"], &["random", "--mib", "0"], &["--hold", "--json"]]
     {
-        assert_eq!(workload(wrong, &[("STAND_IN_INIT", "100")]).0, code(exit::USAGE), "{wrong:?}");
+        assert_eq!(workload(wrong, &[("CUDA_LAB_DEVICES", "0")]).0, code(exit::USAGE), "{wrong:?}");
     }
 }
 
@@ -113,7 +123,7 @@ fn with_hold_it_waits_before_and_after_every_phase_and_does_not_continue_alone()
 fn the_check_reports_a_missing_gpu_and_still_the_facts() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let (status, stdout, _) = run(on_stand_in(GPU_CHECK).arg("--out").arg(&out).env("STAND_IN_INIT", "100"));
+    let (status, stdout, _) = run(on_stand_in(GPU_CHECK).arg("--out").arg(&out).env("CUDA_LAB_DEVICES", "0"));
     assert_eq!(status, code(exit::NO_GPU), "{stdout}");
     assert!(stdout.contains("| GPU | not checked |") && stdout.contains("CUDA_ERROR_NO_DEVICE"), "{stdout}");
     let report: serde_json::Value = serde_json::from_slice(&fs::read(out.join("report.json")).unwrap()).unwrap();
@@ -127,7 +137,7 @@ fn a_gpu_that_hangs_does_not_block_the_check() {
     let begun = Instant::now();
     let mut command = on_stand_in(GPU_CHECK);
     let (status, stdout, _) =
-        run(command.args(["--deadline", "3", "--out"]).arg(folder.path()).env("STAND_IN_HANGS", "1"));
+        run(command.args(["--deadline", "3", "--out"]).arg(folder.path()).env("CUDA_LAB_HANGS", "1"));
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     assert_eq!(status, 1, "{stdout}");
     assert!(stdout.contains("there was no time left"), "{stdout}");
@@ -138,7 +148,7 @@ fn an_interrupted_check_stops_its_processes_and_still_reports() {
     let folder = tempfile::tempdir().unwrap();
     let begun = Instant::now();
     let mut command = on_stand_in(GPU_CHECK);
-    command.env("STAND_IN_HANGS", "1").arg("--out").arg(folder.path()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.env("CUDA_LAB_HANGS", "1").arg("--out").arg(folder.path()).stdout(Stdio::null()).stderr(Stdio::piped());
     // Marks the processes that inherit the environment.
     let mut check = command.env("STARTED_BY", folder.path()).spawn().unwrap();
     let mut lines = BufReader::new(check.stderr.take().unwrap()).lines();

@@ -1,17 +1,16 @@
-//! The programs on a stand-in for libcuda.
+//! The programs on the driver of the lab, in place of any other libcuda.
 
 use std::{
-    env, fs,
+    env,
     io::Write,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, Stdio},
-    sync::OnceLock,
 };
 
 pub(crate) const WORKLOAD: &str = env!("CARGO_BIN_EXE_uvm-workload");
 pub(crate) const GPU_CHECK: &str = env!("CARGO_BIN_EXE_gpu-check");
 
-/// Program that loads the stand-in instead of any other libcuda.
+/// Program that loads the lab's driver instead of any other libcuda.
 pub(crate) fn on_stand_in(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", folder());
@@ -29,17 +28,9 @@ pub(crate) fn with_input(arguments: &[&str], input: &str) -> (i32, String, Strin
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// Folder of the stand-in, compiled once.
-fn folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-in");
-        fs::create_dir_all(&folder).unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/libcuda.c");
-        let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-        let options = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o"];
-        let built = Command::new(compiler).args(options).arg(folder.join("libcuda.so")).arg(source).output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        folder
-    })
+/// Folder with the driver of the lab, as built for these tests.
+fn folder() -> PathBuf {
+    let folder = env::current_exe().unwrap().parent().unwrap().to_path_buf();
+    assert!(folder.join("libcuda.so").exists(), "no libcuda.so in {}", folder.display());
+    folder
 }

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use gpu::{
-    mirror::{GRANULE_BYTES, MAY_ATOMIC, MAY_READ, MAY_WRITE, Place, Touch},
+    mirror::{MAY_ATOMIC, MAY_READ, MAY_WRITE, Place, Touch},
     swgpu::{AccessCounters, GpuAccess},
     words::Words,
 };
@@ -84,17 +84,17 @@ fn loads_evict_by_faults(process: &Process) -> anyhow::Result<()> {
 
 fn permissions_follow_migrations(process: &Process) -> anyhow::Result<()> {
     let (gpu, _, mirror) = process.gpu(0)?;
-    let granules = || (0..BLOCK_BYTES).step_by(1 << 16).map(|byte| mirror.permission((byte / WORD_BYTES) as usize));
+    let pages = || (0..BLOCK_BYTES).step_by(PAGE_BYTES).map(|byte| mirror.permission((byte / WORD_BYTES) as usize));
     process.va_space.migrate(BASE, BLOCK_BYTES, None)?;
-    ensure!(granules().all(|permission| permission == 0), "permissions of memory on the host");
+    ensure!(pages().all(|permission| permission == 0), "permissions of memory on the host");
     process.va_space.migrate(BASE, BLOCK_BYTES, Some(&gpu.uuid))?;
-    for granule in (0..BLOCK_BYTES).step_by(1 << 16) {
-        mirror.words.write((granule / WORD_BYTES) as usize, pattern((granule / WORD_BYTES) as usize, 2));
+    for page in (0..BLOCK_BYTES).step_by(1 << 16) {
+        mirror.words.write((page / WORD_BYTES) as usize, pattern((page / WORD_BYTES) as usize, 2));
     }
     let all = MAY_READ | MAY_WRITE | MAY_ATOMIC;
-    ensure!(granules().all(|permission| permission == all), "no permissions of memory on the GPU");
+    ensure!(pages().all(|permission| permission == all), "no permissions of memory on the GPU");
     process.va_space.migrate(BASE, BLOCK_BYTES, None)?;
-    ensure!(granules().all(|permission| permission == 0), "permissions of memory that has left the GPU");
+    ensure!(pages().all(|permission| permission == 0), "permissions of memory that has left the GPU");
     verify(&mirror.words, process.words, 2)
 }
 
@@ -248,11 +248,10 @@ fn a_child_has_no_mirror(process: &Process) -> anyhow::Result<()> {
 /// Last, as it ends the channel of GPU 0.
 fn bad_access_kills_the_channel(process: &Process) -> anyhow::Result<()> {
     let (_, space, mirror) = process.gpu(0)?;
-    let granule = usize::try_from(GRANULE_BYTES / WORD_BYTES)?;
     mirror.words.read(usize::try_from(WINDOW_BYTES / WORD_BYTES)? - 1);
     ensure!(!space.accessed(AccessCounters::default())?, "the channel lives");
     ensure!(
-        (0..process.words).step_by(granule).all(|word| mirror.permission(word) == 0),
+        (0..process.words).step_by(PAGE_WORDS).all(|word| mirror.permission(word) == 0),
         "permissions of a dead channel"
     );
     mirror.words.write(0, 1);

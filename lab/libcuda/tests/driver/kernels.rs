@@ -1,0 +1,335 @@
+//! Kernels: launches, errors, modules, links, graphs.
+
+use std::{
+    ffi::{CStr, CString, c_void},
+    ptr,
+};
+
+use cudarc::driver::sys::{
+    CUDA_KERNEL_NODE_PARAMS, CUfunction, CUfunction_attribute as F, CUjit_option as J, CUjitInputType, CUlaunchConfig,
+    CUmodule, CUresult, CUstream,
+};
+
+use crate::support::{Context, OWN_BYTES, call, device_memory, event, host, managed, ok, stream, words};
+
+const KERNELS: &CStr = cr"
+.version 6.0
+.target sm_60
+.address_size 64
+.visible .global .align 4 .u32 start = 40;
+
+// sum[i] = left[i] + right[i]
+.visible .entry add(.param .u64 left, .param .u64 right, .param .u64 sum, .param .u32 count)
+{
+    .reg .pred %p;
+    .reg .b32 %r<9>;
+    .reg .b64 %a<9>;
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mad.lo.u32 %r4, %r1, %r2, %r3;
+    ld.param.u32 %r5, [count];
+    setp.ge.u32 %p, %r4, %r5;
+    @%p bra END;
+    mul.wide.u32 %a1, %r4, 4;
+    ld.param.u64 %a2, [left];
+    ld.param.u64 %a3, [right];
+    ld.param.u64 %a4, [sum];
+    add.u64 %a5, %a2, %a1;
+    add.u64 %a6, %a3, %a1;
+    add.u64 %a7, %a4, %a1;
+    ld.global.u32 %r6, [%a5];
+    ld.global.u32 %r7, [%a6];
+    add.u32 %r8, %r6, %r7;
+    st.global.u32 [%a7], %r8;
+END:
+    ret;
+}
+
+// word += 1 by each thread; word += start by the first
+.visible .entry count(.param .u64 word)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %a<3>;
+    ld.param.u64 %a1, [word];
+    atom.global.add.u32 %r1, [%a1], 1;
+    ret;
+}
+
+.visible .entry begin(.param .u64 word)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %a<3>;
+    ld.param.u64 %a1, [word];
+    ld.global.u32 %r1, [start];
+    st.global.u32 [%a1], %r1;
+    ret;
+}
+";
+
+fn load(text: &CStr) -> CUmodule {
+    let mut module = ptr::null_mut();
+    ok!(cuModuleLoadData(&raw mut module, text.as_ptr().cast()));
+    module
+}
+
+fn function(module: CUmodule, name: &CStr) -> CUfunction {
+    let mut function = ptr::null_mut();
+    ok!(cuModuleGetFunction(&raw mut function, module, name.as_ptr()));
+    function
+}
+
+/// Launches on 64-bit arguments; a narrower parameter takes the low half.
+fn launch(function: CUfunction, blocks: u32, threads: u32, stream: CUstream, arguments: &mut [u64]) -> CUresult {
+    let mut pointers: Vec<*mut c_void> = arguments.iter_mut().map(host).collect();
+    let none = ptr::null_mut();
+    call!(cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, pointers.as_mut_ptr(), none))
+}
+
+#[test]
+fn vectors_are_added_in_managed_and_device_memory() {
+    let _context = Context::new();
+    let add = function(load(KERNELS), c"add");
+    let (left, right, sum) = (managed(4000), device_memory(4000), managed(4000));
+    for (number, word) in (0..).zip(words(left, 1000)) {
+        *word = number;
+    }
+    ok!(cuMemsetD32_v2(right, 5, 1000));
+    assert_eq!(launch(add, 8, 128, ptr::null_mut(), &mut [left, right, sum, 1000]), CUresult::CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    assert!((5..).zip(words(sum, 1000)).all(|(number, word)| *word == number));
+}
+
+#[test]
+fn arguments_come_in_a_buffer_too() {
+    let _context = Context::new();
+    let count = function(load(KERNELS), c"count");
+    let mut word = managed(4);
+    let address = word;
+    let mut bytes = 8usize;
+    let mut extra = [
+        ptr::without_provenance_mut(1),
+        host(&mut word),
+        ptr::without_provenance_mut(2),
+        host(&mut bytes),
+        ptr::null_mut(),
+    ];
+    let none = ptr::null_mut();
+    ok!(cuLaunchKernel(count, 2, 2, 1, 33, 1, 2, 0, ptr::null_mut(), none, extra.as_mut_ptr()));
+    let config = CUlaunchConfig {
+        gridDimX: 1,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 1,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        hStream: ptr::null_mut(),
+        attrs: ptr::null_mut(),
+        numAttrs: 0,
+    };
+    ok!(cuLaunchKernelEx(&raw const config, count, ptr::null_mut(), extra.as_mut_ptr()));
+    ok!(cuCtxSynchronize());
+    assert_eq!(words(address, 1), [4 * 66 + 1]);
+}
+
+#[test]
+fn kernels_of_two_streams_are_ordered_by_an_event() {
+    let _context = Context::new();
+    let module = load(KERNELS);
+    let (begin, count) = (function(module, c"begin"), function(module, c"count"));
+    let (first, second, event, word) = (stream(1), stream(1), event(), managed(4));
+    for _ in 0..20 {
+        assert_eq!(launch(begin, 64, 64, first, &mut [word]), CUresult::CUDA_SUCCESS);
+        ok!(cuEventRecord(event, first));
+        ok!(cuStreamWaitEvent(second, event, 0));
+        assert_eq!(launch(count, 4, 64, second, &mut [word]), CUresult::CUDA_SUCCESS);
+        ok!(cuEventRecord(event, second));
+        ok!(cuStreamWaitEvent(first, event, 0));
+    }
+    ok!(cuCtxSynchronize());
+    assert_eq!(words(word, 1), [40 + 256]);
+}
+
+#[test]
+fn an_access_beyond_memory_ends_the_context_and_no_other() {
+    let context = Context::new();
+    let count = function(load(KERNELS), c"count");
+    let word = managed(4);
+    assert_eq!(launch(count, 1, 1, ptr::null_mut(), &mut [word + (64 << 10)]), CUresult::CUDA_SUCCESS);
+    assert_eq!(call!(cuCtxSynchronize()), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_eq!(call!(cuMemFree_v2(word)), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+    assert_eq!(launch(count, 1, 1, ptr::null_mut(), &mut [word]), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+    drop(context);
+    let _context = Context::new();
+    let (count, word) = (function(load(KERNELS), c"count"), managed(4));
+    assert_eq!(launch(count, 1, 3, ptr::null_mut(), &mut [word]), CUresult::CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    assert_eq!(words(word, 1), [3]);
+}
+
+#[test]
+fn freed_memory_is_no_memory() {
+    let _context = Context::new();
+    let count = function(load(KERNELS), c"count");
+    let word = device_memory(OWN_BYTES);
+    ok!(cuMemFree_v2(word));
+    assert_eq!(launch(count, 1, 1, ptr::null_mut(), &mut [word]), CUresult::CUDA_SUCCESS);
+    assert_eq!(call!(cuStreamSynchronize(ptr::null_mut())), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+#[test]
+fn registered_memory_of_the_program_is_accessed() {
+    let _context = Context::new();
+    let count = function(load(KERNELS), c"count");
+    let mut own = Box::new(7u32);
+    let address = ptr::from_mut(own.as_mut());
+    ok!(cuMemHostRegister_v2(address.cast(), 4, 0));
+    assert_eq!(launch(count, 2, 40, ptr::null_mut(), &mut [address.addr() as u64]), CUresult::CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    ok!(cuMemHostUnregister(address.cast()));
+    // SAFETY: the box's own memory, which the kernel is done with.
+    let value = unsafe { address.read_volatile() };
+    assert_eq!(value, 87);
+}
+
+#[test]
+fn launches_are_checked() {
+    let _context = Context::new();
+    let count = function(load(KERNELS), c"count");
+    let word = managed(4);
+    for (blocks, threads) in [(0, 1), (1, 0), (1, 1025)] {
+        let result = launch(count, blocks, threads, ptr::null_mut(), &mut [word]);
+        assert_eq!(result, CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let nothing = ptr::without_provenance_mut(0x1234);
+    assert_eq!(launch(nothing, 1, 1, ptr::null_mut(), &mut [word]), CUresult::CUDA_ERROR_INVALID_HANDLE);
+    let mut none = ptr::null_mut();
+    let missing = call!(cuModuleGetFunction(&raw mut none, load(KERNELS), c"nothing".as_ptr()));
+    assert_eq!(missing, CUresult::CUDA_ERROR_NOT_FOUND);
+    let (mut offset, mut bytes, mut threads) = (0, 0, 0);
+    let add = function(load(KERNELS), c"add");
+    ok!(cuFuncGetParamInfo(add, 3, &raw mut offset, &raw mut bytes));
+    assert_eq!((offset, bytes), (24, 4));
+    assert_eq!(call!(cuFuncGetParamInfo(add, 4, &raw mut offset, &raw mut bytes)), CUresult::CUDA_ERROR_INVALID_VALUE);
+    ok!(cuFuncGetAttribute(&raw mut threads, F::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, add));
+    assert_eq!(threads, 1024);
+    ok!(cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut threads, add, 256, 0));
+    assert_eq!(threads, 4);
+}
+
+#[test]
+fn variables_of_a_module_have_memory() {
+    let _context = Context::new();
+    let module = load(KERNELS);
+    let (mut address, mut bytes, mut value) = (0, 0, 0u32);
+    ok!(cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, module, c"start".as_ptr()));
+    assert_eq!(bytes, 4);
+    ok!(cuMemcpyDtoH_v2(host(&mut value), address, 4));
+    assert_eq!(value, 40);
+    let word = managed(4);
+    ok!(cuMemsetD32_v2(address, 50, 1));
+    assert_eq!(launch(function(module, c"begin"), 1, 1, ptr::null_mut(), &mut [word]), CUresult::CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    assert_eq!(words(word, 1), [50]);
+    ok!(cuModuleUnload(module));
+    assert_eq!(call!(cuModuleUnload(module)), CUresult::CUDA_ERROR_INVALID_HANDLE);
+}
+
+#[test]
+fn what_is_not_ptx_does_not_load() {
+    let _context = Context::new();
+    let mut module = ptr::null_mut();
+    let elf = c"\x7fELF and more";
+    let result = call!(cuModuleLoadData(&raw mut module, elf.as_ptr().cast()));
+    assert_eq!(result, CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
+    let bad = c".version 6.0\n.target sm_60\n.address_size 64\n.entry k() { frobnicate.u32 %r1; }";
+    let mut log = [0u8; 200];
+    let mut names = [J::CU_JIT_ERROR_LOG_BUFFER, J::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+    let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(200)];
+    let result =
+        call!(cuModuleLoadDataEx(&raw mut module, bad.as_ptr().cast(), 2, names.as_mut_ptr(), values.as_mut_ptr()));
+    assert_eq!(result, CUresult::CUDA_ERROR_INVALID_PTX);
+    let text = CStr::from_bytes_until_nul(&log).unwrap().to_str().unwrap();
+    assert!(text.contains("frobnicate"), "{text}");
+    assert_eq!(values[1].addr(), text.len());
+}
+
+#[test]
+fn linked_texts_load_as_an_image() {
+    let _context = Context::new();
+    let (mut link, mut image, mut bytes) = (ptr::null_mut(), ptr::null_mut(), 0);
+    ok!(cuLinkCreate_v2(0, ptr::null_mut(), ptr::null_mut(), &raw mut link));
+    let text = KERNELS.to_bytes_with_nul();
+    let (data, none) = (text.as_ptr().cast_mut().cast(), ptr::null_mut());
+    let kind = CUjitInputType::CU_JIT_INPUT_PTX;
+    ok!(cuLinkAddData_v2(link, kind, data, text.len(), c"kernels".as_ptr(), 0, none, ptr::null_mut()));
+    ok!(cuLinkComplete(link, &raw mut image, &raw mut bytes));
+    assert!(bytes > text.len());
+    let mut library = ptr::null_mut();
+    let (names, values) = (ptr::null_mut(), ptr::null_mut());
+    ok!(cuLibraryLoadData(&raw mut library, image, names, values, 0, ptr::null_mut(), ptr::null_mut(), 0));
+    ok!(cuLinkDestroy(link));
+    let (mut kernel, mut count) = (ptr::null_mut(), 0);
+    ok!(cuLibraryGetKernelCount(&raw mut count, library));
+    assert_eq!(count, 3);
+    ok!(cuLibraryGetKernel(&raw mut kernel, library, c"count".as_ptr()));
+    let word = managed(4);
+    let result = launch(kernel.cast(), 1, 5, ptr::null_mut(), &mut [word]);
+    assert_eq!(result, CUresult::CUDA_SUCCESS);
+    let mut function = ptr::null_mut();
+    ok!(cuKernelGetFunction(&raw mut function, kernel));
+    assert_eq!(launch(function, 1, 5, ptr::null_mut(), &mut [word]), CUresult::CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    assert_eq!(words(word, 1), [10]);
+    ok!(cuLibraryUnload(library));
+}
+
+#[test]
+fn graphs_run_kernels_with_the_arguments_of_their_nodes() {
+    let _context = Context::new();
+    let module = load(KERNELS);
+    let (mut first, mut second) = (managed(4), managed(4));
+    let mut arguments = [host(&mut first)];
+    let mut parameters = CUDA_KERNEL_NODE_PARAMS {
+        func: function(module, c"count"),
+        gridDimX: 2,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 32,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        kernelParams: arguments.as_mut_ptr(),
+        extra: ptr::null_mut(),
+        kern: ptr::null_mut(),
+        ctx: ptr::null_mut(),
+    };
+    let (mut graph, mut node, mut executable) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    ok!(cuGraphCreate(&raw mut graph, 0));
+    ok!(cuGraphAddKernelNode_v2(&raw mut node, graph, ptr::null(), 0, &raw const parameters));
+    ok!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0));
+    for _ in 0..3 {
+        ok!(cuGraphLaunch(executable, ptr::null_mut()));
+    }
+    let mut other = [host(&mut second)];
+    parameters.kernelParams = other.as_mut_ptr();
+    ok!(cuGraphExecKernelNodeSetParams_v2(executable, node, &raw const parameters));
+    ok!(cuGraphLaunch(executable, ptr::null_mut()));
+    ok!(cuCtxSynchronize());
+    assert_eq!((words(first, 1)[0], words(second, 1)[0]), (192, 64));
+}
+
+#[test]
+fn a_text_of_many_modules_loads_many_times() {
+    let _context = Context::new();
+    let (mut free, mut total, mut after) = (0, 0, 0);
+    ok!(cuMemGetInfo_v2(&raw mut free, &raw mut total));
+    let text = CString::new(KERNELS.to_bytes()).unwrap();
+    for _ in 0..20 {
+        let module = load(&text);
+        ok!(cuModuleUnload(module));
+    }
+    ok!(cuMemGetInfo_v2(&raw mut after, &raw mut total));
+    assert!(after <= total);
+}
