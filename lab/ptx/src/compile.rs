@@ -9,6 +9,7 @@ mod control;
 mod convert;
 mod dispatch;
 mod float;
+mod fma;
 mod form;
 mod half;
 mod lanes;

@@ -1,5 +1,7 @@
 //! A kernel that is ready to run.
 
+use std::sync::atomic::AtomicBool;
+
 use crate::ast::Function;
 use crate::machine::program::Program;
 use crate::{Counts, KernelError, Launch, Memory};
@@ -80,6 +82,20 @@ impl Kernel {
     /// # Errors
     /// The launch is refused, or an instruction ended the kernel.
     pub fn run<M: Memory>(&self, launch: &Launch, memory: &mut M) -> Result<Counts, KernelError> {
-        crate::machine::run(&self.program, launch, memory)
+        crate::machine::run(&self.program, launch, memory, None)
+    }
+
+    /// Runs a launch to its end, or until another thread sets `cancel`: it is looked at after some
+    /// thousand instructions of a warp.
+    ///
+    /// # Errors
+    /// As of [`Kernel::run`], and [`KernelError::Cancelled`].
+    pub fn run_until<M: Memory>(
+        &self,
+        launch: &Launch,
+        memory: &mut M,
+        cancel: &AtomicBool,
+    ) -> Result<Counts, KernelError> {
+        crate::machine::run(&self.program, launch, memory, Some(cancel))
     }
 }

@@ -13,8 +13,8 @@ pub struct Launch {
     pub dynamic_shared_bytes: u32,
     /// Arguments, laid out as [`crate::Kernel::parameters`] has them.
     pub arguments: Vec<u8>,
-    /// Blocks that are in progress at a time, at least 1: the next one begins when all warps of these
-    /// have parked or ended.
+    /// Blocks that are in progress at a time, at least 1: the next one begins when all warps of
+    /// these have parked or ended.
     pub resident_blocks: u32,
 }
 
@@ -73,6 +73,9 @@ pub enum KernelError {
         /// Line of the PTX text at which a warp waits.
         line: u32,
     },
+    /// Cancelled from outside, by [`crate::Kernel::run_until`].
+    #[error("cancelled")]
+    Cancelled,
     /// `CUDA_ERROR_INVALID_VALUE` or `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`: nothing was run.
     #[error("launch refused: {reason}")]
     Refused {

@@ -28,12 +28,15 @@ mod memory;
 mod module;
 mod ops;
 mod parse;
+mod text;
 mod types;
 
 pub use kernel::{Kernel, Parameter};
 pub use launch::{Counts, KernelError, Launch};
+pub use link::Variable;
 pub use memory::{Access, GRANULE_BYTES, Memory, MemoryFault, Miss, WarpAccess, Window};
-pub use module::{Linked, Module, Ptx, Variable, link};
+pub use module::{Linked, Module, link};
+pub use text::Ptx;
 
 /// Permissions of granules.
 pub mod permission {

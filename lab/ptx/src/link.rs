@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use crate::LinkError;
 use crate::ast::{Contents, Declaration, Function, Initial, Linkage, Operand, Space, Statement};
 use crate::machine::FUNCTION_WINDOW;
-use crate::{LinkError, Ptx, Variable};
+use crate::text::Ptx;
 
 /// Functions that the driver defines.
 const BUILTINS: [&str; 2] = ["vprintf", "__assertfail"];
@@ -15,6 +16,19 @@ pub(crate) enum Symbol {
     Variable(usize),
     Function(usize),
     Shared(usize),
+}
+
+/// Variable of the `.global` or `.const` space with module scope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Name.
+    pub name: String,
+    /// Size.
+    pub bytes: u64,
+    /// Alignment.
+    pub align_bytes: u64,
+    /// In the `.const` space.
+    pub constant: bool,
 }
 
 /// Function, with the text that it comes from.

@@ -35,3 +35,13 @@ pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
         (lane < LANES).then_some(lane)
     })
 }
+
+/// Calls a function for each active lane of a mask, in order.
+#[inline]
+pub(crate) fn for_lanes(mask: u32, mut work: impl FnMut(usize)) {
+    if mask == u32::MAX {
+        (0..LANES).for_each(work);
+    } else {
+        lanes(mask).for_each(&mut work);
+    }
+}

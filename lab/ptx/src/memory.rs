@@ -1,8 +1,8 @@
 //! Global memory as the interpreter sees it.
 //!
-//! A global address of the window plus the window's offset is an address of this process, so that an
-//! access is a load or store of the CPU. Before it, the interpreter looks into the permissions of the
-//! address's granule: where they suffice, nothing is called. Where they do not, it calls
+//! A global address of the window plus the window's offset is an address of this process, so that
+//! an access is a load or store of the CPU. Before it, the interpreter looks into the permissions
+//! of the address's granule: where they suffice, nothing is called. Where they do not, it calls
 //! [`Memory::miss`], and the warp may park until [`Memory::settle`] has resolved what parked warps
 //! missed.
 
@@ -59,7 +59,8 @@ pub enum Miss {
     Go,
     /// Park the warp. Its instruction is executed again after [`Memory::settle`].
     Park,
-    /// Perform the access of each lane by [`Memory::load`], [`Memory::store`] or [`Memory::update`].
+    /// Perform the access of each lane by [`Memory::load`], [`Memory::store`] or
+    /// [`Memory::update`].
     Remote,
 }
 
@@ -88,8 +89,8 @@ pub struct WarpAccess<'a> {
 ///
 /// # Safety
 /// For each granule whose permissions allow an access, and after [`Miss::Go`], the addresses of the
-/// access plus the window's offset are memory of this process that can be accessed in that way. Other
-/// threads and processes may access it at the same time.
+/// access plus the window's offset are memory of this process that can be accessed in that way.
+/// Other threads and processes may access it at the same time.
 #[expect(unsafe_code, reason = "the interpreter dereferences the addresses that an implementation permits")]
 pub unsafe trait Memory {
     /// Window of all global addresses. Does not change while a kernel runs.
@@ -119,7 +120,8 @@ pub unsafe trait Memory {
     /// The access ends the kernel.
     fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), MemoryFault>;
 
-    /// Updates 4 or 8 bytes atomically, after [`Miss::Remote`]: stores `change(old)` and returns `old`.
+    /// Updates 4 or 8 bytes atomically, after [`Miss::Remote`]: stores `change(old)` and returns
+    /// `old`.
     ///
     /// # Errors
     /// The access ends the kernel.

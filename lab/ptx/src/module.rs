@@ -2,27 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::ast::Contents;
+use crate::LinkError;
 use crate::compile::compile;
 use crate::kernel::Kernel;
-use crate::link::Symbols;
-use crate::{LinkError, PtxError};
-
-/// One parsed PTX text.
-#[derive(Clone, Debug)]
-pub struct Ptx {
-    pub(crate) contents: Contents,
-}
-
-impl Ptx {
-    /// Parses PTX text.
-    ///
-    /// # Errors
-    /// The text is not PTX, or not known.
-    pub fn parse(text: &str) -> Result<Self, PtxError> {
-        Ok(Self { contents: crate::parse::parse(text)? })
-    }
-}
+use crate::link::{Symbols, Variable};
+use crate::text::Ptx;
 
 /// Links texts into one module; of weak symbols the first definition counts.
 ///
@@ -39,19 +23,6 @@ pub fn link(texts: Vec<Ptx>) -> Result<Linked, LinkError> {
 pub struct Linked {
     symbols: Symbols,
     variables: Vec<Variable>,
-}
-
-/// Variable of the `.global` or `.const` space with module scope.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Variable {
-    /// Name.
-    pub name: String,
-    /// Size.
-    pub bytes: u64,
-    /// Alignment.
-    pub align_bytes: u64,
-    /// In the `.const` space.
-    pub constant: bool,
 }
 
 impl Linked {
@@ -104,8 +75,8 @@ impl Module {
         Some((self.symbols.address(index), bytes))
     }
 
-    /// Initial contents of the variables, with addresses of other symbols put in: global address and
-    /// bytes of each. Variables without an initializer are zero.
+    /// Initial contents of the variables, with addresses of other symbols put in: global address
+    /// and bytes of each. Variables without an initializer are zero.
     #[must_use]
     pub fn initial_contents(&self) -> &[(u64, Vec<u8>)] {
         &self.initial

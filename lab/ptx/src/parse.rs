@@ -3,13 +3,15 @@
 mod body;
 mod variable;
 
+use std::collections::HashMap;
+
 use crate::PtxError;
 use crate::ast::{Contents, Declaration, Function, Linkage, Prototype, Space};
 use crate::lex::{Located, Token, lex};
 
 /// Parses PTX text.
 pub(crate) fn parse(text: &str) -> Result<Contents, PtxError> {
-    let mut parser = Parser { tokens: lex(text)?, next: 0 };
+    let mut parser = Parser { tokens: lex(text)?, next: 0, element_bytes: HashMap::new() };
     let mut contents = Contents::default();
     while !parser.at_end() {
         parser.item(&mut contents)?;
@@ -21,6 +23,8 @@ pub(crate) fn parse(text: &str) -> Result<Contents, PtxError> {
 struct Parser {
     tokens: Vec<Located>,
     next: usize,
+    /// Bytes of an element, of the variable that last had the name.
+    element_bytes: HashMap<String, u64>,
 }
 
 impl Parser {

@@ -77,7 +77,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     measure(&module, &mut memory, "reduce", ([64, 1, 1], [256, 1, 1]), &[a, c, n])?;
     measure(&module, &mut memory, "histogram", ([64, 1, 1], [256, 1, 1]), &[a, c, d, n])?;
     measure(&module, &mut memory, "zvc_count", ([4096, 1, 1], [256, 1, 1]), &[a, c, d, units])?;
-    // All words are packed into the first unit of the output: no offsets are needed for a measurement.
+    // All words are packed into the first unit of the output: no offsets are needed for a
+    // measurement.
     let offsets = memory.words(units);
     let zeros = vec![0u64; (units / 2) as usize];
     let at = ((offsets - BASE) / 8) as usize;

@@ -5,7 +5,7 @@ use super::form::Form;
 use super::memory::{HINTS, space};
 use crate::PtxError;
 use crate::machine::program::Action;
-use crate::ops::float::{max, min};
+use crate::ops::float::{canonical, max, min};
 use crate::ops::half::{Bf16, F16, Half};
 use crate::ops::round::add_odd;
 use crate::types::Type;
@@ -90,7 +90,7 @@ fn change(operation: &str, of: Type) -> Option<Change> {
 }
 
 fn single(old: u64, b: u64, function: impl Fn(f32, f32) -> f32) -> u64 {
-    u64::from(function(f32::from_bits(old as u32), f32::from_bits(b as u32)).to_bits())
+    u64::from(canonical(function(f32::from_bits(old as u32), f32::from_bits(b as u32))).to_bits())
 }
 
 fn add_half<H: Half>(old: u64, b: u64) -> u64 {

@@ -5,8 +5,9 @@ use super::form::Form;
 use super::scope::Name;
 use crate::ast::{Declaration, Operand, Prototype};
 use crate::link::Symbol;
+use crate::machine::access::Progress;
 use crate::machine::lanes;
-use crate::machine::program::{Action, Copied, Progress, Target};
+use crate::machine::program::{Action, Copied, Target};
 use crate::types::Type;
 use crate::{KernelError, PtxError};
 

@@ -7,7 +7,7 @@ use super::types::{for_any_integer, for_integer};
 use crate::PtxError;
 use crate::machine::program::Action;
 use crate::machine::state::Lane;
-use crate::ops::float::{flush, saturate, saturate_f64};
+use crate::ops::float::{canonical, flush, saturate, saturate_f64};
 use crate::ops::half::{Bf16, F16, Half};
 use crate::ops::round::{Rounding, odd, to_f32};
 use crate::types::Type;
@@ -28,7 +28,7 @@ impl Float for f32 {
         f64::from(self)
     }
     fn rounded(value: f64, rounding: Rounding) -> Self {
-        to_f32(value, rounding)
+        canonical(to_f32(value, rounding))
     }
     fn flushed(self) -> Self {
         flush(self)
@@ -132,7 +132,8 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Compiles the conversion of two values to a pair of halves, of which the first is the upper one.
+    /// Compiles the conversion of two values to a pair of halves, of which the first is the upper
+    /// one.
     fn convert_pair(&mut self, form: &Form<'_>, to: Type, from: Type, mode: Mode) -> Result<(), PtxError> {
         let [d, a, b] = form.operands()?;
         let (Type::F32, Some(rounding), None) = (from, mode.rounding, mode.whole) else { return Err(form.unknown()) };
@@ -257,13 +258,13 @@ fn float_to_float(d: usize, a: usize, to: Type, from: Type, mode: Mode) -> Optio
             return Some(map1(d, a, |value: f32| f64::from(value)));
         }
         (Type::F64, Type::F32) if rounding == Rounding::Nearest && !mode.ftz && !mode.saturate => {
-            return Some(map1(d, a, |value: f64| value as f32));
+            return Some(map1(d, a, |value: f64| canonical(value as f32)));
         }
         (Type::F32, Type::F32) => {
             return Some(map1(d, a, move |value: f32| {
                 let value = if mode.ftz { flush(value) } else { value };
                 let value = mode.whole.map_or(value, |whole| round_whole(f64::from(value), whole) as f32);
-                if mode.saturate { saturate(value) } else { value }
+                if mode.saturate { saturate(value) } else { canonical(value) }
             }));
         }
         _ => {}
@@ -272,7 +273,7 @@ fn float_to_float(d: usize, a: usize, to: Type, from: Type, mode: Mode) -> Optio
         let value = if mode.ftz { value.flushed() } else { value }.wide();
         let value = mode.whole.map_or(value, |whole| round_whole(value, whole));
         let value = if mode.saturate { saturate_f64(value) } else { value };
-        let value = if mode.relu && value < 0.0 { 0.0 } else { value };
+        let value = if mode.relu && value <= 0.0 { 0.0 } else { value };
         let result = D::rounded(value, rounding);
         if mode.ftz { result.flushed() } else { result }
     })), None), None)

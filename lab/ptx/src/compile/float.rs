@@ -1,12 +1,14 @@
 //! Arithmetic of `f32` and `f64`.
 
 use super::Compiler;
+use super::fma::{fma, fma_lanes};
 use super::form::Form;
 use super::lanes::Pure;
 use crate::PtxError;
 use crate::ast::Operand;
+use crate::machine::program::Action;
 use crate::ops::approximate;
-use crate::ops::float::{flush, max, max_f64, min, min_f64, saturate};
+use crate::ops::float::{canonical, flush, max, max_f64, min, min_f64, saturate};
 use crate::ops::round::{Rounding, add_odd, div_odd, fma_odd, sqrt_odd, sum_rest, to_f32, to_f64, zero_sum};
 use crate::types::Type;
 
@@ -35,13 +37,15 @@ impl Form<'_> {
 
 macro_rules! single {
     ($single:ident, $map:ident, $($value:ident),*) => {
-        /// Emits an instruction of `f32`.
+        /// Emits an instruction of `f32`, all of which give the canonical NaN.
         fn $single(
             &mut self, flags: Flags, d: &Operand, $($value: &Operand,)* function: impl Fn($(single!(@f32 $value)),*) -> f32 + Pure,
         ) -> Result<(), PtxError> {
             match (flags.ftz, flags.sat) {
-                (false, false) => self.$map(d, $($value,)* function),
-                (true, false) => self.$map(d, $($value,)* move |$($value: f32),*| flush(function($(flush($value)),*))),
+                (false, false) => self.$map(d, $($value,)* move |$($value: f32),*| canonical(function($($value),*))),
+                (true, false) => self.$map(d, $($value,)* move |$($value: f32),*| {
+                    canonical(flush(function($(flush($value)),*)))
+                }),
                 (false, true) => self.$map(d, $($value,)* move |$($value: f32),*| saturate(function($($value),*))),
                 (true, true) => self.$map(d, $($value,)* move |$($value: f32),*| {
                     flush(saturate(function($(flush($value)),*)))
@@ -78,6 +82,9 @@ impl Compiler<'_> {
             (_, "mul") if nearest => self.map2(d, a, b, |a: f64, b: f64| a * b),
             (_, "mul") => self.map2(d, a, b, move |a: f64, b: f64| {
                 let product = a * b;
+                if product == 0.0 && a != 0.0 && b != 0.0 {
+                    return to_f64(product, f64::MIN_POSITIVE.copysign(product), rounding, false);
+                }
                 to_f64(product, a.mul_add(b, -product), rounding, a.is_finite() && b.is_finite())
             }),
             (_, opcode) => {
@@ -101,13 +108,20 @@ impl Compiler<'_> {
         let flags = form.flags();
         let [d, a, b, c] = form.operands()?;
         if of == Type::F32 {
-            // By f64, since libm's is slow where the processor has no such instruction.
             return if rounding == Rounding::Nearest {
-                self.single3(flags, d, a, b, c, |a, b, c| fma_odd(f64::from(a), f64::from(b), f64::from(c)) as f32)
+                if flags.ftz || flags.sat {
+                    return self.single3(flags, d, a, b, c, fma);
+                }
+                let [a, b, c] = [self.source(a, of)?, self.source(b, of)?, self.source(c, of)?];
+                let registers = [self.destination(d, of)?, a, b, c, 0].map(|register| register as u32);
+                self.emit(Action::Lanes { work: fma_lanes, registers });
+                Ok(())
             } else {
                 self.single3(flags, d, a, b, c, move |a, b, c| {
-                    let result = to_f32(fma_odd(f64::from(a), f64::from(b), f64::from(c)), rounding);
-                    zero_sum(result, sign(f64::from(a) * f64::from(b)), c, rounding)
+                    let sum = fma_odd(f64::from(a), f64::from(b), f64::from(c));
+                    let result = to_f32(sum, rounding);
+                    // Not where it is zero by underflow.
+                    if sum == 0.0 { zero_sum(result, sign(f64::from(a) * f64::from(b)), c, rounding) } else { result }
                 })
             };
         }
@@ -120,6 +134,10 @@ impl Compiler<'_> {
         self.map3(d, a, b, c, move |a: f64, b: f64, c: f64| {
             let result = a.mul_add(b, c);
             let product = a * b;
+            if result == 0.0 && c == 0.0 && a != 0.0 && b != 0.0 {
+                // The product is less than any number.
+                return to_f64(result, f64::MIN_POSITIVE.copysign(product), rounding, false);
+            }
             if result == 0.0 {
                 return f64::from(zero_sum(result as f32, sign(product), sign(c), rounding));
             }

@@ -45,7 +45,7 @@ impl Compiler<'_> {
         };
         let write = move |value: f64| {
             let value = if saturate { saturate_f64(value) } else { value };
-            let value = if relu && value < 0.0 { 0.0 } else { value };
+            let value = if relu && value <= 0.0 { 0.0 } else { value };
             let half = H::nearest(value);
             if ftz && half.bits() & 0x7c00 == 0 { H::from_bits(half.bits() & 0x8000) } else { half }
         };

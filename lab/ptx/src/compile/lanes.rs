@@ -1,34 +1,58 @@
-//! Closures that apply a function to all lanes.
+//! Functions of a lane, applied to all lanes.
 
+#![expect(unsafe_code, reason = "functions without data need no closure")]
 #![expect(clippy::indexing_slicing, reason = "hot loops: the compiler made the registers, and lanes are below 32")]
+
+use std::ptr::NonNull;
 
 use super::Compiler;
 use crate::PtxError;
 use crate::ast::Operand;
 use crate::machine::LANES;
-use crate::machine::program::Action;
+use crate::machine::program::{Action, Registers};
 use crate::machine::state::{Lane, State, Word, put};
 
 /// Function of a lane, which the closures take with them.
 pub(super) trait Pure: Copy + Send + Sync + 'static {}
 impl<F: Copy + Send + Sync + 'static> Pure for F {}
 
+/// Lanes whose results are computed before they are stored: few, so that they stay in registers.
+const CHUNK: usize = 8;
+
 macro_rules! map {
-    ($map:ident, $($value:ident $register:ident $operand:ident),*) => {
-        /// Sets a register to a function of others.
-        pub(super) fn $map<$($value: Lane,)* R: Lane>(
-            destination: usize, $($register: usize,)* function: impl Fn($($value),*) -> R + Pure,
-        ) -> Action {
-            Action::Compute(Box::new(move |state, mask| {
-                let mut result = [R::Word::default(); LANES];
-                {
-                    $(let $register = &$value::Word::file(state)[$register];)*
-                    for lane in 0..LANES {
-                        result[lane] = function($($value::from_word($register[lane])),*).into_word();
-                    }
+    ($map:ident, $apply:ident, $($value:ident $register:ident $operand:ident),*) => {
+        /// Sets the active lanes of a register to a function of others.
+        #[inline]
+        fn $apply<$($value: Lane,)* R: Lane>(
+            state: &mut State, registers: &Registers, mask: u32, function: impl Fn($($value),*) -> R,
+        ) {
+            let [destination, $($register,)* ..] = registers.map(|register| register as usize);
+            for first in (0..LANES).step_by(CHUNK) {
+                let mut results = [R::Word::default(); CHUNK];
+                $(let $register = &$value::Word::file(state)[$register][first..first + CHUNK];)*
+                for lane in 0..CHUNK {
+                    results[lane] = function($($value::from_word($register[lane])),*).into_word();
                 }
-                put(&mut R::Word::file_mut(state)[destination], &result, mask);
-            }))
+                put(&mut R::Word::file_mut(state)[destination][first..first + CHUNK], &results, mask >> first);
+            }
+        }
+
+        /// Sets a register to a function of others.
+        pub(super) fn $map<$($value: Lane,)* R: Lane, F: Fn($($value),*) -> R + Pure>(
+            destination: usize, $($register: usize,)* function: F,
+        ) -> Action {
+            let mut registers = [0; 5];
+            for (place, register) in registers.iter_mut().zip([destination, $($register),*]) {
+                *place = register as u32;
+            }
+            if size_of::<F>() > 0 {
+                return Action::Compute(Box::new(move |state, mask| $apply(state, &registers, mask, function)));
+            }
+            Action::Lanes {
+                // SAFETY: The function's type is without data, and it was handed over: a copy.
+                work: |state, registers, mask| $apply(state, registers, mask, unsafe { without_data::<F>() }),
+                registers,
+            }
         }
 
         impl Compiler<'_> {
@@ -43,6 +67,15 @@ macro_rules! map {
             }
         }
     };
+}
+
+/// Value of a type without data.
+///
+/// # Safety
+/// The type's size is 0, and a value of it exists, which may be copied.
+unsafe fn without_data<F: Copy>() -> F {
+    // SAFETY: A read of no bytes, by a pointer that is aligned and not null.
+    unsafe { NonNull::<F>::dangling().read() }
 }
 
 macro_rules! test {
@@ -63,9 +96,9 @@ macro_rules! test {
     };
 }
 
-map!(map1, A first a);
-map!(map2, A first a, B second b);
-map!(map3, A first a, B second b, C third c);
-map!(map4, A first a, B second b, C third c, D fourth d);
+map!(map1, apply1, A first a);
+map!(map2, apply2, A first a, B second b);
+map!(map3, apply3, A first a, B second b, C third c);
+map!(map4, apply4, A first a, B second b, C third c, D fourth d);
 test!(test1, A first);
 test!(test2, A first, B second);

@@ -2,11 +2,13 @@
 
 use super::Compiler;
 use super::form::Form;
+use super::lanes::Pure;
+use super::operand::Address;
 use crate::PtxError;
 use crate::ast::Operand;
 use crate::machine::access::{AccessSpace, Unit};
 use crate::machine::program::{Action, Work};
-use crate::machine::state::{Lane, Word};
+use crate::machine::state::Lane;
 use crate::types::Type;
 
 /// Orders, scopes and hints of caches, which mean nothing where one thread interprets: the accesses
@@ -131,27 +133,32 @@ impl Compiler<'_> {
 
 fn load_work<U: Unit, R: Lane>(
     space: AccessSpace,
-    address: super::operand::Address,
+    address: Address,
     registers: Vec<usize>,
-    read: impl Fn(U) -> R + Send + Sync + 'static,
+    read: impl Fn(U) -> R + Pure,
 ) -> Work {
+    // Most loads are of one register.
+    if let [only] = registers[..] {
+        return Box::new(move |machine, mask| {
+            let addresses = address.of(machine.state);
+            machine.load(space, &addresses, mask, &[only], read)
+        });
+    }
     Box::new(move |machine, mask| {
         let addresses = address.of(machine.state);
-        machine.load(space, &addresses, mask, registers.len(), |state, unit, lane, value: U| {
-            let register = registers.get(unit).and_then(|&register| R::Word::file_mut(state).get_mut(register));
-            if let Some(place) = register.and_then(|values| values.get_mut(lane)) {
-                *place = read(value).into_word();
-            }
-        })
+        machine.load(space, &addresses, mask, &registers, read)
     })
 }
 
-fn store_work<U: Unit + Lane>(space: AccessSpace, address: super::operand::Address, registers: Vec<usize>) -> Work {
+fn store_work<U: Unit + Lane>(space: AccessSpace, address: Address, registers: Vec<usize>) -> Work {
+    if let [only] = registers[..] {
+        return Box::new(move |machine, mask| {
+            let addresses = address.of(machine.state);
+            machine.store::<U>(space, &addresses, mask, &[only])
+        });
+    }
     Box::new(move |machine, mask| {
         let addresses = address.of(machine.state);
-        machine.store(space, &addresses, mask, registers.len(), |state, unit, lane| {
-            let register = registers.get(unit).and_then(|&register| U::Word::file(state).get(register));
-            U::from_word(register.and_then(|values| values.get(lane)).copied().unwrap_or_default())
-        })
+        machine.store::<U>(space, &addresses, mask, &registers)
     })
 }

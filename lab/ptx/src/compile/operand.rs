@@ -42,15 +42,22 @@ impl Address {
         match self.base {
             Base::Nothing => [self.offset; LANES],
             Base::Frame => [self.offset.wrapping_add(state.frame_bytes); LANES],
-            Base::Word(register) => match state.words.get(register) {
-                Some(values) => values.map(|value| u64::from(value).wrapping_add(self.offset)),
-                None => [0; LANES],
-            },
-            Base::Long(register) => match state.longs.get(register) {
-                Some(values) => values.map(|value| value.wrapping_add(self.offset)),
-                None => [0; LANES],
-            },
+            Base::Word(register) => self.beyond(state.words.get(register)),
+            Base::Long(register) => self.beyond(state.longs.get(register)),
         }
+    }
+}
+
+impl Address {
+    /// The offset beyond the values of a register.
+    #[inline]
+    fn beyond<W: Copy + Into<u64>>(self, register: Option<&[W; LANES]>) -> Addresses {
+        let mut addresses = [self.offset; LANES];
+        // A loop: `map` of arrays is not inlined.
+        for (address, &value) in addresses.iter_mut().zip(register.into_iter().flatten()) {
+            *address = address.wrapping_add(value.into());
+        }
+        addresses
     }
 }
 
@@ -121,7 +128,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Register with the value of an operand that may be wider than its type, as those of `cvt` and `st`.
+    /// Register with the value of an operand that may be wider than its type, as those of `cvt` and
+    /// `st`.
     pub(super) fn wide_source(&mut self, operand: &Operand, of: Type) -> Result<usize, PtxError> {
         if let Operand::Symbol(name) = operand
             && let Name::Register(register, index) = self.find(name)?
@@ -150,8 +158,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Register for a result that may be narrower than the register, as those of `cvt` and `ld`. It is
-    /// extended by [`Compiler::widen`], after the instruction.
+    /// Register for a result that may be narrower than the register, as those of `cvt` and `ld`. It
+    /// is extended by [`Compiler::widen`], after the instruction.
     pub(super) fn wide_destination(&mut self, operand: &Operand, of: Type) -> Result<Destination, PtxError> {
         if let Operand::Symbol(name) = operand
             && let Name::Register(register, index) = self.find(name)?
@@ -206,8 +214,11 @@ impl Compiler<'_> {
         operand: &Operand,
         space: AccessSpace,
     ) -> Result<(AccessSpace, Address), PtxError> {
-        let Operand::Address(symbol, offset) = operand else {
-            return self.error(format!("operand {operand:?} for an address"));
+        let (symbol, offset) = match operand {
+            Operand::Address(symbol, offset) => (symbol.as_ref(), offset),
+            // An element, as `ld.global.u32 %r1, array[2]`.
+            Operand::Sum(symbol, offset) => (Some(symbol), offset),
+            _ => return self.error(format!("operand {operand:?} for an address")),
         };
         let offset = offset.cast_unsigned();
         let Some(name) = symbol else { return Ok((space, Address { base: Base::Nothing, offset })) };

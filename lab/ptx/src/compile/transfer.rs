@@ -6,8 +6,9 @@ use super::lanes::{map1, test1};
 use super::types::for_bits;
 use crate::PtxError;
 use crate::ast::Operand;
+use crate::machine::access::Progress;
 use crate::machine::lanes as active_lanes;
-use crate::machine::program::{Action, Progress};
+use crate::machine::program::Action;
 use crate::machine::{LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, SPACE_WINDOW_BYTES};
 use crate::types::Type;
 

@@ -11,6 +11,8 @@ use crate::{KernelError, Launch};
 pub(super) struct Block {
     warps: Vec<Warp>,
     shared: Shared,
+    /// Has been a block of the launch before: all but its index in the grid is set.
+    reused: bool,
 }
 
 impl Block {
@@ -25,6 +27,7 @@ impl Block {
                 barriers: [Barrier::default(); BARRIERS],
                 live_threads: threads,
             },
+            reused: false,
         }
     }
 
@@ -36,6 +39,9 @@ impl Block {
         let warps = self.warps.len() as u32;
         for (warp, first) in self.warps.iter_mut().zip((0u32..).step_by(LANES)) {
             for &(register, special) in &program.specials {
+                if self.reused && !matches!(special, Special::BlockIndex(_)) {
+                    continue;
+                }
                 if let Some(register) = warp.state.words.get_mut(register) {
                     for (lane, value) in register.iter_mut().enumerate() {
                         *value = value_of(special, program, launch, index, warps, first, lane as u32);
@@ -45,6 +51,7 @@ impl Block {
             let lanes = (threads - first).min(LANES as u32);
             warp.start(u32::MAX >> (LANES as u32 - lanes));
         }
+        self.reused = true;
     }
 
     /// Executes a slice of each warp that can go on; false if there is none.

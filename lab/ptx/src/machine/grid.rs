@@ -1,5 +1,7 @@
 //! A grid of blocks.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::block::Block;
 use super::program::Program;
 use super::warp::Environment;
@@ -10,8 +12,13 @@ const MAX_SHARED_BYTES: u64 = 96 << 10;
 /// Threads of a block at most.
 const MAX_THREADS: u64 = 1024;
 
-/// Runs a launch to its end.
-pub(crate) fn run(program: &Program, launch: &Launch, memory: &mut dyn Memory) -> Result<Counts, KernelError> {
+/// Runs a launch to its end, or until it is cancelled.
+pub(crate) fn run(
+    program: &Program,
+    launch: &Launch,
+    memory: &mut dyn Memory,
+    cancel: Option<&AtomicBool>,
+) -> Result<Counts, KernelError> {
     let threads = check(program, launch)?;
     let blocks = launch.grid.iter().try_fold(1u64, |blocks, &extent| blocks.checked_mul(u64::from(extent)));
     let blocks = blocks.ok_or_else(|| refused("the grid is too large"))?;
@@ -23,6 +30,10 @@ pub(crate) fn run(program: &Program, launch: &Launch, memory: &mut dyn Memory) -
     let mut active: Vec<Block> = Vec::new();
     let mut spare: Vec<Block> = Vec::new();
     loop {
+        // A turn of all warps: each executes a slice.
+        if cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+            return Err(KernelError::Cancelled);
+        }
         let mut ran = false;
         for block in &mut active {
             ran |= block.run(&mut env)?;

@@ -2,30 +2,30 @@
 
 use std::fmt;
 
-use super::access::Machine;
+use super::access::{Machine, Progress};
 use super::barrier::BarrierKind;
 use super::state::State;
 use crate::KernelError;
 
 /// Work of an instruction on registers alone, for the lanes of a mask.
 pub(crate) type Compute = Box<dyn Fn(&mut State, u32) + Send + Sync>;
+/// The same on the registers that are handed over: the destination comes first.
+pub(crate) type LaneWork = fn(&mut State, &Registers, u32);
+/// Registers of an instruction; those that it does not need are 0.
+pub(crate) type Registers = [u32; 5];
 /// Work of an instruction on memory, for the lanes of a mask.
 pub(crate) type Work = Box<dyn Fn(&mut Machine<'_, '_>, u32) -> Result<Progress, KernelError> + Send + Sync>;
-
-/// Outcome of an instruction on memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// Performed.
-    Done,
-    /// Not performed: the warp parks, and executes the instruction again.
-    Park,
-}
 
 /// Index of an instruction.
 pub(crate) type Pc = u32;
 
 /// Work of an instruction.
 pub(crate) enum Action {
+    /// What most instructions do. A function, for which no closure is looked up.
+    Lanes {
+        work: LaneWork,
+        registers: Registers,
+    },
     Compute(Compute),
     Memory(Work),
     /// Waits for the member lanes, whose mask is in a register, and works on them.
@@ -58,6 +58,7 @@ pub(crate) enum Action {
 impl fmt::Debug for Action {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
+            Self::Lanes { .. } => "Lanes",
             Self::Compute(_) => "Compute",
             Self::Memory(_) => "Memory",
             Self::Sync { .. } => "Sync",

@@ -97,11 +97,12 @@ lane! {
     Bf16, u32, Bf16, |word| Bf16(word as u16), |value| u32::from(value.0);
 }
 
-/// Stores the active lanes of a result.
+/// Stores the active lanes of a result; the mask's lowest bit is about the first.
 #[inline]
-pub(crate) fn put<W: Word>(register: &mut [W; LANES], result: &[W; LANES], mask: u32) {
-    if mask == u32::MAX {
-        *register = *result;
+pub(crate) fn put<W: Word, const N: usize>(register: &mut [W], result: &[W; N], mask: u32) {
+    let all = u32::MAX >> (LANES - N);
+    if mask & all == all {
+        register.copy_from_slice(result);
     } else {
         for (lane, (old, new)) in register.iter_mut().zip(result).enumerate() {
             *old = if mask >> lane & 1 != 0 { *new } else { *old };

@@ -1,5 +1,5 @@
-//! Approximations of transcendental functions, of IEEE additions, multiplications, divisions and square
-//! roots alone: the results are the same on every host.
+//! Approximations of transcendental functions, of IEEE additions, multiplications, divisions and
+//! square roots alone: the results are the same on every host.
 //!
 //! They are computed in `f64`, to about 2^-32, and rounded to `f32`.
 

@@ -3,6 +3,12 @@
 /// Canonical NaN of `f32`.
 pub(crate) const NAN: f32 = f32::from_bits(0x7fff_ffff);
 
+/// Replaces NaN by the canonical one.
+#[inline]
+pub(crate) fn canonical(value: f32) -> f32 {
+    if value.is_nan() { NAN } else { value }
+}
+
 /// Flushes a subnormal number to a zero of its sign.
 #[inline]
 pub(crate) fn flush(value: f32) -> f32 {

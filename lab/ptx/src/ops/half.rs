@@ -76,8 +76,8 @@ impl Half for Bf16 {
     }
 }
 
-/// Bits of a rounded value, in a format with so many bits of mantissa, this smallest exponent of normal
-/// numbers, and these bits of infinity.
+/// Bits of a rounded value, in a format with so many bits of mantissa, this smallest exponent of
+/// normal numbers, and these bits of infinity.
 fn round_bits(value: f64, rounding: Rounding, mantissa_bits: i32, least_exponent: i32, infinity: u16) -> u16 {
     if value.is_nan() {
         return F16::NAN;

@@ -1,8 +1,8 @@
 //! Rounding of exact results.
 //!
-//! A result is computed in `f64`, and the sign of what its rounding lost is known. [`odd`] puts that
-//! into its last bit ("round to odd"), after which rounding it to a format of at most 50 bits gives
-//! what rounding of the exact result gives.
+//! A result is computed in `f64`, and the sign of what its rounding lost is known. [`odd`] puts
+//! that into its last bit ("round to odd"), after which rounding it to a format of at most 50 bits
+//! gives what rounding of the exact result gives.
 
 /// Rounding mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,8 +78,8 @@ pub(crate) fn to_f32(value: f64, rounding: Rounding) -> f32 {
     }
 }
 
-/// Rounds a value that is the nearest to `value + rest`. `finite`: the operands are, so that an infinite
-/// value is an overflow.
+/// Rounds a value that is the nearest to `value + rest`. `finite`: the operands are, so that an
+/// infinite value is an overflow.
 pub(crate) fn to_f64(value: f64, rest: f64, rounding: Rounding, finite: bool) -> f64 {
     let rest = if value.is_infinite() && finite { -value } else { rest };
     match rounding {

@@ -158,7 +158,7 @@ impl Parser {
             Some(Token::Double(value)) => Operand::Double(if negative { -value } else { value }),
             Some(Token::Word(word)) if !negative => {
                 self.next += 1;
-                return Ok(match self.offset()? {
+                return Ok(match self.offset(&word)? {
                     None if word == "_" => Operand::Sink,
                     None => Operand::Symbol(word),
                     Some(offset) => Operand::Sum(word, offset),
@@ -170,15 +170,24 @@ impl Parser {
         Ok(operand)
     }
 
-    /// Parses `+4`, `+-4`, `-4` or nothing.
-    fn offset(&mut self) -> Result<Option<i64>, PtxError> {
+    /// Parses what follows a name: `+4`, `+-4`, `-4`, the element `[2]` of an array, or nothing.
+    fn offset(&mut self, name: &str) -> Result<Option<i64>, PtxError> {
+        if self.eat('[') {
+            let Some(&bytes) = self.element_bytes.get(name) else {
+                return Err(self.error(format!("{name} is not an array")));
+            };
+            let index = self.integer()?.cast_signed();
+            self.expect(']')?;
+            return Ok(Some(index.wrapping_mul(bytes.cast_signed())));
+        }
         if self.eat('+') || self.is_mark('-') { Ok(Some(self.integer()?.cast_signed())) } else { Ok(None) }
     }
 
     fn address(&mut self) -> Result<Operand, PtxError> {
         let address = if let Some(Token::Word(word)) = self.peek().cloned() {
             self.next += 1;
-            Operand::Address(Some(word), self.offset()?.unwrap_or(0))
+            let offset = self.offset(&word)?.unwrap_or(0);
+            Operand::Address(Some(word), offset)
         } else {
             Operand::Address(None, self.integer()?.cast_signed())
         };

@@ -54,6 +54,7 @@ impl Parser {
                 return Err(self.error(format!("alignment {}", variable.align_bytes)));
             }
             self.shape(&mut variable, element, natural)?;
+            self.element_bytes.insert(variable.name.clone(), natural);
             variables.push(variable);
             if space == Space::Parameter || !self.eat(',') {
                 return Ok(variables);

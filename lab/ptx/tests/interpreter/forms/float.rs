@@ -1,6 +1,6 @@
 //! Arithmetic of `f32` and `f64`.
 
-use crate::{Form, check, float};
+use super::{Form, check, float, form};
 
 fn single(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
@@ -22,7 +22,8 @@ fn clamp(value: f32) -> f32 {
     if value.is_nan() || value <= 0.0 { 0.0 } else { value.min(1.0) }
 }
 
-/// Rounds towards zero what lies between two neighbours: `nearest` is the nearest to the exact value.
+/// Rounds towards zero what lies between two neighbours: `nearest` is the nearest to the exact
+/// value.
 fn towards_zero(nearest: f32, exact: f64) -> f32 {
     if f64::from(nearest).abs() > exact.abs() { f32::from_bits(nearest.to_bits() - 1) } else { nearest }
 }
@@ -97,4 +98,47 @@ fn singles() {
 #[test]
 fn doubles() {
     check(DOUBLE);
+}
+
+/// Bits of a result, of which NaN is the canonical one.
+fn canonical(value: f32) -> u64 {
+    if value.is_nan() { 0x7fff_ffff } else { bits(value) }
+}
+
+#[test]
+fn nan_is_canonical() {
+    check(&[
+        form("add.f32 %d32, %a32, %b32;", 32, |[a, b, _]| canonical(single(a) + single(b))),
+        form("sub.f32 %d32, %a32, %b32;", 32, |[a, b, _]| canonical(single(a) - single(b))),
+        form("mul.f32 %d32, %a32, %b32;", 32, |[a, b, _]| canonical(single(a) * single(b))),
+        form("fma.rn.f32 %d32, %a32, %b32, %c32;", 32, |[a, b, c]| canonical(single(a).mul_add(single(b), single(c)))),
+        form("div.rn.f32 %d32, %a32, %b32;", 32, |[a, b, _]| canonical(single(a) / single(b))),
+        form("sqrt.rn.f32 %d32, %a32;", 32, |[a, ..]| canonical(single(a).sqrt())),
+        form("min.f32 %d32, %a32, 0f7FC00000;", 32, |[a, ..]| canonical(single(a))),
+        form("cvt.rn.f32.f64 %d32, %a64;", 32, |[a, ..]| canonical(f64::from_bits(a) as f32)),
+    ]);
+}
+
+#[test]
+fn fused_results_halfway_between_two_are_rounded_once() {
+    // The product is near half a unit in the last place of `c`, above or below it.
+    check(&[
+        form(
+            "and.b32 %c32, %c32, 0x807fffff; or.b32 %c32, %c32, 0x4b000000; and.b32 %b32, %b32, 0x80000003;\n\
+              or.b32 %b32, %b32, 0x3f000000; fma.rn.f32 %c32, %b32, 0f3F800001, %c32; @%g mov.b32 %d32, %c32;",
+            32,
+            |[_, b, c]| {
+                let c = single(c & 0x807f_ffff | 0x4b00_0000);
+                canonical(single(b & 0x8000_0003 | 0x3f00_0000).mul_add(single(0x3f80_0001), c))
+            },
+        ),
+        form(
+            "and.b32 %b32, %b32, 0x80ffffff; fma.rn.f32 %c32, %a32, %b32, %b32; @%g mov.b32 %d32, %c32;",
+            32,
+            |[a, b, _]| {
+                let b = single(b & 0x80ff_ffff);
+                canonical(single(a).mul_add(b, b))
+            },
+        ),
+    ]);
 }

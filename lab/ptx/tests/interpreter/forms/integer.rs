@@ -1,6 +1,6 @@
 //! Integer arithmetic.
 
-use crate::{check, form};
+use super::{check, form};
 
 fn wide(value: i128, shift: u32) -> u64 {
     (value >> shift) as u64

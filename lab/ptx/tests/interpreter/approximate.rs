@@ -1,30 +1,7 @@
 //! Approximations against the host's `f64` functions, over many values of each size.
 
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::cast_lossless,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::many_single_char_names,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::similar_names,
-    clippy::precedence,
-    clippy::too_many_lines,
-    clippy::unreadable_literal,
-    clippy::format_collect,
-    clippy::type_complexity,
-    clippy::float_cmp,
-    reason = "tests of numbers of any width and sign"
-)]
-
-#[path = "common/mod.rs"]
-mod common;
-
-use common::Argument::Long;
-use common::{Answer, Buffer, Shape, kernel, launch, load};
+use crate::common::Argument::Long;
+use crate::common::{Answer, Buffer, Shape, kernel, launch, load};
 
 /// Results of an instruction, `ex2.approx.f32`, of many values.
 fn results(name: &str, values: &[f32]) -> Vec<f32> {

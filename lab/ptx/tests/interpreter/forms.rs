@@ -1,39 +1,16 @@
 //! Each form of an instruction against a scalar reference, over random lanes and masks.
 
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::cast_lossless,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::many_single_char_names,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::similar_names,
-    clippy::precedence,
-    clippy::too_many_lines,
-    clippy::unreadable_literal,
-    clippy::cast_abs_to_unsigned,
-    clippy::format_collect,
-    clippy::format_push_string,
-    clippy::type_complexity,
-    clippy::float_cmp,
-    reason = "tests of numbers of any width and sign"
-)]
-
-#[path = "../common/mod.rs"]
-mod common;
-
+mod atomic;
 mod bits;
 mod compare;
 mod convert;
 mod float;
 mod half;
 mod integer;
+mod rounding;
 
-use common::Argument::Long;
-use common::{Answer, Buffer, Shape, kernel, launch, load};
+use crate::common::Argument::Long;
+use crate::common::{Answer, Buffer, Shape, kernel, launch, load};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -42,8 +19,8 @@ type Reference = fn([u64; 3]) -> u64;
 
 /// Form of an instruction.
 pub(crate) struct Form {
-    /// Instruction, whose operands are `d`, `a`, `b`, `c` with their bits, as `%d32`, `%a64`, and the
-    /// predicates `%p` and `%q`.
+    /// Instruction, whose operands are `d`, `a`, `b`, `c` with their bits, as `%d32`, `%a64`, and
+    /// the predicates `%p` and `%q`.
     text: &'static str,
     /// Bits of the result, 1 for the predicate `%p`.
     bits: u32,
@@ -63,8 +40,8 @@ pub(crate) const fn float(text: &'static str, bits: u32, reference: Reference) -
 
 const HEADER: &str = ".version 8.0\n.target sm_75\n.address_size 64\n";
 
-/// Kernel of a form: it loads three operands per thread, executes the instruction where bit 0 of a fourth
-/// number is set, and stores the result.
+/// Kernel of a form: it loads three operands per thread, executes the instruction where bit 0 of a
+/// fourth number is set, and stores the result.
 fn text_of(index: usize, form: &Form) -> String {
     let store = match form.bits {
         1 => "selp.u32 %d32, 1, 0, %p; cvt.u64.u32 %d64, %d32;",
@@ -208,4 +185,13 @@ pub(crate) fn check(forms: &[Form]) {
             Ok(())
         })
         .expect("the forms agree");
+}
+
+/// Runs the kernel `k` of a text by one thread; returns what it stored at its argument.
+pub(crate) fn run_one(text: &str, number: usize) -> Vec<u64> {
+    let mut buffer = Buffer::new(1 << 16, Answer::Resident);
+    let module = load(&[text], &mut buffer);
+    let out = buffer.reserve(number as u64 * 8);
+    launch(&kernel(&module, "k"), &Shape([1, 1, 1], [1, 1, 1], 0), &[Long(out)], &mut buffer).expect("the kernel ends");
+    buffer.get(out, number)
 }

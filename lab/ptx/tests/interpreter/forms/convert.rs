@@ -1,7 +1,7 @@
 //! Conversions.
 
-use crate::half::{half, nearest_half};
-use crate::{check, float, form};
+use super::half::{half, nearest_half};
+use super::{check, float, form};
 
 fn single(bits: u64) -> f32 {
     f32::from_bits(bits as u32)

@@ -1,6 +1,6 @@
 //! Comparisons and selections.
 
-use crate::{check, form};
+use super::{check, form};
 
 fn single(bits: u64) -> f32 {
     f32::from_bits(bits as u32)
@@ -56,5 +56,23 @@ fn selections() {
         form("selp.b16 %d16, %a16, %b16, !%s;", 16, |[a, b, c]| if c >> 31 & 1 == 0 { a } else { b }),
         form("slct.u32.s32 %d32, %a32, %b32, %c32;", 32, |[a, b, c]| if c >> 31 & 1 == 0 { a } else { b }),
         form("slct.f64.f32 %d64, %a64, %b64, %c32;", 64, |[a, b, c]| if single(c) >= 0.0 { a } else { b }),
+    ]);
+}
+
+#[test]
+fn selection_by_sign() {
+    fn by_sign(c: f32, [a, b, _]: [u64; 3]) -> u64 {
+        if c >= 0.0 { a } else { b }
+    }
+    check(&[
+        form("slct.b16.s32 %d16, %a16, %b16, %c32;", 16, |[a, b, c]| if c & 0x8000_0000 == 0 { a } else { b }),
+        form("slct.u32.s32 %d32, %a32, %b32, %c32;", 32, |[a, b, c]| if c & 0x8000_0000 == 0 { a } else { b }),
+        form("slct.f64.s32 %d64, %a64, %b64, %c32;", 64, |[a, b, c]| if c & 0x8000_0000 == 0 { a } else { b }),
+        form("slct.f32.f32 %d32, %a32, %b32, %c32;", 32, |all| by_sign(f32::from_bits(all[2] as u32), all)),
+        form("slct.s64.f32 %d64, %a64, %b64, %c32;", 64, |all| by_sign(f32::from_bits(all[2] as u32), all)),
+        form("slct.ftz.b32.f32 %d32, %a32, %b32, %c32;", 32, |all| {
+            let c = f32::from_bits(all[2] as u32);
+            by_sign(if c.is_subnormal() { 0.0 } else { c }, all)
+        }),
     ]);
 }

@@ -1,34 +1,11 @@
-//! Kernels compiled by NVRTC against references on the CPU, with memory that is resident, that warps
-//! have to park for, and that is remote.
+//! Kernels compiled by NVRTC against references on the CPU, with memory that is resident, that
+//! warps have to park for, and that is remote.
 
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::cast_lossless,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::many_single_char_names,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::similar_names,
-    clippy::precedence,
-    clippy::too_many_lines,
-    clippy::unreadable_literal,
-    clippy::format_collect,
-    clippy::type_complexity,
-    clippy::float_cmp,
-    reason = "tests of numbers of any width and sign"
-)]
-
-#[path = "common/mod.rs"]
-mod common;
-
-use common::Argument::{Float, Int, Long};
-use common::{Answer, Argument, Buffer, Shape, kernel, launch, load};
+use crate::common::Argument::{Float, Int, Long};
+use crate::common::{Answer, Argument, Buffer, Shape, kernel, launch, load};
 use ptx::{Counts, Module};
 
-const TEXT: &str = include_str!("kernels/kernels.ptx");
+const TEXT: &str = include_str!("../kernels/kernels.ptx");
 const ANSWERS: [Answer; 4] = [Answer::Resident, Answer::Park, Answer::Remote, Answer::Go];
 
 struct Machine {

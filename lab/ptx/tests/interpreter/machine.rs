@@ -1,32 +1,10 @@
 //! Execution: divergence, barriers, shuffles of partial warps, parking, linking, errors.
 
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    clippy::cast_sign_loss,
-    clippy::cast_lossless,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::many_single_char_names,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::similar_names,
-    clippy::precedence,
-    clippy::too_many_lines,
-    clippy::unreadable_literal,
-    clippy::format_collect,
-    clippy::type_complexity,
-    clippy::float_cmp,
-    reason = "tests of numbers of any width and sign"
-)]
-
-#[path = "common/mod.rs"]
-mod common;
-
-use common::Argument::Long;
-use common::{Answer, Buffer, Shape, kernel, launch, load};
+use crate::common::Argument::Long;
+use crate::common::{Answer, BASE, Buffer, Shape, kernel, launch, load};
 use proptest::prelude::*;
-use ptx::{KernelError, LinkError, Ptx};
+use ptx::{KernelError, Launch, LinkError, Ptx};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const HEADER: &str = ".version 8.0\n.target sm_75\n.address_size 64\n";
 
@@ -264,15 +242,102 @@ proptest! {
     /// Text with a few characters changed gives a module or an error, never a panic.
     #[test]
     fn bad_text_is_an_error(edits in prop::collection::vec((any::<prop::sample::Index>(), "[ -~]{0,3}"), 1..5)) {
-        let mut text = include_str!("kernels/kernels.ptx").to_owned();
+        let mut text = include_str!("../kernels/kernels.ptx").to_owned();
         text.truncate(20_000);
         for (at, insert) in edits {
             let at = at.index(text.len());
             text.replace_range(at..(at + 2).min(text.len()), &insert);
         }
         if let Ok(parsed) = Ptx::parse(&text) && let Ok(linked) = ptx::link(vec![parsed]) {
-            let addresses = vec![common::BASE; linked.variables().len()];
+            let addresses = vec![BASE; linked.variables().len()];
             let _module = linked.place(&addresses);
         }
     }
+}
+
+#[test]
+fn elements_of_arrays() {
+    // As tinygrad's renderer has them, and scaled by the size of the element.
+    let body = ".local .align 16 .b8 local0[32]; .shared .align 4 .b32 s[8]; .reg .b64 %x; mov.u64 %x, local0[0]; add.u64 %x, %x, 8;
+        st.local.u32 [%x], 5; ld.local.u32 %r1, [local0+8]; mov.u32 %r2, s[3]; mov.u32 %r3, s[0]; sub.u32 %r2, %r2, %r3;
+        st.shared.u32 [s+12], 70; ld.shared.u32 %r3, s[3]; add.u32 %r1, %r1, %r2; add.u32 %r1, %r1, %r3; st.global.u32 [%o], %r1; ret;";
+    assert_eq!(run(body, 3), vec![5 + 12 + 70; 3]);
+    let error = Ptx::parse(&text("mov.u32 %r1, %r2[0];")).expect_err("a register is no array");
+    assert!(error.reason.contains("%r2 is not an array"), "{error}");
+}
+
+#[test]
+fn spaces_of_addresses() {
+    let body = ".local .align 8 .b32 l[2]; .shared .align 8 .b32 s[2]; .reg .b64 %a<5>; cvta.local.u64 %a1, l; cvta.shared.u64 %a2, s;
+        mov.u64 %a3, out; cvta.param.u64 %a3, %a3; mov.u64 %a4, %o; mov.u32 %r0, 0; mov.u32 %r5, 1;\n"
+        .to_owned()
+        + &["%a1", "%a2", "%a3", "%a4"].map(|address| {
+            ["local", "shared", "param", "global", "const"]
+                .map(|space| format!("isspacep.{space} %p1, {address}; selp.u32 %r1, %r5, 0, %p1; or.b32 %r0, %r0, %r1; shl.b32 %r5, %r5, 1;\n"))
+                .concat()
+        })
+        .concat()
+        + "st.global.u32 [%o], %r0; ret;";
+    // Constants are in global memory here.
+    assert_eq!(run(&body, 2), vec![1 | 1 << 6 | 1 << 12 | 1 << 18 | 1 << 19; 2]);
+}
+
+#[test]
+fn sleeping_lanes_let_others_go_on() {
+    // Thread 0 of the second warp waits for the last thread of the first, in its sleep.
+    let body = ".shared .align 4 .b32 s; setp.eq.u32 %p0, %t, 63; @%p0 st.volatile.shared.u32 [s], 9; setp.ne.u32 %p1, %t, 0; @%p1 bra END;
+        AGAIN: nanosleep.u32 100; ld.volatile.shared.u32 %r1, [s]; setp.eq.u32 %p2, %r1, 0; @%p2 bra AGAIN;
+        st.global.u32 [%o], %r1; END: ret;";
+    assert_eq!(run(body, 64)[0], 9);
+}
+
+#[test]
+fn failed_assertions_end_the_kernel() {
+    let text = format!(
+        "{HEADER}.extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d, .param .b64 e);\n\
+         .global .align 1 .b8 message[6] = {{110, 32, 62, 32, 48, 0}}; .global .align 1 .b8 file[5] = {{97, 46, 99, 117, 0}};\n\
+         .global .align 1 .b8 function[2] = {{102, 0}};\n\
+         .entry k(.param .u64 out) {{ .reg .b32 %t; .reg .pred %p; .reg .b64 %d; .reg .b64 %o; mov.u32 %t, %tid.x; setp.lt.u32 %p, %t, 40;\n\
+         ld.param.u64 %o, [out]; st.global.u32 [%o], %t; @%p bra END;\n\
+         {{ .param .b64 a; .param .b64 b; .param .b32 c; .param .b64 d; .param .b64 e; mov.u64 %d, message; st.param.b64 [a], %d;\n\
+         mov.u64 %d, file; cvta.global.u64 %d, %d; st.param.b64 [b], %d; st.param.b32 [c], 17; mov.u64 %d, function;\n\
+         st.param.b64 [d], %d; st.param.b64 [e], 1; call.uni __assertfail, (a, b, c, d, e); }}\n\
+         END: ret; }}"
+    );
+    assert_eq!(run_with(&text, 1, 40, Answer::Resident).expect("nothing fails").len(), 40);
+    for answer in [Answer::Resident, Answer::Park, Answer::Remote] {
+        let error = run_with(&text, 1, 41, answer).expect_err("a thread fails");
+        assert_eq!(error, KernelError::Assertion { text: "n > 0, a.cu:17, f".to_owned() });
+    }
+}
+
+#[test]
+fn atomics_of_many_lanes_are_performed_one_by_one() {
+    // Each thread gets another old value; the block's sum is its number of threads.
+    let body = ".shared .align 4 .b32 s; atom.shared.add.u32 %r1, [s], 1; bar.sync 0; ld.shared.u32 %r2, [s];
+        mad.lo.u32 %r1, %r2, 1000, %r1; st.global.u32 [%o], %r1; ret;";
+    let mut results = run(body, 70);
+    results.sort_unstable();
+    assert_eq!(results, (0..70).map(|old| 70_000 + old).collect::<Vec<_>>());
+    for answer in [Answer::Resident, Answer::Park, Answer::Remote, Answer::Go] {
+        let body = "sub.u64 %d1, %o, %s; sub.u64 %o, %o, %d1; red.global.add.u32 [%o+4], %t; atom.global.max.u32 %r1, [%o+8], %r19; ret;";
+        let results = run_with(&text(body), 3, 70, answer).expect("the kernel ends");
+        assert_eq!(results[..3], [7, 7 + 3 * (69 * 70 / 2), 209]);
+    }
+}
+
+#[test]
+fn cancelled_kernels_end() {
+    let mut buffer = Buffer::new(1 << 12, Answer::Resident);
+    let module = load(&[&text("AGAIN: st.global.u32 [%o], 1; bra AGAIN;")], &mut buffer);
+    let out = buffer.put(&[0u32; 64]);
+    let kernel = kernel(&module, "k");
+    let arguments = out.to_le_bytes().to_vec();
+    let launch = Launch { grid: [1, 1, 1], block: [64, 1, 1], dynamic_shared_bytes: 0, arguments, resident_blocks: 1 };
+    let cancel = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| cancel.store(true, Ordering::Relaxed));
+        kernel.run_until(&launch, &mut buffer, &cancel)
+    });
+    assert_eq!(result, Err(KernelError::Cancelled));
 }

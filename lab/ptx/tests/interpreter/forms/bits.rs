@@ -1,6 +1,6 @@
 //! Logic, shifts and bit fields.
 
-use crate::{check, form};
+use super::{check, form};
 
 #[test]
 fn logic() {

@@ -1,0 +1,62 @@
+//! Accesses of single lanes, for functions that the driver defines.
+
+use super::route::Route;
+use super::{AccessSpace, Machine};
+use crate::machine::LANES;
+use crate::{Access, KernelError};
+
+impl Machine<'_, '_> {
+    /// Reads a string of at most 4 KiB at the generic address of one lane; none: the warp parks.
+    pub(crate) fn text(&mut self, address: u64, lane: usize) -> Result<Option<Vec<u8>>, KernelError> {
+        let mut text = Vec::new();
+        for index in 0..4096 {
+            match self.byte(address.wrapping_add(index), lane)? {
+                None => return Ok(None),
+                Some(0) => break,
+                Some(byte) => text.push(byte),
+            }
+        }
+        Ok(Some(text))
+    }
+
+    /// Reads `N` bytes at the generic address of one lane.
+    pub(crate) fn bytes<const N: usize>(&mut self, address: u64, lane: usize) -> Result<Option<[u8; N]>, KernelError> {
+        let mut bytes = [0; N];
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            match self.byte(address.wrapping_add(index as u64), lane)? {
+                None => return Ok(None),
+                Some(read) => *byte = read,
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    fn byte(&mut self, address: u64, lane: usize) -> Result<Option<u8>, KernelError> {
+        let loads = self.counts.loads;
+        let (addresses, mask) = ([address; LANES], 1 << lane);
+        let remote = match self.route(AccessSpace::Generic, Access::Read, &addresses, mask, 1)? {
+            Route::Park => return Ok(None),
+            Route::Each { remote } => remote,
+            Route::Direct | Route::Within => false,
+        };
+        let mut byte = 0;
+        self.load_lanes(AccessSpace::Generic, &addresses, mask, 1, remote, |_, _, _, value: u8| byte = value)?;
+        self.counts.loads = loads;
+        Ok(Some(byte))
+    }
+
+    /// 8 bytes of the running function's frame, in one lane.
+    pub(crate) fn argument(&self, offset: u64, lane: usize) -> u64 {
+        let start = lane * self.state.local_bytes + (self.state.frame_bytes + offset) as usize;
+        let bytes = self.state.local.get(start..).unwrap_or_default();
+        bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    /// Sets 4 bytes of the running function's frame, in one lane.
+    pub(crate) fn set_result(&mut self, offset: u64, lane: usize, value: u32) {
+        let start = lane * self.state.local_bytes + (self.state.frame_bytes + offset) as usize;
+        if let Some(bytes) = self.state.local.get_mut(start..start + 4) {
+            bytes.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+}
