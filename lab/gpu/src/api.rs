@@ -107,7 +107,7 @@ impl VaSpace {
         call(self.file(), SetPreferredLocation { base, length, location, cpu_numa_node: ANY_NUMA_NODE, status: 0 })
     }
 
-    /// Unsets the preferred location of pages.
+    /// Removes the preferred location of pages.
     ///
     /// # Errors
     /// Those of the driver.

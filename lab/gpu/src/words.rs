@@ -1,7 +1,6 @@
 //! Mapped memory of a driver, as 8-byte words that other processors may change at any time.
 //!
 //! Accesses of it panic beyond the end.
-#![expect(clippy::missing_panics_doc, reason = "said once, above")]
 #![expect(clippy::must_use_candidate, reason = "an access of a GPU has effects beyond its value")]
 
 use std::{

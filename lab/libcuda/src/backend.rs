@@ -2,15 +2,18 @@
 
 pub(crate) mod lab;
 mod pages;
+mod place;
 pub(crate) mod plain;
 mod registered;
 mod space;
 mod update;
+mod window;
 
 use ptx::{Counts, Kernel, KernelError, Launch, MemoryFault};
 
+pub(crate) use self::place::{Place, Staged};
 use self::{lab::Lab, plain::Plain};
-use crate::{place::Place, settings::Settings};
+use crate::settings::Settings;
 
 /// Properties of a device, which do not change.
 #[derive(Clone, Debug)]
@@ -114,7 +117,7 @@ pub(crate) trait Backend: Send + Sync {
     /// Whether an address lies in the window of all allocations.
     fn in_window(&self, address: u64) -> bool;
 
-    /// Allocates memory. The address is a multiple of 64 KiB.
+    /// Allocates memory. The address is a multiple of a page.
     ///
     /// # Errors
     /// There is not so much.
@@ -158,10 +161,6 @@ pub(crate) trait Backend: Send + Sync {
     /// # Errors
     /// A call of the system fails.
     fn advise(&self, range: Range, advice: Advice) -> Result<(), BackendError>;
-
-    /// Processor at which managed memory is, where the backend knows.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no function of the ABI tells it; for tests and logs"))]
-    fn residency(&self, address: u64) -> Option<Location>;
 }
 
 /// Backend of this machine: that of the lab where there is a software GPU, else plain memory.

@@ -1,10 +1,9 @@
-//! Contexts, and which is current.
+//! Contexts: streams of a device that wait for each other, and fail together.
 
 use std::{
-    cell::RefCell,
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
     thread::{self, ThreadId},
@@ -12,15 +11,18 @@ use std::{
 
 use crate::{
     Error, Result,
-    driver::Driver,
+    event::Event,
+    executor::Executor,
     graph::Content,
     handle::{self, Handle},
-    operation::Operation,
-    stream::{Order, Point, Stream},
+    machine::Machine,
+    memory::Owner,
+    operation::{Operation, Time},
+    queue::Point,
+    stream::{Order, Stream},
 };
 
-static STREAM_IDS: AtomicU64 = AtomicU64::new(1);
-static CONTEXT_IDS: AtomicU64 = AtomicU64::new(1);
+static IDS: AtomicU64 = AtomicU64::new(1);
 
 /// Context of a device.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ pub(crate) struct Context {
     pub(crate) flags: AtomicU32,
     /// Limits that were set, by number.
     pub(crate) limits: Mutex<HashMap<u32, u64>>,
-    error: OnceLock<Error>,
+    executor: Arc<Executor>,
     legacy: Arc<Stream>,
     streams: Mutex<Vec<Weak<Stream>>>,
     per_thread: Mutex<HashMap<ThreadId, Arc<Stream>>>,
@@ -60,38 +62,36 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn next_stream_id() -> u64 {
-    STREAM_IDS.fetch_add(1, Ordering::Relaxed)
-}
-
 impl Context {
-    /// New context, known to the driver.
-    pub(crate) fn create(driver: &Driver, device: usize, flags: u32) -> Arc<Self> {
-        let context = Arc::new_cyclic(|weak: &Weak<Self>| Self {
-            handle: handle::fresh(),
-            id: CONTEXT_IDS.fetch_add(1, Ordering::Relaxed),
+    /// New context on a device.
+    pub(crate) fn new(machine: Arc<Machine>, device: usize, flags: u32) -> Self {
+        let handle = handle::fresh();
+        Self {
+            handle,
+            id: IDS.fetch_add(1, Ordering::Relaxed),
             device,
             flags: AtomicU32::new(flags),
             limits: Mutex::default(),
-            error: OnceLock::new(),
-            legacy: Arc::new(Stream::new(weak.clone(), next_stream_id(), Order::Legacy, 0)),
+            executor: Arc::new(Executor::new(machine, device)),
+            legacy: Arc::new(Stream::new(handle, Order::Legacy, 0)),
             streams: Mutex::default(),
             per_thread: Mutex::default(),
             ending: Mutex::default(),
             order: Mutex::default(),
-        });
-        driver.contexts.add(context.handle, Arc::clone(&context));
-        driver.streams.add(context.legacy.handle, Arc::clone(&context.legacy));
-        context
+        }
     }
 
-    /// New stream, known to the driver.
-    pub(crate) fn create_stream(self: &Arc<Self>, driver: &Driver, order: Order, priority: i32) -> Arc<Stream> {
-        let stream = Arc::new(Stream::new(Arc::downgrade(self), next_stream_id(), order, priority));
+    /// Owner of what is allocated in it.
+    pub(crate) const fn owner(&self) -> Owner {
+        Owner { context: self.handle, device: self.device, pool: None, flags: 0 }
+    }
+
+    /// New stream.
+    pub(crate) fn create_stream(&self, order: Order, priority: i32) -> Arc<Stream> {
+        let stream = Arc::new(Stream::new(self.handle, order, priority));
         let mut streams = locked(&self.streams);
         streams.retain(|stream| stream.strong_count() > 0);
         streams.push(Arc::downgrade(&stream));
-        driver.streams.add(stream.handle, Arc::clone(&stream));
         stream
     }
 
@@ -101,10 +101,10 @@ impl Context {
     }
 
     /// Default stream of the calling thread.
-    pub(crate) fn per_thread(self: &Arc<Self>, driver: &Driver) -> Arc<Stream> {
+    pub(crate) fn per_thread(&self) -> Arc<Stream> {
         let mut per_thread = locked(&self.per_thread);
         let stream = per_thread.entry(thread::current().id());
-        Arc::clone(stream.or_insert_with(|| self.create_stream(driver, Order::Blocking, 0)))
+        Arc::clone(stream.or_insert_with(|| self.create_stream(Order::Blocking, 0)))
     }
 
     fn blocking(&self) -> Vec<Arc<Stream>> {
@@ -114,36 +114,43 @@ impl Context {
 
     /// Adds an operation to a stream, behind what the stream's order asks for and behind these
     /// points.
-    pub(crate) fn push(self: &Arc<Self>, stream: &Stream, mut waits: Vec<Point>, operation: Operation) -> Point {
+    pub(crate) fn push(&self, stream: &Stream, mut waits: Vec<Point>, operation: Operation) -> Point {
         let _order = locked(&self.order);
         match stream.order {
             Order::Legacy => waits.extend(self.blocking().iter().map(|stream| stream.tail())),
             Order::Blocking => waits.push(self.legacy.tail()),
             Order::NonBlocking => {}
         }
-        stream.enqueue(self, waits, operation)
+        stream.enqueue(&self.executor, waits, operation)
     }
 
     /// Adds an operation to a stream, or to the graph that is captured of it.
     ///
     /// # Errors
     /// It cannot be captured.
-    pub(crate) fn submit(
-        self: &Arc<Self>,
-        driver: &Driver,
-        stream: &Stream,
-        operation: Operation,
-    ) -> Result<Option<Point>> {
+    pub(crate) fn submit(&self, stream: &Stream, operation: Operation) -> Result<Option<Point>> {
         let mut capture = locked(&stream.capture);
         let Some(capture) = capture.as_mut() else {
             return Ok(Some(self.push(stream, Vec::new(), operation)));
         };
-        if matches!(operation, Operation::Migrate(..) | Operation::Free(_) | Operation::Callback(_)) {
+        if !operation.can_be_captured() {
             return Err(Error::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
-        let node = capture.graph.add(driver, Content::Operation(operation), capture.last.clone())?;
+        let node = capture.graph.add(Content::Operation(operation), capture.last.clone())?;
         capture.last = vec![node];
         Ok(None)
+    }
+
+    /// Records an event in a stream.
+    pub(crate) fn record(&self, event: &Event, stream: &Stream) {
+        let time = Time::default();
+        let point = self.push(stream, Vec::new(), Operation::Record(Arc::clone(&time)));
+        event.set_recorded(point, time);
+    }
+
+    /// Has a stream wait for the last record of an event, if there is one.
+    pub(crate) fn wait_for(&self, event: &Event, stream: &Stream) {
+        self.push(stream, event.point().into_iter().collect(), Operation::Nothing);
     }
 
     /// Whether a stream, and what the legacy stream waits for, is done.
@@ -170,13 +177,19 @@ impl Context {
     /// # Errors
     /// An operation failed.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        for stream in self.all_streams() {
-            stream.tail().wait();
-        }
+        self.wait_for_streams();
         self.check()
     }
 
-    fn all_streams(&self) -> Vec<Arc<Stream>> {
+    /// Waits for all streams, whatever becomes of their operations.
+    pub(crate) fn wait_for_streams(&self) {
+        for stream in self.streams() {
+            stream.tail().wait();
+        }
+    }
+
+    /// All streams that there are.
+    pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
         let mut all: Vec<_> = locked(&self.streams).iter().filter_map(Weak::upgrade).collect();
         all.push(Arc::clone(&self.legacy));
         all
@@ -193,96 +206,22 @@ impl Context {
         stream.close();
     }
 
-    /// Error that ended it, if any.
-    pub(crate) fn error(&self) -> Option<Error> {
-        self.error.get().copied()
-    }
-
-    /// Ends it by an error, unless another has.
-    pub(crate) fn fail(&self, error: Error) {
-        let _ = self.error.set(error);
-    }
-
     /// Checks that no error ended it.
     ///
     /// # Errors
     /// The error.
     pub(crate) fn check(&self) -> Result<()> {
-        self.error().map_or(Ok(()), Err)
+        self.executor.error().map_or(Ok(()), Err)
     }
 
-    /// Frees all that it has, after its streams are done.
-    pub(crate) fn destroy(self: &Arc<Self>, driver: &Driver) {
-        for stream in self.all_streams() {
+    /// Waits for all streams, and lets them end; returns their handles.
+    pub(crate) fn close(&self) -> Vec<Handle> {
+        let streams = self.streams();
+        for stream in &streams {
             stream.tail().wait();
             stream.close();
-            driver.streams.remove(stream.handle);
         }
         locked(&self.per_thread).clear();
-        let modules = driver.modules.all().iter().filter(|module| module.context == self.handle).count();
-        let mut left = driver.memory.all();
-        left.retain(|block| block.context == self.handle);
-        for block in &left {
-            driver.memory.free(driver.backend.as_ref(), block);
-        }
-        driver.functions.retain(|function| function.context != self.handle);
-        driver.modules.retain(|module| module.context != self.handle);
-        for library in driver.libraries.all() {
-            library.forget(self.handle);
-        }
-        driver.contexts.remove(self.handle);
-        driver.log.write(
-            "context_destroy",
-            0,
-            || serde_json::json!({ "context": self.id, "blocks_left": left.len(), "modules_left": modules }),
-        );
-        driver.log.flush();
+        streams.iter().map(|stream| stream.handle).collect()
     }
-}
-
-thread_local! {
-    static CURRENT: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
-}
-
-fn with_stack<T>(work: impl FnOnce(&mut Vec<Handle>) -> T) -> Result<T> {
-    // A thread that ends has no contexts any more.
-    CURRENT.try_with(|stack| work(&mut stack.borrow_mut())).map_err(|_| Error::CUDA_ERROR_DEINITIALIZED)
-}
-
-/// Context that is current to the calling thread.
-///
-/// # Errors
-/// None is, or it was destroyed.
-pub(crate) fn current(driver: &Driver) -> Result<Arc<Context>> {
-    let top = with_stack(|stack| stack.last().copied())?.filter(|handle| *handle != 0);
-    let handle = top.ok_or(Error::CUDA_ERROR_INVALID_CONTEXT)?;
-    driver.contexts.get(handle).ok_or(Error::CUDA_ERROR_CONTEXT_IS_DESTROYED)
-}
-
-/// Handle on top of the calling thread's stack; 0 if there is none.
-pub(crate) fn top() -> Result<Handle> {
-    with_stack(|stack| stack.last().copied().unwrap_or(0))
-}
-
-/// Replaces the top of the stack; 0 empties it.
-pub(crate) fn set_top(handle: Handle) -> Result<()> {
-    with_stack(|stack| {
-        stack.pop();
-        if handle != 0 {
-            stack.push(handle);
-        }
-    })
-}
-
-/// Pushes a context.
-pub(crate) fn push(handle: Handle) -> Result<()> {
-    with_stack(|stack| stack.push(handle))
-}
-
-/// Pops a context.
-///
-/// # Errors
-/// There is none.
-pub(crate) fn pop() -> Result<Handle> {
-    with_stack(Vec::pop)?.ok_or(Error::CUDA_ERROR_INVALID_CONTEXT)
 }

@@ -4,9 +4,8 @@ use ptx::MemoryFault;
 
 use crate::{
     Error, Result,
-    backend::Backend,
+    backend::{Backend, Place, Staged},
     memory::Memory,
-    place::{Place, Staged},
 };
 
 /// Rows of planes of memory.
@@ -137,7 +136,7 @@ impl Copy {
     ///
     /// # Errors
     /// An address that is not allocated.
-    pub(crate) fn perform(&self, backend: &dyn Backend, device: usize) -> std::result::Result<(), MemoryFault> {
+    pub(crate) fn perform(&self, backend: &dyn Backend, device: usize) -> Result<(), MemoryFault> {
         if self.extent.is_empty() {
             return Ok(());
         }
@@ -205,7 +204,7 @@ impl Fill {
     ///
     /// # Errors
     /// An address that is not allocated.
-    pub(crate) fn perform(&self, backend: &dyn Backend, device: usize) -> std::result::Result<(), MemoryFault> {
+    pub(crate) fn perform(&self, backend: &dyn Backend, device: usize) -> Result<(), MemoryFault> {
         if self.width == 0 {
             return Ok(());
         }

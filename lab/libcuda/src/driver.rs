@@ -1,27 +1,19 @@
 //! The driver: what is one of in a process.
 
-use std::{
-    sync::{
-        Arc, Mutex, OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
-
-use ptx::Counts;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::{
     Error, Result,
-    backend::{self, Backend},
     context::{Context, Primary},
-    errors::{complain, of_backend},
+    current,
+    errors::complain,
     event::Event,
-    graph::{Executable, Graph, NodeOwner},
-    handle::Table,
+    graph::Graphs,
+    handle::{Handle, Table},
+    library::Libraries,
     linker::Link,
-    log::Log,
-    memory::Memory,
-    module::{Function, Library, LibraryKernel, Module},
+    machine::Machine,
+    module::{Function, Modules},
     pool::Pool,
     settings::Settings,
     stream::Stream,
@@ -32,95 +24,32 @@ pub(crate) const VERSION: i32 = 12090;
 
 /// Driver of this process.
 pub(crate) struct Driver {
-    /// GPUs.
-    pub(crate) backend: Box<dyn Backend>,
-    /// Settings.
-    pub(crate) settings: Settings,
-    /// Log.
-    pub(crate) log: Log,
-    /// Allocations.
-    pub(crate) memory: Memory,
-    /// Sums over all kernels.
-    pub(crate) statistics: Statistics,
+    /// GPUs and their memory.
+    pub(crate) machine: Arc<Machine>,
     /// Primary contexts by device.
     pub(crate) primaries: Vec<Mutex<Primary>>,
     /// Contexts.
     pub(crate) contexts: Table<Context>,
-    /// Streams.
+    /// Streams that programs have handles of.
     pub(crate) streams: Table<Stream>,
     /// Events.
     pub(crate) events: Table<Event>,
     /// Modules.
-    pub(crate) modules: Table<Module>,
-    /// Kernels of modules.
-    pub(crate) functions: Table<Function>,
+    pub(crate) modules: Modules,
     /// Libraries.
-    pub(crate) libraries: Table<Library>,
-    /// Kernels of libraries.
-    pub(crate) kernels: Table<LibraryKernel>,
+    pub(crate) libraries: Libraries,
     /// Links.
     pub(crate) links: Table<Link>,
     /// Graphs.
-    pub(crate) graphs: Table<Graph>,
-    /// Graphs of nodes.
-    pub(crate) nodes: Table<NodeOwner>,
-    /// Executable graphs.
-    pub(crate) executables: Table<Executable>,
+    pub(crate) graphs: Graphs,
     /// Memory pools.
     pub(crate) pools: Table<Pool>,
     /// Default pool and current pool by device.
     pub(crate) device_pools: Vec<(Arc<Pool>, Mutex<Arc<Pool>>)>,
-    engines: Vec<Engines>,
     process: u32,
 }
 
-/// Engines of a device, which do one thing at a time.
-#[derive(Debug, Default)]
-pub(crate) struct Engines {
-    /// Runs kernels.
-    pub(crate) compute: Mutex<()>,
-    /// Moves managed memory.
-    pub(crate) migration: Mutex<()>,
-}
-
-/// Sums over all kernels.
-#[derive(Debug, Default)]
-pub(crate) struct Statistics {
-    launches: AtomicU64,
-    thread_instructions: AtomicU64,
-    loads: AtomicU64,
-    stores: AtomicU64,
-    atomics: AtomicU64,
-    kernel_ns: AtomicU64,
-}
-
-impl Statistics {
-    /// Adds a kernel.
-    pub(crate) fn add(&self, counts: &Counts, time: Duration) {
-        let add = |sum: &AtomicU64, value: u64| sum.fetch_add(value, Ordering::Relaxed);
-        add(&self.launches, 1);
-        add(&self.thread_instructions, counts.thread_instructions);
-        add(&self.loads, counts.loads);
-        add(&self.stores, counts.stores);
-        add(&self.atomics, counts.atomics);
-        add(&self.kernel_ns, u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-    }
-
-    fn line(&self) -> String {
-        let of = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
-        format!(
-            "{} kernels, {} thread instructions, {} loads, {} stores, {} atomics, {:.3} s",
-            of(&self.launches),
-            of(&self.thread_instructions),
-            of(&self.loads),
-            of(&self.stores),
-            of(&self.atomics),
-            of(&self.kernel_ns) as f64 / 1e9
-        )
-    }
-}
-
-static DRIVER: OnceLock<std::result::Result<Driver, Error>> = OnceLock::new();
+static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
 
 /// Driver, started by the first call.
 ///
@@ -142,21 +71,10 @@ pub(crate) fn get() -> Result<&'static Driver> {
     Ok(driver)
 }
 
-/// Does something with the driver, if it was started.
-pub(crate) fn with(work: impl FnOnce(&'static Driver)) {
-    if let Ok(driver) = get() {
-        work(driver);
-    }
-}
-
 impl Driver {
     fn new() -> Result<Self> {
-        let settings = Settings::from_environment();
-        if settings.devices == 0 {
-            return Err(Error::CUDA_ERROR_NO_DEVICE);
-        }
-        let backend = backend::of_machine(&settings).map_err(of_backend)?;
-        let count = backend.devices().len();
+        let machine = Arc::new(Machine::start(Settings::from_environment())?);
+        let count = machine.backend.devices().len();
         let pools = Table::default();
         let device_pools = (0..count).map(|device| {
             let pool = Arc::new(Pool::new(device));
@@ -164,28 +82,21 @@ impl Driver {
             (Arc::clone(&pool), Mutex::new(pool))
         });
         let device_pools = device_pools.collect();
-        at_exit();
+        if machine.settings.stats {
+            at_exit();
+        }
         Ok(Self {
-            log: Log::new(settings.log.as_deref()),
-            backend,
-            settings,
-            memory: Memory::default(),
-            statistics: Statistics::default(),
+            machine,
             primaries: (0..count).map(|_| Mutex::default()).collect(),
             contexts: Table::default(),
             streams: Table::default(),
             events: Table::default(),
-            modules: Table::default(),
-            functions: Table::default(),
-            libraries: Table::default(),
-            kernels: Table::default(),
+            modules: Modules::default(),
+            libraries: Libraries::default(),
             links: Table::default(),
-            graphs: Table::default(),
-            nodes: Table::default(),
-            executables: Table::default(),
+            graphs: Graphs::default(),
             pools,
             device_pools,
-            engines: (0..count).map(|_| Engines::default()).collect(),
             process: std::process::id(),
         })
     }
@@ -195,31 +106,65 @@ impl Driver {
         if self.process == std::process::id() { Ok(()) } else { Err(Error::CUDA_ERROR_NOT_INITIALIZED) }
     }
 
-    /// Engines of a device.
+    /// Context that is current to the calling thread.
     ///
     /// # Errors
-    /// There is no such device.
-    pub(crate) fn engines(&self, device: usize) -> Result<&Engines> {
-        self.engines.get(device).ok_or(Error::CUDA_ERROR_INVALID_DEVICE)
+    /// None is, or it was destroyed.
+    pub(crate) fn current(&self) -> Result<Arc<Context>> {
+        let handle = Some(current::top()?).filter(|handle| *handle != 0).ok_or(Error::CUDA_ERROR_INVALID_CONTEXT)?;
+        self.contexts.get(handle).ok_or(Error::CUDA_ERROR_CONTEXT_IS_DESTROYED)
+    }
+
+    /// New context on a device.
+    pub(crate) fn create_context(&self, device: usize, flags: u32) -> Arc<Context> {
+        let context = Arc::new(Context::new(Arc::clone(&self.machine), device, flags));
+        self.contexts.add(context.handle, Arc::clone(&context));
+        context
+    }
+
+    /// Frees all that a context has, after its streams are done.
+    pub(crate) fn destroy_context(&self, context: &Context) {
+        for stream in context.close() {
+            self.streams.remove(stream);
+        }
+        let machine = &self.machine;
+        let mut left = machine.memory.all();
+        left.retain(|block| block.context == context.handle);
+        for block in &left {
+            machine.memory.free(machine.backend.as_ref(), block);
+        }
+        let modules_left = self.modules.forget(context.handle);
+        self.libraries.forget(context.handle);
+        self.contexts.remove(context.handle);
+        machine.log.write(
+            "context_destroy",
+            0,
+            || serde_json::json!({ "context": context.id, "blocks_left": left.len(), "modules_left": modules_left }),
+        );
+    }
+
+    /// Kernel of a handle, which is of a module, or of a library that is loaded into the context.
+    ///
+    /// # Errors
+    /// Neither, or the library does not load.
+    pub(crate) fn function(&self, context: &Context, handle: Handle) -> Result<Arc<Function>> {
+        self.libraries.function(&self.machine, &self.modules, context.owner(), handle)
     }
 
     /// Waits for all streams of all contexts.
     pub(crate) fn wait_for_all(&self) {
-        for stream in self.streams.all() {
-            stream.tail().wait();
+        for context in self.contexts.all() {
+            context.wait_for_streams();
         }
     }
 }
 
-/// Has the log written, and statistics told, when the process exits.
+/// Has the statistics printed when the process exits.
 fn at_exit() {
     extern "C" fn finish() {
-        with(|driver| {
-            driver.log.flush();
-            if driver.settings.stats {
-                complain(&driver.statistics.line());
-            }
-        });
+        if let Ok(driver) = get() {
+            complain(&driver.machine.statistics.line());
+        }
     }
     #[expect(unsafe_code, reason = "the standard library has nothing that runs at exit")]
     // SAFETY: the function stays loaded, since the library is linked with -z nodelete.

@@ -103,7 +103,9 @@ pub(crate) fn of_kernel(error: &KernelError) -> Error {
         KernelError::Memory(_) | KernelError::OutOfSpace { .. } => Error::CUDA_ERROR_ILLEGAL_ADDRESS,
         KernelError::Misaligned { .. } => Error::CUDA_ERROR_MISALIGNED_ADDRESS,
         KernelError::Assertion { .. } => Error::CUDA_ERROR_ASSERT,
-        KernelError::Trap { .. } | KernelError::Deadlock { .. } => Error::CUDA_ERROR_LAUNCH_FAILED,
+        KernelError::Trap { .. } | KernelError::Deadlock { .. } | KernelError::Cancelled => {
+            Error::CUDA_ERROR_LAUNCH_FAILED
+        }
         KernelError::Refused { .. } => Error::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
     }
 }

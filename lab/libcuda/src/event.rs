@@ -1,21 +1,8 @@
 //! Events: points of streams, and when they were reached.
 
-use std::{
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-    time::Instant,
-};
+use std::sync::{Mutex, PoisonError};
 
-use crate::{
-    Error, Result,
-    context::Context,
-    graph::Graph,
-    handle::Handle,
-    operation::Operation,
-    stream::{Point, Stream},
-};
-
-/// Time at which a point was reached.
-pub(crate) type Time = Arc<OnceLock<Instant>>;
+use crate::{Error, Result, handle::Handle, operation::Time, queue::Point};
 
 /// Event of a context.
 #[derive(Debug)]
@@ -31,7 +18,7 @@ pub(crate) struct Event {
 }
 
 /// Graph that is captured, and the nodes behind which something is.
-pub(crate) type Captured = (Arc<Graph>, Vec<Handle>);
+pub(crate) type Captured = (Handle, Vec<Handle>);
 
 #[derive(Clone, Debug)]
 struct Recorded {
@@ -49,10 +36,8 @@ impl Event {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records it in a stream.
-    pub(crate) fn record_in(&self, context: &Arc<Context>, stream: &Stream) {
-        let time = Time::default();
-        let point = context.push(stream, Vec::new(), Operation::Record(Arc::clone(&time)));
+    /// Sets the point of a stream that it is, and where the time of that is.
+    pub(crate) fn set_recorded(&self, point: Point, time: Time) {
         *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = Some(Recorded { point, time });
     }
 

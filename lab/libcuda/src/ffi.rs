@@ -13,6 +13,7 @@ mod fill;
 mod function;
 mod graph;
 mod graph_nodes;
+mod graph_parameters;
 mod image;
 mod init;
 mod launch;

@@ -1,15 +1,21 @@
-//! Graphs of operations, and captures of streams into them.
+//! Graphs of operations.
+//!
+//! * `executable`: graphs that can be launched
+//! * `registry`: all graphs of the process
+
+mod executable;
+mod registry;
 
 use std::{
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+pub(crate) use self::{executable::Executable, registry::Graphs};
 use crate::{
     Error, Result,
-    driver::Driver,
     event::Event,
-    handle::{self, Handle},
+    handle::{self, Handle, Table},
     operation::Operation,
 };
 
@@ -41,35 +47,33 @@ pub(crate) struct Node {
     pub(crate) enabled: bool,
 }
 
-/// Graph that a node belongs to.
-#[derive(Debug)]
-pub(crate) struct NodeOwner(pub(crate) Handle);
-
 /// Graph.
 #[derive(Debug)]
 pub(crate) struct Graph {
     /// Handle.
     pub(crate) handle: Handle,
     nodes: Mutex<Vec<Node>>,
+    owners: Arc<Owners>,
 }
+
+/// Graphs by the handles of their nodes.
+type Owners = Table<Handle>;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Graph {
-    /// Empty graph, known to the driver.
-    pub(crate) fn create(driver: &Driver) -> Arc<Self> {
-        let graph = Arc::new(Self { handle: handle::fresh(), nodes: Mutex::default() });
-        driver.graphs.add(graph.handle, Arc::clone(&graph));
-        graph
+    /// Empty graph, whose nodes are known to these owners.
+    fn new(owners: &Arc<Owners>) -> Self {
+        Self { handle: handle::fresh(), nodes: Mutex::default(), owners: Arc::clone(owners) }
     }
 
     /// Adds a node behind others.
     ///
     /// # Errors
     /// One of these is not of the graph, or is named twice.
-    pub(crate) fn add(&self, driver: &Driver, content: Content, dependencies: Vec<Handle>) -> Result<Handle> {
+    pub(crate) fn add(&self, content: Content, dependencies: Vec<Handle>) -> Result<Handle> {
         let mut nodes = locked(&self.nodes);
         let mut seen = HashSet::new();
         let known = |handle: &Handle| nodes.iter().any(|node| node.handle == *handle);
@@ -78,7 +82,7 @@ impl Graph {
         }
         let handle = handle::fresh();
         nodes.push(Node { handle, original: handle, content, dependencies, enabled: true });
-        driver.nodes.add(handle, Arc::new(NodeOwner(self.handle)));
+        self.owners.add(handle, Arc::new(self.handle));
         Ok(handle)
     }
 
@@ -105,41 +109,29 @@ impl Graph {
     }
 
     /// Removes a node with its edges.
-    pub(crate) fn remove(&self, driver: &Driver, handle: Handle) {
+    pub(crate) fn remove(&self, handle: Handle) {
         let mut nodes = locked(&self.nodes);
         nodes.retain(|node| node.handle != handle);
         for node in nodes.iter_mut() {
             node.dependencies.retain(|dependency| *dependency != handle);
         }
-        driver.nodes.remove(handle);
+        self.owners.remove(handle);
     }
 
     /// Graph with the same nodes, which have handles of their own.
-    pub(crate) fn copy(&self, driver: &Driver) -> Arc<Self> {
-        let copy = Self::create(driver);
+    fn copy(&self) -> Self {
+        let copy = Self::new(&self.owners);
         let nodes = self.nodes();
         let handles: HashMap<Handle, Handle> = nodes.iter().map(|node| (node.handle, handle::fresh())).collect();
         let renamed = |handle: &Handle| handles.get(handle).copied();
         let copied = nodes.iter().filter_map(|node| {
             let dependencies = node.dependencies.iter().filter_map(renamed).collect();
             let handle = renamed(&node.handle)?;
-            driver.nodes.add(handle, Arc::new(NodeOwner(copy.handle)));
+            self.owners.add(handle, Arc::new(copy.handle));
             Some(Node { handle, original: node.handle, dependencies, ..node.clone() })
         });
-        let copied = copied.collect();
-        *locked(&copy.nodes) = copied;
+        *locked(&copy.nodes) = copied.collect();
         copy
-    }
-
-    /// Forgets it with its nodes.
-    pub(crate) fn destroy(&self, driver: &Driver) {
-        for node in self.nodes() {
-            driver.nodes.remove(node.handle);
-            if let Content::Child(child) = &node.content {
-                child.destroy(driver);
-            }
-        }
-        driver.graphs.remove(self.handle);
     }
 
     /// Nodes in an order in which they can run.
@@ -167,71 +159,6 @@ impl Graph {
 fn change_node(nodes: &mut [Node], handle: Handle, change: impl FnOnce(&mut Node) -> Result<()>) -> Result<()> {
     let node = nodes.iter_mut().find(|node| node.handle == handle);
     change(node.ok_or(Error::CUDA_ERROR_INVALID_VALUE)?)
-}
-
-/// Graph that can be launched. Its nodes have the handles of the graph's.
-#[derive(Debug)]
-pub(crate) struct Executable {
-    /// Handle.
-    pub(crate) handle: Handle,
-    /// Flags of its making.
-    pub(crate) flags: u64,
-    nodes: Mutex<Vec<Node>>,
-}
-
-impl Executable {
-    /// Executable of a graph as it is now, known to the driver.
-    ///
-    /// # Errors
-    /// The graph has a cycle.
-    pub(crate) fn create(driver: &Driver, graph: &Graph, flags: u64) -> Result<Arc<Self>> {
-        let mut nodes = Vec::new();
-        flatten(graph, &mut nodes)?;
-        let executable = Arc::new(Self { handle: handle::fresh(), flags, nodes: Mutex::new(nodes) });
-        driver.executables.add(executable.handle, Arc::clone(&executable));
-        Ok(executable)
-    }
-
-    /// Nodes in an order in which they run, without nodes of graphs.
-    pub(crate) fn nodes(&self) -> Vec<Node> {
-        locked(&self.nodes).clone()
-    }
-
-    /// Changes a node.
-    ///
-    /// # Errors
-    /// It is not of the graph, or refuses.
-    pub(crate) fn change(&self, handle: Handle, change: impl FnOnce(&mut Node) -> Result<()>) -> Result<()> {
-        change_node(&mut locked(&self.nodes), handle, change)
-    }
-
-    /// Takes over the parameters of a graph of the same shape.
-    ///
-    /// # Errors
-    /// The shapes differ.
-    pub(crate) fn update(&self, graph: &Graph) -> Result<()> {
-        let mut nodes = Vec::new();
-        flatten(graph, &mut nodes)?;
-        let mut own = locked(&self.nodes);
-        let same = |(a, b): (&Node, &Node)| std::mem::discriminant(&a.content) == std::mem::discriminant(&b.content);
-        if own.len() != nodes.len() || !own.iter().zip(&nodes).all(same) {
-            return Err(Error::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
-        }
-        for (own, new) in own.iter_mut().zip(nodes) {
-            own.content = new.content;
-        }
-        Ok(())
-    }
-}
-
-fn flatten(graph: &Graph, into: &mut Vec<Node>) -> Result<()> {
-    for node in graph.sorted()? {
-        match &node.content {
-            Content::Child(child) => flatten(child, into)?,
-            _ => into.push(node),
-        }
-    }
-    Ok(())
 }
 
 /// Capture of a stream.

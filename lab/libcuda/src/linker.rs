@@ -9,11 +9,25 @@ pub(crate) const MAGIC: [u8; 8] = *b"\x7fPTXLAB1";
 /// Bytes before the texts: magic, and bytes of all.
 pub(crate) const HEADER_BYTES: usize = 16;
 
+/// Options of the compiler, as a program has passed them: their number, and addresses of names and
+/// values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Number.
+    pub(crate) count: usize,
+    /// Address of the names.
+    pub(crate) names: usize,
+    /// Address of the values.
+    pub(crate) values: usize,
+}
+
 /// Link in progress.
 #[derive(Debug)]
 pub(crate) struct Link {
     /// Handle.
     pub(crate) handle: Handle,
+    /// Options of `cuLinkCreate`, whose logs are written until it is destroyed.
+    pub(crate) options: Options,
     /// Texts added so far.
     texts: Mutex<Vec<String>>,
     /// Image, once complete; never moved until the link is destroyed.
@@ -22,8 +36,8 @@ pub(crate) struct Link {
 
 impl Link {
     /// Link of nothing.
-    pub(crate) fn new(handle: Handle) -> Self {
-        Self { handle, texts: Mutex::default(), image: Mutex::default() }
+    pub(crate) fn new(handle: Handle, options: Options) -> Self {
+        Self { handle, options, texts: Mutex::default(), image: Mutex::default() }
     }
 
     /// Adds texts.

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{BufWriter, Write},
+    io::Write,
     sync::{Mutex, PoisonError},
     time::Instant,
 };
@@ -18,7 +18,7 @@ pub(crate) struct Log {
 
 #[derive(Debug)]
 struct Written {
-    file: BufWriter<File>,
+    file: File,
     sequence: u64,
 }
 
@@ -28,7 +28,7 @@ impl Log {
         let written = path.and_then(|path| {
             let path = format!("{path}.{}", std::process::id());
             match File::create(&path) {
-                Ok(file) => Some(Mutex::new(Written { file: BufWriter::with_capacity(1 << 16, file), sequence: 0 })),
+                Ok(file) => Some(Mutex::new(Written { file, sequence: 0 })),
                 Err(error) => {
                     crate::errors::complain(&format!("no log at {path}: {error}"));
                     None
@@ -53,16 +53,8 @@ impl Log {
         written.sequence += 1;
         line.insert("seq".into(), written.sequence.into());
         line.insert("t_ns".into(), u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX).into());
-        let _ = writeln!(written.file, "{}", Value::Object(line));
-    }
-
-    /// Hands what is buffered to the system. Does not wait for a thread that writes at the moment.
-    pub(crate) fn flush(&self) {
-        if let Some(written) = &self.written
-            && let Ok(mut written) = written.try_lock()
-        {
-            let _ = written.file.flush();
-        }
+        // In one call, so that no end of the process loses or cuts a line.
+        let _ = written.file.write_all(format!("{}\n", Value::Object(line)).as_bytes());
     }
 }
 

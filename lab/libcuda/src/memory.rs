@@ -8,9 +8,8 @@ use std::{
 use crate::{
     Error, Result,
     advice::Parts,
-    backend::{Backend, Kind, Range},
+    backend::{Backend, Kind, Place, Range},
     handle::Handle,
-    place::Place,
 };
 
 /// An allocation, or registered memory of the host.

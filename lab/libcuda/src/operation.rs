@@ -1,19 +1,20 @@
 //! Operations of streams and graphs.
 
-use std::{sync::Arc, sync::PoisonError, time::Instant};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
 
 use crate::{
-    Error, Result,
     backend::{Location, Range},
-    context::Context,
     copy::{Copy, Fill},
-    driver,
-    errors::{complain, of_backend, of_kernel},
-    event::Time,
     host::{Callback, HostCall},
     memory::Block,
     module::Function,
 };
+
+/// Time at which a point of a stream was reached.
+pub(crate) type Time = Arc<OnceLock<Instant>>;
 
 /// Kernel with grid and arguments.
 #[derive(Clone, Debug)]
@@ -22,6 +23,45 @@ pub(crate) struct KernelLaunch {
     pub(crate) function: Arc<Function>,
     /// Grid and arguments.
     pub(crate) launch: ptx::Launch,
+    /// Arguments for programs that read a node's; made when the first does.
+    read_back: Arc<OnceLock<ReadBack>>,
+}
+
+/// Arguments, each aligned to a word, and pointers to them.
+#[derive(Debug)]
+struct ReadBack {
+    #[expect(dead_code, reason = "memory behind the pointers")]
+    arguments: Vec<Box<[u64]>>,
+    pointers: Box<[usize]>,
+}
+
+impl ReadBack {
+    fn new(kernel: &ptx::Kernel, bytes: &[u8]) -> Self {
+        let argument = |parameter: &ptx::Parameter| {
+            let begin = usize::try_from(parameter.offset_bytes).unwrap_or(usize::MAX);
+            let end = begin.saturating_add(usize::try_from(parameter.bytes).unwrap_or(0));
+            let words = bytes.get(begin..end).unwrap_or_default().chunks(8);
+            let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+            words.map(word).collect::<Box<[u64]>>()
+        };
+        let arguments: Vec<_> = kernel.parameters().iter().map(argument).collect();
+        let pointers = arguments.iter().map(|words| words.as_ptr().expose_provenance()).collect();
+        Self { arguments, pointers }
+    }
+}
+
+impl KernelLaunch {
+    /// Launch of a kernel.
+    pub(crate) fn new(function: Arc<Function>, launch: ptx::Launch) -> Self {
+        Self { function, launch, read_back: Arc::default() }
+    }
+
+    /// Address of a list of pointers to the arguments, which lives as long as the launch and its
+    /// clones.
+    pub(crate) fn argument_pointers(&self) -> usize {
+        let made = self.read_back.get_or_init(|| ReadBack::new(&self.function.kernel, &self.launch.arguments));
+        made.pointers.as_ptr().expose_provenance()
+    }
 }
 
 /// Operation of a stream.
@@ -53,55 +93,8 @@ impl Operation {
         matches!(self, Self::Nothing | Self::Record(_))
     }
 
-    /// Performs it. A failure is the context's, which performs nothing further.
-    pub(crate) fn perform(&self, context: &Context) {
-        match self {
-            Self::Record(time) => {
-                let _ = time.set(Instant::now());
-            }
-            Self::Callback(callback) => callback.call(context.error().unwrap_or(Error::CUDA_SUCCESS)),
-            Self::Free(block) => driver::with(|driver| driver.memory.free(driver.backend.as_ref(), block)),
-            _ if context.error().is_some() => {}
-            _ => {
-                if let Err(error) = self.attempt(context) {
-                    context.fail(error);
-                }
-            }
-        }
-    }
-
-    fn attempt(&self, context: &Context) -> Result<()> {
-        let driver = driver::get()?;
-        let backend = driver.backend.as_ref();
-        let device = context.device;
-        let fault = |fault: ptx::MemoryFault| {
-            complain(&format!("copy or memset: {fault}"));
-            Error::CUDA_ERROR_ILLEGAL_ADDRESS
-        };
-        match self {
-            Self::Kernel(KernelLaunch { function, launch }) => {
-                let engines = driver.engines(device)?;
-                let _channel = engines.compute.lock().unwrap_or_else(PoisonError::into_inner);
-                let begun = Instant::now();
-                let counts = backend.run(device, &function.kernel, launch.clone()).map_err(|error| {
-                    complain(&format!("kernel {}: {error}", function.kernel.name()));
-                    of_kernel(&error)
-                })?;
-                driver.statistics.add(&counts, begun.elapsed());
-                Ok(())
-            }
-            Self::Copy(copy) => copy.perform(backend, device).map_err(fault),
-            Self::Fill(fill) => fill.perform(backend, device).map_err(fault),
-            Self::Migrate(range, to) => {
-                let engines = driver.engines(device)?;
-                let _migration = engines.migration.lock().unwrap_or_else(PoisonError::into_inner);
-                backend.migrate(*range, *to).map_err(of_backend)
-            }
-            Self::Host(call) => {
-                call.call();
-                Ok(())
-            }
-            Self::Nothing | Self::Free(_) | Self::Callback(_) | Self::Record(_) => Ok(()),
-        }
+    /// Whether it can be a node of a graph.
+    pub(crate) const fn can_be_captured(&self) -> bool {
+        !matches!(self, Self::Migrate(..) | Self::Free(_) | Self::Callback(_))
     }
 }

@@ -12,13 +12,17 @@ pub(crate) struct Settings {
     pub(crate) memory_bytes: u64,
     /// `CUDA_LAB_ARCHITECTURE`: compute capability that follows from the architecture's name.
     pub(crate) capability: (i32, i32),
-    /// `CUDA_LAB_WINDOW`: accesses of the lab's GPU that wait for a fault at a time; 256 by default.
+    /// `CUDA_LAB_WINDOW`: accesses of the lab's GPU that wait for a fault at a time; 256 by
+    /// default.
     pub(crate) window: u32,
     /// `CUDA_LAB_RESIDENT_BLOCKS`: thread blocks in progress at a time; 1,024 by
     /// default, as a large GPU has them.
     pub(crate) resident_blocks: u32,
     /// `CUDA_LAB_CONCURRENT`: whether CPU and GPU access managed memory concurrently; yes unless 0.
     pub(crate) concurrent: bool,
+    /// `CUDA_LAB_MANAGED`: `cuMemAlloc` allocates managed memory, so that a program that knows
+    /// nothing of it oversubscribes; no unless 1.
+    pub(crate) managed: bool,
     /// `CUDA_LAB_POOLS`: whether devices say that they support memory pools; no unless 1.
     pub(crate) pools: bool,
     /// `CUDA_LAB_LOSES`: word of 8 bytes of each managed allocation whose writes by kernels are
@@ -74,6 +78,7 @@ impl Settings {
             window: small("CUDA_LAB_WINDOW", 256),
             resident_blocks: small("CUDA_LAB_RESIDENT_BLOCKS", 1024),
             concurrent: number("CUDA_LAB_CONCURRENT") != Some(0),
+            managed: is_set("CUDA_LAB_MANAGED"),
             pools: is_set("CUDA_LAB_POOLS"),
             loses: number("CUDA_LAB_LOSES"),
             hangs: is_set("CUDA_LAB_HANGS"),

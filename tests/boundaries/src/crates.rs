@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+use cargo_metadata::{DependencyKind, MetadataCommand, Package, Target};
 
 use crate::Error;
 
@@ -41,12 +41,18 @@ pub fn crates(root: &Path) -> Result<Crates, Error> {
 fn of(package: &Package, root: &Path) -> Crate {
     let folder = package.manifest_path.parent().map_or(Path::new(""), |folder| folder.as_std_path());
     let uses = package.dependencies.iter().filter(|used| used.path.is_some());
-    let targets = package.targets.iter().filter(|target| target.is_lib() || target.is_bin());
+    let targets = package.targets.iter().filter(|target| is_linked(target));
     Crate {
         folder: folder.strip_prefix(root).unwrap_or(folder).to_owned(),
         uses: uses.filter(|used| used.kind != DependencyKind::Development).map(|used| used.name.clone()).collect(),
         roots: targets.map(|target| target.src_path.clone().into_std_path_buf()).collect(),
     }
+}
+
+/// Whether a target is a library of any type, or a program.
+fn is_linked(target: &Target) -> bool {
+    let is_library = target.is_lib() || target.is_rlib() || target.is_dylib();
+    is_library || target.is_cdylib() || target.is_staticlib() || target.is_proc_macro() || target.is_bin()
 }
 
 /// All crates of the workspace that a crate links, directly or transitively.

@@ -1,8 +1,9 @@
 //! The programs on the driver of the lab, in place of any other libcuda.
 
 use std::{
-    env,
+    env, fs,
     io::Write,
+    os::unix::fs::symlink,
     path::PathBuf,
     process::{Command, Stdio},
 };
@@ -28,9 +29,12 @@ pub(crate) fn with_input(arguments: &[&str], input: &str) -> (i32, String, Strin
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// Folder with the driver of the lab, as built for these tests.
+/// Folder in which the loader finds the driver of the lab, as built for these tests.
 fn folder() -> PathBuf {
-    let folder = env::current_exe().unwrap().parent().unwrap().to_path_buf();
-    assert!(folder.join("libcuda.so").exists(), "no libcuda.so in {}", folder.display());
+    let folder = env::current_exe().unwrap().parent().unwrap().join("cuda-lab");
+    fs::create_dir_all(&folder).unwrap();
+    // Another test may make it at the same time.
+    let _ = symlink("../libcuda_lab.so", folder.join("libcuda.so"));
+    assert!(folder.join("libcuda.so").exists(), "no driver in {}", folder.display());
     folder
 }

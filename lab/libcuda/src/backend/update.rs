@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Replaces a word of 4 or 8 bytes by what `change` makes of it, and returns it as it was; `None` for
-/// other sizes.
+/// Replaces a word of 4 or 8 bytes by what `change` makes of it, and returns it as it was; `None`
+/// for other sizes.
 ///
 /// # Safety
 /// The word can be read and written, and is aligned to its size.

@@ -49,7 +49,7 @@ fn number(location: Location) -> i32 {
 
 /// Managed memory with a range in it, rounded to whole pages.
 fn managed(driver: &Driver, address: u64, bytes: usize) -> Result<(Arc<Block>, Range)> {
-    let block = driver.memory.find(address).filter(|block| block.kind == Kind::Managed);
+    let block = driver.machine.memory.find(address).filter(|block| block.kind == Kind::Managed);
     let block = block.ok_or(Error::CUDA_ERROR_INVALID_VALUE)?;
     let range = Range { address, bytes: bytes as u64 };
     let pages = block.range.rounded(PAGE_BYTES);
@@ -69,8 +69,8 @@ fn prefetch(
 ) -> Result<()> {
     let (context, stream) = resolve(driver, context, stream)?;
     let (block, range) = managed(driver, address, bytes)?;
-    driver.log.write("prefetch", stream.id, || json!({ "address": address, "bytes": bytes, "to": number(to) }));
-    context.submit(driver, &stream, Operation::Migrate(range, to))?;
+    driver.machine.log.write("prefetch", stream.id, || json!({ "address": address, "bytes": bytes, "to": number(to) }));
+    context.submit(&stream, Operation::Migrate(range, to))?;
     let mut parts = block.parts.lock().unwrap_or_else(PoisonError::into_inner);
     parts.change(range, |attributes| attributes.last_prefetch = Some(to));
     Ok(())
@@ -94,12 +94,12 @@ fn advise(driver: &Driver, address: u64, bytes: usize, advice: u32, to: Result<L
     } else {
         return Err(Error::CUDA_ERROR_INVALID_VALUE);
     };
-    driver.log.write(
+    driver.machine.log.write(
         "advise",
         0,
         || json!({ "address": address, "bytes": bytes, "advice": advice, "to": to.ok().map(number) }),
     );
-    driver.backend.advise(range, given).map_err(of_backend)?;
+    driver.machine.backend.advise(range, given).map_err(of_backend)?;
     let mut parts = block.parts.lock().unwrap_or_else(PoisonError::into_inner);
     parts.change(range, |attributes| attributes.advise(given));
     Ok(())

@@ -34,7 +34,7 @@ fn kind_name(block: &Block) -> &'static str {
 
 /// Logs an allocation.
 pub(super) fn log_allocation(driver: &Driver, stream: u64, block: &Block) {
-    driver.log.write(
+    driver.machine.log.write(
         "malloc",
         stream,
         || json!({ "address": block.range.address, "bytes": block.range.bytes, "kind": kind_name(block) }),
@@ -43,7 +43,7 @@ pub(super) fn log_allocation(driver: &Driver, stream: u64, block: &Block) {
 
 /// Logs the end of an allocation.
 pub(super) fn log_free(driver: &Driver, stream: u64, block: &Block) {
-    driver.log.write(
+    driver.machine.log.write(
         "free",
         stream,
         || json!({ "address": block.range.address, "bytes": block.range.bytes, "kind": kind_name(block) }),
@@ -55,11 +55,11 @@ fn allocate(driver: &Driver, context: &Context, kind: Kind, bytes: u64, flags: u
         return Err(Error::CUDA_ERROR_INVALID_VALUE);
     }
     let owner = Owner { context: context.handle, device: context.device, pool: None, flags };
-    let backend = driver.backend.as_ref();
-    let block = driver.memory.allocate(backend, kind, bytes, owner).or_else(|error| {
+    let backend = driver.machine.backend.as_ref();
+    let block = driver.machine.memory.allocate(backend, kind, bytes, owner).or_else(|error| {
         // Frees of streams may be on their way.
         driver.wait_for_all();
-        driver.memory.allocate(backend, kind, bytes, owner).map_err(|_| error)
+        driver.machine.memory.allocate(backend, kind, bytes, owner).map_err(|_| error)
     })?;
     log_allocation(driver, 0, &block);
     Ok(block)
@@ -69,29 +69,30 @@ fn free(driver: &Driver, context: &Context, address: u64, of_host: bool) -> Resu
     if address == 0 {
         return Ok(());
     }
-    let block = driver.memory.at(address).filter(|block| !block.registered && (block.kind == Kind::Host) == of_host);
+    let block =
+        driver.machine.memory.at(address).filter(|block| !block.registered && (block.kind == Kind::Host) == of_host);
     let block = block.ok_or(Error::CUDA_ERROR_INVALID_VALUE)?;
     driver.wait_for_all();
     log_free(driver, 0, &block);
     if let Some(pool) = block.pool.and_then(|pool| driver.pools.get(pool)) {
         pool.give(block.range.bytes);
     }
-    driver.memory.free(driver.backend.as_ref(), &block);
+    driver.machine.memory.free(driver.machine.backend.as_ref(), &block);
     context.check()
 }
 
 functions! {
     context(driver, context) fn cuMemGetInfo_v2(free_bytes: Out<usize>, total_bytes: Out<usize>) {
         let device = context.device;
-        free_bytes.set(size(driver.backend.free_bytes(device)))?;
-        total_bytes.set(size(driver.backend.devices().get(device).map_or(0, |properties| properties.total_bytes)))
+        free_bytes.set(size(driver.machine.backend.free_bytes(device)))?;
+        total_bytes.set(size(driver.machine.backend.devices().get(device).map_or(0, |properties| properties.total_bytes)))
     }
 
     context(driver, context) fn cuMemAlloc_v2(address: Out<CUdeviceptr>, bytes: usize) {
         if address.is_null() {
             return Err(Error::CUDA_ERROR_INVALID_VALUE);
         }
-        address.set(allocate(driver, &context, Kind::Device(context.device), bytes as u64, 0)?.range.address)
+        address.set(allocate(driver, &context, driver.machine.device_memory(context.device), bytes as u64, 0)?.range.address)
     }
 
     context(driver, context) fn cuMemAllocPitch_v2
@@ -103,7 +104,7 @@ functions! {
         let row_bytes = (width_bytes as u64).next_multiple_of(PITCH_BYTES);
         let bytes = row_bytes.checked_mul(rows as u64).ok_or(Error::CUDA_ERROR_OUT_OF_MEMORY)?;
         pitch.set(size(row_bytes))?;
-        address.set(allocate(driver, &context, Kind::Device(context.device), bytes, 0)?.range.address)
+        address.set(allocate(driver, &context, driver.machine.device_memory(context.device), bytes, 0)?.range.address)
     }
 
     context(driver, context) fn cuMemAllocManaged(address: Out<CUdeviceptr>, bytes: usize, flags: u32) {
@@ -141,22 +142,22 @@ functions! {
             return Err(Error::CUDA_ERROR_INVALID_VALUE);
         }
         let owner = Owner { context: context.handle, device: context.device, pool: None, flags };
-        driver.memory.register(driver.backend.as_ref(), place(memory.address()), bytes as u64, owner)?;
-        driver.log.write("register", 0, || json!({ "address": memory.address(), "bytes": bytes }));
+        driver.machine.memory.register(driver.machine.backend.as_ref(), place(memory.address()), bytes as u64, owner)?;
+        driver.machine.log.write("register", 0, || json!({ "address": memory.address(), "bytes": bytes }));
         Ok(())
     }
 
     context(driver, _) fn cuMemHostUnregister(memory: Any) {
-        let block = driver.memory.at(memory.address()).filter(|block| block.registered);
+        let block = driver.machine.memory.at(memory.address()).filter(|block| block.registered);
         let block = block.ok_or(Error::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
         driver.wait_for_all();
-        driver.memory.free(driver.backend.as_ref(), &block);
-        driver.log.write("unregister", 0, || json!({ "address": memory.address() }));
+        driver.machine.memory.free(driver.machine.backend.as_ref(), &block);
+        driver.machine.log.write("unregister", 0, || json!({ "address": memory.address() }));
         Ok(())
     }
 
     context(driver, _) fn cuMemHostGetDevicePointer_v2(address: Out<CUdeviceptr>, memory: Any, flags: u32) {
-        let known = driver.memory.find(memory.address()).filter(|block| block.kind == Kind::Host);
+        let known = driver.machine.memory.find(memory.address()).filter(|block| block.kind == Kind::Host);
         if flags != 0 || known.is_none() {
             return Err(Error::CUDA_ERROR_INVALID_VALUE);
         }
@@ -164,12 +165,12 @@ functions! {
     }
 
     context(driver, _) fn cuMemHostGetFlags(flags: Out<u32>, memory: Any) {
-        let known = driver.memory.find(memory.address()).filter(|block| block.kind == Kind::Host);
+        let known = driver.machine.memory.find(memory.address()).filter(|block| block.kind == Kind::Host);
         flags.set(known.ok_or(Error::CUDA_ERROR_INVALID_VALUE)?.flags)
     }
 
     context(driver, _) fn cuMemGetAddressRange_v2(base: Out<CUdeviceptr>, bytes: Out<usize>, address: CUdeviceptr) {
-        let block = driver.memory.find(address).ok_or(Error::CUDA_ERROR_NOT_FOUND)?;
+        let block = driver.machine.memory.find(address).ok_or(Error::CUDA_ERROR_NOT_FOUND)?;
         base.set_if_any(block.range.address);
         bytes.set_if_any(size(block.range.bytes));
         Ok(())

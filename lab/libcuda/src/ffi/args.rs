@@ -10,7 +10,7 @@ use std::{
 
 use cudarc::driver::sys;
 
-use crate::{Error, Result, handle::Handle, place::Place};
+use crate::{Error, Result, backend::Place, handle::Handle};
 
 const INVALID: Error = Error::CUDA_ERROR_INVALID_VALUE;
 
@@ -56,6 +56,11 @@ unsafe impl<T> Readable for *const T {}
 pub(super) struct In<T>(*const T);
 
 impl<T> In<T> {
+    /// As memory for values of any type.
+    pub(super) const fn any(self) -> Any {
+        Any(self.0.cast_mut().cast())
+    }
+
     /// Whether it is null.
     pub(super) fn is_null(&self) -> bool {
         self.0.is_null()
@@ -190,6 +195,11 @@ impl Any {
     /// Memory at an address that was passed.
     pub(super) fn from_address(address: usize) -> Self {
         Self(ptr::with_exposed_provenance_mut(address))
+    }
+
+    /// Memory some bytes further on.
+    pub(super) const fn after(self, bytes: usize) -> Self {
+        Self(self.0.wrapping_byte_add(bytes))
     }
 
     /// As a place for this type.

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{
     Error, Result,
-    context::{self, Context},
+    context::Context,
+    current,
     driver::{self, Driver},
     handle::Handle,
 };
@@ -19,7 +20,7 @@ use crate::{
 /// Context of a handle; null is the current one.
 pub(super) fn of_handle(driver: &Driver, handle: CUcontext) -> Result<Arc<Context>> {
     if handle.is_null() {
-        return context::current(driver);
+        return driver.current();
     }
     driver.contexts.get(handle.addr()).ok_or(Error::CUDA_ERROR_INVALID_CONTEXT)
 }
@@ -33,8 +34,8 @@ fn create(driver: &Driver, context: Out<CUcontext>, flags: u32, device: CUdevice
     if context.is_null() {
         return Err(Error::CUDA_ERROR_INVALID_VALUE);
     }
-    let created = Context::create(driver, index(driver, device)?, flags);
-    context::push(created.handle)?;
+    let created = driver.create_context(index(driver, device)?, flags);
+    current::push(created.handle)?;
     context.set_handle(created.handle)
 }
 
@@ -77,34 +78,34 @@ functions! {
 
     driver(driver) fn cuCtxDestroy_v2 [cuCtxDestroy](context: CUcontext) {
         let destroyed = driver.contexts.get(context.addr()).ok_or(Error::CUDA_ERROR_INVALID_CONTEXT)?;
-        destroyed.destroy(driver);
-        if context::top()? == destroyed.handle {
-            context::pop()?;
+        driver.destroy_context(&destroyed);
+        if current::top()? == destroyed.handle {
+            current::pop()?;
         }
         Ok(())
     }
 
     driver(driver) fn cuCtxDetach(context: CUcontext) {
         let destroyed = driver.contexts.get(context.addr()).ok_or(Error::CUDA_ERROR_INVALID_CONTEXT)?;
-        destroyed.destroy(driver);
+        driver.destroy_context(&destroyed);
         Ok(())
     }
 
     driver(driver) fn cuCtxSetCurrent(context: CUcontext) {
-        context::set_top(if context.is_null() { 0 } else { known(driver, context)? })
+        current::set_top(if context.is_null() { 0 } else { known(driver, context)? })
     }
 
     free() fn cuCtxGetCurrent(context: Out<CUcontext>) {
         driver::get()?;
-        context.set_handle(context::top()?)
+        context.set_handle(current::top()?)
     }
 
     driver(driver) fn cuCtxPushCurrent_v2 [cuCtxPushCurrent](context: CUcontext) {
-        context::push(known(driver, context)?)
+        current::push(known(driver, context)?)
     }
 
     driver(_) fn cuCtxPopCurrent_v2 [cuCtxPopCurrent](context: Out<CUcontext>) {
-        let popped = context::pop()?;
+        let popped = current::pop()?;
         if !context.is_null() {
             context.set_handle(popped)?;
         }
@@ -112,7 +113,7 @@ functions! {
     }
 
     driver(driver) fn cuCtxGetDevice(device: Out<CUdevice>) {
-        device.set(i32::try_from(context::current(driver)?.device).unwrap_or(0))
+        device.set(i32::try_from(driver.current()?.device).unwrap_or(0))
     }
 
     driver(driver) fn cuCtxGetId(context: CUcontext, id: Out<u64>) {
@@ -125,16 +126,16 @@ functions! {
     }
 
     driver(driver) fn cuCtxGetFlags(flags: Out<u32>) {
-        flags.set(context::current(driver)?.flags.load(Ordering::Relaxed))
+        flags.set(driver.current()?.flags.load(Ordering::Relaxed))
     }
 
     driver(driver) fn cuCtxSetFlags(flags: u32) {
-        context::current(driver)?.flags.store(flags, Ordering::Relaxed);
+        driver.current()?.flags.store(flags, Ordering::Relaxed);
         Ok(())
     }
 
     context(driver, context) fn cuCtxSynchronize() {
-        driver.log.write("sync", 0, || serde_json::json!({ "what": "context" }));
+        driver.machine.log.write("sync", 0, || serde_json::json!({ "what": "context" }));
         context.synchronize()
     }
 
@@ -177,8 +178,7 @@ functions! {
     driver(driver) fn cuCtxWaitEvent(context: CUcontext, event: CUevent) {
         let context = of_handle(driver, context)?;
         let event = driver.events.get(event.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)?;
-        let waits: Vec<_> = event.point().into_iter().collect();
-        context.push(&context.legacy().clone(), waits, crate::operation::Operation::Nothing);
+        context.wait_for(&event, context.legacy());
         Ok(())
     }
 }

@@ -24,8 +24,8 @@ use crate::{
 /// Submits a copy. The program may use its own memory again as soon as the documentation says:
 /// pageable memory that is read is copied first, and pageable memory that is written is waited for.
 fn submit(driver: &Driver, context: &Arc<Context>, stream: &Stream, copy: Copy, synchronous: bool) -> Result<()> {
-    let (to, from) = copy.sides(&driver.memory, driver.backend.as_ref())?;
-    driver.log.write("memcpy", stream.id, || {
+    let (to, from) = copy.sides(&driver.machine.memory, driver.machine.backend.as_ref())?;
+    driver.machine.log.write("memcpy", stream.id, || {
         let (target, source) = (copy.to.place.address(), copy.from.place.address());
         json!({
             "to": target, "from": source, "bytes": copy.extent.bytes(), "rows": copy.extent.rows * copy.extent.planes,
@@ -33,7 +33,7 @@ fn submit(driver: &Driver, context: &Arc<Context>, stream: &Stream, copy: Copy, 
         })
     });
     let copy = if from == Side::Pageable && !synchronous { copy.stage() } else { copy };
-    let point = context.submit(driver, stream, Operation::Copy(copy))?;
+    let point = context.submit(stream, Operation::Copy(copy))?;
     match point {
         Some(point) if synchronous || to == Side::Pageable => {
             point.wait();
@@ -53,7 +53,7 @@ const fn side_name(side: Side) -> &'static str {
 }
 
 fn now(driver: &Driver, context: &Arc<Context>, copy: Copy) -> Result<()> {
-    submit(driver, context, &default(driver, context), copy, true)
+    submit(driver, context, &default(context), copy, true)
 }
 
 fn later(driver: &Driver, context: &Arc<Context>, stream: CUstream, copy: Copy) -> Result<()> {
@@ -67,7 +67,7 @@ fn flat(to: u64, from: u64, bytes: usize) -> Copy {
 
 /// Copy between addresses of the GPU, which have to be known.
 fn known(driver: &Driver, to: Option<u64>, from: Option<u64>, copy: Copy) -> Result<Copy> {
-    let unknown = |address: u64| driver.memory.find(address).is_none();
+    let unknown = |address: u64| driver.machine.memory.find(address).is_none();
     let lacks = to.is_some_and(unknown) || from.is_some_and(unknown);
     if lacks && copy.extent.bytes() != 0 { Err(Error::CUDA_ERROR_INVALID_VALUE) } else { Ok(copy) }
 }

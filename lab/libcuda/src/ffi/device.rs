@@ -21,12 +21,12 @@ use crate::{
 /// There is none.
 pub(super) fn index(driver: &Driver, device: CUdevice) -> Result<usize> {
     let index = usize::try_from(device).map_err(|_| Error::CUDA_ERROR_INVALID_DEVICE)?;
-    if index < driver.backend.devices().len() { Ok(index) } else { Err(Error::CUDA_ERROR_INVALID_DEVICE) }
+    if index < driver.machine.backend.devices().len() { Ok(index) } else { Err(Error::CUDA_ERROR_INVALID_DEVICE) }
 }
 
 fn properties(driver: &Driver, device: CUdevice) -> Result<&Properties> {
     let index = index(driver, device)?;
-    driver.backend.devices().get(index).ok_or(Error::CUDA_ERROR_INVALID_DEVICE)
+    driver.machine.backend.devices().get(index).ok_or(Error::CUDA_ERROR_INVALID_DEVICE)
 }
 
 fn bus_id(properties: &Properties) -> String {
@@ -90,14 +90,14 @@ fn attribute(driver: &Driver, properties: &Properties, attribute: i32) -> i32 {
         (A::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, concurrent),
         (A::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1),
         (A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1),
-        (A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, i32::from(driver.settings.pools)),
+        (A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, i32::from(driver.machine.settings.pools)),
     ];
     values.iter().find(|(known, _)| *known as i32 == attribute).map_or(0, |(_, value)| *value)
 }
 
 functions! {
     driver(driver) fn cuDeviceGetCount(count: Out<i32>) {
-        count.set(i32::try_from(driver.backend.devices().len()).unwrap_or(i32::MAX))
+        count.set(i32::try_from(driver.machine.backend.devices().len()).unwrap_or(i32::MAX))
     }
 
     driver(driver) fn cuDeviceGet(device: Out<CUdevice>, ordinal: i32) {
@@ -154,7 +154,7 @@ functions! {
 
     driver(driver) fn cuDeviceGetByPCIBusId(device: Out<CUdevice>, text: Text) {
         let wanted = text.read()?.to_uppercase();
-        let at = driver.backend.devices().iter().position(|properties| {
+        let at = driver.machine.backend.devices().iter().position(|properties| {
             let id = bus_id(properties);
             id == wanted || id.strip_suffix(".0") == Some(&wanted) || id.split_once(':').map(|(_, id)| id) == Some(&wanted)
         });

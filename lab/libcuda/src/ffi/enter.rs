@@ -10,7 +10,7 @@ use cudarc::driver::sys::CUresult;
 
 use crate::{
     Error, Result,
-    context::{self, Context},
+    context::Context,
     driver::{self, Driver},
     errors::complain,
 };
@@ -56,7 +56,7 @@ pub(super) fn driver(name: &str, body: impl FnOnce(&'static Driver) -> Result<()
 pub(super) fn context(name: &str, body: impl FnOnce(&'static Driver, Arc<Context>) -> Result<()>) -> CUresult {
     finish(name, || {
         let driver = driver::get()?;
-        let context = context::current(driver)?;
+        let context = driver.current()?;
         context.check()?;
         body(driver, context)
     })

@@ -58,7 +58,7 @@ functions! {
 
     context(driver, context) fn cuEventSynchronize(event: CUevent) {
         let event = of_handle(driver, event)?;
-        driver.log.write("sync", 0, || json!({ "what": "event", "event": event.handle }));
+        driver.machine.log.write("sync", 0, || json!({ "what": "event", "event": event.handle }));
         if let Some(point) = event.point() {
             point.wait();
         }

@@ -27,15 +27,16 @@ pub(super) fn fill(address: u64, pitch_bytes: usize, value: u32, unit_bytes: usi
 }
 
 fn submit(driver: &Driver, context: &Arc<Context>, stream: &Stream, fill: Fill, synchronous: bool) -> Result<()> {
-    fill.side(&driver.memory, driver.backend.as_ref())?;
+    fill.side(&driver.machine.memory, driver.machine.backend.as_ref())?;
     let address = fill.to.place.address();
-    driver.log.write("memset", stream.id, || {
+    driver.machine.log.write("memset", stream.id, || {
         let bytes = fill.unit.len() as u64 * fill.width * fill.rows;
         json!({ "address": address, "bytes": bytes, "rows": fill.rows, "unit": fill.unit, "async": !synchronous })
     });
     // Of device memory the driver does not wait for the end.
-    let waits = synchronous && driver.memory.find(address).is_some_and(|block| !matches!(block.kind, Kind::Device(_)));
-    match context.submit(driver, stream, Operation::Fill(fill))? {
+    let waits =
+        synchronous && driver.machine.memory.find(address).is_some_and(|block| !matches!(block.kind, Kind::Device(_)));
+    match context.submit(stream, Operation::Fill(fill))? {
         Some(point) if waits => {
             point.wait();
             context.check()
@@ -45,7 +46,7 @@ fn submit(driver: &Driver, context: &Arc<Context>, stream: &Stream, fill: Fill, 
 }
 
 fn now(driver: &Driver, context: &Arc<Context>, fill: Fill) -> Result<()> {
-    submit(driver, context, &default(driver, context), fill, true)
+    submit(driver, context, &default(context), fill, true)
 }
 
 fn later(driver: &Driver, context: &Arc<Context>, stream: CUstream, fill: Fill) -> Result<()> {

@@ -16,18 +16,18 @@ use crate::{
     Error, Result,
     context::Context,
     driver::Driver,
-    module::{self, Function, FunctionSettings, SHARED_BYTES_MAX},
+    module::{Function, FunctionSettings, SHARED_BYTES_MAX},
 };
 
 fn of_handle(driver: &Driver, context: &Context, function: CUfunction) -> Result<Arc<Function>> {
-    module::function(driver, context, function.addr())
+    driver.function(context, function.addr())
 }
 
 /// Attribute of a kernel.
 pub(super) fn attribute(driver: &Driver, kernel: &Kernel, settings: &FunctionSettings, name: u32) -> Result<i32> {
     let signed = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     let is = |known: A| known as u32 == name;
-    let (major, minor) = driver.settings.capability;
+    let (major, minor) = driver.machine.settings.capability;
     if name >= A::CU_FUNC_ATTRIBUTE_MAX as u32 + 10 {
         return Err(Error::CUDA_ERROR_INVALID_VALUE);
     }

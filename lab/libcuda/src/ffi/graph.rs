@@ -21,20 +21,17 @@ use crate::{
 
 /// Graph of a handle.
 pub(super) fn of_handle(driver: &Driver, graph: CUgraph) -> Result<Arc<Graph>> {
-    driver.graphs.get(graph.addr()).ok_or(Error::CUDA_ERROR_INVALID_VALUE)
+    driver.graphs.graph(graph.addr())
 }
 
 /// Executable graph of a handle.
 pub(super) fn executable(driver: &Driver, executable: CUgraphExec) -> Result<Arc<Executable>> {
-    driver.executables.get(executable.addr()).ok_or(Error::CUDA_ERROR_INVALID_VALUE)
+    driver.graphs.executable(executable.addr())
 }
 
 /// Graph that a node belongs to, with the node.
 pub(super) fn node(driver: &Driver, node: CUgraphNode) -> Result<(Arc<Graph>, Node)> {
-    let owner = driver.nodes.get(node.addr()).ok_or(Error::CUDA_ERROR_INVALID_VALUE)?;
-    let graph = driver.graphs.get(owner.0).ok_or(Error::CUDA_ERROR_INVALID_VALUE)?;
-    let found = graph.node(node.addr())?;
-    Ok((graph, found))
+    driver.graphs.node(node.addr())
 }
 
 fn describe_node(driver: &Driver, node: &Node) -> Value {
@@ -58,8 +55,8 @@ fn instantiate(driver: &Driver, to: Out<CUgraphExec>, graph: CUgraph, flags: u64
     if to.is_null() {
         return Err(Error::CUDA_ERROR_INVALID_VALUE);
     }
-    let created = Executable::create(driver, of_handle(driver, graph)?.as_ref(), flags)?;
-    driver.log.write("graph_instantiate", 0, || {
+    let created = driver.graphs.instantiate(of_handle(driver, graph)?.as_ref(), flags)?;
+    driver.machine.log.write("graph_instantiate", 0, || {
         let nodes: Vec<Value> = created.nodes().iter().map(|node| describe_node(driver, node)).collect();
         json!({ "graph": created.handle, "nodes": nodes })
     });
@@ -81,16 +78,16 @@ functions! {
         if graph.is_null() || flags != 0 {
             return Err(Error::CUDA_ERROR_INVALID_VALUE);
         }
-        graph.set_handle(Graph::create(driver).handle)
+        graph.set_handle(driver.graphs.create().handle)
     }
 
     driver(driver) fn cuGraphDestroy(graph: CUgraph) {
-        of_handle(driver, graph)?.destroy(driver);
+        driver.graphs.destroy(of_handle(driver, graph)?.as_ref());
         Ok(())
     }
 
     driver(driver) fn cuGraphClone(clone: Out<CUgraph>, graph: CUgraph) {
-        clone.set_handle(of_handle(driver, graph)?.copy(driver).handle)
+        clone.set_handle(driver.graphs.copy(of_handle(driver, graph)?.as_ref()).handle)
     }
 
     driver(driver) fn cuGraphGetNodes(graph: CUgraph, nodes: Out<CUgraphNode>, count: Out<usize>) {
@@ -143,7 +140,7 @@ functions! {
     }
 
     driver(driver) fn cuGraphExecDestroy(executable: CUgraphExec) {
-        driver.executables.remove(executable.addr()).map(|_| ()).ok_or(Error::CUDA_ERROR_INVALID_VALUE)
+        driver.graphs.destroy_executable(executable.addr())
     }
 
     driver(driver) fn cuGraphExecGetFlags(executable: CUgraphExec, flags: Out<u64>) {
@@ -170,12 +167,12 @@ functions! {
         let (context, stream) = resolve(driver, &context, stream)?;
         let executable = self::executable(driver, executable)?;
         let nodes = executable.nodes();
-        driver.log.write("graph_launch", stream.id, || {
+        driver.machine.log.write("graph_launch", stream.id, || {
             let enabled = nodes.iter().filter(|node| node.enabled);
             let described: Vec<Value> = enabled.map(|node| describe_node(driver, node)).collect();
             json!({ "graph": executable.handle, "nodes": described })
         });
-        launch_nodes(&context, driver, &stream, nodes)
+        launch_nodes(&context, &stream, nodes)
     }
 
     context(driver, context) fn cuGraphUpload <cuGraphUpload_ptsz>(executable: CUgraphExec, stream: CUstream) {

@@ -1,25 +1,20 @@
 //! Nodes of graphs.
 
-use std::sync::Arc;
-
 use cudarc::driver::sys::{
     CUDA_HOST_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v1, CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D_v2,
-    CUDA_MEMSET_NODE_PARAMS_v1, CUcontext, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUgraphNodeType as Type,
+    CUDA_MEMSET_NODE_PARAMS_v1, CUcontext, CUevent, CUgraph, CUgraphExec, CUgraphNode,
 };
 
 use super::{
-    args::{Any, In, Out, set_handles},
-    context, copying, fill, functions,
+    args::{Any, In, Out, pointer, set_handles},
+    functions,
     graph::{executable, node, of_handle},
-    launch::{Arguments, Size, prepare},
+    graph_parameters::{any, child, event, host, kernel, kernel_v1, kind, memcpy, memset, of_kernel, of_memset},
 };
 use crate::{
     Error, Result,
-    context::Context,
     driver::Driver,
-    event::Event,
     graph::{Content, Node},
-    host::HostCall,
     operation::Operation,
 };
 
@@ -35,78 +30,7 @@ fn add(
         return Err(Error::CUDA_ERROR_INVALID_VALUE);
     }
     let dependencies = dependencies.list(count)?.into_iter().map(<*mut _>::addr).collect();
-    to.set_handle(of_handle(driver, graph)?.add(driver, content, dependencies)?)
-}
-
-/// Context of a node: the one that is named, or the current one.
-fn context_of(driver: &Driver, named: CUcontext) -> Result<Arc<Context>> {
-    context::of_handle(driver, named)
-}
-
-fn kernel_v1(driver: &Driver, parameters: In<CUDA_KERNEL_NODE_PARAMS_v1>) -> Result<Content> {
-    let given = parameters.read()?;
-    kernel(
-        driver,
-        &CUDA_KERNEL_NODE_PARAMS_v2 {
-            func: given.func,
-            gridDimX: given.gridDimX,
-            gridDimY: given.gridDimY,
-            gridDimZ: given.gridDimZ,
-            blockDimX: given.blockDimX,
-            blockDimY: given.blockDimY,
-            blockDimZ: given.blockDimZ,
-            sharedMemBytes: given.sharedMemBytes,
-            kernelParams: given.kernelParams,
-            extra: given.extra,
-            kern: std::ptr::null_mut(),
-            ctx: std::ptr::null_mut(),
-        },
-    )
-}
-
-fn kernel(driver: &Driver, given: &CUDA_KERNEL_NODE_PARAMS_v2) -> Result<Content> {
-    let function = if given.func.is_null() { given.kern.addr() } else { given.func.addr() };
-    // A kernel of a module has its context; one of a library needs one.
-    let context = match driver.functions.get(function).and_then(|function| driver.contexts.get(function.context)) {
-        Some(context) => context,
-        None => context_of(driver, given.ctx)?,
-    };
-    let size = Size {
-        grid: [given.gridDimX, given.gridDimY, given.gridDimZ],
-        block: [given.blockDimX, given.blockDimY, given.blockDimZ],
-        shared_bytes: given.sharedMemBytes,
-    };
-    let each = Any::from_pointer(given.kernelParams.cast());
-    let arguments = Arguments { each, extra: Any::from_pointer(given.extra.cast()) };
-    Ok(Content::Operation(Operation::Kernel(prepare(driver, &context, function, size, arguments)?)))
-}
-
-fn memcpy(driver: &Driver, parameters: In<CUDA_MEMCPY3D_v2>) -> Result<Content> {
-    let copy = copying::copy_3d(&parameters.read()?)?;
-    copy.sides(&driver.memory, driver.backend.as_ref())?;
-    Ok(Content::Operation(Operation::Copy(copy)))
-}
-
-fn memset(driver: &Driver, parameters: In<CUDA_MEMSET_NODE_PARAMS_v1>) -> Result<Content> {
-    let given = parameters.read()?;
-    if !matches!(given.elementSize, 1 | 2 | 4) {
-        return Err(Error::CUDA_ERROR_INVALID_VALUE);
-    }
-    let unit_bytes = usize::try_from(given.elementSize).unwrap_or(1);
-    let fill = fill::fill(given.dst, given.pitch, given.value, unit_bytes, given.width, given.height);
-    fill.side(&driver.memory, driver.backend.as_ref())?;
-    Ok(Content::Operation(Operation::Fill(fill)))
-}
-
-fn host(parameters: In<CUDA_HOST_NODE_PARAMS_v1>) -> Result<Content> {
-    let given = parameters.read()?;
-    // SAFETY: the ABI demands that the function can be called as long as the graph runs.
-    let call = unsafe { HostCall::new(given.fn_, given.userData) };
-    Ok(Content::Operation(Operation::Host(call.ok_or(Error::CUDA_ERROR_INVALID_VALUE)?)))
-}
-
-fn event(driver: &Driver, event: CUevent) -> Result<Arc<Event>> {
-    driver.events.get(event.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)
+    to.set_handle(of_handle(driver, graph)?.add(content, dependencies)?)
 }
 
 /// Replaces what a node does by something of the same kind.
@@ -125,20 +49,6 @@ fn set(driver: &Driver, of: CUgraphNode, content: Content) -> Result<()> {
 
 fn set_in(driver: &Driver, of: CUgraphExec, node: CUgraphNode, content: Content) -> Result<()> {
     executable(driver, of)?.change(node.addr(), |node| replace(node, content))
-}
-
-const fn kind(content: &Content) -> u32 {
-    let kind = match content {
-        Content::Operation(Operation::Kernel(_)) => Type::CU_GRAPH_NODE_TYPE_KERNEL,
-        Content::Operation(Operation::Copy(_)) => Type::CU_GRAPH_NODE_TYPE_MEMCPY,
-        Content::Operation(Operation::Fill(_)) => Type::CU_GRAPH_NODE_TYPE_MEMSET,
-        Content::Operation(Operation::Host(_)) => Type::CU_GRAPH_NODE_TYPE_HOST,
-        Content::Operation(_) => Type::CU_GRAPH_NODE_TYPE_EMPTY,
-        Content::Child(_) => Type::CU_GRAPH_NODE_TYPE_GRAPH,
-        Content::Record(_) => Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
-        Content::Wait(_) => Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT,
-    };
-    kind as u32
 }
 
 functions! {
@@ -186,8 +96,7 @@ functions! {
     driver(driver) fn cuGraphAddChildGraphNode
         (to: Out<CUgraphNode>, graph: CUgraph, dependencies: In<CUgraphNode>, count: usize, child: CUgraph)
     {
-        let child = of_handle(driver, child)?.copy(driver);
-        add(driver, to, graph, dependencies, count, Content::Child(child))
+        add(driver, to, graph, dependencies, count, self::child(driver, child)?)
     }
 
     driver(driver) fn cuGraphAddEventRecordNode
@@ -260,6 +169,85 @@ functions! {
         to.set(CUDA_HOST_NODE_PARAMS_v1 { fn_: function, userData: argument })
     }
 
+    driver(driver) fn cuGraphAddNode
+        (to: Out<CUgraphNode>, graph: CUgraph, dependencies: In<CUgraphNode>, count: usize, parameters: Any)
+    {
+        add(driver, to, graph, dependencies, count, any(driver, parameters)?)
+    }
+
+    driver(driver) fn cuGraphAddNode_v2
+        (to: Out<CUgraphNode>, graph: CUgraph, dependencies: In<CUgraphNode>, edges: In<u64>, count: usize,
+         parameters: Any)
+    {
+        // An edge with data has ports, or is of another type than a full dependency.
+        if !edges.is_null() && edges.list(count)?.iter().any(|edge| *edge != 0) {
+            return Err(Error::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        add(driver, to, graph, dependencies, count, any(driver, parameters)?)
+    }
+
+    driver(driver) fn cuGraphNodeSetParams(of: CUgraphNode, parameters: Any) {
+        set(driver, of, any(driver, parameters)?)
+    }
+
+    driver(driver) fn cuGraphExecNodeSetParams(of: CUgraphExec, node: CUgraphNode, parameters: Any) {
+        set_in(driver, of, node, any(driver, parameters)?)
+    }
+
+    driver(driver) fn cuGraphKernelNodeGetParams_v2(of: CUgraphNode, to: Out<CUDA_KERNEL_NODE_PARAMS_v2>) {
+        to.set(of_kernel(&node(driver, of)?.1.content)?)
+    }
+
+    driver(driver) fn cuGraphKernelNodeGetParams(of: CUgraphNode, to: Out<CUDA_KERNEL_NODE_PARAMS_v1>) {
+        let found = of_kernel(&node(driver, of)?.1.content)?;
+        to.set(CUDA_KERNEL_NODE_PARAMS_v1 {
+            func: found.func,
+            gridDimX: found.gridDimX,
+            gridDimY: found.gridDimY,
+            gridDimZ: found.gridDimZ,
+            blockDimX: found.blockDimX,
+            blockDimY: found.blockDimY,
+            blockDimZ: found.blockDimZ,
+            sharedMemBytes: found.sharedMemBytes,
+            kernelParams: found.kernelParams,
+            extra: found.extra,
+        })
+    }
+
+    driver(driver) fn cuGraphMemsetNodeGetParams(of: CUgraphNode, to: Out<CUDA_MEMSET_NODE_PARAMS_v1>) {
+        to.set(of_memset(&node(driver, of)?.1.content)?)
+    }
+
+    driver(driver) fn cuGraphEventRecordNodeGetEvent(of: CUgraphNode, to: Out<CUevent>) {
+        let Content::Record(event) = node(driver, of)?.1.content else {
+            return Err(Error::CUDA_ERROR_INVALID_VALUE);
+        };
+        to.set(pointer(event.handle))
+    }
+
+    driver(driver) fn cuGraphEventWaitNodeGetEvent(of: CUgraphNode, to: Out<CUevent>) {
+        let Content::Wait(event) = node(driver, of)?.1.content else {
+            return Err(Error::CUDA_ERROR_INVALID_VALUE);
+        };
+        to.set(pointer(event.handle))
+    }
+
+    driver(driver) fn cuGraphEventRecordNodeSetEvent(of: CUgraphNode, to: CUevent) {
+        set(driver, of, Content::Record(event(driver, to)?))
+    }
+
+    driver(driver) fn cuGraphEventWaitNodeSetEvent(of: CUgraphNode, to: CUevent) {
+        set(driver, of, Content::Wait(event(driver, to)?))
+    }
+
+    driver(driver) fn cuGraphExecEventRecordNodeSetEvent(of: CUgraphExec, node: CUgraphNode, to: CUevent) {
+        set_in(driver, of, node, Content::Record(event(driver, to)?))
+    }
+
+    driver(driver) fn cuGraphExecEventWaitNodeSetEvent(of: CUgraphExec, node: CUgraphNode, to: CUevent) {
+        set_in(driver, of, node, Content::Wait(event(driver, to)?))
+    }
+
     driver(driver) fn cuGraphChildGraphNodeGetGraph(of: CUgraphNode, graph: Out<CUgraph>) {
         let Content::Child(child) = node(driver, of)?.1.content else {
             return Err(Error::CUDA_ERROR_INVALID_VALUE);
@@ -288,7 +276,7 @@ functions! {
 
     driver(driver) fn cuGraphDestroyNode(of: CUgraphNode) {
         let (graph, found) = node(driver, of)?;
-        graph.remove(driver, found.handle);
+        graph.remove(found.handle);
         Ok(())
     }
 

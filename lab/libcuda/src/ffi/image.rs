@@ -8,8 +8,8 @@ use super::args::{Any, In, Out};
 use crate::{
     Error, Result,
     errors::complain,
-    linker::{HEADER_BYTES, MAGIC, decode},
-    module::LoadError,
+    jit::LoadError,
+    linker::{HEADER_BYTES, MAGIC, Options, decode},
 };
 
 /// First bytes of images of the GPU's own instructions: ELF, and containers of it.
@@ -88,6 +88,18 @@ impl JitOptions {
         Self { count: usize::try_from(count).unwrap_or(0), names, values }
     }
 
+    /// Options for later calls, until which the program keeps them.
+    pub(super) fn keep(self) -> Options {
+        let address = |any: Any| any.pointer().expose_provenance();
+        Options { count: self.count, names: address(self.names.any()), values: address(self.values) }
+    }
+
+    /// Options of an earlier call.
+    pub(super) fn kept(options: Options) -> Self {
+        let Options { count, names, values } = options;
+        Self { count, names: Any::from_address(names).input(), values: Any::from_address(values) }
+    }
+
     fn value(self, name: J) -> Result<Option<(usize, usize)>> {
         for at in 0..self.count {
             if self.names.at(at)? == name as u32 {
@@ -113,13 +125,22 @@ impl JitOptions {
     ///
     /// # Errors
     /// The result's.
-    pub(super) fn finish<T>(self, result: std::result::Result<T, LoadError>) -> Result<T> {
+    pub(super) fn finish<T>(self, result: Result<T, LoadError>) -> Result<T> {
+        self.log(&result)?;
+        result.map_err(|error| error.code)
+    }
+
+    /// Hands the compiler's messages about a result over.
+    ///
+    /// # Errors
+    /// A list of the options is null.
+    pub(super) fn log<T>(self, result: &Result<T, LoadError>) -> Result<()> {
         let text = result.as_ref().err().map_or("", |error| error.text.as_str());
         self.write(J::CU_JIT_ERROR_LOG_BUFFER, J::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, text)?;
         self.write(J::CU_JIT_INFO_LOG_BUFFER, J::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, "")?;
         if let Some((at, _)) = self.value(J::CU_JIT_WALL_TIME)? {
             self.values.out::<usize>().set_at(at, 0)?;
         }
-        result.map_err(|error| error.code)
+        Ok(())
     }
 }

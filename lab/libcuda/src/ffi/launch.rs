@@ -16,7 +16,6 @@ use crate::{
     context::Context,
     driver::Driver,
     host::HostCall,
-    module,
     operation::{KernelLaunch, Operation},
 };
 
@@ -93,7 +92,7 @@ pub(super) fn prepare(
     size: Size,
     arguments: Arguments,
 ) -> Result<KernelLaunch> {
-    let function = module::function(driver, context, function)?;
+    let function = driver.function(context, function)?;
     let Size { grid, block, shared_bytes } = size;
     let threads = block.iter().map(|count| u64::from(*count)).product::<u64>();
     let [_, y, z] = grid;
@@ -110,7 +109,7 @@ pub(super) fn prepare(
     }
     let arguments = arguments.gather(&function.kernel)?;
     let launch = Launch { grid, block, dynamic_shared_bytes: shared_bytes, arguments, resident_blocks: 1 };
-    Ok(KernelLaunch { function, launch })
+    Ok(KernelLaunch::new(function, launch))
 }
 
 /// What the log says of a launch: with the allocations that aligned words of its arguments point
@@ -119,7 +118,7 @@ pub(super) fn describe(driver: &Driver, kernel: &KernelLaunch) -> Value {
     let words = kernel.launch.arguments.chunks_exact(8);
     let words = words.map(|word| word.try_into().map_or(0, u64::from_le_bytes));
     let pointer = |(at, word): (usize, u64)| {
-        let block = driver.memory.find(word)?;
+        let block = driver.machine.memory.find(word)?;
         Some(json!({ "at": at * 8, "base": block.range.address, "offset": word - block.range.address }))
     };
     let pointers: Vec<Value> = words.enumerate().filter_map(pointer).collect();
@@ -139,8 +138,8 @@ fn launch(
 ) -> Result<()> {
     let (context, stream) = resolve(driver, context, stream)?;
     let kernel = prepare(driver, &context, function.addr(), size, arguments)?;
-    driver.log.write("launch", stream.id, || describe(driver, &kernel));
-    context.submit(driver, &stream, Operation::Kernel(kernel)).map(|_| ())
+    driver.machine.log.write("launch", stream.id, || describe(driver, &kernel));
+    context.submit(&stream, Operation::Kernel(kernel)).map(|_| ())
 }
 
 functions! {
@@ -179,7 +178,7 @@ functions! {
         // SAFETY: the ABI demands that the function can be called until it was.
         let call = unsafe { HostCall::new(function, argument.pointer()) };
         let call = call.ok_or(Error::CUDA_ERROR_INVALID_VALUE)?;
-        driver.log.write("host", stream.id, || json!({}));
-        context.submit(driver, &stream, Operation::Host(call)).map(|_| ())
+        driver.machine.log.write("host", stream.id, || json!({}));
+        context.submit(&stream, Operation::Host(call)).map(|_| ())
     }
 }

@@ -16,22 +16,22 @@ use super::{
 use crate::{
     Error, Result,
     driver::Driver,
-    module::{self, Library, LibraryKernel},
+    library::{Library, LibraryKernel},
 };
 
 fn of_handle(driver: &Driver, library: CUlibrary) -> Result<Arc<Library>> {
-    driver.libraries.get(library.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)
+    driver.libraries.libraries.get(library.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)
 }
 
 fn kernel_of(driver: &Driver, kernel: CUkernel) -> Result<Arc<LibraryKernel>> {
-    driver.kernels.get(kernel.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)
+    driver.libraries.kernels.get(kernel.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)
 }
 
 fn load(driver: &Driver, to: Out<CUlibrary>, texts: Result<Vec<String>>, options: JitOptions) -> Result<()> {
     if to.is_null() {
         return Err(Error::CUDA_ERROR_INVALID_VALUE);
     }
-    let loaded = texts.map_err(Into::into).and_then(|texts| Library::create(driver, texts));
+    let loaded = texts.map_err(Into::into).and_then(|texts| driver.libraries.create(texts));
     to.set_handle(options.finish(loaded)?.handle)
 }
 
@@ -52,7 +52,9 @@ functions! {
     }
 
     driver(driver) fn cuLibraryUnload(library: CUlibrary) {
-        of_handle(driver, library)?.unload(driver);
+        let library = of_handle(driver, library)?;
+        driver.wait_for_all();
+        driver.libraries.unload(&driver.machine, &driver.modules, &library);
         Ok(())
     }
 
@@ -73,13 +75,13 @@ functions! {
     }
 
     context(driver, context) fn cuLibraryGetModule(module: Out<CUmodule>, library: CUlibrary) {
-        module.set_handle(of_handle(driver, library)?.module(driver, &context)?.handle)
+        module.set_handle(of_handle(driver, library)?.module(&driver.machine, &driver.modules, context.owner())?.handle)
     }
 
     context(driver, context) fn cuLibraryGetGlobal
         (address: Out<CUdeviceptr>, bytes: Out<usize>, library: CUlibrary, name: Text)
     {
-        let variable = of_handle(driver, library)?.module(driver, &context)?.variable(&name.read()?);
+        let variable = of_handle(driver, library)?.module(&driver.machine, &driver.modules, context.owner())?.variable(&name.read()?);
         let (at, length) = variable.ok_or(Error::CUDA_ERROR_NOT_FOUND)?;
         address.set_if_any(at);
         bytes.set_if_any(size(length));
@@ -95,7 +97,7 @@ functions! {
     }
 
     context(driver, context) fn cuKernelGetFunction(function: Out<CUfunction>, kernel: CUkernel) {
-        function.set_handle(module::function(driver, &context, kernel.addr())?.handle)
+        function.set_handle(driver.function(&context, kernel.addr())?.handle)
     }
 
     driver(driver) fn cuKernelGetLibrary(library: Out<CUlibrary>, kernel: CUkernel) {
@@ -118,7 +120,7 @@ functions! {
     driver(driver) fn cuKernelSetAttribute(name: u32, value: i32, kernel: CUkernel, _device: CUdevice) {
         let kernel = kernel_of(driver, kernel)?;
         set_attribute(&kernel.kernel, &kernel.settings, name, value)?;
-        for function in driver.functions.all() {
+        for function in driver.modules.functions.all() {
             if Arc::ptr_eq(&function.kernel, &kernel.kernel) {
                 function.settings.dynamic_shared_bytes.store(value, Ordering::Relaxed);
             }

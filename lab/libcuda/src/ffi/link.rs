@@ -9,7 +9,7 @@ use super::{
     functions,
     image::{JitOptions, texts_of},
 };
-use crate::{Error, Result, driver::Driver, handle, linker::Link, module};
+use crate::{Error, Result, driver::Driver, handle, jit, linker::Link};
 
 fn of_handle(driver: &Driver, link: CUlinkState) -> Result<Arc<Link>> {
     driver.links.get(link.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)
@@ -21,19 +21,23 @@ fn add(driver: &Driver, link: CUlinkState, kind: u32, bytes: &[u8], options: Jit
         return Err(Error::CUDA_ERROR_NO_BINARY_FOR_GPU);
     }
     let texts = texts_of(bytes).map_err(Into::into);
-    let checked = texts.and_then(|texts| module::check(&texts).map(|()| texts));
+    let checked = texts.and_then(|texts| jit::check(&texts).map(|()| texts));
+    // The logs' lengths are written once: they are the buffers' before.
+    if checked.is_err() {
+        JitOptions::kept(link.options).log(&checked)?;
+    }
     link.add(options.finish(checked)?);
     Ok(())
 }
 
 functions! {
     context(driver, _) fn cuLinkCreate_v2 [cuLinkCreate]
-        (_count: u32, _names: In<u32>, _values: Any, state: Out<CUlinkState>)
+        (count: u32, names: In<u32>, values: Any, state: Out<CUlinkState>)
     {
         if state.is_null() {
             return Err(Error::CUDA_ERROR_INVALID_VALUE);
         }
-        let link = Arc::new(Link::new(handle::fresh()));
+        let link = Arc::new(Link::new(handle::fresh(), JitOptions::new(count, names, values).keep()));
         let handle = link.handle;
         driver.links.add(handle, link);
         state.set_handle(handle)
@@ -54,7 +58,7 @@ functions! {
 
     context(driver, _) fn cuLinkComplete(state: CUlinkState, image: Out<*const u8>, bytes: Out<usize>) {
         let link = of_handle(driver, state)?;
-        module::check_linked(&link.texts()).map_err(|error| error.code)?;
+        JitOptions::kept(link.options).finish(jit::compile(&link.texts()))?;
         let (address, length) = link.complete();
         image.set(address)?;
         bytes.set_if_any(length);

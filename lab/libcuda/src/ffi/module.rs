@@ -9,10 +9,10 @@ use super::{
     functions,
     image::{Image, JitOptions, texts_of},
 };
-use crate::{Error, Result, context::Context, driver::Driver, module, module::Module};
+use crate::{Error, Result, context::Context, driver::Driver, module::Module};
 
 fn of_handle(driver: &Driver, module: CUmodule) -> Result<Arc<Module>> {
-    driver.modules.get(module.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)
+    driver.modules.modules.get(module.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)
 }
 
 fn load(
@@ -25,7 +25,8 @@ fn load(
     if to.is_null() {
         return Err(Error::CUDA_ERROR_INVALID_VALUE);
     }
-    let loaded = texts.map_err(Into::into).and_then(|texts| module::load(driver, context, &texts));
+    let loaded =
+        texts.map_err(Into::into).and_then(|texts| driver.modules.load(&driver.machine, context.owner(), &texts));
     to.set_handle(options.finish(loaded)?.handle)
 }
 
@@ -54,7 +55,9 @@ functions! {
     }
 
     context(driver, _) fn cuModuleUnload(module: CUmodule) {
-        of_handle(driver, module)?.unload(driver);
+        let module = of_handle(driver, module)?;
+        driver.wait_for_all();
+        driver.modules.unload(&driver.machine, &module);
         Ok(())
     }
 

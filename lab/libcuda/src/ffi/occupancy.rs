@@ -7,7 +7,7 @@ use crate::{
     Error, Result,
     context::Context,
     driver::Driver,
-    module::{self, Function, SHARED_BYTES_MAX},
+    module::{Function, SHARED_BYTES_MAX},
 };
 
 const THREADS: i32 = 1024;
@@ -37,7 +37,7 @@ fn potential(
     limit: i32,
     dynamic_bytes: usize,
 ) -> Result<()> {
-    let function = module::function(driver, context, function.addr())?;
+    let function = driver.function(context, function.addr())?;
     let most = i32::try_from(function.kernel.max_threads()).unwrap_or(THREADS);
     let threads = if limit > 0 { most.min(limit) } else { most };
     block.set(threads)?;
@@ -48,13 +48,13 @@ functions! {
     context(driver, context) fn cuOccupancyMaxActiveBlocksPerMultiprocessor
         (count: Out<i32>, function: CUfunction, threads: i32, dynamic_bytes: usize)
     {
-        count.set(blocks(module::function(driver, &context, function.addr())?.as_ref(), threads, dynamic_bytes)?)
+        count.set(blocks(driver.function(&context, function.addr())?.as_ref(), threads, dynamic_bytes)?)
     }
 
     context(driver, context) fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
         (count: Out<i32>, function: CUfunction, threads: i32, dynamic_bytes: usize, _flags: u32)
     {
-        count.set(blocks(module::function(driver, &context, function.addr())?.as_ref(), threads, dynamic_bytes)?)
+        count.set(blocks(driver.function(&context, function.addr())?.as_ref(), threads, dynamic_bytes)?)
     }
 
     context(driver, context) fn cuOccupancyMaxPotentialBlockSize
@@ -74,7 +74,7 @@ functions! {
     context(driver, context) fn cuOccupancyAvailableDynamicSMemPerBlock
         (bytes: Out<usize>, function: CUfunction, blocks: i32, threads: i32)
     {
-        let function = module::function(driver, &context, function.addr())?;
+        let function = driver.function(&context, function.addr())?;
         if blocks <= 0 || threads <= 0 {
             return Err(Error::CUDA_ERROR_INVALID_VALUE);
         }

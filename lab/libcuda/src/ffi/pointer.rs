@@ -60,7 +60,7 @@ fn attribute(block: Option<&Arc<Block>>, attribute: u32, address: u64) -> Result
 }
 
 fn block(driver: &Driver, address: u64) -> Option<Arc<Block>> {
-    driver.memory.find(address)
+    driver.machine.memory.find(address)
 }
 
 functions! {

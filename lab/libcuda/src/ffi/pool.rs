@@ -43,11 +43,11 @@ fn allocate(
     }
     let (context, stream) = resolve(driver, context, stream)?;
     let owner = Owner { context: context.handle, device: pool.device, pool: Some(pool.handle), flags: 0 };
-    let backend = driver.backend.as_ref();
+    let backend = driver.machine.backend.as_ref();
     let kind = Kind::Device(pool.device);
-    let block = driver.memory.allocate(backend, kind, bytes, owner).or_else(|error| {
+    let block = driver.machine.memory.allocate(backend, kind, bytes, owner).or_else(|error| {
         driver.wait_for_all();
-        driver.memory.allocate(backend, kind, bytes, owner).map_err(|_| error)
+        driver.machine.memory.allocate(backend, kind, bytes, owner).map_err(|_| error)
     })?;
     pool.take(bytes);
     log_allocation(driver, stream.id, &block);
@@ -74,13 +74,13 @@ functions! {
         if address == 0 {
             return Ok(());
         }
-        let block = driver.memory.at(address).filter(|block| matches!(block.kind, Kind::Device(_)));
+        let block = driver.machine.memory.at(address).filter(|block| block.kind != Kind::Host);
         let block = block.ok_or(Error::CUDA_ERROR_INVALID_VALUE)?;
         if let Some(pool) = block.pool.and_then(|pool| driver.pools.get(pool)) {
             pool.give(block.range.bytes);
         }
         log_free(driver, stream.id, &block);
-        context.submit(driver, &stream, Operation::Free(block)).map(|_| ())
+        context.submit(&stream, Operation::Free(block)).map(|_| ())
     }
 
     driver(driver) fn cuDeviceGetDefaultMemPool(pool: Out<CUmemoryPool>, device: CUdevice) {

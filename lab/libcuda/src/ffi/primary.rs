@@ -5,11 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, atomic::Ordering};
 use cudarc::driver::sys::{CUcontext, CUdevice};
 
 use super::{args::Out, device::index, functions};
-use crate::{
-    Error, Result,
-    context::{Context, Primary},
-    driver::Driver,
-};
+use crate::{Error, Result, context::Primary, driver::Driver};
 
 fn primary(driver: &Driver, device: CUdevice) -> Result<&Mutex<Primary>> {
     driver.primaries.get(index(driver, device)?).ok_or(Error::CUDA_ERROR_INVALID_DEVICE)
@@ -24,7 +20,7 @@ functions! {
         let mut primary = primary(driver, device)?.lock().unwrap_or_else(PoisonError::into_inner);
         primary.retained += 1;
         let flags = primary.flags;
-        let retained = Arc::clone(primary.context.get_or_insert_with(|| Context::create(driver, index, flags)));
+        let retained = Arc::clone(primary.context.get_or_insert_with(|| driver.create_context(index, flags)));
         context.set_handle(retained.handle)
     }
 
@@ -34,7 +30,7 @@ functions! {
         if primary.retained == 0
             && let Some(context) = primary.context.take()
         {
-            context.destroy(driver);
+            driver.destroy_context(&context);
         }
         Ok(())
     }
@@ -43,9 +39,9 @@ functions! {
         let index = index(driver, device)?;
         let mut primary = primary(driver, device)?.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = primary.context.take() {
-            context.destroy(driver);
+            driver.destroy_context(&context);
             if primary.retained > 0 {
-                primary.context = Some(Context::create(driver, index, primary.flags));
+                primary.context = Some(driver.create_context(index, primary.flags));
             }
         }
         Ok(())

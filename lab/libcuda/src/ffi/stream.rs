@@ -16,7 +16,7 @@ use crate::{
     Error, Result,
     context::Context,
     driver::Driver,
-    graph::{Capture, Content, Graph},
+    graph::{Capture, Content},
     host::Callback,
     operation::Operation,
     stream::{Order, Stream},
@@ -36,12 +36,12 @@ pub(super) fn resolve(
     stream: CUstream,
 ) -> Result<(Arc<Context>, Arc<Stream>)> {
     match stream.addr() {
-        0 => Ok((Arc::clone(context), default(driver, context))),
+        0 => Ok((Arc::clone(context), default(context))),
         LEGACY => Ok((Arc::clone(context), Arc::clone(context.legacy()))),
-        PER_THREAD => Ok((Arc::clone(context), context.per_thread(driver))),
+        PER_THREAD => Ok((Arc::clone(context), context.per_thread())),
         handle => {
             let stream = driver.streams.get(handle).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)?;
-            let context = stream.context()?;
+            let context = driver.contexts.get(stream.context).ok_or(Error::CUDA_ERROR_CONTEXT_IS_DESTROYED)?;
             context.check()?;
             Ok((context, stream))
         }
@@ -49,8 +49,8 @@ pub(super) fn resolve(
 }
 
 /// Default stream of the call at work.
-pub(super) fn default(driver: &Driver, context: &Arc<Context>) -> Arc<Stream> {
-    if enter::is_per_thread() { context.per_thread(driver) } else { Arc::clone(context.legacy()) }
+pub(super) fn default(context: &Context) -> Arc<Stream> {
+    if enter::is_per_thread() { context.per_thread() } else { Arc::clone(context.legacy()) }
 }
 
 fn create(driver: &Driver, context: &Arc<Context>, to: Out<CUstream>, flags: u32, priority: i32) -> Result<()> {
@@ -58,8 +58,9 @@ fn create(driver: &Driver, context: &Arc<Context>, to: Out<CUstream>, flags: u32
         return Err(Error::CUDA_ERROR_INVALID_VALUE);
     }
     let order = if flags & NON_BLOCKING == 0 { Order::Blocking } else { Order::NonBlocking };
-    let stream = context.create_stream(driver, order, priority.clamp(PRIORITIES.1, PRIORITIES.0));
-    driver.log.write("stream_create", stream.id, || json!({ "flags": flags, "priority": stream.priority }));
+    let stream = context.create_stream(order, priority.clamp(PRIORITIES.1, PRIORITIES.0));
+    driver.streams.add(stream.handle, Arc::clone(&stream));
+    driver.machine.log.write("stream_create", stream.id, || json!({ "flags": flags, "priority": stream.priority }));
     to.set_handle(stream.handle)
 }
 
@@ -91,14 +92,10 @@ functions! {
 
     driver(driver) fn cuStreamDestroy_v2 [cuStreamDestroy](stream: CUstream) {
         let stream = driver.streams.remove(stream.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)?;
-        if stream.order == Order::Legacy {
-            driver.streams.add(stream.handle, stream);
-            return Err(Error::CUDA_ERROR_INVALID_HANDLE);
-        }
-        if let Ok(context) = stream.context() {
+        if let Some(context) = driver.contexts.get(stream.context) {
             context.leave_to_end(&stream);
         }
-        driver.log.write("stream_destroy", stream.id, || json!({}));
+        driver.machine.log.write("stream_destroy", stream.id, || json!({}));
         Ok(())
     }
 
@@ -107,7 +104,7 @@ functions! {
         if capture_of(&stream).is_some() {
             return Err(Error::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
-        driver.log.write("sync", stream.id, || json!({ "what": "stream" }));
+        driver.machine.log.write("sync", stream.id, || json!({ "what": "stream" }));
         context.wait(&stream)
     }
 
@@ -126,16 +123,18 @@ functions! {
         let event = driver.events.get(event.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)?;
         let mut capture = stream.capture.lock().unwrap_or_else(PoisonError::into_inner);
         match (event.captured(), capture.as_mut()) {
-            (Some((graph, nodes)), None) => *capture = Some(Capture { graph, last: nodes, origin: false }),
-            (Some((graph, nodes)), Some(own)) if Arc::ptr_eq(&graph, &own.graph) => {
+            (Some((graph, nodes)), None) => {
+                *capture = Some(Capture { graph: driver.graphs.graph(graph)?, last: nodes, origin: false });
+            }
+            (Some((graph, nodes)), Some(own)) if graph == own.graph.handle => {
                 let new: Vec<_> = nodes.into_iter().filter(|node| !own.last.contains(node)).collect();
                 own.last.extend(new);
             }
             (Some(_), Some(_)) => return Err(Error::CUDA_ERROR_STREAM_CAPTURE_MERGE),
             (None, Some(_)) => return Err(Error::CUDA_ERROR_STREAM_CAPTURE_ISOLATION),
             (None, None) => {
-                driver.log.write("wait_event", stream.id, || json!({ "event": event.handle }));
-                context.push(&stream, event.point().into_iter().collect(), Operation::Nothing);
+                driver.machine.log.write("wait_event", stream.id, || json!({ "event": event.handle }));
+                context.wait_for(&event, &stream);
             }
         }
         Ok(())
@@ -151,15 +150,15 @@ functions! {
         // SAFETY: the ABI demands that the function can be called until it was.
         let call = unsafe { Callback::new(callback, stream, argument.pointer()) };
         let call = call.ok_or(Error::CUDA_ERROR_INVALID_VALUE)?;
-        driver.log.write("host", resolved.id, || json!({}));
-        context.submit(driver, &resolved, Operation::Callback(call)).map(|_| ())
+        driver.machine.log.write("host", resolved.id, || json!({}));
+        context.submit(&resolved, Operation::Callback(call)).map(|_| ())
     }
 
     context(driver, context) fn cuStreamAttachMemAsync <cuStreamAttachMemAsync_ptsz>
         (stream: CUstream, address: u64, _bytes: usize, _flags: u32)
     {
         resolve(driver, &context, stream)?;
-        driver.memory.find(address).map(|_| ()).ok_or(Error::CUDA_ERROR_INVALID_VALUE)
+        driver.machine.memory.find(address).map(|_| ()).ok_or(Error::CUDA_ERROR_INVALID_VALUE)
     }
 
     context(driver, context) fn cuStreamGetPriority <cuStreamGetPriority_ptsz>(stream: CUstream, priority: Out<i32>) {
@@ -236,7 +235,7 @@ functions! {
         if capture.is_some() {
             return Err(Error::CUDA_ERROR_ILLEGAL_STATE);
         }
-        *capture = Some(Capture { graph: Graph::create(driver), last: Vec::new(), origin: true });
+        *capture = Some(Capture { graph: driver.graphs.create(), last: Vec::new(), origin: true });
         Ok(())
     }
 
@@ -246,13 +245,13 @@ functions! {
         if !capture.origin {
             return Err(Error::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
         }
-        for other in driver.streams.all() {
+        for other in driver.contexts.all().iter().flat_map(|context| context.streams()) {
             let mut state = other.capture.lock().unwrap_or_else(PoisonError::into_inner);
             if state.as_ref().is_some_and(|other| Arc::ptr_eq(&other.graph, &capture.graph)) {
                 *state = None;
             }
         }
-        driver.log.write("capture", stream.id, || json!({ "graph": capture.graph.handle, "nodes": capture.graph.nodes().len() }));
+        driver.machine.log.write("capture", stream.id, || json!({ "graph": capture.graph.handle, "nodes": capture.graph.nodes().len() }));
         graph.set_handle(capture.graph.handle)
     }
 
@@ -263,36 +262,29 @@ functions! {
 }
 
 /// Records an event in a stream, or in the graph that is captured of it.
-pub(super) fn record(driver: &Driver, context: &Arc<Context>, stream: &Stream, event: CUevent) -> Result<()> {
+pub(super) fn record(driver: &Driver, context: &Context, stream: &Stream, event: CUevent) -> Result<()> {
     let event = driver.events.get(event.addr()).ok_or(Error::CUDA_ERROR_INVALID_HANDLE)?;
     let capture = stream.capture.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(capture) = capture.as_ref() {
-        event.capture(Some((Arc::clone(&capture.graph), capture.last.clone())));
+        event.capture(Some((capture.graph.handle, capture.last.clone())));
         return Ok(());
     }
     drop(capture);
     event.capture(None);
-    event.record_in(context, stream);
-    driver.log.write("record_event", stream.id, || json!({ "event": event.handle }));
+    context.record(&event, stream);
+    driver.machine.log.write("record_event", stream.id, || json!({ "event": event.handle }));
     Ok(())
 }
 
 /// Launches the nodes of an executable graph into a stream.
-pub(super) fn launch_nodes(
-    context: &Arc<Context>,
-    driver: &Driver,
-    stream: &Stream,
-    nodes: Vec<crate::graph::Node>,
-) -> Result<()> {
+pub(super) fn launch_nodes(context: &Context, stream: &Stream, nodes: Vec<crate::graph::Node>) -> Result<()> {
     for node in nodes.into_iter().filter(|node| node.enabled) {
         match node.content {
             Content::Operation(operation) => {
-                context.submit(driver, stream, operation)?;
+                context.submit(stream, operation)?;
             }
-            Content::Record(event) => event.record_in(context, stream),
-            Content::Wait(event) => {
-                context.push(stream, event.point().into_iter().collect(), Operation::Nothing);
-            }
+            Content::Record(event) => context.record(&event, stream),
+            Content::Wait(event) => context.wait_for(&event, stream),
             Content::Child(_) => {}
         }
     }

@@ -2,7 +2,10 @@
 
 use std::ptr;
 
-use cudarc::driver::sys::{CUDA_MEMSET_NODE_PARAMS, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cudarc::driver::sys::{
+    CUDA_EVENT_RECORD_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS_v2, CUgraphNode, CUgraphNodeParams,
+    CUgraphNodeParams_st__bindgen_ty_1 as Value, CUgraphNodeType, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus,
+};
 
 use crate::support::{Context, call, event, managed, ok, stream, words};
 
@@ -70,4 +73,40 @@ fn streams_are_captured() {
     ok!(cuGraphLaunch(executable, first));
     ok!(cuStreamSynchronize(first));
     assert_eq!(words(address, 2), [4, 4]);
+}
+
+#[test]
+fn nodes_of_any_kind_are_added_changed_and_read_back() {
+    let _context = Context::new();
+    let (address, recorded) = (managed(64), event());
+    let (mut graph, mut executable) = (ptr::null_mut(), ptr::null_mut());
+    ok!(cuGraphCreate(&raw mut graph, 0));
+    let add = |kind, value, after: &[CUgraphNode]| {
+        let mut node = ptr::null_mut();
+        let mut parameters =
+            CUgraphNodeParams { type_: kind, reserved0: [0; 3], __bindgen_anon_1: value, reserved2: 0 };
+        ok!(cuGraphAddNode(&raw mut node, graph, after.as_ptr(), after.len(), &raw mut parameters));
+        node
+    };
+    let fill = |value| CUDA_MEMSET_NODE_PARAMS_v2 {
+        dst: address,
+        pitch: 0,
+        value,
+        elementSize: 4,
+        width: 2,
+        height: 1,
+        ctx: ptr::null_mut(),
+    };
+    let first = add(CUgraphNodeType::CU_GRAPH_NODE_TYPE_MEMSET, Value { memset: fill(7) }, &[]);
+    let record = CUDA_EVENT_RECORD_NODE_PARAMS { event: recorded };
+    let second = add(CUgraphNodeType::CU_GRAPH_NODE_TYPE_EVENT_RECORD, Value { eventRecord: record }, &[first]);
+    let (mut found, mut parameters) = (ptr::null_mut(), memset(0, 0));
+    ok!(cuGraphEventRecordNodeGetEvent(second, &raw mut found));
+    assert_eq!(found, recorded);
+    ok!(cuGraphMemsetNodeGetParams(first, &raw mut parameters));
+    assert_eq!((parameters.dst, parameters.value, parameters.width), (address, 7, 2));
+    ok!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0));
+    ok!(cuGraphLaunch(executable, ptr::null_mut()));
+    ok!(cuEventSynchronize(recorded));
+    assert_eq!(words(address, 3), [7, 7, 0]);
 }

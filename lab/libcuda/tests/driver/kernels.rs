@@ -10,7 +10,7 @@ use cudarc::driver::sys::{
     CUmodule, CUresult, CUstream,
 };
 
-use crate::support::{Context, OWN_BYTES, call, device_memory, event, host, managed, ok, stream, words};
+use crate::support::{Context, OWN_BYTES, call, device_memory, event, host, managed, ok, stream, succeeds, words};
 
 const KERNELS: &CStr = cr"
 .version 6.0
@@ -256,6 +256,30 @@ fn what_is_not_ptx_does_not_load() {
 }
 
 #[test]
+fn the_logs_of_a_link_have_what_is_wrong() {
+    let _context = Context::new();
+    let mut log = [0u8; 200];
+    let mut names = [J::CU_JIT_ERROR_LOG_BUFFER, J::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
+    let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut(200)];
+    let mut link = ptr::null_mut();
+    ok!(cuLinkCreate_v2(2, names.as_mut_ptr(), values.as_mut_ptr(), &raw mut link));
+    let add = |text: &CStr| {
+        let (data, bytes, kind) =
+            (text.as_ptr().cast_mut().cast(), text.count_bytes(), CUjitInputType::CU_JIT_INPUT_PTX);
+        call!(cuLinkAddData_v2(link, kind, data, bytes, c"text".as_ptr(), 0, ptr::null_mut(), ptr::null_mut()))
+    };
+    assert_eq!(add(KERNELS), CUresult::CUDA_SUCCESS);
+    let bad = c".version 6.0\n.target sm_60\n.address_size 64\n.entry k() { frobnicate.u32 %r1; }";
+    assert_eq!(add(bad), CUresult::CUDA_SUCCESS);
+    let (mut image, mut bytes) = (ptr::null_mut(), 0);
+    assert_eq!(call!(cuLinkComplete(link, &raw mut image, &raw mut bytes)), CUresult::CUDA_ERROR_INVALID_PTX);
+    let text = CStr::from_bytes_until_nul(&log).unwrap().to_str().unwrap();
+    assert!(text.contains("frobnicate"), "{text}");
+    assert_eq!(values[1].addr(), text.len());
+    ok!(cuLinkDestroy(link));
+}
+
+#[test]
 fn linked_texts_load_as_an_image() {
     let _context = Context::new();
     let (mut link, mut image, mut bytes) = (ptr::null_mut(), ptr::null_mut(), 0);
@@ -318,6 +342,35 @@ fn graphs_run_kernels_with_the_arguments_of_their_nodes() {
     ok!(cuGraphLaunch(executable, ptr::null_mut()));
     ok!(cuCtxSynchronize());
     assert_eq!((words(first, 1)[0], words(second, 1)[0]), (192, 64));
+    ok!(cuGraphKernelNodeGetParams_v2(node, &raw mut parameters));
+    assert_eq!((parameters.func, parameters.gridDimX, parameters.blockDimX), (function(module, c"count"), 2, 32));
+    // SAFETY: the list has a pointer to the kernel's only argument, of 8 bytes.
+    let pointer = unsafe { parameters.kernelParams.read().cast::<u64>() };
+    // SAFETY: as above.
+    assert_eq!(unsafe { pointer.read() }, first);
+}
+
+#[test]
+#[ignore = "run by another test in a process of its own"]
+fn memory_of_two_devices() {
+    let _context = Context::new();
+    let word = device_memory(64);
+    let (mut can, mut other) = (1, ptr::null_mut());
+    ok!(cuDeviceCanAccessPeer(&raw mut can, 1, 0));
+    assert_eq!(can, 0);
+    ok!(cuCtxCreate_v2(&raw mut other, 0, 1));
+    let own = device_memory(64);
+    ok!(cuMemcpyPeer(own, other, word, ptr::null_mut(), 64));
+    let count = function(load(KERNELS), c"count");
+    assert_eq!(launch(count, 1, 1, ptr::null_mut(), &mut [own]), CUresult::CUDA_SUCCESS);
+    ok!(cuCtxSynchronize());
+    assert_eq!(launch(count, 1, 1, ptr::null_mut(), &mut [word]), CUresult::CUDA_SUCCESS);
+    assert_eq!(call!(cuCtxSynchronize()), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+#[test]
+fn kernels_have_no_access_to_memory_of_another_device() {
+    succeeds("kernels::memory_of_two_devices", &[("CUDA_LAB_DEVICES", "2")]);
 }
 
 #[test]

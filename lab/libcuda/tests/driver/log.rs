@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Context, managed, ok, succeeds};
+use crate::support::{Context, in_process, managed, ok, succeeds};
 
 #[test]
 #[ignore = "run by another test in a process of its own"]
@@ -31,4 +31,25 @@ fn the_log_has_every_operation_in_order() {
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(lines[0]["address"], lines[1]["address"]);
     assert_eq!((&lines[0]["kind"], &lines[3]["bytes"]), (&"managed".into(), &16.into()));
+}
+
+#[test]
+#[ignore = "run by another test in a process of its own"]
+fn a_program_that_is_killed() {
+    std::mem::forget(Context::new());
+    for _ in 0..10 {
+        managed(8192);
+    }
+    // SAFETY: ends this process, without anything of its own at the end.
+    unsafe { libc::raise(libc::SIGKILL) };
+}
+
+#[test]
+fn no_line_is_lost_when_a_process_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let output = in_process("log::a_program_that_is_killed", &[("CUDA_LAB_LOG", path.to_str().unwrap())]);
+    assert!(!output.status.success());
+    let file = fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read_to_string(file).unwrap().lines().count(), 10);
 }

@@ -1,6 +1,6 @@
 //! A GPU of the lab, and this process's view of its memory.
 
-use std::sync::{Mutex, PoisonError, atomic::Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use gpu::{
     mirror::Permissions,
@@ -8,19 +8,17 @@ use gpu::{
     uvm::VaSpace,
     words::Words,
 };
-use ptx::{GRANULE_BYTES, Window};
+use ptx::Window;
 
-use super::{DEVICE_BASE, HOST_BASE, SPACE_BYTES, VIEW_OFFSET, WINDOW_BASE, WINDOW_BYTES, frames::Frames, of_gpu};
+use super::{VIEW_OFFSET, frames::Frames, of_gpu};
 use crate::{
     backend::{
         BackendError, Properties, Range,
         pages::{Pages, Shared},
+        window::{self, DEVICE_BASE, HOST_BASE, SPACE_BYTES},
     },
     settings::{Settings, capability},
 };
-
-/// All that a device may do with memory that does not migrate.
-const ALLOWED: u8 = ptx::permission::READ | ptx::permission::WRITE | ptx::permission::ATOMIC;
 
 /// GPU with a view of the window: managed memory by the mirror, device memory, host memory.
 pub(super) struct Device {
@@ -47,8 +45,8 @@ impl Device {
         let attach = || {
             let space = gpu.space()?;
             va_space.attach(&gpu.uuid, &space)?;
-            let mirror = space.mirror(WINDOW_BASE, SPACE_BYTES, WINDOW_BASE + offset)?;
-            let permissions = Permissions::map(&space, WINDOW_BASE, WINDOW_BYTES)?;
+            let mirror = space.mirror(window::BASE, SPACE_BYTES, window::BASE + offset)?;
+            let permissions = Permissions::map(&space, window::BASE, window::BYTES)?;
             Ok((space, mirror, permissions))
         };
         let (space, mirror, permissions) = attach().map_err(|error| of_gpu(&error))?;
@@ -95,32 +93,24 @@ impl Device {
     /// The window, for kernels.
     pub(super) fn window(&self) -> Window {
         Window {
-            base: WINDOW_BASE,
-            bytes: WINDOW_BYTES,
+            base: window::BASE,
+            bytes: window::BYTES,
             offset: offset(&self.gpu),
             permissions: self.permissions.pages().as_ptr(),
         }
     }
 
-    /// Permissions of the granule of an address.
-    pub(super) fn permission(&self, address: u64) -> u8 {
-        let granule = self.permissions.pages().get(granule(address));
-        granule.map_or(0, |granule| granule.load(Ordering::Acquire))
+    /// Whether the device may access an address.
+    pub(super) fn permits(&self, address: u64, permission: u8) -> bool {
+        window::permits(self.permissions.pages(), Range { address, bytes: 1 }, permission)
     }
 
-    /// Allows the device all accesses of memory that does not migrate, or none.
-    pub(super) fn permit(&self, range: Range, allow: bool) {
-        let granules = granule(range.address)..granule(range.end().saturating_add(GRANULE_BYTES - 1));
-        for granule in self.permissions.pages().get(granules).unwrap_or_default() {
-            granule.store(if allow { ALLOWED } else { 0 }, Ordering::Release);
-        }
+    /// Sets what the device may do with memory that does not migrate.
+    pub(super) fn permit(&self, range: Range, permissions: u8) {
+        window::permit(self.permissions.pages(), range, permissions);
     }
 }
 
 fn offset(gpu: &Gpu) -> u64 {
     (u64::from(gpu.number()) + 1) * VIEW_OFFSET
-}
-
-fn granule(address: u64) -> usize {
-    usize::try_from(address.saturating_sub(WINDOW_BASE) / GRANULE_BYTES).unwrap_or(usize::MAX)
 }

@@ -93,7 +93,7 @@ impl<'a> Engine<'a> {
         let range = Range { address: address + at, bytes };
         let kind = if access == Access::Write { Kind::Write } else { Kind::Read };
         let pages = (range.address & !(PAGE_BYTES - 1)..range.end()).step_by(length(PAGE_BYTES));
-        let missing = pages.filter(|page| device.permission(*page) & access.permission() == 0);
+        let missing = pages.filter(|page| !device.permits(*page, access.permission()));
         let mut touches: Vec<Touch> = missing.map(|page| Touch::new(page, kind)).collect();
         if touches.is_empty() {
             return Ok(());

@@ -2,20 +2,16 @@
 
 use gpu::swgpu::{DeviceMemory, Gpu};
 
+use crate::backend::window::charge;
+
 /// Size of a frame.
 const FRAME_BYTES: u64 = 2 << 20;
-/// Device memory is charged in multiples of this.
-const CHARGE_BYTES: u64 = 512;
 
 /// Frames that are taken: as many as the charged bytes fill.
 #[derive(Default)]
 pub(super) struct Frames {
     charged_bytes: u64,
     taken: Vec<DeviceMemory>,
-}
-
-const fn charge(bytes: u64) -> u64 {
-    if bytes == 0 { CHARGE_BYTES } else { bytes.div_ceil(CHARGE_BYTES).saturating_mul(CHARGE_BYTES) }
 }
 
 impl Frames {
@@ -27,13 +23,11 @@ impl Frames {
         let needed = usize::try_from(charged_bytes.div_ceil(FRAME_BYTES)).unwrap_or(usize::MAX);
         let before = self.taken.len();
         while self.taken.len() < needed {
-            match gpu.alloc(FRAME_BYTES) {
-                Ok(frame) => self.taken.push(frame),
-                Err(_) => {
-                    self.free(gpu, before);
-                    return false;
-                }
-            }
+            let Ok(frame) = gpu.alloc(FRAME_BYTES) else {
+                self.free(gpu, before);
+                return false;
+            };
+            self.taken.push(frame);
         }
         self.charged_bytes = charged_bytes;
         true

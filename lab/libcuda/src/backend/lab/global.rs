@@ -14,8 +14,8 @@ use gpu::{
 };
 use ptx::{Access, Memory, MemoryFault, Miss, WarpAccess, Window};
 
-use super::{PAGE_BYTES, WINDOW_BASE, WINDOW_BYTES, device::Device, is_managed};
-use crate::backend::registered::Registered;
+use super::{PAGE_BYTES, device::Device, is_managed};
+use crate::backend::{registered::Registered, update::update, window};
 
 /// Unit of the bus in which remote accesses are counted.
 const SECTOR_BYTES: u64 = 32;
@@ -100,8 +100,8 @@ impl<'a> Global<'a> {
     /// Class of the page of an address, for an access that lacks its permission.
     fn class(&self, address: u64, access: &WarpAccess<'_>) -> Result<Class, MemoryFault> {
         let permission = access.access.permission();
-        let inside = (WINDOW_BASE..WINDOW_BASE + WINDOW_BYTES).contains(&address);
-        if inside && self.device.permission(address) & permission != 0 {
+        let inside = window::contains(address);
+        if inside && self.device.permits(address, permission) {
             Ok(Class::Local)
         } else if is_managed(address) {
             let remote = self.remote.get(&(address & !(PAGE_BYTES - 1), permission));
@@ -132,7 +132,7 @@ impl<'a> Global<'a> {
 
     /// Address in this process of registered memory, or of the window.
     fn pointer(&self, address: u64, bytes: u64) -> Result<*mut u8, MemoryFault> {
-        let inside = (WINDOW_BASE..WINDOW_BASE + WINDOW_BYTES).contains(&address);
+        let inside = window::contains(address);
         if !inside && !self.registered.contains(address, bytes) {
             return Err(MemoryFault { address });
         }
@@ -141,9 +141,9 @@ impl<'a> Global<'a> {
     }
 }
 
-// SAFETY: permissions are set for memory of the window alone, which is mapped in the device's view for
-// the rest of the process. What the GPU cannot translate the mirror faults in, or backs with a page of
-// no meaning once the channel is dead.
+// SAFETY: permissions are set for memory of the window alone, which is mapped in the device's view
+// for the rest of the process. What the GPU cannot translate the mirror faults in, or backs with a
+// page of no meaning once the channel is dead.
 unsafe impl Memory for Global<'_> {
     fn window(&self) -> Window {
         self.device.window()
@@ -218,7 +218,7 @@ unsafe impl Memory for Global<'_> {
     fn update(&mut self, address: u64, bytes: u32, change: &mut dyn FnMut(u64) -> u64) -> Result<u64, MemoryFault> {
         let word = self.pointer(address, bytes.into())?;
         // SAFETY: as above; the interpreter has checked the alignment.
-        unsafe { crate::backend::update::update(word, bytes, change) }.ok_or(MemoryFault { address })
+        unsafe { update(word, bytes, change) }.ok_or(MemoryFault { address })
     }
 
     fn print(&mut self, text: &str) {

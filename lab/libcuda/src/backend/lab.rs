@@ -24,18 +24,14 @@ use self::{
     global::Global,
 };
 use super::{
-    Advice, Backend, BackendError, Kind, Location, Properties, Range, pages::Shared, registered::Registered,
+    Advice, Backend, BackendError, Kind, Location, Place, Properties, Range,
+    pages::Shared,
+    registered::Registered,
     space::Space,
+    window::{self, ALLOWED, DEVICE_BASE, HOST_BASE, SPACE_BYTES, Spaces},
 };
-use crate::{place::Place, settings::Settings};
+use crate::settings::Settings;
 
-/// First address of the window.
-const WINDOW_BASE: u64 = 0x2000_0000_0000;
-/// Addresses of each kind of memory: managed, device and host memory, in this order.
-const SPACE_BYTES: u64 = 1 << 40;
-const WINDOW_BYTES: u64 = 3 * SPACE_BYTES;
-const DEVICE_BASE: u64 = WINDOW_BASE + SPACE_BYTES;
-const HOST_BASE: u64 = DEVICE_BASE + SPACE_BYTES;
 /// Distance of the devices' views of the window from it and from each other.
 const VIEW_OFFSET: u64 = 4 * SPACE_BYTES;
 /// Devices for whose views there are addresses.
@@ -55,9 +51,7 @@ pub(crate) struct Lab {
 
 /// What is allocated.
 struct Books {
-    managed: Space,
-    device: Space,
-    host: Space,
+    free: Spaces,
     managed_live: BTreeMap<u64, Words>,
     /// Length and device of device memory by its address.
     device_live: BTreeMap<u64, (u64, usize)>,
@@ -69,7 +63,7 @@ pub(crate) fn is_here() -> bool {
 }
 
 const fn is_managed(address: u64) -> bool {
-    address >= WINDOW_BASE && address < DEVICE_BASE
+    address >= window::BASE && address < DEVICE_BASE
 }
 
 fn of_gpu(error: &gpu::Error) -> BackendError {
@@ -97,13 +91,7 @@ impl Lab {
         let devices = gpus.into_iter().map(|gpu| Device::start(gpu, &va_space, &host, settings));
         let devices: Vec<Device> = devices.collect::<Result<_, _>>()?;
         let properties = devices.iter().map(|device| device.properties(settings)).collect();
-        let books = Books {
-            managed: Space::new(WINDOW_BASE, SPACE_BYTES),
-            device: Space::new(DEVICE_BASE, SPACE_BYTES),
-            host: Space::new(HOST_BASE, SPACE_BYTES),
-            managed_live: BTreeMap::new(),
-            device_live: BTreeMap::new(),
-        };
+        let books = Books { free: Spaces::new(), managed_live: BTreeMap::new(), device_live: BTreeMap::new() };
         Ok(Self { va_space, devices, properties, books: Mutex::new(books), registered: Registered::default() })
     }
 
@@ -126,11 +114,9 @@ impl Lab {
     /// Side of a transfer of a device's engine.
     fn side(&self, device: usize, place: Place, bytes: u64) -> Result<Side<'_>, MemoryFault> {
         let range = Range { address: place.address(), bytes };
-        let window_end = WINDOW_BASE + WINDOW_BYTES;
         match place.address() {
             address if is_managed(address) => Ok(Side::managed(self.device(device)?, range)),
             DEVICE_BASE..HOST_BASE => Ok(Side::plain(self.owner(range)?.view(range.address))),
-            address if (HOST_BASE..window_end).contains(&address) => Ok(Side::plain(address)),
             address => Ok(Side::plain(address)),
         }
     }
@@ -153,7 +139,7 @@ impl Backend for Lab {
     }
 
     fn in_window(&self, address: u64) -> bool {
-        (WINDOW_BASE..WINDOW_BASE + WINDOW_BYTES).contains(&address)
+        window::contains(address)
     }
 
     fn allocate(&self, kind: Kind, bytes: u64) -> Result<u64, BackendError> {
@@ -165,26 +151,26 @@ impl Backend for Lab {
         let mut books = self.books();
         match kind {
             Kind::Managed => {
-                let address = books.managed.take(bytes).ok_or_else(refused)?;
+                let address = books.free.take(kind, bytes).ok_or_else(refused)?;
                 let length = bytes.max(1).next_multiple_of(PAGE_BYTES);
                 let words = Words::managed(&self.va_space, address, length).map_err(|_| refused())?;
                 books.managed_live.insert(address, words);
                 Ok(address)
             }
             Kind::Device(index) => {
-                let address = books.device.take(bytes);
+                let address = books.free.take(kind, bytes);
                 let device = self.devices.get(index).ok_or_else(refused)?;
                 let Some(address) = address else {
                     device.give(bytes);
                     return Err(refused());
                 };
                 books.device_live.insert(address, (Space::length(bytes), index));
-                device.permit(Range { address, bytes }, true);
+                device.permit(Range { address, bytes }, ALLOWED);
                 Ok(address)
             }
             Kind::Host => {
-                let address = books.host.take(bytes).ok_or_else(refused)?;
-                self.devices.iter().for_each(|device| device.permit(Range { address, bytes }, true));
+                let address = books.free.take(kind, bytes).ok_or_else(refused)?;
+                self.devices.iter().for_each(|device| device.permit(Range { address, bytes }, ALLOWED));
                 Ok(address)
             }
         }
@@ -197,20 +183,20 @@ impl Backend for Lab {
                 // Before the address can be taken again.
                 let unmapped = words.map(Words::unmap);
                 if let Some(Ok(())) = unmapped {
-                    self.books().managed.give(range.address, range.bytes);
+                    self.books().free.give(kind, range);
                 }
             }
             Kind::Device(index) => {
                 let Some(device) = self.devices.get(index) else { return };
-                device.permit(range, false);
+                device.permit(range, 0);
                 device.give(range.bytes);
                 let mut books = self.books();
                 books.device_live.remove(&range.address);
-                books.device.give(range.address, range.bytes);
+                books.free.give(kind, range);
             }
             Kind::Host => {
-                self.devices.iter().for_each(|device| device.permit(range, false));
-                self.books().host.give(range.address, range.bytes);
+                self.devices.iter().for_each(|device| device.permit(range, 0));
+                self.books().free.give(kind, range);
             }
         }
     }
@@ -261,10 +247,5 @@ impl Backend for Lab {
             Advice::AccessedBy(by, false) => space.unset_accessed_by(address, bytes, self.uuid(by)),
         };
         result.map_err(|error| of_gpu(&error))
-    }
-
-    /// Only the driver knows, and it has no query outside of its tests.
-    fn residency(&self, _address: u64) -> Option<Location> {
-        None
     }
 }

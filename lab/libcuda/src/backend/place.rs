@@ -3,7 +3,7 @@
 
 use std::{ptr, slice};
 
-use crate::backend::Backend;
+use super::Backend;
 
 /// Address at which the program lets the driver access memory: of the window, or its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

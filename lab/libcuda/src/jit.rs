@@ -1,0 +1,75 @@
+//! Compilation of PTX, with the messages that programs get of it.
+
+use ptx::{Linked, Ptx};
+
+use crate::{Error, errors::complain};
+
+/// Why a module does not load.
+#[derive(Debug)]
+pub(crate) struct LoadError {
+    /// Code.
+    pub(crate) code: Error,
+    /// Text for the log of the compiler.
+    pub(crate) text: String,
+}
+
+impl From<Error> for LoadError {
+    fn from(code: Error) -> Self {
+        Self { code, text: String::new() }
+    }
+}
+
+/// Failure for which the text is to blame.
+pub(crate) fn invalid(error: &dyn std::fmt::Display) -> LoadError {
+    let text = format!("ptxas fatal: {error}");
+    complain(&text);
+    LoadError { code: Error::CUDA_ERROR_INVALID_PTX, text }
+}
+
+/// Parses a text. The message of a failure has the line.
+fn parse(text: &str) -> Result<Ptx, LoadError> {
+    Ptx::parse(text).map_err(|error| {
+        let before = usize::try_from(error.line).unwrap_or(0).saturating_sub(1);
+        let line = text.lines().nth(before).unwrap_or_default().trim();
+        invalid(&format_args!("{error}: {line}"))
+    })
+}
+
+/// Parses and links texts.
+///
+/// # Errors
+/// They are not PTX, or do not link.
+pub(crate) fn link(texts: &[String]) -> Result<Linked, LoadError> {
+    let parsed = texts.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
+    ptx::link(parsed).map_err(|error| invalid(&error))
+}
+
+/// Checks that texts are PTX.
+///
+/// # Errors
+/// One is not.
+pub(crate) fn check(texts: &[String]) -> Result<(), LoadError> {
+    texts.iter().try_for_each(|text| parse(text).map(|_| ()))
+}
+
+/// Offsets of variables in one allocation, and its length.
+pub(crate) fn lay_out(linked: &Linked) -> (Vec<u64>, u64) {
+    let mut end = 0u64;
+    let place = |variable: &ptx::Variable| {
+        let offset = end.next_multiple_of(variable.align_bytes.max(1));
+        end = offset.saturating_add(variable.bytes);
+        offset
+    };
+    let offsets = linked.variables().iter().map(place).collect();
+    (offsets, end)
+}
+
+/// Compiles texts to kernels whose variables have no memory.
+///
+/// # Errors
+/// They are not PTX that runs.
+pub(crate) fn compile(texts: &[String]) -> Result<ptx::Module, LoadError> {
+    let linked = link(texts)?;
+    let (addresses, _) = lay_out(&linked);
+    linked.place(&addresses).map_err(|error| invalid(&error))
+}
