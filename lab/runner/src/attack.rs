@@ -15,6 +15,10 @@ use crate::sys::process as sys_process;
 const NOBODY: u32 = 65534;
 /// VA spaces of the attack: more than uvmd's quota of one process and of one user.
 const SPACES: usize = 9000;
+/// VA spaces of one process of a crowd: uvmd's quota of a process.
+const SHARE: usize = 256;
+/// Processes of a crowd: one more than reach uvmd's quota of a user, 4,096 VA spaces.
+const CROWD: usize = 17;
 /// VA spaces of the attack by calls, each with a count for each kind of call.
 const CALLERS: usize = 2000;
 /// Address at which no process has managed memory.
@@ -32,7 +36,11 @@ pub(crate) enum Attack {
     Calls,
     /// Start processes that open the driver and exit, repeatedly.
     Processes,
-    /// All of these, each in its own process.
+    /// Create as many VA spaces as uvmd counts for one process, and hold them.
+    Share,
+    /// Start processes that each hold such a share, until their user is at its quota.
+    Crowd,
+    /// `spaces`, `churn`, `calls` and `processes`, each in its own process.
     All,
 }
 
@@ -40,11 +48,13 @@ pub(crate) fn attack(attack: Attack) -> anyhow::Result<()> {
     sys_process::allow_descriptors(SPACES as u64 + 100)?;
     sys_process::become_user(NOBODY)?;
     match attack {
-        Attack::Spaces => spaces(),
+        Attack::Spaces => spaces("spaces", SPACES),
         Attack::Churn => churn(),
         Attack::Calls => calls(),
         Attack::Processes => processes(),
-        Attack::All => all(),
+        Attack::Share => spaces("share", SHARE),
+        Attack::Crowd => all(&["share"; CROWD]),
+        Attack::All => all(&["spaces", "churn", "calls", "processes"]),
     }
 }
 
@@ -58,9 +68,9 @@ fn wait() -> ! {
     }
 }
 
-fn spaces() -> anyhow::Result<()> {
-    let spaces = (0..SPACES).map(|_| VaSpace::new([])).collect::<Result<Vec<_>, _>>()?;
-    announce("spaces");
+fn spaces(attack: &str, count: usize) -> anyhow::Result<()> {
+    let spaces = (0..count).map(|_| VaSpace::new([])).collect::<Result<Vec<_>, _>>()?;
+    announce(attack);
     let _held = spaces;
     wait()
 }
@@ -99,12 +109,14 @@ fn processes() -> anyhow::Result<()> {
     }
 }
 
-/// Starts all attacks. The children are killed with this process.
-fn all() -> anyhow::Result<()> {
+/// Starts attacks. The children are killed with this process.
+fn all(attacks: &[&str]) -> anyhow::Result<()> {
     let program = std::env::current_exe().context("no program")?;
-    let attacks = ["spaces", "churn", "calls", "processes"];
-    let children =
-        attacks.map(|attack| process::Command::new(&program).args(["attack", attack, "--with-parent"]).spawn());
+    // Collected first: one that cannot be started does not keep the others from it.
+    let children: Vec<_> = attacks
+        .iter()
+        .map(|attack| process::Command::new(&program).args(["attack", attack, "--with-parent"]).spawn())
+        .collect();
     for child in children {
         child.context("cannot start an attack")?;
     }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Alerts fire once, and panels have a value in the state that they are for and none without it; NOT_FIRED and NEVER have the others. Files: a package of uvmd,
+# Alerts fire once, and panels have a value in the state that they are for and none without it; NEVER has the other panels. Files: a package of uvmd,
 # tests/lab/userland/monitoring, panels.tsv of tests/scripts/panels.py. tests/scripts/monitoring.sh runs it.
 set -u
 # shellcheck source=lab/vm/expect
@@ -22,6 +22,16 @@ configure() {
 drop_in() {
   printf '[Service]\n%s\n' "$2" >"/etc/systemd/system/uvmd.service.d/$1.conf"
   systemctl daemon-reload
+}
+# with_controllers CGROUP: with the limits of memory, in a folder that is made if missing.
+with_controllers() {
+  local parent=/sys/fs/cgroup part parts
+  mkdir -p "$1"
+  IFS=/ read -ra parts <<<"${1#"$parent"/}"
+  for part in "${parts[@]}"; do
+    echo +memory >"$parent/cgroup.subtree_control" || fail "no limits of memory in $parent"
+    parent=$parent/$part
+  done
 }
 remove() {
   rm -f "$@"
@@ -49,14 +59,11 @@ ACTING=(uvm-policies/{acting,in_force,decisions,actions,policies_done} uvm-node/
 MIGRATING=(uvm-policies/{policies_migrated,budget_bytes})
 ROLLBACK=(uvm-policies/{rollbacks,rollbacks_total,policies_rollbacks})
 
-# Panels without a state here that gives them a value: it takes two GPUs, throttling, a program's own calls of the API, actions that a budget denies or the
-# driver fails, kernel.bpf_stats_enabled, and requests, lines and subscribers beyond the limits of uvmd.
-NEVER=(
-  uvm-node/{migrated_dtod,throttled,api_calls} uvm-policies/{budget_denied,policies_denied,policies_failed,actions_without_effect}
-  uvmd/{probes_highest,probes_median,rejected,closed,log_dropped,journal_dropped,stream_dropped}
-)
-# Faults are dropped for a quota once a user has 4,096 VA spaces, which takes 16 processes of the attack.
-NOT_FIRED=(UvmdEventsDropped)
+ON_TWO_GPUS=(uvm-node/{migrated_dtod,api_calls})
+
+# Panels without a state here that gives them a value. Actions that a budget denies are shown by decisions, and not counted by uvmd_policy_actions_total.
+# Lines of the journal are dropped once 4,096 wait for a disk that hangs, and events of a stream once its client has missed 1,024.
+NEVER=(uvm-policies/{budget_denied,policies_denied} uvmd/{journal_dropped,stream_dropped})
 
 step "no target"
 # NVML, as a node with a GPU has it; uvmd's unit admits the devices of NVIDIA alone.
@@ -86,6 +93,9 @@ fires UvmGpuThrashing
 fires UvmFaultHandlerSaturated
 fires UvmFaultLatencyHigh
 panels_speak "${THRASHING[@]}"
+sysctl -q kernel.bpf_stats_enabled=1
+panels_speak uvmd/{probes_highest,probes_median}
+sysctl -q kernel.bpf_stats_enabled=0
 for number in $(seq 16); do
   sed "s/mib = 20/mib = 8/; s/\"victim\"/\"growth$number\"/; s/sleep_ms = 20/sleep_ms = 2000/" /tmp/victim.toml >/tmp/growth"$number".toml
   run_in "$job_cgroup" /tmp/growth"$number".toml
@@ -121,6 +131,16 @@ touch /run/uvmd/policy.off
 fires UvmdActingSwitchedOff
 rm /run/uvmd/policy.off
 end_programs
+# No actor starts: one in the pod may get the whole of it killed, and beside uvmd there is no room for a process.
+with_controllers "$pod_cgroup"
+echo 1 >"$pod_cgroup/memory.oom.group"
+systemctl set-property --runtime uvmd TasksMax="$(systemctl show uvmd -P TasksCurrent)" || fail "TasksMax"
+override pingpong ping-pong
+run_in "$pod_cgroup" /tmp/pingpong.toml
+panels_speak uvm-policies/{policies_failed,actions_without_effect}
+end_programs
+systemctl set-property --runtime uvmd TasksMax=infinity || fail "TasksMax"
+echo 0 >"$pod_cgroup/memory.oom.group"
 
 step "state folder and audit log on a full disk"
 systemctl stop uvmd.socket uvmd || fail "stop"
@@ -174,16 +194,42 @@ remove $CONF/invalid.toml /etc/uvmd/overrides.toml $CONF/acting.toml /etc/system
 systemctl restart uvmd
 
 step "a hostile user"
-chmod 666 /dev/nvidia-uvm
-lab-runner attack spaces >/tmp/output 2>&1 &
+chmod 666 /dev/nvidia-uvm /dev/nvidia-uvm-tools
+lab-runner attack crowd >/tmp/attack 2>&1 &
 attack=$!
+# So many that the user is at its quota: what another process of that user does is dropped.
+is_at_its_quota() { [ "$(grep -c '^attack' /tmp/attack)" = 17 ]; }
+within 120 "the attack does not begin" is_at_its_quota
+setpriv --reuid 65534 --regid 65534 --clear-groups lab-runner loop /tmp/pingpong.toml >/tmp/loop-user 2>&1 &
+runners=$!
 fires UvmdDegraded 'reason="quota_reached"'
 fires UvmdVaSpacesDropped 'reason="spaces_full"'
+fires UvmdEventsDropped 'reason="unknown_va_space"'
 panels_speak uvmd/degraded uvmd/events_dropped uvmd/nodes_dropped
+end_programs
 kill -9 $attack
 wait $attack 2>/dev/null
+
+step "clients beyond limits"
 curl -so /dev/null -H 'Authorization: Bearer wrong-wrong-wrong-wrong' http://127.0.0.1:9477/api/v1/status
 panels_speak uvmd/auth_failures
+# More streams than a client may have; the connections of those denied are closed after 3 s without a request.
+curl -sN --parallel --parallel-immediate --parallel-max 30 'http://127.0.0.1:9477/api/v1/events#[1-30]' >/dev/null &
+streams=$!
+panels_speak uvmd/{rejected,closed}
+kill $streams
+wait $streams 2>/dev/null
+
+step "log on a full disk"
+mount -t tmpfs -o size=4k,mode=750,uid=uvmd,gid=uvmd nodev /var/log/uvmd
+configure log $'[log]\nfile = "/var/log/uvmd/uvmd.log"\nfilter = "debug"'
+# A line each.
+for _ in $(seq 100); do printf 'nonsense\r\n\r\n' >/dev/tcp/127.0.0.1/9477; done
+panels_speak uvmd/log_dropped
+remove $CONF/log.toml
+systemctl restart uvmd || fail "restart"
+within 60 "uvmd does not count" state_is counting
+umount /var/log/uvmd
 
 step "restarts, and another clock"
 for _ in 1 2 3 4 5; do
@@ -216,13 +262,27 @@ umount /sys/module/nvidia_uvm/version
 systemctl restart uvmd
 within 60 "uvmd does not count" state_is counting
 
+step "two GPUs with NVLink, and pages that CPU and GPU contend for"
+systemctl stop uvmd.socket uvmd || fail "stop"
+rmmod nvidia-uvm nvidia || fail "the driver does not unload"
+# Under emulation nothing happens within the 500 microseconds that the driver looks back by default.
+LAB_SWGPU_PARAMETERS="gpus=2 nvlink=1" LAB_UVM_PARAMETERS="uvm_perf_thrashing_lapse_usec=1000000" load_driver || fail "the driver does not load"
+systemctl start uvmd.socket uvmd || fail "start"
+within 60 "uvmd does not count" state_is counting
+run_in "$pod_cgroup" /lab/scenarios/nvlink.toml
+panels_speak "${ON_TWO_GPUS[@]}"
+end_programs
+run_in "$pod_cgroup" /lab/scenarios/throttle.toml
+panels_speak uvm-node/throttled
+end_programs
+
 step "no uvmd"
 systemctl stop uvmd.socket uvmd
 fires UvmdDown
 panels_speak uvm-fleet/nodes_down uvmd/down
 
 step "all alerts and panels"
-all_alerts_fired "${NOT_FIRED[@]}"
+all_alerts_fired
 all_panels_spoke "${NEVER[@]}"
 [ ! -s $MISSING ] || fail "$(wc -l <$MISSING) things are missing"
 echo "ok"
