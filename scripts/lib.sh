@@ -44,6 +44,8 @@ UVMD_CARGO_DENY=$UVMD_CACHE/cargo-deny-$UVMD_CARGO_DENY_VERSION
 UVMD_CYCLONEDX=$UVMD_CACHE/cyclonedx-schemas-11.12.0
 UVMD_SCHEMATHESIS_VERSION=4.32.5
 UVMD_SCHEMATHESIS=$UVMD_CACHE/schemathesis-$UVMD_SCHEMATHESIS_VERSION
+# foreign_dir NAME: where scripts/setup installs the programs of lab/programs/NAME.requirements.
+foreign_dir() { echo "$UVMD_CACHE/foreign-$1-$(sha256sum <"$UVMD_ROOT/lab/programs/$1.requirements" | cut -c 1-12)"; }
 
 # Where uvmd listens, on a node and for the lab's guest.
 UVMD_PORT=9477

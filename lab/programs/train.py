@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Trains a network with tinygrad, unmodified, and prints a line of JSON for each iteration.
+
+    train.py mlp|cnn [--iterations N] [--hold]
+
+The loss is printed by its bits, so that two runs can be compared to the last of them. Iterations go on
+until SIGTERM without --iterations. The data depend on nothing but the program.
+"""
+import argparse
+import json
+import signal
+import sys
+import time
+
+from tinygrad import Context, Tensor, nn
+
+
+def numbers(count, step, modulus):
+    """Numbers from -1 to 1 in a fixed order."""
+    return [(index * step % modulus) / (modulus / 2) - 1.0 for index in range(count)]
+
+
+class Mlp:
+    """Perceptron whose first layer has most of the memory: parameter, gradient and Adam's two moments."""
+
+    batch, inputs, width, classes = 2, 1024, 512, 10
+
+    def __init__(self):
+        self.first = nn.Linear(self.inputs, self.width, bias=False)
+        self.second = nn.Linear(self.width, self.classes, bias=False)
+
+    def __call__(self, batch):
+        return self.second(self.first(batch).relu())
+
+    def data(self):
+        return Tensor(numbers(self.batch * self.inputs, 7919, 2000)).reshape(self.batch, self.inputs)
+
+
+class Cnn:
+    """Two convolutions and a linear layer."""
+
+    batch, classes = 64, 10
+
+    def __init__(self):
+        self.first = nn.Conv2d(1, 8, 3)
+        self.second = nn.Conv2d(8, 16, 3)
+        self.linear = nn.Linear(400, self.classes)
+
+    def __call__(self, batch):
+        hidden = self.first(batch).relu().max_pool2d()
+        return self.linear(self.second(hidden).relu().max_pool2d().flatten(1))
+
+    def data(self):
+        return Tensor(numbers(self.batch * 28 * 28, 7919, 2000)).reshape(self.batch, 1, 28, 28)
+
+
+MODELS = {"mlp": Mlp, "cnn": Cnn}
+
+
+def train(kind, iterations):
+    Tensor.manual_seed(1)
+    model = kind()
+    inputs = model.data().realize()
+    labels = Tensor([index % model.classes for index in range(model.batch)]).realize()
+    optimizer = nn.optim.Adam(nn.state.get_parameters(model), lr=0.001)
+    iteration = 0
+    while iterations is None or iteration < iterations:
+        begin = time.monotonic()
+        optimizer.zero_grad()
+        loss = model(inputs).sparse_categorical_crossentropy(labels)
+        loss.backward()
+        optimizer.step()
+        value = loss.item()
+        line = {"iteration": iteration, "loss": value, "bits": value.hex(), "seconds": round(time.monotonic() - begin, 3)}
+        print(json.dumps(line), flush=True)
+        iteration += 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("--iterations", type=int)
+    parser.add_argument("--hold", action="store_true", help="wait for the end of standard input before the exit")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with Context(TRAINING=1):
+        train(MODELS[options.model], options.iterations)
+    if options.hold:
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

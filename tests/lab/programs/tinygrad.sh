@@ -1,0 +1,41 @@
+#!/bin/sh
+# tinygrad, unmodified, trains on a card smaller than its memory: losses are the native run's, uvmd's figures the driver's, and its verdict is right
+set -u
+# shellcheck source=lab/vm/expect
+. /lab/expect
+# shellcheck source=lab/vm/python
+. /lab/python
+evidence='/tmp/losses /tmp/program /tmp/explained /tmp/one'
+# The first figure of this name in what uvmd says of the process; without one, a word that equals no figure.
+figure() { sed -n "s/.*\"$1\":\([0-9][0-9]*\).*/\1/p" /tmp/one | head -1 | grep . || echo "no-$1"; }
+# of_driver FILE FIELD: what the driver counted of the GPU.
+of_driver() { sed -n "s/^ *$2  *\([0-9][0-9]*\).*/\1/p" /proc/driver/nvidia-uvm/gpus/*/"$1" | head -1; }
+of_link() { sed -n "s/^$1: //p" /proc/driver/swgpu/gpus/*/link; }
+bits() { grep -o '"bits": "[^"]*"' "$1"; }
+
+iterations=$(wc -l </lab/files/native)
+state_becomes counting
+mkfifo /tmp/stdin
+# What it allocates of the GPU's memory is managed, as the helper will make it.
+CUDA_LAB_MANAGED=1 python /lab/files/train.py mlp --iterations "$iterations" --hold </tmp/stdin >/tmp/losses 2>/tmp/program &
+program=$!
+exec 5>/tmp/stdin
+thrashes() { uvmctl explain "$(pidof python3.11)" >/tmp/explained 2>&1 && grep -qi 'capacity thrash' /tmp/explained; }
+all_done() { [ "$(wc -l </tmp/losses)" = "$iterations" ] || ! kill -0 $program; }
+within 300 "uvmd sees no capacity thrash" thrashes
+within 300 "the training does not end" all_done
+[ "$(bits /tmp/losses)" = "$(bits /lab/files/native)" ] || fail "the losses differ from the native run's"
+cat /tmp/losses
+
+# At rest, and before it exits: the driver forgets its counts with its last user.
+sleep 1
+uvmctl ps --all -o json | tr -d ' \n' | sed 's/"pid":/\n"pid":/g' | grep '"name":"python3.11"' >/tmp/one
+for pair in fault_entries:"$(of_driver fault_stats replayable_faults)" bytes_htod:"$(of_link copied_htod_bytes)" bytes_dtoh:"$(of_link copied_dtoh_bytes)"; do
+  name=${pair%%:*} truth=${pair#*:}
+  echo "$name: uvmd $(figure "$name"), driver and GPU $truth"
+  [ "$(figure "$name")" = "$truth" ] || fail "$name differs"
+done
+[ "$(of_link copied_dtoh_bytes)" -gt 0 ] || fail "nothing was evicted"
+grep -i -A 3 'capacity thrash' /tmp/explained
+exec 5>&-
+wait $program || fail "the program failed"
