@@ -213,8 +213,8 @@ wait $attack 2>/dev/null
 step "clients beyond limits"
 curl -so /dev/null -H 'Authorization: Bearer wrong-wrong-wrong-wrong' http://127.0.0.1:9477/api/v1/status
 panels_speak uvmd/auth_failures
-# More streams than a client may have; the connections of those denied are closed after 3 s without a request.
-curl -sN --parallel --parallel-immediate --parallel-max 30 'http://127.0.0.1:9477/api/v1/events#[1-30]' >/dev/null &
+# More streams than a client may have; the connections of those denied are closed after 3 s without a request. In parallel, curl shows its progress even with -s.
+curl -sN --parallel --parallel-immediate --parallel-max 30 'http://127.0.0.1:9477/api/v1/events#[1-30]' >/dev/null 2>&1 &
 streams=$!
 panels_speak uvmd/{rejected,closed}
 kill $streams
