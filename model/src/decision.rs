@@ -188,13 +188,16 @@ fn saved((before, window_before): (u64, Duration), (after, window_after): (u64, 
     (before > 0.0 && before.is_finite() && after.is_finite()).then(|| 1.0 - after / before)
 }
 
-/// Event of a decision: a line of the audit log, and an event of the stream.
+/// Event of a decision: a line of the audit log, and an event of the stream, but for withheld steps.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Creation.
     Created(Decision),
     /// Steps of it were carried out, or tried.
     Applied(crate::Outcome),
+    /// Steps that were denied or, in shadow, not called: counted in metrics alone, as they may be as many
+    /// as a policy proposes.
+    Withheld(crate::Outcome),
     /// Change of stage.
     Updated(Decision),
     /// Acting was switched off or on for all processes.

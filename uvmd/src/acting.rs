@@ -304,18 +304,22 @@ impl Loop {
     /// Publishes events.
     fn publish_events(&mut self) {
         let events = self.actuation.acting.take_events();
-        if events.is_empty() {
-            return;
-        }
         for event in &events {
             self.publish(event);
         }
-        self.board.mark_stale();
+        if events.iter().any(|event| !matches!(event, Event::Withheld(_))) {
+            self.board.mark_stale();
+        }
     }
 
     fn publish(&mut self, event: &Event) {
         log(event);
+        let is_counted_alone = matches!(event, Event::Withheld(_));
         let event = api::decision::Event::new(event, SystemTime::now());
+        if is_counted_alone {
+            self.parts.events.count(&event);
+            return;
+        }
         self.parts.audit.write_event(&event);
         self.parts.events.tell(event);
     }
@@ -359,7 +363,7 @@ fn log(event: &Event) {
                 );
             }
         }
-        Event::Applied(_) => {}
+        Event::Applied(_) | Event::Withheld(_) => {}
         Event::Switched { active, actor } => {
             tracing::info!("acting is switched {} by {actor}", if *active { "on" } else { "off" });
         }

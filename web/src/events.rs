@@ -75,6 +75,11 @@ impl Events {
         }
     }
 
+    /// Counts an event in the metrics, and publishes it to nobody.
+    pub fn count(&self, event: &Event) {
+        self.state().tally.add(event);
+    }
+
     /// Ends the stream for all readers.
     pub fn end(&self) {
         *self.next() = None;

@@ -28,6 +28,8 @@ pub(crate) struct Open {
     /// Verification; `None` in shadow.
     pub(crate) trial: Option<Trial>,
     pub(crate) ledger: Ledger,
+    /// Steps withheld since they were taken last.
+    withheld: Vec<Outcome>,
     /// All memory that it has affected.
     pub(crate) touched: Intervals,
     /// Whether an order has no outcome.
@@ -54,6 +56,7 @@ impl Open {
             first: plan.steps,
             trial,
             ledger: Ledger::default(),
+            withheld: Vec::new(),
             touched: Intervals::default(),
             waits: false,
             link_read,
@@ -119,13 +122,13 @@ impl Open {
         if self.trial.is_none() {
             let calls =
                 steps.into_iter().map(|step| Call { step, result: CallResult::Shadow, duration_ns: 0 }).collect();
-            self.running.carried_out(&self.outcome(calls));
+            self.withhold(calls);
             return None;
         }
         let (passed, held) = guard.pass(self.decision.policy, steps, sight, limits);
         if !held.is_empty() {
             self.count(&held);
-            self.running.carried_out(&self.outcome(held));
+            self.withhold(held);
         }
         if passed.is_empty() {
             return None;
@@ -142,6 +145,18 @@ impl Open {
             steps: passed,
             is_rollback: false,
         })
+    }
+
+    /// Tells the policy that steps are not called.
+    fn withhold(&mut self, calls: Vec<Call>) {
+        let outcome = self.outcome(calls);
+        self.running.carried_out(&outcome);
+        self.withheld.push(outcome);
+    }
+
+    /// Takes the steps withheld since the last call.
+    pub(crate) fn take_withheld(&mut self) -> impl Iterator<Item = Outcome> + use<> {
+        std::mem::take(&mut self.withheld).into_iter()
     }
 
     /// Processes the outcome of an order.

@@ -216,7 +216,9 @@ impl Track {
             open.changes_to(Stage::Confirmed, taken);
             turn.events.push(Event::Updated(open.decision.clone()));
         }
-        match open.go_on(&sight.view(self.meter.accessed(limits.window), limits), guard, sight, limits) {
+        let result = open.go_on(&sight.view(self.meter.accessed(limits.window), limits), guard, sight, limits);
+        turn.events.extend(open.take_withheld().map(Event::Withheld));
+        match result {
             Ok(order) => turn.order = order,
             Err(why) => {
                 if open.decision.stage != Stage::Confirmed {
@@ -265,6 +267,7 @@ impl Track {
             Err(why) => open.changes_to(Stage::Denied(why), sight.scene.snapshot.taken),
         }
         turn.events.push(Event::Created(open.decision.clone()));
+        turn.events.extend(open.take_withheld().map(Event::Withheld));
         if matches!(open.decision.stage, Stage::Denied(_)) {
             self.cooldown.begin(open.decision.policy, now, limits, []);
             let Open { decision, ledger, waits, .. } = open;

@@ -1,6 +1,6 @@
 //! Limits of actions.
 
-use model::{Action, Advice, CallResult, Mode, Order, Place, Step, block::BLOCK_BYTES, decision::Event};
+use model::{Action, Advice, CallResult, Mode, Order, Outcome, Place, Step, block::BLOCK_BYTES, decision::Event};
 use policy::act::Limits;
 
 use crate::{
@@ -199,11 +199,9 @@ fn denied_migrations_are_reported_without_a_call() {
     world.add(Program::InTurn, 64, Some(directive));
     world.run(5.0);
     assert!(matches!(world.decision().last_error, Some(CallResult::Denied(_))));
-    let held = |event: &Event| match event {
-        Event::Applied(outcome) => outcome.calls.iter().any(|call| matches!(call.result, CallResult::Denied(_))),
-        _ => false,
-    };
-    assert!(!world.events.iter().any(held));
+    let is_denied = |outcome: &Outcome| outcome.calls.iter().any(|call| matches!(call.result, CallResult::Denied(_)));
+    assert!(!world.events.iter().any(|event| matches!(event, Event::Applied(outcome) if is_denied(outcome))));
+    assert!(world.events.iter().any(|event| matches!(event, Event::Withheld(outcome) if is_denied(outcome))));
 }
 
 #[test]

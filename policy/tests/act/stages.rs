@@ -77,7 +77,7 @@ fn helpful_plan_is_confirmed_and_reported_with_before_and_after() {
         .iter()
         .filter_map(|event| match event {
             Event::Created(decision) | Event::Updated(decision) => Some(decision.stage.name()),
-            Event::Applied(_) | Event::Switched { .. } => None,
+            Event::Applied(_) | Event::Withheld(_) | Event::Switched { .. } => None,
         })
         .collect();
     assert_eq!(stages, ["trial", "confirmed"]);

@@ -61,9 +61,9 @@ ROLLBACK=(uvm-policies/{rollbacks,rollbacks_total,policies_rollbacks})
 
 ON_TWO_GPUS=(uvm-node/{migrated_dtod,api_calls})
 
-# Panels without a state here that gives them a value. Actions that a budget denies are shown by decisions, and not counted by uvmd_policy_actions_total.
+# Panels without a state here that gives them a value.
 # Lines of the journal are dropped once 4,096 wait for a disk that hangs, and events of a stream once its client has missed 1,024.
-NEVER=(uvm-policies/{budget_denied,policies_denied} uvmd/{journal_dropped,stream_dropped})
+NEVER=(uvmd/{journal_dropped,stream_dropped})
 
 step "no target"
 # NVML, as a node with a GPU has it; uvmd's unit admits the devices of NVIDIA alone.
@@ -124,6 +124,8 @@ sed '/^\[\[target/,$d' /lab/files/streaming.toml >/tmp/streaming.toml
 override streaming stream
 run_in "$job_cgroup" /tmp/streaming.toml
 panels_speak "${MIGRATING[@]}"
+override streaming stream --bytes 4MiB
+panels_speak uvm-policies/{budget_denied,policies_denied}
 override pingpong harmful
 fires UvmdPolicyRolledBackRepeatedly
 panels_speak "${ROLLBACK[@]}"

@@ -144,7 +144,7 @@ impl Event {
                 decision: Some(decision.into()),
                 ..of(EventType::DecisionUpdated, decision.process, decision.id)
             },
-            decision::Event::Applied(outcome) => Self {
+            decision::Event::Applied(outcome) | decision::Event::Withheld(outcome) => Self {
                 outcome: Some(outcome.into()),
                 ..of(EventType::DecisionApplied, outcome.process, outcome.decision)
             },
