@@ -24,7 +24,6 @@ struct client_space {
 static int swgpu_open(struct inode *inode, struct file *file)
 {
     struct client *client = kzalloc(sizeof(*client), GFP_KERNEL);
-
     int status;
 
     if (!client)

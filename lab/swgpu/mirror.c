@@ -5,7 +5,6 @@
  * mmap_lock of this process.
  */
 #include <linux/mm.h>
-#include <linux/sched/signal.h>
 #include <linux/shmem_fs.h>
 #include <linux/vmalloc.h>
 
@@ -199,13 +198,14 @@ static vm_fault_t insert(struct vm_fault *vmf, u64 va, unsigned long pfn, bool w
 }
 
 /* Inserts all pages of the block of `va` that are in the card's memory, with their permissions: they
- * cause no fault of the mirror any more. */
-static void insert_block(struct vm_fault *vmf, struct gpu_space *space, u64 va)
+ * cause no fault of the mirror any more. Returns the result for the page of `va`. */
+static vm_fault_t insert_block(struct vm_fault *vmf, struct gpu_space *space, u64 va)
 {
     u64 block = ALIGN_DOWN(va, BLOCK_BYTES), permitted = block;
     u64 vma_begin = (u64)vmf->vma->vm_pgoff << PAGE_SHIFT;
     u64 begin = max(block, vma_begin);
     u64 end = min(block + BLOCK_BYTES, vma_begin + (vmf->vma->vm_end - vmf->vma->vm_start));
+    vm_fault_t result = VM_FAULT_SIGBUS;
 
     while (permitted < block + BLOCK_BYTES)
         permitted = mirror_permit(space, permitted, block + BLOCK_BYTES);
@@ -221,11 +221,16 @@ static void insert_block(struct vm_fault *vmf, struct gpu_space *space, u64 va)
         }
         page_end = min(begin + target.bytes, end);
         for (; begin < page_end; begin += SWGPU_PAGE_BYTES) {
-            if (insert(vmf, begin, target_pfn(&target), writable) != VM_FAULT_NOPAGE)
-                return; /* without memory for page tables; the fault is repeated */
+            vm_fault_t inserted = insert(vmf, begin, target_pfn(&target), writable);
+
+            if (begin == va)
+                result = inserted;
+            if (inserted != VM_FAULT_NOPAGE)
+                return begin > va ? result : inserted;
             target.memory += SWGPU_PAGE_BYTES;
         }
     }
+    return result;
 }
 
 static vm_fault_t insert_translated(struct vm_fault *vmf, struct mirror *mirror, u64 va,
@@ -233,17 +238,14 @@ static vm_fault_t insert_translated(struct vm_fault *vmf, struct mirror *mirror,
 {
     struct mmu_target writable;
 
-    if (is_local(mirror->space, target)) {
-        insert_block(vmf, mirror->space, va);
-        return VM_FAULT_NOPAGE;
-    }
-    if (!target->memory)
+    if (is_local(mirror->space, target))
+        return insert_block(vmf, mirror->space, va);
+    if (!target->memory || target->aperture == APERTURE_RM)
         return VM_FAULT_SIGBUS;
     return insert(vmf, va, target_pfn(target), mmu_translate(mirror->space, va, ACCESS_WRITE, &writable) == MMU_NO_FAULT);
 }
 
-/* Raises a fault for the access and waits until the driver has serviced it. Called without locks;
- * the mirror may be gone. */
+/* Raises a fault for the access and waits until the driver has serviced it. Called without locks. */
 static void touch(struct user_channel *channel, u64 va, enum access_type type)
 {
     struct swgpu_access access = { .va = va, .value = type };
@@ -256,8 +258,7 @@ static void touch(struct user_channel *channel, u64 va, enum access_type type)
         .waiting = waiting,
     };
 
-    if (program_run(channel, &program) == -EBUSY)
-        schedule_timeout_killable(1);
+    program_run(channel, &program); /* its errors show when the access is repeated */
 }
 
 static vm_fault_t mirror_fault(struct vm_fault *vmf)
@@ -269,6 +270,7 @@ static vm_fault_t mirror_fault(struct vm_fault *vmf)
     enum access_type type = ACCESS_READ;
     struct mmu_target target;
     vm_fault_t result = VM_FAULT_RETRY;
+    struct file *file;
 
     mutex_lock(&gpu->lock);
     if ((vmf->flags & FAULT_FLAG_WRITE) || mirror->write_va == va)
@@ -287,17 +289,18 @@ static vm_fault_t mirror_fault(struct vm_fault *vmf)
     if (!(vmf->flags & FAULT_FLAG_ALLOW_RETRY))
         return VM_FAULT_SIGBUS;
 
-    user_channel_get(channel);
-    mmap_read_unlock(vmf->vma->vm_mm); /* the mapping and the file may go */
+    file = get_file(vmf->vma->vm_file); /* and with it the mirror, the channel and this module */
+    mmap_read_unlock(vmf->vma->vm_mm);
     touch(channel, va, type);
-    user_channel_put(channel);
+    fput(file);
     return VM_FAULT_RETRY;
 }
 
 /* A write to a page that was inserted for reading: removes it, so that the access is repeated as a
  * miss. It cannot wait for the driver itself, as it may not drop mmap_lock. The miss is one of a
  * write even if it reads: an emulated CPU does an atomic as a load and a store, and would have the
- * page inserted for reading again. */
+ * page inserted for reading again. There is one such page at a time: of two threads that write to
+ * read-only pages at once, one may repeat its fault until the other is done. */
 static vm_fault_t mirror_mkwrite(struct vm_fault *vmf)
 {
     struct mirror *mirror = vmf->vma->vm_private_data;

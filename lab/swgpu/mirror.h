@@ -41,8 +41,9 @@ void mirror_detach(struct mirror *mirror);
 
 /* The rest under the card's lock, for spaces with and without a mirror. */
 
-/* The entries of this range are about to change: takes back the permissions, and removes the range
- * from the mirror at the next mirror_flush(), which is to come before the change. */
+/* The entries of this range change: takes back the permissions, and removes the range from the
+ * mirror at the next mirror_flush(). Both come before the change, but for 4 KiB entries that a 64 KiB
+ * entry hides: after it, in the same hold of the lock, before the driver learns of the change. */
 void mirror_invalidate(struct gpu_space *space, u64 va, u64 bytes);
 void mirror_flush(struct gpu_space *space);
 /* Removes everything: the channel is dead. */

@@ -18,6 +18,7 @@ struct user_channel *user_channel_create(struct swgpu *gpu, struct gpu_space *sp
     if (!channel)
         return NULL;
     kref_init(&channel->refs);
+    mutex_init(&channel->turn);
     channel->gpu = gpu;
     channel->space = space;
     kref_get(&space->refs);
@@ -89,13 +90,11 @@ static int start(struct user_channel *channel, struct program *program)
     case CHANNEL_BOUND:
         break;
     }
-    if (channel->running)
-        return -EBUSY;
     channel->running = program;
     return 0;
 }
 
-int program_run(struct user_channel *channel, struct program *program)
+static int run_in_turn(struct user_channel *channel, struct program *program)
 {
     struct swgpu *gpu = channel->gpu;
     int status;
@@ -119,6 +118,17 @@ int program_run(struct user_channel *channel, struct program *program)
     fault_show(gpu);
     mutex_unlock(&gpu->lock);
     return -EINTR;
+}
+
+int program_run(struct user_channel *channel, struct program *program)
+{
+    int status;
+
+    if (mutex_lock_killable(&channel->turn))
+        return -EINTR;
+    status = run_in_turn(channel, program);
+    mutex_unlock(&channel->turn);
+    return status;
 }
 
 static u64 page_of(u64 va)

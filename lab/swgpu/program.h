@@ -8,6 +8,7 @@
 #include <linux/completion.h>
 #include <linux/kref.h>
 #include <linux/list.h>
+#include <linux/mutex.h>
 #include <linux/types.h>
 
 #include "mmu.h"
@@ -31,6 +32,7 @@ struct user_channel {
     struct gpu_space *space;
     u32 handle;
     enum user_channel_state state;
+    struct mutex turn; /* of the callers of program_run(); taken before the card's lock */
     struct program *running;
     struct swgpu_access_counters counters;
 };
@@ -57,11 +59,6 @@ struct program {
  * do the next two functions. */
 struct user_channel *user_channel_create(struct swgpu *gpu, struct gpu_space *space);
 void user_channel_put(struct user_channel *channel);
-static inline void user_channel_get(struct user_channel *channel)
-{
-    kref_get(&channel->refs);
-}
-
 /* Returns false if it has been bound, stopped or has faulted before: a channel is bound once. */
 bool user_channel_bind(struct user_channel *channel);
 /* Ends the running program. A faulted channel stays faulted. */
@@ -73,9 +70,9 @@ static inline u64 user_channel_instance(const struct user_channel *channel)
     return (u64)channel->handle << 12;
 }
 
-/* Runs a program to its end and returns its status: 0, -EFAULT cancelled, -EINTR killed,
- * -ECANCELED stopped, -ENXIO channel not bound, -EBUSY another program runs. Takes the lock
- * itself, sleeps. */
+/* Runs a program to its end, after those that came before it, and returns its status: 0, -EFAULT
+ * cancelled, -EINTR killed, -ECANCELED stopped, -ENXIO channel not bound. Takes the lock itself,
+ * sleeps. */
 int program_run(struct user_channel *channel, struct program *program);
 
 /* Issues and retries up to a slice of accesses; returns whether any made progress. */

@@ -46,8 +46,8 @@ struct swgpu_space {
 };
 
 /* A kernel: the accesses are issued in order, at most `window` of them waiting on a fault at a
- * time; accesses to one page keep their order. Returns when all are done, or with one of these
- * errors:
+ * time; accesses to one page keep their order. It waits for other kernels on its channel. Returns
+ * when all are done, or with one of these errors:
  *
  * - EFAULT: the driver cancelled an access as fatal; `done` is the number of completed accesses.
  *   The channel is dead from then on, as a CUDA context is: further runs return EFAULT too, with
@@ -55,7 +55,7 @@ struct swgpu_space {
  * - EINTR: killed.
  * - ECANCELED: the driver stopped the channel, as it does when its VA space is destroyed.
  * - ENXIO: the channel is not registered with the driver.
- * - ENOENT, EBUSY, EINVAL: no such channel, another kernel runs on it, a bad field or address. */
+ * - ENOENT, EINVAL: no such channel, a bad field or address. */
 struct swgpu_run {
     __u32 channel;           /* in */
     __u32 type;              /* in: SWGPU_READ, ... */
@@ -79,7 +79,7 @@ struct swgpu_run {
  * channel. What does not translate is faulted in, one access at a time. Touch pages
  * (SWGPU_RUN_TOUCH) for many faults at a time, for atomics, and to learn which memory is not the
  * GPU's, so that accesses to it can be counted (SWGPU_IOC_ACCESSED). On a dead channel, reads return
- * anything and writes go nowhere.
+ * anything and writes go nowhere. A page without memory, as a sparse one, is SIGBUS.
  *
  * At SWGPU_PERMISSIONS_OFFSET plus address / 4,096 follows the table of permissions, a byte for each
  * page of 4 KiB: SWGPU_MAY_READ, ... where it is in the GPU's memory. The GPU sets a byte when an
@@ -104,7 +104,8 @@ struct swgpu_access_counters {
 
 /* Accesses of a channel by its mirror, which the GPU cannot count: the process does.
  *
- * - EFAULT: the channel is dead. What it has read through the mirror since is no data. */
+ * - EFAULT: the channel is dead, or the driver does not know it (yet). What it has read through the
+ *   mirror since is no data; the accesses are counted all the same. */
 struct swgpu_accessed {
     __u32 channel; /* in, as are the following */
     __u32 reserved; /* 0 */

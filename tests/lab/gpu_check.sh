@@ -2,6 +2,7 @@
 # the check on a real GPU, whole, on the lab's: predictions, the driver's counters and uvmd agree
 # set: LAB_UVMD=no
 # set: LAB_GPU_MEM_MIB=1024
+# timeout: 1800
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect

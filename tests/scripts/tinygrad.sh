@@ -7,6 +7,7 @@
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
 
+[ -e "$(foreign_dir tinygrad)" ] || scripts/setup --no-lab
 ITERATIONS=5
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -1,11 +1,11 @@
 //! Mirror of a GPU's address space in this process (`lab/swgpu/mirror.h`): loads and stores are
 //! accesses of the GPU.
 
-use std::{io, sync::atomic::AtomicU8};
+use std::sync::atomic::AtomicU8;
 
 use crate::{
     Error, Kind, Request, ioctl,
-    swgpu::{AccessCounters, Run, Space, kind_number},
+    swgpu::{AccessCounters, MAX_ACCESSES, Run, Space, kind_number},
     swgpu_requests,
     words::Words,
 };
@@ -48,6 +48,12 @@ impl Touch {
     #[must_use]
     pub const fn new(va: u64, kind: Kind) -> Self {
         Self { va, value: kind_number(kind) as u64 }
+    }
+
+    /// Address.
+    #[must_use]
+    pub const fn address(self) -> u64 {
+        self.va
     }
 
     /// Place of the page after the touch.
@@ -109,13 +115,23 @@ impl Space {
     /// Translates pages, with the faults that this takes, at most `window` of them at a time.
     ///
     /// # Errors
-    /// `EFAULT`: the driver cancelled an access, and the channel is dead.
-    pub fn touch(&self, touches: &mut [Touch], window: u32) -> io::Result<()> {
+    /// [`Error::Cancelled`]: the driver cancelled an access, and the channel is dead.
+    pub fn touch(&self, touches: &mut [Touch], window: u32) -> Result<(), Error> {
         let channel = self.handles().channel;
-        let count = u32::try_from(touches.len()).map_err(io::Error::other)?;
-        let accesses = touches.as_mut_ptr().expose_provenance() as u64;
-        let mut run = Run { channel, kind: 0, window, count, accesses, access_millibytes: 0, done: 0, flags: TOUCH };
-        ioctl(self.file(), &mut run)
+        for part in touches.chunks_mut(MAX_ACCESSES) {
+            let count = u32::try_from(part.len()).unwrap_or(u32::MAX); // of MAX_ACCESSES at most
+            let accesses = part.as_mut_ptr().expose_provenance() as u64;
+            let mut run =
+                Run { channel, kind: 0, window, count, accesses, access_millibytes: 0, done: 0, flags: TOUCH };
+            match ioctl(self.file(), &mut run) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
+                    return Err(Error::Cancelled { done: run.done, count });
+                }
+                Err(source) => return Err(Error::Request { request: "SWGPU_IOC_RUN", source }),
+            }
+        }
+        Ok(())
     }
 
     /// Counts accesses by the mirror.

@@ -104,8 +104,13 @@ impl Memory {
     /// Forgets a block, and gives its memory back. Whoever calls it has seen to it that nothing
     /// uses it.
     pub(crate) fn free(&self, backend: &dyn Backend, block: &Block) {
-        if self.write().remove(&block.range.address).is_none() {
-            return;
+        {
+            // Not another one, which has got the address since.
+            let mut blocks = self.write();
+            if blocks.get(&block.range.address).is_none_or(|found| found.id != block.id) {
+                return;
+            }
+            blocks.remove(&block.range.address);
         }
         if block.registered {
             #[expect(unsafe_code, reason = "an address as a key alone")]

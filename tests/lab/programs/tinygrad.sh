@@ -7,7 +7,7 @@ set -u
 . /lab/python
 evidence='/tmp/losses /tmp/program /tmp/explained /tmp/one'
 # The first figure of this name in what uvmd says of the process; without one, a word that equals no figure.
-figure() { sed -n "s/.*\"$1\":\([0-9][0-9]*\).*/\1/p" /tmp/one | head -1 | grep . || echo "no-$1"; }
+figure() { grep -o "\"$1\":[0-9][0-9]*" /tmp/one | head -1 | grep -o '[0-9]*$' || echo "no-$1"; }
 # of_driver FILE FIELD: what the driver counted of the GPU.
 of_driver() { sed -n "s/^ *$2  *\([0-9][0-9]*\).*/\1/p" /proc/driver/nvidia-uvm/gpus/*/"$1" | head -1; }
 of_link() { sed -n "s/^$1: //p" /proc/driver/swgpu/gpus/*/link; }

@@ -47,6 +47,8 @@ pub(crate) struct Lab {
     properties: Vec<Properties>,
     books: Mutex<Books>,
     registered: Registered,
+    /// Host memory, by its offset in the host's space.
+    host: Shared,
 }
 
 /// What is allocated.
@@ -61,6 +63,9 @@ struct Books {
 pub(crate) fn is_here() -> bool {
     std::path::Path::new("/dev/swgpu").exists()
 }
+
+/// Unit of the bus in which accesses by engines, and remote ones, are counted.
+const SECTOR_BYTES: u64 = 32;
 
 const fn is_managed(address: u64) -> bool {
     address >= window::BASE && address < DEVICE_BASE
@@ -92,7 +97,8 @@ impl Lab {
         let devices: Vec<Device> = devices.collect::<Result<_, _>>()?;
         let properties = devices.iter().map(|device| device.properties(settings)).collect();
         let books = Books { free: Spaces::new(), managed_live: BTreeMap::new(), device_live: BTreeMap::new() };
-        Ok(Self { va_space, devices, properties, books: Mutex::new(books), registered: Registered::default() })
+        let books = Mutex::new(books);
+        Ok(Self { va_space, devices, properties, books, registered: Registered::default(), host })
     }
 
     fn books(&self) -> std::sync::MutexGuard<'_, Books> {
@@ -153,9 +159,16 @@ impl Backend for Lab {
             Kind::Managed => {
                 let address = books.free.take(kind, bytes).ok_or_else(refused)?;
                 let length = bytes.max(1).next_multiple_of(PAGE_BYTES);
-                let words = Words::managed(&self.va_space, address, length).map_err(|_| refused())?;
-                books.managed_live.insert(address, words);
-                Ok(address)
+                match Words::managed(&self.va_space, address, length) {
+                    Ok(words) => {
+                        books.managed_live.insert(address, words);
+                        Ok(address)
+                    }
+                    Err(error) => {
+                        books.free.give(kind, Range { address, bytes });
+                        Err(of_gpu(&error))
+                    }
+                }
             }
             Kind::Device(index) => {
                 let address = books.free.take(kind, bytes);
@@ -189,6 +202,7 @@ impl Backend for Lab {
             Kind::Device(index) => {
                 let Some(device) = self.devices.get(index) else { return };
                 device.permit(range, 0);
+                device.discard(Range { address: range.address, bytes: Space::length(range.bytes) });
                 device.give(range.bytes);
                 let mut books = self.books();
                 books.device_live.remove(&range.address);
@@ -196,6 +210,7 @@ impl Backend for Lab {
             }
             Kind::Host => {
                 self.devices.iter().for_each(|device| device.permit(range, 0));
+                self.host.discard(range.address - HOST_BASE, Space::length(range.bytes));
                 self.books().free.give(kind, range);
             }
         }
@@ -213,8 +228,12 @@ impl Backend for Lab {
         let device = self.device(device)?;
         let launch = Launch { resident_blocks: device.resident_blocks, ..launch };
         let mut memory = Global::new(device, &self.registered);
-        let counts = kernel.run(&launch, &mut memory)?;
-        memory.finish(counts.loads + counts.stores + counts.atomics)?;
+        let result = kernel.run(&launch, &mut memory);
+        let accesses = result.as_ref().map_or(0, |counts| counts.loads + counts.stores + counts.atomics);
+        // Of a kernel that failed, its remote accesses.
+        let alive = memory.finish(accesses);
+        let counts = result?;
+        alive?;
         Ok(counts)
     }
 

@@ -84,6 +84,15 @@ impl Shared {
         Ok(Self { file, bytes: usize::try_from(bytes).unwrap_or(0) })
     }
 
+    /// Gives the memory of a range of whole pages back; it reads as zeros.
+    pub(crate) fn discard(&self, offset: u64, bytes: u64) {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        if let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(bytes)) {
+            // SAFETY: takes numbers; no Rust object lies in this memory.
+            unsafe { libc::fallocate(self.file.as_raw_fd(), mode, offset, length) };
+        }
+    }
+
     /// Maps it, for the rest of the process.
     ///
     /// # Errors

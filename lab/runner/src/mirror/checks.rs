@@ -33,6 +33,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("a write to a page that the GPU may only read faults", write_to_a_duplicate_faults),
     ("remote memory is touched, accessed and counted", remote_memory_is_counted),
     ("reads are right beside another thread's mmap and munmap", reads_beside_mmap_are_right),
+    ("threads take turns on the channel", threads_take_turns),
     ("atomics of CPU and GPU add up", atomics_add_up),
     ("device memory of half the card evicts, and data stay right", device_memory_evicts),
     ("GPUs see each other's writes", gpus_see_each_other),
@@ -189,6 +190,26 @@ fn reads_beside_mmap_are_right(process: &Process) -> anyhow::Result<()> {
         ensure!(rounds > 0, "the other thread did nothing");
         ensure!(differing == 0, "{differing} words differ");
         Ok(())
+    })
+}
+
+/// As a kernel, a copy of another stream, and accesses that miss the mirror.
+fn threads_take_turns(process: &Process) -> anyhow::Result<()> {
+    let (_, space, mirror) = process.gpu(0)?;
+    let blocks = process.words as u64 * WORD_BYTES / BLOCK_BYTES;
+    let touch_all = |first: u64| {
+        (first..blocks).step_by(2).try_for_each(|block| {
+            let pages = (block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES).step_by(PAGE_BYTES);
+            let mut touches: Vec<Touch> = pages.map(|page| Touch::new(BASE + page, Kind::Read)).collect();
+            space.touch(&mut touches, 256)
+        })
+    };
+    thread::scope(|scope| {
+        let toucher = scope.spawn(move || touch_all(0));
+        let reader = scope.spawn(|| verify(&mirror.words, process.words, 2));
+        touch_all(1)?;
+        toucher.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+        reader.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?
     })
 }
 

@@ -66,6 +66,7 @@ pub(super) fn kills(mib: u64, count: u32, seed: u64) -> anyhow::Result<()> {
     let counters = Gpu::open(0)?.counters()?;
     ensure!(counters.errors == 0, "the model met {} errors", counters.errors);
     ensure!(counters.unknown_methods == 0, "the model met {} unknown methods", counters.unknown_methods);
+    ensure!(counters.copied_dtoh_bytes > 0, "nothing was evicted");
     println!(
         "kills: {count}; to the GPU {} MiB, from it {} MiB",
         counters.copied_htod_bytes >> 20,

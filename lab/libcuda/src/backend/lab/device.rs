@@ -25,6 +25,8 @@ pub(super) struct Device {
     pub(super) space: Space,
     gpu: Gpu,
     _mirror: Words,
+    /// Bytes of device memory.
+    memory: Pages,
     permissions: Permissions,
     frames: Mutex<Frames>,
     /// Accesses that wait for a fault at a time.
@@ -50,10 +52,11 @@ impl Device {
             Ok((space, mirror, permissions))
         };
         let (space, mirror, permissions) = attach().map_err(|error| of_gpu(&error))?;
-        Pages::map(Some(DEVICE_BASE + offset), usize::try_from(SPACE_BYTES).unwrap_or(0))?;
+        let memory = Pages::map(Some(DEVICE_BASE + offset), usize::try_from(SPACE_BYTES).unwrap_or(0))?;
         host.map(HOST_BASE + offset)?;
         let (window, resident_blocks) = (settings.window, settings.resident_blocks);
-        Ok(Self { space, gpu, _mirror: mirror, permissions, frames: Mutex::default(), window, resident_blocks })
+        let frames = Mutex::default();
+        Ok(Self { space, gpu, _mirror: mirror, memory, permissions, frames, window, resident_blocks })
     }
 
     /// Properties, of which the settings have the compute capability.
@@ -83,6 +86,11 @@ impl Device {
     /// Gives the frames of device memory back.
     pub(super) fn give(&self, bytes: u64) {
         self.frames.lock().unwrap_or_else(PoisonError::into_inner).give(&self.gpu, bytes);
+    }
+
+    /// Gives the memory of whole pages of device memory back.
+    pub(super) fn discard(&self, range: Range) {
+        self.memory.discard(self.view(range.address), range.bytes);
     }
 
     /// Address in this process of what the device has at an address of the window.

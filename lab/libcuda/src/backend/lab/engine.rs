@@ -8,9 +8,9 @@ use gpu::{
     mirror::{Place, Touch},
     swgpu::AccessCounters,
 };
-use ptx::{Access, GRANULE_BYTES, MemoryFault};
+use ptx::{Access, MemoryFault};
 
-use super::{PAGE_BYTES, device::Device};
+use super::{PAGE_BYTES, SECTOR_BYTES, device::Device};
 use crate::backend::Range;
 
 /// Bytes that are touched, and then transferred, at a time: a VA block.
@@ -91,6 +91,7 @@ impl<'a> Engine<'a> {
     fn touch(&mut self, side: &Side<'_>, at: u64, bytes: u64, access: Access) -> Result<(), MemoryFault> {
         let Some((device, address)) = side.managed else { return Ok(()) };
         let range = Range { address: address + at, bytes };
+        self.counters.accesses += bytes.div_ceil(SECTOR_BYTES);
         let kind = if access == Access::Write { Kind::Write } else { Kind::Read };
         let pages = (range.address & !(PAGE_BYTES - 1)..range.end()).step_by(length(PAGE_BYTES));
         let missing = pages.filter(|page| !device.permits(*page, access.permission()));
@@ -101,7 +102,10 @@ impl<'a> Engine<'a> {
         let fault = MemoryFault { address: range.address };
         device.space.touch(&mut touches, device.window).map_err(|_| fault)?;
         for touch in touches {
-            let millibytes = PAGE_BYTES * 1000;
+            // Of the first and the last page, a part.
+            let begin = touch.address().max(range.address);
+            let bytes = range.end().min(touch.address() + PAGE_BYTES) - begin;
+            let millibytes = bytes * 1000;
             match (touch.place(), access) {
                 (Place::Host, Access::Read) => self.counters.remote_htod_millibytes += millibytes,
                 (Place::Host, _) => self.counters.remote_dtoh_millibytes += millibytes,
@@ -109,9 +113,8 @@ impl<'a> Engine<'a> {
                 (Place::Peer, _) => self.counters.remote_to_peer_millibytes += millibytes,
                 (Place::Local | Place::Other, _) => continue,
             }
-            self.counters.remote_accesses += 1;
+            self.counters.remote_accesses += bytes.div_ceil(SECTOR_BYTES);
         }
-        self.counters.accesses += bytes.div_ceil(GRANULE_BYTES);
         Ok(())
     }
 

@@ -14,11 +14,9 @@ use gpu::{
 };
 use ptx::{Access, Memory, MemoryFault, Miss, WarpAccess, Window};
 
-use super::{PAGE_BYTES, device::Device, is_managed};
+use super::{PAGE_BYTES, SECTOR_BYTES, device::Device, is_managed};
 use crate::backend::{registered::Registered, update::update, window};
 
-/// Unit of the bus in which remote accesses are counted.
-const SECTOR_BYTES: u64 = 32;
 /// Times that a warp parks at an instruction before its accesses are made one at a time, each with
 /// its fault: others' faults may evict what its own have brought.
 const PARKS_MAX: u32 = 4;
@@ -130,6 +128,23 @@ impl<'a> Global<'a> {
         }
     }
 
+    /// Makes an access that has been touched, whatever has happened to its pages since.
+    fn go(&mut self, access: &WarpAccess<'_>) -> Result<Miss, MemoryFault> {
+        let mut sectors = std::mem::take(&mut self.sectors);
+        sectors.clear();
+        let mut registered = false;
+        for &address in access.addresses {
+            match self.class(address, access)? {
+                Class::Remote { is_peer } => sectors.push((address / SECTOR_BYTES, is_peer)),
+                Class::Registered => registered = true,
+                Class::Local | Class::Missing => {}
+            }
+        }
+        self.count_remote(access.access, &mut sectors);
+        self.sectors = sectors;
+        Ok(if registered { Miss::Remote } else { Miss::Go })
+    }
+
     /// Address in this process of registered memory, or of the window.
     fn pointer(&self, address: u64, bytes: u64) -> Result<*mut u8, MemoryFault> {
         let inside = window::contains(address);
@@ -171,7 +186,13 @@ unsafe impl Memory for Global<'_> {
                 }
             }
         }
-        let parks = missing && access.parked < PARKS_MAX;
+        if missing && access.parked >= PARKS_MAX {
+            // Its pages alone, so that those that stay remote are counted.
+            self.settle()?;
+            self.sectors = sectors;
+            return self.go(access);
+        }
+        let parks = missing;
         if parks {
             sectors.clear();
         } else {
