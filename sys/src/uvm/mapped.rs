@@ -9,6 +9,7 @@ use std::{
     fs::File,
     io::{self, BufRead, BufReader, Read},
     ops::Range,
+    path::Path,
 };
 
 use crate::{
@@ -16,7 +17,8 @@ use crate::{
     processes::{is_gone, other_threads, task_folder},
 };
 
-const DEVICE: &str = "/dev/nvidia-uvm";
+/// End of the device's path, which is longer for a process with another root.
+const DEVICE: &str = "dev/nvidia-uvm";
 /// Limit on the maps file of a process, some 600,000 mappings; the mappings of a larger one are
 /// unknown.
 const MAPS_MAX_BYTES: u64 = 64 << 20;
@@ -67,7 +69,7 @@ fn read(maps: impl Read, max_bytes: u64) -> io::Result<Option<Vec<Range<u64>>>> 
 fn span_if_managed(line: &str) -> Option<Range<u64>> {
     let mut fields = line.split_whitespace();
     let (begin, end) = fields.next()?.split_once('-')?;
-    if fields.nth(4)? != DEVICE {
+    if !Path::new(fields.nth(4)?).ends_with(DEVICE) {
         return None;
     }
     let number = |text| u64::from_str_radix(text, 16).ok();
@@ -98,7 +100,7 @@ mod tests {
         let maps = "55d0c0000000-55d0c0001000 r--p 00000000 08:01 42   /usr/bin/python3\n\
             7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123  /dev/nvidia-uvm\n\
             7f0000400000-7f0000500000 rw-s 00000000 00:06 124      /dev/nvidia0\n\
-            7f0000600000-7f0000601000 rw-s 7f0000600000 00:06 123  /dev/nvidia-uvm\n\
+            7f0000600000-7f0000601000 rw-s 7f0000600000 00:06 123  /srv/root/dev/nvidia-uvm\n\
             7f0000700000-7f0000701000 rw-s 00000000 00:06 125      /dev/nvidia-uvm-tools\n\
             7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0        [stack]\n";
         let spans = [0x7f00_0000_0000..0x7f00_0040_0000, 0x7f00_0060_0000..0x7f00_0060_1000];

@@ -35,6 +35,8 @@ for pair in fault_entries:"$(of_driver fault_stats replayable_faults)" bytes_hto
   echo "$name: uvmd $(figure "$name"), driver and GPU $truth"
   [ "$(figure "$name")" = "$truth" ] || fail "$name differs"
 done
+# It runs under another root, as programs of containers do.
+[ "$(figure managed_bytes)" -gt 0 ] || fail "uvmd sees no managed memory"
 [ "$(of_link copied_dtoh_bytes)" -gt 0 ] || fail "nothing was evicted"
 grep -i -A 3 'capacity thrash' /tmp/explained
 exec 5>&-
