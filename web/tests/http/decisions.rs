@@ -8,9 +8,9 @@ use axum::{
     http::{Request, StatusCode},
 };
 use model::{
-    Decision, Stage,
+    CallResult, Decision, Stage,
     api::decision::Event,
-    decision::Event::{Applied, Created, Switched, Updated},
+    decision::Event::{Applied, Created, Switched, Updated, Withheld},
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -139,6 +139,23 @@ async fn addresses_in_the_stream_require_read_permission() {
     let text = read(&daemon(&events), None, None, &events).await;
     assert_eq!(data(&text).len(), 4);
     assert!(!text.contains("0x7f2a"), "{text}");
+}
+
+#[tokio::test]
+async fn withheld_steps_are_counted_and_not_streamed() {
+    let events = Events::default();
+    let router = daemon(&events);
+    let mut withheld = outcome(1);
+    for call in &mut withheld.calls {
+        call.result = CallResult::Denied("the budget is used up".to_owned());
+    }
+    events.tell(Event::new(&Created(decision(1, Stage::Trial)), at(0)));
+    events.count(&Event::new(&Withheld(withheld), at(0)));
+    // Those that `read` publishes.
+    assert_eq!(data(&read(&router, None, None, &events).await).len(), 4);
+    let line = r#"uvmd_policy_actions_total{policy="cycle",action="migrate_to_gpu",result="denied"} 1"#;
+    let text = metrics(&router).await;
+    assert!(text.contains(&format!("\n{line}\n")), "{text}");
 }
 
 #[tokio::test]
