@@ -59,7 +59,8 @@ static long run(struct user_channel *channel, struct swgpu_run *request)
 
     status = program_run(channel, &program);
     request->done = program.done;
-    if ((program.touch || program.type != ACCESS_WRITE) && program.done && copy_to_user(user_accesses, program.accesses, bytes))
+    if ((program.touch || program.type != ACCESS_WRITE) && program.done &&
+        copy_to_user(user_accesses, program.accesses, bytes))
         status = -EFAULT;
 out:
     kvfree(program.waiting);

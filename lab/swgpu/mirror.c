@@ -192,9 +192,10 @@ static vm_fault_t insert(struct vm_fault *vmf, u64 va, unsigned long pfn, bool w
 {
     struct vm_area_struct *vma = vmf->vma;
     unsigned long address = vma->vm_start + (va - ((u64)vma->vm_pgoff << PAGE_SHIFT));
+    unsigned long flags = writable ? vma->vm_flags : vma->vm_flags & ~VM_WRITE;
 
     /* Not vm_page_prot, which is read-only because there is a pfn_mkwrite(). */
-    return vmf_insert_pfn_prot(vma, address, pfn, vm_get_page_prot(writable ? vma->vm_flags : vma->vm_flags & ~VM_WRITE));
+    return vmf_insert_pfn_prot(vma, address, pfn, vm_get_page_prot(flags));
 }
 
 /* Inserts all pages of the block of `va` that are in the card's memory, with their permissions: they
@@ -236,13 +237,14 @@ static vm_fault_t insert_block(struct vm_fault *vmf, struct gpu_space *space, u6
 static vm_fault_t insert_translated(struct vm_fault *vmf, struct mirror *mirror, u64 va,
                                     const struct mmu_target *target)
 {
-    struct mmu_target writable;
+    struct mmu_target ignored;
+    bool writable = mmu_translate(mirror->space, va, ACCESS_WRITE, &ignored) == MMU_NO_FAULT;
 
     if (is_local(mirror->space, target))
         return insert_block(vmf, mirror->space, va);
     if (!target->memory || target->aperture == APERTURE_RM)
         return VM_FAULT_SIGBUS;
-    return insert(vmf, va, target_pfn(target), mmu_translate(mirror->space, va, ACCESS_WRITE, &writable) == MMU_NO_FAULT);
+    return insert(vmf, va, target_pfn(target), writable);
 }
 
 /* Raises a fault for the access and waits until the driver has serviced it. Called without locks. */

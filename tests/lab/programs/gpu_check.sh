@@ -1,7 +1,7 @@
 #!/bin/sh
 # the check on a real GPU, whole, on the lab's: predictions, the driver's counters and uvmd agree
 # set: LAB_UVMD=no
-# set: LAB_GPU_MEM_MIB=1024
+# gpu_mem_mib: 1024
 # timeout: 1800
 set -u
 # shellcheck source=lab/vm/expect

@@ -31,14 +31,16 @@ pub(super) fn victim(bytes: u64, seed: u64) -> anyhow::Result<()> {
             done.store(true, Ordering::Relaxed);
         });
         let mut round = seed;
-        while !done.load(Ordering::Relaxed) {
+        // Once at least.
+        loop {
             fill(&mirror.words, process.words, round);
             verify(&mirror.words, process.words, round)?;
             verify(&process.managed, process.words, round)?;
             round += 1;
+            if done.load(Ordering::Relaxed) {
+                return Ok(());
+            }
         }
-        println!("rounds {}", round - seed);
-        Ok(())
     })
 }
 
