@@ -56,6 +56,7 @@ THRASHING=(
 )
 PINGPONG=(uvm-node/{reclaimed_share,cpu_faults} uvm-owner/{fetched_first,fetched_reclaimed,cpu_faults})
 ACTING=(uvm-policies/{acting,in_force,decisions,actions,policies_done} uvm-node/tool_calls)
+DENIED=(uvm-policies/{budget_denied,policies_denied})
 MIGRATING=(uvm-policies/{policies_migrated,budget_bytes})
 ROLLBACK=(uvm-policies/{rollbacks,rollbacks_total,policies_rollbacks})
 
@@ -121,11 +122,11 @@ end_programs
 run_in "$pod_cgroup" /tmp/pingpong.toml
 panels_speak "${PINGPONG[@]}" "${ACTING[@]}"
 sed '/^\[\[target/,$d' /lab/files/streaming.toml >/tmp/streaming.toml
-override streaming stream
+# At a rate that the walk exceeds: a part of the prefetches is denied.
+override streaming stream --bytes-per-second 8MiB
 run_in "$job_cgroup" /tmp/streaming.toml
 panels_speak "${MIGRATING[@]}"
-override streaming stream --bytes 4MiB
-panels_speak uvm-policies/{budget_denied,policies_denied}
+panels_speak "${DENIED[@]}"
 override pingpong harmful
 fires UvmdPolicyRolledBackRepeatedly
 panels_speak "${ROLLBACK[@]}"
