@@ -12,6 +12,7 @@
 //! * [`uvm`]: calls of nvidia-uvm on another process's VA space
 //! * [`actor`]: processes that make these calls, in the target's cgroup
 //! * [`memory`]: return of freed memory to the kernel
+//! * [`shared_memory`]: shared memory that a process made for uvmd
 //! * [`symbols`]: functions of the driver that can be probed
 //! * [`families`] and [`btf`]: offsets of the fields that the probes read, in this driver and
 //!   kernel
@@ -40,6 +41,7 @@ pub mod preconditions;
 pub mod private;
 pub mod processes;
 pub mod roots;
+pub mod shared_memory;
 pub mod symbols;
 pub mod uvm;
 

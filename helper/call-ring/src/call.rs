@@ -1,0 +1,268 @@
+//! Calls as uvmd reads them: whatever the memory holds, a call or a reason why there is none.
+
+use alloc::{string::String, vec::Vec};
+
+use crate::{
+    group::{NAME_BYTES, NAME_BYTES_MAX, POINTERS_MAX, Stamp},
+    kind::{ASYNCHRONOUS, CUT, Kind, MemoryKind, NO_ARGUMENTS, Size, SyncKind, TARGET_SHIFT, Target},
+    lane::Lane,
+    record::Record,
+};
+
+/// Pointer among the arguments of a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pointer {
+    /// Place among the arguments.
+    pub offset_bytes: u16,
+    /// Address, inside memory that the program allocated.
+    pub address: u64,
+}
+
+/// What a call does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Allocates memory.
+    Malloc {
+        /// Stream, for memory of a pool.
+        stream: u64,
+        /// Address.
+        address: u64,
+        /// Size.
+        bytes: u64,
+        /// Kind.
+        kind: MemoryKind,
+        /// CUDA device, as the program numbers them.
+        device: u32,
+    },
+    /// Frees memory.
+    Free {
+        /// Stream, for memory of a pool.
+        stream: u64,
+        /// Address.
+        address: u64,
+    },
+    /// The free before failed: the memory is still there.
+    NotFreed {
+        /// Address.
+        address: u64,
+    },
+    /// Names a function, before its first launch.
+    Function {
+        /// Handle.
+        function: u64,
+        /// Name in the module; what is not UTF-8 is replaced.
+        name: String,
+    },
+    /// Launches a kernel.
+    Launch {
+        /// Where it goes.
+        target: Target,
+        /// Handle of the function.
+        function: u64,
+        /// Thread blocks.
+        grid: Size,
+        /// Threads of a block.
+        block: Size,
+        /// Dynamic shared memory.
+        shared_bytes: u32,
+        /// Pointers among its arguments; `None` if these are not known.
+        pointers: Option<Vec<Pointer>>,
+    },
+    /// Copies memory.
+    Copy {
+        /// Where it goes.
+        target: Target,
+        /// Address written.
+        to: u64,
+        /// Address read.
+        from: u64,
+        /// Bytes copied.
+        bytes: u64,
+        /// Rows that they make up.
+        rows: u64,
+    },
+    /// Fills memory.
+    Fill {
+        /// Where it goes.
+        target: Target,
+        /// Address.
+        address: u64,
+        /// Bytes written.
+        bytes: u64,
+        /// Rows that they make up.
+        rows: u64,
+    },
+    /// Prefetches managed memory.
+    Prefetch {
+        /// Stream.
+        stream: u64,
+        /// Address.
+        address: u64,
+        /// Size.
+        bytes: u64,
+        /// CUDA device, or -1 for the host.
+        to: i32,
+    },
+    /// Gives advice on managed memory, or takes it back.
+    Advise {
+        /// Address.
+        address: u64,
+        /// Size.
+        bytes: u64,
+        /// `CUmem_advise`.
+        advice: u32,
+        /// CUDA device, or -1 for the host.
+        to: i32,
+    },
+    /// Waits.
+    Sync {
+        /// For what.
+        kind: SyncKind,
+        /// Stream or event.
+        handle: u64,
+    },
+    /// Ends the capture of a stream.
+    GraphCaptured {
+        /// Stream.
+        stream: u64,
+        /// Graph made of it.
+        graph: u64,
+    },
+    /// Instantiates a graph.
+    GraphInstantiated {
+        /// Graph.
+        graph: u64,
+        /// Instantiated graph.
+        executable: u64,
+    },
+    /// Launches a graph.
+    GraphLaunch {
+        /// Stream.
+        stream: u64,
+        /// Instantiated graph.
+        executable: u64,
+    },
+    /// Destroys a graph.
+    GraphDestroyed {
+        /// Graph.
+        graph: u64,
+    },
+    /// Destroys an instantiated graph.
+    ExecutableDestroyed {
+        /// Instantiated graph.
+        executable: u64,
+    },
+}
+
+/// Call of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// When, and by whom.
+    pub stamp: Stamp,
+    /// Whether it returned before its work was done.
+    pub is_asynchronous: bool,
+    /// Whether it had more pointers, or its name more bytes, than are recorded.
+    pub is_cut: bool,
+    /// What it does.
+    pub action: Action,
+}
+
+/// Result of a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// Call.
+    Call(Call),
+    /// Records of a kind that is not known: of a later minor version.
+    Unknown,
+    /// Records that no helper wrote.
+    Invalid,
+}
+
+/// Reads a call of a lane; `None` if there is none yet.
+#[must_use]
+pub fn read(lane: &Lane<'_>) -> Option<Read> {
+    let first = lane.read()?;
+    // In memory that a helper writes they are there: they were published together.
+    let waiting = lane.waiting().unwrap_or(0);
+    if u64::from(first.count) > waiting {
+        return Some(Read::Invalid);
+    }
+    let more: Vec<Record> = (0..first.count).map_while(|_| lane.read()).collect();
+    if more.len() != usize::from(first.count) || more.iter().any(|record| record.sequence != first.sequence) {
+        return Some(Read::Invalid);
+    }
+    let Some(kind) = Kind::of(first.kind) else { return Some(Read::Unknown) };
+    Some(action(kind, &first, &more).map_or(Read::Invalid, |action| {
+        Read::Call(Call {
+            stamp: Stamp { sequence: first.sequence, time_ns: first.time_ns, thread: first.thread },
+            is_asynchronous: first.flags & ASYNCHRONOUS != 0,
+            is_cut: first.flags & CUT != 0,
+            action,
+        })
+    }))
+}
+
+fn low(word: u64) -> Option<u32> {
+    u32::try_from(word).ok()
+}
+
+/// Device of a word, with -1 for the host.
+#[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "an int that was widened")]
+fn place(word: u64) -> i32 {
+    word as u32 as i32
+}
+
+fn action(kind: Kind, first: &Record, more: &[Record]) -> Option<Action> {
+    let [a, b, c, d, e] = first.words;
+    let node = more.iter().find(|record| record.kind == Kind::Node as u8).map_or(0, |record| record.words[1]);
+    let target = Target::of(first.flags >> TARGET_SHIFT, a, node);
+    Some(match kind {
+        Kind::Malloc => {
+            Action::Malloc { stream: a, address: b, bytes: c, kind: MemoryKind::of(d)?, device: low(e)? }
+        }
+        Kind::Free => Action::Free { stream: a, address: b },
+        Kind::NotFreed => Action::NotFreed { address: b },
+        Kind::Function => Action::Function { function: b, name: name(c, more)? },
+        Kind::Launch => Action::Launch {
+            target,
+            function: b,
+            grid: Size::of_word(c),
+            block: Size::of_word(d),
+            shared_bytes: low(e)?,
+            pointers: if first.flags & NO_ARGUMENTS == 0 { Some(pointers(more)?) } else { None },
+        },
+        Kind::Copy => Action::Copy { target, to: b, from: c, bytes: d, rows: e },
+        Kind::Fill => Action::Fill { target, address: b, bytes: c, rows: d },
+        Kind::Prefetch => Action::Prefetch { stream: a, address: b, bytes: c, to: place(d) },
+        Kind::Advise => Action::Advise { address: b, bytes: c, advice: low(d)?, to: place(e) },
+        Kind::Sync => Action::Sync { kind: SyncKind::of(b)?, handle: a },
+        Kind::GraphCaptured => Action::GraphCaptured { stream: a, graph: b },
+        Kind::GraphInstantiated => Action::GraphInstantiated { graph: b, executable: c },
+        Kind::GraphLaunch => Action::GraphLaunch { stream: a, executable: b },
+        Kind::GraphDestroyed => Action::GraphDestroyed { graph: b },
+        Kind::ExecutableDestroyed => Action::ExecutableDestroyed { executable: b },
+        Kind::Pointers | Kind::Name | Kind::Node => return None,
+    })
+}
+
+fn name(bytes: u64, more: &[Record]) -> Option<String> {
+    let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= NAME_BYTES_MAX)?;
+    let records = more.iter().filter(|record| record.kind == Kind::Name as u8);
+    let all: Vec<u8> = records.flat_map(|record| record.words).flat_map(u64::to_le_bytes).collect();
+    if bytes.div_ceil(NAME_BYTES) * NAME_BYTES != all.len() {
+        return None;
+    }
+    all.get(..bytes).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn pointers(more: &[Record]) -> Option<Vec<Pointer>> {
+    let mut pointers = Vec::new();
+    for record in more.iter().filter(|record| record.kind == Kind::Pointers as u8) {
+        let [offsets, addresses @ ..] = record.words;
+        for (at, address) in addresses.iter().enumerate().take(record.count.into()) {
+            let offset_bytes = u16::try_from(offsets >> (16 * at) & 0xffff).ok()?;
+            pointers.push(Pointer { offset_bytes, address: *address });
+        }
+    }
+    (pointers.len() <= POINTERS_MAX).then_some(pointers)
+}

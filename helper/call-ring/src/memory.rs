@@ -1,0 +1,229 @@
+//! Header and lanes of the shared memory.
+//!
+//! | words | content |
+//! | --- | --- |
+//! | 0 | [`MAGIC`] |
+//! | 1 | major version, minor version, each 32 bits |
+//! | 2 | bytes of the whole |
+//! | 3 | lanes |
+//! | 4 | process id, as the process sees it |
+//! | 8 | sequence number of the next record; a cache line of its own |
+//! | 16 | [`Mode`], written by uvmd; a cache line of its own |
+//! | 24 | [`State`], written by the helper |
+//! | 25 | calls that were not recorded, for any reason but a full lane |
+//! | 32... | per lane two cache lines: see [`crate::lane`] |
+//!
+//! The records of the lanes follow, at [`HEADER_BYTES`]: those of lane 0, which a program's first
+//! thread has, then those of the others.
+
+use core::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use crate::{lane::Lane, record::RECORD_BYTES};
+
+/// First word: "UVMDRING".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDRING");
+/// Version of the layout. Another major one is not read; a later minor one has more kinds of
+/// records, which are skipped and counted.
+pub const MAJOR: u32 = 1;
+/// See [`MAJOR`].
+pub const MINOR: u32 = 0;
+/// Lanes. Threads beyond share the last one.
+pub const LANES: usize = 16;
+/// Bytes before the first record.
+pub const HEADER_BYTES: usize = 8192;
+/// Bytes of records of lane 0, of a program's first thread.
+pub const FIRST_LANE_BYTES: usize = 1 << 20;
+/// Bytes of records of each other lane.
+pub const LANE_BYTES: usize = 64 << 10;
+/// Bytes of the whole memory.
+pub const TOTAL_BYTES: usize = HEADER_BYTES + FIRST_LANE_BYTES + (LANES - 1) * LANE_BYTES;
+
+const WORD_BYTES: usize = 8;
+const SEQUENCE: usize = 8;
+const MODE: usize = 16;
+const STATE: usize = 24;
+const UNRECORDED: usize = 25;
+const LANE_HEADERS: usize = 32;
+const LANE_HEADER_WORDS: usize = 16;
+
+const _: () = assert!((LANE_HEADERS + LANES * LANE_HEADER_WORDS) * WORD_BYTES <= HEADER_BYTES, "lanes fit the header");
+const _: () = assert!(FIRST_LANE_BYTES.is_power_of_two() && LANE_BYTES.is_power_of_two(), "positions are masked");
+const _: () = assert!(TOTAL_BYTES <= 8 << 20, "the program pays for it");
+
+/// What the helper shall do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Pass calls through.
+    Off,
+    /// Record calls.
+    Record,
+}
+
+/// What the helper does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has not found all that it needs yet.
+    Starting,
+    /// It works.
+    Ready,
+}
+
+/// Reason why memory is no ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalid {
+    /// Another size than that of the ring.
+    Size {
+        /// Bytes.
+        bytes: usize,
+    },
+    /// Another magic, or lanes that differ.
+    Header,
+    /// Another major version.
+    Version {
+        /// Major version there.
+        major: u32,
+    },
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Size { bytes } => write!(f, "{bytes} bytes instead of {TOTAL_BYTES}"),
+            Self::Header => f.write_str("no header of a ring"),
+            Self::Version { major } => write!(f, "version {major} instead of {MAJOR}"),
+        }
+    }
+}
+
+impl core::error::Error for Invalid {}
+
+/// The shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Memory<'a> {
+    /// Makes a ring of memory that is all zeros.
+    ///
+    /// # Errors
+    /// If the memory has another size.
+    pub fn create(words: &'a [AtomicU64], process: u32, mode: Mode) -> Result<Self, Invalid> {
+        let memory = Self::of(words)?;
+        memory.store(1, u64::from(MAJOR) << 32 | u64::from(MINOR));
+        memory.store(2, TOTAL_BYTES as u64);
+        memory.store(3, LANES as u64);
+        memory.store(4, process.into());
+        memory.store(MODE, mode as u64);
+        // Last: whoever sees it sees the rest.
+        memory.store(0, MAGIC);
+        Ok(memory)
+    }
+
+    /// Opens a ring that another process made.
+    ///
+    /// # Errors
+    /// If it is none, or one of another version.
+    pub fn open(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
+        let memory = Self::of(words)?;
+        if memory.load(0) != MAGIC {
+            return Err(Invalid::Header);
+        }
+        let major = (memory.load(1) >> 32) as u32;
+        if major != MAJOR {
+            return Err(Invalid::Version { major });
+        }
+        if memory.load(2) != TOTAL_BYTES as u64 || memory.load(3) != LANES as u64 {
+            return Err(Invalid::Header);
+        }
+        Ok(memory)
+    }
+
+    fn of(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
+        let bytes = words.len().saturating_mul(WORD_BYTES);
+        if bytes == TOTAL_BYTES { Ok(Self { words }) } else { Err(Invalid::Size { bytes }) }
+    }
+
+    fn load(&self, at: usize) -> u64 {
+        self.words.get(at).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn store(&self, at: usize, value: u64) {
+        if let Some(word) = self.words.get(at) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// What the helper shall do. Anything unknown is off.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        if self.load(MODE) == Mode::Record as u64 { Mode::Record } else { Mode::Off }
+    }
+
+    /// Tells the helper what to do.
+    pub fn set_mode(&self, mode: Mode) {
+        self.store(MODE, mode as u64);
+    }
+
+    /// What the helper says that it does.
+    #[must_use]
+    pub fn state(&self) -> State {
+        if self.load(STATE) == State::Ready as u64 { State::Ready } else { State::Starting }
+    }
+
+    /// Tells uvmd what the helper does.
+    pub fn set_state(&self, state: State) {
+        self.store(STATE, state as u64);
+    }
+
+    /// Takes the next sequence number.
+    #[must_use]
+    pub fn next_sequence(&self) -> u64 {
+        self.words.get(SEQUENCE).map_or(0, |word| word.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Sequence number of the next record.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.load(SEQUENCE)
+    }
+
+    /// Counts a call that is not recorded, other than for want of room.
+    pub fn count_unrecorded(&self) {
+        if let Some(word) = self.words.get(UNRECORDED) {
+            word.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Calls not recorded, other than for want of room.
+    #[must_use]
+    pub fn unrecorded(&self) -> u64 {
+        self.load(UNRECORDED)
+    }
+
+    /// A lane; the last one for any number beyond.
+    #[must_use]
+    pub fn lane(&self, number: usize) -> Lane<'a> {
+        let number = number.min(LANES - 1);
+        let header = LANE_HEADERS + number * LANE_HEADER_WORDS;
+        let (begin, bytes) = match number.checked_sub(1) {
+            None => (HEADER_BYTES, FIRST_LANE_BYTES),
+            Some(before) => (HEADER_BYTES + FIRST_LANE_BYTES + before * LANE_BYTES, LANE_BYTES),
+        };
+        let slice = |from: usize, count: usize| self.words.get(from..from + count).unwrap_or_default();
+        Lane::new(
+            slice(header, LANE_HEADER_WORDS),
+            slice(begin / WORD_BYTES, bytes / WORD_BYTES),
+            bytes / RECORD_BYTES,
+        )
+    }
+
+    /// All lanes.
+    pub fn lanes(&self) -> impl Iterator<Item = Lane<'a>> + use<'a> {
+        let memory = *self;
+        (0..LANES).map(move |number| memory.lane(number))
+    }
+}

@@ -1,0 +1,185 @@
+//! Both sides of the ring.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use call_ring::{
+    Group, Invalid, Kind, Lane, Memory, MemoryKind, Mode, Size, TOTAL_BYTES, Target,
+    call::{Action, Call, Pointer, Read, read},
+    group::{NAME_BYTES_MAX, POINTERS_MAX, stamp},
+    kind::ASYNCHRONOUS,
+    memory::LANES,
+};
+use proptest::prelude::*;
+
+fn words() -> Vec<AtomicU64> {
+    (0..TOTAL_BYTES / 8).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn create(words: &[AtomicU64]) -> Memory<'_> {
+    Memory::create(words, 42, Mode::Record).unwrap()
+}
+
+fn call(read: Option<Read>) -> Call {
+    match read {
+        Some(Read::Call(call)) => call,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn malloc<'a>(memory: &Memory<'a>, lane: Lane<'a>, address: u64) -> bool {
+    Group::begin(
+        lane,
+        stamp(memory, 7, 99),
+        Kind::Malloc,
+        0,
+        [0, address, 4096, MemoryKind::Managed as u64, 1],
+    )
+    .publish()
+}
+
+fn launch<'a>(memory: &Memory<'a>, lane: Lane<'a>, target: Target, pointers: usize) -> Group<'a> {
+    let sizes = [0x1230, Size::new(1000, 2, 3).to_word(), Size::new(256, 1, 1).to_word(), 48];
+    let mut group = Group::with_target(lane, stamp(memory, 8, 99), Kind::Launch, ASYNCHRONOUS, target, sizes);
+    for at in 0..pointers {
+        group.pointer(u16::try_from(at * 8).unwrap(), 0x7000_0000 + at as u64);
+    }
+    group
+}
+
+#[test]
+fn calls_are_read_as_they_were_written() {
+    let words = words();
+    let memory = create(&words);
+    let lane = memory.lane(0);
+    assert!(malloc(&memory, lane, 0x7000_0000));
+    let target = Target::Executable { executable: 5, node: 6 };
+    assert!(launch(&memory, lane, target, 9).publish());
+    let mut named = Group::begin(lane, stamp(&memory, 9, 99), Kind::Function, 0, [0, 0x1230, 0, 0, 0]);
+    named.name(b"a_function_whose_name_is_longer_than_a_record_has_room_for".iter().copied());
+    assert!(named.publish());
+
+    let memory = Memory::open(&words).unwrap();
+    let lane = memory.lane(0);
+    let first = call(read(&lane));
+    assert_eq!((first.stamp.sequence, first.stamp.time_ns, first.stamp.thread), (0, 7, 99));
+    let malloc = Action::Malloc { stream: 0, address: 0x7000_0000, bytes: 4096, kind: MemoryKind::Managed, device: 1 };
+    assert_eq!(first.action, malloc);
+    let second = call(read(&lane));
+    assert!(second.is_asynchronous && !second.is_cut);
+    let pointers = (0..9).map(|at| Pointer { offset_bytes: at * 8, address: 0x7000_0000 + u64::from(at) }).collect();
+    let launch = Action::Launch {
+        target,
+        function: 0x1230,
+        grid: Size::new(1000, 2, 3),
+        block: Size::new(256, 1, 1),
+        shared_bytes: 48,
+        pointers: Some(pointers),
+    };
+    assert_eq!(second.action, launch);
+    let name = "a_function_whose_name_is_longer_than_a_record_has_room_for".to_owned();
+    assert_eq!(call(read(&lane)).action, Action::Function { function: 0x1230, name });
+    assert_eq!(read(&lane), None);
+}
+
+#[test]
+fn what_exceeds_a_call_is_cut_and_said_to_be() {
+    let words = words();
+    let memory = create(&words);
+    let lane = memory.lane(0);
+    assert!(launch(&memory, lane, Target::Stream(0), POINTERS_MAX + 1).publish());
+    let mut named = Group::begin(lane, stamp(&memory, 9, 99), Kind::Function, 0, [0; 5]);
+    named.name(std::iter::repeat_n(b'x', NAME_BYTES_MAX + 1));
+    assert!(named.publish());
+    let launch = call(read(&lane));
+    let Action::Launch { pointers: Some(pointers), .. } = launch.action else { panic!("{launch:?}") };
+    assert!(launch.is_cut && pointers.len() == POINTERS_MAX);
+    let named = call(read(&lane));
+    assert!(named.is_cut && matches!(named.action, Action::Function { name, .. } if name.len() == NAME_BYTES_MAX));
+}
+
+#[test]
+fn call_that_does_not_fit_is_dropped_as_a_whole_and_counted() {
+    let words = words();
+    let memory = create(&words);
+    let lane = memory.lane(1);
+    let fitting = (0..).take_while(|at| malloc(&memory, lane, *at)).count();
+    assert_eq!((fitting, lane.dropped()), (lane.capacity(), 1));
+    for _ in 0..3 {
+        call(read(&lane));
+    }
+    // Three records are free, and it takes four.
+    assert!(!launch(&memory, lane, Target::Stream(0), 12).publish());
+    assert!(launch(&memory, lane, Target::Stream(0), 8).publish());
+    assert_eq!(lane.dropped(), 2);
+    for at in 3..lane.capacity() as u64 {
+        assert!(matches!(call(read(&lane)).action, Action::Malloc { address, .. } if address == at));
+    }
+    assert!(matches!(call(read(&lane)).action, Action::Launch { pointers: Some(pointers), .. } if pointers.len() == 8));
+    assert_eq!(read(&lane), None);
+}
+
+#[test]
+fn lane_belongs_to_one_thread_until_it_gives_it_up() {
+    let words = words();
+    let memory = create(&words);
+    let lane = memory.lane(3);
+    assert!(lane.acquire(7) && !lane.acquire(8));
+    lane.release();
+    assert!(lane.acquire(8));
+    assert!(lane.try_lock() && !lane.try_lock());
+    lane.unlock();
+    assert!(lane.try_lock());
+}
+
+#[test]
+fn memory_of_another_size_or_version_is_no_ring() {
+    let all = words();
+    assert_eq!(Memory::open(&all).unwrap_err(), Invalid::Header);
+    create(&all);
+    assert!(Memory::open(&all).is_ok());
+    assert!(matches!(Memory::open(&all[1..]), Err(Invalid::Size { .. })));
+    all[1].store(2 << 32, Ordering::Relaxed);
+    assert_eq!(Memory::open(&all).unwrap_err(), Invalid::Version { major: 2 });
+}
+
+#[test]
+fn records_of_a_later_version_are_skipped_as_a_whole() {
+    let words = words();
+    let memory = create(&words);
+    let lane = memory.lane(0);
+    let later = call_ring::Record { kind: 40, count: 1, sequence: 5, ..Default::default() };
+    lane.write(0, later);
+    lane.write(1, later);
+    lane.publish(2);
+    assert!(malloc(&memory, lane, 1));
+    assert_eq!(read(&lane), Some(Read::Unknown));
+    call(read(&lane));
+}
+
+proptest! {
+    #[test]
+    fn reader_of_arbitrary_memory_ends_and_never_panics(
+        words in prop::collection::vec((0_usize..TOTAL_BYTES / 8, any::<u64>()), 0..200),
+        heads in prop::collection::vec((0..LANES, 0_u64..200), 0..4),
+        records in prop::collection::vec((0..LANES, 0_u64..64, any::<[u64; 8]>()), 0..64),
+    ) {
+        let memory = self::words();
+        create(&memory);
+        for (lane, at, words) in records {
+            let lane = Memory::open(&memory).unwrap().lane(lane);
+            lane.write(usize::try_from(at).unwrap(), call_ring::Record::from_words(words));
+        }
+        for (lane, records) in heads {
+            Memory::open(&memory).unwrap().lane(lane).publish(usize::try_from(records).unwrap());
+        }
+        for (at, word) in words {
+            memory[at].store(word, Ordering::Relaxed);
+        }
+        if let Ok(ring) = Memory::open(&memory) {
+            for lane in ring.lanes() {
+                let reads = (0..).take_while(|_| read(&lane).is_some()).count();
+                prop_assert!(reads <= lane.capacity());
+            }
+        }
+    }
+}

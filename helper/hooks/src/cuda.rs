@@ -1,0 +1,181 @@
+//! Types of the CUDA driver API, as far as hooks read them (cuda.h of CUDA 12.9 and 13).
+
+/// Result of a function: any number, as drivers of later versions have more of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct CuResult(pub(crate) i32);
+
+impl CuResult {
+    /// Whether it succeeded.
+    pub(crate) const fn is_ok(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Stream, or another handle of the driver.
+pub(crate) type Handle = u64;
+
+/// `CUmemLocation`, which is passed in one register: type, id.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Location {
+    kind: u32,
+    id: i32,
+}
+
+impl Location {
+    /// Device, or -1 for the host and its nodes.
+    pub(crate) const fn device(self) -> i32 {
+        const DEVICE: u32 = 1;
+        if self.kind == DEVICE { self.id } else { -1 }
+    }
+}
+
+/// `CUlaunchConfig`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    pub(crate) stream: Handle,
+    // Attributes follow, which the driver alone reads.
+}
+
+/// `CUDA_LAUNCH_PARAMS` of cuLaunchCooperativeKernelMultiDevice.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct LaunchParams {
+    pub(crate) function: Handle,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    pub(crate) stream: Handle,
+    pub(crate) each: *const *const u8,
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS_v1`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct KernelNode {
+    pub(crate) function: Handle,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    pub(crate) each: *const *const u8,
+    pub(crate) extra: *const usize,
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS_v2`: a kernel of a library in place of the function.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct KernelNode2 {
+    pub(crate) first: KernelNode,
+    pub(crate) kernel: Handle,
+    pub(crate) context: Handle,
+}
+
+/// `CUDA_MEMSET_NODE_PARAMS`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct FillNode {
+    pub(crate) address: u64,
+    pub(crate) pitch_bytes: usize,
+    pub(crate) value: u32,
+    pub(crate) unit_bytes: u32,
+    pub(crate) width: usize,
+    pub(crate) rows: usize,
+}
+
+/// A side of `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Side2 {
+    x_bytes: usize,
+    y: usize,
+    kind: u32,
+    host: u64,
+    device: u64,
+    array: Handle,
+    pitch_bytes: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Copy2 {
+    pub(crate) from: Side2,
+    pub(crate) to: Side2,
+    pub(crate) width_bytes: usize,
+    pub(crate) rows: usize,
+}
+
+/// A side of `CUDA_MEMCPY3D`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Side3 {
+    x_bytes: usize,
+    y: usize,
+    z: usize,
+    detail: usize,
+    kind: u32,
+    host: u64,
+    device: u64,
+    array: Handle,
+    context: Handle,
+    pitch_bytes: usize,
+    height: usize,
+}
+
+/// `CUDA_MEMCPY3D`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Copy3 {
+    pub(crate) from: Side3,
+    pub(crate) to: Side3,
+    pub(crate) width_bytes: usize,
+    pub(crate) rows: usize,
+    pub(crate) planes: usize,
+}
+
+/// `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_ARRAY`; the others have an address of the device.
+const HOST: u32 = 1;
+const ARRAY: u32 = 3;
+
+/// Address of the first byte; 0 in an array, which has none.
+fn address(kind: u32, (host, device): (u64, u64), offset_bytes: usize) -> u64 {
+    let base = match kind {
+        HOST => host,
+        ARRAY => return 0,
+        _ => device,
+    };
+    base.wrapping_add(offset_bytes as u64)
+}
+
+impl Side2 {
+    /// Address of the first byte.
+    pub(crate) fn address(&self) -> u64 {
+        let offset_bytes = self.y.wrapping_mul(self.pitch_bytes).wrapping_add(self.x_bytes);
+        address(self.kind, (self.host, self.device), offset_bytes)
+    }
+}
+
+impl Side3 {
+    /// Address of the first byte.
+    pub(crate) fn address(&self) -> u64 {
+        let rows = self.z.wrapping_mul(self.height).wrapping_add(self.y);
+        address(self.kind, (self.host, self.device), rows.wrapping_mul(self.pitch_bytes).wrapping_add(self.x_bytes))
+    }
+}
+
+/// Keys of the list `extra` of a launch: its end, the buffer of arguments, and their size.
+pub(crate) const EXTRA_END: usize = 0;
+/// See [`EXTRA_END`].
+pub(crate) const EXTRA_BUFFER: usize = 1;
+/// See [`EXTRA_END`].
+pub(crate) const EXTRA_BYTES: usize = 2;
+
+/// Stream 0 of functions whose default stream is each thread's own.
+pub(crate) const PER_THREAD_STREAM: Handle = 2;
+/// Another name of the legacy default stream.
+pub(crate) const LEGACY_STREAM: Handle = 1;

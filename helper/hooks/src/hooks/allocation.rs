@@ -1,0 +1,104 @@
+//! Allocations and frees.
+
+#![expect(unsafe_code, reason = "functions of the driver's ABI")]
+
+use call_ring::{Kind, MemoryKind};
+
+use crate::{
+    cuda::{CuResult, Handle},
+    driver,
+    program::read,
+    real::hooks,
+    recorder::{Recorder, named_stream, recording},
+};
+
+fn allocated(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, kind: MemoryKind) {
+    let bytes = bytes as u64;
+    recorder.blocks.add(address, bytes, driver::context());
+    recorder.record(Kind::Malloc, 0, [stream, address, bytes, kind as u64, driver::device()]);
+}
+
+/// Records an allocation whose address was written.
+fn allocates(result: CuResult, stream: Handle, address: *const u64, bytes: usize, kind: MemoryKind) -> CuResult {
+    if result.is_ok()
+        && let (Some(recorder), Some(address)) = (recording(), read(address))
+    {
+        allocated(recorder, stream, address, bytes, kind);
+    }
+    result
+}
+
+/// Records an allocation of a pool, whose memory is managed or not.
+fn allocates_of_pool(result: CuResult, stream: Handle, address: *const u64, bytes: usize) -> CuResult {
+    if result.is_ok()
+        && let (Some(recorder), Some(address)) = (recording(), read(address))
+    {
+        let kind = if driver::is_managed(address) { MemoryKind::Managed } else { MemoryKind::Pool };
+        allocated(recorder, stream, address, bytes, kind);
+    }
+    result
+}
+
+/// Records a free before it: from then on, another thread may be given the address.
+fn frees(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
+    let Some(recorder) = recording() else { return real() };
+    let Some((bytes, context)) = recorder.blocks.remove(address) else { return real() };
+    recorder.record(Kind::Free, 0, [stream, address, 0, 0, 0]);
+    let result = real();
+    if !result.is_ok() {
+        recorder.blocks.add(address, bytes, context);
+        recorder.record(Kind::NotFreed, 0, [stream, address, 0, 0, 0]);
+    }
+    result
+}
+
+hooks! {
+    cuMemAllocManaged = fn(address: *mut u64, bytes: usize, flags: u32) |real, per_thread| {
+        allocates(real(), 0, address, bytes, MemoryKind::Managed)
+    }
+
+    cuMemAlloc_v2 = fn(address: *mut u64, bytes: usize) |real, per_thread| {
+        allocates(real(), 0, address, bytes, MemoryKind::Device)
+    }
+
+    cuMemAllocPitch_v2 = fn(address: *mut u64, pitch_bytes: *mut usize, width_bytes: usize, rows: usize, unit_bytes: u32)
+        |real, per_thread|
+    {
+        let result = real();
+        if result.is_ok()
+            && let Some(pitch_bytes) = read(pitch_bytes)
+        {
+            allocates(result, 0, address, pitch_bytes.saturating_mul(rows), MemoryKind::Device);
+        }
+        result
+    }
+
+    cuMemAllocAsync / cuMemAllocAsync_ptsz = fn(address: *mut u64, bytes: usize, stream: Handle) |real, per_thread| {
+        allocates_of_pool(real(), named_stream(stream, per_thread), address, bytes)
+    }
+
+    cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz = fn(address: *mut u64, bytes: usize, pool: Handle, stream: Handle) |real, per_thread|
+    {
+        allocates_of_pool(real(), named_stream(stream, per_thread), address, bytes)
+    }
+
+    cuMemAllocHost_v2 = fn(address: *mut u64, bytes: usize) |real, per_thread| {
+        allocates(real(), 0, address, bytes, MemoryKind::Host)
+    }
+
+    cuMemHostAlloc = fn(address: *mut u64, bytes: usize, flags: u32) |real, per_thread| {
+        allocates(real(), 0, address, bytes, MemoryKind::Host)
+    }
+
+    cuMemFree_v2 = fn(address: u64) |real, per_thread| {
+        frees(0, address, real)
+    }
+
+    cuMemFreeAsync / cuMemFreeAsync_ptsz = fn(address: u64, stream: Handle) |real, per_thread| {
+        frees(named_stream(stream, per_thread), address, real)
+    }
+
+    cuMemFreeHost = fn(address: u64) |real, per_thread| {
+        frees(0, address, real)
+    }
+}

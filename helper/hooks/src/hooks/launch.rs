@@ -1,0 +1,146 @@
+//! Launches of kernels.
+
+#![expect(unsafe_code, reason = "functions of the driver's ABI")]
+
+use call_ring::{Group, Kind, Size, Target};
+
+use crate::{
+    cuda::{CuResult, EXTRA_BUFFER, EXTRA_BYTES, EXTRA_END, Handle, LaunchConfig, LaunchParams},
+    driver,
+    parameters::{Known, PARAMETER_BYTES_MAX, Parameter},
+    program::{read, read_at},
+    real::hooks,
+    recorder::{Recorder, recording},
+};
+
+/// A launch, or a node of a graph that launches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Launch {
+    pub(super) function: Handle,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    pub(super) shared_bytes: u32,
+    /// A pointer to each argument.
+    pub(super) each: *const *const u8,
+    /// Or a list of keys and values with a buffer of all of them.
+    pub(super) extra: *const usize,
+}
+
+/// Words of 8 bytes in a parameter that are aligned among the arguments, by their place.
+fn words(parameter: Parameter, value: *const u8) -> impl Iterator<Item = (u16, u64)> {
+    let begin = usize::from(parameter.offset_bytes);
+    let end = begin + usize::from(parameter.bytes);
+    let first = begin.next_multiple_of(8);
+    (first..end.saturating_sub(7)).step_by(8).filter_map(move |at| {
+        let word = read(value.wrapping_add(at - begin).cast::<u64>())?;
+        Some((u16::try_from(at).ok()?, word))
+    })
+}
+
+/// Buffer of all arguments, and its size.
+fn buffer(extra: *const usize) -> Option<(*const u8, usize)> {
+    const KEYS_MAX: usize = 8;
+    let (mut address, mut bytes) = (0, 0);
+    for at in 0..KEYS_MAX {
+        match read_at(extra, 2 * at)? {
+            EXTRA_BUFFER => address = read_at(extra, 2 * at + 1)?,
+            EXTRA_BYTES => bytes = read(read_at(extra, 2 * at + 1)? as *const usize)?,
+            EXTRA_END => break,
+            _ => return None,
+        }
+    }
+    (address != 0).then_some((address as *const u8, bytes.min(PARAMETER_BYTES_MAX)))
+}
+
+/// Parameters of a function, as the driver tells them.
+fn asked(function: Handle) -> impl Iterator<Item = Parameter> + Clone {
+    (0..).map_while(move |at| driver::parameter(function, at))
+}
+
+impl Launch {
+    fn size([x, y, z]: [u32; 3]) -> u64 {
+        Size::new(x, y, z).to_word()
+    }
+
+    /// Records it.
+    pub(super) fn record(&self, recorder: &Recorder, target: Target) {
+        let known = recorder.parameters.find(self.function);
+        if known == Known::New {
+            recorder.record_function(self.function);
+            let told = driver::tells_parameters().then(|| asked(self.function));
+            recorder.parameters.remember(self.function, told);
+        }
+        let sizes = [self.function, Self::size(self.grid), Self::size(self.block), self.shared_bytes.into()];
+        recorder.record_work(Kind::Launch, 0, target, sizes, |group| self.add_arguments(recorder, known, group));
+    }
+
+    fn add_arguments(&self, recorder: &Recorder, known: Known, group: &mut Group<'static>) {
+        if let Some((address, bytes)) = if self.each.is_null() { buffer(self.extra) } else { None } {
+            let all = Parameter { offset_bytes: 0, bytes: u16::try_from(bytes).unwrap_or(u16::MAX) };
+            recorder.add_pointers(group, words(all, address));
+            return;
+        }
+        let mut add = |at: usize, parameter: Parameter| {
+            if let Some(value) = read_at(self.each, at) {
+                recorder.add_pointers(group, words(parameter, value));
+            }
+        };
+        match known {
+            Known::At(first, count) => (0..count).for_each(|at| add(at, recorder.parameters.get(first + at))),
+            Known::New if driver::tells_parameters() => {
+                asked(self.function).enumerate().for_each(|(at, parameter)| add(at, parameter));
+            }
+            Known::New | Known::NotTold => group.without_arguments(),
+        }
+    }
+}
+
+fn launches(result: CuResult, launch: &Launch, stream: Handle, is_per_thread: bool) -> CuResult {
+    if result.is_ok()
+        && let Some(recorder) = recording()
+    {
+        launch.record(recorder, recorder.target(stream, is_per_thread));
+    }
+    result
+}
+
+hooks! {
+    cuLaunchKernel / cuLaunchKernel_ptsz = fn(function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+         shared_bytes: u32, stream: Handle, each: *const *const u8, extra: *const usize) |real, per_thread|
+    {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        launches(real(), &Launch { function, grid, block, shared_bytes, each, extra }, stream, per_thread)
+    }
+
+    cuLaunchKernelEx / cuLaunchKernelEx_ptsz = fn(config: *const LaunchConfig, function: Handle, each: *const *const u8, extra: *const usize) |real, per_thread|
+    {
+        let result = real();
+        if result.is_ok()
+            && let Some(LaunchConfig { grid, block, shared_bytes, stream, .. }) = read(config)
+        {
+            launches(result, &Launch { function, grid, block, shared_bytes, each, extra }, stream, per_thread);
+        }
+        result
+    }
+
+    cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz = fn(function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+         shared_bytes: u32, stream: Handle, each: *const *const u8) |real, per_thread|
+    {
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let launch = Launch { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
+        launches(real(), &launch, stream, per_thread)
+    }
+
+    cuLaunchCooperativeKernelMultiDevice = fn(list: *const LaunchParams, count: u32, flags: u32) |real, per_thread| {
+        let result = real();
+        if result.is_ok() {
+            for at in 0..count as usize {
+                if let Some(LaunchParams { function, grid, block, shared_bytes, stream, each }) = read_at(list, at) {
+                    let launch = Launch { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
+                    launches(result, &launch, stream, per_thread);
+                }
+            }
+        }
+        result
+    }
+}

@@ -1,0 +1,36 @@
+//! Functions by name: what the driver answers, with hooks in place of what is hooked. By its
+//! address: that holds for each version and form of a name.
+
+#![expect(unsafe_code, reason = "functions of the driver's ABI")]
+
+use core::ffi::c_void;
+
+use crate::{
+    program::{read, replace},
+    real::hooks,
+};
+
+fn answer(function: *mut *mut c_void) {
+    if let Some(found) = read(function) {
+        replace(function, super::in_place_of(found));
+    }
+}
+
+hooks! {
+    cuGetProcAddress = fn(name: *const u8, function: *mut *mut c_void, version: i32, flags: u64) |real, per_thread| {
+        let result = real();
+        if result.is_ok() {
+            answer(function);
+        }
+        result
+    }
+
+    cuGetProcAddress_v2 = fn(name: *const u8, function: *mut *mut c_void, version: i32, flags: u64, status: *mut u32) |real, per_thread|
+    {
+        let result = real();
+        if result.is_ok() {
+            answer(function);
+        }
+        result
+    }
+}

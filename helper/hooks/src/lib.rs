@@ -1,0 +1,72 @@
+//! Second stage of the helper: hooks of the CUDA driver's functions, loaded into a process that
+//! uses CUDA, by the first stage (crate `preload`).
+//!
+//! Each hook calls the driver's function and returns its result. A call that succeeded is recorded
+//! in the [call_ring], which uvmd reads. There is no lock, no allocation and no wait in it that the
+//! driver's function would not have; what cannot be recorded is counted.
+//!
+//! Nothing here panics: the library is built without a way to, which `scripts/build-helper` checks.
+//! It uses neither the standard library nor a C library by link, but finds what it needs in the
+//! process.
+//!
+//! * [`hooks`]: the hooks
+//! * [`recorder`]: what records, with a lane of the ring for each thread
+//! * [`blocks`]: memory that the program has allocated
+//! * [`parameters`]: where parameters of functions lie
+//! * [`driver`]: functions of the driver that the helper calls for itself
+//! * [`cuda`], [`program`], [`real`]: types, the program's memory, and the driver's functions
+//! * [`libc`], [`system`], [`shared`], [`zeroed`]: threads, system calls and memory
+
+#![cfg_attr(not(test), no_std)]
+
+mod blocks;
+mod cuda;
+mod driver;
+mod hooks;
+mod libc;
+mod parameters;
+mod program;
+mod real;
+mod recorder;
+mod shared;
+mod system;
+mod zeroed;
+
+use core::ffi::c_void;
+
+/// Replaces a function of the driver by its hook; other functions stay.
+pub type Replace = extern "C" fn(*mut c_void) -> *mut c_void;
+
+extern "C" fn replace(function: *mut c_void) -> *mut c_void {
+    hooks::in_place_of(function)
+}
+
+/// Starts the second stage, given the real dlsym and a handle of the driver. Called once.
+///
+/// # Safety
+/// `dlsym` is the C library's, and the handle one of dlopen.
+#[expect(unsafe_code, reason = "called by the first stage")]
+#[cfg_attr(feature = "injected", unsafe(no_mangle))]
+pub unsafe extern "C" fn uvmd_helper_start(
+    dlsym: unsafe extern "C" fn(*mut c_void, *const core::ffi::c_char) -> *mut c_void,
+    driver: *mut c_void,
+) -> Replace {
+    hooks::find(dlsym, driver);
+    driver::find(dlsym, driver);
+    recorder::start(dlsym);
+    replace
+}
+
+#[cfg(feature = "injected")]
+#[expect(unsafe_code, reason = "a symbol that nobody has: no panic is reachable, or the build says so")]
+mod panic {
+    unsafe extern "C" {
+        fn uvmd_helper_cannot_panic() -> !;
+    }
+
+    #[panic_handler]
+    fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+        // SAFETY: never reached.
+        unsafe { uvmd_helper_cannot_panic() }
+    }
+}

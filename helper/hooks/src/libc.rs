@@ -1,0 +1,94 @@
+//! Functions of the C library, found by name in the process: so the helper demands no version of it.
+
+#![expect(unsafe_code, reason = "calls functions found by name")]
+
+use core::{
+    ffi::{CStr, c_char, c_int, c_uint, c_void},
+    mem::transmute,
+    ptr::null_mut,
+};
+
+/// dlsym, the one behind all that interpose it.
+pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+type Destructor = unsafe extern "C" fn(*mut c_void);
+
+/// What the helper needs of the C library.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Libc {
+    get: unsafe extern "C" fn(c_uint) -> *mut c_void,
+    set: unsafe extern "C" fn(c_uint, *const c_void) -> c_int,
+    create: unsafe extern "C" fn(*mut c_uint, Option<Destructor>) -> c_int,
+    clock: Option<unsafe extern "C" fn(c_int, *mut [u64; 2]) -> c_int>,
+}
+
+/// Function of the process by name; null if it has none.
+pub(crate) fn find(dlsym: Dlsym, handle: *mut c_void, name: &CStr) -> *mut c_void {
+    // SAFETY: the name ends with a zero; null is the process itself.
+    unsafe { dlsym(handle, name.as_ptr()) }
+}
+
+impl Libc {
+    /// Finds them; `None` if one is missing, in a process without threads' data.
+    pub(crate) fn find(dlsym: Dlsym) -> Option<Self> {
+        let named = |name| Some(find(dlsym, null_mut(), name)).filter(|function| !function.is_null());
+        let get = named(c"pthread_getspecific")?;
+        let set = named(c"pthread_setspecific")?;
+        let create = named(c"pthread_key_create")?;
+        let clock = named(c"clock_gettime");
+        Some(Self {
+            // SAFETY: POSIX gives the function of this name this type.
+            get: unsafe { transmute::<*mut c_void, unsafe extern "C" fn(c_uint) -> *mut c_void>(get) },
+            // SAFETY: as above.
+            set: unsafe { transmute::<*mut c_void, unsafe extern "C" fn(c_uint, *const c_void) -> c_int>(set) },
+            // SAFETY: as above.
+            create: unsafe {
+                transmute::<*mut c_void, unsafe extern "C" fn(*mut c_uint, Option<Destructor>) -> c_int>(create)
+            },
+            // SAFETY: as above.
+            clock: clock.map(|clock| unsafe {
+                transmute::<*mut c_void, unsafe extern "C" fn(c_int, *mut [u64; 2]) -> c_int>(clock)
+            }),
+        })
+    }
+
+    /// Time of the monotonic clock.
+    pub(crate) fn monotonic_ns(&self) -> u64 {
+        const MONOTONIC: c_int = 1;
+        let Some(clock) = self.clock else { return crate::system::monotonic_ns() };
+        let mut time = [0; 2];
+        // SAFETY: writes a timespec of two words.
+        unsafe { clock(MONOTONIC, &raw mut time) };
+        let [seconds, nanoseconds] = time;
+        seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
+    }
+
+    /// A place of each thread, with what is called at a thread's end.
+    pub(crate) fn thread_key(&self, at_end: Destructor) -> Option<ThreadKey> {
+        let mut key = 0;
+        // SAFETY: writes a key.
+        let result = unsafe { (self.create)(&raw mut key, Some(at_end)) };
+        (result == 0).then_some(ThreadKey { libc: *self, key })
+    }
+}
+
+/// Place of each thread for a number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThreadKey {
+    libc: Libc,
+    key: c_uint,
+}
+
+impl ThreadKey {
+    /// Number of the thread; 0 at first.
+    pub(crate) fn get(&self) -> usize {
+        // SAFETY: the key exists for ever.
+        (unsafe { (self.libc.get)(self.key) }) as usize
+    }
+
+    /// Sets it; false if there is no memory for it.
+    pub(crate) fn set(&self, value: usize) -> bool {
+        // SAFETY: the key exists for ever, and its value is no address.
+        (unsafe { (self.libc.set)(self.key, value as *const c_void) }) == 0
+    }
+}

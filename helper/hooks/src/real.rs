@@ -1,0 +1,133 @@
+//! The driver's own functions, and the hooks in their place.
+
+use core::{
+    ffi::{CStr, c_void},
+    ptr::null_mut,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+
+use crate::libc::{Dlsym, find};
+
+/// Function of the driver, once it is found.
+#[derive(Debug)]
+pub(crate) struct Real(AtomicPtr<c_void>);
+
+impl Real {
+    pub(crate) const fn none() -> Self {
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// Address; null if the driver has no such function.
+    pub(crate) fn address(&self) -> *mut c_void {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Finds it in the driver.
+    pub(crate) fn find(&self, dlsym: Dlsym, driver: *mut c_void, name: &CStr) {
+        self.0.store(find(dlsym, driver, name), Ordering::Relaxed);
+    }
+}
+
+/// Hook of a function.
+#[derive(Debug)]
+pub(crate) struct Hook {
+    /// Name that the driver exports.
+    pub(crate) name: &'static CStr,
+    /// The driver's.
+    pub(crate) real: &'static Real,
+    /// Ours.
+    pub(crate) hook: *const c_void,
+}
+
+#[expect(unsafe_code, reason = "an address of code is the same for all threads")]
+// SAFETY: as the reason says.
+unsafe impl Sync for Hook {}
+
+/// Function of the driver that is called, and not hooked.
+macro_rules! driver_functions {
+    ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+        $(
+            $(#[$meta])*
+            #[expect(non_snake_case, reason = "the name of the driver")]
+            fn $name($($argument: $type),*) -> Option<$crate::cuda::CuResult> {
+                let address = reals::$name.address();
+                if address.is_null() {
+                    return None;
+                }
+                type Function = unsafe extern "C" fn($($type),*) -> $crate::cuda::CuResult;
+                // SAFETY: cuda.h gives the driver's function of this name this type.
+                let function = unsafe { core::mem::transmute::<*mut core::ffi::c_void, Function>(address) };
+                // SAFETY: the callers below pass places of their own, and the program's handles.
+                Some(unsafe { function($($argument),*) })
+            }
+        )*
+
+        #[expect(non_upper_case_globals, reason = "the names of the driver")]
+        mod reals {
+            $(pub(super) static $name: $crate::real::Real = $crate::real::Real::none();)*
+        }
+
+        /// Finds them all.
+        pub(crate) fn find(dlsym: $crate::libc::Dlsym, driver: *mut core::ffi::c_void) {
+            $(
+                let name = concat!(stringify!($name), "\0");
+                if let Ok(name) = core::ffi::CStr::from_bytes_with_nul(name.as_bytes()) {
+                    reals::$name.find(dlsym, driver, name);
+                }
+            )*
+        }
+    };
+}
+pub(crate) use driver_functions;
+
+/// Hooks, and the list of them: `NAME / NAME = fn(ARGUMENTS) |real, is_per_thread| { BODY }`. The
+/// body calls the driver's function as `real()`. Of two names, the second is that of the form whose
+/// stream 0 is each thread's own.
+macro_rules! hooks {
+    ($($($name:ident)/+ = fn $arguments:tt |$real:ident, $per_thread:ident| $body:block)*) => {
+        $(hooks!(@hooks ($($name)/+) $arguments |$real, $per_thread| $body);)*
+
+        /// Hooks of this module.
+        pub(crate) static HOOKS: &[$crate::real::Hook] = &[$($(hooks!(@row $name),)+)*];
+
+        #[expect(non_upper_case_globals, reason = "the names of the driver")]
+        mod reals {
+            $($(pub(super) static $name: $crate::real::Real = $crate::real::Real::none();)+)*
+        }
+    };
+    (@hooks ($name:ident) $arguments:tt |$real:ident, $per_thread:ident| $body:block) => {
+        hooks!(@hook $name $arguments |$real, $per_thread| false, $body);
+    };
+    (@hooks ($name:ident / $second:ident) $arguments:tt |$real:ident, $per_thread:ident| $body:block) => {
+        hooks!(@hook $name $arguments |$real, $per_thread| false, $body);
+        hooks!(@hook $second $arguments |$real, $per_thread| true, $body);
+    };
+    (@row $name:ident) => {
+        $crate::real::Hook {
+            name: match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => c"",
+            },
+            real: &reals::$name,
+            hook: $name as *const core::ffi::c_void,
+        }
+    };
+    (@hook $name:ident ($($argument:ident: $type:ty),* $(,)?) |$real:ident, $per_thread:ident| $is:literal, $body:block) => {
+        #[expect(non_snake_case, reason = "the name of the driver")]
+        #[allow(clippy::too_many_arguments, unused_variables, reason = "as the driver has it")]
+        extern "C" fn $name($($argument: $type),*) -> $crate::cuda::CuResult {
+            let $per_thread = $is;
+            let $real = || {
+                type Function = unsafe extern "C" fn($($type),*) -> $crate::cuda::CuResult;
+                // SAFETY: a hook is handed out in place of this function only, which cuda.h gives
+                // this type.
+                let function =
+                    unsafe { core::mem::transmute::<*mut core::ffi::c_void, Function>(reals::$name.address()) };
+                // SAFETY: the arguments are those that the program passes to the function.
+                unsafe { function($($argument),*) }
+            };
+            $body
+        }
+    };
+}
+pub(crate) use hooks;

@@ -1,0 +1,214 @@
+//! Recording of calls.
+
+use core::{
+    cell::UnsafeCell,
+    ffi::c_void,
+    mem::MaybeUninit,
+    sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
+};
+
+use call_ring::{Group, Kind, Lane, Memory, Mode, State, Target, group, memory::LANES};
+
+use crate::{
+    blocks::{Blocks, Found},
+    cuda::{Handle, LEGACY_STREAM, PER_THREAD_STREAM},
+    driver,
+    libc::{Dlsym, Libc, ThreadKey},
+    parameters::Parameters,
+    shared, system, zeroed,
+};
+
+/// What recording takes, made once.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    libc: Libc,
+    memory: Memory<'static>,
+    thread: ThreadKey,
+    pub(crate) blocks: Blocks,
+    pub(crate) parameters: Parameters,
+    /// Captures of streams that have begun and not ended: without any, no launch asks for them.
+    captures: AtomicI64,
+    /// 1; 0 in a child that a fork made, which has neither the ring nor CUDA.
+    is_own: &'static AtomicU64,
+}
+
+static STATE: AtomicU8 = AtomicU8::new(NONE);
+const NONE: u8 = 0;
+const BUSY: u8 = 1;
+const READY: u8 = 2;
+
+struct Place(UnsafeCell<MaybeUninit<Recorder>>);
+
+#[expect(unsafe_code, reason = "written once, before all that read it")]
+// SAFETY: `start` writes it between NONE and READY, which one thread does; others read after READY.
+unsafe impl Sync for Place {}
+
+static RECORDER: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// Recorder of this process; `None` before it started, and in children of a fork.
+#[expect(unsafe_code, reason = "see Place")]
+fn recorder() -> Option<&'static Recorder> {
+    if STATE.load(Ordering::Acquire) != READY {
+        return None;
+    }
+    // SAFETY: it is written, and never changes.
+    let recorder = unsafe { (*RECORDER.0.get()).assume_init_ref() };
+    (recorder.is_own.load(Ordering::Relaxed) == 1).then_some(recorder)
+}
+
+/// Recorder of this process, if it is to record.
+pub(crate) fn recording() -> Option<&'static Recorder> {
+    recorder().filter(|recorder| recorder.memory.mode() == Mode::Record)
+}
+
+/// Starts to record, once; without the means nothing is recorded.
+#[expect(unsafe_code, reason = "see Place")]
+pub(crate) fn start(dlsym: Dlsym) {
+    if STATE.compare_exchange(NONE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return;
+    }
+    let Some(recorder) = Recorder::new(dlsym) else { return };
+    recorder.memory.set_state(State::Ready);
+    // SAFETY: this thread alone is between NONE and READY.
+    unsafe { (*RECORDER.0.get()).write(recorder) };
+    STATE.store(READY, Ordering::Release);
+}
+
+/// Bits of a thread's number that are its lane, plus 1.
+const LANE_BITS: u32 = 8;
+
+/// At a thread's end: its lane is free for another.
+extern "C" fn thread_ends(value: *mut c_void) {
+    let lane = value as usize & ((1 << LANE_BITS) - 1);
+    if let (Some(recorder), Some(lane)) = (recorder(), lane.checked_sub(1))
+        && lane < LANES - 1
+    {
+        recorder.memory.lane(lane).release();
+    }
+}
+
+impl Recorder {
+    fn new(dlsym: Dlsym) -> Option<Self> {
+        let libc = Libc::find(dlsym)?;
+        let thread = libc.thread_key(thread_ends)?;
+        let is_own = zeroed::private_zero_at_fork(1).ok()?.first()?;
+        let (blocks, parameters) = (Blocks::new().ok()?, Parameters::new().ok()?);
+        let memory = Memory::create(shared::make().ok()?, system::process_id(), Mode::Record).ok()?;
+        is_own.store(1, Ordering::Release);
+        Some(Self { libc, memory, thread, blocks, parameters, captures: AtomicI64::new(0), is_own })
+    }
+
+    /// Lane and id of the calling thread.
+    fn thread(&self) -> Option<(usize, u32)> {
+        let value = self.thread.get();
+        let value = if value == 0 {
+            let id = system::thread_id();
+            let own = (0..LANES - 1).find(|lane| self.memory.lane(*lane).acquire(id));
+            let value = (id as usize) << LANE_BITS | (own.unwrap_or(LANES - 1) + 1);
+            if !self.thread.set(value) {
+                return None;
+            }
+            value
+        } else {
+            value
+        };
+        let lane = (value & ((1 << LANE_BITS) - 1)).checked_sub(1)?;
+        Some((lane, u32::try_from(value >> LANE_BITS).ok()?))
+    }
+
+    /// Writes a call with a lane and a stamp.
+    fn write(&self, call: impl FnOnce(Lane<'static>, group::Stamp) -> Group<'static>) {
+        let Some((number, thread)) = self.thread() else {
+            self.memory.count_unrecorded();
+            return;
+        };
+        let lane = self.memory.lane(number);
+        let is_shared = number == LANES - 1;
+        if is_shared && !lane.try_lock() {
+            lane.count_dropped();
+            return;
+        }
+        // A full lane takes no number: the reader would wait for it.
+        if lane.has_room(1) {
+            call(lane, group::stamp(&self.memory, self.libc.monotonic_ns(), thread)).publish();
+        } else {
+            lane.count_dropped();
+        }
+        if is_shared {
+            lane.unlock();
+        }
+    }
+
+    /// Records a call.
+    pub(crate) fn record(&self, kind: Kind, flags: u8, words: [u64; 5]) {
+        self.write(|lane, stamp| Group::begin(lane, stamp, kind, flags, words));
+    }
+
+    /// Records a call whose work has a target, with what follows its first record.
+    pub(crate) fn record_work(
+        &self,
+        kind: Kind,
+        flags: u8,
+        target: Target,
+        words: [u64; 4],
+        more: impl FnOnce(&mut Group<'static>),
+    ) {
+        self.write(|lane, stamp| {
+            let mut group = Group::with_target(lane, stamp, kind, flags, target, words);
+            more(&mut group);
+            group
+        });
+    }
+
+    /// Records the name of a function.
+    pub(crate) fn record_function(&self, function: Handle) {
+        self.write(|lane, stamp| {
+            let mut group = Group::begin(lane, stamp, Kind::Function, 0, [0, function, 0, 0, 0]);
+            group.name(crate::program::text(driver::name(function)));
+            group
+        });
+    }
+
+    /// Adds the pointers among aligned words of arguments.
+    pub(crate) fn add_pointers(&self, group: &mut Group<'static>, words: impl Iterator<Item = (u16, u64)>) {
+        for (offset_bytes, word) in words {
+            match self.blocks.find(word) {
+                Found::Inside => group.pointer(offset_bytes, word),
+                Found::Outside => {}
+                Found::Unknown => group.without_arguments(),
+            }
+        }
+    }
+
+    /// Where work goes that is submitted to a stream.
+    pub(crate) fn target(&self, stream: Handle, is_per_thread: bool) -> Target {
+        let named = named_stream(stream, is_per_thread);
+        if self.captures.load(Ordering::Relaxed) > 0 && driver::is_capturing(stream) {
+            Target::Captured(named)
+        } else {
+            Target::Stream(named)
+        }
+    }
+
+    /// Counts a capture that begins, or with -1 one that ends.
+    pub(crate) fn count_capture(&self, change: i64) {
+        self.captures.fetch_add(change, Ordering::Relaxed);
+    }
+
+    /// Frees all memory of a context that is no more.
+    pub(crate) fn context_ends(&self, context: Handle) {
+        while let Some(address) = self.blocks.remove_of(context) {
+            self.record(Kind::Free, 0, [0, address, 0, 0, 0]);
+        }
+        self.parameters.forget();
+    }
+}
+
+/// A stream by one name, whichever the program has for it.
+pub(crate) const fn named_stream(stream: Handle, is_per_thread: bool) -> Handle {
+    match stream {
+        0 if is_per_thread => PER_THREAD_STREAM,
+        LEGACY_STREAM => 0,
+        _ => stream,
+    }
+}

@@ -1,0 +1,163 @@
+//! System calls, made directly: they leave errno alone, and need no function of a C library.
+
+#![expect(unsafe_code, reason = "system calls")]
+
+use core::arch::asm;
+
+/// Numbers of x86-64.
+mod number {
+    pub(super) const CLOSE: usize = 3;
+    pub(super) const MMAP: usize = 9;
+    pub(super) const MUNMAP: usize = 11;
+    pub(super) const MADVISE: usize = 28;
+    pub(super) const SCHED_YIELD: usize = 24;
+    pub(super) const GETPID: usize = 39;
+    pub(super) const FCNTL: usize = 72;
+    pub(super) const FTRUNCATE: usize = 77;
+    pub(super) const GETRLIMIT: usize = 97;
+    pub(super) const GETTID: usize = 186;
+    pub(super) const CLOCK_GETTIME: usize = 228;
+    pub(super) const FALLOCATE: usize = 285;
+    pub(super) const MEMFD_CREATE: usize = 319;
+}
+
+/// Error number of a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) i32);
+
+/// # Safety
+/// As the call with this number demands of its arguments.
+unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
+    let [first, second, third, fourth, fifth, sixth] = arguments;
+    let result: isize;
+    // SAFETY: the kernel changes rax, rcx and r11 alone; the rest is the caller's promise.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") first,
+            in("rsi") second,
+            in("rdx") third,
+            in("r10") fourth,
+            in("r8") fifth,
+            in("r9") sixth,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    match result {
+        -4095..0 => Err(Errno(i32::try_from(-result).unwrap_or(0))),
+        _ => Ok(result.cast_unsigned()),
+    }
+}
+
+pub(crate) fn process_id() -> u32 {
+    // SAFETY: takes no arguments, and succeeds always.
+    let id = unsafe { call(number::GETPID, [0; 6]) };
+    id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
+}
+
+pub(crate) fn thread_id() -> u32 {
+    // SAFETY: takes no arguments, and succeeds always.
+    let id = unsafe { call(number::GETTID, [0; 6]) };
+    id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
+}
+
+/// Lets another thread run.
+pub(crate) fn give_way() {
+    // SAFETY: takes no arguments.
+    let _ = unsafe { call(number::SCHED_YIELD, [0; 6]) };
+}
+
+/// Time of the monotonic clock.
+pub(crate) fn monotonic_ns() -> u64 {
+    const MONOTONIC: usize = 1;
+    let mut time = [0_u64; 2];
+    // SAFETY: writes a timespec of two words.
+    let _ = unsafe { call(number::CLOCK_GETTIME, [MONOTONIC, (&raw mut time) as usize, 0, 0, 0, 0]) };
+    let [seconds, nanoseconds] = time;
+    seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
+}
+
+/// Limit of a resource for this process: the soft one.
+pub(crate) fn limit(resource: usize) -> u64 {
+    let mut limits = [0_u64; 2];
+    // SAFETY: writes an rlimit of two words.
+    let _ = unsafe { call(number::GETRLIMIT, [resource, (&raw mut limits) as usize, 0, 0, 0, 0]) };
+    let [soft, _] = limits;
+    soft
+}
+
+/// Descriptor that is closed at its end.
+#[derive(Debug)]
+pub(crate) struct Descriptor(usize);
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is this value's own.
+        let _ = unsafe { call(number::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Anonymous shared memory of this size, which cannot be resized any more, all of it there.
+pub(crate) fn sealed_memory(name: &core::ffi::CStr, bytes: usize) -> Result<Descriptor, Errno> {
+    // Of linux/memfd.h and linux/fcntl.h.
+    const CLOSE_ON_EXEC_AND_SEALS: usize = 1 | 2;
+    const ADD_SEALS: usize = 1033;
+    const SEAL_SEAL_SHRINK_GROW: usize = 1 | 2 | 4;
+    // SAFETY: the name ends with a zero.
+    let number = unsafe { call(number::MEMFD_CREATE, [name.as_ptr() as usize, CLOSE_ON_EXEC_AND_SEALS, 0, 0, 0, 0]) }?;
+    let memory = Descriptor(number);
+    // SAFETY: takes numbers.
+    unsafe { call(number::FTRUNCATE, [memory.0, bytes, 0, 0, 0, 0]) }?;
+    // Now or never: no later write can fail for want of memory.
+    // SAFETY: takes numbers.
+    unsafe { call(number::FALLOCATE, [memory.0, 0, 0, bytes, 0, 0]) }?;
+    // SAFETY: takes numbers.
+    unsafe { call(number::FCNTL, [memory.0, ADD_SEALS, SEAL_SEAL_SHRINK_GROW, 0, 0, 0]) }?;
+    Ok(memory)
+}
+
+const READ_WRITE: usize = 1 | 2;
+
+/// Maps shared memory, for ever.
+pub(crate) fn map_shared(memory: &Descriptor, bytes: usize) -> Result<usize, Errno> {
+    const SHARED: usize = 1;
+    // SAFETY: a new mapping, which touches no other.
+    unsafe { call(number::MMAP, [0, bytes, READ_WRITE, SHARED, memory.0, 0]) }
+}
+
+/// Maps private memory that is all zeros, for ever.
+pub(crate) fn map_private(bytes: usize) -> Result<usize, Errno> {
+    const PRIVATE_ANONYMOUS: usize = 2 | 32;
+    // SAFETY: a new mapping, which touches no other.
+    unsafe { call(number::MMAP, [0, bytes, READ_WRITE, PRIVATE_ANONYMOUS, usize::MAX, 0]) }
+}
+
+/// Unmaps memory that nothing uses yet.
+pub(crate) fn unmap(address: usize, bytes: usize) {
+    // SAFETY: the caller made the mapping, and has given it to nobody.
+    let _ = unsafe { call(number::MUNMAP, [address, bytes, 0, 0, 0, 0]) };
+}
+
+/// What becomes of memory in a child that a fork makes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum AtFork {
+    /// The child does not have it.
+    Absent,
+    /// The child has zeros in its place.
+    Zeros,
+}
+
+/// Says what becomes of mapped memory in a child.
+pub(crate) fn at_fork(address: usize, bytes: usize, what: AtFork) -> Result<(), Errno> {
+    const DONT_FORK: usize = 10;
+    const WIPE_ON_FORK: usize = 18;
+    let advice = match what {
+        AtFork::Absent => DONT_FORK,
+        AtFork::Zeros => WIPE_ON_FORK,
+    };
+    // SAFETY: changes nothing of this process's memory.
+    unsafe { call(number::MADVISE, [address, bytes, advice, 0, 0, 0]) }.map(|_| ())
+}

@@ -1,0 +1,32 @@
+//! Tables of words in memory that the kernel gives as zeros: the helper has no allocator.
+
+#![expect(unsafe_code, reason = "maps memory")]
+
+use core::{slice, sync::atomic::AtomicU64};
+
+use crate::system::{self, Errno};
+
+/// Private words, for ever; pages that are never used take no memory.
+pub(crate) fn private(words: usize) -> Result<&'static [AtomicU64], Errno> {
+    let address = system::map_private(words * 8)?;
+    // SAFETY: the mapping has this size, is zeros and is never unmapped.
+    Ok(unsafe { slice::from_raw_parts(address as *const AtomicU64, words) })
+}
+
+/// Private words that are zeros again in a child that a fork makes.
+pub(crate) fn private_zero_at_fork(words: usize) -> Result<&'static [AtomicU64], Errno> {
+    let memory = private(words)?;
+    system::at_fork(memory.as_ptr() as usize, words * 8, system::AtFork::Zeros)?;
+    Ok(memory)
+}
+
+/// Words of shared memory, for ever, which no child has.
+pub(crate) fn shared(memory: &system::Descriptor, words: usize) -> Result<&'static [AtomicU64], Errno> {
+    let address = system::map_shared(memory, words * 8)?;
+    if let Err(error) = system::at_fork(address, words * 8, system::AtFork::Absent) {
+        system::unmap(address, words * 8);
+        return Err(error);
+    }
+    // SAFETY: the mapping has this size, cannot shrink as it is sealed, and is never unmapped.
+    Ok(unsafe { slice::from_raw_parts(address as *const AtomicU64, words) })
+}

@@ -1,0 +1,104 @@
+//! The driver's functions under their own names. A program that is linked to the driver finds these
+//! first; each finds the hook, or the driver's function, when it is first called.
+
+#![expect(unsafe_code, reason = "functions of the driver's ABI")]
+
+use core::{
+    arch::naked_asm,
+    ffi::{CStr, c_char, c_int, c_void},
+    mem::transmute,
+    ptr::null_mut,
+    sync::atomic::{AtomicPtr, Ordering},
+};
+
+use crate::{dlsym, stage};
+
+/// Function that a program is linked to.
+struct Export {
+    name: &'static CStr,
+    target: &'static AtomicPtr<c_void>,
+}
+
+/// Answers `CUDA_ERROR_STUB_LIBRARY`: there is no driver.
+extern "C" fn no_driver() -> c_int {
+    34
+}
+
+/// Finds the function behind an export, and remembers it.
+extern "C" fn resolve(export: &'static Export) -> *mut c_void {
+    let found = find(export.name).unwrap_or(no_driver as *mut c_void);
+    export.target.store(found, Ordering::Relaxed);
+    found
+}
+
+fn find(name: &CStr) -> Option<*mut c_void> {
+    const LAZY_AND_LOADED_ALREADY: c_int = 1 | 4;
+    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+    let dlsym = dlsym::real()?;
+    // SAFETY: null is the process itself.
+    let dlopen = unsafe { dlsym(null_mut(), c"dlopen".as_ptr()) };
+    if dlopen.is_null() {
+        return None;
+    }
+    // SAFETY: the function of this name has this type.
+    let dlopen = unsafe { transmute::<*mut c_void, Dlopen>(dlopen) };
+    // SAFETY: a name that ends with a zero.
+    let driver = unsafe { dlopen(c"libcuda.so.1".as_ptr(), LAZY_AND_LOADED_ALREADY) };
+    if driver.is_null() {
+        return None;
+    }
+    // SAFETY: a handle of dlopen.
+    let function = unsafe { dlsym(driver, name.as_ptr()) };
+    (!function.is_null()).then(|| stage::replace(dlsym, driver, function))
+}
+
+macro_rules! exports {
+    ($($name:ident)*) => {
+        $(
+            // expect cannot stand at a naked function.
+            #[allow(non_snake_case, reason = "the name of the driver")]
+            #[doc = concat!("`", stringify!($name), "` of cuda.h.\n\n# Safety\nAs the driver's.")]
+            #[unsafe(naked)]
+            #[cfg_attr(feature = "injected", unsafe(no_mangle))]
+            pub unsafe extern "C" fn $name() {
+                static TARGET: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+                static EXPORT: Export = Export {
+                    name: match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                        Ok(name) => name,
+                        Err(_) => c"",
+                    },
+                    target: &TARGET,
+                };
+                naked_asm!(
+                    "mov rax, [rip + {TARGET}]",
+                    "test rax, rax",
+                    "jnz 2f",
+                    // All registers of arguments; none of these functions has a floating one.
+                    "push rdi",
+                    "push rsi",
+                    "push rdx",
+                    "push rcx",
+                    "push r8",
+                    "push r9",
+                    "sub rsp, 8",
+                    "lea rdi, [rip + {EXPORT}]",
+                    "call {resolve}",
+                    "add rsp, 8",
+                    "pop r9",
+                    "pop r8",
+                    "pop rcx",
+                    "pop rdx",
+                    "pop rsi",
+                    "pop rdi",
+                    "2:",
+                    "jmp rax",
+                    TARGET = sym TARGET,
+                    EXPORT = sym EXPORT,
+                    resolve = sym resolve,
+                )
+            }
+        )*
+    };
+}
+
+include!("../../hooked.rs");

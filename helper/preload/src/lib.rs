@@ -1,0 +1,34 @@
+//! First stage of the helper: what `LD_PRELOAD` loads into every program, and nothing in most of
+//! them but a function between the program and dlsym.
+//!
+//! It depends on no library and on no version of the C library, so that it loads wherever the
+//! program does. Only where a program finds the CUDA driver does it load the second stage (crate
+//! `hooks`), from the folder in which it lies itself, and give out hooks in place of the driver's
+//! functions. Without the second stage, or without `UVMD_HELPER=record`, all stays as it is.
+//!
+//! * [`dlsym`]: functions by name, as programs with dlopen find the driver's
+//! * [`elf`]: symbols of loaded libraries
+//! * [`exports`]: the driver's functions under their own names, for programs that are linked to it
+//! * [`stage`]: loads the second stage, once
+
+#![cfg_attr(not(test), no_std)]
+#![cfg(target_arch = "x86_64")]
+
+pub mod dlsym;
+mod elf;
+pub mod exports;
+mod stage;
+
+#[cfg(feature = "injected")]
+#[expect(unsafe_code, reason = "a symbol that nobody has: no panic is reachable, or the build says so")]
+mod panic {
+    unsafe extern "C" {
+        fn uvmd_helper_cannot_panic() -> !;
+    }
+
+    #[panic_handler]
+    fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+        // SAFETY: never reached.
+        unsafe { uvmd_helper_cannot_panic() }
+    }
+}

@@ -1,0 +1,131 @@
+//! Runs a program with the helper in it, and writes its calls as lines of JSON:
+//! `record HELPER OUTPUT PROGRAM [ARGUMENT...]`. For tests.
+
+use std::{
+    env,
+    fs::File,
+    io::{BufWriter, Write},
+    process::{Command, ExitCode},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use call_ring::{
+    Target,
+    call::{Action, Call},
+};
+use recorder::Process;
+use serde_json::{Map, Value, json};
+use sys::Roots;
+
+fn main() -> anyhow::Result<ExitCode> {
+    let mut arguments = env::args_os().skip(1);
+    let (Some(helper), Some(output), Some(program)) = (arguments.next(), arguments.next(), arguments.next()) else {
+        bail!("usage: record HELPER OUTPUT PROGRAM [ARGUMENT...]");
+    };
+    let mut output = BufWriter::new(File::create(output)?);
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("LD_PRELOAD", helper)
+        .env("UVMD_HELPER", "record")
+        .spawn()
+        .context("the program does not start")?;
+    let mut process = None;
+    let status = loop {
+        // First the exit, then the calls: those of before the exit are there.
+        let exited = child.try_wait()?;
+        if process.is_none() && exited.is_none() {
+            process = Process::find(&Roots::default(), child.id()).ok().flatten();
+        }
+        if let Some(process) = &mut process {
+            write(&mut output, process.poll()?)?;
+        }
+        if let Some(status) = exited {
+            break status;
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let process = process.context("no ring was found")?;
+    let losses = process.losses();
+    write(&mut output, process.finish()?)?;
+    eprintln!("{losses:?}");
+    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(255)).unwrap_or(255)))
+}
+
+fn write(output: &mut impl Write, calls: Vec<Call>) -> anyhow::Result<()> {
+    for call in calls {
+        writeln!(output, "{}", line(&call))?;
+    }
+    Ok(())
+}
+
+fn target_fields(target: Target) -> Value {
+    match target {
+        Target::Stream(stream) => json!({ "target": "stream", "stream": stream }),
+        Target::Captured(stream) => json!({ "target": "captured", "stream": stream }),
+        Target::Graph { graph, node } => json!({ "target": "graph", "graph": graph, "node": node }),
+        Target::Executable { executable, node } => {
+            json!({ "target": "executable", "executable": executable, "node": node })
+        }
+    }
+}
+
+fn line(call: &Call) -> Value {
+    let (op, target, fields) = match &call.action {
+        Action::Malloc { stream, address, bytes, kind, .. } => {
+            ("malloc", None, json!({ "stream": stream, "address": address, "bytes": bytes, "kind": format!("{kind:?}").to_lowercase() }))
+        }
+        Action::Free { stream, address } => ("free", None, json!({ "stream": stream, "address": address })),
+        Action::NotFreed { address } => ("not_freed", None, json!({ "address": address })),
+        Action::Function { function, name } => ("function", None, json!({ "function": function, "name": name })),
+        Action::Launch { target, function, grid, block, shared_bytes, pointers } => (
+            "launch",
+            Some(*target),
+            json!({
+                "function": function, "grid": [grid.x, u32::from(grid.y), u32::from(grid.z)],
+                "block": [block.x, u32::from(block.y), u32::from(block.z)], "shared": shared_bytes,
+                "pointers": pointers.as_ref().map(|all| {
+                    all.iter().map(|pointer| json!([pointer.offset_bytes, pointer.address])).collect::<Vec<_>>()
+                }),
+            }),
+        ),
+        Action::Copy { target, to, from, bytes, rows } => {
+            ("memcpy", Some(*target), json!({ "to": to, "from": from, "bytes": bytes, "rows": rows }))
+        }
+        Action::Fill { target, address, bytes, rows } => {
+            ("memset", Some(*target), json!({ "address": address, "bytes": bytes, "rows": rows }))
+        }
+        Action::Prefetch { stream, address, bytes, to } => {
+            ("prefetch", None, json!({ "stream": stream, "address": address, "bytes": bytes, "to": to }))
+        }
+        Action::Advise { address, bytes, advice, to } => {
+            ("advise", None, json!({ "address": address, "bytes": bytes, "advice": advice, "to": to }))
+        }
+        Action::Sync { kind, handle } => {
+            ("sync", None, json!({ "what": format!("{kind:?}").to_lowercase(), "stream": handle }))
+        }
+        Action::GraphCaptured { stream, graph } => ("capture", None, json!({ "stream": stream, "graph": graph })),
+        Action::GraphInstantiated { graph, executable } => {
+            ("graph_instantiate", None, json!({ "graph": graph, "executable": executable }))
+        }
+        Action::GraphLaunch { stream, executable } => {
+            ("graph_launch", None, json!({ "stream": stream, "executable": executable }))
+        }
+        Action::GraphDestroyed { graph } => ("graph_destroy", None, json!({ "graph": graph })),
+        Action::ExecutableDestroyed { executable } => {
+            ("executable_destroy", None, json!({ "executable": executable }))
+        }
+    };
+    let mut line = Map::new();
+    line.insert("seq".into(), call.stamp.sequence.into());
+    line.insert("thread".into(), call.stamp.thread.into());
+    line.insert("op".into(), op.into());
+    line.insert("async".into(), call.is_asynchronous.into());
+    for fields in [target.map(target_fields), Some(fields)].into_iter().flatten() {
+        if let Value::Object(fields) = fields {
+            line.extend(fields);
+        }
+    }
+    line.into()
+}

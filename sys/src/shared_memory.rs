@@ -1,0 +1,242 @@
+//! Shared memory that a process made for uvmd to read: a sealed memfd under a name, found among the
+//! process's mappings. Nothing of it is taken from the process: no descriptor, and no attachment as
+//! of a debugger.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Read},
+    num::NonZeroUsize,
+    ops::{Deref, Range},
+    os::fd::{AsFd, AsRawFd},
+    path::Path,
+    ptr::NonNull,
+    slice,
+    sync::atomic::AtomicU64,
+};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_get_seals, fstat, memfd_create};
+use thiserror::Error;
+
+use crate::Roots;
+
+/// Limit on the maps file of a process, some 600,000 mappings.
+const MAPS_MAX_BYTES: u64 = 64 << 20;
+const WORD_BYTES: usize = 8;
+
+/// Reason why memory of a process is not read.
+#[derive(Debug, Error)]
+pub enum SharedMemoryError {
+    /// The process has exited, or its mappings cannot be read.
+    #[error("its mappings cannot be read: {}", crate::reason(.0))]
+    Mappings(#[source] io::Error),
+    /// The memory cannot be opened.
+    #[error("its shared memory cannot be opened, which takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN: {}", crate::reason(.0))]
+    Open(#[source] io::Error),
+    /// It has another size, or can be resized, which would end uvmd.
+    #[error("its shared memory has {bytes} bytes, sealed: {is_sealed}")]
+    Form {
+        /// Size.
+        bytes: u64,
+        /// Whether it cannot be resized.
+        is_sealed: bool,
+    },
+    /// It cannot be mapped.
+    #[error("its shared memory cannot be mapped: {}", crate::reason(.0))]
+    Map(#[source] io::Error),
+}
+
+/// Words of shared memory, mapped here. The other process may change them at any time, but cannot
+/// take them away.
+#[derive(Debug)]
+pub struct SharedMemory {
+    words: NonNull<AtomicU64>,
+    count: NonZeroUsize,
+}
+
+#[expect(unsafe_code, reason = "words are atomic")]
+// SAFETY: a mapping is of the process, and not of a thread.
+unsafe impl Send for SharedMemory {}
+#[expect(unsafe_code, reason = "words are atomic")]
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl Deref for SharedMemory {
+    type Target = [AtomicU64];
+
+    #[expect(unsafe_code, reason = "memory that was mapped")]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: mapped for as long as this value lives; the seals forbid to shrink the memory.
+        unsafe { slice::from_raw_parts(self.words.as_ptr(), self.count.get()) }
+    }
+}
+
+impl Drop for SharedMemory {
+    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+    fn drop(&mut self) {
+        // SAFETY: this value's own mapping, of this size.
+        unsafe { libc::munmap(self.words.as_ptr().cast(), self.count.get() * WORD_BYTES) };
+    }
+}
+
+impl SharedMemory {
+    /// Shared memory of a process with this name and size; `None` if it has none.
+    ///
+    /// # Errors
+    /// If it cannot be read, or could be taken away later.
+    pub fn of_process(
+        roots: &Roots,
+        pid: u32,
+        name: &str,
+        bytes: NonZeroUsize,
+    ) -> Result<Option<Self>, SharedMemoryError> {
+        let folder = roots.proc.join(pid.to_string());
+        let device = device().map_err(SharedMemoryError::Map)?;
+        let maps = File::open(folder.join("maps")).map_err(SharedMemoryError::Mappings)?;
+        let Some(range) = find(maps, name, device).map_err(SharedMemoryError::Mappings)? else { return Ok(None) };
+        let file = folder.join("map_files").join(format!("{:x}-{:x}", range.start, range.end));
+        Self::open(&file, bytes).map(Some)
+    }
+
+    fn open(file: &Path, bytes: NonZeroUsize) -> Result<Self, SharedMemoryError> {
+        let memory = File::options().read(true).write(true).open(file).map_err(SharedMemoryError::Open)?;
+        let seals = fcntl_get_seals(&memory).unwrap_or(SealFlags::empty());
+        let is_sealed = seals.contains(SealFlags::SHRINK);
+        let there = memory.metadata().map_err(SharedMemoryError::Open)?.len();
+        if there != bytes.get() as u64 || !is_sealed {
+            return Err(SharedMemoryError::Form { bytes: there, is_sealed });
+        }
+        Self::map(&memory, bytes).map_err(SharedMemoryError::Map)
+    }
+
+    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+    fn map(memory: &File, bytes: NonZeroUsize) -> io::Result<Self> {
+        // SAFETY: a new mapping, which touches no other.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes.get(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                memory.as_raw_fd(),
+                0,
+            )
+        };
+        if address == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let words = NonNull::new(address.cast()).ok_or_else(io::Error::last_os_error)?;
+        let count = NonZeroUsize::new(bytes.get() / WORD_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Self { words, count })
+    }
+}
+
+/// Device of the kernel's own file system for such memory. No user can mount it, so that a file of
+/// this device never hangs.
+fn device() -> io::Result<(u32, u32)> {
+    let probe = memfd_create("uvmd-probe", MemfdFlags::CLOEXEC)?;
+    let device = fstat(probe.as_fd())?.st_dev;
+    Ok((rustix::fs::major(device), rustix::fs::minor(device)))
+}
+
+/// First shared mapping of a memfd of this name that has it from its begin.
+fn find(maps: impl Read, name: &str, device: (u32, u32)) -> io::Result<Option<Range<u64>>> {
+    let mut lines = BufReader::new(maps.take(MAPS_MAX_BYTES));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if lines.read_until(b'\n', &mut line)? == 0 {
+            return Ok(None);
+        }
+        if let Some(range) = range_if_named(&String::from_utf8_lossy(&line), name, device) {
+            return Ok(Some(range));
+        }
+    }
+}
+
+/// Range of a line such as
+/// `7f0000000000-7f0000400000 rw-s 00000000 00:01 123 /memfd:uvmd-ring (deleted)`.
+fn range_if_named(line: &str, name: &str, device: (u32, u32)) -> Option<Range<u64>> {
+    let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
+    let mut fields = line.split_whitespace();
+    let (begin, end) = fields.next()?.split_once('-')?;
+    let is_shared = fields.next()?.ends_with('s');
+    let is_from_begin = hexadecimal(fields.next()?)? == 0;
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let number = |text| u32::from_str_radix(text, 16).ok();
+    let is_of_device = (number(major)?, number(minor)?) == device;
+    let path = fields.nth(1)?;
+    let is_named = path.strip_prefix("/memfd:") == Some(name);
+    (is_shared && is_from_begin && is_of_device && is_named).then_some(hexadecimal(begin)?..hexadecimal(end)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use rustix::fs::{fcntl_add_seals, ftruncate};
+
+    use super::*;
+
+    const BYTES: NonZeroUsize = NonZeroUsize::new(8192).unwrap();
+
+    fn made(name: &str, bytes: u64, seals: SealFlags) -> SharedMemory {
+        let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&memory, bytes).unwrap();
+        fcntl_add_seals(&memory, seals).unwrap();
+        SharedMemory::map(&File::from(memory), NonZeroUsize::new(bytes.try_into().unwrap()).unwrap()).unwrap()
+    }
+
+    fn of_this_process(name: &str) -> Result<Option<SharedMemory>, SharedMemoryError> {
+        SharedMemory::of_process(&Roots::default(), std::process::id(), name, BYTES)
+    }
+
+    /// Whether this machine lets the test open mappings.
+    fn is_permitted() -> bool {
+        let is_root = rustix::process::geteuid().is_root();
+        assert!(is_root || std::env::var_os("UVMD_TEST_REQUIRE_ROOT").is_none());
+        is_root
+    }
+
+    #[test]
+    fn words_written_on_one_side_are_read_on_the_other() {
+        if !is_permitted() {
+            return;
+        }
+        let own = made("uvmd-test-words", 8192, SealFlags::SHRINK | SealFlags::GROW);
+        let found = of_this_process("uvmd-test-words").unwrap().unwrap();
+        own[1023].store(7, Ordering::Relaxed);
+        assert_eq!((found.len(), found[1023].load(Ordering::Relaxed)), (1024, 7));
+        found[0].store(8, Ordering::Relaxed);
+        assert_eq!(own[0].load(Ordering::Relaxed), 8);
+    }
+
+    #[test]
+    fn memory_that_can_shrink_or_has_another_size_is_refused() {
+        if !is_permitted() {
+            return;
+        }
+        let _unsealed = made("uvmd-test-unsealed", 8192, SealFlags::GROW);
+        let refused = of_this_process("uvmd-test-unsealed").unwrap_err();
+        assert!(matches!(refused, SharedMemoryError::Form { bytes: 8192, is_sealed: false }), "{refused}");
+        let _larger = made("uvmd-test-larger", 12288, SealFlags::SHRINK);
+        let refused = of_this_process("uvmd-test-larger").unwrap_err();
+        assert!(matches!(refused, SharedMemoryError::Form { bytes: 12288, is_sealed: true }), "{refused}");
+    }
+
+    #[test]
+    fn process_without_the_memory_has_none() {
+        assert!(of_this_process("uvmd-test-nothing").unwrap().is_none());
+    }
+
+    #[test]
+    fn file_of_another_file_system_with_the_same_name_is_not_opened() {
+        let line = "7f0000000000-7f0000002000 rw-s 00000000 00:01 1024 /memfd:uvmd-ring (deleted)\n";
+        let range = |line: &str| range_if_named(line, "uvmd-ring", (0, 1));
+        assert_eq!(range(line), Some(0x7f00_0000_0000..0x7f00_0000_2000));
+        assert_eq!(range(&line.replace("00:01", "00:2a")), None);
+        assert_eq!(range(&line.replace("rw-s", "rw-p")), None);
+        assert_eq!(range(&line.replace(" 00000000", " 00001000")), None);
+        assert_eq!(range(&line.replace("uvmd-ring", "uvmd-ring2")), None);
+        assert_eq!(range("7f0000000000-"), None);
+    }
+}
