@@ -14,12 +14,16 @@ exports! {
     cuGraphAddKernelNode_v2
     cuGraphAddMemcpyNode
     cuGraphAddMemsetNode
+    cuGraphAddNode
+    cuGraphAddNode_v2
+    cuGraphClone
     cuGraphDestroy
     cuGraphExecDestroy
     cuGraphExecKernelNodeSetParams
     cuGraphExecKernelNodeSetParams_v2
     cuGraphExecMemcpyNodeSetParams
     cuGraphExecMemsetNodeSetParams
+    cuGraphExecNodeSetParams
     cuGraphExecUpdate
     cuGraphExecUpdate_v2
     cuGraphInstantiate
@@ -33,6 +37,7 @@ exports! {
     cuGraphLaunch_ptsz
     cuGraphMemcpyNodeSetParams
     cuGraphMemsetNodeSetParams
+    cuGraphNodeSetParams
     cuLaunchCooperativeKernel
     cuLaunchCooperativeKernelMultiDevice
     cuLaunchCooperativeKernel_ptsz
@@ -56,6 +61,8 @@ exports! {
     cuMemFreeHost
     cuMemFree_v2
     cuMemHostAlloc
+    cuMemHostRegister_v2
+    cuMemHostUnregister
     cuMemPrefetchAsync
     cuMemPrefetchAsync_ptsz
     cuMemPrefetchAsync_v2

@@ -63,7 +63,7 @@ fn write(output: &mut impl Write, calls: Vec<Call>) -> anyhow::Result<()> {
 fn target_fields(target: Target) -> Value {
     match target {
         Target::Stream(stream) => json!({ "target": "stream", "stream": stream }),
-        Target::Captured(stream) => json!({ "target": "captured", "stream": stream }),
+        Target::Captured(capture) => json!({ "target": "captured", "capture": capture }),
         Target::Graph { graph, node } => json!({ "target": "graph", "graph": graph, "node": node }),
         Target::Executable { executable, node } => {
             json!({ "target": "executable", "executable": executable, "node": node })
@@ -105,13 +105,14 @@ fn line(call: &Call) -> Value {
         Action::Sync { kind, handle } => {
             ("sync", None, json!({ "what": format!("{kind:?}").to_lowercase(), "stream": handle }))
         }
-        Action::GraphCaptured { stream, graph } => ("capture", None, json!({ "stream": stream, "graph": graph })),
+        Action::GraphCaptured { capture, graph } => ("capture", None, json!({ "capture": capture, "graph": graph })),
         Action::GraphInstantiated { graph, executable } => {
             ("graph_instantiate", None, json!({ "graph": graph, "executable": executable }))
         }
         Action::GraphLaunch { stream, executable } => {
             ("graph_launch", None, json!({ "stream": stream, "executable": executable }))
         }
+        Action::GraphCloned { graph, clone } => ("graph_clone", None, json!({ "graph": graph, "clone": clone })),
         Action::GraphDestroyed { graph } => ("graph_destroy", None, json!({ "graph": graph })),
         Action::ExecutableDestroyed { executable } => {
             ("executable_destroy", None, json!({ "executable": executable }))

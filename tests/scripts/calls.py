@@ -13,7 +13,9 @@ import json
 import sys
 
 # Of the log, what the helper records: not events, modules and functions of the program.
-RECORDED = {"malloc", "free", "launch", "memcpy", "memset", "prefetch", "advise", "sync", "graph_instantiate", "graph_launch", "capture"}
+RECORDED = {"malloc", "free", "launch", "memcpy", "memset", "prefetch", "advise", "sync", "graph_instantiate", "graph_launch", "register", "unregister", "context_destroy"}
+# Nodes of graphs that do no work on memory.
+IDLE = {"record_event", "wait_event", "host", "empty"}
 
 
 def read(path):
@@ -55,9 +57,13 @@ def work_of_log(call, managed):
     if op == "sync":
         return (op, call["what"]), call["stream"] if call["what"] == "stream" else None
     if op in ("graph_instantiate", "graph_launch"):
-        nodes = tuple(sorted(map(repr, map(node_of_log, call["nodes"]))))
+        nodes = tuple(sorted(repr(node_of_log(node)) for node in call["nodes"] if node.get("op") not in IDLE))
         return (op, nodes), call["stream"] if op == "graph_launch" else None
-    return (op, call.get("nodes")), call["stream"]
+    if op == "register":
+        return ("malloc", call["address"], call["bytes"], "registered"), None
+    if op == "unregister":
+        return ("free", call["address"]), None
+    raise ValueError(f"an operation of the log without a comparison: {op}")
 
 
 class Recorded:
@@ -97,18 +103,18 @@ class Recorded:
             self.executables[call["executable"]][call["node"]] = self.node(call)
             return None
         if target == "captured":
-            self.captured[call["stream"]].append(self.node(call))
+            self.captured[call["capture"]].append(self.node(call))
         if op == "malloc":
             kind = "device" if self.managed and call["kind"] == "managed" else call["kind"]
             return (op, call["address"], call["bytes"], kind), None
         if op == "free":
             return (op, call["address"]), None
         if op == "launch":
-            return self.launch(call), call["stream"]
+            return self.launch(call), call.get("stream")
         if op == "memcpy":
-            return (op, call["to"], call["from"], call["bytes"], call["rows"], call["async"]), call["stream"]
+            return (op, call["to"], call["from"], call["bytes"], call["rows"], call["async"]), call.get("stream")
         if op == "memset":
-            return (op, call["address"], call["bytes"], call["rows"], call["async"]), call["stream"]
+            return (op, call["address"], call["bytes"], call["rows"], call["async"]), call.get("stream")
         if op == "prefetch":
             return (op, call["address"], call["bytes"], call["to"]), call["stream"]
         if op == "advise":
@@ -121,9 +127,10 @@ class Recorded:
         if op == "graph_launch":
             return (op, self.nodes(call["executable"])), call["stream"]
         if op == "capture":
-            nodes = self.captured.pop(call["stream"], [])
-            self.graphs[call["graph"]] = dict(enumerate(nodes))
-            return (op, len(nodes)), call["stream"]
+            self.graphs[call["graph"]] = dict(enumerate(self.captured.pop(call["capture"], [])))
+        elif op == "graph_clone":
+            # The nodes of a clone have handles of their own, which nobody tells.
+            self.graphs[call["clone"]] = {("clone", node): work for node, work in self.graphs[call["graph"]].items()}
         return None
 
     def nodes(self, executable):
@@ -139,14 +146,20 @@ def main():
 
     logged = collections.defaultdict(list)
     for call in read(options.log):
-        if call["op"] in RECORDED:
+        if call["op"] == "context_destroy":
+            logged[call["thread"]] += [(("free", address), None) for address in call["freed"]]
+        elif call["op"] in RECORDED:
             logged[call["thread"]].append(work_of_log(call, options.managed))
     recorded = collections.defaultdict(list)
     side = Recorded(options.managed)
     for call in read(options.recorded):
         work = side.work(call)
-        if work is not None:
-            recorded[call["thread"]].append(work)
+        calls = recorded[call["thread"]]
+        if call["op"] == "not_freed":
+            # A free is recorded before it is made; this one failed.
+            calls.pop(max(at for at, made in enumerate(calls) if made == (("free", call["address"]), None)))
+        elif work is not None:
+            calls.append(work)
 
     failures = 0
     names = {}
@@ -156,8 +169,11 @@ def main():
             print(f"thread {thread}: {len(ours)} calls recorded, {len(theirs)} logged", file=sys.stderr)
             failures += 1
         for at, ((our_work, our_stream), (their_work, their_stream)) in enumerate(zip(ours, theirs)):
-            name = (our_stream, thread) if our_stream == 2 else our_stream
-            if our_work != their_work or names.setdefault(their_stream, name) != name:
+            is_per_thread = our_stream is not None and our_stream & 15 == 2
+            name = (our_stream, thread) if is_per_thread else our_stream
+            # Of captured work, the graph is known, and not the stream.
+            is_captured = our_stream is None and their_stream is not None
+            if our_work != their_work or (not is_captured and names.setdefault(their_stream, name) != name):
                 print(f"thread {thread}, call {at}:\n  recorded {our_work} stream {our_stream}\n  logged   {their_work} stream {their_stream}", file=sys.stderr)
                 failures += 1
                 break

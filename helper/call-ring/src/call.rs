@@ -121,10 +121,10 @@ pub enum Action {
         /// Stream or event.
         handle: u64,
     },
-    /// Ends the capture of a stream.
+    /// Ends a capture of streams.
     GraphCaptured {
-        /// Stream.
-        stream: u64,
+        /// Id of the capture.
+        capture: u64,
         /// Graph made of it.
         graph: u64,
     },
@@ -141,6 +141,13 @@ pub enum Action {
         stream: u64,
         /// Instantiated graph.
         executable: u64,
+    },
+    /// Clones a graph.
+    GraphCloned {
+        /// Graph.
+        graph: u64,
+        /// Its clone, with nodes that have handles of their own.
+        clone: u64,
     },
     /// Destroys a graph.
     GraphDestroyed {
@@ -236,9 +243,10 @@ fn action(kind: Kind, first: &Record, more: &[Record]) -> Option<Action> {
         Kind::Prefetch => Action::Prefetch { stream: a, address: b, bytes: c, to: place(d) },
         Kind::Advise => Action::Advise { address: b, bytes: c, advice: low(d)?, to: place(e) },
         Kind::Sync => Action::Sync { kind: SyncKind::of(b)?, handle: a },
-        Kind::GraphCaptured => Action::GraphCaptured { stream: a, graph: b },
+        Kind::GraphCaptured => Action::GraphCaptured { capture: b, graph: c },
         Kind::GraphInstantiated => Action::GraphInstantiated { graph: b, executable: c },
         Kind::GraphLaunch => Action::GraphLaunch { stream: a, executable: b },
+        Kind::GraphCloned => Action::GraphCloned { graph: b, clone: c },
         Kind::GraphDestroyed => Action::GraphDestroyed { graph: b },
         Kind::ExecutableDestroyed => Action::ExecutableDestroyed { executable: b },
         Kind::Pointers | Kind::Name | Kind::Node => return None,

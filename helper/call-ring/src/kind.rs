@@ -13,9 +13,10 @@
 //! | `Prefetch` | stream, address, bytes, device or -1 |
 //! | `Advise` | –, address, bytes, advice, device or -1 |
 //! | `Sync` | stream or event, [`SyncKind`] |
-//! | `GraphCaptured` | stream, graph |
+//! | `GraphCaptured` | –, id of the capture, graph |
 //! | `GraphInstantiated` | –, graph, executable |
 //! | `GraphLaunch` | stream, executable |
+//! | `GraphCloned` | –, graph, its clone |
 //! | `GraphDestroyed`, `ExecutableDestroyed` | –, graph or executable |
 //! | `Pointers` | four offsets of 16 bits among the arguments, four addresses; the count of them |
 //! | `Name` | 40 bytes of a name |
@@ -39,6 +40,7 @@ pub enum Kind {
     GraphCaptured,
     GraphInstantiated,
     GraphLaunch,
+    GraphCloned,
     GraphDestroyed,
     ExecutableDestroyed,
     Pointers = 64,
@@ -47,7 +49,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Malloc,
         Self::Free,
         Self::NotFreed,
@@ -61,6 +63,7 @@ impl Kind {
         Self::GraphCaptured,
         Self::GraphInstantiated,
         Self::GraphLaunch,
+        Self::GraphCloned,
         Self::GraphDestroyed,
         Self::ExecutableDestroyed,
         Self::Pointers,
@@ -84,12 +87,17 @@ pub const NO_ARGUMENTS: u8 = 4;
 /// Two bits with the [`Target`].
 pub const TARGET_SHIFT: u8 = 6;
 
+/// In the name of a stream, whose other bits are then a context: the context's legacy default stream.
+pub const LEGACY: u64 = 1;
+/// In the name of a stream: the calling thread's own default stream in the context.
+pub const PER_THREAD: u64 = 2;
+
 /// Where the work of a call goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// To a stream, at once.
     Stream(u64),
-    /// To the graph that a stream captures.
+    /// To the graph that a capture of streams makes, by the capture's id.
     Captured(u64),
     /// To a node of a graph.
     Graph {
@@ -113,7 +121,7 @@ impl Target {
     pub const fn parts(self) -> (u8, u64) {
         match self {
             Self::Stream(stream) => (0, stream),
-            Self::Captured(stream) => (1, stream),
+            Self::Captured(capture) => (1, capture),
             Self::Graph { graph, .. } => (2, graph),
             Self::Executable { executable, .. } => (3, executable),
         }
@@ -152,13 +160,15 @@ pub enum MemoryKind {
     Pool,
     /// Pinned host memory.
     Host,
+    /// The program's own memory, pinned.
+    Registered,
 }
 
 impl MemoryKind {
     /// Kind of a number.
     #[must_use]
     pub fn of(number: u64) -> Option<Self> {
-        [Self::Managed, Self::Device, Self::Pool, Self::Host].into_iter().find(|kind| *kind as u64 == number)
+        [Self::Managed, Self::Device, Self::Pool, Self::Host, Self::Registered].into_iter().find(|kind| *kind as u64 == number)
     }
 }
 

@@ -87,6 +87,39 @@ pub(crate) struct FillNode {
     pub(crate) rows: usize,
 }
 
+/// `CUgraphNodeParams`: what the node is, and in what follows its parameters.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct NodeParams {
+    kind: u32,
+    reserved: [u32; 3],
+    parameters: [u64; 29],
+}
+
+/// Parameters of a node, by its kind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Node {
+    Kernel(*const KernelNode2),
+    Copy(*const Copy3),
+    Fill(*const FillNode),
+    Other,
+}
+
+impl NodeParams {
+    /// Where the parameters of a node lie: they begin as those of the functions for one kind do.
+    pub(crate) const fn node(&self) -> Node {
+        // Before the copy of `CUDA_MEMCPY_NODE_PARAMS`: flags, a reserved number, the context.
+        const BEFORE_COPY_BYTES: usize = 16;
+        let parameters = (&raw const self.parameters).cast::<u8>();
+        match self.kind {
+            0 => Node::Kernel(parameters.cast()),
+            1 => Node::Copy(parameters.wrapping_add(BEFORE_COPY_BYTES).cast()),
+            2 => Node::Fill(parameters.cast()),
+            _ => Node::Other,
+        }
+    }
+}
+
 /// A side of `CUDA_MEMCPY2D`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

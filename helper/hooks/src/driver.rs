@@ -19,7 +19,7 @@ driver_functions! {
     fn cuFuncGetParamInfo(function: Handle, at: usize, offset_bytes: *mut usize, bytes: *mut usize);
     fn cuKernelGetParamInfo(kernel: Handle, at: usize, offset_bytes: *mut usize, bytes: *mut usize);
     fn cuPointerGetAttribute(value: *mut c_void, attribute: u32, address: u64);
-    fn cuStreamIsCapturing(stream: Handle, status: *mut u32);
+    fn cuStreamGetCaptureInfo(stream: Handle, status: *mut u32, id: *mut u64);
 }
 
 /// What a call wrote, if it succeeded.
@@ -83,9 +83,9 @@ pub(crate) fn is_managed(address: u64) -> bool {
     written(result, ()).is_some() && is_managed != 0
 }
 
-/// Whether a stream is being captured.
-pub(crate) fn is_capturing(stream: Handle) -> bool {
-    let mut status = 0_u32;
-    let result = cuStreamIsCapturing(stream, &raw mut status);
-    written(result, ()).is_some() && status != 0
+/// Id of the capture that a stream takes part in.
+pub(crate) fn capture(stream: Handle) -> Option<u64> {
+    let (mut status, mut id) = (0_u32, 0);
+    let result = cuStreamGetCaptureInfo(stream, &raw mut status, &raw mut id);
+    written(result, ()).filter(|()| status != 0).map(|()| id)
 }

@@ -182,12 +182,9 @@ impl Recorder {
 
     /// Where work goes that is submitted to a stream.
     pub(crate) fn target(&self, stream: Handle, is_per_thread: bool) -> Target {
-        let named = named_stream(stream, is_per_thread);
-        if self.captures.load(Ordering::Relaxed) > 0 && driver::is_capturing(stream) {
-            Target::Captured(named)
-        } else {
-            Target::Stream(named)
-        }
+        let stream = named_default(stream, is_per_thread);
+        let capture = if self.captures.load(Ordering::Relaxed) > 0 { driver::capture(stream) } else { None };
+        capture.map_or_else(|| Target::Stream(named_stream(stream, is_per_thread)), Target::Captured)
     }
 
     /// Counts a capture that begins, or with -1 one that ends.
@@ -204,11 +201,21 @@ impl Recorder {
     }
 }
 
-/// A stream by one name, whichever the program has for it.
-pub(crate) const fn named_stream(stream: Handle, is_per_thread: bool) -> Handle {
+/// Stream 0 as the driver names it, whichever function the program calls.
+pub(crate) const fn named_default(stream: Handle, is_per_thread: bool) -> Handle {
     match stream {
         0 if is_per_thread => PER_THREAD_STREAM,
-        LEGACY_STREAM => 0,
+        0 => LEGACY_STREAM,
         _ => stream,
+    }
+}
+
+/// A stream by one name, whichever the program has for it: the default ones, of which each context
+/// has its own, by the context's handle with [`call_ring::kind::LEGACY`] or
+/// [`call_ring::kind::PER_THREAD`].
+pub(crate) fn named_stream(stream: Handle, is_per_thread: bool) -> Handle {
+    match named_default(stream, is_per_thread) {
+        default @ (LEGACY_STREAM | PER_THREAD_STREAM) => driver::context() | default,
+        stream => stream,
     }
 }

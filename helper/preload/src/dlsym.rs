@@ -10,7 +10,10 @@ use core::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use crate::{elf, stage};
+use crate::{
+    elf, exports,
+    stage::{self, Replaced},
+};
 
 /// dlsym's type.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -93,7 +96,11 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
     if !is_of_driver(name) {
         return found;
     }
-    stage::replace(real, handle, found)
+    match stage::replace(real, handle, found) {
+        Replaced::By(function) => function,
+        // The program asks but once: what it gets finds the hook when it is called.
+        Replaced::Loading => exports::named(name).unwrap_or(found),
+    }
 }
 
 /// Whether a name is like those of the driver's functions: cuInit, but not cudaMalloc.

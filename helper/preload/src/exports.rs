@@ -4,14 +4,17 @@
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 
 use core::{
-    arch::naked_asm,
+    arch::{asm, naked_asm},
     ffi::{CStr, c_char, c_int, c_void},
     mem::transmute,
     ptr::null_mut,
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use crate::{dlsym, stage};
+use crate::{
+    dlsym::{self, Dlsym},
+    stage::{self, Replaced},
+};
 
 /// Function that a program is linked to.
 struct Export {
@@ -19,19 +22,49 @@ struct Export {
     target: &'static AtomicPtr<c_void>,
 }
 
+/// A name that ends with a zero.
+const fn text(name: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => c"",
+    }
+}
+
 /// Answers `CUDA_ERROR_STUB_LIBRARY`: there is no driver.
 extern "C" fn no_driver() -> c_int {
     34
 }
 
+/// Times that a call lets other threads run while one of them loads the second stage.
+const TURNS_MAX: u32 = 100_000;
+
 /// Finds the function behind an export, and remembers it.
 extern "C" fn resolve(export: &'static Export) -> *mut c_void {
-    let found = find(export.name).unwrap_or(no_driver as *mut c_void);
-    export.target.store(found, Ordering::Relaxed);
-    found
+    let Some((dlsym, driver, function)) = find(export.name) else { return no_driver as *mut c_void };
+    for _ in 0..TURNS_MAX {
+        match stage::replace(dlsym, driver, function) {
+            Replaced::By(found) => {
+                export.target.store(found, Ordering::Relaxed);
+                return found;
+            }
+            Replaced::Loading => give_way(),
+        }
+    }
+    // Within a dlopen for which the loading waits. The next call looks again.
+    function
 }
 
-fn find(name: &CStr) -> Option<*mut c_void> {
+/// Lets another thread run.
+fn give_way() {
+    const SCHED_YIELD: usize = 24;
+    // SAFETY: a system call without arguments, which changes these registers alone.
+    unsafe {
+        asm!("syscall", inlateout("rax") SCHED_YIELD => _, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+}
+
+/// The real dlsym, the driver, and its function of a name.
+fn find(name: &CStr) -> Option<(Dlsym, *mut c_void, *mut c_void)> {
     const LAZY_AND_LOADED_ALREADY: c_int = 1 | 4;
     type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
     let dlsym = dlsym::real()?;
@@ -49,11 +82,20 @@ fn find(name: &CStr) -> Option<*mut c_void> {
     }
     // SAFETY: a handle of dlopen.
     let function = unsafe { dlsym(driver, name.as_ptr()) };
-    (!function.is_null()).then(|| stage::replace(dlsym, driver, function))
+    (!function.is_null()).then_some((dlsym, driver, function))
+}
+
+/// Export of a name.
+pub(crate) fn named(name: &CStr) -> Option<*mut c_void> {
+    let (_, export) = EXPORTS.iter().find(|(exported, _)| *exported == name)?;
+    Some(*export as *mut c_void)
 }
 
 macro_rules! exports {
     ($($name:ident)*) => {
+        /// All of them, by name.
+        static EXPORTS: &[(&CStr, unsafe extern "C" fn())] = &[$((text(concat!(stringify!($name), "\0")), $name)),*];
+
         $(
             // expect cannot stand at a naked function.
             #[allow(non_snake_case, reason = "the name of the driver")]
@@ -63,10 +105,7 @@ macro_rules! exports {
             pub unsafe extern "C" fn $name() {
                 static TARGET: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
                 static EXPORT: Export = Export {
-                    name: match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                        Ok(name) => name,
-                        Err(_) => c"",
-                    },
+                    name: text(concat!(stringify!($name), "\0")),
                     target: &TARGET,
                 };
                 naked_asm!(

@@ -30,35 +30,41 @@ const DONE: u8 = 2;
 /// `Replace`, or null if there is no second stage.
 static REPLACE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// The hook in place of a function of the driver; the function itself if it has none.
-pub(crate) fn replace(dlsym: Dlsym, handle: *mut c_void, function: *mut c_void) -> *mut c_void {
-    if STATE.load(Ordering::Acquire) != DONE {
+/// What stands in place of a function of the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    /// This: the hook, or the function itself if it has none.
+    By(*mut c_void),
+    /// Not known yet: another thread is loading the second stage. Waiting for it could be for ever,
+    /// if this thread is within a dlopen of its own.
+    Loading,
+}
+
+/// What stands in place of a function of the driver. Loads the second stage, if nobody has.
+pub(crate) fn replace(dlsym: Dlsym, handle: *mut c_void, function: *mut c_void) -> Replaced {
+    if STATE.load(Ordering::Acquire) == NONE {
         // SAFETY: the handle is the program's, and has answered.
         if unsafe { dlsym(handle, OF_DRIVER.as_ptr()) }.is_null() {
-            return function;
+            return Replaced::By(function);
         }
-        load_once(dlsym, handle);
+        if STATE.compare_exchange(NONE, LOADING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if let Some(replace) = load(dlsym, handle) {
+                REPLACE.store(replace as *mut c_void, Ordering::Release);
+            }
+            STATE.store(DONE, Ordering::Release);
+        }
+    }
+    if STATE.load(Ordering::Acquire) != DONE {
+        return Replaced::Loading;
     }
     let replace = REPLACE.load(Ordering::Acquire);
     if replace.is_null() {
-        return function;
+        return Replaced::By(function);
     }
     // SAFETY: the second stage gave it out as this.
     let replace = unsafe { transmute::<*mut c_void, Replace>(replace) };
     // SAFETY: takes any address.
-    unsafe { replace(function) }
-}
-
-/// Loads the second stage, if nobody does or has. Others go on without it meanwhile: it may be
-/// loading that calls them.
-fn load_once(dlsym: Dlsym, driver: *mut c_void) {
-    if STATE.compare_exchange(NONE, LOADING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        return;
-    }
-    if let Some(replace) = load(dlsym, driver) {
-        REPLACE.store(replace as *mut c_void, Ordering::Release);
-    }
-    STATE.store(DONE, Ordering::Release);
+    Replaced::By(unsafe { replace(function) })
 }
 
 /// Function of the process by name.

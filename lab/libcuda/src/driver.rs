@@ -130,6 +130,8 @@ impl Driver {
         let machine = &self.machine;
         let mut left = machine.memory.all();
         left.retain(|block| block.context == context.handle);
+        left.sort_by_key(|block| block.range.address);
+        let variables = self.modules.variables(context.handle);
         for block in &left {
             machine.memory.free(machine.backend.as_ref(), block);
         }
@@ -139,7 +141,11 @@ impl Driver {
         machine.log.write(
             "context_destroy",
             0,
-            || serde_json::json!({ "context": context.id, "blocks_left": left.len(), "modules_left": modules_left }),
+            || {
+                let addresses = left.iter().map(|block| block.range.address);
+                let addresses: Vec<u64> = addresses.filter(|address| !variables.contains(address)).collect();
+                serde_json::json!({ "context": context.id, "freed": addresses, "modules_left": modules_left })
+            },
         );
     }
 

@@ -124,6 +124,13 @@ impl Modules {
         machine.log.write("module_unload", 0, || json!({ "module": module.handle }));
     }
 
+    /// Addresses of the variables of a context's modules.
+    pub(crate) fn variables(&self, context: Handle) -> Vec<u64> {
+        let modules = self.modules.all();
+        let of_context = modules.iter().filter(|module| module.context == context);
+        of_context.filter_map(|module| module.variables.as_ref().map(|block| block.range.address)).collect()
+    }
+
     /// Forgets the modules of a context, whose memory is freed; returns how many there were.
     pub(crate) fn forget(&self, context: Handle) -> usize {
         let count = self.modules.all().iter().filter(|module| module.context == context).count();

@@ -90,6 +90,20 @@ hooks! {
         allocates(real(), 0, address, bytes, MemoryKind::Host)
     }
 
+    cuMemHostRegister_v2 = fn(address: u64, bytes: usize, flags: u32) |real, per_thread| {
+        let result = real();
+        if result.is_ok()
+            && let Some(recorder) = recording()
+        {
+            allocated(recorder, 0, address, bytes, MemoryKind::Registered);
+        }
+        result
+    }
+
+    cuMemHostUnregister = fn(address: u64) |real, per_thread| {
+        frees(0, address, real)
+    }
+
     cuMemFree_v2 = fn(address: u64) |real, per_thread| {
         frees(0, address, real)
     }

@@ -6,9 +6,10 @@ use call_ring::Kind;
 
 use crate::{
     cuda::{CuResult, Handle},
+    driver,
     program::read,
     real::hooks,
-    recorder::{named_stream, recording},
+    recorder::{named_default, recording},
 };
 
 fn begins(result: CuResult) -> CuResult {
@@ -36,14 +37,14 @@ hooks! {
     }
 
     cuStreamEndCapture / cuStreamEndCapture_ptsz = fn(stream: Handle, graph: *mut Handle) |real, per_thread| {
+        let Some(recorder) = recording() else { return real() };
+        let capture = driver::capture(named_default(stream, per_thread));
         let result = real();
-        // One that failed has ended, too.
-        if let Some(recorder) = recording() {
+        if let Some(capture) = capture {
+            // One that failed has ended, too.
             recorder.count_capture(-1);
-            if result.is_ok()
-                && let Some(graph) = read(graph)
-            {
-                recorder.record(Kind::GraphCaptured, 0, [named_stream(stream, per_thread), graph, 0, 0, 0]);
+            if let Some(graph) = read(graph).filter(|_| result.is_ok()) {
+                recorder.record(Kind::GraphCaptured, 0, [0, capture, graph, 0, 0]);
             }
         }
         result

@@ -6,7 +6,7 @@ use call_ring::{Kind, Target};
 
 use super::launch::Launch;
 use crate::{
-    cuda::{Copy3, CuResult, FillNode, Handle, KernelNode, KernelNode2},
+    cuda::{Copy3, CuResult, FillNode, Handle, KernelNode, KernelNode2, Node, NodeParams},
     program::read,
     real::hooks,
     recorder::{named_stream, recording},
@@ -46,6 +46,17 @@ fn fill(result: CuResult, target: Target, fill: *const FillNode) -> CuResult {
         recorder.record_work(Kind::Fill, 0, target, [address, bytes as u64, rows as u64, 0], |_| {});
     }
     result
+}
+
+/// A node of any kind.
+fn any(result: CuResult, target: Target, params: *const NodeParams) -> CuResult {
+    let Some(params) = read(params).filter(|_| result.is_ok()) else { return result };
+    match params.node() {
+        Node::Kernel(node) => kernel(result, target, kernel_2(node)),
+        Node::Copy(node) => copy(result, target, node),
+        Node::Fill(node) => fill(result, target, node),
+        Node::Other => result,
+    }
 }
 
 fn graph(graph: Handle, node: *const Handle) -> Target {
@@ -137,6 +148,30 @@ hooks! {
         fill(real(), Target::Executable { executable, node }, params)
     }
 
+    cuGraphAddNode = fn
+        (node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const NodeParams)
+        |real, per_thread|
+    {
+        let result = real();
+        any(result, graph(of, node), params)
+    }
+
+    cuGraphAddNode_v2 = fn
+        (node: *mut Handle, of: Handle, dependencies: *const Handle, edges: *const u8, count: usize,
+         params: *const NodeParams) |real, per_thread|
+    {
+        let result = real();
+        any(result, graph(of, node), params)
+    }
+
+    cuGraphNodeSetParams = fn(node: Handle, params: *const NodeParams) |real, per_thread| {
+        any(real(), Target::Graph { graph: 0, node }, params)
+    }
+
+    cuGraphExecNodeSetParams = fn(executable: Handle, node: Handle, params: *const NodeParams) |real, per_thread| {
+        any(real(), Target::Executable { executable, node }, params)
+    }
+
     cuGraphInstantiate = fn(executable: *mut Handle, graph: Handle, node: *mut Handle, text: *mut u8, bytes: usize) |real, per_thread|
     {
         instantiates(real(), graph, executable)
@@ -166,6 +201,14 @@ hooks! {
 
     cuGraphLaunch / cuGraphLaunch_ptsz = fn(executable: Handle, stream: Handle) |real, per_thread| {
         changes(real(), Kind::GraphLaunch, [named_stream(stream, per_thread), executable, 0])
+    }
+
+    cuGraphClone = fn(clone: *mut Handle, graph: Handle) |real, per_thread| {
+        let result = real();
+        match read(clone) {
+            Some(clone) if result.is_ok() => changes(result, Kind::GraphCloned, [0, graph, clone]),
+            _ => result,
+        }
     }
 
     cuGraphDestroy = fn(graph: Handle) |real, per_thread| {

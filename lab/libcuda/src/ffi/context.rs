@@ -135,8 +135,9 @@ functions! {
     }
 
     context(driver, context) fn cuCtxSynchronize() {
+        context.synchronize()?;
         driver.machine.log.write("sync", 0, || serde_json::json!({ "what": "context" }));
-        context.synchronize()
+        Ok(())
     }
 
     context(_, context) fn cuCtxGetLimit(value: Out<usize>, limit: u32) {

@@ -58,11 +58,12 @@ functions! {
 
     context(driver, context) fn cuEventSynchronize(event: CUevent) {
         let event = of_handle(driver, event)?;
-        driver.machine.log.write("sync", 0, || json!({ "what": "event", "event": event.handle }));
         if let Some(point) = event.point() {
             point.wait();
         }
-        context.check()
+        context.check()?;
+        driver.machine.log.write("sync", 0, || json!({ "what": "event", "event": event.handle }));
+        Ok(())
     }
 
     context(driver, _) fn cuEventElapsedTime [cuEventElapsedTime_v2]

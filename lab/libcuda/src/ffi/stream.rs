@@ -104,8 +104,9 @@ functions! {
         if capture_of(&stream).is_some() {
             return Err(Error::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
         }
+        context.wait(&stream)?;
         driver.machine.log.write("sync", stream.id, || json!({ "what": "stream" }));
-        context.wait(&stream)
+        Ok(())
     }
 
     context(driver, context) fn cuStreamQuery <cuStreamQuery_ptsz>(stream: CUstream) {
