@@ -15,6 +15,7 @@
 //! * [`parameters`]: where parameters of functions lie
 //! * [`driver`]: functions of the driver that the helper calls for itself
 //! * [`cuda`], [`program`], [`real`]: types, the program's memory, and the driver's functions
+//! * [`headroom`]: memory that the process's cgroups have left
 //! * [`libc`], [`system`], [`shared`], [`zeroed`]: threads, system calls and memory
 
 #![cfg_attr(not(test), no_std)]
@@ -22,6 +23,7 @@
 mod blocks;
 mod cuda;
 mod driver;
+mod headroom;
 mod hooks;
 mod libc;
 mod parameters;

@@ -89,6 +89,9 @@ extern "C" fn thread_ends(value: *mut c_void) {
 
 impl Recorder {
     fn new(dlsym: Dlsym) -> Option<Self> {
+        if !shared::is_permitted() {
+            return None;
+        }
         let libc = Libc::find(dlsym)?;
         let thread = libc.thread_key(thread_ends)?;
         let is_own = zeroed::private_zero_at_fork(1).ok()?.first()?;

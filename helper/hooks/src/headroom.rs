@@ -1,0 +1,153 @@
+//! What the process has left of memory and address space: what the helper takes of them must not be
+//! what the program lacks.
+
+use core::ffi::CStr;
+
+use crate::system;
+
+/// Longest path of a cgroup, and longest file that is read.
+pub(crate) const BYTES_MAX: usize = 8192;
+
+/// Text of a file; what does not fit is cut.
+pub(crate) fn read<'a>(path: &CStr, text: &'a mut [u8; BYTES_MAX]) -> Option<&'a [u8]> {
+    let file = system::open(path).ok()?;
+    let mut length = 0;
+    while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match system::read(&file, rest) {
+            Ok(0) => break,
+            Ok(more) => length = length.saturating_add(more),
+            Err(_) => return None,
+        }
+    }
+    text.get(..length)
+}
+
+/// Number at the begin of a text; the largest one for "max".
+fn number(text: &[u8]) -> Option<u64> {
+    if text.starts_with(b"max") {
+        return Some(u64::MAX);
+    }
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    let mut value = None::<u64>;
+    for digit in digits {
+        value = Some(value.unwrap_or(0).saturating_mul(10).saturating_add(u64::from(digit - b'0')));
+    }
+    value
+}
+
+/// Number behind a word at the begin of a line.
+fn number_of(word: &[u8], text: &[u8]) -> Option<u64> {
+    text.split(|byte| *byte == b'\n').find_map(|line| number(line.strip_prefix(word)?.strip_prefix(b" ")?))
+}
+
+/// Names of the files of a version of cgroups: limit, usage, and what of the usage the kernel can
+/// take back at once.
+struct Files {
+    root: &'static [u8],
+    limit: &'static [u8],
+    usage: &'static [u8],
+    reclaimable: &'static [u8],
+}
+
+const SECOND: Files =
+    Files { root: b"/sys/fs/cgroup", limit: b"memory.max", usage: b"memory.current", reclaimable: b"inactive_file" };
+const FIRST: Files = Files {
+    root: b"/sys/fs/cgroup/memory",
+    limit: b"memory.limit_in_bytes",
+    usage: b"memory.usage_in_bytes",
+    reclaimable: b"total_inactive_file",
+};
+
+/// The cgroup with the memory controller, of /proc/self/cgroup.
+fn cgroup(lines: &[u8]) -> Option<(&'static Files, &[u8])> {
+    let mut found = None;
+    for line in lines.split(|byte| *byte == b'\n') {
+        let mut fields = line.splitn(3, |byte| *byte == b':');
+        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        if controllers.split(|byte| *byte == b',').any(|name| name == b"memory") {
+            return Some((&FIRST, path));
+        }
+        if controllers.is_empty() {
+            found = Some((&SECOND, path));
+        }
+    }
+    found
+}
+
+/// Path of a file in a folder of cgroups, with its end.
+fn path<'a>(parts: [&[u8]; 4], buffer: &'a mut [u8; BYTES_MAX]) -> Option<&'a CStr> {
+    let mut length = 0_usize;
+    for byte in parts.into_iter().flatten().chain(b"\0") {
+        *buffer.get_mut(length)? = *byte;
+        length += 1;
+    }
+    CStr::from_bytes_until_nul(buffer).ok()
+}
+
+fn left(files: &Files, folder: &[u8]) -> Option<u64> {
+    let (mut name, mut text) = ([0; BYTES_MAX], [0; BYTES_MAX]);
+    let mut read_in = |file: &[u8], word: &[u8]| {
+        let path = path([files.root, folder, b"/", file], &mut name)?;
+        let text = read(path, &mut text)?;
+        if word.is_empty() { number(text) } else { number_of(word, text) }
+    };
+    let limit = read_in(files.limit, b"")?;
+    let usage = read_in(files.usage, b"")?;
+    let reclaimable = read_in(b"memory.stat", files.reclaimable).unwrap_or(0);
+    Some(limit.saturating_sub(usage.saturating_sub(reclaimable)))
+}
+
+/// Address space left of a limit.
+pub(crate) fn address_space_bytes(limit: u64) -> u64 {
+    const PAGE_BYTES: u64 = 4096;
+    if limit == u64::MAX {
+        return limit;
+    }
+    let mut text = [0; BYTES_MAX];
+    // Its first number is the size of the process, in pages.
+    let pages = read(c"/proc/self/statm", &mut text).and_then(number);
+    pages.map_or(0, |pages| limit.saturating_sub(pages.saturating_mul(PAGE_BYTES)))
+}
+
+/// Bytes left in the process's cgroup and all above it, as far as they can be seen; the largest
+/// number without a limit.
+pub(crate) fn bytes() -> u64 {
+    let mut text = [0; BYTES_MAX];
+    let Some((files, mut folder)) = read(c"/proc/self/cgroup", &mut text).and_then(cgroup) else { return u64::MAX };
+    let mut least = u64::MAX;
+    loop {
+        least = least.min(left(files, folder).unwrap_or(u64::MAX));
+        let Some(end) = folder.iter().rposition(|byte| *byte == b'/') else { return least };
+        folder = folder.get(..end).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cgroup_is_that_with_the_memory_controller() {
+        let found = |lines: &'static [u8]| cgroup(lines).map(|(files, path)| (files.limit, path));
+        let second: &[u8] = b"0::/user.slice/a:b\n";
+        assert_eq!(found(second), Some((SECOND.limit, &b"/user.slice/a:b"[..])));
+        let first: &[u8] = b"12:cpu,cpuacct:/c\n4:memory:/docker/1\n0::/d\n";
+        assert_eq!(found(first), Some((FIRST.limit, &b"/docker/1"[..])));
+        assert_eq!(found(b""), None);
+    }
+
+    #[test]
+    fn numbers_are_read_as_the_kernel_writes_them() {
+        assert_eq!(number(b"max\n"), Some(u64::MAX));
+        assert_eq!(number(b"4096\n"), Some(4096));
+        assert_eq!(number(b"99999999999999999999999\n"), Some(u64::MAX));
+        assert_eq!(number(b"\n"), None);
+        let stat = b"anon 5\nfile 6\ninactive_file 77\n";
+        assert_eq!((number_of(b"inactive_file", stat), number_of(b"inactive", stat)), (Some(77), None));
+    }
+
+    #[test]
+    fn limits_of_this_process_are_read() {
+        assert!(bytes() > 0);
+    }
+}

@@ -1,0 +1,175 @@
+/* A CUDA program that is linked to the driver, for tests of the helper. Its argument says what it does besides. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef int CUresult;
+typedef void *Handle;
+extern CUresult cuInit(unsigned), cuDeviceGet(int *, int), cuCtxCreate_v2(Handle *, unsigned, int), cuCtxSetCurrent(Handle);
+extern CUresult cuModuleLoadData(Handle *, const void *), cuModuleGetFunction(Handle *, Handle, const char *), cuModuleUnload(Handle);
+extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t);
+extern CUresult cuMemsetD32_v2(uint64_t, unsigned, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
+extern CUresult cuCtxSynchronize(void), cuStreamCreate(Handle *, unsigned), cuStreamSynchronize(Handle), cuStreamDestroy_v2(Handle);
+extern CUresult cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **);
+extern CUresult cuStreamBeginCapture_v2(Handle, int), cuStreamEndCapture(Handle, Handle *);
+extern CUresult cuGraphInstantiateWithFlags(Handle *, Handle, unsigned long long), cuGraphLaunch(Handle, Handle), cuGraphExecDestroy(Handle), cuGraphDestroy(Handle);
+
+static const char PTX[] =
+    ".version 6.4\n.target sm_70\n.address_size 64\n"
+    ".visible .entry count(.param .u64 p) {\n"
+    "  .reg .b64 %rd<2>; .reg .b32 %r<2>;\n"
+    "  ld.param.u64 %rd1, [p];\n  atom.global.add.u32 %r1, [%rd1], 1;\n  ret;\n}\n";
+
+static void check(CUresult result, const char *what) {
+  if (result != 0) {
+    printf("%s: %d\n", what, result);
+    exit(1);
+  }
+}
+#define CHECK(call) check(call, #call)
+
+static Handle context, module, function;
+
+static void begin(void) {
+  int device;
+  CHECK(cuInit(0));
+  CHECK(cuDeviceGet(&device, 0));
+  CHECK(cuCtxCreate_v2(&context, 0, device));
+  CHECK(cuModuleLoadData(&module, PTX));
+  CHECK(cuModuleGetFunction(&function, module, "count"));
+}
+
+static void launch(uint64_t word, Handle stream) {
+  void *arguments[] = {&word};
+  CHECK(cuLaunchKernel(function, 2, 1, 1, 32, 1, 1, 0, stream, arguments, NULL));
+}
+
+/* Launches on managed memory, and returns what the kernels counted. */
+static unsigned counted(int launches) {
+  uint64_t word;
+  unsigned value;
+  Handle stream;
+  CHECK(cuMemAllocManaged(&word, 4096, 1));
+  CHECK(cuMemsetD32_v2(word, 0, 1024));
+  CHECK(cuStreamCreate(&stream, 0));
+  for (int at = 0; at < launches; at++) launch(word, stream);
+  CHECK(cuStreamSynchronize(stream));
+  CHECK(cuMemcpyDtoH_v2(&value, word, 4));
+  CHECK(cuStreamDestroy_v2(stream));
+  CHECK(cuMemFree_v2(word));
+  return value;
+}
+
+static void *thread(void *launches) {
+  CHECK(cuCtxSetCurrent(context));
+  return (void *)(uintptr_t)counted((int)(uintptr_t)launches);
+}
+
+/* Many threads at once, more than the ring has lanes, and again as many after them. */
+static unsigned counted_by_threads(void) {
+  unsigned sum = 0;
+  for (int turn = 0; turn < 2; turn++) {
+    pthread_t threads[24];
+    for (int at = 0; at < 24; at++) pthread_create(&threads[at], NULL, thread, (void *)(uintptr_t)10);
+    for (int at = 0; at < 24; at++) {
+      void *value;
+      pthread_join(threads[at], &value);
+      sum += (unsigned)(uintptr_t)value;
+    }
+  }
+  return sum;
+}
+
+static unsigned counted_by_graph(void) {
+  Handle stream, graph, executable;
+  uint64_t word;
+  unsigned value;
+  CHECK(cuStreamCreate(&stream, 0));
+  CHECK(cuMemAlloc_v2(&word, 4));
+  CHECK(cuMemsetD32_v2(word, 0, 1));
+  CHECK(cuStreamBeginCapture_v2(stream, 0));
+  for (int at = 0; at < 5; at++) launch(word, stream);
+  CHECK(cuStreamEndCapture(stream, &graph));
+  CHECK(cuGraphInstantiateWithFlags(&executable, graph, 0));
+  for (int at = 0; at < 3; at++) CHECK(cuGraphLaunch(executable, stream));
+  CHECK(cuCtxSynchronize());
+  CHECK(cuMemcpyDtoH_v2(&value, word, 4));
+  CHECK(cuGraphExecDestroy(executable));
+  CHECK(cuGraphDestroy(graph));
+  CHECK(cuMemFree_v2(word));
+  return value;
+}
+
+static void *exits(void *nothing) {
+  (void)nothing;
+  usleep(2000);
+  exit(3);
+}
+
+static int child(void) {
+  int status;
+  fflush(stdout);
+  pid_t pid = fork();
+  if (pid == 0) {
+    /* A child has no CUDA, but may do all else. */
+    free(malloc(1 << 20));
+    printf("child of a fork\n");
+    exit(7);
+  }
+  waitpid(pid, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+int main(int count, char **arguments) {
+  const char *what = count > 1 ? arguments[1] : "run";
+  extern char **environ;
+  if (strcmp(what, "mlockall") == 0) printf("mlockall: %d\n", mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT));
+  begin();
+  printf("counted %u\n", counted(20));
+  if (strcmp(what, "closefrom") == 0) closefrom(3);
+  if (strcmp(what, "fork") == 0) printf("child exited with %d\n", child());
+  if (strcmp(what, "threads") == 0) printf("threads counted %u\n", counted_by_threads());
+  if (strcmp(what, "graph") == 0) printf("graph counted %u\n", counted_by_graph());
+  if (strcmp(what, "unload") == 0) {
+    for (int at = 0; at < 50; at++) {
+      CHECK(cuModuleUnload(module));
+      CHECK(cuModuleLoadData(&module, PTX));
+      CHECK(cuModuleGetFunction(&function, module, "count"));
+      counted(1);
+    }
+  }
+  if (strcmp(what, "exec") == 0) {
+    char *again[] = {arguments[0], "run", NULL};
+    fflush(stdout);
+    execv("/proc/self/exe", again);
+  }
+  if (strcmp(what, "spawn") == 0) {
+    pid_t pid;
+    int status;
+    char *again[] = {arguments[0], "run", NULL};
+    fflush(stdout);
+    posix_spawn(&pid, "/proc/self/exe", NULL, NULL, again, environ);
+    waitpid(pid, &status, 0);
+    printf("spawned: %d\n", status);
+  }
+  if (strcmp(what, "exit") == 0) {
+    pthread_t other;
+    fflush(stdout);
+    pthread_create(&other, NULL, exits, NULL);
+    for (;;) counted(10);
+  }
+  if (strcmp(what, "for-ever") == 0) {
+    printf("begins\n");
+    fflush(stdout);
+    for (;;) counted(10);
+  }
+  printf("counted %u\n", counted(20));
+  return 5;
+}

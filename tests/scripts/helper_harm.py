@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Runs programs with the helper and without it, in circumstances in which it could do harm: output and exit code are the same.
+
+    helper_harm.py HELPER RECORD CUDA_FOLDER [--kills N]
+
+HELPER is libuvmd_helper.so, RECORD recorder's example, CUDA_FOLDER has the lab's libcuda.so.1.
+"""
+import argparse
+import ctypes
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SECONDS_MAX = 120
+
+
+def seccomp_filter(result):
+    """A filter of system calls that gives memfd_create this result (linux/seccomp.h, linux/filter.h)."""
+    memfd_create, allow = 319, 0x7FFF0000
+    program = [
+        (0x20, 0, 0, 0),  # load the number
+        (0x15, 0, 1, memfd_create),  # not this one: skip
+        (0x06, 0, 0, result),
+        (0x06, 0, 0, allow),
+    ]
+    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+
+    def apply():
+        libc = ctypes.CDLL(None, use_errno=True)
+        buffer = ctypes.create_string_buffer(code)
+        fprog = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
+        set_no_new_privileges, set_seccomp, mode_filter = 38, 22, 2
+        assert libc.prctl(set_no_new_privileges, 1, 0, 0, 0) == 0
+        assert libc.prctl(set_seccomp, mode_filter, fprog, 0, 0) == 0
+
+    return apply
+
+
+def limit(kind, value):
+    return lambda: resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
+
+
+class Harm:
+    def __init__(self, options, folder):
+        self.helper, self.record, self.folder = str(options.helper), str(options.record), folder
+        self.environment = dict(os.environ, LD_LIBRARY_PATH=str(options.cuda))
+        self.program = str(folder / "program")
+        self.failures = 0
+
+    def run(self, command, preload, before=None, environment=None):
+        environment = {**self.environment, **(environment or {})}
+        if preload:
+            environment.update(LD_PRELOAD=preload, UVMD_HELPER="record")
+        done = subprocess.run(
+            command, env=environment, preexec_fn=before, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS_MAX, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def same(self, what, command, before=None, environment=None, preload=None, behind=""):
+        """A run with the helper ends as one without it. `preload`: other libraries, before the helper; `behind`: behind it."""
+        others = [library for library in (preload, behind) if library]
+        both = [library for library in (preload, self.helper, behind) if library]
+        without = self.run(command, " ".join(others), before, environment)
+        with_it = self.run(command, " ".join(both), before, environment)
+        if with_it == without:
+            print(f"same: {what}")
+        else:
+            self.failures += 1
+            print(f"DIFFERENT: {what}\n  without the helper {without}\n  with it            {with_it}")
+        return without
+
+    def least(self, kind, low, high):
+        """Least limit at which the program works without the helper."""
+        while low < high:
+            middle = (low + high) // 2
+            if self.run([self.program], "", limit(kind, middle))[:2] == (5, b"counted 1280\ncounted 1280\n"):
+                high = middle
+            else:
+                low = middle + 1
+        return high
+
+    def programs(self):
+        self.same("a program without CUDA", ["/bin/true"])
+        self.same("a shell with children", ["/bin/sh", "-c", "ls / | sort | tail -n 2; exit 4"])
+        self.same("a static program", [shutil.which("busybox"), "echo", "static"])
+        self.same("a program that loads libraries", [sys.executable, "-c", "import ctypes, sqlite3; print(ctypes.CDLL('libm.so.6').cos is not None)"])
+        for what in ("run", "threads", "graph", "unload", "fork", "exec", "spawn", "closefrom", "mlockall"):
+            code, out, _ = self.same(f"a program linked to the driver: {what}", [self.program, what])
+            assert code == 5 and out.count(b"counted") >= 1, out
+        for _ in range(20):
+            code, out, _ = self.run([self.program, "exit"], self.helper)
+            if (code, out) != (3, b"counted 1280\n"):
+                self.failures += 1
+                print(f"DIFFERENT: an exit while kernels are launched: {code} {out}")
+        print("same: an exit while kernels are launched, 20 times")
+        if os.geteuid() == 0:
+            self.setuid()
+
+    def setuid(self):
+        program = self.folder / "setuid"
+        shutil.copy("/usr/bin/id", program)
+        program.chmod(0o755 | stat.S_ISUID)
+        self.same("a setuid program", [str(program), "-u"], before=lambda: os.setresuid(65534, 65534, 65534))
+
+    def limits(self):
+        self.same("no file may be written", [self.program], limit(resource.RLIMIT_FSIZE, 0))
+        self.same("no memory may be locked, and all is to be", [self.program, "mlockall"], limit(resource.RLIMIT_MEMLOCK, 0))
+        files = self.least(resource.RLIMIT_NOFILE, 3, 1024)
+        for more in range(3):
+            self.same(f"{files + more} open files", [self.program], limit(resource.RLIMIT_NOFILE, files + more))
+        # Below that, the loader itself has no room for any preloaded library, and says so.
+        memory = self.least(resource.RLIMIT_AS, 1 << 20, 1 << 46) + (256 << 10)
+        for more in (0, 1, 2, 4, 8, 16, 64):
+            self.same(f"address space for {more} MiB more than it needs", [self.program], limit(resource.RLIMIT_AS, memory + (more << 20)))
+        for name, result in (("EPERM", 0x50000 | 1), ("ENOSYS", 0x50000 | 38), ("the end of the process", 0x80000000), ("the end of the thread", 0)):
+            self.same(f"a filter that answers memfd_create with {name}", [self.program, "threads"], seccomp_filter(result))
+        if os.geteuid() == 0:
+            full = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=4k nodev /dev/shm && head -c 4096 /dev/zero >/dev/shm/full && exec "$0"']
+            self.same("a full /dev/shm", [*full, self.program])
+
+    def beside_others(self):
+        other = str(self.folder / "libother.so")
+        reports = {"OTHER_PRELOAD_REPORTS": "1"}
+        python = [sys.executable, "-c", "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0); print('initialized')"]
+        for command in ([self.program], python):
+            self.same("another library before the helper", command, environment=reports, preload=other)
+            self.same("another library behind the helper", command, environment=reports, behind=other)
+        self.same("an injection path of CUDA", [self.program], environment={"CUDA_INJECTION64_PATH": "/nonexistent.so"})
+        without_second = self.folder / "libuvmd_helper.so"
+        shutil.copy(self.helper, without_second)
+        self.same("a helper without its second stage", [self.program], preload=str(without_second))
+
+    def kills(self, count):
+        """uvmd dies at any time, and so does the program: the other side goes on."""
+        generator = random.Random(1)
+        for _ in range(count):
+            reader = subprocess.Popen(
+                [self.record, self.helper, str(self.folder / "calls"), self.program, "threads"],
+                env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )
+            time.sleep(generator.uniform(0, 0.05))
+            reader.kill()
+            # The program has the pipe, and ends it when it ends.
+            out = reader.stdout.read()
+            reader.wait()
+            if out not in (b"", b"counted 1280\nthreads counted 30720\ncounted 1280\n"):
+                self.failures += 1
+                print(f"DIFFERENT: the reader was killed: {out}")
+        for _ in range(count):
+            reader = subprocess.Popen(
+                [self.record, self.helper, str(self.folder / "calls"), self.program, "for-ever"],
+                env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )
+            # Until the program has begun; then at any time.
+            reader.stdout.readline()
+            time.sleep(generator.uniform(0, 0.05))
+            children = pathlib.Path(f"/proc/{reader.pid}/task/{reader.pid}/children").read_text(encoding="ascii").split()
+            os.kill(int(children[0]), signal.SIGKILL)
+            _, said = reader.communicate(timeout=SECONDS_MAX)
+            if reader.returncode != 255 or b"invalid: 0" not in said:
+                self.failures += 1
+                print(f"DIFFERENT: the program was killed: {reader.returncode} {said}")
+        print(f"{count} kills of each side")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("helper", type=pathlib.Path)
+    parser.add_argument("record", type=pathlib.Path)
+    parser.add_argument("cuda", type=pathlib.Path)
+    parser.add_argument("--kills", type=int, default=10)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        folder.chmod(0o755)
+        source = ROOT / "tests" / "helper"
+        compiler = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror"]
+        subprocess.run([*compiler, "-o", folder / "program", source / "program.c", "-L", options.cuda, "-l:libcuda.so.1", "-pthread"], check=True)
+        subprocess.run([*compiler, "-shared", "-fPIC", "-o", folder / "libother.so", source / "other_preload.c"], check=True)
+        harm = Harm(options, folder)
+        harm.programs()
+        harm.limits()
+        harm.beside_others()
+        harm.kills(options.kills)
+        if harm.failures:
+            sys.exit(f"{harm.failures} differences")
+
+
+if __name__ == "__main__":
+    main()
