@@ -1,6 +1,8 @@
 //! Runs a program with the helper in it, and writes its calls as lines of JSON:
 //! `record HELPER OUTPUT PROGRAM [ARGUMENT...]`. For tests.
 
+#![expect(clippy::print_stderr, reason = "a program for the terminal")]
+
 use std::{
     env,
     fs::File,
@@ -73,9 +75,11 @@ fn target_fields(target: Target) -> Value {
 
 fn line(call: &Call) -> Value {
     let (op, target, fields) = match &call.action {
-        Action::Malloc { stream, address, bytes, kind, .. } => {
-            ("malloc", None, json!({ "stream": stream, "address": address, "bytes": bytes, "kind": format!("{kind:?}").to_lowercase() }))
-        }
+        Action::Malloc { stream, address, bytes, kind, .. } => (
+            "malloc",
+            None,
+            json!({ "stream": stream, "address": address, "bytes": bytes, "kind": format!("{kind:?}").to_lowercase() }),
+        ),
         Action::Free { stream, address } => ("free", None, json!({ "stream": stream, "address": address })),
         Action::NotFreed { address } => ("not_freed", None, json!({ "address": address })),
         Action::Function { function, name } => ("function", None, json!({ "function": function, "name": name })),
@@ -114,9 +118,7 @@ fn line(call: &Call) -> Value {
         }
         Action::GraphCloned { graph, clone } => ("graph_clone", None, json!({ "graph": graph, "clone": clone })),
         Action::GraphDestroyed { graph } => ("graph_destroy", None, json!({ "graph": graph })),
-        Action::ExecutableDestroyed { executable } => {
-            ("executable_destroy", None, json!({ "executable": executable }))
-        }
+        Action::ExecutableDestroyed { executable } => ("executable_destroy", None, json!({ "executable": executable })),
     };
     let mut line = Map::new();
     line.insert("seq".into(), call.stamp.sequence.into());

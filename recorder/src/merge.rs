@@ -56,7 +56,8 @@ impl Merge {
                 }
             }
         }
-        self.losses.dropped = self.losses.dropped.max(memory.lanes().map(|lane| lane.dropped()).fold(0, u64::saturating_add));
+        self.losses.dropped =
+            self.losses.dropped.max(memory.lanes().map(|lane| lane.dropped()).fold(0, u64::saturating_add));
         self.losses.unrecorded = self.losses.unrecorded.max(memory.unrecorded());
         let [first, second, overdue] = self.given_out;
         self.given_out = [given_out, first, second];

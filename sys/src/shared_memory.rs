@@ -1,4 +1,4 @@
-//! Shared memory that a process made for uvmd to read: a sealed memfd under a name, found among the
+//! Shared memory that a process made for uvmd to read: a sealed `memfd` under a name, found among the
 //! process's mappings. Nothing of it is taken from the process: no descriptor, and no attachment as
 //! of a debugger.
 
@@ -138,7 +138,7 @@ fn device() -> io::Result<(u32, u32)> {
     Ok((rustix::fs::major(device), rustix::fs::minor(device)))
 }
 
-/// First shared mapping of a memfd of this name that has it from its begin.
+/// First shared mapping of a `memfd` of this name that has it from its begin.
 fn find(maps: impl Read, name: &str, device: (u32, u32)) -> io::Result<Option<Range<u64>>> {
     let mut lines = BufReader::new(maps.take(MAPS_MAX_BYTES));
     let mut line = Vec::new();

@@ -219,36 +219,40 @@ fn place(word: u64) -> i32 {
     word as u32 as i32
 }
 
-fn action(kind: Kind, first: &Record, more: &[Record]) -> Option<Action> {
-    let [a, b, c, d, e] = first.words;
-    let node = more.iter().find(|record| record.kind == Kind::Node as u8).map_or(0, |record| record.words[1]);
-    let target = Target::of(first.flags >> TARGET_SHIFT, a, node);
+fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
+    let [first, second, third, fourth, fifth] = record.words;
+    let node = more.iter().find(|more| more.kind == Kind::Node as u8).map_or(0, |more| more.words[1]);
+    let target = Target::of(record.flags >> TARGET_SHIFT, first, node);
     Some(match kind {
-        Kind::Malloc => {
-            Action::Malloc { stream: a, address: b, bytes: c, kind: MemoryKind::of(d)?, device: low(e)? }
-        }
-        Kind::Free => Action::Free { stream: a, address: b },
-        Kind::NotFreed => Action::NotFreed { address: b },
-        Kind::Function => Action::Function { function: b, name: name(c, more)? },
+        Kind::Malloc => Action::Malloc {
+            stream: first,
+            address: second,
+            bytes: third,
+            kind: MemoryKind::of(fourth)?,
+            device: low(fifth)?,
+        },
+        Kind::Free => Action::Free { stream: first, address: second },
+        Kind::NotFreed => Action::NotFreed { address: second },
+        Kind::Function => Action::Function { function: second, name: name(third, more)? },
         Kind::Launch => Action::Launch {
             target,
-            function: b,
-            grid: Size::of_word(c),
-            block: Size::of_word(d),
-            shared_bytes: low(e)?,
-            pointers: if first.flags & NO_ARGUMENTS == 0 { Some(pointers(more)?) } else { None },
+            function: second,
+            grid: Size::of_word(third),
+            block: Size::of_word(fourth),
+            shared_bytes: low(fifth)?,
+            pointers: if record.flags & NO_ARGUMENTS == 0 { Some(pointers(more)?) } else { None },
         },
-        Kind::Copy => Action::Copy { target, to: b, from: c, bytes: d, rows: e },
-        Kind::Fill => Action::Fill { target, address: b, bytes: c, rows: d },
-        Kind::Prefetch => Action::Prefetch { stream: a, address: b, bytes: c, to: place(d) },
-        Kind::Advise => Action::Advise { address: b, bytes: c, advice: low(d)?, to: place(e) },
-        Kind::Sync => Action::Sync { kind: SyncKind::of(b)?, handle: a },
-        Kind::GraphCaptured => Action::GraphCaptured { capture: b, graph: c },
-        Kind::GraphInstantiated => Action::GraphInstantiated { graph: b, executable: c },
-        Kind::GraphLaunch => Action::GraphLaunch { stream: a, executable: b },
-        Kind::GraphCloned => Action::GraphCloned { graph: b, clone: c },
-        Kind::GraphDestroyed => Action::GraphDestroyed { graph: b },
-        Kind::ExecutableDestroyed => Action::ExecutableDestroyed { executable: b },
+        Kind::Copy => Action::Copy { target, to: second, from: third, bytes: fourth, rows: fifth },
+        Kind::Fill => Action::Fill { target, address: second, bytes: third, rows: fourth },
+        Kind::Prefetch => Action::Prefetch { stream: first, address: second, bytes: third, to: place(fourth) },
+        Kind::Advise => Action::Advise { address: second, bytes: third, advice: low(fourth)?, to: place(fifth) },
+        Kind::Sync => Action::Sync { kind: SyncKind::of(second)?, handle: first },
+        Kind::GraphCaptured => Action::GraphCaptured { capture: second, graph: third },
+        Kind::GraphInstantiated => Action::GraphInstantiated { graph: second, executable: third },
+        Kind::GraphLaunch => Action::GraphLaunch { stream: first, executable: second },
+        Kind::GraphCloned => Action::GraphCloned { graph: second, clone: third },
+        Kind::GraphDestroyed => Action::GraphDestroyed { graph: second },
+        Kind::ExecutableDestroyed => Action::ExecutableDestroyed { executable: second },
         Kind::Pointers | Kind::Name | Kind::Node => return None,
     })
 }

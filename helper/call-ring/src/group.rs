@@ -147,6 +147,7 @@ impl<'a> Group<'a> {
     }
 
     /// Publishes the call; counts it as dropped, and returns false, if it does not fit.
+    #[expect(clippy::must_use_candidate, reason = "it is counted")]
     pub fn publish(mut self) -> bool {
         self.end_pointers();
         if !self.fits {

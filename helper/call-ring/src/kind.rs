@@ -152,9 +152,9 @@ impl Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MemoryKind {
-    /// Managed: cuMemAllocManaged, and pools of managed memory.
+    /// Managed: `cuMemAllocManaged`, and pools of managed memory.
     Managed = 1,
-    /// Of a GPU: cuMemAlloc and its kin.
+    /// Of a GPU: `cuMemAlloc` and its kin.
     Device,
     /// Of a GPU, from a pool, in the order of a stream.
     Pool,
@@ -168,7 +168,9 @@ impl MemoryKind {
     /// Kind of a number.
     #[must_use]
     pub fn of(number: u64) -> Option<Self> {
-        [Self::Managed, Self::Device, Self::Pool, Self::Host, Self::Registered].into_iter().find(|kind| *kind as u64 == number)
+        [Self::Managed, Self::Device, Self::Pool, Self::Host, Self::Registered]
+            .into_iter()
+            .find(|kind| *kind as u64 == number)
     }
 }
 

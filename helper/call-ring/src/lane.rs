@@ -48,9 +48,7 @@ impl<'a> Lane<'a> {
     #[must_use]
     pub fn acquire(&self, thread: u32) -> bool {
         let owner = self.header.get(OWNER);
-        owner.is_some_and(|word| {
-            word.compare_exchange(0, thread.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })
+        owner.is_some_and(|word| word.compare_exchange(0, thread.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok())
     }
 
     /// Gives the lane up, for another thread to take.

@@ -23,7 +23,7 @@ use core::{
 
 use crate::{lane::Lane, record::RECORD_BYTES};
 
-/// First word: "UVMDRING".
+/// First word: `UVMDRING`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDRING");
 /// Version of the layout. Another major one is not read; a later minor one has more kinds of
 /// records, which are skipped and counted.
@@ -214,11 +214,7 @@ impl<'a> Memory<'a> {
             Some(before) => (HEADER_BYTES + FIRST_LANE_BYTES + before * LANE_BYTES, LANE_BYTES),
         };
         let slice = |from: usize, count: usize| self.words.get(from..from + count).unwrap_or_default();
-        Lane::new(
-            slice(header, LANE_HEADER_WORDS),
-            slice(begin / WORD_BYTES, bytes / WORD_BYTES),
-            bytes / RECORD_BYTES,
-        )
+        Lane::new(slice(header, LANE_HEADER_WORDS), slice(begin / WORD_BYTES, bytes / WORD_BYTES), bytes / RECORD_BYTES)
     }
 
     /// All lanes.

@@ -35,18 +35,16 @@ pub struct Record {
 impl Record {
     /// As words of memory.
     #[must_use]
-    #[expect(clippy::many_single_char_names, reason = "the words of a record")]
     pub const fn to_words(self) -> [u64; RECORD_WORDS] {
-        let [a, b, c, d, e] = self.words;
-        let head =
-            self.kind as u64 | (self.flags as u64) << 8 | (self.count as u64) << 16 | (self.thread as u64) << 32;
-        [self.sequence, self.time_ns, head, a, b, c, d, e]
+        let [first, second, third, fourth, fifth] = self.words;
+        let head = self.kind as u64 | (self.flags as u64) << 8 | (self.count as u64) << 16 | (self.thread as u64) << 32;
+        [self.sequence, self.time_ns, head, first, second, third, fourth, fifth]
     }
 
     /// Of words of memory; any words are a record.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
-    pub const fn from_words([sequence, time_ns, head, a, b, c, d, e]: [u64; RECORD_WORDS]) -> Self {
+    pub const fn from_words([sequence, time_ns, head, words @ ..]: [u64; RECORD_WORDS]) -> Self {
         Self {
             sequence,
             time_ns,
@@ -54,7 +52,7 @@ impl Record {
             flags: (head >> 8) as u8,
             count: (head >> 16) as u16,
             thread: (head >> 32) as u32,
-            words: [a, b, c, d, e],
+            words,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Types of the CUDA driver API, as far as hooks read them (cuda.h of CUDA 12.9 and 13).
+//! Types of the CUDA driver API, as far as hooks read them (`cuda.h` of CUDA 12.9 and 13).
 
 /// Result of a function: any number, as drivers of later versions have more of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) struct LaunchConfig {
     // Attributes follow, which the driver alone reads.
 }
 
-/// `CUDA_LAUNCH_PARAMS` of cuLaunchCooperativeKernelMultiDevice.
+/// `CUDA_LAUNCH_PARAMS` of `cuLaunchCooperativeKernelMultiDevice`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct LaunchParams {

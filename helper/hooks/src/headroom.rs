@@ -6,7 +6,7 @@ use core::ffi::CStr;
 use crate::system;
 
 /// Longest path of a cgroup, and longest file that is read.
-pub(crate) const BYTES_MAX: usize = 8192;
+pub(crate) const BYTES_MAX: usize = 4096;
 
 /// Text of a file; what does not fit is cut.
 pub(crate) fn read<'a>(path: &CStr, text: &'a mut [u8; BYTES_MAX]) -> Option<&'a [u8]> {
@@ -76,10 +76,8 @@ fn cgroup(lines: &[u8]) -> Option<(&'static Files, &[u8])> {
 
 /// Path of a file in a folder of cgroups, with its end.
 fn path<'a>(parts: [&[u8]; 4], buffer: &'a mut [u8; BYTES_MAX]) -> Option<&'a CStr> {
-    let mut length = 0_usize;
-    for byte in parts.into_iter().flatten().chain(b"\0") {
-        *buffer.get_mut(length)? = *byte;
-        length += 1;
+    for (at, byte) in parts.into_iter().flatten().chain(b"\0").enumerate() {
+        *buffer.get_mut(at)? = *byte;
     }
     CStr::from_bytes_until_nul(buffer).ok()
 }

@@ -43,5 +43,5 @@ pub(crate) fn find(dlsym: Dlsym, driver: *mut c_void) {
 /// Hook in place of a function; the function itself if it has none.
 pub(crate) fn in_place_of(function: *mut c_void) -> *mut c_void {
     let hook = all().find(|hook| hook.real.address() == function);
-    hook.filter(|_| !function.is_null()).map_or(function, |hook| hook.hook.cast_mut())
+    hook.filter(|_| !function.is_null()).map_or(function, |hook| hook.own.cast_mut())
 }

@@ -2,7 +2,7 @@
 //! uses CUDA, by the first stage (crate `preload`).
 //!
 //! Each hook calls the driver's function and returns its result. A call that succeeded is recorded
-//! in the [call_ring], which uvmd reads. There is no lock, no allocation and no wait in it that the
+//! in the [`call_ring`], which uvmd reads. There is no lock, no allocation and no wait in it that the
 //! driver's function would not have; what cannot be recorded is counted.
 //!
 //! Nothing here panics: the library is built without a way to, which `scripts/build-helper` checks.
@@ -43,10 +43,10 @@ extern "C" fn replace(function: *mut c_void) -> *mut c_void {
     hooks::in_place_of(function)
 }
 
-/// Starts the second stage, given the real dlsym and a handle of the driver. Called once.
+/// Starts the second stage, given the real `dlsym` and a handle of the driver. Called once.
 ///
 /// # Safety
-/// `dlsym` is the C library's, and the handle one of dlopen.
+/// `dlsym` is the C library's, and the handle one of `dlopen`.
 #[expect(unsafe_code, reason = "called by the first stage")]
 #[cfg_attr(feature = "injected", unsafe(no_mangle))]
 pub unsafe extern "C" fn uvmd_helper_start(

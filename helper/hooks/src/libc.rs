@@ -8,7 +8,7 @@ use core::{
     ptr::null_mut,
 };
 
-/// dlsym, the one behind all that interpose it.
+/// `dlsym`, the one behind all that interpose it.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
 type Destructor = unsafe extern "C" fn(*mut c_void);

@@ -70,7 +70,7 @@ pub(crate) struct Parameters {
     epoch: &'static AtomicU64,
     used: &'static AtomicU64,
     entries: &'static [AtomicU64],
-    parameters: &'static [AtomicU64],
+    told: &'static [AtomicU64],
 }
 
 impl Parameters {
@@ -81,9 +81,9 @@ impl Parameters {
     pub(crate) fn new() -> Result<Self, Errno> {
         let words = zeroed::private(8 + FUNCTIONS_MAX * ENTRY_WORDS + PARAMETERS_MAX)?;
         let (head, rest) = words.split_at_checked(8).ok_or(Errno(0))?;
-        let (entries, parameters) = rest.split_at_checked(FUNCTIONS_MAX * ENTRY_WORDS).ok_or(Errno(0))?;
+        let (entries, told) = rest.split_at_checked(FUNCTIONS_MAX * ENTRY_WORDS).ok_or(Errno(0))?;
         let [epoch, used, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { epoch, used, entries, parameters })
+        Ok(Self { epoch, used, entries, told })
     }
 
     /// Forgets all functions: a module was unloaded.
@@ -109,9 +109,7 @@ impl Parameters {
         let now = self.epoch.load(Ordering::Acquire);
         for [handle, epoch, told] in self.places(function) {
             let told = Known::of_word(told.load(Ordering::Acquire));
-            if told != Known::New
-                && handle.load(Ordering::Relaxed) == function
-                && epoch.load(Ordering::Relaxed) == now
+            if told != Known::New && handle.load(Ordering::Relaxed) == function && epoch.load(Ordering::Relaxed) == now
             {
                 return told;
             }
@@ -122,7 +120,7 @@ impl Parameters {
     /// A remembered parameter.
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     pub(crate) fn get(&self, at: usize) -> Parameter {
-        let word = self.parameters.get(at).map_or(0, |word| word.load(Ordering::Relaxed));
+        let word = self.told.get(at).map_or(0, |word| word.load(Ordering::Relaxed));
         Parameter { offset_bytes: (word >> 16) as u16, bytes: word as u16 }
     }
 
@@ -142,7 +140,7 @@ impl Parameters {
         };
         let count = parameters.clone().count();
         let first = usize::try_from(self.used.fetch_add(count as u64, Ordering::Relaxed)).unwrap_or(usize::MAX);
-        let Some(words) = first.checked_add(count).and_then(|end| self.parameters.get(first..end)) else { return };
+        let Some(words) = first.checked_add(count).and_then(|end| self.told.get(first..end)) else { return };
         for (word, Parameter { offset_bytes, bytes }) in words.iter().zip(parameters) {
             word.store(u64::from(offset_bytes) << 16 | u64::from(bytes), Ordering::Relaxed);
         }

@@ -12,6 +12,11 @@ pub(crate) fn read<T: Copy>(pointer: *const T) -> Option<T> {
     (!pointer.is_null()).then(|| unsafe { pointer.read_unaligned() })
 }
 
+/// Word of 8 bytes at a place in an argument.
+pub(crate) fn read_word(argument: *const u8, offset_bytes: usize) -> Option<u64> {
+    read(argument.wrapping_add(offset_bytes).cast::<[u8; 8]>()).map(u64::from_le_bytes)
+}
+
 /// Entry of an array of which the driver has read this entry.
 pub(crate) fn read_at<T: Copy>(pointer: *const T, at: usize) -> Option<T> {
     if pointer.is_null() { None } else { read(pointer.wrapping_add(at)) }

@@ -22,6 +22,17 @@ impl Real {
         self.0.load(Ordering::Relaxed)
     }
 
+    /// The function.
+    ///
+    /// # Safety
+    /// It was found, and `F` is the type of a pointer to it.
+    #[expect(unsafe_code, reason = "a function by its address")]
+    pub(crate) unsafe fn function<F: Copy>(&self) -> F {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
+        // SAFETY: the caller's promise.
+        unsafe { core::mem::transmute_copy(&self.address()) }
+    }
+
     /// Finds it in the driver.
     pub(crate) fn find(&self, dlsym: Dlsym, driver: *mut c_void, name: &CStr) {
         self.0.store(find(dlsym, driver, name), Ordering::Relaxed);
@@ -36,7 +47,7 @@ pub(crate) struct Hook {
     /// The driver's.
     pub(crate) real: &'static Real,
     /// Ours.
-    pub(crate) hook: *const c_void,
+    pub(crate) own: *const c_void,
 }
 
 #[expect(unsafe_code, reason = "an address of code is the same for all threads")]
@@ -50,13 +61,12 @@ macro_rules! driver_functions {
             $(#[$meta])*
             #[expect(non_snake_case, reason = "the name of the driver")]
             fn $name($($argument: $type),*) -> Option<$crate::cuda::CuResult> {
-                let address = reals::$name.address();
-                if address.is_null() {
+                type Function = unsafe extern "C" fn($($type),*) -> $crate::cuda::CuResult;
+                if reals::$name.address().is_null() {
                     return None;
                 }
-                type Function = unsafe extern "C" fn($($type),*) -> $crate::cuda::CuResult;
                 // SAFETY: cuda.h gives the driver's function of this name this type.
-                let function = unsafe { core::mem::transmute::<*mut core::ffi::c_void, Function>(address) };
+                let function = unsafe { reals::$name.function::<Function>() };
                 // SAFETY: the callers below pass places of their own, and the program's handles.
                 Some(unsafe { function($($argument),*) })
             }
@@ -109,7 +119,7 @@ macro_rules! hooks {
                 Err(_) => c"",
             },
             real: &reals::$name,
-            hook: $name as *const core::ffi::c_void,
+            own: $name as *const core::ffi::c_void,
         }
     };
     (@hook $name:ident ($($argument:ident: $type:ty),* $(,)?) |$real:ident, $per_thread:ident| $is:literal, $body:block) => {
@@ -121,8 +131,7 @@ macro_rules! hooks {
                 type Function = unsafe extern "C" fn($($type),*) -> $crate::cuda::CuResult;
                 // SAFETY: a hook is handed out in place of this function only, which cuda.h gives
                 // this type.
-                let function =
-                    unsafe { core::mem::transmute::<*mut core::ffi::c_void, Function>(reals::$name.address()) };
+                let function = unsafe { reals::$name.function::<Function>() };
                 // SAFETY: the arguments are those that the program passes to the function.
                 unsafe { function($($argument),*) }
             };

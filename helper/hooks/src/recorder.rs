@@ -51,8 +51,10 @@ fn recorder() -> Option<&'static Recorder> {
     if STATE.load(Ordering::Acquire) != READY {
         return None;
     }
-    // SAFETY: it is written, and never changes.
-    let recorder = unsafe { (*RECORDER.0.get()).assume_init_ref() };
+    // SAFETY: nobody writes it any more.
+    let place = unsafe { &*RECORDER.0.get() };
+    // SAFETY: it is written.
+    let recorder = unsafe { place.assume_init_ref() };
     (recorder.is_own.load(Ordering::Relaxed) == 1).then_some(recorder)
 }
 
@@ -70,7 +72,8 @@ pub(crate) fn start(dlsym: Dlsym) {
     let Some(recorder) = Recorder::new(dlsym) else { return };
     recorder.memory.set_state(State::Ready);
     // SAFETY: this thread alone is between NONE and READY.
-    unsafe { (*RECORDER.0.get()).write(recorder) };
+    let place = unsafe { &mut *RECORDER.0.get() };
+    place.write(recorder);
     STATE.store(READY, Ordering::Release);
 }
 

@@ -1,4 +1,4 @@
-//! System calls, made directly: they leave errno alone, and need no function of a C library.
+//! System calls, made directly: they leave `errno` alone, and need no function of a C library.
 
 #![expect(unsafe_code, reason = "system calls")]
 

@@ -1,4 +1,4 @@
-//! dlsym between the program and the C library's.
+//! `dlsym` between the program and the C library's.
 
 #![expect(unsafe_code, reason = "a function of the C library's ABI")]
 
@@ -15,20 +15,20 @@ use crate::{
     stage::{self, Replaced},
 };
 
-/// dlsym's type.
+/// `dlsym`'s type.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-/// The C library's dlsym, or that of another library that is preloaded behind this one.
+/// The C library's `dlsym`, or that of another library that `LD_PRELOAD` names behind this one.
 static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// Finds the real dlsym. Before glibc 2.34 it is in a library that may be loaded later on.
+/// Finds the real `dlsym`. Before glibc 2.34 it is in a library that may be loaded later on.
 extern "C" fn find_real() -> *mut c_void {
     let found = elf::find_behind((&raw const REAL) as usize, c"dlsym");
     REAL.store(found, Ordering::Relaxed);
     found
 }
 
-/// The real dlsym.
+/// The real `dlsym`.
 pub(crate) fn real() -> Option<Dlsym> {
     let mut address = REAL.load(Ordering::Relaxed);
     if address.is_null() {
@@ -53,7 +53,7 @@ static AT_LOAD: extern "C" fn() = {
 /// hook. Else this jumps to the C library's, which tells by the return address who asks.
 ///
 /// # Safety
-/// As of dlsym.
+/// As of `dlsym`.
 #[unsafe(naked)]
 #[cfg_attr(feature = "injected", unsafe(no_mangle))]
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     )
 }
 
-/// dlsym with the handle of a library.
+/// `dlsym` with the handle of a library.
 unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     let Some(real) = real() else { return null_mut() };
     // SAFETY: what the program passes.
@@ -103,7 +103,7 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
     }
 }
 
-/// Whether a name is like those of the driver's functions: cuInit, but not cudaMalloc.
+/// Whether a name is like those of the driver's functions: `cuInit`, but not `cudaMalloc`.
 fn is_of_driver(name: &CStr) -> bool {
     matches!(name.to_bytes(), [b'c', b'u', third, ..] if third.is_ascii_uppercase())
 }

@@ -1,5 +1,5 @@
 //! Symbols of loaded libraries, found in their own tables: those of the ELF specification, and the
-//! hash table that GNU's linkers make.
+//! hash table in GNU's form.
 
 #![expect(unsafe_code, reason = "reads the tables of loaded libraries")]
 

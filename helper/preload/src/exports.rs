@@ -63,7 +63,7 @@ fn give_way() {
     }
 }
 
-/// The real dlsym, the driver, and its function of a name.
+/// The real `dlsym`, the driver, and its function of a name.
 fn find(name: &CStr) -> Option<(Dlsym, *mut c_void, *mut c_void)> {
     const LAZY_AND_LOADED_ALREADY: c_int = 1 | 4;
     type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;

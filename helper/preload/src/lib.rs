@@ -1,12 +1,12 @@
 //! First stage of the helper: what `LD_PRELOAD` loads into every program, and nothing in most of
-//! them but a function between the program and dlsym.
+//! them but a function between the program and `dlsym`.
 //!
 //! It depends on no library and on no version of the C library, so that it loads wherever the
 //! program does. Only where a program finds the CUDA driver does it load the second stage (crate
 //! `hooks`), from the folder in which it lies itself, and give out hooks in place of the driver's
 //! functions. Without the second stage, or without `UVMD_HELPER=record`, all stays as it is.
 //!
-//! * [`dlsym`]: functions by name, as programs with dlopen find the driver's
+//! * [`dlsym`]: functions by name, as programs with `dlopen` find the driver's
 //! * [`elf`]: symbols of loaded libraries
 //! * [`exports`]: the driver's functions under their own names, for programs that are linked to it
 //! * [`stage`]: loads the second stage, once

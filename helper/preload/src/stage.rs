@@ -36,7 +36,7 @@ pub(crate) enum Replaced {
     /// This: the hook, or the function itself if it has none.
     By(*mut c_void),
     /// Not known yet: another thread is loading the second stage. Waiting for it could be for ever,
-    /// if this thread is within a dlopen of its own.
+    /// if this thread is within a `dlopen` of its own.
     Loading,
 }
 
@@ -119,7 +119,7 @@ fn is_asked_for(dlsym: Dlsym) -> bool {
 }
 
 /// Path of the second stage: this library's own, with another file.
-fn beside_own_file<'a>(dlsym: Dlsym, path: &'a mut [u8; PATH_BYTES_MAX]) -> Option<&'a CStr> {
+fn beside_own_file(dlsym: Dlsym, path: &mut [u8; PATH_BYTES_MAX]) -> Option<&CStr> {
     /// `Dl_info`.
     #[repr(C)]
     struct Info {
@@ -135,8 +135,7 @@ fn beside_own_file<'a>(dlsym: Dlsym, path: &'a mut [u8; PATH_BYTES_MAX]) -> Opti
     }
     // SAFETY: the function of this name has this type.
     let dladdr = unsafe { transmute::<*mut c_void, Dladdr>(dladdr) };
-    let mut info =
-        Info { path: core::ptr::null(), base: null_mut(), symbol: core::ptr::null(), address: null_mut() };
+    let mut info = Info { path: core::ptr::null(), base: null_mut(), symbol: core::ptr::null(), address: null_mut() };
     // SAFETY: an address of this library, and room for the answer.
     let found = unsafe { dladdr((&raw const STATE).cast(), &raw mut info) };
     if found == 0 || info.path.is_null() {

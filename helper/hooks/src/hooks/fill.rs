@@ -10,7 +10,14 @@ use crate::{
     recorder::recording,
 };
 
-fn fills(result: CuResult, address: u64, (bytes, rows): (usize, usize), flags: u8, stream: Handle, is_per_thread: bool) -> CuResult {
+fn fills(
+    result: CuResult,
+    address: u64,
+    (bytes, rows): (usize, usize),
+    flags: u8,
+    stream: Handle,
+    is_per_thread: bool,
+) -> CuResult {
     if result.is_ok()
         && let Some(recorder) = recording()
     {

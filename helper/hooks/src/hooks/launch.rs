@@ -8,7 +8,7 @@ use crate::{
     cuda::{CuResult, EXTRA_BUFFER, EXTRA_BYTES, EXTRA_END, Handle, LaunchConfig, LaunchParams},
     driver,
     parameters::{Known, PARAMETER_BYTES_MAX, Parameter},
-    program::{read, read_at},
+    program::{read, read_at, read_word},
     real::hooks,
     recorder::{Recorder, recording},
 };
@@ -32,7 +32,7 @@ fn words(parameter: Parameter, value: *const u8) -> impl Iterator<Item = (u16, u
     let end = begin + usize::from(parameter.bytes);
     let first = begin.next_multiple_of(8);
     (first..end.saturating_sub(7)).step_by(8).filter_map(move |at| {
-        let word = read(value.wrapping_add(at - begin).cast::<u64>())?;
+        let word = read_word(value, at - begin)?;
         Some((u16::try_from(at).ok()?, word))
     })
 }
@@ -52,9 +52,12 @@ fn buffer(extra: *const usize) -> Option<(*const u8, usize)> {
     (address != 0).then_some((address as *const u8, bytes.min(PARAMETER_BYTES_MAX)))
 }
 
+/// Most parameters of a function: those that its arguments have room for, of a byte each.
+const PARAMETERS_MAX: usize = PARAMETER_BYTES_MAX;
+
 /// Parameters of a function, as the driver tells them.
 fn asked(function: Handle) -> impl Iterator<Item = Parameter> + Clone {
-    (0..).map_while(move |at| driver::parameter(function, at))
+    (0..PARAMETERS_MAX).map_while(move |at| driver::parameter(function, at))
 }
 
 impl Launch {

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# The helper in programs on the lab's CUDA, natively: what it records is what the driver logged, call by call, and it does no harm.
+#
+#   tests/scripts/helper.sh          all of it
+#   tests/scripts/helper.sh --long   with 200 kills of each side
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/../../scripts/lib.sh"
+cd "$UVMD_ROOT"
+
+kills=10
+[ "${1:-}" != --long ] || kills=200
+[ -e "$(foreign_dir tinygrad)" ] || scripts/setup --no-lab
+scripts/build-helper
+scripts/build --lab >/dev/null
+# As the job before it builds all tests: with the features of the whole workspace.
+built() {
+  cargo build --locked --workspace "$@" --message-format json 2>/dev/null |
+    python3 -c 'import json, sys; print(*[line["executable"] for line in map(json.loads, sys.stdin) if line.get("executable")])'
+}
+helper=$UVMD_ROOT/target/helper/libuvmd_helper.so record=$(built --example record) driver_tests=$(built --test driver)
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/cuda"
+ln -s "$UVMD_ROOT/target/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
+gcc -O1 -o "$work/program" tests/helper/program.c -L "$work/cuda" -l:libcuda.so.1 -pthread
+
+# is_recorded WHAT EXIT PROGRAM...: a program with the helper in it; what was recorded is what the driver logged.
+is_recorded() {
+  local what=$1 expected=$2 code=0
+  shift 2
+  rm -rf "$work/log" && mkdir "$work/log"
+  CUDA_LAB_LOG=$work/log/of "$record" "$helper" "$work/calls" "$@" >"$work/out" 2>&1 || code=$?
+  [ "$code" = "$expected" ] || { tail -n 30 "$work/out" >&2 && die "$what: exit code $code"; }
+  grep -q 'dropped: 0, unrecorded: 0, unknown: 0, invalid: 0' "$work/out" || die "$what: $(tail -n 1 "$work/out")"
+  # Tests that start processes of their own have logs of them, too.
+  say "$what: $(tests/scripts/calls.py "$(find "$work/log" -type f -printf '%s %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2)" "$work/calls")"
+}
+export LD_LIBRARY_PATH=$work/cuda PARALLEL=0
+for workload in $(target/release/uvm-workload --list | awk '{ print $1 }'); do
+  is_recorded "workload $workload" 0 target/release/uvm-workload --mib 16 --iterations 3 "$workload"
+done
+for what in run threads graph unload fork; do is_recorded "program linked to the driver, $what" 5 "$work/program" "$what"; done
+for model in mlp cnn; do
+  PYTHONPATH=$(foreign_dir tinygrad) DEV=CUDA:PTX CACHEDB=$work/cache is_recorded "tinygrad, $model" 0 python3 lab/programs/train.py $model --iterations 3
+done
+LD_LIBRARY_PATH=$(dirname "$driver_tests")/cuda-lab is_recorded "the driver's own tests" 0 "$driver_tests" --test-threads 8
+tests/scripts/helper_harm.py "$helper" "$record" "$work/cuda" --kills $kills
