@@ -1,5 +1,5 @@
-//! Runs a program with the helper in it, and writes its calls as lines of JSON:
-//! `record HELPER OUTPUT PROGRAM [ARGUMENT...]`. For tests.
+//! Runs a program with the helper in it, and writes its calls as lines of JSON, and as a trace to
+//! `OUTPUT.trace`: `record HELPER OUTPUT PROGRAM [ARGUMENT...]`. For tests.
 
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
@@ -17,7 +17,7 @@ use call_ring::{
     Target,
     call::{Action, Call},
 };
-use recorder::Process;
+use recorder::{Ops, Process};
 use serde_json::{Map, Value, json};
 use sys::Roots;
 
@@ -26,7 +26,10 @@ fn main() -> anyhow::Result<ExitCode> {
     let (Some(helper), Some(output), Some(program)) = (arguments.next(), arguments.next(), arguments.next()) else {
         bail!("usage: record HELPER OUTPUT PROGRAM [ARGUMENT...]");
     };
+    let mut trace_path = output.clone();
+    trace_path.push(".trace");
     let mut output = BufWriter::new(File::create(output)?);
+    let mut ops = Ops::default();
     let mut child = Command::new(program)
         .args(arguments)
         .env("LD_PRELOAD", helper)
@@ -41,7 +44,7 @@ fn main() -> anyhow::Result<ExitCode> {
             process = Process::find(&Roots::default(), child.id()).ok().flatten();
         }
         if let Some(process) = &mut process {
-            write(&mut output, process.poll()?)?;
+            write(&mut output, &mut ops, process.poll()?)?;
         }
         if let Some(status) = exited {
             break status;
@@ -50,13 +53,15 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     let process = process.context("no ring was found")?;
     let losses = process.losses();
-    write(&mut output, process.finish()?)?;
+    write(&mut output, &mut ops, process.finish()?)?;
+    serde_json::to_writer(BufWriter::new(File::create(trace_path)?), &ops.finish())?;
     eprintln!("{losses:?}");
     Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(255)).unwrap_or(255)))
 }
 
-fn write(output: &mut impl Write, calls: Vec<Call>) -> anyhow::Result<()> {
+fn write(output: &mut impl Write, ops: &mut Ops, calls: Vec<Call>) -> anyhow::Result<()> {
     for call in calls {
+        ops.add(&call)?;
         writeln!(output, "{}", line(&call))?;
     }
     Ok(())
