@@ -1,6 +1,7 @@
 //! Tokens of PTX text.
 
 use crate::PtxError;
+use crate::machine::LANES;
 
 /// Token.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,8 +60,11 @@ impl<'a> Lexer<'a> {
             let token = number_token(word).ok_or_else(|| self.error(&format!("number {word}")))?;
             self.tokens.push((token, self.line));
         } else if is_word(first) || first == '.' {
-            let word = self.take(word_length(self.rest)).to_owned();
-            self.tokens.push((Token::Word(word), self.line));
+            let token = match self.take(word_length(self.rest)) {
+                "WARP_SZ" => Token::Integer(LANES as u64),
+                word => Token::Word(word.to_owned()),
+            };
+            self.tokens.push((token, self.line));
         } else {
             self.take(first.len_utf8());
             self.tokens.push((Token::Mark(first), self.line));

@@ -13,6 +13,8 @@ fn sums_and_products() {
         form("add.u16 %d16, %a16, %b16;", 16, |[a, b, _]| a.wrapping_add(b)),
         form("add.s64 %d64, %a64, %b64;", 64, |[a, b, _]| a.wrapping_add(b)),
         form("add.s32 %d32, %a32, -7;", 32, |[a, ..]| a.wrapping_sub(7)),
+        form("add.s32 %d32, %a32, WARP_SZ;", 32, |[a, ..]| a.wrapping_add(32)),
+        form("mad.wide.u32 %d64, %a32, WARP_SZ, -WARP_SZ;", 64, |[a, ..]| (u64::from(a as u32) * 32).wrapping_sub(32)),
         form("add.sat.s32 %d32, %a32, %b32;", 32, |[a, b, _]| (a as i32).saturating_add(b as i32) as u64),
         form("sub.sat.s32 %d32, %a32, %b32;", 32, |[a, b, _]| (a as i32).saturating_sub(b as i32) as u64),
         form("sub.u32 %d32, %a32, %b32;", 32, |[a, b, _]| a.wrapping_sub(b)),
