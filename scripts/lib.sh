@@ -44,8 +44,12 @@ UVMD_CARGO_DENY=$UVMD_CACHE/cargo-deny-$UVMD_CARGO_DENY_VERSION
 UVMD_CYCLONEDX=$UVMD_CACHE/cyclonedx-schemas-11.12.0
 UVMD_SCHEMATHESIS_VERSION=4.32.5
 UVMD_SCHEMATHESIS=$UVMD_CACHE/schemathesis-$UVMD_SCHEMATHESIS_VERSION
-# foreign_dir NAME: where scripts/setup installs the programs of lab/programs/NAME.requirements.
-foreign_dir() { echo "$UVMD_CACHE/foreign-$1-$(sha256sum <"$UVMD_ROOT/lab/programs/$1.requirements" | cut -c 1-12)"; }
+# foreign_dir NAME: where scripts/setup installs a program of others, of what lab/programs has of this name.
+foreign_dir() {
+  local sources=("$UVMD_ROOT/lab/programs/$1.requirements")
+  [ "$1" != burn ] || sources+=("$UVMD_ROOT"/lab/programs/burn/{Cargo.lock,Cargo.toml,src/main.rs})
+  echo "$UVMD_CACHE/foreign-$1-$(cat "${sources[@]}" | sha256sum | cut -c 1-12)"
+}
 
 # Where uvmd listens, on a node and for the lab's guest.
 UVMD_PORT=9477
