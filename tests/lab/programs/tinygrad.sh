@@ -6,11 +6,6 @@ set -u
 # shellcheck source=lab/vm/python
 . /lab/python
 evidence='/tmp/losses /tmp/program /tmp/explained /tmp/one'
-# The first figure of this name in what uvmd says of the process; without one, a word that equals no figure.
-figure() { grep -o "\"$1\":[0-9][0-9]*" /tmp/one | head -1 | grep -o '[0-9]*$' || echo "no-$1"; }
-# of_driver FILE FIELD: what the driver counted of the GPU.
-of_driver() { sed -n "s/^ *$2  *\([0-9][0-9]*\).*/\1/p" /proc/driver/nvidia-uvm/gpus/*/"$1" | head -1; }
-of_link() { sed -n "s/^$1: //p" /proc/driver/swgpu/gpus/*/link; }
 bits() { grep -o '"bits": "[^"]*"' "$1"; }
 
 iterations=$(wc -l </lab/files/native)
@@ -27,14 +22,7 @@ within 300 "the training does not end" all_done
 [ "$(bits /tmp/losses)" = "$(bits /lab/files/native)" ] || fail "the losses differ from the native run's"
 cat /tmp/losses
 
-# At rest, and before it exits: the driver forgets its counts with its last user.
-sleep 1
-uvmctl ps --all -o json | tr -d ' \n' | sed 's/"pid":/\n"pid":/g' | grep '"name":"python3.11"' >/tmp/one
-for pair in fault_entries:"$(of_driver fault_stats replayable_faults)" bytes_htod:"$(of_link copied_htod_bytes)" bytes_dtoh:"$(of_link copied_dtoh_bytes)"; do
-  name=${pair%%:*} truth=${pair#*:}
-  echo "$name: uvmd $(figure "$name"), driver and GPU $truth"
-  [ "$(figure "$name")" = "$truth" ] || fail "$name differs"
-done
+figures_are_the_drivers
 # It runs under another root, as programs of containers do.
 [ "$(figure managed_bytes)" -gt 0 ] || fail "uvmd sees no managed memory"
 [ "$(of_link copied_dtoh_bytes)" -gt 0 ] || fail "nothing was evicted"
