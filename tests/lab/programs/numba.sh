@@ -14,6 +14,7 @@ program=$!
 exec 5>/tmp/stdin
 all_done() { [ "$(wc -l </tmp/results)" = 3 ] || ! kill -0 $program; }
 within 900 "the kernels do not end" all_done
+[ "$(wc -l </tmp/results)" = 3 ] || fail "the program ended early"
 cat /tmp/results
 
 figures_are_the_drivers
