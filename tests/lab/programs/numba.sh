@@ -8,6 +8,7 @@ set -u
 evidence='/tmp/results /tmp/program /tmp/one'
 
 state_becomes counting
+touch /tmp/results
 mkfifo /tmp/stdin
 python /lab/files/kernels.py --mib 12 --hold </tmp/stdin >/tmp/results 2>/tmp/program &
 program=$!
