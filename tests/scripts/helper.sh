@@ -2,13 +2,13 @@
 # The helper in programs on the lab's CUDA, natively: what it records is what the driver logged, call by call, and it does no harm.
 #
 #   tests/scripts/helper.sh          all of it
-#   tests/scripts/helper.sh --long   with 200 kills of each side
+#   tests/scripts/helper.sh --long   with programs of Numba and Burn, too, and 200 kills of each side
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
 
-kills=10
-[ "${1:-}" != --long ] || kills=200
+kills=10 foreign=0
+[ "${1:-}" != --long ] || kills=200 foreign=1
 [ -e "$(foreign_dir tinygrad)" ] || scripts/setup --no-lab
 scripts/build-helper
 scripts/build --lab >/dev/null
@@ -44,5 +44,13 @@ for what in run threads graph unload fork; do is_recorded "program linked to the
 for model in mlp cnn; do
   PYTHONPATH=$(foreign_dir tinygrad) DEV=CUDA:PTX CACHEDB=$work/cache is_recorded "tinygrad, $model" 0 python3 lab/programs/train.py $model --iterations 3
 done
+if [ $foreign = 1 ]; then
+  numba=$(foreign_dir numba) burn=$(foreign_dir burn)
+  if [ ! -e "$numba/complete" ] || [ ! -e "$burn" ]; then scripts/setup --no-lab --foreign; fi
+  ln -s libcuda.so.1 "$work/cuda/libcuda.so"
+  is_recorded "cuda-bindings" 0 "$numba/bin/python" lab/programs/saxpy.py
+  is_recorded "Numba" 0 "$numba/bin/python" lab/programs/kernels.py
+  CUDA_PATH=$burn/site/nvidia/cuda_runtime LD_LIBRARY_PATH=$work/cuda:$burn/site/nvidia/cuda_nvrtc/lib is_recorded "Burn" 0 "$burn/bin/burn-train" 3
+fi
 LD_LIBRARY_PATH=$(dirname "$driver_tests")/cuda-lab is_recorded "the driver's own tests" 0 "$driver_tests" --test-threads 8
 tests/scripts/helper_harm.py "$helper" "$record" "$work/cuda" --kills $kills

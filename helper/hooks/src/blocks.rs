@@ -129,7 +129,8 @@ impl Blocks {
                 }
             }
             set(self.begins, at, address);
-            set(self.ends, at, address.saturating_add(bytes));
+            // One of no bytes has an address all the same.
+            set(self.ends, at, address.saturating_add(bytes.max(1)));
             set(self.contexts, at, context);
             self.count.store(count as u64 + 1, Ordering::Relaxed);
             true
