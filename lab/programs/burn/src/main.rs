@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use burn::{
-    backend::{Autodiff, Cuda},
+    backend::{Autodiff, Cuda, cuda::CudaDevice},
     module::Module,
     nn::{
         Linear, LinearConfig, Relu,
@@ -62,7 +62,7 @@ fn labels() -> Vec<i32> {
 
 fn train(iterations: usize) {
     type Gpu = Autodiff<Cuda<f32, i32>>;
-    let device = Default::default();
+    let device = CudaDevice::default();
     Gpu::seed(&device, 1);
     let images = Tensor::<Gpu, 1>::from_floats(pixels().as_slice(), &device).reshape([BATCH, 1, SIDE, SIDE]);
     let labels = Tensor::<Gpu, 1, Int>::from_ints(labels().as_slice(), &device);
