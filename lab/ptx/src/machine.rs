@@ -41,6 +41,9 @@ pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
 pub(crate) fn for_lanes(mask: u32, mut work: impl FnMut(usize)) {
     if mask == u32::MAX {
         (0..LANES).for_each(work);
+    } else if mask & mask.wrapping_add(1) == 0 {
+        // Warps of small blocks lack upper lanes.
+        (0..mask.trailing_ones() as usize).for_each(work);
     } else {
         lanes(mask).for_each(&mut work);
     }

@@ -39,10 +39,9 @@ impl Compiler<'_> {
         let bytes = of.bytes() as usize;
         let mask_of = u64::MAX >> (64 - 8 * bytes);
         self.emit(Action::Memory(Box::new(move |machine, mask| {
-            let addresses = address.of(machine.state);
+            address.set(machine, mask);
             machine.update(
                 space,
-                &addresses,
                 mask,
                 bytes,
                 |state, lane, old| {

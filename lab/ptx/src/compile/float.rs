@@ -1,7 +1,7 @@
 //! Arithmetic of `f32` and `f64`.
 
 use super::Compiler;
-use super::fma::{fma, fma_lanes};
+use super::fma::fma_work;
 use super::form::Form;
 use super::lanes::Pure;
 use crate::PtxError;
@@ -110,11 +110,13 @@ impl Compiler<'_> {
         if of == Type::F32 {
             return if rounding == Rounding::Nearest {
                 if flags.ftz || flags.sat {
-                    return self.single3(flags, d, a, b, c, fma);
+                    return self.single3(flags, d, a, b, c, |a, b, c| {
+                        fma_odd(f64::from(a), f64::from(b), f64::from(c)) as f32
+                    });
                 }
                 let [a, b, c] = [self.source(a, of)?, self.source(b, of)?, self.source(c, of)?];
                 let registers = [self.destination(d, of)?, a, b, c, 0].map(|register| register as u32);
-                self.emit(Action::Lanes { work: fma_lanes, registers });
+                self.emit(Action::Lanes { work: fma_work(), registers });
                 Ok(())
             } else {
                 self.single3(flags, d, a, b, c, move |a, b, c| {

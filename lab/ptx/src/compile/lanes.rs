@@ -17,7 +17,14 @@ pub(super) trait Pure: Copy + Send + Sync + 'static {}
 impl<F: Copy + Send + Sync + 'static> Pure for F {}
 
 /// Lanes whose results are computed before they are stored: few, so that they stay in registers.
-const CHUNK: usize = 8;
+pub(super) const CHUNK: usize = 8;
+
+/// First lanes of the chunks that have active lanes.
+#[inline]
+pub(super) fn chunks(mask: u32) -> impl Iterator<Item = usize> {
+    const ACTIVE: u32 = u32::MAX >> (LANES - CHUNK);
+    (0..LANES).step_by(CHUNK).filter(move |first| mask >> first & ACTIVE != 0)
+}
 
 macro_rules! map {
     ($map:ident, $apply:ident, $($value:ident $register:ident $operand:ident),*) => {
@@ -27,7 +34,7 @@ macro_rules! map {
             state: &mut State, registers: &Registers, mask: u32, function: impl Fn($($value),*) -> R,
         ) {
             let [destination, $($register,)* ..] = registers.map(|register| register as usize);
-            for first in (0..LANES).step_by(CHUNK) {
+            for first in chunks(mask) {
                 let mut results = [R::Word::default(); CHUNK];
                 $(let $register = &$value::Word::file(state)[$register][first..first + CHUNK];)*
                 for lane in 0..CHUNK {

@@ -140,25 +140,25 @@ fn load_work<U: Unit, R: Lane>(
     // Most loads are of one register.
     if let [only] = registers[..] {
         return Box::new(move |machine, mask| {
-            let addresses = address.of(machine.state);
-            machine.load(space, &addresses, mask, &[only], read)
+            address.set(machine, mask);
+            machine.load(space, mask, &[only], read)
         });
     }
     Box::new(move |machine, mask| {
-        let addresses = address.of(machine.state);
-        machine.load(space, &addresses, mask, &registers, read)
+        address.set(machine, mask);
+        machine.load(space, mask, &registers, read)
     })
 }
 
 fn store_work<U: Unit + Lane>(space: AccessSpace, address: Address, registers: Vec<usize>) -> Work {
     if let [only] = registers[..] {
         return Box::new(move |machine, mask| {
-            let addresses = address.of(machine.state);
-            machine.store::<U>(space, &addresses, mask, &[only])
+            address.set(machine, mask);
+            machine.store::<U>(space, mask, &[only])
         });
     }
     Box::new(move |machine, mask| {
-        let addresses = address.of(machine.state);
-        machine.store::<U>(space, &addresses, mask, &registers)
+        address.set(machine, mask);
+        machine.store::<U>(space, mask, &registers)
     })
 }

@@ -1,12 +1,15 @@
 //! Registers of operands.
 
+#![expect(clippy::indexing_slicing, reason = "hot loops: the compiler made the registers, and lanes are below 32")]
+
 use super::Compiler;
+use super::lanes::{CHUNK, chunks};
 use super::scope::Name;
 use crate::PtxError;
 use crate::ast::Operand;
-use crate::machine::access::{AccessSpace, Addresses};
+use crate::machine::access::{AccessSpace, Addresses, Machine};
 use crate::machine::program::{Action, Special};
-use crate::machine::state::{State, put};
+use crate::machine::state::put;
 use crate::machine::{FUNCTION_WINDOW, LANES, LOCAL_WINDOW, PARAMETER_WINDOW};
 use crate::types::Type;
 
@@ -36,28 +39,26 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// Addresses of all lanes.
+    /// Sets the addresses of the active lanes.
     #[inline]
-    pub(super) fn of(self, state: &State) -> Addresses {
+    pub(super) fn set(self, machine: &mut Machine<'_, '_>, mask: u32) {
+        let Machine { state, addresses, .. } = machine;
         match self.base {
-            Base::Nothing => [self.offset; LANES],
-            Base::Frame => [self.offset.wrapping_add(state.frame_bytes); LANES],
-            Base::Word(register) => self.beyond(state.words.get(register)),
-            Base::Long(register) => self.beyond(state.longs.get(register)),
+            Base::Nothing => **addresses = [self.offset; LANES],
+            Base::Frame => **addresses = [self.offset.wrapping_add(state.frame_bytes); LANES],
+            Base::Word(register) => self.beyond(&state.words[register], addresses, mask),
+            Base::Long(register) => self.beyond(&state.longs[register], addresses, mask),
         }
     }
-}
 
-impl Address {
     /// The offset beyond the values of a register.
     #[inline]
-    fn beyond<W: Copy + Into<u64>>(self, register: Option<&[W; LANES]>) -> Addresses {
-        let mut addresses = [self.offset; LANES];
-        // A loop: `map` of arrays is not inlined.
-        for (address, &value) in addresses.iter_mut().zip(register.into_iter().flatten()) {
-            *address = address.wrapping_add(value.into());
+    fn beyond<W: Copy + Into<u64>>(self, register: &[W; LANES], addresses: &mut Addresses, mask: u32) {
+        for first in chunks(mask) {
+            for lane in first..first + CHUNK {
+                addresses[lane] = self.offset.wrapping_add(register[lane].into());
+            }
         }
-        addresses
     }
 }
 

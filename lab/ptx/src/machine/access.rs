@@ -34,6 +34,8 @@ pub(crate) enum Progress {
 /// A warp with all memory that it can access.
 pub(crate) struct Machine<'a, 'm> {
     pub(crate) state: &'a mut State,
+    /// Addresses of the lanes of the present access.
+    pub(crate) addresses: &'a mut Addresses,
     pub(crate) shared: &'a mut [u8],
     pub(crate) arguments: &'a [u8],
     pub(crate) memory: &'a mut (dyn Memory + 'm),
@@ -82,19 +84,18 @@ impl Machine<'_, '_> {
     pub(crate) fn load<U: Unit, R: Lane>(
         &mut self,
         space: AccessSpace,
-        addresses: &Addresses,
         mask: u32,
         registers: &[usize],
         read: impl Fn(U) -> R,
     ) -> Result<Progress, KernelError> {
-        let remote = match self.route(space, Access::Read, addresses, mask, (U::BYTES * registers.len()) as u32)? {
+        let remote = match self.route(space, Access::Read, mask, (U::BYTES * registers.len()) as u32)? {
             Route::Park => return Ok(Progress::Park),
             Route::Direct => {
                 for (unit, &register) in registers.iter().enumerate() {
                     let offset = self.window.offset.wrapping_add((unit * U::BYTES) as u64);
                     let register = &mut R::Word::file_mut(self.state)[register];
                     for_lanes(mask, |lane| {
-                        let place = addresses[lane].wrapping_add(offset) as usize as *const U;
+                        let place = self.addresses[lane].wrapping_add(offset) as usize as *const U;
                         // SAFETY: `route` found the access permitted, so these are readable bytes,
                         // and aligned. Volatile, since other processes write them at any time.
                         register[lane] = read(unsafe { place.read_volatile() }).into_word();
@@ -111,7 +112,7 @@ impl Machine<'_, '_> {
                 for (unit, &register) in registers.iter().enumerate() {
                     let register = &mut R::Word::file_mut(self.state)[register];
                     for_lanes(mask, |lane| {
-                        let offset = addresses[lane] as usize + lane * stride + unit * U::BYTES;
+                        let offset = self.addresses[lane] as usize + lane * stride + unit * U::BYTES;
                         let place = bytes.wrapping_add(offset).cast::<U>();
                         // SAFETY: `route` found the bytes of all lanes within this memory.
                         register[lane] = read(unsafe { place.read_unaligned() }).into_word();
@@ -122,7 +123,7 @@ impl Machine<'_, '_> {
             Route::Each { remote } => remote,
         };
         let units = registers.len();
-        self.load_lanes(space, addresses, mask, units, remote, |state, unit, lane, value| {
+        self.load_lanes(space, mask, units, remote, |state, unit, lane, value| {
             R::Word::file_mut(state)[registers[unit]][lane] = read(value).into_word();
         })
     }
@@ -132,19 +133,18 @@ impl Machine<'_, '_> {
     pub(crate) fn store<U: Unit + Lane>(
         &mut self,
         space: AccessSpace,
-        addresses: &Addresses,
         mask: u32,
         registers: &[usize],
     ) -> Result<Progress, KernelError> {
         let lane_bytes = U::BYTES * registers.len();
-        let remote = match self.route(space, Access::Write, addresses, mask, lane_bytes as u32)? {
+        let remote = match self.route(space, Access::Write, mask, lane_bytes as u32)? {
             Route::Park => return Ok(Progress::Park),
             Route::Direct => {
                 for (unit, &register) in registers.iter().enumerate() {
                     let offset = self.window.offset.wrapping_add((unit * U::BYTES) as u64);
                     let values = &U::Word::file(self.state)[register];
                     for_lanes(mask, |lane| {
-                        let place = addresses[lane].wrapping_add(offset) as usize as *mut U;
+                        let place = self.addresses[lane].wrapping_add(offset) as usize as *mut U;
                         // SAFETY: `route` found the access permitted, so these are writable bytes,
                         // and aligned. Volatile, since other processes read them at any time.
                         unsafe { place.write_volatile(U::from_word(values[lane])) };
@@ -157,7 +157,7 @@ impl Machine<'_, '_> {
                 for (unit, &register) in registers.iter().enumerate() {
                     let values = &U::Word::file(self.state)[register];
                     for_lanes(mask, |lane| {
-                        let place = shared.wrapping_add(addresses[lane] as usize + unit * U::BYTES).cast::<U>();
+                        let place = shared.wrapping_add(self.addresses[lane] as usize + unit * U::BYTES).cast::<U>();
                         // SAFETY: `route` found the bytes of all lanes within this memory.
                         unsafe { place.write_unaligned(U::from_word(values[lane])) };
                     });
@@ -168,7 +168,7 @@ impl Machine<'_, '_> {
             Route::Each { remote } => remote,
         };
         for lane in lanes(mask) {
-            let place = self.place(space, addresses[lane], lane, lane_bytes, remote)?;
+            let place = self.place(space, self.addresses[lane], lane, lane_bytes, remote)?;
             for (unit, &register) in registers.iter().enumerate() {
                 let value = U::from_word(U::Word::file(self.state)[register][lane]);
                 let skip = unit * U::BYTES;
@@ -182,7 +182,7 @@ impl Machine<'_, '_> {
                     Place::Remote(address) => self.memory.store(address + skip as u64, bytes)?,
                     Place::Shared(offset) => self.shared[offset + skip..][..U::BYTES].copy_from_slice(bytes),
                     Place::Local(offset) => self.state.local[offset + skip..][..U::BYTES].copy_from_slice(bytes),
-                    Place::Parameter(_) => return Err(out_of_space("parameter", addresses[lane])),
+                    Place::Parameter(_) => return Err(out_of_space("parameter", self.addresses[lane])),
                 }
             }
         }
@@ -194,14 +194,13 @@ impl Machine<'_, '_> {
     fn load_lanes<U: Unit>(
         &mut self,
         space: AccessSpace,
-        addresses: &Addresses,
         mask: u32,
         units: usize,
         remote: bool,
         mut take: impl FnMut(&mut State, usize, usize, U),
     ) -> Result<Progress, KernelError> {
         for lane in lanes(mask) {
-            let place = self.place(space, addresses[lane], lane, U::BYTES * units, remote)?;
+            let place = self.place(space, self.addresses[lane], lane, U::BYTES * units, remote)?;
             for unit in 0..units {
                 let skip = unit * U::BYTES;
                 let value = match place {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::LANES;
 use super::block::Block;
 use super::program::Program;
 use super::warp::Environment;
@@ -25,7 +26,14 @@ pub(crate) fn run(
     let resident = launch.resident_blocks.max(1) as usize;
     let mut counts = Counts::default();
     let window = memory.window();
-    let mut env = Environment { program, arguments: &launch.arguments, memory, window, counts: &mut counts };
+    let mut env = Environment {
+        program,
+        arguments: &launch.arguments,
+        memory,
+        window,
+        counts: &mut counts,
+        addresses: [0; LANES],
+    };
     let mut next = 0;
     let mut active: Vec<Block> = Vec::new();
     let mut spare: Vec<Block> = Vec::new();

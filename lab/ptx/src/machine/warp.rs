@@ -5,7 +5,7 @@
 mod call;
 mod control;
 
-use super::access::{Machine, Progress};
+use super::access::{Addresses, Machine, Progress};
 use super::barrier::{BARRIERS, Barrier};
 use super::group::{Group, Wait};
 use super::program::{Action, Pc, Program};
@@ -23,6 +23,8 @@ pub(super) struct Environment<'a, 'm> {
     pub(super) memory: &'a mut (dyn Memory + 'm),
     pub(super) window: Window,
     pub(super) counts: &'a mut Counts,
+    /// Of an access; here, to spare its allocation.
+    pub(super) addresses: Addresses,
 }
 
 /// What the warps of one block share.
@@ -176,6 +178,7 @@ impl Warp {
             Action::Memory(work) => {
                 let mut machine = Machine {
                     state: &mut self.state,
+                    addresses: &mut env.addresses,
                     shared: &mut shared.bytes,
                     arguments: env.arguments,
                     memory: &mut *env.memory,

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::route::{Place, Route, out_of_space};
-use super::{AccessSpace, Addresses, Machine, Progress};
+use super::{AccessSpace, Machine, Progress};
 use crate::machine::lanes;
 use crate::machine::state::State;
 use crate::{Access, KernelError, Memory};
@@ -17,19 +17,18 @@ impl Machine<'_, '_> {
     pub(crate) fn update(
         &mut self,
         space: AccessSpace,
-        addresses: &Addresses,
         mask: u32,
         bytes: usize,
         change: impl Fn(&State, usize, u64) -> u64,
         take: impl Fn(&mut State, usize, u64),
     ) -> Result<Progress, KernelError> {
-        let remote = match self.route(space, Access::Atomic, addresses, mask, bytes as u32)? {
+        let remote = match self.route(space, Access::Atomic, mask, bytes as u32)? {
             Route::Park => return Ok(Progress::Park),
             Route::Direct | Route::Within => false,
             Route::Each { remote } => remote,
         };
         for lane in lanes(mask) {
-            let old = match self.place(space, addresses[lane], lane, bytes, remote)? {
+            let old = match self.place(space, self.addresses[lane], lane, bytes, remote)? {
                 Place::Global(address) => update_global(address, bytes, |old| change(self.state, lane, old)),
                 Place::Remote(address) => {
                     let state = &*self.state;
@@ -45,7 +44,7 @@ impl Machine<'_, '_> {
                     self.state.local[offset..][..bytes].copy_from_slice(&new.to_le_bytes()[..bytes]);
                     old
                 }
-                Place::Parameter(_) => return Err(out_of_space("parameter", addresses[lane])),
+                Place::Parameter(_) => return Err(out_of_space("parameter", self.addresses[lane])),
             };
             take(self.state, lane, old);
         }

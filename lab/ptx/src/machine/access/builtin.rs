@@ -2,7 +2,6 @@
 
 use super::route::Route;
 use super::{AccessSpace, Machine};
-use crate::machine::LANES;
 use crate::{Access, KernelError};
 
 impl Machine<'_, '_> {
@@ -33,14 +32,15 @@ impl Machine<'_, '_> {
 
     fn byte(&mut self, address: u64, lane: usize) -> Result<Option<u8>, KernelError> {
         let loads = self.counts.loads;
-        let (addresses, mask) = ([address; LANES], 1 << lane);
-        let remote = match self.route(AccessSpace::Generic, Access::Read, &addresses, mask, 1)? {
+        self.addresses[lane] = address;
+        let mask = 1 << lane;
+        let remote = match self.route(AccessSpace::Generic, Access::Read, mask, 1)? {
             Route::Park => return Ok(None),
             Route::Each { remote } => remote,
             Route::Direct | Route::Within => false,
         };
         let mut byte = 0;
-        self.load_lanes(AccessSpace::Generic, &addresses, mask, 1, remote, |_, _, _, value: u8| byte = value)?;
+        self.load_lanes(AccessSpace::Generic, mask, 1, remote, |_, _, _, value: u8| byte = value)?;
         self.counts.loads = loads;
         Ok(Some(byte))
     }

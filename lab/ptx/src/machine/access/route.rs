@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{AccessSpace, Addresses, Machine};
+use super::{AccessSpace, Machine};
 use crate::machine::{LANES, LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, SPACE_WINDOW_BYTES, for_lanes, lanes};
 use crate::{Access, GRANULE_BYTES, KernelError, Miss, WarpAccess};
 
@@ -58,14 +58,13 @@ impl Machine<'_, '_> {
         &mut self,
         space: AccessSpace,
         access: Access,
-        addresses: &Addresses,
         mask: u32,
         lane_bytes: u32,
     ) -> Result<Route, KernelError> {
-        let first = addresses[mask.trailing_zeros() as usize % LANES];
+        let first = self.addresses[mask.trailing_zeros() as usize % LANES];
         // Bits in which any address differs from the first.
         let mut differing = 0;
-        for_lanes(mask, |lane| differing |= addresses[lane] ^ first);
+        for_lanes(mask, |lane| differing |= self.addresses[lane] ^ first);
         let aligned = (first | differing) & (u64::from(lane_bytes) - 1) == 0;
         // No address is beyond this one.
         let last = first | differing;
@@ -86,7 +85,7 @@ impl Machine<'_, '_> {
             }
             _ => {}
         }
-        self.route_each(space, access, addresses, mask, lane_bytes)
+        self.route_each(space, access, mask, lane_bytes)
     }
 
     /// The same for lanes in several granules or memories, or that lack a permission.
@@ -95,23 +94,23 @@ impl Machine<'_, '_> {
         &mut self,
         space: AccessSpace,
         access: Access,
-        addresses: &Addresses,
         mask: u32,
         lane_bytes: u32,
     ) -> Result<Route, KernelError> {
         let low_bits = u64::from(lane_bytes) - 1;
-        if let Some(lane) = lanes(mask).find(|&lane| addresses[lane] & low_bits != 0) {
-            return Err(KernelError::Misaligned { address: addresses[lane], bytes: lane_bytes });
+        if let Some(lane) = lanes(mask).find(|&lane| self.addresses[lane] & low_bits != 0) {
+            return Err(KernelError::Misaligned { address: self.addresses[lane], bytes: lane_bytes });
         }
-        let global =
-            lanes(mask).filter(|&lane| self.is_global(space, addresses[lane])).fold(0, |found, lane| found | 1 << lane);
+        let global = lanes(mask)
+            .filter(|&lane| self.is_global(space, self.addresses[lane]))
+            .fold(0, |found, lane| found | 1 << lane);
         if global == 0 {
             return Ok(Route::Each { remote: false });
         }
-        let answer = if self.permits_all(access, addresses, global) {
+        let answer = if self.permits_all(access, global) {
             Miss::Go
         } else {
-            let missed: Vec<u64> = lanes(global).map(|lane| addresses[lane]).collect();
+            let missed: Vec<u64> = lanes(global).map(|lane| self.addresses[lane]).collect();
             self.memory.miss(&WarpAccess { access, addresses: &missed, lane_bytes, parked: self.parked })?
         };
         if answer == Miss::Park {
@@ -146,10 +145,10 @@ impl Machine<'_, '_> {
 
     /// Looks the permissions of all touched granules up. An aligned access does not cross a
     /// granule.
-    fn permits_all(&self, access: Access, addresses: &Addresses, mask: u32) -> bool {
+    fn permits_all(&self, access: Access, mask: u32) -> bool {
         let mut last = u64::MAX;
         lanes(mask).all(|lane| {
-            let offset = addresses[lane].wrapping_sub(self.window.base);
+            let offset = self.addresses[lane].wrapping_sub(self.window.base);
             let granule = offset / GRANULE_BYTES;
             let known = granule == last;
             last = granule;
