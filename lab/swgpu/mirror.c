@@ -111,13 +111,14 @@ u64 mirror_permit(struct gpu_space *space, u64 va, u64 end)
     u8 permission = SWGPU_MAY_READ;
 
     va = ALIGN_DOWN(va, SWGPU_PAGE_BYTES);
-    if (!may(space, va, ACCESS_READ, &target))
+    /* What allows more comes first: most pages take one walk. */
+    if (may(space, va, ACCESS_ATOMIC, &target))
+        permission |= SWGPU_MAY_WRITE | SWGPU_MAY_ATOMIC;
+    else if (may(space, va, ACCESS_WRITE, &target))
+        permission |= SWGPU_MAY_WRITE;
+    else if (!may(space, va, ACCESS_READ, &target))
         return va + SWGPU_PAGE_BYTES;
     end = min(end, va + target.bytes);
-    if (may(space, va, ACCESS_WRITE, &target))
-        permission |= SWGPU_MAY_WRITE;
-    if (may(space, va, ACCESS_ATOMIC, &target))
-        permission |= SWGPU_MAY_ATOMIC;
     if (space->mirror)
         set_permissions(space->mirror, va, end, permission);
     return end;
