@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A name like those of the driver, in a library that is none. */
+int cuOfAnother(void) { return 0; }
+
 static unsigned calls;
 
 __attribute__((destructor)) static void report(void) {

@@ -1,5 +1,6 @@
 /* A CUDA program that is linked to the driver, for tests of the helper. Its argument says what it does besides. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdint.h>
@@ -130,6 +131,14 @@ static int child(void) {
 int main(int count, char **arguments) {
   const char *what = count > 1 ? arguments[1] : "run";
   extern char **environ;
+  if (strcmp(what, "dlerror") == 0) {
+    /* As manuals have it: an error is known by dlerror alone. */
+    void *library = dlopen(arguments[2], RTLD_NOW);
+    dlerror();
+    void *found = dlsym(library, "cuOfAnother");
+    const char *error = dlerror();
+    printf("found: %d, error: %s\n", found != NULL, error ? error : "none");
+  }
   if (strcmp(what, "mlockall") == 0) printf("mlockall: %d\n", mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT));
   begin();
   printf("counted %u\n", counted(20));

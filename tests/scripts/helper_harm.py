@@ -97,6 +97,7 @@ class Harm:
         for what in ("run", "threads", "graph", "unload", "fork", "exec", "spawn", "closefrom", "mlockall"):
             code, out, _ = self.same(f"a program linked to the driver: {what}", [self.program, what])
             assert code == 5 and out.count(b"counted") >= 1, out
+        self.same("dlerror after a name like the driver's in another library", [self.program, "dlerror", str(self.folder / "libother.so")])
         for _ in range(20):
             code, out, _ = self.run([self.program, "exit"], self.helper)
             if (code, out) != (3, b"counted 1280\n"):

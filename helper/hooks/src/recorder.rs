@@ -175,6 +175,11 @@ impl Recorder {
         });
     }
 
+    /// Counts a call whose record lacks something.
+    pub(crate) fn count_unrecorded(&self) {
+        self.memory.count_unrecorded();
+    }
+
     /// Adds the pointers among aligned words of arguments.
     pub(crate) fn add_pointers(&self, group: &mut Group<'static>, words: impl Iterator<Item = (u16, u64)>) {
         for (offset_bytes, word) in words {

@@ -20,12 +20,12 @@ const ADDRESS_SPACE: usize = 9;
 /// this. The helper's own tables are smaller than the ring.
 const LEFT_PART: u64 = 16;
 
-/// Whether a filter restricts the process's system calls.
+/// Whether a filter may restrict the process's system calls.
 fn is_filtered() -> bool {
     const FILTER: &[u8] = b"\nSeccomp:\t2";
     let mut text = [0; headroom::BYTES_MAX];
-    let status = headroom::read(c"/proc/self/status", &mut text).unwrap_or_default();
-    status.windows(FILTER.len()).any(|window| window == FILTER)
+    let status = headroom::read(c"/proc/self/status", &mut text);
+    status.is_none_or(|status| status.windows(FILTER.len()).any(|window| window == FILTER))
 }
 
 /// Whether the memory can be made, and the program go on as without it.

@@ -1,4 +1,5 @@
-//! System calls, made directly: they leave `errno` alone, and need no function of a C library.
+//! System calls, made directly: they leave `errno` alone, and need no function of a C library. They are
+//! those that C libraries make, which filters of system calls permit.
 
 #![expect(unsafe_code, reason = "system calls")]
 
@@ -7,7 +8,6 @@ use core::arch::asm;
 /// Numbers of x86-64.
 mod number {
     pub(super) const READ: usize = 0;
-    pub(super) const OPEN: usize = 2;
     pub(super) const CLOSE: usize = 3;
     pub(super) const MMAP: usize = 9;
     pub(super) const MUNMAP: usize = 11;
@@ -16,10 +16,11 @@ mod number {
     pub(super) const GETPID: usize = 39;
     pub(super) const FCNTL: usize = 72;
     pub(super) const FTRUNCATE: usize = 77;
-    pub(super) const GETRLIMIT: usize = 97;
     pub(super) const GETTID: usize = 186;
     pub(super) const CLOCK_GETTIME: usize = 228;
+    pub(super) const OPENAT: usize = 257;
     pub(super) const FALLOCATE: usize = 285;
+    pub(super) const PRLIMIT64: usize = 302;
     pub(super) const CLONE: usize = 56;
     pub(super) const EXIT: usize = 60;
     pub(super) const WAIT4: usize = 61;
@@ -89,7 +90,7 @@ pub(crate) fn monotonic_ns() -> u64 {
 pub(crate) fn limit(resource: usize) -> u64 {
     let mut limits = [0_u64; 2];
     // SAFETY: writes an rlimit of two words.
-    let _ = unsafe { call(number::GETRLIMIT, [resource, (&raw mut limits) as usize, 0, 0, 0, 0]) };
+    let _ = unsafe { call(number::PRLIMIT64, [0, resource, 0, (&raw mut limits) as usize, 0, 0]) };
     let [soft, _] = limits;
     soft
 }
@@ -107,9 +108,11 @@ impl Drop for Descriptor {
 
 /// Opens a file to read it.
 pub(crate) fn open(path: &core::ffi::CStr) -> Result<Descriptor, Errno> {
+    const IN_CURRENT_FOLDER: usize = -100_isize as usize;
     const READ_AND_CLOSE_ON_EXEC: usize = 0o2_000_000;
+    let arguments = [IN_CURRENT_FOLDER, path.as_ptr() as usize, READ_AND_CLOSE_ON_EXEC, 0, 0, 0];
     // SAFETY: the path ends with a zero.
-    unsafe { call(number::OPEN, [path.as_ptr() as usize, READ_AND_CLOSE_ON_EXEC, 0, 0, 0, 0]) }.map(Descriptor)
+    unsafe { call(number::OPENAT, arguments) }.map(Descriptor)
 }
 
 /// Reads from a file; 0 at its end.

@@ -40,7 +40,12 @@ const TURNS_MAX: u32 = 100_000;
 
 /// Finds the function behind an export, and remembers it.
 extern "C" fn resolve(export: &'static Export) -> *mut c_void {
-    let Some((dlsym, driver, function)) = find(export.name) else { return no_driver as *mut c_void };
+    let Some((dlsym, driver, function)) = find(export.name) else {
+        if let Some(dlsym) = dlsym::real() {
+            stage::forget_error(dlsym);
+        }
+        return no_driver as *mut c_void;
+    };
     for _ in 0..TURNS_MAX {
         match stage::replace(dlsym, driver, function) {
             Replaced::By(found) => {

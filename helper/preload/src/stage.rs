@@ -45,12 +45,14 @@ pub(crate) fn replace(dlsym: Dlsym, handle: *mut c_void, function: *mut c_void) 
     if STATE.load(Ordering::Acquire) == NONE {
         // SAFETY: the handle is the program's, and has answered.
         if unsafe { dlsym(handle, OF_DRIVER.as_ptr()) }.is_null() {
+            forget_error(dlsym);
             return Replaced::By(function);
         }
         if STATE.compare_exchange(NONE, LOADING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             if let Some(replace) = load(dlsym, handle) {
                 REPLACE.store(replace as *mut c_void, Ordering::Release);
             }
+            forget_error(dlsym);
             STATE.store(DONE, Ordering::Release);
         }
     }
@@ -65,6 +67,18 @@ pub(crate) fn replace(dlsym: Dlsym, handle: *mut c_void, function: *mut c_void) 
     let replace = unsafe { transmute::<*mut c_void, Replace>(replace) };
     // SAFETY: takes any address.
     Replaced::By(unsafe { replace(function) })
+}
+
+/// Forgets the error of a search of ours: the program's own succeeded, and `dlerror` must say so.
+pub(crate) fn forget_error(dlsym: Dlsym) {
+    type Dlerror = unsafe extern "C" fn() -> *const c_char;
+    let dlerror = find(dlsym, c"dlerror");
+    if !dlerror.is_null() {
+        // SAFETY: the function of this name has this type.
+        let dlerror = unsafe { transmute::<*mut c_void, Dlerror>(dlerror) };
+        // SAFETY: takes no arguments.
+        unsafe { dlerror() };
+    }
 }
 
 /// Function of the process by name.

@@ -14,7 +14,9 @@ use crate::{
 
 fn allocated(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, kind: MemoryKind) {
     let bytes = bytes as u64;
-    recorder.blocks.add(address, bytes, driver::context());
+    if !recorder.blocks.add(address, bytes, driver::context()) {
+        recorder.count_unrecorded();
+    }
     recorder.record(Kind::Malloc, 0, [stream, address, bytes, kind as u64, driver::device()]);
 }
 
@@ -42,7 +44,15 @@ fn allocates_of_pool(result: CuResult, stream: Handle, address: *const u64, byte
 /// Records a free before it: from then on, another thread may be given the address.
 fn frees(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
     let Some(recorder) = recording() else { return real() };
-    let Some((bytes, context)) = recorder.blocks.remove(address) else { return real() };
+    let Some((bytes, context)) = recorder.blocks.remove(address) else {
+        // Of a time before the recording, or one too many for the table: no other thread is told of
+        // a pointer into it.
+        let result = real();
+        if result.is_ok() && address != 0 {
+            recorder.record(Kind::Free, 0, [stream, address, 0, 0, 0]);
+        }
+        return result;
+    };
     recorder.record(Kind::Free, 0, [stream, address, 0, 0, 0]);
     let result = real();
     if !result.is_ok() {
