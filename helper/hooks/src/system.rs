@@ -108,7 +108,7 @@ impl Drop for Descriptor {
 
 /// Opens a file to read it.
 pub(crate) fn open(path: &core::ffi::CStr) -> Result<Descriptor, Errno> {
-    const IN_CURRENT_FOLDER: usize = -100_isize as usize;
+    const IN_CURRENT_FOLDER: usize = (-100_isize).cast_unsigned();
     const READ_AND_CLOSE_ON_EXEC: usize = 0o2_000_000;
     let arguments = [IN_CURRENT_FOLDER, path.as_ptr() as usize, READ_AND_CLOSE_ON_EXEC, 0, 0, 0];
     // SAFETY: the path ends with a zero.
