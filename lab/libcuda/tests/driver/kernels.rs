@@ -156,7 +156,7 @@ fn an_access_beyond_memory_ends_the_context_and_no_other() {
     let context = Context::new();
     let count = function(load(KERNELS), c"count");
     let word = managed(4);
-    assert_eq!(launch(count, 1, 1, ptr::null_mut(), &mut [word + (1 << 40)]), CUresult::CUDA_SUCCESS);
+    assert_eq!(launch(count, 1, 1, ptr::null_mut(), &mut [word + (1 << 39)]), CUresult::CUDA_SUCCESS);
     assert_eq!(call!(cuCtxSynchronize()), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
     assert_eq!(call!(cuMemFree_v2(word)), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
     assert_eq!(launch(count, 1, 1, ptr::null_mut(), &mut [word]), CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
