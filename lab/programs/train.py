@@ -32,7 +32,7 @@ def weights(outputs, inputs):
 class Mlp:
     """Perceptron whose first layer has most of the memory: parameter, gradient and Adam's two moments."""
 
-    batch, inputs, width, classes = 2, 1024, 512, 10
+    batch, inputs, width, classes = 2, 1024, 640, 10
 
     def __init__(self):
         self.first = nn.Linear(self.inputs, self.width, bias=False)

@@ -138,15 +138,11 @@ impl Driver {
         let modules_left = self.modules.forget(context.handle);
         self.libraries.forget(context.handle);
         self.contexts.remove(context.handle);
-        machine.log.write(
-            "context_destroy",
-            0,
-            || {
-                let addresses = left.iter().map(|block| block.range.address);
-                let addresses: Vec<u64> = addresses.filter(|address| !variables.contains(address)).collect();
-                serde_json::json!({ "context": context.id, "freed": addresses, "modules_left": modules_left })
-            },
-        );
+        machine.log.write("context_destroy", 0, || {
+            let addresses = left.iter().map(|block| block.range.address);
+            let addresses: Vec<u64> = addresses.filter(|address| !variables.contains(address)).collect();
+            serde_json::json!({ "context": context.id, "freed": addresses, "modules_left": modules_left })
+        });
     }
 
     /// Kernel of a handle, which is of a module, or of a library that is loaded into the context.

@@ -13,7 +13,9 @@ fn rows() -> Vec<(&'static str, &'static str)> {
 
 fn bindings() -> String {
     let metadata = cargo_metadata::MetadataCommand::new()
-        .other_options(vec!["--offline".to_owned(), "--filter-platform=x86_64-unknown-linux-gnu".to_owned()]).exec().unwrap();
+        .other_options(vec!["--offline".to_owned(), "--filter-platform=x86_64-unknown-linux-gnu".to_owned()])
+        .exec()
+        .unwrap();
     let package = metadata.packages.iter().find(|package| package.name.as_str() == "cudarc").unwrap();
     let folder: PathBuf = package.manifest_path.parent().unwrap().into();
     fs::read_to_string(folder.join("src/driver/sys/mod.rs")).unwrap()
