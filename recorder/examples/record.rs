@@ -1,5 +1,6 @@
 //! Runs a program with the helper in it, and writes its calls as lines of JSON, and as a trace to
-//! `OUTPUT.trace`: `record HELPER OUTPUT PROGRAM [ARGUMENT...]`. For tests.
+//! `OUTPUT.trace`: `record [--off] HELPER OUTPUT PROGRAM [ARGUMENT...]`. With `--off`, the helper passes
+//! calls through once it is found. For tests.
 
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
@@ -14,7 +15,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use call_ring::{
-    Target,
+    Mode, Target,
     call::{Action, Call},
 };
 use recorder::{Ops, Process};
@@ -22,9 +23,10 @@ use serde_json::{Map, Value, json};
 use sys::Roots;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let mut arguments = env::args_os().skip(1);
+    let mut arguments = env::args_os().skip(1).peekable();
+    let is_off = arguments.next_if(|argument| argument == "--off").is_some();
     let (Some(helper), Some(output), Some(program)) = (arguments.next(), arguments.next(), arguments.next()) else {
-        bail!("usage: record HELPER OUTPUT PROGRAM [ARGUMENT...]");
+        bail!("usage: record [--off] HELPER OUTPUT PROGRAM [ARGUMENT...]");
     };
     let mut trace_path = output.clone();
     trace_path.push(".trace");
@@ -42,6 +44,9 @@ fn main() -> anyhow::Result<ExitCode> {
         let exited = child.try_wait()?;
         if process.is_none() && exited.is_none() {
             process = Process::find(&Roots::default(), child.id()).ok().flatten();
+            if let Some(process) = process.as_ref().filter(|_| is_off) {
+                process.set_mode(Mode::Off)?;
+            }
         }
         if let Some(process) = &mut process {
             write(&mut output, &mut ops, process.poll()?)?;

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use call_ring::{Memory, TOTAL_BYTES, call::Call};
+use call_ring::{Memory, Mode, TOTAL_BYTES, call::Call};
 use sys::{
     Roots,
     shared_memory::{SharedMemory, SharedMemoryError},
@@ -42,6 +42,15 @@ impl Process {
         let Some(memory) = SharedMemory::of_process(roots, pid, NAME, BYTES)? else { return Ok(None) };
         Memory::open(&memory)?;
         Ok(Some(Self { memory, merge: Merge::default() }))
+    }
+
+    /// Tells the helper to record, or to pass calls through.
+    ///
+    /// # Errors
+    /// If the process has overwritten the header.
+    pub fn set_mode(&self, mode: Mode) -> Result<(), ProcessError> {
+        Memory::open(&self.memory)?.set_mode(mode);
+        Ok(())
     }
 
     /// Calls since the last poll, in their order.

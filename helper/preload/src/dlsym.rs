@@ -5,48 +5,12 @@
 use core::{
     arch::naked_asm,
     ffi::{CStr, c_char, c_void},
-    mem::transmute,
     ptr::null_mut,
-    sync::atomic::{AtomicPtr, Ordering},
 };
 
 use crate::{
-    elf, exports,
+    exports, libc,
     stage::{self, Replaced},
-};
-
-/// `dlsym`'s type.
-pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-
-/// The C library's `dlsym`, or that of another library that `LD_PRELOAD` names behind this one.
-static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-
-/// Finds the real `dlsym`. Before glibc 2.34 it is in a library that may be loaded later on.
-extern "C" fn find_real() -> *mut c_void {
-    let found = elf::find_behind((&raw const REAL) as usize, c"dlsym");
-    REAL.store(found, Ordering::Relaxed);
-    found
-}
-
-/// The real `dlsym`.
-pub(crate) fn real() -> Option<Dlsym> {
-    let mut address = REAL.load(Ordering::Relaxed);
-    if address.is_null() {
-        address = find_real();
-    }
-    // SAFETY: the function of this name has this type.
-    (!address.is_null()).then(|| unsafe { transmute::<*mut c_void, Dlsym>(address) })
-}
-
-/// Before the program begins, and has threads.
-#[cfg(feature = "injected")]
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = {
-    extern "C" fn at_load() {
-        find_real();
-    }
-    at_load
 };
 
 /// `void *dlsym(void *handle, const char *name)`. With the handle of a library, the answer may be a
@@ -62,13 +26,13 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "lea rax, [rdi + 1]",
         "cmp rax, 1",
         "ja {of_handle}",
-        "mov rax, [rip + {REAL}]",
+        "mov rax, [rip + {DLSYM}]",
         "test rax, rax",
         "jnz 2f",
         "push rdi",
         "push rsi",
         "sub rsp, 8",
-        "call {find_real}",
+        "call {find_dlsym}",
         "add rsp, 8",
         "pop rsi",
         "pop rdi",
@@ -78,14 +42,14 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "2:",
         "jmp rax",
         of_handle = sym of_handle,
-        find_real = sym find_real,
-        REAL = sym REAL,
+        find_dlsym = sym libc::find_dlsym,
+        DLSYM = sym libc::DLSYM,
     )
 }
 
 /// `dlsym` with the handle of a library.
 unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut c_void {
-    let Some(real) = real() else { return null_mut() };
+    let Some(real) = libc::dlsym() else { return null_mut() };
     // SAFETY: what the program passes.
     let found = unsafe { real(handle, name) };
     if found.is_null() {
@@ -116,16 +80,5 @@ mod tests {
     fn names_of_the_driver_are_those_with_a_capital_behind_cu() {
         assert!([c"cuInit", c"cuGetProcAddress_v2"].into_iter().all(is_of_driver));
         assert!(![c"cudaMalloc", c"cu", c"curl_easy_init", c"", c"Cu"].into_iter().any(is_of_driver));
-    }
-
-    #[test]
-    fn dlsym_of_the_c_library_is_found_in_its_tables() {
-        let found = elf::find_behind(0, c"dlsym");
-        assert!(found.is_null(), "no library is behind one that is not loaded");
-        let own = (&raw const REAL) as usize;
-        let real = elf::find_behind(own, c"dlsym");
-        // SAFETY: null is the process itself.
-        assert_eq!(real, unsafe { libc::dlsym(null_mut(), c"dlsym".as_ptr()) });
-        assert!(elf::find_behind(own, c"no_such_function").is_null());
     }
 }

@@ -12,7 +12,7 @@ use core::{
 };
 
 use crate::{
-    dlsym::{self, Dlsym},
+    libc::{self, Dlsym},
     stage::{self, Replaced},
 };
 
@@ -41,7 +41,7 @@ const TURNS_MAX: u32 = 100_000;
 /// Finds the function behind an export, and remembers it.
 extern "C" fn resolve(export: &'static Export) -> *mut c_void {
     let Some((dlsym, driver, function)) = find(export.name) else {
-        if let Some(dlsym) = dlsym::real() {
+        if let Some(dlsym) = libc::dlsym() {
             stage::forget_error(dlsym);
         }
         return no_driver as *mut c_void;
@@ -72,7 +72,7 @@ fn give_way() {
 fn find(name: &CStr) -> Option<(Dlsym, *mut c_void, *mut c_void)> {
     const LAZY_AND_LOADED_ALREADY: c_int = 1 | 4;
     type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-    let dlsym = dlsym::real()?;
+    let dlsym = libc::dlsym()?;
     // SAFETY: null is the process itself.
     let dlopen = unsafe { dlsym(null_mut(), c"dlopen".as_ptr()) };
     if dlopen.is_null() {

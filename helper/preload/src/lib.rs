@@ -8,6 +8,7 @@
 //!
 //! * [`dlsym`]: functions by name, as programs with `dlopen` find the driver's
 //! * [`elf`]: symbols of loaded libraries
+//! * [`libc`]: the C library's own `dlsym`
 //! * [`exports`]: the driver's functions under their own names, for programs that are linked to it
 //! * [`stage`]: loads the second stage, once
 
@@ -17,6 +18,7 @@
 pub mod dlsym;
 mod elf;
 pub mod exports;
+mod libc;
 mod stage;
 
 #[cfg(feature = "injected")]

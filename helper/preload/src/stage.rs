@@ -9,7 +9,7 @@ use core::{
     sync::atomic::{AtomicPtr, AtomicU8, Ordering},
 };
 
-use crate::dlsym::Dlsym;
+use crate::libc::Dlsym;
 
 /// File of the second stage, beside that of the first.
 const FILE: &CStr = c"libuvmd_helper_cuda.so";
