@@ -1,6 +1,7 @@
 //! Runs a program with the helper in it, and writes its calls as lines of JSON, and as a trace to
 //! `OUTPUT.trace`: `record [--off] HELPER OUTPUT PROGRAM [ARGUMENT...]`. With `--off`, the helper passes
-//! calls through once it is found. For tests.
+//! calls through once it is found. The program's standard input ends then: a program that waits for
+//! that does not exit unseen. For tests.
 
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
@@ -10,7 +11,7 @@ use std::{
     io::{BufWriter, Write},
     process::{Command, ExitCode},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -22,6 +23,9 @@ use recorder::{Ops, Process};
 use serde_json::{Map, Value, json};
 use sys::Roots;
 
+/// Time within which a program makes its first call.
+const PATIENCE: Duration = Duration::from_mins(1);
+
 fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = env::args_os().skip(1).peekable();
     let is_off = arguments.next_if(|argument| argument == "--off").is_some();
@@ -32,12 +36,16 @@ fn main() -> anyhow::Result<ExitCode> {
     trace_path.push(".trace");
     let mut output = BufWriter::new(File::create(output)?);
     let mut ops = Ops::default();
+    let (input, hold) = std::io::pipe()?;
+    let mut hold = Some(hold);
     let mut child = Command::new(program)
         .args(arguments)
+        .stdin(input)
         .env("LD_PRELOAD", helper)
         .env("UVMD_HELPER", "record")
         .spawn()
         .context("the program does not start")?;
+    let started = Instant::now();
     let mut process = None;
     let status = loop {
         // First the exit, then the calls: those of before the exit are there.
@@ -48,6 +56,9 @@ fn main() -> anyhow::Result<ExitCode> {
                 process.set_mode(Mode::Off)?;
             }
         }
+        if process.is_some() || started.elapsed() > PATIENCE {
+            hold = None;
+        }
         if let Some(process) = &mut process {
             write(&mut output, &mut ops, process.poll()?)?;
         }
@@ -56,6 +67,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         thread::sleep(Duration::from_millis(5));
     };
+    drop(hold);
     let process = process.context("no ring was found")?;
     let losses = process.losses();
     write(&mut output, &mut ops, process.finish()?)?;

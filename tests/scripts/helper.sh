@@ -23,6 +23,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/cuda"
 ln -s "$UVMD_ROOT/target/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
+gcc -O1 -shared -fPIC -o "$work/hold.so" tests/helper/hold.c
 gcc -O1 -o "$work/program" tests/helper/program.c -L "$work/cuda" -l:libcuda.so.1 -pthread
 
 # is_recorded WHAT EXIT PROGRAM...: a program with the helper in it; what was recorded is what the driver logged.
@@ -30,7 +31,7 @@ is_recorded() {
   local what=$1 expected=$2 code=0
   shift 2
   rm -rf "$work/log" && mkdir "$work/log"
-  CUDA_LAB_LOG=$work/log/of "$record" "$helper" "$work/calls" "$@" >"$work/out" 2>&1 || code=$?
+  CUDA_LAB_LOG=$work/log/of "$record" "$helper:$work/hold.so" "$work/calls" "$@" >"$work/out" 2>&1 || code=$?
   [ "$code" = "$expected" ] || { tail -n 30 "$work/out" >&2 && die "$what: exit code $code"; }
   grep -q 'dropped: 0, unrecorded: 0, unknown: 0, invalid: 0' "$work/out" || die "$what: $(tail -n 1 "$work/out")"
   # Tests that start processes of their own have logs of them, too.

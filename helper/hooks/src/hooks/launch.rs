@@ -60,6 +60,24 @@ fn asked(function: Handle) -> impl Iterator<Item = Parameter> + Clone {
     (0..PARAMETERS_MAX).map_while(move |at| driver::parameter(function, at))
 }
 
+/// Parameters of a function, which is named and asked for them if it is new.
+fn known(recorder: &Recorder, function: Handle) -> Known {
+    let known = recorder.parameters.find(function);
+    if known == Known::New {
+        recorder.record_function(function);
+        recorder.parameters.remember(function, driver::tells_parameters().then(|| asked(function)));
+    }
+    known
+}
+
+/// Asks what is to be known of a function before its launch: if that fails on the GPU, the driver
+/// answers nothing more.
+fn prepare(function: Handle) {
+    if let Some(recorder) = recording() {
+        known(recorder, function);
+    }
+}
+
 impl Launch {
     fn size([x, y, z]: [u32; 3]) -> u64 {
         Size::new(x, y, z).to_word()
@@ -67,12 +85,7 @@ impl Launch {
 
     /// Records it.
     pub(super) fn record(&self, recorder: &Recorder, target: Target) {
-        let known = recorder.parameters.find(self.function);
-        if known == Known::New {
-            recorder.record_function(self.function);
-            let told = driver::tells_parameters().then(|| asked(self.function));
-            recorder.parameters.remember(self.function, told);
-        }
+        let known = known(recorder, self.function);
         let sizes = [self.function, Self::size(self.grid), Self::size(self.block), self.shared_bytes.into()];
         recorder.record_work(Kind::Launch, 0, target, sizes, |group| self.add_arguments(recorder, known, group));
     }
@@ -111,12 +124,14 @@ hooks! {
     cuLaunchKernel / cuLaunchKernel_ptsz = fn(function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
          shared_bytes: u32, stream: Handle, each: *const *const u8, extra: *const usize) |real, per_thread|
     {
+        prepare(function);
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         launches(real(), &Launch { function, grid, block, shared_bytes, each, extra }, stream, per_thread)
     }
 
     cuLaunchKernelEx / cuLaunchKernelEx_ptsz = fn(config: *const LaunchConfig, function: Handle, each: *const *const u8, extra: *const usize) |real, per_thread|
     {
+        prepare(function);
         let result = real();
         if result.is_ok()
             && let Some(LaunchConfig { grid, block, shared_bytes, stream, .. }) = read(config)
@@ -129,6 +144,7 @@ hooks! {
     cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz = fn(function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
          shared_bytes: u32, stream: Handle, each: *const *const u8) |real, per_thread|
     {
+        prepare(function);
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let launch = Launch { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
         launches(real(), &launch, stream, per_thread)
