@@ -68,11 +68,10 @@ fn main() -> anyhow::Result<ExitCode> {
         thread::sleep(Duration::from_millis(5));
     };
     drop(hold);
-    let process = process.context("no ring was found")?;
-    let losses = process.losses();
+    let mut process = process.context("no ring was found")?;
     write(&mut output, &mut ops, process.finish()?)?;
     serde_json::to_writer(BufWriter::new(File::create(trace_path)?), &ops.finish())?;
-    eprintln!("{losses:?}");
+    eprintln!("{:?}", process.losses());
     Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(255)).unwrap_or(255)))
 }
 

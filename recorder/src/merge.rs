@@ -1,8 +1,8 @@
 //! Calls of all lanes of a ring in the order of their sequence numbers.
 //!
 //! A thread takes a number, and publishes its call a little later: a number that is missing may
-//! still come. One that was given out before the poll before last, and has not come since, was of a
-//! call that found its lane full.
+//! still come. One that was given out three polls ago, and has not come since, was of a call that did
+//! not fit into its lane.
 
 use std::collections::BTreeMap;
 
@@ -94,5 +94,100 @@ impl Merge {
     #[must_use]
     pub const fn losses(&self) -> Losses {
         self.losses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use call_ring::{Group, Kind, Mode, Record, TOTAL_BYTES};
+
+    use super::*;
+
+    struct Ring(Vec<AtomicU64>);
+
+    impl Ring {
+        fn new() -> Self {
+            let words: Vec<_> = (0..TOTAL_BYTES / 8).map(|_| AtomicU64::new(0)).collect();
+            Memory::create(&words, Mode::Record).unwrap();
+            Self(words)
+        }
+
+        fn memory(&self) -> Memory<'_> {
+            Memory::open(&self.0).unwrap()
+        }
+
+        /// A call that took its number and is not published yet.
+        fn begin(&self, lane: usize) -> Group<'_> {
+            let memory = self.memory();
+            Group::begin(memory.lane(lane), memory.stamp(0, 1), Kind::Free, 0, [0; 5])
+        }
+    }
+
+    fn sequences(calls: &[Call]) -> Vec<u64> {
+        calls.iter().map(|call| call.stamp.sequence).collect()
+    }
+
+    #[test]
+    fn calls_of_all_lanes_come_in_the_order_of_their_numbers() {
+        let (ring, mut merge) = (Ring::new(), Merge::default());
+        for lane in [3, 0, 15, 0, 1] {
+            ring.begin(lane).publish();
+        }
+        assert_eq!(sequences(&merge.poll(&ring.memory())), [0, 1, 2, 3, 4]);
+        assert_eq!(merge.losses(), Losses::default());
+    }
+
+    #[test]
+    fn calls_wait_for_one_that_is_being_written() {
+        let (ring, mut merge) = (Ring::new(), Merge::default());
+        let late = ring.begin(0);
+        ring.begin(1).publish();
+        assert!(merge.poll(&ring.memory()).is_empty() && merge.poll(&ring.memory()).is_empty());
+        late.publish();
+        assert_eq!(sequences(&merge.poll(&ring.memory())), [0, 1]);
+    }
+
+    #[test]
+    fn number_that_never_comes_is_passed_over_after_three_polls() {
+        let (ring, mut merge) = (Ring::new(), Merge::default());
+        let late = ring.begin(0);
+        ring.begin(1).publish();
+        let polled: Vec<usize> = (0..4).map(|_| merge.poll(&ring.memory()).len()).collect();
+        assert_eq!(polled, [0, 0, 0, 1]);
+        // It comes all the same, and its turn is over.
+        late.publish();
+        assert!(merge.poll(&ring.memory()).is_empty());
+        assert_eq!(merge.losses().invalid, 1);
+    }
+
+    #[test]
+    fn calls_of_an_exited_program_wait_for_none() {
+        let (ring, mut merge) = (Ring::new(), Merge::default());
+        let _lost = ring.begin(0);
+        ring.begin(1).publish();
+        assert!(merge.poll(&ring.memory()).is_empty());
+        assert_eq!(sequences(&merge.finish()), [1]);
+    }
+
+    #[test]
+    fn records_that_no_helper_writes_are_counted_and_bounded() {
+        let (ring, mut merge) = (Ring::new(), Merge::default());
+        let lane = ring.memory().lane(0);
+        for sequence in [u64::MAX, 7, 7, u64::MAX - 1] {
+            let mut record = Record { kind: Kind::Free as u8, ..Record::default() };
+            record.stamp.sequence = sequence;
+            lane.write(0, record);
+            lane.publish(1);
+        }
+        lane.write(0, Record { kind: 40, ..Record::default() });
+        lane.publish(1);
+        assert!(merge.poll(&ring.memory()).is_empty());
+        assert_eq!((merge.losses().invalid, merge.losses().unknown), (1, 1));
+        // Whatever the header says was given out, each poll ends.
+        ring.0[8].store(u64::MAX, Ordering::Relaxed);
+        let polled: Vec<usize> = (0..5).map(|_| merge.poll(&ring.memory()).len()).collect();
+        assert_eq!(polled.iter().sum::<usize>(), 3);
     }
 }

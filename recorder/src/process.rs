@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use call_ring::{Memory, Mode, TOTAL_BYTES, call::Call};
+use call_ring::{Memory, Mode, NAME, TOTAL_BYTES, call::Call};
 use sys::{
     Roots,
     shared_memory::{SharedMemory, SharedMemoryError},
@@ -10,9 +10,6 @@ use sys::{
 use thiserror::Error;
 
 use crate::merge::{Losses, Merge};
-
-/// Name of the helper's memory.
-const NAME: &str = "uvmd-ring";
 
 /// Reason why a process's calls are not read.
 #[derive(Debug, Error)]
@@ -62,11 +59,11 @@ impl Process {
         Ok(self.merge.poll(&memory))
     }
 
-    /// Last calls of a process that has exited.
+    /// Last calls of a process that has exited, also those that waited for others.
     ///
     /// # Errors
     /// If the process has overwritten the header.
-    pub fn finish(mut self) -> Result<Vec<Call>, ProcessError> {
+    pub fn finish(&mut self) -> Result<Vec<Call>, ProcessError> {
         let mut calls = self.poll()?;
         calls.extend(self.merge.finish());
         Ok(calls)

@@ -33,6 +33,7 @@ pub mod families;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod kernel;
+mod mappings;
 pub mod memory;
 pub mod parameters;
 pub mod peer;

@@ -3,8 +3,9 @@
 //! of a debugger.
 
 use std::{
+    ffi::CStr,
     fs::File,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, Read},
     num::NonZeroUsize,
     ops::{Deref, Range},
     os::fd::{AsFd, AsRawFd},
@@ -17,10 +18,11 @@ use std::{
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_get_seals, fstat, memfd_create};
 use thiserror::Error;
 
-use crate::Roots;
+use crate::{
+    Roots,
+    mappings::{self, MAPS_MAX_BYTES},
+};
 
-/// Limit on the maps file of a process, some 600,000 mappings.
-const MAPS_MAX_BYTES: u64 = 64 << 20;
 const WORD_BYTES: usize = 8;
 
 /// Reason why memory of a process is not read.
@@ -79,14 +81,15 @@ impl Drop for SharedMemory {
 }
 
 impl SharedMemory {
-    /// Shared memory of a process with this name and size; `None` if it has none.
+    /// Shared memory of a process with this name and size; `None` if it has none. Reads its mappings,
+    /// which may hang.
     ///
     /// # Errors
     /// If it cannot be read, or could be taken away later.
     pub fn of_process(
         roots: &Roots,
         pid: u32,
-        name: &str,
+        name: &CStr,
         bytes: NonZeroUsize,
     ) -> Result<Option<Self>, SharedMemoryError> {
         let folder = roots.proc.join(pid.to_string());
@@ -139,34 +142,16 @@ fn device() -> io::Result<(u32, u32)> {
 }
 
 /// First shared mapping of a `memfd` of this name that has it from its begin.
-fn find(maps: impl Read, name: &str, device: (u32, u32)) -> io::Result<Option<Range<u64>>> {
-    let mut lines = BufReader::new(maps.take(MAPS_MAX_BYTES));
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if lines.read_until(b'\n', &mut line)? == 0 {
-            return Ok(None);
+fn find(maps: impl Read, name: &CStr, device: (u32, u32)) -> io::Result<Option<Range<u64>>> {
+    let mut found = None;
+    mappings::for_each(maps, MAPS_MAX_BYTES, |mapping| {
+        let is_named = mapping.path.strip_prefix("/memfd:").is_some_and(|path| path.as_bytes() == name.to_bytes());
+        let is_whole = mapping.is_shared && mapping.offset_bytes == 0;
+        if found.is_none() && is_named && is_whole && mapping.device == device {
+            found = Some(mapping.range);
         }
-        if let Some(range) = range_if_named(&String::from_utf8_lossy(&line), name, device) {
-            return Ok(Some(range));
-        }
-    }
-}
-
-/// Range of a line such as
-/// `7f0000000000-7f0000400000 rw-s 00000000 00:01 123 /memfd:uvmd-ring (deleted)`.
-fn range_if_named(line: &str, name: &str, device: (u32, u32)) -> Option<Range<u64>> {
-    let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
-    let mut fields = line.split_whitespace();
-    let (begin, end) = fields.next()?.split_once('-')?;
-    let is_shared = fields.next()?.ends_with('s');
-    let is_from_begin = hexadecimal(fields.next()?)? == 0;
-    let (major, minor) = fields.next()?.split_once(':')?;
-    let number = |text| u32::from_str_radix(text, 16).ok();
-    let is_of_device = (number(major)?, number(minor)?) == device;
-    let path = fields.nth(1)?;
-    let is_named = path.strip_prefix("/memfd:") == Some(name);
-    (is_shared && is_from_begin && is_of_device && is_named).then_some(hexadecimal(begin)?..hexadecimal(end)?)
+    })?;
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -179,14 +164,14 @@ mod tests {
 
     const BYTES: NonZeroUsize = NonZeroUsize::new(8192).unwrap();
 
-    fn made(name: &str, bytes: u64, seals: SealFlags) -> SharedMemory {
+    fn made(name: &CStr, bytes: u64, seals: SealFlags) -> SharedMemory {
         let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&memory, bytes).unwrap();
         fcntl_add_seals(&memory, seals).unwrap();
         SharedMemory::map(&File::from(memory), NonZeroUsize::new(bytes.try_into().unwrap()).unwrap()).unwrap()
     }
 
-    fn of_this_process(name: &str) -> Result<Option<SharedMemory>, SharedMemoryError> {
+    fn of_this_process(name: &CStr) -> Result<Option<SharedMemory>, SharedMemoryError> {
         SharedMemory::of_process(&Roots::default(), std::process::id(), name, BYTES)
     }
 
@@ -202,8 +187,8 @@ mod tests {
         if !is_permitted() {
             return;
         }
-        let own = made("uvmd-test-words", 8192, SealFlags::SHRINK | SealFlags::GROW);
-        let found = of_this_process("uvmd-test-words").unwrap().unwrap();
+        let own = made(c"uvmd-test-words", 8192, SealFlags::SHRINK | SealFlags::GROW);
+        let found = of_this_process(c"uvmd-test-words").unwrap().unwrap();
         own[1023].store(7, Ordering::Relaxed);
         assert_eq!((found.len(), found[1023].load(Ordering::Relaxed)), (1024, 7));
         found[0].store(8, Ordering::Relaxed);
@@ -215,28 +200,27 @@ mod tests {
         if !is_permitted() {
             return;
         }
-        let _unsealed = made("uvmd-test-unsealed", 8192, SealFlags::GROW);
-        let refused = of_this_process("uvmd-test-unsealed").unwrap_err();
+        let _unsealed = made(c"uvmd-test-unsealed", 8192, SealFlags::GROW);
+        let refused = of_this_process(c"uvmd-test-unsealed").unwrap_err();
         assert!(matches!(refused, SharedMemoryError::Form { bytes: 8192, is_sealed: false }), "{refused}");
-        let _larger = made("uvmd-test-larger", 12288, SealFlags::SHRINK);
-        let refused = of_this_process("uvmd-test-larger").unwrap_err();
+        let _larger = made(c"uvmd-test-larger", 12288, SealFlags::SHRINK);
+        let refused = of_this_process(c"uvmd-test-larger").unwrap_err();
         assert!(matches!(refused, SharedMemoryError::Form { bytes: 12288, is_sealed: true }), "{refused}");
     }
 
     #[test]
     fn process_without_the_memory_has_none() {
-        assert!(of_this_process("uvmd-test-nothing").unwrap().is_none());
+        assert!(of_this_process(c"uvmd-test-nothing").unwrap().is_none());
     }
 
     #[test]
     fn file_of_another_file_system_with_the_same_name_is_not_opened() {
         let line = "7f0000000000-7f0000002000 rw-s 00000000 00:01 1024 /memfd:uvmd-ring (deleted)\n";
-        let range = |line: &str| range_if_named(line, "uvmd-ring", (0, 1));
-        assert_eq!(range(line), Some(0x7f00_0000_0000..0x7f00_0000_2000));
-        assert_eq!(range(&line.replace("00:01", "00:2a")), None);
-        assert_eq!(range(&line.replace("rw-s", "rw-p")), None);
-        assert_eq!(range(&line.replace(" 00000000", " 00001000")), None);
-        assert_eq!(range(&line.replace("uvmd-ring", "uvmd-ring2")), None);
-        assert_eq!(range("7f0000000000-"), None);
+        let found = |line: &str| find(line.as_bytes(), c"uvmd-ring", (0, 1)).unwrap();
+        assert_eq!(found(line), Some(0x7f00_0000_0000..0x7f00_0000_2000));
+        assert_eq!(found(&line.replace("00:01", "00:2a")), None);
+        assert_eq!(found(&line.replace("rw-s", "rw-p")), None);
+        assert_eq!(found(&line.replace(" 00000000", " 00001000")), None);
+        assert_eq!(found(&line.replace("uvmd-ring", "uvmd-ring2")), None);
     }
 }

@@ -28,14 +28,16 @@ gcc -O1 -o "$work/program" tests/helper/program.c -L "$work/cuda" -l:libcuda.so.
 
 # is_recorded WHAT EXIT PROGRAM...: a program with the helper in it; what was recorded is what the driver logged.
 is_recorded() {
-  local what=$1 expected=$2 code=0
+  local what=$1 expected=$2 code=0 log counts
   shift 2
   rm -rf "$work/log" && mkdir "$work/log"
   CUDA_LAB_LOG=$work/log/of "$record" "$helper:$work/hold.so" "$work/calls" "$@" >"$work/out" 2>&1 || code=$?
   [ "$code" = "$expected" ] || { tail -n 30 "$work/out" >&2 && die "$what: exit code $code"; }
   grep -q 'dropped: 0, unrecorded: 0, unknown: 0, invalid: 0' "$work/out" || die "$what: $(tail -n 1 "$work/out")"
   # Tests that start processes of their own have logs of them, too.
-  say "$what: $(tests/scripts/calls.py "$(find "$work/log" -type f -printf '%s %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2)" "$work/calls")"
+  log=$(find "$work/log" -type f -printf '%s %p\n' | sort -n | tail -n 1 | cut -d ' ' -f 2)
+  counts=$(tests/scripts/calls.py "$log" "$work/calls") || die "$what: what was recorded is not what was done"
+  say "$what: $counts"
 }
 export LD_LIBRARY_PATH=$work/cuda PARALLEL=0
 for workload in $(target/release/uvm-workload --list | awk '{ print $1 }'); do

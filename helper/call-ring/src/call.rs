@@ -3,10 +3,10 @@
 use alloc::{string::String, vec::Vec};
 
 use crate::{
-    group::{NAME_BYTES, NAME_BYTES_MAX, POINTERS_MAX, Stamp},
+    group::{NAME_BYTES, NAME_BYTES_MAX, POINTERS_MAX},
     kind::{ASYNCHRONOUS, CUT, Kind, MemoryKind, NO_ARGUMENTS, Size, SyncKind, TARGET_SHIFT, Target},
     lane::Lane,
-    record::Record,
+    record::{Record, Stamp},
 };
 
 /// Pointer among the arguments of a launch.
@@ -195,13 +195,14 @@ pub fn read(lane: &Lane<'_>) -> Option<Read> {
         return Some(Read::Invalid);
     }
     let more: Vec<Record> = (0..first.count).map_while(|_| lane.read()).collect();
-    if more.len() != usize::from(first.count) || more.iter().any(|record| record.sequence != first.sequence) {
+    if more.len() != usize::from(first.count) || more.iter().any(|record| record.stamp.sequence != first.stamp.sequence)
+    {
         return Some(Read::Invalid);
     }
     let Some(kind) = Kind::of(first.kind) else { return Some(Read::Unknown) };
     Some(action(kind, &first, &more).map_or(Read::Invalid, |action| {
         Read::Call(Call {
-            stamp: Stamp { sequence: first.sequence, time_ns: first.time_ns, thread: first.thread },
+            stamp: first.stamp,
             is_asynchronous: first.flags & ASYNCHRONOUS != 0,
             is_cut: first.flags & CUT != 0,
             action,

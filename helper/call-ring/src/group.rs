@@ -1,37 +1,24 @@
 //! Records of one call, which uvmd sees all at once or not at all.
 
 use crate::{
-    kind::{CUT, Kind, TARGET_SHIFT, Target},
+    kind::{CUT, Kind, NO_ARGUMENTS, TARGET_SHIFT, Target},
     lane::Lane,
-    memory::Memory,
-    record::Record,
+    record::{Record, Stamp},
 };
 
-/// Most pointers of a launch: those that its arguments, of at most 4 KiB, have room for.
+/// Most pointers of a launch; further ones are cut.
 pub const POINTERS_MAX: usize = 512;
-/// Most bytes of a name.
+/// Most bytes of a name; further ones are cut.
 pub const NAME_BYTES_MAX: usize = 1024;
 /// Pointers in a record.
 pub const POINTERS: usize = 4;
 /// Bytes of a name in a record.
 pub const NAME_BYTES: usize = 40;
 
-/// When, and by whom, a call was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    /// Place of the call among all of them.
-    pub sequence: u64,
-    /// Time, of the monotonic clock.
-    pub time_ns: u64,
-    /// Thread of the program.
-    pub thread: u32,
-}
-
 /// A call that is being written.
 #[derive(Debug)]
 pub struct Group<'a> {
     lane: Lane<'a>,
-    stamp: Stamp,
     first: Record,
     /// Records behind the first that are written.
     more: u16,
@@ -41,20 +28,12 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Begins a call in a lane that the thread has to itself.
+    /// Begins a call in a lane that the thread has to itself, and that has room for a record.
     #[must_use]
     pub fn begin(lane: Lane<'a>, stamp: Stamp, kind: Kind, flags: u8, words: [u64; 5]) -> Self {
-        let record = |kind: Kind, flags, words| Record {
-            sequence: stamp.sequence,
-            time_ns: stamp.time_ns,
-            kind: kind as u8,
-            flags,
-            count: 0,
-            thread: stamp.thread,
-            words,
-        };
-        let (first, pointers) = (record(kind, flags, words), record(Kind::Pointers, 0, [0; 5]));
-        Self { lane, stamp, first, more: 0, pointers, pointer_count: 0, fits: lane.has_room(1) }
+        let first = Record { stamp, kind: kind as u8, flags, count: 0, words };
+        let pointers = Record { kind: Kind::Pointers as u8, flags: 0, words: [0; 5], ..first };
+        Self { lane, first, more: 0, pointers, pointer_count: 0, fits: true }
     }
 
     /// Begins a call whose work has a target, the first of its words.
@@ -68,17 +47,16 @@ impl<'a> Group<'a> {
         [second, third, fourth, fifth]: [u64; 4],
     ) -> Self {
         let (bits, word) = target.parts();
-        let mut group =
-            Self::begin(lane, stamp, kind, flags | bits << TARGET_SHIFT, [word, second, third, fourth, fifth]);
+        let words = [word, second, third, fourth, fifth];
+        let mut group = Self::begin(lane, stamp, kind, flags | bits << TARGET_SHIFT, words);
         if let Some(node) = target.node() {
-            group.add(Kind::Node, 1, [0, node, 0, 0, 0]);
+            group.add(Kind::Node, [0, node, 0, 0, 0]);
         }
         group
     }
 
-    fn add(&mut self, kind: Kind, count: u16, words: [u64; 5]) {
-        let Stamp { sequence, time_ns, thread } = self.stamp;
-        self.add_record(Record { sequence, time_ns, kind: kind as u8, flags: 0, count, thread, words });
+    fn add(&mut self, kind: Kind, words: [u64; 5]) {
+        self.add_record(Record { kind: kind as u8, flags: 0, count: 0, words, ..self.first });
     }
 
     fn add_record(&mut self, record: Record) {
@@ -130,12 +108,12 @@ impl<'a> Group<'a> {
             }
             bytes += 1;
             if within + 1 == NAME_BYTES {
-                self.add(Kind::Name, 0, words);
+                self.add(Kind::Name, words);
                 words = [0; 5];
             }
         }
         if !bytes.is_multiple_of(NAME_BYTES) {
-            self.add(Kind::Name, 0, words);
+            self.add(Kind::Name, words);
         }
         let [.., length, _, _] = &mut self.first.words;
         *length = bytes as u64;
@@ -143,7 +121,7 @@ impl<'a> Group<'a> {
 
     /// The arguments are not known.
     pub fn without_arguments(&mut self) {
-        self.first.flags |= crate::kind::NO_ARGUMENTS;
+        self.first.flags |= NO_ARGUMENTS;
     }
 
     /// Publishes the call; counts it as dropped, and returns false, if it does not fit.
@@ -159,10 +137,4 @@ impl<'a> Group<'a> {
         self.lane.publish(usize::from(self.more) + 1);
         true
     }
-}
-
-/// Stamp of a call that is made now.
-#[must_use]
-pub fn stamp(memory: &Memory<'_>, time_ns: u64, thread: u32) -> Stamp {
-    Stamp { sequence: memory.next_sequence(), time_ns, thread }
 }

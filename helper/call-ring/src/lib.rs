@@ -27,8 +27,8 @@ pub mod lane;
 pub mod memory;
 pub mod record;
 
-pub use group::{Group, Stamp};
+pub use group::Group;
 pub use kind::{Kind, MemoryKind, Size, SyncKind, Target};
 pub use lane::Lane;
-pub use memory::{Invalid, Memory, Mode, State, TOTAL_BYTES};
-pub use record::Record;
+pub use memory::{Invalid, Memory, Mode, NAME, TOTAL_BYTES};
+pub use record::{Record, Stamp};

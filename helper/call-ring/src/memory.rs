@@ -6,23 +6,27 @@
 //! | 1 | major version, minor version, each 32 bits |
 //! | 2 | bytes of the whole |
 //! | 3 | lanes |
-//! | 4 | process id, as the process sees it |
 //! | 8 | sequence number of the next record; a cache line of its own |
 //! | 16 | [`Mode`], written by uvmd; a cache line of its own |
-//! | 24 | [`State`], written by the helper |
-//! | 25 | calls that were not recorded, for any reason but a full lane |
+//! | 24 | calls that were not recorded, for any reason but a full lane |
 //! | 32... | per lane two cache lines: see [`crate::lane`] |
 //!
 //! The records of the lanes follow, at [`HEADER_BYTES`]: those of lane 0, which a program's first
 //! thread has, then those of the others.
 
 use core::{
+    ffi::CStr,
     fmt,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use crate::{lane::Lane, record::RECORD_BYTES};
+use crate::{
+    lane::Lane,
+    record::{RECORD_BYTES, Stamp},
+};
 
+/// Name of the memory, by which uvmd knows it among the mappings of a process.
+pub const NAME: &CStr = c"uvmd-ring";
 /// First word: `UVMDRING`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDRING");
 /// Version of the layout. Another major one is not read; a later minor one has more kinds of
@@ -44,8 +48,7 @@ pub const TOTAL_BYTES: usize = HEADER_BYTES + FIRST_LANE_BYTES + (LANES - 1) * L
 const WORD_BYTES: usize = 8;
 const SEQUENCE: usize = 8;
 const MODE: usize = 16;
-const STATE: usize = 24;
-const UNRECORDED: usize = 25;
+const UNRECORDED: usize = 24;
 const LANE_HEADERS: usize = 32;
 const LANE_HEADER_WORDS: usize = 16;
 
@@ -60,15 +63,6 @@ pub enum Mode {
     Off,
     /// Record calls.
     Record,
-}
-
-/// What the helper does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// It has not found all that it needs yet.
-    Starting,
-    /// It works.
-    Ready,
 }
 
 /// Reason why memory is no ring.
@@ -111,12 +105,11 @@ impl<'a> Memory<'a> {
     ///
     /// # Errors
     /// If the memory has another size.
-    pub fn create(words: &'a [AtomicU64], process: u32, mode: Mode) -> Result<Self, Invalid> {
+    pub fn create(words: &'a [AtomicU64], mode: Mode) -> Result<Self, Invalid> {
         let memory = Self::of(words)?;
         memory.store(1, u64::from(MAJOR) << 32 | u64::from(MINOR));
         memory.store(2, TOTAL_BYTES as u64);
         memory.store(3, LANES as u64);
-        memory.store(4, process.into());
         memory.store(MODE, mode as u64);
         // Last: whoever sees it sees the rest.
         memory.store(0, MAGIC);
@@ -168,21 +161,11 @@ impl<'a> Memory<'a> {
         self.store(MODE, mode as u64);
     }
 
-    /// What the helper says that it does.
+    /// Stamp of a call that is made now, with the next sequence number.
     #[must_use]
-    pub fn state(&self) -> State {
-        if self.load(STATE) == State::Ready as u64 { State::Ready } else { State::Starting }
-    }
-
-    /// Tells uvmd what the helper does.
-    pub fn set_state(&self, state: State) {
-        self.store(STATE, state as u64);
-    }
-
-    /// Takes the next sequence number.
-    #[must_use]
-    pub fn next_sequence(&self) -> u64 {
-        self.words.get(SEQUENCE).map_or(0, |word| word.fetch_add(1, Ordering::Relaxed))
+    pub fn stamp(&self, time_ns: u64, thread: u32) -> Stamp {
+        let sequence = self.words.get(SEQUENCE).map_or(0, |word| word.fetch_add(1, Ordering::Relaxed));
+        Stamp { sequence, time_ns, thread }
     }
 
     /// Sequence number of the next record.

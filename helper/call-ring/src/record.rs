@@ -4,30 +4,36 @@
 //! | --- | --- |
 //! | 0 | sequence number, over all lanes |
 //! | 1 | time in nanoseconds, `CLOCK_MONOTONIC` |
-//! | 2 | kind (8 bits), flags (8), a count or device (16), thread (32) |
-//! | 3 | stream, as the program names it, or what the kind says |
-//! | 4–7 | what the kind says |
+//! | 2 | kind (8 bits), flags (8), a count (16), thread (32) |
+//! | 3–7 | what the kind says |
 
 /// Words of a record.
 pub const RECORD_WORDS: usize = 8;
 /// Bytes of a record: a cache line.
 pub const RECORD_BYTES: usize = RECORD_WORDS * 8;
 
-/// Record of 64 bytes.
+/// When, and by whom, a call was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Record {
-    /// Sequence number.
+pub struct Stamp {
+    /// Place of the call among all of them.
     pub sequence: u64,
     /// Time, of the monotonic clock.
     pub time_ns: u64,
+    /// Thread of the program.
+    pub thread: u32,
+}
+
+/// Record of 64 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// That of the call.
+    pub stamp: Stamp,
     /// Kind of a call, or of what follows it.
     pub kind: u8,
     /// Flags of the kind.
     pub flags: u8,
-    /// Count or device of the kind.
+    /// Of the first record of a call, those that follow it; of pointers, how many.
     pub count: u16,
-    /// Thread of the program.
-    pub thread: u32,
     /// What the kind says.
     pub words: [u64; 5],
 }
@@ -36,9 +42,10 @@ impl Record {
     /// As words of memory.
     #[must_use]
     pub const fn to_words(self) -> [u64; RECORD_WORDS] {
-        let [first, second, third, fourth, fifth] = self.words;
-        let head = self.kind as u64 | (self.flags as u64) << 8 | (self.count as u64) << 16 | (self.thread as u64) << 32;
-        [self.sequence, self.time_ns, head, first, second, third, fourth, fifth]
+        let Self { stamp: Stamp { sequence, time_ns, thread }, kind, flags, count, words } = self;
+        let [first, second, third, fourth, fifth] = words;
+        let head = kind as u64 | (flags as u64) << 8 | (count as u64) << 16 | (thread as u64) << 32;
+        [sequence, time_ns, head, first, second, third, fourth, fifth]
     }
 
     /// Of words of memory; any words are a record.
@@ -46,12 +53,10 @@ impl Record {
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     pub const fn from_words([sequence, time_ns, head, words @ ..]: [u64; RECORD_WORDS]) -> Self {
         Self {
-            sequence,
-            time_ns,
+            stamp: Stamp { sequence, time_ns, thread: (head >> 32) as u32 },
             kind: head as u8,
             flags: (head >> 8) as u8,
             count: (head >> 16) as u16,
-            thread: (head >> 32) as u32,
             words,
         }
     }

@@ -54,7 +54,7 @@ pub(crate) struct LaunchParams {
     pub(crate) each: *const *const u8,
 }
 
-/// `CUDA_KERNEL_NODE_PARAMS_v1`.
+/// `CUDA_KERNEL_NODE_PARAMS_v1`: a node of a graph, and here any launch.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct KernelNode {
@@ -62,7 +62,9 @@ pub(crate) struct KernelNode {
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     pub(crate) shared_bytes: u32,
+    /// A pointer to each argument.
     pub(crate) each: *const *const u8,
+    /// Or a list of keys and values with a buffer of all of them.
     pub(crate) extra: *const usize,
 }
 

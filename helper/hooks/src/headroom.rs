@@ -1,26 +1,9 @@
 //! What the process has left of memory and address space: what the helper takes of them must not be
-//! what the program lacks.
+//! what the program lacks. The daemon's like, with the standard library, is in `actuator::headroom`.
 
 use core::ffi::CStr;
 
-use crate::system;
-
-/// Longest path of a cgroup, and longest file that is read.
-pub(crate) const BYTES_MAX: usize = 4096;
-
-/// Text of a file; what does not fit is cut.
-pub(crate) fn read<'a>(path: &CStr, text: &'a mut [u8; BYTES_MAX]) -> Option<&'a [u8]> {
-    let file = system::open(path).ok()?;
-    let mut length = 0;
-    while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        match system::read(&file, rest) {
-            Ok(0) => break,
-            Ok(more) => length = length.saturating_add(more),
-            Err(_) => return None,
-        }
-    }
-    text.get(..length)
-}
+use crate::system::{TEXT_BYTES_MAX, read_text};
 
 /// Number at the begin of a text; the largest one for "max".
 fn number(text: &[u8]) -> Option<u64> {
@@ -75,7 +58,7 @@ fn cgroup(lines: &[u8]) -> Option<(&'static Files, &[u8])> {
 }
 
 /// Path of a file in a folder of cgroups, with its end.
-fn path<'a>(parts: [&[u8]; 4], buffer: &'a mut [u8; BYTES_MAX]) -> Option<&'a CStr> {
+fn path<'a>(parts: [&[u8]; 4], buffer: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<&'a CStr> {
     for (at, byte) in parts.into_iter().flatten().chain(b"\0").enumerate() {
         *buffer.get_mut(at)? = *byte;
     }
@@ -83,10 +66,10 @@ fn path<'a>(parts: [&[u8]; 4], buffer: &'a mut [u8; BYTES_MAX]) -> Option<&'a CS
 }
 
 fn left(files: &Files, folder: &[u8]) -> Option<u64> {
-    let (mut name, mut text) = ([0; BYTES_MAX], [0; BYTES_MAX]);
+    let (mut name, mut text) = ([0; TEXT_BYTES_MAX], [0; TEXT_BYTES_MAX]);
     let mut read_in = |file: &[u8], word: &[u8]| {
         let path = path([files.root, folder, b"/", file], &mut name)?;
-        let text = read(path, &mut text)?;
+        let text = read_text(path, &mut text)?;
         if word.is_empty() { number(text) } else { number_of(word, text) }
     };
     let limit = read_in(files.limit, b"")?;
@@ -101,17 +84,19 @@ pub(crate) fn address_space_bytes(limit: u64) -> u64 {
     if limit == u64::MAX {
         return limit;
     }
-    let mut text = [0; BYTES_MAX];
+    let mut text = [0; TEXT_BYTES_MAX];
     // Its first number is the size of the process, in pages.
-    let pages = read(c"/proc/self/statm", &mut text).and_then(number);
+    let pages = read_text(c"/proc/self/statm", &mut text).and_then(number);
     pages.map_or(0, |pages| limit.saturating_sub(pages.saturating_mul(PAGE_BYTES)))
 }
 
 /// Bytes left in the process's cgroup and all above it, as far as they can be seen; the largest
 /// number without a limit.
 pub(crate) fn bytes() -> u64 {
-    let mut text = [0; BYTES_MAX];
-    let Some((files, mut folder)) = read(c"/proc/self/cgroup", &mut text).and_then(cgroup) else { return u64::MAX };
+    let mut text = [0; TEXT_BYTES_MAX];
+    let Some((files, mut folder)) = read_text(c"/proc/self/cgroup", &mut text).and_then(cgroup) else {
+        return u64::MAX;
+    };
     let mut least = u64::MAX;
     loop {
         least = least.min(left(files, folder).unwrap_or(u64::MAX));

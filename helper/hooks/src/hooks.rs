@@ -45,3 +45,18 @@ pub(crate) fn in_place_of(function: *mut c_void) -> *mut c_void {
     let hook = all().find(|hook| hook.real.address() == function);
     hook.filter(|_| !function.is_null()).map_or(function, |hook| hook.own.cast_mut())
 }
+
+#[cfg(test)]
+mod tests {
+    macro_rules! exports {
+        ($($name:ident)*) => { const EXPORTED: &[&str] = &[$(stringify!($name)),*]; };
+    }
+    include!("../../hooked.rs");
+
+    #[test]
+    fn programs_that_are_linked_to_the_driver_find_each_hook() {
+        let mut hooked: Vec<&str> = super::all().map(|hook| hook.name.to_str().unwrap()).collect();
+        hooked.sort_unstable();
+        assert_eq!(hooked, EXPORTED);
+    }
+}

@@ -15,7 +15,7 @@
 //! * [`parameters`]: where parameters of functions lie
 //! * [`driver`]: functions of the driver that the helper calls for itself
 //! * [`cuda`], [`program`], [`real`]: types, the program's memory, and the driver's functions
-//! * [`headroom`]: memory that the process's cgroups have left
+//! * [`headroom`]: what the process has left of memory and address space
 //! * [`libc`], [`system`], [`shared`], [`zeroed`]: threads, system calls and memory
 
 #![cfg_attr(not(test), no_std)]
@@ -26,6 +26,9 @@ mod driver;
 mod headroom;
 mod hooks;
 mod libc;
+#[cfg(feature = "injected")]
+#[path = "../../panic.rs"]
+mod panic;
 mod parameters;
 mod program;
 mod real;
@@ -57,18 +60,4 @@ pub unsafe extern "C" fn uvmd_helper_start(
     driver::find(dlsym, driver);
     recorder::start(dlsym);
     replace
-}
-
-#[cfg(feature = "injected")]
-#[expect(unsafe_code, reason = "a symbol that nobody has: no panic is reachable, or the build says so")]
-mod panic {
-    unsafe extern "C" {
-        fn uvmd_helper_cannot_panic() -> !;
-    }
-
-    #[panic_handler]
-    fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-        // SAFETY: never reached.
-        unsafe { uvmd_helper_cannot_panic() }
-    }
 }

@@ -4,7 +4,7 @@
 
 use core::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
-    mem::transmute,
+    mem::transmute_copy,
     ptr::null_mut,
 };
 
@@ -28,27 +28,29 @@ pub(crate) fn find(dlsym: Dlsym, handle: *mut c_void, name: &CStr) -> *mut c_voi
     unsafe { dlsym(handle, name.as_ptr()) }
 }
 
+/// Function of the process by name.
+///
+/// # Safety
+/// `F` is the type of a pointer to the function of this name.
+unsafe fn named<F: Copy>(dlsym: Dlsym, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
+    let function = find(dlsym, null_mut(), name);
+    // SAFETY: the caller's promise.
+    (!function.is_null()).then(|| unsafe { transmute_copy(&function) })
+}
+
 impl Libc {
     /// Finds them; `None` if one is missing, in a process without threads' data.
     pub(crate) fn find(dlsym: Dlsym) -> Option<Self> {
-        let named = |name| Some(find(dlsym, null_mut(), name)).filter(|function| !function.is_null());
-        let get = named(c"pthread_getspecific")?;
-        let set = named(c"pthread_setspecific")?;
-        let create = named(c"pthread_key_create")?;
-        let clock = named(c"clock_gettime");
         Some(Self {
-            // SAFETY: POSIX gives the function of this name this type.
-            get: unsafe { transmute::<*mut c_void, unsafe extern "C" fn(c_uint) -> *mut c_void>(get) },
+            // SAFETY: of pthread.h.
+            get: unsafe { named(dlsym, c"pthread_getspecific") }?,
             // SAFETY: as above.
-            set: unsafe { transmute::<*mut c_void, unsafe extern "C" fn(c_uint, *const c_void) -> c_int>(set) },
+            set: unsafe { named(dlsym, c"pthread_setspecific") }?,
             // SAFETY: as above.
-            create: unsafe {
-                transmute::<*mut c_void, unsafe extern "C" fn(*mut c_uint, Option<Destructor>) -> c_int>(create)
-            },
-            // SAFETY: as above.
-            clock: clock.map(|clock| unsafe {
-                transmute::<*mut c_void, unsafe extern "C" fn(c_int, *mut [u64; 2]) -> c_int>(clock)
-            }),
+            create: unsafe { named(dlsym, c"pthread_key_create") }?,
+            // SAFETY: of time.h, whose timespec has two words.
+            clock: unsafe { named(dlsym, c"clock_gettime") },
         })
     }
 

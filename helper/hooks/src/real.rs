@@ -56,9 +56,8 @@ unsafe impl Sync for Hook {}
 
 /// Function of the driver that is called, and not hooked.
 macro_rules! driver_functions {
-    ($($(#[$meta:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         $(
-            $(#[$meta])*
             #[expect(non_snake_case, reason = "the name of the driver")]
             fn $name($($argument: $type),*) -> Option<$crate::cuda::CuResult> {
                 type Function = unsafe extern "C" fn($($type),*) -> $crate::cuda::CuResult;

@@ -7,11 +7,15 @@ use core::{
     sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
 };
 
-use call_ring::{Group, Kind, Lane, Memory, Mode, State, Target, group, memory::LANES};
+use call_ring::{
+    Group, Kind, Lane, Memory, Mode, Stamp, Target,
+    kind::{LEGACY, PER_THREAD},
+    memory::LANES,
+};
 
 use crate::{
     blocks::{Blocks, Found},
-    cuda::{Handle, LEGACY_STREAM, PER_THREAD_STREAM},
+    cuda::{CuResult, Handle, LEGACY_STREAM, PER_THREAD_STREAM},
     driver,
     libc::{Dlsym, Libc, ThreadKey},
     parameters::Parameters,
@@ -63,6 +67,16 @@ pub(crate) fn recording() -> Option<&'static Recorder> {
     recorder().filter(|recorder| recorder.memory.mode() == Mode::Record)
 }
 
+/// Records a call after it was made, if it succeeded; returns its result.
+pub(crate) fn after(result: CuResult, record: impl FnOnce(&'static Recorder)) -> CuResult {
+    if result.is_ok()
+        && let Some(recorder) = recording()
+    {
+        record(recorder);
+    }
+    result
+}
+
 /// Starts to record, once; without the means nothing is recorded.
 #[expect(unsafe_code, reason = "see Place")]
 pub(crate) fn start(dlsym: Dlsym) {
@@ -70,7 +84,6 @@ pub(crate) fn start(dlsym: Dlsym) {
         return;
     }
     let Some(recorder) = Recorder::new(dlsym) else { return };
-    recorder.memory.set_state(State::Ready);
     // SAFETY: this thread alone is between NONE and READY.
     let place = unsafe { &mut *RECORDER.0.get() };
     place.write(recorder);
@@ -99,7 +112,7 @@ impl Recorder {
         let thread = libc.thread_key(thread_ends)?;
         let is_own = zeroed::private_zero_at_fork(1).ok()?.first()?;
         let (blocks, parameters) = (Blocks::new().ok()?, Parameters::new().ok()?);
-        let memory = Memory::create(shared::make().ok()?, system::process_id(), Mode::Record).ok()?;
+        let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
         is_own.store(1, Ordering::Release);
         Some(Self { libc, memory, thread, blocks, parameters, captures: AtomicI64::new(0), is_own })
     }
@@ -123,7 +136,7 @@ impl Recorder {
     }
 
     /// Writes a call with a lane and a stamp.
-    fn write(&self, call: impl FnOnce(Lane<'static>, group::Stamp) -> Group<'static>) {
+    fn write(&self, call: impl FnOnce(Lane<'static>, Stamp) -> Group<'static>) {
         let Some((number, thread)) = self.thread() else {
             self.memory.count_unrecorded();
             return;
@@ -136,7 +149,7 @@ impl Recorder {
         }
         // A full lane takes no number: the reader would wait for it.
         if lane.has_room(1) {
-            call(lane, group::stamp(&self.memory, self.libc.monotonic_ns(), thread)).publish();
+            call(lane, self.memory.stamp(self.libc.monotonic_ns(), thread)).publish();
         } else {
             lane.count_dropped();
         }
@@ -222,11 +235,11 @@ pub(crate) const fn named_default(stream: Handle, is_per_thread: bool) -> Handle
 }
 
 /// A stream by one name, whichever the program has for it: the default ones, of which each context
-/// has its own, by the context's handle with [`call_ring::kind::LEGACY`] or
-/// [`call_ring::kind::PER_THREAD`].
+/// has its own, by the context's handle with [`LEGACY`] or [`PER_THREAD`].
 pub(crate) fn named_stream(stream: Handle, is_per_thread: bool) -> Handle {
     match named_default(stream, is_per_thread) {
-        default @ (LEGACY_STREAM | PER_THREAD_STREAM) => driver::context() | default,
+        LEGACY_STREAM => driver::context() | LEGACY,
+        PER_THREAD_STREAM => driver::context() | PER_THREAD,
         stream => stream,
     }
 }

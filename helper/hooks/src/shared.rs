@@ -2,7 +2,7 @@
 
 use core::sync::atomic::AtomicU64;
 
-use call_ring::TOTAL_BYTES;
+use call_ring::{NAME, TOTAL_BYTES};
 
 use crate::{
     headroom,
@@ -10,8 +10,6 @@ use crate::{
     zeroed,
 };
 
-/// Name by which uvmd knows it among the mappings of the process.
-const NAME: &core::ffi::CStr = c"uvmd-ring";
 /// Largest file that the process may make, of linux/resource.h. Beyond it, a signal ends the process.
 const FILE_SIZE: usize = 1;
 /// Address space that the process may have, of linux/resource.h.
@@ -23,8 +21,8 @@ const LEFT_PART: u64 = 16;
 /// Whether a filter may restrict the process's system calls.
 fn is_filtered() -> bool {
     const FILTER: &[u8] = b"\nSeccomp:\t2";
-    let mut text = [0; headroom::BYTES_MAX];
-    let status = headroom::read(c"/proc/self/status", &mut text);
+    let mut text = [0; system::TEXT_BYTES_MAX];
+    let status = system::read_text(c"/proc/self/status", &mut text);
     status.is_none_or(|status| status.windows(FILTER.len()).any(|window| window == FILTER))
 }
 

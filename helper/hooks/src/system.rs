@@ -13,7 +13,6 @@ mod number {
     pub(super) const MUNMAP: usize = 11;
     pub(super) const MADVISE: usize = 28;
     pub(super) const SCHED_YIELD: usize = 24;
-    pub(super) const GETPID: usize = 39;
     pub(super) const FCNTL: usize = 72;
     pub(super) const FTRUNCATE: usize = 77;
     pub(super) const GETTID: usize = 186;
@@ -58,12 +57,6 @@ unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
     }
 }
 
-pub(crate) fn process_id() -> u32 {
-    // SAFETY: takes no arguments, and succeeds always.
-    let id = unsafe { call(number::GETPID, [0; 6]) };
-    id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
-}
-
 pub(crate) fn thread_id() -> u32 {
     // SAFETY: takes no arguments, and succeeds always.
     let id = unsafe { call(number::GETTID, [0; 6]) };
@@ -106,19 +99,26 @@ impl Drop for Descriptor {
     }
 }
 
-/// Opens a file to read it.
-pub(crate) fn open(path: &core::ffi::CStr) -> Result<Descriptor, Errno> {
+/// Most bytes of a text that is read.
+pub(crate) const TEXT_BYTES_MAX: usize = 4096;
+
+/// Text of a file; what does not fit is cut.
+pub(crate) fn read_text<'a>(path: &core::ffi::CStr, text: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<&'a [u8]> {
     const IN_CURRENT_FOLDER: usize = (-100_isize).cast_unsigned();
     const READ_AND_CLOSE_ON_EXEC: usize = 0o2_000_000;
     let arguments = [IN_CURRENT_FOLDER, path.as_ptr() as usize, READ_AND_CLOSE_ON_EXEC, 0, 0, 0];
     // SAFETY: the path ends with a zero.
-    unsafe { call(number::OPENAT, arguments) }.map(Descriptor)
-}
-
-/// Reads from a file; 0 at its end.
-pub(crate) fn read(file: &Descriptor, buffer: &mut [u8]) -> Result<usize, Errno> {
-    // SAFETY: writes at most as many bytes as there are.
-    unsafe { call(number::READ, [file.0, buffer.as_mut_ptr() as usize, buffer.len(), 0, 0, 0]) }
+    let file = unsafe { call(number::OPENAT, arguments) }.map(Descriptor).ok()?;
+    let mut length = 0;
+    while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        // SAFETY: writes at most as many bytes as there are.
+        match unsafe { call(number::READ, [file.0, rest.as_mut_ptr() as usize, rest.len(), 0, 0, 0]) } {
+            Ok(0) => break,
+            Ok(more) => length = length.saturating_add(more),
+            Err(_) => return None,
+        }
+    }
+    text.get(..length)
 }
 
 /// Whether a filter of system calls lets the process live that makes shared memory: asked by a child

@@ -5,8 +5,7 @@
 
 use core::{
     arch::{asm, naked_asm},
-    ffi::{CStr, c_char, c_int, c_void},
-    mem::transmute,
+    ffi::{CStr, c_int, c_void},
     ptr::null_mut,
     sync::atomic::{AtomicPtr, Ordering},
 };
@@ -42,7 +41,7 @@ const TURNS_MAX: u32 = 100_000;
 extern "C" fn resolve(export: &'static Export) -> *mut c_void {
     let Some((dlsym, driver, function)) = find(export.name) else {
         if let Some(dlsym) = libc::dlsym() {
-            stage::forget_error(dlsym);
+            libc::forget_error(dlsym);
         }
         return no_driver as *mut c_void;
     };
@@ -71,20 +70,8 @@ fn give_way() {
 /// The real `dlsym`, the driver, and its function of a name.
 fn find(name: &CStr) -> Option<(Dlsym, *mut c_void, *mut c_void)> {
     const LAZY_AND_LOADED_ALREADY: c_int = 1 | 4;
-    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
     let dlsym = libc::dlsym()?;
-    // SAFETY: null is the process itself.
-    let dlopen = unsafe { dlsym(null_mut(), c"dlopen".as_ptr()) };
-    if dlopen.is_null() {
-        return None;
-    }
-    // SAFETY: the function of this name has this type.
-    let dlopen = unsafe { transmute::<*mut c_void, Dlopen>(dlopen) };
-    // SAFETY: a name that ends with a zero.
-    let driver = unsafe { dlopen(c"libcuda.so.1".as_ptr(), LAZY_AND_LOADED_ALREADY) };
-    if driver.is_null() {
-        return None;
-    }
+    let driver = libc::dlopen(dlsym, c"libcuda.so.1", LAZY_AND_LOADED_ALREADY)?;
     // SAFETY: a handle of dlopen.
     let function = unsafe { dlsym(driver, name.as_ptr()) };
     (!function.is_null()).then_some((dlsym, driver, function))

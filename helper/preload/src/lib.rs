@@ -19,18 +19,7 @@ pub mod dlsym;
 mod elf;
 pub mod exports;
 mod libc;
-mod stage;
-
 #[cfg(feature = "injected")]
-#[expect(unsafe_code, reason = "a symbol that nobody has: no panic is reachable, or the build says so")]
-mod panic {
-    unsafe extern "C" {
-        fn uvmd_helper_cannot_panic() -> !;
-    }
-
-    #[panic_handler]
-    fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-        // SAFETY: never reached.
-        unsafe { uvmd_helper_cannot_panic() }
-    }
-}
+#[path = "../../panic.rs"]
+mod panic;
+mod stage;

@@ -3,13 +3,13 @@
 #![expect(unsafe_code, reason = "loads a library and calls it")]
 
 use core::{
-    ffi::{CStr, c_char, c_int, c_void},
+    ffi::{CStr, c_int, c_void},
     mem::transmute,
     ptr::null_mut,
     sync::atomic::{AtomicPtr, AtomicU8, Ordering},
 };
 
-use crate::libc::Dlsym;
+use crate::libc::{self, Dlsym};
 
 /// File of the second stage, beside that of the first.
 const FILE: &CStr = c"libuvmd_helper_cuda.so";
@@ -17,6 +17,10 @@ const FILE: &CStr = c"libuvmd_helper_cuda.so";
 const START: &CStr = c"uvmd_helper_start";
 /// A function that the driver has, and no other library.
 const OF_DRIVER: &CStr = c"cuDriverGetVersion";
+/// Variable of the environment that switches the helper on, and its value.
+const VARIABLE: &CStr = c"UVMD_HELPER";
+/// See [`VARIABLE`].
+const RECORD: &CStr = c"record";
 /// Longest path of the second stage.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -45,14 +49,14 @@ pub(crate) fn replace(dlsym: Dlsym, handle: *mut c_void, function: *mut c_void) 
     if STATE.load(Ordering::Acquire) == NONE {
         // SAFETY: the handle is the program's, and has answered.
         if unsafe { dlsym(handle, OF_DRIVER.as_ptr()) }.is_null() {
-            forget_error(dlsym);
+            libc::forget_error(dlsym);
             return Replaced::By(function);
         }
         if STATE.compare_exchange(NONE, LOADING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             if let Some(replace) = load(dlsym, handle) {
                 REPLACE.store(replace as *mut c_void, Ordering::Release);
             }
-            forget_error(dlsym);
+            libc::forget_error(dlsym);
             STATE.store(DONE, Ordering::Release);
         }
     }
@@ -69,43 +73,14 @@ pub(crate) fn replace(dlsym: Dlsym, handle: *mut c_void, function: *mut c_void) 
     Replaced::By(unsafe { replace(function) })
 }
 
-/// Forgets the error of a search of ours: the program's own succeeded, and `dlerror` must say so.
-pub(crate) fn forget_error(dlsym: Dlsym) {
-    type Dlerror = unsafe extern "C" fn() -> *const c_char;
-    let dlerror = find(dlsym, c"dlerror");
-    if !dlerror.is_null() {
-        // SAFETY: the function of this name has this type.
-        let dlerror = unsafe { transmute::<*mut c_void, Dlerror>(dlerror) };
-        // SAFETY: takes no arguments.
-        unsafe { dlerror() };
-    }
-}
-
-/// Function of the process by name.
-fn find(dlsym: Dlsym, name: &CStr) -> *mut c_void {
-    // SAFETY: null is the process itself.
-    unsafe { dlsym(null_mut(), name.as_ptr()) }
-}
-
 fn load(dlsym: Dlsym, driver: *mut c_void) -> Option<Replace> {
     const NOW_AND_FOR_EVER: c_int = 2 | 0x1000;
-    type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-    if !is_asked_for(dlsym) {
+    if libc::environment(dlsym, VARIABLE) != Some(RECORD) {
         return None;
     }
     let mut path = [0; PATH_BYTES_MAX];
-    let path = beside_own_file(dlsym, &mut path)?;
-    let dlopen = find(dlsym, c"dlopen");
-    if dlopen.is_null() {
-        return None;
-    }
-    // SAFETY: the function of this name has this type.
-    let dlopen = unsafe { transmute::<*mut c_void, Dlopen>(dlopen) };
-    // SAFETY: a path that ends with a zero. The library runs nothing when it is loaded.
-    let library = unsafe { dlopen(path.as_ptr(), NOW_AND_FOR_EVER) };
-    if library.is_null() {
-        return None;
-    }
+    let path = beside(libc::library_of(dlsym, (&raw const STATE).cast())?, &mut path)?;
+    let library = libc::dlopen(dlsym, path, NOW_AND_FOR_EVER)?;
     // SAFETY: a handle of dlopen.
     let start = unsafe { dlsym(library, START.as_ptr()) };
     if start.is_null() {
@@ -117,51 +92,28 @@ fn load(dlsym: Dlsym, driver: *mut c_void) -> Option<Replace> {
     Some(unsafe { start(dlsym, driver) })
 }
 
-/// Whether the environment has `UVMD_HELPER=record`.
-fn is_asked_for(dlsym: Dlsym) -> bool {
-    type Getenv = unsafe extern "C" fn(*const c_char) -> *const c_char;
-    let getenv = find(dlsym, c"getenv");
-    if getenv.is_null() {
-        return false;
+/// Path of the second stage: that of the first, with another file.
+fn beside<'a>(first: &CStr, path: &'a mut [u8; PATH_BYTES_MAX]) -> Option<&'a CStr> {
+    let first = first.to_bytes();
+    let folder = first.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    for (at, byte) in first.iter().take(folder).chain(FILE.to_bytes_with_nul()).enumerate() {
+        *path.get_mut(at)? = *byte;
     }
-    // SAFETY: the function of this name has this type.
-    let getenv = unsafe { transmute::<*mut c_void, Getenv>(getenv) };
-    // SAFETY: a name that ends with a zero.
-    let value = unsafe { getenv(c"UVMD_HELPER".as_ptr()) };
-    // SAFETY: a text that ends with a zero, if it is there.
-    !value.is_null() && unsafe { CStr::from_ptr(value) } == c"record"
+    CStr::from_bytes_until_nul(path).ok()
 }
 
-/// Path of the second stage: this library's own, with another file.
-fn beside_own_file(dlsym: Dlsym, path: &mut [u8; PATH_BYTES_MAX]) -> Option<&CStr> {
-    /// `Dl_info`.
-    #[repr(C)]
-    struct Info {
-        path: *const c_char,
-        base: *mut c_void,
-        symbol: *const c_char,
-        address: *mut c_void,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_stage_lies_beside_the_first() {
+        let mut path = [0; PATH_BYTES_MAX];
+        assert_eq!(beside(c"/a/b/libuvmd_helper.so", &mut path), Some(c"/a/b/libuvmd_helper_cuda.so"));
+        let mut path = [0; PATH_BYTES_MAX];
+        assert_eq!(beside(c"libuvmd_helper.so", &mut path), Some(FILE));
+        let long = [[b'a'; PATH_BYTES_MAX].as_slice(), b"/x\0"].concat();
+        let mut path = [0; PATH_BYTES_MAX];
+        assert_eq!(beside(CStr::from_bytes_with_nul(&long).unwrap(), &mut path), None);
     }
-    type Dladdr = unsafe extern "C" fn(*const c_void, *mut Info) -> c_int;
-    let dladdr = find(dlsym, c"dladdr");
-    if dladdr.is_null() {
-        return None;
-    }
-    // SAFETY: the function of this name has this type.
-    let dladdr = unsafe { transmute::<*mut c_void, Dladdr>(dladdr) };
-    let mut info = Info { path: core::ptr::null(), base: null_mut(), symbol: core::ptr::null(), address: null_mut() };
-    // SAFETY: an address of this library, and room for the answer.
-    let found = unsafe { dladdr((&raw const STATE).cast(), &raw mut info) };
-    if found == 0 || info.path.is_null() {
-        return None;
-    }
-    // SAFETY: a text that ends with a zero.
-    let own = unsafe { CStr::from_ptr(info.path) }.to_bytes();
-    let folder = own.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-    let file = own.iter().take(folder).chain(FILE.to_bytes_with_nul());
-    if folder + FILE.count_bytes() >= PATH_BYTES_MAX {
-        return None;
-    }
-    path.iter_mut().zip(file).for_each(|(to, from)| *to = *from);
-    CStr::from_bytes_until_nul(path).ok()
 }

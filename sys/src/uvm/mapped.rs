@@ -1,5 +1,5 @@
-//! Managed memory of a process: its mappings of the driver's device, from /proc/PID/maps. A read
-//! takes the lock of the process's memory map, and hangs while another holder has it.
+//! Managed memory of a process: its mappings of the driver's device, from /proc/PID/maps, a read of
+//! which may hang.
 //!
 //! The file belongs to a thread, and is empty once the thread has released its memory, as a first
 //! thread does that exits before the others. If the process's own file is empty, that of any other
@@ -7,21 +7,19 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, Read},
     ops::Range,
     path::Path,
 };
 
 use crate::{
     Roots,
+    mappings::{self, MAPS_MAX_BYTES},
     processes::{is_gone, other_threads, task_folder},
 };
 
 /// End of the device's path, which is longer for a process with another root.
 const DEVICE: &str = "dev/nvidia-uvm";
-/// Limit on the maps file of a process, some 600,000 mappings; the mappings of a larger one are
-/// unknown.
-const MAPS_MAX_BYTES: u64 = 64 << 20;
 
 /// Mappings of managed memory, in the order of addresses. The driver accepts only those whose
 /// address equals their offset. Empty for a process that has no memory any more.
@@ -45,36 +43,17 @@ pub fn of(roots: &Roots, pid: u32) -> io::Result<Vec<Range<u64>>> {
     Ok(Vec::new())
 }
 
-/// Managed mappings of a maps file; `None` if it is empty: a thread with memory has at least its
-/// stack.
+/// Managed mappings of a maps file; `None` if it is empty.
 fn read(maps: impl Read, max_bytes: u64) -> io::Result<Option<Vec<Range<u64>>>> {
-    let mut lines = BufReader::new(maps.take(max_bytes));
-    let (mut line, mut spans) = (Vec::new(), Vec::<Range<u64>>::new());
-    let mut read = 0;
-    loop {
-        line.clear();
-        let length = lines.read_until(b'\n', &mut line)?;
-        read += length as u64;
-        if length == 0 {
-            break;
-        }
+    let mut spans = Vec::<Range<u64>>::new();
+    let has_lines = mappings::for_each(maps, max_bytes, |mapping| {
         // The kernel sorts them; duplicates in a damaged file are dropped.
-        let span = span_if_managed(&String::from_utf8_lossy(&line));
-        spans.extend(span.filter(|span| spans.last().is_none_or(|last| last.end <= span.start)));
-    }
-    if read >= max_bytes { Err(io::Error::other("too many mappings")) } else { Ok((read > 0).then_some(spans)) }
-}
-
-/// Range of a line such as `7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123 /dev/nvidia-uvm`.
-fn span_if_managed(line: &str) -> Option<Range<u64>> {
-    let mut fields = line.split_whitespace();
-    let (begin, end) = fields.next()?.split_once('-')?;
-    if !Path::new(fields.nth(4)?).ends_with(DEVICE) {
-        return None;
-    }
-    let number = |text| u64::from_str_radix(text, 16).ok();
-    let span = number(begin)?..number(end)?;
-    (!span.is_empty()).then_some(span)
+        let is_new = spans.last().is_none_or(|last| last.end <= mapping.range.start);
+        if is_new && Path::new(mapping.path).ends_with(DEVICE) {
+            spans.push(mapping.range);
+        }
+    })?;
+    Ok(has_lines.then_some(spans))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::{
     driver,
     program::read,
     real::hooks,
-    recorder::{Recorder, named_stream, recording},
+    recorder::{Recorder, after, named_stream, recording},
 };
 
 fn allocated(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, kind: MemoryKind) {
@@ -22,41 +22,34 @@ fn allocated(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, ki
 
 /// Records an allocation whose address was written.
 fn allocates(result: CuResult, stream: Handle, address: *const u64, bytes: usize, kind: MemoryKind) -> CuResult {
-    if result.is_ok()
-        && let (Some(recorder), Some(address)) = (recording(), read(address))
-    {
-        allocated(recorder, stream, address, bytes, kind);
-    }
-    result
+    after(result, |recorder| {
+        if let Some(address) = read(address) {
+            allocated(recorder, stream, address, bytes, kind);
+        }
+    })
 }
 
 /// Records an allocation of a pool, whose memory is managed or not.
 fn allocates_of_pool(result: CuResult, stream: Handle, address: *const u64, bytes: usize) -> CuResult {
-    if result.is_ok()
-        && let (Some(recorder), Some(address)) = (recording(), read(address))
-    {
-        let kind = if driver::is_managed(address) { MemoryKind::Managed } else { MemoryKind::Pool };
-        allocated(recorder, stream, address, bytes, kind);
-    }
-    result
+    after(result, |recorder| {
+        if let Some(address) = read(address) {
+            let kind = if driver::is_managed(address) { MemoryKind::Managed } else { MemoryKind::Pool };
+            allocated(recorder, stream, address, bytes, kind);
+        }
+    })
 }
 
 /// Records a free before it: from then on, another thread may be given the address.
 fn frees(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
-    let Some(recorder) = recording() else { return real() };
-    let Some((bytes, context)) = recorder.blocks.remove(address) else {
-        // Of a time before the recording, or one too many for the table: no other thread is told of
-        // a pointer into it.
-        let result = real();
-        if result.is_ok() && address != 0 {
-            recorder.record(Kind::Free, 0, [stream, address, 0, 0, 0]);
-        }
-        return result;
-    };
+    let Some(recorder) = recording().filter(|_| address != 0) else { return real() };
+    // Not there if it was allocated before the recording, or found the table full.
+    let block = recorder.blocks.remove(address);
     recorder.record(Kind::Free, 0, [stream, address, 0, 0, 0]);
     let result = real();
     if !result.is_ok() {
-        recorder.blocks.add(address, bytes, context);
+        if let Some((bytes, context)) = block {
+            recorder.blocks.add(address, bytes, context);
+        }
         recorder.record(Kind::NotFreed, 0, [stream, address, 0, 0, 0]);
     }
     result
@@ -71,24 +64,21 @@ hooks! {
         allocates(real(), 0, address, bytes, MemoryKind::Device)
     }
 
-    cuMemAllocPitch_v2 = fn(address: *mut u64, pitch_bytes: *mut usize, width_bytes: usize, rows: usize, unit_bytes: u32)
-        |real, per_thread|
-    {
+    cuMemAllocPitch_v2 = fn(
+        address: *mut u64, pitch_bytes: *mut usize, width_bytes: usize, rows: usize, unit_bytes: u32,
+    ) |real, per_thread| {
         let result = real();
-        if result.is_ok()
-            && let Some(pitch_bytes) = read(pitch_bytes)
-        {
-            allocates(result, 0, address, pitch_bytes.saturating_mul(rows), MemoryKind::Device);
-        }
-        result
+        let pitch_bytes = if result.is_ok() { read(pitch_bytes) } else { None };
+        allocates(result, 0, address, pitch_bytes.unwrap_or(0).saturating_mul(rows), MemoryKind::Device)
     }
 
     cuMemAllocAsync / cuMemAllocAsync_ptsz = fn(address: *mut u64, bytes: usize, stream: Handle) |real, per_thread| {
         allocates_of_pool(real(), named_stream(stream, per_thread), address, bytes)
     }
 
-    cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz = fn(address: *mut u64, bytes: usize, pool: Handle, stream: Handle) |real, per_thread|
-    {
+    cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz = fn(
+        address: *mut u64, bytes: usize, pool: Handle, stream: Handle,
+    ) |real, per_thread| {
         allocates_of_pool(real(), named_stream(stream, per_thread), address, bytes)
     }
 
@@ -101,13 +91,7 @@ hooks! {
     }
 
     cuMemHostRegister_v2 = fn(address: u64, bytes: usize, flags: u32) |real, per_thread| {
-        let result = real();
-        if result.is_ok()
-            && let Some(recorder) = recording()
-        {
-            allocated(recorder, 0, address, bytes, MemoryKind::Registered);
-        }
-        result
+        after(real(), |recorder| allocated(recorder, 0, address, bytes, MemoryKind::Registered))
     }
 
     cuMemHostUnregister = fn(address: u64) |real, per_thread| {

@@ -9,16 +9,11 @@ use crate::{
     driver,
     program::read,
     real::hooks,
-    recorder::{named_default, recording},
+    recorder::{after, named_default, recording},
 };
 
 fn begins(result: CuResult) -> CuResult {
-    if result.is_ok()
-        && let Some(recorder) = recording()
-    {
-        recorder.count_capture(1);
-    }
-    result
+    after(result, |recorder| recorder.count_capture(1))
 }
 
 hooks! {
@@ -30,9 +25,9 @@ hooks! {
         begins(real())
     }
 
-    cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz = fn(stream: Handle, graph: Handle, dependencies: *const Handle, edges: *const u8, count: usize, mode: u32)
-        |real, per_thread|
-    {
+    cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz = fn(
+        stream: Handle, graph: Handle, dependencies: *const Handle, edges: *const u8, count: usize, mode: u32,
+    ) |real, per_thread| {
         begins(real())
     }
 

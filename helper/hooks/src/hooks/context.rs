@@ -9,7 +9,7 @@ use crate::{
     driver,
     program::read,
     real::hooks,
-    recorder::recording,
+    recorder::{Recorder, after},
 };
 
 /// Devices whose primary context is known by its handle.
@@ -21,34 +21,32 @@ fn primary(device: i32) -> Option<&'static AtomicU64> {
 }
 
 fn ends(result: CuResult, context: Handle) -> CuResult {
-    if result.is_ok()
-        && context != 0
-        && let Some(recorder) = recording()
-    {
-        recorder.context_ends(context);
-    }
-    result
+    after(result, |recorder| recorder.context_ends(context))
 }
 
-/// The primary context of a device may have ended.
-fn primary_ends(result: CuResult, device: i32, is_active: impl FnOnce() -> bool) -> CuResult {
-    if result.is_ok()
-        && recording().is_some()
-        && let Some(context) = primary(device)
-        && !is_active()
-    {
-        ends(result, context.load(Ordering::Relaxed));
+/// The primary context of a device has ended.
+fn primary_ends(recorder: &Recorder, device: i32) {
+    let context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
+    // Unknown if it was never retained by this name.
+    if context != 0 {
+        recorder.context_ends(context);
     }
-    result
+}
+
+fn releases(result: CuResult, device: i32) -> CuResult {
+    after(result, |recorder| {
+        if !driver::primary_is_active(device) {
+            primary_ends(recorder, device);
+        }
+    })
+}
+
+fn resets(result: CuResult, device: i32) -> CuResult {
+    after(result, |recorder| primary_ends(recorder, device))
 }
 
 fn forgets_functions(result: CuResult) -> CuResult {
-    if result.is_ok()
-        && let Some(recorder) = recording()
-    {
-        recorder.parameters.forget();
-    }
-    result
+    after(result, |recorder| recorder.parameters.forget())
 }
 
 hooks! {
@@ -63,19 +61,19 @@ hooks! {
     }
 
     cuDevicePrimaryCtxRelease = fn(device: i32) |real, per_thread| {
-        primary_ends(real(), device, || driver::primary_is_active(device))
+        releases(real(), device)
     }
 
     cuDevicePrimaryCtxRelease_v2 = fn(device: i32) |real, per_thread| {
-        primary_ends(real(), device, || driver::primary_is_active(device))
+        releases(real(), device)
     }
 
     cuDevicePrimaryCtxReset = fn(device: i32) |real, per_thread| {
-        primary_ends(real(), device, || false)
+        resets(real(), device)
     }
 
     cuDevicePrimaryCtxReset_v2 = fn(device: i32) |real, per_thread| {
-        primary_ends(real(), device, || false)
+        resets(real(), device)
     }
 
     cuCtxDestroy = fn(context: Handle) |real, per_thread| {

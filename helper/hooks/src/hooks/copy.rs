@@ -2,18 +2,18 @@
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 
-use call_ring::{Kind, kind::ASYNCHRONOUS};
+use call_ring::{Kind, Target, kind::ASYNCHRONOUS};
 
 use crate::{
     cuda::{Copy2, Copy3, CuResult, Handle},
     program::read,
     real::hooks,
-    recorder::recording,
+    recorder::{Recorder, after},
 };
 
 /// Bytes copied, from where to where.
 #[derive(Clone, Copy, Debug)]
-struct Copy {
+pub(super) struct Copy {
     to: u64,
     from: u64,
     bytes: usize,
@@ -30,21 +30,24 @@ impl Copy {
         Some(Self { to: to.address(), from: from.address(), bytes: width_bytes.wrapping_mul(rows), rows })
     }
 
-    fn of_3(copy: *const Copy3) -> Option<Self> {
+    pub(super) fn of_3(copy: *const Copy3) -> Option<Self> {
         let Copy3 { from, to, width_bytes, rows, planes } = read(copy)?;
         let rows = rows.wrapping_mul(planes);
         Some(Self { to: to.address(), from: from.address(), bytes: width_bytes.wrapping_mul(rows), rows })
     }
+
+    pub(super) fn record(self, recorder: &Recorder, target: Target, flags: u8) {
+        let words = [self.to, self.from, self.bytes as u64, self.rows as u64];
+        recorder.record_work(Kind::Copy, flags, target, words, |_| {});
+    }
 }
 
 fn copies(result: CuResult, copy: Option<Copy>, flags: u8, stream: Handle, is_per_thread: bool) -> CuResult {
-    if result.is_ok()
-        && let (Some(recorder), Some(Copy { to, from, bytes, rows })) = (recording(), copy)
-    {
-        let words = [to, from, bytes as u64, rows as u64];
-        recorder.record_work(Kind::Copy, flags, recorder.target(stream, is_per_thread), words, |_| {});
-    }
-    result
+    after(result, |recorder| {
+        if let Some(copy) = copy {
+            copy.record(recorder, recorder.target(stream, is_per_thread), flags);
+        }
+    })
 }
 
 /// Copies that the program waits for, in the default stream.
@@ -74,37 +77,37 @@ hooks! {
         now(real(), Some(Copy::flat(to, from, bytes)), per_thread)
     }
 
-    cuMemcpyPeer / cuMemcpyPeer_ptds = fn(to: u64, to_context: Handle, from: u64, from_context: Handle, bytes: usize) |real, per_thread| {
+    cuMemcpyPeer / cuMemcpyPeer_ptds = fn(
+        to: u64, to_context: Handle, from: u64, from_context: Handle, bytes: usize,
+    ) |real, per_thread| {
         now(real(), Some(Copy::flat(to, from, bytes)), per_thread)
     }
 
-    cuMemcpyAsync / cuMemcpyAsync_ptsz = fn(to: u64, from: u64, bytes: usize, stream: Handle)
-        |real, per_thread|
-    {
+    cuMemcpyAsync / cuMemcpyAsync_ptsz = fn(to: u64, from: u64, bytes: usize, stream: Handle) |real, per_thread| {
         later(real(), Some(Copy::flat(to, from, bytes)), stream, per_thread)
     }
 
-    cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz = fn(to: u64, from: u64, bytes: usize, stream: Handle)
-        |real, per_thread|
-    {
+    cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz = fn(
+        to: u64, from: u64, bytes: usize, stream: Handle,
+    ) |real, per_thread| {
         later(real(), Some(Copy::flat(to, from, bytes)), stream, per_thread)
     }
 
-    cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz = fn(to: u64, from: u64, bytes: usize, stream: Handle)
-        |real, per_thread|
-    {
+    cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz = fn(
+        to: u64, from: u64, bytes: usize, stream: Handle,
+    ) |real, per_thread| {
         later(real(), Some(Copy::flat(to, from, bytes)), stream, per_thread)
     }
 
-    cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz = fn(to: u64, from: u64, bytes: usize, stream: Handle)
-        |real, per_thread|
-    {
+    cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz = fn(
+        to: u64, from: u64, bytes: usize, stream: Handle,
+    ) |real, per_thread| {
         later(real(), Some(Copy::flat(to, from, bytes)), stream, per_thread)
     }
 
-    cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz = fn(to: u64, to_context: Handle, from: u64, from_context: Handle, bytes: usize, stream: Handle)
-        |real, per_thread|
-    {
+    cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz = fn(
+        to: u64, to_context: Handle, from: u64, from_context: Handle, bytes: usize, stream: Handle,
+    ) |real, per_thread| {
         later(real(), Some(Copy::flat(to, from, bytes)), stream, per_thread)
     }
 

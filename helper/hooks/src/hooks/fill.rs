@@ -2,99 +2,111 @@
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 
-use call_ring::{Kind, kind::ASYNCHRONOUS};
+use call_ring::{Kind, Target, kind::ASYNCHRONOUS};
 
 use crate::{
     cuda::{CuResult, Handle},
     real::hooks,
-    recorder::recording,
+    recorder::{Recorder, after},
 };
 
-fn fills(
-    result: CuResult,
+/// Bytes written, and the rows that they make up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fill {
     address: u64,
-    (bytes, rows): (usize, usize),
-    flags: u8,
-    stream: Handle,
-    is_per_thread: bool,
-) -> CuResult {
-    if result.is_ok()
-        && let Some(recorder) = recording()
-    {
-        let words = [address, bytes.wrapping_mul(rows) as u64, rows as u64, 0];
-        recorder.record_work(Kind::Fill, flags, recorder.target(stream, is_per_thread), words, |_| {});
+    bytes: usize,
+    rows: usize,
+}
+
+impl Fill {
+    pub(super) const fn new(address: u64, width: usize, rows: usize, unit_bytes: usize) -> Self {
+        Self { address, bytes: width.wrapping_mul(unit_bytes).wrapping_mul(rows), rows }
     }
-    result
+
+    pub(super) fn record(self, recorder: &Recorder, target: Target, flags: u8) {
+        let words = [self.address, self.bytes as u64, self.rows as u64, 0];
+        recorder.record_work(Kind::Fill, flags, target, words, |_| {});
+    }
+}
+
+fn fills(result: CuResult, fill: Fill, flags: u8, stream: Handle, is_per_thread: bool) -> CuResult {
+    after(result, |recorder| fill.record(recorder, recorder.target(stream, is_per_thread), flags))
 }
 
 /// Fills whose program waits for them, but for device memory, in the default stream.
-fn now(result: CuResult, address: u64, size: (usize, usize), is_per_thread: bool) -> CuResult {
-    fills(result, address, size, 0, 0, is_per_thread)
+fn now(result: CuResult, fill: Fill, is_per_thread: bool) -> CuResult {
+    fills(result, fill, 0, 0, is_per_thread)
 }
 
 /// Fills that are submitted to a stream.
-fn later(result: CuResult, address: u64, size: (usize, usize), stream: Handle, is_per_thread: bool) -> CuResult {
-    fills(result, address, size, ASYNCHRONOUS, stream, is_per_thread)
+fn later(result: CuResult, fill: Fill, stream: Handle, is_per_thread: bool) -> CuResult {
+    fills(result, fill, ASYNCHRONOUS, stream, is_per_thread)
 }
 
 hooks! {
     cuMemsetD8_v2 / cuMemsetD8_v2_ptds = fn(address: u64, value: u8, count: usize) |real, per_thread| {
-        now(real(), address, (count, 1), per_thread)
+        now(real(), Fill::new(address, count, 1, 1), per_thread)
     }
 
-    cuMemsetD8Async / cuMemsetD8Async_ptsz = fn(address: u64, value: u8, count: usize, stream: Handle)
-        |real, per_thread|
-    {
-        later(real(), address, (count, 1), stream, per_thread)
+    cuMemsetD8Async / cuMemsetD8Async_ptsz = fn(
+        address: u64, value: u8, count: usize, stream: Handle,
+    ) |real, per_thread| {
+        later(real(), Fill::new(address, count, 1, 1), stream, per_thread)
     }
 
-    cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds = fn(address: u64, pitch_bytes: usize, value: u8, width: usize, rows: usize) |real, per_thread|
-    {
-        now(real(), address, (width, rows), per_thread)
+    cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds = fn(
+        address: u64, pitch_bytes: usize, value: u8, width: usize, rows: usize,
+    ) |real, per_thread| {
+        now(real(), Fill::new(address, width, rows, 1), per_thread)
     }
 
-    cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz = fn(address: u64, pitch_bytes: usize, value: u8, width: usize, rows: usize, stream: Handle) |real, per_thread|
-    {
-        later(real(), address, (width, rows), stream, per_thread)
+    cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz = fn(
+        address: u64, pitch_bytes: usize, value: u8, width: usize, rows: usize, stream: Handle,
+    ) |real, per_thread| {
+        later(real(), Fill::new(address, width, rows, 1), stream, per_thread)
     }
 
     cuMemsetD16_v2 / cuMemsetD16_v2_ptds = fn(address: u64, value: u16, count: usize) |real, per_thread| {
-        now(real(), address, (count.wrapping_mul(2), 1), per_thread)
+        now(real(), Fill::new(address, count, 1, 2), per_thread)
     }
 
-    cuMemsetD16Async / cuMemsetD16Async_ptsz = fn(address: u64, value: u16, count: usize, stream: Handle)
-        |real, per_thread|
-    {
-        later(real(), address, (count.wrapping_mul(2), 1), stream, per_thread)
+    cuMemsetD16Async / cuMemsetD16Async_ptsz = fn(
+        address: u64, value: u16, count: usize, stream: Handle,
+    ) |real, per_thread| {
+        later(real(), Fill::new(address, count, 1, 2), stream, per_thread)
     }
 
-    cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds = fn(address: u64, pitch_bytes: usize, value: u16, width: usize, rows: usize) |real, per_thread|
-    {
-        now(real(), address, (width.wrapping_mul(2), rows), per_thread)
+    cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds = fn(
+        address: u64, pitch_bytes: usize, value: u16, width: usize, rows: usize,
+    ) |real, per_thread| {
+        now(real(), Fill::new(address, width, rows, 2), per_thread)
     }
 
-    cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz = fn(address: u64, pitch_bytes: usize, value: u16, width: usize, rows: usize, stream: Handle) |real, per_thread|
-    {
-        later(real(), address, (width.wrapping_mul(2), rows), stream, per_thread)
+    cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz = fn(
+        address: u64, pitch_bytes: usize, value: u16, width: usize, rows: usize, stream: Handle,
+    ) |real, per_thread| {
+        later(real(), Fill::new(address, width, rows, 2), stream, per_thread)
     }
 
     cuMemsetD32_v2 / cuMemsetD32_v2_ptds = fn(address: u64, value: u32, count: usize) |real, per_thread| {
-        now(real(), address, (count.wrapping_mul(4), 1), per_thread)
+        now(real(), Fill::new(address, count, 1, 4), per_thread)
     }
 
-    cuMemsetD32Async / cuMemsetD32Async_ptsz = fn(address: u64, value: u32, count: usize, stream: Handle)
-        |real, per_thread|
-    {
-        later(real(), address, (count.wrapping_mul(4), 1), stream, per_thread)
+    cuMemsetD32Async / cuMemsetD32Async_ptsz = fn(
+        address: u64, value: u32, count: usize, stream: Handle,
+    ) |real, per_thread| {
+        later(real(), Fill::new(address, count, 1, 4), stream, per_thread)
     }
 
-    cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds = fn(address: u64, pitch_bytes: usize, value: u32, width: usize, rows: usize) |real, per_thread|
-    {
-        now(real(), address, (width.wrapping_mul(4), rows), per_thread)
+    cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds = fn(
+        address: u64, pitch_bytes: usize, value: u32, width: usize, rows: usize,
+    ) |real, per_thread| {
+        now(real(), Fill::new(address, width, rows, 4), per_thread)
     }
 
-    cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz = fn(address: u64, pitch_bytes: usize, value: u32, width: usize, rows: usize, stream: Handle) |real, per_thread|
-    {
-        later(real(), address, (width.wrapping_mul(4), rows), stream, per_thread)
+    cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz = fn(
+        address: u64, pitch_bytes: usize, value: u32, width: usize, rows: usize, stream: Handle,
+    ) |real, per_thread| {
+        later(real(), Fill::new(address, width, rows, 4), stream, per_thread)
     }
 }

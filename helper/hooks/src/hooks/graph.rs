@@ -4,22 +4,20 @@
 
 use call_ring::{Kind, Target};
 
-use super::launch::Launch;
+use super::{copy::Copy, fill::Fill, launch};
 use crate::{
     cuda::{Copy3, CuResult, FillNode, Handle, KernelNode, KernelNode2, Node, NodeParams},
     program::read,
     real::hooks,
-    recorder::{named_stream, recording},
+    recorder::{after, named_stream},
 };
 
 fn kernel(result: CuResult, target: Target, node: Option<KernelNode>) -> CuResult {
-    if result.is_ok()
-        && let (Some(recorder), Some(KernelNode { function, grid, block, shared_bytes, each, extra })) =
-            (recording(), node)
-    {
-        Launch { function, grid, block, shared_bytes, each, extra }.record(recorder, target);
-    }
-    result
+    after(result, |recorder| {
+        if let Some(node) = node {
+            launch::record(recorder, target, &node);
+        }
+    })
 }
 
 fn kernel_2(node: *const KernelNode2) -> Option<KernelNode> {
@@ -28,24 +26,19 @@ fn kernel_2(node: *const KernelNode2) -> Option<KernelNode> {
 }
 
 fn copy(result: CuResult, target: Target, copy: *const Copy3) -> CuResult {
-    if result.is_ok()
-        && let (Some(recorder), Some(Copy3 { from, to, width_bytes, rows, planes })) = (recording(), read(copy))
-    {
-        let rows = rows.wrapping_mul(planes);
-        let words = [to.address(), from.address(), width_bytes.wrapping_mul(rows) as u64, rows as u64];
-        recorder.record_work(Kind::Copy, 0, target, words, |_| {});
-    }
-    result
+    after(result, |recorder| {
+        if let Some(copy) = Copy::of_3(copy) {
+            copy.record(recorder, target, 0);
+        }
+    })
 }
 
 fn fill(result: CuResult, target: Target, fill: *const FillNode) -> CuResult {
-    if result.is_ok()
-        && let (Some(recorder), Some(FillNode { address, unit_bytes, width, rows, .. })) = (recording(), read(fill))
-    {
-        let bytes = width.wrapping_mul(unit_bytes as usize).wrapping_mul(rows);
-        recorder.record_work(Kind::Fill, 0, target, [address, bytes as u64, rows as u64, 0], |_| {});
-    }
-    result
+    after(result, |recorder| {
+        if let Some(FillNode { address, unit_bytes, width, rows, .. }) = read(fill) {
+            Fill::new(address, width, rows, unit_bytes as usize).record(recorder, target, 0);
+        }
+    })
 }
 
 /// A node of any kind.
@@ -63,34 +56,27 @@ fn graph(graph: Handle, node: *const Handle) -> Target {
     Target::Graph { graph, node: read(node).unwrap_or(0) }
 }
 
-fn changes(result: CuResult, kind: Kind, words: [u64; 3]) -> CuResult {
-    if result.is_ok()
-        && let Some(recorder) = recording()
-    {
-        let [stream, first, second] = words;
-        recorder.record(kind, 0, [stream, first, second, 0, 0]);
-    }
-    result
+fn changes(result: CuResult, kind: Kind, [stream, first, second]: [u64; 3]) -> CuResult {
+    after(result, |recorder| recorder.record(kind, 0, [stream, first, second, 0, 0]))
 }
 
-fn instantiates(result: CuResult, graph: Handle, executable: *const Handle) -> CuResult {
-    match read(executable) {
-        Some(executable) if result.is_ok() => changes(result, Kind::GraphInstantiated, [0, graph, executable]),
-        _ => result,
-    }
+/// Something is made of a graph, whose handle was written.
+fn makes(result: CuResult, kind: Kind, graph: Handle, made: *const Handle) -> CuResult {
+    let made = if result.is_ok() { read(made) } else { None };
+    changes(result, kind, [0, graph, made.unwrap_or(0)])
 }
 
 hooks! {
-    cuGraphAddKernelNode = fn(node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const KernelNode)
-        |real, per_thread|
-    {
+    cuGraphAddKernelNode = fn(
+        node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const KernelNode,
+    ) |real, per_thread| {
         let result = real();
         kernel(result, graph(of, node), read(params))
     }
 
-    cuGraphAddKernelNode_v2 = fn(node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const KernelNode2)
-        |real, per_thread|
-    {
+    cuGraphAddKernelNode_v2 = fn(
+        node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const KernelNode2,
+    ) |real, per_thread| {
         let result = real();
         kernel(result, graph(of, node), kernel_2(params))
     }
@@ -104,19 +90,22 @@ hooks! {
         kernel(real(), Target::Graph { graph: 0, node }, kernel_2(params))
     }
 
-    cuGraphExecKernelNodeSetParams = fn(executable: Handle, node: Handle, params: *const KernelNode) |real, per_thread| {
+    cuGraphExecKernelNodeSetParams = fn(
+        executable: Handle, node: Handle, params: *const KernelNode,
+    ) |real, per_thread| {
         kernel(real(), Target::Executable { executable, node }, read(params))
     }
 
-    cuGraphExecKernelNodeSetParams_v2 = fn(executable: Handle, node: Handle, params: *const KernelNode2)
-        |real, per_thread|
-    {
+    cuGraphExecKernelNodeSetParams_v2 = fn(
+        executable: Handle, node: Handle, params: *const KernelNode2,
+    ) |real, per_thread| {
         kernel(real(), Target::Executable { executable, node }, kernel_2(params))
     }
 
-    cuGraphAddMemcpyNode = fn(node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const Copy3, context: Handle)
-        |real, per_thread|
-    {
+    cuGraphAddMemcpyNode = fn(
+        node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const Copy3,
+        context: Handle,
+    ) |real, per_thread| {
         let result = real();
         copy(result, graph(of, node), params)
     }
@@ -125,15 +114,16 @@ hooks! {
         copy(real(), Target::Graph { graph: 0, node }, params)
     }
 
-    cuGraphExecMemcpyNodeSetParams = fn(executable: Handle, node: Handle, params: *const Copy3, context: Handle)
-        |real, per_thread|
-    {
+    cuGraphExecMemcpyNodeSetParams = fn(
+        executable: Handle, node: Handle, params: *const Copy3, context: Handle,
+    ) |real, per_thread| {
         copy(real(), Target::Executable { executable, node }, params)
     }
 
-    cuGraphAddMemsetNode = fn(node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const FillNode, context: Handle)
-        |real, per_thread|
-    {
+    cuGraphAddMemsetNode = fn(
+        node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const FillNode,
+        context: Handle,
+    ) |real, per_thread| {
         let result = real();
         fill(result, graph(of, node), params)
     }
@@ -142,24 +132,23 @@ hooks! {
         fill(real(), Target::Graph { graph: 0, node }, params)
     }
 
-    cuGraphExecMemsetNodeSetParams = fn(executable: Handle, node: Handle, params: *const FillNode, context: Handle)
-        |real, per_thread|
-    {
+    cuGraphExecMemsetNodeSetParams = fn(
+        executable: Handle, node: Handle, params: *const FillNode, context: Handle,
+    ) |real, per_thread| {
         fill(real(), Target::Executable { executable, node }, params)
     }
 
-    cuGraphAddNode = fn
-        (node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const NodeParams)
-        |real, per_thread|
-    {
+    cuGraphAddNode = fn(
+        node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const NodeParams,
+    ) |real, per_thread| {
         let result = real();
         any(result, graph(of, node), params)
     }
 
-    cuGraphAddNode_v2 = fn
-        (node: *mut Handle, of: Handle, dependencies: *const Handle, edges: *const u8, count: usize,
-         params: *const NodeParams) |real, per_thread|
-    {
+    cuGraphAddNode_v2 = fn(
+        node: *mut Handle, of: Handle, dependencies: *const Handle, edges: *const u8, count: usize,
+        params: *const NodeParams,
+    ) |real, per_thread| {
         let result = real();
         any(result, graph(of, node), params)
     }
@@ -172,23 +161,30 @@ hooks! {
         any(real(), Target::Executable { executable, node }, params)
     }
 
-    cuGraphInstantiate = fn(executable: *mut Handle, graph: Handle, node: *mut Handle, text: *mut u8, bytes: usize) |real, per_thread|
-    {
-        instantiates(real(), graph, executable)
+    cuGraphInstantiate = fn(
+        executable: *mut Handle, graph: Handle, node: *mut Handle, text: *mut u8, bytes: usize,
+    ) |real, per_thread| {
+        let result = real();
+        makes(result, Kind::GraphInstantiated, graph, executable)
     }
 
-    cuGraphInstantiate_v2 = fn(executable: *mut Handle, graph: Handle, node: *mut Handle, text: *mut u8, bytes: usize) |real, per_thread|
-    {
-        instantiates(real(), graph, executable)
+    cuGraphInstantiate_v2 = fn(
+        executable: *mut Handle, graph: Handle, node: *mut Handle, text: *mut u8, bytes: usize,
+    ) |real, per_thread| {
+        let result = real();
+        makes(result, Kind::GraphInstantiated, graph, executable)
     }
 
     cuGraphInstantiateWithFlags = fn(executable: *mut Handle, graph: Handle, flags: u64) |real, per_thread| {
-        instantiates(real(), graph, executable)
+        let result = real();
+        makes(result, Kind::GraphInstantiated, graph, executable)
     }
 
-    cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz = fn(executable: *mut Handle, graph: Handle, params: *mut u8) |real, per_thread|
-    {
-        instantiates(real(), graph, executable)
+    cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz = fn(
+        executable: *mut Handle, graph: Handle, params: *mut u8,
+    ) |real, per_thread| {
+        let result = real();
+        makes(result, Kind::GraphInstantiated, graph, executable)
     }
 
     cuGraphExecUpdate = fn(executable: Handle, graph: Handle, node: *mut Handle, update: *mut u32) |real, per_thread| {
@@ -205,10 +201,7 @@ hooks! {
 
     cuGraphClone = fn(clone: *mut Handle, graph: Handle) |real, per_thread| {
         let result = real();
-        match read(clone) {
-            Some(clone) if result.is_ok() => changes(result, Kind::GraphCloned, [0, graph, clone]),
-            _ => result,
-        }
+        makes(result, Kind::GraphCloned, graph, clone)
     }
 
     cuGraphDestroy = fn(graph: Handle) |real, per_thread| {

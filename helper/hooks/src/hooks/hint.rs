@@ -8,7 +8,7 @@ use crate::{
     cuda::{CuResult, Handle, Location},
     program::read_at,
     real::hooks,
-    recorder::{named_stream, recording},
+    recorder::{after, named_stream, recording},
 };
 
 /// A device number as a word.
@@ -17,38 +17,32 @@ const fn word(device: i32) -> u64 {
 }
 
 fn prefetches(result: CuResult, address: u64, bytes: usize, to: i32, stream: Handle) -> CuResult {
-    if result.is_ok()
-        && let Some(recorder) = recording()
-    {
+    after(result, |recorder| {
         recorder.record(Kind::Prefetch, ASYNCHRONOUS, [stream, address, bytes as u64, word(to), 0]);
-    }
-    result
+    })
 }
 
 fn advises(result: CuResult, address: u64, bytes: usize, advice: u32, to: i32) -> CuResult {
-    if result.is_ok()
-        && let Some(recorder) = recording()
-    {
-        recorder.record(Kind::Advise, 0, [0, address, bytes as u64, advice.into(), word(to)]);
-    }
-    result
+    after(result, |recorder| recorder.record(Kind::Advise, 0, [0, address, bytes as u64, advice.into(), word(to)]))
 }
 
 hooks! {
-    cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz = fn(address: u64, bytes: usize, device: i32, stream: Handle)
-        |real, per_thread|
-    {
+    cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz = fn(
+        address: u64, bytes: usize, device: i32, stream: Handle,
+    ) |real, per_thread| {
         prefetches(real(), address, bytes, device, named_stream(stream, per_thread))
     }
 
-    cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz = fn(address: u64, bytes: usize, to: Location, flags: u32, stream: Handle) |real, per_thread|
-    {
+    cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz = fn(
+        address: u64, bytes: usize, to: Location, flags: u32, stream: Handle,
+    ) |real, per_thread| {
         prefetches(real(), address, bytes, to.device(), named_stream(stream, per_thread))
     }
 
-    cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz = fn(addresses: *const u64, sizes: *const usize, count: usize, places: *const Location,
-         place_begins: *const usize, place_count: usize, flags: u64, stream: Handle) |real, per_thread|
-    {
+    cuMemPrefetchBatchAsync / cuMemPrefetchBatchAsync_ptsz = fn(
+        addresses: *const u64, sizes: *const usize, count: usize, places: *const Location,
+        place_begins: *const usize, place_count: usize, flags: u64, stream: Handle,
+    ) |real, per_thread| {
         let result = real();
         if result.is_ok() && recording().is_some() {
             let mut place = 0;

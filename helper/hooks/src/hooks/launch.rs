@@ -5,26 +5,13 @@
 use call_ring::{Group, Kind, Size, Target};
 
 use crate::{
-    cuda::{CuResult, EXTRA_BUFFER, EXTRA_BYTES, EXTRA_END, Handle, LaunchConfig, LaunchParams},
+    cuda::{CuResult, EXTRA_BUFFER, EXTRA_BYTES, EXTRA_END, Handle, KernelNode, LaunchConfig, LaunchParams},
     driver,
     parameters::{Known, PARAMETER_BYTES_MAX, Parameter},
     program::{read, read_at, read_word},
     real::hooks,
-    recorder::{Recorder, recording},
+    recorder::{Recorder, after, recording},
 };
-
-/// A launch, or a node of a graph that launches.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Launch {
-    pub(super) function: Handle,
-    pub(super) grid: [u32; 3],
-    pub(super) block: [u32; 3],
-    pub(super) shared_bytes: u32,
-    /// A pointer to each argument.
-    pub(super) each: *const *const u8,
-    /// Or a list of keys and values with a buffer of all of them.
-    pub(super) extra: *const usize,
-}
 
 /// Words of 8 bytes in a parameter that are aligned among the arguments, by their place.
 fn words(parameter: Parameter, value: *const u8) -> impl Iterator<Item = (u16, u64)> {
@@ -78,75 +65,72 @@ fn prepare(function: Handle) {
     }
 }
 
-impl Launch {
-    fn size([x, y, z]: [u32; 3]) -> u64 {
-        Size::new(x, y, z).to_word()
-    }
+fn word([x, y, z]: [u32; 3]) -> u64 {
+    Size::new(x, y, z).to_word()
+}
 
-    /// Records it.
-    pub(super) fn record(&self, recorder: &Recorder, target: Target) {
-        let known = known(recorder, self.function);
-        let sizes = [self.function, Self::size(self.grid), Self::size(self.block), self.shared_bytes.into()];
-        recorder.record_work(Kind::Launch, 0, target, sizes, |group| self.add_arguments(recorder, known, group));
-    }
+/// Records a launch, or a node of a graph that launches.
+pub(super) fn record(recorder: &Recorder, target: Target, launch: &KernelNode) {
+    let known = known(recorder, launch.function);
+    let words = [launch.function, word(launch.grid), word(launch.block), launch.shared_bytes.into()];
+    recorder.record_work(Kind::Launch, 0, target, words, |group| add_arguments(recorder, launch, known, group));
+}
 
-    fn add_arguments(&self, recorder: &Recorder, known: Known, group: &mut Group<'static>) {
-        if let Some((address, bytes)) = if self.each.is_null() { buffer(self.extra) } else { None } {
-            let all = Parameter { offset_bytes: 0, bytes: u16::try_from(bytes).unwrap_or(u16::MAX) };
-            recorder.add_pointers(group, words(all, address));
-            return;
+fn add_arguments(recorder: &Recorder, launch: &KernelNode, known: Known, group: &mut Group<'static>) {
+    let &KernelNode { function, each, extra, .. } = launch;
+    if let Some((address, bytes)) = if each.is_null() { buffer(extra) } else { None } {
+        let all = Parameter { offset_bytes: 0, bytes: u16::try_from(bytes).unwrap_or(u16::MAX) };
+        recorder.add_pointers(group, words(all, address));
+        return;
+    }
+    let mut add = |at: usize, parameter: Parameter| {
+        if let Some(value) = read_at(each, at) {
+            recorder.add_pointers(group, words(parameter, value));
         }
-        let mut add = |at: usize, parameter: Parameter| {
-            if let Some(value) = read_at(self.each, at) {
-                recorder.add_pointers(group, words(parameter, value));
-            }
-        };
-        match known {
-            Known::At(first, count) => (0..count).for_each(|at| add(at, recorder.parameters.get(first + at))),
-            Known::New if driver::tells_parameters() => {
-                asked(self.function).enumerate().for_each(|(at, parameter)| add(at, parameter));
-            }
-            Known::New | Known::NotTold => group.without_arguments(),
+    };
+    match known {
+        Known::At(first, count) => (0..count).for_each(|at| add(at, recorder.parameters.get(first + at))),
+        Known::New if driver::tells_parameters() => {
+            asked(function).enumerate().for_each(|(at, parameter)| add(at, parameter));
         }
+        Known::New | Known::NotTold => group.without_arguments(),
     }
 }
 
-fn launches(result: CuResult, launch: &Launch, stream: Handle, is_per_thread: bool) -> CuResult {
-    if result.is_ok()
-        && let Some(recorder) = recording()
-    {
-        launch.record(recorder, recorder.target(stream, is_per_thread));
-    }
-    result
+fn launches(result: CuResult, launch: &KernelNode, stream: Handle, is_per_thread: bool) -> CuResult {
+    after(result, |recorder| record(recorder, recorder.target(stream, is_per_thread), launch))
 }
 
 hooks! {
-    cuLaunchKernel / cuLaunchKernel_ptsz = fn(function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-         shared_bytes: u32, stream: Handle, each: *const *const u8, extra: *const usize) |real, per_thread|
-    {
+    cuLaunchKernel / cuLaunchKernel_ptsz = fn(
+        function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared_bytes: u32, stream: Handle, each: *const *const u8, extra: *const usize,
+    ) |real, per_thread| {
         prepare(function);
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launches(real(), &Launch { function, grid, block, shared_bytes, each, extra }, stream, per_thread)
+        launches(real(), &KernelNode { function, grid, block, shared_bytes, each, extra }, stream, per_thread)
     }
 
-    cuLaunchKernelEx / cuLaunchKernelEx_ptsz = fn(config: *const LaunchConfig, function: Handle, each: *const *const u8, extra: *const usize) |real, per_thread|
-    {
+    cuLaunchKernelEx / cuLaunchKernelEx_ptsz = fn(
+        config: *const LaunchConfig, function: Handle, each: *const *const u8, extra: *const usize,
+    ) |real, per_thread| {
         prepare(function);
         let result = real();
         if result.is_ok()
             && let Some(LaunchConfig { grid, block, shared_bytes, stream, .. }) = read(config)
         {
-            launches(result, &Launch { function, grid, block, shared_bytes, each, extra }, stream, per_thread);
+            launches(result, &KernelNode { function, grid, block, shared_bytes, each, extra }, stream, per_thread);
         }
         result
     }
 
-    cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz = fn(function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-         shared_bytes: u32, stream: Handle, each: *const *const u8) |real, per_thread|
-    {
+    cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz = fn(
+        function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared_bytes: u32, stream: Handle, each: *const *const u8,
+    ) |real, per_thread| {
         prepare(function);
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let launch = Launch { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
+        let launch = KernelNode { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
         launches(real(), &launch, stream, per_thread)
     }
 
@@ -155,7 +139,7 @@ hooks! {
         if result.is_ok() {
             for at in 0..count as usize {
                 if let Some(LaunchParams { function, grid, block, shared_bytes, stream, each }) = read_at(list, at) {
-                    let launch = Launch { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
+                    let launch = KernelNode { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
                     launches(result, &launch, stream, per_thread);
                 }
             }

@@ -25,8 +25,9 @@ hooks! {
         result
     }
 
-    cuGetProcAddress_v2 = fn(name: *const u8, function: *mut *mut c_void, version: i32, flags: u64, status: *mut u32) |real, per_thread|
-    {
+    cuGetProcAddress_v2 = fn(
+        name: *const u8, function: *mut *mut c_void, version: i32, flags: u64, status: *mut u32,
+    ) |real, per_thread| {
         let result = real();
         if result.is_ok() {
             answer(function);

@@ -7,16 +7,11 @@ use call_ring::{Kind, SyncKind};
 use crate::{
     cuda::{CuResult, Handle},
     real::hooks,
-    recorder::{named_stream, recording},
+    recorder::{after, named_stream},
 };
 
 fn waits(result: CuResult, kind: SyncKind, handle: Handle) -> CuResult {
-    if result.is_ok()
-        && let Some(recorder) = recording()
-    {
-        recorder.record(Kind::Sync, 0, [handle, kind as u64, 0, 0, 0]);
-    }
-    result
+    after(result, |recorder| recorder.record(Kind::Sync, 0, [handle, kind as u64, 0, 0, 0]))
 }
 
 hooks! {

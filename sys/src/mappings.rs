@@ -1,0 +1,92 @@
+//! Mappings of a process, as a maps file of /proc has them. A read takes the lock of the process's
+//! memory map, and hangs while another holder has it.
+
+use std::{
+    io::{self, BufRead, BufReader, Read},
+    ops::Range,
+};
+
+/// Limit on the maps file of a process, some 600,000 mappings; the mappings of a larger one are
+/// unknown.
+pub(crate) const MAPS_MAX_BYTES: u64 = 64 << 20;
+
+/// A mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping<'a> {
+    /// Addresses; not empty.
+    pub(crate) range: Range<u64>,
+    /// Whether other processes see what is written.
+    pub(crate) is_shared: bool,
+    /// Place in the file where it begins.
+    pub(crate) offset_bytes: u64,
+    /// Device of the file: major and minor number.
+    pub(crate) device: (u32, u32),
+    /// Path, up to its first space; empty without a file.
+    pub(crate) path: &'a str,
+}
+
+impl<'a> Mapping<'a> {
+    /// Of a line such as `7f0000000000-7f0000400000 rw-s 7f0000000000 00:06 123 /dev/nvidia-uvm`.
+    fn parse(line: &'a str) -> Option<Self> {
+        let wide = |text| u64::from_str_radix(text, 16).ok();
+        let number = |text| u32::from_str_radix(text, 16).ok();
+        let mut fields = line.split_whitespace();
+        let (begin, end) = fields.next()?.split_once('-')?;
+        let range = wide(begin)?..wide(end)?;
+        let is_shared = fields.next()?.ends_with('s');
+        let offset_bytes = wide(fields.next()?)?;
+        let (major, minor) = fields.next()?.split_once(':')?;
+        let device = (number(major)?, number(minor)?);
+        let path = fields.nth(1).unwrap_or_default();
+        (!range.is_empty()).then_some(Self { range, is_shared, offset_bytes, device, path })
+    }
+}
+
+/// Calls with each mapping of a maps file, in the order of addresses; lines that are none are left
+/// out. Returns whether there was any line: a thread with memory has at least its stack.
+///
+/// # Errors
+/// If the file cannot be read, or has more bytes than this.
+pub(crate) fn for_each(maps: impl Read, max_bytes: u64, mut call: impl FnMut(Mapping<'_>)) -> io::Result<bool> {
+    let mut lines = BufReader::new(maps.take(max_bytes));
+    let (mut line, mut read_bytes) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        let length = lines.read_until(b'\n', &mut line)?;
+        read_bytes += length as u64;
+        if length == 0 {
+            break;
+        }
+        if let Some(mapping) = Mapping::parse(&String::from_utf8_lossy(&line)) {
+            call(mapping);
+        }
+    }
+    if read_bytes >= max_bytes { Err(io::Error::other("too many mappings")) } else { Ok(read_bytes > 0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_without_a_file_has_no_path() {
+        let line = "7ffd00000000-7ffd00021000 rw-p 00000000 00:00 0";
+        let mapping = Mapping::parse(line).unwrap();
+        assert_eq!((mapping.is_shared, mapping.device, mapping.path), (false, (0, 0), ""));
+    }
+
+    #[test]
+    fn fields_are_hexadecimal() {
+        let line = "7f0000000000-7f0000002000 rw-s 0000a000 fd:2a 1024 /memfd:name (deleted)\n";
+        let mapping = Mapping::parse(line).unwrap();
+        assert_eq!(mapping.range, 0x7f00_0000_0000..0x7f00_0000_2000);
+        assert_eq!((mapping.offset_bytes, mapping.device, mapping.path), (0xa000, (0xfd, 0x2a), "/memfd:name"));
+    }
+
+    #[test]
+    fn cut_and_empty_ranges_are_no_mappings() {
+        for line in ["", "7f00", "7f00-", "9-8 rw-s 0 00:06 1 /dev/x", "8-9 rw-s 0 6 1 /dev/x", "8-9 rw-s"] {
+            assert_eq!(Mapping::parse(line), None, "{line}");
+        }
+    }
+}
