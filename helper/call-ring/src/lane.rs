@@ -1,7 +1,7 @@
 //! Lane of the ring: records of one producer and one consumer.
 //!
 //! Its header has two cache lines. First the producer's: head (records ever written), dropped
-//! (calls that did not fit), owner (thread, or 0), lock (of the shared lane). Then the consumer's:
+//! (calls that did not fit), owner (thread, or 0), lock (of a shared lane). Then the consumer's:
 //! tail (records ever read).
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,7 @@ impl<'a> Lane<'a> {
         self.store(OWNER, 0);
     }
 
-    /// Locks a lane that several threads share. Nobody waits: a failure is a dropped call.
+    /// Locks a lane that threads share. Nobody waits: on failure, the call goes to another lane.
     #[must_use]
     pub fn try_lock(&self) -> bool {
         let lock = self.header.get(LOCK);

@@ -34,8 +34,11 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDRING");
 pub const MAJOR: u32 = 1;
 /// See [`MAJOR`].
 pub const MINOR: u32 = 0;
-/// Lanes. Threads beyond share the last one.
+/// Lanes.
 pub const LANES: usize = 16;
+/// Lanes that a thread has for itself. Threads beyond share the others, and take for each call one that
+/// no other thread is writing to.
+pub const OWN_LANES: usize = 12;
 /// Bytes before the first record.
 pub const HEADER_BYTES: usize = 8192;
 /// Bytes of records of lane 0, of a program's first thread.
@@ -185,6 +188,13 @@ impl<'a> Memory<'a> {
     #[must_use]
     pub fn unrecorded(&self) -> u64 {
         self.load(UNRECORDED)
+    }
+
+    /// Lanes that threads share, from another first one for each thread.
+    pub fn shared_lanes(&self, thread: u32) -> impl Iterator<Item = Lane<'a>> + use<'a> {
+        let memory = *self;
+        let shared = LANES - OWN_LANES;
+        (0..shared).map(move |at| memory.lane(OWN_LANES + (at + thread as usize) % shared))
     }
 
     /// A lane; the last one for any number beyond.

@@ -8,7 +8,7 @@ use call_ring::{
     call::{Action, Call, Pointer, Read, read},
     group::{NAME_BYTES_MAX, POINTERS_MAX},
     kind::ASYNCHRONOUS,
-    memory::LANES,
+    memory::{LANES, OWN_LANES},
 };
 use proptest::prelude::*;
 
@@ -176,5 +176,21 @@ proptest! {
                 prop_assert!(reads <= lane.capacity());
             }
         }
+    }
+}
+
+#[test]
+fn threads_without_a_lane_begin_at_different_shared_ones_and_find_each() {
+    let words = words();
+    let memory = create(&words);
+    for thread in 0..7 {
+        let lanes = || memory.shared_lanes(thread);
+        assert_eq!(lanes().count(), LANES - OWN_LANES);
+        assert!(lanes().all(|lane| lane.try_lock()), "each lane once");
+        (OWN_LANES..LANES).for_each(|lane| memory.lane(lane).unlock());
+        assert!(memory.shared_lanes(thread + 1).next().unwrap().try_lock());
+        let first_free = lanes().position(|lane| lane.try_lock());
+        assert_eq!(first_free, Some(0), "one that is taken is not the first of the thread before");
+        (OWN_LANES..LANES).for_each(|lane| memory.lane(lane).unlock());
     }
 }

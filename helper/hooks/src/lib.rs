@@ -27,7 +27,6 @@ mod headroom;
 mod hooks;
 mod libc;
 #[cfg(feature = "injected")]
-#[path = "../../panic.rs"]
 mod panic;
 mod parameters;
 mod program;

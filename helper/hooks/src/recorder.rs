@@ -10,7 +10,7 @@ use core::{
 use call_ring::{
     Group, Kind, Lane, Memory, Mode, Stamp, Target,
     kind::{LEGACY, PER_THREAD},
-    memory::LANES,
+    memory::OWN_LANES,
 };
 
 use crate::{
@@ -97,7 +97,7 @@ const LANE_BITS: u32 = 8;
 extern "C" fn thread_ends(value: *mut c_void) {
     let lane = value as usize & ((1 << LANE_BITS) - 1);
     if let (Some(recorder), Some(lane)) = (recorder(), lane.checked_sub(1))
-        && lane < LANES - 1
+        && lane < OWN_LANES
     {
         recorder.memory.lane(lane).release();
     }
@@ -117,13 +117,13 @@ impl Recorder {
         Some(Self { libc, memory, thread, blocks, parameters, captures: AtomicI64::new(0), is_own })
     }
 
-    /// Lane and id of the calling thread.
+    /// Lane and id of the calling thread; [`OWN_LANES`] if it has none for itself.
     fn thread(&self) -> Option<(usize, u32)> {
         let value = self.thread.get();
         let value = if value == 0 {
             let id = system::thread_id();
-            let own = (0..LANES - 1).find(|lane| self.memory.lane(*lane).acquire(id));
-            let value = (id as usize) << LANE_BITS | (own.unwrap_or(LANES - 1) + 1);
+            let own = (0..OWN_LANES).find(|lane| self.memory.lane(*lane).acquire(id));
+            let value = (id as usize) << LANE_BITS | (own.unwrap_or(OWN_LANES) + 1);
             if !self.thread.set(value) {
                 return None;
             }
@@ -141,20 +141,26 @@ impl Recorder {
             self.memory.count_unrecorded();
             return;
         };
-        let lane = self.memory.lane(number);
-        let is_shared = number == LANES - 1;
-        if is_shared && !lane.try_lock() {
-            lane.count_dropped();
+        if number < OWN_LANES {
+            self.write_to(self.memory.lane(number), thread, call);
             return;
         }
+        match self.memory.shared_lanes(thread).find(Lane::try_lock) {
+            Some(lane) => {
+                self.write_to(lane, thread, call);
+                lane.unlock();
+            }
+            None => self.memory.lane(OWN_LANES).count_dropped(),
+        }
+    }
+
+    /// Writes a call to a lane that no other thread is writing to.
+    fn write_to(&self, lane: Lane<'static>, thread: u32, call: impl FnOnce(Lane<'static>, Stamp) -> Group<'static>) {
         // A full lane takes no number: the reader would wait for it.
         if lane.has_room(1) {
             call(lane, self.memory.stamp(self.libc.monotonic_ns(), thread)).publish();
         } else {
             lane.count_dropped();
-        }
-        if is_shared {
-            lane.unlock();
         }
     }
 

@@ -20,6 +20,5 @@ mod elf;
 pub mod exports;
 mod libc;
 #[cfg(feature = "injected")]
-#[path = "../../panic.rs"]
 mod panic;
 mod stage;

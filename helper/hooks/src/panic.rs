@@ -1,4 +1,4 @@
-//! What the compiler demands of a library without the standard one. Part of both stages.
+//! What the compiler demands of a library without the standard one.
 
 #![expect(unsafe_code, reason = "a symbol that nobody has: no panic is reachable, or the build says so")]
 
