@@ -12,8 +12,8 @@ const FOLLOW_UP: u32 = 16;
 /// Maximum cost of a record. A record that is slow for other reasons, as the first after the start,
 /// must not use up its user's budget: 31 are always distinguished at once, on any machine.
 const RECORD_MAX: Duration = Duration::from_millis(2);
-/// Budget of one user: a fiftieth of a processor, and a burst of one second.
-const OF_USER: Allowance = Allowance { part: 50, burst: Duration::from_secs(1) };
+/// Budget of one user: a hundredth of a processor, and a burst of one second.
+const OF_USER: Allowance = Allowance { part: 100, burst: Duration::from_secs(1) };
 /// Budget of all users together.
 const OF_NODE: Allowance = Allowance { part: 10, burst: Duration::from_secs(4) };
 
@@ -139,7 +139,7 @@ mod tests {
         let budget = charged(1..2, 40);
         // 1.28 s were used with a burst of one second.
         let until = budget.over_until(1, NOW).unwrap();
-        assert_eq!(until, NOW + 280 * MS * 50);
+        assert_eq!(until, NOW + 280 * MS * 100);
         assert_eq!(budget.over_until(1, until), None);
         assert_eq!(budget.over_until(2, NOW), None);
     }
@@ -169,7 +169,7 @@ mod tests {
         let mut budget = charged(1..100, 1);
         budget.forget(NOW);
         assert_eq!(budget.users.len(), 99);
-        budget.forget(NOW + Duration::from_secs(2));
+        budget.forget(NOW + Duration::from_secs(4));
         assert_eq!(budget.users.len(), 0);
     }
 }

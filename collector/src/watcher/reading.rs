@@ -26,9 +26,9 @@ impl Watcher {
         let State::Counting(attached) = &mut self.state else { return };
         let misses_moves = attached.probes.miss_moves();
         let now = clock::since_boot(&self.config.roots).unwrap_or_default();
+        let mut begun = cpu_time::of_this_thread();
         for record in attached.probes.lifecycles() {
             let kind = record.kind();
-            let begun = cpu_time::of_this_thread();
             match kind {
                 Some(LifecycleKind::Registered | LifecycleKind::Adopted | LifecycleKind::SharedByProcess) => {
                     let process = self.registered(&record, now);
@@ -47,7 +47,9 @@ impl Watcher {
                 }
                 None => tracing::error!("a lifecycle record of unknown kind {}", record.kind),
             }
-            self.budget.charge(record.uid, cpu_time::of_this_thread().saturating_sub(begun), now);
+            let ended = cpu_time::of_this_thread();
+            self.budget.charge(record.uid, ended.saturating_sub(begun), now);
+            begun = ended;
         }
     }
 
