@@ -35,7 +35,7 @@ pub use policy::Policy;
 use serde::{Deserialize, Serialize};
 use value::{
     AbsolutePath, EndedMax, GroupName, HostNames, Hostname, Interval, Listen, LogFilter, LogFormat, OwnersMax,
-    PairsMax, RecordRate, Retention, RingSize, SeriesMax, VerdictWindow, of_file,
+    PairsMax, RecordRate, RecordingsMax, Retention, RingSize, SeriesMax, VerdictWindow, of_file,
 };
 pub use web_config::{BcryptHash, Tls, TlsVersion, UserName, WebConfig};
 
@@ -75,6 +75,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Block records.
     pub records: Records,
+    /// Recordings of calls.
+    pub recordings: Recordings,
     /// Verdicts.
     pub verdicts: Verdicts,
     /// Policies and acting.
@@ -203,6 +205,21 @@ pub struct Records {
     pub ring_size: RingSize,
 }
 
+/// Recordings of calls, of programs with the helper in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Recordings {
+    /// Whether the calls that programs record are read.
+    #[serde(deserialize_with = "of_file")]
+    pub enabled: bool,
+    /// Maximum of recordings of the node.
+    #[serde(deserialize_with = "of_file")]
+    pub max: RecordingsMax,
+    /// Maximum of recordings of a user's processes.
+    #[serde(deserialize_with = "of_file")]
+    pub max_per_user: RecordingsMax,
+}
+
 /// Verdicts about processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -275,6 +292,7 @@ impl Default for Config {
             collector: Collector::default(),
             metrics: Metrics::default(),
             records: Records::default(),
+            recordings: Recordings::default(),
             verdicts: Verdicts::default(),
             policy: Policy::default(),
         }
@@ -316,6 +334,12 @@ impl Default for Metrics {
 impl Default for Records {
     fn default() -> Self {
         Self { enabled: true, max_per_second: value::Number(100_000), ring_size: RingSize { bytes: 4 << 20 } }
+    }
+}
+
+impl Default for Recordings {
+    fn default() -> Self {
+        Self { enabled: true, max: value::Number(16), max_per_user: value::Number(8) }
     }
 }
 

@@ -10,8 +10,8 @@ mod size;
 use std::{fmt, marker::PhantomData, path::PathBuf, str::FromStr};
 
 pub use bounded::{
-    ActInterval, AuditFiles, EndedMax, Interval, Number, OwnersMax, PairsMax, RecordRate, Retention, RingSize,
-    SeriesMax, Time, VerdictWindow,
+    ActInterval, AuditFiles, EndedMax, Interval, Number, OwnersMax, PairsMax, RecordRate, RecordingsMax, Retention,
+    RingSize, SeriesMax, Time, VerdictWindow,
 };
 pub use hosts::HostNames;
 pub use listen::Listen;

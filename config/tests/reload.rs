@@ -16,6 +16,7 @@ log = { filter = "warn", format = "json", file = "/other" }
 collector = { interval = "7s", ended_retention = "7s", max_ended = 7, max_owners = 7, owner_retention = "7s", max_eviction_pairs = 7 }
 metrics = { listen = "127.0.0.1:7", web_config_file = "/other", per_process = true, max_processes = 7 }
 records = { enabled = false, max_per_second = 7, ring_size = "8 MiB" }
+recordings = { enabled = false, max = 7, max_per_user = 7 }
 verdicts.window = "7s"
 [policy]
 enabled = true

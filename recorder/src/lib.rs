@@ -2,7 +2,11 @@
 //!
 //! * [`process`]: the ring of a process
 //! * [`merge`]: calls of all threads in one order
+//! * `program`: what a program has, by its calls
 //! * [`ops`]: calls as a stream of operations, which planners take
+//! * [`window`]: the last calls of a process, within its quota
+//! * [`recordings`]: recordings of the processes of a node, within the quotas of their users; `view`:
+//!   one of them, as the API shows it
 //!
 //! The memory that is read belongs to the program, which may write anything into it: each record is
 //! copied once and then validated, what is not valid is counted, and none of it says anything of
@@ -11,7 +15,14 @@
 pub mod merge;
 pub mod ops;
 pub mod process;
+mod program;
+pub mod recordings;
+mod view;
+pub mod window;
 
 pub use merge::Merge;
 pub use ops::Ops;
 pub use process::{Process, ProcessError};
+pub use program::Program;
+pub use recordings::{Quotas, Recordings};
+pub use window::Window;

@@ -11,9 +11,13 @@ use call_ring::{
     call::{Call, Read, read},
 };
 
+use crate::window::bytes_of;
+
 /// Most calls that wait for missing numbers: more than a ring holds. Of a helper's ring there are
 /// never so many.
 const WAITING_MAX: usize = 1 << 16;
+/// Most bytes of these, likewise.
+const WAITING_BYTES_MAX: usize = 8 << 20;
 /// Most calls of a lane taken in a poll, so that a program that writes all the time ends none.
 const CALLS_MAX: usize = 1 << 14;
 
@@ -36,6 +40,7 @@ pub struct Merge {
     /// Number of the next call.
     next: u64,
     waiting: BTreeMap<u64, Call>,
+    waiting_bytes: usize,
     /// Numbers given out before the last polls, the latest first: missing ones are waited for so
     /// many polls.
     given_out: [u64; 3],
@@ -70,7 +75,9 @@ impl Merge {
                 break;
             }
             self.next = sequence.saturating_add(1);
-            calls.push(entry.remove());
+            let call = entry.remove();
+            self.waiting_bytes -= bytes_of(&call);
+            calls.push(call);
         }
         calls
     }
@@ -78,15 +85,19 @@ impl Merge {
     fn take(&mut self, call: Call) {
         let sequence = call.stamp.sequence;
         // Numbers that were waited for long enough, that come twice, or that are far ahead.
-        if sequence < self.next || self.waiting.len() >= WAITING_MAX || self.waiting.contains_key(&sequence) {
+        let bytes = self.waiting_bytes + bytes_of(&call);
+        let has_room = self.waiting.len() < WAITING_MAX && bytes <= WAITING_BYTES_MAX;
+        if sequence < self.next || !has_room || self.waiting.contains_key(&sequence) {
             self.losses.invalid += 1;
             return;
         }
+        self.waiting_bytes = bytes;
         self.waiting.insert(sequence, call);
     }
 
     /// Returns the calls that still wait for others: of a program that has ended, none come.
     pub fn finish(&mut self) -> Vec<Call> {
+        self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting).into_values().collect()
     }
 

@@ -1,38 +1,29 @@
 //! Recorded calls as a stream of operations, which planners and the simulator take.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use call_ring::{
-    Size, Target,
-    call::{Action, Call, Pointer},
-};
+use call_ring::{Size, call::Call};
 use trace::{
     BlockId, Recorder,
     ops::{Argument, Block, Invalid, Launch, OpStream, Signature},
 };
 
-/// Work of a call, or of a node of a graph.
-#[derive(Clone, Debug)]
-struct Work {
-    signature: Signature,
-    addresses: Vec<u64>,
-}
+use crate::program::{Program, Step, Work};
 
-/// Builder of a stream from calls in their order. Memory that was allocated before the first call is
-/// unknown: pointers into it are left out.
+/// Most operations of a stream: a program can multiply them, by graphs.
+const OPS_MAX: usize = 1 << 17;
+
+/// Builder of a stream from calls in their order. Pointers into memory that the program is not known
+/// to have are left out.
 #[derive(Debug, Default)]
 pub struct Ops {
     recorder: Recorder,
-    /// Live blocks by their first address: size.
-    live: BTreeMap<u64, u64>,
-    functions: HashMap<u64, String>,
+    program: Program,
     streams: HashMap<u64, u32>,
-    captured: HashMap<u64, Vec<Work>>,
-    /// Nodes by graph, in the order in which they were added.
-    graphs: HashMap<u64, Vec<(u64, Work)>>,
-    executables: HashMap<u64, Vec<(u64, Work)>>,
     /// A time never less than that of the call before.
     time_ns: u64,
+    /// Operations so far.
+    count: usize,
 }
 
 fn dimensions(Size { x, y, z }: Size) -> [u32; 3] {
@@ -40,6 +31,19 @@ fn dimensions(Size { x, y, z }: Size) -> [u32; 3] {
 }
 
 impl Ops {
+    /// Builder of the stream of a program that has done this much before, at this time. Its memory
+    /// counts as allocated then.
+    ///
+    /// # Errors
+    /// If it has too much memory, or too many blocks of it.
+    pub fn after(program: Program, time_ns: u64) -> Result<Self, Invalid> {
+        let mut ops = Self { time_ns, ..Self::default() };
+        for (address, bytes) in program.live() {
+            ops.malloc(address, bytes)?;
+        }
+        Ok(Self { program, ..ops })
+    }
+
     /// Adds a call.
     ///
     /// # Errors
@@ -47,53 +51,19 @@ impl Ops {
     pub fn add(&mut self, call: &Call) -> Result<(), Invalid> {
         // Threads take their time before their number.
         self.time_ns = self.time_ns.max(call.stamp.time_ns);
-        match &call.action {
-            Action::Malloc { address, bytes, .. } => self.malloc(*address, *bytes),
-            Action::Free { address, .. } => self.free(*address),
-            Action::Function { function, name } => {
-                self.functions.insert(*function, name.clone());
-                Ok(())
-            }
-            Action::Launch { target, function, grid, block, pointers, .. } => {
-                let name = self.functions.get(function).cloned().unwrap_or_else(|| format!("{function:#x}"));
-                let signature = Signature { name, grid: dimensions(*grid), block: dimensions(*block) };
-                let pointers = pointers.as_deref().unwrap_or_default();
-                let addresses = pointers.iter().map(|Pointer { address, .. }| *address).collect();
-                self.work(*target, Work { signature, addresses })
-            }
-            Action::Copy { target, to, from, .. } => self.copy_or_fill(*target, "copy", vec![*to, *from]),
-            Action::Fill { target, address, .. } => self.copy_or_fill(*target, "fill", vec![*address]),
-            Action::GraphCaptured { capture, graph } => {
-                let nodes = self.captured.remove(capture).unwrap_or_default();
-                self.graphs.insert(*graph, (0..).zip(nodes).collect());
-                Ok(())
-            }
-            Action::GraphCloned { graph, clone } => {
-                // The nodes of a clone have handles of their own, which nobody tells.
-                let nodes = self.graphs.get(graph).cloned().unwrap_or_default();
-                self.graphs.insert(*clone, nodes.into_iter().map(|(_, work)| (0, work)).collect());
-                Ok(())
-            }
-            Action::GraphInstantiated { graph, executable } => {
-                self.executables.insert(*executable, self.graphs.get(graph).cloned().unwrap_or_default());
-                Ok(())
-            }
-            Action::GraphLaunch { stream, executable } => {
-                let nodes = self.executables.get(executable).cloned().unwrap_or_default();
-                nodes.into_iter().try_for_each(|(_, work)| self.launch(*stream, work))
-            }
-            Action::GraphDestroyed { graph } => {
-                self.graphs.remove(graph);
-                Ok(())
-            }
-            Action::ExecutableDestroyed { executable } => {
-                self.executables.remove(executable);
-                Ok(())
-            }
-            // A free that failed was of memory that nobody else was given meanwhile; its block is one
-            // that ended, and what names it later is left out.
-            Action::NotFreed { .. } | Action::Prefetch { .. } | Action::Advise { .. } | Action::Sync { .. } => Ok(()),
+        let steps = self.program.make(&call.action);
+        self.count = self.count.saturating_add(steps.len());
+        if self.count > OPS_MAX {
+            return Err(Invalid::TooMany);
         }
+        for step in steps {
+            match step {
+                Step::Malloc { address, bytes } => self.malloc(address, bytes)?,
+                Step::Free { address } => self.recorder.free(self.time_ns, address).map(drop)?,
+                Step::Launch { stream, work } => self.launch(stream, work)?,
+            }
+        }
+        Ok(())
     }
 
     /// The stream.
@@ -103,56 +73,12 @@ impl Ops {
     }
 
     fn malloc(&mut self, address: u64, bytes: u64) -> Result<(), Invalid> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        // Its free was of a call that is missing.
-        if self.live.contains_key(&address) {
-            self.free(address)?;
-        }
-        self.recorder.malloc(self.time_ns, address, Block { bytes, address: Some(address) })?;
-        self.live.insert(address, bytes);
-        Ok(())
+        self.recorder.malloc(self.time_ns, address, Block { bytes, address: Some(address) }).map(drop)
     }
 
-    fn free(&mut self, address: u64) -> Result<(), Invalid> {
-        match self.live.remove(&address) {
-            Some(_) => self.recorder.free(self.time_ns, address).map(drop),
-            None => Ok(()),
-        }
-    }
-
-    fn copy_or_fill(&mut self, target: Target, name: &str, addresses: Vec<u64>) -> Result<(), Invalid> {
-        let signature = Signature { name: name.to_owned(), grid: [0; 3], block: [0; 3] };
-        self.work(target, Work { signature, addresses })
-    }
-
-    fn work(&mut self, target: Target, work: Work) -> Result<(), Invalid> {
-        let set = |nodes: &mut Vec<(u64, Work)>, node, work| match nodes.iter_mut().find(|(there, _)| *there == node) {
-            Some((_, there)) => *there = work,
-            None => nodes.push((node, work)),
-        };
-        match target {
-            Target::Stream(stream) => return self.launch(stream, work),
-            Target::Captured(capture) => self.captured.entry(capture).or_default().push(work),
-            // A node that is changed without its graph: a node's handle is the node's alone.
-            Target::Graph { graph: 0, node } => {
-                let mut graphs = self.graphs.values_mut();
-                if let Some(nodes) = graphs.find(|nodes| nodes.iter().any(|(there, _)| *there == node)) {
-                    set(nodes, node, work);
-                }
-            }
-            Target::Graph { graph, node } => set(self.graphs.entry(graph).or_default(), node, work),
-            Target::Executable { executable, node } => {
-                set(self.executables.entry(executable).or_default(), node, work);
-            }
-        }
-        Ok(())
-    }
-
-    fn launch(&mut self, stream: u64, Work { signature, addresses }: Work) -> Result<(), Invalid> {
+    fn launch(&mut self, stream: u64, Work { name, grid, block, addresses }: Work) -> Result<(), Invalid> {
         let mut arguments: Vec<Argument> = Vec::new();
-        for address in addresses {
+        for address in addresses.iter().copied() {
             if let Some(block) = self.block(address)
                 && !arguments.iter().any(|argument| argument.block == block)
             {
@@ -161,6 +87,7 @@ impl Ops {
         }
         let count = u32::try_from(self.streams.len()).map_err(|_| Invalid::TooMany)?;
         let stream = *self.streams.entry(stream).or_insert(count);
+        let signature = Signature { name: name.to_string(), grid: dimensions(grid), block: dimensions(block) };
         let signature = self.recorder.signature(signature);
         let launch = Launch { signature, stream, start_ns: None, duration_ns: None, arguments };
         self.recorder.launch(self.time_ns, launch).map(drop)
@@ -168,14 +95,16 @@ impl Ops {
 
     /// Live block that an address is in.
     fn block(&self, address: u64) -> Option<BlockId> {
-        let (begin, bytes) = self.live.range(..=address).next_back()?;
-        (address - begin < *bytes).then(|| self.recorder.block(*begin).ok()).flatten()
+        self.program.block(address).and_then(|begin| self.recorder.block(begin).ok())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use call_ring::{MemoryKind, Stamp, Target};
+    use call_ring::{
+        MemoryKind, Stamp, Target,
+        call::{Action, Pointer},
+    };
     use trace::ops::OpKind;
 
     use super::*;
@@ -235,6 +164,22 @@ mod tests {
         ]);
         let blocks: Vec<u32> = stream.launches().values().iter().map(|launch| launch.arguments[0].block.0).collect();
         assert_eq!(blocks, [0, 1, 1, 1]);
+    }
+
+    #[test]
+    fn stream_begins_with_the_memory_that_the_program_had_before() {
+        let mut program = Program::default();
+        for action in [malloc(0x10000), malloc(0x20000), Action::Free { stream: 0, address: 0x10000 }] {
+            program.make(&action);
+        }
+        program.make(&Action::Function { function: 5, name: "add".to_owned() });
+        let mut ops = Ops::after(program, 7).unwrap();
+        ops.add(&call(9, launch(Target::Stream(9), &[0x10000, 0x20000]))).unwrap();
+        let stream = ops.finish();
+        let kinds: Vec<(u64, OpKind)> = stream.ops().values().iter().map(|op| (op.time_ns, op.kind)).collect();
+        assert_eq!(kinds, [(7, OpKind::Malloc(BlockId(0))), (9, OpKind::Launch(trace::LaunchId(0)))]);
+        assert_eq!(stream.launches().values()[0].arguments.len(), 1);
+        assert_eq!(stream.signatures().values()[0].name, "add");
     }
 
     #[test]

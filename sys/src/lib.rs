@@ -12,6 +12,7 @@
 //! * [`uvm`]: calls of nvidia-uvm on another process's VA space
 //! * [`actor`]: processes that make these calls, in the target's cgroup
 //! * [`memory`]: return of freed memory to the kernel
+//! * [`executable`]: program files, and whether libraries are preloaded into them
 //! * [`shared_memory`]: shared memory that a process made for uvmd
 //! * [`symbols`]: functions of the driver that can be probed
 //! * [`families`] and [`btf`]: offsets of the fields that the probes read, in this driver and
@@ -26,6 +27,7 @@ pub mod capabilities;
 pub mod cpu_time;
 pub mod driver;
 pub mod driver_types;
+pub mod executable;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod families;

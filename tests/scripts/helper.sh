@@ -10,7 +10,6 @@ cd "$UVMD_ROOT"
 kills=10 foreign=0
 [ "${1:-}" != --long ] || kills=200 foreign=1
 [ -e "$(foreign_dir tinygrad)" ] || scripts/setup --no-lab
-scripts/build-helper
 scripts/build --lab >/dev/null
 # As the job before it builds all tests: with the features of the whole workspace.
 built() {

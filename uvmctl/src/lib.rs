@@ -1,5 +1,6 @@
 //! Command line of uvmd. Queries the daemon over HTTP, on its Unix socket or by TCP, and prints the
-//! response. Only `doctor` reads the node directly, and `plan` and `sim` read a trace.
+//! response. Only `doctor` reads the node directly, `plan` and `sim` read a
+//! trace, and `run` runs a program.
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage, 3 daemon unreachable; `status --check` has more.
 //!
@@ -20,6 +21,7 @@ mod gpus;
 mod heat;
 mod look;
 mod machine;
+mod ops;
 mod output;
 mod plan;
 mod policy;
@@ -27,6 +29,7 @@ mod ps;
 mod rates;
 mod report;
 mod resource;
+mod run;
 mod show;
 mod simulate;
 mod source;
@@ -114,6 +117,11 @@ enum Command {
     /// One line for each range of managed memory, in the order of addresses; the hotter a cell, the
     /// taller its character. Counts are since the start of the process, or since uvmd saw it first.
     Heatmap(heat::Options),
+    /// List the calls of a process to the CUDA driver, or write them as a trace
+    ///
+    /// Of a process that runs with the helper: see uvmctl run. MS: milliseconds since the first of
+    /// the calls shown.
+    Ops(ops::Options),
     /// Show and change overrides, and switch acting off and on
     ///
     /// uvmd acts only with policy.enabled, on processes whose override or the configuration has
@@ -139,6 +147,11 @@ enum Command {
     /// Needs neither the daemon nor root, and names checks that it lacks the permission for. Exits
     /// with 1 if something is missing.
     Doctor(doctor::Options),
+    /// Run a program with the helper in it, which records its calls to the CUDA driver
+    ///
+    /// Needs neither the daemon nor root. Has the helper preloaded, and becomes the program. Exits
+    /// with 125 if the helper cannot be in it, as in a static or setuid program.
+    Run(run::Options),
     /// Simulate the cost of a trace's iteration on managed memory
     ///
     /// Needs neither the daemon nor a GPU. All figures are modelled: docs/simulator.md has the
@@ -223,9 +236,19 @@ fn run(client: Client, output: &output::Options, command: Command) -> anyhow::Re
         Command::Evictions(options) => output.show(&client, &mut evictions::Pairs::new(options)),
         Command::Gpus => output.show(&client, &mut gpus::List),
         Command::Heatmap(options) => output.show(&client, &mut heat::Map(options)),
+        Command::Ops(options) => match options.trace.clone() {
+            Some(path) => {
+                output.reject("ops --trace").map_err(Into::into).and_then(|()| ops::write(&client, &options, &path))
+            }
+            None => output.show(&client, &mut ops::List(options)),
+        },
         Command::Plan(options) => output.reject("plan").map_err(Into::into).and_then(|()| plan::run(options)),
         Command::Ps(options) => output.show(&client, &mut ps::Ps::new(options)),
         Command::Show(options) => output.show(&client, &mut show::One(options)),
+        Command::Run(options) => {
+            output.reject("run")?;
+            return Ok(run::run(&options));
+        }
         Command::Sim(options) => {
             output.reject("sim")?;
             return simulate::run(&options);

@@ -33,6 +33,7 @@ use crate::{
     notify,
     options::Options,
     own_names,
+    recording::Recorder,
     rules::Rules,
     signals::{Hangup, Signal, Signals},
     switch::Switch,
@@ -93,12 +94,15 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     let parts = parts(policy, &collector, &judging, (&rules, &switch), &events, changed_rates, audit.clone());
     let acting_handle = ActingHandle::start(parts, actuation)?;
     let reader = acting_handle.reader();
+    let recorder = Recorder::start(config.recordings, collector.snapshots())?;
     let control =
         Control { rules: rules.clone(), switch, enabled: policy.enabled, reader: reader.clone(), audit: audit.clone() };
     let sources = Sources {
         decisions: DecisionSource::new(move || reader.decisions()),
         events: events.clone(),
         controls: Controls::new(control),
+        ops: recorder.ops(),
+        traces: recorder.traces(),
         ..sources(&collector.snapshots(), judging.latest())
     };
     let service = Service::new(node, sources);

@@ -7,6 +7,7 @@ pub(crate) mod evictions;
 pub(crate) mod history;
 pub(crate) mod memory;
 pub(crate) mod node;
+pub(crate) mod ops;
 pub(crate) mod overrides;
 pub(crate) mod owners;
 pub(crate) mod policy;

@@ -7,6 +7,7 @@
 //! * `GET /api/v1/processes/{pid}` -- a process, with the `?blocks=N` busiest blocks of its memory.
 //!   Here and below, `?start_ticks=T` chooses among processes with the same pid
 //! * `GET /api/v1/processes/{pid}/ranges` -- ranges of managed memory, and their access patterns
+//! * `GET /api/v1/processes/{pid}/ops` -- recorded calls; `/ops/trace`, as a trace for planners
 //! * `GET /api/v1/processes/{pid}/heatmap` -- memory in cells; `?cells=N` of each range,
 //!   `?begin=0x..&end=0x..` for a part
 //! * `GET /api/v1/processes/{pid}/history` -- recent counts; the last `?seconds=S`, in `?samples=N`
@@ -117,7 +118,9 @@ use responses::Responses;
 use server::Site;
 use settings::Settings;
 pub use socket::{Socket, SocketError, Trusted};
-pub use sources::{Heat, HistorySource, Snapshots, Source, Sources, VerdictSource};
+pub use sources::{
+    CallsRequest, Heat, HistorySource, OpsSource, Snapshots, Source, Sources, TraceSource, VerdictSource,
+};
 use stopwatch::Stopwatch;
 use utoipa_axum::{router::OpenApiRouter, routes};
 pub use warnings::{Warning, Warnings};
@@ -226,6 +229,18 @@ impl FromRef<App> for Heat {
 impl FromRef<App> for HistorySource {
     fn from_ref(app: &App) -> Self {
         app.sources.history.clone()
+    }
+}
+
+impl FromRef<App> for OpsSource {
+    fn from_ref(app: &App) -> Self {
+        app.sources.ops.clone()
+    }
+}
+
+impl FromRef<App> for TraceSource {
+    fn from_ref(app: &App) -> Self {
+        app.sources.traces.clone()
     }
 }
 
@@ -338,6 +353,8 @@ fn routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
         .routes(routes!(api::processes::process))
         .routes(routes!(api::memory::ranges))
         .routes(routes!(api::memory::heat_map))
+        .routes(routes!(api::ops::ops))
+        .routes(routes!(api::ops::trace))
         .routes(routes!(api::history::process_history))
         .routes(routes!(api::verdicts::process_verdicts))
         .routes(routes!(api::verdicts::verdicts))

@@ -97,6 +97,7 @@ fn require_all_fields(schema: &mut RefOr<Schema>) {
     match schema {
         RefOr::T(Schema::Object(object)) => object.required = object.properties.keys().cloned().collect(),
         RefOr::T(Schema::AllOf(parts)) => parts.items.iter_mut().for_each(require_all_fields),
+        RefOr::T(Schema::OneOf(choices)) => choices.items.iter_mut().for_each(require_all_fields),
         RefOr::Ref(_) | RefOr::T(_) => {}
     }
 }

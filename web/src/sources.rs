@@ -2,7 +2,7 @@
 
 use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
-use model::{HeatMap, HeatRequest, History, HistoryRequest, Snapshot, Verdicts};
+use model::{HeatMap, HeatRequest, History, HistoryRequest, ProcessId, Snapshot, Verdicts, api};
 
 use crate::{
     control::{Controls, DecisionSource, NoControl},
@@ -23,6 +23,20 @@ pub struct Source<Q, A> {
 
 /// Source of heat maps; `None` for an unknown process.
 pub type Heat = Source<HeatRequest, Option<HeatMap>>;
+/// Request for the last calls of a process, so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallsRequest {
+    /// Process.
+    pub process: ProcessId,
+    /// Maximum number of calls.
+    pub count: usize,
+}
+
+/// Source of recorded calls; `None` for a process without a recording.
+pub type OpsSource = Source<CallsRequest, Option<api::Ops>>;
+/// Source of recorded calls as a trace, in JSON; `None` for a process without a recording, or the
+/// reason why there is no trace of so many calls.
+pub type TraceSource = Source<CallsRequest, Option<Result<Vec<u8>, String>>>;
 /// Source of recent counts; `None` if the subject is unknown.
 pub type HistorySource = Source<HistoryRequest, Option<History>>;
 
@@ -43,6 +57,10 @@ pub struct Sources {
     pub heat: Heat,
     /// Recent counts.
     pub history: HistorySource,
+    /// Recorded calls.
+    pub ops: OpsSource,
+    /// Recorded calls as traces.
+    pub traces: TraceSource,
     /// Verdicts on processes.
     pub verdicts: VerdictSource,
     /// Decisions of policies.
@@ -142,13 +160,15 @@ impl fmt::Debug for VerdictSource {
 // === impl Sources ===
 
 impl From<Snapshots> for Sources {
-    /// Sources with snapshots alone: no heat maps, histories, verdicts or decisions, and no
+    /// Sources with snapshots alone: no heat maps, histories, recordings, verdicts or decisions, and no
     /// changes.
     fn from(snapshots: Snapshots) -> Self {
         Self {
             snapshots,
             heat: Source::new(|_| std::future::ready(Some(None))),
             history: Source::new(|_| std::future::ready(Some(None))),
+            ops: Source::new(|_| std::future::ready(Some(None))),
+            traces: Source::new(|_| std::future::ready(Some(None))),
             verdicts: VerdictSource::new(Arc::default),
             decisions: DecisionSource::new(Arc::default),
             events: Events::default(),

@@ -101,6 +101,8 @@ numbers! {
     SeriesMax: 1 to 1000;
     /// Maximum of records per second.
     RecordRate: 1 to 1_000_000;
+    /// Maximum of recordings of calls.
+    RecordingsMax: 1 to 256;
     /// Maximum of full audit logs retained.
     AuditFiles: 0 to 1000;
 }

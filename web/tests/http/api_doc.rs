@@ -3,8 +3,8 @@
 use model::{
     DropReason,
     api::{
-        Evictions, Gpus, HeatMap, History, OwnerDetail, Owners, ProcessDetail, ProcessSummaries, Processes, Ranges,
-        Status, Verdicts,
+        Evictions, Gpus, HeatMap, History, Ops, OwnerDetail, Owners, ProcessDetail, ProcessSummaries, Processes,
+        Ranges, Status, Verdicts,
     },
     api::{
         decision::Decisions,
@@ -66,6 +66,7 @@ fn the_examples_are_of_the_types_that_are_served() {
     assert_is::<ProcessSummaries>(&example("`GET /api/v1/processes/summary`"));
     assert_is::<Ranges>(&example("`GET /api/v1/processes/{pid}/ranges`"));
     assert_is::<HeatMap>(&example("`GET /api/v1/processes/{pid}/heatmap`"));
+    assert_is::<Ops>(&example("`GET /api/v1/processes/{pid}/ops`"));
     assert_is::<History>(&example("`GET /api/v1/processes/{pid}/history`"));
     assert_is::<Verdicts>(&example("`GET /api/v1/verdicts`"));
     assert_is::<Evictions>(&example("`GET /api/v1/evictions`"));

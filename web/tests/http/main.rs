@@ -18,6 +18,7 @@ mod metrics;
 mod metrics_doc;
 mod metrics_listener;
 mod openapi;
+mod ops;
 mod overload;
 mod owner_metrics;
 mod owners;

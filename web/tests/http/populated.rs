@@ -13,6 +13,7 @@ use model::{
 use web::{Control, Controls, DecisionSource, Requester, Source, Sources, VerdictSource};
 
 use crate::fakes::{Store, decision};
+use crate::ops;
 use crate::support::{always, at, block, busy, router_over};
 
 const HEAVY: ProcessId = ProcessId { pid: 20, start_ticks: 120 };
@@ -42,6 +43,8 @@ pub(crate) fn router() -> Router {
     router_over(Sources {
         heat,
         history,
+        ops: Source::new(|_| std::future::ready(Some(Some(ops::recording())))),
+        traces: Source::new(|_| std::future::ready(Some(Some(Ok(ops::TRACE.into()))))),
         verdicts: verdict_source,
         decisions: decision_source,
         controls,

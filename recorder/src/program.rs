@@ -1,0 +1,286 @@
+//! What a program has, by the calls that it has made: memory, functions and graphs.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use call_ring::{
+    Size, Target,
+    call::{Action, Pointer},
+};
+
+/// Work of a call, or of a node of a graph.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    /// Name of the function, or kind of copy.
+    pub(crate) name: Arc<str>,
+    /// Thread blocks; zeros for copies and fills.
+    pub(crate) grid: Size,
+    /// Threads of a block; zeros for copies and fills.
+    pub(crate) block: Size,
+    /// Addresses that the work names.
+    pub(crate) addresses: Arc<[u64]>,
+}
+
+/// Effect of a call.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Memory is allocated: never an address that is live.
+    Malloc { address: u64, bytes: u64 },
+    /// Memory is freed: always one that is live.
+    Free { address: u64 },
+    /// Work is submitted to a stream.
+    Launch { stream: u64, work: Work },
+}
+
+/// Most blocks, functions and nodes of graphs that are known of a program: many times what a program
+/// has, and some 16 MiB.
+pub(crate) const ENTRIES_MAX: usize = 1 << 16;
+
+/// Graphs by handle, with the works of their nodes in the order in which they were added.
+#[derive(Clone, Debug, Default)]
+struct Graphs {
+    nodes: HashMap<u64, Vec<(u64, Work)>>,
+    /// Number of graphs and nodes.
+    entries: usize,
+}
+
+impl Graphs {
+    fn insert(&mut self, graph: u64, nodes: Vec<(u64, Work)>) {
+        self.remove(graph);
+        self.entries += nodes.len() + 1;
+        self.nodes.insert(graph, nodes);
+    }
+
+    fn remove(&mut self, graph: u64) -> Vec<(u64, Work)> {
+        let Some(nodes) = self.nodes.remove(&graph) else { return Vec::new() };
+        self.entries -= nodes.len() + 1;
+        nodes
+    }
+
+    fn get(&self, graph: u64) -> &[(u64, Work)] {
+        self.nodes.get(&graph).map_or(&[], Vec::as_slice)
+    }
+
+    /// Number of nodes of a graph.
+    fn count(&self, graph: u64) -> usize {
+        self.get(graph).len()
+    }
+
+    /// Graph that has a node.
+    fn with_node(&self, node: u64) -> Option<u64> {
+        self.nodes.iter().find(|(_, nodes)| nodes.iter().any(|(there, _)| *there == node)).map(|(graph, _)| *graph)
+    }
+
+    /// Adds a node, or changes its work.
+    fn set(&mut self, graph: u64, node: u64, work: Work) {
+        let Self { nodes, entries } = self;
+        let nodes = nodes.entry(graph).or_insert_with(|| {
+            *entries += 1;
+            Vec::new()
+        });
+        if let Some((_, there)) = nodes.iter_mut().find(|(there, _)| *there == node) {
+            *there = work;
+        } else {
+            *entries += 1;
+            nodes.push((node, work));
+        }
+    }
+}
+
+/// What a program has.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Live blocks by their first address: size.
+    live: BTreeMap<u64, u64>,
+    functions: HashMap<u64, Arc<str>>,
+    /// Captures that have not ended; nodes are numbers.
+    captures: Graphs,
+    graphs: Graphs,
+    executables: Graphs,
+    is_full: bool,
+}
+
+const NO_SIZE: Size = Size { x: 0, y: 0, z: 0 };
+
+impl Program {
+    /// Live blocks: address and bytes, by address.
+    pub(crate) fn live(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.live.iter().map(|(address, bytes)| (*address, *bytes))
+    }
+
+    /// First address of the live block that an address is in.
+    pub(crate) fn block(&self, address: u64) -> Option<u64> {
+        let (begin, bytes) = self.live.range(..=address).next_back()?;
+        (address - begin < *bytes).then_some(*begin)
+    }
+
+    /// Name of a function, if the program has told it.
+    pub(crate) fn function(&self, function: u64) -> Option<&Arc<str>> {
+        self.functions.get(&function)
+    }
+
+    /// Whether it had more than [`ENTRIES_MAX`] blocks, functions and nodes. What came after is not
+    /// known.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Whether there is room for so many entries.
+    fn has_room(&mut self, entries: usize) -> bool {
+        let graphs = [&self.captures, &self.graphs, &self.executables].map(|graphs| graphs.entries);
+        let used = self.live.len() + self.functions.len() + graphs.iter().sum::<usize>();
+        let has_room = used + entries <= ENTRIES_MAX;
+        self.is_full |= !has_room;
+        has_room
+    }
+
+    /// Makes a call, and returns its effects in order.
+    pub(crate) fn make(&mut self, action: &Action) -> Vec<Step> {
+        match action {
+            Action::Malloc { address, bytes, .. } => self.malloc(*address, *bytes),
+            Action::Free { address, .. } => self.free(*address).into_iter().collect(),
+            Action::Function { function, name } => {
+                if self.has_room(1) {
+                    self.functions.insert(*function, name.as_str().into());
+                }
+                Vec::new()
+            }
+            Action::Launch { target, function, grid, block, pointers, .. } => {
+                let name = self.functions.get(function).cloned().unwrap_or_else(|| format!("{function:#x}").into());
+                let pointers = pointers.as_deref().unwrap_or_default();
+                let addresses = pointers.iter().map(|Pointer { address, .. }| *address).collect();
+                self.work(*target, Work { name, grid: *grid, block: *block, addresses })
+            }
+            Action::Copy { target, to, from, .. } => self.copy_or_fill(*target, "copy", &[*to, *from]),
+            Action::Fill { target, address, .. } => self.copy_or_fill(*target, "fill", &[*address]),
+            Action::GraphLaunch { stream, executable } => {
+                let nodes = self.executables.get(*executable).iter();
+                nodes.map(|(_, work)| Step::Launch { stream: *stream, work: work.clone() }).collect()
+            }
+            Action::GraphCaptured { .. }
+            | Action::GraphCloned { .. }
+            | Action::GraphInstantiated { .. }
+            | Action::GraphDestroyed { .. }
+            | Action::ExecutableDestroyed { .. } => {
+                self.make_graph(action);
+                Vec::new()
+            }
+            // A free that failed was of memory that nobody else was given meanwhile; its block is one
+            // that ended, and what names it later is left out.
+            Action::NotFreed { .. } | Action::Prefetch { .. } | Action::Advise { .. } | Action::Sync { .. } => {
+                Vec::new()
+            }
+        }
+    }
+
+    /// Makes a call that makes or destroys a graph.
+    fn make_graph(&mut self, action: &Action) {
+        match action {
+            Action::GraphCaptured { capture, graph } => {
+                let nodes = self.captures.remove(*capture);
+                self.graphs.insert(*graph, nodes);
+            }
+            Action::GraphCloned { graph, clone } if self.has_room(self.graphs.count(*graph) + 1) => {
+                // The nodes of a clone have handles of their own, which nobody tells.
+                let nodes = self.graphs.get(*graph).iter().map(|(_, work)| (0, work.clone())).collect();
+                self.graphs.insert(*clone, nodes);
+            }
+            Action::GraphInstantiated { graph, executable } if self.has_room(self.graphs.count(*graph) + 1) => {
+                self.executables.insert(*executable, self.graphs.get(*graph).to_vec());
+            }
+            Action::GraphDestroyed { graph } => drop(self.graphs.remove(*graph)),
+            Action::ExecutableDestroyed { executable } => drop(self.executables.remove(*executable)),
+            _ => {}
+        }
+    }
+
+    fn malloc(&mut self, address: u64, bytes: u64) -> Vec<Step> {
+        if bytes == 0 {
+            return Vec::new();
+        }
+        // If it is live, its free was of a call that is missing.
+        let mut steps: Vec<Step> = self.free(address).into_iter().collect();
+        if !self.has_room(1) {
+            return steps;
+        }
+        self.live.insert(address, bytes);
+        steps.push(Step::Malloc { address, bytes });
+        steps
+    }
+
+    fn free(&mut self, address: u64) -> Option<Step> {
+        self.live.remove(&address).map(|_| Step::Free { address })
+    }
+
+    fn copy_or_fill(&mut self, target: Target, name: &str, addresses: &[u64]) -> Vec<Step> {
+        self.work(target, Work { name: name.into(), grid: NO_SIZE, block: NO_SIZE, addresses: addresses.into() })
+    }
+
+    fn work(&mut self, target: Target, work: Work) -> Vec<Step> {
+        match target {
+            Target::Stream(stream) => return vec![Step::Launch { stream, work }],
+            // A new node of a new graph, at most.
+            _ if !self.has_room(2) => {}
+            Target::Captured(capture) => {
+                self.captures.set(capture, self.captures.count(capture) as u64, work);
+            }
+            // A node that is changed without its graph: a node's handle is the node's alone.
+            Target::Graph { graph: 0, node } => {
+                if let Some(graph) = self.graphs.with_node(node) {
+                    self.graphs.set(graph, node, work);
+                }
+            }
+            Target::Graph { graph, node } => self.graphs.set(graph, node, work),
+            Target::Executable { executable, node } => self.executables.set(executable, node, work),
+        }
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(target: Target) -> Action {
+        Action::Fill { target, address: 1, bytes: 1, rows: 1 }
+    }
+
+    #[test]
+    fn program_that_multiplies_its_graphs_takes_bounded_memory() {
+        let mut program = Program::default();
+        for node in 0..1000 {
+            program.make(&fill(Target::Graph { graph: 1, node }));
+        }
+        for executable in 0..1000 {
+            program.make(&Action::GraphInstantiated { graph: 1, executable });
+            program.make(&fill(Target::Executable { executable, node: 7 }));
+        }
+        assert!(program.is_full());
+        assert!(program.executables.entries + program.graphs.entries <= ENTRIES_MAX);
+        for executable in 0..1000 {
+            program.make(&Action::ExecutableDestroyed { executable });
+        }
+        assert_eq!((program.executables.entries, program.graphs.entries), (0, 1001));
+    }
+
+    #[test]
+    fn capture_is_a_graph_with_its_works_in_order() {
+        let mut program = Program::default();
+        program.make(&fill(Target::Captured(3)));
+        program.make(&Action::Copy { target: Target::Captured(3), to: 1, from: 2, bytes: 1, rows: 1 });
+        program.make(&Action::GraphCaptured { capture: 3, graph: 4 });
+        program.make(&Action::GraphInstantiated { graph: 4, executable: 5 });
+        let steps = program.make(&Action::GraphLaunch { stream: 9, executable: 5 });
+        let names: Vec<&str> = steps
+            .iter()
+            .map(|step| match step {
+                Step::Launch { stream: 9, work } => &*work.name,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(names, ["fill", "copy"]);
+        assert_eq!(program.captures.entries, 0);
+    }
+}

@@ -1,0 +1,145 @@
+//! A recording as the API shows it.
+
+use call_ring::{
+    MemoryKind, Size, SyncKind, Target,
+    call::{Action, Call},
+};
+use model::api;
+
+use crate::{
+    merge::Losses,
+    program::Program,
+    recordings::{Recording, State},
+};
+
+impl Recording {
+    /// The recording with its last calls, so many.
+    #[must_use]
+    pub fn view(&self, count: usize) -> api::Ops {
+        let (mut program, calls) = self.window().last(count);
+        let Losses { dropped, unrecorded, unknown, invalid } = self.losses();
+        api::Ops {
+            state: match self.state() {
+                State::Recording => "recording",
+                State::Ended => "ended",
+                State::Unreadable(_) => "unreadable",
+                State::QuotaReached => "quota_reached",
+            }
+            .to_owned(),
+            unreadable_reason: match self.state() {
+                State::Unreadable(reason) => Some(reason.clone()),
+                State::Recording | State::Ended | State::QuotaReached => None,
+            },
+            calls: self.window().added(),
+            calls_retained: self.window().calls().len() as u64,
+            calls_dropped: dropped,
+            calls_unrecorded: unrecorded,
+            records_unknown: unknown,
+            records_invalid: invalid,
+            is_incomplete: self.window().is_full(),
+            ops: calls.into_iter().map(|call| op(&mut program, call)).collect(),
+        }
+    }
+}
+
+fn op(program: &mut Program, call: &Call) -> api::Op {
+    program.make(&call.action);
+    api::Op {
+        sequence: call.stamp.sequence,
+        time_ns: call.stamp.time_ns,
+        tid: call.stamp.thread,
+        is_asynchronous: call.is_asynchronous,
+        is_cut: call.is_cut,
+        action: action(program, &call.action),
+    }
+}
+
+fn hex(value: u64) -> String {
+    format!("{value:#x}")
+}
+
+fn dimensions(Size { x, y, z }: Size) -> [u32; 3] {
+    [x, y.into(), z.into()]
+}
+
+fn target(target: Target) -> api::OpTarget {
+    match target {
+        Target::Stream(stream) => api::OpTarget::Stream(hex(stream)),
+        Target::Captured(capture) => api::OpTarget::Capture(capture),
+        Target::Graph { node, .. } => api::OpTarget::GraphNode(hex(node)),
+        Target::Executable { node, .. } => api::OpTarget::ExecutableNode(hex(node)),
+    }
+}
+
+const fn memory(kind: MemoryKind) -> &'static str {
+    match kind {
+        MemoryKind::Managed => "managed",
+        MemoryKind::Device => "device",
+        MemoryKind::Pool => "pool",
+        MemoryKind::Host => "host",
+        MemoryKind::Registered => "registered",
+    }
+}
+
+const fn sync(kind: SyncKind) -> &'static str {
+    match kind {
+        SyncKind::Context => "context",
+        SyncKind::Stream => "stream",
+        SyncKind::Event => "event",
+    }
+}
+
+fn action(program: &Program, action: &Action) -> api::OpAction {
+    match action {
+        Action::Malloc { address, bytes, kind, device, .. } => api::OpAction::Malloc {
+            address: hex(*address),
+            bytes: *bytes,
+            kind: memory(*kind).to_owned(),
+            device: *device,
+        },
+        Action::Free { address, .. } => api::OpAction::Free { address: hex(*address) },
+        Action::NotFreed { address } => api::OpAction::NotFreed { address: hex(*address) },
+        Action::Function { function, name } => api::OpAction::Function { function: hex(*function), name: name.clone() },
+        Action::Launch { target: to, function, grid, block, shared_bytes, pointers } => api::OpAction::Launch {
+            target: target(*to),
+            function: program.function(*function).map_or_else(|| hex(*function), ToString::to_string),
+            grid: dimensions(*grid),
+            block: dimensions(*block),
+            shared_bytes: *shared_bytes,
+            pointers: pointers.as_ref().map(|pointers| {
+                let each = pointers.iter();
+                each.map(|pointer| api::OpPointer { offset_bytes: pointer.offset_bytes, address: hex(pointer.address) })
+                    .collect()
+            }),
+        },
+        Action::Copy { target: stream, to, from, bytes, rows } => api::OpAction::Copy {
+            target: target(*stream),
+            destination: hex(*to),
+            source: hex(*from),
+            bytes: *bytes,
+            rows: *rows,
+        },
+        Action::Fill { target: to, address, bytes, rows } => {
+            api::OpAction::Fill { target: target(*to), address: hex(*address), bytes: *bytes, rows: *rows }
+        }
+        Action::Prefetch { stream, address, bytes, to } => {
+            api::OpAction::Prefetch { stream: hex(*stream), address: hex(*address), bytes: *bytes, device: *to }
+        }
+        Action::Advise { address, bytes, advice, to } => {
+            api::OpAction::Advise { address: hex(*address), bytes: *bytes, advice: *advice, device: *to }
+        }
+        Action::Sync { kind, handle } => api::OpAction::Sync { kind: sync(*kind).to_owned(), handle: hex(*handle) },
+        Action::GraphCaptured { capture, graph } => {
+            api::OpAction::GraphCapture { capture: *capture, graph: hex(*graph) }
+        }
+        Action::GraphInstantiated { graph, executable } => {
+            api::OpAction::GraphInstantiate { graph: hex(*graph), executable: hex(*executable) }
+        }
+        Action::GraphLaunch { stream, executable } => {
+            api::OpAction::GraphLaunch { stream: hex(*stream), executable: hex(*executable) }
+        }
+        Action::GraphCloned { graph, clone } => api::OpAction::GraphClone { graph: hex(*graph), clone: hex(*clone) },
+        Action::GraphDestroyed { graph } => api::OpAction::GraphDestroy { graph: hex(*graph) },
+        Action::ExecutableDestroyed { executable } => api::OpAction::ExecutableDestroy { executable: hex(*executable) },
+    }
+}

@@ -1,0 +1,183 @@
+//! Recordings of processes that have a ring.
+#![cfg(test)]
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdout, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use call_ring::{Kind, TOTAL_BYTES, memory::LANES};
+use model::ProcessId;
+use recorder::{
+    Quotas, Recordings,
+    recordings::{Recording, State},
+};
+use sys::{Roots, processes};
+
+/// Makes a ring as the helper does, with a record for each line of its input, and exits at its end.
+const PROGRAM: &str = r#"
+import fcntl, mmap, os, struct, sys
+size, major, lanes, kind = map(int, sys.argv[1:])
+memory = os.memfd_create("uvmd-ring", os.MFD_ALLOW_SEALING)
+os.ftruncate(memory, size)
+fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+ring = mmap.mmap(memory, size)
+def put(at, *words): ring[at:at + 8 * len(words)] = struct.pack(f"<{len(words)}Q", *words)
+put(8, major << 32, size, lanes)
+put(128, 1)
+put(0, int.from_bytes(b"UVMDRING", "little"))
+print("ready", flush=True)
+for count, _ in enumerate(sys.stdin):
+    put(8192 + count * 64, count, 0, 1 << 32 | kind, 0, 0x10000, 0, 0, 0)
+    put(64, count + 1)
+    put(256, count + 1)
+    print("written", flush=True)
+"#;
+
+struct Program {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(bytes: usize, major: u32) -> Self {
+        let numbers = [bytes, major as usize, LANES, Kind::Free as usize].map(|number| number.to_string());
+        let mut python = Command::new("python3");
+        let python = python.args(["-c", PROGRAM]).args(numbers).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = python.spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut program = Self { child, output };
+        program.wait_for_line();
+        program
+    }
+
+    fn with_ring() -> Self {
+        Self::start(TOTAL_BYTES, 1)
+    }
+
+    fn wait_for_line(&mut self) {
+        assert_ne!(self.output.read_line(&mut String::new()).unwrap(), 0);
+    }
+
+    fn call(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.wait_for_line();
+    }
+
+    fn id(&self) -> ProcessId {
+        let start_ticks = processes::start_ticks(&Roots::default(), self.child.id()).unwrap().unwrap();
+        ProcessId { pid: self.child.id(), start_ticks }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether this machine lets the test open mappings of others.
+fn is_permitted() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    assert!(is_root || std::env::var_os("UVMD_TEST_REQUIRE_ROOT").is_none());
+    is_root
+}
+
+fn recordings() -> Recordings {
+    Recordings::new(Roots::default(), Quotas { window_bytes: 1 << 20, user_max: 2, node_max: 3 })
+}
+
+/// Looks until each process has a recording.
+fn look(recordings: &mut Recordings, running: &BTreeMap<ProcessId, u32>) {
+    while running.keys().any(|process| recordings.of(*process).is_none()) {
+        recordings.look(running);
+        thread::sleep(Duration::from_millis(2));
+        recordings.poll();
+    }
+}
+
+fn calls(recording: &Recording) -> (u64, usize) {
+    (recording.window().added(), recording.window().calls().len())
+}
+
+#[test]
+fn calls_of_a_process_are_read_while_it_runs_and_stay_after_its_end() {
+    if !is_permitted() {
+        return;
+    }
+    let (mut program, mut recordings) = (Program::with_ring(), recordings());
+    let id = program.id();
+    program.call();
+    look(&mut recordings, &BTreeMap::from([(id, 1000)]));
+    recordings.poll();
+    assert_eq!(calls(recordings.of(id).unwrap()), (1, 1));
+    program.call();
+    program.call();
+    drop(program);
+    recordings.look(&BTreeMap::new());
+    let recording = recordings.of(id).unwrap();
+    assert_eq!((recording.state(), calls(recording)), (&State::Ended, (3, 3)));
+    assert_eq!(recording.view(2).ops.len(), 2);
+}
+
+#[test]
+fn process_without_a_ring_has_no_recording() {
+    if !is_permitted() {
+        return;
+    }
+    let mut recordings = recordings();
+    let pid = std::process::id();
+    let start_ticks = processes::start_ticks(&Roots::default(), pid).unwrap().unwrap();
+    let id = ProcessId { pid, start_ticks };
+    for _ in 0..50 {
+        recordings.look(&BTreeMap::from([(id, 0)]));
+        thread::sleep(Duration::from_millis(1));
+        recordings.poll();
+    }
+    assert!(recordings.of(id).is_none());
+}
+
+#[test]
+fn ring_of_another_version_or_size_is_unreadable_with_the_reason() {
+    if !is_permitted() {
+        return;
+    }
+    let mut recordings = recordings();
+    let (later, larger) = (Program::start(TOTAL_BYTES, 2), Program::start(TOTAL_BYTES * 2, 1));
+    look(&mut recordings, &BTreeMap::from([(later.id(), 1000), (larger.id(), 1001)]));
+    let reason = |program: &Program| recordings.of(program.id()).unwrap().view(0).unreadable_reason.unwrap();
+    assert_eq!(reason(&later), "its shared memory is no ring of the helper: version 2 instead of 1");
+    assert!(reason(&larger).starts_with("its shared memory has "), "{}", reason(&larger));
+}
+
+#[test]
+fn user_at_its_quota_takes_no_place_of_others() {
+    if !is_permitted() {
+        return;
+    }
+    let mut recordings = recordings();
+    let mut programs: Vec<Program> = (0..4).map(|_| Program::with_ring()).collect();
+    let mut running = BTreeMap::new();
+    let states = |recordings: &Recordings, programs: &[Program]| -> Vec<Option<State>> {
+        programs.iter().map(|program| recordings.of(program.id()).map(|recording| recording.state().clone())).collect()
+    };
+    let [recording, full] = [State::Recording, State::QuotaReached].map(Some);
+    for (program, uid) in programs.iter().zip([1000, 1000, 1000, 1001]) {
+        running.insert(program.id(), uid);
+        look(&mut recordings, &running);
+    }
+    let expected = [&recording, &recording, &full, &recording].map(Clone::clone);
+    assert_eq!(states(&recordings, &programs), expected, "two of a user at most");
+    // The place of one that has ended is for the next one of its user.
+    running.remove(&programs.remove(0).id());
+    let all = [&recording, &recording, &recording].map(Clone::clone);
+    while states(&recordings, &programs) != all {
+        recordings.look(&running);
+        thread::sleep(Duration::from_millis(2));
+        recordings.poll();
+    }
+}

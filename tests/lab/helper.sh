@@ -1,0 +1,55 @@
+#!/bin/sh
+# calls that a program records with the helper are shown, counted, and a trace
+# set: LAB_UVMD=no
+set -u
+# shellcheck source=lab/vm/expect
+. /lab/expect
+evidence="/tmp/program /tmp/ops /tmp/answer $UVMD_LOG"
+start uvmd
+state_becomes counting
+
+# launch PREFIX...: a workload, with this before it
+launch() {
+  CUDA_LAB_LOG=/tmp/log LD_LIBRARY_PATH=/lab/cuda "$@" uvm-workload --mib 4 --iterations 40 prefetch-back >/tmp/program 2>&1 &
+  program=$!
+}
+is_seen() { uvmctl ps --all -o name 2>/dev/null | grep -qx "process/$program"; }
+is_recorded() { uvmctl ops "$program" -o json >/tmp/ops 2>/tmp/answer; }
+
+launch env
+within 120 "the program without the helper is not seen" is_seen
+! is_recorded || fail "calls of a program without the helper are shown"
+grep -q "no calls of process $program are recorded: it runs without the helper" /tmp/answer || fail "it is not said why there are no calls"
+wait "$program" || fail "the program without the helper fails"
+
+rm -f /tmp/log*
+launch uvmctl run --
+within 120 "the calls of the program are not shown" is_recorded
+grep -q '"state": *"recording"' /tmp/ops || fail "it is not recording"
+wait "$program" || fail "the program with the helper fails"
+has_ended() { is_recorded && grep -q '"state": *"ended"' /tmp/ops; }
+within 60 "the end of the program is not seen" has_ended
+for loss in calls_dropped calls_unrecorded records_unknown records_invalid; do
+  grep -q "\"$loss\": *0[,}]" /tmp/ops || fail "there are $loss"
+done
+
+# What the driver logged, in the names of the API: each op as often.
+uvmctl ops "$program" --last 1000 -o json >/tmp/ops || fail "a thousand calls are not shown"
+count() { grep -o "\"op\": *\"$2\"" "$1" | wc -l; }
+for pair in malloc:malloc free:free launch:launch memcpy:copy memset:fill prefetch:prefetch advise:advise sync:sync; do
+  logged=$(cat /tmp/log* | grep -o "\"op\": *\"${pair%:*}\"" | wc -l)
+  [ "$(count /tmp/ops "${pair#*:}")" = "$logged" ] || fail "$(count /tmp/ops "${pair#*:}") of ${pair#*:}, and the driver logged $logged"
+  echo "${pair#*:}: $logged"
+done
+[ "$(count /tmp/ops prefetch)" -gt 40 ] || fail "the program prefetched less than it does"
+
+uvmctl ops "$program" --trace /tmp/program.trace || fail "no trace is written"
+uvmctl plan pool --trace /tmp/program.trace --mallocs 2 || fail "the planner does not take the trace"
+uvmctl ops "$program" --last 5 || fail "no list"
+
+# A program that may not preload anything is refused, and not run.
+cp /bin/busybox /tmp/static
+! uvmctl run -- /tmp/static echo ran >/tmp/answer 2>&1 || fail "a static program is run"
+grep -q "is linked statically" /tmp/answer || fail "it is not said why it is refused"
+stop_uvmd
+echo "ok"

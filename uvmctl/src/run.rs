@@ -1,0 +1,135 @@
+//! `uvmctl run`: a program with the helper in it.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    os::unix::{ffi::OsStrExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{self, ExitCode},
+};
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use sys::executable;
+
+use crate::terminal;
+
+/// Exit codes before the program runs, as those of env(1).
+const FAILED: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+const FILE: &str = "libuvmd_helper.so";
+const PRELOAD: &str = "LD_PRELOAD";
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// What the helper does
+    #[arg(long, value_enum, default_value_t)]
+    mode: Mode,
+
+    /// File of the helper [default: that in ../lib/uvmd, from the folder of uvmctl]
+    #[arg(long, value_name = "PATH", env = "UVMD_HELPER_LIBRARY")]
+    helper: Option<PathBuf>,
+
+    /// Program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Record the program's calls to the CUDA driver
+    #[default]
+    Record,
+}
+
+impl Mode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Record => "record",
+        }
+    }
+}
+
+/// Becomes the program; returns if that fails.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let Options { mode, helper, program } = options;
+    let failed = |code: u8, error: &anyhow::Error| {
+        terminal::note(&format!("{error:#}"));
+        ExitCode::from(code)
+    };
+    let Some((name, arguments)) = program.split_first() else { return ExitCode::from(FAILED) };
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let Some(path) = executable::find(Path::new(name), env::split_paths(&folders)) else {
+        return failed(NOT_FOUND, &anyhow::anyhow!("{} is not found", Path::new(name).display()));
+    };
+    let preload = match preload(&path, helper.as_deref()) {
+        Ok(preload) => preload,
+        Err(error) => return failed(FAILED, &error),
+    };
+    let mut command = process::Command::new(&path);
+    command.arg0(name).args(arguments).env(PRELOAD, preload).env("UVMD_HELPER", mode.name());
+    let error = command.exec();
+    let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    failed(code, &anyhow::Error::new(error).context(format!("{} does not run", path.display())))
+}
+
+/// Libraries to preload: the helper, before those that are preloaded anyway.
+fn preload(program: &Path, helper: Option<&Path>) -> anyhow::Result<OsString> {
+    match executable::is_preloadable(program) {
+        // The program runs all the same, if it may be executed and not read.
+        Err(error @ executable::NotPreloadable::Unreadable(..)) => terminal::note(&format!("{error}")),
+        checked => checked?,
+    }
+    let helper = match helper {
+        Some(helper) => helper.to_owned(),
+        None => beside(&env::current_exe().context("the folder of uvmctl is unknown")?)
+            .with_context(|| format!("no {FILE} is beside uvmctl: name it with --helper"))?,
+    };
+    let helper = helper.canonicalize().with_context(|| format!("no helper {}", helper.display()))?;
+    chained(&helper, env::var_os(PRELOAD).as_deref())
+}
+
+/// Helper of an installed uvmctl, or of one in a build's folder.
+fn beside(uvmctl: &Path) -> Option<PathBuf> {
+    let folder = uvmctl.parent()?.parent()?;
+    ["lib/uvmd", "helper"].map(|below| folder.join(below).join(FILE)).into_iter().find(|path| path.is_file())
+}
+
+fn chained(helper: &Path, others: Option<&OsStr>) -> anyhow::Result<OsString> {
+    if helper.as_os_str().as_bytes().iter().any(|byte| b": \t\n".contains(byte)) {
+        bail!("{} has a space or colon, which {PRELOAD} takes for the end of a path", helper.display());
+    }
+    let mut all = helper.as_os_str().to_owned();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn helper_is_before_other_preloaded_libraries() {
+        let all = |others: Option<&str>| chained(Path::new("/lib/h.so"), others.map(OsStr::new)).unwrap();
+        assert_eq!(all(None), "/lib/h.so");
+        assert_eq!(all(Some("")), "/lib/h.so");
+        assert_eq!(all(Some("/lib/a.so /lib/b.so")), "/lib/h.so:/lib/a.so /lib/b.so");
+        assert!(chained(Path::new("/my lib/h.so"), None).is_err());
+    }
+
+    #[test]
+    fn helper_is_found_where_the_packages_put_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let uvmctl = folder.path().join("bin/uvmctl");
+        assert_eq!(beside(&uvmctl), None);
+        let lib = folder.path().join("lib/uvmd");
+        std::fs::create_dir_all(&lib).unwrap();
+        std::fs::write(lib.join(FILE), "").unwrap();
+        assert_eq!(beside(&uvmctl), Some(lib.join(FILE)));
+    }
+}

@@ -1,0 +1,99 @@
+//! Reading of the calls that programs with the helper record, on a thread of its own.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use collector::Snapshots;
+use model::{ProcessId, Snapshot};
+use recorder::{Quotas, Recordings};
+use sys::Roots;
+use web::{CallsRequest, OpsSource, Source, TraceSource};
+
+/// Interval of readings: a ring holds 16,384 calls of a program's first thread.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval of looks for new processes, which the collector reads.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Bytes of the calls of a process.
+const WINDOW_BYTES: usize = 4 << 20;
+
+/// Recordings of all processes. The thread ends with the last clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder(Arc<Mutex<Recordings>>);
+
+impl Recorder {
+    /// Starts the thread; without it where recordings are not enabled.
+    pub(crate) fn start(config: config::Recordings, snapshots: Snapshots) -> anyhow::Result<Self> {
+        let (node_max, user_max) = (config.max.0 as usize, config.max_per_user.0 as usize);
+        let quotas = Quotas { window_bytes: WINDOW_BYTES, user_max, node_max };
+        let recordings = Arc::new(Mutex::new(Recordings::new(Roots::default(), quotas)));
+        if config.enabled {
+            let weak = Arc::downgrade(&recordings);
+            let thread = thread::Builder::new().name("recorder".to_owned());
+            thread.spawn(move || run(&weak, &snapshots)).context("cannot start the thread that reads recordings")?;
+        }
+        Ok(Self(recordings))
+    }
+
+    /// Source of calls.
+    pub(crate) fn ops(&self) -> OpsSource {
+        self.source(|recordings, CallsRequest { process, count }| {
+            recordings.of(process).map(|recording| recording.view(count))
+        })
+    }
+
+    /// Source of traces.
+    pub(crate) fn traces(&self) -> TraceSource {
+        self.source(|recordings, CallsRequest { process, count }| {
+            let trace = recordings.of(process)?.window().trace(count);
+            Some(
+                trace
+                    .map_err(|error| error.to_string())
+                    .and_then(|trace| serde_json::to_vec(&trace).map_err(|error| error.to_string())),
+            )
+        })
+    }
+
+    fn source<A: Send + 'static>(
+        &self,
+        answer: impl Fn(&Recordings, CallsRequest) -> A + Clone + Send + Sync + 'static,
+    ) -> Source<CallsRequest, A> {
+        let Self(recordings) = self.clone();
+        Source::new(move |request| {
+            let (recordings, answer) = (Arc::clone(&recordings), answer.clone());
+            async move { tokio::task::spawn_blocking(move || answer(&lock(&recordings), request)).await.ok() }
+        })
+    }
+}
+
+fn run(recordings: &Weak<Mutex<Recordings>>, snapshots: &Snapshots) {
+    let mut looked: Option<Instant> = None;
+    while let Some(recordings) = recordings.upgrade() {
+        let now = Instant::now();
+        {
+            let mut recordings = lock(&recordings);
+            // Before the look: a process that has exited since has written its last calls.
+            recordings.poll();
+            if looked.is_none_or(|looked| now.duration_since(looked) >= LOOK_INTERVAL) {
+                looked = Some(now);
+                recordings.look(&running(&snapshots.latest()));
+            }
+        }
+        drop(recordings);
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Running processes, with their users.
+fn running(snapshot: &Snapshot) -> BTreeMap<ProcessId, u32> {
+    let running = snapshot.processes.iter().filter(|process| process.exited_at.is_none());
+    running.map(|process| (process.id, process.uid)).collect()
+}
+
+fn lock(recordings: &Mutex<Recordings>) -> MutexGuard<'_, Recordings> {
+    recordings.lock().unwrap_or_else(PoisonError::into_inner)
+}
