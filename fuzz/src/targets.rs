@@ -21,6 +21,7 @@ targets! {
     override_json,
     override_toml,
     pages,
+    recordings,
     records,
     trace,
     machine_toml,

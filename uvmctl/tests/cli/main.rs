@@ -10,6 +10,7 @@ mod events;
 mod listings;
 mod live;
 mod one;
+mod ops;
 mod output;
 mod pages;
 mod plan;
