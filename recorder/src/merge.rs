@@ -18,8 +18,6 @@ use crate::window::bytes_of;
 const WAITING_MAX: usize = 1 << 16;
 /// Most bytes of these, likewise.
 const WAITING_BYTES_MAX: usize = 8 << 20;
-/// Most calls of a lane taken in a poll, so that a program that writes all the time ends none.
-const CALLS_MAX: usize = 1 << 14;
 
 /// Counts of what is not among the calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +50,8 @@ impl Merge {
     pub fn poll(&mut self, memory: &Memory<'_>) -> Vec<Call> {
         let given_out = memory.sequence();
         for lane in memory.lanes() {
-            for _ in 0..CALLS_MAX {
+            // No more than it holds, so that a program that writes all the time ends no poll.
+            for _ in 0..lane.capacity() {
                 match read(&lane) {
                     None => break,
                     Some(Read::Call(call)) => self.take(call),
@@ -69,9 +68,9 @@ impl Merge {
         let mut calls = Vec::new();
         while let Some(entry) = self.waiting.first_entry() {
             let sequence = *entry.key();
-            let is_next = sequence == self.next;
-            let is_overdue = self.next < overdue;
-            if !is_next && !is_overdue {
+            // Those that are overdue are waited for no longer; later ones are.
+            self.next = self.next.max(sequence.min(overdue));
+            if sequence != self.next {
                 break;
             }
             self.next = sequence.saturating_add(1);
@@ -171,6 +170,20 @@ mod tests {
         late.publish();
         assert!(merge.poll(&ring.memory()).is_empty());
         assert_eq!(merge.losses().invalid, 1);
+    }
+
+    #[test]
+    fn number_that_is_not_overdue_is_waited_for_beside_one_that_is() {
+        let (ring, mut merge) = (Ring::new(), Merge::default());
+        let _lost = ring.begin(0);
+        let polled: Vec<usize> = (0..3).map(|_| merge.poll(&ring.memory()).len()).collect();
+        let late = ring.begin(1);
+        ring.begin(2).publish();
+        assert_eq!(polled, [0, 0, 0]);
+        assert!(merge.poll(&ring.memory()).is_empty(), "number 0 is passed over, and 1 is not");
+        late.publish();
+        assert_eq!(sequences(&merge.poll(&ring.memory())), [1, 2]);
+        assert_eq!(merge.losses().invalid, 0);
     }
 
     #[test]

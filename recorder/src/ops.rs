@@ -10,8 +10,8 @@ use trace::{
 
 use crate::program::{Program, Step, Work};
 
-/// Most operations of a stream: a program can multiply them, by graphs.
-const OPS_MAX: usize = 1 << 17;
+/// Most operations of a stream and arguments of its launches: a program can multiply them, by graphs.
+const OPS_MAX: usize = 1 << 18;
 
 /// Builder of a stream from calls in their order. Pointers into memory that the program is not known
 /// to have are left out.
@@ -22,7 +22,7 @@ pub struct Ops {
     streams: HashMap<u64, u32>,
     /// A time never less than that of the call before.
     time_ns: u64,
-    /// Operations so far.
+    /// Operations and arguments so far.
     count: usize,
 }
 
@@ -52,7 +52,11 @@ impl Ops {
         // Threads take their time before their number.
         self.time_ns = self.time_ns.max(call.stamp.time_ns);
         let steps = self.program.make(&call.action);
-        self.count = self.count.saturating_add(steps.len());
+        let arguments = steps.iter().map(|step| match step {
+            Step::Launch { work, .. } => 1 + work.addresses.len(),
+            Step::Malloc { .. } | Step::Free { .. } => 1,
+        });
+        self.count = self.count.saturating_add(arguments.sum());
         if self.count > OPS_MAX {
             return Err(Invalid::TooMany);
         }

@@ -1,7 +1,7 @@
 //! What a program has, by the calls that it has made: memory, functions and graphs.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -34,38 +34,47 @@ pub(crate) enum Step {
     Launch { stream: u64, work: Work },
 }
 
-/// Most blocks, functions and nodes of graphs that are known of a program: many times what a program
-/// has, and some 16 MiB.
-pub(crate) const ENTRIES_MAX: usize = 1 << 16;
+/// Most bytes of what is known of a program: some 60,000 blocks, functions and nodes of graphs.
+pub(crate) const BYTES_MAX: usize = 8 << 20;
+/// Bytes of a block, of a function beside its name, or of a graph without nodes.
+const ENTRY_BYTES: usize = 128;
+/// Frees that a failure may take back: more than threads free at once.
+const FREED_MAX: usize = 16;
+
+impl Work {
+    /// Bytes of a node with this work.
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + size_of_val(&*self.addresses)
+    }
+}
 
 /// Graphs by handle, with the works of their nodes in the order in which they were added.
 #[derive(Clone, Debug, Default)]
 struct Graphs {
     nodes: HashMap<u64, Vec<(u64, Work)>>,
-    /// Number of graphs and nodes.
-    entries: usize,
+    bytes: usize,
+}
+
+/// Bytes of a graph with these nodes.
+fn bytes_of(nodes: &[(u64, Work)]) -> usize {
+    ENTRY_BYTES + nodes.iter().map(|(_, work)| work.bytes()).sum::<usize>()
 }
 
 impl Graphs {
     fn insert(&mut self, graph: u64, nodes: Vec<(u64, Work)>) {
         self.remove(graph);
-        self.entries += nodes.len() + 1;
+        self.bytes += bytes_of(&nodes);
         self.nodes.insert(graph, nodes);
     }
 
     fn remove(&mut self, graph: u64) -> Vec<(u64, Work)> {
         let Some(nodes) = self.nodes.remove(&graph) else { return Vec::new() };
-        self.entries -= nodes.len() + 1;
+        self.bytes -= bytes_of(&nodes);
         nodes
     }
 
     fn get(&self, graph: u64) -> &[(u64, Work)] {
         self.nodes.get(&graph).map_or(&[], Vec::as_slice)
-    }
-
-    /// Number of nodes of a graph.
-    fn count(&self, graph: u64) -> usize {
-        self.get(graph).len()
     }
 
     /// Graph that has a node.
@@ -75,15 +84,16 @@ impl Graphs {
 
     /// Adds a node, or changes its work.
     fn set(&mut self, graph: u64, node: u64, work: Work) {
-        let Self { nodes, entries } = self;
+        let Self { nodes, bytes } = self;
         let nodes = nodes.entry(graph).or_insert_with(|| {
-            *entries += 1;
+            *bytes += ENTRY_BYTES;
             Vec::new()
         });
+        *bytes += work.bytes();
         if let Some((_, there)) = nodes.iter_mut().find(|(there, _)| *there == node) {
+            *bytes -= there.bytes();
             *there = work;
         } else {
-            *entries += 1;
             nodes.push((node, work));
         }
     }
@@ -99,6 +109,10 @@ pub struct Program {
     captures: Graphs,
     graphs: Graphs,
     executables: Graphs,
+    /// The last frees: address and bytes.
+    freed: VecDeque<(u64, u64)>,
+    /// Bytes of the functions.
+    function_bytes: usize,
     is_full: bool,
 }
 
@@ -121,19 +135,34 @@ impl Program {
         self.functions.get(&function)
     }
 
-    /// Whether it had more than [`ENTRIES_MAX`] blocks, functions and nodes. What came after is not
+    /// Whether it had more than [`BYTES_MAX`] of blocks, functions and nodes. What came after is not
     /// known.
     pub(crate) const fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Whether there is room for so many entries.
-    fn has_room(&mut self, entries: usize) -> bool {
-        let graphs = [&self.captures, &self.graphs, &self.executables].map(|graphs| graphs.entries);
-        let used = self.live.len() + self.functions.len() + graphs.iter().sum::<usize>();
-        let has_room = used + entries <= ENTRIES_MAX;
+    /// Bytes of what is known.
+    fn bytes(&self) -> usize {
+        let graphs = [&self.captures, &self.graphs, &self.executables].map(|graphs| graphs.bytes);
+        self.live.len() * ENTRY_BYTES + self.function_bytes + graphs.iter().sum::<usize>()
+    }
+
+    /// Whether there is room for so many bytes.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let has_room = self.bytes() + bytes <= BYTES_MAX;
         self.is_full |= !has_room;
         has_room
+    }
+
+    /// Makes a call whose effects nobody asks for.
+    pub(crate) fn advance(&mut self, action: &Action) {
+        match action {
+            Action::GraphLaunch { .. }
+            | Action::Launch { target: Target::Stream(_), .. }
+            | Action::Copy { target: Target::Stream(_), .. }
+            | Action::Fill { target: Target::Stream(_), .. } => {}
+            action => drop(self.make(action)),
+        }
     }
 
     /// Makes a call, and returns its effects in order.
@@ -142,8 +171,11 @@ impl Program {
             Action::Malloc { address, bytes, .. } => self.malloc(*address, *bytes),
             Action::Free { address, .. } => self.free(*address).into_iter().collect(),
             Action::Function { function, name } => {
-                if self.has_room(1) {
-                    self.functions.insert(*function, name.as_str().into());
+                let bytes = ENTRY_BYTES + name.len();
+                if self.has_room(bytes) {
+                    let before = self.functions.insert(*function, name.as_str().into());
+                    self.function_bytes += bytes;
+                    self.function_bytes -= before.map_or(0, |name| ENTRY_BYTES + name.len());
                 }
                 Vec::new()
             }
@@ -167,11 +199,13 @@ impl Program {
                 self.make_graph(action);
                 Vec::new()
             }
-            // A free that failed was of memory that nobody else was given meanwhile; its block is one
-            // that ended, and what names it later is left out.
-            Action::NotFreed { .. } | Action::Prefetch { .. } | Action::Advise { .. } | Action::Sync { .. } => {
-                Vec::new()
+            // A free that failed: its block is another one from now on.
+            Action::NotFreed { address } => {
+                let freed = self.freed.iter().rposition(|(there, _)| there == address);
+                let freed = freed.and_then(|at| self.freed.remove(at));
+                freed.map_or_else(Vec::new, |(address, bytes)| self.malloc(address, bytes))
             }
+            Action::Prefetch { .. } | Action::Advise { .. } | Action::Sync { .. } => Vec::new(),
         }
     }
 
@@ -180,14 +214,16 @@ impl Program {
         match action {
             Action::GraphCaptured { capture, graph } => {
                 let nodes = self.captures.remove(*capture);
-                self.graphs.insert(*graph, nodes);
+                if self.has_room(bytes_of(&nodes)) {
+                    self.graphs.insert(*graph, nodes);
+                }
             }
-            Action::GraphCloned { graph, clone } if self.has_room(self.graphs.count(*graph) + 1) => {
+            Action::GraphCloned { graph, clone } if self.has_room(bytes_of(self.graphs.get(*graph))) => {
                 // The nodes of a clone have handles of their own, which nobody tells.
                 let nodes = self.graphs.get(*graph).iter().map(|(_, work)| (0, work.clone())).collect();
                 self.graphs.insert(*clone, nodes);
             }
-            Action::GraphInstantiated { graph, executable } if self.has_room(self.graphs.count(*graph) + 1) => {
+            Action::GraphInstantiated { graph, executable } if self.has_room(bytes_of(self.graphs.get(*graph))) => {
                 self.executables.insert(*executable, self.graphs.get(*graph).to_vec());
             }
             Action::GraphDestroyed { graph } => drop(self.graphs.remove(*graph)),
@@ -202,7 +238,7 @@ impl Program {
         }
         // If it is live, its free was of a call that is missing.
         let mut steps: Vec<Step> = self.free(address).into_iter().collect();
-        if !self.has_room(1) {
+        if !self.has_room(ENTRY_BYTES) {
             return steps;
         }
         self.live.insert(address, bytes);
@@ -211,7 +247,12 @@ impl Program {
     }
 
     fn free(&mut self, address: u64) -> Option<Step> {
-        self.live.remove(&address).map(|_| Step::Free { address })
+        let bytes = self.live.remove(&address)?;
+        if self.freed.len() >= FREED_MAX {
+            self.freed.pop_front();
+        }
+        self.freed.push_back((address, bytes));
+        Some(Step::Free { address })
     }
 
     fn copy_or_fill(&mut self, target: Target, name: &str, addresses: &[u64]) -> Vec<Step> {
@@ -222,9 +263,9 @@ impl Program {
         match target {
             Target::Stream(stream) => return vec![Step::Launch { stream, work }],
             // A new node of a new graph, at most.
-            _ if !self.has_room(2) => {}
+            _ if !self.has_room(ENTRY_BYTES + work.bytes()) => {}
             Target::Captured(capture) => {
-                self.captures.set(capture, self.captures.count(capture) as u64, work);
+                self.captures.set(capture, self.captures.get(capture).len() as u64, work);
             }
             // A node that is changed without its graph: a node's handle is the node's alone.
             Target::Graph { graph: 0, node } => {
@@ -257,12 +298,53 @@ mod tests {
             program.make(&Action::GraphInstantiated { graph: 1, executable });
             program.make(&fill(Target::Executable { executable, node: 7 }));
         }
-        assert!(program.is_full());
-        assert!(program.executables.entries + program.graphs.entries <= ENTRIES_MAX);
+        assert!(program.is_full() && program.bytes() <= BYTES_MAX);
         for executable in 0..1000 {
             program.make(&Action::ExecutableDestroyed { executable });
         }
-        assert_eq!((program.executables.entries, program.graphs.entries), (0, 1001));
+        program.make(&Action::GraphDestroyed { graph: 1 });
+        assert_eq!(program.bytes(), 0);
+    }
+
+    #[test]
+    fn handles_that_are_always_new_take_bounded_memory() {
+        let actions: [fn(u64) -> Action; 9] = [
+            |handle| Action::Malloc {
+                stream: 0,
+                address: handle << 12,
+                bytes: 1,
+                kind: call_ring::MemoryKind::Managed,
+                device: 0,
+            },
+            |function| Action::Function { function, name: "x".repeat(1000) },
+            |graph| Action::GraphCaptured { capture: 0, graph },
+            |clone| Action::GraphCloned { graph: 0, clone },
+            |executable| Action::GraphInstantiated { graph: 0, executable },
+            |capture| fill(Target::Captured(capture)),
+            |graph| fill(Target::Graph { graph, node: 1 }),
+            |executable| fill(Target::Executable { executable, node: 1 }),
+            |node| fill(Target::Graph { graph: 1, node: node % 2000 }),
+        ];
+        for (at, action) in actions.iter().enumerate() {
+            let mut program = Program::default();
+            for handle in 1..200_000 {
+                program.advance(&action(handle));
+            }
+            assert!(program.bytes() <= BYTES_MAX, "action {at}");
+            assert_eq!(program.is_full(), at < 8, "action {at}");
+        }
+    }
+
+    #[test]
+    fn free_that_failed_is_taken_back() {
+        let mut program = Program::default();
+        let kind = call_ring::MemoryKind::Managed;
+        program.make(&Action::Malloc { stream: 0, address: 0x1000, bytes: 64, kind, device: 0 });
+        program.make(&Action::Free { stream: 0, address: 0x1000 });
+        assert_eq!(program.block(0x1000), None);
+        let steps = program.make(&Action::NotFreed { address: 0x1000 });
+        assert!(matches!(steps[..], [Step::Malloc { address: 0x1000, bytes: 64 }]), "{steps:?}");
+        assert_eq!(program.block(0x103f), Some(0x1000));
     }
 
     #[test]
@@ -281,6 +363,6 @@ mod tests {
             })
             .collect();
         assert_eq!(names, ["fill", "copy"]);
-        assert_eq!(program.captures.entries, 0);
+        assert_eq!(program.captures.bytes, 0);
     }
 }

@@ -6,12 +6,16 @@
 
 use std::{
     collections::BTreeMap,
-    sync::mpsc::{self, Receiver, Sender},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
     thread,
+    time::Duration,
 };
 
 use model::ProcessId;
-use sys::{Roots, processes};
+use sys::{Roots, cpu_time, processes};
 
 use crate::{
     merge::Losses,
@@ -36,6 +40,11 @@ const SEARCHES_OF_USER_MAX: usize = 2;
 /// Searches for the ring of a process, a look apart. A program makes its ring before it opens the
 /// driver, so that it is there when uvmd first sees the process.
 const TRIES: u32 = 3;
+/// Processor time of a poll of one process: many times what the calls of a full ring take. Graphs can be
+/// such that each call takes long.
+const POLL_MAX: Duration = Duration::from_millis(250);
+/// Calls between two looks at that.
+const CALLS_PER_LOOK: usize = 64;
 
 /// State of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +92,9 @@ pub struct Recordings {
     roots: Roots,
     quotas: Quotas,
     entries: BTreeMap<ProcessId, Entry>,
+    /// Searches that run, by user: a clone for each, which its thread holds. Also those of processes
+    /// that are no more.
+    searches: BTreeMap<u32, Arc<()>>,
     found: Receiver<Found>,
     finds: Sender<Found>,
     ended: u64,
@@ -114,13 +126,26 @@ impl Recording {
 
     fn poll(&mut self, is_last: bool) {
         let Some(process) = &mut self.process else { return };
+        let begun = cpu_time::of_this_thread();
         match if is_last { process.finish() } else { process.poll() } {
-            Ok(calls) => calls.into_iter().for_each(|call| self.window.add(call)),
+            Ok(calls) => {
+                for (at, call) in calls.into_iter().enumerate() {
+                    self.window.add(call);
+                    if at % CALLS_PER_LOOK == 0 && cpu_time::of_this_thread().saturating_sub(begun) > POLL_MAX {
+                        self.state = State::Unreadable("reading its calls takes too long".to_owned());
+                        break;
+                    }
+                }
+            }
             Err(error) => self.state = State::Unreadable(error.to_string()),
         }
         self.losses = process.losses();
         if is_last || self.state != State::Recording {
             self.process = None;
+        }
+        // Outside of the quotas, it takes no memory.
+        if matches!(self.state, State::Unreadable(_)) {
+            self.window = Window::new(0);
         }
     }
 
@@ -135,7 +160,16 @@ impl Recordings {
     #[must_use]
     pub fn new(roots: Roots, quotas: Quotas) -> Self {
         let (finds, found) = mpsc::channel();
-        Self { roots, quotas, entries: BTreeMap::new(), found, finds, ended: 0 }
+        Self { roots, quotas, entries: BTreeMap::new(), searches: BTreeMap::new(), found, finds, ended: 0 }
+    }
+
+    /// Copy of a recording, to read without holding up the others; `None` if the process has no
+    /// helper.
+    #[must_use]
+    pub fn copy_of(&self, process: ProcessId) -> Option<Recording> {
+        let Recording { state, uid, window, losses, ended, .. } = self.of(process)?;
+        let (state, window) = (state.clone(), window.clone());
+        Some(Recording { state, uid: *uid, process: None, window, losses: *losses, ended: *ended })
     }
 
     /// Recording of a process; `None` if it has no helper.
@@ -150,14 +184,19 @@ impl Recordings {
     /// Takes the processes that run now, with their users, and looks for the rings of new ones.
     pub fn look(&mut self, running: &BTreeMap<ProcessId, u32>) {
         for (process, uid) in running {
-            self.entries.entry(*process).or_insert(Entry::Sought { uid: *uid, tries: 0, is_running: false });
+            let sought = || Entry::Sought { uid: *uid, tries: 0, is_running: false };
+            let entry = self.entries.entry(*process).or_insert_with(sought);
+            // It closed the driver and opened it again, perhaps as another program.
+            if matches!(entry, Entry::Recorded(recording) if recording.state == State::Ended) {
+                *entry = sought();
+            }
         }
         let mut ended = self.ended;
         self.entries.retain(|process, entry| match entry {
             _ if running.contains_key(process) => true,
             Entry::Recorded(recording) => {
+                recording.poll(true);
                 if recording.state == State::Recording {
-                    recording.poll(true);
                     ended += 1;
                     (recording.state, recording.ended) = (State::Ended, ended);
                 }
@@ -186,28 +225,23 @@ impl Recordings {
     }
 
     fn search(&mut self) {
-        let Self { roots, entries, finds, .. } = self;
-        let mut of_users: BTreeMap<u32, usize> = BTreeMap::new();
-        for entry in entries.values() {
-            if let Entry::Sought { uid, is_running: true, .. } = entry {
-                *of_users.entry(*uid).or_default() += 1;
-            }
-        }
-        let mut all: usize = of_users.values().sum();
+        let Self { roots, entries, finds, searches, .. } = self;
+        searches.retain(|_, running| Arc::strong_count(running) > 1);
+        let mut all: usize = searches.values().map(|running| Arc::strong_count(running) - 1).sum();
         for (process, entry) in entries {
-            let Entry::Sought { uid, tries, is_running } = entry else { continue };
-            let of_user = of_users.entry(*uid).or_default();
-            if *is_running || all >= SEARCHES_MAX || *of_user >= SEARCHES_OF_USER_MAX {
+            let Entry::Sought { uid, tries, is_running: is_running @ false } = entry else { continue };
+            let of_user = searches.entry(*uid).or_default();
+            if all >= SEARCHES_MAX || Arc::strong_count(of_user) > SEARCHES_OF_USER_MAX {
                 continue;
             }
-            let (roots, process, finds) = (roots.clone(), *process, finds.clone());
+            let (roots, process, finds, running) = (roots.clone(), *process, finds.clone(), Arc::clone(of_user));
             let search = move || {
                 // Nobody takes it after the end.
                 let _ = finds.send((process, find(&roots, process)));
+                drop(running);
             };
             if thread::Builder::new().name("recorder-find".to_owned()).spawn(search).is_ok() {
                 (*is_running, *tries) = (true, *tries + 1);
-                *of_user += 1;
                 all += 1;
             }
         }
@@ -229,7 +263,8 @@ impl Recordings {
         let Some(Entry::Sought { uid, tries, is_running: true }) = self.entries.get(&process) else { return };
         let (uid, tries) = (*uid, *tries);
         let entry = match found {
-            Ok(None) if tries < TRIES => Entry::Sought { uid, tries, is_running: false },
+            // A helper that is just making its ring has no header yet.
+            Ok(None) | Err(_) if tries < TRIES => Entry::Sought { uid, tries, is_running: false },
             Ok(None) => Entry::Absent,
             Ok(Some(found)) => {
                 let is_admitted = self.make_room(uid);
@@ -284,7 +319,9 @@ impl Recordings {
 
 /// Ring of this process, and not of a later one with its pid.
 fn find(roots: &Roots, process: ProcessId) -> Result<Option<Process>, ProcessError> {
-    let found = Process::find(roots, process.pid)?;
+    // Of a process whose first thread has ended, only the others have a memory map.
+    let thread = processes::live_thread(roots, process.pid).ok().flatten().unwrap_or(process.pid);
+    let found = Process::find(roots, thread)?;
     let is_same = processes::start_ticks(roots, process.pid).is_ok_and(|ticks| ticks == Some(process.start_ticks));
     Ok(found.filter(|_| is_same))
 }

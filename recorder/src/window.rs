@@ -9,7 +9,7 @@ use trace::ops::{Invalid, OpStream};
 use crate::{ops::Ops, program::Program};
 
 /// The last calls of a process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Window {
     /// What the program had before the calls, and when.
     before: Program,
@@ -47,7 +47,7 @@ impl Window {
         {
             self.bytes -= bytes_of(&first);
             self.before_ns = self.before_ns.max(first.stamp.time_ns);
-            self.before.make(&first.action);
+            self.before.advance(&first.action);
         }
     }
 
@@ -76,7 +76,7 @@ impl Window {
         let mut program = self.before.clone();
         let first = self.calls.len().saturating_sub(count);
         for call in self.calls.iter().take(first) {
-            program.make(&call.action);
+            program.advance(&call.action);
         }
         (program, self.calls.iter().skip(first).collect())
     }

@@ -8,7 +8,10 @@ use std::{
     io::{self, Read},
     num::NonZeroUsize,
     ops::{Deref, Range},
-    os::fd::{AsFd, AsRawFd},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::Path,
     ptr::NonNull,
     slice,
@@ -101,7 +104,10 @@ impl SharedMemory {
     }
 
     fn open(file: &Path, bytes: NonZeroUsize) -> Result<Self, SharedMemoryError> {
-        let memory = File::options().read(true).write(true).open(file).map_err(SharedMemoryError::Open)?;
+        // Without blocking: the process may have a lease on it.
+        let options = &mut File::options();
+        let options = options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+        let memory = options.open(file).map_err(SharedMemoryError::Open)?;
         let seals = fcntl_get_seals(&memory).unwrap_or(SealFlags::empty());
         let is_sealed = seals.contains(SealFlags::SHRINK);
         let there = memory.metadata().map_err(SharedMemoryError::Open)?.len();

@@ -23,6 +23,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/cuda"
 ln -s "$UVMD_ROOT/target/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
 gcc -O1 -shared -fPIC -o "$work/hold.so" tests/helper/hold.c
+gcc -O1 -Wall -Wextra -o "$work/handles" tests/helper/handles.c
 gcc -O1 -o "$work/program" tests/helper/program.c -L "$work/cuda" -l:libcuda.so.1 -pthread
 
 # is_recorded WHAT EXIT PROGRAM...: a program with the helper in it; what was recorded is what the driver logged.
@@ -43,6 +44,7 @@ for workload in $(target/release/uvm-workload --list | awk '{ print $1 }'); do
   is_recorded "workload $workload" 0 target/release/uvm-workload --mib 16 --iterations 3 "$workload"
 done
 for what in run threads graph unload fork; do is_recorded "program linked to the driver, $what" 5 "$work/program" "$what"; done
+for how in plain process reopened; do is_recorded "program that finds the driver by itself, $how" 0 "$work/handles" "$how"; done
 for model in mlp cnn; do
   PYTHONPATH=$(foreign_dir tinygrad) DEV=CUDA:PTX CACHEDB=$work/cache is_recorded "tinygrad, $model" 0 python3 lab/programs/train.py $model --iterations 3
 done

@@ -240,13 +240,13 @@ NUMBER     MS  TID  CALL
     #[test]
     fn heading_has_the_state_and_all_losses() {
         let ops = Ops { state: "recording".to_owned(), calls: 1200, calls_retained: 40, ..Ops::default() };
-        assert_eq!(heading(&ops), "recording: 1,200 calls, the last 40 retained");
+        assert_eq!(heading(&ops), "recording: 1.2k calls, the last 40 retained");
         let lossy = Ops { calls_dropped: 3, is_incomplete: true, ..ops };
         assert_eq!(
             heading(&lossy),
-            "recording: 1,200 calls, the last 40 retained; 3 dropped; too many blocks, functions or graphs for a whole trace"
+            "recording: 1.2k calls, the last 40 retained; 3 dropped; too many blocks, functions or graphs for a whole trace"
         );
         let unreadable = Ops { state: "unreadable".to_owned(), unreadable_reason: Some("x".to_owned()), ..lossy };
-        assert!(heading(&unreadable).starts_with("not recorded any more: x: 1,200 calls"));
+        assert!(heading(&unreadable).starts_with("not recorded any more: x: 1.2k calls"));
     }
 }

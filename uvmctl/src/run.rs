@@ -24,7 +24,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// What the helper does
+    /// Work of the helper
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
 

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context;
 use collector::Snapshots;
 use model::{ProcessId, Snapshot};
-use recorder::{Quotas, Recordings};
+use recorder::{Quotas, Recordings, recordings::Recording};
 use sys::Roots;
 use web::{CallsRequest, OpsSource, Source, TraceSource};
 
@@ -41,31 +41,30 @@ impl Recorder {
 
     /// Source of calls.
     pub(crate) fn ops(&self) -> OpsSource {
-        self.source(|recordings, CallsRequest { process, count }| {
-            recordings.of(process).map(|recording| recording.view(count))
-        })
+        self.source(Recording::view)
     }
 
     /// Source of traces.
     pub(crate) fn traces(&self) -> TraceSource {
-        self.source(|recordings, CallsRequest { process, count }| {
-            let trace = recordings.of(process)?.window().trace(count);
-            Some(
-                trace
-                    .map_err(|error| error.to_string())
-                    .and_then(|trace| serde_json::to_vec(&trace).map_err(|error| error.to_string())),
-            )
+        self.source(|recording, count| {
+            let trace = recording.window().trace(count).map_err(|error| error.to_string())?;
+            serde_json::to_vec(&trace).map_err(|error| error.to_string())
         })
     }
 
     fn source<A: Send + 'static>(
         &self,
-        answer: impl Fn(&Recordings, CallsRequest) -> A + Clone + Send + Sync + 'static,
-    ) -> Source<CallsRequest, A> {
+        answer: impl Fn(&Recording, usize) -> A + Clone + Send + Sync + 'static,
+    ) -> Source<CallsRequest, Option<A>> {
         let Self(recordings) = self.clone();
-        Source::new(move |request| {
+        Source::new(move |CallsRequest { process, count }| {
             let (recordings, answer) = (Arc::clone(&recordings), answer.clone());
-            async move { tokio::task::spawn_blocking(move || answer(&lock(&recordings), request)).await.ok() }
+            // Built from a copy: other processes' calls are read meanwhile.
+            let make = move || {
+                let copy = lock(&recordings).copy_of(process);
+                copy.map(|recording| answer(&recording, count))
+            };
+            async move { tokio::task::spawn_blocking(make).await.ok() }
         })
     }
 }

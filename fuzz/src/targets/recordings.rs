@@ -36,7 +36,10 @@ pub(super) fn run(input: &[u8]) {
                 lane.publish(ahead[number] + 1);
                 ahead[number] = 0;
             }
-            2 => words[values[0] as usize % words.len()].store(values[1], Ordering::Relaxed),
+            2 => {
+                let at = usize::try_from(values[0] % words.len() as u64).expect("an index");
+                words[at].store(values[1], Ordering::Relaxed);
+            }
             3 => merge.poll(&memory).into_iter().for_each(|call| window.add(call)),
             _ => check(&window),
         }

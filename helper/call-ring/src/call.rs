@@ -185,12 +185,15 @@ pub enum Read {
     Invalid,
 }
 
+/// Most records that follow the first one of a call: those of its pointers, and few others.
+const MORE_MAX: u64 = (POINTERS_MAX / 4 + NAME_BYTES_MAX / NAME_BYTES + 4) as u64;
+
 /// Reads a call of a lane; `None` if there is none yet.
 #[must_use]
 pub fn read(lane: &Lane<'_>) -> Option<Read> {
     let first = lane.read()?;
     // In memory that a helper writes they are there: they were published together.
-    let waiting = lane.waiting().unwrap_or(0);
+    let waiting = lane.waiting().unwrap_or(0).min(MORE_MAX);
     if u64::from(first.count) > waiting {
         return Some(Read::Invalid);
     }

@@ -18,6 +18,10 @@ const BLOCKS_MAX: usize = 16384;
 /// Searches before one gives up, beside a thread that changes the table and is not let run.
 const SEARCHES_MAX: usize = 256;
 
+/// Turns that are given to a thread that changes the table before one gives up: it may have ended within
+/// its change, or have a lower priority than those that wait.
+const TURNS_MAX: usize = 10_000;
+
 /// Blocks of allocated memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
@@ -102,9 +106,14 @@ impl Blocks {
         Found::Unknown
     }
 
-    /// Changes the table, alone.
-    fn change<T>(&self, change: impl FnOnce() -> T) -> T {
+    /// Changes the table, alone; `None` if another thread does not end its change.
+    fn change<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
+        let mut turns = 0;
         while self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            if turns >= TURNS_MAX {
+                return None;
+            }
+            turns += 1;
             system::give_way();
         }
         let version = self.version.load(Ordering::Relaxed);
@@ -113,10 +122,10 @@ impl Blocks {
         let result = change();
         self.version.store(version.wrapping_add(2), Ordering::Release);
         self.lock.store(0, Ordering::Release);
-        result
+        Some(result)
     }
 
-    /// Adds a block; false if there is no room.
+    /// Adds a block; false if there is no room, or the table cannot be changed.
     pub(crate) fn add(&self, address: u64, bytes: u64, context: u64) -> bool {
         self.change(|| {
             let (count, at) = (self.len(), self.before(address));
@@ -135,6 +144,7 @@ impl Blocks {
             self.count.store(count as u64 + 1, Ordering::Relaxed);
             true
         })
+        .unwrap_or(false)
     }
 
     /// Removes a block; its size and context, if there is one that begins here.
@@ -145,6 +155,7 @@ impl Blocks {
             self.remove_at(at);
             Some(removed)
         })
+        .flatten()
     }
 
     fn remove_at(&self, at: usize) {
@@ -165,6 +176,7 @@ impl Blocks {
             self.remove_at(at);
             Some(address)
         })
+        .flatten()
     }
 }
 

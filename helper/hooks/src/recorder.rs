@@ -51,7 +51,7 @@ static RECORDER: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
 
 /// Recorder of this process; `None` before it started, and in children of a fork.
 #[expect(unsafe_code, reason = "see Place")]
-fn recorder() -> Option<&'static Recorder> {
+pub(crate) fn existing() -> Option<&'static Recorder> {
     if STATE.load(Ordering::Acquire) != READY {
         return None;
     }
@@ -64,7 +64,7 @@ fn recorder() -> Option<&'static Recorder> {
 
 /// Recorder of this process, if it is to record.
 pub(crate) fn recording() -> Option<&'static Recorder> {
-    recorder().filter(|recorder| recorder.memory.mode() == Mode::Record)
+    existing().filter(|recorder| recorder.memory.mode() == Mode::Record)
 }
 
 /// Records a call after it was made, if it succeeded; returns its result.
@@ -96,7 +96,7 @@ const LANE_BITS: u32 = 8;
 /// At a thread's end: its lane is free for another.
 extern "C" fn thread_ends(value: *mut c_void) {
     let lane = value as usize & ((1 << LANE_BITS) - 1);
-    if let (Some(recorder), Some(lane)) = (recorder(), lane.checked_sub(1))
+    if let (Some(recorder), Some(lane)) = (existing(), lane.checked_sub(1))
         && lane < OWN_LANES
     {
         recorder.memory.lane(lane).release();
@@ -125,6 +125,10 @@ impl Recorder {
             let own = (0..OWN_LANES).find(|lane| self.memory.lane(*lane).acquire(id));
             let value = (id as usize) << LANE_BITS | (own.unwrap_or(OWN_LANES) + 1);
             if !self.thread.set(value) {
+                // Nothing would give the lane up at the thread's end.
+                if let Some(lane) = own {
+                    self.memory.lane(lane).release();
+                }
                 return None;
             }
             value
@@ -187,9 +191,11 @@ impl Recorder {
 
     /// Records the name of a function.
     pub(crate) fn record_function(&self, function: Handle) {
+        // Asked before the record takes its number, which others wait for: the driver may take long.
+        let name = driver::name(function);
         self.write(|lane, stamp| {
             let mut group = Group::begin(lane, stamp, Kind::Function, 0, [0, function, 0, 0, 0]);
-            group.name(crate::program::text(driver::name(function)));
+            group.name(crate::program::text(name));
             group
         });
     }

@@ -15,6 +15,8 @@ use crate::libc::{self, Dlsym};
 const FILE: &CStr = c"libuvmd_helper_cuda.so";
 /// Function of the second stage that starts it.
 const START: &CStr = c"uvmd_helper_start";
+/// Name of the driver.
+const DRIVER: &CStr = c"libcuda.so.1";
 /// A function that the driver has, and no other library.
 const OF_DRIVER: &CStr = c"cuDriverGetVersion";
 /// Variable of the environment that switches the helper on, and its value.
@@ -75,6 +77,7 @@ pub(crate) fn replace(dlsym: Dlsym, handle: *mut c_void, function: *mut c_void) 
 
 fn load(dlsym: Dlsym, driver: *mut c_void) -> Option<Replace> {
     const NOW_AND_FOR_EVER: c_int = 2 | 0x1000;
+    const LAZY_IF_LOADED: c_int = 1 | 4;
     if libc::environment(dlsym, VARIABLE) != Some(RECORD) {
         return None;
     }
@@ -86,6 +89,9 @@ fn load(dlsym: Dlsym, driver: *mut c_void) -> Option<Replace> {
     if start.is_null() {
         return None;
     }
+    // A handle of the driver alone: that of the program may be of the whole process, in which this
+    // library's own names come first. It is not closed, so that the hooks' functions stay.
+    let driver = libc::dlopen(dlsym, DRIVER, LAZY_IF_LOADED).unwrap_or(driver);
     // SAFETY: the second stage has it as this.
     let start = unsafe { transmute::<*mut c_void, Start>(start) };
     // SAFETY: the real dlsym, and a handle of the driver.

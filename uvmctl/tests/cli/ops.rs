@@ -6,16 +6,12 @@ use model::api::{Op, OpAction, Ops};
 
 use crate::support::{Canned, busy, run, serve_snapshot, stderr, stdout, uvmctl};
 
-/// A recording with one call, and a trace of it.
+/// A recording with one call.
 fn recorded() -> Canned {
     let action = OpAction::Malloc { address: "0x10000".to_owned(), bytes: 4096, kind: "managed".to_owned(), device: 0 };
     let op = Op { sequence: 3, time_ns: 5, tid: 182, is_asynchronous: false, is_cut: false, action };
     let ops = Ops { state: "ended".to_owned(), calls: 9, calls_retained: 1, calls_dropped: 8, ..Ops::default() };
-    let trace: serde_json::Value =
-        serde_json::from_str(r#"{"blocks":[{"bytes":4096}],"ops":[{"time_ns":5,"malloc":0}]}"#).unwrap();
-    Canned::default()
-        .with("/api/v1/processes/182/ops", &Ops { ops: vec![op], ..ops })
-        .with("/api/v1/processes/182/ops/trace", &trace)
+    Canned::default().with("/api/v1/processes/182/ops", &Ops { ops: vec![op], ..ops })
 }
 
 #[test]
@@ -40,7 +36,9 @@ fn trace_is_written_whole_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("182.trace");
     let to = path.to_str().unwrap();
-    let output = run(&recorded().serve(), &["ops", "182", "--trace", to]);
+    let trace = serde_json::json!({ "blocks": [{ "bytes": 4096 }], "ops": [{ "time_ns": 5, "malloc": 0 }] });
+    let daemon = Canned::default().with("/api/v1/processes/182/ops/trace", &trace);
+    let output = run(&daemon.serve(), &["ops", "182", "--trace", to]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     trace::import::load(&path).unwrap();
     fs::remove_file(&path).unwrap();

@@ -9,7 +9,7 @@ use crate::{
     driver,
     program::read,
     real::hooks,
-    recorder::{Recorder, after},
+    recorder::{self, Recorder, after},
 };
 
 /// Devices whose primary context is known by its handle.
@@ -20,8 +20,17 @@ fn primary(device: i32) -> Option<&'static AtomicU64> {
     PRIMARY.get(usize::try_from(device).ok()?)
 }
 
-fn ends(result: CuResult, context: Handle) -> CuResult {
-    after(result, |recorder| recorder.context_ends(context))
+/// Forgets where parameters of functions lie, before the driver may give their handles to others:
+/// a launch with the parameters of another function would read what is not there.
+fn forget() {
+    if let Some(recorder) = recorder::existing() {
+        recorder.parameters.forget();
+    }
+}
+
+fn ends(end: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
+    forget();
+    after(end(), |recorder| recorder.context_ends(context))
 }
 
 /// The primary context of a device has ended.
@@ -33,20 +42,23 @@ fn primary_ends(recorder: &Recorder, device: i32) {
     }
 }
 
-fn releases(result: CuResult, device: i32) -> CuResult {
-    after(result, |recorder| {
+fn releases(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
+    forget();
+    after(release(), |recorder| {
         if !driver::primary_is_active(device) {
             primary_ends(recorder, device);
         }
     })
 }
 
-fn resets(result: CuResult, device: i32) -> CuResult {
-    after(result, |recorder| primary_ends(recorder, device))
+fn resets(reset: impl FnOnce() -> CuResult, device: i32) -> CuResult {
+    forget();
+    after(reset(), |recorder| primary_ends(recorder, device))
 }
 
-fn forgets_functions(result: CuResult) -> CuResult {
-    after(result, |recorder| recorder.parameters.forget())
+fn unloads(unload: impl FnOnce() -> CuResult) -> CuResult {
+    forget();
+    unload()
 }
 
 hooks! {
@@ -61,34 +73,34 @@ hooks! {
     }
 
     cuDevicePrimaryCtxRelease = fn(device: i32) |real, per_thread| {
-        releases(real(), device)
+        releases(real, device)
     }
 
     cuDevicePrimaryCtxRelease_v2 = fn(device: i32) |real, per_thread| {
-        releases(real(), device)
+        releases(real, device)
     }
 
     cuDevicePrimaryCtxReset = fn(device: i32) |real, per_thread| {
-        resets(real(), device)
+        resets(real, device)
     }
 
     cuDevicePrimaryCtxReset_v2 = fn(device: i32) |real, per_thread| {
-        resets(real(), device)
+        resets(real, device)
     }
 
     cuCtxDestroy = fn(context: Handle) |real, per_thread| {
-        ends(real(), context)
+        ends(real, context)
     }
 
     cuCtxDestroy_v2 = fn(context: Handle) |real, per_thread| {
-        ends(real(), context)
+        ends(real, context)
     }
 
     cuModuleUnload = fn(module: Handle) |real, per_thread| {
-        forgets_functions(real())
+        unloads(real)
     }
 
     cuLibraryUnload = fn(library: Handle) |real, per_thread| {
-        forgets_functions(real())
+        unloads(real)
     }
 }
