@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use call_ring::call::Call;
 use model::ProcessId;
 use sys::{Roots, cpu_time, processes};
 
@@ -60,30 +61,39 @@ pub enum State {
 }
 
 /// Recording of a process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Recording {
     state: State,
-    uid: u32,
-    process: Option<Process>,
     window: Window,
     losses: Losses,
-    /// Number of the end among all ends.
-    ended: u64,
+}
+
+/// Recording with the ring that it is read from, and its owner.
+#[derive(Debug)]
+struct Recorded {
+    recording: Recording,
+    uid: u32,
+    /// While it is read.
+    ring: Option<Process>,
+    /// Number of its end among all ends; 0 before it.
+    end: u64,
 }
 
 #[derive(Debug)]
 enum Entry {
-    /// Its ring is being looked for, or will be.
+    /// Its ring is looked for, in this many searches so far.
     Sought {
         uid: u32,
         tries: u32,
-        is_running: bool,
+        /// Whether a search runs.
+        is_searched: bool,
     },
-    /// It has none.
+    /// It has no ring.
     Absent,
-    Recorded(Box<Recording>),
+    Recorded(Box<Recorded>),
 }
 
+/// Result of a search.
 type Found = (ProcessId, Result<Option<Process>, ProcessError>);
 
 /// Recordings of all processes.
@@ -95,9 +105,11 @@ pub struct Recordings {
     /// Searches that run, by user: a clone for each, which its thread holds. Also those of processes
     /// that are no more.
     searches: BTreeMap<u32, Arc<()>>,
-    found: Receiver<Found>,
-    finds: Sender<Found>,
-    ended: u64,
+    results: Receiver<Found>,
+    /// For the threads of searches.
+    sender: Sender<Found>,
+    /// Recordings that have ended so far.
+    ends: u64,
 }
 
 impl Recording {
@@ -119,39 +131,52 @@ impl Recording {
         self.losses
     }
 
-    fn of(uid: u32, state: State, process: Option<Process>, quotas: Quotas) -> Self {
-        let window = Window::new(quotas.window_bytes);
-        Self { state, uid, process, window, losses: Losses::default(), ended: 0 }
+    /// Adds calls; fails if that takes too long.
+    fn add(&mut self, calls: Vec<Call>, begun: Duration) -> Result<(), String> {
+        for (at, call) in calls.into_iter().enumerate() {
+            self.window.add(call);
+            if at % CALLS_PER_LOOK == 0 && cpu_time::of_this_thread().saturating_sub(begun) > POLL_MAX {
+                return Err("reading its calls takes too long".to_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Recorded {
+    fn new(uid: u32, state: State, ring: Option<Process>, quotas: Quotas) -> Self {
+        let recording = Recording { state, window: Window::new(quotas.window_bytes), losses: Losses::default() };
+        Self { recording, uid, ring, end: 0 }
     }
 
-    fn poll(&mut self, is_last: bool) {
-        let Some(process) = &mut self.process else { return };
+    fn poll(&mut self) {
+        self.read(Process::poll);
+    }
+
+    /// Reads the last calls of a process that has exited; this is the end of this number.
+    fn finish(&mut self, end: u64) {
+        self.read(Process::finish);
+        if self.ring.take().is_some() {
+            (self.recording.state, self.end) = (State::Ended, end);
+        }
+    }
+
+    fn read(&mut self, read: impl FnOnce(&mut Process) -> Result<Vec<Call>, ProcessError>) {
+        let Some(ring) = &mut self.ring else { return };
         let begun = cpu_time::of_this_thread();
-        match if is_last { process.finish() } else { process.poll() } {
-            Ok(calls) => {
-                for (at, call) in calls.into_iter().enumerate() {
-                    self.window.add(call);
-                    if at % CALLS_PER_LOOK == 0 && cpu_time::of_this_thread().saturating_sub(begun) > POLL_MAX {
-                        self.state = State::Unreadable("reading its calls takes too long".to_owned());
-                        break;
-                    }
-                }
-            }
-            Err(error) => self.state = State::Unreadable(error.to_string()),
-        }
-        self.losses = process.losses();
-        if is_last || self.state != State::Recording {
-            self.process = None;
-        }
-        // Outside of the quotas, it takes no memory.
-        if matches!(self.state, State::Unreadable(_)) {
-            self.window = Window::new(0);
+        let calls = read(ring).map_err(|error| error.to_string());
+        self.recording.losses = ring.losses();
+        if let Err(reason) = calls.and_then(|calls| self.recording.add(calls, begun)) {
+            self.recording.state = State::Unreadable(reason);
+            self.ring = None;
+            // Outside of the quotas, it takes no memory.
+            self.recording.window = Window::new(0);
         }
     }
 
     /// Whether it takes memory.
     fn is_held(&self) -> bool {
-        matches!(self.state, State::Recording | State::Ended)
+        matches!(self.recording.state, State::Recording | State::Ended)
     }
 }
 
@@ -159,24 +184,15 @@ impl Recordings {
     /// No recordings yet.
     #[must_use]
     pub fn new(roots: Roots, quotas: Quotas) -> Self {
-        let (finds, found) = mpsc::channel();
-        Self { roots, quotas, entries: BTreeMap::new(), searches: BTreeMap::new(), found, finds, ended: 0 }
-    }
-
-    /// Copy of a recording, to read without holding up the others; `None` if the process has no
-    /// helper.
-    #[must_use]
-    pub fn copy_of(&self, process: ProcessId) -> Option<Recording> {
-        let Recording { state, uid, window, losses, ended, .. } = self.of(process)?;
-        let (state, window) = (state.clone(), window.clone());
-        Some(Recording { state, uid: *uid, process: None, window, losses: *losses, ended: *ended })
+        let (sender, results) = mpsc::channel();
+        Self { roots, quotas, entries: BTreeMap::new(), searches: BTreeMap::new(), results, sender, ends: 0 }
     }
 
     /// Recording of a process; `None` if it has no helper.
     #[must_use]
     pub fn of(&self, process: ProcessId) -> Option<&Recording> {
         match self.entries.get(&process)? {
-            Entry::Recorded(recording) => Some(recording),
+            Entry::Recorded(recorded) => Some(&recorded.recording),
             Entry::Sought { .. } | Entry::Absent => None,
         }
     }
@@ -184,64 +200,62 @@ impl Recordings {
     /// Takes the processes that run now, with their users, and looks for the rings of new ones.
     pub fn look(&mut self, running: &BTreeMap<ProcessId, u32>) {
         for (process, uid) in running {
-            let sought = || Entry::Sought { uid: *uid, tries: 0, is_running: false };
+            let sought = || Entry::Sought { uid: *uid, tries: 0, is_searched: false };
             let entry = self.entries.entry(*process).or_insert_with(sought);
             // It closed the driver and opened it again, perhaps as another program.
-            if matches!(entry, Entry::Recorded(recording) if recording.state == State::Ended) {
+            if matches!(entry, Entry::Recorded(recorded) if recorded.recording.state == State::Ended) {
                 *entry = sought();
             }
         }
-        let mut ended = self.ended;
+        let ends = &mut self.ends;
         self.entries.retain(|process, entry| match entry {
             _ if running.contains_key(process) => true,
-            Entry::Recorded(recording) => {
-                recording.poll(true);
-                if recording.state == State::Recording {
-                    ended += 1;
-                    (recording.state, recording.ended) = (State::Ended, ended);
+            Entry::Recorded(recorded) => {
+                if recorded.recording.state == State::Recording {
+                    *ends += 1;
+                    recorded.finish(*ends);
                 }
-                recording.is_held()
+                recorded.is_held()
             }
-            // Its result comes still, and is for nobody.
+            // The result of its search is for nobody.
             Entry::Sought { .. } | Entry::Absent => false,
         });
-        self.ended = ended;
-        self.retry();
+        self.readmit();
         self.search();
     }
 
     /// Looks again for the rings that a quota kept out, if there is room now.
-    fn retry(&mut self) {
+    fn readmit(&mut self) {
         let waiting: Vec<(ProcessId, u32)> = self
-            .recordings()
-            .filter(|(_, recording)| recording.state == State::QuotaReached)
-            .map(|(process, recording)| (process, recording.uid))
+            .recorded()
+            .filter(|(_, recorded)| recorded.recording.state == State::QuotaReached)
+            .map(|(process, recorded)| (process, recorded.uid))
             .collect();
         for (process, uid) in waiting {
             if self.has_room(uid) || self.first_to_go(uid).is_some() {
-                self.entries.insert(process, Entry::Sought { uid, tries: 0, is_running: false });
+                self.entries.insert(process, Entry::Sought { uid, tries: 0, is_searched: false });
             }
         }
     }
 
     fn search(&mut self) {
-        let Self { roots, entries, finds, searches, .. } = self;
+        let Self { roots, entries, sender, searches, .. } = self;
         searches.retain(|_, running| Arc::strong_count(running) > 1);
         let mut all: usize = searches.values().map(|running| Arc::strong_count(running) - 1).sum();
         for (process, entry) in entries {
-            let Entry::Sought { uid, tries, is_running: is_running @ false } = entry else { continue };
+            let Entry::Sought { uid, tries, is_searched: is_searched @ false } = entry else { continue };
             let of_user = searches.entry(*uid).or_default();
             if all >= SEARCHES_MAX || Arc::strong_count(of_user) > SEARCHES_OF_USER_MAX {
                 continue;
             }
-            let (roots, process, finds, running) = (roots.clone(), *process, finds.clone(), Arc::clone(of_user));
+            let (roots, process, sender, running) = (roots.clone(), *process, sender.clone(), Arc::clone(of_user));
             let search = move || {
                 // Nobody takes it after the end.
-                let _ = finds.send((process, find(&roots, process)));
+                let _ = sender.send((process, find(&roots, process)));
                 drop(running);
             };
             if thread::Builder::new().name("recorder-find".to_owned()).spawn(search).is_ok() {
-                (*is_running, *tries) = (true, *tries + 1);
+                (*is_searched, *tries) = (true, *tries + 1);
                 all += 1;
             }
         }
@@ -249,48 +263,48 @@ impl Recordings {
 
     /// Reads all rings.
     pub fn poll(&mut self) {
-        while let Ok((process, found)) = self.found.try_recv() {
-            self.take(process, found);
+        while let Ok((process, found)) = self.results.try_recv() {
+            self.admit(process, found);
         }
         for entry in self.entries.values_mut() {
-            if let Entry::Recorded(recording) = entry {
-                recording.poll(false);
+            if let Entry::Recorded(recorded) = entry {
+                recorded.poll();
             }
         }
     }
 
-    fn take(&mut self, process: ProcessId, found: Result<Option<Process>, ProcessError>) {
-        let Some(Entry::Sought { uid, tries, is_running: true }) = self.entries.get(&process) else { return };
+    fn admit(&mut self, process: ProcessId, found: Result<Option<Process>, ProcessError>) {
+        let Some(Entry::Sought { uid, tries, is_searched: true }) = self.entries.get(&process) else { return };
         let (uid, tries) = (*uid, *tries);
-        let entry = match found {
+        let (state, ring) = match found {
             // A helper that is just making its ring has no header yet.
-            Ok(None) | Err(_) if tries < TRIES => Entry::Sought { uid, tries, is_running: false },
-            Ok(None) => Entry::Absent,
-            Ok(Some(found)) => {
-                let is_admitted = self.make_room(uid);
-                let (state, process) =
-                    if is_admitted { (State::Recording, Some(found)) } else { (State::QuotaReached, None) };
-                Entry::Recorded(Box::new(Recording::of(uid, state, process, self.quotas)))
+            Ok(None) | Err(_) if tries < TRIES => {
+                self.entries.insert(process, Entry::Sought { uid, tries, is_searched: false });
+                return;
             }
-            Err(error) => {
-                let state = State::Unreadable(error.to_string());
-                Entry::Recorded(Box::new(Recording::of(uid, state, None, self.quotas)))
+            Ok(None) => {
+                self.entries.insert(process, Entry::Absent);
+                return;
             }
+            Ok(Some(ring)) if self.make_room(uid) => (State::Recording, Some(ring)),
+            Ok(Some(_)) => (State::QuotaReached, None),
+            Err(error) => (State::Unreadable(error.to_string()), None),
         };
-        self.entries.insert(process, entry);
+        let recorded = Recorded::new(uid, state, ring, self.quotas);
+        self.entries.insert(process, Entry::Recorded(Box::new(recorded)));
     }
 
-    fn recordings(&self) -> impl Iterator<Item = (ProcessId, &Recording)> {
+    fn recorded(&self) -> impl Iterator<Item = (ProcessId, &Recorded)> {
         self.entries.iter().filter_map(|(process, entry)| match entry {
-            Entry::Recorded(recording) => Some((*process, &**recording)),
+            Entry::Recorded(recorded) => Some((*process, &**recorded)),
             Entry::Sought { .. } | Entry::Absent => None,
         })
     }
 
     /// Recordings that take memory: of a user, and of the node.
     fn held(&self, uid: u32) -> (usize, usize) {
-        let held = self.recordings().filter(|(_, recording)| recording.is_held());
-        held.fold((0, 0), |(of_user, all), (_, recording)| (of_user + usize::from(recording.uid == uid), all + 1))
+        let held = self.recorded().filter(|(_, recorded)| recorded.is_held());
+        held.fold((0, 0), |(of_user, all), (_, recorded)| (of_user + usize::from(recorded.uid == uid), all + 1))
     }
 
     fn has_room(&self, uid: u32) -> bool {
@@ -302,9 +316,9 @@ impl Recordings {
     /// before those of others.
     fn first_to_go(&self, uid: u32) -> Option<ProcessId> {
         let is_user_full = self.held(uid).0 >= self.quotas.user_max;
-        let ended = self.recordings().filter(|(_, recording)| recording.state == State::Ended);
-        let may_go = ended.filter(|(_, recording)| !is_user_full || recording.uid == uid);
-        may_go.min_by_key(|(_, recording)| (recording.uid != uid, recording.ended)).map(|(process, _)| process)
+        let ended = self.recorded().filter(|(_, recorded)| recorded.recording.state == State::Ended);
+        let may_go = ended.filter(|(_, recorded)| !is_user_full || recorded.uid == uid);
+        may_go.min_by_key(|(_, recorded)| (recorded.uid != uid, recorded.end)).map(|(process, _)| process)
     }
 
     /// Makes room for a recording of a user, if it may have one.

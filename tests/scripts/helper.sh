@@ -22,16 +22,15 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/cuda"
 ln -s "$UVMD_ROOT/target/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
-gcc -O1 -shared -fPIC -o "$work/hold.so" tests/helper/hold.c
-gcc -O1 -Wall -Wextra -o "$work/handles" tests/helper/handles.c
-gcc -O1 -o "$work/program" tests/helper/program.c -L "$work/cuda" -l:libcuda.so.1 -pthread
+programs=$work/programs
+tests/helper/build "$programs" "$work/cuda"
 
 # is_recorded WHAT EXIT PROGRAM...: a program with the helper in it; what was recorded is what the driver logged.
 is_recorded() {
   local what=$1 expected=$2 code=0 log counts
   shift 2
   rm -rf "$work/log" && mkdir "$work/log"
-  CUDA_LAB_LOG=$work/log/of "$record" "$helper:$work/hold.so" "$work/calls" "$@" >"$work/out" 2>&1 || code=$?
+  CUDA_LAB_LOG=$work/log/of "$record" "$helper:$programs/hold.so" "$work/calls" "$@" >"$work/out" 2>&1 || code=$?
   [ "$code" = "$expected" ] || { tail -n 30 "$work/out" >&2 && die "$what: exit code $code"; }
   grep -q 'dropped: 0, unrecorded: 0, unknown: 0, invalid: 0' "$work/out" || die "$what: $(tail -n 1 "$work/out")"
   # Tests that start processes of their own have logs of them, too.
@@ -43,8 +42,8 @@ export LD_LIBRARY_PATH=$work/cuda PARALLEL=0
 for workload in $(target/release/uvm-workload --list | awk '{ print $1 }'); do
   is_recorded "workload $workload" 0 target/release/uvm-workload --mib 16 --iterations 3 "$workload"
 done
-for what in run threads graph unload fork; do is_recorded "program linked to the driver, $what" 5 "$work/program" "$what"; done
-for how in plain process reopened; do is_recorded "program that finds the driver by itself, $how" 0 "$work/handles" "$how"; done
+for what in run threads graph unload fork; do is_recorded "program linked to the driver, $what" 5 "$programs/program" "$what"; done
+for how in plain process reopened; do is_recorded "program that finds the driver by itself, $how" 0 "$programs/handles" "$how"; done
 for model in mlp cnn; do
   PYTHONPATH=$(foreign_dir tinygrad) DEV=CUDA:PTX CACHEDB=$work/cache is_recorded "tinygrad, $model" 0 python3 lab/programs/train.py $model --iterations 3
 done
@@ -57,4 +56,4 @@ if [ $foreign = 1 ]; then
   CUDA_PATH=$burn/site/nvidia/cuda_runtime LD_LIBRARY_PATH=$work/cuda:$burn/site/nvidia/cuda_nvrtc/lib is_recorded "Burn" 0 "$burn/bin/burn-train" 3
 fi
 LD_LIBRARY_PATH=$(dirname "$driver_tests")/cuda-lab is_recorded "the driver's own tests" 0 "$driver_tests" --test-threads 8
-tests/scripts/helper_harm.py "$helper" "$record" "$work/cuda" --kills $kills
+tests/scripts/helper_harm.py "$helper" "$record" "$work/cuda" "$programs" --kills $kills

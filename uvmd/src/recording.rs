@@ -61,7 +61,7 @@ impl Recorder {
             let (recordings, answer) = (Arc::clone(&recordings), answer.clone());
             // Built from a copy: other processes' calls are read meanwhile.
             let make = move || {
-                let copy = lock(&recordings).copy_of(process);
+                let copy = lock(&recordings).of(process).cloned();
                 copy.map(|recording| answer(&recording, count))
             };
             async move { tokio::task::spawn_blocking(make).await.ok() }

@@ -193,8 +193,8 @@ const MORE_MAX: u64 = (POINTERS_MAX / 4 + NAME_BYTES_MAX / NAME_BYTES + 4) as u6
 pub fn read(lane: &Lane<'_>) -> Option<Read> {
     let first = lane.read()?;
     // In memory that a helper writes they are there: they were published together.
-    let waiting = lane.waiting().unwrap_or(0).min(MORE_MAX);
-    if u64::from(first.count) > waiting {
+    let more_max = lane.waiting().unwrap_or(0).min(MORE_MAX);
+    if u64::from(first.count) > more_max {
         return Some(Read::Invalid);
     }
     let more: Vec<Record> = (0..first.count).map_while(|_| lane.read()).collect();

@@ -233,7 +233,6 @@ impl Recorder {
         while let Some(address) = self.blocks.remove_of(context) {
             self.record(Kind::Free, 0, [0, address, 0, 0, 0]);
         }
-        self.parameters.forget();
     }
 }
 
