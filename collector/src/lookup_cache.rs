@@ -6,7 +6,7 @@
 //! An idle thread waits for a while: starting one costs more than most look-ups.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     fmt,
     hash::Hash,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -50,6 +50,9 @@ pub(crate) struct LookupCache<K, V> {
 
 struct Known<K, V> {
     answers: HashMap<K, Answer<V>>,
+    /// Requested entries whose look-up is not running, by the time at which it is due. With many
+    /// entries, a search through all of them would cost more than a look-up.
+    due: BTreeSet<(Instant, K)>,
     /// Running look-ups, with their start.
     running: Vec<(K, Instant)>,
     /// Hung look-ups.
@@ -87,12 +90,13 @@ enum Due {
 
 impl<K, V> LookupCache<K, V>
 where
-    K: Clone + Eq + Hash + Send + 'static,
+    K: Clone + Eq + Hash + Ord + Send + 'static,
     V: Clone + Send + 'static,
 {
     pub(crate) fn new(pace: Pace, find: impl Fn(&K) -> Option<V> + Send + Sync + 'static) -> Self {
         let known = Known {
             answers: HashMap::new(),
+            due: BTreeSet::new(),
             running: Vec::new(),
             hung: Vec::new(),
             idle: 0,
@@ -107,7 +111,7 @@ where
         let mut known = lock(&self.known);
         known.forget(now, self.pace.wanted);
         known.leave_alone(now, self.pace.patience);
-        let Known { answers, running, idle, queue, .. } = &mut *known;
+        let Known { answers, due, running, idle, queue, .. } = &mut *known;
         let answer = answers.entry(key.clone()).or_insert_with(|| Answer {
             value: None,
             due: Due::At(now),
@@ -116,12 +120,14 @@ where
         });
         answer.asked = now;
         let value = answer.value.clone();
-        if matches!(answer.due, Due::At(at) if at <= now)
-            && running.len() < self.pace.running_max
-            && self.assign(key.clone(), now, *idle, queue)
-        {
-            answer.due = Due::Running;
-            running.push((key.clone(), now));
+        if let Due::At(at) = answer.due {
+            if at <= now && running.len() < self.pace.running_max && self.assign(key.clone(), now, *idle, queue) {
+                answer.due = Due::Running;
+                due.remove(&(at, key.clone()));
+                running.push((key.clone(), now));
+            } else {
+                due.insert((at, key.clone()));
+            }
         }
         value
     }
@@ -161,7 +167,13 @@ where
 }
 
 /// Runs this look-up, and then all that are due.
-fn look_up<K: Clone + Eq + Hash, V>(key: K, now: Instant, find: &Find<K, V>, pace: Pace, known: &Mutex<Known<K, V>>) {
+fn look_up<K: Clone + Eq + Hash + Ord, V>(
+    key: K,
+    now: Instant,
+    find: &Find<K, V>,
+    pace: Pace,
+    known: &Mutex<Known<K, V>>,
+) {
     let began = Instant::now();
     let (mut next, mut started) = (Some(key), now);
     while let Some(key) = next {
@@ -188,21 +200,23 @@ fn wait<K, V>(known: &Mutex<Known<K, V>>, assigned: &Condvar, pace: Pace) -> Opt
     known.queue.pop_front()
 }
 
-impl<K: Clone + Eq + Hash, V> Known<K, V> {
+impl<K: Clone + Eq + Hash + Ord, V> Known<K, V> {
     /// Takes the entry due for longest, if another look-up may run. By the order of requests, late
     /// ones might starve.
     fn next(&mut self, now: Instant, pace: Pace) -> Option<K> {
         if self.running.len() >= pace.running_max {
             return None;
         }
-        let due = self.answers.iter_mut().filter_map(|(key, answer)| match answer.due {
-            Due::At(at) if at <= now && answer.is_wanted(now, pace.wanted) => Some((at, key, answer)),
-            _ => None,
-        });
-        let (_, key, answer) = due.min_by_key(|(at, ..)| *at)?;
-        answer.due = Due::Running;
-        self.running.push((key.clone(), now));
-        Some(key.clone())
+        while self.due.first().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, key)) = self.due.pop_first() else { break };
+            // The next request for an unused one makes it due again.
+            if let Some(answer) = self.answers.get_mut(&key).filter(|answer| answer.is_wanted(now, pace.wanted)) {
+                answer.due = Due::Running;
+                self.running.push((key.clone(), now));
+                return Some(key);
+            }
+        }
+        None
     }
 
     /// Records the end of a look-up.
@@ -215,6 +229,9 @@ impl<K: Clone + Eq + Hash, V> Known<K, V> {
             if self.hung.len() < hung_before {
                 // It may hang again, so the longest interval applies.
                 answer.due = Due::At(ended + pace.retry_max);
+            }
+            if let Due::At(at) = answer.due {
+                self.due.insert((at, key.clone()));
             }
         }
     }
@@ -232,6 +249,7 @@ impl<K: Clone + Eq + Hash, V> Known<K, V> {
             return;
         }
         self.answers.retain(|_, answer| answer.due == Due::Running || answer.is_wanted(now, wanted));
+        self.due.retain(|(_, key)| self.answers.contains_key(key));
         self.forget_at = 2 * self.answers.len() + FEW;
     }
 }
