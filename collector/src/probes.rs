@@ -105,6 +105,17 @@ impl Probes {
         quotas: &Quotas,
         records: &Records,
     ) -> Result<Self, Refusal> {
+        Self::load_some(layout, counts_capacity, quotas, records, |_| true)
+    }
+
+    /// Loads the maps, and of the probes those programs that are `wanted`.
+    pub(crate) fn load_some(
+        layout: &Layout,
+        counts_capacity: u32,
+        quotas: &Quotas,
+        records: &Records,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, Refusal> {
         let limit = records.limit();
         let mut ebpf = EbpfLoader::new()
             // The probes need none of the kernel's types, whose parsing costs 36 MB.
@@ -119,7 +130,7 @@ impl Probes {
             .load(OBJECT)
             .map_err(|error| not_loaded(&error))?;
         let mut rejected = BTreeMap::new();
-        for row in PROBES {
+        for row in PROBES.iter().filter(|row| wanted(row.program)) {
             // A probe that is too large for old kernels must not disable the others.
             match (load_one(&mut ebpf, row.program), row.need) {
                 (Ok(()), _) => {}

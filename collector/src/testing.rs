@@ -23,7 +23,8 @@ use crate::{
 };
 
 /// Loads the probes for a family on this machine, to be attached to functions of user programs.
-/// `device` replaces the driver's; all its files represent VA spaces.
+/// `device` replaces the driver's; all its files represent VA spaces. Only the programs that are
+/// `wanted` are loaded: the verifier takes a second for all of them.
 ///
 /// # Errors
 /// Sentence, if they cannot be loaded.
@@ -33,6 +34,7 @@ pub fn load(
     quotas: &Quotas,
     device: u32,
     records: &Records,
+    wanted: impl Fn(&str) -> bool,
 ) -> Result<(Probes, abi::Layout), String> {
     let btf = fs::read("/sys/kernel/btf/vmlinux").map_err(|error| error.to_string())?;
     let kernel = Btf::parse(&btf)
@@ -42,7 +44,8 @@ pub fn load(
     // The probes accept any offset of a block's residency, as long as it is known.
     let block_gpus = layout.block_resident + 40;
     let layout = abi::Layout { in_user_memory: 1, uvm_device: device, block_gpus, ..layout };
-    let probes = Probes::load(&layout, counts_capacity, quotas, records).map_err(|error| error.to_string())?;
+    let probes =
+        Probes::load_some(&layout, counts_capacity, quotas, records, wanted).map_err(|error| error.to_string())?;
     Ok((probes, layout))
 }
 

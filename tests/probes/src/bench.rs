@@ -58,15 +58,26 @@ impl Bench {
 
     /// Bench with quotas.
     pub fn with_quotas(family: &str, counts_capacity: u32, quotas: &Quotas) -> Option<Self> {
-        Self::load(family, counts_capacity, quotas, &Records::default())
+        Self::load(family, counts_capacity, quotas, &Records::default(), |_| true)
     }
 
     /// Bench with this configuration of block records.
     pub fn with(family: &str, counts_capacity: u32, records: Records) -> Option<Self> {
-        Self::load(family, counts_capacity, &Quotas::UNLIMITED, &records)
+        Self::load(family, counts_capacity, &Quotas::UNLIMITED, &records, |_| true)
     }
 
-    fn load(family: &str, counts_capacity: u32, quotas: &Quotas, records: &Records) -> Option<Self> {
+    /// Bench with these programs alone: to verify, attach and detach all takes seconds.
+    pub fn only(programs: &[&str], family: &str) -> Option<Self> {
+        Self::load(family, 1024, &Quotas::UNLIMITED, &Records::default(), |program| programs.contains(&program))
+    }
+
+    fn load(
+        family: &str,
+        counts_capacity: u32,
+        quotas: &Quotas,
+        records: &Records,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Option<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         if !std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
             skip("loading probes needs root");
@@ -75,11 +86,12 @@ impl Bench {
         let family = Family::named(family);
         let families = Families::known().expect("the table is right");
         let chosen = families.of(&family.version()).expect("each representative is supported");
-        let (probes, layout) = match load(chosen, counts_capacity, quotas, DEVICE, records) {
+        let (probes, layout) = match load(chosen, counts_capacity, quotas, DEVICE, records, &wanted) {
             Ok(loaded) => loaded,
             Err(reason) => panic!("the probes do not load: {reason}"),
         };
         let events: io::Result<Vec<_>> = Probes::programs()
+            .filter(|(program, ..)| wanted(program))
             .filter_map(|(program, functions, at_return)| {
                 // The fake driver has only the functions that the tests need.
                 let function = functions.iter().find(|function| driver::address(function).is_some())?;
@@ -289,7 +301,7 @@ fn attach(probes: &Probes, program: &str, function: &str, at_return: bool) -> io
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // The kernel waits a tenth of a second for each: in parallel, that is once.
+        // The kernel waits a tenth of a second for each; some kernels wait for several at once.
         std::thread::scope(|scope| {
             for event in self.events.drain(..) {
                 scope.spawn(move || drop(event));

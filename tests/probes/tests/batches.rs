@@ -8,6 +8,8 @@ use probes_test::{
     driver, image,
 };
 
+const PROGRAMS: &[&str] =
+    &["uvm_register", "uvm_destroy", "uvm_destroyed", "uvm_notify", "uvm_handler", "uvm_handled", "uvm_replay"];
 const FAMILY: &str = "L2_550_555";
 const SPACE: u64 = 0xffff_8881_2345_6780;
 const BLOCK: u64 = 2 << 20;
@@ -29,7 +31,7 @@ fn values(bench: &Bench, generation: u64, gpu: u32, kind: Kind) -> HashMap<u16, 
 #[test]
 fn batch_in_each_family_has_its_entries_and_replays_until_the_handler_returns() {
     for family in image::families() {
-        let Some(mut bench) = Bench::new(&family) else { return };
+        let Some(mut bench) = Bench::only(PROGRAMS, &family) else { return };
         let (space, record) = bench.register(SPACE);
         let gpu = bench.gpu(1);
         driver::service_faults(|| {
@@ -57,7 +59,7 @@ fn batch_in_each_family_has_its_entries_and_replays_until_the_handler_returns() 
 
 #[test]
 fn batch_of_several_va_spaces_counts_once_for_each_and_once_for_the_gpu() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (one, first) = bench.register(SPACE);
     let (other, second) = bench.register(SPACE + 4096);
     let gpu = bench.gpu(1);
@@ -77,7 +79,7 @@ fn batch_of_several_va_spaces_counts_once_for_each_and_once_for_the_gpu() {
 
 #[test]
 fn va_spaces_beyond_the_places_of_a_batch_are_counted() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let spaces: Vec<_> = (0..12).map(|at| bench.register(SPACE + at * 4096)).collect();
     driver::service_faults(|| {
         for (space, _) in &spaces {
@@ -94,7 +96,7 @@ fn va_spaces_beyond_the_places_of_a_batch_are_counted() {
 
 #[test]
 fn batch_without_a_handler_ends_with_the_next_one() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     faults(&bench, &space, 1, [0, 4096]);
     assert_eq!(values(&bench, record.generation, 1, Kind::BatchEntries), [].into());
@@ -104,7 +106,7 @@ fn batch_without_a_handler_ends_with_the_next_one() {
 
 #[test]
 fn batch_without_a_replay_ends_when_the_handler_returns() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     driver::service_faults(|| faults(&bench, &space, 1, [0, 4096]));
     assert_eq!(values(&bench, record.generation, 1, Kind::BatchEntries), [(2, (1, 2))].into());
@@ -113,7 +115,7 @@ fn batch_without_a_replay_ends_when_the_handler_returns() {
 
 #[test]
 fn non_replayable_fault_has_no_batch_and_no_replay() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let fault = GpuFault { is_replayable: false, ..GpuFault::default() };
     bench.gpu_fault(&space, &fault, |entry| entry);
@@ -124,7 +126,7 @@ fn non_replayable_fault_has_no_batch_and_no_replay() {
 
 #[test]
 fn consecutive_faults_on_a_block_share_a_record_with_slots_and_batch() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     driver::service_faults(|| {
         faults(&bench, &space, 1, (0..10).map(|page| BLOCK + page * 8192));

@@ -8,6 +8,16 @@ use probes_test::{
     uprobe::in_another_process,
 };
 
+const PROGRAMS: &[&str] = &[
+    "uvm_register",
+    "uvm_destroy",
+    "uvm_destroyed",
+    "uvm_notify",
+    "uvm_migrate",
+    "uvm_migrated",
+    "uvm_set_preferred_location",
+    "uvm_discard",
+];
 const FAMILY: &str = "L2_550_555";
 const SPACE: u64 = 0xffff_8881_2345_6780;
 const PARAMETERS: [u64; 4] = [0x7f00_0020_0000, 3 << 20, 0, 0];
@@ -15,7 +25,7 @@ const PARAMETERS: [u64; 4] = [0x7f00_0020_0000, 3 << 20, 0, 0];
 #[test]
 fn calls_of_the_process_itself_are_counted_by_kind_with_their_bytes() {
     for family in image::families() {
-        let Some(mut bench) = Bench::new(&family) else { return };
+        let Some(mut bench) = Bench::only(PROGRAMS, &family) else { return };
         let (space, record) = bench.register(SPACE);
         let file = bench.file(&space);
         for call in [Call::Migrate, Call::Migrate, Call::SetPreferredLocation, Call::Discard] {
@@ -32,7 +42,7 @@ fn calls_of_the_process_itself_are_counted_by_kind_with_their_bytes() {
 
 #[test]
 fn length_beyond_the_address_space_adds_no_bytes() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let file = bench.file(&space);
     for length in [1 << 47, (1 << 47) + 1, u64::MAX] {
@@ -44,7 +54,7 @@ fn length_beyond_the_address_space_adds_no_bytes() {
 
 #[test]
 fn calls_and_migrations_by_another_process_are_distinguished() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     let file = bench.file(&space);
     // On the stack, which the other process has from the start; it would have to fault in a

@@ -8,6 +8,7 @@ use probes_test::{
     image,
 };
 
+const PROGRAMS: &[&str] = &["uvm_register", "uvm_destroy", "uvm_destroyed", "uvm_notify"];
 const ADDRESS: u64 = 0xffff_8881_2345_6780;
 
 /// GPU, kind and detail; events and amount.
@@ -19,7 +20,7 @@ fn in_each_family(test: impl Fn(&Bench, &Space), expected: &[Count]) {
     let families = image::families();
     assert_eq!(families.len(), 6);
     for family in families {
-        let Some(mut bench) = Bench::new(&family) else { return };
+        let Some(mut bench) = Bench::only(PROGRAMS, &family) else { return };
         let (space, record) = bench.register(ADDRESS);
         assert_eq!(record.kind(), Some(LifecycleKind::Registered));
         test(&bench, &space);

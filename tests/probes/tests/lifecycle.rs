@@ -6,6 +6,7 @@ use probes_test::{
     driver,
 };
 
+const PROGRAMS: &[&str] = &["uvm_register", "uvm_destroy", "uvm_destroyed", "uvm_notify"];
 const FAMILY: &str = "L2_550_555";
 const SPACE: u64 = 0xffff_8881_2345_6780;
 
@@ -15,7 +16,7 @@ fn kinds(records: &[Lifecycle]) -> Vec<(LifecycleKind, u64)> {
 
 #[test]
 fn record_of_a_va_space_identifies_its_process() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (_, record) = bench.register(SPACE);
     let own = procfs::process::Process::myself().unwrap();
     let stat = own.stat().unwrap();
@@ -30,7 +31,7 @@ fn record_of_a_va_space_identifies_its_process() {
 
 #[test]
 fn reused_address_is_another_va_space() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (space, first) = bench.register(SPACE);
     bench.cpu_fault(&space, 0);
     driver::destroy(SPACE, || {});
@@ -45,7 +46,7 @@ fn reused_address_is_another_va_space() {
 
 #[test]
 fn faults_serviced_during_destruction_count_for_their_va_space() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (space, record) = bench.register(SPACE);
     driver::destroy(SPACE, || bench.gpu_fault(&space, &GpuFault::default(), |entry| entry));
     assert_eq!(bench.counts(record.generation), [((1, Kind::GpuFault, 1), (1, 1))].into());
@@ -57,7 +58,7 @@ fn faults_serviced_during_destruction_count_for_their_va_space() {
 
 #[test]
 fn va_space_with_a_missed_end_ends_when_its_address_is_reused() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (_, first) = bench.register(SPACE);
     driver::mm_register(SPACE);
     let records = bench.probes().lifecycles();
@@ -69,7 +70,7 @@ fn va_space_with_a_missed_end_ends_when_its_address_is_reused() {
 
 #[test]
 fn address_reused_before_the_destruction_returns_keeps_its_new_va_space() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (space, first) = bench.register(SPACE);
     // The driver frees the memory first and then returns; meanwhile another CPU may have reused it.
     driver::destroy(SPACE, || driver::mm_register(SPACE));
@@ -83,7 +84,7 @@ fn address_reused_before_the_destruction_returns_keeps_its_new_va_space() {
 
 #[test]
 fn missed_return_ends_no_later_va_space() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (_, first) = bench.register(SPACE);
     bench.without_returns(|| driver::destroy(SPACE, || {}));
     assert_eq!(bench.probes().lifecycles(), []);
@@ -98,7 +99,7 @@ fn missed_return_ends_no_later_va_space() {
 
 #[test]
 fn destruction_of_an_unknown_va_space_is_ignored() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     driver::destroy(SPACE, || {});
     assert_eq!(bench.probes().lifecycles(), []);
     assert_eq!(bench.lost(), []);
@@ -106,7 +107,7 @@ fn destruction_of_an_unknown_va_space_is_ignored() {
 
 #[test]
 fn generations_are_never_reused() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let mut seen = std::collections::HashSet::new();
     for _ in 0..100 {
         let (_, record) = bench.register(SPACE);
@@ -117,7 +118,7 @@ fn generations_are_never_reused() {
 
 #[test]
 fn every_run_of_a_probe_is_counted() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let (space, _) = bench.register(SPACE);
     bench.cpu_fault(&space, 0);
     bench.cpu_fault(&space, 0);
@@ -128,7 +129,7 @@ fn every_run_of_a_probe_is_counted() {
 
 #[test]
 fn earlier_va_space_is_adopted_by_its_file_and_never_for_the_loader_or_its_child() {
-    let Some(mut bench) = Bench::new(FAMILY) else { return };
+    let Some(mut bench) = Bench::only(PROGRAMS, FAMILY) else { return };
     let files = [(); 3].map(|()| std::fs::File::open("/dev/ptmx").unwrap());
     let [one, other, of_child] = &files;
     // The first file twice, which is one VA space. This process holds them as well, like one that

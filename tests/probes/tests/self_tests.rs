@@ -6,6 +6,7 @@ use probes_test::{
     image::{self, Image},
 };
 
+const PROGRAMS: &[&str] = &["uvm_register", "uvm_destroy", "uvm_destroyed", "uvm_notify"];
 const SPACE: u64 = 0xffff_8881_2345_6780;
 
 /// Event on a bench.
@@ -15,7 +16,7 @@ type Event = Box<dyn Fn(&Bench, &Space)>;
 /// nothing.
 fn fail(test: SelfTest, events: &[Event]) {
     for family in image::families() {
-        let Some(mut bench) = Bench::new(&family) else { return };
+        let Some(mut bench) = Bench::only(PROGRAMS, &family) else { return };
         let (space, _) = bench.register(SPACE);
         for (event, failed) in events.iter().zip(1..) {
             event(&bench, &space);
