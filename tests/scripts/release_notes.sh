@@ -54,5 +54,6 @@ refuse 'no section for 1x0.0' 1x0.0
 refuse 'is empty' 1.1.0
 refuse 'unknown option' --all
 # And the real one.
-"$UVMD_ROOT/scripts/release-notes" | grep -q '^- ' || die "CHANGELOG.md has nothing for the next release"
+next=$("$UVMD_ROOT/scripts/release-notes")
+grep -q "^- " <<<"$next" || die "CHANGELOG.md has nothing for the next release"
 echo "release notes: as they shall be"
