@@ -66,14 +66,14 @@ remapped_crates() {
 
 # remap_paths: has cargo's builds name sources by neutral paths instead of this machine's, in panics and debug information.
 # Cargo keeps builds with other flags apart: what shares target/release with scripts/build uses this, too, or is built twice.
+# The path of this project is in no flag of the crates of others: what they compile to is of use to other clones (scripts/dependencies).
 remap_paths() {
   local flags=()
   [ -z "${RUSTFLAGS:-}" ] || read -ra flags <<<"$RUSTFLAGS"
   (cd "$UVMD_ROOT" && cargo fetch --locked --quiet --target "$(rustc -vV | sed -n 's/^host: //p')")
-  flags+=("--remap-path-prefix=$UVMD_ROOT=/uvmd")
   mapfile -t -O ${#flags[@]} flags < <(remapped_crates)
   CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}")
-  export CARGO_ENCODED_RUSTFLAGS
+  export CARGO_ENCODED_RUSTFLAGS RUSTC_WORKSPACE_WRAPPER=$UVMD_ROOT/scripts/rustc-remapped
 }
 
 say() { printf '==> %s\n' "$*" >&2; }
