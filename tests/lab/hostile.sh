@@ -45,16 +45,16 @@ start uvmd --ended-retention 1s
 state_becomes counting
 get /readyz || fail "it is not ready"
 [ "$(cat /tmp/answer)" = ok ] || fail "it is degraded before anything happened"
-# What it takes when nothing happens, in ten seconds.
+# What it takes when nothing happens, in five seconds.
 before=$(ticks "$uvmd")
-sleep 10
+sleep 5
 idle=$(($(ticks "$uvmd") - before))
 
 # cost KIND: uvmd takes at most a tenth of what the attacker takes, beside what it takes anyway. By the host's clock, work of the host beside the
 # guest would slow the attacker, and not uvmd, which goes at its own pace.
 cost() {
   before=$(ticks "$uvmd") taken=$(ticks "$attack")
-  sleep 10
+  sleep 5
   taken=$(($(ticks "$attack") - taken)) own=$(($(ticks "$uvmd") - before - idle))
   echo "attack $1: took $taken hundredths of a second, uvmd $own beside $idle"
   [ "$taken" -gt 200 ] || fail "the attack $1 took $taken hundredths of a second only"
@@ -64,8 +64,8 @@ cost() {
 # hold KIND: what uvmd takes while what the attack made is there, and no more is made
 hold() {
   before=$(ticks "$uvmd")
-  sleep 10
-  echo "attack $1: while it holds what it has, uvmd took $(($(ticks "$uvmd") - before)) hundredths of a second in ten seconds, beside $idle without it"
+  sleep 5
+  echo "attack $1: while it holds what it has, uvmd took $(($(ticks "$uvmd") - before)) hundredths of a second in five seconds, beside $idle without it"
 }
 
 begin churn

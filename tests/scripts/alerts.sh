@@ -8,7 +8,7 @@ cd "$UVMD_ROOT"
 
 uvmctl=${1:-}
 if [ -z "$uvmctl" ]; then
-  cargo build --locked --quiet -p uvmctl
+  cargo build --locked --quiet --workspace --bin uvmctl
   uvmctl=$CARGO_TARGET_DIR/debug/uvmctl
 fi
 PATH=$PATH:$UVMD_PROMETHEUS

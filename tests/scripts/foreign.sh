@@ -8,14 +8,13 @@ source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
 
 numba=$(foreign_dir numba) burn=$(foreign_dir burn)
-if [ ! -e "$numba/complete" ] || [ ! -e "$burn" ]; then scripts/setup --no-lab --foreign; fi
+if [ ! -e "$numba/complete" ] || [ ! -e "$burn" ]; then scripts/setup --foreign; fi
 if [ "${1:-}" = --lab ]; then
   exec scripts/lab script tests/lab/programs/numba.sh --userland numba --gpu-mem-mib 8 --add lab/programs/kernels.py --timeout 1200
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-remap_paths
-with_progress "building the lab's CUDA" "$UVMD_ROOT/target/log/cargo.log" cargo build --locked --release -p libcuda
+scripts/build --lab >/dev/null
 ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/libcuda.so.1"
 ln -s libcuda.so.1 "$work/libcuda.so"
 

@@ -18,6 +18,6 @@ if [ ! -d "$packages" ]; then
     npm ci --prefix "$work" --ignore-scripts --no-audit --no-fund
   publish "$work" "$packages"
 fi
-cargo build --locked --quiet -p web --example showcase
+cargo build --locked --quiet --workspace --example showcase
 PAGE_TEST_PACKAGES=$packages PAGE_TEST_CHROMIUM=$(command -v chromium) PAGE_TEST_SHOWCASE=$CARGO_TARGET_DIR/debug/examples/showcase \
   node --test --test-concurrency=2 "$tests"/*.test.mjs

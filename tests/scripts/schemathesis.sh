@@ -10,7 +10,7 @@ cd "$UVMD_ROOT"
 
 uvmd=${1:-}
 if [ -z "$uvmd" ]; then
-  cargo build --locked --quiet -p uvmd
+  cargo build --locked --quiet --workspace --bin uvmd
   uvmd=${CARGO_TARGET_DIR:-target}/debug/uvmd
 fi
 [ -x "$UVMD_SCHEMATHESIS/bin/st" ] || die "schemathesis is missing: run scripts/setup"

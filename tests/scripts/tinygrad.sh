@@ -7,8 +7,7 @@ cd "$UVMD_ROOT"
 [ -e "$(foreign_dir tinygrad)" ] || scripts/setup --no-lab
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-remap_paths
-with_progress "building the lab's CUDA" "$UVMD_ROOT/target/log/cargo.log" cargo build --locked --release -p libcuda
+scripts/build --lab >/dev/null
 ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/libcuda.so.1"
 LD_LIBRARY_PATH=$work PYTHONPATH=$(foreign_dir tinygrad) DEV=CUDA:PTX PARALLEL=0 CACHEDB=$work/cache \
   python3 lab/programs/train.py mlp --iterations 5 >"$work/native"

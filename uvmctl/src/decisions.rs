@@ -66,7 +66,7 @@ impl View for List {
         let mut known = client.list_up_to::<Decisions>(&self.path(), Some(self.limit()))?;
         known.decisions.truncate(self.limit());
         if known.decisions.is_empty() {
-            return Ok(Page::nothing("there is no such decision; uvmctl policy show lists what uvmd may do"));
+            return Ok(Page::nothing("no decisions; uvmctl policy show lists what uvmd may do"));
         }
         Ok(Page::list(table(&known), &CONCESSIONS))
     }
