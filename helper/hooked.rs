@@ -61,6 +61,7 @@ exports! {
     cuMemFreeHost
     cuMemFree_v2
     cuMemHostAlloc
+    cuMemHostRegister
     cuMemHostRegister_v2
     cuMemHostUnregister
     cuMemPrefetchAsync

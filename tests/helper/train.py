@@ -1,7 +1,10 @@
 """A small training with PyTorch, deterministic: prints a hash of its losses, and to standard error the median of an iteration.
 
-    train.py eager|graph|compile
+    train.py eager|graph|compile [--allocator FILE]
+
+--allocator has all memory allocated by uvmd_malloc and uvmd_free of this file, the helper.
 """
+import argparse
 import hashlib
 import statistics
 import sys
@@ -13,7 +16,14 @@ ITERATIONS = 40
 
 
 def main():
-    mode = sys.argv[1]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("mode", choices=["eager", "graph", "compile"])
+    parser.add_argument("--allocator")
+    options = parser.parse_args()
+    mode = options.mode
+    if options.allocator:
+        allocator = torch.cuda.memory.CUDAPluggableAllocator(options.allocator, "uvmd_malloc", "uvmd_free")
+        torch.cuda.memory.change_current_allocator(allocator)
     torch.manual_seed(1)
     torch.use_deterministic_algorithms(True)
     layers = [torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten()]

@@ -47,6 +47,25 @@ uvmctl ops "$program" --trace /tmp/program.trace || fail "no trace is written"
 uvmctl plan pool --trace /tmp/program.trace --mallocs 2 || fail "the planner does not take the trace"
 uvmctl ops "$program" --last 5 || fail "no list"
 
+# In a cgroup with 4 MiB beside what the program takes itself, the ring is not made, and the kernel kills nobody.
+echo +memory >/sys/fs/cgroup/cgroup.subtree_control || fail "there is no cgroup of memory"
+tight=/sys/fs/cgroup/tight
+mkdir $tight
+confined() { launch sh -c "echo \$\$ >$tight/cgroup.procs && exec \"\$@\"" sh "$@"; }
+confined env
+wait "$program" || fail "the program fails in a cgroup"
+peak=$(cat $tight/memory.peak)
+echo $((peak + (4 << 20))) >$tight/memory.max
+confined env LD_PRELOAD=/usr/lib/uvmd/libuvmd_helper.so UVMD_HELPER=record
+within 120 "the confined program is not seen" is_seen
+wait "$program" || fail "the program with the helper fails with 4 MiB beside its own $peak bytes"
+grep -qx 'oom_kill 0' $tight/memory.events || fail "the kernel killed for want of memory: $(cat $tight/memory.events)"
+! is_recorded || fail "a ring was made with 4 MiB left"
+echo max >$tight/memory.max
+confined env LD_PRELOAD=/usr/lib/uvmd/libuvmd_helper.so UVMD_HELPER=record
+within 120 "with enough memory in its cgroup, the program's calls are not shown" is_recorded
+wait "$program" || fail "the program with the helper fails in a cgroup"
+
 # A program that may not preload anything is refused, and not run.
 cp /bin/busybox /tmp/static
 ! uvmctl run -- /tmp/static echo ran >/tmp/answer 2>&1 || fail "a static program is run"

@@ -12,7 +12,7 @@ if [ "${1:-}" = --bundle ]; then
   scripts/gpu-check --bundle "$to"
   scripts/build --lab >/dev/null
   cargo build --locked --release --quiet -p recorder --example record
-  cp target/helper/libuvmd_helper{,_cuda}.so target/release/examples/record "$to/"
+  cp target/release/examples/record "$to/"
   strip "$to/record"
   cuda=$(mktemp -d)
   trap 'rm -rf "$cuda"' EXIT
@@ -59,6 +59,8 @@ if python3 -c 'import torch' 2>/dev/null; then
     is_same "PyTorch, $mode" 0 python3 tests/helper/train.py $mode
     echo "  an iteration: $(tail -n 1 "$work/alone.err") alone, $(grep ' ms$' "$work/err" | tail -n 1) recorded"
   done
+  is_recorded "PyTorch, managed by the helper" 0 python3 tests/helper/train.py eager --allocator "$helper"
+  scripts/gpu-check --torch --bin-dir "$bundle" || differs "PyTorch, managed by the helper"
 fi
 for blocks in 4 1024; do
   for _ in 1 2 3 4 5; do

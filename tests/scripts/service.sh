@@ -4,7 +4,8 @@
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
 
-packages=$(mktemp -d) files=()
+scripts/build --lab >/dev/null
+packages=$(mktemp -d) files=(--add target/release/uvm-workload --add target/release/libcuda_lab.so)
 trap 'rm -rf "$packages"' EXIT
 for revision in 1 2; do
   scripts/package --deb --revision "$revision"

@@ -68,7 +68,7 @@ fn give_way() {
 }
 
 /// The real `dlsym`, the driver, and its function of a name.
-fn find(name: &CStr) -> Option<(Dlsym, *mut c_void, *mut c_void)> {
+pub(crate) fn find(name: &CStr) -> Option<(Dlsym, *mut c_void, *mut c_void)> {
     const LAZY_AND_LOADED_ALREADY: c_int = 1 | 4;
     let dlsym = libc::dlsym()?;
     let driver = libc::dlopen(dlsym, c"libcuda.so.1", LAZY_AND_LOADED_ALREADY)?;

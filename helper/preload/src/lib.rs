@@ -10,11 +10,13 @@
 //! * [`elf`]: symbols of loaded libraries
 //! * [`libc`]: the C library's own `dlsym`
 //! * [`exports`]: the driver's functions under their own names, for programs that are linked to it
+//! * [`allocator`]: managed memory for PyTorch
 //! * [`stage`]: loads the second stage, once
 
 #![cfg_attr(not(test), no_std)]
 #![cfg(target_arch = "x86_64")]
 
+pub mod allocator;
 pub mod dlsym;
 mod elf;
 pub mod exports;

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The package on a whole Debian with systemd: installed, counting, killed by the watchdog, reloaded, upgraded while it acts, purged. Files: two
-# builds of the package, /lab/files/uvmd_*-1_*.deb and uvmd_*-2_*.deb. tests/scripts/service.sh runs it.
+# The package on a whole Debian with systemd: installed, counting, killed by the watchdog, reloaded, reading calls, upgraded while it acts,
+# purged. Files: two builds of the package, /lab/files/uvmd_*-1_*.deb and uvmd_*-2_*.deb, a CUDA program, and the lab's CUDA for it.
+# tests/scripts/service.sh runs it.
 # set: LAB_DRIVER=no
 set -u
 # shellcheck source=lab/vm/expect
@@ -90,6 +91,29 @@ rm /etc/uvmd/conf.d/10-debug.toml
 systemctl reload uvmd || fail "reload"
 shows_no_mistake() { ! status_says 'not reloaded'; }
 within 10 "systemctl status shows a mistake that is gone" shows_no_mistake
+
+step "calls of a unit with the helper, by a drop-in of the unit"
+mkdir -p /run/cuda /run/systemd/system/trainer.service.d
+cp /lab/files/libcuda_lab.so /run/cuda/libcuda.so.1
+cat >/run/systemd/system/trainer.service <<'UNIT'
+[Service]
+User=nobody
+Environment=LD_LIBRARY_PATH=/run/cuda
+ExecStart=/lab/files/uvm-workload --mib 4 --iterations 40 prefetch-back
+RemainAfterExit=yes
+UNIT
+chmod 666 /dev/nvidia-uvm /dev/swgpu
+printf '[Service]\nEnvironment=LD_PRELOAD=/usr/lib/uvmd/libuvmd_helper.so UVMD_HELPER=record\n' >/run/systemd/system/trainer.service.d/helper.conf
+systemctl daemon-reload
+systemctl start trainer || fail "the unit does not start"
+trainer=$(systemctl show -P ExecMainPID trainer)
+launches() { uvmctl ops "$trainer" --last 100 -o json 2>/tmp/output | grep -q '"op": *"launch"'; }
+within 120 "the calls of the unit are not shown" launches
+has_ended() { [ "$(systemctl show -P SubState trainer)" != running ]; }
+within 120 "the unit does not end" has_ended
+[ "$(systemctl show -P ExecMainStatus trainer)" = 0 ] || fail "its program fails"
+systemctl stop trainer
+rm -r /run/systemd/system/trainer.service /run/systemd/system/trainer.service.d
 
 step "acting, by the drop-in"
 cat >/tmp/work.toml <<'SCENARIO'

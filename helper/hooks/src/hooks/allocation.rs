@@ -39,6 +39,11 @@ fn allocates_of_pool(result: CuResult, stream: Handle, address: *const u64, byte
     })
 }
 
+/// Records memory of the program that devices may access now.
+fn registers(result: CuResult, address: u64, bytes: usize) -> CuResult {
+    after(result, |recorder| allocated(recorder, 0, address, bytes, MemoryKind::Registered))
+}
+
 /// Records a free before it: from then on, another thread may be given the address.
 fn frees(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
     let Some(recorder) = recording().filter(|_| address != 0) else { return real() };
@@ -90,8 +95,12 @@ hooks! {
         allocates(real(), 0, address, bytes, MemoryKind::Host)
     }
 
+    cuMemHostRegister = fn(address: u64, bytes: usize, flags: u32) |real, per_thread| {
+        registers(real(), address, bytes)
+    }
+
     cuMemHostRegister_v2 = fn(address: u64, bytes: usize, flags: u32) |real, per_thread| {
-        after(real(), |recorder| allocated(recorder, 0, address, bytes, MemoryKind::Registered))
+        registers(real(), address, bytes)
     }
 
     cuMemHostUnregister = fn(address: u64) |real, per_thread| {

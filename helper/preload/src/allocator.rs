@@ -1,0 +1,107 @@
+//! Managed memory for PyTorch: the two functions of a `torch.cuda.memory.CUDAPluggableAllocator`.
+//!
+//! They call the driver by the exports, as a program that is linked to it does: what they allocate
+//! is recorded where calls are. Threads of PyTorch's autograd come here before they have a context:
+//! the runtime, which would make one current, is not asked.
+
+#![expect(unsafe_code, reason = "functions of PyTorch's ABI, which call the driver")]
+
+use core::{
+    ffi::{CStr, c_int, c_void},
+    mem::{transmute, transmute_copy},
+    ptr::null_mut,
+};
+
+use crate::exports::{self, cuMemAllocManaged, cuMemFree_v2};
+
+/// Memory that any stream of any device may access (`CU_MEM_ATTACH_GLOBAL` of cuda.h).
+const ATTACH_GLOBAL: u32 = 1;
+/// `CUDA_ERROR_INVALID_CONTEXT` of cuda.h: the thread has none.
+const INVALID_CONTEXT: c_int = 201;
+
+type Context = *mut c_void;
+
+/// Allocates managed memory of so many bytes. Null without the driver, or if it refuses.
+///
+/// # Safety
+/// May be called with any values.
+#[cfg_attr(feature = "injected", unsafe(no_mangle))]
+pub unsafe extern "C" fn uvmd_malloc(bytes: isize, device: c_int, _stream: *mut c_void) -> *mut c_void {
+    type AllocManaged = unsafe extern "C" fn(*mut *mut c_void, usize, u32) -> c_int;
+    // SAFETY: of cuda.h.
+    let allocate = unsafe { transmute::<unsafe extern "C" fn(), AllocManaged>(cuMemAllocManaged) };
+    let Ok(bytes) = usize::try_from(bytes) else { return null_mut() };
+    let mut address = null_mut();
+    let result = in_context(device, || {
+        // SAFETY: room for the address. The driver refuses 0 bytes.
+        unsafe { allocate(&raw mut address, bytes, ATTACH_GLOBAL) }
+    });
+    if result == 0 { address } else { null_mut() }
+}
+
+/// Frees memory of [`uvmd_malloc`]. Work that accesses it ends before: the driver waits for it.
+///
+/// # Safety
+/// Nothing accesses the memory after that.
+#[cfg_attr(feature = "injected", unsafe(no_mangle))]
+pub unsafe extern "C" fn uvmd_free(address: *mut c_void, _bytes: isize, device: c_int, _stream: *mut c_void) {
+    type Free = unsafe extern "C" fn(*mut c_void) -> c_int;
+    // SAFETY: of cuda.h.
+    let free = unsafe { transmute::<unsafe extern "C" fn(), Free>(cuMemFree_v2) };
+    // The program hears of an error: it is of work before.
+    in_context(device, || {
+        // SAFETY: the caller's promise.
+        unsafe { free(address) }
+    });
+}
+
+/// Calls the driver, in the device's primary context if the thread has none.
+fn in_context(device: c_int, mut call: impl FnMut() -> c_int) -> c_int {
+    let result = call();
+    if result == INVALID_CONTEXT { in_primary_context(device, call).unwrap_or(result) } else { result }
+}
+
+/// Calls the driver in a device's primary context, and leaves the thread as it was. `None` without
+/// that context.
+fn in_primary_context(device: c_int, mut call: impl FnMut() -> c_int) -> Option<c_int> {
+    // SAFETY: of cuda.h.
+    let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = unsafe { of_driver(c"cuDeviceGet") }?;
+    // SAFETY: likewise.
+    let retain: unsafe extern "C" fn(*mut Context, c_int) -> c_int = unsafe { of_driver(c"cuDevicePrimaryCtxRetain") }?;
+    // SAFETY: likewise.
+    let release: unsafe extern "C" fn(c_int) -> c_int = unsafe { of_driver(c"cuDevicePrimaryCtxRelease_v2") }?;
+    // SAFETY: likewise.
+    let push: unsafe extern "C" fn(Context) -> c_int = unsafe { of_driver(c"cuCtxPushCurrent_v2") }?;
+    // SAFETY: likewise.
+    let pop: unsafe extern "C" fn(*mut Context) -> c_int = unsafe { of_driver(c"cuCtxPopCurrent_v2") }?;
+
+    let (mut handle, mut context) = (0, null_mut());
+    // SAFETY: room for the answer.
+    let found = unsafe { get(&raw mut handle, device) };
+    // SAFETY: likewise; released below.
+    let retained = found == 0 && unsafe { retain(&raw mut context, handle) } == 0;
+    if !retained {
+        return None;
+    }
+    // SAFETY: a context that is retained.
+    let pushed = unsafe { push(context) } == 0;
+    let result = pushed.then(&mut call);
+    if pushed {
+        // SAFETY: what was pushed.
+        unsafe { pop(&raw mut context) };
+    }
+    // SAFETY: what was retained.
+    unsafe { release(handle) };
+    result
+}
+
+/// Function of the driver itself, past the hooks: what the program does not do is not recorded.
+///
+/// # Safety
+/// `F` is the type of a pointer to the function of this name.
+unsafe fn of_driver<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
+    let (.., function) = exports::find(name)?;
+    // SAFETY: the caller's promise.
+    Some(unsafe { transmute_copy(&function) })
+}
