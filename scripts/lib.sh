@@ -68,14 +68,15 @@ remapped_crates() {
 
 # remap_paths: has cargo's builds name sources by neutral paths instead of this machine's, in panics and debug information.
 # Cargo keeps builds with other flags apart: what shares target/release with scripts/build uses this, too, or is built twice.
-# The path of this project is in no flag of the crates of others: what they compile to is of use to other clones (scripts/dependencies).
+# The path of this project is in no flag of third-party crates: what they compile to is of use to other clones (scripts/dependencies). The
+# wrapper for its own crates is found by its name, as cargo adds that to the ids of crates: they are the same in every folder.
 remap_paths() {
   local flags=()
   [ -z "${RUSTFLAGS:-}" ] || read -ra flags <<<"$RUSTFLAGS"
   (cd "$UVMD_ROOT" && cargo fetch --locked --quiet --target "$(rustc -vV | sed -n 's/^host: //p')")
   mapfile -t -O ${#flags[@]} flags < <(remapped_crates)
   CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && echo "${flags[*]}")
-  export CARGO_ENCODED_RUSTFLAGS RUSTC_WORKSPACE_WRAPPER=$UVMD_ROOT/scripts/rustc-remapped
+  export CARGO_ENCODED_RUSTFLAGS PATH=$UVMD_ROOT/scripts/rustc:$PATH RUSTC_WORKSPACE_WRAPPER=remapped-rustc
 }
 
 say() { printf '==> %s\n' "$*" >&2; }

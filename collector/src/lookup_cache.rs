@@ -50,8 +50,8 @@ pub(crate) struct LookupCache<K, V> {
 
 struct Known<K, V> {
     answers: HashMap<K, Answer<V>>,
-    /// Requested entries whose look-up is not running, by the time at which it is due. With many
-    /// entries, a search through all of them would cost more than a look-up.
+    /// Times at which look-ups are due, of entries that have been requested since they were last due.
+    /// With many entries, a search through all of them would cost more than a look-up.
     due: BTreeSet<(Instant, K)>,
     /// Running look-ups, with their start.
     running: Vec<(K, Instant)>,
@@ -69,6 +69,8 @@ struct Answer<V> {
     /// Last value found, if any.
     value: Option<V>,
     due: Due,
+    /// Whether that time is among those of [`Known::due`].
+    is_scheduled: bool,
     /// Consecutive look-ups without a result.
     failures: u32,
     asked: Instant,
@@ -115,6 +117,7 @@ where
         let answer = answers.entry(key.clone()).or_insert_with(|| Answer {
             value: None,
             due: Due::At(now),
+            is_scheduled: false,
             failures: 0,
             asked: now,
         });
@@ -123,10 +126,12 @@ where
         if let Due::At(at) = answer.due {
             if at <= now && running.len() < self.pace.running_max && self.assign(key.clone(), now, *idle, queue) {
                 answer.due = Due::Running;
-                due.remove(&(at, key.clone()));
+                if answer.is_scheduled {
+                    answer.is_scheduled = !due.remove(&(at, key.clone()));
+                }
                 running.push((key.clone(), now));
-            } else {
-                due.insert((at, key.clone()));
+            } else if !answer.is_scheduled {
+                answer.is_scheduled = due.insert((at, key.clone()));
             }
         }
         value
@@ -209,8 +214,10 @@ impl<K: Clone + Eq + Hash + Ord, V> Known<K, V> {
         }
         while self.due.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, key)) = self.due.pop_first() else { break };
-            // The next request for an unused one makes it due again.
-            if let Some(answer) = self.answers.get_mut(&key).filter(|answer| answer.is_wanted(now, pace.wanted)) {
+            let Some(answer) = self.answers.get_mut(&key) else { continue };
+            answer.is_scheduled = false;
+            // The next request for an unused one schedules it again.
+            if answer.is_wanted(now, pace.wanted) {
                 answer.due = Due::Running;
                 self.running.push((key.clone(), now));
                 return Some(key);
@@ -231,7 +238,7 @@ impl<K: Clone + Eq + Hash + Ord, V> Known<K, V> {
                 answer.due = Due::At(ended + pace.retry_max);
             }
             if let Due::At(at) = answer.due {
-                self.due.insert((at, key.clone()));
+                answer.is_scheduled = self.due.insert((at, key.clone()));
             }
         }
     }

@@ -1,5 +1,5 @@
 // Allocates as PyTorch does by a CUDAPluggableAllocator of the helper, and lets both processors write the memory; then in a thread that has
-// no context, as those of its autograd. Exits with 0 if it is right.
+// no context, as those of its autograd. With "first" behind the file, nobody else has made a context. Exits with 0 if it is right.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -53,11 +53,25 @@ static int is_right(void) {
   return !pthread_create(&thread, NULL, without_context, &failed) && !pthread_join(thread, &failed) && !failed;
 }
 
+// The context stays, in which this is the first to allocate.
+static int is_first_right(void) {
+  void *context;
+  uint32_t *block = allocate(BYTES, 0, NULL);
+  if (!block || cuCtxGetCurrent(&context) || context) return 0;
+  block[0] = 7;
+  if (cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || cuMemsetD32_v2((uint64_t)(block + 1), 8, 1) || cuCtxSynchronize()) return 0;
+  if (block[0] != 7 || block[1] != 8) return 0;
+  release(block, BYTES, 0, NULL);
+  return 1;
+}
+
 int main(int count, char **arguments) {
   void *context;
-  void *helper = count == 2 ? dlopen(arguments[1], RTLD_NOW) : NULL;
-  if (!helper || cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context)) return 2;
+  void *helper = count >= 2 ? dlopen(arguments[1], RTLD_NOW) : NULL;
+  if (!helper || cuInit(0)) return 2;
   *(void **)&allocate = dlsym(helper, "uvmd_malloc");
   *(void **)&release = dlsym(helper, "uvmd_free");
-  return allocate && release && is_right() ? 0 : 1;
+  if (!allocate || !release) return 1;
+  if (count == 3) return !is_first_right();
+  return cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context) || !is_right();
 }

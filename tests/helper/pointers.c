@@ -1,11 +1,12 @@
 // Prints, for each function of the CUDA driver that standard input names, whose pointers this program gets: those of the helper
-// ("hook") or of the driver ("driver"), by dlsym and, where the driver has it, by cuGetProcAddress_v2 for each kind of stream.
+// ("hook") or of the driver ("driver"): by dlsym, and by cuGetProcAddress and its second version for versions of CUDA and kinds of streams.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-typedef int (*GetProcAddress)(const char *, void **, int, unsigned long, int *);
+typedef int (*GetProcAddress)(const char *, void **, int, unsigned long);
+typedef int (*GetProcAddress2)(const char *, void **, int, unsigned long, int *);
 
 static const char *owner(void *function) {
   Dl_info info;
@@ -29,17 +30,21 @@ int main(void) {
   char name[128], base[128];
   void *driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (!driver) return fprintf(stderr, "%s\n", dlerror()), 1;
-  GetProcAddress get = (GetProcAddress)dlsym(driver, "cuGetProcAddress_v2");
+  GetProcAddress get = (GetProcAddress)dlsym(driver, "cuGetProcAddress");
+  GetProcAddress2 get2 = (GetProcAddress2)dlsym(driver, "cuGetProcAddress_v2");
+  if (!get || !get2) return fprintf(stderr, "no cuGetProcAddress\n"), 1;
   while (fgets(name, sizeof name, stdin)) {
     name[strcspn(name, "\n")] = 0;
     printf("dlsym %s %s\n", name, owner(dlsym(driver, name)));
     base_of(name, base);
-    for (int at = 0; get && at < (int)(sizeof VERSIONS / sizeof *VERSIONS); at++) {
+    for (int at = 0; at < (int)(sizeof VERSIONS / sizeof *VERSIONS); at++) {
       for (unsigned long per_thread = 0; per_thread < 2; per_thread++) {
-        void *function = NULL;
+        void *function = NULL, *function2 = NULL;
         int status;
-        if (get(base, &function, VERSIONS[at], per_thread ? 2 : 1, &status)) function = NULL;
+        if (get(base, &function, VERSIONS[at], per_thread ? 2 : 1)) function = NULL;
+        if (get2(base, &function2, VERSIONS[at], per_thread ? 2 : 1, &status)) function2 = NULL;
         printf("%d/%lu %s %s\n", VERSIONS[at], per_thread, base, owner(function));
+        printf("%d/%lu/2 %s %s\n", VERSIONS[at], per_thread, base, owner(function2));
       }
     }
   }

@@ -5,6 +5,7 @@
 --allocator has all memory allocated by uvmd_malloc and uvmd_free of this file, the helper.
 """
 import argparse
+import ctypes
 import hashlib
 import statistics
 import sys
@@ -13,6 +14,13 @@ import time
 import torch
 
 ITERATIONS = 40
+
+
+def is_managed(tensor):
+    """Whether the driver says that a tensor's memory is managed (CU_POINTER_ATTRIBUTE_IS_MANAGED)."""
+    answer = ctypes.c_uint(0)
+    address = ctypes.c_uint64(tensor.data_ptr())
+    return ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute(ctypes.byref(answer), 8, address) == 0 and answer.value == 1
 
 
 def main():
@@ -29,6 +37,8 @@ def main():
     layers = [torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten()]
     layers += [torch.nn.Linear(32 * 32 * 32, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)]
     model = torch.nn.Sequential(*layers).cuda()
+    if is_managed(next(model.parameters())) != bool(options.allocator):
+        sys.exit("memory is managed without the allocator, or not by it")
     optimizer = torch.optim.Adam(model.parameters(), capturable=mode == "graph")
     images, labels = torch.randn(64, 3, 32, 32).cuda(), torch.randint(0, 10, (64,)).cuda()
     forward = torch.compile(model) if mode == "compile" else model

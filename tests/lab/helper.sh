@@ -61,6 +61,7 @@ within 120 "the confined program is not seen" is_seen
 wait "$program" || fail "the program with the helper fails with 4 MiB beside its own $peak bytes"
 grep -qx 'oom_kill 0' $tight/memory.events || fail "the kernel killed for want of memory: $(cat $tight/memory.events)"
 ! is_recorded || fail "a ring was made with 4 MiB left"
+grep -q "no calls of process $program are recorded" /tmp/answer || fail "it is not said why there are no calls of the confined program"
 echo max >$tight/memory.max
 confined env LD_PRELOAD=/usr/lib/uvmd/libuvmd_helper.so UVMD_HELPER=record
 within 120 "with enough memory in its cgroup, the program's calls are not shown" is_recorded

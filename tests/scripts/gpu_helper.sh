@@ -11,6 +11,7 @@ if [ "${1:-}" = --bundle ]; then
   to=${2:?which folder?}
   scripts/gpu-check --bundle "$to"
   scripts/build --lab >/dev/null
+  remap_paths
   cargo build --locked --release --quiet -p recorder --example record
   cp target/release/examples/record "$to/"
   strip "$to/record"

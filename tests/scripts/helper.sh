@@ -44,6 +44,7 @@ for workload in $(target/release/uvm-workload --list | awk '{ print $1 }'); do
 done
 for what in run threads graph unload fork; do is_recorded "program linked to the driver, $what" 5 "$programs/program" "$what"; done
 is_recorded "allocator for PyTorch" 0 "$programs/pluggable" "$helper"
+is_recorded "allocator for PyTorch, before any context" 0 "$programs/pluggable" "$helper" first
 for how in plain process reopened; do is_recorded "program that finds the driver by itself, $how" 0 "$programs/handles" "$how"; done
 for model in mlp cnn; do
   PYTHONPATH=$(foreign_dir tinygrad) DEV=CUDA:PTX CACHEDB=$work/cache is_recorded "tinygrad, $model" 0 python3 lab/programs/train.py $model --iterations 3

@@ -30,7 +30,9 @@ for version in $(lab_versions driver); do
   "${helper[@]}" "$work/pointers" <"$work/hooked" >"$work/with"
   ! grep -v ' driver$\| none$' "$work/plain" || die "libcuda $version: not the driver's, without the helper"
   sed 's/ driver$/ hook/' "$work/plain" | diff - "$work/with" || die "libcuda $version: these pointers passed the helper"
-  note "libcuda $version: $(grep -c '^dlsym.*hook$' "$work/with") functions by dlsym, $(grep -vc '^dlsym\| none$' "$work/with") answers of cuGetProcAddress"
+  by_name=$(grep -c '^dlsym.* hook$' "$work/with") answers=$(grep -c '^[0-9].* hook$' "$work/with")
+  note "libcuda $version: $by_name functions by dlsym, $answers answers of cuGetProcAddress and cuGetProcAddress_v2"
+  ((by_name > 100 && answers > 1000)) || die "libcuda $version gives out fewer functions than it has"
 
   for program in "$work"/static-* "$work"/shared-*; do
     plain=$("$program" <"$work/offsets")

@@ -139,6 +139,20 @@ fn unused_keys_are_forgotten_even_if_every_lookup_hangs() {
     let known = lock(&service.cache.known);
     assert!(known.answers.len() < 2 * (60 + HUNG_MAX + 1) + FEW, "{}", known.answers.len());
     assert!(known.answers.contains_key(&0) && known.answers.contains_key(&999));
+    assert!(known.due.len() <= known.answers.len());
+}
+
+#[test]
+fn key_that_is_unused_when_it_is_due_is_looked_up_at_its_next_request() {
+    let service = service(1);
+    service.get(1, Duration::ZERO);
+    let (_, _hangs) = service.asked();
+    service.get(2, Duration::ZERO);
+    service.get(3, 2 * HOUR);
+    service.answer(None);
+    assert_eq!(service.running(), [1]);
+    service.get(2, 2 * HOUR);
+    assert_eq!(service.running(), [1, 2]);
 }
 
 #[test]

@@ -7,9 +7,11 @@
 #![expect(unsafe_code, reason = "functions of PyTorch's ABI, which call the driver")]
 
 use core::{
+    arch::asm,
     ffi::{CStr, c_int, c_void},
     mem::{transmute, transmute_copy},
     ptr::null_mut,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use crate::exports::{self, cuMemAllocManaged, cuMemFree_v2};
@@ -19,9 +21,14 @@ const ATTACH_GLOBAL: u32 = 1;
 /// `CUDA_ERROR_INVALID_CONTEXT` of cuda.h: the thread has none.
 const INVALID_CONTEXT: c_int = 201;
 
+/// Devices whose primary context is retained here until the process exits, as by the runtime: memory
+/// ends with its context. By bit; devices beyond are retained at each use.
+static RETAINED: AtomicU64 = AtomicU64::new(0);
+
 type Context = *mut c_void;
 
-/// Allocates managed memory of so many bytes. Null without the driver, or if it refuses.
+/// Allocates managed memory of so many bytes. Null for 0 bytes; null, and a line on standard error,
+/// without the driver or if it refuses: PyTorch takes any answer for an address.
 ///
 /// # Safety
 /// May be called with any values.
@@ -36,7 +43,13 @@ pub unsafe extern "C" fn uvmd_malloc(bytes: isize, device: c_int, _stream: *mut 
         // SAFETY: room for the address. The driver refuses 0 bytes.
         unsafe { allocate(&raw mut address, bytes, ATTACH_GLOBAL) }
     });
-    if result == 0 { address } else { null_mut() }
+    if result == 0 {
+        return address;
+    }
+    if bytes > 0 {
+        complain(b"uvmd_malloc: the CUDA driver refuses managed memory\n");
+    }
+    null_mut()
 }
 
 /// Frees memory of [`uvmd_malloc`]. Work that accesses it ends before: the driver waits for it.
@@ -48,7 +61,7 @@ pub unsafe extern "C" fn uvmd_free(address: *mut c_void, _bytes: isize, device: 
     type Free = unsafe extern "C" fn(*mut c_void) -> c_int;
     // SAFETY: of cuda.h.
     let free = unsafe { transmute::<unsafe extern "C" fn(), Free>(cuMemFree_v2) };
-    // The program hears of an error: it is of work before.
+    // PyTorch takes no answer. An error of work before is that of the program's next wait, too.
     in_context(device, || {
         // SAFETY: the caller's promise.
         unsafe { free(address) }
@@ -62,7 +75,7 @@ fn in_context(device: c_int, mut call: impl FnMut() -> c_int) -> c_int {
 }
 
 /// Calls the driver in a device's primary context, and leaves the thread as it was. `None` without
-/// that context.
+/// that device.
 fn in_primary_context(device: c_int, mut call: impl FnMut() -> c_int) -> Option<c_int> {
     // SAFETY: of cuda.h.
     let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_int = unsafe { of_driver(c"cuDeviceGet") }?;
@@ -78,7 +91,7 @@ fn in_primary_context(device: c_int, mut call: impl FnMut() -> c_int) -> Option<
     let (mut handle, mut context) = (0, null_mut());
     // SAFETY: room for the answer.
     let found = unsafe { get(&raw mut handle, device) };
-    // SAFETY: likewise; released below.
+    // SAFETY: likewise.
     let retained = found == 0 && unsafe { retain(&raw mut context, handle) } == 0;
     if !retained {
         return None;
@@ -90,9 +103,23 @@ fn in_primary_context(device: c_int, mut call: impl FnMut() -> c_int) -> Option<
         // SAFETY: what was pushed.
         unsafe { pop(&raw mut context) };
     }
-    // SAFETY: what was retained.
-    unsafe { release(handle) };
+    let bit = u32::try_from(device).ok().and_then(|device| 1_u64.checked_shl(device)).unwrap_or(0);
+    if RETAINED.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+        // SAFETY: it was retained twice.
+        unsafe { release(handle) };
+    }
     result
+}
+
+/// Writes a line to standard error.
+fn complain(line: &[u8]) {
+    const WRITE: usize = 1;
+    const STANDARD_ERROR: usize = 2;
+    // SAFETY: a system call that reads the line, and changes these registers alone.
+    unsafe {
+        asm!("syscall", inlateout("rax") WRITE => _, in("rdi") STANDARD_ERROR, in("rsi") line.as_ptr(), in("rdx") line.len(),
+            lateout("rcx") _, lateout("r11") _, options(nostack, readonly));
+    }
 }
 
 /// Function of the driver itself, past the hooks: what the program does not do is not recorded.

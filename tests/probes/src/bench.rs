@@ -68,6 +68,9 @@ impl Bench {
 
     /// Bench with these programs alone: to verify, attach and detach all takes seconds.
     pub fn only(programs: &[&str], family: &str) -> Option<Self> {
+        for program in programs {
+            assert!(Probes::programs().any(|(known, ..)| known == *program), "no program {program}");
+        }
         Self::load(family, 1024, &Quotas::UNLIMITED, &Records::default(), |program| programs.contains(&program))
     }
 
