@@ -127,7 +127,8 @@ where
             if at <= now && running.len() < self.pace.running_max && self.assign(key.clone(), now, *idle, queue) {
                 answer.due = Due::Running;
                 if answer.is_scheduled {
-                    answer.is_scheduled = !due.remove(&(at, key.clone()));
+                    due.remove(&(at, key.clone()));
+                    answer.is_scheduled = false;
                 }
                 running.push((key.clone(), now));
             } else if !answer.is_scheduled {
