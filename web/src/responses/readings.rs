@@ -2,17 +2,17 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use model::{Decision, Snapshot, Verdicts};
 use tokio::{
-    sync::{self, Notify},
+    sync::{self, OwnedSemaphorePermit, Semaphore},
     task,
     time::{self, Duration, Instant},
 };
 
-use super::Payload;
+use super::{Payload, lane::failed};
 use crate::{
     control::DecisionSource,
     convert::View,
@@ -42,20 +42,17 @@ pub(crate) struct Reading {
     /// Begin of the reading, by the clock of [`Readings`].
     pub(crate) begun: u64,
     responses: Mutex<BTreeMap<String, Arc<Payload>>>,
-    /// Notified when the reading is dropped.
-    dropped: Arc<Notify>,
-}
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.dropped.notify_waiters();
-    }
+    _place: OwnedSemaphorePermit,
 }
 
 /// Maximum of stored responses of a reading; further ones are built for each request.
 const RESPONSES_MAX: usize = 64;
 
-/// Maximum wait for builds from the last reading but one: a build takes a tenth of that.
+/// Maximum of readings in memory: the newest, and either the one before it, from which responses
+/// are still built, or the next.
+const READINGS_MAX: usize = 2;
+/// Maximum wait for these builds, if the newest reading can be had instead: a build takes a tenth
+/// of that.
 const BUILDS_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Reading {
@@ -76,8 +73,8 @@ impl Reading {
 }
 
 /// Readings for requests. The newest reading is held while a request is in progress, a former one
-/// only by builds. The next reading waits for the end of these: a snapshot may be large, so at most
-/// two are held.
+/// only by builds. A snapshot may be large, so the next reading waits for the end of these; where
+/// they last, the newest reading answers instead, although the request came after its begin.
 #[derive(Debug)]
 pub(crate) struct Readings {
     snapshots: Snapshots,
@@ -86,8 +83,8 @@ pub(crate) struct Readings {
     /// Held during a reading.
     turn: sync::Mutex<()>,
     state: Mutex<State>,
-    /// Notified when a reading is dropped.
-    dropped: Arc<Notify>,
+    /// Places of readings in memory.
+    places: Arc<Semaphore>,
     /// Durations of snapshots.
     pub(super) stopwatch: Stopwatch,
 }
@@ -98,8 +95,6 @@ struct State {
     clock: u64,
     visits: usize,
     newest: Option<Arc<Reading>>,
-    /// The previous reading, while responses are built from it.
-    former: Weak<Reading>,
 }
 
 /// Request in progress.
@@ -117,7 +112,7 @@ impl Readings {
             decisions,
             turn: sync::Mutex::default(),
             state: Mutex::default(),
-            dropped: Arc::default(),
+            places: Arc::new(Semaphore::new(READINGS_MAX)),
             stopwatch: Stopwatch::default(),
         }
     }
@@ -141,15 +136,10 @@ impl Readings {
         }
     }
 
-    async fn former_dropped(&self) {
-        loop {
-            // Registered before the check, so that a drop in between is noticed.
-            let dropped = self.dropped.notified();
-            if self.state().former.strong_count() == 0 {
-                return;
-            }
-            dropped.await;
-        }
+    /// Waits for a place for the next reading.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        // The semaphore is never closed.
+        Arc::clone(&self.places).acquire_owned().await.map_err(|_| failed())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -157,16 +147,9 @@ impl Readings {
     }
 }
 
-impl State {
-    fn replace(&mut self, reading: &Arc<Reading>) -> Option<Arc<Reading>> {
-        let former = self.newest.replace(Arc::clone(reading));
-        self.former = former.as_ref().map(Arc::downgrade).unwrap_or_default();
-        former
-    }
-}
-
 impl Visit {
-    /// Reading that began after this request came.
+    /// Reading that began after this request came; or the newest, while there is no memory for
+    /// another.
     pub(crate) async fn fresh(&self) -> Result<Arc<Reading>, Problem> {
         let Self { readings, arrived } = self;
         let reading = async {
@@ -174,8 +157,11 @@ impl Visit {
             if let Some(newest) = readings.newest().filter(|newest| newest.begun > *arrived) {
                 return Ok(newest);
             }
-            // A stalled build delays others for this time at most.
-            let _ = time::timeout(BUILDS_PATIENCE, readings.former_dropped()).await;
+            let place = match (time::timeout(BUILDS_PATIENCE, readings.place()).await, readings.newest()) {
+                (Ok(place), _) => place?,
+                (Err(_), Some(newest)) => return Ok(newest),
+                (Err(_), None) => readings.place().await?,
+            };
             // Requests that came at the same time run first, and share the reading.
             task::yield_now().await;
             let begun = {
@@ -188,9 +174,8 @@ impl Visit {
             readings.stopwatch.add(started.elapsed());
             let (verdicts, decisions) = (readings.verdicts.now(), readings.decisions.now());
             let known = Observation { snapshot, verdicts, decisions };
-            let dropped = Arc::clone(&readings.dropped);
-            let reading = Arc::new(Reading { known, begun, responses: Mutex::default(), dropped });
-            let former = readings.state().replace(&reading);
+            let reading = Arc::new(Reading { known, begun, responses: Mutex::default(), _place: place });
+            let former = readings.state().newest.replace(Arc::clone(&reading));
             // Dropped outside of the lock: a snapshot may be large.
             drop(former);
             Ok(reading)
@@ -205,12 +190,7 @@ impl Drop for Visit {
         let newest = {
             let mut state = self.readings.state();
             state.visits -= 1;
-            // Builds from it are awaited before the next reading but one.
-            if state.visits > 0 {
-                None
-            } else {
-                state.newest.take().inspect(|newest| state.former = Arc::downgrade(newest))
-            }
+            if state.visits > 0 { None } else { state.newest.take() }
         };
         // Dropped outside of the lock: a snapshot may be large.
         drop(newest);
@@ -304,11 +284,39 @@ mod tests {
             drop(first);
         };
         let (third, ()) = tokio::join!(later.fresh(), release);
-        let third = third.unwrap();
-        assert!(third.begun > second.begun);
+        assert!(third.unwrap().begun > second.begun);
         assert_eq!(taken.load(Ordering::Relaxed), 3);
-        // A stalled build delays others for a limited time.
-        assert!(readings.visit().fresh().await.unwrap().begun > third.begun && second.begun < third.begun);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_newest_reading_answers_while_builds_last() {
+        let (readings, taken) = readings();
+        let visit = readings.visit();
+        let _first = visit.fresh().await.unwrap();
+        let second = readings.visit().fresh().await.unwrap();
+        for _ in 0..3 {
+            let again = readings.visit().fresh().await.unwrap();
+            assert_eq!(again.begun, second.begun);
+        }
+        assert_eq!(taken.load(Ordering::Relaxed), 2, "two readings are in memory");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_newest_reading_the_end_of_a_build_is_awaited() {
+        let (readings, taken) = readings();
+        let mut building = Vec::new();
+        for _ in 0..READINGS_MAX {
+            // Its request ends before its build.
+            building.push(readings.visit().fresh().await.unwrap());
+        }
+        let visit = readings.visit();
+        let release = async {
+            time::sleep(Duration::from_secs(2)).await;
+            assert_eq!(taken.load(Ordering::Relaxed), 2);
+            building.pop();
+        };
+        let (third, ()) = tokio::join!(visit.fresh(), release);
+        assert!(third.unwrap().begun > building[0].begun);
     }
 
     #[tokio::test(start_paused = true)]
