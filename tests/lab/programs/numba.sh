@@ -21,5 +21,7 @@ cat /tmp/results
 figures_are_the_drivers
 # More than arrives of the CPU's own accesses: both passes, of arrays that do not fit.
 [ "$(of_link copied_htod_bytes)" -gt $((12 << 20)) ] || fail "no array arrived again"
+all_calls_are_recorded "$(pidof python3.11)" /tmp/log*
+[ "$(recorded_calls launch)" -gt 0 ] || fail "no launch is recorded"
 exec 5>&-
 wait $program || fail "a result is wrong"

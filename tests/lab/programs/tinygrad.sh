@@ -27,5 +27,7 @@ figures_are_the_drivers
 [ "$(figure managed_bytes)" -gt 0 ] || fail "uvmd sees no managed memory"
 [ "$(of_link copied_dtoh_bytes)" -gt 0 ] || fail "nothing was evicted"
 grep -i -A 3 'capacity thrash' /tmp/explained
+all_calls_are_recorded "$(pidof python3.11)" /tmp/log*
+[ "$(recorded_calls launch)" -gt 0 ] || fail "no launch is recorded"
 exec 5>&-
 wait $program || fail "the program failed"
