@@ -55,9 +55,10 @@ THRASHING=(
   uvm-policies/{link,thrashing}
 )
 PINGPONG=(uvm-node/{reclaimed_share,cpu_faults} uvm-owner/{fetched_first,fetched_reclaimed,cpu_faults})
-ACTING=(uvm-policies/{acting,in_force,decisions,actions,policies_done} uvm-node/tool_calls)
+ACTING=(uvm-policies/{acting,in_force,decisions,policies_done} uvm-node/tool_calls)
 DENIED=(uvm-policies/{budget_denied,policies_denied})
-MIGRATING=(uvm-policies/{policies_migrated,budget_bytes})
+# Advice is given once, and a rate forgets it within its range; prefetches go on.
+MIGRATING=(uvm-policies/{actions,policies_migrated,budget_bytes})
 ROLLBACK=(uvm-policies/{rollbacks,rollbacks_total,policies_rollbacks})
 
 ON_TWO_GPUS=(uvm-node/{migrated_dtod,api_calls})
