@@ -9,6 +9,7 @@
 //! * [`record`]: a record as it lies in memory, 64 bytes
 //! * [`kind`]: kinds of records, with what their words say
 //! * [`group`]: the records of a call, written and published together
+//! * [`command`]: calls that uvmd asks the helper to make
 //! * [`call`]: a call as it is read (feature `reader`)
 //!
 //! All words are little-endian and atomic: either side may write anything at any time, and the other
@@ -21,12 +22,14 @@ extern crate alloc;
 
 #[cfg(feature = "reader")]
 pub mod call;
+pub mod command;
 pub mod group;
 pub mod kind;
 pub mod lane;
 pub mod memory;
 pub mod record;
 
+pub use command::{Command, Commands};
 pub use group::Group;
 pub use kind::{Kind, MemoryKind, Size, SyncKind, Target};
 pub use lane::Lane;

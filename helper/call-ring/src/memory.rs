@@ -10,6 +10,7 @@
 //! | 16 | [`Mode`], written by uvmd; a cache line of its own |
 //! | 24 | calls that were not recorded, for any reason but a full lane |
 //! | 32... | per lane two cache lines: see [`crate::lane`] |
+//! | 512... | commands: see [`crate::command`] |
 //!
 //! The records of the lanes follow, at [`HEADER_BYTES`]: those of lane 0, which a program's first
 //! thread has, then those of the others.
@@ -21,6 +22,7 @@ use core::{
 };
 
 use crate::{
+    command::{COMMAND_WORDS, COMMANDS, Commands},
     lane::Lane,
     record::{RECORD_BYTES, Stamp},
 };
@@ -32,8 +34,8 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDRING");
 /// Version of the layout. Another major one is not read; a later minor one has more kinds of
 /// records, which are skipped and counted.
 pub const MAJOR: u32 = 1;
-/// See [`MAJOR`].
-pub const MINOR: u32 = 0;
+/// See [`MAJOR`]. From 1 on, helpers carry out commands.
+pub const MINOR: u32 = 1;
 /// Lanes.
 pub const LANES: usize = 16;
 /// Lanes that a thread has for itself. Threads beyond share the others, and take for each call one that
@@ -55,7 +57,8 @@ const UNRECORDED: usize = 24;
 const LANE_HEADERS: usize = 32;
 const LANE_HEADER_WORDS: usize = 16;
 
-const _: () = assert!((LANE_HEADERS + LANES * LANE_HEADER_WORDS) * WORD_BYTES <= HEADER_BYTES, "lanes fit the header");
+const _: () = assert!(LANE_HEADERS + LANES * LANE_HEADER_WORDS <= COMMANDS, "lanes end before the commands");
+const _: () = assert!((COMMANDS + COMMAND_WORDS) * WORD_BYTES <= HEADER_BYTES, "commands fit the header");
 const _: () = assert!(FIRST_LANE_BYTES.is_power_of_two() && LANE_BYTES.is_power_of_two(), "positions are masked");
 const _: () = assert!(TOTAL_BYTES <= 8 << 20, "the program pays for it");
 
@@ -66,6 +69,8 @@ pub enum Mode {
     Off,
     /// Record calls.
     Record,
+    /// Record calls, and carry out commands.
+    Act,
 }
 
 /// Reason why memory is no ring.
@@ -156,12 +161,26 @@ impl<'a> Memory<'a> {
     /// What the helper shall do. Anything unknown is off.
     #[must_use]
     pub fn mode(&self) -> Mode {
-        if self.load(MODE) == Mode::Record as u64 { Mode::Record } else { Mode::Off }
+        let word = self.load(MODE);
+        let known = [Mode::Record, Mode::Act].into_iter().find(|mode| *mode as u64 == word);
+        known.unwrap_or(Mode::Off)
     }
 
     /// Tells the helper what to do.
     pub fn set_mode(&self, mode: Mode) {
         self.store(MODE, mode as u64);
+    }
+
+    /// Whether the helper knows commands.
+    #[must_use]
+    pub fn has_commands(&self) -> bool {
+        self.load(1) & u64::from(u32::MAX) >= 1
+    }
+
+    /// Place of the command.
+    #[must_use]
+    pub fn commands(&self) -> Commands<'a> {
+        Commands::new(self.words.get(COMMANDS..COMMANDS + COMMAND_WORDS).unwrap_or_default())
     }
 
     /// Stamp of a call that is made now, with the next sequence number.

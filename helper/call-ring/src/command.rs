@@ -1,0 +1,313 @@
+//! Commands: calls about the program's managed memory that uvmd asks the helper to make.
+//!
+//! There is one command at a time. uvmd writes it and wakes the helper's thread, which takes it, makes
+//! the call, and writes what came of it. A command that nobody has taken can be revoked, so that it is
+//! never carried out late.
+//!
+//! | words | content |
+//! | --- | --- |
+//! | [`COMMANDS`] | [`AgentState`], written by the helper; a cache line of its own |
+//! | + 8 | number of the command, and its stage in the 2 lowest bits; a cache line of its own |
+//! | + 9 | [`Action`] |
+//! | + 10, 11 | UUID of the GPU |
+//! | + 12, 13 | begin and end of the range |
+//! | + 16 | [`Answer`]; a cache line of its own |
+//!
+//! The helper validates a command as uvmd validates an answer: the memory is the program's, which may
+//! write anything into it.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// First word of the commands, in the header: behind those of the lanes.
+pub(crate) const COMMANDS: usize = 512;
+/// Words of the commands.
+pub(crate) const COMMAND_WORDS: usize = 24;
+
+const AGENT: usize = 0;
+const STAGE: usize = 8;
+const ACTION: usize = 9;
+const GPU: usize = 10;
+const BEGIN: usize = 12;
+const END: usize = 13;
+const ANSWER: usize = 16;
+
+const STAGE_BITS: u32 = 2;
+const STAGE_MASK: u64 = (1 << STAGE_BITS) - 1;
+
+/// Where a command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// None was submitted, or the last one was revoked.
+    Free = 0,
+    /// Submitted, and not taken.
+    Pending = 1,
+    /// The helper carries it out.
+    Taken = 2,
+    /// There is an answer.
+    Answered = 3,
+}
+
+/// The helper's thread that carries out commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentState {
+    /// It has not been started: a call of the program starts it once the mode is
+    /// [`Mode::Act`](crate::Mode::Act).
+    Absent = 0,
+    /// It waits for commands, or carries one out.
+    Running = 1,
+    /// It could not be started, or has ended: no command is carried out any more.
+    Ended = 2,
+}
+
+/// What a command does with its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Prefetch to the GPU.
+    PrefetchToGpu = 1,
+    /// Prefetch to the host.
+    PrefetchToHost = 2,
+    /// Preferred location at the GPU.
+    PreferGpu = 3,
+    /// Preferred location at the host.
+    PreferHost = 4,
+    /// No preferred location.
+    PreferNowhere = 5,
+    /// Access by the GPU.
+    AccessByGpu = 6,
+    /// No access by the GPU.
+    NoAccessByGpu = 7,
+    /// Read duplication.
+    Duplicate = 8,
+    /// No read duplication.
+    DoNotDuplicate = 9,
+}
+
+impl Action {
+    const ALL: [Self; 9] = [
+        Self::PrefetchToGpu,
+        Self::PrefetchToHost,
+        Self::PreferGpu,
+        Self::PreferHost,
+        Self::PreferNowhere,
+        Self::AccessByGpu,
+        Self::NoAccessByGpu,
+        Self::Duplicate,
+        Self::DoNotDuplicate,
+    ];
+
+    fn from_word(word: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| *action as u64 == word)
+    }
+}
+
+/// Call that the helper is asked to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// What it does.
+    pub action: Action,
+    /// UUID of the GPU: the program may number its devices differently.
+    pub gpu: [u8; 16],
+    /// First byte of the range.
+    pub begin: u64,
+    /// Byte behind the range.
+    pub end: u64,
+}
+
+/// What came of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The driver did it.
+    Done,
+    /// The driver failed with this `CUresult`.
+    Failed(u32),
+    /// Part of the range is not in a managed allocation that the helper has seen.
+    NotAllocated,
+    /// The program has given advice of its own about part of the range.
+    ProgramAdvice,
+    /// The program does not use the GPU.
+    NoDevice,
+    /// The command is none, or the driver lacks the function.
+    Unsupported,
+}
+
+impl Answer {
+    /// Kinds are in the upper half, a `CUresult` in the lower one.
+    const fn to_word(self) -> u64 {
+        let (kind, result) = match self {
+            Self::Done => (1, 0),
+            Self::Failed(result) => (2, result),
+            Self::NotAllocated => (3, 0),
+            Self::ProgramAdvice => (4, 0),
+            Self::NoDevice => (5, 0),
+            Self::Unsupported => (6, 0),
+        };
+        (kind << 32) | result as u64
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    const fn from_word(word: u64) -> Option<Self> {
+        match word >> 32 {
+            1 => Some(Self::Done),
+            2 => Some(Self::Failed(word as u32)),
+            3 => Some(Self::NotAllocated),
+            4 => Some(Self::ProgramAdvice),
+            5 => Some(Self::NoDevice),
+            6 => Some(Self::Unsupported),
+            _ => None,
+        }
+    }
+}
+
+/// A submitted command, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+/// Reason why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// Nobody has taken the command.
+    Pending,
+    /// The helper carries it out.
+    Taken,
+    /// The process has overwritten the command, or answered what is no answer.
+    Invalid,
+}
+
+/// Reason why a command cannot be submitted: the helper carries out the last one, whose answer nobody
+/// has waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+/// Place of the command in the shared memory, for both sides.
+#[derive(Clone, Copy, Debug)]
+pub struct Commands<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Commands<'a> {
+    pub(crate) const fn new(words: &'a [AtomicU64]) -> Self {
+        Self { words }
+    }
+
+    fn load(&self, at: usize) -> u64 {
+        self.words.get(at).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn store(&self, at: usize, value: u64) {
+        if let Some(word) = self.words.get(at) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// Moves the command from one stage to another; false if it is not there.
+    fn advance(&self, from: u64, to: u64) -> bool {
+        let word = self.words.get(STAGE);
+        word.is_some_and(|word| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok())
+    }
+
+    /// Word whose first half changes with each stage of each command, and that half: what either side
+    /// waits at, by a futex that both processes share.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the first half")]
+    pub fn futex(&self) -> Option<(&'a AtomicU64, u32)> {
+        self.words.get(STAGE).map(|word| (word, word.load(Ordering::Acquire) as u32))
+    }
+
+    // === uvmd's side ===
+
+    /// The helper's thread. Anything unknown has ended.
+    #[must_use]
+    pub fn agent(&self) -> AgentState {
+        match self.load(AGENT) {
+            0 => AgentState::Absent,
+            1 => AgentState::Running,
+            _ => AgentState::Ended,
+        }
+    }
+
+    /// Submits a command. Whoever calls it is the only one who submits, and wakes the helper
+    /// afterwards. A command that a former uvmd has submitted, and nobody has taken, is revoked.
+    ///
+    /// # Errors
+    /// While the helper carries out the last one.
+    pub fn submit(&self, command: &Command) -> Result<Ticket, Busy> {
+        let mut last = self.load(STAGE);
+        if last & STAGE_MASK == Stage::Pending as u64 {
+            let _ = self.revoke(Ticket(last >> STAGE_BITS));
+            last = self.load(STAGE);
+        }
+        if last & STAGE_MASK == Stage::Taken as u64 {
+            return Err(Busy);
+        }
+        let Command { action, gpu, begin, end } = *command;
+        self.store(ANSWER, 0);
+        self.store(ACTION, action as u64);
+        for (at, half) in gpu.as_chunks::<8>().0.iter().enumerate() {
+            self.store(GPU + at, u64::from_le_bytes(*half));
+        }
+        self.store(BEGIN, begin);
+        self.store(END, end);
+        let ticket = Ticket((last >> STAGE_BITS).wrapping_add(1) & (u64::MAX >> STAGE_BITS));
+        self.advance(last, ticket.at(Stage::Pending)).then_some(ticket).ok_or(Busy)
+    }
+
+    /// Takes a command back that nobody has taken; false if the helper carries it out, or has.
+    #[must_use]
+    pub fn revoke(&self, ticket: Ticket) -> bool {
+        self.advance(ticket.at(Stage::Pending), ticket.at(Stage::Free))
+    }
+
+    /// Answer to a command.
+    ///
+    /// # Errors
+    /// If there is none, with the reason.
+    pub fn answer(&self, ticket: Ticket) -> Result<Answer, NoAnswer> {
+        let stage = self.load(STAGE);
+        if stage == ticket.at(Stage::Answered) {
+            Answer::from_word(self.load(ANSWER)).ok_or(NoAnswer::Invalid)
+        } else if stage == ticket.at(Stage::Pending) {
+            Err(NoAnswer::Pending)
+        } else if stage == ticket.at(Stage::Taken) {
+            Err(NoAnswer::Taken)
+        } else {
+            Err(NoAnswer::Invalid)
+        }
+    }
+
+    // === The helper's side ===
+
+    /// Says what the helper's thread does.
+    pub fn set_agent(&self, state: AgentState) {
+        self.store(AGENT, state as u64);
+    }
+
+    /// Takes the pending command; `None` if there is none. The command itself is `None` if it is
+    /// invalid, and is to be answered, too.
+    #[must_use]
+    pub fn take(&self) -> Option<(Ticket, Option<Command>)> {
+        let stage = self.load(STAGE);
+        let ticket = Ticket(stage >> STAGE_BITS);
+        if stage != ticket.at(Stage::Pending) || !self.advance(stage, ticket.at(Stage::Taken)) {
+            return None;
+        }
+        let mut gpu = [0; 16];
+        for (at, half) in gpu.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *half = self.load(GPU + at).to_le_bytes();
+        }
+        let (begin, end) = (self.load(BEGIN), self.load(END));
+        let action = Action::from_word(self.load(ACTION)).filter(|_| begin < end);
+        Some((ticket, action.map(|action| Command { action, gpu, begin, end })))
+    }
+
+    /// Answers a command that was taken. Whoever calls it wakes uvmd afterwards.
+    pub fn respond(&self, ticket: Ticket, answer: Answer) {
+        self.store(ANSWER, answer.to_word());
+        let _ = self.advance(ticket.at(Stage::Taken), ticket.at(Stage::Answered));
+    }
+}
+
+impl Ticket {
+    const fn at(self, stage: Stage) -> u64 {
+        self.0 << STAGE_BITS | stage as u64
+    }
+}

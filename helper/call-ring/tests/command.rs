@@ -1,0 +1,72 @@
+//! Both sides of a command.
+#![cfg(test)]
+
+use std::sync::atomic::AtomicU64;
+
+use call_ring::{
+    Command, Memory, Mode, TOTAL_BYTES,
+    command::{Action, AgentState, Answer, Busy, NoAnswer},
+};
+
+const COMMAND: Command =
+    Command { action: Action::PreferHost, gpu: *b"0123456789abcdef", begin: 0x20_0000, end: 0x40_0000 };
+
+fn words() -> Vec<AtomicU64> {
+    (0..TOTAL_BYTES / 8).map(|_| AtomicU64::new(0)).collect()
+}
+
+#[test]
+fn a_command_is_taken_as_it_was_submitted_and_its_answer_returns() {
+    let words = words();
+    let memory = Memory::create(&words, Mode::Record).unwrap();
+    assert!(memory.has_commands());
+    let commands = memory.commands();
+    assert_eq!((commands.agent(), commands.take()), (AgentState::Absent, None));
+    for answer in [Answer::Done, Answer::Failed(801), Answer::NotAllocated, Answer::ProgramAdvice, Answer::NoDevice] {
+        let ticket = commands.submit(&COMMAND).unwrap();
+        assert_eq!(commands.answer(ticket), Err(NoAnswer::Pending));
+        assert_eq!(commands.take(), Some((ticket, Some(COMMAND))));
+        assert_eq!((commands.take(), commands.answer(ticket)), (None, Err(NoAnswer::Taken)));
+        commands.respond(ticket, answer);
+        assert_eq!(commands.answer(ticket), Ok(answer));
+    }
+}
+
+#[test]
+fn a_revoked_command_is_not_carried_out() {
+    let words = words();
+    let memory = Memory::create(&words, Mode::Record).unwrap();
+    let commands = memory.commands();
+    let ticket = commands.submit(&COMMAND).unwrap();
+    assert!(commands.revoke(ticket));
+    assert_eq!(commands.take(), None);
+    assert_eq!(commands.answer(ticket), Err(NoAnswer::Invalid));
+    // That of a former uvmd is revoked by the next one.
+    let former = commands.submit(&COMMAND).unwrap();
+    let next = commands.submit(&Command { action: Action::Duplicate, ..COMMAND }).unwrap();
+    let taken = commands.take().unwrap();
+    assert_eq!((taken.0, taken.1.unwrap().action), (next, Action::Duplicate));
+    assert_ne!(former, next);
+}
+
+#[test]
+fn a_command_that_is_being_carried_out_cannot_be_revoked_or_followed() {
+    let words = words();
+    let memory = Memory::create(&words, Mode::Record).unwrap();
+    let commands = memory.commands();
+    let ticket = commands.submit(&COMMAND).unwrap();
+    let _ = commands.take().unwrap();
+    assert!(!commands.revoke(ticket));
+    assert_eq!(commands.submit(&COMMAND), Err(Busy));
+    commands.respond(ticket, Answer::Done);
+    assert!(commands.submit(&COMMAND).is_ok());
+}
+
+#[test]
+fn a_command_that_is_none_is_taken_to_be_answered() {
+    let words = words();
+    let memory = Memory::create(&words, Mode::Record).unwrap();
+    let commands = memory.commands();
+    let ticket = commands.submit(&Command { end: COMMAND.begin, ..COMMAND }).unwrap();
+    assert_eq!(commands.take(), Some((ticket, None)));
+}
