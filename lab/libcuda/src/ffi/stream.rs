@@ -1,6 +1,9 @@
 //! Streams.
 
-use std::sync::{Arc, PoisonError};
+use std::{
+    cell::Cell,
+    sync::{Arc, PoisonError},
+};
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUevent, CUgraph, CUgraphNode, CUstream, CUstreamCallback, CUstreamCaptureStatus as Status,
@@ -21,6 +24,12 @@ use crate::{
     operation::Operation,
     stream::{Order, Stream},
 };
+
+thread_local! {
+    /// Which calls of the thread other threads' captures forbid, of `CUstreamCaptureMode`: kept and logged
+    /// alone, as nothing is forbidden here.
+    static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
+}
 
 /// `CU_STREAM_LEGACY`.
 const LEGACY: usize = 1;
@@ -256,9 +265,13 @@ functions! {
         graph.set_handle(capture.graph.handle)
     }
 
-    driver(_) fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) {
-        let before = mode.read()?;
-        if before > 2 { Err(Error::CUDA_ERROR_INVALID_VALUE) } else { mode.set(0) }
+    driver(driver) fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) {
+        let new = mode.read()?;
+        if new > 2 {
+            return Err(Error::CUDA_ERROR_INVALID_VALUE);
+        }
+        driver.machine.log.write("capture_mode", 0, || json!({ "mode": new }));
+        mode.set(CAPTURE_MODE.try_with(|mode| mode.replace(new)).unwrap_or(0))
     }
 }
 
