@@ -1,6 +1,6 @@
 //! Runs a program with the helper in it, and writes its calls as lines of JSON, and as a trace to
-//! `OUTPUT.trace`: `record [--off] HELPER OUTPUT PROGRAM [ARGUMENT...]`. With `--off`, the helper passes
-//! calls through once it is found. The program's standard input ends then: a program that waits for
+//! `OUTPUT.trace`: `record [--off | --act] HELPER OUTPUT PROGRAM [ARGUMENT...]`. With `--off`, the helper
+//! passes calls through once it is found; with `--act`, it carries out commands of others. The program's standard input ends then: a program that waits for
 //! that does not exit unseen. For tests.
 
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
@@ -28,9 +28,10 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 fn main() -> anyhow::Result<ExitCode> {
     let mut arguments = env::args_os().skip(1).peekable();
-    let is_off = arguments.next_if(|argument| argument == "--off").is_some();
+    let mode = arguments.next_if(|argument| argument == "--off").map(|_| Mode::Off);
+    let mode = mode.or_else(|| arguments.next_if(|argument| argument == "--act").map(|_| Mode::Act));
     let (Some(helper), Some(output), Some(program)) = (arguments.next(), arguments.next(), arguments.next()) else {
-        bail!("usage: record [--off] HELPER OUTPUT PROGRAM [ARGUMENT...]");
+        bail!("usage: record [--off | --act] HELPER OUTPUT PROGRAM [ARGUMENT...]");
     };
     let mut trace_path = output.clone();
     trace_path.push(".trace");
@@ -52,8 +53,8 @@ fn main() -> anyhow::Result<ExitCode> {
         let exited = child.try_wait()?;
         if process.is_none() && exited.is_none() {
             process = Process::find(&Roots::default(), child.id()).ok().flatten();
-            if let Some(process) = process.as_ref().filter(|_| is_off) {
-                process.set_mode(Mode::Off)?;
+            if let (Some(process), Some(mode)) = (&process, mode) {
+                process.set_mode(mode)?;
             }
         }
         if process.is_some() || started.elapsed() > PATIENCE {

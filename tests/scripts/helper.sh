@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The helper in programs on the lab's CUDA, natively: what it records is what the driver logged, call by call, and it does no harm.
+# The helper in programs on the lab's CUDA, natively: what it records is what the driver logged, call by call, it does no harm, and it
+# carries out commands.
 #
 #   tests/scripts/helper.sh          all of it
-#   tests/scripts/helper.sh --long   with programs of Numba and Burn, too, and 200 kills of each side
+#   tests/scripts/helper.sh --long   with programs of Numba and Burn, too, and 200 kills of each side, 2,000 of them beside commands
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
@@ -59,3 +60,8 @@ if [ $foreign = 1 ]; then
 fi
 LD_LIBRARY_PATH=$(dirname "$driver_tests")/cuda-lab is_recorded "the driver's own tests" 0 "$driver_tests" --test-threads 8
 tests/scripts/helper_harm.py "$helper" "$record" "$work/cuda" "$programs" --kills $kills
+if [ "$(id -u)" = 0 ]; then
+  tests/scripts/helper_acts.py "$helper" "$record" "$work/cuda" "$programs" --workload target/release/uvm-workload --kills $((kills * 10))
+else
+  say "not run: commands to the helper, which take root"
+fi

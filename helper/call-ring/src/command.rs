@@ -118,15 +118,17 @@ pub struct Command {
 pub enum Answer {
     /// The driver did it.
     Done,
-    /// The driver failed with this `CUresult`.
+    /// The driver failed with this `CUresult`. `CUDA_ERROR_NOT_READY` (600) is the helper's: calls of
+    /// the program left no time for it.
     Failed(u32),
     /// Part of the range is not in a managed allocation that the helper has seen.
     NotAllocated,
     /// The program has given advice of its own about part of the range.
     ProgramAdvice,
-    /// The program does not use the GPU.
+    /// The program has no such GPU, or has allocated nothing there.
     NoDevice,
-    /// The command is none, or the driver lacks the function.
+    /// The command is none, the mode is not [`Mode::Act`](crate::Mode::Act), or the driver lacks the
+    /// function.
     Unsupported,
 }
 

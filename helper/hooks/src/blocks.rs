@@ -1,40 +1,51 @@
-//! Memory that the program has allocated: what tells a pointer among arguments from a number.
+//! Memory that the program has allocated: what tells a pointer among arguments from a number, and
+//! managed memory that commands may name from all other.
 //!
-//! A sorted table. Launches search it without a lock: each search is repeated if the table changed
-//! meanwhile. Allocations and frees, which take the driver longer than this, lock each other out.
+//! A sorted table. Searches take no lock: each is repeated if the table changed meanwhile.
+//! Allocations and frees, which take the driver longer than this, lock each other out.
 
 use core::{
     hint::spin_loop,
     sync::atomic::{AtomicU64, Ordering, fence},
 };
 
-use crate::{
-    system::{self, Errno},
-    zeroed,
-};
+use crate::{lock::Lock, system::Errno, zeroed};
 
 /// Most blocks at a time; pointers into those beyond are not told from numbers.
 const BLOCKS_MAX: usize = 16384;
 /// Searches before one gives up, beside a thread that changes the table and is not let run.
 const SEARCHES_MAX: usize = 256;
 
-/// Turns that are given to a thread that changes the table before one gives up: it may have ended within
-/// its change, or have a lower priority than those that wait.
-const TURNS_MAX: usize = 10_000;
+/// Block of allocated memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    /// First address.
+    pub(crate) begin: u64,
+    /// Address behind the last.
+    pub(crate) end: u64,
+    /// Context that it was allocated in.
+    pub(crate) context: u64,
+    /// Whether it is managed memory.
+    pub(crate) is_managed: bool,
+}
 
 /// Blocks of allocated memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
     /// Odd while the table changes.
     version: &'static AtomicU64,
-    lock: &'static AtomicU64,
+    lock: Lock,
     count: &'static AtomicU64,
+    /// 1 once a change was not made: a block may be there that is freed.
+    is_outdated: &'static AtomicU64,
     /// First addresses, ascending.
     begins: &'static [AtomicU64],
     /// Addresses behind the last, in the same order.
     ends: &'static [AtomicU64],
     /// Contexts that own them.
     contexts: &'static [AtomicU64],
+    /// 1 for managed memory.
+    managed: &'static [AtomicU64],
 }
 
 /// Result of a search.
@@ -64,12 +75,34 @@ impl Blocks {
     /// # Errors
     /// If there is no memory for it.
     pub(crate) fn new() -> Result<Self, Errno> {
-        let words = zeroed::private(8 + 3 * BLOCKS_MAX)?;
+        let words = zeroed::private(8 + 4 * BLOCKS_MAX)?;
         let (head, tables) = words.split_at_checked(8).ok_or(Errno(0))?;
         let (begins, rest) = tables.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
-        let (ends, contexts) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
-        let [version, lock, count, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { version, lock, count, begins, ends, contexts })
+        let (ends, rest) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
+        let (contexts, managed) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
+        let [version, lock, count, is_outdated, ..] = head else { return Err(Errno(0)) };
+        Ok(Self { version, lock: Lock::new(lock), count, is_outdated, begins, ends, contexts, managed })
+    }
+
+    const fn tables(&self) -> [&'static [AtomicU64]; 4] {
+        [self.begins, self.ends, self.contexts, self.managed]
+    }
+
+    fn get(&self, at: usize) -> Block {
+        Block {
+            begin: get(self.begins, at),
+            end: get(self.ends, at),
+            context: get(self.contexts, at),
+            is_managed: get(self.managed, at) != 0,
+        }
+    }
+
+    fn set(&self, at: usize, block: Block) {
+        let Block { begin, end, context, is_managed } = block;
+        set(self.begins, at, begin);
+        set(self.ends, at, end);
+        set(self.contexts, at, context);
+        set(self.managed, at, is_managed.into());
     }
 
     fn len(&self) -> usize {
@@ -90,93 +123,120 @@ impl Blocks {
         low
     }
 
-    /// Whether an address is inside a block.
-    pub(crate) fn find(&self, address: u64) -> Found {
+    /// Searches the table as it is at one time; `None` if it changes all the time.
+    fn search<T>(&self, search: impl Fn() -> T) -> Option<T> {
         for _ in 0..SEARCHES_MAX {
             let version = self.version.load(Ordering::Acquire);
             if version & 1 == 0 {
-                let inside = self.before(address).checked_sub(1).is_some_and(|at| address < get(self.ends, at));
+                let found = search();
                 fence(Ordering::Acquire);
                 if self.version.load(Ordering::Relaxed) == version {
-                    return if inside { Found::Inside } else { Found::Outside };
+                    return Some(found);
                 }
             }
             spin_loop();
         }
-        Found::Unknown
+        None
+    }
+
+    /// Whether an address is inside a block.
+    pub(crate) fn find(&self, address: u64) -> Found {
+        let is_inside = || self.before(address).checked_sub(1).is_some_and(|at| address < get(self.ends, at));
+        match self.search(is_inside) {
+            Some(true) => Found::Inside,
+            Some(false) => Found::Outside,
+            None => Found::Unknown,
+        }
+    }
+
+    /// First managed block that ends behind an address; `None` also if blocks may be there that are
+    /// freed.
+    pub(crate) fn managed_from(&self, address: u64) -> Option<Block> {
+        let first = || {
+            let from = self.before(address).saturating_sub(1);
+            (from..self.len()).map(|at| self.get(at)).find(|block| block.is_managed && block.end > address)
+        };
+        self.search(first).flatten().filter(|_| self.is_outdated.load(Ordering::Relaxed) == 0)
+    }
+
+    /// A block of the context with the next greater handle: so each context has its turn.
+    pub(crate) fn of_next_context(&self, handle: u64) -> Option<Block> {
+        let next = || {
+            let greater = (0..self.len()).filter(|at| get(self.contexts, *at) > handle);
+            greater.min_by_key(|at| get(self.contexts, *at)).map(|at| self.get(at))
+        };
+        self.search(next).flatten().filter(|_| self.is_outdated.load(Ordering::Relaxed) == 0)
     }
 
     /// Changes the table, alone; `None` if another thread does not end its change.
     fn change<T>(&self, change: impl FnOnce() -> T) -> Option<T> {
-        let mut turns = 0;
-        while self.lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            if turns >= TURNS_MAX {
-                return None;
-            }
-            turns += 1;
-            system::give_way();
+        let result = self.lock.with(|| {
+            let version = self.version.load(Ordering::Relaxed);
+            self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+            fence(Ordering::Release);
+            let result = change();
+            self.version.store(version.wrapping_add(2), Ordering::Release);
+            result
+        });
+        if result.is_none() {
+            self.is_outdated.store(1, Ordering::Relaxed);
         }
-        let version = self.version.load(Ordering::Relaxed);
-        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        fence(Ordering::Release);
-        let result = change();
-        self.version.store(version.wrapping_add(2), Ordering::Release);
-        self.lock.store(0, Ordering::Release);
-        Some(result)
+        result
     }
 
     /// Adds a block; false if there is no room, or the table cannot be changed.
-    pub(crate) fn add(&self, address: u64, bytes: u64, context: u64) -> bool {
+    pub(crate) fn add(&self, block: Block) -> bool {
         self.change(|| {
-            let (count, at) = (self.len(), self.before(address));
+            let (count, at) = (self.len(), self.before(block.begin));
             if count >= BLOCKS_MAX {
                 return false;
             }
-            for table in [self.begins, self.ends, self.contexts] {
+            for table in self.tables() {
                 for from in (at..count).rev() {
                     set(table, from + 1, get(table, from));
                 }
             }
-            set(self.begins, at, address);
-            // One of no bytes has an address all the same.
-            set(self.ends, at, address.saturating_add(bytes.max(1)));
-            set(self.contexts, at, context);
+            self.set(at, block);
             self.count.store(count as u64 + 1, Ordering::Relaxed);
             true
         })
         .unwrap_or(false)
     }
 
-    /// Removes a block; its size and context, if there is one that begins here.
-    pub(crate) fn remove(&self, address: u64) -> Option<(u64, u64)> {
+    /// Removes the block that begins at an address, and returns it.
+    pub(crate) fn remove(&self, address: u64) -> Option<Block> {
         self.change(|| {
             let at = self.before(address).checked_sub(1).filter(|at| get(self.begins, *at) == address)?;
-            let removed = (get(self.ends, at).saturating_sub(address), get(self.contexts, at));
-            self.remove_at(at);
-            Some(removed)
+            Some(self.remove_at(at))
         })
         .flatten()
     }
 
-    fn remove_at(&self, at: usize) {
-        let count = self.len();
-        for table in [self.begins, self.ends, self.contexts] {
+    fn remove_at(&self, at: usize) -> Block {
+        let (removed, count) = (self.get(at), self.len());
+        for table in self.tables() {
             for to in at..count.saturating_sub(1) {
                 set(table, to, get(table, to + 1));
             }
         }
         self.count.store(count.saturating_sub(1) as u64, Ordering::Relaxed);
+        removed
     }
 
-    /// Removes a block of a context, and returns its address; `None` if it has none.
-    pub(crate) fn remove_of(&self, context: u64) -> Option<u64> {
+    /// Removes a block of a context, and returns it; `None` if it has none.
+    pub(crate) fn remove_of(&self, context: u64) -> Option<Block> {
         self.change(|| {
             let at = (0..self.len()).find(|at| get(self.contexts, *at) == context)?;
-            let address = get(self.begins, at);
-            self.remove_at(at);
-            Some(address)
+            Some(self.remove_at(at))
         })
         .flatten()
+    }
+}
+
+impl Block {
+    /// Block of so many bytes. One of none has an address all the same.
+    pub(crate) fn new(begin: u64, bytes: u64, context: u64, is_managed: bool) -> Self {
+        Self { begin, end: begin.saturating_add(bytes.max(1)), context, is_managed }
     }
 }
 
@@ -184,14 +244,19 @@ impl Blocks {
 mod tests {
     use super::*;
 
+    fn block(begin: u64, bytes: u64, context: u64) -> Block {
+        Block::new(begin, bytes, context, false)
+    }
+
     #[test]
     fn address_is_inside_from_its_blocks_begin_to_before_its_end() {
         let blocks = Blocks::new().unwrap();
-        assert!(blocks.add(0x2000, 0x1000, 1) && blocks.add(0x8000, 0x10, 1) && blocks.add(0x1000, 0x800, 2));
+        let all = [block(0x2000, 0x1000, 1), block(0x8000, 0x10, 1), block(0x1000, 0x800, 2)];
+        assert!(all.into_iter().all(|block| blocks.add(block)));
         let inside = |address| blocks.find(address) == Found::Inside;
         assert!([0x1000, 0x17ff, 0x2000, 0x2fff, 0x8000, 0x800f].into_iter().all(inside));
         assert!(![0, 0xfff, 0x1800, 0x3000, 0x8010, u64::MAX].into_iter().any(inside));
-        assert_eq!(blocks.remove(0x2000), Some((0x1000, 1)));
+        assert_eq!(blocks.remove(0x2000), Some(block(0x2000, 0x1000, 1)));
         assert!(!inside(0x2000) && inside(0x1000) && inside(0x8000));
         assert_eq!(blocks.remove(0x2000), None);
     }
@@ -200,9 +265,9 @@ mod tests {
     fn blocks_of_a_context_are_removed_with_it() {
         let blocks = Blocks::new().unwrap();
         for at in 1..=6_u64 {
-            assert!(blocks.add(at << 20, 4096, at % 2));
+            assert!(blocks.add(block(at << 20, 4096, at % 2)));
         }
-        let mut removed = core::iter::from_fn(|| blocks.remove_of(1));
+        let mut removed = core::iter::from_fn(|| blocks.remove_of(1)).map(|block| block.begin);
         assert_eq!([removed.next(), removed.next(), removed.next()], [Some(1 << 20), Some(3 << 20), Some(5 << 20)]);
         assert_eq!(removed.next(), None);
         assert_eq!(blocks.find(2 << 20), Found::Inside);
@@ -211,7 +276,35 @@ mod tests {
     #[test]
     fn full_table_takes_no_more() {
         let blocks = Blocks::new().unwrap();
-        assert!((0..BLOCKS_MAX as u64).all(|at| blocks.add(at << 12, 4096, 0)));
-        assert!(!blocks.add(u64::MAX - 4096, 4096, 0));
+        assert!((0..BLOCKS_MAX as u64).all(|at| blocks.add(block(at << 12, 4096, 0))));
+        assert!(!blocks.add(block(u64::MAX - 4096, 4096, 0)));
+    }
+
+    #[test]
+    fn managed_blocks_are_found_from_an_address_on_and_no_others() {
+        let blocks = Blocks::new().unwrap();
+        let managed = Block::new(0x5000, 0x1000, 7, true);
+        assert!(blocks.add(block(0x1000, 0x1000, 7)) && blocks.add(managed) && blocks.add(block(0x9000, 0x1000, 8)));
+        for address in [0, 0x1000, 0x4fff, 0x5000, 0x5fff] {
+            assert_eq!(blocks.managed_from(address), Some(managed), "{address:#x}");
+        }
+        assert_eq!(blocks.managed_from(0x6000), None);
+    }
+
+    #[test]
+    fn each_context_has_its_turn() {
+        let blocks = Blocks::new().unwrap();
+        assert!([5, 2, 5, 9].into_iter().zip(1_u64..).all(|(context, at)| blocks.add(block(at << 12, 1, context))));
+        let contexts = core::iter::successors(blocks.of_next_context(0), |block| blocks.of_next_context(block.context));
+        assert_eq!(contexts.map(|block| block.context).collect::<Vec<_>>(), [2, 5, 9]);
+    }
+
+    #[test]
+    fn nothing_is_managed_where_a_free_may_have_been_missed() {
+        let blocks = Blocks::new().unwrap();
+        assert!(blocks.add(Block::new(0x1000, 0x1000, 1, true)));
+        // Another thread has the lock all the time.
+        assert_eq!(blocks.lock.with(|| blocks.remove(0x1000)), Some(None));
+        assert_eq!((blocks.managed_from(0x1000), blocks.of_next_context(0)), (None, None));
     }
 }

@@ -6,6 +6,9 @@
 pub(crate) struct CuResult(pub(crate) i32);
 
 impl CuResult {
+    /// `CUDA_ERROR_NOT_READY`.
+    pub(crate) const NOT_READY: Self = Self(600);
+
     /// Whether it succeeded.
     pub(crate) const fn is_ok(self) -> bool {
         self.0 == 0
@@ -24,10 +27,17 @@ pub(crate) struct Location {
 }
 
 impl Location {
+    const DEVICE: u32 = 1;
+    const HOST: u32 = 2;
+
     /// Device, or -1 for the host and its nodes.
     pub(crate) const fn device(self) -> i32 {
-        const DEVICE: u32 = 1;
-        if self.kind == DEVICE { self.id } else { -1 }
+        if self.kind == Self::DEVICE { self.id } else { -1 }
+    }
+
+    /// Of a device, or of the host with -1.
+    pub(crate) const fn of(device: i32) -> Self {
+        if device < 0 { Self { kind: Self::HOST, id: 0 } } else { Self { kind: Self::DEVICE, id: device } }
     }
 }
 

@@ -5,7 +5,7 @@
 use core::ffi::c_void;
 
 use crate::{
-    cuda::{CuResult, Handle},
+    cuda::{CuResult, Handle, Location},
     parameters::Parameter,
     real::driver_functions,
 };
@@ -13,13 +13,26 @@ use crate::{
 driver_functions! {
     fn cuCtxGetCurrent(context: *mut Handle);
     fn cuCtxGetDevice(device: *mut i32);
+    fn cuCtxSetCurrent(context: Handle);
+    fn cuDeviceGet(device: *mut i32, ordinal: i32);
+    fn cuDeviceGetCount(count: *mut i32);
+    fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: i32);
+    fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: i32);
     fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, is_active: *mut i32);
     fn cuFuncGetName(name: *mut *const u8, function: Handle);
     fn cuKernelGetName(name: *mut *const u8, kernel: Handle);
     fn cuFuncGetParamInfo(function: Handle, at: usize, offset_bytes: *mut usize, bytes: *mut usize);
     fn cuKernelGetParamInfo(kernel: Handle, at: usize, offset_bytes: *mut usize, bytes: *mut usize);
+    fn cuMemAdvise(address: u64, bytes: usize, advice: u32, device: i32);
+    fn cuMemAdvise_v2(address: u64, bytes: usize, advice: u32, to: Location);
+    fn cuMemPrefetchAsync(address: u64, bytes: usize, device: i32, stream: Handle);
+    fn cuMemPrefetchAsync_v2(address: u64, bytes: usize, to: Location, flags: u32, stream: Handle);
     fn cuPointerGetAttribute(value: *mut c_void, attribute: u32, address: u64);
+    fn cuStreamCreate(stream: *mut Handle, flags: u32);
+    fn cuStreamDestroy_v2(stream: Handle);
     fn cuStreamGetCaptureInfo(stream: Handle, status: *mut u32, id: *mut u64);
+    fn cuStreamQuery(stream: Handle);
+    fn cuThreadExchangeStreamCaptureMode(mode: *mut u32);
 }
 
 /// What a call wrote, if it succeeded.
@@ -88,4 +101,84 @@ pub(crate) fn capture(stream: Handle) -> Option<u64> {
     let (mut status, mut id) = (0_u32, 0);
     let result = cuStreamGetCaptureInfo(stream, &raw mut status, &raw mut id);
     written(result, ()).filter(|()| status != 0).map(|()| id)
+}
+
+/// Has calls of this thread, on streams of its own, leave captures of other threads alone: those
+/// that may wait end a capture otherwise.
+pub(crate) fn leave_captures_alone() {
+    const RELAXED: u32 = 2;
+    let mut mode = RELAXED;
+    cuThreadExchangeStreamCaptureMode(&raw mut mode);
+}
+
+/// Device by its UUID, or of a part of a GPU by that of the whole.
+pub(crate) fn device_of(uuid: [u8; 16]) -> Option<i32> {
+    let mut count = 0;
+    written(cuDeviceGetCount(&raw mut count), ())?;
+    (0..count).find_map(|ordinal| {
+        let (mut device, mut own, mut whole) = (0, [0; 16], [0; 16]);
+        written(cuDeviceGet(&raw mut device, ordinal), ())?;
+        let own = written(cuDeviceGetUuid_v2(&raw mut own, device), ()).map(|()| own);
+        let whole = written(cuDeviceGetUuid(&raw mut whole, device), ()).map(|()| whole);
+        (own == Some(uuid) || whole == Some(uuid)).then_some(device)
+    })
+}
+
+/// Context that memory with an address was allocated in, as the driver knows it: `None` if there is
+/// no such memory any more, and the one that is known otherwise if the driver does not tell, as of
+/// pools.
+pub(crate) fn context_of(address: u64, known: Handle) -> Option<Handle> {
+    const CONTEXT: u32 = 1;
+    const INVALID_VALUE: CuResult = CuResult(1);
+    let mut context: Handle = 0;
+    let told = match cuPointerGetAttribute((&raw mut context).cast(), CONTEXT, address) {
+        Some(result) if result.is_ok() => context,
+        Some(INVALID_VALUE) => return None,
+        _ => 0,
+    };
+    [told, known].into_iter().find(|context| *context != 0)
+}
+
+/// Makes a context the calling thread's; its device.
+pub(crate) fn enter_context(context: Handle) -> Option<i32> {
+    written(cuCtxSetCurrent(context), ())?;
+    let mut device = 0;
+    written(cuCtxGetDevice(&raw mut device), ()).map(|()| device)
+}
+
+/// Leaves the calling thread without a context.
+pub(crate) fn leave_context() {
+    cuCtxSetCurrent(0);
+}
+
+/// New stream of the calling thread's context, for which no default stream waits.
+///
+/// # Errors
+/// Of the driver; `None` if it lacks the function.
+pub(crate) fn make_stream() -> Result<Handle, Option<CuResult>> {
+    const NON_BLOCKING: u32 = 1;
+    let mut stream = 0;
+    let result = cuStreamCreate(&raw mut stream, NON_BLOCKING);
+    written(result, ()).map(|()| stream).ok_or(result)
+}
+
+/// Destroys a stream, whose work goes on.
+pub(crate) fn destroy_stream(stream: Handle) {
+    cuStreamDestroy_v2(stream);
+}
+
+/// Result of a stream's work; [`CuResult::NOT_READY`] while it is not done.
+pub(crate) fn result_of(stream: Handle) -> Option<CuResult> {
+    cuStreamQuery(stream)
+}
+
+/// Prefetches managed memory to a device, or to the host with -1. `None` if the driver cannot.
+pub(crate) fn prefetch(address: u64, bytes: usize, to: i32, stream: Handle) -> Option<CuResult> {
+    cuMemPrefetchAsync(address, bytes, to, stream)
+        .or_else(|| cuMemPrefetchAsync_v2(address, bytes, Location::of(to), 0, stream))
+}
+
+/// Gives advice on managed memory. `None` if the driver cannot.
+pub(crate) fn advise(address: u64, bytes: usize, advice: u32, to: i32) -> Option<CuResult> {
+    cuMemAdvise(address, bytes, advice, to).or_else(|| cuMemAdvise_v2(address, bytes, advice, Location::of(to)))
 }

@@ -3,7 +3,12 @@
 
 use core::ffi::CStr;
 
-use crate::system::{TEXT_BYTES_MAX, read_text};
+use crate::system::{self, TEXT_BYTES_MAX, read_text};
+
+/// Address space that the process may have, of linux/resource.h.
+const ADDRESS_SPACE: usize = 9;
+/// Share of what the process has left that the helper takes at most: 1 / this.
+const LEFT_PART: u64 = 16;
 
 /// Number at the begin of a text; the largest one for "max".
 fn number(text: &[u8]) -> Option<u64> {
@@ -65,22 +70,25 @@ fn path<'a>(parts: [&[u8]; 4], buffer: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<&
     CStr::from_bytes_until_nul(buffer).ok()
 }
 
-fn left(files: &Files, folder: &[u8]) -> Option<u64> {
+/// Whether a cgroup has so many bytes left, as far as that can be seen.
+fn has_in(files: &Files, folder: &[u8], bytes: u64) -> bool {
     let (mut name, mut text) = ([0; TEXT_BYTES_MAX], [0; TEXT_BYTES_MAX]);
     let mut read_in = |file: &[u8], word: &[u8]| {
         let path = path([files.root, folder, b"/", file], &mut name)?;
         let text = read_text(path, &mut text)?;
         if word.is_empty() { number(text) } else { number_of(word, text) }
     };
-    let limit = read_in(files.limit, b"")?;
-    let usage = read_in(files.usage, b"")?;
-    let reclaimable = read_in(b"memory.stat", files.reclaimable).unwrap_or(0);
-    Some(limit.saturating_sub(usage.saturating_sub(reclaimable)))
+    let Some(limit) = read_in(files.limit, b"").filter(|limit| *limit != u64::MAX) else { return true };
+    let Some(usage) = read_in(files.usage, b"") else { return true };
+    // Last, and only if it matters: the kernel sums it up for each reading.
+    let has = |reclaimable: u64| limit.saturating_sub(usage.saturating_sub(reclaimable)) >= bytes;
+    has(0) || has(read_in(b"memory.stat", files.reclaimable).unwrap_or(0))
 }
 
-/// Address space left of a limit.
-pub(crate) fn address_space_bytes(limit: u64) -> u64 {
+/// Address space left of the limit.
+fn address_space_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;
+    let limit = system::limit(ADDRESS_SPACE);
     if limit == u64::MAX {
         return limit;
     }
@@ -90,17 +98,23 @@ pub(crate) fn address_space_bytes(limit: u64) -> u64 {
     pages.map_or(0, |pages| limit.saturating_sub(pages.saturating_mul(PAGE_BYTES)))
 }
 
-/// Bytes left in the process's cgroup and all above it, as far as they can be seen; the largest
-/// number without a limit.
-pub(crate) fn bytes() -> u64 {
+/// Whether the process has so much left that it does not lack what the helper takes.
+pub(crate) fn has_room(memory_bytes: u64, address_space: u64) -> bool {
+    address_space_bytes() / LEFT_PART >= address_space && has_bytes(memory_bytes.saturating_mul(LEFT_PART))
+}
+
+/// Whether so many bytes are left in the process's cgroup and all above it, as far as they can be
+/// seen.
+fn has_bytes(bytes: u64) -> bool {
     let mut text = [0; TEXT_BYTES_MAX];
     let Some((files, mut folder)) = read_text(c"/proc/self/cgroup", &mut text).and_then(cgroup) else {
-        return u64::MAX;
+        return true;
     };
-    let mut least = u64::MAX;
     loop {
-        least = least.min(left(files, folder).unwrap_or(u64::MAX));
-        let Some(end) = folder.iter().rposition(|byte| *byte == b'/') else { return least };
+        if !has_in(files, folder, bytes) {
+            return false;
+        }
+        let Some(end) = folder.iter().rposition(|byte| *byte == b'/') else { return true };
         folder = folder.get(..end).unwrap_or_default();
     }
 }
@@ -131,6 +145,6 @@ mod tests {
 
     #[test]
     fn limits_of_this_process_are_read() {
-        assert!(bytes() > 0);
+        assert!(has_bytes(1) && has_room(1, 1));
     }
 }

@@ -2,8 +2,11 @@
 //! uses CUDA, by the first stage (crate `preload`).
 //!
 //! Each hook calls the driver's function and returns its result. A call that succeeded is recorded
-//! in the [`call_ring`], which uvmd reads. There is no lock, no allocation and no wait in it that the
-//! driver's function would not have; what cannot be recorded is counted.
+//! in the [`call_ring`], which uvmd reads. There is no lock, no allocation and no wait in it that
+//! the driver's function would not have; what cannot be recorded is counted.
+//!
+//! Where uvmd sets the mode [`Act`](call_ring::Mode::Act), a thread of the helper's carries out its
+//! commands. Calls of the program that end what a command names wait for the part of it at work.
 //!
 //! Nothing here panics: the library is built without a way to, which `scripts/build-helper` checks.
 //! It uses neither the standard library nor a C library by link, but finds what it needs in the
@@ -11,27 +14,44 @@
 //!
 //! * [`hooks`]: the hooks
 //! * [`recorder`]: what records, with a lane of the ring for each thread
+//! * [`agent`]: the helper's thread, with its end by [`watch`]; [`act`]: commands, carried out in
+//!   [`parts`]
+//! * [`gate`]: between the program and that thread; [`stream`]: of that thread
+//! * [`advised`]: advice of the program's own
 //! * [`blocks`]: memory that the program has allocated
 //! * [`parameters`]: where parameters of functions lie
 //! * [`driver`]: functions of the driver that the helper calls for itself
 //! * [`cuda`], [`program`], [`real`]: types, the program's memory, and the driver's functions
-//! * [`headroom`]: what the process has left of memory and address space
-//! * [`libc`], [`system`], [`shared`], [`zeroed`]: threads, system calls and memory
+//! * [`headroom`], [`filter`], [`process`]: what the process has left, what it may do, whether it
+//!   ends
+//! * [`libc`], [`threads`], [`system`], [`lock`], [`shared`], [`zeroed`]: threads, system calls and
+//!   memory
 
 #![cfg_attr(not(test), no_std)]
 
+mod act;
+mod advised;
+mod agent;
 mod blocks;
 mod cuda;
 mod driver;
+mod filter;
+mod gate;
 mod headroom;
 mod hooks;
 mod libc;
+mod lock;
 mod parameters;
+mod parts;
+mod process;
 mod program;
 mod real;
 mod recorder;
 mod shared;
+mod stream;
 mod system;
+mod threads;
+mod watch;
 mod zeroed;
 
 use core::ffi::c_void;

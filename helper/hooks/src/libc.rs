@@ -32,7 +32,7 @@ pub(crate) fn find(dlsym: Dlsym, handle: *mut c_void, name: &CStr) -> *mut c_voi
 ///
 /// # Safety
 /// `F` is the type of a pointer to the function of this name.
-unsafe fn named<F: Copy>(dlsym: Dlsym, name: &CStr) -> Option<F> {
+pub(crate) unsafe fn named<F: Copy>(dlsym: Dlsym, name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
     let function = find(dlsym, null_mut(), name);
     // SAFETY: the caller's promise.

@@ -14,12 +14,20 @@ use call_ring::{
 };
 
 use crate::{
-    blocks::{Blocks, Found},
+    act::Acting,
+    advised::{Advised, Subject},
+    agent::Agent,
+    blocks::{Block, Blocks, Found},
     cuda::{CuResult, Handle, LEGACY_STREAM, PER_THREAD_STREAM},
     driver,
+    gate::{self, Gate},
     libc::{Dlsym, Libc, ThreadKey},
     parameters::Parameters,
-    shared, system, zeroed,
+    parts::Range,
+    shared,
+    stream::Stream,
+    system,
+    zeroed::{self, Words},
 };
 
 /// What recording takes, made once.
@@ -30,6 +38,13 @@ pub(crate) struct Recorder {
     thread: ThreadKey,
     pub(crate) blocks: Blocks,
     pub(crate) parameters: Parameters,
+    /// Advice of the program's own.
+    pub(crate) advised: Advised,
+    /// Between the program and the helper's thread.
+    pub(crate) gate: Gate,
+    /// Of the helper's thread.
+    pub(crate) stream: Stream,
+    agent: Agent,
     /// Captures of streams that have begun and not ended: without any, no launch asks for them.
     captures: AtomicI64,
     /// 1; 0 in a child that a fork made, which has neither the ring nor CUDA.
@@ -62,9 +77,15 @@ pub(crate) fn existing() -> Option<&'static Recorder> {
     (recorder.is_own.load(Ordering::Relaxed) == 1).then_some(recorder)
 }
 
-/// Recorder of this process, if it is to record.
+/// Recorder of this process, if it is to record. If it is to act, the helper's thread is started.
 pub(crate) fn recording() -> Option<&'static Recorder> {
-    existing().filter(|recorder| recorder.memory.mode() == Mode::Record)
+    existing().filter(|recorder| recorder.is_recording())
+}
+
+/// Recorder of this process, and the gate that a call is within which ends what a command may name:
+/// whether calls are recorded or not, as commands may come later.
+pub(crate) fn at_gate() -> Option<(&'static Recorder, gate::Call)> {
+    existing().map(|recorder| (recorder, recorder.gate.enter()))
 }
 
 /// Records a call after it was made, if it succeeded; returns its result.
@@ -90,6 +111,9 @@ pub(crate) fn start(dlsym: Dlsym) {
     STATE.store(READY, Ordering::Release);
 }
 
+/// Words that a child that a fork makes has as zeros.
+const WORDS: usize = 16;
+
 /// Bits of a thread's number that are its lane, plus 1.
 const LANE_BITS: u32 = 8;
 
@@ -110,11 +134,27 @@ impl Recorder {
         }
         let libc = Libc::find(dlsym)?;
         let thread = libc.thread_key(thread_ends)?;
-        let is_own = zeroed::private_zero_at_fork(1).ok()?.first()?;
-        let (blocks, parameters) = (Blocks::new().ok()?, Parameters::new().ok()?);
+        let mut words = Words::new(zeroed::private_zero_at_fork(WORDS).ok()?);
+        let is_own = words.next()?;
+        let (gate, stream) = (Gate::new(&mut words)?, Stream::new(&mut words)?);
+        let (blocks, parameters, advised) = (Blocks::new().ok()?, Parameters::new().ok()?, Advised::new().ok()?);
         let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
+        let agent = Agent::new(dlsym, &mut words, Acting { memory, blocks, advised, gate, stream })?;
         is_own.store(1, Ordering::Release);
-        Some(Self { libc, memory, thread, blocks, parameters, captures: AtomicI64::new(0), is_own })
+        let captures = AtomicI64::new(0);
+        Some(Self { libc, memory, thread, blocks, parameters, advised, gate, stream, agent, captures, is_own })
+    }
+
+    /// Whether calls are recorded.
+    pub(crate) fn is_recording(&'static self) -> bool {
+        match self.memory.mode() {
+            Mode::Off => false,
+            Mode::Record => true,
+            Mode::Act => {
+                self.agent.start();
+                true
+            }
+        }
     }
 
     /// Lane and id of the calling thread; [`OWN_LANES`] if it has none for itself.
@@ -191,7 +231,8 @@ impl Recorder {
 
     /// Records the name of a function.
     pub(crate) fn record_function(&self, function: Handle) {
-        // Asked before the record takes its number, which others wait for: the driver may take long.
+        // Asked before the record takes its number, which others wait for: the driver may take
+        // long.
         let name = driver::name(function);
         self.write(|lane, stamp| {
             let mut group = Group::begin(lane, stamp, Kind::Function, 0, [0, function, 0, 0, 0]);
@@ -228,12 +269,43 @@ impl Recorder {
         self.captures.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// Frees all memory of a context that is no more.
-    pub(crate) fn context_ends(&self, context: Handle) {
-        while let Some(address) = self.blocks.remove_of(context) {
-            self.record(Kind::Free, 0, [0, address, 0, 0, 0]);
+    /// Removes the block that begins at an address, which is about to be freed, with what was
+    /// advised of it.
+    pub(crate) fn remove(&self, address: u64) -> Option<Block> {
+        let block = self.blocks.remove(address)?;
+        self.forget_advice(&block);
+        Some(block)
+    }
+
+    /// Adds a block that was removed for a free that failed. What was advised of it is not known
+    /// any more: it may be anything.
+    pub(crate) fn restore(&self, block: Block) {
+        if block.is_managed && !self.advised.note(range(&block), Subject::UNKNOWN) {
+            self.count_unrecorded();
+        }
+        self.blocks.add(block);
+    }
+
+    fn forget_advice(&self, block: &Block) {
+        if block.is_managed && !self.advised.forget(range(block), None) {
+            self.count_unrecorded();
         }
     }
+
+    /// Frees all memory of a context that is no more.
+    pub(crate) fn context_ends(&'static self, context: Handle) {
+        self.stream.forget_of(context);
+        while let Some(block) = self.blocks.remove_of(context) {
+            self.forget_advice(&block);
+            if self.is_recording() {
+                self.record(Kind::Free, 0, [0, block.begin, 0, 0, 0]);
+            }
+        }
+    }
+}
+
+const fn range(block: &Block) -> Range {
+    Range { begin: block.begin, end: block.end }
 }
 
 /// Stream 0 as the driver names it, whichever function the program calls.

@@ -1,9 +1,9 @@
-//! System calls, made directly: they leave `errno` alone, and need no function of a C library. They are
-//! those that C libraries make, which filters of system calls permit.
+//! System calls, made directly: they leave `errno` alone, and need no function of a C library. They
+//! are those that C libraries make, which filters of system calls permit.
 
 #![expect(unsafe_code, reason = "system calls")]
 
-use core::arch::asm;
+use core::{arch::asm, sync::atomic::AtomicU64};
 
 /// Numbers of x86-64.
 mod number {
@@ -12,10 +12,13 @@ mod number {
     pub(super) const MMAP: usize = 9;
     pub(super) const MUNMAP: usize = 11;
     pub(super) const MADVISE: usize = 28;
+    pub(super) const RT_SIGPROCMASK: usize = 14;
     pub(super) const SCHED_YIELD: usize = 24;
     pub(super) const FCNTL: usize = 72;
     pub(super) const FTRUNCATE: usize = 77;
+    pub(super) const PRCTL: usize = 157;
     pub(super) const GETTID: usize = 186;
+    pub(super) const FUTEX: usize = 202;
     pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const OPENAT: usize = 257;
     pub(super) const FALLOCATE: usize = 285;
@@ -67,6 +70,92 @@ pub(crate) fn thread_id() -> u32 {
 pub(crate) fn give_way() {
     // SAFETY: takes no arguments.
     let _ = unsafe { call(number::SCHED_YIELD, [0; 6]) };
+}
+
+/// Who shares a word that is waited at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sharing {
+    /// Threads of this process.
+    Private,
+    /// Other processes, too.
+    Shared,
+}
+
+impl Sharing {
+    /// Operation on a word, of linux/futex.h.
+    const fn operation(self, operation: usize) -> usize {
+        const PRIVATE: usize = 128;
+        match self {
+            Self::Private => operation | PRIVATE,
+            Self::Shared => operation,
+        }
+    }
+}
+
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// The word was woken, or may have been.
+    Woken,
+    /// The time is up.
+    TimedOut,
+    /// The kernel lets nobody wait.
+    Failed,
+}
+
+/// Waits until a word is woken, for so long at most, unless its first half is another.
+pub(crate) fn wait(word: &AtomicU64, half: u32, sharing: Sharing, time_ns: u64) -> Waited {
+    const WAIT: usize = 0;
+    // Of asm-generic/errno.h: interrupted, another half, and the time.
+    const WOKEN: [Errno; 2] = [Errno(4), Errno(11)];
+    const TIMED_OUT: Errno = Errno(110);
+    let time = [time_ns / 1_000_000_000, time_ns % 1_000_000_000];
+    let arguments = [word.as_ptr() as usize, sharing.operation(WAIT), half as usize, (&raw const time) as usize, 0, 0];
+    // SAFETY: reads the word and a timespec of two words.
+    match unsafe { call(number::FUTEX, arguments) } {
+        Err(TIMED_OUT) => Waited::TimedOut,
+        Err(error) if !WOKEN.contains(&error) => Waited::Failed,
+        _ => Waited::Woken,
+    }
+}
+
+/// Wakes all that wait at a word.
+pub(crate) fn wake(word: &AtomicU64, sharing: Sharing) {
+    const WAKE: usize = 1;
+    const ALL: usize = i32::MAX as usize;
+    // SAFETY: takes an address as a name alone.
+    let _ = unsafe { call(number::FUTEX, [word.as_ptr() as usize, sharing.operation(WAKE), ALL, 0, 0, 0]) };
+}
+
+/// Sleeps. By the call that is made to wait: a filter that permits that permits this.
+pub(crate) fn sleep(time_ns: u64) {
+    let nobody = AtomicU64::new(0);
+    wait(&nobody, 0, Sharing::Private, time_ns);
+}
+
+/// Signals that a thread blocks, by bit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signals(u64);
+
+impl Signals {
+    /// All but those with which C libraries have each thread do something, as `setuid` does.
+    pub(crate) const ALL: Self = Self(!(0b111 << 31));
+
+    /// Blocks these alone in the calling thread; returns those that were blocked.
+    pub(crate) fn block(self) -> Result<Self, Errno> {
+        const SET: usize = 2;
+        let mut before = 0_u64;
+        let arguments = [SET, (&raw const self.0) as usize, (&raw mut before) as usize, size_of::<u64>(), 0, 0];
+        // SAFETY: reads a set of signals, and writes another.
+        unsafe { call(number::RT_SIGPROCMASK, arguments) }.map(|_| Self(before))
+    }
+}
+
+/// Names the calling thread, as tools show it.
+pub(crate) fn name_thread(name: &core::ffi::CStr) {
+    const SET_NAME: usize = 15;
+    // SAFETY: the name ends with a zero.
+    let _ = unsafe { call(number::PRCTL, [SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
 /// Time of the monotonic clock.
@@ -121,8 +210,8 @@ pub(crate) fn read_text<'a>(path: &core::ffi::CStr, text: &'a mut [u8; TEXT_BYTE
     text.get(..length)
 }
 
-/// Whether a filter of system calls lets the process live that makes shared memory: asked by a child
-/// of its own, which nobody but this function waits for and no signal tells of.
+/// Whether a filter of system calls lets the process live that makes shared memory: asked by a
+/// child of its own, which nobody but this function waits for and no signal tells of.
 pub(crate) fn may_make_memory() -> bool {
     // Of linux/wait.h: also for children without a signal at their end.
     const ALL: usize = 0x4000_0000;

@@ -20,6 +20,22 @@ pub(crate) fn private_zero_at_fork(words: usize) -> Result<&'static [AtomicU64],
     Ok(memory)
 }
 
+/// Words that are given out one by one.
+#[derive(Debug)]
+pub(crate) struct Words(slice::Iter<'static, AtomicU64>);
+
+impl Words {
+    /// All of these.
+    pub(crate) fn new(words: &'static [AtomicU64]) -> Self {
+        Self(words.iter())
+    }
+
+    /// Next word; `None` behind the last.
+    pub(crate) fn next(&mut self) -> Option<&'static AtomicU64> {
+        self.0.next()
+    }
+}
+
 /// Words of shared memory, for ever, which no child has.
 pub(crate) fn shared(memory: &system::Descriptor, words: usize) -> Result<&'static [AtomicU64], Errno> {
     let address = system::map_shared(memory, words * 8)?;

@@ -5,16 +5,17 @@
 use call_ring::{Kind, MemoryKind};
 
 use crate::{
+    blocks::Block,
     cuda::{CuResult, Handle},
     driver,
     program::read,
     real::hooks,
-    recorder::{Recorder, after, named_stream, recording},
+    recorder::{Recorder, after, at_gate, named_stream},
 };
 
 fn allocated(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, kind: MemoryKind) {
     let bytes = bytes as u64;
-    if !recorder.blocks.add(address, bytes, driver::context()) {
+    if !recorder.blocks.add(Block::new(address, bytes, driver::context(), kind == MemoryKind::Managed)) {
         recorder.count_unrecorded();
     }
     recorder.record(Kind::Malloc, 0, [stream, address, bytes, kind as u64, driver::device()]);
@@ -46,16 +47,21 @@ fn registers(result: CuResult, address: u64, bytes: usize) -> CuResult {
 
 /// Records a free before it: from then on, another thread may be given the address.
 fn frees(stream: Handle, address: u64, real: impl FnOnce() -> CuResult) -> CuResult {
-    let Some(recorder) = recording().filter(|_| address != 0) else { return real() };
+    let Some((recorder, _call)) = at_gate().filter(|_| address != 0) else { return real() };
     // Not there if it was allocated before the recording, or found the table full.
-    let block = recorder.blocks.remove(address);
-    recorder.record(Kind::Free, 0, [stream, address, 0, 0, 0]);
+    let block = recorder.remove(address);
+    let is_recording = recorder.is_recording();
+    if is_recording {
+        recorder.record(Kind::Free, 0, [stream, address, 0, 0, 0]);
+    }
     let result = real();
     if !result.is_ok() {
-        if let Some((bytes, context)) = block {
-            recorder.blocks.add(address, bytes, context);
+        if let Some(block) = block {
+            recorder.restore(block);
         }
-        recorder.record(Kind::NotFreed, 0, [stream, address, 0, 0, 0]);
+        if is_recording {
+            recorder.record(Kind::NotFreed, 0, [stream, address, 0, 0, 0]);
+        }
     }
     result
 }

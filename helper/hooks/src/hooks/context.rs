@@ -9,7 +9,7 @@ use crate::{
     driver,
     program::read,
     real::hooks,
-    recorder::{self, Recorder, after},
+    recorder::{self, Recorder, at_gate},
 };
 
 /// Devices whose primary context is known by its handle.
@@ -28,13 +28,20 @@ fn forget() {
     }
 }
 
-fn ends(end: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
+/// Ends something: behind the part of a command at work, which may use it.
+fn ends(end: impl FnOnce() -> CuResult, ended: impl FnOnce(&'static Recorder)) -> CuResult {
     forget();
-    after(end(), |recorder| recorder.context_ends(context))
+    let Some((recorder, _call)) = at_gate() else { return end() };
+    let result = end();
+    if result.is_ok() {
+        ended(recorder);
+    }
+    result
 }
 
 /// The primary context of a device has ended.
-fn primary_ends(recorder: &Recorder, device: i32) {
+fn primary_ends(recorder: &'static Recorder, device: i32) {
+    recorder.stream.forget_of_device(device);
     let context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
     // Unknown if it was never retained by this name.
     if context != 0 {
@@ -42,9 +49,12 @@ fn primary_ends(recorder: &Recorder, device: i32) {
     }
 }
 
+fn destroys(destroy: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
+    ends(destroy, |recorder| recorder.context_ends(context))
+}
+
 fn releases(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
-    forget();
-    after(release(), |recorder| {
+    ends(release, |recorder| {
         if !driver::primary_is_active(device) {
             primary_ends(recorder, device);
         }
@@ -52,8 +62,7 @@ fn releases(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
 }
 
 fn resets(reset: impl FnOnce() -> CuResult, device: i32) -> CuResult {
-    forget();
-    after(reset(), |recorder| primary_ends(recorder, device))
+    ends(reset, |recorder| primary_ends(recorder, device))
 }
 
 fn unloads(unload: impl FnOnce() -> CuResult) -> CuResult {
@@ -89,11 +98,11 @@ hooks! {
     }
 
     cuCtxDestroy = fn(context: Handle) |real, per_thread| {
-        ends(real, context)
+        destroys(real, context)
     }
 
     cuCtxDestroy_v2 = fn(context: Handle) |real, per_thread| {
-        ends(real, context)
+        destroys(real, context)
     }
 
     cuModuleUnload = fn(module: Handle) |real, per_thread| {

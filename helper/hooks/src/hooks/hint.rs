@@ -5,10 +5,12 @@
 use call_ring::{Kind, kind::ASYNCHRONOUS};
 
 use crate::{
+    advised::Subject,
     cuda::{CuResult, Handle, Location},
+    parts::Range,
     program::read_at,
     real::hooks,
-    recorder::{after, named_stream, recording},
+    recorder::{after, at_gate, named_stream, recording},
 };
 
 /// A device number as a word.
@@ -22,7 +24,20 @@ fn prefetches(result: CuResult, address: u64, bytes: usize, to: i32, stream: Han
     })
 }
 
-fn advises(result: CuResult, address: u64, bytes: usize, advice: u32, to: i32) -> CuResult {
+/// Advice, which is noted before it holds, and forgotten once it does not: none of uvmd's comes
+/// between. One that fails stays noted.
+fn advises(real: impl FnOnce() -> CuResult, address: u64, bytes: usize, advice: u32, to: i32) -> CuResult {
+    let Some((recorder, _call)) = at_gate() else { return real() };
+    let range = Range::new(address, bytes as u64);
+    let (subject, is_set) = Subject::of(advice, to);
+    let mut is_noted = !is_set || recorder.advised.note(range, subject);
+    let result = real();
+    if !is_set && result.is_ok() {
+        is_noted = recorder.advised.forget(range, Some(subject));
+    }
+    if !is_noted {
+        recorder.count_unrecorded();
+    }
     after(result, |recorder| recorder.record(Kind::Advise, 0, [0, address, bytes as u64, advice.into(), word(to)]))
 }
 
@@ -62,10 +77,10 @@ hooks! {
     }
 
     cuMemAdvise = fn(address: u64, bytes: usize, advice: u32, device: i32) |real, per_thread| {
-        advises(real(), address, bytes, advice, device)
+        advises(real, address, bytes, advice, device)
     }
 
     cuMemAdvise_v2 = fn(address: u64, bytes: usize, advice: u32, to: Location) |real, per_thread| {
-        advises(real(), address, bytes, advice, to.device())
+        advises(real, address, bytes, advice, to.device())
     }
 }

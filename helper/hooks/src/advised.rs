@@ -1,0 +1,278 @@
+//! Advice that the program has given: uvmd's never takes its place.
+//!
+//! A table of ranges, noted before the driver is called, whether calls are recorded or not. Where
+//! it has no room, or another thread does not end its change, all memory counts as advised.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{lock::Lock, parts::Range, system::Errno, zeroed};
+
+/// Most ranges.
+const RANGES_MAX: usize = 2048;
+const RANGE_WORDS: usize = 3;
+
+/// What the program has advised of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Subject(u64);
+
+impl Subject {
+    const READ_DUPLICATION: Self = Self(1);
+    /// Preferred location.
+    pub(crate) const LOCATION: Self = Self(2);
+    /// Anything.
+    pub(crate) const UNKNOWN: Self = Self(3);
+
+    /// Accesses by a device: each has its own.
+    fn access(device: i32) -> Self {
+        Self(4 | u64::from(device.cast_unsigned()) << 8)
+    }
+
+    /// Of `CUmem_advise`, and whether that is set.
+    pub(crate) fn of(advice: u32, device: i32) -> (Self, bool) {
+        match advice {
+            1 | 2 => (Self::READ_DUPLICATION, advice == 1),
+            3 | 4 => (Self::LOCATION, advice == 3),
+            5 | 6 => (Self::access(device), advice == 5),
+            // Of a later driver.
+            _ => (Self::UNKNOWN, true),
+        }
+    }
+
+    fn includes(self, other: Self) -> bool {
+        self == other || other == Self::UNKNOWN
+    }
+}
+
+/// Ranges with the program's advice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Advised {
+    lock: Lock,
+    count: &'static AtomicU64,
+    /// 1 once a range could not be noted.
+    is_all: &'static AtomicU64,
+    ranges: &'static [AtomicU64],
+}
+
+/// Entry of the table. Those of one subject do not touch each other.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    range: Range,
+    subject: Subject,
+}
+
+impl Advised {
+    /// Without advice.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let words = zeroed::private(8 + RANGES_MAX * RANGE_WORDS)?;
+        let (head, ranges) = words.split_at_checked(8).ok_or(Errno(0))?;
+        let [lock, count, is_all, ..] = head else { return Err(Errno(0)) };
+        Ok(Self { lock: Lock::new(lock), count, is_all, ranges })
+    }
+
+    fn len(&self) -> usize {
+        usize::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(0).min(RANGES_MAX)
+    }
+
+    fn words(&self, at: usize) -> Option<&'static [AtomicU64; RANGE_WORDS]> {
+        self.ranges.as_chunks().0.get(at)
+    }
+
+    fn get(&self, at: usize) -> Entry {
+        let [begin, end, subject] =
+            self.words(at).map_or([0; RANGE_WORDS], |words| words.each_ref().map(|word| word.load(Ordering::Relaxed)));
+        Entry { range: Range { begin, end }, subject: Subject(subject) }
+    }
+
+    fn set(&self, at: usize, Entry { range, subject }: Entry) {
+        if let Some([begin, end, word]) = self.words(at) {
+            begin.store(range.begin, Ordering::Relaxed);
+            end.store(range.end, Ordering::Relaxed);
+            word.store(subject.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds an entry; false if there is no room.
+    fn add(&self, entry: Entry) -> bool {
+        let count = self.len();
+        let has_room = count < RANGES_MAX;
+        if has_room {
+            self.set(count, entry);
+            self.count.store(count as u64 + 1, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    fn remove(&self, at: usize) {
+        let last = self.len().saturating_sub(1);
+        self.set(at, self.get(last));
+        self.count.store(last as u64, Ordering::Relaxed);
+    }
+
+    /// Changes the table, alone. False if that fails, for the first time: then all memory counts as
+    /// advised from now on.
+    fn change(&self, change: impl FnOnce() -> bool) -> bool {
+        self.is_all.load(Ordering::Relaxed) != 0
+            || self.lock.with(change).unwrap_or(false)
+            || self.is_all.swap(1, Ordering::Relaxed) != 0
+    }
+
+    /// Notes advice; false if it is the first that cannot be noted.
+    pub(crate) fn note(&self, range: Range, subject: Subject) -> bool {
+        self.change(|| {
+            let mut whole = Entry { range, subject };
+            let mut at = 0;
+            while at < self.len() {
+                let Entry { range: Range { begin, end }, subject: other } = self.get(at);
+                if other == subject && begin <= whole.range.end && whole.range.begin <= end {
+                    whole.range = Range { begin: begin.min(whole.range.begin), end: end.max(whole.range.end) };
+                    self.remove(at);
+                } else {
+                    at += 1;
+                }
+            }
+            self.add(whole)
+        })
+    }
+
+    /// Forgets advice of a range that is undone, or with `None` all of one that is freed; false as
+    /// of [`note`](Self::note).
+    pub(crate) fn forget(&self, range: Range, subject: Option<Subject>) -> bool {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return true;
+        }
+        self.change(|| {
+            let mut has_room = true;
+            let mut at = 0;
+            while at < self.len() {
+                let entry = self.get(at);
+                let Range { begin, end } = entry.range;
+                let is_meant = subject.is_none_or(|subject| subject == entry.subject);
+                if !is_meant || end <= range.begin || range.end <= begin {
+                    at += 1;
+                    continue;
+                }
+                self.remove(at);
+                let before = Range { begin, end: range.begin };
+                let behind = Range { begin: range.end, end };
+                for rest in [before, behind].into_iter().filter(|rest| rest.begin < rest.end) {
+                    // Behind all others, where it is looked at once more, and stays.
+                    has_room &= self.add(Entry { range: rest, ..entry });
+                }
+            }
+            has_room
+        })
+    }
+
+    /// Whether the program has given advice about a page of the range: on a subject, or any.
+    pub(crate) fn has(&self, range: Range, subject: Option<Subject>) -> bool {
+        let found = self.lock.with(|| {
+            (0..self.len()).map(|at| self.get(at)).any(|entry| {
+                subject.is_none_or(|subject| subject.includes(entry.subject)) && entry.range.shares_a_page(range)
+            })
+        });
+        self.is_all.load(Ordering::Relaxed) != 0 || found.unwrap_or(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(begin: u64, end: u64) -> Range {
+        Range { begin: begin << 12, end: end << 12 }
+    }
+
+    #[test]
+    fn advice_holds_for_its_range_until_it_is_undone_or_the_memory_freed() {
+        let advised = Advised::new().unwrap();
+        let (location, is_set) = Subject::of(3, 0);
+        assert!(is_set && advised.note(range(10, 20), location));
+        assert!(advised.has(range(19, 30), None) && advised.has(range(5, 11), Some(Subject::LOCATION)));
+        assert!(!advised.has(range(20, 30), None) && !advised.has(range(0, 10), None));
+        assert!(advised.forget(range(12, 14), Some(Subject::of(4, -1).0)));
+        assert!(!advised.has(range(12, 14), None));
+        assert!(advised.has(range(11, 12), None) && advised.has(range(14, 15), None));
+        assert!(advised.forget(range(0, 100), None));
+        assert!(!advised.has(range(0, 100), None));
+    }
+
+    #[test]
+    fn subjects_are_undone_one_by_one() {
+        let advised = Advised::new().unwrap();
+        for (advice, device) in [(1, -1), (5, 0), (5, 1)] {
+            assert!(advised.note(range(1, 2), Subject::of(advice, device).0));
+        }
+        assert!(!advised.has(range(1, 2), Some(Subject::LOCATION)));
+        assert!(advised.forget(range(1, 2), Some(Subject::of(6, 0).0)));
+        assert!(advised.forget(range(1, 2), Some(Subject::of(2, 0).0)));
+        assert!(advised.has(range(1, 2), None));
+        assert!(advised.forget(range(1, 2), Some(Subject::of(6, 1).0)));
+        assert!(!advised.has(range(1, 2), None));
+    }
+
+    #[test]
+    fn advice_of_a_later_driver_is_any() {
+        let advised = Advised::new().unwrap();
+        let (subject, is_set) = Subject::of(77, 0);
+        assert!(is_set && advised.note(range(1, 2), subject));
+        assert!(advised.has(range(1, 2), Some(Subject::LOCATION)));
+    }
+
+    #[test]
+    fn a_page_that_is_advised_in_part_is_advised() {
+        let advised = Advised::new().unwrap();
+        assert!(advised.note(Range { begin: 0x1100, end: 0x1200 }, Subject::LOCATION));
+        assert!(advised.has(range(1, 2), None) && !advised.has(range(2, 3), None));
+    }
+
+    #[test]
+    fn all_memory_is_advised_when_the_table_is_full() {
+        let advised = Advised::new().unwrap();
+        // One after the other they are one range.
+        assert!((0..3 * RANGES_MAX as u64).all(|at| advised.note(range(at, at + 1), Subject::LOCATION)));
+        assert!(advised.forget(range(0, u64::MAX >> 12), None));
+        assert!((0..RANGES_MAX as u64).all(|at| advised.note(range(2 * at, 2 * at + 1), Subject::LOCATION)));
+        assert!(!advised.has(range(1, 2), None));
+        assert!(!advised.note(range(1 << 30, 2 << 30), Subject::LOCATION));
+        assert!(advised.has(range(1, 2), None));
+        // That is counted once.
+        assert!(advised.note(range(1 << 30, 2 << 30), Subject::LOCATION));
+        assert!(advised.forget(range(0, 1), None) && advised.has(range(0, 1), None));
+    }
+
+    #[test]
+    fn ranges_are_those_of_a_map_of_pages() {
+        const PAGES: usize = 48;
+        let subjects = [Subject::READ_DUPLICATION, Subject::LOCATION, Subject::access(0)];
+        let advised = Advised::new().unwrap();
+        let mut map = [[false; PAGES]; 3];
+        let mut state = 1_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for _ in 0..5000 {
+            let begin = random(PAGES as u64);
+            let end = begin + 1 + random(PAGES as u64 - begin);
+            let (one, kind) = (random(3), random(8));
+            let (is_noted, is_for_all) = (kind < 4, kind == 7);
+            let subject = subjects[usize::try_from(one).unwrap()];
+            assert!(match kind {
+                0..4 => advised.note(range(begin, end), subject),
+                4..7 => advised.forget(range(begin, end), Some(subject)),
+                _ => advised.forget(range(begin, end), None),
+            });
+            for (number, (pages, subject)) in (0..).zip(map.iter_mut().zip(subjects)) {
+                for (page, is_advised) in (0..).zip(pages) {
+                    if (begin..end).contains(&page) && (is_for_all || number == one) {
+                        *is_advised = is_noted;
+                    }
+                    assert_eq!(advised.has(range(page, page + 1), Some(subject)), *is_advised);
+                }
+            }
+        }
+    }
+}

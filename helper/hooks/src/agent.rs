@@ -1,0 +1,125 @@
+//! The helper's thread, which carries out commands of uvmd.
+//!
+//! The first call that is recorded in [`Mode::Act`] starts it, once. It waits at the command's
+//! word, carries a command out, answers, and wakes uvmd. In another mode it carries out nothing.
+//!
+//! It does not keep a process alive whose threads end one by one: it ends, too, within a second of
+//! the first one. Whether that was the last is not asked: threads that the driver has for a context
+//! may be left. An exit of the process waits for the part of a command at work, and none begins
+//! after that: the driver's own end, which follows, meets no call of the thread.
+
+#![expect(unsafe_code, reason = "functions that the C library calls with a pointer")]
+
+use core::{
+    ffi::c_void,
+    ptr::null_mut,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use call_ring::{
+    Mode,
+    command::{AgentState, Answer},
+};
+
+use crate::{
+    act::Acting,
+    driver, filter, headroom,
+    libc::Dlsym,
+    process,
+    system::{self, Sharing, Waited},
+    threads::{STACK_BYTES, Threads},
+    watch::{LOOK_NS, Watch},
+    zeroed::Words,
+};
+
+/// Address space that a C library reserves for what a thread allocates.
+const ARENA_BYTES: u64 = 128 << 20;
+
+/// The thread, and its start.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    /// 1 once the thread was started, or could not be.
+    is_started: &'static AtomicU64,
+    threads: Option<Threads>,
+    /// Filters of system calls when the helper came into the process.
+    filters: Option<u64>,
+    acting: Acting,
+}
+
+impl Agent {
+    /// No thread.
+    pub(crate) fn new(dlsym: Dlsym, words: &mut Words, acting: Acting) -> Option<Self> {
+        Some(Self { is_started: words.next()?, threads: Threads::find(dlsym), filters: filter::count(), acting })
+    }
+
+    /// Starts the thread, if nobody has.
+    pub(crate) fn start(&'static self) {
+        if self.is_started.load(Ordering::Relaxed) == 0 && self.is_started.swap(1, Ordering::AcqRel) == 0 {
+            let threads = self.threads.filter(|_| self.is_permitted());
+            let own = (&raw const *self).cast_mut().cast();
+            // First the exit: a thread that runs beside the driver's end could meet it.
+            if !threads.is_some_and(|threads| threads.at_exit(process_exits, own) && threads.start(run, own)) {
+                self.acting.memory.commands().set_agent(AgentState::Ended);
+            }
+        }
+    }
+
+    /// Whether the program goes on as without the thread.
+    fn is_permitted(&self) -> bool {
+        let filters = filter::count();
+        // One that the program has installed since then may end it for a new thread. Under those of
+        // before, the driver has started threads of its own.
+        filters.is_some()
+            && filters == self.filters
+            && headroom::has_room(STACK_BYTES as u64, STACK_BYTES as u64 + ARENA_BYTES)
+            && process::first_thread_has_ended() == Some(false)
+    }
+
+    fn work(&self) {
+        let (acting, commands) = (&self.acting, self.acting.memory.commands());
+        let mut watch = Watch::new(acting.gate);
+        while !watch.is_over() {
+            let Some((word, stage)) = commands.futex() else { return };
+            let Some((ticket, command)) = commands.take() else {
+                match system::wait(word, stage, Sharing::Shared, LOOK_NS) {
+                    Waited::Woken => {}
+                    Waited::TimedOut => acting.rest(),
+                    Waited::Failed => return,
+                }
+                continue;
+            };
+            let answer = match command {
+                Some(command) if acting.memory.mode() == Mode::Act => acting.carry_out(&command, &mut watch),
+                _ => Answer::Unsupported,
+            };
+            commands.respond(ticket, answer);
+            system::wake(word, Sharing::Shared);
+        }
+    }
+}
+
+/// Agent that was passed as a pointer.
+fn agent(own: *mut c_void) -> &'static Agent {
+    // SAFETY: `start` passes one that is there for ever.
+    unsafe { &*own.cast::<Agent>() }
+}
+
+/// At the process's exit: no part of a command begins any more, and none is at work. In a child that
+/// a fork makes, none is.
+extern "C" fn process_exits(own: *mut c_void) {
+    agent(own).acting.gate.shut();
+}
+
+/// The thread.
+extern "C" fn run(own: *mut c_void) -> *mut c_void {
+    let agent = agent(own);
+    system::name_thread(c"uvmd-helper");
+    driver::leave_captures_alone();
+    agent.acting.gate.is_for_this_thread();
+    let commands = agent.acting.memory.commands();
+    commands.set_agent(AgentState::Running);
+    agent.work();
+    agent.acting.end();
+    commands.set_agent(AgentState::Ended);
+    null_mut()
+}

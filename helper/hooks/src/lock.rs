@@ -1,0 +1,50 @@
+//! Lock of a table, for changes that take less time than a system call.
+//!
+//! Whoever waits gives way to others, and gives up after so many turns: the thread that has the
+//! lock may have ended within its change, or have a lower priority than those that wait.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::system;
+
+/// Turns that are given to a thread that has the lock before one gives up.
+const TURNS_MAX: usize = 10_000;
+
+/// Lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lock(&'static AtomicU64);
+
+impl Lock {
+    /// Lock of a word that is 0.
+    pub(crate) const fn new(word: &'static AtomicU64) -> Self {
+        Self(word)
+    }
+
+    /// Makes a change, alone; `None` if another thread does not end its own.
+    pub(crate) fn with<T>(self, change: impl FnOnce() -> T) -> Option<T> {
+        let mut turns = 0;
+        while self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            if turns >= TURNS_MAX {
+                return None;
+            }
+            turns += 1;
+            system::give_way();
+        }
+        let result = change();
+        self.0.store(0, Ordering::Release);
+        Some(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_ever_for_a_thread_that_has_ended_within_its_change() {
+        static WORD: AtomicU64 = AtomicU64::new(0);
+        let lock = Lock::new(&WORD);
+        assert_eq!(lock.with(|| lock.with(|| ())), Some(None));
+        assert_eq!(lock.with(|| 5), Some(5));
+    }
+}

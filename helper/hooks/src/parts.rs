@@ -1,0 +1,140 @@
+//! Parts of the range of a command, each within one block of managed memory.
+//!
+//! uvmd names whole pages, which is what the driver moves. The program's blocks may begin and end
+//! within pages: what lies between them is left out, as long as each page has some managed memory.
+
+use crate::blocks::Block;
+
+const PAGE_BYTES: u64 = 4096;
+
+/// Range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// First address.
+    pub(crate) begin: u64,
+    /// Address behind the last.
+    pub(crate) end: u64,
+}
+
+const fn page_begin(address: u64) -> u64 {
+    address & !(PAGE_BYTES - 1)
+}
+
+const fn page_end(address: u64) -> u64 {
+    page_begin(address.saturating_add(PAGE_BYTES - 1))
+}
+
+impl Range {
+    /// Range of so many bytes.
+    pub(crate) const fn new(begin: u64, bytes: u64) -> Self {
+        Self { begin, end: begin.saturating_add(bytes) }
+    }
+
+    /// Its size.
+    pub(crate) const fn bytes(self) -> u64 {
+        self.end.saturating_sub(self.begin)
+    }
+
+    /// Whether a page has bytes of both.
+    pub(crate) const fn shares_a_page(self, other: Self) -> bool {
+        page_begin(self.begin) < page_end(other.end) && page_begin(other.begin) < page_end(self.end)
+    }
+}
+
+/// Part of the range is not in managed memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotManaged;
+
+/// Rest of a range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    rest: Range,
+    /// A power of two.
+    bytes_max: u64,
+    has_begun: bool,
+}
+
+impl Parts {
+    /// Parts of a range, of so many bytes at most.
+    pub(crate) const fn new(range: Range, bytes_max: u64) -> Self {
+        Self { rest: range, bytes_max, has_begun: false }
+    }
+
+    /// Next part; `None` behind the last. `find` has the first managed block that ends behind an
+    /// address.
+    ///
+    /// # Errors
+    /// If there is a page without managed memory.
+    pub(crate) fn next(&mut self, find: impl FnOnce(u64) -> Option<Block>) -> Result<Option<Range>, NotManaged> {
+        let Range { begin: at, end } = self.rest;
+        if at >= end {
+            return Ok(None);
+        }
+        match find(at).filter(|block| block.begin < end) {
+            Some(block) if page_begin(block.begin) <= page_end(at) => {
+                let begin = at.max(block.begin);
+                let full = (begin & !(self.bytes_max - 1)).saturating_add(self.bytes_max);
+                self.rest.begin = end.min(block.end).min(full);
+                self.has_begun = true;
+                Ok(Some(Range { begin, end: self.rest.begin }))
+            }
+            // The page of the last part reaches behind it.
+            None if self.has_begun && page_end(at) >= end => Ok(None),
+            _ => Err(NotManaged),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCKS: [(u64, u64); 4] =
+        [(0x10_0000, 0x10_0000), (0x20_0000, 0x1100), (0x20_1180, 0x80), (0x30_0000, 0x1000)];
+
+    fn parts(begin: u64, end: u64) -> Result<Vec<(u64, u64)>, NotManaged> {
+        let find = |address: u64| {
+            let blocks = BLOCKS.into_iter().map(|(begin, bytes)| Block::new(begin, bytes, 1, true));
+            blocks.into_iter().find(|block| block.end > address)
+        };
+        let mut parts = Parts::new(Range { begin, end }, 0x8_0000);
+        core::iter::from_fn(|| parts.next(find).transpose())
+            .map(|part| part.map(|part| (part.begin, part.end)))
+            .collect()
+    }
+
+    #[test]
+    fn parts_are_in_one_block_each_and_no_larger_than_the_most() {
+        assert_eq!(parts(0x10_1000, 0x10_3000), Ok(vec![(0x10_1000, 0x10_3000)]));
+        let all = vec![(0x10_1000, 0x18_0000), (0x18_0000, 0x20_0000), (0x20_0000, 0x20_1000)];
+        assert_eq!(parts(0x10_1000, 0x20_1000), Ok(all));
+    }
+
+    #[test]
+    fn pages_count_as_a_whole_and_the_calls_stay_in_the_blocks() {
+        assert_eq!(parts(0x20_0000, 0x20_2000), Ok(vec![(0x20_0000, 0x20_1100), (0x20_1180, 0x20_1200)]));
+        assert_eq!(parts(0x20_1000, 0x20_2000), Ok(vec![(0x20_1000, 0x20_1100), (0x20_1180, 0x20_1200)]));
+        assert_eq!(parts(0x20_1200, 0x20_2000), Err(NotManaged));
+    }
+
+    #[test]
+    fn a_page_without_managed_memory_is_none_of_a_command() {
+        for (begin, end) in [
+            (0x20_0000, 0x20_3000),
+            (0, 0x10_0001),
+            (0xf_f000, 0x10_1000),
+            (0x20_1000, 0x30_1000),
+            (0x31_0000, 0x31_1000),
+        ] {
+            assert_eq!(parts(begin, end), Err(NotManaged), "{begin:#x}");
+        }
+        assert_eq!(parts(u64::MAX - 1, u64::MAX), Err(NotManaged));
+    }
+
+    #[test]
+    fn ranges_share_a_page_if_they_touch_the_same_one() {
+        let range = |begin, end| Range { begin, end };
+        assert!(range(0x1000, 0x1001).shares_a_page(range(0x1ff0, 0x3000)));
+        assert!(!range(0x1000, 0x2000).shares_a_page(range(0x2000, 0x3000)));
+    }
+}

@@ -1,0 +1,93 @@
+//! Threads of the C library's: the driver needs its data of threads, which a thread that the kernel
+//! alone knows has not.
+
+#![expect(unsafe_code, reason = "calls functions found by name")]
+
+use core::{
+    ffi::{c_int, c_void},
+    ptr::null_mut,
+};
+
+use crate::{
+    libc::{Dlsym, named},
+    system::Signals,
+};
+
+/// Stack of the helper's thread. The driver's calls take some 10 KiB of it, and the rest is never
+/// touched; but a program that locks all its memory pays for all of it, of the 8 MiB that are
+/// usual, too.
+pub(crate) const STACK_BYTES: usize = 512 << 10;
+
+/// `pthread_attr_t`, which has 56 bytes on x86-64.
+type Attributes = [u64; 16];
+/// Function of a thread.
+type Run = extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// Functions of the C library for threads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Threads {
+    create: unsafe extern "C" fn(*mut usize, *const Attributes, Run, *mut c_void) -> c_int,
+    attributes: unsafe extern "C" fn(*mut Attributes) -> c_int,
+    set_stack_bytes: unsafe extern "C" fn(*mut Attributes, usize) -> c_int,
+    set_detached: unsafe extern "C" fn(*mut Attributes, c_int) -> c_int,
+    forget_attributes: unsafe extern "C" fn(*mut Attributes) -> c_int,
+    at_exit: unsafe extern "C" fn(extern "C" fn(*mut c_void), *mut c_void, *mut c_void) -> c_int,
+}
+
+impl Threads {
+    /// Finds them; `None` if one is missing.
+    pub(crate) fn find(dlsym: Dlsym) -> Option<Self> {
+        Some(Self {
+            // SAFETY: of pthread.h.
+            create: unsafe { named(dlsym, c"pthread_create") }?,
+            // SAFETY: as above.
+            attributes: unsafe { named(dlsym, c"pthread_attr_init") }?,
+            // SAFETY: as above.
+            set_stack_bytes: unsafe { named(dlsym, c"pthread_attr_setstacksize") }?,
+            // SAFETY: as above.
+            set_detached: unsafe { named(dlsym, c"pthread_attr_setdetachstate") }?,
+            // SAFETY: as above.
+            forget_attributes: unsafe { named(dlsym, c"pthread_attr_destroy") }?,
+            // SAFETY: of the ABI of C++, which C libraries have.
+            at_exit: unsafe { named(dlsym, c"__cxa_atexit") }?,
+        })
+    }
+
+    /// Has a function called at the process's exit, before those that were registered before this.
+    pub(crate) fn at_exit(&self, function: extern "C" fn(*mut c_void), argument: *mut c_void) -> bool {
+        // SAFETY: the function stays loaded, since the library is linked with -z nodelete.
+        (unsafe { (self.at_exit)(function, argument, null_mut()) }) == 0
+    }
+
+    /// Starts a thread that nobody waits for and no signal is handled in; false if that fails.
+    pub(crate) fn start(&self, run: Run, argument: *mut c_void) -> bool {
+        let mut attributes: Attributes = [0; 16];
+        // SAFETY: room for the attributes.
+        if unsafe { (self.attributes)(&raw mut attributes) } != 0 {
+            return false;
+        }
+        let is_started = self.has_attributes(&mut attributes) && self.start_with(&attributes, run, argument);
+        // SAFETY: they were made.
+        unsafe { (self.forget_attributes)(&raw mut attributes) };
+        is_started
+    }
+
+    fn has_attributes(&self, attributes: &mut Attributes) -> bool {
+        const DETACHED: c_int = 1;
+        // SAFETY: changes attributes that were made.
+        let has_stack = unsafe { (self.set_stack_bytes)(&raw mut *attributes, STACK_BYTES) } == 0;
+        // SAFETY: as above.
+        has_stack && unsafe { (self.set_detached)(&raw mut *attributes, DETACHED) } == 0
+    }
+
+    fn start_with(&self, attributes: &Attributes, run: Run, argument: *mut c_void) -> bool {
+        // A thread begins with what the one that starts it blocks: from its first instruction on,
+        // no handler of the program's runs in it.
+        let Ok(before) = Signals::ALL.block() else { return false };
+        let mut thread = 0;
+        // SAFETY: room for the thread, attributes that were made, and a function that stays loaded.
+        let result = unsafe { (self.create)(&raw mut thread, &raw const *attributes, run, argument) };
+        let _ = before.block();
+        result == 0
+    }
+}
