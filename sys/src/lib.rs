@@ -13,7 +13,7 @@
 //! * [`actor`]: processes that make these calls, in the target's cgroup
 //! * [`memory`]: return of freed memory to the kernel
 //! * [`executable`]: program files, and whether libraries are preloaded into them
-//! * [`shared_memory`]: shared memory that a process made for uvmd
+//! * [`shared_memory`]: shared memory that a process made for uvmd; [`futex`]: waits for its words
 //! * [`symbols`]: functions of the driver that can be probed
 //! * [`families`] and [`btf`]: offsets of the fields that the probes read, in this driver and
 //!   kernel
@@ -31,6 +31,7 @@ pub mod executable;
 #[cfg(any(test, feature = "fake"))]
 pub mod fake;
 pub mod families;
+pub mod futex;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

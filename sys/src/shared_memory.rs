@@ -103,6 +103,23 @@ impl SharedMemory {
         Self::open(&file, bytes).map(Some)
     }
 
+    /// Makes such memory, as the helper does.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    #[cfg(any(test, feature = "fake"))]
+    pub fn create(name: &CStr, bytes: NonZeroUsize) -> io::Result<Self> {
+        Self::with_seals(name, bytes, SealFlags::SHRINK | SealFlags::GROW)
+    }
+
+    #[cfg(any(test, feature = "fake"))]
+    fn with_seals(name: &CStr, bytes: NonZeroUsize, seals: SealFlags) -> io::Result<Self> {
+        let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&memory, bytes.get() as u64)?;
+        rustix::fs::fcntl_add_seals(&memory, seals)?;
+        Self::map(&File::from(memory), bytes)
+    }
+
     fn open(file: &Path, bytes: NonZeroUsize) -> Result<Self, SharedMemoryError> {
         // Without blocking: the process may have a lease on it.
         let options = &mut File::options();
@@ -164,17 +181,12 @@ fn find(maps: impl Read, name: &CStr, device: (u32, u32)) -> io::Result<Option<R
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use rustix::fs::{fcntl_add_seals, ftruncate};
-
     use super::*;
 
     const BYTES: NonZeroUsize = NonZeroUsize::new(8192).unwrap();
 
-    fn made(name: &CStr, bytes: u64, seals: SealFlags) -> SharedMemory {
-        let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-        ftruncate(&memory, bytes).unwrap();
-        fcntl_add_seals(&memory, seals).unwrap();
-        SharedMemory::map(&File::from(memory), NonZeroUsize::new(bytes.try_into().unwrap()).unwrap()).unwrap()
+    fn made(name: &CStr, bytes: usize, seals: SealFlags) -> SharedMemory {
+        SharedMemory::with_seals(name, NonZeroUsize::new(bytes).unwrap(), seals).unwrap()
     }
 
     fn of_this_process(name: &CStr) -> Result<Option<SharedMemory>, SharedMemoryError> {
