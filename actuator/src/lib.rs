@@ -46,6 +46,7 @@ fn outcome_of(order: &Order) -> Outcome {
         process: order.process,
         gpu: order.gpu,
         is_rollback: order.is_rollback,
+        actuator: None,
         calls: Vec::new(),
         ready_ns: 0,
     }

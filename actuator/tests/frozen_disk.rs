@@ -92,7 +92,7 @@ impl Actuator for Does {
         let calls =
             order.steps.iter().map(|step| Call { step: *step, result: CallResult::Done, duration_ns: 0 }).collect();
         let Order { decision, process, gpu, is_rollback, .. } = *order;
-        Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }
+        Outcome { decision, process, gpu, is_rollback, actuator: None, calls, ready_ns: 0 }
     }
 }
 

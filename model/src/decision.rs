@@ -4,7 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Advice, CallResult, DecisionId, Expected, GpuUuid, LinkBytes, ProcessId, VerdictKind, verdict::Inputs};
+use crate::{
+    ActuatorKind, Advice, CallResult, DecisionId, Expected, GpuUuid, LinkBytes, ProcessId, VerdictKind, verdict::Inputs,
+};
 
 /// Mode of acting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -161,6 +163,8 @@ pub struct Decision {
     pub pace: Option<f64>,
     /// Executed calls.
     pub done: Done,
+    /// Actuator of the last calls; `None` before any.
+    pub actuator: Option<ActuatorKind>,
     /// The last result that was no success, if there was one.
     pub last_error: Option<CallResult>,
 }

@@ -160,6 +160,65 @@ pub struct Order {
     pub is_rollback: bool,
 }
 
+/// Actuator, by whoever calls the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ActuatorKind {
+    /// The driver's ioctls, from outside of the process.
+    Ioctl,
+    /// The helper in the process, by functions of CUDA.
+    Helper,
+}
+
+impl ActuatorKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Ioctl, Self::Helper];
+
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ioctl => "ioctl",
+            Self::Helper => "helper",
+        }
+    }
+}
+
+/// Choice of the actuator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ActuatorChoice {
+    /// Ioctls; the helper where the kernel gives out no descriptors of the process.
+    #[default]
+    Auto,
+    /// This one; another for withdrawals that are impossible with it.
+    Only(ActuatorKind),
+}
+
+impl ActuatorChoice {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Auto, Self::Only(ActuatorKind::Ioctl), Self::Only(ActuatorKind::Helper)];
+
+    /// The name in TOML.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Only(kind) => kind.name(),
+        }
+    }
+
+    /// Actuators for an order, the first that is possible.
+    #[must_use]
+    pub const fn candidates(self, is_rollback: bool) -> &'static [ActuatorKind] {
+        use ActuatorKind::{Helper, Ioctl};
+        match (self, is_rollback) {
+            (Self::Auto, _) | (Self::Only(Ioctl), true) => &[Ioctl, Helper],
+            (Self::Only(Helper), true) => &[Helper, Ioctl],
+            (Self::Only(Ioctl), false) => &[Ioctl],
+            (Self::Only(Helper), false) => &[Helper],
+        }
+    }
+}
+
 /// Result of a step, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallResult {
@@ -167,6 +226,8 @@ pub enum CallResult {
     Done,
     /// Nothing managed is mapped there now.
     NotMapped,
+    /// The program has replaced the advice that was to be withdrawn by its own.
+    Replaced,
     /// The process has exited.
     Exited,
     /// There is too little host memory for it: at the node, or in a cgroup above the process.
@@ -182,12 +243,19 @@ pub enum CallResult {
 }
 
 impl CallResult {
+    /// Whether no advice of uvmd's is in force after a withdrawal with this result.
+    #[must_use]
+    pub const fn leaves_no_advice(&self) -> bool {
+        matches!(self, Self::Done | Self::NotMapped | Self::Replaced | Self::Exited)
+    }
+
     /// The name in labels and JSON.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::NotMapped => "not_mapped",
+            Self::Replaced => "replaced",
             Self::Exited => "exited",
             Self::HostMemory => "host_memory",
             Self::Cancelled => "cancelled",
@@ -220,6 +288,8 @@ pub struct Outcome {
     pub gpu: GpuUuid,
     /// Whether it put something back.
     pub is_rollback: bool,
+    /// Actuator of the calls; `None` if none was made.
+    pub actuator: Option<ActuatorKind>,
     /// Calls, in this order. Those not reached are included, as [`CallResult::Cancelled`].
     pub calls: Vec<Call>,
     /// Sum of the preparation of the calls, in nanoseconds: the search for the process's descriptors of the driver, and for its mappings.
@@ -278,6 +348,19 @@ mod tests {
         for action in [Action::Migrate(Place::Host), Action::Touch(gpu), Action::Withdraw(Advice::ReadDuplication)] {
             assert_eq!(action.inverse(), None, "{action:?}");
         }
+    }
+
+    #[test]
+    fn only_withdrawals_leave_the_actuator_that_was_chosen() {
+        use ActuatorKind::{Helper, Ioctl};
+        assert_eq!(ActuatorChoice::Auto.candidates(false), [Ioctl, Helper]);
+        for kind in ActuatorKind::ALL {
+            assert_eq!(ActuatorChoice::Only(kind).candidates(false), [kind]);
+        }
+        for choice in ActuatorChoice::ALL {
+            assert_eq!(choice.candidates(true).len(), 2, "{choice:?}");
+        }
+        assert_eq!(ActuatorChoice::Only(Helper).candidates(true)[0], Helper);
     }
 
     #[test]

@@ -161,7 +161,7 @@ fn line_of(event: &Event, is_wide: bool, colour: Colour) -> String {
     format!("{}{pid}{name} {}", text::printable(time), colour.paint(style, &message))
 }
 
-/// `touch done x12, migrate_to_gpu host_memory x1`
+/// `touch done x12, migrate_to_gpu host_memory x1, by helper`
 fn calls(outcome: &Outcome) -> String {
     let mut kinds: Vec<(String, u64)> = Vec::new();
     for call in &outcome.calls {
@@ -173,7 +173,8 @@ fn calls(outcome: &Outcome) -> String {
     }
     let kinds: Vec<String> = kinds.into_iter().map(|(kind, count)| format!("{kind} x{count}")).collect();
     let rollback = if outcome.is_rollback { "rollback: " } else { "" };
-    format!("{rollback}{}", kinds.join(", "))
+    let actuator = outcome.actuator.as_ref().map(|actuator| format!(", by {actuator}")).unwrap_or_default();
+    format!("{rollback}{}{actuator}", kinds.join(", "))
 }
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ impl Fate {
         self.is_about(steps);
         for call in &outcome.calls {
             match &call.result {
-                CallResult::Done | CallResult::NotMapped => {}
+                CallResult::Done | CallResult::NotMapped | CallResult::Replaced => {}
                 CallResult::Exited => self.has_ended = true,
                 CallResult::Failed(why) | CallResult::Denied(why) => self.left = Some(why.clone()),
                 other => self.left = Some(other.name().to_owned()),
@@ -221,7 +221,7 @@ mod tests {
             let call = |step: &Step| Call { step: *step, result: self.0.clone(), duration_ns: 1 };
             let calls = order.steps.iter().map(call).collect();
             let Order { decision, process, gpu, is_rollback, .. } = *order;
-            Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }
+            Outcome { decision, process, gpu, is_rollback, actuator: None, calls, ready_ns: 0 }
         }
     }
 
@@ -279,7 +279,7 @@ mod tests {
                 let call = |step: &Step| Call { step: *step, result: answer.clone(), duration_ns: 1 };
                 let calls = order.steps.iter().map(call).collect();
                 let Order { decision, process, gpu, is_rollback, .. } = *order;
-                Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }
+                Outcome { decision, process, gpu, is_rollback, actuator: None, calls, ready_ns: 0 }
             }
         }
         let folder = tempfile::tempdir().unwrap();
@@ -305,7 +305,7 @@ mod tests {
             fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
                 let _ = self.0.recv();
                 let Order { decision, process, gpu, is_rollback, .. } = *order;
-                Outcome { decision, process, gpu, is_rollback, calls: Vec::new(), ready_ns: 0 }
+                Outcome { decision, process, gpu, is_rollback, actuator: None, calls: Vec::new(), ready_ns: 0 }
             }
         }
         let folder = tempfile::tempdir().unwrap();

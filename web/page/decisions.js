@@ -135,6 +135,7 @@ class DecisionEvidence {
       ["Measured", after === null ? "not yet" : `link ${saved(decision.link_bytes_saved)}, faults ${saved(decision.faults_saved)} for the same work`],
       ["Pace", decision.pace === null ? "" : `${decision.pace.toFixed(2)}×`],
       ["Calls", `${format.count(done.calls)} done, ${format.count(done.failed)} failed${done.longest_ns > 0 ? `, the longest ${format.time(done.longest_ns)}` : ""}`],
+      ["Actuator", decision.actuator === null ? "" : format.printable(decision.actuator)],
       ["Moved", done.to_gpu_bytes + done.to_host_bytes === 0 ? "" : `${format.bytes(done.to_gpu_bytes)} to the GPU, ${format.bytes(done.to_host_bytes)} to the host`],
       ["Touched", done.touches === 0 ? "" : `${format.count(done.touches)} blocks`],
       ["Advice", [...advice.map((name) => format.printable(name.replaceAll("_", " "))), done.advised_bytes > 0 ? `on ${format.bytes(done.advised_bytes)}` : ""].filter(Boolean).join(", ")],

@@ -130,7 +130,7 @@ impl State {
             match (answer, step.action) {
                 (CallResult::Exited, _) => self.in_force.forget(process),
                 // Advice ends with the mapping.
-                (CallResult::Done | CallResult::NotMapped, Action::Withdraw(advice))
+                (CallResult::Done | CallResult::NotMapped | CallResult::Replaced, Action::Withdraw(advice))
                 | (CallResult::NotMapped, Action::Advise(advice)) => self.remove(process, gpu, range, advice),
                 // For these the driver was never called; and there may be advice of an earlier
                 // order.

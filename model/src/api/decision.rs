@@ -61,6 +61,8 @@ pub struct Decision {
     pub advice: Vec<String>,
     /// Sums over its calls.
     pub done: Done,
+    /// Actuator of its last calls: `ioctl` (the driver's ioctls, from outside of the process) or `helper` (the helper in the process). Null before any call.
+    pub actuator: Option<String>,
     /// Last window before it.
     pub before: Measured,
     /// Window that verified it; null until there is one.
@@ -97,7 +99,7 @@ pub struct Measured {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CallResult {
-    /// `done`, `not_mapped`, `exited`, `host_memory`, `cancelled`, `shadow`, `failed` or `denied`.
+    /// `done`, `not_mapped`, `replaced` (advice, by the program's own), `exited`, `host_memory`, `cancelled`, `shadow`, `failed` or `denied`.
     pub result: String,
     /// Error of the driver or the kernel, for `failed`; uvmd's reason, for `denied`; else null.
     pub detail: Option<String>,
@@ -136,6 +138,8 @@ pub struct Outcome {
     pub gpu_uuid: String,
     /// Whether the order rolls something back.
     pub is_rollback: bool,
+    /// Actuator of the calls: `ioctl` or `helper`. Null if none was made.
+    pub actuator: Option<String>,
     /// Calls, in the order of time.
     pub calls: Vec<Call>,
 }

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, time::SystemTime};
 
-use model::{Action, Advice, Call, CallResult, GpuUuid, Outcome, Place};
+use model::{Action, ActuatorKind, Advice, Call, CallResult, GpuUuid, Outcome, Place};
 
-use super::{bucket::Bucket, intervals::Intervals};
+use super::{bucket::Bucket, intervals::Intervals, permitted::OwnCalls};
 
 #[derive(Clone, Debug)]
 pub(super) struct Account {
@@ -19,7 +19,7 @@ pub(super) struct Account {
     /// Orders without an outcome.
     pub(super) awaited: u64,
     /// Advice calls of uvmd.
-    pub(super) own_advice_calls: u64,
+    pub(super) own_advice_calls: OwnCalls,
     /// Reason of a failed withdrawal.
     pub(super) spoiled: Option<String>,
     /// Blocks that the open decision retains, by GPU, with the time of the last renewal, however
@@ -37,7 +37,7 @@ impl Account {
             on_its_way_to_host_bytes: 0,
             bound_for_host: Intervals::default(),
             awaited: 0,
-            own_advice_calls: 0,
+            own_advice_calls: OwnCalls::default(),
             spoiled: None,
             reserved_blocks: BTreeMap::new(),
             seen: now,
@@ -54,10 +54,16 @@ impl Account {
                 }
                 Action::Migrate(_) | Action::Touch(_) => {}
                 Action::Advise(_) | Action::Withdraw(_) => {
-                    // A call that was never made has no duration, and the probes have not counted
-                    // it either.
-                    if *answer == CallResult::Done || *duration_ns > 0 {
-                        self.own_advice_calls = self.own_advice_calls.saturating_add(requests(step.action));
+                    let (is_done, requests) = (*answer == CallResult::Done, requests(step.action));
+                    let OwnCalls { by_tool, by_program } = &mut self.own_advice_calls;
+                    match outcome.actuator {
+                        // CUDA may fail a call without one of the driver.
+                        Some(ActuatorKind::Helper) if is_done => *by_program = by_program.saturating_add(requests),
+                        Some(ActuatorKind::Helper) => {}
+                        // A call that was never made has no duration, and the probes have not
+                        // counted it either.
+                        _ if is_done || *duration_ns > 0 => *by_tool = by_tool.saturating_add(requests),
+                        _ => {}
                     }
                     if !stays_bound_for_host(step.action, answer) {
                         self.bound_for_host.remove(step.begin, step.end);
@@ -82,7 +88,7 @@ const fn stays_bound_for_host(action: Action, answer: &CallResult) -> bool {
             matches!(answer, CallResult::Done | CallResult::Failed(_))
         }
         Action::Advise(Advice::PreferredLocation(_)) | Action::Withdraw(Advice::PreferredLocation(_)) => {
-            !matches!(answer, CallResult::Done | CallResult::NotMapped | CallResult::Exited)
+            !answer.leaves_no_advice()
         }
         _ => true,
     }

@@ -183,6 +183,7 @@ impl Acting {
         }
         let over = self.over.iter_mut().find(|decision| decision.id == outcome.decision);
         if let Some(decision) = over {
+            decision.actuator = outcome.actuator.or(decision.actuator);
             if !outcome.is_rollback {
                 count(decision, &outcome.calls);
             }

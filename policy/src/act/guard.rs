@@ -16,7 +16,7 @@ use super::{
     account::Account,
     bucket::Bucket,
     limits::{Limits, RENEWAL_BYTES, UNSEEN_MAX},
-    permitted::{denied, may_be_duplicated, unknown_advice},
+    permitted::{OwnCalls, denied, may_be_duplicated, unknown_advice},
     room::{
         exceeds_gpu, fitting_others, is_meant, is_resident, resident_bytes, resident_within, room_bytes, takes_from,
     },
@@ -256,7 +256,10 @@ impl Guard {
             return Some(why);
         }
         // Calls in progress are counted before their outcome.
-        let own = account.map_or(Some(0), |account| (account.awaited == 0).then_some(account.own_advice_calls));
+        let own = account.map_or_else(
+            || Some(OwnCalls::default()),
+            |account| (account.awaited == 0).then_some(account.own_advice_calls),
+        );
         unknown_advice(sight, own).map(str::to_owned)
     }
 

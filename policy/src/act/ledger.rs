@@ -40,14 +40,14 @@ impl Ledger {
                         self.given.entry(advice).or_default().insert(step.begin, step.end);
                     }
                     CallResult::NotMapped | CallResult::Exited => remove(&mut self.given, advice, step),
-                    CallResult::HostMemory | CallResult::Cancelled | CallResult::Shadow | CallResult::Denied(_) => {}
+                    CallResult::Replaced
+                    | CallResult::HostMemory
+                    | CallResult::Cancelled
+                    | CallResult::Shadow
+                    | CallResult::Denied(_) => {}
                 }
             }
-            Action::Withdraw(advice)
-                if matches!(answer, CallResult::Done | CallResult::NotMapped | CallResult::Exited) =>
-            {
-                remove(&mut self.given, advice, step);
-            }
+            Action::Withdraw(advice) if answer.leaves_no_advice() => remove(&mut self.given, advice, step),
             Action::Withdraw(_) | Action::Migrate(_) | Action::Touch(_) => {}
         }
     }

@@ -165,6 +165,7 @@ impl Open {
         for call in &outcome.calls {
             self.ledger.answered(call);
         }
+        self.decision.actuator = outcome.actuator.or(self.decision.actuator);
         self.count(&outcome.calls);
         self.running.carried_out(outcome);
         if let Some(trial) = &mut self.trial {
@@ -188,6 +189,7 @@ impl Open {
             process: self.decision.process,
             gpu: self.decision.gpu,
             is_rollback: false,
+            actuator: None,
             calls,
             ready_ns: 0,
         }

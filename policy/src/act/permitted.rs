@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use model::{Action, ApiCall, Place, SourceState};
+use model::{Action, ApiCall, Place, SourceState, counters::RarePerVariant};
 
 use super::{
     denied::{DENIED, Denied, What},
@@ -18,6 +18,15 @@ const ADVICE_CALLS: [ApiCall; 6] = [
     ApiCall::EnableReadDuplication,
     ApiCall::DisableReadDuplication,
 ];
+
+/// Advice calls that uvmd made about a process, as the probes count them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OwnCalls {
+    /// From outside of the process.
+    pub(crate) by_tool: u64,
+    /// By the helper in it: they count as the program's.
+    pub(crate) by_program: u64,
+}
 
 /// Reason why memory of the process may be read-duplicated. Such memory must not be migrated: the
 /// driver maps migrated pages that no processor maps for writing, even if they are copies
@@ -48,7 +57,7 @@ pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
 /// Reason why the advice in force on the process's memory is unknown, apart from `own_calls` of
 /// uvmd itself, which are `None` while in progress. The driver has no query for it, and a
 /// withdrawal of other advice would remove the application's.
-pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: Option<u64>) -> Option<&'static str> {
+pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: Option<OwnCalls>) -> Option<&'static str> {
     let source = &sight.scene.snapshot.source;
     if !matches!(source.state, SourceState::Counting { .. }) {
         return Some("nothing is counted");
@@ -63,11 +72,12 @@ pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: Option<u64>) -> Optio
     if total.dropped_events > 0 {
         return Some("events of the process were dropped: advice may have been missed");
     }
-    if ADVICE_CALLS.iter().any(|call| total.api_calls[*call] > 0) {
+    let OwnCalls { by_tool, by_program } = own_calls?;
+    let advice = |calls: &RarePerVariant<8>| ADVICE_CALLS.iter().map(|call| calls[*call]).fold(0, u64::saturating_add);
+    if advice(&total.api_calls) > by_program {
         return Some("the application advises the driver itself");
     }
-    let by_tools = ADVICE_CALLS.iter().map(|call| total.tool_calls[*call]).fold(0, u64::saturating_add);
-    own_calls.is_some_and(|own| by_tools > own).then_some("another program advised the driver about the process")
+    (advice(&total.tool_calls) > by_tool).then_some("another program advised the driver about the process")
 }
 
 fn is_of_advice(probe: &str) -> bool {

@@ -197,6 +197,7 @@ mod tests {
             process,
             gpu,
             is_rollback: false,
+            actuator: None,
             calls: duration_ns.iter().map(call).collect(),
             ready_ns: 0,
         }

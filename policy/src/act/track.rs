@@ -293,6 +293,7 @@ fn detail(answer: &CallResult) -> &str {
     match answer {
         CallResult::Done => "it was done",
         CallResult::NotMapped => "the memory is not mapped any more",
+        CallResult::Replaced => "the program has given advice of its own",
         CallResult::Exited => "the process has exited",
         CallResult::HostMemory => "there is too little host memory",
         CallResult::Cancelled => "it was cancelled",
@@ -332,6 +333,7 @@ fn decision(id: DecisionId, plan: &Plan, sight: &Sight<'_>, stage: Stage, before
         after: None,
         pace: None,
         done: model::decision::Done::default(),
+        actuator: None,
         last_error: None,
     }
 }

@@ -73,7 +73,7 @@ fn complete(world: &mut World, order: &Order, result: u8) {
     let calls = calls.collect();
     let Order { decision, process, gpu, is_rollback, .. } = *order;
     let now = world.now();
-    world.acting.carried_out(Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }, now);
+    world.acting.carried_out(Outcome { decision, process, gpu, is_rollback, actuator: None, calls, ready_ns: 0 }, now);
 }
 
 fn apply(world: &mut World, queue: &mut VecDeque<Order>, event: Event) {

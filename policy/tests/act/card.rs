@@ -215,7 +215,8 @@ impl Card {
             });
         }
         let Order { decision, process, gpu, is_rollback, .. } = *order;
-        self.acting.carried_out(Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }, self.now);
+        self.acting
+            .carried_out(Outcome { decision, process, gpu, is_rollback, actuator: None, calls, ready_ns: 0 }, self.now);
     }
 
     fn slice(&mut self, at: usize) {

@@ -7,8 +7,8 @@ use std::{
 };
 
 use model::{
-    Access, Action, Advice, ApiCall, Block, CallResult, Cause, Counters, LinkBytes, Memory, Pattern, Place, Process,
-    ProcessId, Range, RangeCounts, Ranges, Residency, Reuse, Step, block::BLOCK_BYTES,
+    Access, Action, ActuatorKind, Advice, ApiCall, Block, CallResult, Cause, Counters, LinkBytes, Memory, Pattern,
+    Place, Process, ProcessId, Range, RangeCounts, Ranges, Residency, Reuse, Step, block::BLOCK_BYTES,
 };
 
 use crate::world::{INTERVAL, KEY};
@@ -129,7 +129,7 @@ impl Simulated {
         took
     }
 
-    pub(crate) fn obey(&mut self, step: &Step) -> CallResult {
+    pub(crate) fn obey(&mut self, step: &Step, actuator: ActuatorKind) -> CallResult {
         let call = match step.action {
             Action::Migrate(_) | Action::Touch(_) => ApiCall::Prefetch,
             Action::Advise(Advice::PreferredLocation(_)) => ApiCall::SetPreferredLocation,
@@ -139,10 +139,14 @@ impl Simulated {
             Action::Advise(Advice::ReadDuplication) => ApiCall::EnableReadDuplication,
             Action::Withdraw(Advice::ReadDuplication) => ApiCall::DisableReadDuplication,
         };
-        self.host.tool_calls[call] += 1;
+        let calls = match actuator {
+            ActuatorKind::Ioctl => &mut self.host.tool_calls,
+            ActuatorKind::Helper => &mut self.host.api_calls,
+        };
+        calls[call] += 1;
         if step.action == Action::Withdraw(Advice::PreferredLocation(Place::Host)) {
             // A preferred location at the GPU for a moment, which removes its remote mappings.
-            self.host.tool_calls[ApiCall::SetPreferredLocation] += 1;
+            calls[ApiCall::SetPreferredLocation] += 1;
         }
         let inside = |block: &&mut Block| step.begin <= block.address && block.address < step.end;
         for block in self.blocks.iter_mut().filter(inside) {

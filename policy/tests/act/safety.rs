@@ -1,7 +1,8 @@
 //! Actions that must not occur, and withdrawals that must.
 
 use model::{
-    Action, ApiCall, Call, CallResult, DecisionId, Mode, Order, Outcome, ProbeStatus, SourceState, Stage, Step,
+    Action, ActuatorKind, ApiCall, Call, CallResult, DecisionId, Mode, Order, Outcome, ProbeStatus, SourceState, Stage,
+    Step,
 };
 use policy::act::InForce;
 
@@ -253,6 +254,38 @@ fn withdrawals_of_uvmd_are_not_taken_for_advice_of_other_programs() {
 }
 
 #[test]
+fn calls_of_the_helper_are_not_taken_for_advice_of_the_application() {
+    let mut world = World::new();
+    world.actuator = ActuatorKind::Helper;
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    world.run_until("advice", |world| world.advised_blocks() > 0);
+    world.run(10.0);
+    assert!(world.advised_blocks() > 0, "{:#?}", world.decision());
+    assert_eq!(world.decision().actuator, Some(ActuatorKind::Helper));
+    let directive = world.directives.remove(&id).unwrap();
+    world.run(1.0);
+    assert_eq!(world.advised_blocks(), 0);
+    world.directives.insert(id, directive);
+    world.run(10.0);
+    assert!(world.advised_blocks() > 0, "{:#?}", world.decision());
+    // One of its own is one too many.
+    world.process(id).host.api_calls[ApiCall::SetAccessedBy] += 1;
+    world.run(1.0);
+    assert_eq!(world.advised_blocks(), 0);
+    assert!(world.decision().stage.reason().unwrap().contains("advises the driver itself"), "{:#?}", world.decision());
+}
+
+#[test]
+fn advice_that_the_program_has_replaced_is_not_withdrawn_again() {
+    let (mut world, id) = confirmed();
+    world.answers = Some(CallResult::Replaced);
+    world.directives.remove(&id);
+    world.run(10.0);
+    assert_eq!(world.orders.iter().filter(|(_, order)| order.is_rollback).count(), 1);
+    assert!(!world.acting.is_busy());
+}
+
+#[test]
 fn steps_without_a_call_do_not_hide_advice_of_other_programs() {
     let (mut world, id) = confirmed();
     let (_, Order { process, gpu, is_rollback, steps, .. }) = world.orders[0].clone();
@@ -263,7 +296,9 @@ fn steps_without_a_call_do_not_hide_advice_of_other_programs() {
         let call = |step: &Step| Call { step: *step, result: answer.clone(), duration_ns: 0 };
         let calls = steps.iter().map(call).collect();
         let now = world.now();
-        world.acting.carried_out(Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }, now);
+        world
+            .acting
+            .carried_out(Outcome { decision, process, gpu, is_rollback, actuator: None, calls, ready_ns: 0 }, now);
     }
     world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] += 1;
     world.run(1.0);

@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    Budget, Call, CallResult, Decision, Directive, Gpu, GpuKey, GpuUuid, LinkBytes, Memory, Mode, Order, Outcome,
-    ProbeStatus, ProcessId, Restriction, Snapshot, SourceState, SourceStatus, Step, Verdicts, decision::Event,
+    ActuatorKind, Budget, Call, CallResult, Decision, Directive, Gpu, GpuKey, GpuUuid, LinkBytes, Memory, Mode, Order,
+    Outcome, ProbeStatus, ProcessId, Restriction, Snapshot, SourceState, SourceStatus, Step, Verdicts, decision::Event,
 };
 use policy::{
     Judge,
@@ -34,6 +34,8 @@ pub(crate) struct World {
     pub(crate) has_link: bool,
     pub(crate) driver: String,
     pub(crate) gpu_name: Option<String>,
+    /// Actuator of all orders.
+    pub(crate) actuator: ActuatorKind,
     /// Results of the driver without execution.
     pub(crate) answers: Option<CallResult>,
     /// Programs that are currently invisible.
@@ -82,6 +84,7 @@ impl World {
             has_link: true,
             driver: "550.163.01".to_owned(),
             gpu_name: Some("NVIDIA H100 PCIe".to_owned()),
+            actuator: ActuatorKind::Ioctl,
             answers: None,
             hidden: BTreeSet::new(),
             is_counting: true,
@@ -188,8 +191,8 @@ impl World {
                 order.steps.iter().map(|step| Call { step: *step, result: self.call(&order, step), duration_ns: 1000 });
             let calls = calls.collect();
             let Order { decision, process, gpu, is_rollback, .. } = order;
-            let now = self.now();
-            self.acting.carried_out(Outcome { decision, process, gpu, is_rollback, calls, ready_ns: 0 }, now);
+            let (now, actuator) = (self.now(), Some(self.actuator));
+            self.acting.carried_out(Outcome { decision, process, gpu, is_rollback, actuator, calls, ready_ns: 0 }, now);
             self.events.extend(self.acting.take_events());
         }
     }
@@ -204,7 +207,7 @@ impl World {
         if process.ended.is_some() {
             return CallResult::Exited;
         }
-        process.obey(step)
+        process.obey(step, self.actuator)
     }
 
     fn links(&self, snapshot: &Snapshot) -> BTreeMap<GpuUuid, LinkBytes> {

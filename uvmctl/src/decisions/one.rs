@@ -56,7 +56,7 @@ pub(crate) fn render(decision: &Decision, Screen { width, colour }: Screen) -> S
             ),
         ),
         ("Effect", format!("{}{}", words::effect(decision), pace(decision.pace))),
-        ("Done", done(&decision.done)),
+        ("Done", format!("{}{}", done(&decision.done), actuator(decision.actuator.as_deref()))),
     ];
     if !advice.is_empty() {
         lines.push(("Advice", printed(&advice)));
@@ -103,6 +103,10 @@ fn done(done: &Done) -> String {
         text::counted(touches, "touched block"),
         text::nanoseconds(longest_ns)
     )
+}
+
+fn actuator(actuator: Option<&str>) -> String {
+    actuator.map(|actuator| format!("; by {}", text::printable(actuator))).unwrap_or_default()
 }
 
 /// Rates of the windows before and after, side by side.

@@ -198,6 +198,7 @@ pub(crate) fn decision() -> Decision {
         after: Some(measured(45 << 20)),
         pace: Some(1.25),
         link_bytes_saved: Some(0.55),
+        actuator: Some("helper".to_owned()),
         ..Decision::default()
     }
 }
@@ -231,6 +232,7 @@ fn a_decision_is_shown_with_its_windows_before_and_after() {
         "Stage    confirmed",
         "Expected 50 % to 65 % of link bytes saved, 40 % to 65 % of faults",
         "Effect   link -55 %",
+        "the longest call took 0 ns; by helper",
         "Memory   96.0 MiB, where requires read permission",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");

@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    Advice, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Place, ProcessId, Share, Stage,
-    VerdictKind,
+    ActuatorKind, Advice, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Place, ProcessId, Share,
+    Stage, VerdictKind,
     decision::{Done, Measured},
     verdict::Inputs,
 };
@@ -53,6 +53,7 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
         after: Some(measured(23, 5_100)),
         pace: Some(1.2),
         done: Done { calls: 78_336, touches: 66_000, ..Done::default() },
+        actuator: Some(ActuatorKind::Ioctl),
         last_error: None,
     };
     let shadow = Decision {
@@ -96,6 +97,7 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
         id: DecisionId(14),
         stage: Stage::Denied("host memory is short".to_owned()),
         done: Done::default(),
+        actuator: None,
         created_at: now - Duration::from_secs(210),
         updated_at: now - Duration::from_secs(210),
         ..rolled_back.clone()

@@ -137,7 +137,7 @@ pub(super) static ACTION: Label = Label {
 };
 pub(super) static RESULT: Label = Label {
     name: "result",
-    help: "`done`, `not_mapped` (no managed memory there), `exited` (the process), `host_memory` (too little), `cancelled` (by the kill \
+    help: "`done`, `not_mapped` (no managed memory there), `replaced` (advice, by the program's own), `exited` (the process), `host_memory` (too little), `cancelled` (by the kill \
            switch, a rollback or a stop), `shadow` (not executed), `denied` (by uvmd, as for want of budget), `failed` (in the driver or the kernel).",
 };
 pub(super) static MIGRATION_DIRECTION: Label =

@@ -9,8 +9,8 @@ use std::{
 };
 
 use model::{
-    Action, Advice, Budget, Call, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Mode, Outcome,
-    Override, Place, Process, ProcessId, Selector, Share, Stage, Step, VerdictKind,
+    Action, ActuatorKind, Advice, Budget, Call, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Mode,
+    Outcome, Override, Place, Process, ProcessId, Selector, Share, Stage, Step, VerdictKind,
     api::rule::{Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PolicyState, check_parameters},
     decision::{Done, Measured},
     verdict::Inputs,
@@ -206,6 +206,7 @@ pub(crate) fn decision(id: u64, stage: Stage) -> Decision {
         after: Some(measured()),
         pace: Some(1.0),
         done: Done { calls: 1, ..Done::default() },
+        actuator: Some(ActuatorKind::Ioctl),
         last_error: Some(CallResult::Failed("invalid argument".to_owned())),
     }
 }
@@ -221,6 +222,7 @@ pub(crate) fn outcome(id: u64) -> Outcome {
         process: HEAVY,
         gpu: GPU,
         is_rollback: false,
+        actuator: Some(ActuatorKind::Helper),
         calls: vec![
             call(Action::Migrate(Place::Gpu(GPU)), CallResult::Done),
             call(Action::Migrate(Place::Host), CallResult::NotMapped),

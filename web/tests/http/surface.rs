@@ -50,6 +50,7 @@ fn of_variants() -> [(&'static str, Vec<&'static str>); 5] {
     let results = [
         CallResult::Done,
         CallResult::NotMapped,
+        CallResult::Replaced,
         CallResult::Exited,
         CallResult::HostMemory,
         CallResult::Cancelled,

@@ -90,6 +90,7 @@ impl From<&crate::Outcome> for Outcome {
         Self {
             gpu_uuid: outcome.gpu.to_string(),
             is_rollback: outcome.is_rollback,
+            actuator: outcome.actuator.map(|kind| kind.name().to_owned()),
             calls: rows.into_iter().map(Call::from).collect(),
         }
     }
@@ -117,6 +118,7 @@ impl From<&decision::Decision> for Decision {
             ranges: Some(decision.ranges.iter().copied().map(MemoryRange::from).collect()),
             advice: decision.advice.iter().map(|advice| crate::Action::Advise(*advice).name().to_owned()).collect(),
             done: decision.done,
+            actuator: decision.actuator.map(|kind| kind.name().to_owned()),
             before: (&decision.before).into(),
             after: decision.after.as_ref().map(Measured::from),
             pace: decision.pace,
@@ -198,6 +200,7 @@ mod tests {
             process: ProcessId { pid: 1, start_ticks: 1 },
             gpu: GPU,
             is_rollback: false,
+            actuator: None,
             calls: calls.iter().map(call).collect(),
             ready_ns: 0,
         };

@@ -102,10 +102,7 @@ impl Actuation {
 
 /// Whether an outcome contains a withdrawal.
 fn is_progress(outcome: &Outcome) -> bool {
-    outcome
-        .calls
-        .iter()
-        .any(|call| matches!(call.result, CallResult::Done | CallResult::NotMapped | CallResult::Exited))
+    outcome.calls.iter().any(|call| call.result.leaves_no_advice())
 }
 
 #[cfg(test)]
@@ -136,7 +133,7 @@ mod tests {
             *tries = tries.saturating_sub(1);
             let calls = order.steps.iter().map(|step| Call { step: *step, result: answer.clone(), duration_ns: 1 });
             let Order { decision, process, gpu, is_rollback, .. } = *order;
-            Outcome { decision, process, gpu, is_rollback, calls: calls.collect(), ready_ns: 0 }
+            Outcome { decision, process, gpu, is_rollback, actuator: None, calls: calls.collect(), ready_ns: 0 }
         }
     }
 
