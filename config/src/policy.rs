@@ -2,11 +2,12 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use model::{Mode, policy::CHOOSER};
+use model::{ActuatorChoice, Mode, policy::CHOOSER};
 use serde::{Deserialize, Serialize};
 
 use crate::value::{
-    self, AbsolutePath, ActInterval, AuditFiles, AuditSize, Budget, CallSize, ModeName, PolicyName, Reserve, of_file,
+    self, AbsolutePath, ActInterval, ActuatorName, AuditFiles, AuditSize, Budget, CallSize, ModeName, PolicyName,
+    Reserve, of_file,
 };
 
 /// Options of acting.
@@ -22,6 +23,9 @@ pub struct Policy {
     /// Policy of such processes.
     #[serde(deserialize_with = "of_file")]
     pub policy: PolicyName,
+    /// Actuator of orders.
+    #[serde(deserialize_with = "of_file")]
+    pub actuator: ActuatorName,
     /// Interval of the loop that acts.
     #[serde(deserialize_with = "of_file")]
     pub interval: ActInterval,
@@ -82,6 +86,7 @@ impl Default for Policy {
             enabled: false,
             mode: ModeName(Mode::Observe),
             policy: PolicyName(CHOOSER.to_owned()),
+            actuator: ActuatorName(ActuatorChoice::Auto),
             interval: value::Time(Duration::from_millis(100)),
             overrides_file: AbsolutePath("/etc/uvmd/overrides.toml".into()),
             state_dir: AbsolutePath("/var/lib/uvmd".into()),

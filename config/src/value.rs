@@ -15,7 +15,7 @@ pub use bounded::{
 };
 pub use hosts::HostNames;
 pub use listen::Listen;
-pub use policy::{ModeName, PolicyName};
+pub use policy::{ActuatorName, ModeName, PolicyName};
 use serde::{
     Deserializer, Serialize, Serializer,
     de::{Error, SeqAccess, Unexpected, Visitor},

@@ -37,6 +37,10 @@ fn invalid_value_is_reported_with_the_allowed_ones() {
         "2: collector.max_ended: invalid value: integer `-1`, expected a whole number from 0 to 100000"
     );
     assert_eq!(
+        message("[policy]\nactuator = \"driver\""),
+        "2: policy.actuator: invalid value: string \"driver\", expected \"auto\", \"ioctl\" or \"helper\""
+    );
+    assert_eq!(
         message("records.ring_size = \"3 MiB\""),
         "1: records.ring_size: invalid value: string \"3 MiB\", expected a power of two from \"64 KiB\" to \"256 MiB\", such as \"4 MiB\""
     );

@@ -22,6 +22,7 @@ verdicts.window = "7s"
 enabled = true
 mode = "shadow"
 policy = "cycle"
+actuator = "helper"
 interval = "7s"
 overrides_file = "/other"
 state_dir = "/other"

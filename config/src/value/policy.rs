@@ -1,6 +1,6 @@
-//! Mode and policy.
+//! Mode, policy and actuator.
 
-use model::{Mode, policy};
+use model::{ActuatorChoice, Mode, policy};
 use serde::{Serialize, Serializer};
 
 use super::Value;
@@ -35,12 +35,30 @@ impl Value for PolicyName {
     }
 }
 
+/// Choice of the actuator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActuatorName(pub ActuatorChoice);
+
+impl Value for ActuatorName {
+    const ALLOWED: &'static str = "\"auto\", \"ioctl\" or \"helper\"";
+
+    fn of_text(text: &str) -> Option<Self> {
+        ActuatorChoice::ALL.into_iter().find(|choice| choice.name() == text).map(Self)
+    }
+}
+
+impl Serialize for ActuatorName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_mode_and_policy_is_allowed_and_listed_in_the_error() {
+    fn every_mode_policy_and_actuator_is_allowed_and_listed_in_the_error() {
         for mode in Mode::ALL {
             assert_eq!(ModeName::of_text(mode.name()), Some(ModeName(mode)));
             assert!(ModeName::ALLOWED.contains(mode.name()));
@@ -48,6 +66,11 @@ mod tests {
         for policy in policy::POLICIES {
             assert!(PolicyName::of_text(policy.name).is_some(), "{policy:?}");
         }
+        for choice in ActuatorChoice::ALL {
+            assert_eq!(ActuatorName::of_text(choice.name()), Some(ActuatorName(choice)));
+            assert!(ActuatorName::ALLOWED.contains(choice.name()));
+        }
+        assert_eq!(ActuatorName::of_text("none"), None);
         assert_eq!((ModeName::of_text("on"), PolicyName::of_text("none")), (None, None));
     }
 }
