@@ -24,12 +24,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use actuator::{Ioctl, Journal, Settings, Workers};
+use actuator::{Caller, Journal, Settings, Workers};
 use anyhow::{Context, bail};
 use clap::Parser;
 use model::{
-    Action, Actuator, Advice, CallResult, DecisionId, GpuUuid, LinkBytes, LinkMeter, Order, Outcome, Place, ProcessId,
-    Step,
+    Action, Actuator, ActuatorChoice, ActuatorKind, Advice, CallResult, DecisionId, GpuUuid, LinkBytes, LinkMeter,
+    Order, Outcome, Place, ProcessId, Step,
 };
 use sys::{Roots, uvm::Uuid};
 use tracing::{
@@ -49,6 +49,9 @@ struct Options {
     /// Host memory that stays free.
     #[arg(long, default_value_t = 64)]
     reserve_mib: u64,
+    /// Actuator: auto, ioctl or helper.
+    #[arg(long, default_value = "auto", value_parser = actuator)]
+    actuator: ActuatorChoice,
     /// Journal of advice.
     #[arg(long)]
     journal: Option<PathBuf>,
@@ -87,10 +90,14 @@ impl Hand {
     fn new(options: &Options, calls: Calls) -> anyhow::Result<Self> {
         let roots = Roots::default();
         let gpu = options.gpu.map_or_else(|| first_gpu(&roots), Ok)?;
-        let settings = Settings { part_bytes: options.part_mib << 20, host_reserve_bytes: options.reserve_mib << 20 };
+        let settings = Settings {
+            part_bytes: options.part_mib << 20,
+            host_reserve_bytes: options.reserve_mib << 20,
+            actuator: options.actuator,
+        };
         let journal = options.journal.as_ref().map(|path| Journal::open(path, roots.clone())).transpose()?;
         let (made_of, off) = (roots.clone(), options.off.clone());
-        let make = move |_| -> Box<dyn Actuator> { Box::new(Ioctl::new(settings, made_of.clone())) };
+        let make = move |_| -> Box<dyn Actuator> { Box::new(Caller::new(settings, made_of.clone())) };
         let workers = Workers::start(make, move || off.exists(), journal.clone());
         Ok(Self { gpu: GpuUuid(gpu.bytes()), journal, workers, meter: actuator::link::meter(roots), calls })
     }
@@ -177,20 +184,25 @@ impl Hand {
     }
 }
 
+fn actuator(name: &str) -> Result<ActuatorChoice, &'static str> {
+    ActuatorChoice::ALL.into_iter().find(|choice| choice.name() == name).ok_or("no such actuator")
+}
+
 fn tell(action: &str, outcome: &Outcome, moved: Option<(LinkBytes, LinkBytes)>) {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     let mut reason = None;
     for call in &outcome.calls {
-        if let CallResult::Failed(said) = &call.result {
+        if let CallResult::Failed(said) | CallResult::Denied(said) = &call.result {
             reason = Some(said);
         }
         *counts.entry(call.result.name()).or_default() += 1;
     }
     let moved = moved.map(|(before, after)| [after.htod - before.htod, after.dtoh - before.dtoh]);
+    let actuator = outcome.actuator.map(ActuatorKind::name);
     let longest_ns = outcome.calls.iter().map(|call| call.duration_ns).max();
     println!(
         "{}",
-        serde_json::json!({ "action": action, "calls": counts, "reason": reason, "link_bytes": moved, "longest_ns": longest_ns })
+        serde_json::json!({ "action": action, "calls": counts, "reason": reason, "link_bytes": moved, "longest_ns": longest_ns, "actuator": actuator })
     );
 }
 

@@ -1,6 +1,6 @@
-//! Inspection of a process: its managed memory and its VA spaces. Both are behind locks that the
-//! process may hold for any time, so it runs on a separate thread, with a timeout. It is abandoned
-//! sooner if a withdrawal about another process waits for the same worker.
+//! Inspection of a process: its managed memory, and its VA spaces or the ring of its helper. All
+//! are behind locks that the process may hold for any time, so it runs on a separate thread, with a
+//! timeout. It is abandoned sooner if a withdrawal about another process waits for the same worker.
 
 use std::{
     ops::Range,
@@ -13,15 +13,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::CallResult;
+use model::{ActuatorKind, CallResult};
 use sys::{
     Roots,
-    pidfd::PidFd,
+    pidfd::{PidFd, PidFdError},
     uvm::{UvmError, mapped, target::VaSpace},
 };
 
 use crate::{
     budget::{Expired, TimeBudget},
+    helper::Ring,
     hung::{Hung, Target},
     process::answer_of,
 };
@@ -34,8 +35,26 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Inspection {
     /// Managed memory, in the order of addresses.
     pub(crate) mapped: Vec<Range<u64>>,
-    /// Descriptors of its VA spaces, if it has managed memory.
-    pub(crate) spaces: Vec<OwnedFd>,
+    /// Access to that memory, if there is any.
+    pub(crate) access: Option<Access>,
+}
+
+/// Access of an actuator to the memory of a process.
+#[derive(Debug)]
+pub(crate) enum Access {
+    /// Descriptors of its VA spaces.
+    Spaces(Vec<OwnedFd>),
+    /// Ring of its helper.
+    Ring(Ring),
+}
+
+/// Reason why an actuator has no access.
+#[derive(Debug, PartialEq, Eq)]
+enum NoAccess {
+    /// This actuator cannot have it.
+    Here(String),
+    /// Nor can another.
+    AtAll(CallResult),
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -54,7 +73,7 @@ impl Inspector {
         Self { idle: None, hung: Hung::none() }
     }
 
-    /// Inspects a process, in the rest of its order's budget.
+    /// Inspects a process for the first possible actuator, in the rest of its order's budget.
     ///
     /// Result of its orders, also if a former inspection of it hangs.
     pub(crate) fn inspect(
@@ -62,10 +81,11 @@ impl Inspector {
         roots: &Roots,
         process: &Arc<PidFd>,
         target: Target,
+        actuators: &'static [ActuatorKind],
         budget: &mut TimeBudget<'_>,
     ) -> Result<Inspection, CallResult> {
         let (roots, held) = (roots.clone(), Arc::clone(process));
-        self.within(TIMEOUT, budget, target, move || inspect(&roots, &held))?
+        self.within(TIMEOUT, budget, target, move || inspect(&roots, &held, actuators))?
     }
 
     /// Result of a function that returns within this time and the budget.
@@ -143,19 +163,52 @@ fn start() -> std::io::Result<Sender<Job>> {
     Ok(jobs)
 }
 
-fn inspect(roots: &Roots, process: &PidFd) -> Result<Inspection, CallResult> {
+fn inspect(roots: &Roots, process: &PidFd, actuators: &[ActuatorKind]) -> Result<Inspection, CallResult> {
+    let mapped = mapped_of(roots, process)?;
+    let access = |actuator: ActuatorKind| match actuator {
+        ActuatorKind::Ioctl => spaces_of(roots, process).map(Access::Spaces),
+        ActuatorKind::Helper => {
+            Ring::open(roots, process).map(Access::Ring).map_err(|error| NoAccess::Here(error.to_string()))
+        }
+    };
+    let access = if mapped.is_empty() { None } else { Some(first_access(actuators, access)?) };
+    Ok(Inspection { mapped, access })
+}
+
+fn mapped_of(roots: &Roots, process: &PidFd) -> Result<Vec<Range<u64>>, CallResult> {
     let pid = process.pid();
-    let mapped = || mapped::of(roots, pid).map_err(|source| answer_of(process, &UvmError::Unreadable { pid, source }));
-    let mut found = Inspection { mapped: mapped()?, spaces: Vec::new() };
-    if !found.mapped.is_empty() {
-        let spaces = VaSpace::of(process, roots).or_else(|error| match error {
-            // Missing descriptors are no error only if its memory is gone by now.
-            UvmError::NoVaSpace(_) if mapped()?.is_empty() => Err(CallResult::NotMapped),
-            error => Err(answer_of(process, &error)),
-        })?;
-        found.spaces = spaces.into_iter().map(OwnedFd::from).collect();
+    mapped::of(roots, pid).map_err(|source| answer_of(process, &UvmError::Unreadable { pid, source }))
+}
+
+fn spaces_of(roots: &Roots, process: &PidFd) -> Result<Vec<OwnedFd>, NoAccess> {
+    let spaces = VaSpace::of(process, roots).map_err(|error| match error {
+        // Missing descriptors are no error only if its memory is gone by now.
+        UvmError::NoVaSpace(_) if mapped_of(roots, process).is_ok_and(|mapped| mapped.is_empty()) => {
+            NoAccess::AtAll(CallResult::NotMapped)
+        }
+        // The kernel gives out no descriptors of the process, or of any.
+        UvmError::Process(
+            error @ (PidFdError::NotPermitted(_) | PidFdError::NoCall(_) | PidFdError::NoFirstThread(_)),
+        ) => NoAccess::Here(error.to_string()),
+        error => NoAccess::AtAll(answer_of(process, &error)),
+    })?;
+    Ok(spaces.into_iter().map(OwnedFd::from).collect())
+}
+
+/// Access of the first actuator that can have it.
+fn first_access<A>(
+    actuators: &[ActuatorKind],
+    mut access: impl FnMut(ActuatorKind) -> Result<A, NoAccess>,
+) -> Result<A, CallResult> {
+    let mut reasons = Vec::new();
+    for actuator in actuators {
+        match access(*actuator) {
+            Ok(access) => return Ok(access),
+            Err(NoAccess::Here(reason)) => reasons.push(reason),
+            Err(NoAccess::AtAll(result)) => return Err(result),
+        }
     }
-    Ok(found)
+    Err(CallResult::Failed(reasons.join("; ")))
 }
 
 #[cfg(test)]
@@ -223,6 +276,21 @@ mod tests {
         assert!(within(&mut inspector, LONG, target(100), || 1).is_err());
         drop(pending);
         assert_eq!(within(&mut inspector, LONG, target(100), || 1).unwrap(), 1);
+    }
+
+    #[test]
+    fn helper_is_chosen_where_the_kernel_gives_out_no_descriptors() {
+        use ActuatorKind::{Helper, Ioctl};
+        let both = [Ioctl, Helper];
+        let here = |reason: &str| Err(NoAccess::Here(reason.to_owned()));
+        assert_eq!(first_access(&both, Ok), Ok(Ioctl));
+        let refused = |kind| if kind == Ioctl { here("no descriptors") } else { Ok(kind) };
+        assert_eq!(first_access(&both, refused), Ok(Helper));
+        assert_eq!(first_access(&[Ioctl], refused), Err(CallResult::Failed("no descriptors".to_owned())));
+        let neither = |kind| here(if kind == Ioctl { "no descriptors" } else { "no helper" });
+        assert_eq!(first_access(&both, neither), Err(CallResult::Failed("no descriptors; no helper".to_owned())));
+        let exits = |_| -> Result<ActuatorKind, _> { Err(NoAccess::AtAll(CallResult::Exited)) };
+        assert_eq!(first_access(&both, exits), Err(CallResult::Exited));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Actuators: execution of orders.
 //!
-//! * [`Ioctl`]: calls of the driver from outside the process; `inspection` finds its managed
-//!   memory, and `actors` make the calls, in the target's cgroup (`placement`)
+//! * [`Caller`]: calls of the driver; `inspection` finds the managed memory of the process, and
+//!   access to it. `ioctl`: `actors` make the calls from outside of the process, in the target's
+//!   cgroup (`placement`). `helper`: the helper in the process makes them
 //! * [`Shadow`]: executes no order
 //! * [`Workers`]: a thread for each GPU, with one of these actuators
 //! * [`Journal`]: advice that may be in effect, on disk, written by the workers
@@ -13,8 +14,11 @@
 mod actors;
 mod backoff;
 mod budget;
+mod caller;
+mod calls;
 mod cgroup;
 pub mod headroom;
+mod helper;
 mod hung;
 mod inspection;
 mod ioctl;
@@ -25,7 +29,7 @@ mod process;
 mod shadow;
 mod workers;
 
-pub use ioctl::{Ioctl, Settings};
+pub use caller::{Caller, Settings};
 pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover};
 pub use shadow::Shadow;
 pub use workers::Workers;

@@ -103,7 +103,7 @@ pub(crate) fn actuators(
     may_act: bool,
 ) -> impl Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync + 'static {
     move |_| {
-        if may_act { Box::new(actuator::Ioctl::new(settings, roots.clone())) } else { Box::new(actuator::Shadow) }
+        if may_act { Box::new(actuator::Caller::new(settings, roots.clone())) } else { Box::new(actuator::Shadow) }
     }
 }
 

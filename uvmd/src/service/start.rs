@@ -35,6 +35,7 @@ impl Start {
         let settings = actuator::Settings {
             part_bytes: policy.migrate_chunk_size.bytes,
             host_reserve_bytes: policy.host_reserve.bytes,
+            actuator: policy.actuator.0,
         };
         let limits = limits(policy, verdicts.window.0);
         let mut actuation = Actuation::start(limits, settings, &switch, policy.enabled, &policy.state_dir.0)?;

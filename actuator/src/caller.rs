@@ -1,0 +1,274 @@
+//! Actuator by calls of the driver: its ioctls from outside of the process, or the helper in it.
+
+mod pace;
+mod part;
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use model::{
+    Action, Actuator, ActuatorChoice, ActuatorKind, Advice, Call, CallResult, GpuUuid, Interrupt, Order, Outcome,
+    Place, Step,
+};
+use pace::Pace;
+use part::{Part, next_part};
+use sys::{
+    Roots,
+    actor::Program,
+    pidfd::PidFd,
+    uvm::pages::{CALL_MAX_BYTES, PageRange},
+};
+
+use crate::{
+    actors::Actors,
+    all_answered,
+    backoff::{Backoff, SLOW},
+    budget::{Expired, ORDER_BUDGET, TimeBudget},
+    calls::Calls,
+    headroom,
+    helper::HelperCalls,
+    hung::Target,
+    inspection::{Access, Inspection, Inspector},
+    ioctl::IoctlCalls,
+    outcome_of,
+    process::hold,
+    untried,
+};
+
+/// Parts per batch, after which another actor is started, descriptors of the process are duplicated
+/// anew or its ring is mapped again, and its mappings are read again. A part is one call for most
+/// processes, and at most two for each VA space.
+const PARTS_PER_BATCH: usize = 16;
+
+/// Settings of the actuator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Maximum bytes of one migration call, which holds the target's locks. From the driver's block
+    /// of 2 MiB up to [`CALL_MAX_BYTES`].
+    pub part_bytes: u64,
+    /// Host memory that stays free, of the node and of each cgroup above the target.
+    pub host_reserve_bytes: u64,
+    /// Choice of who makes the calls.
+    pub actuator: ActuatorChoice,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { part_bytes: part::BLOCK_BYTES, host_reserve_bytes: 1 << 30, actuator: ActuatorChoice::Auto }
+    }
+}
+
+/// Actuator by calls of the driver: see docs/acting.md.
+#[derive(Debug)]
+pub struct Caller {
+    settings: Settings,
+    roots: Roots,
+    inspector: Inspector,
+    actors: Actors,
+    pace: Pace,
+    order_budget: Duration,
+    backoff: Backoff,
+}
+
+/// Target of an order.
+struct Held {
+    process: Arc<PidFd>,
+    target: Target,
+    /// Who may make the calls, the first that is possible.
+    actuators: &'static [ActuatorKind],
+}
+
+impl Caller {
+    /// Actuator with these settings. Actors are executions of this program: its main function
+    /// begins with [`run_if_spawner`](sys::actor::run_if_spawner).
+    #[must_use]
+    pub fn new(settings: Settings, roots: Roots) -> Self {
+        let part_bytes = settings.part_bytes.clamp(part::BLOCK_BYTES, CALL_MAX_BYTES);
+        let actors = Actors::new(Program::this(), roots.clone());
+        let settings = Settings { part_bytes, ..settings };
+        let (inspector, pace, backoff) = (Inspector::new(), Pace::default(), Backoff::default());
+        Self { settings, roots, inspector, actors, pace, order_budget: ORDER_BUDGET, backoff }
+    }
+
+    /// Makes a batch of calls, from the first remaining step on. An error is the result of all
+    /// remaining steps.
+    fn some_calls(
+        &mut self,
+        held: &mut Held,
+        budget: &mut TimeBudget<'_>,
+        left: &mut VecDeque<Step>,
+        outcome: &mut Outcome,
+        ends: &dyn Fn() -> Result<(), CallResult>,
+    ) -> Result<(), CallResult> {
+        let Self { settings, roots, inspector, actors, pace, .. } = self;
+        if budget.is_spent() {
+            return Err(budget.gave_up(Expired::Time));
+        }
+        pace.let_others_in();
+        let begun = Instant::now();
+        let Held { process, target, actuators } = held;
+        let Inspection { mapped, access } = inspector.inspect(roots, process, *target, actuators, budget)?;
+        let mut calls: Option<Box<dyn Calls + '_>> = match access {
+            None => None,
+            // The actor has duplicates of the descriptors.
+            Some(Access::Spaces(spaces)) => {
+                *actuators = &[ActuatorKind::Ioctl];
+                Some(Box::new(IoctlCalls::start(actors, process, *target, &spaces, budget)?))
+            }
+            Some(Access::Ring(ring)) => {
+                *actuators = &[ActuatorKind::Helper];
+                Some(Box::new(HelperCalls::new(ring, process, outcome.gpu, budget)))
+            }
+        };
+        outcome.ready_ns = outcome.ready_ns.saturating_add(nanoseconds(begun.elapsed()));
+        for _ in 0..PARTS_PER_BATCH {
+            let Some(step) = left.front_mut() else { break };
+            ends()?;
+            let Part { step: part, pages } = next_part(step, &mapped, settings.part_bytes);
+            step.begin = part.end;
+            if step.begin >= step.end {
+                left.pop_front();
+            }
+            let (call, is_over) = match (pages, &mut calls) {
+                (Some(pages), Some(calls)) => {
+                    pace.let_others_in();
+                    outcome.actuator = actuators.first().copied();
+                    let mut part_call = PartCall { settings, roots, process, gpu: outcome.gpu, calls: &mut **calls };
+                    part_call.call(part, pages)
+                }
+                _ => (untried(part, CallResult::NotMapped), false),
+            };
+            pace.count(&call);
+            let answer = call.result.clone();
+            outcome.calls.push(call);
+            if is_over || answer == CallResult::Exited {
+                return Err(answer);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Call for a part of a step.
+struct PartCall<'a> {
+    settings: &'a Settings,
+    roots: &'a Roots,
+    process: &'a PidFd,
+    gpu: GpuUuid,
+    calls: &'a mut dyn Calls,
+}
+
+impl PartCall<'_> {
+    /// Makes the call, and returns whether the order gets no more of them.
+    fn call(&mut self, step: Step, pages: PageRange) -> (Call, bool) {
+        let mut took = Duration::ZERO;
+        let result = if self.has_room(&step, &mut took) {
+            // Begin and end of the call, during which the target's locks were held.
+            let _call = tracing::trace_span!("uvm_call").entered();
+            self.make(step.action, pages, &mut took)
+        } else if self.process.has_exited().unwrap_or_default() {
+            // It does not need the rest either.
+            Err(CallResult::Exited)
+        } else {
+            Ok(CallResult::HostMemory)
+        };
+        let is_over = result.is_err();
+        let (Ok(result) | Err(result)) = result;
+        (Call { step, result, duration_ns: nanoseconds(took) }, is_over)
+    }
+
+    fn make(&mut self, action: Action, pages: PageRange, took: &mut Duration) -> Result<CallResult, CallResult> {
+        if let Action::Withdraw(Advice::PreferredLocation(Place::Host)) = action {
+            // The GPU's mappings of host memory stay when the advice is withdrawn, and no fault
+            // would migrate it. A new preferred location removes remote mappings
+            // (`preferred_location_unmap_remote_pages` in `uvm_policy.c`), and copies nothing. If
+            // the driver fails that, the advice is withdrawn all the same.
+            let here = Action::Advise(Advice::PreferredLocation(Place::Gpu(self.gpu)));
+            self.calls.make(here, pages, took).map_err(|result| match result {
+                // Advice may be denied, and a withdrawal is not.
+                CallResult::Denied(reason) => CallResult::Failed(reason),
+                other => other,
+            })?;
+        }
+        self.calls.make(action, pages, took)
+    }
+
+    /// A migration may take as much host memory: for its destination, or for evictions that it
+    /// induces at the GPU. That is charged to the process's cgroup, at whose limit the kernel
+    /// kills.
+    fn has_room(&self, step: &Step, took: &mut Duration) -> bool {
+        match step.action {
+            Action::Migrate(_) => {
+                let begun = Instant::now();
+                let needed = step.bytes().saturating_add(self.settings.host_reserve_bytes);
+                let has_room = headroom::of(self.roots, self.process.pid()).is_some_and(|headroom| headroom >= needed);
+                *took = begun.elapsed();
+                has_room
+            }
+            Action::Touch(_) | Action::Advise(_) | Action::Withdraw(_) => true,
+        }
+    }
+}
+
+impl Caller {
+    fn carry_out_at(&mut self, order: &Order, interrupt: &dyn Interrupt, now: Instant) -> Outcome {
+        if !order.is_rollback
+            && let Some(answer) = self.backoff.answer(order.process, now)
+        {
+            return all_answered(order, &answer);
+        }
+        // Checked before each part: a withdrawal about another process waits for at most one.
+        // Withdrawals keep their order.
+        let ends = || match () {
+            () if order.is_rollback => Ok(()),
+            () if interrupt.is_cancelled() => Err(CallResult::Cancelled),
+            () if interrupt.is_awaited() => Err(denied()),
+            () => Ok(()),
+        };
+        let mut budget = TimeBudget::new(self.order_budget, interrupt);
+        let mut outcome = outcome_of(order);
+        let mut left: VecDeque<Step> = order.steps.iter().copied().filter(|step| step.begin < step.end).collect();
+        let mut carry_out = || {
+            ends()?;
+            let process = Arc::new(hold(&self.roots, order.process)?);
+            let actuators = self.settings.actuator.candidates(order.is_rollback);
+            let mut held = Held { target: Target::of(&self.roots, process.pid()), process, actuators };
+            while !left.is_empty() {
+                self.some_calls(&mut held, &mut budget, &mut left, &mut outcome, &ends)?;
+            }
+            Ok(())
+        };
+        if let Err(answer) = carry_out() {
+            // A step that was not tried is not denied.
+            let is_given_way = matches!(answer, CallResult::Failed(_)) && !order.is_rollback && interrupt.is_awaited();
+            let answer = if is_given_way { denied() } else { answer };
+            outcome.calls.extend(left.into_iter().map(|step| untried(step, answer.clone())));
+        }
+        if budget.is_spent() || budget.spent() >= SLOW {
+            let (pid, spent) = (order.process.pid, budget.spent());
+            let pause = self.backoff.begin(order.process, now + spent);
+            tracing::warn!("calls about process {pid} took {spent:.1?}: orders for it pause for {pause:?}");
+        }
+        outcome
+    }
+}
+
+impl Actuator for Caller {
+    fn carry_out(&mut self, order: &Order, interrupt: &dyn Interrupt) -> Outcome {
+        self.carry_out_at(order, interrupt, Instant::now())
+    }
+}
+
+fn denied() -> CallResult {
+    CallResult::Denied("a withdrawal about another process comes first".to_owned())
+}
+
+fn nanoseconds(took: Duration) -> u64 {
+    u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

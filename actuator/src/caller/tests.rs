@@ -1,0 +1,226 @@
+use std::{
+    path::Path,
+    process::{Command, id},
+};
+
+use model::{DecisionId, ProcessId};
+use procfs::process::Process;
+use sys::{
+    fake::{self, Machine},
+    processes,
+};
+
+use super::*;
+use crate::{
+    budget::tests::Awaited,
+    helper::testing::{Part as HelperPart, Program, is_permitted},
+};
+
+const GPU: GpuUuid = GpuUuid([1; 16]);
+
+fn process(pid: u32) -> ProcessId {
+    let stat = Process::new(i32::try_from(pid).unwrap()).unwrap().stat().unwrap();
+    ProcessId { pid, start_ticks: stat.starttime }
+}
+
+fn order(process: ProcessId, is_rollback: bool) -> Order {
+    let step = |begin: u64| Step { begin, end: begin + (4 << 20), action: Action::Migrate(Place::Host) };
+    Order { decision: DecisionId(1), process, gpu: GPU, steps: vec![step(0), step(8 << 20)], is_rollback }
+}
+
+fn answers(order: &Order, interrupt: &dyn Interrupt) -> Vec<CallResult> {
+    let outcome = Caller::new(Settings::default(), Roots::default()).carry_out(order, interrupt);
+    let reported_bytes: u64 = outcome.calls.iter().map(|call| call.step.bytes()).sum();
+    assert_eq!(reported_bytes, order.steps.iter().map(Step::bytes).sum::<u64>(), "every byte has an answer");
+    outcome.calls.into_iter().map(|call| call.result).collect()
+}
+
+#[test]
+fn exited_process_is_not_touched() {
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let order = order(process(child.id()), false);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(answers(&order, &|| false), [CallResult::Exited, CallResult::Exited]);
+}
+
+#[test]
+fn process_without_managed_memory_has_no_mappings() {
+    let order = order(process(id()), false);
+    assert_eq!(answers(&order, &|| false), [CallResult::NotMapped, CallResult::NotMapped]);
+}
+
+#[test]
+fn withdrawal_about_another_process_preempts_the_rest_of_an_order() {
+    let step = |at: u64| Step { begin: at << 21, end: (at + 1) << 21, action: Action::Migrate(Place::Host) };
+    let long = |is_rollback| Order { steps: (0..40).map(step).collect(), ..order(process(id()), is_rollback) };
+    let denied = CallResult::Denied("a withdrawal about another process comes first".to_owned());
+    assert_eq!(answers(&long(false), &Awaited), vec![denied; 40]);
+    assert_eq!(answers(&long(true), &Awaited), vec![CallResult::NotMapped; 40], "withdrawals come in their order");
+}
+
+const MAPS: &str = "000000000000-000001000000 rw-s 000000000000 00:06 123 /dev/nvidia-uvm\n";
+
+/// Results of an order for a process with these files.
+fn answers_of(machine: &Machine, pid: u32) -> Vec<CallResult> {
+    let outcome =
+        Caller::new(Settings::default(), machine.roots.clone()).carry_out(&order(process(pid), true), &|| false);
+    outcome.calls.into_iter().map(|call| call.result).collect()
+}
+
+/// Advice with this result stays in the journal.
+fn are_refused(answers: &[CallResult]) -> bool {
+    answers.iter().all(|answer| matches!(answer, CallResult::Failed(_)))
+}
+
+#[test]
+fn mapping_with_a_closed_descriptor_is_not_taken_for_unmapped() {
+    let own = id();
+    let machine = Machine::new().with(&format!("proc/{own}/maps"), MAPS);
+    for name in ["stat", "fd"] {
+        machine.link(&format!("proc/{own}/{name}"), &format!("/proc/{own}/{name}"));
+    }
+    assert!(are_refused(&answers_of(&machine, own)));
+    machine.write(&format!("proc/{own}/maps"), "");
+    assert_eq!(answers_of(&machine, own), [CallResult::NotMapped, CallResult::NotMapped]);
+}
+
+/// Results of an order for this process, this long after an instant.
+fn answers_after(caller: &mut Caller, begun: Instant, passed_s: u64, is_rollback: bool) -> Vec<CallResult> {
+    let outcome =
+        caller.carry_out_at(&order(process(id()), is_rollback), &|| false, begun + Duration::from_secs(passed_s));
+    assert_eq!(outcome.calls.iter().map(|call| call.step.bytes()).sum::<u64>(), 8 << 20, "every byte has an answer");
+    outcome.calls.into_iter().map(|call| call.result).collect()
+}
+
+#[test]
+fn target_of_an_abandoned_order_is_paused_except_for_withdrawals() {
+    let mut caller = Caller { order_budget: Duration::ZERO, ..Caller::new(Settings::default(), Roots::default()) };
+    let begun = Instant::now();
+    let given_up = [(); 2].map(|()| CallResult::Failed("gave up: its calls took more than 0 s together".to_owned()));
+    let denied = |seconds| {
+        let why = format!("calls about it took too long: the next are in {seconds} s at the earliest");
+        [(); 2].map(|()| CallResult::Denied(why.clone()))
+    };
+    assert_eq!(answers_after(&mut caller, begun, 0, false), given_up);
+    assert_eq!(answers_after(&mut caller, begun, 29, false), denied(1));
+    assert_eq!(answers_after(&mut caller, begun, 30, false), given_up);
+    assert_eq!(answers_after(&mut caller, begun, 31, false), denied(59), "each time twice as long");
+    // Withdrawals are tried all the same, and count too.
+    assert_eq!(answers_after(&mut caller, begun, 40, true), given_up);
+    assert_eq!(answers_after(&mut caller, begun, 100, false), denied(60));
+}
+
+#[test]
+fn mapping_of_a_process_without_its_first_thread_is_not_taken_for_unmapped() {
+    let without_first = fake::Process::leaderless(Path::new("/dev/null"));
+    let pid = without_first.pid();
+    let thread = processes::live_thread(&Roots::default(), pid).unwrap().unwrap();
+    let of_thread = format!("proc/{pid}/task/{thread}");
+    let machine = Machine::new().with(&format!("proc/{pid}/maps"), "").with(&format!("{of_thread}/maps"), MAPS);
+    machine.link(&format!("proc/{pid}/stat"), &format!("/proc/{pid}/stat"));
+    for name in ["stat", "fd"] {
+        machine.link(&format!("{of_thread}/{name}"), &format!("/{of_thread}/{name}"));
+    }
+    assert!(are_refused(&answers_of(&machine, pid)));
+}
+
+#[test]
+fn cancelled_order_makes_no_calls_unless_it_is_a_rollback() {
+    let own = process(id());
+    assert_eq!(answers(&order(own, false), &|| true), [CallResult::Cancelled, CallResult::Cancelled]);
+    assert_eq!(answers(&order(own, true), &|| true), [CallResult::NotMapped, CallResult::NotMapped]);
+}
+
+#[test]
+fn call_size_is_bounded() {
+    let part_bytes = |part_bytes| {
+        let settings = Settings { part_bytes, ..Settings::default() };
+        Caller::new(settings, Roots::default()).settings.part_bytes
+    };
+    assert_eq!(part_bytes(0), 2 << 20);
+    assert_eq!(part_bytes(u64::MAX), 32 << 20);
+    assert_eq!(part_bytes(8 << 20), 8 << 20);
+}
+
+/// First address of the memory of a program, which has 40 MiB of it.
+const BASE: u64 = 0x200_0000_0000;
+
+/// Machine with one program, whose memory is said to be managed.
+fn machine_of(program: &Program) -> Machine {
+    let pid = program.process.pid();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let managed = format!("{BASE:x}-{:x} rw-s {BASE:x} 00:06 123 /dev/nvidia-uvm\n", BASE + (40 << 20));
+    let machine = Machine::new()
+        .with("proc/meminfo", "MemAvailable: 999999999 kB\n")
+        .with(&format!("proc/{pid}/maps"), maps + &managed)
+        .with(&format!("proc/{pid}/cgroup"), "0::/\n");
+    for name in ["stat", "fd", "map_files"] {
+        machine.link(&format!("proc/{pid}/{name}"), &format!("/proc/{pid}/{name}"));
+    }
+    machine
+}
+
+/// Outcome of an order of an action on all of the memory and 8 MiB beyond.
+fn outcome_by(program: &Program, choice: ActuatorChoice, action: Action) -> Outcome {
+    let settings = Settings { actuator: choice, ..Settings::default() };
+    let step = Step { begin: BASE, end: BASE + (48 << 20), action };
+    let is_rollback = matches!(action, Action::Withdraw(_));
+    let order = Order { decision: DecisionId(1), process: program.id(), gpu: GPU, steps: vec![step], is_rollback };
+    Caller::new(settings, machine_of(program).roots.clone()).carry_out(&order, &|| false)
+}
+
+const BY_HELPER: ActuatorChoice = ActuatorChoice::Only(ActuatorKind::Helper);
+
+#[test]
+fn order_is_carried_out_by_the_helper_in_parts() {
+    if !is_permitted() {
+        return;
+    }
+    let program = Program::start(HelperPart::Answers(call_ring::command::Answer::Done));
+    let place = Place::Gpu(GPU);
+    let range =
+        |begin_mib: u64, end_mib: u64| format!("{:#x} {:#x} 1", BASE + (begin_mib << 20), BASE + (end_mib << 20));
+    let commands = |action, count| {
+        let outcome = outcome_by(&program, BY_HELPER, action);
+        assert_eq!(outcome.actuator, Some(ActuatorKind::Helper));
+        let (last, done) = outcome.calls.split_last().unwrap();
+        assert_eq!((last.result.clone(), last.step.bytes()), (CallResult::NotMapped, 8 << 20));
+        assert!(done.iter().all(|call| call.result == CallResult::Done && call.duration_ns > 0), "{outcome:?}");
+        (done.len(), program.next_reports(count))
+    };
+    let blocks = (0..20).map(|block| format!("PrefetchToGpu {}", range(2 * block, 2 * block + 2)));
+    assert_eq!(commands(Action::Migrate(place), 20), (20, blocks.collect()));
+    let advised = |name: &str| [range(0, 32), range(32, 40)].map(|range| format!("{name} {range}")).to_vec();
+    assert_eq!(commands(Action::Advise(Advice::PreferredLocation(Place::Host)), 2), (2, advised("PreferHost")));
+    let withdrawn = [0, 1].map(|part| [advised("PreferGpu")[part].clone(), advised("PreferNowhere")[part].clone()]);
+    assert_eq!(commands(Action::Withdraw(Advice::PreferredLocation(Place::Host)), 4), (2, withdrawn.concat()));
+    assert_eq!(commands(Action::Withdraw(Advice::PreferredLocation(place)), 2), (2, advised("PreferNowhere")));
+}
+
+#[test]
+fn order_for_a_program_without_a_helper_fails_by_name() {
+    if !is_permitted() {
+        return;
+    }
+    let program = Program::start(HelperPart::IsAbsent);
+    let [call] = outcome_by(&program, BY_HELPER, Action::Migrate(Place::Host)).calls.try_into().unwrap();
+    assert_eq!(call.result, CallResult::Failed("it runs without the helper".to_owned()));
+    // A withdrawal is tried by ioctls, too; the program has no descriptor of the driver.
+    let outcome = outcome_by(&program, BY_HELPER, Action::Withdraw(Advice::ReadDuplication));
+    let [call] = outcome.calls.try_into().unwrap();
+    let CallResult::Failed(reason) = call.result else { panic!("{call:?}") };
+    assert!(reason.ends_with("has no descriptor of a VA space of nvidia-uvm"), "{reason}");
+    assert_eq!(outcome.actuator, None);
+}
+
+#[test]
+fn program_with_a_helper_is_called_by_ioctl_unless_descriptors_are_refused() {
+    if !is_permitted() {
+        return;
+    }
+    let program = Program::start(HelperPart::Answers(call_ring::command::Answer::Done));
+    let outcome = outcome_by(&program, ActuatorChoice::Auto, Action::Migrate(Place::Host));
+    assert!(are_refused(&outcome.calls.into_iter().map(|call| call.result).collect::<Vec<_>>()));
+    assert!(!program.has_reported());
+}

@@ -1,0 +1,197 @@
+//! Process with a ring, in which another run of these tests plays the helper.
+
+use std::{
+    env,
+    io::{self, BufRead, BufReader, Write},
+    num::NonZeroUsize,
+    os::unix::fs::MetadataExt,
+    process::{Child, ChildStdin, Command, Stdio, exit},
+    sync::{
+        atomic::Ordering,
+        mpsc::{self, Receiver},
+    },
+    thread,
+    time::Duration,
+};
+
+use call_ring::{
+    Memory, Mode, NAME, TOTAL_BYTES,
+    command::{AgentState, Answer},
+    memory::MAJOR,
+};
+use model::ProcessId;
+use sys::{Roots, futex, pidfd::PidFd, processes, shared_memory::SharedMemory};
+
+/// Environment variable with the part that this process plays.
+const PART: &str = "UVMD_TEST_HELPER";
+/// Longer than anything that happens.
+pub(crate) const LONG: Duration = Duration::from_mins(2);
+
+/// What the helper does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Answers every command so, and first reports it.
+    Answers(Answer),
+    /// Reports the command, and answers `Done` once it is released.
+    Hangs,
+    /// Starts its thread, which takes no command.
+    Sleeps,
+    /// Starts no thread, as in a program without calls.
+    Rests,
+    /// Fails to start its thread.
+    Fails,
+    /// Takes the command, and the process overwrites the ring.
+    Overwrites,
+    /// Is of a version without commands.
+    IsOlder,
+    /// The process has no ring.
+    IsAbsent,
+}
+
+impl Part {
+    const ALL: [Self; 13] = [
+        Self::Answers(Answer::Done),
+        Self::Answers(Answer::Failed(1)),
+        Self::Answers(Answer::NotAllocated),
+        Self::Answers(Answer::ProgramAdvice),
+        Self::Answers(Answer::NoDevice),
+        Self::Answers(Answer::Unsupported),
+        Self::Hangs,
+        Self::Sleeps,
+        Self::Rests,
+        Self::Fails,
+        Self::Overwrites,
+        Self::IsOlder,
+        Self::IsAbsent,
+    ];
+
+    fn name(self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// Whether this machine lets the test open mappings of others.
+pub(crate) fn is_permitted() -> bool {
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    assert!(is_root || env::var_os("UVMD_TEST_REQUIRE_ROOT").is_none());
+    is_root
+}
+
+/// Process, killed on drop.
+pub(crate) struct Program {
+    child: Child,
+    input: ChildStdin,
+    reports: Receiver<String>,
+    pub(crate) process: PidFd,
+}
+
+impl Program {
+    pub(crate) fn start(part: Part) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "helper::testing::plays_a_helper"]).env(PART, part.name());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, reports) = mpsc::channel();
+        thread::spawn(move || {
+            let lines = output.lines().map_while(Result::ok);
+            let reported = lines.filter_map(|line| line.strip_prefix("helper: ").map(str::to_owned));
+            reported.for_each(|line| drop(sender.send(line)));
+        });
+        let (input, process) = (child.stdin.take().unwrap(), PidFd::open(child.id()).unwrap());
+        let program = Self { child, input, reports, process };
+        assert_eq!(program.next_report(), "ready");
+        program
+    }
+
+    pub(crate) fn id(&self) -> ProcessId {
+        let pid = self.process.pid();
+        ProcessId { pid, start_ticks: processes::start_ticks(&Roots::default(), pid).unwrap().unwrap() }
+    }
+
+    /// Next report of the helper.
+    pub(crate) fn next_report(&self) -> String {
+        self.reports.recv_timeout(LONG).unwrap()
+    }
+
+    /// Next reports of the helper.
+    pub(crate) fn next_reports(&self, count: usize) -> Vec<String> {
+        (0..count).map(|_| self.next_report()).collect()
+    }
+
+    /// Whether there is another report by now, which is taken.
+    pub(crate) fn has_reported(&self) -> bool {
+        self.reports.try_recv().is_ok()
+    }
+
+    /// Lets a helper that hangs go on.
+    pub(crate) fn release(&mut self) {
+        self.input.write_all(b"\n").unwrap();
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn report(line: &str) {
+    // Behind what the test harness has written.
+    writeln!(io::stdout(), "\nhelper: {line}").unwrap();
+}
+
+#[test]
+fn plays_a_helper() {
+    let Ok(name) = env::var(PART) else { return };
+    let part = Part::ALL.into_iter().find(|part| part.name() == name).unwrap();
+    let (sender, released) = mpsc::channel();
+    thread::spawn(move || {
+        io::stdin().lines().map_while(Result::ok).for_each(|_| _ = sender.send(()));
+        exit(0);
+    });
+    if part == Part::IsAbsent {
+        report("ready");
+        loop {
+            thread::park();
+        }
+    }
+    let words = SharedMemory::create(NAME, NonZeroUsize::new(TOTAL_BYTES).unwrap()).unwrap();
+    let memory = Memory::create(&words, Mode::Record).unwrap();
+    if part == Part::IsOlder {
+        words[1].store(u64::from(MAJOR) << 32, Ordering::Release);
+    }
+    if part == Part::Fails {
+        memory.commands().set_agent(AgentState::Ended);
+    }
+    report("ready");
+    while memory.mode() != Mode::Act || matches!(part, Part::Rests | Part::IsOlder | Part::Fails) {
+        // As if the program made a call.
+        thread::sleep(Duration::from_millis(1));
+    }
+    let commands = memory.commands();
+    commands.set_agent(AgentState::Running);
+    loop {
+        let (word, value) = commands.futex().unwrap();
+        let taken = if part == Part::Sleeps { None } else { commands.take() };
+        let Some((ticket, command)) = taken else {
+            futex::wait(word, value, LONG);
+            continue;
+        };
+        let command = command.unwrap();
+        report(&format!("{:?} {:#x} {:#x} {}", command.action, command.begin, command.end, command.gpu[0]));
+        match part {
+            Part::Answers(answer) => commands.respond(ticket, answer),
+            Part::Overwrites => words.iter().for_each(|word| word.store(u64::MAX, Ordering::Release)),
+            _ => {
+                released.recv().unwrap();
+                commands.respond(ticket, Answer::Done);
+            }
+        }
+        futex::wake(word);
+    }
+}
