@@ -12,6 +12,7 @@
 //! | + 10, 11 | UUID of the GPU |
 //! | + 12, 13 | begin and end of the range |
 //! | + 16 | [`Answer`]; a cache line of its own |
+//! | + 17 | advice calls of the driver that were made, whatever came of them |
 //!
 //! The helper validates a command as uvmd validates an answer: the memory is the program's, which may
 //! write anything into it.
@@ -30,6 +31,7 @@ const GPU: usize = 10;
 const BEGIN: usize = 12;
 const END: usize = 13;
 const ANSWER: usize = 16;
+const ADVICE_CALLS: usize = 17;
 
 const STAGE_BITS: u32 = 2;
 const STAGE_MASK: u64 = (1 << STAGE_BITS) - 1;
@@ -80,10 +82,13 @@ pub enum Action {
     Duplicate = 8,
     /// No read duplication.
     DoNotDuplicate = 9,
+    /// No preferred location, where that was the host: preferred at the GPU first, which removes
+    /// the GPU's mappings of host memory, as uvmd does by ioctl.
+    PreferHostNoMore = 10,
 }
 
 impl Action {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::PrefetchToGpu,
         Self::PrefetchToHost,
         Self::PreferGpu,
@@ -93,6 +98,7 @@ impl Action {
         Self::NoAccessByGpu,
         Self::Duplicate,
         Self::DoNotDuplicate,
+        Self::PreferHostNoMore,
     ];
 
     fn from_word(word: u64) -> Option<Self> {
@@ -121,15 +127,28 @@ pub enum Answer {
     /// The driver failed with this `CUresult`. `CUDA_ERROR_NOT_READY` (600) is the helper's: calls of
     /// the program left no time for it.
     Failed(u32),
-    /// Part of the range is not in a managed allocation that the helper has seen.
+    /// Part of the range is not in a managed allocation that the helper has seen; of a command that
+    /// undoes advice, all of it. Nothing was done.
     NotAllocated,
-    /// The program has given advice of its own about part of the range.
+    /// The program has given advice of its own about part of the range; of a command that undoes
+    /// advice, on the same subject about all of it. Nothing was done.
     ProgramAdvice,
     /// The program has no such GPU, or has allocated nothing there.
     NoDevice,
-    /// The command is none, the mode is not [`Mode::Act`](crate::Mode::Act), or the driver lacks the
-    /// function.
+    /// The command is none, or the driver lacks the function.
     Unsupported,
+    /// The mode is not [`Mode::Act`](crate::Mode::Act).
+    NotActing,
+}
+
+/// Answer, with what it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// What came of the command.
+    pub answer: Answer,
+    /// Advice calls of the driver that were made, whatever came of them: one for each block of the
+    /// program's.
+    pub advice_calls: u64,
 }
 
 impl Answer {
@@ -142,6 +161,7 @@ impl Answer {
             Self::ProgramAdvice => (4, 0),
             Self::NoDevice => (5, 0),
             Self::Unsupported => (6, 0),
+            Self::NotActing => (7, 0),
         };
         (kind << 32) | result as u64
     }
@@ -155,6 +175,7 @@ impl Answer {
             4 => Some(Self::ProgramAdvice),
             5 => Some(Self::NoDevice),
             6 => Some(Self::Unsupported),
+            7 => Some(Self::NotActing),
             _ => None,
         }
     }
@@ -233,14 +254,10 @@ impl<'a> Commands<'a> {
     /// # Errors
     /// While the helper carries out the last one.
     pub fn submit(&self, command: &Command) -> Result<Ticket, Busy> {
-        let mut last = self.load(STAGE);
-        if last & STAGE_MASK == Stage::Pending as u64 {
-            let _ = self.revoke(Ticket(last >> STAGE_BITS));
-            last = self.load(STAGE);
-        }
-        if last & STAGE_MASK == Stage::Taken as u64 {
+        if self.revoke_pending() {
             return Err(Busy);
         }
+        let last = self.load(STAGE);
         let Command { action, gpu, begin, end } = *command;
         self.store(ANSWER, 0);
         self.store(ACTION, action as u64);
@@ -253,20 +270,31 @@ impl<'a> Commands<'a> {
         self.advance(last, ticket.at(Stage::Pending)).then_some(ticket).ok_or(Busy)
     }
 
+    /// Takes back whatever command is pending, and returns whether the helper carries one out.
+    #[must_use]
+    pub fn revoke_pending(&self) -> bool {
+        let last = self.load(STAGE);
+        if last & STAGE_MASK == Stage::Pending as u64 {
+            let _ = self.revoke(Ticket(last >> STAGE_BITS));
+        }
+        self.load(STAGE) & STAGE_MASK == Stage::Taken as u64
+    }
+
     /// Takes a command back that nobody has taken; false if the helper carries it out, or has.
     #[must_use]
     pub fn revoke(&self, ticket: Ticket) -> bool {
         self.advance(ticket.at(Stage::Pending), ticket.at(Stage::Free))
     }
 
-    /// Answer to a command.
+    /// Response to a command.
     ///
     /// # Errors
     /// If there is none, with the reason.
-    pub fn answer(&self, ticket: Ticket) -> Result<Answer, NoAnswer> {
+    pub fn response(&self, ticket: Ticket) -> Result<Response, NoAnswer> {
         let stage = self.load(STAGE);
         if stage == ticket.at(Stage::Answered) {
-            Answer::from_word(self.load(ANSWER)).ok_or(NoAnswer::Invalid)
+            let answer = Answer::from_word(self.load(ANSWER)).ok_or(NoAnswer::Invalid)?;
+            Ok(Response { answer, advice_calls: self.load(ADVICE_CALLS) })
         } else if stage == ticket.at(Stage::Pending) {
             Err(NoAnswer::Pending)
         } else if stage == ticket.at(Stage::Taken) {
@@ -302,8 +330,9 @@ impl<'a> Commands<'a> {
     }
 
     /// Answers a command that was taken. Whoever calls it wakes uvmd afterwards.
-    pub fn respond(&self, ticket: Ticket, answer: Answer) {
+    pub fn respond(&self, ticket: Ticket, Response { answer, advice_calls }: Response) {
         self.store(ANSWER, answer.to_word());
+        self.store(ADVICE_CALLS, advice_calls);
         let _ = self.advance(ticket.at(Stage::Taken), ticket.at(Stage::Answered));
     }
 }

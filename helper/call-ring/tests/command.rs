@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use call_ring::{
     Command, Memory, Mode, TOTAL_BYTES,
-    command::{Action, AgentState, Answer, Busy, NoAnswer},
+    command::{Action, AgentState, Answer, Busy, NoAnswer, Response},
 };
 
 const COMMAND: Command =
@@ -24,11 +24,12 @@ fn a_command_is_taken_as_it_was_submitted_and_its_answer_returns() {
     assert_eq!((commands.agent(), commands.take()), (AgentState::Absent, None));
     for answer in [Answer::Done, Answer::Failed(801), Answer::NotAllocated, Answer::ProgramAdvice, Answer::NoDevice] {
         let ticket = commands.submit(&COMMAND).unwrap();
-        assert_eq!(commands.answer(ticket), Err(NoAnswer::Pending));
+        assert_eq!(commands.response(ticket), Err(NoAnswer::Pending));
         assert_eq!(commands.take(), Some((ticket, Some(COMMAND))));
-        assert_eq!((commands.take(), commands.answer(ticket)), (None, Err(NoAnswer::Taken)));
-        commands.respond(ticket, answer);
-        assert_eq!(commands.answer(ticket), Ok(answer));
+        assert_eq!((commands.take(), commands.response(ticket)), (None, Err(NoAnswer::Taken)));
+        let response = Response { answer, advice_calls: 3 };
+        commands.respond(ticket, response);
+        assert_eq!(commands.response(ticket), Ok(response));
     }
 }
 
@@ -40,7 +41,7 @@ fn a_revoked_command_is_not_carried_out() {
     let ticket = commands.submit(&COMMAND).unwrap();
     assert!(commands.revoke(ticket));
     assert_eq!(commands.take(), None);
-    assert_eq!(commands.answer(ticket), Err(NoAnswer::Invalid));
+    assert_eq!(commands.response(ticket), Err(NoAnswer::Invalid));
     // That of a former uvmd is revoked by the next one.
     let former = commands.submit(&COMMAND).unwrap();
     let next = commands.submit(&Command { action: Action::Duplicate, ..COMMAND }).unwrap();
@@ -58,7 +59,7 @@ fn a_command_that_is_being_carried_out_cannot_be_revoked_or_followed() {
     let _ = commands.take().unwrap();
     assert!(!commands.revoke(ticket));
     assert_eq!(commands.submit(&COMMAND), Err(Busy));
-    commands.respond(ticket, Answer::Done);
+    commands.respond(ticket, Response { answer: Answer::Done, advice_calls: 0 });
     assert!(commands.submit(&COMMAND).is_ok());
 }
 
