@@ -1,7 +1,8 @@
 //! Runs a program with the helper in it, and writes its calls as lines of JSON, and as a trace to
-//! `OUTPUT.trace`: `record [--off | --act] HELPER OUTPUT PROGRAM [ARGUMENT...]`. With `--off`, the helper
-//! passes calls through once it is found; with `--act`, it carries out commands of others. The program's standard input ends then: a program that waits for
-//! that does not exit unseen. For tests.
+//! `OUTPUT.trace`: `record [--off | --act] HELPER OUTPUT PROGRAM [ARGUMENT...]`. With `--off`, the
+//! helper passes calls through once it is found; with `--act`, it carries out commands of others.
+//! The program's standard input ends then: a program that waits for that does not exit unseen. For
+//! tests.
 
 #![expect(clippy::print_stderr, reason = "a program for the terminal")]
 
