@@ -306,7 +306,7 @@ impl<'a> Commands<'a> {
 
     // === The helper's side ===
 
-    /// Says what the helper's thread does.
+    /// Sets the state of the helper's thread.
     pub fn set_agent(&self, state: AgentState) {
         self.store(AGENT, state as u64);
     }

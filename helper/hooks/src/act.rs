@@ -1,24 +1,26 @@
 //! Commands, carried out: as calls of the driver in a context that the program has.
 //!
-//! A command is carried out in parts, each within the [gate](crate::gate), after a look at whether
-//! it may be: the program may have freed the memory, given advice of its own, or ended the context
-//! between two of them, and uvmd may have withdrawn the mode. No context is made or retained, none
-//! stays current to the thread, and memory that a command names beyond the program's own is not
-//! touched.
+//! A command is carried out in parts, each within the [gate](crate::gate), as is every call of the
+//! driver: an exit of the process meets none. Each part begins with a look at whether it may be: the
+//! program may have freed the memory, given advice of its own, or ended the context between two of
+//! them, and uvmd may have withdrawn the mode. No context is made or retained, none stays current to
+//! the thread, and memory that a command names beyond the program's own is not touched.
+//!
+//! Prefetches and advice are refused before the first part, if that can be known. What undoes advice
+//! is never refused for a part of the range: it is done wherever there is something to undo.
 
 use call_ring::{
     Command, Memory, Mode,
-    command::{Action, Answer},
+    command::{Action, Answer, Response},
 };
 
 use crate::{
     advised::{Advised, Subject},
-    blocks::{Block, Blocks},
+    blocks::{Block, Blocks, Unknown},
     cuda::{CuResult, Handle},
     driver,
     gate::{self, Closed, Gate},
-    headroom,
-    parts::{NotManaged, Parts, Range},
+    parts::{Gaps, NotManaged, Parts, Range},
     stream::Stream,
     system,
     watch::Watch,
@@ -37,49 +39,51 @@ const TURN_NS: u64 = 100_000;
 /// Host, as a device.
 const HOST: i32 = -1;
 
-/// Call of the driver for an action.
+/// Calls of the driver for an action.
 #[derive(Clone, Copy, Debug)]
-enum Call {
-    Prefetch { to: i32 },
-    Advise { advice: u32, to: i32 },
+enum Calls {
+    Prefetch {
+        to: i32,
+    },
+    Advise {
+        advice: u32,
+        to: i32,
+    },
+    Withdraw {
+        advice: u32,
+        to: i32,
+        /// Advice in its place before, which may fail.
+        before: Option<u32>,
+    },
 }
 
-impl Call {
-    /// Call for an action about a device, with the numbers of `CUmem_advise`.
+impl Calls {
+    /// Calls for an action about a device, with the numbers of `CUmem_advise`.
     const fn new(action: Action, device: i32) -> Self {
-        let (advice, to) = match action {
-            Action::PrefetchToGpu => return Self::Prefetch { to: device },
-            Action::PrefetchToHost => return Self::Prefetch { to: HOST },
-            Action::Duplicate => (1, device),
-            Action::DoNotDuplicate => (2, device),
-            Action::PreferGpu => (3, device),
-            Action::PreferHost => (3, HOST),
-            Action::PreferNowhere => (4, device),
-            Action::AccessByGpu => (5, device),
-            Action::NoAccessByGpu => (6, device),
-        };
-        Self::Advise { advice, to }
-    }
-
-    /// Advice of the program that forbids it: any about the same memory; of a prefetch, a place
-    /// where the program wants the memory.
-    const fn forbidding(self) -> Option<Subject> {
-        match self {
-            Self::Prefetch { .. } => Some(Subject::LOCATION),
-            Self::Advise { .. } => None,
+        const PREFER: u32 = 3;
+        match action {
+            Action::PrefetchToGpu => Self::Prefetch { to: device },
+            Action::PrefetchToHost => Self::Prefetch { to: HOST },
+            Action::Duplicate => Self::Advise { advice: 1, to: device },
+            Action::DoNotDuplicate => Self::Withdraw { advice: 2, to: device, before: None },
+            Action::PreferGpu => Self::Advise { advice: PREFER, to: device },
+            Action::PreferHost => Self::Advise { advice: PREFER, to: HOST },
+            Action::PreferNowhere => Self::Withdraw { advice: 4, to: device, before: None },
+            Action::PreferHostNoMore => Self::Withdraw { advice: 4, to: device, before: Some(PREFER) },
+            Action::AccessByGpu => Self::Advise { advice: 5, to: device },
+            Action::NoAccessByGpu => Self::Withdraw { advice: 6, to: device, before: None },
         }
     }
 
     /// Parts of a range. Advice is given at once, as each part would be a range of its own to the
     /// driver.
     const fn parts(self, range: Range) -> Parts {
-        Parts::new(
-            range,
-            match self {
-                Self::Prefetch { .. } => PREFETCH_BYTES_MAX,
-                Self::Advise { .. } => 1 << 63,
-            },
-        )
+        const ALL: u64 = 1 << 63;
+        match self {
+            Self::Prefetch { .. } => Parts::new(range, PREFETCH_BYTES_MAX, Gaps::Refused),
+            Self::Advise { .. } => Parts::new(range, ALL, Gaps::Refused),
+            Self::Withdraw { .. } => Parts::new(range, ALL, Gaps::Skipped),
+        }
     }
 }
 
@@ -89,11 +93,15 @@ impl From<NotManaged> for Answer {
     }
 }
 
-/// Answer to a command that the program's calls leave no time for, and to one beside an exit.
+impl From<Unknown> for Answer {
+    fn from(_: Unknown) -> Self {
+        NOT_READY
+    }
+}
+
+/// Answer to a command that the program's calls leave no time for, to one beside an exit, and to
+/// advice that is in force in part.
 const NOT_READY: Answer = Answer::Failed(CuResult::NOT_READY.0.cast_unsigned());
-/// Answer to a prefetch for which the program's cgroup, at whose limit the kernel kills, has no
-/// room.
-const OUT_OF_MEMORY: Answer = Answer::Failed(2);
 
 /// Success of the driver, or the answer otherwise.
 fn done(result: Option<CuResult>) -> Result<(), Answer> {
@@ -116,59 +124,35 @@ pub(crate) struct Acting {
     pub(crate) stream: Stream,
 }
 
+/// A command at work.
+struct Work<'a> {
+    acting: &'a Acting,
+    watch: &'a mut Watch,
+    /// Advice calls of the driver that were made.
+    advice_calls: u64,
+}
+
 impl Acting {
-    /// Carries a command out, and answers.
-    pub(crate) fn carry_out(&self, command: &Command, watch: &mut Watch) -> Answer {
-        self.try_to(command, watch).err().unwrap_or(Answer::Done)
+    /// Carries a command out.
+    pub(crate) fn carry_out(&self, command: &Command, watch: &mut Watch) -> Response {
+        let mut work = Work { acting: self, watch, advice_calls: 0 };
+        let answer = match work.carry_out(command) {
+            Ok(()) => Answer::Done,
+            failed @ Err(Answer::Failed(_)) => failed.err().unwrap_or(NOT_READY),
+            // Something was done: that is no refusal.
+            Err(_) if work.advice_calls > 0 => NOT_READY,
+            Err(answer) => answer,
+        };
+        Response { answer, advice_calls: work.advice_calls }
     }
 
-    fn try_to(&self, command: &Command, watch: &mut Watch) -> Result<(), Answer> {
-        let &Command { action, gpu, begin, end } = command;
-        let range = Range { begin, end };
-        let find = |address| self.blocks.managed_from(address);
-        // All or nothing, as far as that can be known before.
-        let mut parts = Call::new(action, HOST).parts(range);
-        while parts.next(find)?.is_some() {}
-        let device = driver::device_of(gpu).ok_or(Answer::NoDevice)?;
-        let call = Call::new(action, device);
-        self.check_advice(call, range)?;
-        let mut parts = call.parts(range);
-        while let Some(part) = parts.next(find)? {
-            self.carry_out_part(call, device, part, watch)?;
-        }
-        Ok(())
+    fn managed_from(&self, address: u64) -> Result<Option<Block>, Answer> {
+        Ok(self.blocks.managed_from(address)?)
     }
 
-    fn check_advice(&self, call: Call, range: Range) -> Result<(), Answer> {
-        if self.advised.has(range, call.forbidding()) { Err(Answer::ProgramAdvice) } else { Ok(()) }
-    }
-
-    /// Waits for its turn at the gate.
-    fn begin(&self, watch: &mut Watch) -> Result<gate::Part, Answer> {
-        for _ in 0..TURNS_MAX {
-            match self.gate.begin() {
-                Ok(part) => return Ok(part),
-                Err(Closed::Calls) if !watch.is_over() => system::sleep(TURN_NS),
-                Err(_) => break,
-            }
-        }
-        Err(NOT_READY)
-    }
-
-    fn carry_out_part(&self, call: Call, device: i32, part: Range, watch: &mut Watch) -> Result<(), Answer> {
-        let _part = self.begin(watch)?;
-        if self.memory.mode() != Mode::Act {
-            return Err(Answer::Unsupported);
-        }
-        // As it is now, which it stays until the end of this part.
-        let block = self.blocks.managed_from(part.begin);
-        let is_within = |block: &Block| block.begin <= part.begin && part.end <= block.end;
-        let own = block.filter(is_within).and_then(context_of).ok_or(Answer::NotAllocated)?;
-        self.check_advice(call, part)?;
-        let context = self.enter_context_of(device, own).ok_or(Answer::NoDevice)?;
-        let result = self.make(call, context, device, part, watch);
-        driver::leave_context();
-        result
+    /// Context that managed memory was allocated in; `None` if it is there no more.
+    fn context_of(&self, part: Range) -> Result<Option<Handle>, Answer> {
+        Ok(self.managed_from(part.begin)?.and_then(context_of))
     }
 
     /// Makes a context of a device current that the program allocated memory in: the memory's own,
@@ -182,22 +166,6 @@ impl Acting {
             driver::leave_context();
         }
         found
-    }
-
-    fn make(&self, call: Call, context: Handle, device: i32, part: Range, watch: &mut Watch) -> Result<(), Answer> {
-        let bytes = usize::try_from(part.bytes()).map_err(|_| Answer::Unsupported)?;
-        match call {
-            Call::Advise { advice, to } => done(driver::advise(part.begin, bytes, advice, to)),
-            Call::Prefetch { to } => {
-                // Either way: what moves to the GPU may evict other memory to the host.
-                if !headroom::has_room(part.bytes(), 0) {
-                    return Err(OUT_OF_MEMORY);
-                }
-                let stream = self.stream.of(context, device).or_else(|result| done(result).map(|()| 0))?;
-                done(driver::prefetch(part.begin, bytes, to, stream))?;
-                wait_for(stream, watch)
-            }
-        }
     }
 
     /// Gives back what is made anew for the next command, unless calls of the program are within
@@ -223,6 +191,166 @@ impl Acting {
     }
 }
 
+impl Work<'_> {
+    fn carry_out(&mut self, &Command { action, gpu, begin, end }: &Command) -> Result<(), Answer> {
+        let (acting, range) = (self.acting, Range { begin, end });
+        // All or nothing, as far as that can be known before.
+        let mut parts = Calls::new(action, HOST).parts(range);
+        let mut is_managed = false;
+        while parts.next(|address| acting.managed_from(address))?.is_some() {
+            is_managed = true;
+        }
+        if !is_managed {
+            return Err(Answer::NotAllocated);
+        }
+        let device = self.device_of(gpu)?;
+        let calls = Calls::new(action, device);
+        match calls {
+            Calls::Prefetch { to } => {
+                self.check_advice(range, Some(Subject::LOCATION))?;
+                self.prefetch(calls.parts(range), to, device)
+            }
+            Calls::Advise { advice, to } => {
+                self.check_advice(range, None)?;
+                self.advise(calls.parts(range), advice, to, device)
+            }
+            Calls::Withdraw { advice, to, before } => self.withdraw(calls.parts(range), (advice, before), to, device),
+        }
+    }
+
+    /// Begins a part, once it is its turn at the gate.
+    fn begin(&mut self) -> Result<gate::Part, Answer> {
+        for _ in 0..TURNS_MAX {
+            match self.acting.gate.begin() {
+                Ok(part) if self.acting.memory.mode() == Mode::Act => return Ok(part),
+                Ok(_) => return Err(Answer::NotActing),
+                Err(Closed::Calls) if !self.watch.is_over() => system::sleep(TURN_NS),
+                Err(_) => break,
+            }
+        }
+        Err(NOT_READY)
+    }
+
+    /// Device of a GPU, in a part of its own.
+    fn device_of(&mut self, gpu: [u8; 16]) -> Result<i32, Answer> {
+        let _part = self.begin()?;
+        // For this thread, which is the only one that carries out commands.
+        driver::leave_captures_alone();
+        driver::device_of(gpu).ok_or(Answer::NoDevice)
+    }
+
+    /// Whether the program's advice permits a call: on a subject, as on the place where the program
+    /// wants the memory, or any.
+    fn check_advice(&self, range: Range, subject: Option<Subject>) -> Result<(), Answer> {
+        if self.acting.advised.has(range, subject) { Err(Answer::ProgramAdvice) } else { Ok(()) }
+    }
+
+    /// Makes a call in a context of the device.
+    fn within_context<T>(
+        &mut self,
+        part: Range,
+        device: i32,
+        call: impl FnOnce(&mut Self, Handle) -> Result<T, Answer>,
+    ) -> Result<T, Answer> {
+        let own = self.acting.context_of(part)?.ok_or(Answer::NotAllocated)?;
+        let context = self.acting.enter_context_of(device, own).ok_or(Answer::NoDevice)?;
+        let result = call(self, context);
+        driver::leave_context();
+        result
+    }
+
+    fn prefetch(&mut self, mut parts: Parts, to: i32, device: i32) -> Result<(), Answer> {
+        let acting = self.acting;
+        while !parts.is_over() {
+            let _part = self.begin()?;
+            // As it is now, which it stays until the end of this part.
+            let Some(part) = parts.next(|address| acting.managed_from(address))? else { break };
+            self.check_advice(part, Some(Subject::LOCATION))?;
+            self.within_context(part, device, |work, context| work.prefetch_part(part, to, context, device))?;
+        }
+        Ok(())
+    }
+
+    fn prefetch_part(&mut self, part: Range, to: i32, context: Handle, device: i32) -> Result<(), Answer> {
+        let stream = self.acting.stream.of(context, device).or_else(|result| done(result).map(|()| 0))?;
+        done(driver::prefetch(part.begin, bytes_of(part)?, to, stream))?;
+        wait_for(stream, self.watch)
+    }
+
+    fn advise(&mut self, mut parts: Parts, advice: u32, to: i32, device: i32) -> Result<(), Answer> {
+        let acting = self.acting;
+        while !parts.is_over() {
+            let _part = self.begin()?;
+            let Some(part) = parts.next(|address| acting.managed_from(address))? else { break };
+            self.check_advice(part, None)?;
+            self.within_context(part, device, |work, _| work.advise_part(part, advice, to))?;
+        }
+        Ok(())
+    }
+
+    fn advise_part(&mut self, part: Range, advice: u32, to: i32) -> Result<(), Answer> {
+        let result = driver::advise(part.begin, bytes_of(part)?, advice, to);
+        self.advice_calls = self.advice_calls.saturating_add(result.is_some().into());
+        done(result)
+    }
+
+    /// Undoes advice wherever the program has given none on the same subject, whatever comes of a
+    /// part.
+    fn withdraw(
+        &mut self,
+        mut parts: Parts,
+        (advice, before): (u32, Option<u32>),
+        to: i32,
+        device: i32,
+    ) -> Result<(), Answer> {
+        let acting = self.acting;
+        let (subject, _) = Subject::of(advice, to);
+        let mut result = Err(Answer::NotAllocated);
+        while !parts.is_over() {
+            let _part = self.begin()?;
+            let Some(part) = parts.next(|address| acting.managed_from(address))? else { break };
+            if acting.context_of(part)?.is_none() {
+                continue;
+            }
+            let own = acting.advised.first(part, subject)?;
+            let bare = Range { end: own.map_or(part.end, |own| own.begin.min(part.end)), ..part };
+            if let Some(own) = own {
+                parts.go_on_at(own.end);
+            }
+            let of_part = if bare.is_empty() {
+                Err(Answer::ProgramAdvice)
+            } else {
+                self.within_context(bare, device, |work, _| {
+                    if let Some(before) = before {
+                        let _ = work.advise_part(bare, before, to);
+                    }
+                    work.advise_part(bare, advice, to)
+                })
+            };
+            result = worse(result, of_part);
+        }
+        result
+    }
+}
+
+/// What came of a withdrawal, of that of what is before a part, and of that of the part: a failure,
+/// or else what was done, or else why nothing was.
+const fn worse(before: Result<(), Answer>, of_part: Result<(), Answer>) -> Result<(), Answer> {
+    const fn rank(result: Result<(), Answer>) -> u32 {
+        match result {
+            Err(Answer::NotAllocated) => 0,
+            Err(Answer::ProgramAdvice) => 1,
+            Ok(()) => 2,
+            Err(_) => 3,
+        }
+    }
+    if rank(of_part) > rank(before) { of_part } else { before }
+}
+
+fn bytes_of(part: Range) -> Result<usize, Answer> {
+    usize::try_from(part.bytes()).map_err(|_| Answer::Unsupported)
+}
+
 fn context_of(block: Block) -> Option<Handle> {
     driver::context_of(block.begin, block.context)
 }
@@ -236,3 +364,6 @@ fn wait_for(stream: Handle, watch: &mut Watch) -> Result<(), Answer> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,14 @@
 //! Advice that the program has given: uvmd's never takes its place.
 //!
 //! A table of ranges, noted before the driver is called, whether calls are recorded or not. Where
-//! it has no room, or another thread does not end its change, all memory counts as advised.
+//! it has no room, or another thread does not end its change, all memory counts as advised, for
+//! advice that uvmd gives. For advice that it takes back, only known ranges of the same subject
+//! count: that uvmd's advice stayed in force for ever would be worse than that some of the program's
+//! is undone, which it gave after uvmd's and of which the subject is not known.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{lock::Lock, parts::Range, system::Errno, zeroed};
+use crate::{blocks::Unknown, lock::Lock, parts::Range, system::Errno, zeroed};
 
 /// Most ranges.
 const RANGES_MAX: usize = 2048;
@@ -166,6 +169,20 @@ impl Advised {
         })
     }
 
+    /// First pages of a range about which the program is known to have given advice on this subject:
+    /// all of that advice.
+    ///
+    /// # Errors
+    /// If another thread does not end its change.
+    pub(crate) fn first(&self, range: Range, subject: Subject) -> Result<Option<Range>, Unknown> {
+        let first = self.lock.with(|| {
+            let entries = (0..self.len()).map(|at| self.get(at));
+            let found = entries.filter(|entry| entry.subject == subject && entry.range.shares_a_page(range));
+            found.map(|entry| entry.range.pages()).min_by_key(|pages| pages.begin)
+        });
+        first.ok_or(Unknown)
+    }
+
     /// Whether the program has given advice about a page of the range: on a subject, or any.
     pub(crate) fn has(&self, range: Range, subject: Option<Subject>) -> bool {
         let found = self.lock.with(|| {
@@ -219,6 +236,36 @@ mod tests {
         let (subject, is_set) = Subject::of(77, 0);
         assert!(is_set && advised.note(range(1, 2), subject));
         assert!(advised.has(range(1, 2), Some(Subject::LOCATION)));
+    }
+
+    #[test]
+    fn what_is_withdrawn_leaves_out_known_advice_on_its_subject_alone() {
+        let advised = Advised::new().unwrap();
+        let first = |begin, end| advised.first(range(begin, end), Subject::LOCATION);
+        assert_eq!(first(0, 100), Ok(None));
+        for (noted, subject) in [
+            (range(50, 60), Subject::LOCATION),
+            (Range { begin: 0x1_4100, end: 0x1_6001 }, Subject::LOCATION),
+            (range(0, 10), Subject::READ_DUPLICATION),
+            (range(0, 10), Subject::UNKNOWN),
+        ] {
+            assert!(advised.note(noted, subject));
+        }
+        let expected = [
+            ((0, 20), None),
+            ((0, 21), Some(range(20, 23))),
+            ((22, 100), Some(range(20, 23))),
+            ((23, 100), Some(range(50, 60))),
+            ((60, 100), None),
+        ];
+        for ((begin, end), pages) in expected {
+            assert_eq!(first(begin, end), Ok(pages), "{begin}");
+        }
+        // Another thread has the lock all the time.
+        assert_eq!(advised.lock.with(|| first(0, 100)), Some(Err(Unknown)));
+        advised.is_all.store(1, Ordering::Relaxed);
+        assert!(advised.has(range(30, 40), None));
+        assert_eq!(first(30, 40), Ok(None));
     }
 
     #[test]

@@ -18,12 +18,12 @@ use core::{
 
 use call_ring::{
     Mode,
-    command::{AgentState, Answer},
+    command::{AgentState, Answer, Response},
 };
 
 use crate::{
     act::Acting,
-    driver, filter, headroom,
+    filter, headroom,
     libc::Dlsym,
     process,
     system::{self, Sharing, Waited},
@@ -72,7 +72,7 @@ impl Agent {
         filters.is_some()
             && filters == self.filters
             && headroom::has_room(STACK_BYTES as u64, STACK_BYTES as u64 + ARENA_BYTES)
-            && process::first_thread_has_ended() == Some(false)
+            && process::sees_ends()
     }
 
     fn work(&self) {
@@ -88,11 +88,13 @@ impl Agent {
                 }
                 continue;
             };
-            let answer = match command {
-                Some(command) if acting.memory.mode() == Mode::Act => acting.carry_out(&command, &mut watch),
-                _ => Answer::Unsupported,
+            let refused = |answer| Response { answer, advice_calls: 0 };
+            let response = match command {
+                _ if acting.memory.mode() != Mode::Act => refused(Answer::NotActing),
+                Some(command) => acting.carry_out(&command, &mut watch),
+                None => refused(Answer::Unsupported),
             };
-            commands.respond(ticket, answer);
+            commands.respond(ticket, response);
             system::wake(word, Sharing::Shared);
         }
     }
@@ -114,7 +116,6 @@ extern "C" fn process_exits(own: *mut c_void) {
 extern "C" fn run(own: *mut c_void) -> *mut c_void {
     let agent = agent(own);
     system::name_thread(c"uvmd-helper");
-    driver::leave_captures_alone();
     agent.acting.gate.is_for_this_thread();
     let commands = agent.acting.memory.commands();
     commands.set_agent(AgentState::Running);

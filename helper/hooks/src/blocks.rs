@@ -1,5 +1,5 @@
-//! Memory that the program has allocated: what tells a pointer among arguments from a number, and
-//! managed memory that commands may name from all other.
+//! Memory that the program has allocated: what distinguishes a pointer among arguments from a
+//! number, and managed memory, which commands may name, from all other.
 //!
 //! A sorted table. Searches take no lock: each is repeated if the table changed meanwhile.
 //! Allocations and frees, which take the driver longer than this, lock each other out.
@@ -11,7 +11,7 @@ use core::{
 
 use crate::{lock::Lock, system::Errno, zeroed};
 
-/// Most blocks at a time; pointers into those beyond are not told from numbers.
+/// Most blocks at a time; pointers into those beyond count as numbers.
 const BLOCKS_MAX: usize = 16384;
 /// Searches before one gives up, beside a thread that changes the table and is not let run.
 const SEARCHES_MAX: usize = 256;
@@ -47,6 +47,10 @@ pub(crate) struct Blocks {
     /// 1 for managed memory.
     managed: &'static [AtomicU64],
 }
+
+/// The table changes all the time, or blocks may be there that are freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unknown;
 
 /// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,14 +153,17 @@ impl Blocks {
         }
     }
 
-    /// First managed block that ends behind an address; `None` also if blocks may be there that are
-    /// freed.
-    pub(crate) fn managed_from(&self, address: u64) -> Option<Block> {
+    /// First managed block that ends behind an address.
+    ///
+    /// # Errors
+    /// If that is not known.
+    pub(crate) fn managed_from(&self, address: u64) -> Result<Option<Block>, Unknown> {
         let first = || {
             let from = self.before(address).saturating_sub(1);
             (from..self.len()).map(|at| self.get(at)).find(|block| block.is_managed && block.end > address)
         };
-        self.search(first).flatten().filter(|_| self.is_outdated.load(Ordering::Relaxed) == 0)
+        let found = self.search(first).filter(|_| self.is_outdated.load(Ordering::Relaxed) == 0);
+        found.ok_or(Unknown)
     }
 
     /// A block of the context with the next greater handle: so each context has its turn.
@@ -286,9 +293,9 @@ mod tests {
         let managed = Block::new(0x5000, 0x1000, 7, true);
         assert!(blocks.add(block(0x1000, 0x1000, 7)) && blocks.add(managed) && blocks.add(block(0x9000, 0x1000, 8)));
         for address in [0, 0x1000, 0x4fff, 0x5000, 0x5fff] {
-            assert_eq!(blocks.managed_from(address), Some(managed), "{address:#x}");
+            assert_eq!(blocks.managed_from(address), Ok(Some(managed)), "{address:#x}");
         }
-        assert_eq!(blocks.managed_from(0x6000), None);
+        assert_eq!(blocks.managed_from(0x6000), Ok(None));
     }
 
     #[test]
@@ -305,6 +312,6 @@ mod tests {
         assert!(blocks.add(Block::new(0x1000, 0x1000, 1, true)));
         // Another thread has the lock all the time.
         assert_eq!(blocks.lock.with(|| blocks.remove(0x1000)), Some(None));
-        assert_eq!((blocks.managed_from(0x1000), blocks.of_next_context(0)), (None, None));
+        assert_eq!((blocks.managed_from(0x1000), blocks.of_next_context(0)), (Err(Unknown), None));
     }
 }

@@ -83,8 +83,8 @@ pub(crate) fn parameter(function: Handle, at: usize) -> Option<Parameter> {
     written(result, ()).and_then(|()| Parameter::new(offset_bytes, bytes))
 }
 
-/// Whether drivers tell parameters at all.
-pub(crate) fn tells_parameters() -> bool {
+/// Whether drivers report parameters at all.
+pub(crate) fn reports_parameters() -> bool {
     !reals::cuFuncGetParamInfo.address().is_null()
 }
 
@@ -125,18 +125,18 @@ pub(crate) fn device_of(uuid: [u8; 16]) -> Option<i32> {
 }
 
 /// Context that memory with an address was allocated in, as the driver knows it: `None` if there is
-/// no such memory any more, and the one that is known otherwise if the driver does not tell, as of
+/// no such memory any more, and the one that is known otherwise if the driver reports none, as of
 /// pools.
 pub(crate) fn context_of(address: u64, known: Handle) -> Option<Handle> {
     const CONTEXT: u32 = 1;
     const INVALID_VALUE: CuResult = CuResult(1);
     let mut context: Handle = 0;
-    let told = match cuPointerGetAttribute((&raw mut context).cast(), CONTEXT, address) {
+    let reported = match cuPointerGetAttribute((&raw mut context).cast(), CONTEXT, address) {
         Some(result) if result.is_ok() => context,
         Some(INVALID_VALUE) => return None,
         _ => 0,
     };
-    [told, known].into_iter().find(|context| *context != 0)
+    [reported, known].into_iter().find(|context| *context != 0)
 }
 
 /// Makes a context the calling thread's; its device.

@@ -1,22 +1,16 @@
 //! Filters of system calls, which may end the process for one that the program does not make.
 
-use crate::system::{self, TEXT_BYTES_MAX};
-
-/// Number behind a word at the begin of a line.
-fn field(word: &[u8], status: &[u8]) -> Option<u64> {
-    let rest = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(word))?;
-    rest.iter().try_fold(0_u64, |value, byte| {
-        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
-        value.checked_mul(10)?.checked_add(digit)
-    })
-}
+use crate::{
+    system::{self, TEXT_BYTES_MAX},
+    text::number_behind,
+};
 
 /// Filters of a thread, of its status. Before Linux 5.9: 2 if there is any.
 fn of_status(status: &[u8]) -> Option<u64> {
     // One that is cut, as for hundreds of groups, may lack them.
     let whole = Some(status).filter(|status| status.len() < TEXT_BYTES_MAX)?;
-    let mode = field(b"Seccomp:\t", whole)?;
-    if mode == 0 { Some(0) } else { field(b"Seccomp_filters:\t", whole).or(Some(mode)) }
+    let mode = number_behind(b"Seccomp:\t", whole)?;
+    if mode == 0 { Some(0) } else { number_behind(b"Seccomp_filters:\t", whole).or(Some(mode)) }
 }
 
 /// Filters of the calling thread; `None` if they are not known.

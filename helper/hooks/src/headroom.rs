@@ -1,32 +1,18 @@
 //! What the process has left of memory and address space: what the helper takes of them must not be
-//! what the program lacks. The daemon's like, with the standard library, is in `actuator::headroom`.
+//! what the program lacks. The daemon's like, with the standard library, is in
+//! `actuator::headroom`: prefetches rest on that, as the helper's thread opens no files.
 
 use core::ffi::CStr;
 
-use crate::system::{self, TEXT_BYTES_MAX, read_text};
+use crate::{
+    system::{self, TEXT_BYTES_MAX, read_text},
+    text::{number, number_behind},
+};
 
 /// Address space that the process may have, of linux/resource.h.
 const ADDRESS_SPACE: usize = 9;
 /// Share of what the process has left that the helper takes at most: 1 / this.
 const LEFT_PART: u64 = 16;
-
-/// Number at the begin of a text; the largest one for "max".
-fn number(text: &[u8]) -> Option<u64> {
-    if text.starts_with(b"max") {
-        return Some(u64::MAX);
-    }
-    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
-    let mut value = None::<u64>;
-    for digit in digits {
-        value = Some(value.unwrap_or(0).saturating_mul(10).saturating_add(u64::from(digit - b'0')));
-    }
-    value
-}
-
-/// Number behind a word at the begin of a line.
-fn number_of(word: &[u8], text: &[u8]) -> Option<u64> {
-    text.split(|byte| *byte == b'\n').find_map(|line| number(line.strip_prefix(word)?.strip_prefix(b" ")?))
-}
 
 /// Names of the files of a version of cgroups: limit, usage, and what of the usage the kernel can
 /// take back at once.
@@ -38,12 +24,12 @@ struct Files {
 }
 
 const SECOND: Files =
-    Files { root: b"/sys/fs/cgroup", limit: b"memory.max", usage: b"memory.current", reclaimable: b"inactive_file" };
+    Files { root: b"/sys/fs/cgroup", limit: b"memory.max", usage: b"memory.current", reclaimable: b"inactive_file " };
 const FIRST: Files = Files {
     root: b"/sys/fs/cgroup/memory",
     limit: b"memory.limit_in_bytes",
     usage: b"memory.usage_in_bytes",
-    reclaimable: b"total_inactive_file",
+    reclaimable: b"total_inactive_file ",
 };
 
 /// The cgroup with the memory controller, of /proc/self/cgroup.
@@ -76,7 +62,7 @@ fn has_in(files: &Files, folder: &[u8], bytes: u64) -> bool {
     let mut read_in = |file: &[u8], word: &[u8]| {
         let path = path([files.root, folder, b"/", file], &mut name)?;
         let text = read_text(path, &mut text)?;
-        if word.is_empty() { number(text) } else { number_of(word, text) }
+        if word.is_empty() { number(text) } else { number_behind(word, text) }
     };
     let Some(limit) = read_in(files.limit, b"").filter(|limit| *limit != u64::MAX) else { return true };
     let Some(usage) = read_in(files.usage, b"") else { return true };
@@ -131,16 +117,6 @@ mod tests {
         let first: &[u8] = b"12:cpu,cpuacct:/c\n4:memory:/docker/1\n0::/d\n";
         assert_eq!(found(first), Some((FIRST.limit, &b"/docker/1"[..])));
         assert_eq!(found(b""), None);
-    }
-
-    #[test]
-    fn numbers_are_read_as_the_kernel_writes_them() {
-        assert_eq!(number(b"max\n"), Some(u64::MAX));
-        assert_eq!(number(b"4096\n"), Some(4096));
-        assert_eq!(number(b"99999999999999999999999\n"), Some(u64::MAX));
-        assert_eq!(number(b"\n"), None);
-        let stat = b"anon 5\nfile 6\ninactive_file 77\n";
-        assert_eq!((number_of(b"inactive_file", stat), number_of(b"inactive", stat)), (Some(77), None));
     }
 
     #[test]

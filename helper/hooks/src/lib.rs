@@ -24,8 +24,8 @@
 //! * [`cuda`], [`program`], [`real`]: types, the program's memory, and the driver's functions
 //! * [`headroom`], [`filter`], [`process`]: what the process has left, what it may do, whether it
 //!   ends
-//! * [`libc`], [`threads`], [`system`], [`lock`], [`shared`], [`zeroed`]: threads, system calls and
-//!   memory
+//! * [`libc`], [`threads`], [`system`], [`text`], [`lock`], [`shared`], [`zeroed`]: threads, system
+//!   calls and memory
 
 #![cfg_attr(not(test), no_std)]
 
@@ -50,6 +50,7 @@ mod recorder;
 mod shared;
 mod stream;
 mod system;
+mod text;
 mod threads;
 mod watch;
 mod zeroed;

@@ -2,6 +2,7 @@
 //!
 //! uvmd names whole pages, which is what the driver moves. The program's blocks may begin and end
 //! within pages: what lies between them is left out, as long as each page has some managed memory.
+//! Pages without any are left out as well, or have the command refused.
 
 use crate::blocks::Block;
 
@@ -35,6 +36,16 @@ impl Range {
         self.end.saturating_sub(self.begin)
     }
 
+    /// Pages of which it has bytes.
+    pub(crate) const fn pages(self) -> Self {
+        Self { begin: page_begin(self.begin), end: page_end(self.end) }
+    }
+
+    /// Whether it has no bytes.
+    pub(crate) const fn is_empty(self) -> bool {
+        self.begin >= self.end
+    }
+
     /// Whether a page has bytes of both.
     pub(crate) const fn shares_a_page(self, other: Self) -> bool {
         page_begin(self.begin) < page_end(other.end) && page_begin(other.begin) < page_end(self.end)
@@ -45,33 +56,57 @@ impl Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotManaged;
 
+/// Pages without managed memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gaps {
+    /// There may be none.
+    Refused,
+    /// They are left out.
+    Skipped,
+}
+
 /// Rest of a range.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts {
     rest: Range,
     /// A power of two.
     bytes_max: u64,
+    gaps: Gaps,
     has_begun: bool,
 }
 
 impl Parts {
     /// Parts of a range, of so many bytes at most.
-    pub(crate) const fn new(range: Range, bytes_max: u64) -> Self {
-        Self { rest: range, bytes_max, has_begun: false }
+    pub(crate) const fn new(range: Range, bytes_max: u64, gaps: Gaps) -> Self {
+        Self { rest: range, bytes_max, gaps, has_begun: false }
+    }
+
+    /// Whether the last part was returned, as far as that is known without a look at the blocks.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Goes on at an address.
+    pub(crate) const fn go_on_at(&mut self, address: u64) {
+        self.rest.begin = address;
     }
 
     /// Next part; `None` behind the last. `find` has the first managed block that ends behind an
     /// address.
     ///
     /// # Errors
-    /// If there is a page without managed memory.
-    pub(crate) fn next(&mut self, find: impl FnOnce(u64) -> Option<Block>) -> Result<Option<Range>, NotManaged> {
+    /// If there is a page without managed memory, and may be none; or one of `find`.
+    pub(crate) fn next<E: From<NotManaged>>(
+        &mut self,
+        find: impl FnOnce(u64) -> Result<Option<Block>, E>,
+    ) -> Result<Option<Range>, E> {
         let Range { begin: at, end } = self.rest;
-        if at >= end {
+        if self.is_over() {
             return Ok(None);
         }
-        match find(at).filter(|block| block.begin < end) {
-            Some(block) if page_begin(block.begin) <= page_end(at) => {
+        let skips = self.gaps == Gaps::Skipped;
+        match find(at)?.filter(|block| block.begin < end) {
+            Some(block) if skips || page_begin(block.begin) <= page_end(at) => {
                 let begin = at.max(block.begin);
                 let full = (begin & !(self.bytes_max - 1)).saturating_add(self.bytes_max);
                 self.rest.begin = end.min(block.end).min(full);
@@ -79,8 +114,11 @@ impl Parts {
                 Ok(Some(Range { begin, end: self.rest.begin }))
             }
             // The page of the last part reaches behind it.
-            None if self.has_begun && page_end(at) >= end => Ok(None),
-            _ => Err(NotManaged),
+            None if skips || self.has_begun && page_end(at) >= end => {
+                self.rest.begin = end;
+                Ok(None)
+            }
+            _ => Err(NotManaged.into()),
         }
     }
 }
@@ -93,11 +131,15 @@ mod tests {
         [(0x10_0000, 0x10_0000), (0x20_0000, 0x1100), (0x20_1180, 0x80), (0x30_0000, 0x1000)];
 
     fn parts(begin: u64, end: u64) -> Result<Vec<(u64, u64)>, NotManaged> {
+        parts_with(Gaps::Refused, begin, end)
+    }
+
+    fn parts_with(gaps: Gaps, begin: u64, end: u64) -> Result<Vec<(u64, u64)>, NotManaged> {
         let find = |address: u64| {
             let blocks = BLOCKS.into_iter().map(|(begin, bytes)| Block::new(begin, bytes, 1, true));
-            blocks.into_iter().find(|block| block.end > address)
+            Ok(blocks.into_iter().find(|block| block.end > address))
         };
-        let mut parts = Parts::new(Range { begin, end }, 0x8_0000);
+        let mut parts = Parts::new(Range { begin, end }, 0x8_0000, gaps);
         core::iter::from_fn(|| parts.next(find).transpose())
             .map(|part| part.map(|part| (part.begin, part.end)))
             .collect()
@@ -129,6 +171,15 @@ mod tests {
             assert_eq!(parts(begin, end), Err(NotManaged), "{begin:#x}");
         }
         assert_eq!(parts(u64::MAX - 1, u64::MAX), Err(NotManaged));
+    }
+
+    #[test]
+    fn pages_without_managed_memory_are_left_out_of_what_skips_them() {
+        let skipping = |begin, end| parts_with(Gaps::Skipped, begin, end).unwrap();
+        let all = [(0x18_0000, 0x20_0000), (0x20_0000, 0x20_1100), (0x20_1180, 0x20_1200), (0x30_0000, 0x30_1000)];
+        assert_eq!(skipping(0x18_0000, 0x40_0000), all);
+        assert_eq!(skipping(0, 0x10_1000), [(0x10_0000, 0x10_1000)]);
+        assert!(skipping(0x20_2000, 0x30_0000).is_empty() && skipping(0x31_0000, u64::MAX).is_empty());
     }
 
     #[test]

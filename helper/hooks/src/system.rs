@@ -14,6 +14,7 @@ mod number {
     pub(super) const MADVISE: usize = 28;
     pub(super) const RT_SIGPROCMASK: usize = 14;
     pub(super) const SCHED_YIELD: usize = 24;
+    pub(super) const GETPID: usize = 39;
     pub(super) const FCNTL: usize = 72;
     pub(super) const FTRUNCATE: usize = 77;
     pub(super) const PRCTL: usize = 157;
@@ -63,6 +64,13 @@ unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
 pub(crate) fn thread_id() -> u32 {
     // SAFETY: takes no arguments, and succeeds always.
     let id = unsafe { call(number::GETTID, [0; 6]) };
+    id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
+}
+
+/// Number of the process, which is that of its first thread.
+pub(crate) fn process_id() -> u32 {
+    // SAFETY: takes no arguments, and succeeds always.
+    let id = unsafe { call(number::GETPID, [0; 6]) };
     id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
 }
 
@@ -125,6 +133,23 @@ pub(crate) fn wake(word: &AtomicU64, sharing: Sharing) {
     const ALL: usize = i32::MAX as usize;
     // SAFETY: takes an address as a name alone.
     let _ = unsafe { call(number::FUTEX, [word.as_ptr() as usize, sharing.operation(WAKE), ALL, 0, 0, 0]) };
+}
+
+/// Whether a thread has ended, by its number; `None` if that is not known. The kernel refuses to lock a
+/// word whose owner has ended, and one whose owner has not, for different reasons.
+pub(crate) fn thread_has_ended(thread: u32) -> Option<bool> {
+    const TRY_LOCK_PI: usize = 8;
+    // Of asm-generic/errno.h: no such thread; locked; locked by the calling thread.
+    const ENDED: Errno = Errno(3);
+    const LIVES: [Errno; 2] = [Errno(11), Errno(35)];
+    let word = AtomicU64::new(thread.into());
+    let arguments = [word.as_ptr() as usize, Sharing::Private.operation(TRY_LOCK_PI), 0, 0, 0, 0];
+    // SAFETY: changes the word.
+    match unsafe { call(number::FUTEX, arguments) } {
+        Err(ENDED) => Some(true),
+        Err(error) if LIVES.contains(&error) => Some(false),
+        _ => None,
+    }
 }
 
 /// Sleeps. By the call that is made to wait: a filter that permits that permits this.
@@ -279,7 +304,7 @@ pub(crate) enum AtFork {
     Zeros,
 }
 
-/// Says what becomes of mapped memory in a child.
+/// Sets what becomes of mapped memory in a child.
 pub(crate) fn at_fork(address: usize, bytes: usize, what: AtFork) -> Result<(), Errno> {
     const DONT_FORK: usize = 10;
     const WIPE_ON_FORK: usize = 18;

@@ -13,8 +13,8 @@ use crate::{
     system::Signals,
 };
 
-/// Stack of the helper's thread. The driver's calls take some 10 KiB of it, and the rest is never
-/// touched; but a program that locks all its memory pays for all of it, of the 8 MiB that are
+/// Stack of the helper's thread. Calls of the lab's CUDA take some 10 KiB of it, and the rest is never
+/// touched; those of NVIDIA's are not measured. But a program that locks all its memory pays for all of it, of the 8 MiB that are
 /// usual, too.
 pub(crate) const STACK_BYTES: usize = 512 << 10;
 

@@ -19,13 +19,13 @@ impl Watch {
         Self { gate, looked_ns: system::monotonic_ns(), has_ended: false }
     }
 
-    /// Whether the thread is to end: the gate is shut, or the program's first thread has ended.
-    /// What cannot be known does not keep it.
+    /// Whether the thread is to end: the gate is shut, or the program's first thread has ended for
+    /// certain.
     pub(crate) fn is_over(&mut self) -> bool {
         let now_ns = system::monotonic_ns();
         if now_ns.saturating_sub(self.looked_ns) >= LOOK_NS {
             self.looked_ns = now_ns;
-            self.has_ended |= process::first_thread_has_ended() != Some(false);
+            self.has_ended |= process::first_thread_has_ended() == Some(true);
         }
         self.has_ended || self.gate.is_shut()
     }

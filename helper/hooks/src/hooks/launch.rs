@@ -42,7 +42,7 @@ fn buffer(extra: *const usize) -> Option<(*const u8, usize)> {
 /// Most parameters of a function: those that its arguments have room for, of a byte each.
 const PARAMETERS_MAX: usize = PARAMETER_BYTES_MAX;
 
-/// Parameters of a function, as the driver tells them.
+/// Parameters of a function, as the driver reports them.
 fn asked(function: Handle) -> impl Iterator<Item = Parameter> + Clone {
     (0..PARAMETERS_MAX).map_while(move |at| driver::parameter(function, at))
 }
@@ -52,7 +52,7 @@ fn known(recorder: &Recorder, function: Handle) -> Known {
     let known = recorder.parameters.find(function);
     if known == Known::New {
         recorder.record_function(function);
-        recorder.parameters.remember(function, driver::tells_parameters().then(|| asked(function)));
+        recorder.parameters.remember(function, driver::reports_parameters().then(|| asked(function)));
     }
     known
 }
@@ -90,7 +90,7 @@ fn add_arguments(recorder: &Recorder, launch: &KernelNode, known: Known, group: 
     };
     match known {
         Known::At(first, count) => (0..count).for_each(|at| add(at, recorder.parameters.get(first + at))),
-        Known::New if driver::tells_parameters() => {
+        Known::New if driver::reports_parameters() => {
             asked(function).enumerate().for_each(|(at, parameter)| add(at, parameter));
         }
         Known::New | Known::NotTold => group.without_arguments(),
