@@ -183,6 +183,14 @@ int main(int count, char **arguments) {
       printf("%d\n", cuMemFree_v2(address));
     } else if (strcmp(what, "advise") == 0) {
       printf("%d\n", cuMemAdvise(address, bytes, (unsigned)first, (int)second));
+    } else if (strcmp(what, "advise-many") == 0) {
+      /* Advice on every second page, so many times. */
+      for (unsigned long long at = 0; at < bytes; at++) CHECK(cuMemAdvise(address + at * 8192, 4096, 3, 0));
+      printf("0\n");
+    } else if (strcmp(what, "close-all") == 0) {
+      /* As programs do that start others. */
+      close_range(100, ~0U, 0);
+      printf("closed\n");
     } else if (strcmp(what, "attributes") == 0) {
       int duplicate, preferred, accessed, prefetched;
       CHECK(cuMemRangeGetAttribute(&duplicate, 4, 1, address, bytes));
