@@ -45,6 +45,10 @@ impl<'a> TimeBudget<'a> {
         Self { total, spent: Duration::ZERO, interrupt }
     }
 
+    pub(crate) const fn total(&self) -> Duration {
+        self.total
+    }
+
     pub(crate) const fn spent(&self) -> Duration {
         self.spent
     }

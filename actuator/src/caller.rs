@@ -5,13 +5,14 @@ mod part;
 
 use std::{
     collections::VecDeque,
+    mem::replace,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use model::{
-    Action, Actuator, ActuatorChoice, ActuatorKind, Advice, Call, CallResult, GpuUuid, Interrupt, Order, Outcome,
-    Place, Step,
+    Action, Actuator, ActuatorChoice, ActuatorKind, AdviceCalls, Call, CallResult, Interrupt, Order, Outcome,
+    ProcessId, Step,
 };
 use pace::Pace;
 use part::{Part, next_part};
@@ -27,9 +28,9 @@ use crate::{
     all_answered,
     backoff::{Backoff, SLOW},
     budget::{Expired, ORDER_BUDGET, TimeBudget},
-    calls::Calls,
+    calls::{Calls, Cost},
     headroom,
-    helper::HelperCalls,
+    helper::{HelperCalls, Program as HelperProgram, wait_until_clear},
     hung::Target,
     inspection::{Access, Inspection, Inspector},
     ioctl::IoctlCalls,
@@ -75,10 +76,35 @@ pub struct Caller {
 
 /// Target of an order.
 struct Held {
+    id: ProcessId,
     process: Arc<PidFd>,
     target: Target,
     /// Who may make the calls, the first that is possible.
     actuators: &'static [ActuatorKind],
+    is_withdrawal: bool,
+    /// Whether the helper carries out no command that the ioctls of a withdrawal would overtake.
+    is_clear: bool,
+    fallback: Fallback,
+}
+
+/// Ioctls in the place of the helper, which has failed a withdrawal.
+enum Fallback {
+    /// Possible.
+    Untried,
+    /// Tried for this part, which the helper failed so, and perhaps all others.
+    Tried(Step, CallResult, bool),
+    /// Impossible, or in use already.
+    None,
+}
+
+impl Held {
+    /// Whether a call that the helper has failed is made by ioctl instead.
+    const fn falls_back(&self, result: &CallResult) -> bool {
+        self.is_withdrawal
+            && matches!(self.fallback, Fallback::Untried)
+            && matches!(self.actuators, [ActuatorKind::Helper])
+            && matches!(result, CallResult::Failed(_))
+    }
 }
 
 impl Caller {
@@ -109,38 +135,69 @@ impl Caller {
         }
         pace.let_others_in();
         let begun = Instant::now();
-        let Held { process, target, actuators } = held;
-        let Inspection { mapped, access } = inspector.inspect(roots, process, *target, actuators, budget)?;
+        let Held { id, target, is_withdrawal, .. } = *held;
+        let process = Arc::clone(&held.process);
+        let process = &process;
+        let inspected = inspector.inspect(roots, process, target, held.actuators, is_withdrawal, budget);
+        let Inspection { mapped, access, beside } = match (inspected, replace(&mut held.fallback, Fallback::None)) {
+            // Ioctls are impossible, too.
+            (Err(CallResult::Failed(reason)), Fallback::Tried(part, by_helper, is_over)) => {
+                if is_over {
+                    return Err(both(by_helper, &reason));
+                }
+                held.actuators = &[ActuatorKind::Helper];
+                advance(left, part.end);
+                outcome.calls.push(untried(part, by_helper));
+                return Ok(());
+            }
+            (inspected, fallback) => {
+                if matches!(fallback, Fallback::Untried) {
+                    held.fallback = fallback;
+                }
+                inspected?
+            }
+        };
+        let program = HelperProgram { roots, id, process };
+        if let Some(ring) = beside.filter(|_| !held.is_clear) {
+            let late = wait_until_clear(&ring, program, budget)?;
+            book(&mut outcome.advice_calls, ActuatorKind::Helper, late);
+            held.is_clear = true;
+        }
         let mut calls: Option<Box<dyn Calls + '_>> = match access {
             None => None,
             // The actor has duplicates of the descriptors.
             Some(Access::Spaces(spaces)) => {
-                *actuators = &[ActuatorKind::Ioctl];
-                Some(Box::new(IoctlCalls::start(actors, process, *target, &spaces, budget)?))
+                held.actuators = &[ActuatorKind::Ioctl];
+                Some(Box::new(IoctlCalls::start(actors, process, target, outcome.gpu, &spaces, budget)?))
             }
             Some(Access::Ring(ring)) => {
-                *actuators = &[ActuatorKind::Helper];
-                Some(Box::new(HelperCalls::new(ring, process, outcome.gpu, budget)))
+                held.actuators = &[ActuatorKind::Helper];
+                Some(Box::new(HelperCalls::new(ring, program, outcome.gpu, budget)))
             }
         };
         outcome.ready_ns = outcome.ready_ns.saturating_add(nanoseconds(begun.elapsed()));
         for _ in 0..PARTS_PER_BATCH {
-            let Some(step) = left.front_mut() else { break };
+            let Some(step) = left.front() else { break };
             ends()?;
             let Part { step: part, pages } = next_part(step, &mapped, settings.part_bytes);
-            step.begin = part.end;
-            if step.begin >= step.end {
-                left.pop_front();
-            }
-            let (call, is_over) = match (pages, &mut calls) {
-                (Some(pages), Some(calls)) => {
+            let (call, is_over) = match (pages, &mut calls, held.actuators.first()) {
+                (Some(pages), Some(calls), Some(actuator)) => {
                     pace.let_others_in();
-                    outcome.actuator = actuators.first().copied();
-                    let mut part_call = PartCall { settings, roots, process, gpu: outcome.gpu, calls: &mut **calls };
-                    part_call.call(part, pages)
+                    outcome.actuator = Some(*actuator);
+                    let mut cost = Cost::default();
+                    let mut part_call = PartCall { settings, roots, process, calls: &mut **calls };
+                    let (result, is_over) = part_call.call(part, pages, &mut cost);
+                    book(&mut outcome.advice_calls, *actuator, cost.advice_calls);
+                    if held.falls_back(&result) {
+                        held.fallback = Fallback::Tried(part, result, is_over);
+                        held.actuators = &[ActuatorKind::Ioctl];
+                        return Ok(());
+                    }
+                    (Call { step: part, result, duration_ns: nanoseconds(cost.took) }, is_over)
                 }
                 _ => (untried(part, CallResult::NotMapped), false),
             };
+            advance(left, part.end);
             pace.count(&call);
             let answer = call.result.clone();
             outcome.calls.push(call);
@@ -152,23 +209,47 @@ impl Caller {
     }
 }
 
+/// Goes on behind a part of the first step.
+fn advance(left: &mut VecDeque<Step>, end: u64) {
+    if let Some(step) = left.front_mut() {
+        step.begin = end;
+        if step.begin >= step.end {
+            left.pop_front();
+        }
+    }
+}
+
+fn book(calls: &mut AdviceCalls, actuator: ActuatorKind, count: u64) {
+    let booked = match actuator {
+        ActuatorKind::Ioctl => &mut calls.by_ioctl,
+        ActuatorKind::Helper => &mut calls.by_helper,
+    };
+    *booked = booked.saturating_add(count);
+}
+
+/// Result of a withdrawal that both have failed.
+fn both(by_helper: CallResult, by_ioctl: &str) -> CallResult {
+    match by_helper {
+        CallResult::Failed(reason) => CallResult::Failed(format!("{reason}; {by_ioctl}")),
+        other => other,
+    }
+}
+
 /// Call for a part of a step.
 struct PartCall<'a> {
     settings: &'a Settings,
     roots: &'a Roots,
     process: &'a PidFd,
-    gpu: GpuUuid,
     calls: &'a mut dyn Calls,
 }
 
 impl PartCall<'_> {
-    /// Makes the call, and returns whether the order gets no more of them.
-    fn call(&mut self, step: Step, pages: PageRange) -> (Call, bool) {
-        let mut took = Duration::ZERO;
-        let result = if self.has_room(&step, &mut took) {
+    /// Makes the call, and returns its result, and whether the order gets no more of them.
+    fn call(&mut self, step: Step, pages: PageRange, cost: &mut Cost) -> (CallResult, bool) {
+        let result = if self.has_room(&step, &mut cost.took) {
             // Begin and end of the call, during which the target's locks were held.
             let _call = tracing::trace_span!("uvm_call").entered();
-            self.make(step.action, pages, &mut took)
+            self.calls.make(step.action, pages, cost)
         } else if self.process.has_exited().unwrap_or_default() {
             // It does not need the rest either.
             Err(CallResult::Exited)
@@ -177,23 +258,7 @@ impl PartCall<'_> {
         };
         let is_over = result.is_err();
         let (Ok(result) | Err(result)) = result;
-        (Call { step, result, duration_ns: nanoseconds(took) }, is_over)
-    }
-
-    fn make(&mut self, action: Action, pages: PageRange, took: &mut Duration) -> Result<CallResult, CallResult> {
-        if let Action::Withdraw(Advice::PreferredLocation(Place::Host)) = action {
-            // The GPU's mappings of host memory stay when the advice is withdrawn, and no fault
-            // would migrate it. A new preferred location removes remote mappings
-            // (`preferred_location_unmap_remote_pages` in `uvm_policy.c`), and copies nothing. If
-            // the driver fails that, the advice is withdrawn all the same.
-            let here = Action::Advise(Advice::PreferredLocation(Place::Gpu(self.gpu)));
-            self.calls.make(here, pages, took).map_err(|result| match result {
-                // Advice may be denied, and a withdrawal is not.
-                CallResult::Denied(reason) => CallResult::Failed(reason),
-                other => other,
-            })?;
-        }
-        self.calls.make(action, pages, took)
+        (result, is_over)
     }
 
     /// A migration may take as much host memory: for its destination, or for evictions that it
@@ -235,7 +300,14 @@ impl Caller {
             ends()?;
             let process = Arc::new(hold(&self.roots, order.process)?);
             let actuators = self.settings.actuator.candidates(order.is_rollback);
-            let mut held = Held { target: Target::of(&self.roots, process.pid()), process, actuators };
+            // Where ioctls come first, they were impossible if the helper makes the calls.
+            let fallback = match actuators {
+                [ActuatorKind::Helper, ActuatorKind::Ioctl] => Fallback::Untried,
+                _ => Fallback::None,
+            };
+            let (id, target) = (order.process, Target::of(&self.roots, process.pid()));
+            let is_withdrawal = order.is_rollback;
+            let mut held = Held { id, process, target, actuators, is_withdrawal, is_clear: false, fallback };
             while !left.is_empty() {
                 self.some_calls(&mut held, &mut budget, &mut left, &mut outcome, &ends)?;
             }

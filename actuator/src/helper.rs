@@ -5,10 +5,12 @@
 //!
 //! * [`ring`]: the shared memory
 //! * [`turn`]: one command at a time
+//! * [`stuck`]: commands that nobody waits for any more
 //! * [`cuda_error`]: errors of CUDA
 
 mod cuda_error;
 mod ring;
+mod stuck;
 mod turn;
 
 use std::{
@@ -18,28 +20,40 @@ use std::{
 
 use call_ring::{
     Command, Commands,
-    command::{Action as HelperAction, AgentState, Answer, Busy, NoAnswer, Ticket},
+    command::{Action as HelperAction, AgentState, Answer, Busy, NoAnswer, Response, Ticket},
 };
 use cuda_error::CudaError;
-use model::{Action, Advice, CallResult, GpuUuid, Place};
+use model::{Action, Advice, CallResult, GpuUuid, Place, ProcessId};
 pub(crate) use ring::{Ring, RingError};
-use sys::{futex, pidfd::PidFd, uvm::pages::PageRange};
+use stuck::Look;
+use sys::{Roots, futex, pidfd::PidFd, uvm::pages::PageRange};
 use turn::Turn;
 
 use crate::{
     budget::{Expired, TimeBudget},
-    calls::Calls,
+    calls::{Calls, Cost},
     process::answer_to,
 };
 
-/// Time for the helper to start its thread, which it does at the next call of the program. One
-/// without calls needs nothing prefetched.
-const START_MAX: Duration = Duration::from_secs(1);
+/// Time for the helper to take a command, for which its thread waits.
+const TAKE_MAX: Duration = Duration::from_secs(5);
+/// Reasons why a command is refused.
+const NOT_STARTED: &str = "its helper has not started its thread: the next call of the program to CUDA does";
+const NOT_TAKEN: &str = "its helper did not take the command in time";
+const STILL_BUSY: &str = "its helper still carries out a former command";
+
+/// Process with a helper.
+#[derive(Clone, Copy)]
+pub(crate) struct Program<'a> {
+    pub(crate) roots: &'a Roots,
+    pub(crate) id: ProcessId,
+    pub(crate) process: &'a PidFd,
+}
 
 /// Calls by the helper.
 pub(crate) struct HelperCalls<'a, 'b> {
     ring: Ring,
-    process: &'a PidFd,
+    program: Program<'a>,
     /// GPU of the order, for actions that name none.
     gpu: GpuUuid,
     budget: &'a mut TimeBudget<'b>,
@@ -70,50 +84,148 @@ impl From<RingError> for NoResult {
 
 impl<'a, 'b> HelperCalls<'a, 'b> {
     /// Calls with a ring of the process.
-    pub(crate) const fn new(ring: Ring, process: &'a PidFd, gpu: GpuUuid, budget: &'a mut TimeBudget<'b>) -> Self {
-        Self { ring, process, gpu, budget }
+    pub(crate) const fn new(ring: Ring, program: Program<'a>, gpu: GpuUuid, budget: &'a mut TimeBudget<'b>) -> Self {
+        Self { ring, program, gpu, budget }
     }
 
-    /// Has the helper carry out a command, and adds the time that it took.
-    fn carry_out(&mut self, command: &Command, took: &mut Duration) -> Result<Answer, NoResult> {
-        let Self { ring, process, budget, .. } = self;
+    /// Has the helper carry out a command, and adds what it costs.
+    fn carry_out(&mut self, command: &Command, is_withdrawal: bool, cost: &mut Cost) -> Result<Answer, NoResult> {
+        let Self { ring, program, budget, .. } = self;
+        let process = program.process;
         if budget.is_spent() {
             return Err(NoResult::Unknown(budget.gave_up(Expired::Time)));
         }
         let _turn = turn(process, budget)?;
-        let (commands, ticket) = submit(ring, process, budget, command)?;
+        let spent_before = budget.spent();
+        // Others wait less: a withdrawal must not wait for ever.
+        let leave = |ticket, budget: &TimeBudget<'_>| {
+            let waited = if is_withdrawal { budget.spent().saturating_sub(spent_before) } else { Duration::ZERO };
+            stuck::leave(program.roots, program.id, ticket, waited);
+        };
+        let commands = ring.commands()?;
+        match stuck::look(program.id, &commands) {
+            Look::Clear { late_advice_calls } => cost.add_advice_calls(late_advice_calls),
+            // It has cost its GPU's worker enough.
+            Look::Taken(Some(_)) => return Err(NoResult::Refused(STILL_BUSY.to_owned())),
+            // That of a former uvmd.
+            Look::Taken(None) => {}
+        }
+        // The mode is set: a call of the program starts it. One without calls needs nothing, and the
+        // next order finds it.
+        if commands.agent() == AgentState::Absent {
+            return Err(NoResult::Refused(NOT_STARTED.to_owned()));
+        }
+        let (commands, ticket) = submit(ring, process, budget, command).inspect_err(|error| {
+            if matches!(error, NoResult::Expired(_)) {
+                leave(None, budget);
+            }
+        })?;
         let begun = Instant::now();
-        let answer = answer(ring, process, budget, ticket).or_else(|error| {
+        let response = response(ring, process, budget, ticket).or_else(|error| {
             if commands.revoke(ticket) {
                 return Err(match error {
-                    NoResult::Expired(_) => NoResult::Refused("its helper did not take the command in time".to_owned()),
+                    NoResult::Expired(_) => NoResult::Refused(NOT_TAKEN.to_owned()),
                     error => error,
                 });
             }
             // There may be one by now.
-            commands.answer(ticket).map_err(|_| match error {
-                NoResult::Expired(expired) => NoResult::Unknown(left_behind(budget, expired)),
-                NoResult::Refused(reason) => NoResult::Unknown(CallResult::Failed(reason)),
-                unknown @ NoResult::Unknown(_) => unknown,
+            commands.response(ticket).map_err(|no_answer| {
+                if no_answer == NoAnswer::Taken {
+                    leave(Some(ticket), budget);
+                }
+                match error {
+                    NoResult::Expired(expired) => NoResult::Unknown(left_behind(budget, expired)),
+                    NoResult::Refused(reason) => NoResult::Unknown(CallResult::Failed(reason)),
+                    unknown @ NoResult::Unknown(_) => unknown,
+                }
             })
         });
-        if !matches!(answer, Err(NoResult::Refused(_))) {
-            *took = took.saturating_add(begun.elapsed());
+        if !matches!(response, Err(NoResult::Refused(_))) {
+            cost.took = cost.took.saturating_add(begun.elapsed());
         }
-        answer
+        // Calls count whatever came of them.
+        response.map(|Response { answer, advice_calls }| {
+            cost.add_advice_calls(advice_calls);
+            answer
+        })
     }
 }
 
 impl Calls for HelperCalls<'_, '_> {
-    fn make(&mut self, action: Action, pages: PageRange, took: &mut Duration) -> Result<CallResult, CallResult> {
+    fn make(&mut self, action: Action, pages: PageRange, cost: &mut Cost) -> Result<CallResult, CallResult> {
         let (helper_action, gpu) = helper_action(action);
         let (begin, end) = (pages.begin(), pages.begin().saturating_add(pages.bytes()));
         let command = Command { action: helper_action, gpu: gpu.unwrap_or(self.gpu).0, begin, end };
-        match self.carry_out(&command, took) {
+        match self.carry_out(&command, matches!(action, Action::Withdraw(_)), cost) {
             Ok(answer) => Ok(result_of(action, answer)),
             Err(NoResult::Refused(reason)) => Err(refused(action, reason)),
             Err(NoResult::Unknown(result)) => Err(result),
-            Err(NoResult::Expired(expired)) => Err(self.budget.gave_up(expired)),
+            Err(NoResult::Expired(_)) => Err(refused(action, STILL_BUSY.to_owned())),
+        }
+    }
+}
+
+/// Waits before a withdrawal by ioctls until the helper carries out no command, which might give its
+/// advice again; one that it has not taken is revoked. Returns the advice calls of a command left
+/// behind.
+///
+/// Nothing obliges the process to end its command, so withdrawals wait for the time of one order in
+/// all, and then no longer.
+///
+/// # Errors
+/// Result of the withdrawal, if a command is carried out still, or the process has exited.
+pub(crate) fn wait_until_clear(
+    ring: &Ring,
+    program: Program<'_>,
+    budget: &mut TimeBudget<'_>,
+) -> Result<u64, CallResult> {
+    let (total, spent_before) = (budget.total(), budget.spent());
+    let looked = turn(program.process, budget).and_then(|_turn| {
+        // A process that overwrites its ring has no helper that carries out a command.
+        let waited = |commands: &Commands<'_>| match stuck::look(program.id, commands) {
+            Look::Taken(stuck) => Err(stuck.unwrap_or_default().waited),
+            Look::Clear { late_advice_calls } => Ok(late_advice_calls),
+        };
+        let at_most = match ring.place().map(|commands| waited(&commands)) {
+            None => return Ok(Some(0)),
+            Some(Ok(late_advice_calls)) => return Ok(Some(late_advice_calls)),
+            Some(Err(waited)) => total.saturating_sub(waited),
+        };
+        if at_most.is_zero() {
+            return Ok(None);
+        }
+        let cleared = budget.wait(at_most, Instant::now, |at_most| {
+            must_live(program.process)?;
+            let Some(commands) = ring.place() else { return Ok(Some(0)) };
+            let futex = commands.futex();
+            if let Ok(late_advice_calls) = waited(&commands) {
+                return Ok(Some(late_advice_calls));
+            }
+            wait(futex, at_most);
+            Ok(None)
+        });
+        match cleared {
+            Err(NoResult::Expired(Expired::Time)) if !budget.is_spent() => Ok(None),
+            cleared => cleared.map(Some),
+        }
+    });
+    let leave = |budget: &TimeBudget<'_>| {
+        stuck::leave(program.roots, program.id, None, budget.spent().saturating_sub(spent_before));
+    };
+    match looked {
+        Ok(Some(late_advice_calls)) => Ok(late_advice_calls),
+        Ok(None) => {
+            leave(budget);
+            let pid = program.id.pid;
+            tracing::warn!(
+                "the helper of process {pid} does not end a command: advice is withdrawn by ioctl all the same, and may be given again by that command"
+            );
+            Ok(0)
+        }
+        Err(NoResult::Unknown(result)) => Err(result),
+        Err(NoResult::Expired(_) | NoResult::Refused(_)) => {
+            leave(budget);
+            Err(CallResult::Failed(STILL_BUSY.to_owned()))
         }
     }
 }
@@ -131,7 +243,7 @@ fn submit<'a>(
     budget: &mut TimeBudget<'_>,
     command: &Command,
 ) -> Result<(Commands<'a>, Ticket), NoResult> {
-    let submitted = budget.wait(Duration::MAX, Instant::now, |at_most| {
+    let (commands, ticket) = budget.wait(Duration::MAX, Instant::now, |at_most| {
         must_live(process)?;
         let commands = ring.commands()?;
         let futex = commands.futex();
@@ -139,11 +251,7 @@ fn submit<'a>(
         if matches!(submitted, Err(Busy)) {
             wait(futex, at_most);
         }
-        Ok(submitted.ok().map(|ticket| (commands, ticket)))
-    });
-    let (commands, ticket) = submitted.map_err(|error| match error {
-        NoResult::Expired(_) => NoResult::Refused("its helper still carries out a former command".to_owned()),
-        error => error,
+        Ok::<_, NoResult>(submitted.ok().map(|ticket| (commands, ticket)))
     })?;
     if let Some((word, _)) = commands.futex() {
         futex::wake(word);
@@ -151,21 +259,20 @@ fn submit<'a>(
     Ok((commands, ticket))
 }
 
-/// Waits for the answer to a command.
-fn answer(ring: &Ring, process: &PidFd, budget: &mut TimeBudget<'_>, ticket: Ticket) -> Result<Answer, NoResult> {
+/// Waits for the response to a command.
+fn response(ring: &Ring, process: &PidFd, budget: &mut TimeBudget<'_>, ticket: Ticket) -> Result<Response, NoResult> {
     let (begun, mut is_taken) = (Instant::now(), false);
     budget.wait(Duration::MAX, Instant::now, |at_most| {
         must_live(process)?;
         let commands = ring.commands()?;
         // Before the look: a change after it ends the wait at once.
         let futex = commands.futex();
-        match commands.answer(ticket) {
-            Ok(answer) => return Ok(Some(answer)),
+        match commands.response(ticket) {
+            Ok(response) => return Ok(Some(response)),
             Err(NoAnswer::Taken) => is_taken = true,
             Err(NoAnswer::Pending) if !is_taken => {
-                if commands.agent() == AgentState::Absent && begun.elapsed() >= START_MAX {
-                    let reason = "its helper has not started its thread: the next call of the program to CUDA does";
-                    return Err(NoResult::Refused(reason.to_owned()));
+                if begun.elapsed() >= TAKE_MAX {
+                    return Err(NoResult::Refused(NOT_TAKEN.to_owned()));
                 }
             }
             // A command is taken once.
@@ -209,7 +316,9 @@ const fn helper_action(action: Action) -> (HelperAction, Option<GpuUuid>) {
         Action::Migrate(Place::Host) => (HelperAction::PrefetchToHost, None),
         Action::Advise(Advice::PreferredLocation(Place::Gpu(gpu))) => (HelperAction::PreferGpu, Some(gpu)),
         Action::Advise(Advice::PreferredLocation(Place::Host)) => (HelperAction::PreferHost, None),
-        Action::Withdraw(Advice::PreferredLocation(_)) => (HelperAction::PreferNowhere, None),
+        Action::Withdraw(Advice::PreferredLocation(Place::Gpu(_))) => (HelperAction::PreferNowhere, None),
+        // Of the order's GPU.
+        Action::Withdraw(Advice::PreferredLocation(Place::Host)) => (HelperAction::PreferHostNoMore, None),
         Action::Advise(Advice::AccessedBy(gpu)) => (HelperAction::AccessByGpu, Some(gpu)),
         Action::Withdraw(Advice::AccessedBy(gpu)) => (HelperAction::NoAccessByGpu, Some(gpu)),
         Action::Advise(Advice::ReadDuplication) => (HelperAction::Duplicate, None),
@@ -224,10 +333,7 @@ fn result_of(action: Action, answer: Answer) -> CallResult {
             (CudaError::OUT_OF_MEMORY, Action::Migrate(Place::Host)) => CallResult::HostMemory,
             (error, _) => CallResult::Failed(format!("CUDA failed the call: {error}")),
         },
-        // Advice may be in force on a part of it. The next inspection reports what is mapped.
-        (Answer::NotAllocated, Action::Withdraw(_)) => {
-            CallResult::Failed("its helper has not seen all of the memory allocated".to_owned())
-        }
+        // Of a withdrawal: nothing managed is left there.
         (Answer::NotAllocated, _) => CallResult::NotMapped,
         (Answer::ProgramAdvice, Action::Withdraw(_)) => CallResult::Replaced,
         (Answer::ProgramAdvice, _) => {
@@ -235,6 +341,7 @@ fn result_of(action: Action, answer: Answer) -> CallResult {
         }
         (Answer::NoDevice, action) => refused(action, "the program does not use the GPU".to_owned()),
         (Answer::Unsupported, action) => refused(action, "the CUDA of the program has no such call".to_owned()),
+        (Answer::NotActing, action) => refused(action, "its helper does not act: its mode is another now".to_owned()),
     }
 }
 

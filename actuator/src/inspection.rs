@@ -37,6 +37,8 @@ pub(crate) struct Inspection {
     pub(crate) mapped: Vec<Range<u64>>,
     /// Access to that memory, if there is any.
     pub(crate) access: Option<Access>,
+    /// For withdrawals by ioctl: ring of a helper, whose command they must not overtake.
+    pub(crate) beside: Option<Ring>,
 }
 
 /// Access of an actuator to the memory of a process.
@@ -82,10 +84,11 @@ impl Inspector {
         process: &Arc<PidFd>,
         target: Target,
         actuators: &'static [ActuatorKind],
+        is_withdrawal: bool,
         budget: &mut TimeBudget<'_>,
     ) -> Result<Inspection, CallResult> {
         let (roots, held) = (roots.clone(), Arc::clone(process));
-        self.within(TIMEOUT, budget, target, move || inspect(&roots, &held, actuators))?
+        self.within(TIMEOUT, budget, target, move || inspect(&roots, &held, actuators, is_withdrawal))?
     }
 
     /// Result of a function that returns within this time and the budget.
@@ -163,7 +166,12 @@ fn start() -> std::io::Result<Sender<Job>> {
     Ok(jobs)
 }
 
-fn inspect(roots: &Roots, process: &PidFd, actuators: &[ActuatorKind]) -> Result<Inspection, CallResult> {
+fn inspect(
+    roots: &Roots,
+    process: &PidFd,
+    actuators: &[ActuatorKind],
+    is_withdrawal: bool,
+) -> Result<Inspection, CallResult> {
     let mapped = mapped_of(roots, process)?;
     let access = |actuator: ActuatorKind| match actuator {
         ActuatorKind::Ioctl => spaces_of(roots, process).map(Access::Spaces),
@@ -172,7 +180,10 @@ fn inspect(roots: &Roots, process: &PidFd, actuators: &[ActuatorKind]) -> Result
         }
     };
     let access = if mapped.is_empty() { None } else { Some(first_access(actuators, access)?) };
-    Ok(Inspection { mapped, access })
+    // Without a ring that can be opened, no command was submitted.
+    let is_beside = is_withdrawal && matches!(access, Some(Access::Spaces(_)));
+    let beside = if is_beside { Ring::look_up(roots, process).ok() } else { None };
+    Ok(Inspection { mapped, access, beside })
 }
 
 fn mapped_of(roots: &Roots, process: &PidFd) -> Result<Vec<Range<u64>>, CallResult> {
@@ -187,9 +198,9 @@ fn spaces_of(roots: &Roots, process: &PidFd) -> Result<Vec<OwnedFd>, NoAccess> {
             NoAccess::AtAll(CallResult::NotMapped)
         }
         // The kernel gives out no descriptors of the process, or of any.
-        UvmError::Process(
-            error @ (PidFdError::NotPermitted(_) | PidFdError::NoCall(_) | PidFdError::NoFirstThread(_)),
-        ) => NoAccess::Here(error.to_string()),
+        UvmError::Process(error @ (PidFdError::NotPermitted(_) | PidFdError::NoCall(_))) => {
+            NoAccess::Here(error.to_string())
+        }
         error => NoAccess::AtAll(answer_of(process, &error)),
     })?;
     Ok(spaces.into_iter().map(OwnedFd::from).collect())

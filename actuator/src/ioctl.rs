@@ -1,8 +1,8 @@
 //! Calls by ioctls of the driver, which an actor makes on descriptors of the process.
 
-use std::{os::fd::AsFd, time::Duration};
+use std::os::fd::AsFd;
 
-use model::{Action, Advice, CallResult, Place};
+use model::{Action, Advice, CallResult, GpuUuid, Place};
 use sys::{
     pidfd::PidFd,
     uvm::{Status, Uuid, UvmError, call::Call as DriverCall, pages::PageRange},
@@ -11,7 +11,7 @@ use sys::{
 use crate::{
     actors::{Actors, Batch},
     budget::TimeBudget,
-    calls::Calls,
+    calls::{Calls, Cost},
     hung::Target,
     process::answer_of,
 };
@@ -19,6 +19,8 @@ use crate::{
 /// Calls by an actor.
 pub(crate) struct IoctlCalls<'a, 'b> {
     process: &'a PidFd,
+    /// GPU of the order.
+    gpu: GpuUuid,
     batch: Batch<'a, 'b>,
 }
 
@@ -28,10 +30,11 @@ impl<'a, 'b> IoctlCalls<'a, 'b> {
         actors: &'a mut Actors,
         process: &'a PidFd,
         target: Target,
+        gpu: GpuUuid,
         spaces: &[impl AsFd],
         budget: &'a mut TimeBudget<'b>,
     ) -> Result<Self, CallResult> {
-        Ok(Self { process, batch: actors.start(process, target, spaces, budget)? })
+        Ok(Self { process, gpu, batch: actors.start(process, target, spaces, budget)? })
     }
 
     fn answer_of(&self, error: &UvmError, action: Action) -> CallResult {
@@ -43,21 +46,43 @@ impl<'a, 'b> IoctlCalls<'a, 'b> {
         }
     }
 
-    fn ask(&mut self, space: usize, call: DriverCall, took: &mut Duration) -> Result<(), Failed> {
+    fn ask(&mut self, space: usize, call: DriverCall, cost: &mut Cost) -> Result<(), Failed> {
         let reply = self.batch.call(self.process, space, call).map_err(Failed::Over)?;
-        *took = took.saturating_add(reply.took);
+        cost.took = cost.took.saturating_add(reply.took);
         reply.result.map_err(Failed::Uvm)
     }
 }
 
-impl Calls for IoctlCalls<'_, '_> {
-    fn make(&mut self, action: Action, pages: PageRange, took: &mut Duration) -> Result<CallResult, CallResult> {
+impl IoctlCalls<'_, '_> {
+    fn make_one(&mut self, action: Action, pages: PageRange, cost: &mut Cost) -> Result<CallResult, CallResult> {
         let spaces: Vec<usize> = (0..self.batch.spaces()).collect();
-        match call_each(&spaces, |space| self.ask(*space, driver_call(action, pages), took)) {
+        let mut made = Cost::default();
+        let called = call_each(&spaces, |space| self.ask(*space, driver_call(action, pages), &mut made));
+        cost.took = cost.took.saturating_add(made.took);
+        // A call that was never made has no duration, and the probes have not counted it either.
+        let is_made = called.is_ok() || !made.took.is_zero();
+        if is_made && matches!(action, Action::Advise(_) | Action::Withdraw(_)) {
+            cost.add_advice_calls(1);
+        }
+        match called {
             Ok(()) => Ok(CallResult::Done),
             Err(Failed::Uvm(error)) => Ok(self.answer_of(&error, action)),
             Err(Failed::Over(answer)) => Err(answer),
         }
+    }
+}
+
+impl Calls for IoctlCalls<'_, '_> {
+    fn make(&mut self, action: Action, pages: PageRange, cost: &mut Cost) -> Result<CallResult, CallResult> {
+        if let Action::Withdraw(Advice::PreferredLocation(Place::Host)) = action {
+            // The GPU's mappings of host memory stay when the advice is withdrawn, and no fault
+            // would migrate it. A new preferred location removes remote mappings
+            // (`preferred_location_unmap_remote_pages` in `uvm_policy.c`), and copies nothing. If
+            // the driver fails that, the advice is withdrawn all the same.
+            let here = Action::Advise(Advice::PreferredLocation(Place::Gpu(self.gpu)));
+            self.make_one(here, pages, cost)?;
+        }
+        self.make_one(action, pages, cost)
     }
 }
 

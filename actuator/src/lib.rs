@@ -41,7 +41,7 @@ pub mod fuzzing {
     pub use crate::journal::fuzzing::JournalContents;
 }
 
-use model::{Call, CallResult, Order, Outcome, Step};
+use model::{AdviceCalls, Call, CallResult, Order, Outcome, Step};
 
 /// Outcome of an order, initially empty.
 fn outcome_of(order: &Order) -> Outcome {
@@ -52,6 +52,7 @@ fn outcome_of(order: &Order) -> Outcome {
         is_rollback: order.is_rollback,
         actuator: None,
         calls: Vec::new(),
+        advice_calls: AdviceCalls::default(),
         ready_ns: 0,
     }
 }

@@ -57,8 +57,8 @@ pub use memory::Memory;
 pub use memory_range::MemoryRange;
 pub use owner::{Container, Job, Owner, OwnerKey, OwnerTotals, Pod};
 pub use plan::{
-    Action, Actuator, ActuatorChoice, ActuatorKind, Advice, Call, CallResult, DecisionId, Expected, Interrupt,
-    LinkBytes, LinkMeter, Order, Outcome, Place, Plan, Share, Step,
+    Action, Actuator, ActuatorChoice, ActuatorKind, Advice, AdviceCalls, Call, CallResult, DecisionId, Expected,
+    Interrupt, LinkBytes, LinkMeter, Order, Outcome, Place, Plan, Share, Step,
 };
 pub use range::{Pattern, PatternKind, Range, RangeCounts, Ranges, Reuse};
 pub use residency::Residency;

@@ -277,6 +277,15 @@ pub struct Call {
     pub duration_ns: u64,
 }
 
+/// Calls of the driver that give or withdraw advice, as it counts them, whatever came of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdviceCalls {
+    /// By ioctl, from outside of the process.
+    pub by_ioctl: u64,
+    /// By the helper in it, which the driver counts as the program's own.
+    pub by_helper: u64,
+}
+
 /// Outcome of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -292,6 +301,8 @@ pub struct Outcome {
     pub actuator: Option<ActuatorKind>,
     /// Calls, in this order. Those not reached are included, as [`CallResult::Cancelled`].
     pub calls: Vec<Call>,
+    /// Its advice calls, and those of earlier commands of which that is known only now.
+    pub advice_calls: AdviceCalls,
     /// Sum of the preparation of the calls, in nanoseconds: the search for the process's descriptors of the driver, and for its mappings.
     pub ready_ns: u64,
 }

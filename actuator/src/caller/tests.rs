@@ -3,7 +3,8 @@ use std::{
     process::{Command, id},
 };
 
-use model::{DecisionId, ProcessId};
+use call_ring::command::Answer;
+use model::{Advice, DecisionId, GpuUuid, Place};
 use procfs::process::Process;
 use sys::{
     fake::{self, Machine},
@@ -13,7 +14,7 @@ use sys::{
 use super::*;
 use crate::{
     budget::tests::Awaited,
-    helper::testing::{Part as HelperPart, Program, is_permitted},
+    helper::testing::{ADVICE_CALLS, Part as HelperPart, Program, is_permitted},
 };
 
 const GPU: GpuUuid = GpuUuid([1; 16]);
@@ -177,13 +178,14 @@ fn order_is_carried_out_by_the_helper_in_parts() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start(HelperPart::Answers(call_ring::command::Answer::Done));
+    let program = Program::start_acting(HelperPart::Answers(Answer::Done));
     let place = Place::Gpu(GPU);
     let range =
         |begin_mib: u64, end_mib: u64| format!("{:#x} {:#x} 1", BASE + (begin_mib << 20), BASE + (end_mib << 20));
     let commands = |action, count| {
         let outcome = outcome_by(&program, BY_HELPER, action);
         assert_eq!(outcome.actuator, Some(ActuatorKind::Helper));
+        assert_eq!(outcome.advice_calls, AdviceCalls { by_ioctl: 0, by_helper: count as u64 * ADVICE_CALLS });
         let (last, done) = outcome.calls.split_last().unwrap();
         assert_eq!((last.result.clone(), last.step.bytes()), (CallResult::NotMapped, 8 << 20));
         assert!(done.iter().all(|call| call.result == CallResult::Done && call.duration_ns > 0), "{outcome:?}");
@@ -193,9 +195,50 @@ fn order_is_carried_out_by_the_helper_in_parts() {
     assert_eq!(commands(Action::Migrate(place), 20), (20, blocks.collect()));
     let advised = |name: &str| [range(0, 32), range(32, 40)].map(|range| format!("{name} {range}")).to_vec();
     assert_eq!(commands(Action::Advise(Advice::PreferredLocation(Place::Host)), 2), (2, advised("PreferHost")));
-    let withdrawn = [0, 1].map(|part| [advised("PreferGpu")[part].clone(), advised("PreferNowhere")[part].clone()]);
-    assert_eq!(commands(Action::Withdraw(Advice::PreferredLocation(Place::Host)), 4), (2, withdrawn.concat()));
-    assert_eq!(commands(Action::Withdraw(Advice::PreferredLocation(place)), 2), (2, advised("PreferNowhere")));
+    let withdraw = |place| Action::Withdraw(Advice::PreferredLocation(place));
+    assert_eq!(commands(withdraw(Place::Host), 2), (2, advised("PreferHostNoMore")));
+    assert_eq!(commands(withdraw(place), 2), (2, advised("PreferNowhere")));
+}
+
+#[test]
+fn first_order_by_a_helper_is_denied_at_once_and_starts_it() {
+    if !is_permitted() {
+        return;
+    }
+    let program = Program::start(HelperPart::Rests);
+    let outcome = outcome_by(&program, BY_HELPER, Action::Migrate(Place::Gpu(GPU)));
+    assert_eq!(outcome.actuator, Some(ActuatorKind::Helper));
+    let is_denied = |call: &Call| matches!(&call.result, CallResult::Denied(why) if why.contains("not started"));
+    assert!(outcome.calls.iter().all(is_denied), "{outcome:?}");
+}
+
+#[test]
+fn withdrawal_that_the_helper_fails_is_tried_by_ioctl() {
+    if !is_permitted() {
+        return;
+    }
+    let reasons = |part| {
+        let program = Program::start(part);
+        let outcome = outcome_by(&program, BY_HELPER, Action::Withdraw(Advice::ReadDuplication));
+        let reason = |call: Call| match call.result {
+            CallResult::Failed(reason) => Some(reason),
+            _ => None,
+        };
+        outcome.calls.into_iter().filter_map(reason).collect::<Vec<_>>()
+    };
+    // The program has no descriptor of the driver.
+    let [reason] = reasons(HelperPart::Rests).try_into().unwrap();
+    assert!(reason.contains("not started its thread"), "{reason}");
+    assert!(reason.ends_with("has no descriptor of a VA space of nvidia-uvm"), "{reason}");
+    let [reason] = reasons(HelperPart::IsOff).try_into().unwrap();
+    assert!(reason.ends_with("has no descriptor of a VA space of nvidia-uvm"), "{reason}");
+    // Other parts may succeed.
+    let program = Program::start_acting(HelperPart::Answers(Answer::Failed(600)));
+    let outcome = outcome_by(&program, BY_HELPER, Action::Withdraw(Advice::ReadDuplication));
+    assert_eq!(program.next_reports(2).len(), 2);
+    let is_failed = |call: &&Call| matches!(call.result, CallResult::Failed(_));
+    assert_eq!(outcome.calls.iter().filter(is_failed).count(), 2);
+    assert_eq!(outcome.actuator, Some(ActuatorKind::Helper));
 }
 
 #[test]
@@ -219,7 +262,7 @@ fn program_with_a_helper_is_called_by_ioctl_unless_descriptors_are_refused() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start(HelperPart::Answers(call_ring::command::Answer::Done));
+    let program = Program::start(HelperPart::Answers(Answer::Done));
     let outcome = outcome_by(&program, ActuatorChoice::Auto, Action::Migrate(Place::Host));
     assert!(are_refused(&outcome.calls.into_iter().map(|call| call.result).collect::<Vec<_>>()));
     assert!(!program.has_reported());

@@ -6,7 +6,6 @@ use call_ring::{Commands, Invalid, Memory, Mode, NAME, TOTAL_BYTES, command::Age
 use sys::{
     Roots,
     pidfd::PidFd,
-    processes,
     shared_memory::{SharedMemory, SharedMemoryError},
 };
 use thiserror::Error;
@@ -26,6 +25,9 @@ pub(crate) enum RingError {
     /// The helper knows no commands.
     #[error("its helper is an older one, which carries out no commands")]
     Older,
+    /// The helper passes calls through.
+    #[error("its helper carries out no commands: recording is off in it")]
+    Off,
     /// The helper's thread could not be started, or has ended.
     #[error("its helper carries out no commands: it could not start a thread, or that has ended")]
     Ended,
@@ -39,23 +41,33 @@ impl Ring {
     /// Ring of a process, whose helper acts from now on. Reads the process's mappings, which may
     /// hang.
     pub(crate) fn open(roots: &Roots, process: &PidFd) -> Result<Self, RingError> {
-        const BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
-        let pid = process.pid();
-        // Of a process whose first thread has exited, only the others have a memory map.
-        let thread = processes::live_thread(roots, pid).ok().flatten().unwrap_or(pid);
-        let ring = Self(SharedMemory::of_process(roots, thread, NAME, BYTES)?.ok_or(RingError::Absent)?);
+        let ring = Self::look_up(roots, process)?;
         let memory = Memory::open(&ring.0)?;
-        if !memory.has_commands() {
-            return Err(RingError::Older);
+        // Whoever switched it off keeps it off.
+        if memory.mode() == Mode::Off {
+            return Err(RingError::Off);
         }
         memory.set_mode(Mode::Act);
         ring.commands()?;
         Ok(ring)
     }
 
+    /// Ring of a process with commands, whose helper is not made to act. Reads the process's
+    /// mappings, which may hang.
+    pub(crate) fn look_up(roots: &Roots, process: &PidFd) -> Result<Self, RingError> {
+        const BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
+        let ring = Self(SharedMemory::of_process(roots, process.pid(), NAME, BYTES)?.ok_or(RingError::Absent)?);
+        if Memory::open(&ring.0)?.has_commands() { Ok(ring) } else { Err(RingError::Older) }
+    }
+
     /// Place of the command. The process may have overwritten anything since the last call.
     pub(super) fn commands(&self) -> Result<Commands<'_>, RingError> {
         let commands = Memory::open(&self.0)?.commands();
         if commands.agent() == AgentState::Ended { Err(RingError::Ended) } else { Ok(commands) }
+    }
+
+    /// Place of the command, if the process may carry one out.
+    pub(super) fn place(&self) -> Option<Commands<'_>> {
+        self.commands().ok()
     }
 }

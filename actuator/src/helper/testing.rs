@@ -16,16 +16,21 @@ use std::{
 
 use call_ring::{
     Memory, Mode, NAME, TOTAL_BYTES,
-    command::{AgentState, Answer},
+    command::{AgentState, Answer, Response},
     memory::MAJOR,
 };
 use model::ProcessId;
 use sys::{Roots, futex, pidfd::PidFd, processes, shared_memory::SharedMemory};
 
+use super::Ring;
+
 /// Environment variable with the part that this process plays.
 const PART: &str = "UVMD_TEST_HELPER";
 /// Longer than anything that happens.
 pub(crate) const LONG: Duration = Duration::from_mins(2);
+
+/// Advice calls that the helper makes for each command, as about so many blocks.
+pub(crate) const ADVICE_CALLS: u64 = 8;
 
 /// What the helper does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +47,8 @@ pub(crate) enum Part {
     Fails,
     /// Takes the command, and the process overwrites the ring.
     Overwrites,
+    /// Passes calls through.
+    IsOff,
     /// Is of a version without commands.
     IsOlder,
     /// The process has no ring.
@@ -49,18 +56,21 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 16] = [
         Self::Answers(Answer::Done),
         Self::Answers(Answer::Failed(1)),
+        Self::Answers(Answer::Failed(600)),
         Self::Answers(Answer::NotAllocated),
         Self::Answers(Answer::ProgramAdvice),
         Self::Answers(Answer::NoDevice),
         Self::Answers(Answer::Unsupported),
+        Self::Answers(Answer::NotActing),
         Self::Hangs,
         Self::Sleeps,
         Self::Rests,
         Self::Fails,
         Self::Overwrites,
+        Self::IsOff,
         Self::IsOlder,
         Self::IsAbsent,
     ];
@@ -100,6 +110,16 @@ impl Program {
         let (input, process) = (child.stdin.take().unwrap(), PidFd::open(child.id()).unwrap());
         let program = Self { child, input, reports, process };
         assert_eq!(program.next_report(), "ready");
+        program
+    }
+
+    /// Starts it, and the helper's thread, as a call of the program does once uvmd has asked for it.
+    pub(crate) fn start_acting(part: Part) -> Self {
+        let program = Self::start(part);
+        let ring = Ring::open(&Roots::default(), &program.process).unwrap();
+        while ring.commands().unwrap().agent() != AgentState::Running {
+            thread::sleep(Duration::from_millis(1));
+        }
         program
     }
 
@@ -161,7 +181,8 @@ fn plays_a_helper() {
         }
     }
     let words = SharedMemory::create(NAME, NonZeroUsize::new(TOTAL_BYTES).unwrap()).unwrap();
-    let memory = Memory::create(&words, Mode::Record).unwrap();
+    let mode = if part == Part::IsOff { Mode::Off } else { Mode::Record };
+    let memory = Memory::create(&words, mode).unwrap();
     if part == Part::IsOlder {
         words[1].store(u64::from(MAJOR) << 32, Ordering::Release);
     }
@@ -169,7 +190,7 @@ fn plays_a_helper() {
         memory.commands().set_agent(AgentState::Ended);
     }
     report("ready");
-    while memory.mode() != Mode::Act || matches!(part, Part::Rests | Part::IsOlder | Part::Fails) {
+    while memory.mode() != Mode::Act || matches!(part, Part::Rests | Part::IsOff | Part::IsOlder | Part::Fails) {
         // As if the program made a call.
         thread::sleep(Duration::from_millis(1));
     }
@@ -185,11 +206,11 @@ fn plays_a_helper() {
         let command = command.unwrap();
         report(&format!("{:?} {:#x} {:#x} {}", command.action, command.begin, command.end, command.gpu[0]));
         match part {
-            Part::Answers(answer) => commands.respond(ticket, answer),
+            Part::Answers(answer) => commands.respond(ticket, Response { answer, advice_calls: ADVICE_CALLS }),
             Part::Overwrites => words.iter().for_each(|word| word.store(u64::MAX, Ordering::Release)),
             _ => {
                 released.recv().unwrap();
-                commands.respond(ticket, Answer::Done);
+                commands.respond(ticket, Response { answer: Answer::Done, advice_calls: ADVICE_CALLS });
             }
         }
         futex::wake(word);

@@ -7,7 +7,8 @@ use model::Interrupt;
 use sys::Roots;
 
 use super::{
-    testing::{LONG, Part, Program, is_permitted},
+    Program as Target,
+    testing::{ADVICE_CALLS, LONG, Part, Program, is_permitted},
     *,
 };
 
@@ -26,7 +27,7 @@ fn actions_are_those_of_the_helper() {
         (Action::Advise(gpu), HelperAction::PreferGpu, true),
         (Action::Advise(host), HelperAction::PreferHost, false),
         (Action::Withdraw(gpu), HelperAction::PreferNowhere, false),
-        (Action::Withdraw(host), HelperAction::PreferNowhere, false),
+        (Action::Withdraw(host), HelperAction::PreferHostNoMore, false),
         (ADVISE, HelperAction::AccessByGpu, true),
         (WITHDRAW, HelperAction::NoAccessByGpu, true),
         (Action::Advise(Advice::ReadDuplication), HelperAction::Duplicate, false),
@@ -41,14 +42,13 @@ fn actions_are_those_of_the_helper() {
 fn advice_that_was_not_given_is_denied_and_advice_that_was_not_withdrawn_failed() {
     let is_denied = |result| matches!(result, CallResult::Denied(_));
     let is_failed = |result| matches!(result, CallResult::Failed(_));
-    for answer in [Answer::NoDevice, Answer::Unsupported] {
+    for answer in [Answer::NoDevice, Answer::Unsupported, Answer::NotActing] {
         assert!(is_denied(result_of(ADVISE, answer)) && is_failed(result_of(WITHDRAW, answer)), "{answer:?}");
     }
     assert!(is_denied(result_of(ADVISE, Answer::ProgramAdvice)));
     assert_eq!(result_of(WITHDRAW, Answer::ProgramAdvice), CallResult::Replaced);
-    assert_eq!(result_of(ADVISE, Answer::NotAllocated), CallResult::NotMapped);
-    assert!(is_failed(result_of(WITHDRAW, Answer::NotAllocated)));
     for action in [ADVISE, WITHDRAW] {
+        assert_eq!(result_of(action, Answer::NotAllocated), CallResult::NotMapped);
         assert_eq!(result_of(action, Answer::Done), CallResult::Done);
     }
 }
@@ -79,10 +79,36 @@ impl Interrupt for OnceTaken<'_> {
 
 /// Result of an action on the first two pages, and whether it has a duration.
 fn call(program: &Program, action: Action, budget: &mut TimeBudget<'_>) -> (Result<CallResult, CallResult>, bool) {
-    let ring = Ring::open(&Roots::default(), &program.process).unwrap();
-    let (pages, mut took) = (PageRange::new(0x20_0000, 0x2000).unwrap(), Duration::ZERO);
-    let result = HelperCalls::new(ring, &program.process, GPU, budget).make(action, pages, &mut took);
-    (result, !took.is_zero())
+    let (result, cost) = call_with_cost(program, action, budget);
+    (result, !cost.took.is_zero())
+}
+
+fn call_with_cost(
+    program: &Program,
+    action: Action,
+    budget: &mut TimeBudget<'_>,
+) -> (Result<CallResult, CallResult>, Cost) {
+    let (roots, id, process) = (Roots::default(), program.id(), &program.process);
+    let ring = Ring::open(&roots, process).unwrap();
+    let (pages, mut cost) = (PageRange::new(0x20_0000, 0x2000).unwrap(), Cost::default());
+    let target = Target { roots: &roots, id, process };
+    let result = HelperCalls::new(ring, target, GPU, budget).make(action, pages, &mut cost);
+    (result, cost)
+}
+
+/// Wait of a withdrawal by ioctls for the helper.
+fn clear_within(program: &Program, limit: Duration) -> Result<u64, CallResult> {
+    let (roots, id, process) = (Roots::default(), program.id(), &program.process);
+    let ring = Ring::look_up(&roots, process).unwrap();
+    wait_until_clear(&ring, Target { roots: &roots, id, process }, &mut TimeBudget::new(limit, &|| false))
+}
+
+/// Submits a command as a former uvmd, and wakes the helper.
+fn submit_formerly(program: &Program) {
+    let ring = Ring::look_up(&Roots::default(), &program.process).unwrap();
+    let commands = ring.commands().unwrap();
+    commands.submit(&Command { action: HelperAction::PreferGpu, gpu: GPU.0, begin: 0, end: 4096 }).unwrap();
+    futex::wake(commands.futex().unwrap().0);
 }
 
 fn call_within(program: &Program, action: Action, limit: Duration) -> (Result<CallResult, CallResult>, bool) {
@@ -94,7 +120,7 @@ fn command_is_carried_out_as_it_was_submitted() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start(Part::Answers(Answer::Done));
+    let program = Program::start_acting(Part::Answers(Answer::Done));
     assert_eq!(call_within(&program, ADVISE, LONG), (Ok(CallResult::Done), true));
     assert_eq!(program.next_report(), "AccessByGpu 0x200000 0x202000 1");
     // Without a GPU of its own, it is the order's.
@@ -107,8 +133,8 @@ fn command_that_nobody_takes_is_revoked() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start(Part::Sleeps);
-    let reason = || "its helper did not take the command in time".to_owned();
+    let program = Program::start_acting(Part::Sleeps);
+    let reason = || NOT_TAKEN.to_owned();
     let limit = Duration::from_millis(20);
     assert_eq!(call_within(&program, ADVISE, limit), (Err(CallResult::Denied(reason())), false));
     assert_eq!(call_within(&program, WITHDRAW, limit), (Err(CallResult::Failed(reason())), false));
@@ -122,27 +148,94 @@ fn program_without_calls_is_not_waited_for() {
         return;
     }
     let program = Program::start(Part::Rests);
+    let begun = Instant::now();
     let (Err(CallResult::Denied(reason)), false) = call_within(&program, ADVISE, LONG) else { panic!() };
-    assert_eq!(reason, "its helper has not started its thread: the next call of the program to CUDA does");
+    assert_eq!(reason, NOT_STARTED);
+    assert!(begun.elapsed() < LONG / 2);
+    let ring = Ring::open(&Roots::default(), &program.process).unwrap();
+    assert_eq!(ring.commands().unwrap().take(), None, "nothing was submitted");
 }
 
 #[test]
-fn command_that_is_carried_out_is_left_behind_and_precedes_the_next() {
+fn command_that_is_carried_out_is_left_behind_and_fails_further_orders_at_once() {
     if !is_permitted() {
         return;
     }
-    let mut program = Program::start(Part::Hangs);
+    let mut program = Program::start_acting(Part::Hangs);
     let interrupt = OnceTaken(&program, AtomicBool::new(false));
     let left_behind = call(&program, ADVISE, &mut TimeBudget::new(LONG, &interrupt));
     let reason = "gave up: a call hangs, and a withdrawal of others waits; its helper still carries out the last";
     assert_eq!(left_behind, (Err(CallResult::Failed(reason.to_owned())), true));
-    let busy = "its helper still carries out a former command".to_owned();
-    let limit = Duration::from_millis(20);
-    assert_eq!(call_within(&program, WITHDRAW, limit), (Err(CallResult::Failed(busy)), false));
+    let busy = (Err(CallResult::Failed(STILL_BUSY.to_owned())), false);
+    assert_eq!(call_within(&program, WITHDRAW, LONG), busy, "at once");
     program.release();
     program.release();
-    assert_eq!(call_within(&program, WITHDRAW, LONG), (Ok(CallResult::Done), true));
+    let (result, cost) = loop {
+        let (result, cost) = call_with_cost(&program, WITHDRAW, &mut TimeBudget::new(LONG, &|| false));
+        if result != busy.0 {
+            break (result, cost);
+        }
+    };
+    assert_eq!(result, Ok(CallResult::Done));
+    assert_eq!(cost.advice_calls, 2 * ADVICE_CALLS, "its own, and those of the command left behind");
     assert_eq!(program.next_report(), "NoAccessByGpu 0x200000 0x202000 1");
+}
+
+#[test]
+fn command_of_a_former_uvmd_is_waited_for_once() {
+    if !is_permitted() {
+        return;
+    }
+    let program = Program::start_acting(Part::Hangs);
+    submit_formerly(&program);
+    program.next_report();
+    let busy = || (Err(CallResult::Denied(STILL_BUSY.to_owned())), false);
+    assert_eq!(call_within(&program, ADVISE, Duration::from_millis(20)), busy());
+    assert_eq!(call_within(&program, ADVISE, LONG), busy(), "at once");
+}
+
+#[test]
+fn advice_calls_count_whatever_came_of_them() {
+    if !is_permitted() {
+        return;
+    }
+    let program = Program::start_acting(Part::Answers(Answer::Failed(1)));
+    let (result, cost) = call_with_cost(&program, ADVISE, &mut TimeBudget::new(LONG, &|| false));
+    assert!(matches!(result, Ok(CallResult::Failed(_))), "{result:?}");
+    assert_eq!(cost.advice_calls, ADVICE_CALLS);
+}
+
+#[test]
+fn ioctls_of_a_withdrawal_follow_the_command_of_the_helper() {
+    if !is_permitted() {
+        return;
+    }
+    let mut program = Program::start_acting(Part::Hangs);
+    submit_formerly(&program);
+    program.next_report();
+    let short = Duration::from_millis(20);
+    assert_eq!(clear_within(&program, short), Err(CallResult::Failed(STILL_BUSY.to_owned())));
+    // It has waited for the time of an order.
+    assert_eq!(clear_within(&program, short), Ok(0));
+    program.release();
+    assert_eq!(clear_within(&program, LONG), Ok(0));
+    // One of this uvmd, whose calls count.
+    let interrupt = OnceTaken(&program, AtomicBool::new(false));
+    assert!(call(&program, ADVISE, &mut TimeBudget::new(LONG, &interrupt)).0.is_err());
+    program.release();
+    assert_eq!(clear_within(&program, LONG), Ok(ADVICE_CALLS));
+}
+
+#[test]
+fn ioctls_of_a_withdrawal_revoke_a_command_that_nobody_has_taken() {
+    if !is_permitted() {
+        return;
+    }
+    let program = Program::start_acting(Part::Sleeps);
+    submit_formerly(&program);
+    assert_eq!(clear_within(&program, LONG), Ok(0));
+    let ring = Ring::look_up(&Roots::default(), &program.process).unwrap();
+    assert_eq!(ring.commands().unwrap().take(), None);
 }
 
 #[test]
@@ -150,17 +243,18 @@ fn process_that_is_killed_meanwhile_has_exited() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start(Part::Hangs);
-    let process = PidFd::open(program.process.pid()).unwrap();
-    let ring = Ring::open(&Roots::default(), &process).unwrap();
-    let (pages, mut took) = (PageRange::new(0x20_0000, 0x2000).unwrap(), Duration::ZERO);
+    let program = Program::start_acting(Part::Hangs);
+    let (roots, id, process) = (Roots::default(), program.id(), PidFd::open(program.process.pid()).unwrap());
+    let ring = Ring::open(&roots, &process).unwrap();
+    let (pages, mut cost) = (PageRange::new(0x20_0000, 0x2000).unwrap(), Cost::default());
     let killed = thread::spawn(move || {
         let mut program = program;
         program.next_report();
         program.kill();
     });
     let mut budget = TimeBudget::new(LONG, &|| false);
-    let result = HelperCalls::new(ring, &process, GPU, &mut budget).make(ADVISE, pages, &mut took);
+    let target = Target { roots: &roots, id, process: &process };
+    let result = HelperCalls::new(ring, target, GPU, &mut budget).make(ADVISE, pages, &mut cost);
     assert_eq!(result, Err(CallResult::Exited));
     killed.join().unwrap();
 }
@@ -170,7 +264,7 @@ fn process_that_overwrites_its_ring_fails_its_own_order() {
     if !is_permitted() {
         return;
     }
-    let program = Program::start(Part::Overwrites);
+    let program = Program::start_acting(Part::Overwrites);
     let (Err(CallResult::Failed(reason)), true) = call_within(&program, ADVISE, LONG) else { panic!() };
     assert_eq!(reason, "its shared memory is no ring of the helper: no header of a ring");
     assert!(matches!(Ring::open(&Roots::default(), &program.process), Err(RingError::Invalid(_))));
@@ -184,5 +278,6 @@ fn helper_without_commands_is_reported() {
     let error = |part| Ring::open(&Roots::default(), &Program::start(part).process).unwrap_err();
     assert!(matches!(error(Part::IsAbsent), RingError::Absent));
     assert!(matches!(error(Part::IsOlder), RingError::Older));
+    assert!(matches!(error(Part::IsOff), RingError::Off));
     assert!(matches!(error(Part::Fails), RingError::Ended));
 }

@@ -3,7 +3,7 @@ mod versions;
 
 use std::fs;
 
-use model::{Advice, CallResult, Place};
+use model::{Advice, AdviceCalls, CallResult, Place};
 use sys::fake::Machine;
 
 use super::{
@@ -241,7 +241,16 @@ fn cancelled_order_leaves_only_given_advice_to_withdraw() {
     }
     fn outcome() -> Outcome {
         let decision = model::DecisionId(1);
-        Outcome { decision, process: LIVING, gpu: GPU, is_rollback: false, actuator: None, calls: vec![], ready_ns: 0 }
+        Outcome {
+            decision,
+            process: LIVING,
+            gpu: GPU,
+            is_rollback: false,
+            actuator: None,
+            calls: vec![],
+            advice_calls: AdviceCalls::default(),
+            ready_ns: 0,
+        }
     }
     let machine = machine();
     let journal = open(&machine);

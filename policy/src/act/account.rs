@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::SystemTime};
 
-use model::{Action, ActuatorKind, Advice, Call, CallResult, GpuUuid, Outcome, Place};
+use model::{Action, ActuatorKind, Advice, AdviceCalls, Call, CallResult, GpuUuid, Outcome, Place};
 
 use super::{bucket::Bucket, intervals::Intervals, permitted::OwnCalls};
 
@@ -19,7 +19,9 @@ pub(super) struct Account {
     /// Orders without an outcome.
     pub(super) awaited: u64,
     /// Advice calls of uvmd.
-    pub(super) own_advice_calls: OwnCalls,
+    own_advice_calls: AdviceCalls,
+    /// Whether the helper in it has had an order.
+    is_acted_on_by_helper: bool,
     /// Reason of a failed withdrawal.
     pub(super) spoiled: Option<String>,
     /// Blocks that the open decision retains, by GPU, with the time of the last renewal, however
@@ -37,7 +39,8 @@ impl Account {
             on_its_way_to_host_bytes: 0,
             bound_for_host: Intervals::default(),
             awaited: 0,
-            own_advice_calls: OwnCalls::default(),
+            own_advice_calls: AdviceCalls::default(),
+            is_acted_on_by_helper: false,
             spoiled: None,
             reserved_blocks: BTreeMap::new(),
             seen: now,
@@ -47,24 +50,18 @@ impl Account {
     /// Books the outcome of an order.
     pub(super) fn carried_out(&mut self, outcome: &Outcome) {
         self.awaited = self.awaited.saturating_sub(1);
-        for Call { step, result: answer, duration_ns } in &outcome.calls {
+        let AdviceCalls { by_ioctl, by_helper } = &mut self.own_advice_calls;
+        *by_ioctl = by_ioctl.saturating_add(outcome.advice_calls.by_ioctl);
+        *by_helper = by_helper.saturating_add(outcome.advice_calls.by_helper);
+        // Its first order is denied, as its thread has not been started.
+        self.is_acted_on_by_helper |= outcome.actuator == Some(ActuatorKind::Helper);
+        for Call { step, result: answer, .. } in &outcome.calls {
             match step.action {
                 Action::Migrate(Place::Host) => {
                     self.on_its_way_to_host_bytes = self.on_its_way_to_host_bytes.saturating_sub(step.bytes());
                 }
                 Action::Migrate(_) | Action::Touch(_) => {}
                 Action::Advise(_) | Action::Withdraw(_) => {
-                    let (is_done, requests) = (*answer == CallResult::Done, requests(step.action));
-                    let OwnCalls { by_tool, by_program } = &mut self.own_advice_calls;
-                    match outcome.actuator {
-                        // CUDA may fail a call without one of the driver.
-                        Some(ActuatorKind::Helper) if is_done => *by_program = by_program.saturating_add(requests),
-                        Some(ActuatorKind::Helper) => {}
-                        // A call that was never made has no duration, and the probes have not
-                        // counted it either.
-                        _ if is_done || *duration_ns > 0 => *by_tool = by_tool.saturating_add(requests),
-                        _ => {}
-                    }
                     if !stays_bound_for_host(step.action, answer) {
                         self.bound_for_host.remove(step.begin, step.end);
                     }
@@ -72,12 +69,17 @@ impl Account {
             }
         }
     }
-}
 
-/// Driver calls of one advice call: a preference for the host is withdrawn by one for the GPU
-/// first.
-const fn requests(action: Action) -> u64 {
-    if matches!(action, Action::Withdraw(Advice::PreferredLocation(Place::Host))) { 2 } else { 1 }
+    /// Advice calls of uvmd so far, those that are known: calls in progress are counted before their
+    /// outcome.
+    pub(super) fn own_calls(&self) -> OwnCalls {
+        let AdviceCalls { by_ioctl, by_helper } = self.own_advice_calls;
+        let is_idle = self.awaited == 0;
+        OwnCalls {
+            by_tool: is_idle.then_some(by_ioctl),
+            by_program: (is_idle || !self.is_acted_on_by_helper).then_some(by_helper),
+        }
+    }
 }
 
 /// Whether memory that may have been preferred at the host still may be, after this result.

@@ -119,6 +119,15 @@ impl Cooldown {
         rest.until = rest.until.max(now.checked_add(limits.window.saturating_mul(PAUSE_WINDOWS)));
     }
 
+    /// Pauses it after an order of which no call was made: as briefly as [`Self::pause`], and twice as
+    /// long each further time.
+    pub(crate) fn retry_later(&mut self, policy: &'static str, now: SystemTime, limits: &Limits) {
+        let rest = self.0.entry(policy).or_default();
+        let doubled = PAUSE_WINDOWS.saturating_mul(1_u32.checked_shl(rest.times).unwrap_or(u32::MAX));
+        rest.until = now.checked_add(limits.window.saturating_mul(doubled.min(limits.cool_down_windows_max)));
+        rest.times = rest.times.saturating_add(1);
+    }
+
     /// Clears the cool-downs after a success.
     pub(crate) fn forget(&mut self, policy: &str) {
         self.0.remove(policy);

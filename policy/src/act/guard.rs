@@ -255,11 +255,7 @@ impl Guard {
         if let Some(why) = account.and_then(|account| account.spoiled.clone()) {
             return Some(why);
         }
-        // Calls in progress are counted before their outcome.
-        let own = account.map_or_else(
-            || Some(OwnCalls::default()),
-            |account| (account.awaited == 0).then_some(account.own_advice_calls),
-        );
+        let own = account.map_or(OwnCalls::NONE, Account::own_calls);
         unknown_advice(sight, own).map(str::to_owned)
     }
 

@@ -2,7 +2,10 @@
 
 use std::time::SystemTime;
 
-use model::{Action, Call, CallResult, Decision, Directive, Order, Outcome, Place, Plan, Stage, Step, decision::Done};
+use model::{
+    Action, AdviceCalls, Call, CallResult, Decision, Directive, Order, Outcome, Place, Plan, Stage, Step,
+    decision::Done,
+};
 
 use super::{
     cooldown::Circumstances,
@@ -34,6 +37,8 @@ pub(crate) struct Open {
     pub(crate) touched: Intervals,
     /// Whether an order has no outcome.
     pub(crate) waits: bool,
+    /// Whether the actuator has denied all of the first order.
+    is_denied: bool,
     /// Time of the last reading of the GPU's link meter.
     link_read: SystemTime,
 }
@@ -59,6 +64,7 @@ impl Open {
             withheld: Vec::new(),
             touched: Intervals::default(),
             waits: false,
+            is_denied: false,
             link_read,
         }
     }
@@ -165,11 +171,21 @@ impl Open {
         for call in &outcome.calls {
             self.ledger.answered(call);
         }
+        let is_denied = |call: &Call| matches!(call.result, CallResult::Denied(_));
+        self.is_denied = self.decision.done.calls == 0 && outcome.calls.iter().all(is_denied);
         self.decision.actuator = outcome.actuator.or(self.decision.actuator);
         self.count(&outcome.calls);
         self.running.carried_out(outcome);
         if let Some(trial) = &mut self.trial {
             trial.began(now);
+        }
+    }
+
+    /// Reason for which the actuator has denied all of it: nothing is in force that could be verified.
+    pub(crate) fn denial(&self) -> Option<&str> {
+        match &self.decision.last_error {
+            Some(CallResult::Denied(why)) if self.is_denied && self.ledger.is_empty() => Some(why),
+            _ => None,
         }
     }
 
@@ -191,6 +207,7 @@ impl Open {
             is_rollback: false,
             actuator: None,
             calls,
+            advice_calls: AdviceCalls::default(),
             ready_ns: 0,
         }
     }

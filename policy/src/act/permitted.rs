@@ -19,13 +19,18 @@ const ADVICE_CALLS: [ApiCall; 6] = [
     ApiCall::DisableReadDuplication,
 ];
 
-/// Advice calls that uvmd made about a process, as the probes count them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Advice calls that uvmd made about a process, as the probes count them; `None` while others may be
+/// in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnCalls {
     /// From outside of the process.
-    pub(crate) by_tool: u64,
+    pub(crate) by_tool: Option<u64>,
     /// By the helper in it: they count as the program's.
-    pub(crate) by_program: u64,
+    pub(crate) by_program: Option<u64>,
+}
+
+impl OwnCalls {
+    pub(crate) const NONE: Self = Self { by_tool: Some(0), by_program: Some(0) };
 }
 
 /// Reason why memory of the process may be read-duplicated. Such memory must not be migrated: the
@@ -55,9 +60,9 @@ pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
 }
 
 /// Reason why the advice in force on the process's memory is unknown, apart from `own_calls` of
-/// uvmd itself, which are `None` while in progress. The driver has no query for it, and a
+/// uvmd itself. The driver has no query for it, and a
 /// withdrawal of other advice would remove the application's.
-pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: Option<OwnCalls>) -> Option<&'static str> {
+pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: OwnCalls) -> Option<&'static str> {
     let source = &sight.scene.snapshot.source;
     if !matches!(source.state, SourceState::Counting { .. }) {
         return Some("nothing is counted");
@@ -72,12 +77,12 @@ pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: Option<OwnCalls>) -> 
     if total.dropped_events > 0 {
         return Some("events of the process were dropped: advice may have been missed");
     }
-    let OwnCalls { by_tool, by_program } = own_calls?;
     let advice = |calls: &RarePerVariant<8>| ADVICE_CALLS.iter().map(|call| calls[*call]).fold(0, u64::saturating_add);
-    if advice(&total.api_calls) > by_program {
+    let exceeds = |calls, own: Option<u64>| own.is_some_and(|own| advice(calls) > own);
+    if exceeds(&total.api_calls, own_calls.by_program) {
         return Some("the application advises the driver itself");
     }
-    (advice(&total.tool_calls) > by_tool).then_some("another program advised the driver about the process")
+    exceeds(&total.tool_calls, own_calls.by_tool).then_some("another program advised the driver about the process")
 }
 
 fn is_of_advice(probe: &str) -> bool {

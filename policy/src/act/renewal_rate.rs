@@ -199,6 +199,7 @@ mod tests {
             is_rollback: false,
             actuator: None,
             calls: duration_ns.iter().map(call).collect(),
+            advice_calls: model::AdviceCalls::default(),
             ready_ns: 0,
         }
     }

@@ -138,10 +138,10 @@ impl Track {
             return Some(Stage::Ended("the directive for the process has changed".to_owned()));
         }
         let reaches_unseen = open.reaches_unseen(sight, limits);
-        let Some(trial) = &mut open.trial else {
+        if open.trial.is_none() {
             let may = is_wanted(sight).is_ok() && open.may_be_done(guard, sight);
             return may.then(|| Stage::Ended("it is permitted now: a trial begins".to_owned()));
-        };
+        }
         if let Err(why) = is_wanted(sight) {
             return Some(Stage::RolledBack(why));
         }
@@ -164,6 +164,12 @@ impl Track {
                 return Some(Stage::RolledBack(why));
             }
         }
+        if let Some(why) = open.denial() {
+            let ended = Stage::Ended(format!("no call was made: {why}"));
+            self.cooldown.retry_later(name, now, limits);
+            return Some(ended);
+        }
+        let Some(trial) = &mut open.trial else { return None };
         match trial.look(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled()) {
             Look::Open => None,
             Look::Keeps { again, after, left } => {

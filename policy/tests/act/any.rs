@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use model::policy::POLICIES;
-use model::{Action, ApiCall, CallResult, Mode, Order, Outcome};
+use model::{Action, AdviceCalls, ApiCall, CallResult, Mode, Order, Outcome};
 use proptest::prelude::*;
 
 use crate::{
@@ -69,11 +69,17 @@ fn complete(world: &mut World, order: &Order, result: u8) {
             _ => done,
         }
     };
+    let before = world.advice_calls(order.process);
     let calls = order.steps.iter().map(|step| model::Call { step: *step, result: call(world, step), duration_ns: 1 });
     let calls = calls.collect();
+    let by_ioctl = world.advice_calls(order.process) - before;
+    let advice_calls = AdviceCalls { by_ioctl, by_helper: 0 };
     let Order { decision, process, gpu, is_rollback, .. } = *order;
     let now = world.now();
-    world.acting.carried_out(Outcome { decision, process, gpu, is_rollback, actuator: None, calls, ready_ns: 0 }, now);
+    world.acting.carried_out(
+        Outcome { decision, process, gpu, is_rollback, actuator: None, calls, advice_calls, ready_ns: 0 },
+        now,
+    );
 }
 
 fn apply(world: &mut World, queue: &mut VecDeque<Order>, event: Event) {

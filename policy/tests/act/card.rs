@@ -7,9 +7,10 @@ use std::{
 };
 
 use model::{
-    Access, Action, Advice, ApiCall, Block, Call, CallResult, Cause, Counters, Decision, Directive, EvictionCause,
-    EvictionPair, Gpu, LinkBytes, Memory, Order, Outcome, Party, PatternKind, Place, ProcessId, Residency, Restriction,
-    Reuse, Snapshot, SourceState, SourceStatus, Step, Verdicts, block::BLOCK_BYTES, decision::Event,
+    Access, Action, Advice, AdviceCalls, ApiCall, Block, Call, CallResult, Cause, Counters, Decision, Directive,
+    EvictionCause, EvictionPair, Gpu, LinkBytes, Memory, Order, Outcome, Party, PatternKind, Place, ProcessId,
+    Residency, Restriction, Reuse, Snapshot, SourceState, SourceStatus, Step, Verdicts, block::BLOCK_BYTES,
+    decision::Event,
 };
 use policy::{
     Judge,
@@ -214,9 +215,22 @@ impl Card {
                 duration_ns: 5000 * step.bytes().div_ceil(BLOCK_BYTES),
             });
         }
+        let is_advice = |step: &&Step| matches!(step.action, Action::Advise(_) | Action::Withdraw(_));
+        let by_ioctl = order.steps.iter().filter(is_advice).count() as u64;
         let Order { decision, process, gpu, is_rollback, .. } = *order;
-        self.acting
-            .carried_out(Outcome { decision, process, gpu, is_rollback, actuator: None, calls, ready_ns: 0 }, self.now);
+        self.acting.carried_out(
+            Outcome {
+                decision,
+                process,
+                gpu,
+                is_rollback,
+                actuator: None,
+                calls,
+                advice_calls: AdviceCalls { by_ioctl, by_helper: 0 },
+                ready_ns: 0,
+            },
+            self.now,
+        );
     }
 
     fn slice(&mut self, at: usize) {

@@ -74,6 +74,13 @@ impl Simulated {
         self.advice.values().filter(|advice| !advice.is_empty()).count()
     }
 
+    /// Advice calls about it so far, by anybody.
+    pub(crate) fn advice_calls(&self) -> u64 {
+        let host = &self.host;
+        let both = [&host.tool_calls, &host.api_calls];
+        both.map(|calls| calls.total() - calls[ApiCall::Prefetch] - calls[ApiCall::Discard]).iter().sum()
+    }
+
     /// Runs an interval, with as many rounds as fit.
     pub(crate) fn go_on(&mut self, remote: &mut LinkBytes) {
         if self.program == Program::Idle || self.ended.is_some() {

@@ -1,8 +1,10 @@
 //! Actions that must not occur, and withdrawals that must.
 
+use std::time::Duration;
+
 use model::{
-    Action, ActuatorKind, ApiCall, Call, CallResult, DecisionId, Mode, Order, Outcome, ProbeStatus, SourceState, Stage,
-    Step,
+    Action, ActuatorKind, AdviceCalls, ApiCall, Call, CallResult, DecisionId, Mode, Order, Outcome, ProbeStatus,
+    SourceState, Stage, Step,
 };
 use policy::act::InForce;
 
@@ -276,6 +278,46 @@ fn calls_of_the_helper_are_not_taken_for_advice_of_the_application() {
 }
 
 #[test]
+fn advice_of_the_application_is_seen_while_an_order_is_in_progress() {
+    let mut world = World::new();
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    while world.interval().is_empty() {}
+    // Nothing comes from the helper, which was never asked.
+    world.process(id).host.api_calls[ApiCall::SetAccessedBy] += 1;
+    world.interval();
+    assert!(world.decision().stage.reason().unwrap().contains("advises the driver itself"), "{:#?}", world.decision());
+}
+
+#[test]
+fn order_that_the_actuator_denies_is_tried_again_soon() {
+    let mut world = World::new();
+    world.actuator = ActuatorKind::Helper;
+    let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
+    world.answers = Some(CallResult::Denied("its helper has not started its thread".to_owned()));
+    world.run_until("a denied order", |world| !world.orders.is_empty());
+    world.run(1.0);
+    let reason = world.decision().stage.reason().unwrap().to_owned();
+    assert_eq!(reason, "no call was made: its helper has not started its thread");
+    world.answers = None;
+    let began = world.now;
+    let again = loop {
+        let orders = world.interval();
+        if !orders.is_empty() {
+            break orders;
+        }
+        assert!(world.now.duration_since(began).unwrap() < Duration::from_secs(30));
+    };
+    // A call of the helper in progress, without its outcome.
+    world.process(id).host.api_calls[ApiCall::SetAccessedBy] += 1;
+    world.interval();
+    assert_eq!(world.decision().stage, Stage::Trial, "{:#?}", world.decision());
+    world.process(id).host.api_calls[ApiCall::SetAccessedBy] -= 1;
+    world.carry_out(again);
+    world.run(10.0);
+    assert!(world.advised_blocks() > 0, "{:#?}", world.decision());
+}
+
+#[test]
 fn advice_that_the_program_has_replaced_is_not_withdrawn_again() {
     let (mut world, id) = confirmed();
     world.answers = Some(CallResult::Replaced);
@@ -296,9 +338,19 @@ fn steps_without_a_call_do_not_hide_advice_of_other_programs() {
         let call = |step: &Step| Call { step: *step, result: answer.clone(), duration_ns: 0 };
         let calls = steps.iter().map(call).collect();
         let now = world.now();
-        world
-            .acting
-            .carried_out(Outcome { decision, process, gpu, is_rollback, actuator: None, calls, ready_ns: 0 }, now);
+        world.acting.carried_out(
+            Outcome {
+                decision,
+                process,
+                gpu,
+                is_rollback,
+                actuator: None,
+                calls,
+                advice_calls: AdviceCalls::default(),
+                ready_ns: 0,
+            },
+            now,
+        );
     }
     world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] += 1;
     world.run(1.0);

@@ -6,8 +6,9 @@ use std::{
 };
 
 use model::{
-    ActuatorKind, Budget, Call, CallResult, Decision, Directive, Gpu, GpuKey, GpuUuid, LinkBytes, Memory, Mode, Order,
-    Outcome, ProbeStatus, ProcessId, Restriction, Snapshot, SourceState, SourceStatus, Step, Verdicts, decision::Event,
+    ActuatorKind, AdviceCalls, Budget, Call, CallResult, Decision, Directive, Gpu, GpuKey, GpuUuid, LinkBytes, Memory,
+    Mode, Order, Outcome, ProbeStatus, ProcessId, Restriction, Snapshot, SourceState, SourceStatus, Step, Verdicts,
+    decision::Event,
 };
 use policy::{
     Judge,
@@ -187,14 +188,28 @@ impl World {
 
     pub(crate) fn carry_out(&mut self, orders: Vec<Order>) {
         for order in orders {
+            let before = self.advice_calls(order.process);
             let calls =
                 order.steps.iter().map(|step| Call { step: *step, result: self.call(&order, step), duration_ns: 1000 });
             let calls = calls.collect();
+            let made = self.advice_calls(order.process) - before;
+            let advice_calls = match self.actuator {
+                ActuatorKind::Ioctl => AdviceCalls { by_ioctl: made, by_helper: 0 },
+                ActuatorKind::Helper => AdviceCalls { by_ioctl: 0, by_helper: made },
+            };
             let Order { decision, process, gpu, is_rollback, .. } = order;
             let (now, actuator) = (self.now(), Some(self.actuator));
-            self.acting.carried_out(Outcome { decision, process, gpu, is_rollback, actuator, calls, ready_ns: 0 }, now);
+            self.acting.carried_out(
+                Outcome { decision, process, gpu, is_rollback, actuator, calls, advice_calls, ready_ns: 0 },
+                now,
+            );
             self.events.extend(self.acting.take_events());
         }
+    }
+
+    /// Advice calls about a program so far, by anybody.
+    pub(crate) fn advice_calls(&self, id: ProcessId) -> u64 {
+        self.processes.iter().find(|process| process.id == id).map_or(0, Simulated::advice_calls)
     }
 
     pub(crate) fn call(&mut self, order: &Order, step: &Step) -> CallResult {

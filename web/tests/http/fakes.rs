@@ -9,8 +9,8 @@ use std::{
 };
 
 use model::{
-    Action, ActuatorKind, Advice, Budget, Call, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Mode,
-    Outcome, Override, Place, Process, ProcessId, Selector, Share, Stage, Step, VerdictKind,
+    Action, ActuatorKind, Advice, AdviceCalls, Budget, Call, CallResult, Decision, DecisionId, Expected, GpuUuid,
+    LinkBytes, Mode, Outcome, Override, Place, Process, ProcessId, Selector, Share, Stage, Step, VerdictKind,
     api::rule::{Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PolicyState, check_parameters},
     decision::{Done, Measured},
     verdict::Inputs,
@@ -228,6 +228,7 @@ pub(crate) fn outcome(id: u64) -> Outcome {
             call(Action::Migrate(Place::Host), CallResult::NotMapped),
             call(Action::Advise(Advice::AccessedBy(GPU)), CallResult::Done),
         ],
+        advice_calls: AdviceCalls::default(),
         ready_ns: 0,
     }
 }

@@ -202,6 +202,7 @@ mod tests {
             is_rollback: false,
             actuator: None,
             calls: calls.iter().map(call).collect(),
+            advice_calls: crate::AdviceCalls::default(),
             ready_ns: 0,
         };
         let calls = Outcome::from(&outcome).calls.into_iter();

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use model::{CallResult, Outcome, ProcessId};
+use model::{Outcome, ProcessId};
 
 use super::Actuation;
 
@@ -110,7 +110,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use actuator::Workers;
-    use model::{Action, Actuator, Advice, Call, DecisionId, GpuUuid, Interrupt, Order, Place, Step};
+    use model::{
+        Action, Actuator, Advice, AdviceCalls, Call, CallResult, DecisionId, GpuUuid, Interrupt, Order, Place, Step,
+    };
     use policy::act::{Acting, InForce, Limits};
 
     use super::*;
@@ -133,7 +135,16 @@ mod tests {
             *tries = tries.saturating_sub(1);
             let calls = order.steps.iter().map(|step| Call { step: *step, result: answer.clone(), duration_ns: 1 });
             let Order { decision, process, gpu, is_rollback, .. } = *order;
-            Outcome { decision, process, gpu, is_rollback, actuator: None, calls: calls.collect(), ready_ns: 0 }
+            Outcome {
+                decision,
+                process,
+                gpu,
+                is_rollback,
+                actuator: None,
+                calls: calls.collect(),
+                advice_calls: AdviceCalls::default(),
+                ready_ns: 0,
+            }
         }
     }
 
