@@ -60,6 +60,7 @@ fn withdraw(
     let mut workers = Workers::start(make, || false, Some(journal.clone()));
     let mut orders: Vec<Order> = journal.leftovers().into_iter().zip(0..).map(order).collect();
     let mut fates: BTreeMap<ProcessId, Fate> = BTreeMap::new();
+    let mut is_first_turn = true;
     while !orders.is_empty() {
         let asked = orders.len();
         let Turn { outcomes, unanswered } = turn(&mut workers, orders, patience);
@@ -68,8 +69,11 @@ fn withdraw(
             fates.entry(order.process).or_default().take(&order.steps, outcome);
         }
         // An order that hangs gives way to the others of its GPU. It is therefore repeated once
-        // they are done, as long as any of them completes.
-        let is_last = refused.len() == asked || !unanswered.is_empty();
+        // they are done, as long as any of them completes; and once in any case, as the first attempt
+        // may have waited for a command of a helper.
+        let is_stalled = refused.len() == asked && !is_first_turn;
+        let is_last = is_stalled || !unanswered.is_empty();
+        is_first_turn = false;
         for order in unanswered {
             fates.entry(order.process).or_default().is_held_up(&order.steps, patience);
         }
@@ -177,7 +181,7 @@ impl fmt::Display for Fate {
 mod tests {
     use std::{process, sync::mpsc};
 
-    use model::{Call, Interrupt};
+    use model::{AdviceCalls, Call, Interrupt};
 
     use super::*;
 
@@ -221,7 +225,16 @@ mod tests {
             let call = |step: &Step| Call { step: *step, result: self.0.clone(), duration_ns: 1 };
             let calls = order.steps.iter().map(call).collect();
             let Order { decision, process, gpu, is_rollback, .. } = *order;
-            Outcome { decision, process, gpu, is_rollback, actuator: None, calls, ready_ns: 0 }
+            Outcome {
+                decision,
+                process,
+                gpu,
+                is_rollback,
+                actuator: None,
+                calls,
+                advice_calls: AdviceCalls::default(),
+                ready_ns: 0,
+            }
         }
     }
 
@@ -279,7 +292,16 @@ mod tests {
                 let call = |step: &Step| Call { step: *step, result: answer.clone(), duration_ns: 1 };
                 let calls = order.steps.iter().map(call).collect();
                 let Order { decision, process, gpu, is_rollback, .. } = *order;
-                Outcome { decision, process, gpu, is_rollback, actuator: None, calls, ready_ns: 0 }
+                Outcome {
+                    decision,
+                    process,
+                    gpu,
+                    is_rollback,
+                    actuator: None,
+                    calls,
+                    advice_calls: AdviceCalls::default(),
+                    ready_ns: 0,
+                }
             }
         }
         let folder = tempfile::tempdir().unwrap();
@@ -305,7 +327,16 @@ mod tests {
             fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
                 let _ = self.0.recv();
                 let Order { decision, process, gpu, is_rollback, .. } = *order;
-                Outcome { decision, process, gpu, is_rollback, actuator: None, calls: Vec::new(), ready_ns: 0 }
+                Outcome {
+                    decision,
+                    process,
+                    gpu,
+                    is_rollback,
+                    actuator: None,
+                    calls: Vec::new(),
+                    advice_calls: AdviceCalls::default(),
+                    ready_ns: 0,
+                }
             }
         }
         let folder = tempfile::tempdir().unwrap();
