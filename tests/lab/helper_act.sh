@@ -5,7 +5,7 @@
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect
-evidence="/tmp/told /tmp/program /tmp/decisions /tmp/ioctl /tmp/helper $UVMD_LOG"
+evidence="/tmp/report /tmp/program /tmp/decisions /tmp/ioctl /tmp/helper $UVMD_LOG"
 MIB=$((1 << 20))
 STATE=/run/state
 JOURNAL=$STATE/advice.journal
@@ -35,10 +35,10 @@ next_phase() {
 }
 has_phases() { [ "$(grep -c '"event":"done"' /tmp/program)" -ge $phases ]; }
 has_begun() { grep -q '"event":"begun"' /tmp/program; }
-# order ACTION FROM_MIB TO_MIB: by $choice; what act says of it is in /tmp/told and /tmp/$choice.
+# order ACTION FROM_MIB TO_MIB: by $choice; the report of act is in /tmp/report and /tmp/$choice.
 order() {
-  act --actuator "$choice" --reserve-mib 16 "$1 $program $(at "$2") $(at "$3")" >/tmp/told 2>&1 || fail "act $1 by $choice"
-  cat /tmp/told >>"/tmp/$choice"
+  act --actuator "$choice" --reserve-mib 16 "$1 $program $(at "$2") $(at "$3")" >/tmp/report 2>&1 || fail "act $1 by $choice"
+  cat /tmp/report >>"/tmp/$choice"
 }
 at() { printf '0x%x' $((address + $1 * MIB)); }
 # What uvmd counted of the program: bytes of migrations on request, by direction.
@@ -58,9 +58,9 @@ compare() {
   within 120 "the program does not begin" has_begun
   address=$(sed -n 's/.*"event":"begun".*"address":\([0-9]*\).*/\1/p' /tmp/program)
   next_phase # the CPU writes
-  # The helper starts at a call of the program, and is not waited for: this leaves nothing.
-  act --actuator "$choice" "unset_accessed_by $program $(at 0) $(at 16)" >/tmp/told 2>&1 || fail "the first order by $choice"
-  [ "$choice" = ioctl ] || grep -q 'its helper has not started its thread' /tmp/told || fail "it is not said why nothing is done yet"
+  # The first order by the helper is denied at once; its thread starts at the next call of the program.
+  act --actuator "$choice" --reserve-mib 16 "migrate_to_host $program $(at 0) $(at 16)" >/tmp/report 2>&1 || fail "the first order by $choice"
+  [ "$choice" = ioctl ] || grep -q '"denied":.*its helper has not started its thread' /tmp/report || fail "it is not said why nothing is done yet"
   next_phase # the GPU increments
   next_phase # the CPU increments
   before=$(link copied_htod_bytes)/$(link copied_dtoh_bytes)
@@ -69,8 +69,8 @@ compare() {
   order migrate_to_host 3 7
   order migrate_to_gpu 0 16
   order migrate_to_host 0 16
-  grep -q '"action":"migrate_to_host".*"calls":{"done":8}' /tmp/told || fail "8 blocks to the host by $choice"
-  grep -q "\"actuator\":\"$choice\"" /tmp/told || fail "it was not $choice that acted"
+  grep -q '"action":"migrate_to_host".*"calls":{"done":8}' /tmp/report || fail "8 blocks to the host by $choice"
+  grep -q "\"actuator\":\"$choice\"" /tmp/report || fail "it was not $choice that acted"
   order accessed_by 0 16
   order prefer_host 0 16
   then=$(link remote_htod_bytes)/$(link copied_htod_bytes)
@@ -117,9 +117,9 @@ act_live() {
   kill -9 "$uvmd"
   wait "$uvmd" 2>/dev/null
   is_accessed || fail "the driver keeps the advice of a uvmd that is killed"
-  uvmd --withdraw --set policy.state_dir=$STATE >/tmp/told 2>&1 || fail "the advice is not withdrawn with $1"
-  cat /tmp/told
-  grep -qF "no advice of uvmd is in effect any more" /tmp/told || fail "something is left with $1"
+  uvmd --withdraw --set policy.state_dir=$STATE >/tmp/report 2>&1 || fail "the advice is not withdrawn with $1"
+  cat /tmp/report
+  grep -qF "no advice of uvmd is in effect any more" /tmp/report || fail "something is left with $1"
   within 60 "the advice is still in force with $1" is_copied
   ! grep -q '"advice"' $JOURNAL || fail "the journal has it still with $1"
   kill "$program"
