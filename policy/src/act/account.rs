@@ -54,7 +54,8 @@ impl Account {
         *by_ioctl = by_ioctl.saturating_add(outcome.advice_calls.by_ioctl);
         *by_helper = by_helper.saturating_add(outcome.advice_calls.by_helper);
         // Its first order is denied, as its thread has not been started.
-        self.is_acted_on_by_helper |= outcome.actuator == Some(ActuatorKind::Helper);
+        self.is_acted_on_by_helper |=
+            outcome.actuator == Some(ActuatorKind::Helper) || outcome.advice_calls.by_helper > 0;
         for Call { step, result: answer, .. } in &outcome.calls {
             match step.action {
                 Action::Migrate(Place::Host) => {
