@@ -202,7 +202,7 @@ fn tell(action: &str, outcome: &Outcome, moved: Option<(LinkBytes, LinkBytes)>) 
     let longest_ns = outcome.calls.iter().map(|call| call.duration_ns).max();
     println!(
         "{}",
-        serde_json::json!({ "action": action, "calls": counts, "reason": reason, "link_bytes": moved, "longest_ns": longest_ns, "actuator": actuator })
+        serde_json::json!({ "action": action, "calls": counts, "reason": reason, "link_bytes": moved, "longest_ns": longest_ns, "made_by": actuator })
     );
 }
 

@@ -70,7 +70,7 @@ compare() {
   order migrate_to_gpu 0 16
   order migrate_to_host 0 16
   grep -q '"action":"migrate_to_host".*"calls":{"done":8}' /tmp/report || fail "8 blocks to the host by $choice"
-  grep -q "\"actuator\":\"$choice\"" /tmp/report || fail "it was not $choice that acted"
+  grep -q "\"made_by\":\"$choice\"" /tmp/report || fail "it was not $choice that acted"
   order accessed_by 0 16
   order prefer_host 0 16
   then=$(link remote_htod_bytes)/$(link copied_htod_bytes)
@@ -89,7 +89,7 @@ compare() {
   wait "$program" || fail "the data of the program is not right after orders by $choice"
   exec 5>&-
   within 20 "somebody holds the VA space of a program that has ended" is_over
-  sed -i 's/"actuator":"[a-z]*",//; s/"longest_ns":[0-9]*,//' "/tmp/$choice"
+  sed -i 's/"made_by":"[a-z]*",//; s/"longest_ns":[0-9]*,//' "/tmp/$choice"
 }
 start uvmd
 state_becomes counting
