@@ -5,7 +5,6 @@ mod part;
 
 use std::{
     collections::VecDeque,
-    mem::replace,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -34,7 +33,6 @@ use crate::{
     hung::Target,
     inspection::{Access, Inspection, Inspector},
     ioctl::IoctlCalls,
-    outcome_of,
     process::hold,
     untried,
 };
@@ -84,27 +82,6 @@ struct Held {
     is_withdrawal: bool,
     /// Whether the helper carries out no command that the ioctls of a withdrawal would overtake.
     is_clear: bool,
-    fallback: Fallback,
-}
-
-/// Ioctls in the place of the helper, which has failed a withdrawal.
-enum Fallback {
-    /// Possible.
-    Untried,
-    /// Tried for this part, which the helper failed so, and perhaps all others.
-    Tried(Step, CallResult, bool),
-    /// Impossible, or in use already.
-    None,
-}
-
-impl Held {
-    /// Whether a call that the helper has failed is made by ioctl instead.
-    const fn falls_back(&self, result: &CallResult) -> bool {
-        self.is_withdrawal
-            && matches!(self.fallback, Fallback::Untried)
-            && matches!(self.actuators, [ActuatorKind::Helper])
-            && matches!(result, CallResult::Failed(_))
-    }
 }
 
 impl Caller {
@@ -138,25 +115,8 @@ impl Caller {
         let Held { id, target, is_withdrawal, .. } = *held;
         let process = Arc::clone(&held.process);
         let process = &process;
-        let inspected = inspector.inspect(roots, process, target, held.actuators, is_withdrawal, budget);
-        let Inspection { mapped, access, beside } = match (inspected, replace(&mut held.fallback, Fallback::None)) {
-            // Ioctls are impossible, too.
-            (Err(CallResult::Failed(reason)), Fallback::Tried(part, by_helper, is_over)) => {
-                if is_over {
-                    return Err(both(by_helper, &reason));
-                }
-                held.actuators = &[ActuatorKind::Helper];
-                advance(left, part.end);
-                outcome.calls.push(untried(part, by_helper));
-                return Ok(());
-            }
-            (inspected, fallback) => {
-                if matches!(fallback, Fallback::Untried) {
-                    held.fallback = fallback;
-                }
-                inspected?
-            }
-        };
+        let Inspection { mapped, access, beside } =
+            inspector.inspect(roots, process, target, held.actuators, is_withdrawal, budget)?;
         let program = HelperProgram { roots, id, process };
         if let Some(ring) = beside.filter(|_| !held.is_clear) {
             let late = wait_until_clear(&ring, program, budget)?;
@@ -177,7 +137,7 @@ impl Caller {
         };
         outcome.ready_ns = outcome.ready_ns.saturating_add(nanoseconds(begun.elapsed()));
         for _ in 0..PARTS_PER_BATCH {
-            let Some(step) = left.front() else { break };
+            let Some(step) = left.front_mut() else { break };
             ends()?;
             let Part { step: part, pages } = next_part(step, &mapped, settings.part_bytes);
             let (call, is_over) = match (pages, &mut calls, held.actuators.first()) {
@@ -188,16 +148,14 @@ impl Caller {
                     let mut part_call = PartCall { settings, roots, process, calls: &mut **calls };
                     let (result, is_over) = part_call.call(part, pages, &mut cost);
                     book(&mut outcome.advice_calls, *actuator, cost.advice_calls);
-                    if held.falls_back(&result) {
-                        held.fallback = Fallback::Tried(part, result, is_over);
-                        held.actuators = &[ActuatorKind::Ioctl];
-                        return Ok(());
-                    }
                     (Call { step: part, result, duration_ns: nanoseconds(cost.took) }, is_over)
                 }
                 _ => (untried(part, CallResult::NotMapped), false),
             };
-            advance(left, part.end);
+            step.begin = part.end;
+            if step.begin >= step.end {
+                left.pop_front();
+            }
             pace.count(&call);
             let answer = call.result.clone();
             outcome.calls.push(call);
@@ -209,30 +167,12 @@ impl Caller {
     }
 }
 
-/// Goes on behind a part of the first step.
-fn advance(left: &mut VecDeque<Step>, end: u64) {
-    if let Some(step) = left.front_mut() {
-        step.begin = end;
-        if step.begin >= step.end {
-            left.pop_front();
-        }
-    }
-}
-
 fn book(calls: &mut AdviceCalls, actuator: ActuatorKind, count: u64) {
     let booked = match actuator {
         ActuatorKind::Ioctl => &mut calls.by_ioctl,
         ActuatorKind::Helper => &mut calls.by_helper,
     };
     *booked = booked.saturating_add(count);
-}
-
-/// Result of a withdrawal that both have failed.
-fn both(by_helper: CallResult, by_ioctl: &str) -> CallResult {
-    match by_helper {
-        CallResult::Failed(reason) => CallResult::Failed(format!("{reason}; {by_ioctl}")),
-        other => other,
-    }
 }
 
 /// Call for a part of a step.
@@ -285,6 +225,29 @@ impl Caller {
         {
             return all_answered(order, &answer);
         }
+        let mut budget = TimeBudget::new(self.order_budget, interrupt);
+        let actuators = self.settings.actuator.candidates(order.is_rollback);
+        let mut outcome = self.attempt(order, actuators, &mut budget, interrupt);
+        // Where ioctls come first, they were impossible if the helper made the calls.
+        if matches!(actuators, [ActuatorKind::Helper, ActuatorKind::Ioctl]) {
+            self.withdraw_in_place_of_helper(order, &mut outcome, &mut budget, interrupt);
+        }
+        if budget.is_spent() || budget.spent() >= SLOW {
+            let (pid, spent) = (order.process.pid, budget.spent());
+            let pause = self.backoff.begin(order.process, now + spent);
+            tracing::warn!("calls about process {pid} took {spent:.1?}: orders for it pause for {pause:?}");
+        }
+        outcome
+    }
+
+    /// Makes the calls of an order, by the first of these actuators that is possible.
+    fn attempt(
+        &mut self,
+        order: &Order,
+        actuators: &'static [ActuatorKind],
+        budget: &mut TimeBudget<'_>,
+        interrupt: &dyn Interrupt,
+    ) -> Outcome {
         // Checked before each part: a withdrawal about another process waits for at most one.
         // Withdrawals keep their order.
         let ends = || match () {
@@ -293,23 +256,16 @@ impl Caller {
             () if interrupt.is_awaited() => Err(denied()),
             () => Ok(()),
         };
-        let mut budget = TimeBudget::new(self.order_budget, interrupt);
-        let mut outcome = outcome_of(order);
+        let mut outcome = Outcome::new(order, Vec::new());
         let mut left: VecDeque<Step> = order.steps.iter().copied().filter(|step| step.begin < step.end).collect();
         let mut carry_out = || {
             ends()?;
             let process = Arc::new(hold(&self.roots, order.process)?);
-            let actuators = self.settings.actuator.candidates(order.is_rollback);
-            // Where ioctls come first, they were impossible if the helper makes the calls.
-            let fallback = match actuators {
-                [ActuatorKind::Helper, ActuatorKind::Ioctl] => Fallback::Untried,
-                _ => Fallback::None,
-            };
             let (id, target) = (order.process, Target::of(&self.roots, process.pid()));
             let is_withdrawal = order.is_rollback;
-            let mut held = Held { id, process, target, actuators, is_withdrawal, is_clear: false, fallback };
+            let mut held = Held { id, process, target, actuators, is_withdrawal, is_clear: false };
             while !left.is_empty() {
-                self.some_calls(&mut held, &mut budget, &mut left, &mut outcome, &ends)?;
+                self.some_calls(&mut held, budget, &mut left, &mut outcome, &ends)?;
             }
             Ok(())
         };
@@ -319,12 +275,38 @@ impl Caller {
             let answer = if is_given_way { denied() } else { answer };
             outcome.calls.extend(left.into_iter().map(|step| untried(step, answer.clone())));
         }
-        if budget.is_spent() || budget.spent() >= SLOW {
-            let (pid, spent) = (order.process.pid, budget.spent());
-            let pause = self.backoff.begin(order.process, now + spent);
-            tracing::warn!("calls about process {pid} took {spent:.1?}: orders for it pause for {pause:?}");
-        }
         outcome
+    }
+
+    /// Withdraws by ioctl what the helper has failed to withdraw.
+    fn withdraw_in_place_of_helper(
+        &mut self,
+        order: &Order,
+        outcome: &mut Outcome,
+        budget: &mut TimeBudget<'_>,
+        interrupt: &dyn Interrupt,
+    ) {
+        let is_failed = |call: &Call| matches!(call.result, CallResult::Failed(_));
+        let steps: Vec<Step> = outcome.calls.iter().filter(|call| is_failed(call)).map(|call| call.step).collect();
+        if outcome.actuator != Some(ActuatorKind::Helper) || steps.is_empty() {
+            return;
+        }
+        let rest = Order { steps, ..order.clone() };
+        let by_ioctl = self.attempt(&rest, &[ActuatorKind::Ioctl], budget, interrupt);
+        book(&mut outcome.advice_calls, ActuatorKind::Ioctl, by_ioctl.advice_calls.by_ioctl);
+        book(&mut outcome.advice_calls, ActuatorKind::Helper, by_ioctl.advice_calls.by_helper);
+        outcome.ready_ns = outcome.ready_ns.saturating_add(by_ioctl.ready_ns);
+        if by_ioctl.actuator.is_some() {
+            outcome.actuator = by_ioctl.actuator;
+            outcome.calls.retain(|call| !is_failed(call));
+            outcome.calls.extend(by_ioctl.calls);
+        } else if let Some(Call { result: CallResult::Failed(impossible), .. }) = by_ioctl.calls.first() {
+            for call in &mut outcome.calls {
+                if let CallResult::Failed(reason) = &mut call.result {
+                    *reason = format!("{reason}; {impossible}");
+                }
+            }
+        }
     }
 }
 

@@ -41,25 +41,11 @@ pub mod fuzzing {
     pub use crate::journal::fuzzing::JournalContents;
 }
 
-use model::{AdviceCalls, Call, CallResult, Order, Outcome, Step};
-
-/// Outcome of an order, initially empty.
-fn outcome_of(order: &Order) -> Outcome {
-    Outcome {
-        decision: order.decision,
-        process: order.process,
-        gpu: order.gpu,
-        is_rollback: order.is_rollback,
-        actuator: None,
-        calls: Vec::new(),
-        advice_calls: AdviceCalls::default(),
-        ready_ns: 0,
-    }
-}
+use model::{Call, CallResult, Order, Outcome, Step};
 
 /// The same result for all steps of an order that was not tried.
 fn all_answered(order: &Order, answer: &CallResult) -> Outcome {
-    Outcome { calls: order.steps.iter().map(|step| untried(*step, answer.clone())).collect(), ..outcome_of(order) }
+    Outcome::new(order, order.steps.iter().map(|step| untried(*step, answer.clone())).collect())
 }
 
 /// Call of a step, or the rest of one, that was not made.

@@ -13,8 +13,7 @@ use std::{
 
 use actuator::{Journal, JournalError, Workers};
 use model::{
-    Action, Actuator, Advice, AdviceCalls, Call, CallResult, DecisionId, GpuUuid, Interrupt, Order, Outcome, ProcessId,
-    Step,
+    Action, Actuator, Advice, Call, CallResult, DecisionId, GpuUuid, Interrupt, Order, Outcome, ProcessId, Step,
 };
 use sys::{fake::Machine, private};
 use tempfile::TempDir;
@@ -92,17 +91,7 @@ impl Actuator for Does {
     fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
         let calls =
             order.steps.iter().map(|step| Call { step: *step, result: CallResult::Done, duration_ns: 0 }).collect();
-        let Order { decision, process, gpu, is_rollback, .. } = *order;
-        Outcome {
-            decision,
-            process,
-            gpu,
-            is_rollback,
-            actuator: None,
-            calls,
-            advice_calls: AdviceCalls::default(),
-            ready_ns: 0,
-        }
+        Outcome::new(order, calls)
     }
 }
 

@@ -307,6 +307,17 @@ pub struct Outcome {
     pub ready_ns: u64,
 }
 
+impl Outcome {
+    /// Outcome of an order with these calls, which took no preparation, and of which none reached the
+    /// driver as far as is known.
+    #[must_use]
+    pub fn new(order: &Order, calls: Vec<Call>) -> Self {
+        let &Order { decision, process, gpu, is_rollback, .. } = order;
+        let advice_calls = AdviceCalls::default();
+        Self { decision, process, gpu, is_rollback, actuator: None, calls, advice_calls, ready_ns: 0 }
+    }
+}
+
 /// Carries out orders: from outside the process, from within, or not at all. Each GPU has one of its own, in a thread of its own.
 pub trait Actuator: Send {
     /// Carries out an order. Never fails as a whole: each call has its result.

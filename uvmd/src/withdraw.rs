@@ -181,7 +181,7 @@ impl fmt::Display for Fate {
 mod tests {
     use std::{process, sync::mpsc};
 
-    use model::{AdviceCalls, Call, Interrupt};
+    use model::{Call, Interrupt};
 
     use super::*;
 
@@ -224,17 +224,7 @@ mod tests {
             self.1.send(order.steps.iter().map(|step| step.action.name()).collect()).unwrap();
             let call = |step: &Step| Call { step: *step, result: self.0.clone(), duration_ns: 1 };
             let calls = order.steps.iter().map(call).collect();
-            let Order { decision, process, gpu, is_rollback, .. } = *order;
-            Outcome {
-                decision,
-                process,
-                gpu,
-                is_rollback,
-                actuator: None,
-                calls,
-                advice_calls: AdviceCalls::default(),
-                ready_ns: 0,
-            }
+            Outcome::new(order, calls)
         }
     }
 
@@ -291,17 +281,7 @@ mod tests {
                     if gives_way { CallResult::Failed("a withdrawal waits".to_owned()) } else { CallResult::Done };
                 let call = |step: &Step| Call { step: *step, result: answer.clone(), duration_ns: 1 };
                 let calls = order.steps.iter().map(call).collect();
-                let Order { decision, process, gpu, is_rollback, .. } = *order;
-                Outcome {
-                    decision,
-                    process,
-                    gpu,
-                    is_rollback,
-                    actuator: None,
-                    calls,
-                    advice_calls: AdviceCalls::default(),
-                    ready_ns: 0,
-                }
+                Outcome::new(order, calls)
             }
         }
         let folder = tempfile::tempdir().unwrap();
@@ -326,17 +306,7 @@ mod tests {
         impl Actuator for Hangs {
             fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
                 let _ = self.0.recv();
-                let Order { decision, process, gpu, is_rollback, .. } = *order;
-                Outcome {
-                    decision,
-                    process,
-                    gpu,
-                    is_rollback,
-                    actuator: None,
-                    calls: Vec::new(),
-                    advice_calls: AdviceCalls::default(),
-                    ready_ns: 0,
-                }
+                Outcome::new(order, Vec::new())
             }
         }
         let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use std::sync::{
 use model::{Action, Call, DecisionId, Interrupt, ProcessId, Step};
 
 use super::{queue::advises, *};
-use crate::{journal::Waits, outcome_of};
+use crate::journal::Waits;
 
 const GPU: GpuUuid = GpuUuid([1; 16]);
 const SOON: Duration = Duration::from_mins(2);
@@ -56,7 +56,7 @@ impl Actuator for Gated {
             if !order.is_rollback && interrupt.is_cancelled() { CallResult::Cancelled } else { CallResult::Done };
         let calls =
             order.steps.iter().map(|step| Call { step: *step, result: answer.clone(), duration_ns: 1 }).collect();
-        Outcome { calls, ..outcome_of(order) }
+        Outcome::new(order, calls)
     }
 }
 

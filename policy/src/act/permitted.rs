@@ -60,8 +60,8 @@ pub(crate) fn may_be_duplicated(sight: &Sight<'_>) -> Option<&'static str> {
 }
 
 /// Reason why the advice in force on the process's memory is unknown, apart from `own_calls` of
-/// uvmd itself. The driver has no query for it, and a
-/// withdrawal of other advice would remove the application's.
+/// uvmd itself. The driver has no query for it, and a withdrawal of other advice would remove the
+/// application's.
 pub(crate) fn unknown_advice(sight: &Sight<'_>, own_calls: OwnCalls) -> Option<&'static str> {
     let source = &sight.scene.snapshot.source;
     if !matches!(source.state, SourceState::Counting { .. }) {

@@ -165,9 +165,9 @@ impl Track {
             }
         }
         if let Some(why) = open.denial() {
-            let ended = Stage::Ended(format!("no call was made: {why}"));
+            let why = format!("no call was made: {why}");
             self.cooldown.retry_later(name, now, limits);
-            return Some(ended);
+            return Some(Stage::Ended(why));
         }
         let Some(trial) = &mut open.trial else { return None };
         match trial.look(&self.meter, now, &open.touched, &open.decision.expected, open.running.has_settled()) {

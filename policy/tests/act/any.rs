@@ -74,12 +74,8 @@ fn complete(world: &mut World, order: &Order, result: u8) {
     let calls = calls.collect();
     let by_ioctl = world.advice_calls(order.process) - before;
     let advice_calls = AdviceCalls { by_ioctl, by_helper: 0 };
-    let Order { decision, process, gpu, is_rollback, .. } = *order;
     let now = world.now();
-    world.acting.carried_out(
-        Outcome { decision, process, gpu, is_rollback, actuator: None, calls, advice_calls, ready_ns: 0 },
-        now,
-    );
+    world.acting.carried_out(Outcome { advice_calls, ..Outcome::new(order, calls) }, now);
 }
 
 fn apply(world: &mut World, queue: &mut VecDeque<Order>, event: Event) {

@@ -217,20 +217,8 @@ impl Card {
         }
         let is_advice = |step: &&Step| matches!(step.action, Action::Advise(_) | Action::Withdraw(_));
         let by_ioctl = order.steps.iter().filter(is_advice).count() as u64;
-        let Order { decision, process, gpu, is_rollback, .. } = *order;
-        self.acting.carried_out(
-            Outcome {
-                decision,
-                process,
-                gpu,
-                is_rollback,
-                actuator: None,
-                calls,
-                advice_calls: AdviceCalls { by_ioctl, by_helper: 0 },
-                ready_ns: 0,
-            },
-            self.now,
-        );
+        let advice_calls = AdviceCalls { by_ioctl, by_helper: 0 };
+        self.acting.carried_out(Outcome { advice_calls, ..Outcome::new(order, calls) }, self.now);
     }
 
     fn slice(&mut self, at: usize) {

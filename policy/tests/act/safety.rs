@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    Action, ActuatorKind, AdviceCalls, ApiCall, Call, CallResult, DecisionId, Mode, Order, Outcome, ProbeStatus,
-    SourceState, Stage, Step,
+    Action, ActuatorKind, ApiCall, Call, CallResult, DecisionId, Mode, Order, Outcome, ProbeStatus, SourceState, Stage,
+    Step,
 };
 use policy::act::InForce;
 
@@ -330,27 +330,14 @@ fn advice_that_the_program_has_replaced_is_not_withdrawn_again() {
 #[test]
 fn steps_without_a_call_do_not_hide_advice_of_other_programs() {
     let (mut world, id) = confirmed();
-    let (_, Order { process, gpu, is_rollback, steps, .. }) = world.orders[0].clone();
-    let decision = DecisionId(u64::MAX);
+    let order = Order { decision: DecisionId(u64::MAX), ..world.orders[0].1.clone() };
     for answer in
         [CallResult::Cancelled, CallResult::Denied("full".to_owned()), CallResult::NotMapped, CallResult::Exited]
     {
         let call = |step: &Step| Call { step: *step, result: answer.clone(), duration_ns: 0 };
-        let calls = steps.iter().map(call).collect();
+        let calls = order.steps.iter().map(call).collect();
         let now = world.now();
-        world.acting.carried_out(
-            Outcome {
-                decision,
-                process,
-                gpu,
-                is_rollback,
-                actuator: None,
-                calls,
-                advice_calls: AdviceCalls::default(),
-                ready_ns: 0,
-            },
-            now,
-        );
+        world.acting.carried_out(Outcome::new(&order, calls), now);
     }
     world.process(id).host.tool_calls[ApiCall::SetPreferredLocation] += 1;
     world.run(1.0);

@@ -197,12 +197,8 @@ impl World {
                 ActuatorKind::Ioctl => AdviceCalls { by_ioctl: made, by_helper: 0 },
                 ActuatorKind::Helper => AdviceCalls { by_ioctl: 0, by_helper: made },
             };
-            let Order { decision, process, gpu, is_rollback, .. } = order;
             let (now, actuator) = (self.now(), Some(self.actuator));
-            self.acting.carried_out(
-                Outcome { decision, process, gpu, is_rollback, actuator, calls, advice_calls, ready_ns: 0 },
-                now,
-            );
+            self.acting.carried_out(Outcome { actuator, advice_calls, ..Outcome::new(&order, calls) }, now);
             self.events.extend(self.acting.take_events());
         }
     }

@@ -110,9 +110,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use actuator::Workers;
-    use model::{
-        Action, Actuator, Advice, AdviceCalls, Call, CallResult, DecisionId, GpuUuid, Interrupt, Order, Place, Step,
-    };
+    use model::{Action, Actuator, Advice, Call, CallResult, DecisionId, GpuUuid, Interrupt, Order, Place, Step};
     use policy::act::{Acting, InForce, Limits};
 
     use super::*;
@@ -134,17 +132,7 @@ mod tests {
             let answer = if *tries == 0 { CallResult::Done } else { CallResult::Failed("it hangs".to_owned()) };
             *tries = tries.saturating_sub(1);
             let calls = order.steps.iter().map(|step| Call { step: *step, result: answer.clone(), duration_ns: 1 });
-            let Order { decision, process, gpu, is_rollback, .. } = *order;
-            Outcome {
-                decision,
-                process,
-                gpu,
-                is_rollback,
-                actuator: None,
-                calls: calls.collect(),
-                advice_calls: AdviceCalls::default(),
-                ready_ns: 0,
-            }
+            Outcome::new(order, calls.collect())
         }
     }
 
