@@ -51,8 +51,8 @@ const RESPONSES_MAX: usize = 64;
 /// Maximum of readings in memory: the newest, and either the one before it, from which responses
 /// are still built, or the next.
 const READINGS_MAX: usize = 2;
-/// Maximum wait for these builds, if the newest reading can be had instead: a build takes a tenth
-/// of that.
+/// Maximum wait of a request for these builds, if the newest reading can be had instead: a build
+/// takes a tenth of that.
 const BUILDS_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Reading {
@@ -102,6 +102,8 @@ struct State {
 pub(crate) struct Visit {
     readings: Arc<Readings>,
     arrived: u64,
+    /// Time from which the newest reading will do.
+    patient_until: Instant,
 }
 
 impl Readings {
@@ -121,7 +123,8 @@ impl Readings {
         let mut state = self.state();
         state.clock += 1;
         state.visits += 1;
-        Visit { readings: Arc::clone(self), arrived: state.clock }
+        let patient_until = Instant::now() + BUILDS_PATIENCE;
+        Visit { readings: Arc::clone(self), arrived: state.clock, patient_until }
     }
 
     /// The newest reading, while a request is in progress.
@@ -151,13 +154,13 @@ impl Visit {
     /// Reading that began after this request came; or the newest, while there is no memory for
     /// another.
     pub(crate) async fn fresh(&self) -> Result<Arc<Reading>, Problem> {
-        let Self { readings, arrived } = self;
+        let Self { readings, arrived, patient_until } = self;
         let reading = async {
             let _turn = readings.turn.lock().await;
             if let Some(newest) = readings.newest().filter(|newest| newest.begun > *arrived) {
                 return Ok(newest);
             }
-            let place = match (time::timeout(BUILDS_PATIENCE, readings.place()).await, readings.newest()) {
+            let place = match (time::timeout_at(*patient_until, readings.place()).await, readings.newest()) {
                 (Ok(place), _) => place?,
                 (Err(_), Some(newest)) => return Ok(newest),
                 (Err(_), None) => readings.place().await?,
@@ -294,10 +297,12 @@ mod tests {
         let visit = readings.visit();
         let _first = visit.fresh().await.unwrap();
         let second = readings.visit().fresh().await.unwrap();
-        for _ in 0..3 {
-            let again = readings.visit().fresh().await.unwrap();
-            assert_eq!(again.begun, second.begun);
+        let asked = Instant::now();
+        let visits: Vec<Visit> = (0..64).map(|_| readings.visit()).collect();
+        for again in join_all(visits.iter().map(Visit::fresh)).await {
+            assert_eq!(again.unwrap().begun, second.begun);
         }
+        assert_eq!(asked.elapsed(), BUILDS_PATIENCE, "requests wait at the same time");
         assert_eq!(taken.load(Ordering::Relaxed), 2, "two readings are in memory");
     }
 
