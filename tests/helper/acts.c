@@ -12,46 +12,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-typedef int CUresult;
-typedef void *Handle;
+#include "count.h"
+
 extern CUresult cuInit(unsigned), cuDevicePrimaryCtxRetain(Handle *, int), cuDevicePrimaryCtxReset_v2(int), cuCtxSetCurrent(Handle);
 extern CUresult cuCtxCreate_v2(Handle *, unsigned, int), cuCtxDestroy_v2(Handle);
-extern CUresult cuModuleLoadData(Handle *, const void *), cuModuleGetFunction(Handle *, Handle, const char *);
 extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t);
 extern CUresult cuMemsetD8_v2(uint64_t, unsigned char, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
 extern CUresult cuMemAdvise(uint64_t, size_t, unsigned, int), cuMemRangeGetAttribute(void *, size_t, unsigned, uint64_t, size_t);
 extern CUresult cuStreamCreate(Handle *, unsigned), cuStreamDestroy_v2(Handle), cuStreamSynchronize(Handle), cuCtxSynchronize(void);
-extern CUresult cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **);
 extern CUresult cuStreamBeginCapture_v2(Handle, int), cuStreamEndCapture(Handle, Handle *);
 extern CUresult cuGraphInstantiateWithFlags(Handle *, Handle, unsigned long long), cuGraphLaunch(Handle, Handle);
 
-static const char PTX[] =
-    ".version 6.4\n.target sm_70\n.address_size 64\n"
-    ".visible .entry count(.param .u64 p) {\n"
-    "  .reg .b64 %rd<2>; .reg .b32 %r<2>;\n"
-    "  ld.param.u64 %rd1, [p];\n  atom.global.add.u32 %r1, [%rd1], 1;\n  ret;\n}\n";
-
-static void check(CUresult result, const char *what) {
-  if (result != 0) {
-    printf("%s: %d\n", what, result);
-    exit(1);
-  }
-}
-#define CHECK(call) check(call, #call)
-
-static Handle context, function;
+static Handle context;
 
 static void begin(void) {
-  Handle module;
   CHECK(cuDevicePrimaryCtxRetain(&context, 0));
   CHECK(cuCtxSetCurrent(context));
-  CHECK(cuModuleLoadData(&module, PTX));
-  CHECK(cuModuleGetFunction(&function, module, "count"));
-}
-
-static void launch(uint64_t word, Handle stream) {
-  void *arguments[] = {&word};
-  CHECK(cuLaunchKernel(function, 2, 1, 1, 32, 1, 1, 0, stream, arguments, NULL));
+  load();
 }
 
 /* Launches on new memory, with advice of its own on every second one, and returns what the kernels counted. */

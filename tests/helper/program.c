@@ -11,45 +11,24 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-typedef int CUresult;
-typedef void *Handle;
+#include "count.h"
+
 extern CUresult cuInit(unsigned), cuDeviceGet(int *, int), cuCtxCreate_v2(Handle *, unsigned, int), cuCtxSetCurrent(Handle);
-extern CUresult cuModuleLoadData(Handle *, const void *), cuModuleGetFunction(Handle *, Handle, const char *), cuModuleUnload(Handle);
+extern CUresult cuModuleUnload(Handle);
 extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t);
 extern CUresult cuMemsetD32_v2(uint64_t, unsigned, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
 extern CUresult cuCtxSynchronize(void), cuStreamCreate(Handle *, unsigned), cuStreamSynchronize(Handle), cuStreamDestroy_v2(Handle);
-extern CUresult cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **);
 extern CUresult cuStreamBeginCapture_v2(Handle, int), cuStreamEndCapture(Handle, Handle *);
 extern CUresult cuGraphInstantiateWithFlags(Handle *, Handle, unsigned long long), cuGraphLaunch(Handle, Handle), cuGraphExecDestroy(Handle), cuGraphDestroy(Handle);
 
-static const char PTX[] =
-    ".version 6.4\n.target sm_70\n.address_size 64\n"
-    ".visible .entry count(.param .u64 p) {\n"
-    "  .reg .b64 %rd<2>; .reg .b32 %r<2>;\n"
-    "  ld.param.u64 %rd1, [p];\n  atom.global.add.u32 %r1, [%rd1], 1;\n  ret;\n}\n";
-
-static void check(CUresult result, const char *what) {
-  if (result != 0) {
-    printf("%s: %d\n", what, result);
-    exit(1);
-  }
-}
-#define CHECK(call) check(call, #call)
-
-static Handle context, module, function;
+static Handle context;
 
 static void begin(void) {
   int device;
   CHECK(cuInit(0));
   CHECK(cuDeviceGet(&device, 0));
   CHECK(cuCtxCreate_v2(&context, 0, device));
-  CHECK(cuModuleLoadData(&module, PTX));
-  CHECK(cuModuleGetFunction(&function, module, "count"));
-}
-
-static void launch(uint64_t word, Handle stream) {
-  void *arguments[] = {&word};
-  CHECK(cuLaunchKernel(function, 2, 1, 1, 32, 1, 1, 0, stream, arguments, NULL));
+  load();
 }
 
 /* Launches on managed memory, and returns what the kernels counted. */
@@ -149,8 +128,7 @@ int main(int count, char **arguments) {
   if (strcmp(what, "unload") == 0) {
     for (int at = 0; at < 50; at++) {
       CHECK(cuModuleUnload(module));
-      CHECK(cuModuleLoadData(&module, PTX));
-      CHECK(cuModuleGetFunction(&function, module, "count"));
+      load();
       counted(1);
     }
   }
