@@ -62,18 +62,6 @@ static void *thread(void *launches) {
   return (void *)(uintptr_t)counted((int)(uintptr_t)launches);
 }
 
-static unsigned counted_by_threads(int launches) {
-  pthread_t threads[4];
-  unsigned sum = 0;
-  for (int at = 0; at < 4; at++) CHECK(pthread_create(&threads[at], NULL, thread, (void *)(uintptr_t)launches));
-  for (int at = 0; at < 4; at++) {
-    void *value;
-    pthread_join(threads[at], &value);
-    sum += (unsigned)(uintptr_t)value;
-  }
-  return sum;
-}
-
 /* What is captured while commands are carried out: until the next line. */
 static unsigned counted_by_graph(void) {
   Handle stream, graph, executable;
@@ -185,7 +173,7 @@ int main(int count, char **arguments) {
     } else if (strcmp(what, "count") == 0) {
       printf("counted %u\n", counted((int)address));
     } else if (strcmp(what, "threads") == 0) {
-      printf("counted %u\n", counted_by_threads((int)address));
+      printf("counted %u\n", counted_by(4, thread, (int)address));
     } else if (strcmp(what, "contexts") == 0) {
       printf("counted %u\n", counted_in_contexts((int)address));
     } else if (strcmp(what, "other") == 0) {

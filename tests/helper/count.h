@@ -1,4 +1,5 @@
 /* A kernel that counts, and what programs of the helper's tests launch it with. */
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,4 +35,17 @@ static void load(void) {
 static void launch(uint64_t word, Handle stream) {
   void *arguments[] = {&word};
   CHECK(cuLaunchKernel(function, 2, 1, 1, 32, 1, 1, 0, stream, arguments, NULL));
+}
+
+/* What so many threads count, each by so many launches: `thread` takes their number, and returns the sum. */
+static unsigned counted_by(int count, void *(*thread)(void *), int launches) {
+  pthread_t threads[32];
+  unsigned sum = 0;
+  for (int at = 0; at < count; at++) CHECK(pthread_create(&threads[at], NULL, thread, (void *)(uintptr_t)launches));
+  for (int at = 0; at < count; at++) {
+    void *value;
+    pthread_join(threads[at], &value);
+    sum += (unsigned)(uintptr_t)value;
+  }
+  return sum;
 }

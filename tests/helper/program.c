@@ -55,15 +55,7 @@ static void *thread(void *launches) {
 /* Many threads at once, more than the ring has lanes, and again as many after them. */
 static unsigned counted_by_threads(void) {
   unsigned sum = 0;
-  for (int turn = 0; turn < 2; turn++) {
-    pthread_t threads[24];
-    for (int at = 0; at < 24; at++) pthread_create(&threads[at], NULL, thread, (void *)(uintptr_t)10);
-    for (int at = 0; at < 24; at++) {
-      void *value;
-      pthread_join(threads[at], &value);
-      sum += (unsigned)(uintptr_t)value;
-    }
-  }
+  for (int turn = 0; turn < 2; turn++) sum += counted_by(24, thread, 10);
   return sum;
 }
 

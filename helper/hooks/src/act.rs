@@ -11,81 +11,28 @@
 
 use call_ring::{
     Command, Memory, Mode,
-    command::{Action, Answer, Response},
+    command::{Answer, Response},
 };
 
 use crate::{
     advised::{Advised, Subject},
     blocks::{Block, Blocks, Unknown},
+    calls::{Calls, HOST},
     cuda::{CuResult, Handle},
     driver,
     gate::{self, Closed, Gate},
-    parts::{Gaps, NotManaged, Parts, Range},
+    parts::{NotManaged, Parts, Range},
     stream::Stream,
     system,
     watch::Watch,
 };
 
-/// Most bytes of a prefetch, behind which the program's calls have their turn: some 2 ms of a fast
-/// link.
-const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 /// Time between looks at whether a prefetch is done. The driver's own wait would use a processor.
 const POLL_NS: u64 = 50_000;
 /// Looks at the gate before a command is answered that the program's calls leave no time for: a
 /// second.
 const TURNS_MAX: u32 = 10_000;
 const TURN_NS: u64 = 100_000;
-
-/// Host, as a device.
-const HOST: i32 = -1;
-
-/// Calls of the driver for an action.
-#[derive(Clone, Copy, Debug)]
-enum Calls {
-    Prefetch {
-        to: i32,
-    },
-    Advise {
-        advice: u32,
-        to: i32,
-    },
-    Withdraw {
-        advice: u32,
-        to: i32,
-        /// Advice in its place before, which may fail.
-        before: Option<u32>,
-    },
-}
-
-impl Calls {
-    /// Calls for an action about a device, with the numbers of `CUmem_advise`.
-    const fn new(action: Action, device: i32) -> Self {
-        const PREFER: u32 = 3;
-        match action {
-            Action::PrefetchToGpu => Self::Prefetch { to: device },
-            Action::PrefetchToHost => Self::Prefetch { to: HOST },
-            Action::Duplicate => Self::Advise { advice: 1, to: device },
-            Action::DoNotDuplicate => Self::Withdraw { advice: 2, to: device, before: None },
-            Action::PreferGpu => Self::Advise { advice: PREFER, to: device },
-            Action::PreferHost => Self::Advise { advice: PREFER, to: HOST },
-            Action::PreferNowhere => Self::Withdraw { advice: 4, to: device, before: None },
-            Action::PreferHostNoMore => Self::Withdraw { advice: 4, to: device, before: Some(PREFER) },
-            Action::AccessByGpu => Self::Advise { advice: 5, to: device },
-            Action::NoAccessByGpu => Self::Withdraw { advice: 6, to: device, before: None },
-        }
-    }
-
-    /// Parts of a range. Advice is given at once, as each part would be a range of its own to the
-    /// driver.
-    const fn parts(self, range: Range) -> Parts {
-        const ALL: u64 = 1 << 63;
-        match self {
-            Self::Prefetch { .. } => Parts::new(range, PREFETCH_BYTES_MAX, Gaps::Refused),
-            Self::Advise { .. } => Parts::new(range, ALL, Gaps::Refused),
-            Self::Withdraw { .. } => Parts::new(range, ALL, Gaps::Skipped),
-        }
-    }
-}
 
 impl From<NotManaged> for Answer {
     fn from(_: NotManaged) -> Self {
@@ -138,7 +85,7 @@ impl Acting {
         let mut work = Work { acting: self, watch, advice_calls: 0 };
         let answer = match work.carry_out(command) {
             Ok(()) => Answer::Done,
-            failed @ Err(Answer::Failed(_)) => failed.err().unwrap_or(NOT_READY),
+            Err(Answer::Failed(result)) => Answer::Failed(result),
             // Something was done: that is no refusal.
             Err(_) if work.advice_calls > 0 => NOT_READY,
             Err(answer) => answer,

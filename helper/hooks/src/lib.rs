@@ -14,8 +14,8 @@
 //!
 //! * [`hooks`]: the hooks
 //! * [`recorder`]: what records, with a lane of the ring for each thread
-//! * [`agent`]: the helper's thread, with its end by [`watch`]; [`act`]: commands, carried out in
-//!   [`parts`]
+//! * [`agent`]: the helper's thread, with its end by [`watch`]; [`act`]: commands, carried out as
+//!   [`calls`], in [`parts`]
 //! * [`gate`]: between the program and that thread; [`stream`]: of that thread
 //! * [`advised`]: advice of the program's own
 //! * [`blocks`]: memory that the program has allocated
@@ -33,6 +33,7 @@ mod act;
 mod advised;
 mod agent;
 mod blocks;
+mod calls;
 mod cuda;
 mod driver;
 mod filter;

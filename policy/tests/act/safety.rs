@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use model::{
-    Action, ActuatorKind, ApiCall, Call, CallResult, DecisionId, Mode, Order, Outcome, ProbeStatus, SourceState, Stage,
-    Step,
+    Action, ActuatorKind, ApiCall, Call, CallResult, DecisionId, Mode, Order, Outcome, ProbeStatus, ProcessId,
+    SourceState, Stage, Step,
 };
 use policy::act::InForce;
 
@@ -14,9 +14,9 @@ use crate::{
 };
 
 /// Makes the advice in force unknown.
-type Spoil = dyn Fn(&mut World, model::ProcessId);
+type Spoil = dyn Fn(&mut World, ProcessId);
 
-fn confirmed() -> (World, model::ProcessId) {
+fn confirmed() -> (World, ProcessId) {
     let mut world = World::new();
     let id = world.add(Program::InTurn, 64, Some(directive(Mode::Act, "ping-pong")));
     world.run_until("a confirmed decision", |world| {
@@ -244,15 +244,19 @@ fn remote_mappings_are_rolled_back_when_link_measurements_stop() {
     world.run_until("it is tried again", |world| world.advised_blocks() > 0);
 }
 
-#[test]
-fn withdrawals_of_uvmd_are_not_taken_for_advice_of_other_programs() {
-    let (mut world, id) = confirmed();
+fn is_advised_again_after_a_withdrawal(world: &mut World, id: ProcessId) {
     let directive = world.directives.remove(&id).unwrap();
     world.run(1.0);
     assert_eq!(world.advised_blocks(), 0);
     world.directives.insert(id, directive);
     world.run(10.0);
     assert!(world.advised_blocks() > 0, "{:#?}", world.decision());
+}
+
+#[test]
+fn withdrawals_of_uvmd_are_not_taken_for_advice_of_other_programs() {
+    let (mut world, id) = confirmed();
+    is_advised_again_after_a_withdrawal(&mut world, id);
 }
 
 #[test]
@@ -264,12 +268,7 @@ fn calls_of_the_helper_are_not_taken_for_advice_of_the_application() {
     world.run(10.0);
     assert!(world.advised_blocks() > 0, "{:#?}", world.decision());
     assert_eq!(world.decision().actuator, Some(ActuatorKind::Helper));
-    let directive = world.directives.remove(&id).unwrap();
-    world.run(1.0);
-    assert_eq!(world.advised_blocks(), 0);
-    world.directives.insert(id, directive);
-    world.run(10.0);
-    assert!(world.advised_blocks() > 0, "{:#?}", world.decision());
+    is_advised_again_after_a_withdrawal(&mut world, id);
     // One of its own is one too many.
     world.process(id).host.api_calls[ApiCall::SetAccessedBy] += 1;
     world.run(1.0);

@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_void};
 use std::cell::RefCell;
 
-use call_ring::TOTAL_BYTES;
+use call_ring::{TOTAL_BYTES, command::Action};
 
 use super::*;
 use crate::{
