@@ -47,9 +47,14 @@ impl Barrier {
         self.population += (lanes & predicate).count_ones();
     }
 
+    /// Tells whether a thread has arrived.
+    pub(super) fn has_arrivals(&self) -> bool {
+        self.threads > 0
+    }
+
     /// Tells whether all have arrived, of a block with so many live threads.
     pub(super) fn is_complete(&self, live_threads: u32) -> bool {
-        self.threads > 0
+        self.has_arrivals()
             && match self.expected {
                 Some(expected) => self.arrived >= expected,
                 None => self.threads >= live_threads,

@@ -25,6 +25,7 @@ impl Block {
             shared: Shared {
                 bytes: vec![0; shared_bytes],
                 barriers: [Barrier::default(); BARRIERS],
+                has_arrivals: false,
                 live_threads: threads,
             },
             reused: false,
@@ -35,6 +36,7 @@ impl Block {
     pub(super) fn start(&mut self, program: &Program, launch: &Launch, threads: u32, index: [u32; 3]) {
         self.shared.bytes.fill(0);
         self.shared.barriers = [Barrier::default(); BARRIERS];
+        self.shared.has_arrivals = false;
         self.shared.live_threads = threads;
         let warps = self.warps.len() as u32;
         for (warp, first) in self.warps.iter_mut().zip((0u32..).step_by(LANES)) {
@@ -54,21 +56,22 @@ impl Block {
         self.reused = true;
     }
 
-    /// Executes a slice of each warp that can go on; false if there is none.
-    pub(super) fn run(&mut self, env: &mut Environment<'_, '_>) -> Result<bool, KernelError> {
-        let mut ran = false;
+    /// Executes a slice of each warp that can go on.
+    pub(super) fn run(&mut self, env: &mut Environment<'_, '_>) -> Result<(), KernelError> {
         for index in 0..self.warps.len() {
             let Some(warp) = self.warps.get_mut(index) else { break };
             if warp.status == Status::Ready {
-                ran = true;
                 warp.run(env, &mut self.shared)?;
                 self.complete_barriers(env.program);
             }
         }
-        Ok(ran)
+        Ok(())
     }
 
     fn complete_barriers(&mut self, program: &Program) {
+        if !self.shared.has_arrivals {
+            return;
+        }
         for (number, barrier) in self.shared.barriers.iter_mut().enumerate() {
             if barrier.is_complete(self.shared.live_threads) {
                 for warp in &mut self.warps {
@@ -77,6 +80,12 @@ impl Block {
                 *barrier = Barrier::default();
             }
         }
+        self.shared.has_arrivals = self.shared.barriers.iter().any(Barrier::has_arrivals);
+    }
+
+    /// Whether a warp can go on.
+    pub(super) fn is_ready(&self) -> bool {
+        self.warps.iter().any(|warp| warp.status == Status::Ready)
     }
 
     pub(super) fn ended(&self) -> bool {

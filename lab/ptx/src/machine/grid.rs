@@ -35,33 +35,36 @@ pub(crate) fn run(
         addresses: [0; LANES],
     };
     let mut next = 0;
-    let mut active: Vec<Block> = Vec::new();
-    let mut spare: Vec<Block> = Vec::new();
+    // Blocks with a warp that can go on; those without one, which a turn does not look at; and ended ones,
+    // to be used again.
+    let (mut ready, mut stopped, mut spare) = (Vec::<Block>::new(), Vec::<Block>::new(), Vec::<Block>::new());
     loop {
         // A turn of all warps: each executes a slice.
         if cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
             return Err(KernelError::Cancelled);
         }
-        let mut ran = false;
-        for block in &mut active {
-            ran |= block.run(&mut env)?;
+        for block in &mut ready {
+            block.run(&mut env)?;
         }
-        spare.extend(active.extract_if(.., |block| block.ended()));
-        if ran {
+        for block in ready.extract_if(.., |block| !block.is_ready()) {
+            if block.ended() { spare.push(block) } else { stopped.push(block) }
+        }
+        if !ready.is_empty() {
             continue;
         }
-        if next < blocks && active.len() < resident {
+        if next < blocks && stopped.len() < resident {
             let mut block = spare.pop().unwrap_or_else(|| Block::new(program, launch, threads));
             block.start(program, launch, threads, position(launch.grid, next));
-            active.push(block);
+            ready.push(block);
             next += 1;
-        } else if active.is_empty() {
+        } else if stopped.is_empty() {
             return Ok(counts);
-        } else if active.iter().any(Block::parked) {
+        } else if stopped.iter().any(Block::parked) {
             env.memory.settle()?;
-            active.iter_mut().for_each(Block::unpark);
+            stopped.iter_mut().for_each(Block::unpark);
+            ready.extend(stopped.extract_if(.., |block| block.is_ready()));
         } else {
-            let line = active.iter().find_map(|block| block.waiting_line(program)).unwrap_or_default();
+            let line = stopped.iter().find_map(|block| block.waiting_line(program)).unwrap_or_default();
             return Err(KernelError::Deadlock { line });
         }
     }

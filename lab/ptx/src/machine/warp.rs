@@ -31,6 +31,8 @@ pub(super) struct Environment<'a, 'm> {
 pub(super) struct Shared {
     pub(super) bytes: Vec<u8>,
     pub(super) barriers: [Barrier; BARRIERS],
+    /// Threads have arrived at one of them: only then one can complete.
+    pub(super) has_arrivals: bool,
     pub(super) live_threads: u32,
 }
 

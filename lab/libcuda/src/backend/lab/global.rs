@@ -89,7 +89,9 @@ impl<'a> Global<'a> {
 
     /// Notes that a warp misses a page.
     fn note(&mut self, page: Page, kind: Kind) {
-        if self.is_missed.insert(page) {
+        // Warps that follow each other mostly miss the same page, and there are a hundred times more of
+        // them than pages.
+        if self.missed_pages.last() != Some(&page) && self.is_missed.insert(page) {
             self.missed.push(Touch::new(page.0, kind));
             self.missed_pages.push(page);
         }

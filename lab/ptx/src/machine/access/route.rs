@@ -110,8 +110,13 @@ impl Machine<'_, '_> {
         let answer = if self.permits_all(access, global) {
             Miss::Go
         } else {
-            let missed: Vec<u64> = lanes(global).map(|lane| self.addresses[lane]).collect();
-            self.memory.miss(&WarpAccess { access, addresses: &missed, lane_bytes, parked: self.parked })?
+            let (mut missed, mut count) = ([0; LANES], 0);
+            for_lanes(global, |lane| {
+                missed[count] = self.addresses[lane];
+                count += 1;
+            });
+            let addresses = &missed[..count];
+            self.memory.miss(&WarpAccess { access, addresses, lane_bytes, parked: self.parked })?
         };
         if answer == Miss::Park {
             return Ok(Route::Park);

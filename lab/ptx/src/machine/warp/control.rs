@@ -117,6 +117,7 @@ impl Warp {
         let (predicate, negated) = barrier.predicate;
         let predicate = self.state.predicates[predicate] ^ if negated { u32::MAX } else { 0 };
         let Some(arrived) = shared.barriers.get_mut(number) else { return Err(KernelError::Trap { line }) };
+        shared.has_arrivals = true;
         arrived.arrive(self.index, group.mask, self.state.live, expected, predicate);
         let waits = barrier.kind != BarrierKind::Arrive;
         let complete = arrived.is_complete(shared.live_threads);
