@@ -5,7 +5,7 @@
 //! Allocations and frees, which take the driver longer than this, lock each other out.
 
 use core::{
-    hint::spin_loop,
+    hint::{select_unpredictable, spin_loop},
     sync::atomic::{AtomicU64, Ordering, fence},
 };
 
@@ -113,18 +113,17 @@ impl Blocks {
         usize::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(0).min(BLOCKS_MAX)
     }
 
-    /// Blocks that begin at this address or before.
+    /// Blocks that begin at this address or before. Without branches on what it finds, which no
+    /// processor predicts: among 1,024 blocks they would take most of the time of a recorded launch.
     fn before(&self, address: u64) -> usize {
-        let (mut low, mut high) = (0, self.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            if get(self.begins, middle) <= address {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
+        let (mut before, mut rest) = (0, self.len());
+        while rest > 0 {
+            let half = rest.div_ceil(2);
+            let all = before + half;
+            before = select_unpredictable(get(self.begins, all - 1) <= address, all, before);
+            rest -= half;
         }
-        low
+        before
     }
 
     /// Searches the table as it is at one time; `None` if it changes all the time.
@@ -266,6 +265,17 @@ mod tests {
         assert_eq!(blocks.remove(0x2000), Some(block(0x2000, 0x1000, 1)));
         assert!(!inside(0x2000) && inside(0x1000) && inside(0x8000));
         assert_eq!(blocks.remove(0x2000), None);
+    }
+
+    #[test]
+    fn search_counts_the_blocks_before_an_address_among_any_number_of_them() {
+        let blocks = Blocks::new().unwrap();
+        for count in 0..40 {
+            for before in 0..=count {
+                assert_eq!(blocks.before((before as u64) << 12 | 0xfff), before, "of {count}");
+            }
+            assert!(blocks.add(block((count as u64 + 1) << 12, 4096, 0)));
+        }
     }
 
     #[test]
