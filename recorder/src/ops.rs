@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 
-use call_ring::{Size, call::Call};
+use call_ring::{
+    Size, SyncKind, Target,
+    call::{Action, Call},
+};
 use trace::{
     BlockId, Recorder,
-    ops::{Argument, Block, Invalid, Launch, OpStream, Signature},
+    ops::{self, Argument, Block, Invalid, Launch, OpStream, Signature},
 };
 
 use crate::program::{Program, Step, Work};
@@ -51,12 +54,14 @@ impl Ops {
     pub fn add(&mut self, call: &Call) -> Result<(), Invalid> {
         // Threads take their time before their number.
         self.time_ns = self.time_ns.max(call.stamp.time_ns);
+        let sync = self.sync(call);
         let steps = self.program.make(&call.action);
         let arguments = steps.iter().map(|step| match step {
             Step::Launch { work, .. } => 1 + work.addresses.len(),
             Step::Malloc { .. } | Step::Free { .. } => 1,
         });
-        self.count = self.count.saturating_add(arguments.sum());
+        let added = arguments.sum::<usize>() + usize::from(sync.is_some());
+        self.count = self.count.saturating_add(added);
         if self.count > OPS_MAX {
             return Err(Invalid::TooMany);
         }
@@ -67,7 +72,23 @@ impl Ops {
                 Step::Launch { stream, work } => self.launch(stream, work)?,
             }
         }
-        Ok(())
+        sync.map_or(Ok(()), |kind| self.recorder.sync(self.time_ns, kind))
+    }
+
+    /// What a call waits for, if it does.
+    fn sync(&self, call: &Call) -> Option<ops::SyncKind> {
+        match call.action {
+            Action::Sync { kind, .. } => Some(match kind {
+                SyncKind::Context => ops::SyncKind::Context,
+                SyncKind::Stream => ops::SyncKind::Stream,
+                SyncKind::Event => ops::SyncKind::Event,
+            }),
+            Action::Copy { target: Target::Stream(_), to, from, .. } => {
+                let waits = !call.is_asynchronous && self.program.is_on_gpu(from) && !self.program.is_on_gpu(to);
+                waits.then_some(ops::SyncKind::Copy)
+            }
+            _ => None,
+        }
     }
 
     /// The stream.
@@ -105,10 +126,7 @@ impl Ops {
 
 #[cfg(test)]
 mod tests {
-    use call_ring::{
-        MemoryKind, Stamp, Target,
-        call::{Action, Pointer},
-    };
+    use call_ring::{MemoryKind, Stamp, call::Pointer};
     use trace::ops::OpKind;
 
     use super::*;
@@ -151,6 +169,31 @@ mod tests {
         };
         assert_eq!((blocks(0), blocks(1)), (vec![0, 1], vec![1]));
         assert_eq!(stream.signatures().values()[0].name, "add");
+    }
+
+    #[test]
+    fn sync_is_a_wait_or_a_copy_to_the_host_that_is_waited_for() {
+        let target = Target::Stream(0);
+        let copy = |to, from| Action::Copy { target, to, from, bytes: 4, rows: 1 };
+        let pinned = Action::Malloc { stream: 0, address: 0x20000, bytes: 4096, kind: MemoryKind::Host, device: 0 };
+        let mut ops = Ops::default();
+        let actions = [
+            (malloc(0x10000), false),
+            (pinned, false),
+            (copy(0x10000, 0x20000), false),
+            (copy(0x20000, 0x10000), true),
+            (Action::Sync { kind: SyncKind::Stream, handle: 0 }, false),
+            (copy(0x20000, 0x10000), false),
+            (copy(0x7000, 0x10008), false),
+        ];
+        for (action, is_asynchronous) in actions {
+            ops.add(&Call { is_asynchronous, ..call(1, action) }).unwrap();
+        }
+        let launch = |id| OpKind::Launch(trace::LaunchId(id));
+        let [stream, copy] = [ops::SyncKind::Stream, ops::SyncKind::Copy].map(OpKind::Sync);
+        let stream_of_ops = ops.finish();
+        let kinds: Vec<OpKind> = stream_of_ops.ops().values().iter().map(|op| op.kind).skip(2).collect();
+        assert_eq!(kinds, [launch(0), launch(1), stream, launch(2), copy, launch(3), copy]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use call_ring::{
-    Size, Target,
+    MemoryKind, Size, Target,
     call::{Action, Pointer},
 };
 
@@ -99,18 +99,25 @@ impl Graphs {
     }
 }
 
+/// A block.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    bytes: u64,
+    kind: MemoryKind,
+}
+
 /// What a program has.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// Live blocks by their first address: size.
-    live: BTreeMap<u64, u64>,
+    /// Live blocks by their first address.
+    live: BTreeMap<u64, Memory>,
     functions: HashMap<u64, Arc<str>>,
     /// Captures that have not ended; nodes are numbers.
     captures: Graphs,
     graphs: Graphs,
     executables: Graphs,
-    /// The last frees: address and bytes.
-    freed: VecDeque<(u64, u64)>,
+    /// The last frees, with their addresses.
+    freed: VecDeque<(u64, Memory)>,
     /// Bytes of the functions.
     function_bytes: usize,
     is_full: bool,
@@ -121,13 +128,23 @@ const NO_SIZE: Size = Size { x: 0, y: 0, z: 0 };
 impl Program {
     /// Live blocks: address and bytes, by address.
     pub(crate) fn live(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.live.iter().map(|(address, bytes)| (*address, *bytes))
+        self.live.iter().map(|(address, memory)| (*address, memory.bytes))
     }
 
     /// First address of the live block that an address is in.
     pub(crate) fn block(&self, address: u64) -> Option<u64> {
-        let (begin, bytes) = self.live.range(..=address).next_back()?;
-        (address - begin < *bytes).then_some(*begin)
+        self.memory(address).map(|(begin, _)| begin)
+    }
+
+    /// Whether an address is in a live block that kernels find on a GPU.
+    pub(crate) fn is_on_gpu(&self, address: u64) -> bool {
+        self.memory(address).is_some_and(|(_, kind)| !matches!(kind, MemoryKind::Host | MemoryKind::Registered))
+    }
+
+    /// Live block that an address is in: its first address, and kind.
+    fn memory(&self, address: u64) -> Option<(u64, MemoryKind)> {
+        let (begin, memory) = self.live.range(..=address).next_back()?;
+        (address - begin < memory.bytes).then_some((*begin, memory.kind))
     }
 
     /// Name of a function, if the program has told it.
@@ -168,7 +185,7 @@ impl Program {
     /// Makes a call, and returns its effects in order.
     pub(crate) fn make(&mut self, action: &Action) -> Vec<Step> {
         match action {
-            Action::Malloc { address, bytes, .. } => self.malloc(*address, *bytes),
+            Action::Malloc { address, bytes, kind, .. } => self.malloc(*address, Memory { bytes: *bytes, kind: *kind }),
             Action::Free { address, .. } => self.free(*address).into_iter().collect(),
             Action::Function { function, name } => {
                 let bytes = ENTRY_BYTES + name.len();
@@ -203,7 +220,7 @@ impl Program {
             Action::NotFreed { address } => {
                 let freed = self.freed.iter().rposition(|(there, _)| there == address);
                 let freed = freed.and_then(|at| self.freed.remove(at));
-                freed.map_or_else(Vec::new, |(address, bytes)| self.malloc(address, bytes))
+                freed.map_or_else(Vec::new, |(address, memory)| self.malloc(address, memory))
             }
             Action::Prefetch { .. } | Action::Advise { .. } | Action::Sync { .. } => Vec::new(),
         }
@@ -232,8 +249,8 @@ impl Program {
         }
     }
 
-    fn malloc(&mut self, address: u64, bytes: u64) -> Vec<Step> {
-        if bytes == 0 {
+    fn malloc(&mut self, address: u64, memory: Memory) -> Vec<Step> {
+        if memory.bytes == 0 {
             return Vec::new();
         }
         // If it is live, its free was of a call that is missing.
@@ -241,17 +258,17 @@ impl Program {
         if !self.has_room(ENTRY_BYTES) {
             return steps;
         }
-        self.live.insert(address, bytes);
-        steps.push(Step::Malloc { address, bytes });
+        self.live.insert(address, memory);
+        steps.push(Step::Malloc { address, bytes: memory.bytes });
         steps
     }
 
     fn free(&mut self, address: u64) -> Option<Step> {
-        let bytes = self.live.remove(&address)?;
+        let memory = self.live.remove(&address)?;
         if self.freed.len() >= FREED_MAX {
             self.freed.pop_front();
         }
-        self.freed.push_back((address, bytes));
+        self.freed.push_back((address, memory));
         Some(Step::Free { address })
     }
 
@@ -313,7 +330,7 @@ mod tests {
                 stream: 0,
                 address: handle << 12,
                 bytes: 1,
-                kind: call_ring::MemoryKind::Managed,
+                kind: MemoryKind::Managed,
                 device: 0,
             },
             |function| Action::Function { function, name: "x".repeat(1000) },
@@ -338,7 +355,7 @@ mod tests {
     #[test]
     fn free_that_failed_is_taken_back() {
         let mut program = Program::default();
-        let kind = call_ring::MemoryKind::Managed;
+        let kind = MemoryKind::Managed;
         program.make(&Action::Malloc { stream: 0, address: 0x1000, bytes: 64, kind, device: 0 });
         program.make(&Action::Free { stream: 0, address: 0x1000 });
         assert_eq!(program.block(0x1000), None);

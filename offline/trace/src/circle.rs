@@ -289,7 +289,7 @@ impl Lifetimes {
                         *end = Some(order.len());
                     }
                 }
-                OpKind::Read(_) | OpKind::Write(_) | OpKind::Launch(_) => {}
+                OpKind::Read(_) | OpKind::Write(_) | OpKind::Launch(_) | OpKind::Sync(_) => {}
             }
         }
         Self { order, begins, ends }

@@ -302,7 +302,7 @@ impl Detector {
                     let signature = stream.launches()[launch].signature;
                     self.launch(functions[signature], u64::from(signature.0));
                 }
-                OpKind::Read(_) | OpKind::Write(_) => self.other(),
+                OpKind::Read(_) | OpKind::Write(_) | OpKind::Sync(_) => self.other(),
             }
             if self.due() {
                 self.search();

@@ -78,7 +78,7 @@ fn last_uses(stream: &OpStream) -> HashMap<BlockId, OpId> {
             OpKind::Launch(launch) => {
                 last.extend(stream.launches()[launch].arguments.iter().map(|argument| (argument.block, id)));
             }
-            OpKind::Malloc(_) | OpKind::Free(_) => {}
+            OpKind::Malloc(_) | OpKind::Free(_) | OpKind::Sync(_) => {}
         }
     }
     last
@@ -212,6 +212,7 @@ impl Builder<'_> {
             OpKind::Free(block) => kernel("free", None, id(block).filter(|_| allocated)),
             OpKind::Read(block) => kernel("read", id(block), None),
             OpKind::Write(block) => kernel("write", None, id(block)),
+            OpKind::Sync(_) => kernel("sync", None, None),
             OpKind::Launch(launch) => {
                 let Launch { signature, duration_ns, arguments, .. } = &self.scope.stream.launches()[launch];
                 let used = |uses: fn(Access) -> bool| {

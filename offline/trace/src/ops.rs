@@ -63,6 +63,20 @@ pub struct Argument {
     pub access: Option<Access>,
 }
 
+/// What the program waits for in a sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SyncKind {
+    /// All work of a context.
+    Context,
+    /// Work of a stream.
+    Stream,
+    /// An event.
+    Event,
+    /// A copy to host memory, such as that of a loss.
+    Copy,
+}
+
 /// Kind of op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -77,6 +91,8 @@ pub enum OpKind {
     Write(BlockId),
     /// Launch of work on the GPU.
     Launch(LaunchId),
+    /// Wait of the program for the GPU.
+    Sync(SyncKind),
 }
 
 /// Operation of a run.
@@ -163,7 +179,7 @@ impl OpStream {
             match op.kind {
                 OpKind::Malloc(block) => live += self.blocks[block].bytes,
                 OpKind::Free(block) => live -= self.blocks[block].bytes,
-                OpKind::Read(_) | OpKind::Write(_) | OpKind::Launch(_) => {}
+                OpKind::Read(_) | OpKind::Write(_) | OpKind::Launch(_) | OpKind::Sync(_) => {}
             }
             live
         });
@@ -214,6 +230,7 @@ impl TryFrom<Parts> for OpStream {
                 OpKind::Free(block) => recorder.free(time_ns, key(block)?).map(drop)?,
                 OpKind::Read(block) => recorder.read(time_ns, key(block)?)?,
                 OpKind::Write(block) => recorder.write(time_ns, key(block)?)?,
+                OpKind::Sync(kind) => recorder.sync(time_ns, kind)?,
                 OpKind::Launch(id) => {
                     let launch = launches.find(id).ok_or(Invalid::Unknown { index: id.0 })?;
                     let signature = launch.signature;

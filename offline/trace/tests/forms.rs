@@ -6,7 +6,7 @@ use trace::{
     TensorId,
     circle::{Span, Window},
     draft::{DraftKernel, Invalid, MAX_TOTAL},
-    ops::{self, Block},
+    ops::{self, Block, SyncKind},
 };
 
 const WEIGHT: TensorId = TensorId(0);
@@ -160,6 +160,7 @@ fn stream(iterations: u64) -> OpStream {
         if iteration > 0 {
             recorder.free(next(), crossing - 1).unwrap();
         }
+        recorder.sync(next(), SyncKind::Copy).unwrap();
     }
     recorder.finish()
 }
@@ -212,6 +213,7 @@ fn a_stream_round_trips_through_json() {
     let stream = stream(3);
     let json = serde_json::to_string(&stream).unwrap();
     assert!(json.contains(r#"{"time_ns":0,"malloc":0}"#), "{json}");
+    assert!(json.ends_with(r#""sync":"copy"}]}"#), "{json}");
     assert_eq!(serde_json::from_str::<OpStream>(&json).unwrap(), stream);
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     id::{BlockId, Id, LaunchId, MAX_ENTRIES, OpId, SignatureId},
-    ops::{Argument, Block, Invalid, Launch, Op, OpKind, OpStream, Signature},
+    ops::{Argument, Block, Invalid, Launch, Op, OpKind, OpStream, Signature, SyncKind},
 };
 
 /// Builder of a stream from ops that name blocks by keys: addresses, or other identifiers of the
@@ -122,6 +122,14 @@ impl Recorder {
         self.push(time_ns, OpKind::Launch(id))?;
         self.stream.launches.push(launch);
         Ok(id)
+    }
+
+    /// Records a wait of the program for the GPU.
+    ///
+    /// # Errors
+    /// If the time decreases.
+    pub fn sync(&mut self, time_ns: u64, kind: SyncKind) -> Result<(), Invalid> {
+        self.push(time_ns, OpKind::Sync(kind)).map(drop)
     }
 
     /// Returns the recorded stream.
