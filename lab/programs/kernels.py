@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs kernels with Numba-CUDA, unmodified, checks their results, and prints a line of JSON for each.
 
-    kernels.py [--mib N] [--passes N] [--hold]
+    kernels.py [--mib N] [--passes N] [--rounds N] [--hold]
 
-Those of saxpy are managed arrays, together of N MiB, which each pass reads and writes whole.
+Those of saxpy are managed arrays, together of N MiB, which each pass reads and writes whole. A round is all kernels.
 """
 import argparse
 import json
@@ -76,10 +76,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=int, default=4)
     parser.add_argument("--passes", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--hold", action="store_true", help="wait for the end of standard input before the exit")
     options = parser.parse_args()
     all_wrong = 0
-    for kernel, run in (("saxpy", lambda: run_saxpy(options.mib, options.passes)), ("matmul", run_matmul), ("reduce", run_reduce)):
+    kernels = [("saxpy", lambda: run_saxpy(options.mib, options.passes)), ("matmul", run_matmul), ("reduce", run_reduce)]
+    for kernel, run in kernels * options.rounds:
         begin = time.monotonic()
         wrong = int(run())
         print(json.dumps({"kernel": kernel, "wrong": wrong, "seconds": round(time.monotonic() - begin, 3)}), flush=True)

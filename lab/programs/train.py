@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Trains a network with tinygrad, unmodified, and prints a line of JSON for each iteration.
 
-    train.py mlp|cnn [--iterations N] [--hold]
+    train.py mlp|cnn [--iterations N] [--validate-every N] [--batch-change-at N] [--hold]
 
 The loss is printed by its bits, so that two runs can be compared to the last of them. Iterations go on
-until SIGTERM without --iterations. The data depend on nothing but the program.
+until SIGTERM without --iterations. The data depend on nothing but the program. Two options have iterations
+differ: a validation pass behind every Nth, and batches of twice the size from iteration N on.
 """
 import argparse
 import json
@@ -42,8 +43,8 @@ class Mlp:
     def __call__(self, batch):
         return self.second(self.first(batch).relu())
 
-    def data(self):
-        return Tensor(numbers(self.batch * self.inputs, 7919, 2000)).reshape(self.batch, self.inputs)
+    def data(self, batch):
+        return Tensor(numbers(batch * self.inputs, 7919, 2000)).reshape(batch, self.inputs)
 
 
 class Cnn:
@@ -60,21 +61,20 @@ class Cnn:
         hidden = self.first(batch).relu().max_pool2d()
         return self.linear(self.second(hidden).relu().max_pool2d().flatten(1))
 
-    def data(self):
-        return Tensor(numbers(self.batch * 28 * 28, 7919, 2000)).reshape(self.batch, 1, 28, 28)
+    def data(self, batch):
+        return Tensor(numbers(batch * 28 * 28, 7919, 2000)).reshape(batch, 1, 28, 28)
 
 
 MODELS = {"mlp": Mlp, "cnn": Cnn}
 
 
-def train(kind, iterations):
-    Tensor.manual_seed(1)
-    model = kind()
-    inputs = model.data().realize()
-    labels = Tensor([index % model.classes for index in range(model.batch)]).realize()
-    optimizer = nn.optim.Adam(nn.state.get_parameters(model), lr=0.001)
-    # So that the first iteration has the kernels of the others, and they are generated once.
-    Tensor.realize(*nn.state.get_parameters(optimizer))
+def batch_of(model, size):
+    """Inputs and labels."""
+    return model.data(size).realize(), Tensor([index % model.classes for index in range(size)]).realize()
+
+
+def stepper(model, optimizer, inputs, labels):
+    """A step of training on a batch, which returns the loss."""
 
     # As its users do: from the third iteration on, the kernels of the second are launched again, without a schedule of its own.
     @TinyJit
@@ -85,11 +85,28 @@ def train(kind, iterations):
         # Together, so that the forward pass runs once.
         return loss.realize(*optimizer.schedule_step())
 
+    return step
+
+
+def train(kind, iterations, validate_every, batch_change_at):
+    Tensor.manual_seed(1)
+    model = kind()
+    inputs, labels = batch_of(model, model.batch)
+    optimizer = nn.optim.Adam(nn.state.get_parameters(model), lr=0.001)
+    # So that the first iteration has the kernels of the others, and they are generated once.
+    Tensor.realize(*nn.state.get_parameters(optimizer))
+    step = stepper(model, optimizer, inputs, labels)
+
     iteration = 0
     while iterations is None or iteration < iterations:
         begin = time.monotonic()
+        if iteration == batch_change_at:
+            step = stepper(model, optimizer, *batch_of(model, 2 * model.batch))
         value = step().item()
         line = {"iteration": iteration, "loss": value, "bits": value.hex(), "seconds": round(time.monotonic() - begin, 3)}
+        if validate_every and (iteration + 1) % validate_every == 0:
+            with Context(TRAINING=0):
+                line["validation"] = model(inputs).sparse_categorical_crossentropy(labels).item()
         print(json.dumps(line), flush=True)
         iteration += 1
 
@@ -98,11 +115,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("--iterations", type=int)
+    parser.add_argument("--validate-every", type=int, metavar="N", help="a validation pass behind every Nth iteration")
+    parser.add_argument("--batch-change-at", type=int, metavar="N", help="twice the batch from this iteration on, counted from 0")
     parser.add_argument("--hold", action="store_true", help="wait for the end of standard input before the exit")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with Context(TRAINING=1):
-        train(MODELS[options.model], options.iterations)
+        train(MODELS[options.model], options.iterations, options.validate_every, options.batch_change_at)
     if options.hold:
         sys.stdin.read()
 
