@@ -24,7 +24,7 @@ use planner::pump;
 use progress::Progress;
 use serde::Serialize;
 use sim::{Freed, History, Outcome, Setup};
-use trace::{Iteration, circle::Window};
+use trace::{Iteration, IterationWindow, circle::Window, from_ops::LaunchWindow};
 
 use crate::{
     cpu, machine,
@@ -96,9 +96,9 @@ enum FreedMemory {
 #[derive(Serialize)]
 struct Report {
     trace: String,
-    /// Allocations of the iteration within a run.
+    /// Allocations or launches of the iteration within a run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    window: Option<Window>,
+    window: Option<IterationWindow>,
     machine: String,
     gpu_bytes: u64,
     host_bytes: u64,
@@ -207,8 +207,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         seconds(report.bound_s)
     ));
     report.conditions().iter().for_each(|condition| terminal::note(condition));
-    if let Some(Window { first_malloc, mallocs }) = report.window {
-        terminal::note(&format!("of the run: {mallocs} mallocs from number {first_malloc} on"));
+    match report.window {
+        Some(IterationWindow::Mallocs(Window { first_malloc, mallocs })) => {
+            terminal::note(&format!("of the run: {mallocs} mallocs from number {first_malloc} on"));
+        }
+        Some(IterationWindow::Launches(LaunchWindow { first_launch, launches })) => {
+            terminal::note(&format!("of the run: {launches} launches from number {first_launch} on"));
+        }
+        None => {}
     }
     let most_bytes = machine.memory.gpu_bytes.value;
     if setup.gpu_bytes > most_bytes {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use trace::{
-    Alignment, Circle, Detector, Iteration, OpStream, Span,
+    Alignment, Circle, Detector, Iteration, IterationWindow, OpStream, Span,
     circle::Window,
     detect::State,
     import::{self, Trace, singa},
@@ -66,7 +66,7 @@ pub(crate) struct Blocks {
 pub(crate) struct LoadedIteration {
     pub(crate) iteration: Iteration,
     /// Position of the iteration within a run.
-    pub(crate) window: Option<Window>,
+    pub(crate) window: Option<IterationWindow>,
     /// Whether the trace is a stream without launches: it records each use separately, not by
     /// kernel.
     pub(crate) lacks_launches: bool,
@@ -91,7 +91,9 @@ impl Source {
                 (None, names, Circle::of_iteration(&iteration, alignment))
             }
             Trace::Ops(stream) => {
-                let window = self.window(&stream)?;
+                let IterationWindow::Mallocs(window) = self.window(&stream)? else {
+                    bail!("{} allocates nothing in an iteration: there are no blocks to place", self.name())
+                };
                 (Some(window), Vec::new(), Circle::of_ops(&stream, window, alignment))
             }
             Trace::Circle(circle) => {
@@ -138,18 +140,19 @@ impl Source {
         })
     }
 
-    fn window(&self, stream: &OpStream) -> anyhow::Result<Window> {
+    fn window(&self, stream: &OpStream) -> anyhow::Result<IterationWindow> {
         if let Some(mallocs) = self.mallocs {
-            return Ok(Window { first_malloc: self.first_malloc, mallocs });
+            return Ok(Window { first_malloc: self.first_malloc, mallocs }.into());
         }
-        let mut detector = Detector::default();
-        let states = detector.observe(stream);
-        // Last locked period, as the first iterations of a run are not typical.
-        let last = states.into_iter().rev().find_map(|(_, state)| match state {
-            State::Locked(lock) => lock.window(),
-            _ => None,
-        });
-        let Some(window) = last else {
+        let states = Detector::default().observe(stream);
+        let is_confirmed = |state: &State| matches!(state, State::Locked(_));
+        // The last lock, as the first iterations of a run are not typical; one that the end of a
+        // short run did not confirm if there is no other.
+        let last = |filter: fn(&State) -> bool| {
+            let mut states = states.iter().rev().map(|(_, state)| state).filter(|state| filter(state));
+            states.find_map(|state| state.lock()?.iteration_window())
+        };
+        let Some(window) = last(is_confirmed).or_else(|| last(|_| true)) else {
             bail!("no period found in {}: select an iteration with --mallocs and --first-malloc", self.name())
         };
         Ok(window)

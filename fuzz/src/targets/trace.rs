@@ -7,9 +7,8 @@
 use std::path::Path;
 
 use trace::{
-    Alignment, Circle, Detector, Iteration, Lives, OpStream,
+    Alignment, Circle, Detector, Iteration, IterationWindow, Lives, OpStream,
     circle::Window,
-    detect::State,
     import::{g10, kineto, minimalloc, singa},
 };
 
@@ -57,18 +56,17 @@ fn check_iteration(iteration: &Iteration) {
 fn check_stream(stream: &OpStream) {
     let written = serde_json::to_vec(stream).expect("it has text keys");
     assert_eq!(serde_json::from_slice::<OpStream>(&written).expect("what was written reads"), *stream);
-    let found = Detector::default().observe(stream).into_iter().rev().find_map(|(_, state)| match state {
-        State::Locked(lock) => lock.window(),
-        _ => None,
-    });
+    let lock = Detector::default().observe(stream).into_iter().rev().find_map(|(_, state)| state.lock());
     // Window of a user's choice: of the first mallocs.
-    let window = found.unwrap_or(Window { first_malloc: 0, mallocs: 2 });
+    let window = lock.and_then(|lock| lock.window()).unwrap_or(Window { first_malloc: 0, mallocs: 2 });
     if let Ok(circle) = Circle::of_ops(stream, window, Alignment::UVM) {
         check_circle(&circle);
     }
     for lives in [Lives::Allocated, Lives::Used] {
-        if let Ok(iteration) = Iteration::of_ops(stream, window, lives) {
-            check_iteration(&iteration);
+        for window in [Some(IterationWindow::from(window)), lock.and_then(|lock| lock.iteration_window())].into_iter().flatten() {
+            if let Ok(iteration) = Iteration::of_ops(stream, window, lives) {
+                check_iteration(&iteration);
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
@@ -23,12 +24,69 @@ pub enum Lives {
     Used,
 }
 
+/// Consecutive launches of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchWindow {
+    /// Number of the first launch, from 0.
+    pub first_launch: usize,
+    /// Number of launches: one iteration.
+    pub launches: usize,
+}
+
+/// Iteration of a stream, by its mallocs or by its launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum IterationWindow {
+    /// From its first malloc to the first of the next iteration.
+    Mallocs(Window),
+    /// From its first launch to the first of the next iteration, for programs that allocate nothing
+    /// in an iteration.
+    Launches(LaunchWindow),
+}
+
+impl From<Window> for IterationWindow {
+    fn from(window: Window) -> Self {
+        Self::Mallocs(window)
+    }
+}
+
+impl From<LaunchWindow> for IterationWindow {
+    fn from(window: LaunchWindow) -> Self {
+        Self::Launches(window)
+    }
+}
+
+impl IterationWindow {
+    /// First operation, and the one after the last.
+    fn range(self, stream: &OpStream) -> Result<(OpId, OpId), ConversionError> {
+        let ids = |is_one: fn(&OpKind) -> bool| -> Vec<OpId> {
+            stream.ops().iter().filter(|(_, op)| is_one(&op.kind)).map(|(id, _)| id).collect()
+        };
+        let (ids, first, count) = match self {
+            Self::Mallocs(Window { first_malloc, mallocs }) => {
+                (ids(|kind| matches!(kind, OpKind::Malloc(_))), first_malloc, mallocs)
+            }
+            Self::Launches(LaunchWindow { first_launch, launches }) => {
+                (ids(|kind| matches!(kind, OpKind::Launch(_))), first_launch, launches)
+            }
+        };
+        let end = first.saturating_add(count);
+        let begin = ids.get(first..end).and_then(<[OpId]>::first).copied().ok_or(match self {
+            Self::Mallocs(_) => ConversionError::OutsideTrace { first, end, mallocs: ids.len() },
+            Self::Launches(_) => ConversionError::LaunchesOutsideTrace { first, end, launches: ids.len() },
+        })?;
+        Ok((begin, ids.get(end).copied().unwrap_or(OpId(u32::MAX))))
+    }
+}
+
 /// Reason why a stream cannot be converted to an iteration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "documented by the messages")]
 pub enum ConversionError {
     #[error("mallocs {first} to {end} are outside the trace, which has {mallocs}")]
     OutsideTrace { first: usize, end: usize, mallocs: usize },
+    #[error("launches {first} to {end} are outside the trace, which has {launches}")]
+    LaunchesOutsideTrace { first: usize, end: usize, launches: usize },
     #[error("the trace records no uses of its blocks")]
     NoUses,
     #[error(transparent)]
@@ -36,8 +94,7 @@ pub enum ConversionError {
 }
 
 impl Iteration {
-    /// Iteration that begins with the first malloc of a window and ends before the first malloc
-    /// after the window.
+    /// Iteration in a window of a stream.
     ///
     /// A kernel lasts until the next operation; a launch lasts for its duration, if the trace
     /// records it. Tensors are named by the number of their malloc in the iteration. Blocks used
@@ -47,17 +104,15 @@ impl Iteration {
     ///
     /// # Errors
     /// If the window is not within the stream, or the stream records no uses.
-    pub fn of_ops(stream: &OpStream, window: Window, lives: Lives) -> Result<Self, ConversionError> {
-        let mallocs: Vec<_> = stream
-            .ops()
-            .iter()
-            .filter_map(|(id, op)| if let OpKind::Malloc(block) = op.kind { Some((id, block)) } else { None })
-            .collect();
-        let (first, end) = (window.first_malloc, window.first_malloc.saturating_add(window.mallocs));
-        let outside = || ConversionError::OutsideTrace { first, end, mallocs: mallocs.len() };
-        let in_window = mallocs.get(first..end).filter(|mallocs| !mallocs.is_empty()).ok_or_else(outside)?;
-        let begin = in_window.first().map_or(OpId(0), |(op, _)| *op);
-        let end_op = mallocs.get(end).map_or(OpId(u32::MAX), |(op, _)| *op);
+    pub fn of_ops(
+        stream: &OpStream,
+        window: impl Into<IterationWindow>,
+        lives: Lives,
+    ) -> Result<Self, ConversionError> {
+        let (begin, end_op) = window.into().range(stream)?;
+        let mallocs = mallocs_of(stream);
+        let before = |id: OpId| mallocs.partition_point(|(op, _)| *op < id);
+        let window = Window { first_malloc: before(begin), mallocs: before(end_op) - before(begin) };
         let scope = Scope { stream, lives, begin, end_op, last_use: last_uses(stream) };
         let mut builder = Builder { scope, draft: Draft::default(), tensors: HashMap::new() };
         builder.assign_tensors(&mallocs, window);
@@ -67,6 +122,12 @@ impl Iteration {
         }
         Ok(builder.draft.check()?)
     }
+}
+
+/// Mallocs in order, with their blocks.
+fn mallocs_of(stream: &OpStream) -> Vec<(OpId, BlockId)> {
+    let block = |(id, op): (OpId, &Op)| if let OpKind::Malloc(block) = op.kind { Some((id, block)) } else { None };
+    stream.ops().iter().filter_map(block).collect()
 }
 
 /// Last operation that uses each block.

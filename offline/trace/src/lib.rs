@@ -30,7 +30,7 @@ pub mod zoo;
 
 pub use circle::{Alignment, Circle, Span};
 pub use detect::Detector;
-pub use from_ops::Lives;
+pub use from_ops::{IterationWindow, Lives};
 pub use id::{BlockId, KernelId, LaunchId, OpId, SignatureId, Table, TensorId};
 pub use iteration::{Access, Iteration, Kernel, Operand, Role, Tensor, Use};
 pub use iteration::{Draft, draft};

@@ -16,7 +16,7 @@ use planner::{
 use serde::Serialize;
 use sim::Setup;
 
-use trace::{Iteration, Tensor, circle::Window};
+use trace::{Iteration, IterationWindow, Tensor};
 
 use crate::{
     machine,
@@ -77,8 +77,8 @@ const AUTHORS_GPU: &str = "gtx1080ti";
 #[derive(Debug, Serialize)]
 struct Report {
     trace: String,
-    /// Allocations of the iteration within a run.
-    window: Option<Window>,
+    /// Allocations or launches of the iteration within a run.
+    window: Option<IterationWindow>,
     mode: autoswap::Mode,
     /// Limit of GPU memory, as given.
     limit_bytes: Option<u64>,

@@ -77,6 +77,14 @@ fn a_run_without_a_period_requires_an_explicit_iteration() {
     assert_eq!((&report["window"]["first_malloc"], &report["window"]["mallocs"]), (&2.into(), &1.into()));
 }
 
+#[test]
+fn a_run_that_allocates_nothing_has_no_pool() {
+    let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../offline/trace/tests/samples/runs/mlp.json.gz");
+    let output = plan_pool(run, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("allocates nothing in an iteration"), "{}", stderr(&output));
+}
+
 /// Iteration in which 10 MiB, written by the first kernel and read by the last, are idle while 20
 /// MiB are used.
 const IDLE: &str = r#"{"tensors": [{"name": "kept", "bytes": 10485760}, {"bytes": 20971520}], "kernels": [

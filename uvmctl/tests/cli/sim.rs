@@ -149,6 +149,16 @@ fn an_iteration_of_a_run_is_modelled_as_well() {
 }
 
 #[test]
+fn an_iteration_of_a_program_that_allocates_nothing_is_counted_in_launches() {
+    let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../offline/trace/tests/samples/runs/mlp.json.gz");
+    let arguments = ["--trace", run, "--machine", "a100", "--gpu-mem", "64MiB"];
+    let report: Value = serde_json::from_str(&stdout(&sim(&[&arguments[..], &["--json", "-"]].concat()))).unwrap();
+    assert_eq!(report["window"], serde_json::json!({ "first_launch": 81, "launches": 21 }));
+    let shown = stderr(&sim(&arguments));
+    assert!(shown.contains("of the run: 21 launches from number 81 on"), "{shown}");
+}
+
+#[test]
 fn it_fails_where_no_policy_can_run() {
     let trace = turns("turns7.json");
     let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "a100", "--gpu-mem", "128MiB", "--policy"];

@@ -1,12 +1,13 @@
 //! Invariants of the schedules of all planners: no evicted tensor is used, no needed one is
 //! dropped, and none with contents is allocated.
 
-use std::{collections::HashMap, ops::Range};
+use std::{collections::HashMap, ops::Range, path::Path};
 
 use planner::{Act, Link, Machine, Part, Schedule, Tier, Unplannable, machine::Store};
 use trace::{
-    Iteration, Role, Tensor, TensorId,
+    Detector, Iteration, Lives, Role, Tensor, TensorId,
     draft::{Draft, DraftKernel},
+    import::{self, Trace},
     zoo::Hardware,
 };
 
@@ -136,6 +137,31 @@ fn no_schedule_uses_evicted_tensors_or_drops_needed_ones() {
                 assert_eq!(planner.plan(&iteration, &machine).unwrap(), schedule, "the same input, the same schedule");
             }
         }
+    }
+}
+
+#[test]
+fn recorded_programs_are_planned_by_their_launches_or_mallocs() {
+    let runs = concat!(env!("CARGO_MANIFEST_DIR"), "/../trace/tests/samples/runs/");
+    for run in ["mlp", "mlp-eager", "cnn", "cnn-eager", "burn"] {
+        let Trace::Ops(stream) = import::load(Path::new(&format!("{runs}{run}.json.gz"))).unwrap() else {
+            panic!("{run}")
+        };
+        let mut detector = Detector::default();
+        detector.observe(&stream);
+        let window = detector.state().lock().and_then(|lock| lock.iteration_window()).unwrap();
+        let iteration = Iteration::of_ops(&stream, window, Lives::Used).unwrap();
+        let machine = machine(iteration.peak().bytes * 9 / 10);
+        let mut planned = 0;
+        // PUMP fetches what a launch names, even while an earlier fetch is under way.
+        let planners = planner::all().into_iter().filter(|planner| !["autoswap", "pump"].contains(&planner.name()));
+        for planner in planners {
+            if let Ok(schedule) = planner.plan(&iteration, &machine) {
+                check(&iteration, &schedule, planner.name());
+                planned += 1;
+            }
+        }
+        assert!(planned > 3, "{run}: {planned} planners");
     }
 }
 

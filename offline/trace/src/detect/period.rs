@@ -1,10 +1,21 @@
-//! Period at the end of one stream of tokens.
+//! Periods at the end of one stream of tokens.
 //!
 //! The end has R repeats of the period p if each of its last ·p tokens equals that p before
-//! it. A search inspects all p in one pass over the window. Of the periods with enough repeats it
-//! selects the one that explains the most tokens, and of equals the smallest. Loops within an
-//! iteration, over layers or weights, repeat too, but over fewer tokens than iterations. Each later
-//! token is compared with the prediction of the period.
+//! it. Candidates for p come from two sources. Each token adds the distance to the last place with
+//! the same tokens before it, in constant time, so that an iteration is found at once if it has a
+//! place that occurs nowhere else in it. A search inspects all p in one pass over the window, for
+//! other iterations.
+//!
+//! Of the candidates with enough repeats, the best explains the most tokens, and of equals it is
+//! the smallest. Loops within an iteration, over layers or weights, repeat too, but over fewer
+//! tokens than iterations. The period of a lock is held beside the candidates, and each later token
+//! is compared with its prediction.
+
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
 
 use super::z::suffix_repeats;
 
@@ -13,15 +24,24 @@ const NEW_TOKENS_DIVISOR: usize = 16;
 /// Minimum of new tokens for a search.
 const MIN_NEW_TOKENS: usize = 64;
 /// Tokens that no loop within an iteration reaches. A shorter loop is within an iteration if its
-/// period is below the minimum of iterations. A period whose predictions failed sooner may be such
-/// a loop, whatever its length.
-const LONG_LOOP: usize = 4096;
+/// period is below the minimum of iterations.
+pub(super) const LONG_LOOP: usize = 4096;
 /// Divisor of the bytes allocated in an iteration: live bytes change by less than this fraction
 /// over an iteration, and by more over a layer of a forward pass.
 const BALANCE_DIVISOR: u64 = 8;
-/// Periods for which a trusted candidate stays after a failed prediction, before another one
-/// may replace it.
+/// Periods for which the period of a lock is the only candidate after a failed prediction, but for
+/// those that are as certain and no loops within it: longer, or with a sync.
 const GRACE_PERIODS: u64 = 4;
+/// Tokens that make a place.
+const PLACE_TOKENS: usize = 8;
+/// Maximum of candidates. One that fails a prediction is dropped, so few are alive at once.
+const MAX_CANDIDATES: usize = 8;
+/// Tokens before a place that may be compared per token of the stream, on average.
+const COMPARED_PER_TOKEN: usize = 3;
+/// Repeats of a period beyond those of a lock that confirm it.
+const CONFIRMING_REPEATS: usize = 4;
+/// Predicted tokens that confirm a lock, however long its period.
+const CONFIRMING_TOKENS: usize = 1024;
 
 /// Position of a token in the run.
 #[derive(Clone, Copy, Debug)]
@@ -32,12 +52,15 @@ pub(super) struct Position {
     pub(super) live_bytes: u64,
     /// Bytes allocated before the operation, freed or not. May wrap around.
     pub(super) allocated_bytes: u64,
+    /// Syncs before the operation.
+    pub(super) syncs: u64,
 }
 
-/// Tokens and candidate period of a stream.
+/// Tokens, candidate periods and the held period of a stream.
 #[derive(Debug)]
 pub(super) struct Tracker {
     min_period: usize,
+    min_synced_period: usize,
     repeats: usize,
     window: usize,
     /// Last tokens: at least `window`, once as many were pushed.
@@ -46,8 +69,16 @@ pub(super) struct Tracker {
     pushed: u64,
     unsearched: usize,
     searched: u64,
-    candidate: Option<Candidate>,
-    /// Number of pushed tokens until which the candidate stays.
+    candidates: Vec<Candidate>,
+    /// Best candidate as the period of an iteration.
+    best: Option<Candidate>,
+    /// Number of the token after each place, by a hash of the place.
+    places: HashMap<u64, u64, BuildHasherDefault<Hashed>>,
+    /// Tokens that may be compared now.
+    comparable: usize,
+    /// Period of the lock, or of the last one that is trusted.
+    held: Option<Candidate>,
+    /// Number of pushed tokens until which the held period is preferred.
     grace_end: u64,
 }
 
@@ -56,51 +87,141 @@ struct Candidate {
     period: usize,
     /// Number of last tokens that equal those a period before.
     run: usize,
-    /// Whether a failed prediction ended a long run: the candidate stays until a search finds a
-    /// better one.
-    trusted: bool,
+}
+
+impl Candidate {
+    /// Tokens at the end that the period describes.
+    fn explained(self) -> usize {
+        self.period + self.run
+    }
+
+    /// The same end with a multiple of the period. A token equal to the one a period before also
+    /// equals, by induction, the one a multiple before.
+    fn multiple(self, period: usize) -> Option<Self> {
+        let run = self.explained().checked_sub(period)?;
+        period.is_multiple_of(self.period).then_some(Self { period, run })
+    }
+
+    fn has(self, repeats: usize) -> bool {
+        self.run >= (repeats - 1) * self.period
+    }
+}
+
+/// Hash function of hashes: identity.
+#[derive(Debug, Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// Tokens that confirm a period which locks after this number of repeats.
+pub(super) fn confirming(period: usize, repeats: usize) -> usize {
+    period * repeats + (CONFIRMING_REPEATS * period).min(CONFIRMING_TOKENS)
 }
 
 impl Tracker {
-    pub(super) fn new(min_period: usize, repeats: usize, window: usize) -> Self {
+    pub(super) fn new(settings: super::Settings) -> Self {
         Self {
-            min_period: min_period.max(1),
-            repeats: repeats.max(2),
-            window: window.max(1),
+            min_period: settings.min_period.max(1),
+            min_synced_period: settings.min_synced_period.clamp(1, settings.min_period.max(1)),
+            repeats: settings.proposing_repeats.max(2),
+            window: settings.window.max(1),
             tokens: Vec::new(),
             positions: Vec::new(),
             pushed: 0,
             unsearched: 0,
             searched: 0,
-            candidate: None,
+            candidates: Vec::new(),
+            best: None,
+            places: HashMap::default(),
+            comparable: 0,
+            held: None,
             grace_end: 0,
         }
     }
 
-    /// Adds a token. Returns whether the period predicted it; true without a candidate.
+    /// Adds a token. Returns whether the held period predicted it; true without one.
     pub(super) fn push(&mut self, token: u64, position: Position) -> bool {
         if self.tokens.len() >= 2 * self.window {
             // Half at once, so that each token is moved once.
             self.tokens.drain(..self.window);
             self.positions.drain(..self.window);
+            let oldest = self.pushed - self.tokens.len() as u64;
+            self.places.retain(|_, number| *number > oldest);
         }
-        let predicted = self.candidate.is_none_or(|candidate| {
-            let before = self.tokens.len().checked_sub(candidate.period).and_then(|at| self.tokens.get(at));
-            before == Some(&token)
+        let tokens = &self.tokens;
+        let repeats = |period| tokens.len().checked_sub(period).and_then(|at| tokens.get(at)) == Some(&token);
+        let predicted = self.held.is_none_or(|held| repeats(held.period));
+        if let Some(held) = &mut self.held {
+            held.run = if predicted { held.run + 1 } else { 0 };
+        }
+        self.candidates.retain_mut(|candidate| {
+            candidate.run += 1;
+            repeats(candidate.period)
         });
-        match &mut self.candidate {
-            Some(candidate) if predicted => candidate.run += 1,
-            Some(candidate) if candidate.trusted || candidate.run >= LONG_LOOP => {
-                candidate.run = 0;
-                candidate.trusted = true;
-            }
-            _ => self.candidate = None,
-        }
         self.tokens.push(token);
         self.positions.push(position);
         self.pushed += 1;
         self.unsearched += 1;
+        self.comparable = (self.comparable + COMPARED_PER_TOKEN).min(self.window);
+        self.add_place();
+        self.choose_best();
         predicted
+    }
+
+    /// Adds the place before the next token, and the distance to the last equal one as a candidate.
+    fn add_place(&mut self) {
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        let Some(place) = self.tokens.last_chunk::<PLACE_TOKENS>() else { return };
+        let place = place.iter().fold(0_u64, |hash, token| (hash.rotate_left(29) ^ token).wrapping_mul(FACTOR));
+        let Some(last) = self.places.insert(place, self.pushed) else { return };
+        let period = usize::try_from(self.pushed - last).unwrap_or(usize::MAX);
+        if period >= self.tokens.len() || self.candidates.iter().any(|candidate| candidate.period == period) {
+            return;
+        }
+        if self.comparable < PLACE_TOKENS {
+            return;
+        }
+        let (run, compared) = self.run_of(period, self.comparable);
+        self.comparable = self.comparable.saturating_sub(compared);
+        self.searched += compared as u64;
+        // Places with equal hashes may differ.
+        if run >= PLACE_TOKENS {
+            self.add(Candidate { period, run });
+        }
+    }
+
+    /// Number of last tokens that equal those a period before, at most `max`; and tokens compared.
+    fn run_of(&self, period: usize, max: usize) -> (usize, usize) {
+        let earlier = self.tokens.get(..self.tokens.len().saturating_sub(period)).unwrap_or_default();
+        let pairs = self.tokens.iter().rev().zip(earlier.iter().rev()).take(max);
+        let run = pairs.take_while(|(token, before)| token == before).count();
+        (run, run + 1)
+    }
+
+    fn add(&mut self, candidate: Candidate) {
+        if let Some(known) = self.candidates.iter_mut().find(|known| known.period == candidate.period) {
+            known.run = known.run.max(candidate.run);
+            return;
+        }
+        if self.candidates.len() >= MAX_CANDIDATES {
+            let shortest = self.candidates.iter().enumerate().min_by_key(|(_, candidate)| candidate.run);
+            if let Some((at, _)) = shortest {
+                self.candidates.swap_remove(at);
+            }
+        }
+        self.candidates.push(candidate);
     }
 
     /// Whether enough tokens are new for a search.
@@ -112,15 +233,9 @@ impl Tracker {
         self.tokens.get(self.tokens.len().saturating_sub(self.window)..).unwrap_or_default()
     }
 
-    /// Handles a failed prediction while locked: a trusted candidate gets its grace periods.
-    pub(super) fn mispredicted(&mut self) {
-        let trusted = self.candidate.filter(|candidate| candidate.trusted);
-        self.grace_end = self.pushed + GRACE_PERIODS * trusted.map_or(0, |candidate| candidate.period as u64);
-    }
-
     /// Searches for the period at the end, if due.
     pub(super) fn search(&mut self) {
-        if !self.due() || self.pushed < self.grace_end {
+        if !self.due() {
             return;
         }
         self.unsearched = 0;
@@ -129,17 +244,102 @@ impl Tracker {
         let frequent = |&(period, run): &(usize, usize)| run >= (self.repeats - 1) * period;
         let periods = lengths.into_iter().enumerate().skip(1).filter(frequent);
         // `max_by_key` returns the last maximum, in descending order: the smallest period.
-        let Some((shortest, run)) = periods.rev().max_by_key(|(period, run)| period + run) else { return };
-        let explained = shortest + run;
-        let (period, min_explained) = if shortest >= self.min_period {
-            (shortest, 0)
-        } else {
-            (self.min_period.next_multiple_of(shortest), LONG_LOOP)
-        };
-        if explained >= (self.repeats * period).max(min_explained) {
-            let trusted = self.candidate.is_some_and(|candidate| candidate.trusted && candidate.period == period);
-            self.candidate = Some(Candidate { period, run: explained - period, trusted });
+        if let Some((period, run)) = periods.rev().max_by_key(|(period, run)| period + run) {
+            self.add(Candidate { period, run });
+            self.choose_best();
         }
+    }
+
+    /// Whether there is a sync in the last period.
+    fn has_sync(&self, period: usize) -> bool {
+        let syncs = |back: usize| self.positions.len().checked_sub(back).and_then(|at| self.positions.get(at));
+        syncs(1).zip(syncs(1 + period)).is_some_and(|(now, before)| now.syncs > before.syncs)
+    }
+
+    /// The candidate as the period of an iteration, if it may be one.
+    fn as_iteration(&self, candidate: Candidate) -> Option<Candidate> {
+        let explained = candidate.explained();
+        // Shorter ones are at most a part of an iteration, unless they go on for long.
+        let min = if candidate.period >= self.min_synced_period && self.has_sync(candidate.period) {
+            self.min_synced_period
+        } else {
+            self.min_period
+        };
+        let (period, min_explained) = if candidate.period >= min {
+            (candidate.period, 0)
+        } else {
+            (min.next_multiple_of(candidate.period), LONG_LOOP)
+        };
+        (explained >= (self.repeats * period).max(min_explained)).then(|| Candidate { period, run: explained - period })
+    }
+
+    fn choose_best(&mut self) {
+        let held = self.held.filter(|_| self.is_in_grace());
+        let candidates = self.candidates.iter().filter_map(|candidate| self.as_iteration(*candidate));
+        let preferred = candidates.filter(|candidate| {
+            held.is_none_or(|held| {
+                let is_certain = candidate.explained() >= confirming(candidate.period, self.repeats);
+                is_certain && (candidate.period > held.period || self.has_sync(candidate.period))
+            })
+        });
+        let held = held.filter(|held| held.has(self.repeats));
+        self.best = preferred.chain(held).max_by_key(|candidate| (candidate.explained(), Reverse(candidate.period)));
+    }
+
+    /// Best period, if the end has this number of its repeats.
+    pub(super) fn period(&self, repeats: usize) -> Option<usize> {
+        self.best.filter(|best| best.has(repeats)).map(|best| best.period)
+    }
+
+    /// Run of a period at the end, as far as candidates tell; short ones are compared.
+    fn run(&self, period: usize) -> Option<Candidate> {
+        let known = self.candidates.iter().chain(&self.held);
+        let known = known.filter_map(|candidate| candidate.multiple(period)).max_by_key(|candidate| candidate.run);
+        let compared = || Candidate { period, run: self.run_of(period, PLACE_TOKENS * PLACE_TOKENS).0 };
+        known.or_else(|| (period < PLACE_TOKENS).then(compared))
+    }
+
+    /// Whether the end has this number of repeats of a period.
+    pub(super) fn has_period(&self, period: usize, repeats: usize) -> bool {
+        self.run(period).is_some_and(|candidate| candidate.has(repeats))
+    }
+
+    /// Periods of which this stream may have a whole number in `tokens`: its best one, or without
+    /// one those that are too short alone.
+    pub(super) fn parts_of(&self, tokens: usize) -> impl Iterator<Item = usize> {
+        let best = self.period(self.repeats);
+        let candidates = self.candidates.iter().chain(&self.held).map(|candidate| candidate.period);
+        let short = (1..PLACE_TOKENS).contains(&tokens).then_some(tokens);
+        best.into_iter().chain(candidates.chain(short).filter(move |_| best.is_none()))
+    }
+
+    /// Holds a period, with which later tokens are compared; none for 0.
+    pub(super) fn hold(&mut self, period: usize) {
+        self.held = if period > 0 { self.run(period) } else { None };
+        self.grace_end = 0;
+        self.choose_best();
+    }
+
+    /// Tokens that the held period describes.
+    pub(super) fn held_tokens(&self) -> usize {
+        self.held.map_or(0, Candidate::explained)
+    }
+
+    /// Prefers the held period for a while, after a failed prediction of this stream or the other.
+    pub(super) fn prefer_held(&mut self) {
+        self.grace_end = self.pushed + GRACE_PERIODS * self.held.map_or(0, |held| held.period as u64);
+        self.choose_best();
+    }
+
+    /// Whether the held period is preferred.
+    pub(super) fn is_in_grace(&self) -> bool {
+        self.pushed < self.grace_end
+    }
+
+    /// Handles the end of the stream's tokens, while the other stream continues.
+    pub(super) fn ended(&mut self) {
+        self.candidates.clear();
+        self.hold(0);
     }
 
     /// Whether live bytes are about those of one period ago, and of each period before, up to the
@@ -154,22 +354,6 @@ impl Tracker {
         })
     }
 
-    /// Period, if the end has this number of repeats.
-    pub(super) fn period(&self, repeats: usize) -> Option<usize> {
-        let Candidate { period, run, .. } = self.candidate?;
-        (run >= (repeats - 1) * period).then_some(period)
-    }
-
-    /// Whether the end has this number of repeats of a period, which must be a multiple of the
-    /// candidate.
-    pub(super) fn has_period(&self, period: usize, repeats: usize) -> bool {
-        // A token equal to the one a period before also equals, by induction, the one a multiple
-        // before.
-        self.candidate.is_some_and(|candidate| {
-            period.is_multiple_of(candidate.period) && candidate.run + candidate.period >= period * repeats
-        })
-    }
-
     /// Operation of the token `back` tokens before the next; the earliest in memory if older.
     pub(super) fn op_before(&self, back: usize) -> u64 {
         let at = self.positions.len().saturating_sub(back);
@@ -181,14 +365,43 @@ impl Tracker {
         self.positions.len() - self.positions.partition_point(|position| position.op < op)
     }
 
-    /// Operation and number of the token with the fewest live bytes among the last ones; the first
-    /// of equals.
-    pub(super) fn min_live(&self, last: usize) -> (u64, u64) {
-        let from = self.positions.len().saturating_sub(last);
-        let positions = self.positions.iter().enumerate().skip(from);
-        let min_live = positions.min_by_key(|(_, position)| position.live_bytes);
-        let dropped = self.pushed - self.positions.len() as u64;
-        min_live.map_or((0, 0), |(at, position)| (position.op, dropped + at as u64))
+    /// Syncs in the last period.
+    pub(super) fn syncs_in(&self, period: usize, syncs: u64) -> usize {
+        let first = self.positions.len().checked_sub(period).and_then(|at| self.positions.get(at));
+        first.map_or(0, |first| usize::try_from(syncs - first.syncs).unwrap_or(usize::MAX))
+    }
+
+    /// Operation and number of the token with the fewest live bytes among the last ones, which are a
+    /// period; of equals, the one before the most others.
+    pub(super) fn min_live(&self, period: usize) -> (u64, u64) {
+        let last = self.last_positions(period);
+        let min = last.iter().map(|position| position.live_bytes).min();
+        let begins = last.iter().enumerate().filter(|(_, position)| Some(position.live_bytes) == min);
+        let begin = longest_stretch(begins.map(|(at, _)| at), last.len());
+        let number = self.pushed - last.len() as u64 + begin as u64;
+        last.get(begin).map_or((0, 0), |position| (position.op, number))
+    }
+
+    /// Operation of the token after a sync among the last tokens, which are a period: of several,
+    /// the one before the most tokens without a sync; the first token without syncs.
+    pub(super) fn after_sync(&self, period: usize) -> u64 {
+        let last = self.last_positions(period);
+        let before = self.positions.len().checked_sub(period + 1).and_then(|at| self.positions.get(at));
+        let syncs = before.into_iter().chain(last).map(|position| position.syncs);
+        let begins = syncs.zip(last).enumerate().filter(|(_, (before, position))| position.syncs > *before);
+        let begin = longest_stretch(begins.map(|(at, _)| at), last.len());
+        last.get(begin).map_or(0, |position| position.op)
+    }
+
+    fn last_positions(&self, count: usize) -> &[Position] {
+        self.positions.get(self.positions.len().saturating_sub(count)..).unwrap_or_default()
+    }
+
+    /// Number of tokens other than syncs before an operation, of all that were pushed.
+    pub(super) fn before(&self, op: u64, syncs: u64) -> u64 {
+        let since = self.since(op);
+        let syncs = self.positions.get(self.positions.len() - since).map_or(syncs, |position| position.syncs);
+        self.pushed - since as u64 - syncs
     }
 
     /// Number of pushed tokens.
@@ -196,8 +409,17 @@ impl Tracker {
         self.pushed
     }
 
-    /// Tokens inspected by all searches together.
+    /// Tokens inspected by all searches and comparisons together.
     pub(super) fn searched(&self) -> u64 {
         self.searched
     }
+}
+
+/// Which of these beginnings, in ascending order on a circle, is before the longest stretch; the
+/// first of equals.
+fn longest_stretch(begins: impl Iterator<Item = usize>, circle: usize) -> usize {
+    let begins: Vec<usize> = begins.collect();
+    let ends = begins.iter().skip(1).copied().chain(begins.first().map(|first| first + circle));
+    let longest = begins.iter().zip(ends).max_by_key(|(begin, end)| (end - **begin, Reverse(**begin)));
+    longest.map_or(0, |(begin, _)| *begin)
 }

@@ -4,5 +4,6 @@
 mod detection;
 mod from_ops;
 mod importers;
+mod live;
 mod published;
 mod support;
