@@ -72,7 +72,7 @@ contents() {
     "$(query '[%{FILEFLAGS:fflags} %{FILENAMES}\n]' | grep -v '^d* /')"
   same "configuration files of the deb" $'/etc/logrotate.d/uvmd\n/etc/uvmd/uvmd.toml' "$(dpkg-deb -I "$deb" conffiles | sort)"
   # All are root's, programs may be run, and nobody else writes.
-  modes=$'-rw-r--r-- root root\n-rwxr-xr-x root root /usr/bin/uvmctl\n-rwxr-xr-x root root /usr/bin/uvmd'
+  modes=$'-rw-r--r-- root root\n-rwxr-xr-x root root /usr/bin/uvmctl\n-rwxr-xr-x root root /usr/bin/uvmd\n-rwxr-xr-x root root /usr/share/uvmd/helper/slurm-task-prolog'
   same "modes and owners of the rpm" "$modes" \
     "$(query '[%{FILEMODES:perms} %{FILEUSERNAME} %{FILEGROUPNAME} %{FILENAMES}\n]' | sed 's,^\(-rw-r--r-- .* \)/.*,\1,;s/ $//' | sort -u)"
   same "modes and owners of the deb" "$(sed 's/root root/0\/0/' <<<"$modes")" \

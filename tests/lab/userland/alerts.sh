@@ -71,7 +71,8 @@ step "no target"
 # NVML, as a node with a GPU has it; uvmd's unit admits the devices of NVIDIA alone.
 cp /lab/nvml/libnvidia-ml.so.1 /usr/lib/x86_64-linux-gnu/
 chmod 666 /dev/swgpu
-drop_in nvml "DeviceAllow=/dev/swgpu rw"
+# A guest that is busy with faults starts uvmd in minutes.
+drop_in nvml $'DeviceAllow=/dev/swgpu rw\nTimeoutStartSec=600'
 apt-get install -y /lab/files/uvmd_*.deb >/tmp/output 2>&1 || fail "apt install"
 within 60 "uvmd does not count" state_is counting
 start_monitoring 's/job_name: uvmd/job_name: another/; s/9477/1/'

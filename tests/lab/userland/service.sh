@@ -103,7 +103,7 @@ ExecStart=/lab/files/uvm-workload --mib 4 --iterations 40 prefetch-back
 RemainAfterExit=yes
 UNIT
 chmod 666 /dev/nvidia-uvm /dev/swgpu
-printf '[Service]\nEnvironment=LD_PRELOAD=/usr/lib/uvmd/libuvmd_helper.so UVMD_HELPER=record\n' >/run/systemd/system/trainer.service.d/helper.conf
+cp /usr/share/uvmd/helper/systemd.conf /run/systemd/system/trainer.service.d/uvmd-helper.conf
 systemctl daemon-reload
 systemctl start trainer || fail "the unit does not start"
 trainer=$(systemctl show -P ExecMainPID trainer)
