@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the helper costs a launch, against a driver whose launches do nothing: a table in Markdown, of one run.
+"""What the helper costs a launch, and an allocation with its free, against a driver whose calls do nothing: tables in Markdown, of one run.
 
     helper_cost.py HELPER RECORD
 
@@ -27,8 +27,8 @@ def main():
             subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-o", folder / name, source / file, *flags], check=True)
         environment = dict(os.environ, LD_LIBRARY_PATH=str(folder))
 
-        def cost(preload=None, blocks=4, record=None):
-            command = [str(folder / "cost"), str(blocks)]
+        def cost(call, preload=None, blocks=4, record=None):
+            command = [str(folder / "cost"), str(blocks), call]
             if record is not None:
                 command = [str(options.record), *record, str(options.helper), str(folder / "calls"), *command]
             own = dict(environment, **({"LD_PRELOAD": preload} if preload else {}))
@@ -38,18 +38,21 @@ def main():
             return float(done.stdout)
 
         kinds = {
-            "no hook": lambda: cost(),
-            "hooked by name, under a lock": lambda: cost(str(folder / "by_name.so")),
-            "helper, passing through": lambda: cost(record=["--off"]),
-            **{f"helper, recording, {blocks} blocks": lambda blocks=blocks: cost(blocks=blocks, record=[]) for blocks in (4, 64, 1024)},
+            "no hook": lambda call: cost(call),
+            "hooked by name, under a lock": lambda call: cost(call, str(folder / "by_name.so")),
+            "helper, passing through": lambda call: cost(call, record=["--off"]),
+            **{f"helper, recording, {blocks} blocks": lambda call, blocks=blocks: cost(call, blocks=blocks, record=[]) for blocks in (4, 64, 1024)},
         }
-        least = {kind: float("inf") for kind in kinds}
-        for _ in range(RUNS):
-            for kind, run in kinds.items():
-                least[kind] = min(least[kind], run())
-        print("| launch | ns | of no hook |\n| --- | --- | --- |")
-        for kind, each_ns in least.items():
-            print(f"| {kind} | {each_ns:.1f} | {each_ns / least['no hook']:.2f} |")
+        for call, name in (("launch", "launch"), ("free", "allocation and free")):
+            # The other way hooks launches alone.
+            least = {kind: float("inf") for kind in kinds if call == "launch" or "by name" not in kind}
+            for _ in range(RUNS):
+                for kind in least:
+                    least[kind] = min(least[kind], kinds[kind](call))
+            print(f"| {name} | ns | of no hook |\n| --- | --: | --: |")
+            for kind, each_ns in least.items():
+                print(f"| {kind} | {each_ns:.1f} | {each_ns / least['no hook']:.2f} |")
+            print()
 
 
 if __name__ == "__main__":
