@@ -35,7 +35,7 @@ pub enum SharedMemoryError {
     #[error("its mappings cannot be read: {}", crate::reason(.0))]
     Mappings(#[source] io::Error),
     /// The memory cannot be opened.
-    #[error("its shared memory cannot be opened, which takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN: {}", crate::reason(.0))]
+    #[error("its shared memory cannot be opened, which takes CAP_CHECKPOINT_RESTORE and CAP_DAC_READ_SEARCH: {}", crate::reason(.0))]
     Open(#[source] io::Error),
     /// It has another size, or can be resized, which would end uvmd.
     #[error("its shared memory has {bytes} bytes, sealed: {is_sealed}")]

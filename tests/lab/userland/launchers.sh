@@ -9,20 +9,21 @@ set -u
 . /lab/guest
 evidence="/tmp/output /tmp/program /tmp/podman /var/log/slurm*.log"
 HELPER=/usr/share/uvmd/helper
-WORKLOAD="/lab/files/uvm-workload --mib 4 --iterations 40 prefetch-back"
+WORKLOAD="/lab/files/uvm-workload --mib 4 --iterations 100 prefetch-back"
 step() { echo "--- $*"; }
 
 # is_recorded PID OWNER: uvmd shows launches of this process, which belongs to this owner.
 is_recorded() {
-  launches() { uvmctl ops "$1" --last 100 -o json 2>/tmp/output | grep -q '"op": *"launch"'; }
-  within 120 "no calls of process $1 are shown" launches "$1"
+  launches() { uvmctl ops "$1" --last 100 -o json >/tmp/output 2>&1 && grep -q '"op": *"launch"' /tmp/output; }
+  within 20 "no calls of process $1 are shown" launches "$1"
   uvmctl ps --all -o json | tr -d ' \n' | sed 's/"pid":/\n"pid":/g' | grep "^\"pid\":$1," >/tmp/output
   grep -q "$2" /tmp/output || fail "process $1 does not belong to $2"
 }
 # is_unrecorded PID: without the helper.
 is_unrecorded() {
   is_shown() { uvmctl ps --all -o name 2>/tmp/output | grep -q "$1"; }
-  within 120 "process $1 is not shown" is_shown "$1"
+  within 20 "process $1 is not shown" is_shown "$1"
+  grep -q libcuda "/proc/$1/maps" || fail "process $1 has ended"
   ! grep -q libuvmd_helper "/proc/$1/maps" || fail "the helper is in process $1, which did not ask for it"
 }
 # Its process number, in /tmp/pid.
@@ -34,6 +35,9 @@ mkdir -p /run/cuda
 cp /lab/files/libcuda_lab.so /run/cuda/libcuda.so.1
 chmod 666 /dev/nvidia-uvm /dev/swgpu
 apt-get install -y /lab/files/uvmd_*.deb >/tmp/output 2>&1 || fail "apt install"
+install -D -m 644 /usr/share/uvmd/uvmd-recording.conf /etc/systemd/system/uvmd.service.d/40-recording.conf
+systemctl daemon-reload
+systemctl restart uvmd || fail "uvmd does not start with the drop-in"
 within 60 "uvmd does not count" state_is counting
 
 step "Slurm"

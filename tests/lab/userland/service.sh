@@ -99,21 +99,25 @@ cat >/run/systemd/system/trainer.service <<'UNIT'
 [Service]
 User=nobody
 Environment=LD_LIBRARY_PATH=/run/cuda
-ExecStart=/lab/files/uvm-workload --mib 4 --iterations 40 prefetch-back
+ExecStart=/lab/files/uvm-workload --mib 4 --iterations 100 prefetch-back
 RemainAfterExit=yes
 UNIT
 chmod 666 /dev/nvidia-uvm /dev/swgpu
 cp /usr/share/uvmd/helper/systemd.conf /run/systemd/system/trainer.service.d/uvmd-helper.conf
-systemctl daemon-reload
+install -D -m 644 /usr/share/uvmd/uvmd-recording.conf /etc/systemd/system/uvmd.service.d/40-recording.conf
+restarted "restart with the drop-in for recordings"
+counting
 systemctl start trainer || fail "the unit does not start"
 trainer=$(systemctl show -P ExecMainPID trainer)
-launches() { uvmctl ops "$trainer" --last 100 -o json 2>/tmp/output | grep -q '"op": *"launch"'; }
-within 120 "the calls of the unit are not shown" launches
+launches() { uvmctl ops "$trainer" --last 100 -o json >/tmp/output 2>&1 && grep -q '"op": *"launch"' /tmp/output; }
+within 20 "the calls of the unit are not shown" launches
 has_ended() { [ "$(systemctl show -P SubState trainer)" != running ]; }
 within 120 "the unit does not end" has_ended
 [ "$(systemctl show -P ExecMainStatus trainer)" = 0 ] || fail "its program fails"
 systemctl stop trainer
-rm -r /run/systemd/system/trainer.service /run/systemd/system/trainer.service.d
+rm -r /run/systemd/system/trainer.service /run/systemd/system/trainer.service.d /etc/systemd/system/uvmd.service.d/40-recording.conf
+restarted "restart without the drop-in for recordings"
+counting
 
 step "acting, by the drop-in"
 cat >/tmp/work.toml <<'SCENARIO'
