@@ -228,12 +228,16 @@ wait $attack 2>/dev/null
 step "clients beyond limits"
 curl -so /dev/null -H 'Authorization: Bearer wrong-wrong-wrong-wrong' http://127.0.0.1:9477/api/v1/status
 panels_speak uvmd/auth_failures
-# More streams than a client may have; the connections of those denied are closed after 3 s without a request. In parallel, curl shows its progress even with -s.
-curl -sN --parallel --parallel-immediate --parallel-max 30 'http://127.0.0.1:9477/api/v1/events#[1-30]' >/dev/null 2>&1 &
+# More streams than a client may have, again and again, as a rate forgets within its range; the connections of those denied are closed after 3 s
+# without a request. In parallel, curl shows its progress even with -s.
+touch /tmp/streaming
+while [ -e /tmp/streaming ]; do
+  curl -sN --max-time 10 --parallel --parallel-immediate --parallel-max 30 'http://127.0.0.1:9477/api/v1/events#[1-30]'
+done >/dev/null 2>&1 &
 streams=$!
 panels_speak uvmd/{rejected,closed}
-kill $streams
-wait $streams 2>/dev/null
+rm /tmp/streaming
+wait $streams
 
 step "log on a full disk"
 mount -t tmpfs -o size=4k,mode=750,uid=uvmd,gid=uvmd nodev /var/log/uvmd
