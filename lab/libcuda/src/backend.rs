@@ -1,6 +1,8 @@
 //! What a GPU does with memory: one trait, and its implementations.
 
+mod accesses;
 pub(crate) mod lab;
+mod observed;
 mod pages;
 mod place;
 pub(crate) mod plain;
@@ -11,7 +13,10 @@ mod window;
 
 use ptx::{Counts, Kernel, KernelError, Launch, MemoryFault};
 
-pub(crate) use self::place::{Place, Staged};
+pub(crate) use self::{
+    accesses::{Accesses, Origin},
+    place::{Place, Staged},
+};
 use self::{lab::Lab, plain::Plain};
 use crate::settings::Settings;
 
@@ -132,11 +137,12 @@ pub(crate) trait Backend: Send + Sync {
     /// Ends what [`Backend::register`] began.
     fn unregister(&self, memory: Place);
 
-    /// Runs a kernel on a device to its end. One at a time on each device.
+    /// Runs a kernel on a device to its end. One at a time on each device. Returns its accesses,
+    /// too, if the settings have them logged.
     ///
     /// # Errors
     /// The kernel is refused or fails.
-    fn run(&self, device: usize, kernel: &Kernel, launch: Launch) -> Result<Counts, KernelError>;
+    fn run(&self, device: usize, kernel: &Kernel, launch: Launch) -> Result<(Counts, Accesses), KernelError>;
 
     /// Copies by an engine of a device. Ranges of ordinary memory may overlap.
     ///

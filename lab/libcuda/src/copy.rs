@@ -1,10 +1,10 @@
 //! Copies and fills of rows.
 
-use ptx::MemoryFault;
+use ptx::{Access, MemoryFault};
 
 use crate::{
     Error, Result,
-    backend::{Backend, Place, Staged},
+    backend::{Accesses, Backend, Origin, Place, Range, Staged},
     memory::Memory,
 };
 
@@ -67,6 +67,16 @@ impl Extent {
         rows.saturating_add(planes).saturating_add(self.width_bytes)
     }
 
+    /// Adds the memory of the window that an access to a layout is to.
+    fn note(self, layout: Layout, access: Access, backend: &dyn Backend, accesses: &mut Accesses) {
+        if !self.is_empty() && backend.in_window(layout.place.address()) {
+            for (row, plane) in self.places() {
+                let address = layout.row(row, plane).address();
+                accesses.add(Range { address, bytes: self.width_bytes }, access);
+            }
+        }
+    }
+
     fn places(self) -> impl Iterator<Item = (u64, u64)> {
         (0..self.planes).flat_map(move |plane| (0..self.rows).map(move |row| (row, plane)))
     }
@@ -83,6 +93,8 @@ pub(crate) struct Copy {
     pub(crate) extent: Extent,
     /// Holds what is copied from.
     pub(crate) staged: Option<Staged>,
+    /// Call of which it is.
+    pub(crate) origin: Origin,
 }
 
 /// Kind of one side of a copy.
@@ -99,7 +111,13 @@ pub(crate) enum Side {
 impl Copy {
     /// Copy of bytes.
     pub(crate) const fn flat(to: Place, from: Place, bytes: u64) -> Self {
-        Self { to: Layout::flat(to), from: Layout::flat(from), extent: Extent::flat(bytes), staged: None }
+        Self {
+            to: Layout::flat(to),
+            from: Layout::flat(from),
+            extent: Extent::flat(bytes),
+            staged: None,
+            origin: Origin::NONE,
+        }
     }
 
     /// Kinds of both sides, target first.
@@ -130,6 +148,14 @@ impl Copy {
         self.from = Layout { place: staged.place(), row_bytes, plane_bytes };
         self.staged = Some(staged);
         self
+    }
+
+    /// Memory of the window that it accesses.
+    pub(crate) fn accesses(&self, backend: &dyn Backend) -> Accesses {
+        let mut accesses = Accesses::default();
+        self.extent.note(self.from, Access::Read, backend, &mut accesses);
+        self.extent.note(self.to, Access::Write, backend, &mut accesses);
+        accesses
     }
 
     /// Performs it.
@@ -173,13 +199,15 @@ pub(crate) struct Fill {
     pub(crate) width: u64,
     /// Rows.
     pub(crate) rows: u64,
+    /// Call of which it is.
+    pub(crate) origin: Origin,
 }
 
 impl Fill {
     /// Fill with the low bytes of a value.
     pub(crate) fn new(to: Layout, value: u32, unit_bytes: usize, width: u64, rows: u64) -> Self {
         let unit = value.to_le_bytes().into_iter().take(unit_bytes).collect();
-        Self { to, unit, width, rows }
+        Self { to, unit, width, rows, origin: Origin::NONE }
     }
 
     /// Kind of its target.
@@ -198,6 +226,14 @@ impl Fill {
             Side::Pageable if !extent.is_empty() => Err(Error::CUDA_ERROR_INVALID_VALUE),
             side => Ok(side),
         }
+    }
+
+    /// Memory of the window that it accesses.
+    pub(crate) fn accesses(&self, backend: &dyn Backend) -> Accesses {
+        let mut accesses = Accesses::default();
+        let width_bytes = self.width.saturating_mul(self.unit.len() as u64);
+        Extent { width_bytes, rows: self.rows, planes: 1 }.note(self.to, Access::Write, backend, &mut accesses);
+        accesses
     }
 
     /// Performs it.

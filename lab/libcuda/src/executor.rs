@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     Error, Result,
+    backend::{Accesses, Origin},
     errors::{complain, of_backend, of_kernel},
     machine::Machine,
     operation::{KernelLaunch, Operation},
@@ -61,8 +62,16 @@ impl Executor {
         };
         match operation {
             Operation::Kernel(launch) => self.launch(launch),
-            Operation::Copy(copy) => copy.perform(backend, self.device).map_err(fault),
-            Operation::Fill(fill) => fill.perform(backend, self.device).map_err(fault),
+            Operation::Copy(copy) => {
+                copy.perform(backend, self.device).map_err(fault)?;
+                self.log(copy.origin, || copy.accesses(backend));
+                Ok(())
+            }
+            Operation::Fill(fill) => {
+                fill.perform(backend, self.device).map_err(fault)?;
+                self.log(fill.origin, || fill.accesses(backend));
+                Ok(())
+            }
             Operation::Migrate(range, to) => {
                 let engines = self.machine.engines(self.device)?;
                 let _migration = engines.migration.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,15 +85,26 @@ impl Executor {
         }
     }
 
-    fn launch(&self, KernelLaunch { function, launch, .. }: &KernelLaunch) -> Result<()> {
+    /// Logs what an operation has accessed: before it counts as done, and so before its memory can
+    /// be freed.
+    fn log(&self, origin: Origin, accesses: impl FnOnce() -> Accesses) {
+        if self.machine.settings.observes() && origin != Origin::NONE {
+            let end_of = |address| self.machine.memory.find(address).map(|block| block.range.end());
+            self.machine.log.write("access", origin.stream, || accesses().describe(origin, end_of));
+        }
+    }
+
+    fn launch(&self, KernelLaunch { function, launch, origin, .. }: &KernelLaunch) -> Result<()> {
         let engines = self.machine.engines(self.device)?;
         let _channel = engines.compute.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = Instant::now();
-        let counts = self.machine.backend.run(self.device, &function.kernel, launch.clone()).map_err(|error| {
-            complain(&format!("kernel {}: {error}", function.kernel.name()));
-            of_kernel(&error)
-        })?;
+        let (counts, accesses) =
+            self.machine.backend.run(self.device, &function.kernel, launch.clone()).map_err(|error| {
+                complain(&format!("kernel {}: {error}", function.kernel.name()));
+                of_kernel(&error)
+            })?;
         self.machine.statistics.add(&counts, begun.elapsed());
+        self.log(*origin, || accesses);
         Ok(())
     }
 }

@@ -38,9 +38,10 @@ impl Log {
         Self { begun: Instant::now(), written }
     }
 
-    /// Writes a line, whose fields are made if there is a log. Lines are numbered in their order.
-    pub(crate) fn write(&self, operation: &str, stream: u64, fields: impl FnOnce() -> Value) {
-        let Some(written) = &self.written else { return };
+    /// Writes a line, whose fields are made if there is a log. Lines are numbered in their order;
+    /// returns the number, 0 without a log.
+    pub(crate) fn write(&self, operation: &str, stream: u64, fields: impl FnOnce() -> Value) -> u64 {
+        let Some(written) = &self.written else { return 0 };
         let fields = fields();
         let mut line = Map::new();
         line.insert("thread".into(), thread_id().into());
@@ -55,6 +56,7 @@ impl Log {
         line.insert("t_ns".into(), u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX).into());
         // In one call, so that no end of the process loses or cuts a line.
         let _ = written.file.write_all(format!("{}\n", Value::Object(line)).as_bytes());
+        written.sequence
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    backend::{Location, Range},
+    backend::{Location, Origin, Range},
     copy::{Copy, Fill},
     host::{Callback, HostCall},
     memory::Block,
@@ -25,6 +25,8 @@ pub(crate) struct KernelLaunch {
     pub(crate) launch: ptx::Launch,
     /// Arguments for programs that read a node's; made when the first does.
     read_back: Arc<OnceLock<ReadBack>>,
+    /// Call of which it is.
+    pub(crate) origin: Origin,
 }
 
 /// Arguments, each aligned to a word, and pointers to them.
@@ -53,7 +55,7 @@ impl ReadBack {
 impl KernelLaunch {
     /// Launch of a kernel.
     pub(crate) fn new(function: Arc<Function>, launch: ptx::Launch) -> Self {
-        Self { function, launch, read_back: Arc::default() }
+        Self { function, launch, read_back: Arc::default(), origin: Origin::NONE }
     }
 
     /// Address of a list of pointers to the arguments, which lives as long as the launch and its
@@ -88,6 +90,17 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
+    /// Operation of a call, whose line of the log names its accesses.
+    pub(crate) fn of(mut self, call: Origin) -> Self {
+        match &mut self {
+            Self::Kernel(KernelLaunch { origin, .. })
+            | Self::Copy(Copy { origin, .. })
+            | Self::Fill(Fill { origin, .. }) => *origin = call,
+            _ => {}
+        }
+        self
+    }
+
     /// Whether it takes no time and calls nothing of the program.
     pub(crate) const fn is_instant(&self) -> bool {
         matches!(self, Self::Nothing | Self::Record(_))

@@ -34,6 +34,15 @@ pub(crate) struct Settings {
     pub(crate) stats: bool,
     /// `CUDA_LAB_LOG`: path of the log, to which the process id is added.
     pub(crate) log: Option<String>,
+    /// `CUDA_LAB_LOG_ACCESSES`: the log has what each operation accesses; no unless 1.
+    pub(crate) log_accesses: bool,
+}
+
+impl Settings {
+    /// Whether accesses are observed: nobody sees them without a log.
+    pub(crate) const fn observes(&self) -> bool {
+        self.log.is_some() && self.log_accesses
+    }
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -84,6 +93,7 @@ impl Settings {
             hangs: is_set("CUDA_LAB_HANGS"),
             stats: is_set("CUDA_LAB_STATS"),
             log: env::var("CUDA_LAB_LOG").ok().filter(|path| !path.is_empty()),
+            log_accesses: is_set("CUDA_LAB_LOG_ACCESSES"),
         }
     }
 }

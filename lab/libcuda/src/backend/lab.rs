@@ -24,7 +24,8 @@ use self::{
     global::Global,
 };
 use super::{
-    Advice, Backend, BackendError, Kind, Location, Place, Properties, Range,
+    Accesses, Advice, Backend, BackendError, Kind, Location, Place, Properties, Range,
+    observed::{Lasting, Observed},
     pages::Shared,
     registered::Registered,
     space::Space,
@@ -224,17 +225,26 @@ impl Backend for Lab {
         self.registered.remove(memory.address());
     }
 
-    fn run(&self, device: usize, kernel: &Kernel, launch: Launch) -> Result<Counts, KernelError> {
+    fn run(&self, device: usize, kernel: &Kernel, launch: Launch) -> Result<(Counts, Accesses), KernelError> {
         let device = self.device(device)?;
         let launch = Launch { resident_blocks: device.resident_blocks, ..launch };
         let mut memory = Global::new(device, &self.registered);
-        let result = kernel.run(&launch, &mut memory);
+        let mut seen = Accesses::default();
+        let result = match device.observed {
+            None => kernel.run(&launch, &mut memory),
+            Some(table) => {
+                let mut observed = Observed::new(&mut memory, device.permissions(), Lasting::Access, table);
+                let result = kernel.run(&launch, &mut observed);
+                seen = observed.finish();
+                result
+            }
+        };
         let accesses = result.as_ref().map_or(0, |counts| counts.loads + counts.stores + counts.atomics);
         // Of a kernel that failed, its remote accesses.
         let alive = memory.finish(accesses);
         let counts = result?;
         alive?;
-        Ok(counts)
+        Ok((counts, seen))
     }
 
     fn copy(&self, device: usize, to: Place, from: Place, bytes: u64) -> Result<(), MemoryFault> {

@@ -13,7 +13,8 @@ use ptx::{Access, Counts, GRANULE_BYTES, Kernel, KernelError, Launch, MemoryFaul
 
 use self::global::Global;
 use super::{
-    Advice, Backend, BackendError, Kind, Location, Place, Properties, Range,
+    Accesses, Advice, Backend, BackendError, Kind, Location, Place, Properties, Range,
+    observed::{Lasting, Observed, Table},
     pages::Pages,
     registered::Registered,
     space::Space,
@@ -27,6 +28,8 @@ pub(crate) struct Plain {
     memory: Pages,
     /// Permissions by device.
     permissions: Vec<&'static [AtomicU8]>,
+    /// By device, if accesses are observed.
+    observed: Vec<Table>,
     books: Mutex<Books>,
     registered: Registered,
     loses: Option<u64>,
@@ -77,6 +80,9 @@ impl Plain {
             permissions: (0..settings.devices)
                 .map(|_| Ok(Pages::map(None, granules)?.atomics()))
                 .collect::<Result<_, BackendError>>()?,
+            observed: (0..if settings.observes() { settings.devices } else { 0 })
+                .map(|_| Table::map())
+                .collect::<Result<_, _>>()?,
             books: Mutex::new(Books {
                 free: Spaces::new(),
                 charged_bytes: vec![0; settings.devices],
@@ -197,19 +203,26 @@ impl Backend for Plain {
         self.registered.remove(memory.address());
     }
 
-    fn run(&self, device: usize, kernel: &Kernel, launch: Launch) -> Result<Counts, KernelError> {
+    fn run(&self, device: usize, kernel: &Kernel, launch: Launch) -> Result<(Counts, Accesses), KernelError> {
         if self.hangs {
             loop {
                 thread::park();
             }
         }
         let kept = self.kept_words();
-        let counts = kernel.run(&launch, &mut Global::new(self, device)?)?;
+        let mut global = Global::new(self, device)?;
+        let (counts, accesses) = match self.observed.get(device) {
+            None => (kernel.run(&launch, &mut global)?, Accesses::default()),
+            Some(table) => {
+                let mut observed = Observed::new(&mut global, self.permissions(device)?, Lasting::Kernel, *table);
+                (kernel.run(&launch, &mut observed)?, observed.finish())
+            }
+        };
         for (place, bytes) in kept {
             // SAFETY: eight bytes of an allocation of the window, which exists while a kernel runs.
             unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), place.pointer(), bytes.len()) };
         }
-        Ok(counts)
+        Ok((counts, accesses))
     }
 
     fn copy(&self, _device: usize, to: Place, from: Place, bytes: u64) -> Result<(), MemoryFault> {

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     Error, Result,
+    backend::Origin,
     context::Context,
     copy::{Copy, Extent, Layout, Side},
     driver::Driver,
@@ -25,7 +26,7 @@ use crate::{
 /// pageable memory that is read is copied first, and pageable memory that is written is waited for.
 fn submit(driver: &Driver, context: &Arc<Context>, stream: &Stream, copy: Copy, synchronous: bool) -> Result<()> {
     let (to, from) = copy.sides(&driver.machine.memory, driver.machine.backend.as_ref())?;
-    driver.machine.log.write("memcpy", stream.id, || {
+    let line = driver.machine.log.write("memcpy", stream.id, || {
         let (target, source) = (copy.to.place.address(), copy.from.place.address());
         json!({
             "to": target, "from": source, "bytes": copy.extent.bytes(), "rows": copy.extent.rows * copy.extent.planes,
@@ -33,7 +34,8 @@ fn submit(driver: &Driver, context: &Arc<Context>, stream: &Stream, copy: Copy, 
         })
     });
     let copy = if from == Side::Pageable && !synchronous { copy.stage() } else { copy };
-    let point = context.submit(stream, Operation::Copy(copy))?;
+    let origin = Origin { line, stream: stream.id, node: None };
+    let point = context.submit(stream, Operation::Copy(copy).of(origin))?;
     match point {
         Some(point) if synchronous || to == Side::Pageable => {
             point.wait();
@@ -102,7 +104,7 @@ impl Rows {
 }
 
 fn rows(to: &Rows, from: &Rows, extent: Extent) -> Result<Copy> {
-    Ok(Copy { to: to.layout(extent)?, from: from.layout(extent)?, extent, staged: None })
+    Ok(Copy { to: to.layout(extent)?, from: from.layout(extent)?, extent, staged: None, origin: Origin::NONE })
 }
 
 /// Copy of a structure of two dimensions.

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Result,
-    backend::Kind,
+    backend::{Kind, Origin},
     context::Context,
     copy::{Fill, Layout},
     driver::Driver,
@@ -29,14 +29,15 @@ pub(super) fn fill(address: u64, pitch_bytes: usize, value: u32, unit_bytes: usi
 fn submit(driver: &Driver, context: &Arc<Context>, stream: &Stream, fill: Fill, synchronous: bool) -> Result<()> {
     fill.side(&driver.machine.memory, driver.machine.backend.as_ref())?;
     let address = fill.to.place.address();
-    driver.machine.log.write("memset", stream.id, || {
+    let line = driver.machine.log.write("memset", stream.id, || {
         let bytes = fill.unit.len() as u64 * fill.width * fill.rows;
         json!({ "address": address, "bytes": bytes, "rows": fill.rows, "unit": fill.unit, "async": !synchronous })
     });
     // Of device memory the driver does not wait for the end.
     let waits =
         synchronous && driver.machine.memory.find(address).is_some_and(|block| !matches!(block.kind, Kind::Device(_)));
-    match context.submit(stream, Operation::Fill(fill))? {
+    let origin = Origin { line, stream: stream.id, node: None };
+    match context.submit(stream, Operation::Fill(fill).of(origin))? {
         Some(point) if waits => {
             point.wait();
             context.check()

@@ -167,12 +167,12 @@ functions! {
         let (context, stream) = resolve(driver, &context, stream)?;
         let executable = self::executable(driver, executable)?;
         let nodes = executable.nodes();
-        driver.machine.log.write("graph_launch", stream.id, || {
+        let line = driver.machine.log.write("graph_launch", stream.id, || {
             let enabled = nodes.iter().filter(|node| node.enabled);
             let described: Vec<Value> = enabled.map(|node| describe_node(driver, node)).collect();
             json!({ "graph": executable.handle, "nodes": described })
         });
-        launch_nodes(&context, &stream, nodes)
+        launch_nodes(&context, &stream, nodes, line)
     }
 
     context(driver, context) fn cuGraphUpload <cuGraphUpload_ptsz>(executable: CUgraphExec, stream: CUstream) {

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     Error, Result,
+    backend::Origin,
     context::Context,
     driver::Driver,
     host::HostCall,
@@ -138,8 +139,9 @@ fn launch(
 ) -> Result<()> {
     let (context, stream) = resolve(driver, context, stream)?;
     let kernel = prepare(driver, &context, function.addr(), size, arguments)?;
-    driver.machine.log.write("launch", stream.id, || describe(driver, &kernel));
-    context.submit(&stream, Operation::Kernel(kernel)).map(|_| ())
+    let line = driver.machine.log.write("launch", stream.id, || describe(driver, &kernel));
+    let origin = Origin { line, stream: stream.id, node: None };
+    context.submit(&stream, Operation::Kernel(kernel).of(origin)).map(|_| ())
 }
 
 functions! {

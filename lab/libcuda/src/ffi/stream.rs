@@ -17,9 +17,10 @@ use super::{
 };
 use crate::{
     Error, Result,
+    backend::Origin,
     context::Context,
     driver::Driver,
-    graph::{Capture, Content},
+    graph::{Capture, Content, Node},
     host::Callback,
     operation::Operation,
     stream::{Order, Stream},
@@ -290,12 +291,13 @@ pub(super) fn record(driver: &Driver, context: &Context, stream: &Stream, event:
     Ok(())
 }
 
-/// Launches the nodes of an executable graph into a stream.
-pub(super) fn launch_nodes(context: &Context, stream: &Stream, nodes: Vec<crate::graph::Node>) -> Result<()> {
-    for node in nodes.into_iter().filter(|node| node.enabled) {
+/// Launches the nodes of an executable graph into a stream, for the call of a line of the log.
+pub(super) fn launch_nodes(context: &Context, stream: &Stream, nodes: Vec<Node>, line: u64) -> Result<()> {
+    for (place, node) in nodes.into_iter().filter(|node| node.enabled).enumerate() {
         match node.content {
             Content::Operation(operation) => {
-                context.submit(stream, operation)?;
+                let origin = Origin { line, stream: stream.id, node: Some(place) };
+                context.submit(stream, operation.of(origin))?;
             }
             Content::Record(event) => context.record(&event, stream),
             Content::Wait(event) => context.wait_for(&event, stream),

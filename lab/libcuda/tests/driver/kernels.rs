@@ -12,7 +12,7 @@ use cudarc::driver::sys::{
 
 use crate::support::{Context, OWN_BYTES, call, device_memory, event, host, managed, ok, stream, succeeds, words};
 
-const KERNELS: &CStr = cr"
+pub(crate) const KERNELS: &CStr = cr"
 .version 6.0
 .target sm_60
 .address_size 64
@@ -67,20 +67,26 @@ END:
 }
 ";
 
-fn load(text: &CStr) -> CUmodule {
+pub(crate) fn load(text: &CStr) -> CUmodule {
     let mut module = ptr::null_mut();
     ok!(cuModuleLoadData(&raw mut module, text.as_ptr().cast()));
     module
 }
 
-fn function(module: CUmodule, name: &CStr) -> CUfunction {
+pub(crate) fn function(module: CUmodule, name: &CStr) -> CUfunction {
     let mut function = ptr::null_mut();
     ok!(cuModuleGetFunction(&raw mut function, module, name.as_ptr()));
     function
 }
 
 /// Launches on 64-bit arguments; a narrower parameter takes the low half.
-fn launch(function: CUfunction, blocks: u32, threads: u32, stream: CUstream, arguments: &mut [u64]) -> CUresult {
+pub(crate) fn launch(
+    function: CUfunction,
+    blocks: u32,
+    threads: u32,
+    stream: CUstream,
+    arguments: &mut [u64],
+) -> CUresult {
     let mut pointers: Vec<*mut c_void> = arguments.iter_mut().map(host).collect();
     let none = ptr::null_mut();
     call!(cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, pointers.as_mut_ptr(), none))

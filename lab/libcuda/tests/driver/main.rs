@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "calls the functions of a driver")]
 
 mod abi;
+mod accesses;
 mod copies;
 mod fresh;
 mod graphs;

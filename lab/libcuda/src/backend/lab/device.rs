@@ -1,6 +1,6 @@
 //! A GPU of the lab, and this process's view of its memory.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, atomic::AtomicU8};
 
 use gpu::{
     mirror::Permissions,
@@ -14,6 +14,7 @@ use super::{VIEW_OFFSET, frames::Frames, of_gpu};
 use crate::{
     backend::{
         BackendError, Properties, Range,
+        observed::Table,
         pages::{Pages, Shared},
         window::{self, DEVICE_BASE, HOST_BASE, SPACE_BYTES},
     },
@@ -28,6 +29,8 @@ pub(super) struct Device {
     /// Bytes of device memory.
     memory: Pages,
     permissions: Permissions,
+    /// If accesses are observed.
+    pub(super) observed: Option<Table>,
     frames: Mutex<Frames>,
     /// Accesses that wait for a fault at a time.
     pub(super) window: u32,
@@ -56,7 +59,8 @@ impl Device {
         host.map(HOST_BASE + offset)?;
         let (window, resident_blocks) = (settings.window, settings.resident_blocks);
         let frames = Mutex::default();
-        Ok(Self { space, gpu, _mirror: mirror, memory, permissions, frames, window, resident_blocks })
+        let observed = settings.observes().then(Table::map).transpose()?;
+        Ok(Self { space, gpu, _mirror: mirror, memory, permissions, observed, frames, window, resident_blocks })
     }
 
     /// Properties, of which the settings have the compute capability.
@@ -106,6 +110,11 @@ impl Device {
             offset: offset(&self.gpu),
             permissions: self.permissions.pages().as_ptr(),
         }
+    }
+
+    /// What the device may do at the moment, by granule of the window.
+    pub(super) fn permissions(&self) -> &[AtomicU8] {
+        self.permissions.pages()
     }
 
     /// Whether the device may access an address.
