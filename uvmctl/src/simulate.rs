@@ -104,6 +104,9 @@ struct Report {
     host_bytes: u64,
     /// Lower bound of the iteration's time for any schedule.
     bound_s: f64,
+    /// Lower bounds of the bytes that any schedule copies to the GPU, and from it.
+    bound_bytes_htod: u64,
+    bound_bytes_dtoh: u64,
     launch_lead_ns: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     packing: Option<f64>,
@@ -179,6 +182,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
             Err(failure) => failed.push(failure),
         }
     }
+    let bound_bytes = sim::bound_bytes(&iteration, &setup);
     let report = Report {
         trace: if iteration.name().is_empty() { options.source.name() } else { iteration.name().to_owned() },
         window,
@@ -186,6 +190,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         gpu_bytes: setup.gpu_bytes,
         host_bytes: setup.host_bytes,
         bound_s: sim::bound_s(&iteration, &setup),
+        bound_bytes_htod: bound_bytes.to_gpu,
+        bound_bytes_dtoh: bound_bytes.from_gpu,
         launch_lead_ns: setup.launch_lead_ns,
         packing: options.packing,
         modelled: true,
@@ -203,8 +209,10 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     }
     io::stdout().write_all(table(&report).fit(terminal::width(), &CONCESSIONS).render(Colour::detect()).as_bytes())?;
     terminal::note(&format!(
-        "bound: with that memory and that link no schedule takes less than {}",
-        seconds(report.bound_s)
+        "bound: with that memory and that link no schedule takes less than {}, or copies less than {} to the GPU and {} from it",
+        seconds(report.bound_s),
+        text::bytes(report.bound_bytes_htod),
+        text::bytes(report.bound_bytes_dtoh)
     ));
     report.conditions().iter().for_each(|condition| terminal::note(condition));
     match report.window {

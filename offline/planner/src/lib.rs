@@ -16,6 +16,7 @@
 //! * [`foresight`]: evicts the tensors with the latest next use as soon as they are idle, and
 //!   prefetches them as soon as they fit
 //! * [`bound`]: lower bound of an iteration's time under any schedule
+//! * [`traffic`]: lower bound of the bytes that cross the link
 //! * [`machine`]: memories and links of the machine of a plan
 //! * [`pump`]: prefetches the tensors of launched kernels
 //! * [`schedule`]: migrations, allocations and drops, by kernel
@@ -44,6 +45,7 @@ pub mod pump;
 mod ring;
 pub mod schedule;
 pub mod smartpool;
+pub mod traffic;
 pub mod vdnn;
 
 pub use machine::{Link, Machine, Tier};

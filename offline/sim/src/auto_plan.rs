@@ -4,7 +4,11 @@
 //! On this model, the result is never worse than any candidate; it is only as good as the model.
 //! docs/policies/auto-plan.md reports the distance from the bound.
 
-use planner::{Planner, Schedule, bound, foresight::Foresight};
+use planner::{
+    Planner, Schedule, bound,
+    foresight::Foresight,
+    traffic::{self, Accesses, Copies, Traffic},
+};
 use trace::Iteration;
 
 use crate::{Outcome, RunError, Setup, planned};
@@ -63,6 +67,12 @@ pub fn auto_plan(iteration: &Iteration, setup: &Setup<'_>) -> Result<AutoPlan, R
 #[must_use]
 pub fn bound_s(iteration: &Iteration, setup: &Setup<'_>) -> f64 {
     bound::least_ns(iteration, &setup.for_planners_within(setup.gpu_bytes)) as f64 / 1e9
+}
+
+/// Lower bound of the bytes that cross the link in an iteration in the steady state.
+#[must_use]
+pub fn bound_bytes(iteration: &Iteration, setup: &Setup<'_>) -> Traffic {
+    traffic::least(&Accesses::of_iteration(iteration), setup.gpu_bytes, Copies::All)
 }
 
 struct Search<'a> {

@@ -37,7 +37,7 @@ pub mod tree;
 pub mod units;
 mod walk;
 
-pub use auto_plan::{AutoPlan, auto_plan, bound_s};
+pub use auto_plan::{AutoPlan, auto_plan, bound_bytes, bound_s};
 pub use event::{Decision, Event};
 pub use history::History;
 pub use machine::{Machine, MachineError};

@@ -7,8 +7,11 @@ use crate::{
     units::BLOCK_BYTES,
 };
 
-/// Minimum GPU memory: a batch of faults, and blocks in transit.
-pub const MIN_GPU_BYTES: u64 = 64 << 20;
+/// Minimum GPU memory: four blocks, of which one may be in transit in each direction.
+pub const MIN_GPU_BYTES: u64 = 8 << 20;
+
+/// Least GPU memory that planners do not get, where a quarter of all is as much.
+const RESERVED_BYTES: u64 = 64 << 20;
 
 /// Handling of a dead tensor's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +78,8 @@ impl<'a> Setup<'a> {
     /// place is needed.
     #[must_use]
     pub fn for_planners(&self) -> planner::Machine {
-        self.for_planners_within(self.gpu_bytes.saturating_sub((self.gpu_bytes / 64).max(MIN_GPU_BYTES)))
+        let reserved_bytes = (self.gpu_bytes / 64).max(RESERVED_BYTES.min(self.gpu_bytes / 4));
+        self.for_planners_within(self.gpu_bytes.saturating_sub(reserved_bytes))
     }
 
     /// As [`Self::for_planners`], with this GPU memory.

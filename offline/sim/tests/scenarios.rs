@@ -147,9 +147,9 @@ fn memory_that_does_not_fit_the_host_goes_to_flash_and_takes_time() {
 #[test]
 fn memory_too_small_for_a_batch_and_no_iterations_are_rejected() {
     let (iteration, machine) = (passes(), machine());
-    let too_small = driver(&iteration, &with(63, &machine));
-    assert_eq!(too_small, Err(RunError::TooLittleMemory { gpu_bytes: 63 * MIB }));
-    let none = driver(&iteration, &Setup { iterations: 0, ..with(64, &machine) });
+    let too_small = driver(&iteration, &with(7, &machine));
+    assert_eq!(too_small, Err(RunError::TooLittleMemory { gpu_bytes: 7 * MIB }));
+    let none = driver(&iteration, &Setup { iterations: 0, ..with(8, &machine) });
     assert_eq!(none, Err(RunError::NoIterations));
 }
 

@@ -70,6 +70,8 @@ fn json_has_every_figure_of_each_policy_in_the_order_asked_for() {
         assert!(policies.iter().all(|policy| policy[field].is_number()), "{field}");
     }
     assert_eq!(policies[0]["bytes_htod"], 192 << 20);
+    // Of both tensors in turn, what exceeds the memory crosses the link.
+    assert_eq!((&report["bound_bytes_htod"], &report["bound_bytes_dtoh"]), (&(64 << 20).into(), &(64 << 20).into()));
 }
 
 #[test]
@@ -85,10 +87,10 @@ fn planners_run_beside_the_driver_and_failures_are_separate() {
     assert_eq!(enough["policies"][1]["policy"], "autoswap");
     assert_eq!(enough["failed"], Value::Array(Vec::new()));
     // A kernel's tensor exceeds the memory available to planners.
-    let too_little = report("128MiB");
+    let too_little = report("96MiB");
     assert_eq!(too_little["policies"].as_array().unwrap().len(), 1);
     assert_eq!(too_little["failed"][0]["policy"], "autoswap");
-    let shown = sim(&[&arguments[..], &["--gpu-mem", "128MiB"]].concat());
+    let shown = sim(&[&arguments[..], &["--gpu-mem", "96MiB"]].concat());
     assert!(stderr(&shown).contains("autoswap cannot run there: "), "{}", stderr(&shown));
 }
 
@@ -161,7 +163,7 @@ fn an_iteration_of_a_program_that_allocates_nothing_is_counted_in_launches() {
 #[test]
 fn it_fails_where_no_policy_can_run() {
     let trace = turns("turns7.json");
-    let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "a100", "--gpu-mem", "128MiB", "--policy"];
+    let arguments = ["--trace", trace.to_str().unwrap(), "--machine", "a100", "--gpu-mem", "96MiB", "--policy"];
     for (policies, code) in [("autoswap", 1), ("autoswap,driver", 0)] {
         assert_eq!(sim(&[&arguments[..], &[policies]].concat()).status.code(), Some(code), "{policies}");
         assert_eq!(sim(&[&arguments[..], &[policies, "--json", "-"]].concat()).status.code(), Some(code), "{policies}");

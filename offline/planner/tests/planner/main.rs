@@ -9,3 +9,4 @@ mod replay;
 mod savings;
 mod support;
 mod swaps;
+mod traffic;

@@ -107,6 +107,46 @@ fn no_time_is_below_that_of_kernels_link_or_flash() {
 }
 
 #[test]
+fn card_of_four_blocks_runs_any_iteration() {
+    let machine = Machine::named("a100").unwrap();
+    let setup = Setup { gpu_bytes: 8 * MIB, ..Setup::new(&machine) };
+    for round in 0..4 {
+        let iteration = iteration(&mut Dice::new(round));
+        let mut audit = Audit::new(&iteration);
+        let outcome = observed(&iteration, &setup, &Schedule::default(), &mut |event| audit.record(event)).unwrap();
+        assert!(audit.max_blocks() <= 4 && outcome.bytes_dtoh > 0, "round {round}: {outcome:?}");
+    }
+}
+
+#[test]
+fn no_schedule_copies_less_than_the_bound() {
+    let machine = Machine::named("a100").unwrap();
+    let (mut positive, mut nearest) = (0, f64::INFINITY);
+    for round in 0..ROUNDS {
+        let mut dice = Dice::new(round);
+        let iteration = iteration(&mut dice);
+        for setup in setups(&machine) {
+            let bound = sim::bound_bytes(&iteration, &setup);
+            positive += u32::from(bound.to_gpu > 0 && bound.from_gpu > 0);
+            let mut schedules = vec![Schedule::default(), schedule(&mut dice, &iteration)];
+            let planners = planner::all().into_iter().filter(|planner| planner.name() != "autoswap");
+            schedules.extend(planners.filter_map(|planner| planner.plan(&iteration, &setup.for_planners()).ok()));
+            for schedule in &schedules {
+                let outcome = planned(&iteration, &setup, schedule).unwrap();
+                let (to_gpu, from_gpu) = (outcome.bytes_htod, outcome.bytes_dtoh);
+                assert!(to_gpu >= bound.to_gpu, "round {round}: {bound:?} and {outcome:?}");
+                assert!(from_gpu >= bound.from_gpu, "round {round}: {bound:?} and {outcome:?}");
+                if bound.total() > 0 {
+                    nearest = nearest.min((to_gpu + from_gpu) as f64 / bound.total() as f64);
+                }
+            }
+        }
+    }
+    // Kernels here use most of the memory at once, which the bound lets them stream through.
+    assert!(positive > 20 && nearest < 4.0, "{positive} bounds, the nearest to {nearest}");
+}
+
+#[test]
 fn no_schedule_beats_the_bound() {
     let mut machine = Machine::named("a100").unwrap();
     // The link is slow enough to determine the time.

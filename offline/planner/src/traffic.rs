@@ -1,0 +1,291 @@
+//! Lower bound of the bytes that cross the link, for any order of evictions and prefetches.
+//!
+//! The lab, the simulator and the documents take it from here: [`least`].
+
+use std::collections::BTreeMap;
+
+use trace::{Access, Iteration, id::Id};
+
+/// Use of an item by an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// Item, by its position in [`Accesses::items`].
+    pub item: usize,
+    /// Whether the operation writes the item, too.
+    pub writes: bool,
+}
+
+/// Memory that is accessed as a whole, such as a page or block of the driver, or a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Size in any unit of which the GPU has a whole number: bytes, pages, blocks.
+    pub size: u64,
+    /// Whether it has contents before the first operation, on the GPU or not. If not, its first use
+    /// costs nothing.
+    pub has_contents: bool,
+    /// Operation before which its contents are freed or dropped; the number of operations, if they
+    /// never are.
+    pub end: usize,
+}
+
+/// Accesses of operations, which run one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accesses {
+    /// Uses by operation, in the order of execution. An item comes once per operation.
+    pub ops: Vec<Vec<Use>>,
+    /// All items.
+    pub items: Vec<Item>,
+}
+
+/// Copies that an eviction needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// All contents. Managed memory without read duplication is at one place: a migration to the
+    /// GPU ends the validity of the host's copy, so that a later eviction copies clean pages, too
+    /// (`block_page_is_clean` of `uvm_va_block.c`, 535 to 595, excepts GPUs without faults alone).
+    All,
+    /// Contents that were written on the GPU since their arrival: memory that is read-duplicated.
+    Written,
+}
+
+/// Lower bound of the amounts that cross the link, in the unit of [`Item::size`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Amount that is copied to the GPU.
+    pub to_gpu: u64,
+    /// Amount that is copied from the GPU.
+    pub from_gpu: u64,
+}
+
+impl Traffic {
+    /// Amount in both directions.
+    #[must_use]
+    pub const fn total(self) -> u64 {
+        self.to_gpu.saturating_add(self.from_gpu)
+    }
+}
+
+/// Lower bound of what any policy copies that gives these operations their memory on a GPU with
+/// `room` units.
+///
+/// # Model
+/// * At any instant each unit is on the GPU or is not, and at most `room` units are. Operations run
+///   one after the other, and each unit that an operation uses is on the GPU at some instant of
+///   it. Not all of them at the same time: a policy may stream them through, as faults do.
+/// * A unit that comes to the GPU with contents is copied. One that leaves the GPU is copied if
+///   [`Copies`] says so, until its [`Item::end`]. Nothing else is discarded, and nothing is mapped
+///   remotely or compressed.
+/// * Policies may evict and prefetch at any time, and know the future.
+///
+/// # Proof
+/// Take for each use an instant of its operation at which the unit is on the GPU; if the operation
+/// writes it, one at which it does so. An interval leads from a use at operation `i` to the next use
+/// of the same unit, at `j`. If the unit is on the GPU all the time between the two instants, the
+/// interval is kept. If not, the unit leaves the GPU in it and comes back: at least one copy to the
+/// GPU, and with [`Copies::All`] one from it. Intervals of one unit do not overlap, so that no copy
+/// counts twice, and the bound is the number of intervals less the most that can be kept.
+///
+/// Kept intervals with `i <= k < j` are on the GPU when operation `k` has ended and `k + 1` has not
+/// begun: at most `room`. Those with `i < k < j` are on the GPU when operation `k` uses a unit, which
+/// is none of theirs: at most `room - 1`. These conditions are necessary, so that the most intervals
+/// that meet them are at least as many as any policy keeps. They are found from the first condition
+/// to the last: where more intervals hold than may, those that end last are given up, as Belady's
+/// MIN does. That is optimal, by exchange: all candidates meet the conditions so far, and what ends
+/// later takes part in all later conditions of what ends earlier.
+///
+/// Contents from before the first operation are intervals from a point before it, and count in the
+/// direction to the GPU alone. After its last use a unit stays or is copied from the GPU, until its
+/// end: an interval to the end, which counts in that direction alone. A bound of each direction
+/// holds by itself, so that their sum is one of both.
+///
+/// With [`Copies::Written`], a span leads from an operation that writes a unit to the next one that
+/// does, or else to the unit's end. If the unit leaves the GPU in a span, it has been copied from
+/// the GPU after the write; spans of a unit do not overlap either, and the first of the two
+/// conditions holds for those that are kept.
+///
+/// The bound is the optimum of these conditions, not of the model: an operation that needs one more
+/// unit at an instant at which `room` units of its own stay is not seen.
+///
+/// # Units
+/// The driver moves pages of 4 KiB within blocks of 2 MiB, and takes less of the GPU's memory for
+/// blocks of which an allocation covers a part alone (`uvm_va_block_gpu_chunk_index_range`). So for
+/// bytes that were measured, take pages of 4 KiB as items, and all memory of the GPU as `room`. With
+/// items of 2 MiB the bound holds for policies that move whole blocks, such as plans that are
+/// rounded to blocks.
+///
+/// Complexity: O(u log o) for u uses by o operations.
+#[must_use]
+pub fn least(accesses: &Accesses, room: u64, copies: Copies) -> Traffic {
+    let from_gpu = match copies {
+        Copies::All => Intervals::from_uses(accesses),
+        Copies::Written => Intervals::from_writes(accesses),
+    };
+    Traffic { to_gpu: Intervals::to_uses(accesses).least_given_up(room), from_gpu: from_gpu.least_given_up(room) }
+}
+
+/// Amounts that could be kept, by the points from and to which.
+#[derive(Debug)]
+struct Intervals {
+    /// By the first point: last point and amount. Point 0 is before the first operation, point k + 1
+    /// is operation k, and the last is behind all.
+    begins: Vec<Vec<(usize, u64)>>,
+    /// Points at which something is used that no interval across the point is of.
+    uses: Vec<bool>,
+}
+
+impl Intervals {
+    fn empty(accesses: &Accesses) -> Self {
+        let points = accesses.ops.len() + 2;
+        Self { begins: vec![Vec::new(); points], uses: vec![false; points] }
+    }
+
+    fn add(&mut self, first: usize, last: usize, amount: u64) {
+        if first < last
+            && let Some(begins) = self.begins.get_mut(first)
+        {
+            begins.push((last, amount));
+        }
+    }
+
+    /// Intervals to each use, from the one before or from contents of before.
+    fn to_uses(accesses: &Accesses) -> Self {
+        let mut intervals = Self::empty(accesses);
+        let mut previous: Vec<_> = accesses.items.iter().map(|item| item.has_contents.then_some(0)).collect();
+        intervals.mark_uses(accesses);
+        accesses.for_uses(|point, of, size| {
+            if let Some(first) = previous.get_mut(of.item).and_then(|previous| previous.replace(point)) {
+                intervals.add(first, point, size);
+            }
+        });
+        intervals
+    }
+
+    /// Intervals from each use to the next, or to the end.
+    fn from_uses(accesses: &Accesses) -> Self {
+        let mut intervals = Self::from_each(accesses, |_| true);
+        intervals.mark_uses(accesses);
+        intervals
+    }
+
+    /// Spans from each write to the next, or to the end. Other uses of the item may be within them.
+    fn from_writes(accesses: &Accesses) -> Self {
+        Self::from_each(accesses, |of| of.writes)
+    }
+
+    fn from_each(accesses: &Accesses, counts: impl Fn(Use) -> bool) -> Self {
+        let mut intervals = Self::empty(accesses);
+        let mut previous: Vec<Option<usize>> = vec![None; accesses.items.len()];
+        accesses.for_uses(|point, of, size| {
+            if counts(of)
+                && let Some(first) = previous.get_mut(of.item).and_then(|previous| previous.replace(point))
+            {
+                intervals.add(first, point, size);
+            }
+        });
+        let behind = accesses.ops.len() + 1;
+        for (item, first) in accesses.items.iter().zip(previous) {
+            if let Some(first) = first {
+                intervals.add(first, behind.min(item.end.saturating_add(1)), item.size);
+            }
+        }
+        intervals
+    }
+
+    fn mark_uses(&mut self, accesses: &Accesses) {
+        for (uses, of) in self.uses.iter_mut().skip(1).zip(&accesses.ops) {
+            *uses = !of.is_empty();
+        }
+    }
+
+    /// Least amount of intervals that cannot be kept.
+    fn least_given_up(&self, room: u64) -> u64 {
+        let mut kept = Kept::default();
+        for (point, (begins, uses)) in self.begins.iter().zip(&self.uses).enumerate() {
+            kept.end_at(point);
+            if *uses {
+                kept.shrink_to(room.saturating_sub(1));
+            }
+            for (last, amount) in begins {
+                kept.add(*last, *amount);
+            }
+            kept.shrink_to(room);
+        }
+        kept.given_up
+    }
+}
+
+impl Accesses {
+    /// Accesses of an iteration in the steady state, with bytes as units.
+    ///
+    /// Contents that a kernel overwrites without a read need not be copied if the schedule drops
+    /// them. So each such write begins a new item, and the bound holds for schedules that drop
+    /// memory, too.
+    #[must_use]
+    pub fn of_iteration(iteration: &Iteration) -> Self {
+        let kernels = iteration.kernels().len();
+        let mut accesses = Self { ops: vec![Vec::new(); kernels], items: Vec::new() };
+        for (id, tensor) in iteration.tensors().iter() {
+            let uses = iteration.uses(id);
+            let wraps = tensor.persistent && uses.first().is_some_and(|of| of.access.reads());
+            for (place, of) in uses.iter().enumerate() {
+                let kernel = of.kernel.index();
+                if place == 0 || of.access == Access::Write {
+                    let has_contents = place == 0 && wraps;
+                    accesses.items.push(Item { size: tensor.bytes, has_contents, end: kernel });
+                }
+                let item = accesses.items.len() - 1;
+                if let Some(uses) = accesses.ops.get_mut(kernel) {
+                    uses.push(Use { item, writes: of.access.writes() });
+                }
+                if let Some(item) = accesses.items.last_mut() {
+                    item.end = if wraps && place + 1 == uses.len() { kernels } else { kernel };
+                }
+            }
+        }
+        accesses
+    }
+
+    /// Calls a function for each use, with its point and the size of its item.
+    fn for_uses(&self, mut work: impl FnMut(usize, Use, u64)) {
+        for (point, uses) in (1..).zip(&self.ops) {
+            for of in uses {
+                work(point, *of, self.items.get(of.item).map_or(0, |item| item.size));
+            }
+        }
+    }
+}
+
+/// Intervals that are kept at a point.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Amounts by their last points.
+    amounts: BTreeMap<usize, u64>,
+    total: u64,
+    given_up: u64,
+}
+
+impl Kept {
+    fn add(&mut self, last: usize, amount: u64) {
+        *self.amounts.entry(last).or_default() += amount;
+        self.total += amount;
+    }
+
+    fn end_at(&mut self, point: usize) {
+        self.total -= self.amounts.remove(&point).unwrap_or(0);
+    }
+
+    /// Gives up what ends last, until no more than `room` is left.
+    fn shrink_to(&mut self, room: u64) {
+        while let Some(excess) = self.total.checked_sub(room).filter(|excess| *excess > 0)
+            && let Some(mut latest) = self.amounts.last_entry()
+        {
+            let amount = excess.min(*latest.get());
+            *latest.get_mut() -= amount;
+            if *latest.get() == 0 {
+                latest.remove();
+            }
+            self.total -= amount;
+            self.given_up += amount;
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The bound of bytes beside the optimum of an exhaustive search, on instances that are small enough.
+
+use std::collections::{BTreeSet, HashMap};
+
+use planner::traffic::{Accesses, Copies, Item, Traffic, Use, least};
+use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
+use trace::{Access, Draft, Iteration, Role, Tensor};
+
+/// State of the search: operation, items that it has still to use, and items on the GPU, those
+/// among them that were written, those with contents anywhere.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct State {
+    op: usize,
+    left: BTreeSet<usize>,
+    on_gpu: BTreeSet<usize>,
+    written: BTreeSet<usize>,
+    alive: BTreeSet<usize>,
+}
+
+/// Search of every order of evictions and of uses within an operation, for items of one unit.
+struct Search<'a> {
+    accesses: &'a Accesses,
+    room: usize,
+    copies: Copies,
+    /// Weights of the directions.
+    weights: (u64, u64),
+    known: HashMap<State, u64>,
+}
+
+impl Search<'_> {
+    /// Least cost with any items on the GPU at first that have contents.
+    fn least(accesses: &Accesses, room: u64, copies: Copies, weights: (u64, u64)) -> u64 {
+        let mut search =
+            Search { accesses, room: usize::try_from(room).unwrap(), copies, weights, known: HashMap::new() };
+        let alive: BTreeSet<usize> =
+            (0..accesses.items.len()).filter(|&item| accesses.items[item].has_contents).collect();
+        let subsets = (0..1_u32 << accesses.items.len())
+            .map(|bits| alive.iter().copied().filter(|item| bits >> item & 1 == 1).collect::<BTreeSet<_>>());
+        let states = subsets.filter(|subset| subset.len() <= search.room).collect::<BTreeSet<_>>();
+        let begin =
+            |on_gpu| State { op: 0, left: uses(accesses, 0), on_gpu, written: BTreeSet::new(), alive: alive.clone() };
+        states.into_iter().map(|on_gpu| search.from(begin(on_gpu))).min().unwrap()
+    }
+
+    fn from(&mut self, mut state: State) -> u64 {
+        for item in state.alive.clone() {
+            if self.accesses.items[item].end <= state.op && !state.left.contains(&item) {
+                for set in [&mut state.alive, &mut state.on_gpu, &mut state.written] {
+                    set.remove(&item);
+                }
+            }
+        }
+        if state.op == self.accesses.ops.len() {
+            return 0;
+        }
+        if state.left.is_empty() {
+            let op = state.op + 1;
+            return self.from(State { op, left: uses(self.accesses, op), ..state });
+        }
+        if let Some(cost) = self.known.get(&state) {
+            return *cost;
+        }
+        let (to_gpu, from_gpu) = self.weights;
+        let mut least = u64::MAX;
+        for item in state.left.clone() {
+            if state.on_gpu.contains(&item) {
+                least = least.min(self.from(self.used(state.clone(), item)));
+            } else if state.on_gpu.len() < self.room {
+                let copied = if state.alive.contains(&item) { to_gpu } else { 0 };
+                let mut next = state.clone();
+                next.on_gpu.insert(item);
+                least = least.min(copied + self.from(self.used(next, item)));
+            }
+        }
+        for item in state.on_gpu.clone() {
+            let mut next = state.clone();
+            next.on_gpu.remove(&item);
+            let is_copied = next.written.remove(&item) || self.copies == Copies::All;
+            least = least.min(if is_copied { from_gpu } else { 0 } + self.from(next));
+        }
+        self.known.insert(state, least);
+        least
+    }
+
+    fn used(&self, mut state: State, item: usize) -> State {
+        state.left.remove(&item);
+        state.alive.insert(item);
+        if self.accesses.ops[state.op].iter().any(|of| of.item == item && of.writes) {
+            state.written.insert(item);
+        }
+        state
+    }
+}
+
+fn uses(accesses: &Accesses, op: usize) -> BTreeSet<usize> {
+    accesses.ops.get(op).into_iter().flatten().map(|of| of.item).collect()
+}
+
+/// Small instances: up to 5 items of one unit, 7 operations, and 4 units of room.
+fn instances() -> impl Strategy<Value = (Accesses, u64)> {
+    let uses = |items: usize| {
+        prop::collection::btree_map(0..items, any::<bool>(), 0..=items.min(3))
+            .prop_map(|uses| uses.into_iter().map(|(item, writes)| Use { item, writes }).collect::<Vec<_>>())
+    };
+    (1..=5_usize, 1..=7_usize).prop_flat_map(move |(items, ops)| {
+        let item = (any::<bool>(), 0..=ops).prop_map(|(has_contents, end)| Item { size: 1, has_contents, end });
+        (prop::collection::vec(uses(items), ops), prop::collection::vec(item, items), 1..=4_u64).prop_map(
+            |(ops, mut items, room)| {
+                for (op, uses) in ops.iter().enumerate() {
+                    // Nothing is used after its end.
+                    for of in uses {
+                        items[of.item].end = items[of.item].end.max(op);
+                    }
+                }
+                (Accesses { ops, items }, room)
+            },
+        )
+    })
+}
+
+const BOTH: [Copies; 2] = [Copies::All, Copies::Written];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_policy_copies_less_than_the_bound((accesses, room) in instances()) {
+        for copies in BOTH {
+            let bound = least(&accesses, room, copies);
+            for (weights, bound) in [((1, 0), bound.to_gpu), ((0, 1), bound.from_gpu), ((1, 1), bound.total())] {
+                let optimum = Search::least(&accesses, room, copies, weights);
+                prop_assert!(bound <= optimum, "{copies:?}, weights {weights:?}: bound {bound}, optimum {optimum}");
+            }
+        }
+    }
+
+    #[test]
+    fn items_of_several_units_are_as_many_items((accesses, room) in instances(), sizes in prop::collection::vec(1..4_u64, 5)) {
+        let mut whole = accesses.clone();
+        whole.items.iter_mut().zip(&sizes).for_each(|(item, size)| item.size = *size);
+        let (mut split, mut parts) = (Accesses { ops: vec![Vec::new(); accesses.ops.len()], items: Vec::new() }, Vec::new());
+        for (item, size) in accesses.items.iter().zip(&sizes) {
+            let first = split.items.len();
+            split.items.extend((0..*size).map(|_| *item));
+            parts.push(first..split.items.len());
+        }
+        for (op, uses) in accesses.ops.iter().enumerate() {
+            let units = uses.iter().flat_map(|of| parts[of.item].clone().map(|item| Use { item, ..*of }));
+            split.ops[op] = units.collect();
+        }
+        for copies in BOTH {
+            prop_assert_eq!(least(&whole, room, copies), least(&split, room, copies));
+        }
+    }
+}
+
+const INSTANCES: u32 = 500;
+
+/// How often the bound is the optimum, of instances that are always the same and of which the
+/// optimum is more than 0.
+fn optima(copies: Copies, weights: (u64, u64)) -> u32 {
+    let (mut runner, strategy) = (TestRunner::deterministic(), instances());
+    let (mut equal, mut all) = (0, 0);
+    while all < INSTANCES {
+        let (accesses, room) = strategy.new_tree(&mut runner).unwrap().current();
+        let optimum = Search::least(&accesses, room, copies, weights);
+        let bound = least(&accesses, room, copies);
+        let bound = weights.0 * bound.to_gpu + weights.1 * bound.from_gpu;
+        all += u32::from(optimum > 0);
+        equal += u32::from(optimum > 0 && optimum == bound);
+    }
+    equal
+}
+
+#[test]
+fn the_bound_is_mostly_the_optimum() {
+    for (copies, weights, least_equal) in [
+        (Copies::All, (1, 0), 380),
+        (Copies::All, (0, 1), 400),
+        (Copies::All, (1, 1), 340),
+        (Copies::Written, (0, 1), 170),
+        (Copies::Written, (1, 1), 220),
+    ] {
+        let equal = optima(copies, weights);
+        println!("{copies:?}, weights {weights:?}: the bound is the optimum of {equal} in {INSTANCES} instances");
+        assert!(equal >= least_equal, "{copies:?}, weights {weights:?}: {equal}");
+    }
+}
+
+#[test]
+fn a_loop_larger_than_the_gpu_is_copied_as_belady_would() {
+    // Four items in turn on three units: 0 1 2 3 0 1 2 3 0 1 2 3. MIN evicts 2 for the first 3, 1 for
+    // the second 2, and 0 for the third 1; only these two come back.
+    let op = |item| vec![Use { item, writes: true }];
+    let ops: Vec<_> = (0..12).map(|at| op(at % 4)).collect();
+    let items = vec![Item { size: 1, has_contents: false, end: 12 }; 4];
+    let accesses = Accesses { ops, items };
+    let optimum = Search::least(&accesses, 3, Copies::All, (1, 0));
+    let bound = least(&accesses, 3, Copies::All);
+    assert_eq!((bound.to_gpu, optimum), (2, 2));
+    assert_eq!(bound.from_gpu, 3);
+    assert_eq!(least(&accesses, 4, Copies::All), Traffic::default());
+}
+
+#[test]
+fn an_operation_larger_than_the_gpu_streams() {
+    let all = || (0..4).map(|item| Use { item, writes: false }).collect();
+    let items = vec![Item { size: 1, has_contents: true, end: 2 }; 4];
+    let accesses = Accesses { ops: vec![all(), all()], items };
+    // Three of four stay, in both directions of time.
+    let bound = least(&accesses, 3, Copies::All);
+    assert_eq!((bound.to_gpu, bound.from_gpu), (2, 2));
+    assert_eq!(least(&accesses, 3, Copies::Written).from_gpu, 0);
+}
+
+fn tensor(bytes: u64, persistent: bool) -> Tensor {
+    Tensor { name: String::new(), bytes, role: Role::Other, persistent }
+}
+
+#[test]
+fn of_an_iteration_only_contents_that_are_read_later_count() {
+    let mut draft = Draft::default();
+    let (weight, gradient, scratch) =
+        (draft.tensor(tensor(10, true)), draft.tensor(tensor(10, true)), draft.tensor(tensor(10, false)));
+    let kernels = [
+        vec![(weight, Access::Read), (scratch, Access::Write)],
+        vec![(scratch, Access::Read), (gradient, Access::Write)],
+        vec![(gradient, Access::Read), (weight, Access::ReadWrite)],
+    ];
+    for operands in kernels {
+        let of =
+            |uses: fn(Access) -> bool| operands.iter().filter(|(_, access)| uses(*access)).map(|(id, _)| *id).collect();
+        draft.kernel(trace::draft::DraftKernel {
+            name: String::new(),
+            duration_ns: 1,
+            inputs: of(Access::reads),
+            outputs: of(Access::writes),
+        });
+    }
+    let iteration: Iteration = draft.check().unwrap();
+    let accesses = Accesses::of_iteration(&iteration);
+    // The gradient is overwritten in each iteration, and the scratch memory is dead before it.
+    let ends: Vec<_> = accesses.items.iter().map(|item| (item.has_contents, item.end)).collect();
+    assert_eq!(ends, [(true, 3), (false, 2), (false, 1)]);
+    assert_eq!(least(&accesses, 30, Copies::All), Traffic::default());
+    // With room for one tensor, the weight leaves once and comes back once at least.
+    let bound = least(&accesses, 10, Copies::All);
+    assert!(bound.to_gpu >= 10 && bound.from_gpu >= 10, "{bound:?}");
+}
