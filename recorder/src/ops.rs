@@ -101,13 +101,14 @@ impl Ops {
         self.recorder.malloc(self.time_ns, address, Block { bytes, address: Some(address) }).map(drop)
     }
 
-    fn launch(&mut self, stream: u64, Work { name, grid, block, addresses }: Work) -> Result<(), Invalid> {
+    fn launch(&mut self, stream: u64, Work { name, grid, block, addresses, bytes }: Work) -> Result<(), Invalid> {
         let mut arguments: Vec<Argument> = Vec::new();
         for address in addresses.iter().copied() {
-            if let Some(block) = self.block(address)
-                && !arguments.iter().any(|argument| argument.block == block)
-            {
-                arguments.push(Argument { block, access: None });
+            if let Some((block, offset)) = self.block(address) {
+                let argument = Argument { offset_bytes: Some(offset), bytes, ..Argument::of(block) };
+                if !arguments.contains(&argument) {
+                    arguments.push(argument);
+                }
             }
         }
         let count = u32::try_from(self.streams.len()).map_err(|_| Invalid::TooMany)?;
@@ -118,9 +119,10 @@ impl Ops {
         self.recorder.launch(self.time_ns, launch).map(drop)
     }
 
-    /// Live block that an address is in.
-    fn block(&self, address: u64) -> Option<BlockId> {
-        self.program.block(address).and_then(|begin| self.recorder.block(begin).ok())
+    /// Live block that an address is in, and the offset in it.
+    fn block(&self, address: u64) -> Option<(BlockId, u64)> {
+        let begin = self.program.block(address)?;
+        self.recorder.block(begin).ok().map(|block| (block, address - begin))
     }
 }
 
@@ -154,20 +156,21 @@ mod tests {
     }
 
     #[test]
-    fn launch_names_each_live_block_that_its_pointers_are_in_once() {
+    fn launch_names_each_address_in_a_live_block_once() {
         let stream = stream(vec![
             malloc(0x10000),
             malloc(0x20000),
             Action::Function { function: 5, name: "add".to_owned() },
-            launch(Target::Stream(9), &[0x10000, 0x10ff8, 0x20008, 0x30000]),
+            launch(Target::Stream(9), &[0x10000, 0x10ff8, 0x20008, 0x10ff8, 0x30000]),
             Action::Free { stream: 0, address: 0x10000 },
             launch(Target::Stream(9), &[0x10000, 0x20000]),
         ]);
         let blocks = |at: usize| {
             let launch = &stream.launches().values()[at];
-            launch.arguments.iter().map(|argument| argument.block.0).collect::<Vec<_>>()
+            launch.arguments.iter().map(|argument| (argument.block.0, argument.offset_bytes)).collect::<Vec<_>>()
         };
-        assert_eq!((blocks(0), blocks(1)), (vec![0, 1], vec![1]));
+        assert_eq!(blocks(0), [(0, Some(0)), (0, Some(0xff8)), (1, Some(8))]);
+        assert_eq!(blocks(1), [(1, Some(0))]);
         assert_eq!(stream.signatures().values()[0].name, "add");
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Work {
     pub(crate) block: Size,
     /// Addresses that the work names.
     pub(crate) addresses: Arc<[u64]>,
+    /// Bytes from each address that the work accesses; unknown of kernels, and of rows with gaps.
+    pub(crate) bytes: Option<u64>,
 }
 
 /// Effect of a call.
@@ -123,6 +125,11 @@ pub struct Program {
     is_full: bool,
 }
 
+/// Bytes that lie together.
+fn known(bytes: u64, rows: u64) -> Option<u64> {
+    (rows <= 1).then_some(bytes)
+}
+
 const NO_SIZE: Size = Size { x: 0, y: 0, z: 0 };
 
 impl Program {
@@ -200,10 +207,14 @@ impl Program {
                 let name = self.functions.get(function).cloned().unwrap_or_else(|| format!("{function:#x}").into());
                 let pointers = pointers.as_deref().unwrap_or_default();
                 let addresses = pointers.iter().map(|Pointer { address, .. }| *address).collect();
-                self.work(*target, Work { name, grid: *grid, block: *block, addresses })
+                self.work(*target, Work { name, grid: *grid, block: *block, addresses, bytes: None })
             }
-            Action::Copy { target, to, from, .. } => self.copy_or_fill(*target, "copy", &[*to, *from]),
-            Action::Fill { target, address, .. } => self.copy_or_fill(*target, "fill", &[*address]),
+            Action::Copy { target, to, from, bytes, rows } => {
+                self.copy_or_fill(*target, "copy", &[*to, *from], known(*bytes, *rows))
+            }
+            Action::Fill { target, address, bytes, rows } => {
+                self.copy_or_fill(*target, "fill", &[*address], known(*bytes, *rows))
+            }
             Action::GraphLaunch { stream, executable } => {
                 let nodes = self.executables.get(*executable).iter();
                 nodes.map(|(_, work)| Step::Launch { stream: *stream, work: work.clone() }).collect()
@@ -272,8 +283,8 @@ impl Program {
         Some(Step::Free { address })
     }
 
-    fn copy_or_fill(&mut self, target: Target, name: &str, addresses: &[u64]) -> Vec<Step> {
-        self.work(target, Work { name: name.into(), grid: NO_SIZE, block: NO_SIZE, addresses: addresses.into() })
+    fn copy_or_fill(&mut self, target: Target, name: &str, addresses: &[u64], bytes: Option<u64>) -> Vec<Step> {
+        self.work(target, Work { name: name.into(), grid: NO_SIZE, block: NO_SIZE, addresses: addresses.into(), bytes })
     }
 
     fn work(&mut self, target: Target, work: Work) -> Vec<Step> {

@@ -48,7 +48,8 @@ pub struct Launch {
     /// Duration on the GPU, if the trace records it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ns: Option<u64>,
-    /// Blocks that the launch names.
+    /// Blocks that the launch names; a block once for each address in it, if the trace records
+    /// these.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<Argument>,
 }
@@ -61,6 +62,20 @@ pub struct Argument {
     /// Kind of access, if the trace records it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<Access>,
+    /// Offset in the block of the address that the launch has, if the trace records it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset_bytes: Option<u64>,
+    /// Bytes from there that the launch accesses, if the trace records it, as of copies and fills.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+impl Argument {
+    /// Block of which nothing else is known.
+    #[must_use]
+    pub const fn of(block: BlockId) -> Self {
+        Self { block, access: None, offset_bytes: None, bytes: None }
+    }
 }
 
 /// What the program waits for in a sync.
