@@ -2,9 +2,13 @@
 //!
 //! The lab, the simulator and the documents take it from here: [`least`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use trace::{Access, Iteration, id::Id};
+use trace::{
+    Access, BlockId, Iteration,
+    id::Id,
+    import::lab::{LabLog, PAGE_BYTES},
+};
 
 /// Use of an item by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,6 +245,46 @@ impl Accesses {
                     item.end = if wraps && place + 1 == uses.len() { kernels } else { kernel };
                 }
             }
+        }
+        accesses
+    }
+
+    /// Accesses of a run that the lab's CUDA driver has logged, with pages of 4 KiB as units. Items
+    /// are the parts of allocations in units of the address space of `item_bytes`: pages, or blocks
+    /// of 2 MiB. Copies and fills use memory on the GPU, as they do in the lab, and work counts in
+    /// the order in which it ended.
+    #[must_use]
+    pub fn of_log(log: &LabLog, item_bytes: u64) -> Self {
+        let item_bytes = item_bytes.max(PAGE_BYTES);
+        let mut accesses = Self::default();
+        let mut ids: HashMap<(BlockId, u64), usize> = HashMap::new();
+        for (place, executed) in log.executed.iter().enumerate() {
+            let mut writes = BTreeMap::new();
+            let both = [(&executed.read, false), (&executed.written, true)];
+            for (extent, is_written) in
+                both.iter().flat_map(|(extents, is_written)| extents.iter().zip(std::iter::repeat(*is_written)))
+            {
+                let block = &log.stream.blocks()[extent.block];
+                let address = block.address.unwrap_or(0);
+                for number in (address + extent.begin) / item_bytes..(address + extent.end).div_ceil(item_bytes) {
+                    let item = *ids.entry((extent.block, number)).or_insert_with(|| {
+                        let begin = address.max(number * item_bytes);
+                        let end = (address + block.bytes).min((number + 1).saturating_mul(item_bytes));
+                        let size = end.div_ceil(PAGE_BYTES) - begin / PAGE_BYTES;
+                        let end = log.freed_after.get(&extent.block).copied().unwrap_or(log.executed.len());
+                        accesses.items.push(Item { size, has_contents: false, end });
+                        accesses.items.len() - 1
+                    });
+                    *writes.entry(item).or_insert(false) |= is_written;
+                }
+            }
+            for item in writes.keys() {
+                if let Some(item) = accesses.items.get_mut(*item) {
+                    // The log has a free that waits for a stream where it was called.
+                    item.end = item.end.max(place);
+                }
+            }
+            accesses.ops.push(writes.into_iter().map(|(item, writes)| Use { item, writes }).collect());
         }
         accesses
     }

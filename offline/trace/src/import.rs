@@ -3,6 +3,7 @@
 //! * [`g10`]: kernel times and tensors of the G10 artifact
 //! * [`singa`]: memory logs of SINGA
 //! * [`kineto`]: traces of PyTorch's profiler
+//! * [`lab`]: logs of the lab's CUDA driver, with the memory that operations accessed
 //! * [`minimalloc`]: instances of dynamic storage allocation
 //! * [`error`]: errors in files, with file and line
 //!
@@ -13,6 +14,7 @@
 pub mod error;
 pub mod g10;
 pub mod kineto;
+pub mod lab;
 pub mod minimalloc;
 mod own;
 pub mod singa;

@@ -11,6 +11,7 @@
 //! * [`ops`]: mallocs, frees, reads, writes and launches of a run, with times
 //! * [`import`]: importers of other programs' traces
 //! * [`circle`]: blocks of an iteration on a circle of one period, the input of placement planners
+//! * [`footprints`]: memory that launches access, inferred from their arguments
 //! * [`from_ops`]: conversion of a part of a stream to an iteration
 //! * [`zoo`]: generated traces
 //! * [`detect`]: detection of a run's iterations
@@ -20,6 +21,7 @@
 
 pub mod circle;
 pub mod detect;
+pub mod footprints;
 pub mod from_ops;
 pub mod id;
 pub mod import;
@@ -30,6 +32,7 @@ pub mod zoo;
 
 pub use circle::{Alignment, Circle, Span};
 pub use detect::Detector;
+pub use footprints::Footprints;
 pub use from_ops::{IterationWindow, Lives};
 pub use id::{BlockId, KernelId, LaunchId, OpId, SignatureId, Table, TensorId};
 pub use iteration::{Access, Iteration, Kernel, Operand, Role, Tensor, Use};

@@ -1,10 +1,16 @@
 //! The bound of bytes beside the optimum of an exhaustive search, on instances that are small enough.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+};
 
 use planner::traffic::{Accesses, Copies, Item, Traffic, Use, least};
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
-use trace::{Access, Draft, Iteration, Role, Tensor};
+use trace::{
+    Access, Draft, Iteration, Role, Tensor,
+    import::lab::{self, PAGE_BYTES},
+};
 
 /// State of the search: operation, items that it has still to use, and items on the GPU, those
 /// among them that were written, those with contents anywhere.
@@ -246,4 +252,48 @@ fn of_an_iteration_only_contents_that_are_read_later_count() {
     // With room for one tensor, the weight leaves once and comes back once at least.
     let bound = least(&accesses, 10, Copies::All);
     assert!(bound.to_gpu >= 10 && bound.from_gpu >= 10, "{bound:?}");
+}
+
+/// What a policy copies that evicts what was used least recently, on demand.
+fn least_recently_used(accesses: &Accesses, room: u64) -> Traffic {
+    let mut traffic = Traffic::default();
+    let (mut on_gpu, mut alive): (Vec<usize>, BTreeSet<usize>) = (Vec::new(), BTreeSet::new());
+    for (op, uses) in accesses.ops.iter().enumerate() {
+        let is_freed = |item: &usize| accesses.items[*item].end <= op && !uses.iter().any(|of| of.item == *item);
+        on_gpu.retain(|item| !is_freed(item));
+        for Use { item, .. } in uses {
+            let size = accesses.items[*item].size;
+            if let Some(place) = on_gpu.iter().position(|there| there == item) {
+                on_gpu.remove(place);
+            } else {
+                let used = |on_gpu: &[usize]| on_gpu.iter().map(|item| accesses.items[*item].size).sum::<u64>();
+                while used(&on_gpu) + size > room {
+                    traffic.from_gpu += accesses.items[on_gpu.remove(0)].size;
+                }
+                traffic.to_gpu += if alive.insert(*item) { 0 } else { size };
+            }
+            on_gpu.push(*item);
+        }
+    }
+    traffic
+}
+
+#[test]
+fn a_training_of_tinygrad_has_its_bound_by_pages_and_by_blocks() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/tests/samples/tinygrad-mlp.log.gz");
+    let log = lab::load(&path).unwrap();
+    let room = (8 << 20) / PAGE_BYTES;
+    let mib = |pages: u64| (pages * PAGE_BYTES) as f64 / f64::from(1 << 20);
+    let bounds = [PAGE_BYTES, 2 << 20].map(|item_bytes| {
+        let accesses = Accesses::of_log(&log, item_bytes);
+        let (bound, policy) = (least(&accesses, room, Copies::All), least_recently_used(&accesses, room));
+        assert!(bound.to_gpu <= policy.to_gpu && bound.from_gpu <= policy.from_gpu, "{bound:?} {policy:?}");
+        let written = least(&accesses, room, Copies::Written);
+        assert!(written.to_gpu == bound.to_gpu && written.from_gpu <= bound.from_gpu, "{written:?}");
+        // Memory for all of it needs no copies.
+        let all = accesses.items.iter().map(|item| item.size).sum();
+        assert_eq!(least(&accesses, all, Copies::All), Traffic::default());
+        [bound.to_gpu, bound.from_gpu].map(|pages| format!("{:.1}", mib(pages)))
+    });
+    assert_eq!(bounds, [["14.9", "17.1"], ["15.0", "17.1"]]);
 }

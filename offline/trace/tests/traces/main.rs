@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod detection;
+mod footprints;
 mod from_ops;
 mod importers;
 mod live;

@@ -1,0 +1,214 @@
+//! Importer of logs of the lab's CUDA driver (`CUDA_LAB_LOG`, `lab/libcuda/README.md`): calls with
+//! the addresses among their arguments, and, with `CUDA_LAB_LOG_ACCESSES=1`, the memory that they
+//! accessed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    path::Path,
+};
+
+use serde_json::Value;
+
+use super::{
+    error::{ImportError, Reason},
+    text::{self, Lines},
+};
+use crate::{
+    footprints::Extent,
+    id::{BlockId, OpId},
+    ops::{Argument, Block, Invalid, Launch, OpStream, Recorder, Signature},
+};
+
+/// Unit in which accesses are noted.
+pub const PAGE_BYTES: u64 = 4 << 10;
+
+/// Log of one program.
+#[derive(Clone, Debug)]
+pub struct LabLog {
+    /// Calls, without memory of the host.
+    pub stream: OpStream,
+    /// Work with its accesses, in the order of execution.
+    pub executed: Vec<Executed>,
+    /// Work that was done when a block was freed.
+    pub freed_after: HashMap<BlockId, usize>,
+}
+
+/// Work with what it accessed, by pages of 4 KiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Executed {
+    /// Operation of the stream.
+    pub op: OpId,
+    /// Memory that it read.
+    pub read: Vec<Extent>,
+    /// Memory that it wrote.
+    pub written: Vec<Extent>,
+    /// Bytes that it accessed in memory that no call allocated, such as variables of modules.
+    pub elsewhere_bytes: u64,
+}
+
+/// Reads a log.
+///
+/// # Errors
+/// If the file cannot be read, or is no such log: with the line.
+pub fn load(path: &Path) -> Result<LabLog, ImportError> {
+    let mut lines = Lines::new(path, text::open(path)?);
+    let mut reader = Reader::default();
+    while let Some(line) = lines.next()? {
+        let line: Result<Value, _> = serde_json::from_str(line);
+        let read = line.map_err(|error| Reason::Json(error.to_string())).and_then(|line| reader.read(&line));
+        read.map_err(|reason| lines.error(reason))?;
+    }
+    let Reader { recorder, executed, freed_after, .. } = reader;
+    Ok(LabLog { stream: recorder.finish(), executed, freed_after })
+}
+
+#[derive(Debug, Default)]
+struct Reader {
+    recorder: Recorder,
+    /// Operations so far.
+    ops: u32,
+    /// The last block at each address, freed or not, and its bytes.
+    blocks: BTreeMap<u64, (BlockId, u64)>,
+    /// Memory of the host: bytes by address.
+    host: BTreeMap<u64, u64>,
+    /// Operations by the line of their call, and the place among the nodes of a graph.
+    by_call: HashMap<(u64, u64), OpId>,
+    executed: Vec<Executed>,
+    freed_after: HashMap<BlockId, usize>,
+}
+
+fn number(line: &Value, field: &'static str) -> Result<u64, Reason> {
+    let value = line.get(field).unwrap_or(&Value::Null);
+    value.as_u64().ok_or_else(|| Reason::field(field, &value.to_string(), "a whole number"))
+}
+
+fn list<'a>(line: &'a Value, field: &str) -> &'a [Value] {
+    line.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn dimensions(line: &Value, field: &str) -> [u32; 3] {
+    let mut sizes = list(line, field).iter().filter_map(|size| u32::try_from(size.as_u64()?).ok());
+    std::array::from_fn(|_| sizes.next().unwrap_or(0))
+}
+
+/// Entry whose bytes an address is in, with the offset.
+fn find<T: Copy>(entries: &BTreeMap<u64, T>, address: u64, bytes: impl Fn(T) -> u64) -> Option<(T, u64)> {
+    let (begin, entry) = entries.range(..=address).next_back()?;
+    let offset = address - begin;
+    (offset < bytes(*entry)).then_some((*entry, offset))
+}
+
+impl Reader {
+    fn read(&mut self, line: &Value) -> Result<(), Reason> {
+        let kind = line.get("op").and_then(Value::as_str).unwrap_or_default();
+        let time_ns = number(line, "t_ns")?;
+        match kind {
+            "malloc" => self.malloc(line, time_ns)?,
+            "free" => self.free(number(line, "address")?, time_ns)?,
+            "context_destroy" => {
+                let freed = list(line, "freed").iter().filter_map(Value::as_u64);
+                freed.into_iter().try_for_each(|address| self.free(address, time_ns))?;
+            }
+            "launch" | "memcpy" | "memset" => self.work(line, kind, time_ns, (number(line, "seq")?, 0))?,
+            "graph_launch" => {
+                let call = number(line, "seq")?;
+                for (place, node) in (0..).zip(list(line, "nodes")) {
+                    let kind = node.get("op").and_then(Value::as_str).unwrap_or("launch");
+                    if matches!(kind, "launch" | "memcpy" | "memset") {
+                        self.work(node, kind, time_ns, (call, place))?;
+                    }
+                }
+            }
+            "access" => self.access(line)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn malloc(&mut self, line: &Value, time_ns: u64) -> Result<(), Reason> {
+        let (address, bytes) = (number(line, "address")?, number(line, "bytes")?);
+        address.checked_add(bytes).ok_or(Invalid::BytesOverflow)?;
+        if line.get("kind").and_then(Value::as_str) == Some("host") {
+            self.host.insert(address, bytes);
+        } else if bytes > 0 {
+            let block = self.recorder.malloc(time_ns, address, Block { bytes, address: Some(address) })?;
+            self.ops += 1;
+            self.blocks.insert(address, (block, bytes));
+        }
+        Ok(())
+    }
+
+    fn free(&mut self, address: u64, time_ns: u64) -> Result<(), Reason> {
+        if self.recorder.block(address).is_ok() {
+            let block = self.recorder.free(time_ns, address)?;
+            self.ops += 1;
+            self.freed_after.insert(block, self.executed.len());
+        }
+        Ok(())
+    }
+
+    /// Argument of a launch, if the address is in a block that is live.
+    fn argument(&self, address: u64, bytes: Option<u64>) -> Option<Argument> {
+        let ((block, _), offset) = find(&self.blocks, address, |(_, bytes)| bytes)?;
+        let is_live = self.recorder.block(address - offset) == Ok(block);
+        is_live.then_some(Argument { offset_bytes: Some(offset), bytes, ..Argument::of(block) })
+    }
+
+    fn work(&mut self, line: &Value, kind: &str, time_ns: u64, call: (u64, u64)) -> Result<(), Reason> {
+        // Of rows with gaps, where they end is not in the log.
+        let is_whole = line.get("rows").and_then(Value::as_u64).is_none_or(|rows| rows <= 1);
+        let bytes = || Ok::<_, Reason>(Some(number(line, "bytes")?).filter(|_| is_whole));
+        let named = match kind {
+            "memcpy" => vec![(number(line, "to")?, bytes()?), (number(line, "from")?, bytes()?)],
+            "memset" => vec![(number(line, "address")?, bytes()?)],
+            _ => {
+                let address = |pointer: &Value| {
+                    let address = number(pointer, "base")?.checked_add(number(pointer, "offset")?);
+                    address.map(|address| (address, None)).ok_or(Reason::Ops(Invalid::BytesOverflow))
+                };
+                list(line, "pointers").iter().map(address).collect::<Result<_, _>>()?
+            }
+        };
+        let mut arguments: Vec<Argument> = Vec::new();
+        for argument in named.into_iter().filter_map(|(address, bytes)| self.argument(address, bytes)) {
+            if !arguments.contains(&argument) {
+                arguments.push(argument);
+            }
+        }
+        let name = line.get("kernel").and_then(Value::as_str).unwrap_or(kind).to_owned();
+        let (grid, block) = (dimensions(line, "grid"), dimensions(line, "block"));
+        let signature = self.recorder.signature(Signature { name, grid, block });
+        let launch = Launch { signature, stream: 0, start_ns: None, duration_ns: None, arguments };
+        self.recorder.launch(time_ns, launch)?;
+        self.by_call.insert(call, OpId(self.ops));
+        self.ops += 1;
+        Ok(())
+    }
+
+    fn access(&mut self, line: &Value) -> Result<(), Reason> {
+        let place = line.get("node").and_then(Value::as_u64).unwrap_or(0);
+        let call = number(line, "of")?;
+        let unknown = || Reason::field("of", &call.to_string(), "the number of a line before");
+        let op = *self.by_call.get(&(call, place)).ok_or_else(unknown)?;
+        // What is read and written counts once.
+        let mut elsewhere = BTreeSet::new();
+        let mut extents = |field: &'static str| -> Result<Vec<Extent>, Reason> {
+            let mut extents = Vec::new();
+            for run in list(line, field) {
+                let run: [u64; 2] =
+                    serde_json::from_value(run.clone()).map_err(|error| Reason::Json(error.to_string()))?;
+                let [address, bytes] = run;
+                if let Some(((block, block_bytes), begin)) = find(&self.blocks, address, |(_, bytes)| bytes) {
+                    extents.push(Extent { block, begin, end: begin.saturating_add(bytes).min(block_bytes) });
+                } else if find(&self.host, address, |bytes| bytes).is_none() {
+                    elsewhere.insert(run);
+                }
+            }
+            Ok(extents)
+        };
+        let (read, written) = (extents("read")?, extents("written")?);
+        let elsewhere_bytes = elsewhere.iter().fold(0, |sum: u64, [_, bytes]| sum.saturating_add(*bytes));
+        self.executed.push(Executed { op, read, written, elsewhere_bytes });
+        Ok(())
+    }
+}
