@@ -134,7 +134,13 @@ mod tests {
     use super::*;
 
     fn call(time_ns: u64, action: Action) -> Call {
-        Call { stamp: Stamp { sequence: 0, time_ns, thread: 1 }, is_asynchronous: false, is_cut: false, action }
+        Call {
+            stamp: Stamp { sequence: 0, time_ns, thread: 1 },
+            is_asynchronous: false,
+            is_cut: false,
+            number: None,
+            action,
+        }
     }
 
     fn malloc(address: u64) -> Action {

@@ -104,7 +104,7 @@ mod tests {
 
     fn call(sequence: u64, action: Action) -> Call {
         let stamp = Stamp { sequence, time_ns: sequence, thread: 1 };
-        Call { stamp, is_asynchronous: false, is_cut: false, action }
+        Call { stamp, is_asynchronous: false, is_cut: false, number: None, action }
     }
 
     fn malloc(sequence: u64, address: u64) -> Call {

@@ -1,12 +1,14 @@
 //! Calls as uvmd reads them: whatever the memory holds, a call or a reason why there is none.
 
 use alloc::{string::String, vec::Vec};
+use core::num::NonZeroU64;
 
 use crate::{
     group::{NAME_BYTES, NAME_BYTES_MAX, POINTERS_MAX},
     kind::{ASYNCHRONOUS, CUT, Kind, MemoryKind, NO_ARGUMENTS, Size, SyncKind, TARGET_SHIFT, Target},
     lane::Lane,
     record::{Record, Stamp},
+    token::{PointersHash, Signature, Token},
 };
 
 /// Pointer among the arguments of a launch.
@@ -170,8 +172,54 @@ pub struct Call {
     pub is_asynchronous: bool,
     /// Whether it had more pointers, or its name more bytes, than are recorded.
     pub is_cut: bool,
+    /// Number among the launches of the process, of each [`NUMBERED`](crate::plan::NUMBERED)th one;
+    /// [`Numbering`] has those of the others.
+    pub number: Option<NonZeroU64>,
     /// What it does.
     pub action: Action,
+}
+
+impl Call {
+    /// Token in plans; `None` of a call that is no op of an iteration.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        match &self.action {
+            Action::Launch {
+                target: Target::Stream(_) | Target::Captured(_),
+                function,
+                grid,
+                block,
+                shared_bytes,
+                pointers,
+            } => {
+                let mut hash = PointersHash::default();
+                pointers.iter().flatten().for_each(|pointer| hash.add(pointer.offset_bytes, pointer.address));
+                let pointers = pointers.as_ref().map(|_| hash.finish());
+                Some(Token { signature: Signature::of_kernel(*function, *grid, *block, *shared_bytes), pointers })
+            }
+            Action::GraphLaunch { executable, .. } => {
+                Some(Token { signature: Signature::of_graph(*executable), pointers: None })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Numbers of launches, of the calls of a process in their order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Numbering {
+    last: Option<u64>,
+}
+
+impl Numbering {
+    /// Number of a call that is an op of an iteration; `None` of others, and before the first one that
+    /// is recorded. Calls that were dropped since the last one that is recorded have no number: it is
+    /// too small then, up to the next one that is.
+    pub fn number_of(&mut self, call: &Call) -> Option<u64> {
+        call.token()?;
+        self.last = call.number.map(NonZeroU64::get).or_else(|| self.last?.checked_add(1));
+        self.last
+    }
 }
 
 /// Result of a read.
@@ -208,9 +256,14 @@ pub fn read(lane: &Lane<'_>) -> Option<Read> {
             stamp: first.stamp,
             is_asynchronous: first.flags & ASYNCHRONOUS != 0,
             is_cut: first.flags & CUT != 0,
+            number: words_of(Kind::Number, &more).next().and_then(|[_, number, ..]| NonZeroU64::new(number)),
             action,
         })
     }))
+}
+
+fn words_of(kind: Kind, more: &[Record]) -> impl Iterator<Item = [u64; 5]> {
+    more.iter().filter(move |record| record.kind == kind as u8).map(|record| record.words)
 }
 
 fn low(word: u64) -> Option<u32> {
@@ -225,7 +278,7 @@ fn place(word: u64) -> i32 {
 
 fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
     let [first, second, third, fourth, fifth] = record.words;
-    let node = more.iter().find(|more| more.kind == Kind::Node as u8).map_or(0, |more| more.words[1]);
+    let node = words_of(Kind::Node, more).next().map_or(0, |[_, node, ..]| node);
     let target = Target::of(record.flags >> TARGET_SHIFT, first, node);
     Some(match kind {
         Kind::Malloc => Action::Malloc {
@@ -257,14 +310,13 @@ fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
         Kind::GraphCloned => Action::GraphCloned { graph: second, clone: third },
         Kind::GraphDestroyed => Action::GraphDestroyed { graph: second },
         Kind::ExecutableDestroyed => Action::ExecutableDestroyed { executable: second },
-        Kind::Pointers | Kind::Name | Kind::Node => return None,
+        Kind::Pointers | Kind::Name | Kind::Node | Kind::Number => return None,
     })
 }
 
 fn name(bytes: u64, more: &[Record]) -> Option<String> {
     let bytes = usize::try_from(bytes).ok().filter(|bytes| *bytes <= NAME_BYTES_MAX)?;
-    let records = more.iter().filter(|record| record.kind == Kind::Name as u8);
-    let all: Vec<u8> = records.flat_map(|record| record.words).flat_map(u64::to_le_bytes).collect();
+    let all: Vec<u8> = words_of(Kind::Name, more).flatten().flat_map(u64::to_le_bytes).collect();
     if bytes.div_ceil(NAME_BYTES) * NAME_BYTES != all.len() {
         return None;
     }

@@ -1,9 +1,12 @@
 //! Records of one call, which uvmd sees all at once or not at all.
 
+use core::num::NonZeroU32;
+
 use crate::{
     kind::{CUT, Kind, NO_ARGUMENTS, TARGET_SHIFT, Target},
     lane::Lane,
     record::{Record, Stamp},
+    token::PointersHash,
 };
 
 /// Most pointers of a launch; further ones are cut.
@@ -24,6 +27,7 @@ pub struct Group<'a> {
     more: u16,
     pointers: Record,
     pointer_count: usize,
+    pointers_hash: PointersHash,
     fits: bool,
 }
 
@@ -33,7 +37,7 @@ impl<'a> Group<'a> {
     pub fn begin(lane: Lane<'a>, stamp: Stamp, kind: Kind, flags: u8, words: [u64; 5]) -> Self {
         let first = Record { stamp, kind: kind as u8, flags, count: 0, words };
         let pointers = Record { kind: Kind::Pointers as u8, flags: 0, words: [0; 5], ..first };
-        Self { lane, first, more: 0, pointers, pointer_count: 0, fits: true }
+        Self { lane, first, more: 0, pointers, pointer_count: 0, pointers_hash: PointersHash::default(), fits: true }
     }
 
     /// Begins a call whose work has a target, the first of its words.
@@ -75,6 +79,7 @@ impl<'a> Group<'a> {
             return;
         }
         self.pointer_count += 1;
+        self.pointers_hash.add(offset_bytes, address);
         let at = self.pointers.count;
         let [offsets, addresses @ ..] = &mut self.pointers.words;
         *offsets |= u64::from(offset_bytes) << (16 * u32::from(at));
@@ -117,6 +122,17 @@ impl<'a> Group<'a> {
         }
         let [.., length, _, _] = &mut self.first.words;
         *length = bytes as u64;
+    }
+
+    /// Adds the number of a launch.
+    pub fn number(&mut self, number: u64) {
+        self.add(Kind::Number, [0, number, 0, 0, 0]);
+    }
+
+    /// Hash of the pointers so far; `None` if the arguments are not known.
+    #[must_use]
+    pub const fn pointers_hash(&self) -> Option<NonZeroU32> {
+        if self.first.flags & NO_ARGUMENTS == 0 { Some(self.pointers_hash.finish()) } else { None }
     }
 
     /// The arguments are not known.

@@ -1,5 +1,5 @@
 //! Kinds of records. The first record of a call has the kind of the call; those that follow it have
-//! [`Kind::Pointers`], [`Kind::Name`] or [`Kind::Node`], and their number is in the first.
+//! [`Kind::Pointers`], [`Kind::Name`], [`Kind::Node`] or [`Kind::Number`], and their number is in the first.
 //!
 //! | kind | words |
 //! | --- | --- |
@@ -21,6 +21,7 @@
 //! | `Pointers` | four offsets of 16 bits among the arguments, four addresses; the count of them |
 //! | `Name` | 40 bytes of a name |
 //! | `Node` | –, node |
+//! | `Number` | –, number of the launch among those of the process: of a kernel to a stream, or of a graph |
 
 /// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +47,11 @@ pub enum Kind {
     Pointers = 64,
     Name,
     Node,
+    Number,
 }
 
 impl Kind {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Malloc,
         Self::Free,
         Self::NotFreed,
@@ -69,6 +71,7 @@ impl Kind {
         Self::Pointers,
         Self::Name,
         Self::Node,
+        Self::Number,
     ];
 
     /// Kind of a number; `None` for those of later versions.

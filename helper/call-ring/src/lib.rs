@@ -10,6 +10,8 @@
 //! * [`kind`]: kinds of records, with what their words say
 //! * [`group`]: the records of a call, written and published together
 //! * [`command`]: calls that uvmd asks the helper to make
+//! * [`plan`]: moves of memory at launches, which the helper makes by itself, in a memory of their own
+//! * [`token`]: what identifies a launch in a plan
 //! * [`call`]: a call as it is read (feature `reader`)
 //!
 //! All words are little-endian and atomic: either side may write anything at any time, and the other
@@ -27,11 +29,15 @@ pub mod group;
 pub mod kind;
 pub mod lane;
 pub mod memory;
+pub mod plan;
 pub mod record;
+pub mod token;
 
 pub use command::{Command, Commands};
 pub use group::Group;
 pub use kind::{Kind, MemoryKind, Size, SyncKind, Target};
 pub use lane::Lane;
 pub use memory::{Invalid, Memory, Mode, NAME, TOTAL_BYTES};
+pub use plan::{PLAN_BYTES, PLAN_NAME, Plan, PlanMemory};
 pub use record::{Record, Stamp};
+pub use token::Token;

@@ -34,8 +34,9 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDRING");
 /// Version of the layout. Another major one is not read; a later minor one has more kinds of
 /// records, which are skipped and counted.
 pub const MAJOR: u32 = 1;
-/// See [`MAJOR`]. From 1 on, helpers carry out commands.
-pub const MINOR: u32 = 1;
+/// See [`MAJOR`]. From 1 on, helpers carry out commands; from 2 on, launches are numbered, and there
+/// is a memory for [plans](crate::plan) beside the ring.
+pub const MINOR: u32 = 2;
 /// Lanes.
 pub const LANES: usize = 16;
 /// Lanes that a thread has for itself. Threads beyond share the others, and take for each call one that
@@ -76,10 +77,12 @@ pub enum Mode {
 /// Reason why memory is no ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// Another size than that of the ring.
+    /// Another size than that of such memory.
     Size {
         /// Bytes.
         bytes: usize,
+        /// Bytes of such memory.
+        expected: usize,
     },
     /// Another magic, or lanes that differ.
     Header,
@@ -93,7 +96,7 @@ pub enum Invalid {
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Size { bytes } => write!(f, "{bytes} bytes instead of {TOTAL_BYTES}"),
+            Self::Size { bytes, expected } => write!(f, "{bytes} bytes instead of {expected}"),
             Self::Header => f.write_str("no header of a ring"),
             Self::Version { major } => write!(f, "version {major} instead of {MAJOR}"),
         }
@@ -145,7 +148,7 @@ impl<'a> Memory<'a> {
 
     fn of(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
         let bytes = words.len().saturating_mul(WORD_BYTES);
-        if bytes == TOTAL_BYTES { Ok(Self { words }) } else { Err(Invalid::Size { bytes }) }
+        if bytes == TOTAL_BYTES { Ok(Self { words }) } else { Err(Invalid::Size { bytes, expected: TOTAL_BYTES }) }
     }
 
     fn load(&self, at: usize) -> u64 {

@@ -1,0 +1,615 @@
+//! Plan: moves of managed memory at launches of an iteration that repeats, which uvmd writes and the
+//! helper follows. It is in a memory of its own beside the ring, so that readers of the ring alone see
+//! no change.
+//!
+//! | words | content |
+//! | --- | --- |
+//! | 0 | [`MAGIC`] |
+//! | 1 | major version, minor version, each 32 bits |
+//! | 2 | bytes of the whole |
+//! | 8 | beat: time of uvmd's monotonic clock, written once a second; a cache line of its own |
+//! | 16 | generation of the plan, odd while it is written; a cache line of its own |
+//! | 24 | generation that the helper has adopted or refused, and its [`State`]; a cache line of its own |
+//! | 32–38 | [`Counters`], written by the helper |
+//! | 64, 65 | UUID of the GPU |
+//! | 66 | number of a launch at which an iteration begins |
+//! | 67 | period: launches of an iteration |
+//! | 68 | moves |
+//! | 69 | most bytes that the moves of an iteration have together |
+//! | 72... | a [`Token`] for each launch of an iteration, [`PERIOD_MAX`] at most |
+//! | ... | 4 words for each move, [`MOVES_MAX`] at most: begin, bytes, [`Destination`], and the op behind which it begins (32 bits) with the one that waits for it, plus 1 |
+//!
+//! The op of an iteration is the place of a launch in it: of a kernel, captured or not, or of a graph.
+//! The helper numbers the launches of the process, from 1 on; each [`NUMBERED`]th record of one has its
+//! number, from which [`Numbering`](crate::call::Numbering) has those of the others.
+//!
+//! uvmd's side: [`publish`](PlanMemory::publish) and [`beat`](PlanMemory::beat) each second; then wake
+//! the helper as for a command, or it looks up to a second later. [`report`](PlanMemory::report) is
+//! what came of it. A plan that has ended is not taken up again: it is to be published anew.
+//!
+//! Neither side believes the other. The helper copies a plan once per generation into memory that uvmd
+//! does not share and checks all of it; uvmd's reads are copies, of which unknown states are none.
+
+use core::{
+    ffi::CStr,
+    sync::atomic::{AtomicU64, Ordering, fence},
+};
+
+use crate::{memory::Invalid, token::Token};
+
+/// Name of the memory.
+pub const PLAN_NAME: &CStr = c"uvmd-plan";
+/// First word: `UVMDPLAN`.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDPLAN");
+/// Version of the layout. Another major one is not read.
+pub const MAJOR: u32 = 1;
+const MINOR: u32 = 0;
+/// Most launches of an iteration.
+pub const PERIOD_MAX: usize = 16384;
+/// Most moves of an iteration.
+pub const MOVES_MAX: usize = 4096;
+/// Bytes of the whole memory.
+pub const PLAN_BYTES: usize = (TABLE + TABLE_WORDS) * WORD_BYTES;
+/// Each so many launches, the record of one has its number.
+pub const NUMBERED: u64 = 64;
+/// Age of the beat from which on plans are not followed any more.
+pub const BEAT_AGE_MAX_NS: u64 = 5_000_000_000;
+/// Unit of ranges.
+pub const PAGE_BYTES: u64 = 4096;
+
+const WORD_BYTES: usize = 8;
+const BEAT: usize = 8;
+const GENERATION: usize = 16;
+const STATE_GENERATION: usize = 24;
+const STATE: usize = 25;
+const COUNTERS: usize = 32;
+const TABLE: usize = 64;
+
+/// Words of a table: the plan without its generation.
+pub const TABLE_WORDS: usize = HEAD_WORDS + PERIOD_MAX + MOVES_MAX * MOVE_WORDS;
+const HEAD_WORDS: usize = 8;
+const GPU: usize = 0;
+const FIRST_LAUNCH: usize = 2;
+const PERIOD: usize = 3;
+const MOVES: usize = 4;
+const BUDGET: usize = 5;
+const MOVE_WORDS: usize = 4;
+
+const _: () = assert!(PLAN_BYTES <= 512 << 10, "the program pays for it");
+
+/// Where a move brings memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// To the plan's GPU.
+    Gpu = 1,
+    /// To the host.
+    Host = 2,
+}
+
+/// Move of memory in an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// First byte of the range, of a page.
+    pub begin: u64,
+    /// Size, in whole pages.
+    pub bytes: u64,
+    /// Where to.
+    pub destination: Destination,
+    /// Op behind whose launch it begins.
+    pub begin_op: u32,
+    /// Op whose launch waits for it, the next of this place behind the begin; `None` if none does.
+    pub wait_op: Option<u32>,
+}
+
+impl Move {
+    #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
+    const fn of_words([begin, bytes, destination, ops]: [u64; MOVE_WORDS]) -> Option<Self> {
+        let destination = match destination {
+            1 => Destination::Gpu,
+            2 => Destination::Host,
+            _ => return None,
+        };
+        let wait_op = (ops >> 32) as u32;
+        Some(Self { begin, bytes, destination, begin_op: ops as u32, wait_op: wait_op.checked_sub(1) })
+    }
+
+    const fn to_words(self) -> [u64; MOVE_WORDS] {
+        let wait_op = match self.wait_op {
+            Some(op) => op as u64 + 1,
+            None => 0,
+        };
+        [self.begin, self.bytes, self.destination as u64, self.begin_op as u64 | wait_op << 32]
+    }
+
+    const fn end(self) -> Option<u64> {
+        self.begin.checked_add(self.bytes)
+    }
+}
+
+/// Plan without tokens and moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// UUID of the GPU: the program may number its devices differently.
+    pub gpu: [u8; 16],
+    /// Number of a launch at which an iteration begins, past or to come.
+    pub first_launch: u64,
+    /// Launches of an iteration.
+    pub period: usize,
+    /// Moves of an iteration.
+    pub moves: usize,
+    /// Most bytes that the moves of an iteration have together.
+    pub budget_bytes: u64,
+}
+
+/// Plan as uvmd publishes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// UUID of the GPU: the program may number its devices differently.
+    pub gpu: [u8; 16],
+    /// Number of a launch at which an iteration begins, past or to come.
+    pub first_launch: u64,
+    /// Most bytes that the moves of an iteration have together.
+    pub budget_bytes: u64,
+    /// Token of each launch of an iteration.
+    pub tokens: &'a [Token],
+    /// Moves, by the ops behind which they begin.
+    pub moves: &'a [Move],
+}
+
+impl Plan<'_> {
+    const fn head(&self) -> Head {
+        Head {
+            gpu: self.gpu,
+            first_launch: self.first_launch,
+            period: self.tokens.len(),
+            moves: self.moves.len(),
+            budget_bytes: self.budget_bytes,
+        }
+    }
+}
+
+/// Reason why a plan is refused or has been stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// No launches in an iteration, or more than [`PERIOD_MAX`].
+    Period,
+    /// More moves than [`MOVES_MAX`].
+    MoveCount,
+    /// Moves that are not in the order of their begins.
+    Order,
+    /// A move names an op that the iteration does not have.
+    Op,
+    /// A range is empty, or not of whole pages.
+    Range,
+    /// A move to neither the GPU nor the host.
+    Destination,
+    /// The moves have more bytes than the budget.
+    Budget,
+    /// Part of a range is not in managed memory that the helper has seen allocated, or is in that of
+    /// a pool, which is freed without waiting for moves.
+    NotAllocated,
+    /// The program has given advice of its own about part of a range.
+    ProgramAdvice,
+    /// The program has no such GPU, or has allocated nothing there.
+    NoDevice,
+    /// The driver lacks a function.
+    Unsupported,
+    /// The driver failed with this `CUresult`. `CUDA_ERROR_NOT_READY` (600) is the helper's: calls of
+    /// the program left no time for it.
+    Failed(u32),
+    /// The mode is not [`Mode::Act`](crate::Mode::Act) any more.
+    Mode,
+    /// uvmd's beat is missing.
+    Beat,
+    /// The program has freed memory of a range.
+    Freed,
+    /// The program has ended the context.
+    ContextEnded,
+    /// uvmd has withdrawn the plan.
+    Withdrawn,
+    /// The process exits, or the helper's thread has ended.
+    Exit,
+}
+
+impl Reason {
+    const ALL: [Self; 18] = [
+        Self::Period,
+        Self::MoveCount,
+        Self::Order,
+        Self::Op,
+        Self::Range,
+        Self::Destination,
+        Self::Budget,
+        Self::NotAllocated,
+        Self::ProgramAdvice,
+        Self::NoDevice,
+        Self::Unsupported,
+        Self::Failed(0),
+        Self::Mode,
+        Self::Beat,
+        Self::Freed,
+        Self::ContextEnded,
+        Self::Withdrawn,
+        Self::Exit,
+    ];
+
+    /// Number of the kind, and a `CUresult`.
+    const fn parts(self) -> (u64, u32) {
+        match self {
+            Self::Period => (1, 0),
+            Self::MoveCount => (2, 0),
+            Self::Order => (3, 0),
+            Self::Op => (4, 0),
+            Self::Range => (5, 0),
+            Self::Destination => (6, 0),
+            Self::Budget => (7, 0),
+            Self::NotAllocated => (8, 0),
+            Self::ProgramAdvice => (9, 0),
+            Self::NoDevice => (10, 0),
+            Self::Unsupported => (11, 0),
+            Self::Failed(result) => (12, result),
+            Self::Mode => (13, 0),
+            Self::Beat => (14, 0),
+            Self::Freed => (15, 0),
+            Self::ContextEnded => (16, 0),
+            Self::Withdrawn => (17, 0),
+            Self::Exit => (18, 0),
+        }
+    }
+
+    fn of_parts(number: u64, result: u32) -> Option<Self> {
+        let reason = Self::ALL.into_iter().find(|reason| reason.parts().0 == number)?;
+        Some(if matches!(reason, Self::Failed(_)) { Self::Failed(result) } else { reason })
+    }
+}
+
+/// What the helper does with a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has none.
+    None,
+    /// It follows it: at the latest from the begin of the next iteration on.
+    Following,
+    /// A launch was not the one of this op: nothing is moved any more.
+    Drifted(u32),
+    /// It followed it, and does not any more.
+    Stopped(Reason),
+    /// It does not follow it; nothing was moved.
+    Refused(Reason),
+}
+
+impl State {
+    /// Kind in the highest byte, reason in the next, and a number in the lower half.
+    const fn to_word(self) -> u64 {
+        let (kind, (reason, number)) = match self {
+            Self::None => (0, (0, 0)),
+            Self::Following => (1, (0, 0)),
+            Self::Drifted(op) => (2, (0, op)),
+            Self::Stopped(reason) => (3, reason.parts()),
+            Self::Refused(reason) => (4, reason.parts()),
+        };
+        kind << 56 | reason << 48 | number as u64
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    fn of_word(word: u64) -> Option<Self> {
+        let (reason, number) = (word >> 48 & 0xff, word as u32);
+        Some(match word >> 56 {
+            0 => Self::None,
+            1 => Self::Following,
+            2 => Self::Drifted(number),
+            3 => Self::Stopped(Reason::of_parts(reason, number)?),
+            4 => Self::Refused(Reason::of_parts(reason, number)?),
+            _ => return None,
+        })
+    }
+}
+
+/// What the helper counts, over all plans of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// Iterations followed from their begin to their end.
+    Iterations,
+    /// Moves handed over to the driver.
+    Moves,
+    /// Moves not handed over when the op that waits for them was launched: it did not wait.
+    Late,
+    /// Moves left out: memory or advice had changed, the driver failed, a stream was being captured,
+    /// or another context launched.
+    Skipped,
+    /// Launches that were not those of the plan.
+    Mismatched,
+    /// Bytes of moves to the GPU.
+    BytesToGpu,
+    /// Bytes of moves to the host.
+    BytesToHost,
+}
+
+/// Counters, all of them since the process's start. Any of them may be any number: the memory is the
+/// process's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "as Counter has them")]
+pub struct Counters {
+    pub iterations: u64,
+    pub moves: u64,
+    pub late: u64,
+    pub skipped: u64,
+    pub mismatched: u64,
+    pub bytes_to_gpu: u64,
+    pub bytes_to_host: u64,
+}
+
+/// What the helper reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Generation that the state is about.
+    pub generation: u64,
+    /// The state; `None` if the process has written what is none.
+    pub state: Option<State>,
+    /// The counters.
+    pub counters: Counters,
+}
+
+fn load(words: &[AtomicU64], at: usize) -> u64 {
+    words.get(at).map_or(0, |word| word.load(Ordering::Acquire))
+}
+
+fn store(words: &[AtomicU64], at: usize, value: u64) {
+    if let Some(word) = words.get(at) {
+        word.store(value, Ordering::Release);
+    }
+}
+
+/// Checks a plan, whose moves may be none.
+fn check(head: &Head, moves: impl Iterator<Item = Option<Move>>) -> Result<(), Reason> {
+    if head.period == 0 || head.period > PERIOD_MAX {
+        return Err(Reason::Period);
+    }
+    if head.moves > MOVES_MAX {
+        return Err(Reason::MoveCount);
+    }
+    let (mut last_op, mut bytes) = (0, 0_u64);
+    for one in moves.take(head.moves) {
+        let one = one.ok_or(Reason::Destination)?;
+        if [Some(one.begin_op), one.wait_op].into_iter().flatten().any(|op| op as usize >= head.period) {
+            return Err(Reason::Op);
+        }
+        if one.begin_op < last_op {
+            return Err(Reason::Order);
+        }
+        last_op = one.begin_op;
+        let is_of_pages = one.begin.is_multiple_of(PAGE_BYTES) && one.bytes.is_multiple_of(PAGE_BYTES);
+        if one.bytes == 0 || !is_of_pages || one.end().is_none() {
+            return Err(Reason::Range);
+        }
+        bytes = bytes.saturating_add(one.bytes);
+    }
+    if bytes > head.budget_bytes { Err(Reason::Budget) } else { Ok(()) }
+}
+
+/// Words of a plan: in the shared memory, or a copy of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> Table<'a> {
+    /// Table in so many words: [`TABLE_WORDS`].
+    #[must_use]
+    pub const fn new(words: &'a [AtomicU64]) -> Self {
+        Self { words }
+    }
+
+    fn write(&self, plan: &Plan<'_>) {
+        for (at, half) in plan.gpu.as_chunks::<8>().0.iter().enumerate() {
+            store(self.words, GPU + at, u64::from_le_bytes(*half));
+        }
+        store(self.words, FIRST_LAUNCH, plan.first_launch);
+        store(self.words, PERIOD, plan.tokens.len() as u64);
+        store(self.words, MOVES, plan.moves.len() as u64);
+        store(self.words, BUDGET, plan.budget_bytes);
+        for (at, token) in plan.tokens.iter().enumerate() {
+            store(self.words, HEAD_WORDS + at, token.to_word());
+        }
+        for (at, one) in plan.moves.iter().enumerate() {
+            for (within, word) in one.to_words().into_iter().enumerate() {
+                store(self.words, HEAD_WORDS + PERIOD_MAX + at * MOVE_WORDS + within, word);
+            }
+        }
+    }
+
+    /// Plan without tokens and moves, as it is there.
+    fn head(&self) -> Head {
+        let mut gpu = [0; 16];
+        for (at, half) in gpu.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *half = load(self.words, GPU + at).to_le_bytes();
+        }
+        let count = |at| usize::try_from(load(self.words, at)).unwrap_or(usize::MAX);
+        Head {
+            gpu,
+            first_launch: load(self.words, FIRST_LAUNCH),
+            period: count(PERIOD),
+            moves: count(MOVES),
+            budget_bytes: load(self.words, BUDGET),
+        }
+    }
+
+    /// Copies what a plan uses of this one.
+    fn copy_to(&self, to: Table<'_>) {
+        let Head { period, moves, .. } = self.head();
+        let tokens = HEAD_WORDS..HEAD_WORDS + period.min(PERIOD_MAX);
+        let first_move = HEAD_WORDS + PERIOD_MAX;
+        let moves = first_move..first_move + moves.min(MOVES_MAX) * MOVE_WORDS;
+        for at in (0..HEAD_WORDS).chain(tokens).chain(moves) {
+            store(to.words, at, load(self.words, at));
+        }
+    }
+
+    /// Checks a copy, which nobody else writes to.
+    ///
+    /// # Errors
+    /// If it is no plan; [`Reason::Withdrawn`] where there is none.
+    pub fn check(&self) -> Result<Head, Reason> {
+        let head = self.head();
+        if head.period == 0 {
+            return Err(Reason::Withdrawn);
+        }
+        check(&head, (0..MOVES_MAX).map(|at| self.move_at(at)))?;
+        Ok(head)
+    }
+
+    /// Token of an op.
+    #[must_use]
+    pub fn token(&self, op: usize) -> Token {
+        Token::of_word(load(self.words, HEAD_WORDS + op.min(PERIOD_MAX - 1)))
+    }
+
+    /// A move; `None` if it is none, or there is none.
+    #[must_use]
+    pub fn move_at(&self, at: usize) -> Option<Move> {
+        let first = HEAD_WORDS + PERIOD_MAX + at.min(MOVES_MAX) * MOVE_WORDS;
+        let words = self.words.get(first..first + MOVE_WORDS)?.first_chunk::<MOVE_WORDS>()?;
+        Move::of_words(words.each_ref().map(|word| word.load(Ordering::Acquire)))
+    }
+}
+
+/// The shared memory of a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanMemory<'a> {
+    words: &'a [AtomicU64],
+}
+
+impl<'a> PlanMemory<'a> {
+    /// Makes a memory without a plan of words that are all zeros.
+    ///
+    /// # Errors
+    /// If the memory has another size.
+    pub fn create(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
+        let memory = Self::of(words)?;
+        store(words, 1, u64::from(MAJOR) << 32 | u64::from(MINOR));
+        store(words, 2, PLAN_BYTES as u64);
+        // Last: whoever sees it sees the rest.
+        store(words, 0, MAGIC);
+        Ok(memory)
+    }
+
+    /// Opens one that another process made.
+    ///
+    /// # Errors
+    /// If it is none, or one of another version.
+    pub fn open(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
+        let memory = Self::of(words)?;
+        let major = (load(words, 1) >> 32) as u32;
+        match (load(words, 0), load(words, 2)) {
+            (MAGIC, _) if major != MAJOR => Err(Invalid::Version { major }),
+            (MAGIC, bytes) if bytes == PLAN_BYTES as u64 => Ok(memory),
+            _ => Err(Invalid::Header),
+        }
+    }
+
+    fn of(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
+        let bytes = words.len().saturating_mul(WORD_BYTES);
+        if bytes == PLAN_BYTES { Ok(Self { words }) } else { Err(Invalid::Size { bytes, expected: PLAN_BYTES }) }
+    }
+
+    fn table(&self) -> Table<'a> {
+        Table::new(self.words.get(TABLE..TABLE + TABLE_WORDS).unwrap_or_default())
+    }
+
+    // === uvmd's side ===
+
+    /// Shows the helper that uvmd is there, at a time of the monotonic clock. To be called each second
+    /// while a plan shall be followed.
+    pub fn beat(&self, now_ns: u64) {
+        store(self.words, BEAT, now_ns);
+    }
+
+    /// Publishes a plan in place of the last one; returns its generation. Whoever calls it is the only
+    /// one who does.
+    ///
+    /// # Errors
+    /// If the helper would refuse it, as far as that is known without the process.
+    pub fn publish(&self, plan: &Plan<'_>) -> Result<u64, Reason> {
+        check(&plan.head(), plan.moves.iter().copied().map(Some))?;
+        Ok(self.change(|table| table.write(plan)))
+    }
+
+    /// Withdraws the plan: nothing is moved from the next launch on. Returns the generation.
+    #[expect(clippy::must_use_candidate, reason = "the plan is withdrawn")]
+    pub fn withdraw(&self) -> u64 {
+        self.change(|table| store(table.words, PERIOD, 0))
+    }
+
+    fn change(&self, change: impl FnOnce(Table<'a>)) -> u64 {
+        // One that was being written by an uvmd that ended is odd.
+        let written = load(self.words, GENERATION) | 1;
+        store(self.words, GENERATION, written);
+        fence(Ordering::SeqCst);
+        change(self.table());
+        let generation = match written.wrapping_add(1) {
+            // That of no plan.
+            0 => 2,
+            generation => generation,
+        };
+        store(self.words, GENERATION, generation);
+        generation
+    }
+
+    /// What the helper reports.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let counter = |counter| load(self.words, COUNTERS + counter as usize);
+        Report {
+            generation: load(self.words, STATE_GENERATION),
+            state: State::of_word(load(self.words, STATE)),
+            counters: Counters {
+                iterations: counter(Counter::Iterations),
+                moves: counter(Counter::Moves),
+                late: counter(Counter::Late),
+                skipped: counter(Counter::Skipped),
+                mismatched: counter(Counter::Mismatched),
+                bytes_to_gpu: counter(Counter::BytesToGpu),
+                bytes_to_host: counter(Counter::BytesToHost),
+            },
+        }
+    }
+
+    // === The helper's side ===
+
+    /// Whether uvmd has been there within [`BEAT_AGE_MAX_NS`], at this time of the monotonic clock. A
+    /// beat that is to come is none: it is of another clock.
+    #[must_use]
+    pub fn is_live(&self, now_ns: u64) -> bool {
+        // Of a call that began before the beat.
+        const AHEAD_MAX_NS: u64 = 1_000_000_000;
+        let beat = load(self.words, BEAT);
+        beat != 0 && now_ns.saturating_sub(beat) <= BEAT_AGE_MAX_NS && beat.saturating_sub(now_ns) <= AHEAD_MAX_NS
+    }
+
+    /// Generation of the plan that is there; 0 without one, and odd while one is written.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        load(self.words, GENERATION)
+    }
+
+    /// Copies the plan of a generation; false if it is being replaced.
+    #[must_use]
+    pub fn copy_to(&self, generation: u64, to: Table<'_>) -> bool {
+        self.table().copy_to(to);
+        fence(Ordering::SeqCst);
+        generation & 1 == 0 && self.generation() == generation
+    }
+
+    /// Reports the state of a generation.
+    pub fn set_state(&self, generation: u64, state: State) {
+        store(self.words, STATE, state.to_word());
+        store(self.words, STATE_GENERATION, generation);
+    }
+
+    /// Adds to a counter.
+    pub fn count(&self, counter: Counter, more: u64) {
+        if let Some(word) = self.words.get(COUNTERS + counter as usize) {
+            word.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+}

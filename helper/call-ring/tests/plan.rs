@@ -1,0 +1,287 @@
+//! Both sides of a plan.
+#![cfg(test)]
+
+use std::{
+    num::{NonZeroU32, NonZeroU64},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+
+use call_ring::{
+    Group, Invalid, Kind, Memory, Mode, PLAN_BYTES, Plan, PlanMemory, Size, TOTAL_BYTES, Target, Token,
+    call::{Call, Numbering, Read, read},
+    plan::{BEAT_AGE_MAX_NS, Counter, Destination, MOVES_MAX, Move, PERIOD_MAX, Reason, State, TABLE_WORDS, Table},
+    token::Signature,
+};
+use proptest::prelude::*;
+
+const GPU: [u8; 16] = *b"0123456789abcdef";
+const SECOND_NS: u64 = 1_000_000_000;
+
+fn words(count: usize) -> Vec<AtomicU64> {
+    (0..count).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn token(number: u64) -> Token {
+    let size = Size::new(1, 1, 1);
+    Token { signature: Signature::of_kernel(number, size, size, 0), pointers: None }
+}
+
+const fn one(begin_op: u32, wait_op: Option<u32>) -> Move {
+    Move { begin: 0x20_0000, bytes: 0x1000, destination: Destination::Gpu, begin_op, wait_op }
+}
+
+const fn plan<'a>(tokens: &'a [Token], moves: &'a [Move]) -> Plan<'a> {
+    Plan { gpu: GPU, first_launch: 7, budget_bytes: 1 << 20, tokens, moves }
+}
+
+#[test]
+fn a_plan_is_copied_as_it_was_published() {
+    let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
+    let memory = PlanMemory::create(&shared).unwrap();
+    assert_eq!((memory.generation(), memory.report().state), (0, Some(State::None)));
+    let tokens: Vec<Token> = (0..5).map(token).collect();
+    let moves = [one(0, Some(3)), Move { destination: Destination::Host, ..one(4, None) }, one(4, Some(1))];
+    let generation = memory.publish(&plan(&tokens, &moves)).unwrap();
+    let table = Table::new(&own);
+    assert!(memory.copy_to(generation, table));
+    let head = table.check().unwrap();
+    assert_eq!((head.gpu, head.first_launch, head.period, head.moves), (GPU, 7, 5, 3));
+    assert!(tokens.iter().enumerate().all(|(op, token)| table.token(op) == *token));
+    assert!(moves.iter().enumerate().all(|(at, one)| table.move_at(at) == Some(*one)));
+    // Another one, and none.
+    let next = memory.publish(&plan(&tokens[..1], &[])).unwrap();
+    assert!(next > generation && !memory.copy_to(generation, table) && memory.copy_to(next, table));
+    assert_eq!(table.check().map(|head| head.period), Ok(1));
+    let withdrawn = memory.withdraw();
+    assert!(withdrawn > next && memory.copy_to(withdrawn, table));
+    assert_eq!(table.check(), Err(Reason::Withdrawn));
+}
+
+#[test]
+fn a_plan_that_is_none_is_refused_with_its_reason_by_either_side() {
+    let tokens: Vec<Token> = (0..4).map(token).collect();
+    let many = vec![token(1); PERIOD_MAX + 1];
+    let crowd = vec![one(0, None); MOVES_MAX + 1];
+    let large = [Move { bytes: 1 << 19, ..one(0, None) }, Move { bytes: (1 << 19) + 0x1000, ..one(1, None) }];
+    let end = Move { begin: u64::MAX - 0xfff, bytes: 0x1000, ..one(0, None) };
+    for (tokens, moves, reason) in [
+        (&tokens[..0], &[][..], Reason::Period),
+        (&many, &[], Reason::Period),
+        (&tokens, &crowd, Reason::MoveCount),
+        (&tokens, &[one(1, None), one(0, None)], Reason::Order),
+        (&tokens, &[one(4, None)], Reason::Op),
+        (&tokens, &[one(0, Some(4))], Reason::Op),
+        (&tokens, &[Move { bytes: 0, ..one(0, None) }], Reason::Range),
+        (&tokens, &[Move { begin: 0x20_0800, ..one(0, None) }], Reason::Range),
+        (&tokens, &[Move { bytes: 0x800, ..one(0, None) }], Reason::Range),
+        (&tokens, &[end], Reason::Range),
+        (&tokens, &large, Reason::Budget),
+    ] {
+        let shared = words(PLAN_BYTES / 8);
+        let memory = PlanMemory::create(&shared).unwrap();
+        assert_eq!(memory.publish(&plan(tokens, moves)), Err(reason));
+        assert_eq!(memory.generation(), 0, "nothing is written");
+    }
+    // What a process writes, the helper sees as well.
+    let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
+    let memory = PlanMemory::create(&shared).unwrap();
+    let generation = memory.publish(&plan(&tokens, &[one(0, None)])).unwrap();
+    let destination = 64 + 8 + PERIOD_MAX + 2;
+    assert_eq!(shared[destination].swap(3, Ordering::Relaxed), Destination::Gpu as u64);
+    assert!(memory.copy_to(generation, Table::new(&own)));
+    assert_eq!(Table::new(&own).check(), Err(Reason::Destination));
+}
+
+#[test]
+fn a_plan_that_is_being_written_is_not_copied() {
+    let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
+    let memory = PlanMemory::create(&shared).unwrap();
+    let generation = memory.publish(&plan(&[token(1)], &[])).unwrap();
+    // An uvmd that ended while it wrote.
+    shared[16].store(generation + 1, Ordering::Relaxed);
+    assert!(!memory.copy_to(generation, Table::new(&own)) && !memory.copy_to(generation + 1, Table::new(&own)));
+    let next = memory.publish(&plan(&[token(1)], &[])).unwrap();
+    assert!(next > generation && next & 1 == 0 && memory.copy_to(next, Table::new(&own)));
+}
+
+#[test]
+fn copies_beside_a_writer_are_of_one_plan() {
+    let (shared, own) = (words(PLAN_BYTES / 8), words(TABLE_WORDS));
+    let memory = PlanMemory::create(&shared).unwrap();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for number in 0..2000_u64 {
+                let tokens = vec![token(number); 64];
+                memory.publish(&Plan { first_launch: number, ..plan(&tokens, &[]) }).unwrap();
+            }
+        });
+        let mut copies = 0;
+        while !writer.is_finished() || copies == 0 {
+            let generation = memory.generation();
+            if generation != 0 && memory.copy_to(generation, Table::new(&own)) {
+                let table = Table::new(&own);
+                let first_launch = table.check().unwrap().first_launch;
+                assert!((0..64).all(|op| table.token(op) == token(first_launch)));
+                copies += 1;
+            }
+        }
+    });
+}
+
+#[test]
+fn a_beat_holds_for_five_seconds() {
+    let shared = words(PLAN_BYTES / 8);
+    let memory = PlanMemory::create(&shared).unwrap();
+    let now_ns = 100 * SECOND_NS;
+    assert!(!memory.is_live(now_ns), "there was none");
+    memory.beat(now_ns);
+    assert!(memory.is_live(now_ns) && memory.is_live(now_ns + BEAT_AGE_MAX_NS));
+    assert!(!memory.is_live(now_ns + BEAT_AGE_MAX_NS + 1));
+    // Of a call that began before it, and of another clock.
+    assert!(memory.is_live(now_ns - 1) && !memory.is_live(now_ns - 2 * SECOND_NS));
+}
+
+#[test]
+fn states_and_counters_are_read_as_they_were_written() {
+    let shared = words(PLAN_BYTES / 8);
+    let memory = PlanMemory::create(&shared).unwrap();
+    for state in [
+        State::None,
+        State::Following,
+        State::Drifted(9),
+        State::Stopped(Reason::Failed(700)),
+        State::Stopped(Reason::Exit),
+        State::Refused(Reason::Period),
+        State::Refused(Reason::ProgramAdvice),
+    ] {
+        memory.set_state(4, state);
+        let report = PlanMemory::open(&shared).unwrap().report();
+        assert_eq!((report.generation, report.state), (4, Some(state)));
+    }
+    memory.count(Counter::Late, 2);
+    memory.count(Counter::BytesToHost, 1 << 40);
+    let counters = memory.report().counters;
+    assert_eq!((counters.late, counters.bytes_to_host, counters.moves), (2, 1 << 40, 0));
+    shared[25].store(9 << 56, Ordering::Relaxed);
+    assert_eq!(memory.report().state, None);
+    assert!(matches!(PlanMemory::open(&shared[1..]), Err(Invalid::Size { .. })));
+    shared[1].store(2 << 32, Ordering::Relaxed);
+    assert_eq!(PlanMemory::open(&shared).unwrap_err(), Invalid::Version { major: 2 });
+    shared[0].store(0, Ordering::Relaxed);
+    assert_eq!(PlanMemory::open(&shared).unwrap_err(), Invalid::Header);
+}
+
+/// Records a launch as the helper does; its pointers' hash.
+fn launch(memory: &Memory<'_>, function: u64, addresses: &[u64], number: Option<u64>) -> Option<NonZeroU32> {
+    let words = [function, Size::new(3, 2, 1).to_word(), Size::new(64, 1, 1).to_word(), 48];
+    let mut group = Group::with_target(memory.lane(0), memory.stamp(1, 2), Kind::Launch, 0, Target::Stream(5), words);
+    addresses.iter().zip(0..).for_each(|(address, at)| group.pointer(8 * at, *address));
+    if let Some(number) = number {
+        group.number(number);
+    }
+    let hash = group.pointers_hash();
+    assert!(group.publish());
+    hash
+}
+
+fn next(memory: &Memory<'_>) -> Call {
+    match read(&memory.lane(0)) {
+        Some(Read::Call(call)) => call,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn both_sides_have_the_same_token_and_number_of_a_launch() {
+    let words = words(TOTAL_BYTES / 8);
+    let memory = Memory::create(&words, Mode::Record).unwrap();
+    let (grid, block) = (Size::new(3, 2, 1), Size::new(64, 1, 1));
+    let mut numbering = Numbering::default();
+    let expected = [(None, None), (Some(64), Some(64)), (None, Some(65)), (None, Some(66)), (Some(128), Some(128))];
+    for (addresses, (recorded, number)) in
+        [&[][..], &[0x1000], &[0x1000, 0x2000], &[0x2000, 0x1000], &[9; 6]].into_iter().zip(expected)
+    {
+        let pointers = launch(&memory, 7, addresses, recorded);
+        let call = next(&memory);
+        let token = Token { signature: Signature::of_kernel(7, grid, block, 48), pointers };
+        assert_eq!((call.token(), call.number), (Some(token), recorded.and_then(NonZeroU64::new)));
+        assert!(pointers.is_some());
+        assert_eq!(numbering.number_of(&call), number);
+        assert_eq!(Token::of_word(token.to_word()), token);
+        // Other calls are no ops of an iteration.
+        assert!(Group::begin(memory.lane(0), memory.stamp(1, 2), Kind::Sync, 0, [0, 1, 0, 0, 0]).publish());
+        assert_eq!(numbering.number_of(&next(&memory)), None);
+    }
+}
+
+#[test]
+fn tokens_differ_by_each_part_of_a_launch() {
+    let (grid, block) = (Size::new(3, 2, 1), Size::new(64, 1, 1));
+    let signatures = [
+        Signature::of_kernel(7, grid, block, 48),
+        Signature::of_kernel(8, grid, block, 48),
+        Signature::of_kernel(7, block, grid, 48),
+        Signature::of_kernel(7, grid, block, 0),
+        Signature::of_graph(7),
+    ];
+    for (at, signature) in signatures.iter().enumerate() {
+        assert!(!signatures[at + 1..].contains(signature));
+    }
+    let words = words(TOTAL_BYTES / 8);
+    let memory = Memory::create(&words, Mode::Record).unwrap();
+    let hashes = [&[][..], &[0], &[1, 2], &[2, 1]].map(|addresses| launch(&memory, 7, addresses, None));
+    let token = Token { pointers: hashes[2], ..token(1) };
+    assert_eq!(hashes.map(|hash| token.matches_pointers(hash)), [false, false, true, false]);
+    assert!(token.matches_pointers(None) && Token { pointers: None, ..token }.matches_pointers(hashes[0]));
+}
+
+proptest! {
+    #[test]
+    fn a_table_of_any_words_is_refused_or_within_its_bounds(
+        period in prop_oneof![0_u64..70, any::<u64>()],
+        moves in prop_oneof![0_u64..9, any::<u64>()],
+        budget in any::<u64>(),
+        values in prop::collection::vec(
+            (prop_oneof![(0_u64..1 << 20).prop_map(|page| page << 12), any::<u64>()],
+             prop_oneof![(0_u64..1 << 20).prop_map(|pages| pages << 12), any::<u64>()],
+             prop_oneof![1_u64..3, any::<u64>()],
+             prop_oneof![(0_u64..70, 0_u64..70).prop_map(|(begin, wait)| begin | wait << 32), any::<u64>()]),
+            0..9,
+        ),
+    ) {
+        let words = words(TABLE_WORDS);
+        for (at, value) in [(3, period), (4, moves), (5, budget)] {
+            words[at].store(value, Ordering::Relaxed);
+        }
+        for (at, (begin, bytes, destination, ops)) in values.into_iter().enumerate() {
+            for (within, value) in [begin, bytes, destination, ops].into_iter().enumerate() {
+                words[8 + PERIOD_MAX + at * 4 + within].store(value, Ordering::Relaxed);
+            }
+        }
+        let table = Table::new(&words);
+        if let Ok(head) = table.check() {
+            prop_assert!((1..=PERIOD_MAX).contains(&head.period) && head.moves <= MOVES_MAX);
+            let mut bytes = 0_u64;
+            for at in 0..head.moves {
+                let one = table.move_at(at).unwrap();
+                prop_assert!((one.begin_op as usize) < head.period);
+                prop_assert!(one.wait_op.is_none_or(|op| (op as usize) < head.period));
+                prop_assert!(one.bytes > 0 && (one.begin | one.bytes).is_multiple_of(0x1000));
+                bytes += one.bytes;
+            }
+            prop_assert!(bytes <= head.budget_bytes);
+        }
+    }
+
+    #[test]
+    fn any_word_is_a_state_or_none(word in any::<u64>()) {
+        let shared = words(PLAN_BYTES / 8);
+        let memory = PlanMemory::create(&shared).unwrap();
+        shared[25].store(word, Ordering::Relaxed);
+        if let Some(state) = memory.report().state {
+            memory.set_state(2, state);
+            prop_assert_eq!(memory.report().state, Some(state));
+        }
+    }
+}
