@@ -312,7 +312,8 @@ pub enum Counter {
     Iterations,
     /// Moves handed over to the driver.
     Moves,
-    /// Moves not handed over when the op that waits for them was launched: it did not wait.
+    /// Moves not handed over when the op that waits for them was launched: it did not wait. Those to
+    /// the GPU are handed over all the same, and those to the host are not.
     Late,
     /// Moves left out: memory or advice had changed, the driver failed, a stream was being captured,
     /// or another context launched.

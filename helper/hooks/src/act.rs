@@ -12,6 +12,7 @@
 use call_ring::{
     Command, Memory, Mode,
     command::{Answer, Response},
+    plan::Reason,
 };
 
 use crate::{
@@ -22,6 +23,7 @@ use crate::{
     driver,
     gate::{self, Closed, Gate},
     parts::{NotManaged, Parts, Range},
+    plan::Plan,
     stream::Stream,
     system,
     watch::Watch,
@@ -32,7 +34,7 @@ const POLL_NS: u64 = 50_000;
 /// Looks at the gate before a command is answered that the program's calls leave no time for: a
 /// second.
 const TURNS_MAX: u32 = 10_000;
-const TURN_NS: u64 = 100_000;
+pub(crate) const TURN_NS: u64 = 100_000;
 
 impl From<NotManaged> for Answer {
     fn from(_: NotManaged) -> Self {
@@ -69,6 +71,8 @@ pub(crate) struct Acting {
     /// Between the program and the helper's thread.
     pub(crate) gate: Gate,
     pub(crate) stream: Stream,
+    /// Plan that is followed beside commands.
+    pub(crate) plan: Plan,
 }
 
 /// A command at work.
@@ -104,7 +108,7 @@ impl Acting {
 
     /// Makes a context of a device current that the program allocated memory in: the memory's own,
     /// or another.
-    fn enter_context_of(&self, device: i32, own: Handle) -> Option<Handle> {
+    pub(crate) fn enter_context_of(&self, device: i32, own: Handle) -> Option<Handle> {
         let next = |block: &Block| self.blocks.of_next_context(block.context);
         let others = core::iter::successors(self.blocks.of_next_context(0), next).filter_map(context_of);
         let mut contexts = core::iter::once(own).chain(others);
@@ -127,9 +131,11 @@ impl Acting {
 
     /// Gives it back for good: there are no more commands.
     pub(crate) fn end(&self) {
+        self.plan.stop(Reason::Exit);
         for _ in 0..TURNS_MAX {
             self.rest();
-            if !self.stream.is_there() || self.gate.is_shut() {
+            self.rest_from_plans();
+            if !self.stream.is_there() && !self.has_plan_rest() || self.gate.is_shut() {
                 break;
             }
             system::sleep(TURN_NS);

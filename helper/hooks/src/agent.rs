@@ -1,7 +1,8 @@
 //! The helper's thread, which carries out commands of uvmd.
 //!
 //! The first call that is recorded in [`Mode::Act`] starts it, once. It waits at the command's
-//! word, carries a command out, answers, and wakes uvmd. In another mode it carries out nothing.
+//! word, carries a command out, answers, and wakes uvmd. In another mode it carries out nothing. While
+//! it follows a [plan](crate::plan), it waits for moves that begin, and looks at commands every 10 ms.
 //!
 //! It does not keep a process alive whose threads end one by one: it ends, too, within a second of
 //! the first one. Whether that was the last is not asked: threads that the driver has for a context
@@ -19,6 +20,7 @@ use core::{
 use call_ring::{
     Mode,
     command::{AgentState, Answer, Response},
+    plan::Reason,
 };
 
 use crate::{
@@ -48,8 +50,13 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// No thread.
-    pub(crate) fn new(dlsym: Dlsym, words: &mut Words, acting: Acting) -> Option<Self> {
-        Some(Self { is_started: words.next()?, threads: Threads::find(dlsym), filters: filter::count(), acting })
+    pub(crate) fn new(dlsym: Dlsym, words: &mut Words, acting: &Acting) -> Option<Self> {
+        Some(Self {
+            is_started: words.next()?,
+            threads: Threads::find(dlsym),
+            filters: filter::count(),
+            acting: *acting,
+        })
     }
 
     /// Starts the thread, if nobody has.
@@ -80,10 +87,18 @@ impl Agent {
         let mut watch = Watch::new(acting.gate);
         while !watch.is_over() {
             let Some((word, stage)) = commands.futex() else { return };
+            let is_following = acting.follow(&mut watch);
             let Some((ticket, command)) = commands.take() else {
+                if is_following {
+                    acting.plan.wait();
+                    continue;
+                }
                 match system::wait(word, stage, Sharing::Shared, LOOK_NS) {
                     Waited::Woken => {}
-                    Waited::TimedOut => acting.rest(),
+                    Waited::TimedOut => {
+                        acting.rest();
+                        acting.rest_from_plans();
+                    }
                     Waited::Failed => return,
                 }
                 continue;
@@ -109,7 +124,9 @@ fn agent(own: *mut c_void) -> &'static Agent {
 /// At the process's exit: no part of a command begins any more, and none is at work. In a child that
 /// a fork makes, none is.
 extern "C" fn process_exits(own: *mut c_void) {
-    agent(own).acting.gate.shut();
+    let acting = &agent(own).acting;
+    acting.plan.stop(Reason::Exit);
+    acting.gate.shut();
 }
 
 /// The thread.

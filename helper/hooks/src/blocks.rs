@@ -16,6 +16,9 @@ const BLOCKS_MAX: usize = 16384;
 /// Searches before one gives up, beside a thread that changes the table and is not let run.
 const SEARCHES_MAX: usize = 256;
 
+const MANAGED: u64 = 1;
+const POOLED: u64 = 2;
+
 /// Block of allocated memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
@@ -27,6 +30,8 @@ pub(crate) struct Block {
     pub(crate) context: u64,
     /// Whether it is managed memory.
     pub(crate) is_managed: bool,
+    /// Whether it is of a pool, whose frees wait for no work.
+    pub(crate) is_pooled: bool,
 }
 
 /// Blocks of allocated memory.
@@ -44,8 +49,8 @@ pub(crate) struct Blocks {
     ends: &'static [AtomicU64],
     /// Contexts that own them.
     contexts: &'static [AtomicU64],
-    /// 1 for managed memory.
-    managed: &'static [AtomicU64],
+    /// Bits [`MANAGED`] and [`POOLED`].
+    kinds: &'static [AtomicU64],
 }
 
 /// The table changes all the time, or blocks may be there that are freed.
@@ -83,30 +88,32 @@ impl Blocks {
         let (head, tables) = words.split_at_checked(8).ok_or(Errno(0))?;
         let (begins, rest) = tables.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let (ends, rest) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
-        let (contexts, managed) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
+        let (contexts, kinds) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let [version, lock, count, is_outdated, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { version, lock: Lock::new(lock), count, is_outdated, begins, ends, contexts, managed })
+        Ok(Self { version, lock: Lock::new(lock), count, is_outdated, begins, ends, contexts, kinds })
     }
 
     const fn tables(&self) -> [&'static [AtomicU64]; 4] {
-        [self.begins, self.ends, self.contexts, self.managed]
+        [self.begins, self.ends, self.contexts, self.kinds]
     }
 
     fn get(&self, at: usize) -> Block {
+        let kind = get(self.kinds, at);
         Block {
             begin: get(self.begins, at),
             end: get(self.ends, at),
             context: get(self.contexts, at),
-            is_managed: get(self.managed, at) != 0,
+            is_managed: kind & MANAGED != 0,
+            is_pooled: kind & POOLED != 0,
         }
     }
 
     fn set(&self, at: usize, block: Block) {
-        let Block { begin, end, context, is_managed } = block;
+        let Block { begin, end, context, is_managed, is_pooled } = block;
         set(self.begins, at, begin);
         set(self.ends, at, end);
         set(self.contexts, at, context);
-        set(self.managed, at, is_managed.into());
+        set(self.kinds, at, (u64::from(is_managed) * MANAGED) | (u64::from(is_pooled) * POOLED));
     }
 
     fn len(&self) -> usize {
@@ -242,7 +249,12 @@ impl Blocks {
 impl Block {
     /// Block of so many bytes. One of none has an address all the same.
     pub(crate) fn new(begin: u64, bytes: u64, context: u64, is_managed: bool) -> Self {
-        Self { begin, end: begin.saturating_add(bytes.max(1)), context, is_managed }
+        Self { begin, end: begin.saturating_add(bytes.max(1)), context, is_managed, is_pooled: false }
+    }
+
+    /// The same, of a pool.
+    pub(crate) const fn of_pool(self) -> Self {
+        Self { is_pooled: true, ..self }
     }
 }
 
@@ -300,7 +312,7 @@ mod tests {
     #[test]
     fn managed_blocks_are_found_from_an_address_on_and_no_others() {
         let blocks = Blocks::new().unwrap();
-        let managed = Block::new(0x5000, 0x1000, 7, true);
+        let managed = Block::new(0x5000, 0x1000, 7, true).of_pool();
         assert!(blocks.add(block(0x1000, 0x1000, 7)) && blocks.add(managed) && blocks.add(block(0x9000, 0x1000, 8)));
         for address in [0, 0x1000, 0x4fff, 0x5000, 0x5fff] {
             assert_eq!(blocks.managed_from(address), Ok(Some(managed)), "{address:#x}");

@@ -19,6 +19,9 @@ driver_functions! {
     fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: i32);
     fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: i32);
     fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, is_active: *mut i32);
+    fn cuEventCreate(event: *mut Handle, flags: u32);
+    fn cuEventDestroy_v2(event: Handle);
+    fn cuEventRecord(event: Handle, stream: Handle);
     fn cuFuncGetName(name: *mut *const u8, function: Handle);
     fn cuKernelGetName(name: *mut *const u8, kernel: Handle);
     fn cuFuncGetParamInfo(function: Handle, at: usize, offset_bytes: *mut usize, bytes: *mut usize);
@@ -32,6 +35,7 @@ driver_functions! {
     fn cuStreamDestroy_v2(stream: Handle);
     fn cuStreamGetCaptureInfo(stream: Handle, status: *mut u32, id: *mut u64);
     fn cuStreamQuery(stream: Handle);
+    fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32);
     fn cuThreadExchangeStreamCaptureMode(mode: *mut u32);
 }
 
@@ -165,6 +169,40 @@ pub(crate) fn make_stream() -> Result<Handle, Option<CuResult>> {
 /// Destroys a stream, whose work goes on.
 pub(crate) fn destroy_stream(stream: Handle) {
     cuStreamDestroy_v2(stream);
+}
+
+/// Whether the driver has what plans take, beside streams and prefetches.
+pub(crate) fn has_events() -> bool {
+    [&reals::cuEventCreate, &reals::cuEventRecord, &reals::cuStreamWaitEvent]
+        .into_iter()
+        .all(|function| !function.address().is_null())
+}
+
+/// New event of the calling thread's context, without a time.
+///
+/// # Errors
+/// Of the driver; `None` if it lacks the function.
+pub(crate) fn make_event() -> Result<Handle, Option<CuResult>> {
+    const DISABLE_TIMING: u32 = 2;
+    let mut event = 0;
+    let result = cuEventCreate(&raw mut event, DISABLE_TIMING);
+    written(result, ()).map(|()| event).ok_or(result)
+}
+
+/// Destroys an event. What waits for it goes on to do so.
+pub(crate) fn destroy_event(event: Handle) {
+    cuEventDestroy_v2(event);
+}
+
+/// Records an event behind the work that a stream has. `None` if the driver cannot.
+pub(crate) fn record_event(event: Handle, stream: Handle) -> Option<CuResult> {
+    cuEventRecord(event, stream)
+}
+
+/// Has a stream's further work wait for an event, as it was recorded last. `None` if the driver
+/// cannot.
+pub(crate) fn wait_for_event(stream: Handle, event: Handle) -> Option<CuResult> {
+    cuStreamWaitEvent(stream, event, 0)
 }
 
 /// Result of a stream's work; [`CuResult::NOT_READY`] while it is not done.

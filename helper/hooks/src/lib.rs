@@ -6,7 +6,8 @@
 //! the driver's function would not have; what cannot be recorded is counted.
 //!
 //! Where uvmd sets the mode [`Act`](call_ring::Mode::Act), a thread of the helper's carries out its
-//! commands. Calls of the program that end what a command names wait for the part of it at work.
+//! commands, and moves of its plan that launches begin. Calls of the program that end what one of them
+//! names wait for the part at work.
 //!
 //! Nothing here panics: the library is built without a way to, which `scripts/build-helper` checks.
 //! It uses neither the standard library nor a C library by link, but finds what it needs in the
@@ -17,6 +18,7 @@
 //! * [`agent`]: the helper's thread, with its end by [`watch`]; [`act`]: commands, carried out as
 //!   [`calls`], in [`parts`]
 //! * [`gate`]: between the program and that thread; [`stream`]: of that thread
+//! * [`plan`]: a plan of moves, which launches begin and wait for
 //! * [`advised`]: advice of the program's own
 //! * [`blocks`]: memory that the program has allocated
 //! * [`parameters`]: where parameters of functions lie
@@ -44,6 +46,7 @@ mod libc;
 mod lock;
 mod parameters;
 mod parts;
+mod plan;
 mod process;
 mod program;
 mod real;

@@ -8,9 +8,10 @@ use core::{
 };
 
 use call_ring::{
-    Group, Kind, Lane, Memory, Mode, Stamp, Target,
+    Group, Kind, Lane, Memory, Mode, PlanMemory, Stamp, Target,
     kind::{LEGACY, PER_THREAD},
     memory::OWN_LANES,
+    token::Signature,
 };
 
 use crate::{
@@ -24,6 +25,7 @@ use crate::{
     libc::{Dlsym, Libc, ThreadKey},
     parameters::Parameters,
     parts::Range,
+    plan::{Launch, Plan},
     shared,
     stream::Stream,
     system,
@@ -44,6 +46,8 @@ pub(crate) struct Recorder {
     pub(crate) gate: Gate,
     /// Of the helper's thread.
     pub(crate) stream: Stream,
+    /// Plan of uvmd's that launches follow.
+    pub(crate) plan: Plan,
     agent: Agent,
     /// Captures of streams that have begun and not ended: without any, no launch asks for them.
     captures: AtomicI64,
@@ -112,7 +116,7 @@ pub(crate) fn start(dlsym: Dlsym) {
 }
 
 /// Words that a child that a fork makes has as zeros.
-const WORDS: usize = 16;
+const WORDS: usize = 32;
 
 /// Bits of a thread's number that are its lane, plus 1.
 const LANE_BITS: u32 = 8;
@@ -138,11 +142,14 @@ impl Recorder {
         let is_own = words.next()?;
         let (gate, stream) = (Gate::new(&mut words)?, Stream::new(&mut words)?);
         let (blocks, parameters, advised) = (Blocks::new().ok()?, Parameters::new().ok()?, Advised::new().ok()?);
+        // Before the ring: whoever sees that sees both.
+        let plan_memory = PlanMemory::create(shared::make_plan().ok()?).ok()?;
         let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
-        let agent = Agent::new(dlsym, &mut words, Acting { memory, blocks, advised, gate, stream })?;
+        let plan = Plan::new(memory, plan_memory, Some(libc), &mut words).ok()?;
+        let agent = Agent::new(dlsym, &mut words, &Acting { memory, blocks, advised, gate, stream, plan })?;
         is_own.store(1, Ordering::Release);
         let captures = AtomicI64::new(0);
-        Some(Self { libc, memory, thread, blocks, parameters, advised, gate, stream, agent, captures, is_own })
+        Some(Self { libc, memory, thread, blocks, parameters, advised, gate, stream, plan, agent, captures, is_own })
     }
 
     /// Whether calls are recorded.
@@ -213,6 +220,17 @@ impl Recorder {
         self.write(|lane, stamp| Group::begin(lane, stamp, kind, flags, words));
     }
 
+    /// Records a launch of a graph, with its number if it has one.
+    pub(crate) fn record_graph_launch(&self, words: [u64; 5], number: Option<u64>) {
+        self.write(|lane, stamp| {
+            let mut group = Group::begin(lane, stamp, Kind::GraphLaunch, 0, words);
+            if let Some(number) = number {
+                group.number(number);
+            }
+            group
+        });
+    }
+
     /// Records a call whose work has a target, with what follows its first record.
     pub(crate) fn record_work(
         &self,
@@ -264,6 +282,19 @@ impl Recorder {
         capture.map_or_else(|| Target::Stream(named_stream(stream, is_per_thread)), Target::Captured)
     }
 
+    /// Numbers a launch that is about to be made, and has its stream wait as a plan says. `launch` has
+    /// what is launched, and the stream; it is called beside a plan alone.
+    pub(crate) fn before_launch(
+        &self,
+        is_per_thread: bool,
+        launch: impl FnOnce() -> Option<(Signature, Handle)>,
+    ) -> Launch<'_> {
+        let is_capturing = self.captures.load(Ordering::Relaxed) > 0;
+        self.plan.before(is_capturing, || {
+            launch().map(|(signature, stream)| (signature, named_default(stream, is_per_thread)))
+        })
+    }
+
     /// Counts a capture that begins, or with -1 one that ends.
     pub(crate) fn count_capture(&self, change: i64) {
         self.captures.fetch_add(change, Ordering::Relaxed);
@@ -273,6 +304,7 @@ impl Recorder {
     /// advised of it.
     pub(crate) fn remove(&self, address: u64) -> Option<Block> {
         let block = self.blocks.remove(address)?;
+        self.plan.frees(&block);
         self.forget_advice(&block);
         Some(block)
     }
@@ -295,6 +327,7 @@ impl Recorder {
     /// Frees all memory of a context that is no more.
     pub(crate) fn context_ends(&'static self, context: Handle) {
         self.stream.forget_of(context);
+        self.plan.forget_of(context);
         while let Some(block) = self.blocks.remove_of(context) {
             self.forget_advice(&block);
             if self.is_recording() {

@@ -1,8 +1,9 @@
-//! The ring's memory, which the program pays for: not made where that could do harm.
+//! The memory of the ring and of the plan, which the program pays for: not made where that could do
+//! harm.
 
-use core::sync::atomic::AtomicU64;
+use core::{ffi::CStr, sync::atomic::AtomicU64};
 
-use call_ring::{NAME, TOTAL_BYTES};
+use call_ring::{NAME, PLAN_BYTES, PLAN_NAME, TOTAL_BYTES};
 
 use crate::{
     filter, headroom,
@@ -13,21 +14,33 @@ use crate::{
 /// Largest file that the process may make, of linux/resource.h. Beyond it, a signal ends the process.
 const FILE_SIZE: usize = 1;
 
-/// Whether the memory can be made, and the program go on as without it. The helper's own tables are
-/// smaller than the ring.
+/// Whether the memory can be made, and the program go on as without it. The helper's own tables are of
+/// about the same size.
 pub(crate) fn is_permitted() -> bool {
-    let bytes = TOTAL_BYTES as u64;
-    system::limit(FILE_SIZE) >= bytes
+    let bytes = (TOTAL_BYTES + PLAN_BYTES) as u64;
+    system::limit(FILE_SIZE) >= TOTAL_BYTES as u64
         && headroom::has_room(bytes, bytes)
         // A filter may end the process for the call.
         && (filter::count() == Some(0) || system::may_make_memory())
 }
 
-/// Makes the memory. No descriptor of it stays open.
+/// Makes the memory of the ring. No descriptor of it stays open.
 ///
 /// # Errors
 /// If the kernel has none.
 pub(crate) fn make() -> Result<&'static [AtomicU64], Errno> {
-    let memory = system::sealed_memory(NAME, TOTAL_BYTES)?;
-    zeroed::shared(&memory, TOTAL_BYTES / 8)
+    of_name(NAME, TOTAL_BYTES)
+}
+
+/// Makes the memory of the plan.
+///
+/// # Errors
+/// If the kernel has none.
+pub(crate) fn make_plan() -> Result<&'static [AtomicU64], Errno> {
+    of_name(PLAN_NAME, PLAN_BYTES)
+}
+
+fn of_name(name: &CStr, bytes: usize) -> Result<&'static [AtomicU64], Errno> {
+    let memory = system::sealed_memory(name, bytes)?;
+    zeroed::shared(&memory, bytes / 8)
 }

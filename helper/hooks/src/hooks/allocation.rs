@@ -13,9 +13,10 @@ use crate::{
     recorder::{Recorder, after, at_gate, named_stream},
 };
 
-fn allocated(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, kind: MemoryKind) {
+fn allocated(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, kind: MemoryKind, is_pooled: bool) {
     let bytes = bytes as u64;
-    if !recorder.blocks.add(Block::new(address, bytes, driver::context(), kind == MemoryKind::Managed)) {
+    let block = Block::new(address, bytes, driver::context(), kind == MemoryKind::Managed);
+    if !recorder.blocks.add(if is_pooled { block.of_pool() } else { block }) {
         recorder.count_unrecorded();
     }
     recorder.record(Kind::Malloc, 0, [stream, address, bytes, kind as u64, driver::device()]);
@@ -25,7 +26,7 @@ fn allocated(recorder: &Recorder, stream: Handle, address: u64, bytes: usize, ki
 fn allocates(result: CuResult, stream: Handle, address: *const u64, bytes: usize, kind: MemoryKind) -> CuResult {
     after(result, |recorder| {
         if let Some(address) = read(address) {
-            allocated(recorder, stream, address, bytes, kind);
+            allocated(recorder, stream, address, bytes, kind, false);
         }
     })
 }
@@ -35,14 +36,14 @@ fn allocates_of_pool(result: CuResult, stream: Handle, address: *const u64, byte
     after(result, |recorder| {
         if let Some(address) = read(address) {
             let kind = if driver::is_managed(address) { MemoryKind::Managed } else { MemoryKind::Pool };
-            allocated(recorder, stream, address, bytes, kind);
+            allocated(recorder, stream, address, bytes, kind, true);
         }
     })
 }
 
 /// Records memory of the program that devices may access now.
 fn registers(result: CuResult, address: u64, bytes: usize) -> CuResult {
-    after(result, |recorder| allocated(recorder, 0, address, bytes, MemoryKind::Registered))
+    after(result, |recorder| allocated(recorder, 0, address, bytes, MemoryKind::Registered, false))
 }
 
 /// Records a free before it: from then on, another thread may be given the address.

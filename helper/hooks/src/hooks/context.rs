@@ -29,9 +29,14 @@ fn forget() {
 }
 
 /// Ends something: behind the part of a command at work, which may use it.
-fn ends(end: impl FnOnce() -> CuResult, ended: impl FnOnce(&'static Recorder)) -> CuResult {
+fn ends(
+    before: impl FnOnce(&'static Recorder),
+    end: impl FnOnce() -> CuResult,
+    ended: impl FnOnce(&'static Recorder),
+) -> CuResult {
     forget();
     let Some((recorder, _call)) = at_gate() else { return end() };
+    before(recorder);
     let result = end();
     if result.is_ok() {
         ended(recorder);
@@ -42,6 +47,7 @@ fn ends(end: impl FnOnce() -> CuResult, ended: impl FnOnce(&'static Recorder)) -
 /// The primary context of a device has ended.
 fn primary_ends(recorder: &'static Recorder, device: i32) {
     recorder.stream.forget_of_device(device);
+    recorder.plan.forget_of_device(device);
     let context = primary(device).map_or(0, |context| context.load(Ordering::Relaxed));
     // Unknown if it was never retained by this name.
     if context != 0 {
@@ -50,19 +56,23 @@ fn primary_ends(recorder: &'static Recorder, device: i32) {
 }
 
 fn destroys(destroy: impl FnOnce() -> CuResult, context: Handle) -> CuResult {
-    ends(destroy, |recorder| recorder.context_ends(context))
+    ends(|recorder| recorder.plan.context_ends(context), destroy, |recorder| recorder.context_ends(context))
 }
 
 fn releases(release: impl FnOnce() -> CuResult, device: i32) -> CuResult {
-    ends(release, |recorder| {
-        if !driver::primary_is_active(device) {
-            primary_ends(recorder, device);
-        }
-    })
+    ends(
+        |recorder| recorder.plan.device_ends(device),
+        release,
+        |recorder| {
+            if !driver::primary_is_active(device) {
+                primary_ends(recorder, device);
+            }
+        },
+    )
 }
 
 fn resets(reset: impl FnOnce() -> CuResult, device: i32) -> CuResult {
-    ends(reset, |recorder| primary_ends(recorder, device))
+    ends(|recorder| recorder.plan.device_ends(device), reset, |recorder| primary_ends(recorder, device))
 }
 
 fn unloads(unload: impl FnOnce() -> CuResult) -> CuResult {

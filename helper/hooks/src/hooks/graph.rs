@@ -2,14 +2,15 @@
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 
-use call_ring::{Kind, Target};
+use call_ring::{Kind, Target, token::Signature};
 
 use super::{copy::Copy, fill::Fill, launch};
 use crate::{
     cuda::{Copy3, CuResult, FillNode, Handle, KernelNode, KernelNode2, Node, NodeParams},
+    plan::Launch,
     program::read,
     real::hooks,
-    recorder::{after, named_stream},
+    recorder::{after, named_stream, recording},
 };
 
 fn kernel(result: CuResult, target: Target, node: Option<KernelNode>) -> CuResult {
@@ -196,7 +197,15 @@ hooks! {
     }
 
     cuGraphLaunch / cuGraphLaunch_ptsz = fn(executable: Handle, stream: Handle) |real, per_thread| {
-        changes(real(), Kind::GraphLaunch, [named_stream(stream, per_thread), executable, 0])
+        let launch = || Some((Signature::of_graph(executable), stream));
+        let prepared = recording().map(|recorder| recorder.before_launch(per_thread, launch));
+        after(real(), |recorder| {
+            let words = [named_stream(stream, per_thread), executable, 0, 0, 0];
+            recorder.record_graph_launch(words, prepared.as_ref().and_then(Launch::recorded_number));
+            if let Some(prepared) = prepared {
+                prepared.after(None);
+            }
+        })
     }
 
     cuGraphClone = fn(clone: *mut Handle, graph: Handle) |real, per_thread| {

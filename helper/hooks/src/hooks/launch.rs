@@ -2,12 +2,15 @@
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 
-use call_ring::{Group, Kind, Size, Target};
+use core::num::NonZeroU32;
+
+use call_ring::{Group, Kind, Size, Target, token::Signature};
 
 use crate::{
     cuda::{CuResult, EXTRA_BUFFER, EXTRA_BYTES, EXTRA_END, Handle, KernelNode, LaunchConfig, LaunchParams},
     driver,
     parameters::{Known, PARAMETER_BYTES_MAX, Parameter},
+    plan::Launch,
     program::{read, read_at, read_word},
     real::hooks,
     recorder::{Recorder, after, recording},
@@ -57,23 +60,46 @@ fn known(recorder: &Recorder, function: Handle) -> Known {
     known
 }
 
-/// Asks what is to be known of a function before its launch: if that fails on the GPU, the driver
-/// answers nothing more.
-fn prepare(function: Handle) {
-    if let Some(recorder) = recording() {
-        known(recorder, function);
-    }
+/// Prepares for a launch: asks what is to be known of the function, as the driver answers nothing more
+/// if the launch fails on the GPU, and has the stream wait for what a plan has it wait for.
+fn prepare(
+    function: Handle,
+    is_per_thread: bool,
+    launch: impl FnOnce() -> Option<(KernelNode, Handle)>,
+) -> Option<Launch<'static>> {
+    let recorder = recording()?;
+    known(recorder, function);
+    let launch = || launch().map(|(launch, stream)| (signature(&launch), stream));
+    Some(recorder.before_launch(is_per_thread, launch))
 }
 
-fn word([x, y, z]: [u32; 3]) -> u64 {
-    Size::new(x, y, z).to_word()
+const fn size([x, y, z]: [u32; 3]) -> Size {
+    Size::new(x, y, z)
+}
+
+const fn signature(&KernelNode { function, grid, block, shared_bytes, .. }: &KernelNode) -> Signature {
+    Signature::of_kernel(function, size(grid), size(block), shared_bytes)
 }
 
 /// Records a launch, or a node of a graph that launches.
 pub(super) fn record(recorder: &Recorder, target: Target, launch: &KernelNode) {
+    record_with(recorder, target, launch, None);
+}
+
+/// Records a launch with its number, if it has one; the hash of its pointers, if they are known.
+fn record_with(recorder: &Recorder, target: Target, launch: &KernelNode, number: Option<u64>) -> Option<NonZeroU32> {
     let known = known(recorder, launch.function);
-    let words = [launch.function, word(launch.grid), word(launch.block), launch.shared_bytes.into()];
-    recorder.record_work(Kind::Launch, 0, target, words, |group| add_arguments(recorder, launch, known, group));
+    let (grid, block) = (size(launch.grid).to_word(), size(launch.block).to_word());
+    let words = [launch.function, grid, block, launch.shared_bytes.into()];
+    let mut pointers = None;
+    recorder.record_work(Kind::Launch, 0, target, words, |group| {
+        if let Some(number) = number {
+            group.number(number);
+        }
+        add_arguments(recorder, launch, known, group);
+        pointers = group.pointers_hash();
+    });
+    pointers
 }
 
 fn add_arguments(recorder: &Recorder, launch: &KernelNode, known: Known, group: &mut Group<'static>) {
@@ -97,8 +123,26 @@ fn add_arguments(recorder: &Recorder, launch: &KernelNode, known: Known, group: 
     }
 }
 
-fn launches(result: CuResult, launch: &KernelNode, stream: Handle, is_per_thread: bool) -> CuResult {
-    after(result, |recorder| record(recorder, recorder.target(stream, is_per_thread), launch))
+/// Records a launch that was made, and has a plan's moves begin behind it.
+fn launched(
+    result: CuResult,
+    launch: &KernelNode,
+    stream: Handle,
+    is_per_thread: bool,
+    prepared: Option<Launch<'static>>,
+) -> CuResult {
+    after(result, |recorder| {
+        let number = prepared.as_ref().and_then(Launch::recorded_number);
+        let pointers = record_with(recorder, recorder.target(stream, is_per_thread), launch, number);
+        if let Some(prepared) = prepared {
+            prepared.after(pointers);
+        }
+    })
+}
+
+fn launches(real: impl FnOnce() -> CuResult, launch: &KernelNode, stream: Handle, is_per_thread: bool) -> CuResult {
+    let prepared = prepare(launch.function, is_per_thread, || Some((*launch, stream)));
+    launched(real(), launch, stream, is_per_thread, prepared)
 }
 
 hooks! {
@@ -106,20 +150,23 @@ hooks! {
         function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared_bytes: u32, stream: Handle, each: *const *const u8, extra: *const usize,
     ) |real, per_thread| {
-        prepare(function);
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        launches(real(), &KernelNode { function, grid, block, shared_bytes, each, extra }, stream, per_thread)
+        launches(real, &KernelNode { function, grid, block, shared_bytes, each, extra }, stream, per_thread)
     }
 
     cuLaunchKernelEx / cuLaunchKernelEx_ptsz = fn(
         config: *const LaunchConfig, function: Handle, each: *const *const u8, extra: *const usize,
     ) |real, per_thread| {
-        prepare(function);
+        // Read before the launch beside a plan alone: then it is one of a program that has launched.
+        let of_config = || read(config).map(|LaunchConfig { grid, block, shared_bytes, stream }| {
+            (KernelNode { function, grid, block, shared_bytes, each, extra }, stream)
+        });
+        let prepared = prepare(function, per_thread, of_config);
         let result = real();
         if result.is_ok()
-            && let Some(LaunchConfig { grid, block, shared_bytes, stream, .. }) = read(config)
+            && let Some((launch, stream)) = of_config()
         {
-            launches(result, &KernelNode { function, grid, block, shared_bytes, each, extra }, stream, per_thread);
+            launched(result, &launch, stream, per_thread, prepared);
         }
         result
     }
@@ -128,10 +175,9 @@ hooks! {
         function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared_bytes: u32, stream: Handle, each: *const *const u8,
     ) |real, per_thread| {
-        prepare(function);
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
         let launch = KernelNode { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
-        launches(real(), &launch, stream, per_thread)
+        launches(real, &launch, stream, per_thread)
     }
 
     cuLaunchCooperativeKernelMultiDevice = fn(list: *const LaunchParams, count: u32, flags: u32) |real, per_thread| {
@@ -140,7 +186,9 @@ hooks! {
             for at in 0..count as usize {
                 if let Some(LaunchParams { function, grid, block, shared_bytes, stream, each }) = read_at(list, at) {
                     let launch = KernelNode { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
-                    launches(result, &launch, stream, per_thread);
+                    // None of a plan's, as it was made before anything could wait.
+                    let prepared = prepare(function, per_thread, || None);
+                    launched(result, &launch, stream, per_thread, prepared);
                 }
             }
         }

@@ -1,0 +1,219 @@
+//! A launch at the plan: what it waits for, and what begins behind it.
+
+use core::{num::NonZeroU32, sync::atomic::Ordering};
+
+use call_ring::{
+    Token,
+    plan::{Counter, Destination, NUMBERED, Reason, State},
+    token::Signature,
+};
+
+use super::{Places, Plan, get, stage};
+use crate::{
+    cuda::{CuResult, Handle},
+    driver,
+};
+
+/// Launch or free at the plan of a generation, until this is dropped: so long the tables stay.
+#[derive(Debug)]
+pub(super) struct Visit<'a> {
+    plan: &'a Plan,
+    pub(super) generation: u64,
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.plan.within.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Op of the plan.
+#[derive(Debug)]
+struct Op<'a> {
+    visit: Visit<'a>,
+    place: u32,
+    token: Token,
+    stream: Handle,
+    /// Whether streams of the program are being captured: nothing is added to any then.
+    is_capturing: bool,
+}
+
+/// Launch that is being made.
+#[derive(Debug)]
+pub(crate) struct Launch<'a> {
+    number: u64,
+    op: Option<Op<'a>>,
+}
+
+impl Plan {
+    /// Begins to use the tables, if a plan is followed.
+    pub(super) fn visit(&self) -> Option<Visit<'_>> {
+        self.within.fetch_add(1, Ordering::SeqCst);
+        let visit = Visit { plan: self, generation: self.followed() };
+        (visit.generation != 0).then_some(visit)
+    }
+
+    /// Numbers a launch that is about to be made, and has its stream wait for the moves that the plan
+    /// has it wait for. `launch` has what is launched, and the stream as the driver names it; it is
+    /// called beside a plan alone, and without either the launch is none of a plan.
+    pub(crate) fn before(
+        &self,
+        is_capturing: bool,
+        launch: impl FnOnce() -> Option<(Signature, Handle)>,
+    ) -> Launch<'_> {
+        let number = self.launches.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let op = if self.is_followed() { self.op(number, is_capturing, launch) } else { None };
+        if let Some(op) = &op {
+            op.wait();
+        }
+        Launch { number, op }
+    }
+
+    fn op(
+        &self,
+        number: u64,
+        is_capturing: bool,
+        launch: impl FnOnce() -> Option<(Signature, Handle)>,
+    ) -> Option<Op<'_>> {
+        let visit = self.visit()?;
+        if !self.is_acting() {
+            self.end(visit.generation, State::Stopped(Reason::Mode));
+            return None;
+        }
+        // Another one is there, or none: the thread ends this one.
+        if self.shared.generation() != visit.generation {
+            return None;
+        }
+        let launches = number.checked_sub(self.first.load(Ordering::Relaxed))?;
+        let op = u32::try_from(launches.checked_rem(self.period.load(Ordering::Relaxed))?).ok()?;
+        let token = self.table.token(op as usize);
+        let Some((_, stream)) = launch().filter(|(signature, _)| *signature == token.signature) else {
+            self.end(visit.generation, State::Drifted(op));
+            return None;
+        };
+        Some(Op { visit, place: op, token, stream, is_capturing })
+    }
+}
+
+impl Op<'_> {
+    const fn plan(&self) -> &Plan {
+        self.visit.plan
+    }
+
+    fn places(&self) -> Places {
+        Places::of_word(get(self.plan().ops, self.place as usize))
+    }
+
+    fn end(&self, state: State) {
+        self.plan().end(self.visit.generation, state);
+    }
+
+    fn fails(&self, result: Option<CuResult>) {
+        let reason = result.map_or(Reason::Unsupported, |CuResult(result)| Reason::Failed(result.cast_unsigned()));
+        self.end(State::Stopped(reason));
+    }
+
+    /// Whether something may be added to the launch's stream. Its context is not one that ends now: no
+    /// program ends a context in which it launches.
+    fn may_act(&self) -> bool {
+        let plan = self.plan();
+        if !plan.is_live() {
+            self.end(State::Stopped(Reason::Beat));
+        }
+        plan.followed() == self.visit.generation
+            && !self.is_capturing
+            && driver::context() == plan.context.load(Ordering::Relaxed)
+    }
+
+    /// Has the stream wait for moves that are handed over; others are late. The GPU is behind the
+    /// launches as a rule: what is late on its way there is made all the same.
+    fn wait(&self) {
+        let (plan, places) = (self.plan(), self.places());
+        if places.wait_count == 0 || !self.may_act() {
+            return;
+        }
+        for at in places.waits() {
+            let one = usize::try_from(get(plan.waits, at)).unwrap_or(usize::MAX);
+            let Some(word) = plan.stages.get(one) else { continue };
+            let moved = |from, to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+            if moved(stage::ENQUEUED, stage::IDLE) {
+                let result = driver::wait_for_event(self.stream, plan.events.end(one));
+                if !result.is_some_and(CuResult::is_ok) {
+                    self.fails(result);
+                    return;
+                }
+                continue;
+            }
+            let is_to_host = || plan.table.move_at(one).is_none_or(|one| one.destination == Destination::Host);
+            let is_late = match word.load(Ordering::Acquire) {
+                stage::AT_WORK => true,
+                stage::QUEUED => !is_to_host() || moved(stage::QUEUED, stage::LATE),
+                _ => false,
+            };
+            plan.shared.count(Counter::Late, is_late.into());
+        }
+    }
+
+    /// Begins the moves behind the launch.
+    fn begin(&self) {
+        let (plan, places) = (self.plan(), self.places());
+        if u64::from(self.place) + 1 == plan.period.load(Ordering::Relaxed) {
+            plan.shared.count(Counter::Iterations, 1);
+        }
+        if places.begin_count == 0 {
+            return;
+        }
+        if !self.may_act() {
+            if plan.followed() == self.visit.generation {
+                plan.shared.count(Counter::Skipped, places.begin_count.into());
+            }
+            return;
+        }
+        let result = driver::record_event(plan.events.anchor(places.begins.into()), self.stream);
+        if !result.is_some_and(CuResult::is_ok) {
+            self.fails(result);
+            return;
+        }
+        for one in places.begins() {
+            if !self.queue(one) {
+                plan.shared.count(Counter::Skipped, 1);
+            }
+        }
+        plan.ring_bell();
+    }
+}
+
+impl Op<'_> {
+    /// Has a move made; false if that of the iteration before is still being made.
+    fn queue(&self, one: usize) -> bool {
+        let Some(word) = self.plan().stages.get(one) else { return false };
+        let moved = |from| word.compare_exchange(from, stage::QUEUED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if moved(stage::LATE) {
+            // It is in the queue still, and is made for this iteration.
+            return true;
+        }
+        let is_added = moved(stage::IDLE) || moved(stage::ENQUEUED);
+        if is_added {
+            self.plan().queue.add(one);
+        }
+        is_added
+    }
+}
+
+impl Launch<'_> {
+    /// Number of the launch, if its record has it.
+    pub(crate) fn recorded_number(&self) -> Option<u64> {
+        self.number.is_multiple_of(NUMBERED).then_some(self.number)
+    }
+
+    /// Begins the moves behind the launch, which succeeded, with these pointers as far as they are
+    /// known.
+    pub(crate) fn after(self, pointers: Option<NonZeroU32>) {
+        let Some(op) = self.op else { return };
+        if op.token.matches_pointers(pointers) {
+            op.begin();
+        } else {
+            op.end(State::Drifted(op.place));
+        }
+    }
+}

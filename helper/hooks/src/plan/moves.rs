@@ -1,0 +1,346 @@
+//! The helper's thread at a plan: it adopts plans, and hands moves over to the driver.
+//!
+//! All calls of the driver are made within the [gate](crate::gate), as those of commands, and each
+//! begins with the same look: the program may have freed the memory, given advice, or ended the
+//! context since. No call waits for work of the GPU.
+
+use core::sync::atomic::Ordering;
+
+use call_ring::plan::{Counter, Destination, Head, Move, PERIOD_MAX, Reason, State};
+
+use super::{Places, Plan, get, set, stage};
+use crate::{
+    act::{Acting, TURN_NS},
+    advised::Subject,
+    blocks::Unknown,
+    calls::HOST,
+    cuda::{CuResult, Handle},
+    driver,
+    gate::{self, Closed},
+    parts::{Gaps, NotManaged, Parts, Range},
+    system,
+    watch::Watch,
+};
+
+const NOT_READY: Reason = Reason::Failed(CuResult::NOT_READY.0.cast_unsigned());
+
+/// Bytes of a part of a range without a bound: it ends with its block.
+const UNBOUNDED: u64 = 1 << 63;
+
+impl From<NotManaged> for Reason {
+    fn from(_: NotManaged) -> Self {
+        Self::NotAllocated
+    }
+}
+
+impl From<Unknown> for Reason {
+    fn from(_: Unknown) -> Self {
+        NOT_READY
+    }
+}
+
+/// Success of the driver, or the reason otherwise.
+fn done(result: Option<CuResult>) -> Result<(), Reason> {
+    match result {
+        Some(result) if result.is_ok() => Ok(()),
+        Some(CuResult(result)) => Err(Reason::Failed(result.cast_unsigned())),
+        None => Err(Reason::Unsupported),
+    }
+}
+
+impl Plan {
+    /// Whether the plan of this generation is still to be followed; ends it otherwise.
+    fn goes_on(&self, generation: u64) -> bool {
+        if !self.is_acting() {
+            self.stop(Reason::Mode);
+        } else if !self.is_live() {
+            self.stop(Reason::Beat);
+        } else if self.shared.generation() != generation {
+            self.stop(Reason::Withdrawn);
+        }
+        self.followed() == generation
+    }
+
+    /// Sets the tables of launches: what begins and what waits at each op.
+    fn index(&self, head: &Head) {
+        let moves = || (0..head.moves).filter_map(|at| self.table.move_at(at).map(|one| (at, one)));
+        let change = |op: u32, change: &dyn Fn(&mut Places)| {
+            let mut places = Places::of_word(get(self.ops, op as usize));
+            change(&mut places);
+            set(self.ops, op as usize, places.to_word());
+        };
+        (0..head.period.min(PERIOD_MAX)).for_each(|op| set(self.ops, op, 0));
+        for (at, one) in moves() {
+            let at = u16::try_from(at).unwrap_or(u16::MAX);
+            change(one.begin_op, &|places| {
+                if places.begin_count == 0 {
+                    places.begins = at;
+                }
+                places.begin_count = places.begin_count.saturating_add(1);
+            });
+            if let Some(op) = one.wait_op {
+                change(op, &|places| places.wait_count = places.wait_count.saturating_add(1));
+            }
+        }
+        let mut first = 0_u16;
+        for op in 0..head.period.min(PERIOD_MAX) {
+            let mut places = Places::of_word(get(self.ops, op));
+            (places.waits, first) = (first, first.saturating_add(places.wait_count));
+            places.wait_count = 0;
+            set(self.ops, op, places.to_word());
+        }
+        for (at, one) in moves() {
+            set(self.stages, at, stage::IDLE);
+            if let Some(op) = one.wait_op {
+                change(op, &|places| {
+                    set(self.waits, usize::from(places.waits) + usize::from(places.wait_count), at as u64);
+                    places.wait_count = places.wait_count.saturating_add(1);
+                });
+            }
+        }
+    }
+
+    /// Number of the next launch at which an iteration begins.
+    fn next_begin(&self, head: &Head) -> u64 {
+        let next = self.launches.load(Ordering::Relaxed).wrapping_add(1);
+        let period = head.period.max(1) as u64;
+        // Both by their place in a period, in which there is no launch before the first.
+        let since = (next % period + period - head.first_launch % period) % period;
+        next.wrapping_add((period - since) % period)
+    }
+}
+
+impl Acting {
+    /// Adopts the plan that is there, and hands over moves that have begun. Returns whether the thread
+    /// is to look at both soon.
+    pub(crate) fn follow(&self, watch: &mut Watch) -> bool {
+        let plan = &self.plan;
+        let generation = plan.shared.generation();
+        let followed = plan.followed();
+        if followed != 0 && !plan.goes_on(followed) {
+            // What has begun is not made.
+            self.drain();
+        }
+        let mut is_pending = false;
+        if plan.followed() == 0 && generation != plan.seen.load(Ordering::Relaxed) && generation & 1 == 0 {
+            let may_adopt = plan.is_acting() && plan.is_live();
+            // A launch is at the tables: it leaves them soon.
+            is_pending = may_adopt && plan.within.load(Ordering::SeqCst) != 0;
+            if may_adopt && !is_pending {
+                self.adopt(generation, watch);
+            }
+        }
+        while let Some(one) = plan.queue.take() {
+            self.make(one, watch);
+        }
+        is_pending || plan.is_followed()
+    }
+
+    fn drain(&self) {
+        while let Some(one) = self.plan.queue.take() {
+            set(self.plan.stages, one, stage::IDLE);
+        }
+    }
+
+    /// Adopts a plan, or refuses it.
+    fn adopt(&self, generation: u64, watch: &mut Watch) {
+        let plan = &self.plan;
+        self.drain();
+        if !plan.shared.copy_to(generation, plan.table) {
+            // Another one is there, or being written.
+            return;
+        }
+        plan.seen.store(generation, Ordering::Relaxed);
+        let head = match plan.table.check().and_then(|head| self.prepare(&head, watch).map(|()| head)) {
+            Ok(head) => head,
+            Err(Reason::Withdrawn) => return plan.shared.set_state(generation, State::Stopped(Reason::Withdrawn)),
+            Err(reason) => return plan.shared.set_state(generation, State::Refused(reason)),
+        };
+        plan.index(&head);
+        plan.moves.store(head.moves as u64, Ordering::Relaxed);
+        plan.period.store(head.period as u64, Ordering::Relaxed);
+        plan.first.store(plan.next_begin(&head), Ordering::Relaxed);
+        plan.shared.set_state(generation, State::Following);
+        plan.followed.store(generation, Ordering::SeqCst);
+        // A free between the look at the ranges and now has found no plan.
+        if let Err(reason) = self.check_ranges(&head) {
+            plan.end(generation, State::Stopped(reason));
+        }
+    }
+
+    /// Checks what a plan moves, and makes what that takes.
+    fn prepare(&self, head: &Head, watch: &mut Watch) -> Result<(), Reason> {
+        let plan = &self.plan;
+        self.check_ranges(head)?;
+        if !driver::has_events() {
+            return Err(Reason::Unsupported);
+        }
+        let (context, device) = {
+            let _part = self.begin_soon(watch)?;
+            // For this thread: none of its calls ends a capture of the program's.
+            driver::leave_captures_alone();
+            let device = driver::device_of(head.gpu).ok_or(Reason::NoDevice)?;
+            let own = match plan.table.move_at(0).filter(|_| head.moves > 0) {
+                Some(first) => self.blocks.managed_from(first.begin)?,
+                None => None,
+            };
+            let own = own.and_then(|block| driver::context_of(block.begin, block.context)).unwrap_or(0);
+            let context = self.enter_context_of(device, own).ok_or(Reason::NoDevice)?;
+            driver::leave_context();
+            (context, device)
+        };
+        plan.context.store(context, Ordering::Relaxed);
+        plan.device.store(device.cast_unsigned().into(), Ordering::Relaxed);
+        loop {
+            let _part = self.begin_soon(watch)?;
+            if plan.events.are_of_another(context) {
+                plan.events.destroy();
+            }
+            if driver::enter_context(context) != Some(device) {
+                return Err(Reason::ContextEnded);
+            }
+            let result = self.make_some(head, context, device);
+            driver::leave_context();
+            if result? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes streams and some of the events, in their context; true once all are there.
+    fn make_some(&self, head: &Head, context: Handle, device: i32) -> Result<bool, Reason> {
+        let plan = &self.plan;
+        let failed = |result| done(result).err().unwrap_or(Reason::Unsupported);
+        plan.to_gpu.of(context, device).map_err(failed)?;
+        plan.to_host.of(context, device).map_err(failed)?;
+        plan.events.make_some(head.moves, context, device).map_err(failed)
+    }
+
+    fn check_ranges(&self, head: &Head) -> Result<(), Reason> {
+        (0..head.moves).filter_map(|at| self.plan.table.move_at(at)).try_for_each(|one| self.check_range(&one))
+    }
+
+    /// Whether a move may be made: all of it is managed memory of the program's, without advice of its
+    /// own on the place.
+    fn check_range(&self, one: &Move) -> Result<(), Reason> {
+        let range = Range::new(one.begin, one.bytes);
+        self.parts(range, |_| Ok(()))?;
+        if self.advised.has(range, Some(Subject::LOCATION)) { Err(Reason::ProgramAdvice) } else { Ok(()) }
+    }
+
+    /// Has something done with each part of a range.
+    fn parts(&self, range: Range, mut each: impl FnMut(Range) -> Result<(), Reason>) -> Result<(), Reason> {
+        let mut parts = Parts::new(range, UNBOUNDED, Gaps::Refused);
+        let find = |address| {
+            let block = self.blocks.managed_from(address)?;
+            // Others begin behind the range, if it has no other part.
+            let is_pooled = block.is_some_and(|block| block.is_pooled && block.begin < range.end);
+            if is_pooled { Err(Reason::NotAllocated) } else { Ok(block) }
+        };
+        while let Some(part) = parts.next(find)? {
+            each(part)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a part within a second.
+    fn begin_soon(&self, watch: &mut Watch) -> Result<gate::Part, Reason> {
+        const TURNS_MAX: u32 = 10_000;
+        for _ in 0..TURNS_MAX {
+            match self.gate.begin() {
+                Ok(part) => return Ok(part),
+                Err(Closed::Calls) if !watch.is_over() => system::sleep(TURN_NS),
+                Err(_) => break,
+            }
+        }
+        Err(NOT_READY)
+    }
+
+    /// Makes a move that has begun, unless the plan has ended or the launch that waits for it has come.
+    fn make(&self, one: usize, watch: &mut Watch) {
+        let plan = &self.plan;
+        let (Some(word), generation) = (plan.stages.get(one), plan.followed()) else { return };
+        let moved = |from, to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        loop {
+            if generation == 0 || plan.followed() != generation || watch.is_over() {
+                return set(plan.stages, one, stage::IDLE);
+            }
+            if moved(stage::LATE, stage::IDLE) {
+                return;
+            }
+            let Ok(part) = self.gate.begin() else {
+                system::sleep(TURN_NS);
+                continue;
+            };
+            if plan.goes_on(generation) && moved(stage::QUEUED, stage::AT_WORK) {
+                let result = plan.table.move_at(one).ok_or(Reason::Op).and_then(|own| self.hand_over(one, &own));
+                if result.is_err() {
+                    plan.shared.count(Counter::Skipped, 1);
+                }
+                set(plan.stages, one, if result.is_ok() { stage::ENQUEUED } else { stage::IDLE });
+                return drop(part);
+            }
+        }
+    }
+
+    /// Hands a move over to the driver, on a stream that waits for the move's begin.
+    fn hand_over(&self, one: usize, &Move { begin, bytes, destination, begin_op, .. }: &Move) -> Result<(), Reason> {
+        let plan = &self.plan;
+        let range = Range::new(begin, bytes);
+        self.check_range(&Move { begin, bytes, destination, begin_op, wait_op: None })?;
+        let context = plan.context.load(Ordering::Relaxed);
+        let device = low_device(plan.device.load(Ordering::Relaxed));
+        if driver::enter_context(context) != Some(device) {
+            driver::leave_context();
+            plan.stop(Reason::ContextEnded);
+            return Err(Reason::ContextEnded);
+        }
+        let (stream, to, counter) = match destination {
+            Destination::Gpu => (&plan.to_gpu, device, Counter::BytesToGpu),
+            Destination::Host => (&plan.to_host, HOST, Counter::BytesToHost),
+        };
+        let places = Places::of_word(get(plan.ops, begin_op as usize));
+        let result =
+            stream.of(context, device).map_err(|result| done(result).err().unwrap_or(NOT_READY)).and_then(|stream| {
+                done(driver::wait_for_event(stream, plan.events.anchor(places.begins.into())))?;
+                self.parts(range, |part| {
+                    let bytes = usize::try_from(part.bytes()).map_err(|_| Reason::Range)?;
+                    done(driver::prefetch(part.begin, bytes, to, stream))
+                })?;
+                done(driver::record_event(plan.events.end(one), stream))
+            });
+        driver::leave_context();
+        if result.is_ok() {
+            plan.shared.count(Counter::Moves, 1);
+            plan.shared.count(counter, bytes);
+        }
+        result
+    }
+
+    /// Gives streams and events of plans back, if no plan is followed, no launch is at one, and no call
+    /// of the program is within the gate.
+    pub(crate) fn rest_from_plans(&self) {
+        let plan = &self.plan;
+        let is_free = || !plan.is_followed() && plan.within.load(Ordering::SeqCst) == 0;
+        if self.has_plan_rest()
+            && is_free()
+            && let Ok(_part) = self.gate.begin()
+        {
+            plan.events.destroy();
+            plan.to_gpu.destroy();
+            plan.to_host.destroy();
+        }
+    }
+
+    /// Whether there are streams or events of plans.
+    pub(crate) fn has_plan_rest(&self) -> bool {
+        let plan = &self.plan;
+        plan.events.are_there() || plan.to_gpu.is_there() || plan.to_host.is_there()
+    }
+}
+
+/// Device of a word.
+#[expect(clippy::cast_possible_truncation, reason = "an int that was widened")]
+const fn low_device(word: u64) -> i32 {
+    (word as u32).cast_signed()
+}

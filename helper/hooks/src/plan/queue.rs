@@ -1,0 +1,120 @@
+//! Moves that have begun, from launches to the helper's thread: bounded, and without a lock.
+//!
+//! A move is in the queue once at most, and the queue has room for all of them: whoever adds one
+//! never finds it full.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use call_ring::plan::MOVES_MAX;
+
+use crate::zeroed::Words;
+
+/// Places: a power of two.
+const PLACES: usize = 2 * MOVES_MAX;
+const _: () = assert!(PLACES.is_power_of_two(), "positions are masked");
+
+/// Queue of moves, by their place in the plan.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queue {
+    added: &'static AtomicU64,
+    taken: &'static AtomicU64,
+    /// A move plus 1; 0 where there is none, or none yet.
+    places: &'static [AtomicU64],
+}
+
+impl Queue {
+    /// Words of the places.
+    pub(super) const WORDS: usize = PLACES;
+
+    /// Empty queue.
+    pub(super) fn new(words: &mut Words, places: &'static [AtomicU64]) -> Option<Self> {
+        Some(Self { added: words.next()?, taken: words.next()?, places })
+    }
+
+    fn place(&self, position: u64) -> Option<&'static AtomicU64> {
+        self.places.get(usize::try_from(position).unwrap_or(0) & (PLACES - 1))
+    }
+
+    /// Adds a move that is not in the queue.
+    pub(super) fn add(&self, one: usize) {
+        let position = self.added.fetch_add(1, Ordering::AcqRel);
+        if let Some(place) = self.place(position) {
+            place.store(one as u64 + 1, Ordering::SeqCst);
+        }
+    }
+
+    /// Takes the first move, of the one thread that takes them.
+    pub(super) fn take(&self) -> Option<usize> {
+        let position = self.taken.load(Ordering::Relaxed);
+        let one = self.place(position)?.swap(0, Ordering::SeqCst).checked_sub(1)?;
+        self.taken.store(position.wrapping_add(1), Ordering::Relaxed);
+        usize::try_from(one).ok()
+    }
+
+    /// Whether there is no move to take.
+    pub(super) fn is_empty(&self) -> bool {
+        let place = self.place(self.taken.load(Ordering::Relaxed));
+        place.is_none_or(|place| place.load(Ordering::SeqCst) == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashSet, sync::atomic::AtomicBool, thread};
+
+    use super::*;
+    use crate::zeroed;
+
+    fn queue() -> Queue {
+        let mut words = Words::new(zeroed::private(8).unwrap());
+        Queue::new(&mut words, zeroed::private(Queue::WORDS).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn moves_leave_in_the_order_in_which_they_came() {
+        let queue = queue();
+        assert_eq!((queue.take(), queue.is_empty()), (None, true));
+        for round in 0..5 {
+            (0..MOVES_MAX).for_each(|one| queue.add(one ^ round));
+            assert!(!queue.is_empty());
+            assert!((0..MOVES_MAX).all(|one| queue.take() == Some(one ^ round)));
+            assert_eq!(queue.take(), None);
+        }
+    }
+
+    #[test]
+    fn moves_of_many_threads_leave_once_each() {
+        let queue = queue();
+        let is_in: Vec<AtomicBool> = (0..MOVES_MAX).map(|_| AtomicBool::new(false)).collect();
+        let (rounds, threads) = (200, 4);
+        let mut taken = 0_usize;
+        thread::scope(|scope| {
+            for thread in 0..threads {
+                let is_in = &is_in;
+                scope.spawn(move || {
+                    for round in 0..rounds {
+                        for one in (0..64).map(|at| at * threads + thread) {
+                            while is_in[one].swap(true, Ordering::SeqCst) {
+                                thread::yield_now();
+                            }
+                            queue.add(one);
+                        }
+                        let _ = round;
+                    }
+                });
+            }
+            let mut seen = HashSet::new();
+            while taken < rounds * threads * 64 {
+                if let Some(one) = queue.take() {
+                    seen.insert(one);
+                    taken += 1;
+                    assert!(is_in[one].swap(false, Ordering::SeqCst), "it was added");
+                } else {
+                    thread::yield_now();
+                }
+            }
+            assert_eq!(seen.len(), 64 * threads);
+        });
+        assert!(queue.is_empty());
+    }
+}
