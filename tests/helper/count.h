@@ -31,11 +31,14 @@ static void load(void) {
   CHECK(cuModuleGetFunction(&function, module, "count"));
 }
 
-/* Adds 64 to a word. */
-static void launch(uint64_t word, Handle stream) {
+/* Adds 32 to a word for each block of the grid. */
+static inline void launch_grid(unsigned grid, uint64_t word, Handle stream) {
   void *arguments[] = {&word};
-  CHECK(cuLaunchKernel(function, 2, 1, 1, 32, 1, 1, 0, stream, arguments, NULL));
+  CHECK(cuLaunchKernel(function, grid, 1, 1, 32, 1, 1, 0, stream, arguments, NULL));
 }
+
+/* Adds 64 to a word. */
+static inline void launch(uint64_t word, Handle stream) { launch_grid(2, word, stream); }
 
 /* What so many threads count, each by so many launches: `thread` takes their number, and returns the sum. */
 static unsigned counted_by(int count, void *(*thread)(void *), int launches) {

@@ -1,0 +1,524 @@
+#!/usr/bin/env python3
+"""Plans that the helper follows, published by a stand-in for uvmd: what is moved at which launch, and that the program ends as without it.
+
+    helper_plans.py HELPER PLAN CUDA_FOLDER PROGRAMS [--kills N]
+
+HELPER is libuvmd_helper.so, PLAN recorder's example of that name, CUDA_FOLDER has the lab's libcuda.so.1, PROGRAMS what
+tests/helper/build made. Needs CAP_CHECKPOINT_RESTORE, as root has it.
+"""
+import argparse
+import ctypes
+import json
+import mmap
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import tempfile
+import time
+
+from helper_acts import SECONDS_MAX, uuid_of, within
+
+# Of tests/helper/plans.c.
+OPS, BUFFERS, BYTES = 8, 4, 2 << 20
+# Ops behind which a move of Program.moves begins.
+BEGINS = {0, 2, 5, 6}
+# Words of the plan's memory: see helper/call-ring/src/plan.rs.
+PERIOD_MAX, MOVES_MAX = 16384, 4096
+TABLE = 64
+GENERATION, STATE_GENERATION, STATE = 16, 24, 25
+GPU, FIRST, PERIOD, MOVES, BUDGET = (TABLE + at for at in (0, 2, 3, 4, 5))
+FIRST_MOVE = TABLE + 8 + PERIOD_MAX
+PLAN_BYTES = (FIRST_MOVE + 4 * MOVES_MAX) * 8
+HOST = -1
+# What the helper adds to the program, in the lab's log.
+ADDED = {"prefetch", "record_event", "wait_event"}
+
+
+class Shared:
+    """The memory of a plan, word by word."""
+
+    def __init__(self, pid):
+        lines = pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
+        place = next(line.split()[0] for line in lines if "memfd:uvmd-plan" in line)
+        with open(f"/proc/{pid}/map_files/{place}", "r+b") as file:
+            self.memory = mmap.mmap(file.fileno(), PLAN_BYTES)
+        self.words = (ctypes.c_uint64 * (PLAN_BYTES // 8)).from_buffer(self.memory)
+
+
+class Planner:
+    """recorder's example, as uvmd."""
+
+    def __init__(self, test, pid):
+        self.child = subprocess.Popen([test.plan, str(pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+
+    def do(self, line):
+        self.child.stdin.write(line + "\n")
+        answer = self.child.stdout.readline()
+        assert answer, f"{line}: the planner has ended"
+        return json.loads(answer)
+
+    def kill(self):
+        self.child.kill()
+        self.child.communicate()
+
+
+class Program:
+    """programs/plans, alone or with the helper in it."""
+
+    def __init__(self, test, helper=True, iterations=20, log=False):
+        with_helper = {"LD_PRELOAD": test.helper, "UVMD_HELPER": "record"} if helper else {}
+        self.log = test.folder / "log" if log else None
+        with_log = {"CUDA_LAB_LOG": str(self.log)} if log else {}
+        self.child = subprocess.Popen(
+            [test.programs / "plans"], env={**test.environment, **with_helper, **with_log},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1,
+        )
+        self.buffers = [int(word) for word in self.read().split()]
+        self.pid, self.test, self.planner = self.child.pid, test, None
+        if helper:
+            self.planner = Planner(test, self.pid)
+            self.planner.do("mode act")
+        # Twice: what a program has done at first may differ.
+        self.do(f"iterate {iterations}")
+        if helper:
+            assert self.planner.do(f"learn {OPS}")["differ"] == 0
+
+    def tell(self, line):
+        self.child.stdin.write(line + "\n")
+
+    def read(self):
+        return self.child.stdout.readline().rstrip("\n")
+
+    def do(self, line):
+        self.tell(line)
+        return self.read()
+
+    def run(self, *ops):
+        for op in ops:
+            assert self.do(f"op {op}") == "launched"
+
+    def move(self, buffer, destination, begin_op, wait_op="-", offset=0, size=BYTES):
+        return f"{self.buffers[buffer] + offset}:{size}:{destination}:{begin_op}:{wait_op}"
+
+    def step(self, *ops):
+        """Launches of the plan with all moves, each of which is handed over before the next launch."""
+        moves = self.report()["moves"]
+        for op in ops:
+            self.run(op)
+            moves += op in BEGINS
+            self.has(moves=moves)
+
+    def relearn(self):
+        """The iteration of last, after launches that were none of it."""
+        self.do("iterate 20")
+        assert self.planner.do(f"learn {OPS}")["differ"] == 0
+
+    def moves(self):
+        """Of all kinds: one of which a launch of the next iteration waits, and one that none waits for."""
+        return [
+            self.move(0, "host", 0, 3), self.move(0, "gpu", 2, 4), self.move(1, "gpu", 5, 1, 65536, 1 << 20), self.move(2, "host", 6),
+        ]
+
+    def publish(self, *moves, budget=1 << 30):
+        answer = self.planner.do(" ".join(["publish", str(budget), *(moves or self.moves())]))
+        return within("the helper has looked at the plan", lambda: self.report_of(answer["generation"])) if "generation" in answer else answer
+
+    def report_of(self, generation):
+        report = self.report()
+        return report if report["generation"] == generation else None
+
+    def follow(self, *moves):
+        report = self.publish(*moves)
+        assert report["state"] == "Following", report
+        return report
+
+    def report(self):
+        return self.planner.do("report")
+
+    def has(self, **values):
+        """Waits until the report has these values."""
+        def met():
+            report = self.report()
+            return report if all(report[name] == value for name, value in values.items()) else None
+        try:
+            return within(f"the report has {values}", met, 10)
+        except AssertionError:
+            raise AssertionError(f"not {values}: {self.report()}") from None
+
+    def lines(self):
+        """The log: of the program's first thread, and of the helper's."""
+        lines = [json.loads(line) for line in pathlib.Path(f"{self.log}.{self.pid}").read_text(encoding="utf-8").splitlines()]
+        return [line for line in lines if line["thread"] == self.pid], [line for line in lines if line["thread"] != self.pid and line["op"] in ADDED]
+
+    def added(self):
+        """What is in the log beside the program's own calls."""
+        own, helpers = self.lines()
+        return sum(line["op"] in ADDED for line in own) + len(helpers)
+
+    def end(self, line=None):
+        """Exit code, and what it still says."""
+        if line:
+            self.tell(line)
+        out, _ = self.child.communicate(timeout=SECONDS_MAX)
+        if self.planner:
+            self.planner.kill()
+        return self.child.returncode, out
+
+
+class Test:
+    def __init__(self, options, folder):
+        self.helper, self.plan, self.folder = str(options.helper), str(options.plan), folder
+        self.programs, self.kills = options.programs, options.kills
+        self.environment = dict(os.environ, LD_LIBRARY_PATH=str(options.cuda))
+
+    def follows(self):
+        """Each move behind its launch, on the helper's streams, and each wait before its launch."""
+        program = Program(self, log=True)
+        before = program.report()
+        assert before["state"] == "None" and before["generation"] == 0, before
+        began = len(program.lines()[0])
+        assert program.added() == 0
+        program.follow()
+        iterations = 3
+        for _ in range(iterations):
+            program.step(*range(OPS))
+        report = program.report()
+        assert program.do("iterate 0") == f"counted {32 * (20 + iterations) * sum(range(1, OPS + 1))}"
+        expected = dict(state="Following", iterations=iterations, moves=4 * iterations, late=0, skipped=0, mismatched=0,
+                        bytes_to_gpu=3 * (BYTES + (1 << 20)), bytes_to_host=3 * 2 * BYTES)
+        assert {name: report[name] for name in expected} == expected, report
+        own, helpers = program.lines()
+        own = [line for line in own[began:] if line["op"] in ADDED | {"launch"}]
+        stream, = {line["stream"] for line in own}
+        # Moves in the order in which they begin, of each of which three calls are made.
+        groups = [helpers[at:at + 3] for at in range(0, len(helpers), 3)]
+        assert [[line["op"] for line in group] for group in groups] == [["wait_event", "prefetch", "record_event"]] * len(groups)
+        places = [(program.buffers[0], BYTES, HOST), (program.buffers[0], BYTES, 0), (program.buffers[1] + 65536, 1 << 20, 0), (program.buffers[2], BYTES, HOST)]
+        assert [tuple(group[1][key] for key in ("address", "bytes", "to")) for group in groups] == places * iterations
+        to_host, to_gpu = (groups[at][0]["stream"] for at in (0, 1))
+        assert len({stream, to_host, to_gpu}) == 3
+        assert all({line["stream"] for line in group} == {to_gpu if group[1]["to"] == 0 else to_host} for group in groups)
+        anchors, ends = ([group[at]["event"] for group in groups[:4]] for at in (0, 2))
+        assert len(set(anchors + ends)) == 8
+        said = []
+        for at in range(iterations):
+            for op in range(OPS):
+                waits = {3: [ends[0]], 4: [ends[1]], 1: [ends[2]] if at else []}.get(op, [])
+                begins = {0: [anchors[0]], 2: [anchors[1]], 5: [anchors[2]], 6: [anchors[3]]}.get(op, [])
+                said += [("wait_event", event) for event in waits] + [("launch", op + 1)] + [("record_event", event) for event in begins]
+        got = [(line["op"], line["grid"][0] if line["op"] == "launch" else line["event"]) for line in own]
+        assert got == said, f"{got}\ninstead of\n{said}"
+        # Each move lies behind its anchor and before what waits for it.
+        for group in groups:
+            anchor = [line["seq"] for line in own if line["op"] == "record_event" and line["event"] == group[0]["event"] and line["seq"] < group[0]["seq"]]
+            assert anchor, "a move waits for an anchor that no launch has recorded"
+        assert program.end()[0] == 5
+        print("moves begin behind their launches, and launches wait for them, in order")
+
+    def gives_back(self):
+        """Streams and events are there while a plan is, and a second longer."""
+        program = Program(self, log=True)
+        program.follow()
+        program.step(*range(OPS))
+        generation = program.planner.do("withdraw")["generation"]
+        program.has(generation=generation, state="Stopped(Withdrawn)")
+        count = program.added()
+        program.run(*range(OPS))
+        destroyed = lambda: sum('"stream_destroy"' in line for line in pathlib.Path(f"{program.log}.{program.pid}").read_text(encoding="utf-8").splitlines())
+        within("both streams are destroyed", lambda: destroyed() == 2, 10)
+        assert program.added() == count
+        # They are made anew for the next plan.
+        program.follow()
+        program.step(*range(OPS))
+        assert program.has(moves=8)["skipped"] == 0
+        assert program.end()[0] == 5
+        print("a withdrawn plan leaves nothing behind")
+
+    def counts_late_moves(self):
+        """A launch does not wait for a move that is not handed over."""
+        program = Program(self)
+        program.follow(program.move(0, "gpu", 1, 2), program.move(1, "host", 3, 4))
+        begun = program.report()["iterations"]
+
+        def is_late():
+            program.do("iterate 50")
+            return program.report()["late"] > 0
+        within("a move is late", is_late)
+        report = program.report()
+        assert report["state"] == "Following" and (report["iterations"] - begun) % 50 == 0 and report["mismatched"] == 0, report
+        # Each is made, late, or both; one that is still being made when the next of it begins is left out.
+        assert report["moves"] + report["late"] + report["skipped"] >= 2 * (report["iterations"] - begun), report
+        # What is late on its way to the GPU is made all the same.
+        assert report["bytes_to_gpu"] > 0, report
+        assert program.end()[0] == 5
+        print(f"late moves are counted: {report['late']} of {2 * report['iterations']}")
+
+    def stops_at_drift(self):
+        """Within the op that is another, by what is launched or by its pointers."""
+        program = Program(self, log=True)
+        # The third launch is none of the plan: a move would begin behind its own.
+        for kind, odd, place in (("signature", "op 6", 2), ("pointers", "other-buffer 2", 2), ("first", "op 5", 0)):
+            mismatched = program.follow()["mismatched"]
+            program.step(*range(OPS), *range(place))
+            count = program.added()
+            program.do(odd)
+            report = program.report()
+            assert report["state"] == f"Drifted({place})" and report["mismatched"] == mismatched + 1, f"{kind}: {report}"
+            program.run(*range(place + 1, OPS), *range(OPS))
+            time.sleep(0.05)
+            assert program.added() == count and program.report()["moves"] == report["moves"], kind
+            # What follows is known by its numbers.
+            program.relearn()
+        program.follow()
+        program.step(*range(OPS))
+        program.has(state="Following")
+        assert program.end()[0] == 5
+        print("a launch that is none of the plan ends it at once")
+
+    def obeys_the_switch(self):
+        program = Program(self, log=True)
+        for mode in ("record", "off"):
+            program.follow()
+            program.step(0, 1, 2)
+            moves = program.report()["moves"]
+            count = program.added()
+            program.planner.do(f"mode {mode}")
+            program.run(3, 4, 5, 6, 7)
+            program.has(state="Stopped(Mode)", moves=moves)
+            assert program.added() == count, mode
+            # It is not taken up again.
+            program.planner.do("mode act")
+            program.run(*range(OPS))
+            time.sleep(0.05)
+            assert program.added() == count and program.report()["state"] == "Stopped(Mode)", mode
+            # Launches had no number while it was off.
+            program.planner.kill()
+            program.planner = Planner(self, program.pid)
+            program.relearn()
+        assert program.end()[0] == 5
+        print("the switch holds from the next launch on")
+
+    def passes_through_without_uvmd(self):
+        """5 s after its last beat, whether the program launches or not."""
+        programs = [Program(self, log=True), Program(self, log=True)]
+        for program in programs:
+            program.follow()
+            program.step(*range(OPS))
+            program.planner.kill()
+        killed = time.monotonic()
+        shared = [Shared(program.pid) for program in programs]
+        stopped_by_beat = 3 << 56 | 14 << 48
+        ended = None
+        while time.monotonic() < killed + 5.2:
+            programs[0].run(*range(OPS))
+            if ended is None and shared[0].words[STATE] == stopped_by_beat:
+                ended = time.monotonic() - killed
+                assert shared[1].words[STATE] == stopped_by_beat or time.monotonic() < killed + 5.2
+            time.sleep(0.02)
+        # Its last beat is up to a second older than its end.
+        assert ended is not None and 3.5 < ended < 5.1, ended
+        within("the other one is stopped, too", lambda: shared[1].words[STATE] == stopped_by_beat, 1)
+        for program in programs:
+            count = program.added()
+            program.run(*range(OPS))
+            assert program.added() == count
+        # The next uvmd begins anew.
+        programs[0].planner = Planner(self, programs[0].pid)
+        programs[0].relearn()
+        programs[0].follow()
+        assert all(program.end()[0] == 5 for program in programs)
+        print(f"calls pass through {ended:.1f} s after uvmd was killed")
+
+    def refuses(self):
+        """What is none of the program's to move, with its reason, and without a call."""
+        program = Program(self, log=True)
+        shared = Shared(program.pid)
+        own = program.moves()
+        beyond = program.move(BUFFERS - 1, "gpu", 0, 1, 0, 1 << 40)
+        for moves, reason in (([beyond], "NotAllocated"), ([f"{4096}:{4096}:gpu:0:1"], "NotAllocated")):
+            report = program.publish(*moves, budget=1 << 50)
+            assert report["state"] == f"Refused({reason})", report
+        for moves, budget, reason in (
+            (own, BYTES, "Budget"), ([program.move(0, "gpu", 3), program.move(0, "gpu", 2)], 1 << 30, "Order"), ([program.move(0, "gpu", OPS)], 1 << 30, "Op"),
+            ([program.move(0, "gpu", 0, 0, 1)], 1 << 30, "Range"), ([program.move(0, "gpu", 0, 0, 0, 100)], 1 << 30, "Range"),
+        ):
+            answer = program.publish(*moves, budget=budget)
+            assert answer == {"refused": reason}, answer
+        # Written by somebody who does not check.
+        numbers = {"Period": 1, "MoveCount": 2, "Op": 4, "Range": 5, "Destination": 6, "Budget": 7, "NoDevice": 10}
+        for at, value, reason in (
+            (PERIOD, PERIOD_MAX + 1, "Period"), (MOVES, MOVES_MAX + 1, "MoveCount"), (MOVES, (1 << 64) - 1, "MoveCount"),
+            (FIRST_MOVE + 2, 7, "Destination"), (FIRST_MOVE + 3, OPS, "Op"), (FIRST_MOVE + 1, 100, "Range"),
+            (BUDGET, 4096, "Budget"), (GPU, 1, "NoDevice"),
+        ):
+            program.follow()
+            before = shared.words[at]
+            generation = shared.words[GENERATION] + 2
+            shared.words[at], shared.words[GENERATION] = value, generation
+            program.run(*range(OPS))
+            within("it is refused", lambda: shared.words[STATE_GENERATION] == generation and shared.words[STATE] == 4 << 56 | numbers[reason] << 48, 5)
+            count = program.added()
+            program.run(*range(OPS))
+            assert program.added() == count, reason
+            shared.words[at] = before
+        # The program's own advice, before and meanwhile: on the place alone.
+        prefer, duplicate, prefer_nowhere = 3, 1, 4
+        assert program.do(f"advise 2 {prefer}") == "advised"
+        assert program.publish()["state"] == "Refused(ProgramAdvice)"
+        assert program.do(f"advise 2 {prefer_nowhere}") == "advised" and program.do(f"advise 2 {duplicate}") == "advised"
+        skipped = program.follow()["skipped"]
+        program.step(*range(OPS))
+        assert program.do(f"advise 2 {prefer}") == "advised"
+        program.step(*range(OPS - 2))
+        program.run(6)
+        program.has(skipped=skipped + 1, state="Following")
+        program.run(7)
+        # Memory that is freed ends the plan.
+        assert program.do("free 3") == "freed" and program.report()["state"] == "Following"
+        count = program.added()
+        assert program.do("free 1") == "freed" and program.report()["state"] == "Stopped(Freed)"
+        assert program.publish(program.move(1, "gpu", 0))["state"] == "Refused(NotAllocated)"
+        assert program.added() == count
+        assert program.end()[0] == 5
+        print("what may not be moved is refused, with the reason")
+
+    def leaves_captures_alone(self):
+        program = Program(self, log=True)
+        report = program.follow()
+        program.step(0, 1)
+        count = program.added()
+        # It is an op of the plan, behind which nothing begins.
+        assert program.do("capture-op 2") == "captured"
+        assert program.added() == count
+        assert program.has(skipped=report["skipped"] + 1)["state"] == "Following"
+        program.step(*range(3, OPS))
+        program.has(moves=3, iterations=1, state="Following")
+        # A graph is an op like a kernel.
+        assert program.do("capture") == "captured"
+        program.relearn()
+        program.follow()
+        program.step(*range(OPS))
+        program.has(state="Following")
+        own, _ = program.lines()
+        launched = max(line["seq"] for line in own if line["op"] == "graph_launch")
+        assert any(line["op"] == "record_event" and line["seq"] > launched for line in own)
+        assert program.end()[0] == 5
+        print("captured launches and graphs are ops, and nothing is added to a capture")
+
+    def ends_with_contexts(self):
+        program = Program(self)
+        program.follow()
+        program.do("iterate 20 100")
+        assert program.do("other-context") == "ended" and program.report()["state"] == "Following"
+        assert program.do("reset") == "counted 0" and program.report()["state"] == "Stopped(ContextEnded)"
+        program.relearn()
+        skipped = program.follow()["skipped"]
+        program.step(*range(OPS))
+        program.has(skipped=skipped, state="Following")
+        assert program.end()[0] == 5
+        print("a plan ends with its context")
+
+    def ends_as_without(self):
+        """Results and exit codes, with a plan."""
+        for line, code in (("iterate 300", 5), ("iterate 20 200", 5), ("threads 100", 5), ("reset", 5), ("fork", 5), ("exit 3", 3), ("exit-elsewhere 4", 4), ("exec", 0)):
+            results = []
+            for helper in (False, True):
+                program = Program(self, helper=helper)
+                if helper:
+                    program.follow()
+                program.tell(line)
+                said = [program.read()] if code == 5 else []
+                results.append((said, program.end()))
+            assert results[0] == results[1] and results[1][1][0] == code, f"{line}: {results}"
+            print(f"same: {line}")
+
+    def follows_again_and_again(self):
+        """Plans one after the other, beside two threads that launch and a third side that reads."""
+        program = Program(self)
+        program.tell("threads 400")
+        states = set()
+        for _ in range(30):
+            states.add(program.publish()["state"].partition("(")[0])
+            time.sleep(0.002)
+        assert program.read() == f"counted {32 * (20 + 800) * sum(range(1, OPS + 1))}"
+        assert states <= {"Following", "Drifted"} and states, states
+        assert program.end()[0] == 5
+        print("two threads launch, and plans come and go")
+
+    def survives_kills(self):
+        """Either side dies at any time, and the other goes on."""
+        generator = random.Random(1)
+        program = Program(self)
+        count = 20
+        for _ in range(self.kills):
+            program.follow()
+            program.tell("iterate 50")
+            time.sleep(generator.uniform(0, 0.01))
+            program.planner.kill()
+            count += 50
+            assert program.read() == f"counted {32 * count * sum(range(1, OPS + 1))}"
+            program.planner = Planner(self, program.pid)
+            program.relearn()
+            count += 20
+        assert program.end()[0] == 5
+        for _ in range(self.kills):
+            program = Program(self)
+            program.follow()
+            program.tell("for-ever")
+            time.sleep(generator.uniform(0, 0.03))
+            program.child.kill()
+            assert program.child.wait(timeout=SECONDS_MAX) == -signal.SIGKILL
+            assert program.report() is not None, "the planner reads what is left"
+            program.planner.kill()
+        print(f"{self.kills} kills of each side")
+
+    def withstands_garbage(self):
+        """Whatever is written into the memory of the plan, the program goes on."""
+        generator = random.Random(2)
+        program = Program(self)
+        shared = Shared(program.pid)
+        program.follow()
+        program.tell("threads 300")
+        seen = set()
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            for _ in range(generator.randrange(6)):
+                at = generator.choice((generator.randrange(64), TABLE + generator.randrange(16), FIRST_MOVE + generator.randrange(20), GENERATION, PERIOD, MOVES))
+                shared.words[at] = generator.choice((0, 1, 2, 4, OPS, 4096, generator.getrandbits(64), generator.choice(program.buffers) + 4096 * generator.randrange(600)))
+            if generator.random() < 0.3:
+                # One that is a plan but for a word.
+                shared.words[0], shared.words[1], shared.words[2] = int.from_bytes(b"UVMDPLAN", "little"), 1 << 32, PLAN_BYTES
+                program.planner.do(" ".join(["publish", str(1 << 30), *program.moves()]))
+                shared.words[generator.choice((PERIOD, MOVES, FIRST, FIRST_MOVE, FIRST_MOVE + 1, FIRST_MOVE + 3))] = generator.choice((1, OPS - 1, generator.getrandbits(20), generator.getrandbits(64)))
+            shared.words[8] = time.monotonic_ns()
+            seen.add(shared.words[STATE] >> 56)
+            time.sleep(0.001)
+        assert program.read() == f"counted {32 * (20 + 600) * sum(range(1, OPS + 1))}"
+        assert {1, 4} <= seen, f"no plan was followed, or none refused: {seen}"
+        assert program.end()[0] == 5
+        print("whatever is in the memory of the plan, the program goes on")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("helper", type=pathlib.Path)
+    parser.add_argument("plan", type=pathlib.Path)
+    parser.add_argument("cuda", type=pathlib.Path)
+    parser.add_argument("programs", type=pathlib.Path)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--only", help="one of the tests, by the name of its function")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        test = Test(options, pathlib.Path(folder))
+        names = (
+            "follows", "gives_back", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "leaves_captures_alone",
+            "ends_with_contexts", "ends_as_without", "follows_again_and_again", "survives_kills", "withstands_garbage",
+        )
+        for name in [options.only] if options.only else names:
+            getattr(test, name)()
+
+
+if __name__ == "__main__":
+    main()
