@@ -1,6 +1,7 @@
 /* A driver whose calls do nothing: what remains of a call is the cost of what stands before it. */
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef int CUresult;
 typedef void *Handle;
@@ -15,6 +16,19 @@ CUresult cuFuncGetParamInfo(Handle function, size_t at, size_t *offset, size_t *
   if (at >= 4) return 1;
   return *offset = at * 8, *bytes = 8, 0;
 }
+CUresult cuCtxSetCurrent(Handle context) { return (void)context, 0; }
+CUresult cuDeviceGet(int *device, int at) { return *device = at, 0; }
+CUresult cuDeviceGetCount(int *count) { return *count = 1, 0; }
+CUresult cuDeviceGetUuid_v2(void *uuid, int device) { return (void)device, memset(uuid, 7, 16), 0; }
+CUresult cuEventCreate(Handle *event, unsigned flags) { return (void)flags, *event = (Handle)0x7000, 0; }
+CUresult cuEventDestroy_v2(Handle event) { return (void)event, 0; }
+CUresult cuEventRecord(Handle event, Handle stream) { return (void)event, (void)stream, 0; }
+CUresult cuMemPrefetchAsync(uint64_t address, size_t bytes, int device, Handle stream) {
+  return (void)address, (void)bytes, (void)device, (void)stream, 0;
+}
+CUresult cuStreamCreate(Handle *stream, unsigned flags) { return (void)flags, *stream = (Handle)0x8000, 0; }
+CUresult cuStreamDestroy_v2(Handle stream) { return (void)stream, 0; }
+CUresult cuStreamWaitEvent(Handle stream, Handle event, unsigned flags) { return (void)stream, (void)event, (void)flags, 0; }
 CUresult cuMemAllocManaged(uint64_t *address, size_t bytes, unsigned flags) {
   static uint64_t next = 0x200000000000;
   (void)flags;

@@ -3,16 +3,55 @@
 
     helper_cost.py HELPER RECORD
 
-HELPER is libuvmd_helper.so, RECORD recorder's example. Each figure is the least of five runs, one of each kind in turn.
+HELPER is libuvmd_helper.so, RECORD recorder's example. Each figure is the least of five runs, one of each kind in turn. Plans take root.
 """
 import argparse
 import os
 import pathlib
 import subprocess
 import tempfile
+import time
+
+from helper_plans import FIRST_MOVE, MOVES, PERIOD, STATE, TABLE, Shared
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNS = 5
+# Launches of a plan's iteration, of tests/helper/cost.c.
+LAUNCHES = 100
+BEAT, GENERATION, ITERATIONS, COUNTED_MOVES, LATE = 8, 16, 32, 33, 34
+
+
+def signature(function, grid, block, shared):
+    """Of a kernel, as helper/call-ring/src/token.rs has it."""
+    mask, value = (1 << 64) - 1, 1
+    for word in (function, grid | 1 << 32 | 1 << 48, block | 1 << 32 | 1 << 48, shared):
+        value = (value ^ word) * 0x9E3779B97F4A7C15 & mask
+        value ^= value >> 32
+    return (value >> 32) ^ value & 0xFFFFFFFF
+
+
+def child_of(process):
+    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while True:
+        for pid in children.read_text(encoding="ascii").split():
+            try:
+                return Shared(pid)
+            except (StopIteration, FileNotFoundError):
+                pass
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+def publish(words, moves):
+    """A plan with a move to the GPU behind each so many launches, for which the launch before the next such one waits."""
+    words[TABLE], words[TABLE + 1] = (int.from_bytes(b"\7" * 8, "little"),) * 2
+    words[PERIOD], words[MOVES], words[TABLE + 5] = LAUNCHES, moves, 1 << 40
+    for op in range(LAUNCHES):
+        words[TABLE + 8 + op] = signature(0x5000, 100, 256, 0) << 32
+    for at in range(moves):
+        begin = at * LAUNCHES // moves
+        words[FIRST_MOVE + 4 * at:FIRST_MOVE + 4 * at + 4] = [0x200000000000, 4096, 1, begin | (begin + LAUNCHES // moves) << 32]
+    words[BEAT], words[GENERATION] = time.monotonic_ns(), 2
 
 
 def main():
@@ -37,22 +76,40 @@ def main():
                 raise SystemExit(f"calls were dropped: {done.stderr}")
             return float(done.stdout)
 
+        def cost_of_plan(moves):
+            command = [options.record, "--act", options.helper, folder / "calls", folder / "cost"]
+            process = subprocess.Popen([str(part) for part in command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            words = child_of(process).words
+            publish(words, moves)
+            while process.poll() is None:
+                words[BEAT] = time.monotonic_ns()
+                time.sleep(0.2)
+            out, said = process.communicate()
+            assert "dropped: 0" in said, said
+            # The half that is counted was launched by the plan.
+            iterations = words[ITERATIONS]
+            assert words[STATE] >> 56 in (1, 3) and iterations > 50 * 1000 // LAUNCHES, (hex(words[STATE]), iterations)
+            handled[moves] = words[COUNTED_MOVES], words[LATE], iterations * moves
+            return float(out)
+
+        handled = {}
         kinds = {
-            "no hook": lambda call: cost(call),
-            "hooked by name, under a lock": lambda call: cost(call, str(folder / "by_name.so")),
-            "helper, passing through": lambda call: cost(call, record=["--off"]),
-            **{f"helper, recording, {blocks} blocks": lambda call, blocks=blocks: cost(call, blocks=blocks, record=[]) for blocks in (4, 64, 1024)},
+            "no hook": lambda: cost(),
+            "hooked by name, under a lock": lambda: cost(str(folder / "by_name.so")),
+            "helper, passing through": lambda: cost(record=["--off"]),
+            **{f"helper, recording, {blocks} blocks": lambda blocks=blocks: cost(blocks=blocks, record=[]) for blocks in (4, 64, 1024)},
+            "helper, following a plan without moves, 4 blocks": lambda: cost_of_plan(0),
+            "helper, following a plan with a move each 10 launches, 4 blocks": lambda: cost_of_plan(10),
         }
-        for call, name in (("launch", "launch"), ("free", "allocation and free")):
-            # The other way hooks launches alone.
-            least = {kind: float("inf") for kind in kinds if call == "launch" or "by name" not in kind}
-            for _ in range(RUNS):
-                for kind in least:
-                    least[kind] = min(least[kind], kinds[kind](call))
-            print(f"| {name} | ns | of no hook |\n| --- | --: | --: |")
-            for kind, each_ns in least.items():
-                print(f"| {kind} | {each_ns:.1f} | {each_ns / least['no hook']:.2f} |")
-            print()
+        least = {kind: float("inf") for kind in kinds}
+        for _ in range(RUNS):
+            for kind, run in kinds.items():
+                least[kind] = min(least[kind], run())
+        print("| launch | ns | of no hook |\n| --- | --- | --- |")
+        for kind, each_ns in least.items():
+            print(f"| {kind} | {each_ns:.1f} | {each_ns / least['no hook']:.2f} |")
+        moves, late, begun = handled[10]
+        print(f"\nOf {begun} moves, {moves} were made, {late} of those or others late.")
 
 
 if __name__ == "__main__":

@@ -301,3 +301,6 @@ impl Plan {
 const fn low(word: u64) -> u32 {
     word as u32
 }
+
+#[cfg(test)]
+mod tests;

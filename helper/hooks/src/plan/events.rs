@@ -55,6 +55,11 @@ impl Events {
         self.len() > 0
     }
 
+    /// Whether there are events for so many moves.
+    pub(super) fn are_for(&self, moves: usize) -> bool {
+        self.len() >= 2 * moves
+    }
+
     /// Whether there are events of another context than this one.
     pub(super) fn are_of_another(&self, context: Handle) -> bool {
         self.are_there() && self.context.load(Ordering::Relaxed) != context
@@ -78,7 +83,7 @@ impl Events {
             }
             self.count.store(at as u64 + 1, Ordering::Release);
         }
-        Ok(self.len() >= all)
+        Ok(self.are_for(moves))
     }
 
     /// Destroys all of them, as their context is there. The thread has no context then.

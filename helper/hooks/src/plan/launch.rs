@@ -104,6 +104,11 @@ impl Op<'_> {
         Places::of_word(get(self.plan().ops, self.place as usize))
     }
 
+    /// Whether its plan is followed still.
+    fn is_followed(&self) -> bool {
+        self.plan().followed() == self.visit.generation
+    }
+
     fn end(&self, state: State) {
         self.plan().end(self.visit.generation, state);
     }
@@ -120,9 +125,7 @@ impl Op<'_> {
         if !plan.is_live() {
             self.end(State::Stopped(Reason::Beat));
         }
-        plan.followed() == self.visit.generation
-            && !self.is_capturing
-            && driver::context() == plan.context.load(Ordering::Relaxed)
+        self.is_followed() && !self.is_capturing && driver::context() == plan.context.load(Ordering::Relaxed)
     }
 
     /// Has the stream wait for moves that are handed over; others are late. The GPU is behind the
@@ -164,7 +167,7 @@ impl Op<'_> {
             return;
         }
         if !self.may_act() {
-            if plan.followed() == self.visit.generation {
+            if self.is_followed() {
                 plan.shared.count(Counter::Skipped, places.begin_count.into());
             }
             return;
@@ -209,7 +212,7 @@ impl Launch<'_> {
     /// Begins the moves behind the launch, which succeeded, with these pointers as far as they are
     /// known.
     pub(crate) fn after(self, pointers: Option<NonZeroU32>) {
-        let Some(op) = self.op else { return };
+        let Some(op) = self.op.filter(Op::is_followed) else { return };
         if op.token.matches_pointers(pointers) {
             op.begin();
         } else {

@@ -24,6 +24,8 @@ use crate::{
 
 const NOT_READY: Reason = Reason::Failed(CuResult::NOT_READY.0.cast_unsigned());
 
+/// Moves that are made before commands have their turn.
+const TURN_MOVES: usize = 64;
 /// Bytes of a part of a range without a bound: it ends with its block.
 const UNBOUNDED: u64 = 1 << 63;
 
@@ -62,7 +64,7 @@ impl Plan {
     }
 
     /// Sets the tables of launches: what begins and what waits at each op.
-    fn index(&self, head: &Head) {
+    pub(super) fn index(&self, head: &Head) {
         let moves = || (0..head.moves).filter_map(|at| self.table.move_at(at).map(|one| (at, one)));
         let change = |op: u32, change: &dyn Fn(&mut Places)| {
             let mut places = Places::of_word(get(self.ops, op as usize));
@@ -101,7 +103,7 @@ impl Plan {
     }
 
     /// Number of the next launch at which an iteration begins.
-    fn next_begin(&self, head: &Head) -> u64 {
+    pub(super) fn next_begin(&self, head: &Head) -> u64 {
         let next = self.launches.load(Ordering::Relaxed).wrapping_add(1);
         let period = head.period.max(1) as u64;
         // Both by their place in a period, in which there is no launch before the first.
@@ -130,7 +132,7 @@ impl Acting {
                 self.adopt(generation, watch);
             }
         }
-        while let Some(one) = plan.queue.take() {
+        for one in core::iter::from_fn(|| plan.queue.take()).take(TURN_MOVES) {
             self.make(one, watch);
         }
         is_pending || plan.is_followed()
@@ -151,21 +153,30 @@ impl Acting {
             return;
         }
         plan.seen.store(generation, Ordering::Relaxed);
-        let head = match plan.table.check().and_then(|head| self.prepare(&head, watch).map(|()| head)) {
-            Ok(head) => head,
-            Err(Reason::Withdrawn) => return plan.shared.set_state(generation, State::Stopped(Reason::Withdrawn)),
-            Err(reason) => return plan.shared.set_state(generation, State::Refused(reason)),
-        };
-        plan.index(&head);
+        match plan.table.check().and_then(|head| self.begin_plan(&head, generation, watch)) {
+            Ok(()) => {}
+            Err(Reason::Withdrawn) => plan.shared.set_state(generation, State::Stopped(Reason::Withdrawn)),
+            Err(reason) => plan.shared.set_state(generation, State::Refused(reason)),
+        }
+    }
+
+    /// Follows a plan from now on.
+    fn begin_plan(&self, head: &Head, generation: u64, watch: &mut Watch) -> Result<(), Reason> {
+        let plan = &self.plan;
+        self.prepare(head, watch)?;
+        plan.index(head);
         plan.moves.store(head.moves as u64, Ordering::Relaxed);
         plan.period.store(head.period as u64, Ordering::Relaxed);
-        plan.first.store(plan.next_begin(&head), Ordering::Relaxed);
+        // Whoever frees memory or ends the context from here on finds the plan.
+        let _part = self.begin_soon(watch)?;
+        self.check_ranges(head)?;
+        if !plan.events.are_for(head.moves) {
+            return Err(Reason::ContextEnded);
+        }
+        plan.first.store(plan.next_begin(head), Ordering::Relaxed);
         plan.shared.set_state(generation, State::Following);
         plan.followed.store(generation, Ordering::SeqCst);
-        // A free between the look at the ranges and now has found no plan.
-        if let Err(reason) = self.check_ranges(&head) {
-            plan.end(generation, State::Stopped(reason));
-        }
+        Ok(())
     }
 
     /// Checks what a plan moves, and makes what that takes.

@@ -1,0 +1,100 @@
+//! Tables of launches.
+
+use std::collections::BTreeMap;
+
+use call_ring::{
+    PLAN_BYTES, Size, TOTAL_BYTES, Token,
+    plan::{self, Destination, Head, Move},
+    token::Signature,
+};
+
+use super::*;
+
+fn none() -> Plan {
+    let ring = Memory::create(zeroed::private(TOTAL_BYTES / 8).unwrap(), Mode::Act).unwrap();
+    let shared = PlanMemory::create(zeroed::private(PLAN_BYTES / 8).unwrap()).unwrap();
+    Plan::new(ring, shared, None, &mut Words::new(zeroed::private(16).unwrap())).unwrap()
+}
+
+/// A plan that was published, copied and checked.
+fn adopted(first_launch: u64, period: usize, moves: &[Move]) -> (Plan, Head) {
+    let plan = none();
+    let size = Size::new(1, 1, 1);
+    let tokens = vec![Token { signature: Signature::of_kernel(1, size, size, 0), pointers: None }; period];
+    let budget_bytes = u64::MAX;
+    let published = plan::Plan { gpu: [7; 16], first_launch, budget_bytes, tokens: &tokens, moves };
+    let generation = plan.shared.publish(&published).unwrap();
+    assert!(plan.shared.copy_to(generation, plan.table));
+    let head = plan.table.check().unwrap();
+    plan.index(&head);
+    (plan, head)
+}
+
+#[test]
+fn each_op_has_the_moves_that_begin_behind_it_and_those_that_it_waits_for() {
+    let mut state = 1_u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    for (period, count) in [(1, 0), (1, 9), (5, 3), (40, 60), (PERIOD_MAX, 500), (3, MOVES_MAX)] {
+        let mut op = || u32::try_from(random(period as u64)).unwrap();
+        let mut moves: Vec<Move> = (0..count)
+            .map(|_| Move {
+                begin: 0x1000,
+                bytes: 0x1000,
+                destination: Destination::Gpu,
+                begin_op: op(),
+                wait_op: (op() % 3 != 0).then(&mut op),
+            })
+            .collect();
+        moves.sort_by_key(|one| one.begin_op);
+        let (mut begins, mut waits) = (BTreeMap::<usize, Vec<usize>>::new(), BTreeMap::<usize, Vec<usize>>::new());
+        for (at, one) in moves.iter().enumerate() {
+            begins.entry(one.begin_op as usize).or_default().push(at);
+            if let Some(op) = one.wait_op {
+                waits.entry(op as usize).or_default().push(at);
+            }
+        }
+        // A plan before does not show.
+        let (plan, head) = adopted(0, period, &moves);
+        plan.index(&head);
+        for op in 0..period {
+            let places = Places::of_word(get(plan.ops, op));
+            assert_eq!(places.begins().collect::<Vec<_>>(), begins.remove(&op).unwrap_or_default());
+            let waiting = places.waits().map(|at| usize::try_from(get(plan.waits, at)).unwrap());
+            assert_eq!(waiting.collect::<Vec<_>>(), waits.remove(&op).unwrap_or_default());
+        }
+    }
+}
+
+#[test]
+fn a_plan_begins_at_the_next_begin_of_an_iteration() {
+    for period in [1, 2, 7] {
+        for first_launch in [0, 1, 5, 100, u64::MAX] {
+            let (plan, head) = adopted(first_launch, period, &[]);
+            for launches in 0..20 {
+                plan.launches.store(launches, Ordering::Relaxed);
+                let begin = plan.next_begin(&head);
+                let period = period as u64;
+                assert!((launches + 1..=launches + period).contains(&begin), "{begin} behind {launches}");
+                assert_eq!(begin % period, first_launch % period);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_ends_once() {
+    let plan = none();
+    plan.stop(Reason::Freed);
+    assert_eq!(plan.shared.report().state, Some(State::None));
+    plan.followed.store(4, Ordering::SeqCst);
+    plan.end(2, State::Drifted(1));
+    assert!(plan.is_followed() && plan.shared.report().counters.mismatched == 0);
+    plan.end(4, State::Drifted(3));
+    plan.stop(Reason::Exit);
+    let report = plan.shared.report();
+    assert_eq!((report.generation, report.state, report.counters.mismatched), (4, Some(State::Drifted(3)), 1));
+    assert!(plan.visit().is_none() && plan.within.load(Ordering::SeqCst) == 0);
+}
