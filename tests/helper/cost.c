@@ -10,7 +10,7 @@
 
 typedef int CUresult;
 typedef void *Handle;
-enum { LAUNCHES = 1000, BURSTS = 100 };
+enum { LAUNCHES = 1000, BURSTS = 50 };
 
 static double now_ns(void) {
   struct timespec time;
@@ -33,7 +33,7 @@ int main(int count, char **arguments) {
   for (int at = 0; at < blocks; at++) allocate(&addresses[at], 1 << 21, 1);
   double least = 1e12;
   for (int burst = 0; burst < BURSTS; burst++) {
-    struct timespec rest = {0, 30000000};
+    struct timespec rest = {0, burst < BURSTS / 2 ? 60000000 : 30000000};
     nanosleep(&rest, NULL);
     double begin = now_ns();
     for (int at = 0; frees && at < calls; at++) {

@@ -27,7 +27,8 @@ pub struct Group<'a> {
     more: u16,
     pointers: Record,
     pointer_count: usize,
-    pointers_hash: PointersHash,
+    /// Hash of the pointers, if somebody wants it.
+    pointers_hash: Option<PointersHash>,
     fits: bool,
 }
 
@@ -37,7 +38,7 @@ impl<'a> Group<'a> {
     pub fn begin(lane: Lane<'a>, stamp: Stamp, kind: Kind, flags: u8, words: [u64; 5]) -> Self {
         let first = Record { stamp, kind: kind as u8, flags, count: 0, words };
         let pointers = Record { kind: Kind::Pointers as u8, flags: 0, words: [0; 5], ..first };
-        Self { lane, first, more: 0, pointers, pointer_count: 0, pointers_hash: PointersHash::default(), fits: true }
+        Self { lane, first, more: 0, pointers, pointer_count: 0, pointers_hash: None, fits: true }
     }
 
     /// Begins a call whose work has a target, the first of its words.
@@ -79,7 +80,9 @@ impl<'a> Group<'a> {
             return;
         }
         self.pointer_count += 1;
-        self.pointers_hash.add(offset_bytes, address);
+        if let Some(hash) = &mut self.pointers_hash {
+            hash.add(offset_bytes, address);
+        }
         let at = self.pointers.count;
         let [offsets, addresses @ ..] = &mut self.pointers.words;
         *offsets |= u64::from(offset_bytes) << (16 * u32::from(at));
@@ -129,10 +132,18 @@ impl<'a> Group<'a> {
         self.add(Kind::Number, [0, number, 0, 0, 0]);
     }
 
-    /// Hash of the pointers so far; `None` if the arguments are not known.
+    /// Hashes the pointers that are added from now on.
+    pub const fn hash_pointers(&mut self) {
+        self.pointers_hash = Some(PointersHash::new());
+    }
+
+    /// Hash of the pointers; `None` if they are not hashed, or the arguments are not known.
     #[must_use]
     pub const fn pointers_hash(&self) -> Option<NonZeroU32> {
-        if self.first.flags & NO_ARGUMENTS == 0 { Some(self.pointers_hash.finish()) } else { None }
+        match self.pointers_hash {
+            Some(hash) if self.first.flags & NO_ARGUMENTS == 0 => Some(hash.finish()),
+            _ => None,
+        }
     }
 
     /// The arguments are not known.

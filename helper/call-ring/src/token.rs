@@ -51,6 +51,12 @@ impl Signature {
 pub struct PointersHash(u64);
 
 impl PointersHash {
+    /// Without pointers.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(0)
+    }
+
     /// Adds a pointer.
     pub const fn add(&mut self, offset_bytes: u16, address: u64) {
         self.0 = mix(mix(self.0, offset_bytes as u64 | 1 << 16), address);

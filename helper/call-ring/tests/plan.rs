@@ -176,6 +176,7 @@ fn states_and_counters_are_read_as_they_were_written() {
 fn launch(memory: &Memory<'_>, function: u64, addresses: &[u64], number: Option<u64>) -> Option<NonZeroU32> {
     let words = [function, Size::new(3, 2, 1).to_word(), Size::new(64, 1, 1).to_word(), 48];
     let mut group = Group::with_target(memory.lane(0), memory.stamp(1, 2), Kind::Launch, 0, Target::Stream(5), words);
+    group.hash_pointers();
     addresses.iter().zip(0..).for_each(|(address, at)| group.pointer(8 * at, *address));
     if let Some(number) = number {
         group.number(number);

@@ -7,7 +7,6 @@ use call_ring::{Kind, Target, token::Signature};
 use super::{copy::Copy, fill::Fill, launch};
 use crate::{
     cuda::{Copy3, CuResult, FillNode, Handle, KernelNode, KernelNode2, Node, NodeParams},
-    plan::Launch,
     program::read,
     real::hooks,
     recorder::{after, named_stream, recording},
@@ -198,13 +197,12 @@ hooks! {
 
     cuGraphLaunch / cuGraphLaunch_ptsz = fn(executable: Handle, stream: Handle) |real, per_thread| {
         let launch = || Some((Signature::of_graph(executable), stream));
-        let prepared = recording().map(|recorder| recorder.before_launch(per_thread, launch));
+        let Some(recorder) = recording() else { return real() };
+        let prepared = recorder.before_launch(per_thread, launch);
         after(real(), |recorder| {
             let words = [named_stream(stream, per_thread), executable, 0, 0, 0];
-            recorder.record_graph_launch(words, prepared.as_ref().and_then(Launch::recorded_number));
-            if let Some(prepared) = prepared {
-                prepared.after(None);
-            }
+            recorder.record_graph_launch(words, prepared.recorded_number());
+            prepared.after(None);
         })
     }
 

@@ -63,14 +63,13 @@ fn known(recorder: &Recorder, function: Handle) -> Known {
 /// Prepares for a launch: asks what is to be known of the function, as the driver answers nothing more
 /// if the launch fails on the GPU, and has the stream wait for what a plan has it wait for.
 fn prepare(
+    recorder: &'static Recorder,
     function: Handle,
     is_per_thread: bool,
     launch: impl FnOnce() -> Option<(KernelNode, Handle)>,
-) -> Option<Launch<'static>> {
-    let recorder = recording()?;
+) -> Launch<'static> {
     known(recorder, function);
-    let launch = || launch().map(|(launch, stream)| (signature(&launch), stream));
-    Some(recorder.before_launch(is_per_thread, launch))
+    recorder.before_launch(is_per_thread, || launch().map(|(launch, stream)| (signature(&launch), stream)))
 }
 
 const fn size([x, y, z]: [u32; 3]) -> Size {
@@ -86,15 +85,24 @@ pub(super) fn record(recorder: &Recorder, target: Target, launch: &KernelNode) {
     record_with(recorder, target, launch, None);
 }
 
-/// Records a launch with its number, if it has one; the hash of its pointers, if they are known.
-fn record_with(recorder: &Recorder, target: Target, launch: &KernelNode, number: Option<u64>) -> Option<NonZeroU32> {
+/// Records a launch as it was prepared; the hash of its pointers, if a plan asks for it and they are
+/// known.
+fn record_with(
+    recorder: &Recorder,
+    target: Target,
+    launch: &KernelNode,
+    prepared: Option<&Launch<'static>>,
+) -> Option<NonZeroU32> {
     let known = known(recorder, launch.function);
     let (grid, block) = (size(launch.grid).to_word(), size(launch.block).to_word());
     let words = [launch.function, grid, block, launch.shared_bytes.into()];
     let mut pointers = None;
     recorder.record_work(Kind::Launch, 0, target, words, |group| {
-        if let Some(number) = number {
+        if let Some(number) = prepared.and_then(Launch::recorded_number) {
             group.number(number);
+        }
+        if prepared.is_some_and(Launch::is_planned) {
+            group.hash_pointers();
         }
         add_arguments(recorder, launch, known, group);
         pointers = group.pointers_hash();
@@ -129,19 +137,17 @@ fn launched(
     launch: &KernelNode,
     stream: Handle,
     is_per_thread: bool,
-    prepared: Option<Launch<'static>>,
+    prepared: Launch<'static>,
 ) -> CuResult {
     after(result, |recorder| {
-        let number = prepared.as_ref().and_then(Launch::recorded_number);
-        let pointers = record_with(recorder, recorder.target(stream, is_per_thread), launch, number);
-        if let Some(prepared) = prepared {
-            prepared.after(pointers);
-        }
+        let pointers = record_with(recorder, recorder.target(stream, is_per_thread), launch, Some(&prepared));
+        prepared.after(pointers);
     })
 }
 
 fn launches(real: impl FnOnce() -> CuResult, launch: &KernelNode, stream: Handle, is_per_thread: bool) -> CuResult {
-    let prepared = prepare(launch.function, is_per_thread, || Some((*launch, stream)));
+    let Some(recorder) = recording() else { return real() };
+    let prepared = prepare(recorder, launch.function, is_per_thread, || Some((*launch, stream)));
     launched(real(), launch, stream, is_per_thread, prepared)
 }
 
@@ -161,7 +167,8 @@ hooks! {
         let of_config = || read(config).map(|LaunchConfig { grid, block, shared_bytes, stream }| {
             (KernelNode { function, grid, block, shared_bytes, each, extra }, stream)
         });
-        let prepared = prepare(function, per_thread, of_config);
+        let Some(recorder) = recording() else { return real() };
+        let prepared = prepare(recorder, function, per_thread, of_config);
         let result = real();
         if result.is_ok()
             && let Some((launch, stream)) = of_config()
@@ -182,12 +189,12 @@ hooks! {
 
     cuLaunchCooperativeKernelMultiDevice = fn(list: *const LaunchParams, count: u32, flags: u32) |real, per_thread| {
         let result = real();
-        if result.is_ok() {
+        if result.is_ok() && let Some(recorder) = recording() {
             for at in 0..count as usize {
                 if let Some(LaunchParams { function, grid, block, shared_bytes, stream, each }) = read_at(list, at) {
                     let launch = KernelNode { function, grid, block, shared_bytes, each, extra: core::ptr::null() };
                     // None of a plan's, as it was made before anything could wait.
-                    let prepared = prepare(function, per_thread, || None);
+                    let prepared = prepare(recorder, function, per_thread, || None);
                     launched(result, &launch, stream, per_thread, prepared);
                 }
             }

@@ -209,6 +209,11 @@ impl Launch<'_> {
         self.number.is_multiple_of(NUMBERED).then_some(self.number)
     }
 
+    /// Whether it is one of a plan.
+    pub(crate) const fn is_planned(&self) -> bool {
+        self.op.is_some()
+    }
+
     /// Begins the moves behind the launch, which succeeded, with these pointers as far as they are
     /// known.
     pub(crate) fn after(self, pointers: Option<NonZeroU32>) {
