@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The helper in programs on the lab's CUDA, natively: what it records is what the driver logged, call by call, it does no harm, and it
-# carries out commands.
+# carries out commands and plans.
 #
 #   tests/scripts/helper.sh          all of it
 #   tests/scripts/helper.sh --long   with programs of Numba and Burn, too, and 200 kills of each side, 2,000 of them beside commands
@@ -17,7 +17,7 @@ built() {
   cargo build --locked --workspace "$@" --message-format json 2>/dev/null |
     python3 -c 'import json, sys; print(*[line["executable"] for line in map(json.loads, sys.stdin) if line.get("executable")])'
 }
-helper=$UVMD_ROOT/target/helper/libuvmd_helper.so record=$(built --example record) driver_tests=$(built --test driver)
+helper=$UVMD_ROOT/target/helper/libuvmd_helper.so record=$(built --example record) plan=$(built --example plan) driver_tests=$(built --test driver)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -62,6 +62,7 @@ LD_LIBRARY_PATH=$(dirname "$driver_tests")/cuda-lab is_recorded "the driver's ow
 tests/scripts/helper_harm.py "$helper" "$record" "$work/cuda" "$programs" --kills $kills
 if [ "$(id -u)" = 0 ]; then
   tests/scripts/helper_acts.py "$helper" "$record" "$work/cuda" "$programs" --workload target/release/uvm-workload --kills $((kills * 10))
+  tests/scripts/helper_plans.py "$helper" "$plan" "$work/cuda" "$programs" --kills $kills
 else
-  say "not run: commands to the helper, which take root"
+  say "not run: commands to the helper and plans, which take root"
 fi
