@@ -44,9 +44,9 @@ struct Launches {
     /// Tokens of launches whose numbers are known, and the number of the first of them.
     tokens: Vec<Token>,
     first: u64,
-    period: usize,
-    /// Place of the iteration among the tokens.
-    iteration: usize,
+    iteration: Vec<Token>,
+    /// Number of the iteration's first launch.
+    first_launch: u64,
 }
 
 impl Launches {
@@ -66,22 +66,18 @@ impl Launches {
             }
             self.tokens.push(token);
         }
-        self.period = period;
-        self.iteration = self.tokens.len().checked_sub(period).context("too few launches")?;
-        let before = self.iteration.checked_sub(period).context("there was no iteration before")?;
-        let differ = (0..period).filter(|op| {
-            let (token, former) = (self.tokens[self.iteration + op], self.tokens[before + op]);
-            if token.pointers != former.pointers {
-                self.tokens[self.iteration + op].pointers = None;
-            }
-            token.signature != former.signature
-        });
-        let differ = differ.count();
-        Ok(json!({ "first_launch": self.first_launch(), "differ": differ }))
-    }
-
-    const fn first_launch(&self) -> u64 {
-        self.first + self.iteration as u64
+        let before = self.tokens.len().checked_sub(2 * period).context("too few launches")?;
+        let (formers, tokens) = self.tokens.split_at(before + period);
+        let pairs = || formers.iter().skip(before).zip(tokens);
+        self.iteration = pairs()
+            .map(|(former, token)| Token {
+                pointers: token.pointers.filter(|_| token.pointers == former.pointers),
+                ..*token
+            })
+            .collect();
+        self.first_launch = self.first + (before + period) as u64;
+        let differ = pairs().filter(|(former, token)| token.signature != former.signature).count();
+        Ok(json!({ "first_launch": self.first_launch, "differ": differ }))
     }
 }
 
@@ -135,7 +131,8 @@ fn main() -> anyhow::Result<()> {
         }
     });
     let numbering = Numbering::default();
-    let mut launches = Launches { process, numbering, tokens: Vec::new(), first: 0, period: 0, iteration: 0 };
+    let mut launches =
+        Launches { process, numbering, tokens: Vec::new(), first: 0, iteration: Vec::new(), first_launch: 0 };
     for line in io::stdin().lock().lines() {
         let line = line?;
         let answer = match line.split_whitespace().collect::<Vec<_>>()[..] {
@@ -149,9 +146,9 @@ fn main() -> anyhow::Result<()> {
                 let moves = moves.iter().map(|text| one(text)).collect::<anyhow::Result<Vec<Move>>>()?;
                 let plan = Plan {
                     gpu: GPU,
-                    first_launch: launches.first_launch(),
+                    first_launch: launches.first_launch,
                     budget_bytes: budget.parse()?,
-                    tokens: &launches.tokens[launches.iteration..],
+                    tokens: &launches.iteration,
                     moves: &moves,
                 };
                 match memory.publish(&plan) {

@@ -12,18 +12,17 @@
 use call_ring::{
     Command, Memory, Mode,
     command::{Answer, Response},
-    plan::Reason,
 };
 
 use crate::{
     advised::{Advised, Subject},
     blocks::{Block, Blocks, Unknown},
     calls::{Calls, HOST},
+    contexts::{context_of, enter_context_of},
     cuda::{CuResult, Handle},
     driver,
     gate::{self, Closed, Gate},
     parts::{NotManaged, Parts, Range},
-    plan::Plan,
     stream::Stream,
     system,
     watch::Watch,
@@ -34,7 +33,7 @@ const POLL_NS: u64 = 50_000;
 /// Looks at the gate before a command is answered that the program's calls leave no time for: a
 /// second.
 const TURNS_MAX: u32 = 10_000;
-pub(crate) const TURN_NS: u64 = 100_000;
+const TURN_NS: u64 = 100_000;
 
 impl From<NotManaged> for Answer {
     fn from(_: NotManaged) -> Self {
@@ -71,8 +70,6 @@ pub(crate) struct Acting {
     /// Between the program and the helper's thread.
     pub(crate) gate: Gate,
     pub(crate) stream: Stream,
-    /// Plan that is followed beside commands.
-    pub(crate) plan: Plan,
 }
 
 /// A command at work.
@@ -106,19 +103,6 @@ impl Acting {
         Ok(self.managed_from(part.begin)?.and_then(context_of))
     }
 
-    /// Makes a context of a device current that the program allocated memory in: the memory's own,
-    /// or another.
-    pub(crate) fn enter_context_of(&self, device: i32, own: Handle) -> Option<Handle> {
-        let next = |block: &Block| self.blocks.of_next_context(block.context);
-        let others = core::iter::successors(self.blocks.of_next_context(0), next).filter_map(context_of);
-        let mut contexts = core::iter::once(own).chain(others);
-        let found = contexts.find(|context| driver::enter_context(*context) == Some(device));
-        if found.is_none() {
-            driver::leave_context();
-        }
-        found
-    }
-
     /// Gives back what is made anew for the next command, unless calls of the program are within
     /// the gate.
     pub(crate) fn rest(&self) {
@@ -131,11 +115,9 @@ impl Acting {
 
     /// Gives it back for good: there are no more commands.
     pub(crate) fn end(&self) {
-        self.plan.stop(Reason::Exit);
         for _ in 0..TURNS_MAX {
             self.rest();
-            self.rest_from_plans();
-            if !self.stream.is_there() && !self.has_plan_rest() || self.gate.is_shut() {
+            if !self.stream.is_there() || self.gate.is_shut() {
                 break;
             }
             system::sleep(TURN_NS);
@@ -206,7 +188,7 @@ impl Work<'_> {
         call: impl FnOnce(&mut Self, Handle) -> Result<T, Answer>,
     ) -> Result<T, Answer> {
         let own = self.acting.context_of(part)?.ok_or(Answer::NotAllocated)?;
-        let context = self.acting.enter_context_of(device, own).ok_or(Answer::NoDevice)?;
+        let context = enter_context_of(&self.acting.blocks, device, own).ok_or(Answer::NoDevice)?;
         let result = call(self, context);
         driver::leave_context();
         result
@@ -302,10 +284,6 @@ const fn worse(before: Result<(), Answer>, of_part: Result<(), Answer>) -> Resul
 
 fn bytes_of(part: Range) -> Result<usize, Answer> {
     usize::try_from(part.bytes()).map_err(|_| Answer::Unsupported)
-}
-
-fn context_of(block: Block) -> Option<Handle> {
-    driver::context_of(block.begin, block.context)
 }
 
 /// Waits until a stream's work is done.

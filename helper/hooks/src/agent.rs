@@ -27,6 +27,7 @@ use crate::{
     act::Acting,
     filter, headroom,
     libc::Dlsym,
+    plan::Moving,
     process,
     system::{self, Sharing, Waited},
     threads::{STACK_BYTES, Threads},
@@ -46,16 +47,18 @@ pub(crate) struct Agent {
     /// Filters of system calls when the helper came into the process.
     filters: Option<u64>,
     acting: Acting,
+    moving: Moving,
 }
 
 impl Agent {
     /// No thread.
-    pub(crate) fn new(dlsym: Dlsym, words: &mut Words, acting: &Acting) -> Option<Self> {
+    pub(crate) fn new(dlsym: Dlsym, words: &mut Words, acting: Acting, moving: &Moving) -> Option<Self> {
         Some(Self {
             is_started: words.next()?,
             threads: Threads::find(dlsym),
             filters: filter::count(),
-            acting: *acting,
+            acting,
+            moving: *moving,
         })
     }
 
@@ -87,17 +90,17 @@ impl Agent {
         let mut watch = Watch::new(acting.gate);
         while !watch.is_over() {
             let Some((word, stage)) = commands.futex() else { return };
-            let is_following = acting.follow(&mut watch);
+            let is_following = self.moving.follow(&mut watch);
             let Some((ticket, command)) = commands.take() else {
                 if is_following {
-                    acting.plan.wait();
+                    self.moving.plan.wait();
                     continue;
                 }
                 match system::wait(word, stage, Sharing::Shared, LOOK_NS) {
                     Waited::Woken => {}
                     Waited::TimedOut => {
                         acting.rest();
-                        acting.rest_from_plans();
+                        self.moving.rest();
                     }
                     Waited::Failed => return,
                 }
@@ -124,9 +127,9 @@ fn agent(own: *mut c_void) -> &'static Agent {
 /// At the process's exit: no part of a command begins any more, and none is at work. In a child that
 /// a fork makes, none is.
 extern "C" fn process_exits(own: *mut c_void) {
-    let acting = &agent(own).acting;
-    acting.plan.stop(Reason::Exit);
-    acting.gate.shut();
+    let agent = agent(own);
+    agent.moving.plan.stop(Reason::Exit);
+    agent.acting.gate.shut();
 }
 
 /// The thread.
@@ -137,6 +140,7 @@ extern "C" fn run(own: *mut c_void) -> *mut c_void {
     let commands = agent.acting.memory.commands();
     commands.set_agent(AgentState::Running);
     agent.work();
+    agent.moving.end();
     agent.acting.end();
     commands.set_agent(AgentState::Ended);
     null_mut()

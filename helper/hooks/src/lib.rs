@@ -19,6 +19,7 @@
 //!   [`calls`], in [`parts`]
 //! * [`gate`]: between the program and that thread; [`stream`]: of that thread
 //! * [`plan`]: a plan of moves, which launches begin and wait for
+//! * [`contexts`]: those in which that thread calls the driver
 //! * [`advised`]: advice of the program's own
 //! * [`blocks`]: memory that the program has allocated
 //! * [`parameters`]: where parameters of functions lie
@@ -36,6 +37,7 @@ mod advised;
 mod agent;
 mod blocks;
 mod calls;
+mod contexts;
 mod cuda;
 mod driver;
 mod filter;

@@ -25,8 +25,8 @@ use call_ring::{
     plan::{Counter, MOVES_MAX, PERIOD_MAX, Reason, State, TABLE_WORDS, Table},
 };
 
-pub(crate) use self::launch::Launch;
 use self::{events::Events, queue::Queue};
+pub(crate) use self::{launch::Launch, moves::Moving};
 use crate::{
     blocks::Block,
     cuda::Handle,

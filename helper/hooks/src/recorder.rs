@@ -25,7 +25,7 @@ use crate::{
     libc::{Dlsym, Libc, ThreadKey},
     parameters::Parameters,
     parts::Range,
-    plan::{Launch, Plan},
+    plan::{Launch, Moving, Plan},
     shared,
     stream::Stream,
     system,
@@ -146,7 +146,8 @@ impl Recorder {
         let plan_memory = PlanMemory::create(shared::make_plan().ok()?).ok()?;
         let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
         let plan = Plan::new(memory, plan_memory, Some(libc), &mut words).ok()?;
-        let agent = Agent::new(dlsym, &mut words, &Acting { memory, blocks, advised, gate, stream, plan })?;
+        let acting = Acting { memory, blocks, advised, gate, stream };
+        let agent = Agent::new(dlsym, &mut words, acting, &Moving { plan, blocks, advised, gate })?;
         is_own.store(1, Ordering::Release);
         let captures = AtomicI64::new(0);
         Some(Self { libc, memory, thread, blocks, parameters, advised, gate, stream, plan, agent, captures, is_own })

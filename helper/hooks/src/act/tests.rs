@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_void};
 use std::cell::RefCell;
 
-use call_ring::{PLAN_BYTES, PlanMemory, TOTAL_BYTES, command::Action};
+use call_ring::{TOTAL_BYTES, command::Action};
 
 use super::*;
 use crate::{
@@ -79,16 +79,13 @@ const fn piece(at: u64) -> Range {
 /// A program with three blocks side by side.
 fn acting() -> Acting {
     driver::find(dlsym, core::ptr::null_mut());
-    let mut words = Words::new(zeroed::private(32).unwrap());
-    let memory = Memory::create(zeroed::private(TOTAL_BYTES / 8).unwrap(), Mode::Act).unwrap();
-    let plan_memory = PlanMemory::create(zeroed::private(PLAN_BYTES / 8).unwrap()).unwrap();
+    let mut words = Words::new(zeroed::private(16).unwrap());
     let acting = Acting {
-        memory,
+        memory: Memory::create(zeroed::private(TOTAL_BYTES / 8).unwrap(), Mode::Act).unwrap(),
         blocks: Blocks::new().unwrap(),
         advised: Advised::new().unwrap(),
         gate: Gate::new(&mut words).unwrap(),
         stream: Stream::new(&mut words).unwrap(),
-        plan: Plan::new(memory, plan_memory, None, &mut words).unwrap(),
     };
     acting.gate.is_for_this_thread();
     for at in 0..3 {

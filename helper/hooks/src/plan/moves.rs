@@ -10,13 +10,13 @@ use call_ring::plan::{Counter, Destination, Head, Move, PERIOD_MAX, Reason, Stat
 
 use super::{Places, Plan, get, set, stage};
 use crate::{
-    act::{Acting, TURN_NS},
-    advised::Subject,
-    blocks::Unknown,
+    advised::{Advised, Subject},
+    blocks::{Blocks, Unknown},
     calls::HOST,
+    contexts::{context_of, enter_context_of},
     cuda::{CuResult, Handle},
     driver,
-    gate::{self, Closed},
+    gate::{self, Closed, Gate},
     parts::{Gaps, NotManaged, Parts, Range},
     system,
     watch::Watch,
@@ -24,6 +24,9 @@ use crate::{
 
 const NOT_READY: Reason = Reason::Failed(CuResult::NOT_READY.0.cast_unsigned());
 
+/// Looks at the gate before a plan is refused that the program's calls leave no time for: a second.
+const TURNS_MAX: u32 = 10_000;
+const TURN_NS: u64 = 100_000;
 /// Moves that are made before commands have their turn.
 const TURN_MOVES: usize = 64;
 /// Bytes of a part of a range without a bound: it ends with its block.
@@ -112,7 +115,18 @@ impl Plan {
     }
 }
 
-impl Acting {
+/// What following a plan takes, of the helper's thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moving {
+    pub(crate) plan: Plan,
+    pub(crate) blocks: Blocks,
+    /// Advice of the program's own.
+    pub(crate) advised: Advised,
+    /// Between the program and the helper's thread.
+    pub(crate) gate: Gate,
+}
+
+impl Moving {
     /// Adopts the plan that is there, and hands over moves that have begun. Returns whether the thread
     /// is to look at both soon.
     pub(crate) fn follow(&self, watch: &mut Watch) -> bool {
@@ -195,8 +209,8 @@ impl Acting {
                 Some(first) => self.blocks.managed_from(first.begin)?,
                 None => None,
             };
-            let own = own.and_then(|block| driver::context_of(block.begin, block.context)).unwrap_or(0);
-            let context = self.enter_context_of(device, own).ok_or(Reason::NoDevice)?;
+            let own = own.and_then(context_of).unwrap_or(0);
+            let context = enter_context_of(&self.blocks, device, own).ok_or(Reason::NoDevice)?;
             driver::leave_context();
             (context, device)
         };
@@ -256,7 +270,6 @@ impl Acting {
 
     /// Begins a part within a second.
     fn begin_soon(&self, watch: &mut Watch) -> Result<gate::Part, Reason> {
-        const TURNS_MAX: u32 = 10_000;
         for _ in 0..TURNS_MAX {
             match self.gate.begin() {
                 Ok(part) => return Ok(part),
@@ -328,13 +341,13 @@ impl Acting {
         result
     }
 
-    /// Gives streams and events of plans back, if no plan is followed, no launch is at one, and no call
-    /// of the program is within the gate.
-    pub(crate) fn rest_from_plans(&self) {
+    /// Gives streams and events back, if no plan is followed, no launch is at one, and no call of the
+    /// program is within the gate.
+    pub(crate) fn rest(&self) {
         let plan = &self.plan;
-        let is_free = || !plan.is_followed() && plan.within.load(Ordering::SeqCst) == 0;
-        if self.has_plan_rest()
-            && is_free()
+        let is_idle = !plan.is_followed() && plan.within.load(Ordering::SeqCst) == 0;
+        if is_idle
+            && self.has_streams()
             && let Ok(_part) = self.gate.begin()
         {
             plan.events.destroy();
@@ -343,10 +356,22 @@ impl Acting {
         }
     }
 
-    /// Whether there are streams or events of plans.
-    pub(crate) fn has_plan_rest(&self) -> bool {
+    /// Whether there are streams or events.
+    fn has_streams(&self) -> bool {
         let plan = &self.plan;
         plan.events.are_there() || plan.to_gpu.is_there() || plan.to_host.is_there()
+    }
+
+    /// Gives them back for good: no plan is followed any more.
+    pub(crate) fn end(&self) {
+        self.plan.stop(Reason::Exit);
+        for _ in 0..TURNS_MAX {
+            self.rest();
+            if !self.has_streams() || self.gate.is_shut() {
+                break;
+            }
+            system::sleep(TURN_NS);
+        }
     }
 }
 
