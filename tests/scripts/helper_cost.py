@@ -12,13 +12,13 @@ import subprocess
 import tempfile
 import time
 
-from helper_plans import FIRST_MOVE, MOVES, PERIOD, STATE, TABLE, Shared
+from helper_plans import BEAT, BUDGET, FIRST_MOVE, GENERATION, GPU, MOVES, PERIOD, STATE, TABLE, Shared
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNS = 5
 # Launches of a plan's iteration, of tests/helper/cost.c.
 LAUNCHES = 100
-BEAT, GENERATION, ITERATIONS, COUNTED_MOVES, LATE = 8, 16, 32, 33, 34
+ITERATIONS, COUNTED_MOVES, LATE = 32, 33, 34
 
 
 def signature(function, grid, block, shared):
@@ -44,8 +44,8 @@ def child_of(process):
 
 def publish(words, moves):
     """A plan with a move to the GPU behind each so many launches, for which the launch before the next such one waits."""
-    words[TABLE], words[TABLE + 1] = (int.from_bytes(b"\7" * 8, "little"),) * 2
-    words[PERIOD], words[MOVES], words[TABLE + 5] = LAUNCHES, moves, 1 << 40
+    words[GPU], words[GPU + 1] = (int.from_bytes(b"\7" * 8, "little"),) * 2
+    words[PERIOD], words[MOVES], words[BUDGET] = LAUNCHES, moves, 1 << 40
     for op in range(LAUNCHES):
         words[TABLE + 8 + op] = signature(0x5000, 100, 256, 0) << 32
     for at in range(moves):
