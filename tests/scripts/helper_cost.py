@@ -9,10 +9,13 @@ import argparse
 import os
 import pathlib
 import subprocess
+import sys
 import tempfile
 import time
 
-from helper_plans import BEAT, BUDGET, FIRST_MOVE, GENERATION, GPU, MOVES, PERIOD, STATE, TABLE, Shared
+# No compiled module beside the sources.
+sys.dont_write_bytecode = True
+from helper_plans import BEAT, BUDGET, FIRST_MOVE, GENERATION, GPU, MOVES, PERIOD, STATE, TABLE, Shared  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNS = 5
