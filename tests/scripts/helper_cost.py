@@ -80,7 +80,7 @@ def main():
             return float(done.stdout)
 
         def cost_of_plan(moves):
-            command = [options.record, "--act", options.helper, folder / "calls", folder / "cost"]
+            command = [options.record, "--act", options.helper, folder / "calls", folder / "cost", "4", "launch"]
             process = subprocess.Popen([str(part) for part in command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             words = child_of(process).words
             publish(words, moves)
@@ -97,22 +97,28 @@ def main():
 
         handled = {}
         kinds = {
-            "no hook": lambda: cost(),
-            "hooked by name, under a lock": lambda: cost(str(folder / "by_name.so")),
-            "helper, passing through": lambda: cost(record=["--off"]),
-            **{f"helper, recording, {blocks} blocks": lambda blocks=blocks: cost(blocks=blocks, record=[]) for blocks in (4, 64, 1024)},
-            "helper, following a plan without moves, 4 blocks": lambda: cost_of_plan(0),
-            "helper, following a plan with a move each 10 launches, 4 blocks": lambda: cost_of_plan(10),
+            "no hook": lambda call: cost(call),
+            "hooked by name, under a lock": lambda call: cost(call, str(folder / "by_name.so")),
+            "helper, passing through": lambda call: cost(call, record=["--off"]),
+            **{f"helper, recording, {blocks} blocks": lambda call, blocks=blocks: cost(call, blocks=blocks, record=[]) for blocks in (4, 64, 1024)},
         }
-        least = {kind: float("inf") for kind in kinds}
-        for _ in range(RUNS):
-            for kind, run in kinds.items():
-                least[kind] = min(least[kind], run())
-        print("| launch | ns | of no hook |\n| --- | --- | --- |")
-        for kind, each_ns in least.items():
-            print(f"| {kind} | {each_ns:.1f} | {each_ns / least['no hook']:.2f} |")
+        of_launches = {
+            "helper, following a plan without moves, 4 blocks": lambda _: cost_of_plan(0),
+            "helper, following a plan with a move each 10 launches, 4 blocks": lambda _: cost_of_plan(10),
+        }
+        # Hooks by name are of launches alone.
+        of_frees = {kind: run for kind, run in kinds.items() if "by name" not in kind}
+        for call, name, rows in (("launch", "launch", kinds | of_launches), ("free", "allocation and free", of_frees)):
+            least = {kind: float("inf") for kind in rows}
+            for _ in range(RUNS):
+                for kind, run in rows.items():
+                    least[kind] = min(least[kind], run(call))
+            print(f"| {name} | ns | of no hook |\n| --- | --: | --: |")
+            for kind, each_ns in least.items():
+                print(f"| {kind} | {each_ns:.1f} | {each_ns / least['no hook']:.2f} |")
+            print()
         moves, late, begun = handled[10]
-        print(f"\nOf {begun} moves, {moves} were made, {late} of those or others late.")
+        print(f"Of {begun} moves, {moves} were made, {late} of those or others late.")
 
 
 if __name__ == "__main__":
