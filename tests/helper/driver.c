@@ -26,6 +26,7 @@ CUresult cuEventRecord(Handle event, Handle stream) { return (void)event, (void)
 CUresult cuMemPrefetchAsync(uint64_t address, size_t bytes, int device, Handle stream) {
   return (void)address, (void)bytes, (void)device, (void)stream, 0;
 }
+CUresult cuStreamGetCaptureInfo(Handle stream, unsigned *status, uint64_t *id) { return (void)stream, *status = 0, *id = 0, 0; }
 CUresult cuStreamCreate(Handle *stream, unsigned flags) { return (void)flags, *stream = (Handle)0x8000, 0; }
 CUresult cuStreamDestroy_v2(Handle stream) { return (void)stream, 0; }
 CUresult cuStreamWaitEvent(Handle stream, Handle event, unsigned flags) { return (void)stream, (void)event, (void)flags, 0; }

@@ -16,6 +16,7 @@ extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemFree_v2(ui
 extern CUresult cuMemAdvise(uint64_t, size_t, unsigned, int), cuMemcpyDtoH_v2(void *, uint64_t, size_t), cuCtxSynchronize(void);
 extern CUresult cuStreamCreate(Handle *, unsigned), cuStreamSynchronize(Handle);
 extern CUresult cuStreamBeginCapture_v2(Handle, int), cuStreamEndCapture(Handle, Handle *);
+extern CUresult cuEventCreate(Handle *, unsigned), cuEventRecord(Handle, Handle), cuStreamWaitEvent(Handle, Handle, unsigned);
 extern CUresult cuGraphInstantiateWithFlags(Handle *, Handle, unsigned long long), cuGraphLaunch(Handle, Handle);
 
 /* An iteration has a launch on each of the buffers, with another grid each, so many times. */
@@ -124,6 +125,20 @@ int main(void) {
       launch_grid(number + 1, buffers[number % BUFFERS], stream);
       CHECK(cuStreamEndCapture(stream, &graph));
       printf("captured\n");
+    } else if (strcmp(what, "begin-capture") == 0) {
+      CHECK(cuStreamBeginCapture_v2(stream, 0));
+      printf("begun\n");
+    } else if (strcmp(what, "end-capture") == 0) {
+      Handle graph;
+      CHECK(cuStreamEndCapture(stream, &graph));
+      printf("captured\n");
+    } else if (strcmp(what, "fail-capture") == 0) {
+      /* The end of a capture in a stream that has joined it: the capture goes on. */
+      Handle graph, joined, there, back;
+      CHECK(cuStreamCreate(&joined, 1)), CHECK(cuEventCreate(&there, 2)), CHECK(cuEventCreate(&back, 2));
+      CHECK(cuEventRecord(there, stream)), CHECK(cuStreamWaitEvent(joined, there, 0));
+      printf("failed with %d\n", cuStreamEndCapture(joined, &graph));
+      CHECK(cuEventRecord(back, joined)), CHECK(cuStreamWaitEvent(stream, back, 0));
     } else if (strcmp(what, "free") == 0) {
       CHECK(cuMemFree_v2(buffers[number]));
       buffers[number] = 0;

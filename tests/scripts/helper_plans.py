@@ -448,6 +448,31 @@ class Test:
         assert program.has(skipped=report["skipped"] + 1)["state"] == "Following"
         program.step(*range(3, OPS))
         program.has(moves=3, iterations=1, state="Following")
+        # One whose end failed goes on.
+        program.step(0, 1)
+        count, skipped = program.added(), program.report()["skipped"]
+        assert program.do("begin-capture") == "begun" and program.do("fail-capture") == "failed with 903"
+        program.run(2)
+        assert program.do("end-capture") == "captured" and program.added() == count
+        program.has(skipped=skipped + 1, state="Following")
+        program.step(*range(3, OPS))
+        # The switch is another at its begin than at its end, both ways round.
+        for begin, end in (("off", "act"), ("act", "off")):
+            program.planner.do(f"mode {begin}")
+            assert program.do("begin-capture") == "begun"
+            program.planner.do(f"mode {end}")
+            assert program.do("end-capture") == "captured"
+            program.planner.do("mode act")
+            program.planner.kill()
+            program.planner = Planner(self, program.pid)
+            program.relearn()
+            skipped = program.follow()["skipped"]
+            program.step(0, 1)
+            count = program.added()
+            assert program.do("capture-op 2") == "captured" and program.added() == count, (begin, end)
+            program.has(skipped=skipped + 1, state="Following")
+            program.step(*range(3, OPS))
+            program.has(skipped=skipped + 1, state="Following")
         # A graph is an op like a kernel.
         assert program.do("capture") == "captured"
         program.relearn()

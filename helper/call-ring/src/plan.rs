@@ -315,7 +315,7 @@ pub enum Counter {
     /// Moves not handed over when the op that waits for them was launched: it did not wait. Those to
     /// the GPU are handed over all the same, and those to the host are not.
     Late,
-    /// Moves left out: memory or advice had changed, the driver failed, a stream was being captured,
+    /// Moves left out: memory or advice had changed, the driver failed, the stream was being captured,
     /// or another context launched.
     Skipped,
     /// Launches that were not those of the plan.

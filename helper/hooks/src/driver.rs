@@ -100,11 +100,22 @@ pub(crate) fn is_managed(address: u64) -> bool {
     written(result, ()).is_some() && is_managed != 0
 }
 
-/// Id of the capture that a stream takes part in.
-pub(crate) fn capture(stream: Handle) -> Option<u64> {
+/// Whether a stream takes part in a capture, and its id; `None` if the driver does not tell, as of the
+/// legacy default stream while another one is captured.
+fn capture_info(stream: Handle) -> Option<(bool, u64)> {
     let (mut status, mut id) = (0_u32, 0);
     let result = cuStreamGetCaptureInfo(stream, &raw mut status, &raw mut id);
-    written(result, ()).filter(|()| status != 0).map(|()| id)
+    written(result, ()).map(|()| (status != 0, id))
+}
+
+/// Id of the capture that a stream takes part in.
+pub(crate) fn capture(stream: Handle) -> Option<u64> {
+    capture_info(stream).filter(|(is_captured, _)| *is_captured).map(|(_, id)| id)
+}
+
+/// Whether a stream takes part in no capture, for certain.
+pub(crate) fn is_not_captured(stream: Handle) -> bool {
+    capture_info(stream).is_some_and(|(is_captured, _)| !is_captured)
 }
 
 /// Has calls of this thread, on streams of its own, leave captures of other threads alone: those
@@ -173,7 +184,7 @@ pub(crate) fn destroy_stream(stream: Handle) {
 
 /// Whether the driver has what plans take, beside streams and prefetches.
 pub(crate) fn has_events() -> bool {
-    [&reals::cuEventCreate, &reals::cuEventRecord, &reals::cuStreamWaitEvent]
+    [&reals::cuEventCreate, &reals::cuEventRecord, &reals::cuStreamWaitEvent, &reals::cuStreamGetCaptureInfo]
         .into_iter()
         .all(|function| !function.address().is_null())
 }

@@ -4,7 +4,7 @@ use core::{
     cell::UnsafeCell,
     ffi::c_void,
     mem::MaybeUninit,
-    sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering},
+    sync::atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
 use call_ring::{
@@ -49,8 +49,8 @@ pub(crate) struct Recorder {
     /// Plan of uvmd's that launches follow.
     pub(crate) plan: Plan,
     agent: Agent,
-    /// Captures of streams that have begun and not ended: without any, no launch asks for them.
-    captures: AtomicI64,
+    /// Captures of streams that have begun and not ended, or more: without any, no record asks for them.
+    captures: AtomicU64,
     /// 1; 0 in a child that a fork made, which has neither the ring nor CUDA.
     is_own: &'static AtomicU64,
 }
@@ -149,7 +149,7 @@ impl Recorder {
         let acting = Acting { memory, blocks, advised, gate, stream };
         let agent = Agent::new(dlsym, &mut words, acting, &Moving { plan, blocks, advised, gate })?;
         is_own.store(1, Ordering::Release);
-        let captures = AtomicI64::new(0);
+        let captures = AtomicU64::new(0);
         Some(Self { libc, memory, thread, blocks, parameters, advised, gate, stream, plan, agent, captures, is_own })
     }
 
@@ -290,15 +290,19 @@ impl Recorder {
         is_per_thread: bool,
         launch: impl FnOnce() -> Option<(Signature, Handle)>,
     ) -> Launch<'_> {
-        let is_capturing = self.captures.load(Ordering::Relaxed) > 0;
-        self.plan.before(is_capturing, || {
-            launch().map(|(signature, stream)| (signature, named_default(stream, is_per_thread)))
-        })
+        self.plan.before(|| launch().map(|(signature, stream)| (signature, named_default(stream, is_per_thread))))
     }
 
-    /// Counts a capture that begins, or with -1 one that ends.
-    pub(crate) fn count_capture(&self, change: i64) {
-        self.captures.fetch_add(change, Ordering::Relaxed);
+    /// Counts a capture that has begun.
+    pub(crate) fn capture_begins(&self) {
+        self.captures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one that has ended.
+    pub(crate) fn capture_ends(&self) {
+        // One that began before there was a recorder is not counted.
+        let fewer = |captures: u64| captures.checked_sub(1);
+        let _ = self.captures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
     }
 
     /// Removes the block that begins at an address, which is about to be freed, with what was

@@ -9,11 +9,17 @@ use crate::{
     driver,
     program::read,
     real::hooks,
-    recorder::{after, named_default, recording},
+    recorder::{existing, named_default},
 };
 
+/// Whether calls are recorded or not: they may be by the end of the capture.
 fn begins(result: CuResult) -> CuResult {
-    after(result, |recorder| recorder.count_capture(1))
+    if result.is_ok()
+        && let Some(recorder) = existing()
+    {
+        recorder.capture_begins();
+    }
+    result
 }
 
 hooks! {
@@ -32,13 +38,18 @@ hooks! {
     }
 
     cuStreamEndCapture / cuStreamEndCapture_ptsz = fn(stream: Handle, graph: *mut Handle) |real, per_thread| {
-        let Some(recorder) = recording() else { return real() };
-        let capture = driver::capture(named_default(stream, per_thread));
+        let Some(recorder) = existing() else { return real() };
+        let stream = named_default(stream, per_thread);
+        let capture = driver::capture(stream);
         let result = real();
         if let Some(capture) = capture {
-            // One that failed has ended, too.
-            recorder.count_capture(-1);
-            if let Some(graph) = read(graph).filter(|_| result.is_ok()) {
+            // An end that failed leaves some captures as they are.
+            if driver::capture(stream) != Some(capture) {
+                recorder.capture_ends();
+            }
+            if let Some(graph) = read(graph).filter(|_| result.is_ok())
+                && recorder.is_recording()
+            {
                 recorder.record(Kind::GraphCaptured, 0, [0, capture, graph, 0, 0]);
             }
         }

@@ -34,8 +34,6 @@ struct Op<'a> {
     place: u32,
     token: Token,
     stream: Handle,
-    /// Whether streams of the program are being captured: nothing is added to any then.
-    is_capturing: bool,
 }
 
 /// Launch that is being made.
@@ -56,25 +54,16 @@ impl Plan {
     /// Numbers a launch that is about to be made, and has its stream wait for the moves that the plan
     /// has it wait for. `launch` has what is launched, and the stream as the driver names it; it is
     /// called beside a plan alone, and without either the launch is none of a plan.
-    pub(crate) fn before(
-        &self,
-        is_capturing: bool,
-        launch: impl FnOnce() -> Option<(Signature, Handle)>,
-    ) -> Launch<'_> {
+    pub(crate) fn before(&self, launch: impl FnOnce() -> Option<(Signature, Handle)>) -> Launch<'_> {
         let number = self.launches.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let op = if self.is_followed() { self.op(number, is_capturing, launch) } else { None };
+        let op = if self.is_followed() { self.op(number, launch) } else { None };
         if let Some(op) = &op {
             op.wait();
         }
         Launch { number, op }
     }
 
-    fn op(
-        &self,
-        number: u64,
-        is_capturing: bool,
-        launch: impl FnOnce() -> Option<(Signature, Handle)>,
-    ) -> Option<Op<'_>> {
+    fn op(&self, number: u64, launch: impl FnOnce() -> Option<(Signature, Handle)>) -> Option<Op<'_>> {
         let visit = self.visit()?;
         if !self.is_acting() {
             self.end(visit.generation, State::Stopped(Reason::Mode));
@@ -91,7 +80,7 @@ impl Plan {
             self.end(visit.generation, State::Drifted(op));
             return None;
         };
-        Some(Op { visit, place: op, token, stream, is_capturing })
+        Some(Op { visit, place: op, token, stream })
     }
 }
 
@@ -125,7 +114,9 @@ impl Op<'_> {
         if !plan.is_live() {
             self.end(State::Stopped(Reason::Beat));
         }
-        self.is_followed() && !self.is_capturing && driver::context() == plan.context.load(Ordering::Relaxed)
+        self.is_followed()
+            && driver::context() == plan.context.load(Ordering::Relaxed)
+            && driver::is_not_captured(self.stream)
     }
 
     /// Has the stream wait for moves that are handed over; others are late. The GPU is behind the
