@@ -16,6 +16,7 @@ extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemFree_v2(ui
 extern CUresult cuMemAdvise(uint64_t, size_t, unsigned, int), cuMemcpyDtoH_v2(void *, uint64_t, size_t), cuCtxSynchronize(void);
 extern CUresult cuStreamCreate(Handle *, unsigned), cuStreamSynchronize(Handle);
 extern CUresult cuStreamBeginCapture_v2(Handle, int), cuStreamEndCapture(Handle, Handle *);
+extern CUresult cuLaunchHostFunc(Handle, void (*)(void *), void *);
 extern CUresult cuEventCreate(Handle *, unsigned), cuEventRecord(Handle, Handle), cuStreamWaitEvent(Handle, Handle, unsigned);
 extern CUresult cuGraphInstantiateWithFlags(Handle *, Handle, unsigned long long), cuGraphLaunch(Handle, Handle);
 
@@ -59,6 +60,10 @@ static void *thread(void *iterations) {
   for (int at = 0; at < (int)(uintptr_t)iterations; at++)
     for (unsigned op = 0; op < OPS; op++) run(op);
   return NULL;
+}
+
+static void waits_for(void *flag) {
+  while (!*(volatile int *)flag) usleep(100);
 }
 
 /* The graph of an op, in place of its launch. */
@@ -125,6 +130,19 @@ int main(void) {
       launch_grid(number + 1, buffers[number % BUFFERS], stream);
       CHECK(cuStreamEndCapture(stream, &graph));
       printf("captured\n");
+    } else if (strcmp(what, "crossed") == 0) {
+      /* An op in another stream, behind work that goes on once the program has got through the next two. */
+      Handle other;
+      volatile int is_passed = 0;
+      CHECK(cuStreamCreate(&other, 1));
+      CHECK(cuLaunchHostFunc(other, waits_for, (void *)&is_passed));
+      launch_grid(2, buffers[1], other);
+      usleep(100000);
+      run(2), run(3);
+      CHECK(cuStreamSynchronize(stream));
+      is_passed = 1;
+      CHECK(cuStreamSynchronize(other));
+      printf("passed\n");
     } else if (strcmp(what, "begin-capture") == 0) {
       CHECK(cuStreamBeginCapture_v2(stream, 0));
       printf("begun\n");

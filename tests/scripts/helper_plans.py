@@ -244,14 +244,40 @@ class Test:
         for group in groups:
             anchor = [line["seq"] for line in own if line["op"] == "record_event" and line["event"] == group[0]["event"] and line["seq"] < group[0]["seq"]]
             assert anchor, "a move waits for an anchor that no launch has recorded"
-        # In whatever stream an op is launched: here in the legacy default one.
+        # In this stream alone: not in the legacy default one.
         program.step(0, 1)
-        assert program.do("other-stream 2") == "launched"
-        program.has(moves=4 * iterations + 2, state="Following")
+        count = program.added()
+        for op, skipped in ((2, 1), (3, 2)):
+            assert program.do(f"other-stream {op}") == "launched"
+            program.has(moves=4 * iterations + 1, skipped=skipped, state="Following")
+        assert program.added() == count
+        program.run(4)
+        program.step(5, 6, 7, 0)
+        program.has(moves=4 * iterations + 4, skipped=2, late=0, state="Following")
+        # The next plan may be in another one.
+        program.follow()
+        assert program.do("other-stream 1") == "launched" and program.report()["state"] == "Following"
+        program.run(*range(2, OPS))
+        assert program.do("other-stream 0") == "launched"
+        program.has(moves=4 * iterations + 5, skipped=2, state="Following")
         launched, recorded = program.lines()[0][-2:]
         assert (launched["op"], recorded["op"]) == ("launch", "record_event") and launched["stream"] == recorded["stream"] != stream
+        program.run(1, 2, 3)
+        program.has(moves=4 * iterations + 5, skipped=5, state="Following")
         assert program.end()[0] == 5
         print("moves begin behind their launches, and launches wait for them, in order")
+
+    def orders_no_streams(self):
+        """Launches that wait for the host in one stream hold up no other one: a program that no plan may have wait for ever."""
+        program = Program(self)
+        program.follow(program.move(0, "host", 0), program.move(0, "gpu", 1, 3))
+        program.run(0)
+        program.has(moves=1)
+        # Its second op is behind work that waits for what the program does after its fourth op.
+        assert program.do("crossed") == "passed"
+        program.has(state="Following", moves=1, skipped=1)
+        assert program.end()[0] == 5
+        print("a plan orders no streams that the program does not")
 
     def gives_back(self):
         """Streams and events are there while a plan is, and a second longer."""
@@ -591,7 +617,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         test = Test(options, pathlib.Path(folder))
         names = (
-            "follows", "gives_back", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "leaves_captures_alone",
+            "follows", "orders_no_streams", "gives_back", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "leaves_captures_alone",
             "ends_with_contexts", "ends_as_without", "follows_again_and_again", "survives_kills", "withstands_garbage",
         )
         for name in [options.only] if options.only else names:

@@ -315,8 +315,8 @@ pub enum Counter {
     /// Moves not handed over when the op that waits for them was launched: it did not wait. Those to
     /// the GPU are handed over all the same, and those to the host are not.
     Late,
-    /// Moves left out: memory or advice had changed, the driver failed, the stream was being captured,
-    /// or another context launched.
+    /// Moves left out, and waits for them: memory or advice had changed, the driver failed, the stream
+    /// was being captured, or another context or stream than that of the first op with moves launched.
     Skipped,
     /// Launches that were not those of the plan.
     Mismatched,

@@ -9,6 +9,10 @@
 //! one. A launch first counts itself in, and then looks whether a plan is followed; the thread first
 //! ends the plan, and then looks whether launches are counted in. One of both sees the other.
 //!
+//! Waits are added to one stream alone, that of the first op with moves, and so are the events that moves
+//! wait for: what a wait waits for is in the stream before it. An order between streams that the program
+//! does not have itself could be a circle, in which all of them wait for ever.
+//!
 //! A plan that has ended is not taken up again. It ends for any of these reasons, and nothing is
 //! handed over to the driver from then on: a launch is not that of the plan, the mode or the beat says
 //! so, memory of a range is freed, the context ends, uvmd has published another one.
@@ -75,6 +79,8 @@ pub(crate) struct Plan {
     moves: &'static AtomicU64,
     context: &'static AtomicU64,
     device: &'static AtomicU64,
+    /// Stream of the first op with moves: the only one that moves and waits are added to. 0 before it.
+    stream: &'static AtomicU64,
     /// Generation that was adopted or refused last.
     seen: &'static AtomicU64,
     /// Word that the thread waits at, and 1 while it does.
@@ -172,7 +178,7 @@ impl Plan {
         let [within, launches, ..] = changed else { return Err(NONE) };
         let mut others = Words::new(others);
         let mut other = || others.next().ok_or(NONE);
-        let (seen, bell, is_asleep) = (other()?, other()?, other()?);
+        let (seen, bell, is_asleep, stream) = (other()?, other()?, other()?, other()?);
         Ok(Self {
             ring,
             shared,
@@ -185,6 +191,7 @@ impl Plan {
             moves,
             context,
             device,
+            stream,
             seen,
             bell,
             is_asleep,

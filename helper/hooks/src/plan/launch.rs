@@ -10,8 +10,8 @@ use call_ring::{
 
 use super::{Places, Plan, get, stage};
 use crate::{
-    cuda::{CuResult, Handle},
-    driver,
+    cuda::{CuResult, Handle, PER_THREAD_STREAM},
+    driver, system,
 };
 
 /// Launch or free at the plan of a generation, until this is dropped: so long the tables stay.
@@ -102,9 +102,27 @@ impl Op<'_> {
         self.plan().end(self.visit.generation, state);
     }
 
+    /// Counts moves that are not begun, or not waited for.
+    fn skips(&self, count: u16) {
+        if self.is_followed() {
+            self.plan().shared.count(Counter::Skipped, count.into());
+        }
+    }
+
     fn fails(&self, result: Option<CuResult>) {
         let reason = result.map_or(Reason::Unsupported, |CuResult(result)| Reason::Failed(result.cast_unsigned()));
         self.end(State::Stopped(reason));
+    }
+
+    /// Whether the launch is in the stream of the plan's first op with moves, which this one is if none
+    /// was before.
+    fn is_in_stream(&self) -> bool {
+        let own = match self.stream {
+            PER_THREAD_STREAM => PER_THREAD_STREAM | u64::from(system::thread_id()) << 32,
+            stream => stream,
+        };
+        let bound = self.plan().stream.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire);
+        bound.map_or_else(|first| first == own, |_| true)
     }
 
     /// Whether something may be added to the launch's stream. Its context is not one that ends now: no
@@ -117,13 +135,18 @@ impl Op<'_> {
         self.is_followed()
             && driver::context() == plan.context.load(Ordering::Relaxed)
             && driver::is_not_captured(self.stream)
+            && self.is_in_stream()
     }
 
     /// Has the stream wait for moves that are handed over; others are late. The GPU is behind the
     /// launches as a rule: what is late on its way there is made all the same.
     fn wait(&self) {
         let (plan, places) = (self.plan(), self.places());
-        if places.wait_count == 0 || !self.may_act() {
+        if places.wait_count == 0 {
+            return;
+        }
+        if !self.may_act() {
+            self.skips(places.wait_count);
             return;
         }
         for at in places.waits() {
@@ -158,9 +181,7 @@ impl Op<'_> {
             return;
         }
         if !self.may_act() {
-            if self.is_followed() {
-                plan.shared.count(Counter::Skipped, places.begin_count.into());
-            }
+            self.skips(places.begin_count);
             return;
         }
         let result = driver::record_event(plan.events.anchor(places.begins.into()), self.stream);

@@ -188,6 +188,7 @@ impl Moving {
             return Err(Reason::ContextEnded);
         }
         plan.first.store(plan.next_begin(head), Ordering::Relaxed);
+        plan.stream.store(0, Ordering::Relaxed);
         plan.shared.set_state(generation, State::Following);
         plan.followed.store(generation, Ordering::SeqCst);
         Ok(())
