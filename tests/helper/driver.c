@@ -18,6 +18,7 @@ CUresult cuFuncGetParamInfo(Handle function, size_t at, size_t *offset, size_t *
 }
 CUresult cuCtxSetCurrent(Handle context) { return (void)context, 0; }
 CUresult cuDeviceGet(int *device, int at) { return *device = at, 0; }
+CUresult cuDeviceGetAttribute(int *value, int attribute, int device) { return (void)attribute, (void)device, *value = 1, 0; }
 CUresult cuDeviceGetCount(int *count) { return *count = 1, 0; }
 CUresult cuDeviceGetUuid_v2(void *uuid, int device) { return (void)device, memset(uuid, 7, 16), 0; }
 CUresult cuEventCreate(Handle *event, unsigned flags) { return (void)flags, *event = (Handle)0x7000, 0; }

@@ -143,6 +143,10 @@ int main(void) {
       is_passed = 1;
       CHECK(cuStreamSynchronize(other));
       printf("passed\n");
+    } else if (strcmp(what, "fault") == 0) {
+      /* The last op, on memory that is not there: all that follows in the context fails. */
+      launch_grid(OPS, 16, stream);
+      printf("failed with %d\n", cuStreamSynchronize(stream));
     } else if (strcmp(what, "begin-capture") == 0) {
       CHECK(cuStreamBeginCapture_v2(stream, 0));
       printf("begun\n");

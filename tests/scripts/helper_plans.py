@@ -92,12 +92,12 @@ class Planner:
 class Program:
     """programs/plans, alone or with the helper in it."""
 
-    def __init__(self, test, helper=True, iterations=20, log=False):
+    def __init__(self, test, helper=True, iterations=20, log=False, **settings):
         with_helper = {"LD_PRELOAD": test.helper, "UVMD_HELPER": "record"} if helper else {}
         self.log = test.folder / "log" if log else None
         with_log = {"CUDA_LAB_LOG": str(self.log)} if log else {}
         self.child = subprocess.Popen(
-            [test.programs / "plans"], env={**test.environment, **with_helper, **with_log},
+            [test.programs / "plans"], env={**test.environment, **with_helper, **with_log, **settings},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1,
         )
         self.buffers = [int(word) for word in self.read().split()]
@@ -463,6 +463,27 @@ class Test:
         assert program.end()[0] == 5
         print("what may not be moved is refused, with the reason")
 
+    def stops_where_the_driver_fails(self):
+        program = Program(self, log=True, CUDA_LAB_CONCURRENT="0")
+        assert program.publish()["state"] == "Refused(Unsupported)" and program.added() == 0
+        assert program.end()[0] == 5
+        program = Program(self)
+        # An iteration whose last op has any pointers.
+        program.run(*range(OPS - 1))
+        assert program.do(f"other-buffer {OPS - 1}") == "launched"
+        program.run(*range(OPS))
+        assert program.planner.do(f"learn {OPS}")["differ"] == 0
+        program.follow()
+        program.step(*range(OPS - 2))
+        with Held(program.thread()):
+            program.run(OPS - 2)
+            assert "no access" in program.do("fault") and program.read() == "failed with 700"
+            assert program.report()["state"] == "Following"
+        report = program.has(state="Stopped(Failed(700))")
+        assert (report["moves"], report["skipped"]) == (3, 1), report
+        assert program.end()[0] == 5
+        print("a plan stops where the driver fails")
+
     def leaves_captures_alone(self):
         program = Program(self, log=True)
         report = program.follow()
@@ -617,7 +638,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         test = Test(options, pathlib.Path(folder))
         names = (
-            "follows", "orders_no_streams", "gives_back", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "leaves_captures_alone",
+            "follows", "orders_no_streams", "gives_back", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "stops_where_the_driver_fails", "leaves_captures_alone",
             "ends_with_contexts", "ends_as_without", "follows_again_and_again", "survives_kills", "withstands_garbage",
         )
         for name in [options.only] if options.only else names:

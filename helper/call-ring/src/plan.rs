@@ -192,7 +192,8 @@ pub enum Reason {
     ProgramAdvice,
     /// The program has no such GPU, or has allocated nothing there.
     NoDevice,
-    /// The driver lacks a function.
+    /// The driver lacks a function, or the GPU access to managed memory beside the host's, without
+    /// which nothing is prefetched.
     Unsupported,
     /// The driver failed with this `CUresult`. `CUDA_ERROR_NOT_READY` (600) is the helper's: calls of
     /// the program left no time for it.
@@ -315,8 +316,8 @@ pub enum Counter {
     /// Moves not handed over when the op that waits for them was launched: it did not wait. Those to
     /// the GPU are handed over all the same, and those to the host are not.
     Late,
-    /// Moves left out, and waits for them: memory or advice had changed, the driver failed, the stream
-    /// was being captured, or another context or stream than that of the first op with moves launched.
+    /// Moves left out, and waits for them: memory or advice had changed, the driver failed, which stops
+    /// the plan, the stream was being captured, or another context or stream than that of the first op with moves launched.
     Skipped,
     /// Launches that were not those of the plan.
     Mismatched,

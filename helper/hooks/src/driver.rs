@@ -7,13 +7,14 @@ use core::ffi::c_void;
 use crate::{
     cuda::{CuResult, Handle, Location},
     parameters::Parameter,
-    real::driver_functions,
+    real::{Real, driver_functions},
 };
 
 driver_functions! {
     fn cuCtxGetCurrent(context: *mut Handle);
     fn cuCtxGetDevice(device: *mut i32);
     fn cuCtxSetCurrent(context: Handle);
+    fn cuDeviceGetAttribute(value: *mut i32, attribute: u32, device: i32);
     fn cuDeviceGet(device: *mut i32, ordinal: i32);
     fn cuDeviceGetCount(count: *mut i32);
     fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: i32);
@@ -182,11 +183,21 @@ pub(crate) fn destroy_stream(stream: Handle) {
     cuStreamDestroy_v2(stream);
 }
 
-/// Whether the driver has what plans take, beside streams and prefetches.
-pub(crate) fn has_events() -> bool {
+/// Whether the driver has what plans take, beside streams.
+pub(crate) fn supports_plans() -> bool {
+    let is_there = |function: &Real| !function.address().is_null();
     [&reals::cuEventCreate, &reals::cuEventRecord, &reals::cuStreamWaitEvent, &reals::cuStreamGetCaptureInfo]
         .into_iter()
-        .all(|function| !function.address().is_null())
+        .all(is_there)
+        && [&reals::cuMemPrefetchAsync, &reals::cuMemPrefetchAsync_v2].into_iter().any(is_there)
+}
+
+/// Whether a device prefetches managed memory: not without access of the host beside it.
+pub(crate) fn prefetches(device: i32) -> bool {
+    const CONCURRENT_MANAGED_ACCESS: u32 = 89;
+    let mut value = 0;
+    let result = cuDeviceGetAttribute(&raw mut value, CONCURRENT_MANAGED_ACCESS, device);
+    written(result, value).is_some_and(|value| value != 0)
 }
 
 /// New event of the calling thread's context, without a time.

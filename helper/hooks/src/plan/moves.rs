@@ -198,7 +198,7 @@ impl Moving {
     fn prepare(&self, head: &Head, watch: &mut Watch) -> Result<(), Reason> {
         let plan = &self.plan;
         self.check_ranges(head)?;
-        if !driver::has_events() {
+        if !driver::supports_plans() {
             return Err(Reason::Unsupported);
         }
         let (context, device) = {
@@ -206,6 +206,9 @@ impl Moving {
             // For this thread: none of its calls ends a capture of the program's.
             driver::leave_captures_alone();
             let device = driver::device_of(head.gpu).ok_or(Reason::NoDevice)?;
+            if !driver::prefetches(device) {
+                return Err(Reason::Unsupported);
+            }
             let own = match plan.table.move_at(0).filter(|_| head.moves > 0) {
                 Some(first) => self.blocks.managed_from(first.begin)?,
                 None => None,
@@ -308,6 +311,11 @@ impl Moving {
         }
     }
 
+    /// Result of a call for a move. If it failed, further ones would, too: the plan stops.
+    fn called(&self, result: Option<CuResult>) -> Result<(), Reason> {
+        done(result).inspect_err(|reason| self.plan.stop(*reason))
+    }
+
     /// Hands a move over to the driver, on a stream that waits for the move's begin.
     fn hand_over(&self, one: usize, &Move { begin, bytes, destination, begin_op, .. }: &Move) -> Result<(), Reason> {
         let plan = &self.plan;
@@ -325,15 +333,14 @@ impl Moving {
             Destination::Host => (&plan.to_host, HOST, Counter::BytesToHost),
         };
         let places = Places::of_word(get(plan.ops, begin_op as usize));
-        let result =
-            stream.of(context, device).map_err(|result| done(result).err().unwrap_or(NOT_READY)).and_then(|stream| {
-                done(driver::wait_for_event(stream, plan.events.anchor(places.begins.into())))?;
-                self.parts(range, |part| {
-                    let bytes = usize::try_from(part.bytes()).map_err(|_| Reason::Range)?;
-                    done(driver::prefetch(part.begin, bytes, to, stream))
-                })?;
-                done(driver::record_event(plan.events.end(one), stream))
-            });
+        let result = stream.of(context, device).or_else(|result| self.called(result).map(|()| 0)).and_then(|stream| {
+            self.called(driver::wait_for_event(stream, plan.events.anchor(places.begins.into())))?;
+            self.parts(range, |part| {
+                let bytes = usize::try_from(part.bytes()).map_err(|_| Reason::Range)?;
+                self.called(driver::prefetch(part.begin, bytes, to, stream))
+            })?;
+            self.called(driver::record_event(plan.events.end(one), stream))
+        });
         driver::leave_context();
         if result.is_ok() {
             plan.shared.count(Counter::Moves, 1);
