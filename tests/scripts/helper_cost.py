@@ -27,10 +27,10 @@ ITERATIONS, COUNTED_MOVES, LATE = 32, 33, 34
 def signature(function, grid, block, shared):
     """Of a kernel, as helper/call-ring/src/token.rs has it."""
     mask, value = (1 << 64) - 1, 1
-    for word in (function, grid | 1 << 32 | 1 << 48, block | 1 << 32 | 1 << 48, shared):
+    for word in (function, grid | 1 << 32 | 1 << 48, block | 1 << 32 | 1 << 48, shared, 0):
         value = (value ^ word) * 0x9E3779B97F4A7C15 & mask
         value ^= value >> 32
-    return (value >> 32) ^ value & 0xFFFFFFFF
+    return value >> 32
 
 
 def child_of(process):

@@ -22,9 +22,9 @@ const fn mix(hash: u64, word: u64) -> u64 {
     hash ^ hash >> 32
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "both halves of the hash")]
+/// Upper half of a hash, mixed once more: all bits of the last word count there.
 const fn fold(hash: u64) -> u32 {
-    (hash >> 32) as u32 ^ hash as u32
+    (mix(hash, 0) >> 32) as u32
 }
 
 /// Hash of what is launched, without its arguments: upper half of a token.

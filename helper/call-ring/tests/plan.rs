@@ -229,6 +229,14 @@ fn tokens_differ_by_each_part_of_a_launch() {
     for (at, signature) in signatures.iter().enumerate() {
         assert!(!signatures[at + 1..].contains(signature));
     }
+    // By each bit of a handle.
+    assert_ne!(Signature::of_graph(0x55d0_1234_5680), Signature::of_graph(0x7f11_1234_5680));
+    let signatures = |of: fn(u64) -> Signature| (0..64).map(move |bit| of(1 << bit)).chain([of(0)]);
+    for of in
+        [Signature::of_graph, |function| Signature::of_kernel(function, Size::new(1, 1, 1), Size::new(1, 1, 1), 0)]
+    {
+        assert!(signatures(of).enumerate().all(|(at, one)| !signatures(of).skip(at + 1).any(|other| other == one)));
+    }
     let words = words(TOTAL_BYTES / 8);
     let memory = Memory::create(&words, Mode::Record).unwrap();
     let hashes = [&[][..], &[0], &[1, 2], &[2, 1]].map(|addresses| launch(&memory, 7, addresses, None));
