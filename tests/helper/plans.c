@@ -147,6 +147,10 @@ int main(void) {
       /* The last op, on memory that is not there: all that follows in the context fails. */
       launch_grid(OPS, 16, stream);
       printf("failed with %d\n", cuStreamSynchronize(stream));
+    } else if (strcmp(what, "large") == 0) {
+      uint64_t large;
+      CHECK(cuMemAllocManaged(&large, (size_t)number << 20, 1));
+      printf("%llu\n", (unsigned long long)large);
     } else if (strcmp(what, "begin-capture") == 0) {
       CHECK(cuStreamBeginCapture_v2(stream, 0));
       printf("begun\n");

@@ -279,6 +279,30 @@ class Test:
         assert program.end()[0] == 5
         print("a plan orders no streams that the program does not")
 
+    def moves_in_parts(self):
+        """A large move, as commands are: a call of the program waits for a part of it."""
+        program = Program(self, log=True)
+        part, size = 32 << 20, 80 << 20
+        begin = int(program.do("large 81")) + 4096
+        program.follow(f"{begin}:{size}:gpu:1:3", program.move(1, "gpu", 4, 5))
+        for op, moves in ((0, 0), (1, 1), (2, 1), (3, 1), (4, 2), (5, 2)):
+            program.run(op)
+            program.has(moves=moves, late=0, skipped=0)
+        own, helpers = program.lines()
+        prefetches = [line for line in helpers if line["op"] == "prefetch"]
+        count = len(prefetches) - 1
+        assert count >= 3 and [line["op"] for line in helpers] == ["wait_event", *["prefetch"] * count, "record_event", "wait_event", "prefetch", "record_event"]
+        at = begin
+        for line in prefetches[:-1]:
+            assert line["address"] == at and line["bytes"] == min(part - at % part, begin + size - at), line
+            at += line["bytes"]
+        assert at == begin + size
+        waited = next(line for line in own if line["op"] == "wait_event")
+        assert waited["event"] == helpers[count + 1]["event"] and waited["seq"] > helpers[count + 1]["seq"]
+        assert program.report()["bytes_to_gpu"] == size + BYTES
+        assert program.end()[0] == 5
+        print(f"a large move is made in {count} parts")
+
     def gives_back(self):
         """Streams and events are there while a plan is, and a second longer."""
         program = Program(self, log=True)
@@ -638,7 +662,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         test = Test(options, pathlib.Path(folder))
         names = (
-            "follows", "orders_no_streams", "gives_back", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "stops_where_the_driver_fails", "leaves_captures_alone",
+            "follows", "orders_no_streams", "moves_in_parts", "gives_back", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "stops_where_the_driver_fails", "leaves_captures_alone",
             "ends_with_contexts", "ends_as_without", "follows_again_and_again", "survives_kills", "withstands_garbage",
         )
         for name in [options.only] if options.only else names:

@@ -50,6 +50,8 @@ impl Subject {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Advised {
     lock: Lock,
+    /// Changes that were made.
+    version: &'static AtomicU64,
     count: &'static AtomicU64,
     /// 1 once a range could not be noted.
     is_all: &'static AtomicU64,
@@ -71,8 +73,8 @@ impl Advised {
     pub(crate) fn new() -> Result<Self, Errno> {
         let words = zeroed::private(8 + RANGES_MAX * RANGE_WORDS)?;
         let (head, ranges) = words.split_at_checked(8).ok_or(Errno(0))?;
-        let [lock, count, is_all, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { lock: Lock::new(lock), count, is_all, ranges })
+        let [lock, version, count, is_all, ..] = head else { return Err(Errno(0)) };
+        Ok(Self { lock: Lock::new(lock), version, count, is_all, ranges })
     }
 
     fn len(&self) -> usize {
@@ -97,6 +99,11 @@ impl Advised {
         }
     }
 
+    /// Number that is another one once advice has changed.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
     /// Adds an entry; false if there is no room.
     fn add(&self, entry: Entry) -> bool {
         let count = self.len();
@@ -117,9 +124,12 @@ impl Advised {
     /// Changes the table, alone. False if that fails, for the first time: then all memory counts as
     /// advised from now on.
     fn change(&self, change: impl FnOnce() -> bool) -> bool {
-        self.is_all.load(Ordering::Relaxed) != 0
+        let is_changed = self.is_all.load(Ordering::Relaxed) != 0
             || self.lock.with(change).unwrap_or(false)
-            || self.is_all.swap(1, Ordering::Relaxed) != 0
+            || self.is_all.swap(1, Ordering::Relaxed) != 0;
+        // Behind the change: whoever knows this number knows the change.
+        self.version.fetch_add(1, Ordering::AcqRel);
+        is_changed
     }
 
     /// Notes advice; false if it is the first that cannot be noted.
@@ -214,6 +224,16 @@ mod tests {
         assert!(advised.has(range(11, 12), None) && advised.has(range(14, 15), None));
         assert!(advised.forget(range(0, 100), None));
         assert!(!advised.has(range(0, 100), None));
+    }
+
+    #[test]
+    fn each_change_has_a_version() {
+        let advised = Advised::new().unwrap();
+        let before = advised.version();
+        assert!(advised.note(range(1, 2), Subject::LOCATION));
+        let noted = advised.version();
+        assert!(!advised.has(range(5, 6), None) && advised.version() == noted && noted != before);
+        assert!(advised.forget(range(1, 2), None) && advised.version() != noted);
     }
 
     #[test]

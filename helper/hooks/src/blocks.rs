@@ -149,6 +149,11 @@ impl Blocks {
         None
     }
 
+    /// Number that is another one once the table has changed.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
     /// Whether an address is inside a block.
     pub(crate) fn find(&self, address: u64) -> Found {
         let is_inside = || self.before(address).checked_sub(1).is_some_and(|at| address < get(self.ends, at));

@@ -6,7 +6,7 @@ use crate::parts::{Gaps, Parts, Range};
 
 /// Most bytes of a prefetch, behind which the program's calls have their turn: some 2 ms of a fast
 /// link.
-const PREFETCH_BYTES_MAX: u64 = 32 << 20;
+pub(crate) const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
 /// Host, as a device.
 pub(crate) const HOST: i32 = -1;

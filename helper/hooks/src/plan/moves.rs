@@ -2,7 +2,8 @@
 //!
 //! All calls of the driver are made within the [gate](crate::gate), as those of commands, and each
 //! begins with the same look: the program may have freed the memory, given advice, or ended the
-//! context since. No call waits for work of the GPU.
+//! context since. No call waits for work of the GPU. A move is made in parts, as a command is: a free
+//! of the program's waits for one of them.
 
 use core::sync::atomic::Ordering;
 
@@ -12,7 +13,7 @@ use super::{Places, Plan, get, set, stage};
 use crate::{
     advised::{Advised, Subject},
     blocks::{Blocks, Unknown},
-    calls::HOST,
+    calls::{HOST, PREFETCH_BYTES_MAX},
     contexts::{context_of, enter_context_of},
     cuda::{CuResult, Handle},
     driver,
@@ -29,8 +30,6 @@ const TURNS_MAX: u32 = 10_000;
 const TURN_NS: u64 = 100_000;
 /// Moves that are made before commands have their turn.
 const TURN_MOVES: usize = 64;
-/// Bytes of a part of a range without a bound: it ends with its block.
-const UNBOUNDED: u64 = 1 << 63;
 
 impl From<NotManaged> for Reason {
     fn from(_: NotManaged) -> Self {
@@ -174,16 +173,25 @@ impl Moving {
         }
     }
 
+    /// Versions of what ranges are checked against.
+    fn versions(&self) -> (u64, u64) {
+        (self.blocks.version(), self.advised.version())
+    }
+
     /// Follows a plan from now on.
     fn begin_plan(&self, head: &Head, generation: u64, watch: &mut Watch) -> Result<(), Reason> {
         let plan = &self.plan;
+        let checked = self.versions();
         self.prepare(head, watch)?;
         plan.index(head);
         plan.moves.store(head.moves as u64, Ordering::Relaxed);
         plan.period.store(head.period as u64, Ordering::Relaxed);
         // Whoever frees memory or ends the context from here on finds the plan.
         let _part = self.begin_soon(watch)?;
-        self.check_ranges(head)?;
+        // Not as a rule: the program's calls wait for it.
+        if self.versions() != checked {
+            self.check_ranges(head)?;
+        }
         if !plan.events.are_for(head.moves) {
             return Err(Reason::ContextEnded);
         }
@@ -253,23 +261,24 @@ impl Moving {
     /// own on the place.
     fn check_range(&self, one: &Move) -> Result<(), Reason> {
         let range = Range::new(one.begin, one.bytes);
-        self.parts(range, |_| Ok(()))?;
+        // Bytes of a part without a bound: it ends with its block.
+        let mut parts = Parts::new(range, 1 << 63, Gaps::Refused);
+        while self.next(&mut parts, range)?.is_some() {}
+        self.check_advice(range)
+    }
+
+    fn check_advice(&self, range: Range) -> Result<(), Reason> {
         if self.advised.has(range, Some(Subject::LOCATION)) { Err(Reason::ProgramAdvice) } else { Ok(()) }
     }
 
-    /// Has something done with each part of a range.
-    fn parts(&self, range: Range, mut each: impl FnMut(Range) -> Result<(), Reason>) -> Result<(), Reason> {
-        let mut parts = Parts::new(range, UNBOUNDED, Gaps::Refused);
-        let find = |address| {
+    /// Next part of a range; `None` behind the last.
+    fn next(&self, parts: &mut Parts, range: Range) -> Result<Option<Range>, Reason> {
+        parts.next(|address| {
             let block = self.blocks.managed_from(address)?;
             // Others begin behind the range, if it has no other part.
             let is_pooled = block.is_some_and(|block| block.is_pooled && block.begin < range.end);
             if is_pooled { Err(Reason::NotAllocated) } else { Ok(block) }
-        };
-        while let Some(part) = parts.next(find)? {
-            each(part)?;
-        }
-        Ok(())
+        })
     }
 
     /// Begins a part within a second.
@@ -287,28 +296,40 @@ impl Moving {
     /// Makes a move that has begun, unless the plan has ended or the launch that waits for it has come.
     fn make(&self, one: usize, watch: &mut Watch) {
         let plan = &self.plan;
-        let (Some(word), generation) = (plan.stages.get(one), plan.followed()) else { return };
+        let (Some(word), Some(own), generation) = (plan.stages.get(one), plan.table.move_at(one), plan.followed())
+        else {
+            return;
+        };
         let moved = |from, to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        loop {
+        let range = Range::new(own.begin, own.bytes);
+        let mut parts = Parts::new(range, PREFETCH_BYTES_MAX, Gaps::Refused);
+        let mut is_first = true;
+        let is_made = loop {
             if generation == 0 || plan.followed() != generation || watch.is_over() {
                 return set(plan.stages, one, stage::IDLE);
             }
             if moved(stage::LATE, stage::IDLE) {
                 return;
             }
-            let Ok(part) = self.gate.begin() else {
+            let Ok(_part) = self.gate.begin() else {
                 system::sleep(TURN_NS);
                 continue;
             };
-            if plan.goes_on(generation) && moved(stage::QUEUED, stage::AT_WORK) {
-                let result = plan.table.move_at(one).ok_or(Reason::Op).and_then(|own| self.hand_over(one, &own));
-                if result.is_err() {
-                    plan.shared.count(Counter::Skipped, 1);
-                }
-                set(plan.stages, one, if result.is_ok() { stage::ENQUEUED } else { stage::IDLE });
-                return drop(part);
+            if !plan.goes_on(generation) || is_first && !moved(stage::QUEUED, stage::AT_WORK) {
+                continue;
             }
+            // All or nothing, as far as that is known before.
+            let is_permitted = !is_first || self.check_range(&own).is_ok();
+            match if is_permitted { self.hand_over(one, &own, &mut parts, is_first) } else { Err(Reason::NotAllocated) }
+            {
+                Ok(false) => is_first = false,
+                result => break result.is_ok(),
+            }
+        };
+        if !is_made {
+            plan.shared.count(Counter::Skipped, 1);
         }
+        set(plan.stages, one, if is_made { stage::ENQUEUED } else { stage::IDLE });
     }
 
     /// Result of a call for a move. If it failed, further ones would, too: the plan stops.
@@ -316,11 +337,10 @@ impl Moving {
         done(result).inspect_err(|reason| self.plan.stop(*reason))
     }
 
-    /// Hands a move over to the driver, on a stream that waits for the move's begin.
-    fn hand_over(&self, one: usize, &Move { begin, bytes, destination, begin_op, .. }: &Move) -> Result<(), Reason> {
+    /// Hands the next part of a move over to the driver, on a stream that waits for the move's begin;
+    /// returns whether that was the last one.
+    fn hand_over(&self, one: usize, own: &Move, parts: &mut Parts, is_first: bool) -> Result<bool, Reason> {
         let plan = &self.plan;
-        let range = Range::new(begin, bytes);
-        self.check_range(&Move { begin, bytes, destination, begin_op, wait_op: None })?;
         let context = plan.context.load(Ordering::Relaxed);
         let device = low_device(plan.device.load(Ordering::Relaxed));
         if driver::enter_context(context) != Some(device) {
@@ -328,25 +348,43 @@ impl Moving {
             plan.stop(Reason::ContextEnded);
             return Err(Reason::ContextEnded);
         }
+        let result = self.hand_over_within(one, own, parts, is_first, (context, device));
+        driver::leave_context();
+        result
+    }
+
+    fn hand_over_within(
+        &self,
+        one: usize,
+        &Move { begin, bytes, destination, begin_op, .. }: &Move,
+        parts: &mut Parts,
+        is_first: bool,
+        (context, device): (Handle, i32),
+    ) -> Result<bool, Reason> {
+        let plan = &self.plan;
         let (stream, to, counter) = match destination {
             Destination::Gpu => (&plan.to_gpu, device, Counter::BytesToGpu),
             Destination::Host => (&plan.to_host, HOST, Counter::BytesToHost),
         };
-        let places = Places::of_word(get(plan.ops, begin_op as usize));
-        let result = stream.of(context, device).or_else(|result| self.called(result).map(|()| 0)).and_then(|stream| {
+        let stream = stream.of(context, device).or_else(|result| self.called(result).map(|()| 0))?;
+        if is_first {
+            let places = Places::of_word(get(plan.ops, begin_op as usize));
             self.called(driver::wait_for_event(stream, plan.events.anchor(places.begins.into())))?;
-            self.parts(range, |part| {
-                let bytes = usize::try_from(part.bytes()).map_err(|_| Reason::Range)?;
-                self.called(driver::prefetch(part.begin, bytes, to, stream))
-            })?;
-            self.called(driver::record_event(plan.events.end(one), stream))
-        });
-        driver::leave_context();
-        if result.is_ok() {
+        }
+        let range = Range::new(begin, bytes);
+        let part = self.next(parts, range)?;
+        if let Some(part) = part {
+            self.check_advice(part)?;
+            let bytes = usize::try_from(part.bytes()).map_err(|_| Reason::Range)?;
+            self.called(driver::prefetch(part.begin, bytes, to, stream))?;
+        }
+        let is_last = part.is_none() || parts.is_over();
+        if is_last {
+            self.called(driver::record_event(plan.events.end(one), stream))?;
             plan.shared.count(Counter::Moves, 1);
             plan.shared.count(counter, bytes);
         }
-        result
+        Ok(is_last)
     }
 
     /// Gives streams and events back, if no plan is followed, no launch is at one, and no call of the
