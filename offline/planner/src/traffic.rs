@@ -133,7 +133,7 @@ struct Intervals {
     /// By the first point: last point and amount. Point 0 is before the first operation, point k + 1
     /// is operation k, and the last is behind all.
     begins: Vec<Vec<(usize, u64)>>,
-    /// Points at which something is used that no interval across the point is of.
+    /// Points at which a unit is used that no interval across the point is of.
     uses: Vec<bool>,
 }
 
@@ -197,7 +197,8 @@ impl Intervals {
 
     fn mark_uses(&mut self, accesses: &Accesses) {
         for (uses, of) in self.uses.iter_mut().skip(1).zip(&accesses.ops) {
-            *uses = !of.is_empty();
+            let size = |of: &Use| accesses.items.get(of.item).map_or(0, |item| item.size);
+            *uses = of.iter().any(|of| size(of) > 0);
         }
     }
 

@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn items_of_several_units_are_as_many_items((accesses, room) in instances(), sizes in prop::collection::vec(1..4_u64, 5)) {
+    fn items_of_several_units_are_as_many_items((accesses, room) in instances(), sizes in prop::collection::vec(0..4_u64, 5)) {
         let mut whole = accesses.clone();
         whole.items.iter_mut().zip(&sizes).for_each(|(item, size)| item.size = *size);
         let (mut split, mut parts) = (Accesses { ops: vec![Vec::new(); accesses.ops.len()], items: Vec::new() }, Vec::new());
@@ -217,6 +217,16 @@ fn an_operation_larger_than_the_gpu_streams() {
     let bound = least(&accesses, 3, Copies::All);
     assert_eq!((bound.to_gpu, bound.from_gpu), (2, 2));
     assert_eq!(least(&accesses, 3, Copies::Written).from_gpu, 0);
+}
+
+#[test]
+fn an_operation_that_uses_no_unit_takes_no_room() {
+    let op = |item| vec![Use { item, writes: true }];
+    let item = |size| Item { size, has_contents: false, end: 3 };
+    let accesses = Accesses { ops: vec![op(0), op(1), op(0)], items: vec![item(10), item(0)] };
+    for copies in BOTH {
+        assert_eq!(least(&accesses, 10, copies), Traffic::default());
+    }
 }
 
 fn tensor(bytes: u64, persistent: bool) -> Tensor {
