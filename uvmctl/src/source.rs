@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use trace::{
     Alignment, Circle, Detector, Iteration, IterationWindow, OpStream, Span,
     circle::Window,
-    detect::State,
+    detect::{Settings, State},
     import::{self, Trace, singa},
     zoo::{Hardware, Recipe},
 };
@@ -144,7 +144,7 @@ impl Source {
         if let Some(mallocs) = self.mallocs {
             return Ok(Window { first_malloc: self.first_malloc, mallocs }.into());
         }
-        let states = Detector::default().observe(stream);
+        let states = Detector::new(Settings::of_recorded(stream)).observe(stream);
         let is_confirmed = |state: &State| matches!(state, State::Locked(_));
         // The last lock, as the first iterations of a run are not typical; one that the end of a
         // short run did not confirm if there is no other.

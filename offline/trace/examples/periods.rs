@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use trace::{
     Detector, OpKind,
+    detect::Settings,
     import::{self, Trace},
     ops::SyncKind,
 };
@@ -17,7 +18,7 @@ fn main() -> anyhow::Result<()> {
     let Trace::Ops(stream) = import::load(Path::new(&path))? else { bail!("the trace is not of a run") };
     let ops = stream.ops().values();
     println!("{} ops", ops.len());
-    for (at, state) in Detector::default().observe(&stream) {
+    for (at, state) in Detector::new(Settings::of_recorded(&stream)).observe(&stream) {
         let until = ops.get(..usize::try_from(at)?).unwrap_or_default();
         let syncs = |kind| until.iter().filter(|op| op.kind == OpKind::Sync(kind)).count();
         let [copies, events] = [SyncKind::Copy, SyncKind::Event].map(syncs);

@@ -48,8 +48,18 @@ pub struct Settings {
     pub locking_repeats: usize,
     /// Tokens of each stream in memory. A period is at most this divided by the repeats.
     pub window: usize,
-    /// Whether the syncs of the run are among its operations. Set by the first one at the latest.
+    /// Whether the syncs of the run are among its operations. Its recorder knows before the first
+    /// operation; without it, the first sync tells.
     pub has_syncs: bool,
+}
+
+impl Settings {
+    /// Settings for a run that was recorded to its end: with syncs if it has any.
+    #[must_use]
+    pub fn of_recorded(stream: &OpStream) -> Self {
+        let has_syncs = stream.ops().values().iter().any(|op| matches!(op.kind, OpKind::Sync(_)));
+        Self { has_syncs, ..Self::default() }
+    }
 }
 
 impl Default for Settings {
@@ -487,10 +497,9 @@ impl Detector {
     }
 
     /// Adds all operations of a stream, and searches whenever due. Returns each new state with the
-    /// number of operations so far.
+    /// number of operations so far: the states of the run while it continued.
     pub fn observe(&mut self, stream: &OpStream) -> Vec<(u64, State)> {
         let mut changes = Vec::new();
-        self.settings.has_syncs |= stream.ops().values().iter().any(|op| matches!(op.kind, OpKind::Sync(_)));
         // The number of a function is that of its first signature.
         let mut first = HashMap::new();
         let functions: Table<SignatureId, u64> = stream

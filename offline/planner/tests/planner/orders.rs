@@ -6,6 +6,7 @@ use std::{collections::HashMap, ops::Range, path::Path};
 use planner::{Act, Link, Machine, Part, Schedule, Tier, Unplannable, machine::Store};
 use trace::{
     Detector, Iteration, Lives, Role, Tensor, TensorId,
+    detect::Settings,
     draft::{Draft, DraftKernel},
     import::{self, Trace},
     zoo::Hardware,
@@ -147,7 +148,7 @@ fn recorded_programs_are_planned_by_their_launches_or_mallocs() {
         let Trace::Ops(stream) = import::load(Path::new(&format!("{runs}{run}.json.gz"))).unwrap() else {
             panic!("{run}")
         };
-        let mut detector = Detector::default();
+        let mut detector = Detector::new(Settings::of_recorded(&stream));
         detector.observe(&stream);
         let window = detector.state().lock().and_then(|lock| lock.iteration_window()).unwrap();
         let iteration = Iteration::of_ops(&stream, window, Lives::Used).unwrap();

@@ -4,10 +4,10 @@
 use std::iter::repeat_n;
 
 use trace::{
-    Detector, Iteration, IterationWindow, Lives, OpKind, OpStream,
+    Detector, Iteration, IterationWindow, Lives, OpKind, OpStream, Recorder,
     detect::{Lock, Period, Settings, State},
     import::{self, Trace},
-    ops::SyncKind,
+    ops::{Launch, Signature, SyncKind},
 };
 
 use crate::support::sample;
@@ -60,6 +60,11 @@ impl Run {
     }
 }
 
+/// Detector of a run whose recorder has its syncs.
+fn with_syncs() -> Detector {
+    Detector::new(Settings { has_syncs: true, ..Settings::default() })
+}
+
 /// States by the whole iterations before them.
 fn by_iteration(changes: &[(u64, State)], ends: &[u64]) -> Vec<(usize, State)> {
     let iteration = |at: u64| ends.partition_point(|end| *end < at);
@@ -71,7 +76,7 @@ fn recorded_programs_lock_at_their_iterations_and_at_nothing_else() {
     for run in &RUNS {
         let stream = run.load();
         let ends = run.ends(&stream);
-        let changes = by_iteration(&Detector::default().observe(&stream), &ends);
+        let changes = by_iteration(&with_syncs().observe(&stream), &ends);
         let locks: Vec<Lock> = changes.iter().filter_map(|(_, state)| state.lock()).collect();
         assert!(locks.iter().all(|lock| lock.period == run.period), "{}: {changes:?}", run.name);
         let first = |of: fn(&State) -> bool| changes.iter().find(|(_, state)| of(state)).unwrap().0;
@@ -90,7 +95,7 @@ fn recorded_programs_lock_at_their_iterations_and_at_nothing_else() {
 fn drift_is_noticed_within_an_iteration_and_three_later_ones_lock_again() {
     for run in RUNS.iter().filter(|run| !run.drifts.is_empty()) {
         let stream = run.load();
-        let changes = by_iteration(&Detector::default().observe(&stream), &run.ends(&stream));
+        let changes = by_iteration(&with_syncs().observe(&stream), &run.ends(&stream));
         let degraded = changes.iter().filter(|(_, state)| matches!(state, State::Degraded(_)));
         let degraded: Vec<usize> = degraded.map(|(iteration, _)| *iteration).collect();
         assert_eq!(degraded, run.drifts, "{}: {changes:?}", run.name);
@@ -133,7 +138,7 @@ fn recorded_programs_whose_syncs_are_not_recorded_lock_at_nothing_else_either() 
 fn iteration_of_a_program_without_mallocs_has_its_launches_and_persistent_blocks() {
     let run = &RUNS[0];
     let stream = run.load();
-    let mut detector = Detector::default();
+    let mut detector = with_syncs();
     detector.observe(&stream);
     let State::Locked(lock) = detector.state() else { panic!("{:?}", detector.state()) };
     assert_eq!(lock.window(), None);
@@ -231,8 +236,7 @@ struct Live {
 
 impl Live {
     fn new() -> Self {
-        let settings = Settings { has_syncs: true, ..Settings::default() };
-        Self { detector: Detector::new(settings), ops: 0, changes: Vec::new() }
+        Self { detector: with_syncs(), ops: 0, changes: Vec::new() }
     }
 
     fn run(&mut self, steps: &[Step]) {
@@ -338,6 +342,38 @@ fn loop_without_a_sync_is_provisional_until_it_is_long() {
     assert!(matches!(live.detector.state(), State::Provisional(lock) if lock.period == period(0, 60, 0)));
     (0..10).for_each(|_| live.run(&round));
     assert!(matches!(live.detector.state(), State::Locked(lock) if lock.period == period(0, 60, 0)));
+}
+
+#[test]
+fn syncs_that_are_yet_to_come_are_unknown() {
+    let (launches, rounds) = (60, 20);
+    let stream = |has_sync: bool| {
+        let mut recorder = Recorder::default();
+        let of = |launch: u64| Signature { name: format!("k{launch}"), grid: [1; 3], block: [1; 3] };
+        let signatures: Vec<_> = (0..launches).map(|launch| recorder.signature(of(launch))).collect();
+        for (time_ns, signature) in (0..).zip(repeat_n(&signatures, rounds).flatten()) {
+            let (signature, arguments) = (*signature, Vec::new());
+            let launch = Launch { signature, stream: 0, start_ns: None, duration_ns: None, arguments };
+            recorder.launch(time_ns, launch).unwrap();
+        }
+        if has_sync {
+            recorder.sync(launches * rounds as u64, SyncKind::Context).unwrap();
+        }
+        recorder.finish()
+    };
+    let (without, with) = (stream(false), stream(true));
+    // Before the sync, the run with one is no other than that without.
+    let (expected, mut changes) = (Detector::default().observe(&without), Detector::default().observe(&with));
+    assert!(matches!(expected[..], [.., (_, State::Locked(lock))] if lock.period == period(0, 60, 0)), "{expected:?}");
+    let (_, last) = changes.pop().unwrap();
+    assert_eq!((changes, last), (expected, State::Degraded(period(0, 60, 0))));
+    // A recorder that has syncs says so before the first one: then the launches may be of a loop.
+    assert!(Settings::of_recorded(&with).has_syncs && !Settings::of_recorded(&without).has_syncs);
+    for stream in [&without, &with] {
+        let changes = with_syncs().observe(stream);
+        assert!(changes.iter().any(|(_, state)| matches!(state, State::Provisional(_))), "{changes:?}");
+        assert!(!changes.iter().any(|(_, state)| matches!(state, State::Locked(_))), "{changes:?}");
+    }
 }
 
 #[test]
