@@ -67,14 +67,21 @@ struct Reader {
     recorder: Recorder,
     /// Operations so far.
     ops: u32,
-    /// The last block at each address, freed or not, and its bytes.
-    blocks: BTreeMap<u64, (BlockId, u64)>,
-    /// Memory of the host: bytes by address.
-    host: BTreeMap<u64, u64>,
+    /// Memory by its first address. Work that ends after the free of its block accesses that block:
+    /// a block that was freed stays until another begins before it or where it does, and covers it.
+    memory: BTreeMap<u64, Memory>,
     /// Operations by the line of their call, and the place among the nodes of a graph.
     by_call: HashMap<(u64, u64), OpId>,
     executed: Vec<Executed>,
     freed_after: HashMap<BlockId, usize>,
+}
+
+/// Memory that a call allocated.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
+    bytes: u64,
+    /// Its block in the stream; none if it is memory of the host.
+    block: Option<BlockId>,
 }
 
 fn number(line: &Value, field: &'static str) -> Result<u64, Reason> {
@@ -89,13 +96,6 @@ fn list<'a>(line: &'a Value, field: &str) -> &'a [Value] {
 fn dimensions(line: &Value, field: &str) -> [u32; 3] {
     let mut sizes = list(line, field).iter().filter_map(|size| u32::try_from(size.as_u64()?).ok());
     std::array::from_fn(|_| sizes.next().unwrap_or(0))
-}
-
-/// Entry whose bytes an address is in, with the offset.
-fn find<T: Copy>(entries: &BTreeMap<u64, T>, address: u64, bytes: impl Fn(T) -> u64) -> Option<(T, u64)> {
-    let (begin, entry) = entries.range(..=address).next_back()?;
-    let offset = address - begin;
-    (offset < bytes(*entry)).then_some((*entry, offset))
 }
 
 impl Reader {
@@ -127,14 +127,22 @@ impl Reader {
 
     fn malloc(&mut self, line: &Value, time_ns: u64) -> Result<(), Reason> {
         let (address, bytes) = (number(line, "address")?, number(line, "bytes")?);
-        address.checked_add(bytes).ok_or(Invalid::BytesOverflow)?;
-        if line.get("kind").and_then(Value::as_str) == Some("host") {
-            self.host.insert(address, bytes);
-        } else if bytes > 0 {
+        let end = address.checked_add(bytes).ok_or(Invalid::BytesOverflow)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let block = if line.get("kind").and_then(Value::as_str) == Some("host") {
+            None
+        } else {
             let block = self.recorder.malloc(time_ns, address, Block { bytes, address: Some(address) })?;
             self.ops += 1;
-            self.blocks.insert(address, (block, bytes));
+            Some(block)
+        };
+        // What began here was freed before, and no address of the new memory is in it any more.
+        while let Some((&begin, _)) = self.memory.range(address..end).next() {
+            self.memory.remove(&begin);
         }
+        self.memory.insert(address, Memory { bytes, block });
         Ok(())
     }
 
@@ -143,13 +151,23 @@ impl Reader {
             let block = self.recorder.free(time_ns, address)?;
             self.ops += 1;
             self.freed_after.insert(block, self.executed.len());
+        } else if self.memory.get(&address).is_some_and(|memory| memory.block.is_none()) {
+            self.memory.remove(&address);
         }
         Ok(())
     }
 
+    /// Memory that an address is in, with the offset.
+    fn find(&self, address: u64) -> Option<(Memory, u64)> {
+        let (begin, memory) = self.memory.range(..=address).next_back()?;
+        let offset = address - begin;
+        (offset < memory.bytes).then_some((*memory, offset))
+    }
+
     /// Argument of a launch, if the address is in a block that is live.
     fn argument(&self, address: u64, bytes: Option<u64>) -> Option<Argument> {
-        let ((block, _), offset) = find(&self.blocks, address, |(_, bytes)| bytes)?;
+        let (memory, offset) = self.find(address)?;
+        let block = memory.block?;
         let is_live = self.recorder.block(address - offset) == Ok(block);
         is_live.then_some(Argument { offset_bytes: Some(offset), bytes, ..Argument::of(block) })
     }
@@ -198,10 +216,13 @@ impl Reader {
                 let run: [u64; 2] =
                     serde_json::from_value(run.clone()).map_err(|error| Reason::Json(error.to_string()))?;
                 let [address, bytes] = run;
-                if let Some(((block, block_bytes), begin)) = find(&self.blocks, address, |(_, bytes)| bytes) {
-                    extents.push(Extent { block, begin, end: begin.saturating_add(bytes).min(block_bytes) });
-                } else if find(&self.host, address, |bytes| bytes).is_none() {
-                    elsewhere.insert(run);
+                match self.find(address) {
+                    Some((Memory { bytes: block_bytes, block: Some(block) }, begin)) => {
+                        extents.push(Extent { block, begin, end: begin.saturating_add(bytes).min(block_bytes) });
+                    }
+                    // Memory of the host.
+                    Some(_) => {}
+                    None => drop(elsewhere.insert(run)),
                 }
             }
             Ok(extents)

@@ -146,6 +146,87 @@ fn footprints_of_tinygrad_are_what_the_driver_saw_accessed() {
     }
 }
 
+/// Log of lines without numbers and times: each has the number of its line.
+fn log_of(name: &str, lines: &[String]) -> LabLog {
+    let path = std::env::temp_dir().join(format!("uvmd-lab-log-{name}-{}", std::process::id()));
+    let numbered = (1..).zip(lines).map(|(seq, line)| format!("{{\"seq\":{seq},\"t_ns\":{seq},{line}}}\n"));
+    std::fs::write(&path, numbered.collect::<String>()).unwrap();
+    let log = lab::load(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    log
+}
+
+fn called(op: &str, kind: &str, address: u64, bytes: u64) -> String {
+    format!(r#""op":"{op}","address":{address},"bytes":{bytes},"kind":"{kind}""#)
+}
+
+fn launched(address: u64) -> String {
+    format!(r#""op":"launch","kernel":"k","pointers":[{{"at":0,"base":{address},"offset":0}}]"#)
+}
+
+fn accessed(of: u64, address: u64) -> String {
+    format!(r#""op":"access","of":{of},"read":[[{address},4096]],"written":[]"#)
+}
+
+/// Blocks and offsets of the addresses that a log's launches name.
+fn named(log: &LabLog) -> Vec<Vec<(u32, Option<u64>)>> {
+    let launches = log.stream.launches().values().iter();
+    let argument = |argument: &Argument| (argument.block.0, argument.offset_bytes);
+    launches.map(|launch| launch.arguments.iter().map(argument).collect()).collect()
+}
+
+#[test]
+fn a_block_that_covers_freed_ones_has_their_addresses() {
+    let begin = 64 * MIB;
+    let log = log_of(
+        "covered",
+        &[
+            called("malloc", "managed", begin + 2 * MIB, MIB),
+            launched(begin + 2 * MIB),
+            called("free", "managed", begin + 2 * MIB, MIB),
+            // It ends after the free, which waits for nothing.
+            accessed(2, begin + 2 * MIB),
+            called("malloc", "managed", begin, 8 * MIB),
+            launched(begin + 3 * MIB),
+            launched(begin + 2 * MIB + 4096),
+            accessed(6, begin + 3 * MIB),
+            accessed(7, begin + 2 * MIB + 4096),
+        ],
+    );
+    assert_eq!(named(&log), [[(0, Some(0))], [(1, Some(3 * MIB))], [(1, Some(2 * MIB + 4096))]]);
+    let read: Vec<_> = log.executed.iter().map(|executed| (executed.read.clone(), executed.elsewhere_bytes)).collect();
+    let extent = |block, begin| (vec![Extent { block: BlockId(block), begin, end: begin + 4096 }], 0);
+    assert_eq!(read, [extent(0, 0), extent(1, 3 * MIB), extent(1, 2 * MIB + 4096)]);
+}
+
+#[test]
+fn memory_of_the_host_is_so_until_its_free() {
+    let begin = 64 * MIB;
+    let log = log_of(
+        "host",
+        &[
+            called("malloc", "managed", begin, 4 * MIB),
+            called("free", "managed", begin, 4 * MIB),
+            // Behind the begin of what was freed.
+            called("malloc", "host", begin + MIB, MIB),
+            launched(begin + MIB),
+            accessed(4, begin + MIB),
+            called("free", "host", begin + MIB, MIB),
+            called("malloc", "managed", begin + MIB / 2, MIB),
+            launched(begin + MIB),
+            accessed(8, begin + MIB),
+            called("free", "managed", begin + MIB / 2, MIB),
+            called("malloc", "host", begin + 8 * MIB, MIB),
+            called("free", "host", begin + 8 * MIB, MIB),
+            launched(begin + 8 * MIB),
+            accessed(13, begin + 8 * MIB),
+        ],
+    );
+    assert_eq!(named(&log), [vec![], vec![(1, Some(MIB / 2))], vec![]]);
+    let read: Vec<_> = log.executed.iter().map(|executed| (executed.read.len(), executed.elsewhere_bytes)).collect();
+    assert_eq!(read, [(0, 0), (1, 0), (0, 4096)]);
+}
+
 #[test]
 fn damaged_logs_of_the_lab_are_rejected_with_their_line() {
     let folder = std::env::temp_dir().join(format!("uvmd-lab-log-{}", std::process::id()));
