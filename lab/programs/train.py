@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Trains a network with tinygrad, unmodified, and prints a line of JSON for each iteration.
 
-    train.py mlp|cnn [--iterations N] [--validate-every N] [--batch-change-at N] [--hold]
+    train.py mlp|deep|cnn [--iterations N] [--validate-every N] [--batch-change-at N] [--managed] [--hold]
 
 The loss is printed by its bits, so that two runs can be compared to the last of them. Iterations go on
 until SIGTERM without --iterations. The data depend on nothing but the program. Two options have iterations
-differ: a validation pass behind every Nth, and batches of twice the size from iteration N on.
+differ: a validation pass behind every Nth, and batches of twice the size from iteration N on. --managed
+allocates managed memory where tinygrad asks for device memory.
 """
 import argparse
 import json
@@ -34,6 +35,7 @@ class Mlp:
     """Perceptron whose first layer has most of the memory: parameter, gradient and Adam's two moments."""
 
     batch, inputs, width, classes = 2, 1024, 640, 10
+    rate = 0.001
 
     def __init__(self):
         self.first = nn.Linear(self.inputs, self.width, bias=False)
@@ -47,10 +49,34 @@ class Mlp:
         return Tensor(numbers(batch * self.inputs, 7919, 2000)).reshape(batch, self.inputs)
 
 
+class Deep:
+    """Perceptron of layers of 2 MiB each, so that no kernel uses much of its memory."""
+
+    batch, inputs, width, layers, classes = 2, 1024, 512, 4, 10
+    # Low, so that the loss of each iteration is another one.
+    rate = 1e-5
+
+    def __init__(self):
+        sizes = [(self.width, self.inputs), (self.inputs, self.width)] * (self.layers // 2)
+        self.hidden = [nn.Linear(inputs, outputs, bias=False) for outputs, inputs in sizes]
+        for layer, size in zip(self.hidden, sizes):
+            layer.weight = weights(*size)
+        self.last = nn.Linear(self.inputs, self.classes, bias=False)
+
+    def __call__(self, batch):
+        for layer in self.hidden:
+            batch = layer(batch).relu()
+        return self.last(batch)
+
+    def data(self, batch):
+        return Tensor(numbers(batch * self.inputs, 7919, 2000)).reshape(batch, self.inputs)
+
+
 class Cnn:
     """Two convolutions and a linear layer."""
 
     batch, classes = 64, 10
+    rate = 0.001
 
     def __init__(self):
         self.first = nn.Conv2d(1, 8, 3)
@@ -65,7 +91,15 @@ class Cnn:
         return Tensor(numbers(batch * 28 * 28, 7919, 2000)).reshape(batch, 1, 28, 28)
 
 
-MODELS = {"mlp": Mlp, "cnn": Cnn}
+MODELS = {"mlp": Mlp, "deep": Deep, "cnn": Cnn}
+
+
+def allocate_managed():
+    """Has tinygrad allocate managed memory."""
+    from tinygrad.runtime.autogen import cuda
+
+    attach_global = 1
+    cuda.cuMemAlloc_v2 = lambda address, size: cuda.cuMemAllocManaged(address, size, attach_global)
 
 
 def batch_of(model, size):
@@ -92,7 +126,7 @@ def train(kind, iterations, validate_every, batch_change_at):
     Tensor.manual_seed(1)
     model = kind()
     inputs, labels = batch_of(model, model.batch)
-    optimizer = nn.optim.Adam(nn.state.get_parameters(model), lr=0.001)
+    optimizer = nn.optim.Adam(nn.state.get_parameters(model), lr=model.rate)
     # So that the first iteration has the kernels of the others, and they are generated once.
     Tensor.realize(*nn.state.get_parameters(optimizer))
     step = stepper(model, optimizer, inputs, labels)
@@ -117,9 +151,12 @@ def main():
     parser.add_argument("--iterations", type=int)
     parser.add_argument("--validate-every", type=int, metavar="N", help="a validation pass behind every Nth iteration")
     parser.add_argument("--batch-change-at", type=int, metavar="N", help="twice the batch from this iteration on, counted from 0")
+    parser.add_argument("--managed", action="store_true", help="managed memory instead of the device's")
     parser.add_argument("--hold", action="store_true", help="wait for the end of standard input before the exit")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if options.managed:
+        allocate_managed()
     with Context(TRAINING=1):
         train(MODELS[options.model], options.iterations, options.validate_every, options.batch_change_at)
     if options.hold:

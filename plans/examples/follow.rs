@@ -1,0 +1,326 @@
+//! Runs a program with the helper in it, follows its calls, and publishes plans for it, as uvmd would:
+//!
+//!     follow [--planner NAME] [--gpu UUID] --gpu-mib N [--plan-after N] [--off-after N] [--link FILE]
+//!            HELPER PROGRAM [ARGUMENT...]
+//!
+//! A plan is published `--plan-after` iterations after the follower has it (0), and withdrawn after
+//! `--off-after` iterations with it. The GPU is the lab's on plain memory, unless UUID names another.
+//! Prints a line of JSON for each iteration, and for each change; `--link` names the counters of the
+//! lab's link. Beats each second. For tests.
+
+#![expect(clippy::print_stdout, reason = "a program for the terminal")]
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    num::NonZeroUsize,
+    path::PathBuf,
+    process::{Command, ExitCode},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use call_ring::{Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, PlanMemory, TOTAL_BYTES, plan::Report};
+use plans::{Bytes, Change, Follower, Planned, Settings, State};
+use recorder::Process;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use sys::{Roots, futex, shared_memory::SharedMemory};
+
+/// GPU of the lab, on plain memory.
+const PLAIN_GPU: [u8; 16] = *b"lab GPU, plain \x01";
+const BEAT: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(2);
+/// Time within which a program makes its first call.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+struct Options {
+    planner: String,
+    gpu: [u8; 16],
+    gpu_mib: u64,
+    plan_after: u64,
+    off_after: u64,
+    link: Option<PathBuf>,
+    helper: OsString,
+    program: OsString,
+    arguments: Vec<OsString>,
+}
+
+impl Options {
+    fn of_arguments() -> anyhow::Result<Self> {
+        let mut arguments = env::args_os().skip(1).peekable();
+        let (mut planner, mut gpu, mut gpu_mib) = ("foresight".to_owned(), PLAIN_GPU, None);
+        let (mut plan_after, mut off_after, mut link) = (0, u64::MAX, None);
+        while let Some(name) = arguments.next_if(|argument| argument.to_string_lossy().starts_with("--")) {
+            let value = arguments.next().with_context(|| format!("{} needs a value", name.display()))?;
+            let text = value.to_string_lossy();
+            match &*name.to_string_lossy() {
+                "--planner" => planner = text.clone().into_owned(),
+                "--gpu" => gpu = uuid(&text)?,
+                "--gpu-mib" => gpu_mib = Some(text.parse()?),
+                "--plan-after" => plan_after = text.parse()?,
+                "--off-after" => off_after = text.parse()?,
+                "--link" => link = Some(value.into()),
+                other => bail!("unknown option {other}"),
+            }
+        }
+        let (Some(helper), Some(program)) = (arguments.next(), arguments.next()) else {
+            bail!("usage: follow [OPTION...] HELPER PROGRAM [ARGUMENT...]");
+        };
+        let gpu_mib = gpu_mib.context("--gpu-mib is missing")?;
+        let arguments = arguments.collect();
+        Ok(Self { planner, gpu, gpu_mib, plan_after, off_after, link, helper, program, arguments })
+    }
+}
+
+/// UUID from its usual form.
+fn uuid(text: &str) -> anyhow::Result<[u8; 16]> {
+    let digits: String = text.trim_start_matches("GPU-").chars().filter(|digit| *digit != '-').collect();
+    if digits.len() != 32 {
+        bail!("{text} is no UUID");
+    }
+    Ok(u128::from_str_radix(&digits, 16)?.to_be_bytes())
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
+/// What is shared with the program.
+struct Shared {
+    ring: SharedMemory,
+    plan: Arc<SharedMemory>,
+}
+
+impl Shared {
+    fn find(roots: &Roots, pid: u32) -> anyhow::Result<Option<Self>> {
+        const RING_BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
+        const BYTES: NonZeroUsize = NonZeroUsize::new(PLAN_BYTES).unwrap();
+        let Some(ring) = SharedMemory::of_process(roots, pid, NAME, RING_BYTES)? else { return Ok(None) };
+        let Some(plan) = SharedMemory::of_process(roots, pid, PLAN_NAME, BYTES)? else { return Ok(None) };
+        Ok(Some(Self { ring, plan: Arc::new(plan) }))
+    }
+
+    /// Beats each second, as long as this process runs.
+    fn beat(&self) {
+        let plan = Arc::clone(&self.plan);
+        thread::spawn(move || {
+            loop {
+                if let Ok(memory) = PlanMemory::open(&plan) {
+                    memory.beat(now_ns());
+                }
+                thread::sleep(BEAT);
+            }
+        });
+    }
+
+    fn wake(&self) -> anyhow::Result<()> {
+        if let Some((word, _)) = Memory::open(&self.ring)?.commands().futex() {
+            futex::wake(word);
+        }
+        Ok(())
+    }
+
+    fn report(&self) -> anyhow::Result<Report> {
+        Ok(PlanMemory::open(&self.plan)?.report())
+    }
+}
+
+/// Plan in force, from an iteration on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Watching,
+    Planned { since: u64 },
+    Off,
+}
+
+struct Session<'a> {
+    options: &'a Options,
+    shared: Shared,
+    follower: Follower,
+    phase: Phase,
+    /// Iteration that is known to have begun, and the readings then.
+    iteration: Option<u64>,
+    /// Iteration in which the follower has made its plan.
+    planned_at: Option<u64>,
+    before: (Report, Option<(u64, u64)>),
+    lines: u64,
+}
+
+fn link_bytes(options: &Options) -> anyhow::Result<Option<(u64, u64)>> {
+    let Some(path) = &options.link else { return Ok(None) };
+    let text = fs::read_to_string(path)?;
+    let count = |name: &str| -> anyhow::Result<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        Ok(line.with_context(|| format!("{} has no {name}", path.display()))?.trim().parse()?)
+    };
+    Ok(Some((count("copied_htod_bytes")?, count("copied_dtoh_bytes")?)))
+}
+
+fn bytes_line(Bytes { to_gpu, to_host, faulted }: Bytes) -> Value {
+    json!({ "to_gpu": to_gpu, "to_host": to_host, "faulted": faulted })
+}
+
+impl Session<'_> {
+    fn add(&mut self, calls: Vec<call_ring::call::Call>) -> anyhow::Result<()> {
+        for call in calls {
+            match self.follower.add(call) {
+                Some(Change::Planned) => {
+                    self.planned_at = self.follower.iterations();
+                    if let Some(planned) = self.follower.planned() {
+                        println!("{}", planned_line(planned));
+                    }
+                }
+                Some(Change::Refused) => {
+                    if let State::Refused(refusal) = self.follower.state() {
+                        println!("{}", json!({ "event": "refused", "reason": refusal.to_string() }));
+                    }
+                }
+                Some(Change::Drifted) => {
+                    println!("{}", json!({ "event": "drifted" }));
+                    self.withdraw(Phase::Watching)?;
+                    self.planned_at = None;
+                }
+                None => {}
+            }
+            if self.follower.iterations() != self.iteration {
+                self.begin_iteration()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn withdraw(&mut self, phase: Phase) -> anyhow::Result<()> {
+        if matches!(self.phase, Phase::Planned { .. }) {
+            PlanMemory::open(&self.shared.plan)?.withdraw();
+            self.shared.wake()?;
+        }
+        self.phase = phase;
+        Ok(())
+    }
+
+    fn begin_iteration(&mut self) -> anyhow::Result<()> {
+        let (before, now) = (self.before, (self.shared.report()?, link_bytes(self.options)?));
+        let iteration = self.follower.iterations();
+        // Only what was seen from its begin on.
+        if let (Some(ended), true) = (self.iteration, iteration > self.iteration) {
+            self.line(ended, before, now);
+        }
+        self.iteration = iteration;
+        self.before = now;
+        let Some(iteration) = iteration else { return Ok(()) };
+        match self.phase {
+            Phase::Watching => {
+                let due = self.planned_at.is_some_and(|at| iteration >= at + self.options.plan_after);
+                if let Some(planned) = self.follower.planned().filter(|_| due) {
+                    let plan = planned.table(self.options.gpu);
+                    match PlanMemory::open(&self.shared.plan)?.publish(&plan) {
+                        Ok(_) => self.phase = Phase::Planned { since: iteration },
+                        Err(reason) => bail!("the plan is none: {reason:?}"),
+                    }
+                    self.shared.wake()?;
+                }
+            }
+            Phase::Planned { since } if iteration - since > self.options.off_after => self.withdraw(Phase::Off)?,
+            Phase::Planned { .. } | Phase::Off => {}
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, iteration: u64, before: (Report, Option<(u64, u64)>), now: (Report, Option<(u64, u64)>)) {
+        let (old, new) = (before.0.counters, now.0.counters);
+        let planned = self.follower.planned().filter(|_| matches!(self.phase, Phase::Planned { .. }));
+        let link = before.1.zip(now.1).map(|(old, new)| (new.0.saturating_sub(old.0), new.1.saturating_sub(old.1)));
+        let line = json!({
+            "iteration": iteration,
+            "state": match self.phase {
+                Phase::Watching => "watching",
+                Phase::Planned { .. } => "planned",
+                Phase::Off => "off",
+            },
+            "helper": now.0.state.map(|state| format!("{state:?}")),
+            "planned_bytes": planned.map(|planned| bytes_line(planned.bytes)),
+            "issued": new.moves.saturating_sub(old.moves),
+            "late": new.late.saturating_sub(old.late),
+            "skipped": new.skipped.saturating_sub(old.skipped),
+            "moved_to_gpu_bytes": new.bytes_to_gpu.saturating_sub(old.bytes_to_gpu),
+            "moved_to_host_bytes": new.bytes_to_host.saturating_sub(old.bytes_to_host),
+            "link_in_bytes": link.map(|link| link.0),
+            "link_out_bytes": link.map(|link| link.1),
+        });
+        println!("{line}");
+        self.lines += 1;
+    }
+}
+
+fn planned_line(planned: &Planned) -> Value {
+    json!({
+        "event": "planned", "launches": planned.tokens.len(), "moves": planned.moves.len(),
+        "bytes": bytes_line(planned.bytes), "driver_bytes": bytes_line(planned.driver_bytes),
+        "peak_bytes": planned.peak_bytes, "room_bytes": planned.room_bytes,
+        "ranges": planned.moves.iter().map(|one| {
+            json!([one.begin, one.bytes, format!("{:?}", one.destination), one.begin_op, one.wait_op])
+        }).collect::<Vec<_>>(),
+    })
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let options = Options::of_arguments()?;
+    let planner = planner::by_name(&options.planner).context("no such planner")?;
+    let settings = Settings { gpu: options.gpu, gpu_bytes: options.gpu_mib << 20, coverage: None };
+    let roots = Roots::default();
+    let mut child = Command::new(&options.program)
+        .args(&options.arguments)
+        .env("LD_PRELOAD", &options.helper)
+        .env("UVMD_HELPER", "record")
+        .spawn()
+        .context("the program does not start")?;
+    let started = Instant::now();
+    let (mut process, mut shared) = loop {
+        if let Some(status) = child.try_wait()? {
+            bail!("the program has ended: {status}");
+        }
+        if let Ok(Some(process)) = Process::find(&roots, child.id())
+            && let Ok(Some(shared)) = Shared::find(&roots, child.id())
+        {
+            break (process, Some(shared));
+        }
+        if started.elapsed() > PATIENCE {
+            child.kill()?;
+            bail!("no ring was found");
+        }
+        thread::sleep(POLL);
+    };
+    process.set_mode(Mode::Act)?;
+    let shared = shared.take().context("no plan was found")?;
+    shared.beat();
+    let before = (shared.report()?, link_bytes(&options)?);
+    let follower = Follower::new(settings, planner);
+    let mut session = Session {
+        options: &options,
+        shared,
+        follower,
+        phase: Phase::Watching,
+        iteration: None,
+        planned_at: None,
+        before,
+        lines: 0,
+    };
+    let status = loop {
+        // First the exit, then the calls: those of before the exit are there.
+        let exited = child.try_wait()?;
+        session.add(process.poll()?)?;
+        if let Some(status) = exited {
+            break status;
+        }
+        thread::sleep(POLL);
+    };
+    session.add(process.finish()?)?;
+    let losses = process.losses();
+    println!("{}", json!({ "event": "exit", "dropped": losses.dropped, "iterations": session.lines }));
+    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(255)).unwrap_or(255)))
+}

@@ -1,0 +1,225 @@
+//! Plan for a process, by its calls.
+
+use call_ring::{
+    Plan, Token,
+    call::Call,
+    plan::{MOVES_MAX, Move},
+};
+use planner::{Link, Machine, Part, Planner, machine::Store};
+use trace::{detect, footprints::Coverage};
+
+use crate::{
+    moves,
+    refusal::Refusal,
+    sequence::{Rhythm, Sequence, Work},
+    traffic::{self, Bytes},
+};
+
+/// Frames of the GPU that plans leave alone: page tables and small allocations take some.
+pub const SPARE_FRAMES: u64 = 3;
+/// Links of the machine that planners assume: about what PCIe of the fourth generation has.
+const LINK: Link = Link { latency_ns: 10_000.0, bytes_per_second: 24e9 };
+
+/// What a plan is made for.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// UUID of the GPU.
+    pub gpu: [u8; 16],
+    /// Its memory that the process may use.
+    pub gpu_bytes: u64,
+    /// What was accessed beside footprints, if it was measured.
+    pub coverage: Option<Coverage>,
+}
+
+/// Plan and what it comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Number of a launch at which an iteration begins.
+    pub first_launch: u64,
+    /// Token of each launch of an iteration.
+    pub tokens: Vec<Token>,
+    /// Moves, by the launches behind which they begin.
+    pub moves: Vec<Move>,
+    /// Bytes of an iteration with it.
+    pub bytes: Bytes,
+    /// Bytes of an iteration without it, by the model of the driver.
+    pub driver_bytes: Bytes,
+    /// Most bytes of the iteration's memory on the GPU.
+    pub peak_bytes: u64,
+    /// Bytes that it may have there.
+    pub room_bytes: u64,
+}
+
+impl Planned {
+    /// As the helper takes it.
+    #[must_use]
+    pub fn table(&self, gpu: [u8; 16]) -> Plan<'_> {
+        let budget_bytes = self.moves.iter().map(|one| one.bytes).sum();
+        Plan { gpu, first_launch: self.first_launch, budget_bytes, tokens: &self.tokens, moves: &self.moves }
+    }
+}
+
+/// State of a follower.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// No iteration is confirmed.
+    Watching,
+    /// There is a plan.
+    Planned(Planned),
+    /// There is none for the iteration that is confirmed.
+    Refused(Refusal),
+}
+
+/// Change of the state by a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// There is a plan.
+    Planned,
+    /// There is none for the iteration.
+    Refused,
+    /// The program does something else: the plan or the refusal does not hold any more.
+    Drifted,
+}
+
+/// Follows the calls of a process.
+pub struct Follower {
+    settings: Settings,
+    planner: Box<dyn Planner>,
+    sequence: Sequence,
+    state: State,
+    rhythm: Option<Rhythm>,
+}
+
+impl Follower {
+    /// Follower that makes plans by a planner.
+    #[must_use]
+    pub fn new(settings: Settings, planner: Box<dyn Planner>) -> Self {
+        Self { settings, planner, sequence: Sequence::new(), state: State::Watching, rhythm: None }
+    }
+
+    /// State.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The plan, if there is one.
+    #[must_use]
+    pub const fn planned(&self) -> Option<&Planned> {
+        match &self.state {
+            State::Planned(planned) => Some(planned),
+            State::Watching | State::Refused(_) => None,
+        }
+    }
+
+    /// Iterations that have begun since they are known, confirmed or not; `None` while they are not.
+    #[must_use]
+    pub fn iterations(&self) -> Option<u64> {
+        let Rhythm { first_launch, period } = self.rhythm?;
+        Some(self.sequence.last()?.checked_sub(first_launch)? / period)
+    }
+
+    /// Adds the next call. Where the state changes, the helper has to be told: of a plan, or that
+    /// there is none any more.
+    pub fn add(&mut self, call: Call) -> Option<Change> {
+        let is_launch = call.token().is_some();
+        self.sequence.add(call);
+        let Some(lock) = self.sequence.state().lock() else {
+            self.rhythm = None;
+            let had = std::mem::replace(&mut self.state, State::Watching);
+            return (had != State::Watching).then_some(Change::Drifted);
+        };
+        if self.state != State::Watching || !is_launch {
+            return None;
+        }
+        let is_confirmed = matches!(self.sequence.state(), detect::State::Locked(_));
+        if self.rhythm.is_none() {
+            match self.sequence.rhythm(&lock) {
+                Ok(rhythm) => self.rhythm = rhythm,
+                Err(refusal) if is_confirmed => return Some(self.refuse(refusal)),
+                Err(_) => {}
+            }
+        }
+        let rhythm = self.rhythm.filter(|_| is_confirmed)?;
+        // At the begin of an iteration.
+        if !self.sequence.last()?.checked_sub(rhythm.first_launch)?.is_multiple_of(rhythm.period) {
+            return None;
+        }
+        if lock.shapes_vary {
+            return Some(self.refuse(Refusal::ShapesVary));
+        }
+        match self.sequence.work(rhythm).and_then(|work| work.map(|work| self.plan(work)).transpose()) {
+            Ok(planned) => {
+                self.state = State::Planned(planned?);
+                Some(Change::Planned)
+            }
+            Err(refusal) => Some(self.refuse(refusal)),
+        }
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> Change {
+        self.state = State::Refused(refusal);
+        Change::Refused
+    }
+
+    fn plan(&self, work: Work) -> Result<Planned, Refusal> {
+        let Work { first_launch, tokens, durations_ns, pieces } = work;
+        if let Some(coverage) = self.settings.coverage.filter(|coverage| !coverage.suffices()) {
+            return Err(Refusal::CoverageTooLow { percent: percent(coverage.recall()) });
+        }
+        let gpu_bytes = self.settings.gpu_bytes.saturating_sub(self.sequence.unmanaged_bytes(&pieces));
+        let room_bytes = gpu_bytes.saturating_sub(SPARE_FRAMES * Part::BLOCK_BYTES);
+        let used_bytes = pieces.bytes();
+        if used_bytes <= room_bytes {
+            return Err(Refusal::Fits { used_bytes, room_bytes });
+        }
+        let needed_bytes = pieces.op_bytes_max();
+        if needed_bytes > gpu_bytes / 2 {
+            return Err(Refusal::OpTooLarge { needed_bytes, gpu_bytes });
+        }
+        let staying_bytes = pieces.staying_bytes();
+        let Some(limit_bytes) = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0) else {
+            return Err(Refusal::TooMuchStays { staying_bytes, room_bytes });
+        };
+        let (iteration, tensors) = pieces.iteration(&durations_ns)?;
+        // What planners take for an instant takes a launch here, so that some room is needed for it.
+        let mut planner_bytes = limit_bytes;
+        let moves = loop {
+            let store = Store { bytes: u64::MAX, out: LINK, back: LINK };
+            let machine = Machine { gpu_bytes: planner_bytes, host: store, flash: None };
+            let schedule = self.planner.plan(&iteration, &machine)?;
+            if let Some(moves) = moves::of(&pieces, &tensors, &schedule, room_bytes) {
+                break moves;
+            }
+            planner_bytes = planner_bytes.checked_sub(Part::BLOCK_BYTES).ok_or(Refusal::NoRoom)?;
+        };
+        if moves.len() > MOVES_MAX {
+            return Err(Refusal::TooManyMoves { moves: moves.len() });
+        }
+        let followed = traffic::of_moves(&pieces, &moves);
+        if followed.peak_bytes > room_bytes {
+            return Err(Refusal::NoRoom);
+        }
+        let driver_bytes = traffic::of_driver(&pieces, gpu_bytes);
+        let (planned, driver) = (followed.bytes.total(), driver_bytes.total());
+        if planned >= driver {
+            return Err(Refusal::NoGain { planned_bytes: planned, driver_bytes: driver });
+        }
+        let (bytes, peak_bytes) = (followed.bytes, followed.peak_bytes);
+        Ok(Planned { first_launch, tokens, moves, bytes, driver_bytes, peak_bytes, room_bytes })
+    }
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { settings, planner, sequence: _, state, rhythm } = self;
+        let mut debug = formatter.debug_struct("Follower");
+        debug.field("settings", settings).field("planner", &planner.name());
+        debug.field("state", state).field("rhythm", rhythm).finish_non_exhaustive()
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share, which is from 0 to 1")]
+fn percent(share: f64) -> u64 {
+    (share * 100.0) as u64
+}

@@ -1,0 +1,23 @@
+//! Plans for a CUDA program, made of its recorded calls while it runs.
+//!
+//! recorded calls -> iterations -> footprints in blocks of the driver -> schedule of a planner ->
+//! moves at launches, which the helper makes
+//!
+//! * [`follower`]: the calls of a process, and the plan for it
+//! * [`refusal`]: reasons why there is no plan
+//! * [`pieces`]: memory that an iteration uses, and which launches use it
+//! * [`moves`]: from a schedule to moves between launches
+//! * [`traffic`]: bytes over the link, with a plan and without one
+//!
+//! No I/O, no clock: the same calls give the same plan.
+
+pub mod follower;
+pub mod moves;
+pub mod pieces;
+pub mod refusal;
+mod sequence;
+pub mod traffic;
+
+pub use follower::{Change, Follower, Planned, Settings, State};
+pub use refusal::Refusal;
+pub use traffic::Bytes;

@@ -1,0 +1,147 @@
+//! Memory that an iteration uses, in units of the driver's blocks.
+
+use std::collections::BTreeMap;
+
+use planner::Part;
+use trace::{BlockId, Draft, Iteration, OpStream, Role, Tensor, TensorId, draft::DraftKernel, footprints::Extent};
+
+use crate::refusal::Refusal;
+
+/// Most pieces of an iteration; units are larger where there were more.
+pub const PIECES_MAX: usize = 1024;
+/// Least bytes of a piece that moves.
+pub const MOVED_BYTES_MIN: u64 = 64 << 10;
+
+/// Memory that moves as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Allocation that it is in.
+    pub block: BlockId,
+    /// First address.
+    pub address: u64,
+    /// Size.
+    pub bytes: u64,
+    /// Whether it may be moved: managed memory that outlives iterations.
+    pub moves: bool,
+    /// Whether it lives before and after the iteration.
+    pub outlives: bool,
+    /// Launches that use it, by their places in the iteration, in order. Not empty.
+    pub uses: Vec<usize>,
+}
+
+/// Memory of an iteration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pieces {
+    /// Number of launches.
+    pub ops: usize,
+    /// All pieces, by address.
+    pub all: Vec<Piece>,
+}
+
+/// What is known of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) is_managed: bool,
+    pub(crate) outlives: bool,
+}
+
+impl Pieces {
+    /// Pieces of the extents that each launch of an iteration uses.
+    pub(crate) fn of(stream: &OpStream, uses: &[Vec<Extent>], block: impl Fn(BlockId) -> Block) -> Self {
+        let mut unit_bytes = Part::BLOCK_BYTES;
+        loop {
+            let all = pieces(stream, uses, unit_bytes, &block);
+            if all.len() <= PIECES_MAX || unit_bytes >= 1 << 40 {
+                return Self { ops: uses.len(), all };
+            }
+            unit_bytes *= 2;
+        }
+    }
+
+    /// Most bytes that a launch uses.
+    #[must_use]
+    pub fn op_bytes_max(&self) -> u64 {
+        let mut bytes = vec![0; self.ops];
+        for piece in &self.all {
+            for op in &piece.uses {
+                if let Some(bytes) = bytes.get_mut(*op) {
+                    *bytes += piece.bytes;
+                }
+            }
+        }
+        bytes.into_iter().max().unwrap_or(0)
+    }
+
+    /// Bytes of all pieces.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.all.iter().map(|piece| piece.bytes).sum()
+    }
+
+    /// Bytes that are on the GPU throughout.
+    #[must_use]
+    pub fn staying_bytes(&self) -> u64 {
+        self.all.iter().filter(|piece| piece.outlives && !piece.moves).map(|piece| piece.bytes).sum()
+    }
+
+    /// Iteration for planners, with a tensor for each piece that does not stay, and a kernel for each
+    /// launch; and the pieces of the tensors.
+    pub(crate) fn iteration(&self, durations_ns: &[u64]) -> Result<(Iteration, Vec<usize>), Refusal> {
+        let mut draft = Draft::default();
+        let mut kernels = vec![Vec::new(); self.ops];
+        let mut of_tensors = Vec::new();
+        for (place, piece) in self.all.iter().enumerate().filter(|(_, piece)| piece.moves || !piece.outlives) {
+            let name = format!("{:#x}", piece.address);
+            let tensor = Tensor { name, bytes: piece.bytes, role: Role::Other, persistent: piece.outlives };
+            let id: TensorId = draft.tensor(tensor);
+            of_tensors.push(place);
+            for op in &piece.uses {
+                if let Some(tensors) = kernels.get_mut(*op) {
+                    tensors.push(id);
+                }
+            }
+        }
+        // What a launch does with memory is not known.
+        for (tensors, duration_ns) in kernels.into_iter().zip(durations_ns) {
+            let name = String::new();
+            draft.kernel(DraftKernel { name, duration_ns: *duration_ns, inputs: tensors.clone(), outputs: tensors });
+        }
+        let iteration = draft.check().map_err(|reason| Refusal::Invalid { reason: reason.to_string() })?;
+        Ok((iteration, of_tensors))
+    }
+}
+
+fn pieces(
+    stream: &OpStream,
+    uses: &[Vec<Extent>],
+    unit_bytes: u64,
+    block: &impl Fn(BlockId) -> Block,
+) -> Vec<Piece> {
+    let mut units: BTreeMap<(u64, BlockId), Piece> = BTreeMap::new();
+    for (op, extents) in uses.iter().enumerate() {
+        for extent in extents {
+            let of = &stream.blocks()[extent.block];
+            let (Some(base), Block { is_managed, outlives }) = (of.address, block(extent.block)) else { continue };
+            let first = base.saturating_add(extent.begin) / unit_bytes;
+            let behind = base.saturating_add(extent.end).div_ceil(unit_bytes);
+            for unit in first..behind {
+                let address = base.max(unit * unit_bytes);
+                let end = base.saturating_add(of.bytes).min((unit + 1).saturating_mul(unit_bytes));
+                let bytes = end.saturating_sub(address);
+                let moves = is_managed && outlives && bytes >= MOVED_BYTES_MIN;
+                let piece = units.entry((address, extent.block)).or_insert_with(|| Piece {
+                    block: extent.block,
+                    address,
+                    bytes,
+                    moves,
+                    outlives,
+                    uses: Vec::new(),
+                });
+                if piece.uses.last() != Some(&op) {
+                    piece.uses.push(op);
+                }
+            }
+        }
+    }
+    units.into_values().filter(|piece| piece.bytes > 0).collect()
+}

@@ -1,0 +1,38 @@
+//! Reasons why there is no plan.
+
+use planner::Unplannable;
+use thiserror::Error;
+
+/// Reason why there is no plan for an iteration.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "the messages document the variants")]
+pub enum Refusal {
+    #[error("graphs hide launches, between which nothing can move")]
+    Graphs,
+    #[error("the arguments of {launches} launches of an iteration are not known")]
+    CoverageUnknown { launches: usize },
+    #[error("{percent} % of what is accessed is in the footprints, which is too little")]
+    CoverageTooLow { percent: u64 },
+    #[error("launches repeat by function, but not by shape")]
+    ShapesVary,
+    #[error("an iteration has {launches} launches, more than a plan holds, or none")]
+    Period { launches: usize },
+    #[error("iterations are longer than the calls that are retained")]
+    TooLong,
+    #[error("a launch uses {needed_bytes} bytes, more than half of the GPU's {gpu_bytes}")]
+    OpTooLarge { needed_bytes: u64, gpu_bytes: u64 },
+    #[error("an iteration uses {used_bytes} bytes, which fit into {room_bytes}")]
+    Fits { used_bytes: u64, room_bytes: u64 },
+    #[error("{staying_bytes} bytes cannot be moved, and plans have {room_bytes}")]
+    TooMuchStays { staying_bytes: u64, room_bytes: u64 },
+    #[error("{moves} moves are more than a plan holds")]
+    TooManyMoves { moves: usize },
+    #[error("the planner has no schedule: {0}")]
+    Unplannable(#[from] Unplannable),
+    #[error("no schedule of the planner keeps to the GPU's memory between launches")]
+    NoRoom,
+    #[error("the plan would move {planned_bytes} bytes, and the driver moves {driver_bytes}")]
+    NoGain { planned_bytes: u64, driver_bytes: u64 },
+    #[error("the calls are no valid trace: {reason}")]
+    Invalid { reason: String },
+}

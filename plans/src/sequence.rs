@@ -1,0 +1,295 @@
+//! The last calls of a process, with their numbers, and what the detector makes of them.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use call_ring::{
+    MemoryKind, SyncKind, Target, Token,
+    call::{Action, Call, Numbering},
+    plan::PERIOD_MAX,
+};
+use recorder::{Ops, Window};
+use trace::{
+    BlockId, Detector, Footprints, OpId, OpKind,
+    detect::{self, Lock, State},
+    footprints::{Extent, Until},
+    id::Id,
+    ops,
+};
+
+use crate::{
+    pieces::{Block, Pieces},
+    refusal::Refusal,
+};
+
+/// Bytes of calls that are retained.
+const WINDOW_BYTES: usize = 8 << 20;
+
+/// What is known of a call beside it.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    /// Operations of the detector before it.
+    ops: u64,
+    /// Tokens of launches and syncs before it.
+    tokens: u64,
+    /// Number of its launch.
+    number: Option<u64>,
+}
+
+/// Iterations by the numbers of their launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rhythm {
+    /// Number of a launch at which an iteration begins.
+    pub(crate) first_launch: u64,
+    /// Launches of an iteration.
+    pub(crate) period: u64,
+}
+
+/// What an iteration does.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) first_launch: u64,
+    pub(crate) tokens: Vec<Token>,
+    pub(crate) durations_ns: Vec<u64>,
+    pub(crate) pieces: Pieces,
+}
+
+/// Calls in their order.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    window: Window,
+    marks: VecDeque<Mark>,
+    numbering: Numbering,
+    detector: Detector,
+    ops: u64,
+    tokens: u64,
+    /// Live memory by address: bytes and kind.
+    memory: BTreeMap<u64, (u64, MemoryKind)>,
+    /// Number of the last launch.
+    last: Option<u64>,
+}
+
+/// Numbers of copies, fills and graphs for the detector, which no function's handle is.
+const COPY: u64 = u64::MAX - 1;
+const FILL: u64 = u64::MAX - 2;
+
+impl Sequence {
+    pub(crate) fn new() -> Self {
+        let settings = detect::Settings { has_syncs: true, ..detect::Settings::default() };
+        Self {
+            window: Window::new(WINDOW_BYTES),
+            marks: VecDeque::new(),
+            numbering: Numbering::default(),
+            detector: Detector::new(settings),
+            ops: 0,
+            tokens: 0,
+            memory: BTreeMap::new(),
+            last: None,
+        }
+    }
+
+    /// State of the detector.
+    pub(crate) fn state(&self) -> State {
+        self.detector.state()
+    }
+
+    /// Number of the last launch.
+    pub(crate) const fn last(&self) -> Option<u64> {
+        self.last
+    }
+
+    /// Adds a call.
+    pub(crate) fn add(&mut self, call: Call) {
+        let number = self.numbering.number_of(&call);
+        self.marks.push_back(Mark { ops: self.ops, tokens: self.tokens, number });
+        self.last = number.or(self.last);
+        self.detect(&call);
+        self.window.add(call);
+        while self.marks.len() > self.window.calls().len() {
+            self.marks.pop_front();
+        }
+        if self.detector.due() {
+            self.detector.search();
+        }
+    }
+
+    fn detect(&mut self, call: &Call) {
+        match &call.action {
+            Action::Malloc { address, bytes, kind, .. } => {
+                self.memory.insert(*address, (*bytes, *kind));
+                self.detector.malloc(*bytes);
+                self.ops += 1;
+            }
+            Action::Free { address, .. } => {
+                if let Some((bytes, _)) = self.memory.remove(address) {
+                    self.detector.free(bytes);
+                    self.ops += 1;
+                }
+            }
+            Action::Launch { target: Target::Stream(_), function, .. } => {
+                let signature = call.token().map_or(0, |token| Token { pointers: None, ..token }.to_word());
+                self.launch(*function, signature);
+            }
+            Action::Copy { target: Target::Stream(_), to, from, .. } => {
+                self.launch(COPY, COPY);
+                if !call.is_asynchronous && self.is_on_gpu(*from) && !self.is_on_gpu(*to) {
+                    self.sync(ops::SyncKind::Copy);
+                }
+            }
+            Action::Fill { target: Target::Stream(_), .. } => self.launch(FILL, FILL),
+            Action::GraphLaunch { executable, .. } => self.launch(*executable, *executable),
+            Action::Sync { kind, .. } => self.sync(match kind {
+                SyncKind::Context => ops::SyncKind::Context,
+                SyncKind::Stream => ops::SyncKind::Stream,
+                SyncKind::Event => ops::SyncKind::Event,
+            }),
+            _ => {}
+        }
+    }
+
+    fn launch(&mut self, function: u64, signature: u64) {
+        self.detector.launch(function, signature);
+        self.ops += 1;
+        self.tokens += 1;
+    }
+
+    fn sync(&mut self, kind: ops::SyncKind) {
+        self.detector.sync(kind);
+        self.ops += 1;
+        self.tokens += 1;
+    }
+
+    fn is_on_gpu(&self, address: u64) -> bool {
+        let block = self.memory.range(..=address).next_back();
+        block.is_some_and(|(begin, (bytes, kind))| {
+            address - begin < *bytes && !matches!(kind, MemoryKind::Host | MemoryKind::Registered)
+        })
+    }
+
+    /// Iterations of a lock; `None` if their launches have no numbers yet.
+    pub(crate) fn rhythm(&self, lock: &Lock) -> Result<Option<Rhythm>, Refusal> {
+        let begin = self.marks.partition_point(|mark| mark.ops < lock.start_op);
+        if begin == 0 && self.window.added() > self.marks.len() as u64 {
+            return Err(Refusal::TooLong);
+        }
+        let Some(first) = self.marks.get(begin) else { return Ok(None) };
+        let behind = first.tokens + (lock.period.launches + lock.period.syncs) as u64;
+        if self.tokens < behind {
+            return Ok(None);
+        }
+        let calls = self.window.calls().zip(&self.marks).skip(begin).take_while(|(_, mark)| mark.tokens < behind);
+        let numbers: Vec<Option<u64>> =
+            calls.filter(|(call, _)| call.token().is_some()).map(|(_, mark)| mark.number).collect();
+        if numbers.is_empty() || numbers.len() > PERIOD_MAX {
+            return Err(Refusal::Period { launches: numbers.len() });
+        }
+        let period = numbers.len() as u64;
+        Ok(numbers.first().copied().flatten().map(|first_launch| Rhythm { first_launch, period }))
+    }
+
+    /// The last whole iteration; `None` if it differs from the one before, or is not there yet.
+    pub(crate) fn work(&self, rhythm: Rhythm) -> Result<Option<Work>, Refusal> {
+        let Rhythm { first_launch, period } = rhythm;
+        let Some(whole) = self.last.and_then(|last| last.checked_sub(first_launch)).map(|since| since / period) else {
+            return Ok(None);
+        };
+        // The calls behind its last launch belong to it, up to the first launch of the next.
+        let Some(before) = whole.checked_sub(2) else { return Ok(None) };
+        let begins = [before, before + 1, before + 2].map(|at| first_launch + at * period);
+        let places = begins.map(|number| self.marks.iter().position(|mark| mark.number == Some(number)));
+        let [Some(former), Some(begin), Some(end)] = places else {
+            return if self.window.added() > self.marks.len() as u64 { Err(Refusal::TooLong) } else { Ok(None) };
+        };
+        let calls = |range: std::ops::Range<usize>| self.window.calls().skip(range.start).take(range.len());
+        let is_of_graph = |call: &Call| {
+            matches!(
+                call.action,
+                Action::GraphLaunch { .. }
+                    | Action::Launch { target: Target::Captured(_), .. }
+                    | Action::Copy { target: Target::Captured(_), .. }
+                    | Action::Fill { target: Target::Captured(_), .. }
+            )
+        };
+        if calls(begin..end).any(is_of_graph) {
+            return Err(Refusal::Graphs);
+        }
+        let is_unknown = |call: &&Call| {
+            matches!(call.action, Action::Launch { pointers: None, .. })
+                || (call.is_cut && matches!(call.action, Action::Launch { .. }))
+        };
+        let launches = calls(begin..end).filter(is_unknown).count();
+        if launches > 0 {
+            return Err(Refusal::CoverageUnknown { launches });
+        }
+        let tokens = |range| calls(range).filter_map(Call::token).collect::<Vec<Token>>();
+        let (formers, mut tokens) = (tokens(former..begin), tokens(begin..end));
+        if tokens.len() as u64 != period || formers.len() != tokens.len() {
+            return Ok(None);
+        }
+        for (token, former) in tokens.iter_mut().zip(&formers) {
+            if token.signature != former.signature {
+                return Ok(None);
+            }
+            token.pointers = token.pointers.filter(|_| token.pointers == former.pointers);
+        }
+        let times: Vec<u64> =
+            calls(begin..end + 1).filter(|call| call.token().is_some()).map(|call| call.stamp.time_ns).collect();
+        let durations = times.iter().zip(times.iter().skip(1)).map(|(begin, end)| end.saturating_sub(*begin));
+        let durations_ns = durations.collect();
+        let [.., first_launch] = begins;
+        Ok(Some(Work { first_launch, tokens, durations_ns, pieces: self.pieces(begin..end)? }))
+    }
+
+    /// Memory that launches of an iteration use, and the copies and fills before each of them.
+    fn pieces(&self, range: std::ops::Range<usize>) -> Result<Pieces, Refusal> {
+        let invalid = |reason: ops::Invalid| Refusal::Invalid { reason: reason.to_string() };
+        let (program, calls) = self.window.last(self.marks.len() - range.start);
+        let mut ops = Ops::after(program, calls.first().map_or(0, |call| call.stamp.time_ns)).map_err(invalid)?;
+        for call in calls.into_iter().take(range.len()) {
+            ops.add(call).map_err(invalid)?;
+        }
+        let stream = ops.finish();
+        let first = stream.ops().values().iter().take_while(|op| matches!(op.kind, OpKind::Malloc(_))).count();
+        // The first call is a launch.
+        let first = OpId::new(first);
+        let footprints = Footprints::of(&stream, first..OpId::new(stream.ops().len()), Until::NextInUse);
+        let mut uses: Vec<Vec<Extent>> = Vec::new();
+        let mut others = Vec::new();
+        for (id, op) in stream.ops().iter() {
+            let OpKind::Launch(launch) = op.kind else { continue };
+            let extents = footprints.op(id);
+            others.extend_from_slice(extents);
+            let signature = &stream.signatures()[stream.launches()[launch].signature];
+            // Copies and fills have no grid.
+            if signature.grid != [0; 3] {
+                uses.push(std::mem::take(&mut others));
+            }
+        }
+        // What comes behind the last launch is before the first one of the next iteration.
+        if let Some(first) = uses.first_mut() {
+            first.append(&mut others);
+        }
+        let block = |id: BlockId| {
+            let address = stream.blocks()[id].address;
+            let kind = address.and_then(|address| self.memory.get(&address)).map(|(_, kind)| *kind);
+            let outlives = stream.malloc_of(id).is_none_or(|malloc| malloc < first) && stream.free_of(id).is_none();
+            Block { is_managed: kind == Some(MemoryKind::Managed), outlives }
+        };
+        let on_gpu = |extent: &Extent| stream.blocks()[extent.block].address.is_some_and(|address| self.is_on_gpu(address));
+        for extents in &mut uses {
+            extents.retain(on_gpu);
+        }
+        Ok(Pieces::of(&stream, &uses, block))
+    }
+
+    /// Bytes that live on GPUs and are not managed, beside those of an iteration's pieces.
+    pub(crate) fn unmanaged_bytes(&self, pieces: &Pieces) -> u64 {
+        let used: HashMap<u64, u64> = pieces.all.iter().fold(HashMap::new(), |mut used, piece| {
+            if let Some((begin, _)) = self.memory.range(..=piece.address).next_back() {
+                *used.entry(*begin).or_insert(0) += piece.bytes;
+            }
+            used
+        });
+        let of_gpu = self.memory.iter().filter(|(_, (_, kind))| matches!(kind, MemoryKind::Device | MemoryKind::Pool));
+        of_gpu.map(|(begin, (bytes, _))| bytes.saturating_sub(used.get(begin).copied().unwrap_or(0))).sum()
+    }
+}
