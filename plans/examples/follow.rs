@@ -33,7 +33,7 @@ use sys::{Roots, futex, shared_memory::SharedMemory};
 /// GPU of the lab, on plain memory.
 const PLAIN_GPU: [u8; 16] = *b"lab GPU, plain \x01";
 const BEAT: Duration = Duration::from_secs(1);
-const POLL: Duration = Duration::from_millis(2);
+const POLL: Duration = Duration::from_millis(5);
 /// Time within which a program makes its first call.
 const PATIENCE: Duration = Duration::from_mins(5);
 
