@@ -53,6 +53,8 @@ tinygrad cnn-batch "${train[@]}" cnn --iterations 24 --batch-change-at 12
 # Without graphs, pools and plans of memory: each tensor is a block.
 tinygrad mlp-eager JIT=0 LRU=0 NO_MEMORY_PLANNER=1 "${train[@]}" mlp --iterations 12
 tinygrad cnn-eager JIT=0 LRU=0 NO_MEMORY_PLANNER=1 "${train[@]}" cnn --iterations 12
+# Larger than a GPU of 32 MiB, for plans: kernels are launched one by one.
+tinygrad deep JIT=2 "${train[@]}" deep --managed --iterations 12
 recorded numba "$numba/bin/python" lab/programs/kernels.py --rounds 12
 recorded numba-passes "$numba/bin/python" lab/programs/kernels.py --rounds 12 --passes 20
 recorded burn CUDA_PATH="$burn/site/nvidia/cuda_runtime" LD_LIBRARY_PATH="$work:$burn/site/nvidia/cuda_nvrtc/lib" "$burn/bin/burn-train" 10

@@ -1,0 +1,137 @@
+//! Runs that nobody has recorded: blocks of one unit, which launches use at random.
+
+use call_ring::call::{Action, Call};
+use plans::{Change, Follower, Refusal, Settings, State};
+use proptest::prelude::*;
+
+use super::{
+    Program,
+    replay::{Replayed, UNIT, replay, uses},
+};
+
+const BASE: u64 = 1 << 40;
+const ITERATIONS: usize = 12;
+const PLANNERS: [&str; 4] = ["foresight", "autoswap", "appobmem", "g10"];
+
+fn address(block: usize) -> u64 {
+    BASE + block as u64 * 2 * UNIT
+}
+
+/// An iteration uses these blocks launch by launch, and ends with a sync.
+fn iterate(program: &mut Program, launches: &[Vec<usize>]) {
+    for (function, blocks) in (1..).zip(launches) {
+        program.launch(function, &blocks.iter().map(|block| address(*block)).collect::<Vec<_>>());
+    }
+    program.sync();
+}
+
+fn run(blocks: usize, launches: &[Vec<usize>]) -> Program {
+    let mut program = Program::default();
+    (0..blocks).for_each(|block| program.malloc(address(block), UNIT));
+    (0..ITERATIONS).for_each(|_| iterate(&mut program, launches));
+    program
+}
+
+fn follower(planner: &str, units: u64) -> Follower {
+    let settings = Settings { gpu: [1; 16], gpu_bytes: units * UNIT, coverage: None };
+    Follower::new(settings, planner::by_name(planner).unwrap())
+}
+
+fn followed(planner: &str, units: u64, calls: &[Call]) -> (Follower, Vec<Change>) {
+    let mut follower = follower(planner, units);
+    let changes = calls.iter().filter_map(|call| follower.add(call.clone())).collect();
+    (follower, changes)
+}
+
+/// Layers forth and back, then an update of each: 3 blocks a layer.
+fn layers(count: usize) -> Vec<Vec<usize>> {
+    let forth = (0..count).map(|layer| vec![3 * layer]);
+    let back = (0..count).rev().map(|layer| vec![3 * layer, 3 * layer + 1]);
+    let update = (0..count).map(|layer| vec![3 * layer, 3 * layer + 1, 3 * layer + 2]);
+    forth.chain(back).chain(update).collect()
+}
+
+#[test]
+fn plan_of_a_training_copies_less_than_the_driver() {
+    for planner in ["foresight", "autoswap", "appobmem"] {
+        let program = run(24, &layers(8));
+        let (follower, changes) = followed(planner, 17, &program.calls);
+        let planned = follower.planned().unwrap_or_else(|| panic!("{planner}: {:?}", follower.state()));
+        assert_eq!(changes, [Change::Planned], "{planner}");
+        assert!(planned.bytes.total() < planned.driver_bytes.total(), "{planner}: {planned:?}");
+        assert_eq!(planned.tokens.len(), 24);
+    }
+}
+
+#[test]
+fn launch_of_another_iteration_drops_the_plan_at_once_and_a_new_one_follows() {
+    let mut program = run(24, &layers(8));
+    let (mut follower, _) = followed("foresight", 17, &program.calls);
+    let before = follower.planned().unwrap().clone();
+    let known = program.calls.len();
+    program.launch(99, &[address(5)]);
+    assert_eq!(follower.add(program.calls[known].clone()), Some(Change::Drifted));
+    assert_eq!(follower.state(), &State::Watching);
+    let known = program.calls.len();
+    (0..ITERATIONS).for_each(|_| iterate(&mut program, &layers(8)));
+    let changes: Vec<Change> = program.calls[known..].iter().filter_map(|call| follower.add(call.clone())).collect();
+    assert_eq!(changes.last(), Some(&Change::Planned));
+    let after = follower.planned().unwrap();
+    assert_eq!((&after.moves, &after.tokens), (&before.moves, &before.tokens));
+    assert_eq!((after.first_launch - before.first_launch) % 24, 1);
+}
+
+#[test]
+fn iterations_for_which_there_is_no_plan_are_refused_with_the_reason() {
+    let refusal = |units, launches: &[Vec<usize>], change: fn(&mut Call)| {
+        let mut program = run(24, launches);
+        program.calls.iter_mut().for_each(change);
+        match followed("foresight", units, &program.calls).0.state().clone() {
+            State::Refused(refusal) => refusal,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(matches!(refusal(27, &layers(8), |_| {}), Refusal::Fits { .. }));
+    assert!(matches!(refusal(5, &layers(8), |_| {}), Refusal::OpTooLarge { .. }));
+    let unknown = |call: &mut Call| {
+        if let Action::Launch { function: 3, pointers, .. } = &mut call.action {
+            *pointers = None;
+        }
+    };
+    assert_eq!(refusal(17, &layers(8), unknown), Refusal::CoverageUnknown { launches: 1 });
+    let cut = |call: &mut Call| call.is_cut = matches!(call.action, Action::Launch { function: 3 | 4, .. });
+    assert_eq!(refusal(17, &layers(8), cut), Refusal::CoverageUnknown { launches: 2 });
+    let graph = |call: &mut Call| {
+        if matches!(call.action, Action::Launch { function: 3, .. }) {
+            call.action = Action::GraphLaunch { stream: 1, executable: 7 };
+        }
+    };
+    assert_eq!(refusal(17, &layers(8), graph), Refusal::Graphs);
+    // Forth and back: the driver evicts what is used last, and has three frames more.
+    let once = (0..24).chain((0..24).rev()).map(|block| vec![block]).collect::<Vec<_>>();
+    assert!(matches!(refusal(23, &once, |_| {}), Refusal::NoGain { .. }));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn plans_keep_to_the_memory_and_copy_what_they_say(
+        launches in prop::collection::vec(prop::collection::btree_set(0_usize..20, 1..4), 10..40),
+        units in 8_u64..20,
+        planner in prop::sample::select(PLANNERS.to_vec()),
+    ) {
+        let launches: Vec<Vec<usize>> = launches.into_iter().map(|blocks| blocks.into_iter().collect()).collect();
+        let program = run(20, &launches);
+        let (follower, _) = followed(planner, units, &program.calls);
+        if let Some(planned) = follower.planned() {
+            let Replayed { to_gpu, to_host, faulted, peak } = replay(planned, &uses(&program.calls, launches.len()));
+            prop_assert!(peak <= (units - 3) * UNIT, "{peak}");
+            prop_assert_eq!((to_gpu, to_host, faulted), (planned.bytes.to_gpu, planned.bytes.to_host, planned.bytes.faulted));
+            prop_assert!(planned.bytes.total() < planned.driver_bytes.total());
+            prop_assert_eq!(to_gpu + faulted, to_host);
+        } else {
+            prop_assert!(matches!(follower.state(), State::Refused(_)), "{:?}", follower.state());
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Plans of recorded and of made-up runs.
+
+mod made_up;
+mod recorded;
+mod replay;
+
+use std::num::NonZeroU64;
+
+use call_ring::{
+    MemoryKind, Size, Stamp, SyncKind, Target,
+    call::{Action, Call, Pointer},
+};
+
+/// Calls with the numbers that the helper gives them.
+#[derive(Debug, Default)]
+struct Program {
+    calls: Vec<Call>,
+    launches: u64,
+}
+
+impl Program {
+    fn call(&mut self, action: Action) {
+        let at = self.calls.len() as u64;
+        let stamp = Stamp { sequence: at, time_ns: at * 100_000, thread: 1 };
+        let mut call = Call { stamp, is_asynchronous: false, is_cut: false, number: None, action };
+        if call.token().is_some() {
+            self.launches += 1;
+            call.number = NonZeroU64::new(self.launches);
+        }
+        self.calls.push(call);
+    }
+
+    fn malloc(&mut self, address: u64, bytes: u64) {
+        self.call(Action::Malloc { stream: 0, address, bytes, kind: MemoryKind::Managed, device: 0 });
+    }
+
+    fn launch(&mut self, function: u64, addresses: &[u64]) {
+        let pointers = (0..).step_by(8).zip(addresses);
+        let pointers = pointers.map(|(offset_bytes, address)| Pointer { offset_bytes, address: *address }).collect();
+        let one = Size::new(1, 1, 1);
+        let target = Target::Stream(1);
+        self.call(Action::Launch { target, function, grid: one, block: one, shared_bytes: 0, pointers: Some(pointers) });
+    }
+
+    fn sync(&mut self) {
+        self.call(Action::Sync { kind: SyncKind::Stream, handle: 1 });
+    }
+}

@@ -1,0 +1,86 @@
+//! Recorded runs of programs, with larger blocks than they had.
+
+use std::path::Path;
+
+use call_ring::call::Action;
+use plans::{Change, Follower, Refusal, Settings, State};
+use trace::{
+    OpKind, OpStream,
+    import::{self, Trace},
+    ops::SyncKind,
+};
+
+use super::Program;
+
+const MIB: u64 = 1 << 20;
+
+fn stream(name: &str) -> OpStream {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../offline/trace/tests/samples/runs");
+    match import::load(&folder.join(format!("{name}.json.gz"))).unwrap() {
+        Trace::Ops(stream) => stream,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Calls of a run, whose blocks are so many times as large.
+fn calls(stream: &OpStream, factor: u64) -> Program {
+    let mut next = 1 << 40;
+    let addresses: Vec<u64> = stream
+        .blocks()
+        .values()
+        .iter()
+        .map(|block| {
+            let address = next;
+            next += (block.bytes * factor).next_multiple_of(2 * MIB);
+            address
+        })
+        .collect();
+    let mut program = Program::default();
+    for op in stream.ops().values() {
+        match op.kind {
+            OpKind::Malloc(block) => program.malloc(addresses[block.0 as usize], stream.blocks()[block].bytes * factor),
+            OpKind::Free(block) => program.call(Action::Free { stream: 0, address: addresses[block.0 as usize] }),
+            OpKind::Launch(launch) => {
+                let launch = &stream.launches()[launch];
+                let named = launch.arguments.iter();
+                let named = named.map(|of| addresses[of.block.0 as usize] + of.offset_bytes.unwrap_or(0) * factor);
+                program.launch(u64::from(launch.signature.0) + 1, &named.collect::<Vec<_>>());
+            }
+            OpKind::Sync(SyncKind::Context | SyncKind::Stream | SyncKind::Event | SyncKind::Copy) => program.sync(),
+            OpKind::Read(_) | OpKind::Write(_) => {}
+        }
+    }
+    program
+}
+
+fn followed(program: Program, gpu_mib: u64) -> (Follower, Vec<Change>) {
+    let settings = Settings { gpu: [1; 16], gpu_bytes: gpu_mib * MIB, coverage: None };
+    let mut follower = Follower::new(settings, planner::by_name("foresight").unwrap());
+    let changes = program.calls.into_iter().filter_map(|call| follower.add(call)).collect();
+    (follower, changes)
+}
+
+#[test]
+fn training_whose_memory_is_larger_than_the_gpu_has_a_plan() {
+    // 40 MiB of parameters, gradients and moments, in layers of 2 MiB.
+    let (follower, changes) = followed(calls(&stream("deep"), 1), 32);
+    let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
+    assert_eq!(changes, [Change::Planned]);
+    assert!(planned.peak_bytes <= planned.room_bytes && planned.room_bytes == 26 * MIB);
+    assert!(planned.bytes.total() < planned.driver_bytes.total());
+    let (again, _) = followed(calls(&stream("deep"), 1), 32);
+    assert_eq!(again.planned(), Some(planned));
+}
+
+#[test]
+fn training_that_fits_has_none() {
+    let (follower, _) = followed(calls(&stream("deep"), 1), 120);
+    assert!(matches!(follower.state(), State::Refused(Refusal::Fits { .. })), "{:?}", follower.state());
+}
+
+#[test]
+fn kernels_that_use_most_of_the_memory_are_refused_and_another_batch_is_looked_at_anew() {
+    let (follower, changes) = followed(calls(&stream("mlp-batch"), 16), 120);
+    assert_eq!(changes, [Change::Refused, Change::Drifted, Change::Refused]);
+    assert!(matches!(follower.state(), State::Refused(Refusal::OpTooLarge { .. })), "{:?}", follower.state());
+}
