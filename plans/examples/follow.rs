@@ -234,7 +234,7 @@ impl Session<'_> {
     fn line(&mut self, iteration: u64, before: (Report, Option<(u64, u64)>), now: (Report, Option<(u64, u64)>)) {
         let (old, new) = (before.0.counters, now.0.counters);
         let planned = self.follower.planned().filter(|_| matches!(self.phase, Phase::Planned { .. }));
-        let link = before.1.zip(now.1).map(|(old, new)| (new.0.saturating_sub(old.0), new.1.saturating_sub(old.1)));
+        let copied = before.1.zip(now.1).map(|(old, new)| (new.0.saturating_sub(old.0), new.1.saturating_sub(old.1)));
         let line = json!({
             "iteration": iteration,
             "state": match self.phase {
@@ -249,8 +249,8 @@ impl Session<'_> {
             "skipped": new.skipped.saturating_sub(old.skipped),
             "moved_to_gpu_bytes": new.bytes_to_gpu.saturating_sub(old.bytes_to_gpu),
             "moved_to_host_bytes": new.bytes_to_host.saturating_sub(old.bytes_to_host),
-            "link_in_bytes": link.map(|link| link.0),
-            "link_out_bytes": link.map(|link| link.1),
+            "link_in_bytes": copied.map(|copied| copied.0),
+            "link_out_bytes": copied.map(|copied| copied.1),
         });
         println!("{line}");
         self.lines += 1;

@@ -17,7 +17,7 @@ use crate::{
 
 /// Frames of the GPU that plans leave alone: page tables and small allocations take some.
 pub const SPARE_FRAMES: u64 = 3;
-/// Links of the machine that planners assume: about what PCIe of the fourth generation has.
+/// Links of the machine that planners assume: about what `PCIe` of the fourth generation has.
 const LINK: Link = Link { latency_ns: 10_000.0, bytes_per_second: 24e9 };
 
 /// What a plan is made for.

@@ -89,15 +89,16 @@ impl Load {
         let before = absence.before().filter(|place| !to.before().contains(place));
         let during = absence.during().filter(|place| !to.during().contains(place));
         let (before, during): (Vec<usize>, Vec<usize>) = (before.collect(), during.collect());
-        let both = [(&mut self.before, before), (&mut self.during, during)];
+        let mut both = [(&mut self.before, before), (&mut self.during, during)];
         let limit_bytes = self.limit_bytes;
-        let mut both = both;
-        let fits = both.iter_mut().all(|(load, places)| {
-            places.iter().all(|place| at(load, *place).saturating_add(bytes) <= limit_bytes)
-        });
+        let fits = both
+            .iter_mut()
+            .all(|(load, places)| places.iter().all(|place| at(load, *place).saturating_add(bytes) <= limit_bytes));
         if fits {
             for (load, places) in &mut both {
-                places.iter().for_each(|place| *at(load, *place) += bytes);
+                for place in places.iter() {
+                    *at(load, *place) += bytes;
+                }
             }
             *absence = to;
         }
@@ -117,9 +118,8 @@ fn at(load: &mut [u64], place: usize) -> &mut u64 {
 pub(crate) fn of(pieces: &Pieces, tensors: &[usize], schedule: &Schedule, limit_bytes: u64) -> Option<Vec<Move>> {
     let mut load = Load::of(pieces, limit_bytes);
     let absences = absences(pieces, tensors, schedule).into_iter();
-    let mut absences: Vec<(Absence, u64)> = absences
-        .filter_map(|absence| pieces.all.get(absence.piece).map(|piece| (absence, piece.bytes)))
-        .collect();
+    let mut absences: Vec<(Absence, u64)> =
+        absences.filter_map(|absence| pieces.all.get(absence.piece).map(|piece| (absence, piece.bytes))).collect();
     for (absence, bytes) in &absences {
         load.remove(absence, *bytes);
     }
@@ -202,8 +202,8 @@ fn moves(pieces: &Pieces, absences: &[Absence]) -> Vec<Move> {
     // What leaves makes room for what comes, and what is waited for first goes first.
     moves.sort_by_key(|(_, one)| {
         let wait_op = one.wait_op.unwrap_or(u32::MAX);
-        let distance = if wait_op > one.begin_op { 0 } else { 1 };
-        (one.begin_op, one.destination == Destination::Gpu, distance, wait_op, one.begin)
+        let is_of_next = wait_op <= one.begin_op;
+        (one.begin_op, one.destination == Destination::Gpu, is_of_next, wait_op, one.begin)
     });
     let mut joined: Vec<(_, Move)> = Vec::new();
     for (block, one) in moves {

@@ -111,12 +111,7 @@ impl Pieces {
     }
 }
 
-fn pieces(
-    stream: &OpStream,
-    uses: &[Vec<Extent>],
-    unit_bytes: u64,
-    block: &impl Fn(BlockId) -> Block,
-) -> Vec<Piece> {
+fn pieces(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64, block: &impl Fn(BlockId) -> Block) -> Vec<Piece> {
     let mut units: BTreeMap<(u64, BlockId), Piece> = BTreeMap::new();
     for (op, extents) in uses.iter().enumerate() {
         for extent in extents {

@@ -274,7 +274,8 @@ impl Sequence {
             let outlives = stream.malloc_of(id).is_none_or(|malloc| malloc < first) && stream.free_of(id).is_none();
             Block { is_managed: kind == Some(MemoryKind::Managed), outlives }
         };
-        let on_gpu = |extent: &Extent| stream.blocks()[extent.block].address.is_some_and(|address| self.is_on_gpu(address));
+        let on_gpu =
+            |extent: &Extent| stream.blocks()[extent.block].address.is_some_and(|address| self.is_on_gpu(address));
         for extents in &mut uses {
             extents.retain(on_gpu);
         }

@@ -44,14 +44,12 @@ pub fn of_driver(pieces: &Pieces, gpu_bytes: u64) -> Bytes {
                 let Some(piece) = pieces.all.get(place) else { continue };
                 time += 1;
                 let (Some(last), Some(was_here)) = (last.get_mut(place), was_here.get_mut(place)) else { continue };
-                match last.replace(time) {
-                    Some(before) => _ = order.remove(&before),
-                    None => {
-                        resident += piece.bytes;
-                        // First touches copy nothing.
-                        bytes.faulted += if *was_here { piece.bytes } else { 0 };
-                        *was_here = true;
-                    }
+                if let Some(before) = last.replace(time) {
+                    order.remove(&before);
+                } else {
+                    resident += piece.bytes;
+                    // First touches copy nothing.
+                    bytes.faulted += if std::mem::replace(was_here, true) { piece.bytes } else { 0 };
                 }
                 order.insert(time, place);
             }

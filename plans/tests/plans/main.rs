@@ -1,5 +1,7 @@
 //! Plans of recorded and of made-up runs.
 
+#![cfg(test)]
+
 mod made_up;
 mod recorded;
 mod replay;
@@ -39,7 +41,14 @@ impl Program {
         let pointers = pointers.map(|(offset_bytes, address)| Pointer { offset_bytes, address: *address }).collect();
         let one = Size::new(1, 1, 1);
         let target = Target::Stream(1);
-        self.call(Action::Launch { target, function, grid: one, block: one, shared_bytes: 0, pointers: Some(pointers) });
+        self.call(Action::Launch {
+            target,
+            function,
+            grid: one,
+            block: one,
+            shared_bytes: 0,
+            pointers: Some(pointers),
+        });
     }
 
     fn sync(&mut self) {

@@ -1,7 +1,6 @@
 #!/bin/sh
 # tinygrad trains on a card smaller than its memory, without a plan, with one that is made while it runs, and without it again
 # set: LAB_UVMD=no
-# timeout: 3000
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect
