@@ -12,9 +12,9 @@
 //! and plans are only followed while locked. A program that reads its loss waits for the GPU: a
 //! period with a sync may be short, and one without is not confirmed for long, in a run with syncs.
 //!
-//! Adding an operation takes constant time. [`Detector::search`] is linear in the tokens of the
-//! window at most, and that is due so rarely that all searches together are linear in the
-//! operations. It may run on a background thread.
+//! Adding an operation takes constant time on average, whatever its tokens are. [`Detector::search`]
+//! is linear in the tokens of the window at most, and that is due so rarely that all searches
+//! together are linear in the operations. It may run on a background thread.
 //!
 //! * `period`: periods at the end of one stream
 

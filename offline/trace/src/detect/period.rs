@@ -2,19 +2,22 @@
 //!
 //! The end has R repeats of the period p if each of its last ·p tokens equals that p before
 //! it. Candidates for p come from two sources. Each token adds the distance to the last place with
-//! the same tokens before it, in constant time, so that an iteration is found at once if it has a
-//! place that occurs nowhere else in it. A search inspects all p in one pass over the window, for
+//! the same tokens before it, in constant time on average, so that an iteration is found at once if
+//! it has a place that occurs nowhere else in it. A search inspects all p in one pass over the window, for
 //! other iterations.
 //!
 //! Of the candidates with enough repeats, the best explains the most tokens, and of equals it is
 //! the smallest. Loops within an iteration, over layers or weights, repeat too, but over fewer
 //! tokens than iterations. The period of a lock is held beside the candidates, and each later token
 //! is compared with its prediction.
+//!
+//! Programs choose the tokens, such as sizes of allocations, and are not trusted. So the table of
+//! places has a hash function with a random key. Different places may still be taken for one: a
+//! budget that grows by a constant with each token limits what is compared.
 
 use std::{
     cmp::Reverse,
-    collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
+    collections::{HashMap, hash_map::RandomState},
 };
 
 use super::z::suffix_repeats;
@@ -34,6 +37,8 @@ const BALANCE_DIVISOR: u64 = 8;
 const GRACE_PERIODS: u64 = 4;
 /// Tokens that make a place.
 const PLACE_TOKENS: usize = 8;
+/// Factor of the number of a place.
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Maximum of candidates. One that fails a prediction is dropped, so few are alive at once.
 const MAX_CANDIDATES: usize = 8;
 /// Tokens before a place that may be compared per token of the stream, on average.
@@ -72,8 +77,9 @@ pub(super) struct Tracker {
     candidates: Vec<Candidate>,
     /// Best candidate as the period of an iteration.
     best: Option<Candidate>,
-    /// Number of the token after each place, by a hash of the place.
-    places: HashMap<u64, u64, BuildHasherDefault<Hashed>>,
+    /// Number of the token after each place, by a number of the place that any tokens can be chosen
+    /// for: what hashes it has a random key.
+    places: HashMap<u64, u64, RandomState>,
     /// Tokens that may be compared now.
     comparable: usize,
     /// Period of the lock, or of the last one that is trusted.
@@ -104,24 +110,6 @@ impl Candidate {
 
     fn has(self, repeats: usize) -> bool {
         self.run >= (repeats - 1) * self.period
-    }
-}
-
-/// Hash function of hashes: identity.
-#[derive(Debug, Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
     }
 }
 
@@ -182,7 +170,6 @@ impl Tracker {
 
     /// Adds the place before the next token, and the distance to the last equal one as a candidate.
     fn add_place(&mut self) {
-        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let Some(place) = self.tokens.last_chunk::<PLACE_TOKENS>() else { return };
         let place = place.iter().fold(0_u64, |hash, token| (hash.rotate_left(29) ^ token).wrapping_mul(FACTOR));
         let Some(last) = self.places.insert(place, self.pushed) else { return };
@@ -196,7 +183,7 @@ impl Tracker {
         let (run, compared) = self.run_of(period, self.comparable);
         self.comparable = self.comparable.saturating_sub(compared);
         self.searched += compared as u64;
-        // Places with equal hashes may differ.
+        // Places with equal numbers may differ.
         if run >= PLACE_TOKENS {
             self.add(Candidate { period, run });
         }
@@ -422,4 +409,56 @@ fn longest_stretch(begins: impl Iterator<Item = usize>, circle: usize) -> usize 
     let ends = begins.iter().skip(1).copied().chain(begins.first().map(|first| first + circle));
     let longest = begins.iter().zip(ends).max_by_key(|(begin, end)| (end - **begin, Reverse(**begin)));
     longest.map_or(0, |(begin, _)| *begin)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher;
+
+    use super::*;
+    use crate::detect::Settings;
+
+    /// Number whose product with the factor of places is 1.
+    fn inverse() -> u64 {
+        let inverse =
+            (0..6).fold(1_u64, |inverse, _| inverse.wrapping_mul(2_u64.wrapping_sub(FACTOR.wrapping_mul(inverse))));
+        assert_eq!(inverse.wrapping_mul(FACTOR), 1);
+        inverse
+    }
+
+    /// Tracker after tokens whose places have these numbers, each found by a search when one is due.
+    fn tracker_of(places: impl Iterator<Item = u64>) -> Tracker {
+        let mut tracker = Tracker::new(Settings::default());
+        let position = Position { op: 0, live_bytes: 0, allocated_bytes: 0, syncs: 0 };
+        for place in places {
+            let last = tracker.tokens.iter().rev().take(PLACE_TOKENS - 1).rev();
+            let hash = last.fold(0_u64, |hash, token| (hash.rotate_left(29) ^ token).wrapping_mul(FACTOR));
+            tracker.push(hash.rotate_left(29) ^ place.wrapping_mul(inverse()), position);
+            tracker.search();
+        }
+        tracker
+    }
+
+    #[test]
+    fn tokens_that_a_program_chooses_do_not_fill_one_part_of_the_table() {
+        const COUNT: u64 = 20_000;
+        const BUCKETS: u64 = 1 << 15;
+        // The bits that a table takes its buckets and tags from are equal.
+        let tracker = tracker_of((0..COUNT).map(|place| place << 32 | 0x3039));
+        assert_eq!(tracker.places.len() as u64, COUNT - PLACE_TOKENS as u64 + 1);
+        let mut buckets: HashMap<u64, u32> = HashMap::new();
+        for place in tracker.places.keys() {
+            *buckets.entry(tracker.places.hasher().hash_one(place) % BUCKETS).or_default() += 1;
+        }
+        let fullest = buckets.values().max().copied().unwrap_or_default();
+        assert!(fullest < 20, "{fullest} places in one of {BUCKETS} buckets");
+    }
+
+    #[test]
+    fn places_that_are_taken_for_one_are_compared_within_the_budget() {
+        const COUNT: u64 = 20_000;
+        let tracker = tracker_of((0..COUNT).map(|_| 12345));
+        assert_eq!(tracker.places.len(), 1);
+        assert!(tracker.searched() < 20 * COUNT, "{} tokens inspected", tracker.searched());
+    }
 }
