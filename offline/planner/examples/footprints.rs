@@ -75,7 +75,7 @@ fn coverage(log: &LabLog, footprints: &Footprints, unit_bytes: u64) -> (usize, C
     for executed in log.executed.iter().filter(|executed| footprints.ops().contains(&executed.op.index())) {
         let accessed: Vec<_> = executed.read.iter().chain(&executed.written).copied().collect();
         let named = rounded(&log.stream, footprints.op(executed.op), unit_bytes);
-        coverage.add(&named, &rounded(&log.stream, &accessed, unit_bytes), executed.elsewhere_bytes);
+        coverage.add(&named, &rounded(&log.stream, &accessed, unit_bytes), executed.elsewhere_bytes(unit_bytes));
         count += 1;
     }
     (count, coverage)

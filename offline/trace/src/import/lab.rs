@@ -3,7 +3,8 @@
 //! accessed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
+    ops::Range,
     path::Path,
 };
 
@@ -42,8 +43,26 @@ pub struct Executed {
     pub read: Vec<Extent>,
     /// Memory that it wrote.
     pub written: Vec<Extent>,
-    /// Bytes that it accessed in memory that no call allocated, such as variables of modules.
-    pub elsewhere_bytes: u64,
+    /// Addresses that it accessed in memory that no call allocated, such as variables of modules.
+    pub elsewhere: Vec<Range<u64>>,
+}
+
+impl Executed {
+    /// Bytes accessed in memory that no call allocated, in whole units of the address space. A unit
+    /// counts once. Where such memory ends is not in the log, so that units are not cut there.
+    #[must_use]
+    pub fn elsewhere_bytes(&self, unit_bytes: u64) -> u64 {
+        let unit_bytes = unit_bytes.max(1);
+        let units = |run: &Range<u64>| run.start / unit_bytes..run.end.div_ceil(unit_bytes);
+        let mut units: Vec<_> = self.elsewhere.iter().map(units).collect();
+        units.sort_unstable_by_key(|units| units.start);
+        let (mut count, mut behind) = (0_u64, 0);
+        for units in units {
+            count = count.saturating_add(units.end.saturating_sub(units.start.max(behind)));
+            behind = units.end.max(behind);
+        }
+        count.saturating_mul(unit_bytes)
+    }
 }
 
 /// Reads a log.
@@ -208,8 +227,7 @@ impl Reader {
         let call = number(line, "of")?;
         let unknown = || Reason::field("of", &call.to_string(), "the number of a line before");
         let op = *self.by_call.get(&(call, place)).ok_or_else(unknown)?;
-        // What is read and written counts once.
-        let mut elsewhere = BTreeSet::new();
+        let mut elsewhere = Vec::new();
         let mut extents = |field: &'static str| -> Result<Vec<Extent>, Reason> {
             let mut extents = Vec::new();
             for run in list(line, field) {
@@ -222,14 +240,13 @@ impl Reader {
                     }
                     // Memory of the host.
                     Some(_) => {}
-                    None => drop(elsewhere.insert(run)),
+                    None => elsewhere.push(address..address.saturating_add(bytes)),
                 }
             }
             Ok(extents)
         };
         let (read, written) = (extents("read")?, extents("written")?);
-        let elsewhere_bytes = elsewhere.iter().fold(0, |sum: u64, [_, bytes]| sum.saturating_add(*bytes));
-        self.executed.push(Executed { op, read, written, elsewhere_bytes });
+        self.executed.push(Executed { op, read, written, elsewhere });
         Ok(())
     }
 }

@@ -123,7 +123,7 @@ fn figures(log: &LabLog, until: Until, unit_bytes: u64) -> [u64; 2] {
     for executed in &log.executed {
         let accessed: Vec<_> = executed.read.iter().chain(&executed.written).copied().collect();
         let round = |extents: &[Extent]| rounded(&log.stream, extents, unit_bytes);
-        coverage.add(&round(footprints.op(executed.op)), &round(&accessed), executed.elsewhere_bytes);
+        coverage.add(&round(footprints.op(executed.op)), &round(&accessed), executed.elsewhere_bytes(unit_bytes));
     }
     [coverage.precision(), coverage.recall()].map(|share| format!("{:.0}", share * 100.0).parse().unwrap())
 }
@@ -194,7 +194,8 @@ fn a_block_that_covers_freed_ones_has_their_addresses() {
         ],
     );
     assert_eq!(named(&log), [[(0, Some(0))], [(1, Some(3 * MIB))], [(1, Some(2 * MIB + 4096))]]);
-    let read: Vec<_> = log.executed.iter().map(|executed| (executed.read.clone(), executed.elsewhere_bytes)).collect();
+    let read: Vec<_> =
+        log.executed.iter().map(|executed| (executed.read.clone(), executed.elsewhere_bytes(4096))).collect();
     let extent = |block, begin| (vec![Extent { block: BlockId(block), begin, end: begin + 4096 }], 0);
     assert_eq!(read, [extent(0, 0), extent(1, 3 * MIB), extent(1, 2 * MIB + 4096)]);
 }
@@ -223,8 +224,33 @@ fn memory_of_the_host_is_so_until_its_free() {
         ],
     );
     assert_eq!(named(&log), [vec![], vec![(1, Some(MIB / 2))], vec![]]);
-    let read: Vec<_> = log.executed.iter().map(|executed| (executed.read.len(), executed.elsewhere_bytes)).collect();
+    let read: Vec<_> =
+        log.executed.iter().map(|executed| (executed.read.len(), executed.elsewhere_bytes(4096))).collect();
     assert_eq!(read, [(0, 0), (1, 0), (0, 4096)]);
+}
+
+#[test]
+fn memory_that_no_call_allocated_counts_in_units() {
+    let begin = 64 * MIB;
+    let access = |of: u64, read: &str, written: &str| {
+        format!(r#""op":"access","of":{of},"read":[{read}],"written":[{written}]"#)
+    };
+    let run = |offset: u64, bytes: u64| format!("[{},{bytes}]", begin + offset);
+    let log = log_of(
+        "elsewhere",
+        &[
+            launched(0),
+            // One page and parts of it, read and written; and pages at the end of a unit and behind it.
+            access(1, &run(4096, 4096), &run(4096, 4096)),
+            access(1, &run(4096, 8192), &run(4096, 4096)),
+            access(1, &format!("{},{}", run(2 * MIB - 4096, 8192), run(0, 4096)), ""),
+            access(1, "", ""),
+        ],
+    );
+    let bytes =
+        |unit_bytes| log.executed.iter().map(|executed| executed.elsewhere_bytes(unit_bytes)).collect::<Vec<_>>();
+    assert_eq!(bytes(4096), [4096, 8192, 12288, 0]);
+    assert_eq!(bytes(2 * MIB), [2 * MIB, 2 * MIB, 4 * MIB, 0]);
 }
 
 #[test]
