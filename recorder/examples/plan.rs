@@ -11,6 +11,7 @@
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
 use std::{
+    collections::BTreeMap,
     env,
     io::{self, BufRead},
     num::NonZeroUsize,
@@ -25,7 +26,6 @@ use std::{
 use anyhow::{Context, bail};
 use call_ring::{
     Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, Plan, PlanMemory, TOTAL_BYTES, Token,
-    call::Numbering,
     plan::{Destination, Move, Report},
 };
 use recorder::Process;
@@ -40,13 +40,11 @@ const BEAT: Duration = Duration::from_secs(1);
 /// Launches that were recorded, and the iteration that was learnt of them.
 struct Launches {
     process: Process,
-    numbering: Numbering,
-    /// Tokens of launches whose numbers are known, and the number of the first of them.
-    tokens: Vec<Token>,
-    first: u64,
+    /// Tokens of launches by their numbers, without a bound of 32 bits.
+    tokens: BTreeMap<u64, Token>,
     iteration: Vec<Token>,
     /// Number of the iteration's first launch.
-    first_launch: u64,
+    first_launch: u32,
 }
 
 impl Launches {
@@ -57,28 +55,34 @@ impl Launches {
             calls.extend(self.process.poll()?);
         }
         for call in calls {
-            let (Some(token), Some(number)) = (call.token(), self.numbering.number_of(&call)) else { continue };
-            if self.tokens.is_empty() {
-                self.first = number;
-            }
-            if number != self.first + self.tokens.len() as u64 {
-                bail!("launches were dropped");
-            }
-            self.tokens.push(token);
+            let (Some(token), Some(number)) = (call.token(), call.number) else { continue };
+            let last = self.tokens.last_key_value().map_or(u64::from(number), |(last, _)| *last);
+            let since = number.wrapping_sub(low(last)).cast_signed();
+            self.tokens.insert(last.wrapping_add_signed(since.into()), token);
         }
         let before = self.tokens.len().checked_sub(2 * period).context("too few launches")?;
-        let (formers, tokens) = self.tokens.split_at(before + period);
-        let pairs = || formers.iter().skip(before).zip(tokens);
+        let (numbers, both): (Vec<u64>, Vec<Token>) =
+            self.tokens.iter().skip(before).map(|(number, token)| (*number, *token)).unzip();
+        if !numbers.is_sorted_by(|number, next| number + 1 == *next) {
+            bail!("launches were dropped, or failed");
+        }
+        let (formers, tokens) = both.split_at(period);
+        let pairs = || formers.iter().zip(tokens);
         self.iteration = pairs()
             .map(|(former, token)| Token {
                 pointers: token.pointers.filter(|_| token.pointers == former.pointers),
                 ..*token
             })
             .collect();
-        self.first_launch = self.first + (before + period) as u64;
+        self.first_launch = numbers.get(period).copied().map_or(0, low);
         let differ = pairs().filter(|(former, token)| token.signature != former.signature).count();
         Ok(json!({ "first_launch": self.first_launch, "differ": differ }))
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits")]
+const fn low(number: u64) -> u32 {
+    number as u32
 }
 
 fn one(text: &str) -> anyhow::Result<Move> {
@@ -130,9 +134,7 @@ fn main() -> anyhow::Result<()> {
             }
         }
     });
-    let numbering = Numbering::default();
-    let mut launches =
-        Launches { process, numbering, tokens: Vec::new(), first: 0, iteration: Vec::new(), first_launch: 0 };
+    let mut launches = Launches { process, tokens: BTreeMap::new(), iteration: Vec::new(), first_launch: 0 };
     for line in io::stdin().lock().lines() {
         let line = line?;
         let answer = match line.split_whitespace().collect::<Vec<_>>()[..] {

@@ -151,6 +151,9 @@ int main(void) {
       uint64_t large;
       CHECK(cuMemAllocManaged(&large, (size_t)number << 20, 1));
       printf("%llu\n", (unsigned long long)large);
+    } else if (strcmp(what, "refused") == 0) {
+      /* A launch with blocks of no threads. */
+      printf("refused with %d\n", cuLaunchKernel(function, 1, 1, 1, 0, 1, 1, 0, stream, NULL, NULL));
     } else if (strcmp(what, "begin-capture") == 0) {
       CHECK(cuStreamBeginCapture_v2(stream, 0));
       printf("begun\n");

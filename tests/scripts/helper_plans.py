@@ -487,6 +487,21 @@ class Test:
         assert program.end()[0] == 5
         print("what may not be moved is refused, with the reason")
 
+    def numbers_launches(self):
+        """Those that the driver refuses, too, of which there are no records."""
+        program = Program(self)
+        for count in range(3):
+            assert program.do("refused") == "refused with 1"
+            program.relearn()
+            program.follow()
+            program.step(*range(OPS))
+            program.has(moves=4 * (count + 1), iterations=count + 1, state="Following")
+        # It is none of the plan.
+        assert program.do("refused") == "refused with 1"
+        program.has(state="Drifted(0)")
+        assert program.end()[0] == 5
+        print("launches that the driver refuses leave the numbers of the others as they are")
+
     def stops_where_the_driver_fails(self):
         program = Program(self, log=True, CUDA_LAB_CONCURRENT="0")
         assert program.publish()["state"] == "Refused(Unsupported)" and program.added() == 0
@@ -662,7 +677,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         test = Test(options, pathlib.Path(folder))
         names = (
-            "follows", "orders_no_streams", "moves_in_parts", "gives_back", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "stops_where_the_driver_fails", "leaves_captures_alone",
+            "follows", "orders_no_streams", "moves_in_parts", "gives_back", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "numbers_launches", "stops_where_the_driver_fails", "leaves_captures_alone",
             "ends_with_contexts", "ends_as_without", "follows_again_and_again", "survives_kills", "withstands_garbage",
         )
         for name in [options.only] if options.only else names:

@@ -1,8 +1,5 @@
 //! Calls as uvmd reads them: whatever the memory holds, a call or a reason why there is none.
 
-use alloc::{string::String, vec::Vec};
-use core::num::NonZeroU64;
-
 use crate::{
     group::{NAME_BYTES, NAME_BYTES_MAX, POINTERS_MAX},
     kind::{ASYNCHRONOUS, CUT, Kind, MemoryKind, NO_ARGUMENTS, Size, SyncKind, TARGET_SHIFT, Target},
@@ -10,6 +7,7 @@ use crate::{
     record::{Record, Stamp},
     token::{PointersHash, Signature, Token},
 };
+use alloc::{string::String, vec::Vec};
 
 /// Pointer among the arguments of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,9 +170,10 @@ pub struct Call {
     pub is_asynchronous: bool,
     /// Whether it had more pointers, or its name more bytes, than are recorded.
     pub is_cut: bool,
-    /// Number among the launches of the process, of each [`NUMBERED`](crate::plan::NUMBERED)th one;
-    /// [`Numbering`] has those of the others.
-    pub number: Option<NonZeroU64>,
+    /// Number among the launches of the process, in 32 bits, of a call that is an op of an iteration.
+    /// Launches of several threads may be stamped in another order. A launch that the driver refuses has
+    /// a number, but no record.
+    pub number: Option<u32>,
     /// What it does.
     pub action: Action,
 }
@@ -202,23 +201,6 @@ impl Call {
             }
             _ => None,
         }
-    }
-}
-
-/// Numbers of launches, of the calls of a process in their order.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Numbering {
-    last: Option<u64>,
-}
-
-impl Numbering {
-    /// Number of a call that is an op of an iteration; `None` of others, and before the first one that
-    /// is recorded. Calls that were dropped since the last one that is recorded have no number: it is
-    /// too small then, up to the next one that is.
-    pub fn number_of(&mut self, call: &Call) -> Option<u64> {
-        call.token()?;
-        self.last = call.number.map(NonZeroU64::get).or_else(|| self.last?.checked_add(1));
-        self.last
     }
 }
 
@@ -256,7 +238,7 @@ pub fn read(lane: &Lane<'_>) -> Option<Read> {
             stamp: first.stamp,
             is_asynchronous: first.flags & ASYNCHRONOUS != 0,
             is_cut: first.flags & CUT != 0,
-            number: words_of(Kind::Number, &more).next().and_then(|[_, number, ..]| NonZeroU64::new(number)),
+            number: number(&action, &first),
             action,
         })
     }))
@@ -276,6 +258,17 @@ fn place(word: u64) -> i32 {
     word as u32 as i32
 }
 
+/// Number of a launch that goes to a stream, or of one of a graph.
+#[expect(clippy::cast_possible_truncation, reason = "half of a word")]
+const fn number(action: &Action, &Record { words: [_, _, third, _, fifth], .. }: &Record) -> Option<u32> {
+    match action {
+        Action::Launch { target: Target::Stream(_) | Target::Captured(_), .. } => Some((fifth >> 32) as u32),
+        Action::GraphLaunch { .. } => Some(third as u32),
+        _ => None,
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "half of a word")]
 fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
     let [first, second, third, fourth, fifth] = record.words;
     let node = words_of(Kind::Node, more).next().map_or(0, |[_, node, ..]| node);
@@ -296,7 +289,7 @@ fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
             function: second,
             grid: Size::of_word(third),
             block: Size::of_word(fourth),
-            shared_bytes: low(fifth)?,
+            shared_bytes: fifth as u32,
             pointers: if record.flags & NO_ARGUMENTS == 0 { Some(pointers(more)?) } else { None },
         },
         Kind::Copy => Action::Copy { target, to: second, from: third, bytes: fourth, rows: fifth },
@@ -310,7 +303,7 @@ fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
         Kind::GraphCloned => Action::GraphCloned { graph: second, clone: third },
         Kind::GraphDestroyed => Action::GraphDestroyed { graph: second },
         Kind::ExecutableDestroyed => Action::ExecutableDestroyed { executable: second },
-        Kind::Pointers | Kind::Name | Kind::Node | Kind::Number => return None,
+        Kind::Pointers | Kind::Name | Kind::Node => return None,
     })
 }
 

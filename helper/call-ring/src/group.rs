@@ -127,11 +127,6 @@ impl<'a> Group<'a> {
         *length = bytes as u64;
     }
 
-    /// Adds the number of a launch.
-    pub fn number(&mut self, number: u64) {
-        self.add(Kind::Number, [0, number, 0, 0, 0]);
-    }
-
     /// Hashes the pointers that are added from now on.
     pub const fn hash_pointers(&mut self) {
         self.pointers_hash = Some(PointersHash::new());

@@ -1,5 +1,5 @@
 //! Kinds of records. The first record of a call has the kind of the call; those that follow it have
-//! [`Kind::Pointers`], [`Kind::Name`], [`Kind::Node`] or [`Kind::Number`], and their number is in the first.
+//! [`Kind::Pointers`], [`Kind::Name`] or [`Kind::Node`], and their number is in the first.
 //!
 //! | kind | words |
 //! | --- | --- |
@@ -7,7 +7,7 @@
 //! | `Free` | stream, address |
 //! | `NotFreed` | –, address: the free before it failed |
 //! | `Function` | –, handle, bytes of its name; the name follows |
-//! | `Launch` | [`Target`], function, grid, block, shared bytes; its pointers follow, and its node |
+//! | `Launch` | [`Target`], function, grid, block, shared bytes with the number of the launch (32 bits each); its pointers follow, and its node |
 //! | `Copy` | [`Target`], to, from, bytes, rows |
 //! | `Fill` | [`Target`], address, bytes, rows |
 //! | `Prefetch` | stream, address, bytes, device or -1 |
@@ -15,13 +15,12 @@
 //! | `Sync` | stream or event, [`SyncKind`] |
 //! | `GraphCaptured` | –, id of the capture, graph |
 //! | `GraphInstantiated` | –, graph, executable |
-//! | `GraphLaunch` | stream, executable |
+//! | `GraphLaunch` | stream, executable, number of the launch |
 //! | `GraphCloned` | –, graph, its clone |
 //! | `GraphDestroyed`, `ExecutableDestroyed` | –, graph or executable |
 //! | `Pointers` | four offsets of 16 bits among the arguments, four addresses; the count of them |
 //! | `Name` | 40 bytes of a name |
 //! | `Node` | –, node |
-//! | `Number` | –, number of the launch among those of the process: of a kernel to a stream, or of a graph |
 
 /// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +46,10 @@ pub enum Kind {
     Pointers = 64,
     Name,
     Node,
-    Number,
 }
 
 impl Kind {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 19] = [
         Self::Malloc,
         Self::Free,
         Self::NotFreed,
@@ -71,7 +69,6 @@ impl Kind {
         Self::Pointers,
         Self::Name,
         Self::Node,
-        Self::Number,
     ];
 
     /// Kind of a number; `None` for those of later versions.

@@ -12,7 +12,7 @@
 //! | 24 | generation that the helper has adopted or refused, and its [`State`]; a cache line of its own |
 //! | 32–38 | [`Counters`], written by the helper |
 //! | 64, 65 | UUID of the GPU |
-//! | 66 | number of a launch at which an iteration begins |
+//! | 66 | number (32 bits) of a launch at which an iteration begins |
 //! | 67 | period: launches of an iteration |
 //! | 68 | moves |
 //! | 69 | most bytes that the moves of an iteration have together |
@@ -20,8 +20,9 @@
 //! | ... | 4 words for each move, [`MOVES_MAX`] at most: begin, bytes, [`Destination`], and the op behind which it begins (32 bits) with the one that waits for it, plus 1 |
 //!
 //! The op of an iteration is the place of a launch in it: of a kernel, captured or not, or of a graph.
-//! The helper numbers the launches of the process, from 1 on; each [`NUMBERED`]th record of one has its
-//! number, from which [`Numbering`](crate::call::Numbering) has those of the others.
+//! The helper numbers the launches of the process, from 1 on, in 32 bits: the record of each has its
+//! [number](crate::call::Call::number). One that the driver refuses has a number, too, and no record.
+//! Of the numbers of a plan, the nearest to the helper's own is meant.
 //!
 //! uvmd's side: [`publish`](PlanMemory::publish) and [`beat`](PlanMemory::beat) each second; then wake
 //! the helper as for a command, or it looks up to a second later. [`report`](PlanMemory::report) is
@@ -50,8 +51,6 @@ pub const PERIOD_MAX: usize = 16384;
 pub const MOVES_MAX: usize = 4096;
 /// Bytes of the whole memory.
 pub const PLAN_BYTES: usize = (TABLE + TABLE_WORDS) * WORD_BYTES;
-/// Each so many launches, the record of one has its number.
-pub const NUMBERED: u64 = 64;
 /// Age of the beat from which on plans are not followed any more.
 pub const BEAT_AGE_MAX_NS: u64 = 5_000_000_000;
 /// Unit of ranges.
@@ -132,7 +131,7 @@ pub struct Head {
     /// UUID of the GPU: the program may number its devices differently.
     pub gpu: [u8; 16],
     /// Number of a launch at which an iteration begins, past or to come.
-    pub first_launch: u64,
+    pub first_launch: u32,
     /// Launches of an iteration.
     pub period: usize,
     /// Moves of an iteration.
@@ -147,7 +146,7 @@ pub struct Plan<'a> {
     /// UUID of the GPU: the program may number its devices differently.
     pub gpu: [u8; 16],
     /// Number of a launch at which an iteration begins, past or to come.
-    pub first_launch: u64,
+    pub first_launch: u32,
     /// Most bytes that the moves of an iteration have together.
     pub budget_bytes: u64,
     /// Token of each launch of an iteration.
@@ -406,7 +405,7 @@ impl<'a> Table<'a> {
         for (at, half) in plan.gpu.as_chunks::<8>().0.iter().enumerate() {
             store(self.words, GPU + at, u64::from_le_bytes(*half));
         }
-        store(self.words, FIRST_LAUNCH, plan.first_launch);
+        store(self.words, FIRST_LAUNCH, plan.first_launch.into());
         store(self.words, PERIOD, plan.tokens.len() as u64);
         store(self.words, MOVES, plan.moves.len() as u64);
         store(self.words, BUDGET, plan.budget_bytes);
@@ -421,6 +420,7 @@ impl<'a> Table<'a> {
     }
 
     /// Plan without tokens and moves, as it is there.
+    #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits")]
     fn head(&self) -> Head {
         let mut gpu = [0; 16];
         for (at, half) in gpu.as_chunks_mut::<8>().0.iter_mut().enumerate() {
@@ -429,7 +429,7 @@ impl<'a> Table<'a> {
         let count = |at| usize::try_from(load(self.words, at)).unwrap_or(usize::MAX);
         Head {
             gpu,
-            first_launch: load(self.words, FIRST_LAUNCH),
+            first_launch: load(self.words, FIRST_LAUNCH) as u32,
             period: count(PERIOD),
             moves: count(MOVES),
             budget_bytes: load(self.words, BUDGET),

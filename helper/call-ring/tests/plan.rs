@@ -2,14 +2,14 @@
 #![cfg(test)]
 
 use std::{
-    num::{NonZeroU32, NonZeroU64},
+    num::NonZeroU32,
     sync::atomic::{AtomicU64, Ordering},
     thread,
 };
 
 use call_ring::{
     Group, Invalid, Kind, Memory, Mode, PLAN_BYTES, Plan, PlanMemory, Size, TOTAL_BYTES, Target, Token,
-    call::{Call, Numbering, Read, read},
+    call::{Call, Read, read},
     plan::{BEAT_AGE_MAX_NS, Counter, Destination, MOVES_MAX, Move, PERIOD_MAX, Reason, State, TABLE_WORDS, Table},
     token::Signature,
 };
@@ -113,7 +113,7 @@ fn copies_beside_a_writer_are_of_one_plan() {
         let writer = scope.spawn(|| {
             for number in 0..2000_u64 {
                 let tokens = vec![token(number); 64];
-                memory.publish(&Plan { first_launch: number, ..plan(&tokens, &[]) }).unwrap();
+                memory.publish(&Plan { first_launch: u32::try_from(number).unwrap(), ..plan(&tokens, &[]) }).unwrap();
             }
         });
         let mut copies = 0;
@@ -122,7 +122,7 @@ fn copies_beside_a_writer_are_of_one_plan() {
             if generation != 0 && memory.copy_to(generation, Table::new(&own)) {
                 let table = Table::new(&own);
                 let first_launch = table.check().unwrap().first_launch;
-                assert!((0..64).all(|op| table.token(op) == token(first_launch)));
+                assert!((0..64).all(|op| table.token(op) == token(first_launch.into())));
                 copies += 1;
             }
         }
@@ -173,14 +173,11 @@ fn states_and_counters_are_read_as_they_were_written() {
 }
 
 /// Records a launch as the helper does; its pointers' hash.
-fn launch(memory: &Memory<'_>, function: u64, addresses: &[u64], number: Option<u64>) -> Option<NonZeroU32> {
-    let words = [function, Size::new(3, 2, 1).to_word(), Size::new(64, 1, 1).to_word(), 48];
+fn launch(memory: &Memory<'_>, function: u64, addresses: &[u64], number: u32) -> Option<NonZeroU32> {
+    let words = [function, Size::new(3, 2, 1).to_word(), Size::new(64, 1, 1).to_word(), 48 + (u64::from(number) << 32)];
     let mut group = Group::with_target(memory.lane(0), memory.stamp(1, 2), Kind::Launch, 0, Target::Stream(5), words);
     group.hash_pointers();
     addresses.iter().zip(0..).for_each(|(address, at)| group.pointer(8 * at, *address));
-    if let Some(number) = number {
-        group.number(number);
-    }
     let hash = group.pointers_hash();
     assert!(group.publish());
     hash
@@ -198,21 +195,27 @@ fn both_sides_have_the_same_token_and_number_of_a_launch() {
     let words = words(TOTAL_BYTES / 8);
     let memory = Memory::create(&words, Mode::Record).unwrap();
     let (grid, block) = (Size::new(3, 2, 1), Size::new(64, 1, 1));
-    let mut numbering = Numbering::default();
-    let expected = [(None, None), (Some(64), Some(64)), (None, Some(65)), (None, Some(66)), (Some(128), Some(128))];
-    for (addresses, (recorded, number)) in
-        [&[][..], &[0x1000], &[0x1000, 0x2000], &[0x2000, 0x1000], &[9; 6]].into_iter().zip(expected)
+    for (addresses, number) in
+        [&[][..], &[0x1000], &[0x1000, 0x2000], &[0x2000, 0x1000], &[9; 6]].into_iter().zip([1, 2, 0, u32::MAX, 64])
     {
-        let pointers = launch(&memory, 7, addresses, recorded);
+        let pointers = launch(&memory, 7, addresses, number);
         let call = next(&memory);
         let token = Token { signature: Signature::of_kernel(7, grid, block, 48), pointers };
-        assert_eq!((call.token(), call.number), (Some(token), recorded.and_then(NonZeroU64::new)));
+        assert_eq!((call.token(), call.number), (Some(token), Some(number)));
         assert!(pointers.is_some());
-        assert_eq!(numbering.number_of(&call), number);
         assert_eq!(Token::of_word(token.to_word()), token);
         // Other calls are no ops of an iteration.
         assert!(Group::begin(memory.lane(0), memory.stamp(1, 2), Kind::Sync, 0, [0, 1, 0, 0, 0]).publish());
-        assert_eq!(numbering.number_of(&next(&memory)), None);
+        assert_eq!(next(&memory).number, None);
+        assert!(
+            Group::begin(memory.lane(0), memory.stamp(1, 2), Kind::GraphLaunch, 0, [1, 9, number.into(), 0, 0])
+                .publish()
+        );
+        let graph = next(&memory);
+        assert_eq!(
+            (graph.token().map(|token| token.signature), graph.number),
+            (Some(Signature::of_graph(9)), Some(number))
+        );
     }
 }
 
@@ -239,7 +242,7 @@ fn tokens_differ_by_each_part_of_a_launch() {
     }
     let words = words(TOTAL_BYTES / 8);
     let memory = Memory::create(&words, Mode::Record).unwrap();
-    let hashes = [&[][..], &[0], &[1, 2], &[2, 1]].map(|addresses| launch(&memory, 7, addresses, None));
+    let hashes = [&[][..], &[0], &[1, 2], &[2, 1]].map(|addresses| launch(&memory, 7, addresses, 0));
     let token = Token { pointers: hashes[2], ..token(1) };
     assert_eq!(hashes.map(|hash| token.matches_pointers(hash)), [false, false, true, false]);
     assert!(token.matches_pointers(None) && Token { pointers: None, ..token }.matches_pointers(hashes[0]));

@@ -221,17 +221,6 @@ impl Recorder {
         self.write(|lane, stamp| Group::begin(lane, stamp, kind, flags, words));
     }
 
-    /// Records a launch of a graph, with its number if it has one.
-    pub(crate) fn record_graph_launch(&self, words: [u64; 5], number: Option<u64>) {
-        self.write(|lane, stamp| {
-            let mut group = Group::begin(lane, stamp, Kind::GraphLaunch, 0, words);
-            if let Some(number) = number {
-                group.number(number);
-            }
-            group
-        });
-    }
-
     /// Records a call whose work has a target, with what follows its first record.
     pub(crate) fn record_work(
         &self,

@@ -200,8 +200,8 @@ hooks! {
         let Some(recorder) = recording() else { return real() };
         let prepared = recorder.before_launch(per_thread, launch);
         after(real(), |recorder| {
-            let words = [named_stream(stream, per_thread), executable, 0, 0, 0];
-            recorder.record_graph_launch(words, prepared.recorded_number());
+            let words = [named_stream(stream, per_thread), executable, prepared.number().into(), 0, 0];
+            recorder.record(Kind::GraphLaunch, 0, words);
             prepared.after(None);
         })
     }

@@ -95,12 +95,10 @@ fn record_with(
 ) -> Option<NonZeroU32> {
     let known = known(recorder, launch.function);
     let (grid, block) = (size(launch.grid).to_word(), size(launch.block).to_word());
-    let words = [launch.function, grid, block, launch.shared_bytes.into()];
+    let number = prepared.map_or(0, Launch::number);
+    let words = [launch.function, grid, block, u64::from(launch.shared_bytes) | u64::from(number) << 32];
     let mut pointers = None;
     recorder.record_work(Kind::Launch, 0, target, words, |group| {
-        if let Some(number) = prepared.and_then(Launch::recorded_number) {
-            group.number(number);
-        }
         if prepared.is_some_and(Launch::is_planned) {
             group.hash_pointers();
         }

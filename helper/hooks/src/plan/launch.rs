@@ -4,7 +4,7 @@ use core::{num::NonZeroU32, sync::atomic::Ordering};
 
 use call_ring::{
     Token,
-    plan::{Counter, Destination, NUMBERED, Reason, State},
+    plan::{Counter, Destination, Reason, State},
     token::Signature,
 };
 
@@ -216,9 +216,10 @@ impl Op<'_> {
 }
 
 impl Launch<'_> {
-    /// Number of the launch, if its record has it.
-    pub(crate) fn recorded_number(&self) -> Option<u64> {
-        self.number.is_multiple_of(NUMBERED).then_some(self.number)
+    /// Number of the launch, as its record has it.
+    #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits")]
+    pub(crate) const fn number(&self) -> u32 {
+        self.number as u32
     }
 
     /// Whether it is one of a plan.

@@ -105,12 +105,13 @@ impl Plan {
     }
 
     /// Number of the next launch at which an iteration begins.
+    #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits")]
     pub(super) fn next_begin(&self, head: &Head) -> u64 {
         let next = self.launches.load(Ordering::Relaxed).wrapping_add(1);
-        let period = head.period.max(1) as u64;
-        // Both by their place in a period, in which there is no launch before the first.
-        let since = (next % period + period - head.first_launch % period) % period;
-        next.wrapping_add((period - since) % period)
+        let period = i64::try_from(head.period).unwrap_or(i64::MAX).max(1);
+        // The nearest launch of this number.
+        let since = i64::from((next as u32).wrapping_sub(head.first_launch).cast_signed());
+        next.wrapping_add((-since).rem_euclid(period).cast_unsigned())
     }
 }
 

@@ -17,7 +17,7 @@ fn none() -> Plan {
 }
 
 /// A plan that was published, copied and checked.
-fn adopted(first_launch: u64, period: usize, moves: &[Move]) -> (Plan, Head) {
+fn adopted(first_launch: u32, period: usize, moves: &[Move]) -> (Plan, Head) {
     let plan = none();
     let size = Size::new(1, 1, 1);
     let tokens = vec![Token { signature: Signature::of_kernel(1, size, size, 0), pointers: None }; period];
@@ -71,14 +71,16 @@ fn each_op_has_the_moves_that_begin_behind_it_and_those_that_it_waits_for() {
 #[test]
 fn a_plan_begins_at_the_next_begin_of_an_iteration() {
     for period in [1, 2, 7] {
-        for first_launch in [0, 1, 5, 100, u64::MAX] {
+        for first_launch in [0, 1, 5, 100, 1 << 30, u32::MAX] {
             let (plan, head) = adopted(first_launch, period, &[]);
-            for launches in 0..20 {
+            for launches in (0..20).chain((1 << 32) - 10..(1 << 32) + 10) {
                 plan.launches.store(launches, Ordering::Relaxed);
                 let begin = plan.next_begin(&head);
                 let period = period as u64;
                 assert!((launches + 1..=launches + period).contains(&begin), "{begin} behind {launches}");
-                assert_eq!(begin % period, first_launch % period);
+                let since =
+                    u32::try_from(begin & u64::from(u32::MAX)).unwrap().wrapping_sub(first_launch).cast_signed();
+                assert_eq!(i64::from(since) % i64::try_from(period).unwrap(), 0);
             }
         }
     }
