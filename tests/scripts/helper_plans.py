@@ -322,6 +322,23 @@ class Test:
         assert program.end()[0] == 5
         print("a withdrawn plan leaves nothing behind")
 
+    def wakes_seldom(self):
+        """The helper's thread, while a program does nothing."""
+        program = Program(self)
+        program.follow()
+        program.step(*range(OPS))
+        status = pathlib.Path(f"/proc/{program.pid}/task/{program.thread()}/status")
+        waits = lambda: int(next(line.split()[1] for line in status.read_text(encoding="ascii").splitlines() if line.startswith("voluntary")))
+        begun, before = time.monotonic(), waits()
+        time.sleep(2)
+        rate = (waits() - before) / (time.monotonic() - begun)
+        assert 1 <= rate < 30, f"{rate} a second"
+        # It does for moves.
+        program.step(*range(OPS))
+        program.has(state="Following", late=0, skipped=0)
+        assert program.end()[0] == 5
+        print(f"the helper's thread wakes {rate:.0f} times a second in an idle program")
+
     def counts_late_moves(self):
         """A launch does not wait for a move that is not handed over: one to the host is not made any more, one to the GPU is."""
         program = Program(self, log=True)
@@ -677,7 +694,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         test = Test(options, pathlib.Path(folder))
         names = (
-            "follows", "orders_no_streams", "moves_in_parts", "gives_back", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "numbers_launches", "stops_where_the_driver_fails", "leaves_captures_alone",
+            "follows", "orders_no_streams", "moves_in_parts", "gives_back", "wakes_seldom", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "numbers_launches", "stops_where_the_driver_fails", "leaves_captures_alone",
             "ends_with_contexts", "ends_as_without", "follows_again_and_again", "survives_kills", "withstands_garbage",
         )
         for name in [options.only] if options.only else names:

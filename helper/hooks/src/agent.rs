@@ -2,7 +2,8 @@
 //!
 //! The first call that is recorded in [`Mode::Act`] starts it, once. It waits at the command's
 //! word, carries a command out, answers, and wakes uvmd. In another mode it carries out nothing. While
-//! it follows a [plan](crate::plan), it waits for moves that begin, and looks at commands every 10 ms.
+//! it follows a [plan](crate::plan), it waits for moves that begin, and looks at commands and at uvmd's
+//! beat every 100 ms; every 10 ms within a second of a command, as others may follow.
 //!
 //! It does not keep a process alive whose threads end one by one: it ends, too, within a second of
 //! the first one. Whether that was the last is not asked: threads that the driver has for a context
@@ -37,6 +38,11 @@ use crate::{
 
 /// Address space that a C library reserves for what a thread allocates.
 const ARENA_BYTES: u64 = 128 << 20;
+
+/// Longest times in which the thread does not look at commands and uvmd's words by itself while a plan
+/// is followed: as a rule, and within a second of a command.
+const SLICE_NS: u64 = 100_000_000;
+const BUSY_SLICE_NS: u64 = 10_000_000;
 
 /// The thread, and its start.
 #[derive(Debug)]
@@ -88,12 +94,18 @@ impl Agent {
     fn work(&self) {
         let (acting, commands) = (&self.acting, self.acting.memory.commands());
         let mut watch = Watch::new(acting.gate);
+        // Time of the last command, as long as it is not a second ago.
+        let mut commanded_ns = None;
         while !watch.is_over() {
             let Some((word, stage)) = commands.futex() else { return };
             let is_following = self.moving.follow(&mut watch);
             let Some((ticket, command)) = commands.take() else {
                 if is_following {
-                    self.moving.plan.wait();
+                    self.moving.plan.wait(if commanded_ns.is_some() { BUSY_SLICE_NS } else { SLICE_NS });
+                    if commanded_ns.is_some_and(|time_ns| system::monotonic_ns().saturating_sub(time_ns) >= LOOK_NS) {
+                        commanded_ns = None;
+                        acting.rest();
+                    }
                     continue;
                 }
                 match system::wait(word, stage, Sharing::Shared, LOOK_NS) {
@@ -112,6 +124,7 @@ impl Agent {
                 Some(command) => acting.carry_out(&command, &mut watch),
                 None => refused(Answer::Unsupported),
             };
+            commanded_ns = Some(system::monotonic_ns());
             commands.respond(ticket, response);
             system::wake(word, Sharing::Shared);
         }

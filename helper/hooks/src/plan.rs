@@ -56,10 +56,6 @@ mod stage {
     pub(super) const ENQUEUED: u64 = 4;
 }
 
-/// Longest time in which the thread does not look at commands and uvmd's words by itself while a plan
-/// is followed.
-const SLICE_NS: u64 = 10_000_000;
-
 /// A plan, if one is followed, and what it takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
@@ -276,12 +272,12 @@ impl Plan {
         self.events.forget_of_device(device);
     }
 
-    /// Waits for moves that begin, of the helper's thread.
-    pub(crate) fn wait(&self) {
+    /// Waits for moves that begin, of the helper's thread, and no longer than so.
+    pub(crate) fn wait(&self, most_ns: u64) {
         let bell = self.bell.load(Ordering::SeqCst);
         self.is_asleep.store(1, Ordering::SeqCst);
         if self.queue.is_empty() {
-            system::wait(self.bell, low(bell), Sharing::Private, SLICE_NS);
+            system::wait(self.bell, low(bell), Sharing::Private, most_ns);
         }
         self.is_asleep.store(0, Ordering::SeqCst);
     }
