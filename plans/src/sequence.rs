@@ -68,7 +68,9 @@ pub(crate) struct Sequence {
     last: Option<u64>,
 }
 
-/// Numbers of copies, fills and graphs for the detector, which no function's handle is.
+/// Tokens of a graph: iterations of few graphs are too short for the detector otherwise.
+const GRAPH_TOKENS: usize = 8;
+/// Numbers of copies and fills for the detector, which no function's handle is.
 const COPY: u64 = u64::MAX - 1;
 const FILL: u64 = u64::MAX - 2;
 
@@ -136,7 +138,9 @@ impl Sequence {
                 }
             }
             Action::Fill { target: Target::Stream(_), .. } => self.launch(FILL, FILL),
-            Action::GraphLaunch { executable, .. } => self.launch(*executable, *executable),
+            Action::GraphLaunch { executable, .. } => {
+                (0..GRAPH_TOKENS).for_each(|_| self.launch(*executable, *executable))
+            }
             Action::Sync { kind, .. } => self.sync(match kind {
                 SyncKind::Context => ops::SyncKind::Context,
                 SyncKind::Stream => ops::SyncKind::Stream,

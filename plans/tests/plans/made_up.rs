@@ -107,6 +107,12 @@ fn iterations_for_which_there_is_no_plan_are_refused_with_the_reason() {
         }
     };
     assert_eq!(refusal(17, &layers(8), graph), Refusal::Graphs);
+    let all = |call: &mut Call| {
+        if matches!(call.action, Action::Launch { .. }) {
+            call.action = Action::GraphLaunch { stream: 1, executable: 7 };
+        }
+    };
+    assert_eq!(refusal(17, &[vec![0], vec![1]], all), Refusal::Graphs);
     // Forth and back: the driver evicts what is used last, and has three frames more.
     let once = (0..24).chain((0..24).rev()).map(|block| vec![block]).collect::<Vec<_>>();
     assert!(matches!(refusal(23, &once, |_| {}), Refusal::NoGain { .. }));
