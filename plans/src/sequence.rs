@@ -139,7 +139,9 @@ impl Sequence {
             }
             Action::Fill { target: Target::Stream(_), .. } => self.launch(FILL, FILL),
             Action::GraphLaunch { executable, .. } => {
-                (0..GRAPH_TOKENS).for_each(|_| self.launch(*executable, *executable))
+                for _ in 0..GRAPH_TOKENS {
+                    self.launch(*executable, *executable);
+                }
             }
             Action::Sync { kind, .. } => self.sync(match kind {
                 SyncKind::Context => ops::SyncKind::Context,
