@@ -6,6 +6,7 @@
 //!   iteration before match any
 //! * `publish BUDGET MOVE...`, a move as `BEGIN:BYTES:gpu|host:BEGIN_OP:WAIT_OP`, with `-` for no op
 //!   that waits
+//! * `publish-for-ever BUDGET MOVE...`: the same plan, again and again, without an answer
 //! * `withdraw`, `report`, `beat on | off`, `exit`
 
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
@@ -23,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use call_ring::{
     Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, Plan, PlanMemory, TOTAL_BYTES, Token,
     plan::{Destination, Move, Report},
@@ -144,7 +145,7 @@ fn main() -> anyhow::Result<()> {
                 json!({})
             }
             ["learn", period] => launches.learn(period.parse()?)?,
-            ["publish", budget, ref moves @ ..] => {
+            [how @ ("publish" | "publish-for-ever"), budget, ref moves @ ..] => {
                 let moves = moves.iter().map(|text| one(text)).collect::<anyhow::Result<Vec<Move>>>()?;
                 let plan = Plan {
                     gpu: GPU,
@@ -153,6 +154,11 @@ fn main() -> anyhow::Result<()> {
                     tokens: &launches.iteration,
                     moves: &moves,
                 };
+                if how == "publish-for-ever" {
+                    loop {
+                        memory.publish(&plan).map_err(|reason| anyhow!("refused: {reason:?}"))?;
+                    }
+                }
                 match memory.publish(&plan) {
                     Ok(generation) => json!({ "generation": generation }),
                     Err(reason) => json!({ "refused": format!("{reason:?}") }),

@@ -78,8 +78,11 @@ class Planner:
     def __init__(self, test, pid):
         self.child = subprocess.Popen([test.plan, str(pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
 
-    def do(self, line):
+    def tell(self, line):
         self.child.stdin.write(line + "\n")
+
+    def do(self, line):
+        self.tell(line)
         answer = self.child.stdout.readline()
         assert answer, f"{line}: the planner has ended"
         return json.loads(answer)
@@ -625,6 +628,16 @@ class Test:
             time.sleep(0.002)
         assert program.read() == f"counted {32 * (20 + 800) * sum(range(1, OPS + 1))}"
         assert states <= {"Following", "Drifted"} and states, states
+        # Beside one thread, each is followed for a while.
+        program.relearn()
+        iterations, states = program.report()["iterations"], set()
+        program.tell("iterate 200 100")
+        for _ in range(20):
+            states.add(program.publish()["state"])
+            time.sleep(0.01)
+        assert program.read() == f"counted {32 * (20 + 800 + 20 + 200) * sum(range(1, OPS + 1))}"
+        report = program.report()
+        assert states == {"Following"} and report["state"] == "Following" and report["iterations"] > iterations, (states, report)
         assert program.end()[0] == 5
         print("two threads launch, and plans come and go")
 
@@ -643,6 +656,20 @@ class Test:
             program.planner = Planner(self, program.pid)
             program.relearn()
             count += 20
+        # Within a publish, too.
+        shared, torn = Shared(program.pid), 0
+        while torn < self.kills:
+            program.planner.tell(" ".join(["publish-for-ever", str(1 << 30), *program.moves()]))
+            program.tell("iterate 50")
+            time.sleep(generator.uniform(0.001, 0.01))
+            program.planner.kill()
+            torn += shared.words[GENERATION] % 2
+            count += 50
+            assert program.read() == f"counted {32 * count * sum(range(1, OPS + 1))}"
+            program.planner = Planner(self, program.pid)
+            program.relearn()
+            count += 20
+        program.follow()
         assert program.end()[0] == 5
         for _ in range(self.kills):
             program = Program(self)
@@ -653,7 +680,7 @@ class Test:
             assert program.child.wait(timeout=SECONDS_MAX) == -signal.SIGKILL
             assert program.report() is not None, "the planner reads what is left"
             program.planner.kill()
-        print(f"{self.kills} kills of each side")
+        print(f"{self.kills} kills of each side, and as many within a publish")
 
     def withstands_garbage(self):
         """Whatever is written into the memory of the plan, the program goes on."""
