@@ -146,15 +146,15 @@ impl Moving {
                 self.adopt(generation, watch);
             }
         }
-        for one in core::iter::from_fn(|| plan.queue.take()).take(TURN_MOVES) {
-            self.make(one, watch);
+        for number in core::iter::from_fn(|| plan.queue.take()).take(TURN_MOVES) {
+            self.make(number, watch);
         }
         is_pending || plan.is_followed()
     }
 
     fn drain(&self) {
-        while let Some(one) = self.plan.queue.take() {
-            set(self.plan.stages, one, stage::IDLE);
+        while let Some(number) = self.plan.queue.take() {
+            set(self.plan.stages, number, stage::IDLE);
         }
     }
 
@@ -255,13 +255,14 @@ impl Moving {
     }
 
     fn check_ranges(&self, head: &Head) -> Result<(), Reason> {
-        (0..head.moves).filter_map(|at| self.plan.table.move_at(at)).try_for_each(|one| self.check_range(&one))
+        (0..head.moves)
+            .filter_map(|at| self.plan.table.move_at(at))
+            .try_for_each(|planned| self.check_range(range(&planned)))
     }
 
     /// Whether a move may be made: all of it is managed memory of the program's, without advice of its
     /// own on the place.
-    fn check_range(&self, one: &Move) -> Result<(), Reason> {
-        let range = Range::new(one.begin, one.bytes);
+    fn check_range(&self, range: Range) -> Result<(), Reason> {
         // Bytes of a part without a bound: it ends with its block.
         let mut parts = Parts::new(range, 1 << 63, Gaps::Refused);
         while self.next(&mut parts, range)?.is_some() {}
@@ -295,19 +296,20 @@ impl Moving {
     }
 
     /// Makes a move that has begun, unless the plan has ended or the launch that waits for it has come.
-    fn make(&self, one: usize, watch: &mut Watch) {
+    fn make(&self, number: usize, watch: &mut Watch) {
         let plan = &self.plan;
-        let (Some(word), Some(own), generation) = (plan.stages.get(one), plan.table.move_at(one), plan.followed())
+        let (Some(word), Some(planned), generation) =
+            (plan.stages.get(number), plan.table.move_at(number), plan.followed())
         else {
             return;
         };
         let moved = |from, to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let range = Range::new(own.begin, own.bytes);
+        let range = range(&planned);
         let mut parts = Parts::new(range, PREFETCH_BYTES_MAX, Gaps::Refused);
         let mut is_first = true;
         let is_made = loop {
             if generation == 0 || plan.followed() != generation || watch.is_over() {
-                return set(plan.stages, one, stage::IDLE);
+                return set(plan.stages, number, stage::IDLE);
             }
             if moved(stage::LATE, stage::IDLE) {
                 return;
@@ -320,9 +322,8 @@ impl Moving {
                 continue;
             }
             // All or nothing, as far as that is known before.
-            let is_permitted = !is_first || self.check_range(&own).is_ok();
-            match if is_permitted { self.hand_over(one, &own, &mut parts, is_first) } else { Err(Reason::NotAllocated) }
-            {
+            let permitted = if is_first { self.check_range(range) } else { Ok(()) };
+            match permitted.and_then(|()| self.hand_over(number, &planned, &mut parts, is_first)) {
                 Ok(false) => is_first = false,
                 result => break result.is_ok(),
             }
@@ -330,7 +331,7 @@ impl Moving {
         if !is_made {
             plan.shared.count(Counter::Skipped, 1);
         }
-        set(plan.stages, one, if is_made { stage::ENQUEUED } else { stage::IDLE });
+        set(plan.stages, number, if is_made { stage::ENQUEUED } else { stage::IDLE });
     }
 
     /// Result of a call for a move. If it failed, further ones would, too: the plan stops.
@@ -340,7 +341,7 @@ impl Moving {
 
     /// Hands the next part of a move over to the driver, on a stream that waits for the move's begin;
     /// returns whether that was the last one.
-    fn hand_over(&self, one: usize, own: &Move, parts: &mut Parts, is_first: bool) -> Result<bool, Reason> {
+    fn hand_over(&self, number: usize, planned: &Move, parts: &mut Parts, is_first: bool) -> Result<bool, Reason> {
         let plan = &self.plan;
         let context = plan.context.load(Ordering::Relaxed);
         let device = low_device(plan.device.load(Ordering::Relaxed));
@@ -349,14 +350,14 @@ impl Moving {
             plan.stop(Reason::ContextEnded);
             return Err(Reason::ContextEnded);
         }
-        let result = self.hand_over_within(one, own, parts, is_first, (context, device));
+        let result = self.hand_over_within(number, planned, parts, is_first, (context, device));
         driver::leave_context();
         result
     }
 
     fn hand_over_within(
         &self,
-        one: usize,
+        number: usize,
         &Move { begin, bytes, destination, begin_op, .. }: &Move,
         parts: &mut Parts,
         is_first: bool,
@@ -381,7 +382,7 @@ impl Moving {
         }
         let is_last = part.is_none() || parts.is_over();
         if is_last {
-            self.called(driver::record_event(plan.events.end(one), stream))?;
+            self.called(driver::record_event(plan.events.end(number), stream))?;
             plan.shared.count(Counter::Moves, 1);
             plan.shared.count(counter, bytes);
         }
@@ -420,6 +421,11 @@ impl Moving {
             system::sleep(TURN_NS);
         }
     }
+}
+
+/// Range that a move is about.
+const fn range(&Move { begin, bytes, .. }: &Move) -> Range {
+    Range::new(begin, bytes)
 }
 
 /// Device of a word.
