@@ -11,7 +11,7 @@ use trace::{detect, footprints::Coverage};
 use crate::{
     moves,
     refusal::Refusal,
-    sequence::{Rhythm, Sequence, Work},
+    sequence::{Rhythm, Sequence, Work, low},
     traffic::{self, Bytes},
 };
 
@@ -55,7 +55,7 @@ impl Planned {
     #[must_use]
     pub fn table(&self, gpu: [u8; 16]) -> Plan<'_> {
         let budget_bytes = self.moves.iter().map(|one| one.bytes).sum();
-        Plan { gpu, first_launch: self.first_launch, budget_bytes, tokens: &self.tokens, moves: &self.moves }
+        Plan { gpu, first_launch: low(self.first_launch), budget_bytes, tokens: &self.tokens, moves: &self.moves }
     }
 }
 

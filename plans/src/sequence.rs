@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use call_ring::{
     MemoryKind, SyncKind, Target, Token,
-    call::{Action, Call, Numbering},
+    call::{Action, Call},
     plan::PERIOD_MAX,
 };
 use recorder::{Ops, Window};
@@ -58,7 +58,6 @@ pub(crate) struct Work {
 pub(crate) struct Sequence {
     window: Window,
     marks: VecDeque<Mark>,
-    numbering: Numbering,
     detector: Detector,
     ops: u64,
     tokens: u64,
@@ -74,13 +73,25 @@ const GRAPH_TOKENS: usize = 8;
 const COPY: u64 = u64::MAX - 1;
 const FILL: u64 = u64::MAX - 2;
 
+/// Number of a launch without the bound of 32 bits that records have: the nearest to the last one.
+fn unbounded(number: u32, last: Option<u64>) -> u64 {
+    let last = last.unwrap_or(number.into());
+    let since = number.wrapping_sub(low(last)).cast_signed();
+    last.wrapping_add_signed(since.into())
+}
+
+/// Number of a launch as records and plans have it.
+#[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits there")]
+pub(crate) const fn low(number: u64) -> u32 {
+    number as u32
+}
+
 impl Sequence {
     pub(crate) fn new() -> Self {
         let settings = detect::Settings { has_syncs: true, ..detect::Settings::default() };
         Self {
             window: Window::new(WINDOW_BYTES),
             marks: VecDeque::new(),
-            numbering: Numbering::default(),
             detector: Detector::new(settings),
             ops: 0,
             tokens: 0,
@@ -101,7 +112,7 @@ impl Sequence {
 
     /// Adds a call.
     pub(crate) fn add(&mut self, call: Call) {
-        let number = self.numbering.number_of(&call);
+        let number = call.number.map(|number| unbounded(number, self.last));
         self.marks.push_back(Mark { ops: self.ops, tokens: self.tokens, number });
         self.last = number.or(self.last);
         self.detect(&call);

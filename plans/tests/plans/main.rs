@@ -6,8 +6,6 @@ mod made_up;
 mod recorded;
 mod replay;
 
-use std::num::NonZeroU64;
-
 use call_ring::{
     MemoryKind, Size, Stamp, SyncKind, Target,
     call::{Action, Call, Pointer},
@@ -17,7 +15,7 @@ use call_ring::{
 #[derive(Debug, Default)]
 struct Program {
     calls: Vec<Call>,
-    launches: u64,
+    launches: u32,
 }
 
 impl Program {
@@ -27,7 +25,7 @@ impl Program {
         let mut call = Call { stamp, is_asynchronous: false, is_cut: false, number: None, action };
         if call.token().is_some() {
             self.launches += 1;
-            call.number = NonZeroU64::new(self.launches);
+            call.number = Some(self.launches);
         }
         self.calls.push(call);
     }
