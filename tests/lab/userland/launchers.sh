@@ -91,6 +91,9 @@ step "Podman, by a specification of CDI"
 install -D -m 644 $HELPER/cdi.json /etc/cdi/uvmd-helper.json
 # The guest's root is one that nothing can be mounted over.
 printf '[engine]\nno_pivot_root = true\n[containers]\ndefault_ulimits = []\n' >/etc/containers/containers.conf
+# What Podman's units have made at the boot is of another driver of storage.
+rm -rf /var/lib/containers
+printf '[storage]\ndriver = "vfs"\nrunroot = "/run/containers"\ngraphroot = "/var/lib/containers"\n' >/etc/containers/storage.conf
 root=/opt/container
 mkdir -p $root/cuda $root/usr/lib/uvmd
 for file in /lab/files/uvm-workload /run/cuda/libcuda.so.1; do
@@ -99,7 +102,7 @@ done
 # The words of the command.
 # shellcheck disable=SC2086
 run_container() {
-  podman --storage-driver vfs run --rm --network none --device /dev/nvidia-uvm --device /dev/swgpu "$@" --env LD_LIBRARY_PATH=/run/cuda --rootfs $root $WORKLOAD \
+  podman run --rm --network none --device /dev/nvidia-uvm --device /dev/swgpu "$@" --env LD_LIBRARY_PATH=/run/cuda --rootfs $root $WORKLOAD \
     >/tmp/podman 2>&1 &
   container=$!
 }
