@@ -17,6 +17,8 @@ use crate::{
 
 /// Frames of the GPU that plans leave alone: page tables and small allocations take some.
 pub const SPARE_FRAMES: u64 = 3;
+/// Most schedules that a planner makes for an iteration, each for less memory than the one before.
+const TRIES: u64 = 32;
 /// Links of the machine that planners assume: about what `PCIe` of the fourth generation has.
 const LINK: Link = Link { latency_ns: 10_000.0, bytes_per_second: 24e9 };
 
@@ -54,7 +56,7 @@ impl Planned {
     /// As the helper takes it.
     #[must_use]
     pub fn table(&self, gpu: [u8; 16]) -> Plan<'_> {
-        let budget_bytes = self.moves.iter().map(|one| one.bytes).sum();
+        let budget_bytes = self.moves.iter().map(|step| step.bytes).sum();
         Plan { gpu, first_launch: low(self.first_launch), budget_bytes, tokens: &self.tokens, moves: &self.moves }
     }
 }
@@ -183,6 +185,7 @@ impl Follower {
         };
         let (iteration, tensors) = pieces.iteration(&durations_ns)?;
         // What planners take for an instant takes a launch here, so that some room is needed for it.
+        let step_bytes = (limit_bytes / TRIES).next_multiple_of(Part::BLOCK_BYTES);
         let mut planner_bytes = limit_bytes;
         let moves = loop {
             let store = Store { bytes: u64::MAX, out: LINK, back: LINK };
@@ -191,7 +194,7 @@ impl Follower {
             if let Some(moves) = moves::of(&pieces, &tensors, &schedule, room_bytes) {
                 break moves;
             }
-            planner_bytes = planner_bytes.checked_sub(Part::BLOCK_BYTES).ok_or(Refusal::NoRoom)?;
+            planner_bytes = planner_bytes.checked_sub(step_bytes).ok_or(Refusal::NoRoom)?;
         };
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });

@@ -185,39 +185,39 @@ fn moves(pieces: &Pieces, absences: &[Absence]) -> Vec<Move> {
         let Some(piece) = pieces.all.get(absence.piece) else { continue };
         let op = |place: usize| u32::try_from(place % pieces.ops).unwrap_or(u32::MAX);
         // Only whole pages of the allocation.
-        let begin = piece.address.next_multiple_of(PAGE_BYTES);
+        let Some(begin) = piece.address.checked_next_multiple_of(PAGE_BYTES) else { continue };
         let bytes = (piece.address + piece.bytes).saturating_sub(begin) / PAGE_BYTES * PAGE_BYTES;
-        let one = |destination, begin_op, wait_op| Move {
+        let step = |destination, begin_op, wait_op| Move {
             begin,
             bytes,
             destination,
             begin_op: op(begin_op),
             wait_op: Some(op(wait_op)),
         };
-        moves.push((piece.block, one(Destination::Host, absence.last_use, absence.left)));
+        moves.push((piece.block, step(Destination::Host, absence.last_use, absence.left)));
         if !absence.is_faulted() {
-            moves.push((piece.block, one(Destination::Gpu, absence.fetch, absence.next_use)));
+            moves.push((piece.block, step(Destination::Gpu, absence.fetch, absence.next_use)));
         }
     }
     // What leaves makes room for what comes, and what is waited for first goes first.
-    moves.sort_by_key(|(_, one)| {
-        let wait_op = one.wait_op.unwrap_or(u32::MAX);
-        let is_of_next = wait_op <= one.begin_op;
-        (one.begin_op, one.destination == Destination::Gpu, is_of_next, wait_op, one.begin)
+    moves.sort_by_key(|(_, step)| {
+        let wait_op = step.wait_op.unwrap_or(u32::MAX);
+        let is_of_next = wait_op <= step.begin_op;
+        (step.begin_op, step.destination == Destination::Gpu, is_of_next, wait_op, step.begin)
     });
     let mut joined: Vec<(_, Move)> = Vec::new();
-    for (block, one) in moves {
+    for (block, step) in moves {
         match joined.last_mut() {
             Some((there, last))
                 if *there == block
                     && (last.begin_op, last.wait_op, last.destination)
-                        == (one.begin_op, one.wait_op, one.destination)
-                    && last.begin + last.bytes == one.begin =>
+                        == (step.begin_op, step.wait_op, step.destination)
+                    && last.begin + last.bytes == step.begin =>
             {
-                last.bytes += one.bytes;
+                last.bytes += step.bytes;
             }
-            _ => joined.push((block, one)),
+            _ => joined.push((block, step)),
         }
     }
-    joined.into_iter().map(|(_, one)| one).collect()
+    joined.into_iter().map(|(_, step)| step).collect()
 }

@@ -1,6 +1,6 @@
 //! Memory that an iteration uses, in units of the driver's blocks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use planner::Part;
 use trace::{BlockId, Draft, Iteration, OpStream, Role, Tensor, TensorId, draft::DraftKernel, footprints::Extent};
@@ -9,6 +9,8 @@ use crate::refusal::Refusal;
 
 /// Most pieces of an iteration; units are larger where there were more.
 pub const PIECES_MAX: usize = 1024;
+/// Most units of an iteration that are made to count the pieces in them; extents overlap.
+const UNITS_MAX: u64 = 64 * PIECES_MAX as u64;
 /// Least bytes of a piece that moves.
 pub const MOVED_BYTES_MIN: u64 = 64 << 10;
 
@@ -49,6 +51,10 @@ impl Pieces {
     /// Pieces of the extents that each launch of an iteration uses.
     pub(crate) fn of(stream: &OpStream, uses: &[Vec<Extent>], block: impl Fn(BlockId) -> Block) -> Self {
         let mut unit_bytes = Part::BLOCK_BYTES;
+        // Blocks are as large as the program says: their units are counted before they are made.
+        while units_of(stream, uses, unit_bytes) > UNITS_MAX {
+            unit_bytes *= 2;
+        }
         loop {
             let all = pieces(stream, uses, unit_bytes, &block);
             if all.len() <= PIECES_MAX || unit_bytes >= 1 << 40 {
@@ -111,20 +117,36 @@ impl Pieces {
     }
 }
 
+/// First unit of an extent, and the one behind its last.
+fn units(base: u64, extent: &Extent, unit_bytes: u64) -> (u64, u64) {
+    (base.saturating_add(extent.begin) / unit_bytes, base.saturating_add(extent.end).div_ceil(unit_bytes))
+}
+
+/// Units of all extents, which count once for each of these.
+fn units_of(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64) -> u64 {
+    let extents: BTreeSet<(BlockId, u64, u64)> =
+        uses.iter().flatten().map(|extent| (extent.block, extent.begin, extent.end)).collect();
+    let count = |(block, begin, end): (BlockId, u64, u64)| {
+        let base = stream.blocks()[block].address.unwrap_or(0);
+        let (first, behind) = units(base, &Extent { block, begin, end }, unit_bytes);
+        behind - first
+    };
+    extents.into_iter().map(count).fold(0, u64::saturating_add)
+}
+
 fn pieces(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64, block: &impl Fn(BlockId) -> Block) -> Vec<Piece> {
-    let mut units: BTreeMap<(u64, BlockId), Piece> = BTreeMap::new();
+    let mut pieces: BTreeMap<(u64, BlockId), Piece> = BTreeMap::new();
     for (op, extents) in uses.iter().enumerate() {
         for extent in extents {
             let of = &stream.blocks()[extent.block];
             let (Some(base), Block { is_managed, outlives }) = (of.address, block(extent.block)) else { continue };
-            let first = base.saturating_add(extent.begin) / unit_bytes;
-            let behind = base.saturating_add(extent.end).div_ceil(unit_bytes);
+            let (first, behind) = units(base, extent, unit_bytes);
             for unit in first..behind {
                 let address = base.max(unit * unit_bytes);
                 let end = base.saturating_add(of.bytes).min((unit + 1).saturating_mul(unit_bytes));
                 let bytes = end.saturating_sub(address);
                 let moves = is_managed && outlives && bytes >= MOVED_BYTES_MIN;
-                let piece = units.entry((address, extent.block)).or_insert_with(|| Piece {
+                let piece = pieces.entry((address, extent.block)).or_insert_with(|| Piece {
                     block: extent.block,
                     address,
                     bytes,
@@ -138,5 +160,5 @@ fn pieces(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64, block: &impl
             }
         }
     }
-    units.into_values().filter(|piece| piece.bytes > 0).collect()
+    pieces.into_values().filter(|piece| piece.bytes > 0).collect()
 }

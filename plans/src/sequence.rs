@@ -1,13 +1,13 @@
 //! The last calls of a process, with their numbers, and what the detector makes of them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use call_ring::{
-    MemoryKind, SyncKind, Target, Token,
+    MemoryKind, Target, Token,
     call::{Action, Call},
     plan::PERIOD_MAX,
 };
-use recorder::{Ops, Window};
+use recorder::{LiveBlock, Ops, Program, Window};
 use trace::{
     BlockId, Detector, Footprints, OpId, OpKind,
     detect::{self, Lock, State},
@@ -61,8 +61,8 @@ pub(crate) struct Sequence {
     detector: Detector,
     ops: u64,
     tokens: u64,
-    /// Live memory by address: bytes and kind.
-    memory: BTreeMap<u64, (u64, MemoryKind)>,
+    /// What the program has now.
+    program: Program,
     /// Number of the last launch.
     last: Option<u64>,
 }
@@ -95,7 +95,7 @@ impl Sequence {
             detector: Detector::new(settings),
             ops: 0,
             tokens: 0,
-            memory: BTreeMap::new(),
+            program: Program::default(),
             last: None,
         }
     }
@@ -116,6 +116,7 @@ impl Sequence {
         self.marks.push_back(Mark { ops: self.ops, tokens: self.tokens, number });
         self.last = number.or(self.last);
         self.detect(&call);
+        self.program.advance(&call.action);
         self.window.add(call);
         while self.marks.len() > self.window.calls().len() {
             self.marks.pop_front();
@@ -127,14 +128,13 @@ impl Sequence {
 
     fn detect(&mut self, call: &Call) {
         match &call.action {
-            Action::Malloc { address, bytes, kind, .. } => {
-                self.memory.insert(*address, (*bytes, *kind));
+            Action::Malloc { bytes, .. } => {
                 self.detector.malloc(*bytes);
                 self.ops += 1;
             }
             Action::Free { address, .. } => {
-                if let Some((bytes, _)) = self.memory.remove(address) {
-                    self.detector.free(bytes);
+                if let Some(block) = self.program.block_from(*address) {
+                    self.detector.free(block.bytes);
                     self.ops += 1;
                 }
             }
@@ -142,24 +142,19 @@ impl Sequence {
                 let signature = call.token().map_or(0, |token| Token { pointers: None, ..token }.to_word());
                 self.launch(*function, signature);
             }
-            Action::Copy { target: Target::Stream(_), to, from, .. } => {
-                self.launch(COPY, COPY);
-                if !call.is_asynchronous && self.is_on_gpu(*from) && !self.is_on_gpu(*to) {
-                    self.sync(ops::SyncKind::Copy);
-                }
-            }
+            Action::Copy { target: Target::Stream(_), .. } => self.launch(COPY, COPY),
             Action::Fill { target: Target::Stream(_), .. } => self.launch(FILL, FILL),
             Action::GraphLaunch { executable, .. } => {
                 for _ in 0..GRAPH_TOKENS {
                     self.launch(*executable, *executable);
                 }
             }
-            Action::Sync { kind, .. } => self.sync(match kind {
-                SyncKind::Context => ops::SyncKind::Context,
-                SyncKind::Stream => ops::SyncKind::Stream,
-                SyncKind::Event => ops::SyncKind::Event,
-            }),
             _ => {}
+        }
+        if let Some(kind) = self.program.sync(call) {
+            self.detector.sync(kind);
+            self.ops += 1;
+            self.tokens += 1;
         }
     }
 
@@ -167,19 +162,6 @@ impl Sequence {
         self.detector.launch(function, signature);
         self.ops += 1;
         self.tokens += 1;
-    }
-
-    fn sync(&mut self, kind: ops::SyncKind) {
-        self.detector.sync(kind);
-        self.ops += 1;
-        self.tokens += 1;
-    }
-
-    fn is_on_gpu(&self, address: u64) -> bool {
-        let block = self.memory.range(..=address).next_back();
-        block.is_some_and(|(begin, (bytes, kind))| {
-            address - begin < *bytes && !matches!(kind, MemoryKind::Host | MemoryKind::Registered)
-        })
     }
 
     /// Iterations of a lock; `None` if their launches have no numbers yet.
@@ -205,6 +187,9 @@ impl Sequence {
 
     /// The last whole iteration; `None` if it differs from the one before, or is not there yet.
     pub(crate) fn work(&self, rhythm: Rhythm) -> Result<Option<Work>, Refusal> {
+        if self.program.is_full() {
+            return Err(Refusal::Incomplete);
+        }
         let Rhythm { first_launch, period } = rhythm;
         let Some(whole) = self.last.and_then(|last| last.checked_sub(first_launch)).map(|since| since / period) else {
             return Ok(None);
@@ -287,12 +272,14 @@ impl Sequence {
         }
         let block = |id: BlockId| {
             let address = stream.blocks()[id].address;
-            let kind = address.and_then(|address| self.memory.get(&address)).map(|(_, kind)| *kind);
+            let kind = address.and_then(|address| self.program.block_from(address)).map(|block| block.kind);
             let outlives = stream.malloc_of(id).is_none_or(|malloc| malloc < first) && stream.free_of(id).is_none();
             Block { is_managed: kind == Some(MemoryKind::Managed), outlives }
         };
-        let on_gpu =
-            |extent: &Extent| stream.blocks()[extent.block].address.is_some_and(|address| self.is_on_gpu(address));
+        let on_gpu = |extent: &Extent| {
+            let address = stream.blocks()[extent.block].address;
+            address.and_then(|address| self.program.block(address)).is_some_and(|block| block.is_on_gpu())
+        };
         for extents in &mut uses {
             extents.retain(on_gpu);
         }
@@ -302,12 +289,15 @@ impl Sequence {
     /// Bytes that live on GPUs and are not managed, beside those of an iteration's pieces.
     pub(crate) fn unmanaged_bytes(&self, pieces: &Pieces) -> u64 {
         let used: HashMap<u64, u64> = pieces.all.iter().fold(HashMap::new(), |mut used, piece| {
-            if let Some((begin, _)) = self.memory.range(..=piece.address).next_back() {
-                *used.entry(*begin).or_insert(0) += piece.bytes;
+            if let Some(block) = self.program.block(piece.address) {
+                *used.entry(block.address).or_insert(0) += piece.bytes;
             }
             used
         });
-        let of_gpu = self.memory.iter().filter(|(_, (_, kind))| matches!(kind, MemoryKind::Device | MemoryKind::Pool));
-        of_gpu.map(|(begin, (bytes, _))| bytes.saturating_sub(used.get(begin).copied().unwrap_or(0))).sum()
+        let unused = |block: &LiveBlock| block.bytes.saturating_sub(used.get(&block.address).copied().unwrap_or(0));
+        let of_gpu = |block: &LiveBlock| matches!(block.kind, MemoryKind::Device | MemoryKind::Pool);
+        let unused = self.program.live().filter(of_gpu).map(|block| unused(&block));
+        // What the program says of its memory may have no end.
+        unused.fold(0, u64::saturating_add)
     }
 }

@@ -95,6 +95,9 @@ pub struct Followed {
 #[must_use]
 pub fn of_moves(pieces: &Pieces, moves: &[Move]) -> Followed {
     let by_op = by_op(pieces);
+    let leaving = moves_by_op(pieces.ops, moves, |step| step.wait_op.filter(|_| step.destination == Destination::Host));
+    let coming =
+        moves_by_op(pieces.ops, moves, |step| Some(step.begin_op).filter(|_| step.destination == Destination::Gpu));
     let mut here = vec![false; pieces.all.len()];
     let mut was_here = here.clone();
     let mut followed = Followed::default();
@@ -102,8 +105,8 @@ pub fn of_moves(pieces: &Pieces, moves: &[Move]) -> Followed {
     for _ in 0..TURNS {
         followed.bytes = Bytes::default();
         let bytes = &mut followed.bytes;
-        for (op, uses) in (0_u32..).zip(&by_op) {
-            for leaves in moves.iter().filter(|one| one.destination == Destination::Host && one.wait_op == Some(op)) {
+        for (op, ((uses, leaving), coming)) in by_op.iter().zip(&leaving).zip(&coming).enumerate() {
+            for leaves in leaving {
                 for place in within(pieces, leaves) {
                     if let (Some(here), Some(piece)) = (here.get_mut(place), pieces.all.get(place))
                         && std::mem::take(here)
@@ -127,13 +130,13 @@ pub fn of_moves(pieces: &Pieces, moves: &[Move]) -> Followed {
             for &place in uses {
                 if let (Some(here), Some(was_here), Some(piece)) =
                     (here.get_mut(place), was_here.get_mut(place), pieces.all.get(place))
-                    && is_dead_behind(piece, op as usize)
+                    && is_dead_behind(piece, op)
                 {
                     resident -= piece.bytes;
                     (*here, *was_here) = (false, false);
                 }
             }
-            for comes in moves.iter().filter(|one| one.destination == Destination::Gpu && one.begin_op == op) {
+            for comes in coming {
                 for place in within(pieces, comes) {
                     if let (Some(here), Some(was_here), Some(piece)) =
                         (here.get_mut(place), was_here.get(place), pieces.all.get(place))
@@ -164,14 +167,25 @@ fn by_op(pieces: &Pieces) -> Vec<Vec<usize>> {
     by_op
 }
 
+/// Moves that each op has, in their order.
+fn moves_by_op(ops: usize, moves: &[Move], op: impl Fn(&Move) -> Option<u32>) -> Vec<Vec<&Move>> {
+    let mut by_op = vec![Vec::new(); ops];
+    for step in moves {
+        if let Some(steps) = op(step).and_then(|op| by_op.get_mut(op as usize)) {
+            steps.push(step);
+        }
+    }
+    by_op
+}
+
 /// Whether a piece is freed behind an op.
 fn is_dead_behind(piece: &Piece, op: usize) -> bool {
     !piece.outlives && piece.uses.last() == Some(&op)
 }
 
 /// Pieces in the range of a move.
-fn within(pieces: &Pieces, one: &Move) -> std::ops::Range<usize> {
-    let first = pieces.all.partition_point(|piece| piece.address < one.begin);
-    let behind = pieces.all.partition_point(|piece| piece.address < one.begin.saturating_add(one.bytes));
+fn within(pieces: &Pieces, step: &Move) -> std::ops::Range<usize> {
+    let first = pieces.all.partition_point(|piece| piece.address < step.begin);
+    let behind = pieces.all.partition_point(|piece| piece.address < step.begin.saturating_add(step.bytes));
     first..behind.max(first)
 }

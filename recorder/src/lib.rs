@@ -23,6 +23,6 @@ pub mod window;
 pub use merge::Merge;
 pub use ops::Ops;
 pub use process::{Process, ProcessError};
-pub use program::Program;
+pub use program::{LiveBlock, Program};
 pub use recordings::{Quotas, Recordings};
 pub use window::Window;

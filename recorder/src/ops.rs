@@ -2,13 +2,10 @@
 
 use std::collections::HashMap;
 
-use call_ring::{
-    Size, SyncKind, Target,
-    call::{Action, Call},
-};
+use call_ring::{Size, call::Call};
 use trace::{
     BlockId, Recorder,
-    ops::{self, Argument, Block, Invalid, Launch, OpStream, Signature},
+    ops::{Argument, Block, Invalid, Launch, OpStream, Signature},
 };
 
 use crate::program::{Program, Step, Work};
@@ -41,8 +38,8 @@ impl Ops {
     /// If it has too much memory, or too many blocks of it.
     pub fn after(program: Program, time_ns: u64) -> Result<Self, Invalid> {
         let mut ops = Self { time_ns, ..Self::default() };
-        for (address, bytes) in program.live() {
-            ops.malloc(address, bytes)?;
+        for block in program.live() {
+            ops.malloc(block.address, block.bytes)?;
         }
         Ok(Self { program, ..ops })
     }
@@ -54,7 +51,7 @@ impl Ops {
     pub fn add(&mut self, call: &Call) -> Result<(), Invalid> {
         // Threads take their time before their number.
         self.time_ns = self.time_ns.max(call.stamp.time_ns);
-        let sync = self.sync(call);
+        let sync = self.program.sync(call);
         let steps = self.program.make(&call.action);
         let arguments = steps.iter().map(|step| match step {
             Step::Launch { work, .. } => 1 + work.addresses.len(),
@@ -73,22 +70,6 @@ impl Ops {
             }
         }
         sync.map_or(Ok(()), |kind| self.recorder.sync(self.time_ns, kind))
-    }
-
-    /// What a call waits for, if it does.
-    fn sync(&self, call: &Call) -> Option<ops::SyncKind> {
-        match call.action {
-            Action::Sync { kind, .. } => Some(match kind {
-                SyncKind::Context => ops::SyncKind::Context,
-                SyncKind::Stream => ops::SyncKind::Stream,
-                SyncKind::Event => ops::SyncKind::Event,
-            }),
-            Action::Copy { target: Target::Stream(_), to, from, .. } => {
-                let waits = !call.is_asynchronous && self.program.is_on_gpu(from) && !self.program.is_on_gpu(to);
-                waits.then_some(ops::SyncKind::Copy)
-            }
-            _ => None,
-        }
     }
 
     /// The stream.
@@ -121,15 +102,18 @@ impl Ops {
 
     /// Live block that an address is in, and the offset in it.
     fn block(&self, address: u64) -> Option<(BlockId, u64)> {
-        let begin = self.program.block(address)?;
+        let begin = self.program.block(address)?.address;
         self.recorder.block(begin).ok().map(|block| (block, address - begin))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use call_ring::{MemoryKind, Stamp, call::Pointer};
-    use trace::ops::OpKind;
+    use call_ring::{
+        MemoryKind, Stamp, SyncKind, Target,
+        call::{Action, Pointer},
+    };
+    use trace::ops::{self, OpKind};
 
     use super::*;
 

@@ -6,9 +6,10 @@ use std::{
 };
 
 use call_ring::{
-    MemoryKind, Size, Target,
-    call::{Action, Pointer},
+    MemoryKind, Size, SyncKind, Target,
+    call::{Action, Call, Pointer},
 };
+use trace::ops;
 
 /// Work of a call, or of a node of a graph.
 #[derive(Clone, Debug)]
@@ -108,6 +109,29 @@ struct Memory {
     kind: MemoryKind,
 }
 
+/// Live block of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveBlock {
+    /// First address.
+    pub address: u64,
+    /// Size.
+    pub bytes: u64,
+    /// Kind of its memory.
+    pub kind: MemoryKind,
+}
+
+impl LiveBlock {
+    fn new(address: u64, Memory { bytes, kind }: Memory) -> Self {
+        Self { address, bytes, kind }
+    }
+
+    /// Whether kernels find it on a GPU.
+    #[must_use]
+    pub const fn is_on_gpu(&self) -> bool {
+        !matches!(self.kind, MemoryKind::Host | MemoryKind::Registered)
+    }
+}
+
 /// What a program has.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
@@ -133,25 +157,41 @@ fn known(bytes: u64, rows: u64) -> Option<u64> {
 const NO_SIZE: Size = Size { x: 0, y: 0, z: 0 };
 
 impl Program {
-    /// Live blocks: address and bytes, by address.
-    pub(crate) fn live(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.live.iter().map(|(address, memory)| (*address, memory.bytes))
+    /// Live blocks by address.
+    pub fn live(&self) -> impl Iterator<Item = LiveBlock> {
+        self.live.iter().map(|(address, memory)| LiveBlock::new(*address, *memory))
     }
 
-    /// First address of the live block that an address is in.
-    pub(crate) fn block(&self, address: u64) -> Option<u64> {
-        self.memory(address).map(|(begin, _)| begin)
-    }
-
-    /// Whether an address is in a live block that kernels find on a GPU.
-    pub(crate) fn is_on_gpu(&self, address: u64) -> bool {
-        self.memory(address).is_some_and(|(_, kind)| !matches!(kind, MemoryKind::Host | MemoryKind::Registered))
-    }
-
-    /// Live block that an address is in: its first address, and kind.
-    fn memory(&self, address: u64) -> Option<(u64, MemoryKind)> {
+    /// Live block that an address is in.
+    #[must_use]
+    pub fn block(&self, address: u64) -> Option<LiveBlock> {
         let (begin, memory) = self.live.range(..=address).next_back()?;
-        (address - begin < memory.bytes).then_some((*begin, memory.kind))
+        (address - begin < memory.bytes).then_some(LiveBlock::new(*begin, *memory))
+    }
+
+    /// Live block that begins at an address; one without bytes, too.
+    #[must_use]
+    pub fn block_from(&self, address: u64) -> Option<LiveBlock> {
+        self.live.get(&address).map(|memory| LiveBlock::new(address, *memory))
+    }
+
+    /// What a call waits for, if it does. A copy from a GPU's memory to other memory returns when it
+    /// is done.
+    #[must_use]
+    pub fn sync(&self, call: &Call) -> Option<ops::SyncKind> {
+        match call.action {
+            Action::Sync { kind, .. } => Some(match kind {
+                SyncKind::Context => ops::SyncKind::Context,
+                SyncKind::Stream => ops::SyncKind::Stream,
+                SyncKind::Event => ops::SyncKind::Event,
+            }),
+            Action::Copy { target: Target::Stream(_), to, from, .. } => {
+                let is_on_gpu = |address| self.block(address).is_some_and(|block| block.is_on_gpu());
+                let waits = !call.is_asynchronous && is_on_gpu(from) && !is_on_gpu(to);
+                waits.then_some(ops::SyncKind::Copy)
+            }
+            _ => None,
+        }
     }
 
     /// Name of a function, if the program has told it.
@@ -159,9 +199,10 @@ impl Program {
         self.functions.get(&function)
     }
 
-    /// Whether it had more than [`BYTES_MAX`] of blocks, functions and nodes. What came after is not
+    /// Whether it had more than 8 MiB of blocks, functions and nodes. What came after is not
     /// known.
-    pub(crate) const fn is_full(&self) -> bool {
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
         self.is_full
     }
 
@@ -179,7 +220,7 @@ impl Program {
     }
 
     /// Makes a call whose effects nobody asks for.
-    pub(crate) fn advance(&mut self, action: &Action) {
+    pub fn advance(&mut self, action: &Action) {
         match action {
             Action::GraphLaunch { .. }
             | Action::Launch { target: Target::Stream(_), .. }
@@ -372,7 +413,7 @@ mod tests {
         assert_eq!(program.block(0x1000), None);
         let steps = program.make(&Action::NotFreed { address: 0x1000 });
         assert!(matches!(steps[..], [Step::Malloc { address: 0x1000, bytes: 64 }]), "{steps:?}");
-        assert_eq!(program.block(0x103f), Some(0x1000));
+        assert_eq!(program.block(0x103f).map(|block| block.address), Some(0x1000));
     }
 
     #[test]

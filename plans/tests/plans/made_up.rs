@@ -118,6 +118,31 @@ fn iterations_for_which_there_is_no_plan_are_refused_with_the_reason() {
     assert!(matches!(refusal(23, &once, |_| {}), Refusal::NoGain { .. }));
 }
 
+#[test]
+fn memory_that_a_program_only_claims_takes_no_time_and_no_room() {
+    let mut program = Program::default();
+    // As much as the address space has, and its end.
+    program.malloc(BASE, 1 << 60);
+    program.malloc(u64::MAX - 100, 100);
+    let launches: Vec<Vec<usize>> = (0..24).map(|block| vec![block]).collect();
+    for _ in 0..ITERATIONS {
+        program.launch(99, &[u64::MAX - 50]);
+        iterate(&mut program, &launches);
+    }
+    let (follower, _) = followed("foresight", 17, &program.calls);
+    assert!(matches!(follower.state(), State::Refused(Refusal::OpTooLarge { .. })), "{:?}", follower.state());
+}
+
+#[test]
+fn program_with_more_blocks_than_are_kept_of_it_has_no_plan() {
+    let mut program = run(24, &layers(8));
+    let mut calls = Program::default();
+    (0..70_000_u64).for_each(|block| calls.malloc((1 << 50) + block * 4096, 4096));
+    calls.calls.append(&mut program.calls);
+    let (follower, _) = followed("foresight", 17, &calls.calls);
+    assert_eq!(*follower.state(), State::Refused(Refusal::Incomplete));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
