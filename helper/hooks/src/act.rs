@@ -21,7 +21,7 @@ use crate::{
     contexts::{context_of, enter_context_of},
     cuda::{CuResult, Handle},
     driver,
-    gate::{self, Closed, Gate},
+    gate::{self, Gate},
     parts::{NotManaged, Parts, Range},
     stream::Stream,
     system,
@@ -30,10 +30,6 @@ use crate::{
 
 /// Time between looks at whether a prefetch is done. The driver's own wait would use a processor.
 const POLL_NS: u64 = 50_000;
-/// Looks at the gate before a command is answered that the program's calls leave no time for: a
-/// second.
-const TURNS_MAX: u32 = 10_000;
-const TURN_NS: u64 = 100_000;
 
 impl From<NotManaged> for Answer {
     fn from(_: NotManaged) -> Self {
@@ -115,13 +111,10 @@ impl Acting {
 
     /// Gives it back for good: there are no more commands.
     pub(crate) fn end(&self) {
-        for _ in 0..TURNS_MAX {
+        self.gate.try_for_a_second(|| {
             self.rest();
-            if !self.stream.is_there() || self.gate.is_shut() {
-                break;
-            }
-            system::sleep(TURN_NS);
-        }
+            !self.stream.is_there()
+        });
         self.gate.shut();
     }
 }
@@ -155,15 +148,8 @@ impl Work<'_> {
 
     /// Begins a part, once it is its turn at the gate.
     fn begin(&mut self) -> Result<gate::Part, Answer> {
-        for _ in 0..TURNS_MAX {
-            match self.acting.gate.begin() {
-                Ok(part) if self.acting.memory.mode() == Mode::Act => return Ok(part),
-                Ok(_) => return Err(Answer::NotActing),
-                Err(Closed::Calls) if !self.watch.is_over() => system::sleep(TURN_NS),
-                Err(_) => break,
-            }
-        }
-        Err(NOT_READY)
+        let part = self.watch.begin_part().ok_or(NOT_READY)?;
+        if self.acting.memory.mode() == Mode::Act { Ok(part) } else { Err(Answer::NotActing) }
     }
 
     /// Device of a GPU, in a part of its own.

@@ -35,6 +35,11 @@ const SLICE_NS: u64 = 1_000_000;
 /// Slices that a call waits, of the thread's own time and not of a clock: a process may be stopped.
 const SLICES_MAX: usize = 5000;
 
+/// Tries of what takes a turn at the gate before it is given up: a second.
+pub(crate) const TURNS_MAX: u32 = 10_000;
+/// Time between two of them.
+pub(crate) const TURN_NS: u64 = 100_000;
+
 /// Gate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gate {
@@ -109,6 +114,16 @@ impl Gate {
             Ok(_) => Ok(Part(*self)),
             Err(state) if state & SHUT != 0 => Err(Closed::Shut),
             Err(_) => Err(Closed::Calls),
+        }
+    }
+
+    /// Tries something for a second, until it is done or the gate is shut.
+    pub(crate) fn try_for_a_second(&self, is_done: impl Fn() -> bool) {
+        for _ in 0..TURNS_MAX {
+            if is_done() || self.is_shut() {
+                break;
+            }
+            system::sleep(TURN_NS);
         }
     }
 

@@ -1,6 +1,9 @@
 //! What ends the work of the helper's thread.
 
-use crate::{gate::Gate, process, system};
+use crate::{
+    gate::{Closed, Gate, Part, TURN_NS, TURNS_MAX},
+    process, system,
+};
 
 /// Time between looks at whether the program's first thread has ended.
 pub(crate) const LOOK_NS: u64 = 1_000_000_000;
@@ -17,6 +20,19 @@ impl Watch {
     /// Begins now.
     pub(crate) fn new(gate: Gate) -> Self {
         Self { gate, looked_ns: system::monotonic_ns(), has_ended: false }
+    }
+
+    /// Begins a part within a second; `None` if the program's calls leave no time for it, or the
+    /// thread is to end.
+    pub(crate) fn begin_part(&mut self) -> Option<Part> {
+        for _ in 0..TURNS_MAX {
+            match self.gate.begin() {
+                Ok(part) => return Some(part),
+                Err(Closed::Calls) if !self.is_over() => system::sleep(TURN_NS),
+                Err(_) => break,
+            }
+        }
+        None
     }
 
     /// Whether the thread is to end: the gate is shut, or the program's first thread has ended for

@@ -17,7 +17,7 @@ use crate::{
     contexts::{context_of, enter_context_of},
     cuda::{CuResult, Handle},
     driver,
-    gate::{self, Closed, Gate},
+    gate::{Gate, TURN_NS},
     parts::{Gaps, NotManaged, Parts, Range},
     system,
     watch::Watch,
@@ -25,9 +25,6 @@ use crate::{
 
 const NOT_READY: Reason = Reason::Failed(CuResult::NOT_READY.0.cast_unsigned());
 
-/// Looks at the gate before a plan is refused that the program's calls leave no time for: a second.
-const TURNS_MAX: u32 = 10_000;
-const TURN_NS: u64 = 100_000;
 /// Moves that are made before commands have their turn.
 const TURN_MOVES: usize = 64;
 
@@ -188,7 +185,7 @@ impl Moving {
         plan.moves.store(head.moves as u64, Ordering::Relaxed);
         plan.period.store(head.period as u64, Ordering::Relaxed);
         // Whoever frees memory or ends the context from here on finds the plan.
-        let _part = self.begin_soon(watch)?;
+        let _part = watch.begin_part().ok_or(NOT_READY)?;
         // Not as a rule: the program's calls wait for it.
         if self.versions() != checked {
             self.check_ranges(head)?;
@@ -211,7 +208,7 @@ impl Moving {
             return Err(Reason::Unsupported);
         }
         let (context, device) = {
-            let _part = self.begin_soon(watch)?;
+            let _part = watch.begin_part().ok_or(NOT_READY)?;
             // For this thread: none of its calls ends a capture of the program's.
             driver::leave_captures_alone();
             let device = driver::device_of(head.gpu).ok_or(Reason::NoDevice)?;
@@ -230,7 +227,7 @@ impl Moving {
         plan.context.store(context, Ordering::Relaxed);
         plan.device.store(device.cast_unsigned().into(), Ordering::Relaxed);
         loop {
-            let _part = self.begin_soon(watch)?;
+            let _part = watch.begin_part().ok_or(NOT_READY)?;
             if plan.events.are_of_another(context) {
                 plan.events.destroy();
             }
@@ -281,18 +278,6 @@ impl Moving {
             let is_pooled = block.is_some_and(|block| block.is_pooled && block.begin < range.end);
             if is_pooled { Err(Reason::NotAllocated) } else { Ok(block) }
         })
-    }
-
-    /// Begins a part within a second.
-    fn begin_soon(&self, watch: &mut Watch) -> Result<gate::Part, Reason> {
-        for _ in 0..TURNS_MAX {
-            match self.gate.begin() {
-                Ok(part) => return Ok(part),
-                Err(Closed::Calls) if !watch.is_over() => system::sleep(TURN_NS),
-                Err(_) => break,
-            }
-        }
-        Err(NOT_READY)
     }
 
     /// Makes a move that has begun, unless the plan has ended or the launch that waits for it has come.
@@ -413,13 +398,10 @@ impl Moving {
     /// Gives them back for good: no plan is followed any more.
     pub(crate) fn end(&self) {
         self.plan.stop(Reason::Exit);
-        for _ in 0..TURNS_MAX {
+        self.gate.try_for_a_second(|| {
             self.rest();
-            if !self.has_streams() || self.gate.is_shut() {
-                break;
-            }
-            system::sleep(TURN_NS);
-        }
+            !self.has_streams()
+        });
     }
 }
 
