@@ -6,10 +6,8 @@
 HELPER is libuvmd_helper.so, RECORD recorder's example, CUDA_FOLDER has the lab's libcuda.so.1, PROGRAMS what
 tests/helper/build made. Needs CAP_CHECKPOINT_RESTORE, as root has it.
 """
-import argparse
 import ctypes
 import json
-import mmap
 import os
 import pathlib
 import random
@@ -17,10 +15,12 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-SECONDS_MAX = 60
+# No compiled module beside the sources.
+sys.dont_write_bytecode = True
+from helper_program import SECONDS_MAX, LineProgram, SharedMemory, run_tests, within  # noqa: E402
+
 # Words of the shared memory: see helper/call-ring/src/memory.rs and command.rs.
 BYTES, MODE, COMMANDS = 8192 + (1 << 20) + 15 * (64 << 10), 16, 512
 AGENT, STAGE, ACTION, GPU, BEGIN, END, ANSWER, ADVICE_CALLS = (COMMANDS + at for at in (0, 8, 9, 10, 12, 13, 16, 17))
@@ -41,23 +41,11 @@ def uuid_of(device):
     return b"lab GPU, plain " + bytes([device + 1])
 
 
-def within(what, condition, seconds=SECONDS_MAX):
-    end = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.002)
-    return result
-
-
-class Ring:
-    """The shared memory of a process, as uvmd has it."""
+class Ring(SharedMemory):
+    """The ring of a process."""
 
     def __init__(self, pid):
-        lines = pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
-        place = next(line.split()[0] for line in lines if "memfd:uvmd-ring" in line)
-        with open(f"/proc/{pid}/map_files/{place}", "r+b") as file:
-            self.memory = mmap.mmap(file.fileno(), BYTES)
-        self.words = (ctypes.c_uint64 * (BYTES // 8)).from_buffer(self.memory)
+        super().__init__(pid, "uvmd-ring", BYTES)
         # Of all commands that were waited for, and of the last.
         self.advice_calls = self.last_advice_calls = 0
 
@@ -98,33 +86,18 @@ def find_ring(pid):
         return None
 
 
-class Program:
-    """programs/acts, alone or with the helper in it."""
+class Program(LineProgram):
+    """programs/acts."""
 
     def __init__(self, test, helper=True, environment=None, mode=ACT, first="count 1", arguments=()):
-        with_helper = {"LD_PRELOAD": test.helper, "UVMD_HELPER": "record"} if helper else {}
-        self.child = subprocess.Popen(
-            [test.programs / "acts", *arguments], env={**test.environment, **with_helper, **(environment or {})},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1,
-        )
+        super().__init__(test, [test.programs / "acts", *arguments], helper, environment or {})
         assert self.child.stdout.readline() == "ready\n"
-        self.pid = self.child.pid
         self.ring = Ring(self.pid) if helper else None
         if helper and mode == ACT:
             self.ring.words[MODE] = ACT
         self.do(first)
         if helper and mode == ACT:
             within("the helper's thread runs or has ended", lambda: self.ring.words[AGENT] != ABSENT)
-
-    def tell(self, line):
-        self.child.stdin.write(line + "\n")
-
-    def read(self):
-        return self.child.stdout.readline().rstrip("\n")
-
-    def do(self, line):
-        self.tell(line)
-        return self.read()
 
     def number(self, line):
         return int(self.do(line))
@@ -529,22 +502,9 @@ class Test:
         print("whatever is in the command's words, the program goes on")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("helper", type=pathlib.Path)
-    parser.add_argument("record", type=pathlib.Path)
-    parser.add_argument("cuda", type=pathlib.Path)
-    parser.add_argument("programs", type=pathlib.Path)
+def add_workload(parser):
     parser.add_argument("--workload", type=pathlib.Path, help="uvm-workload, to record all of it beside commands")
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--only", help="one of the tests, by the name of its function")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        test = Test(options, pathlib.Path(folder))
-        names = ("carries_out", "refuses", "withdraws", "needs_no_descriptor", "starts", "blocks_signals", "ends_as_without", "ends_without_threads", "records_truly", "survives_kills", "withstands_garbage")
-        for name in [options.only] if options.only else names:
-            getattr(test, name)()
 
 
 if __name__ == "__main__":
-    main()
+    run_tests(__doc__, Test, "record", ("carries_out", "refuses", "withdraws", "needs_no_descriptor", "starts", "blocks_signals", "ends_as_without", "ends_without_threads", "records_truly", "survives_kills", "withstands_garbage"), add_workload)

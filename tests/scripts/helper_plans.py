@@ -6,22 +6,19 @@
 HELPER is libuvmd_helper.so, PLAN recorder's example of that name, CUDA_FOLDER has the lab's libcuda.so.1, PROGRAMS what
 tests/helper/build made. Needs CAP_CHECKPOINT_RESTORE and CAP_SYS_PTRACE, as root has them.
 """
-import argparse
 import ctypes
 import json
-import mmap
 import os
 import pathlib
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
 # No compiled module beside the sources.
 sys.dont_write_bytecode = True
-from helper_acts import SECONDS_MAX, within  # noqa: E402
+from helper_program import SECONDS_MAX, LineProgram, SharedMemory, run_tests, within  # noqa: E402
 
 # Of tests/helper/plans.c.
 OPS, BUFFERS, BYTES = 8, 4, 2 << 20
@@ -39,15 +36,11 @@ HOST = -1
 ADDED = {"prefetch", "record_event", "wait_event"}
 
 
-class Shared:
-    """The memory of a plan, word by word."""
+class Shared(SharedMemory):
+    """The memory of a plan."""
 
     def __init__(self, pid):
-        lines = pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
-        place = next(line.split()[0] for line in lines if "memfd:uvmd-plan" in line)
-        with open(f"/proc/{pid}/map_files/{place}", "r+b") as file:
-            self.memory = mmap.mmap(file.fileno(), PLAN_BYTES)
-        self.words = (ctypes.c_uint64 * (PLAN_BYTES // 8)).from_buffer(self.memory)
+        super().__init__(pid, "uvmd-plan", PLAN_BYTES)
 
 
 class Held:
@@ -92,19 +85,15 @@ class Planner:
         self.child.communicate()
 
 
-class Program:
-    """programs/plans, alone or with the helper in it."""
+class Program(LineProgram):
+    """programs/plans."""
 
     def __init__(self, test, helper=True, iterations=20, log=False, **settings):
-        with_helper = {"LD_PRELOAD": test.helper, "UVMD_HELPER": "record"} if helper else {}
         self.log = test.folder / "log" if log else None
         with_log = {"CUDA_LAB_LOG": str(self.log)} if log else {}
-        self.child = subprocess.Popen(
-            [test.programs / "plans"], env={**test.environment, **with_helper, **with_log, **settings},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1,
-        )
+        super().__init__(test, [test.programs / "plans"], helper, {**with_log, **settings})
         self.buffers = [int(word) for word in self.read().split()]
-        self.pid, self.test, self.planner = self.child.pid, test, None
+        self.test, self.planner = test, None
         if helper:
             self.planner = Planner(test, self.pid)
             self.planner.do("mode act")
@@ -112,16 +101,6 @@ class Program:
         self.do(f"iterate {iterations}")
         if helper:
             assert self.planner.do(f"learn {OPS}")["differ"] == 0
-
-    def tell(self, line):
-        self.child.stdin.write(line + "\n")
-
-    def read(self):
-        return self.child.stdout.readline().rstrip("\n")
-
-    def do(self, line):
-        self.tell(line)
-        return self.read()
 
     def run(self, *ops):
         for op in ops:
@@ -709,24 +688,13 @@ class Test:
         print("whatever is in the memory of the plan, the program goes on")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("helper", type=pathlib.Path)
-    parser.add_argument("plan", type=pathlib.Path)
-    parser.add_argument("cuda", type=pathlib.Path)
-    parser.add_argument("programs", type=pathlib.Path)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--only", help="one of the tests, by the name of its function")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        test = Test(options, pathlib.Path(folder))
-        names = (
-            "follows", "orders_no_streams", "moves_in_parts", "gives_back", "wakes_seldom", "counts_late_moves", "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "numbers_launches", "stops_where_the_driver_fails", "leaves_captures_alone",
-            "ends_with_contexts", "ends_as_without", "follows_again_and_again", "survives_kills", "withstands_garbage",
-        )
-        for name in [options.only] if options.only else names:
-            getattr(test, name)()
+NAMES = (
+    "follows", "orders_no_streams", "moves_in_parts", "gives_back", "wakes_seldom", "counts_late_moves",
+    "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "numbers_launches",
+    "stops_where_the_driver_fails", "leaves_captures_alone", "ends_with_contexts", "ends_as_without",
+    "follows_again_and_again", "survives_kills", "withstands_garbage",
+)
 
 
 if __name__ == "__main__":
-    main()
+    run_tests(__doc__, Test, "plan", NAMES)

@@ -1,0 +1,67 @@
+"""What the tests of the helper's thread have in common: programs that take lines, and memory that they share."""
+import argparse
+import ctypes
+import mmap
+import pathlib
+import subprocess
+import tempfile
+import time
+
+# Longer than anything that happens.
+SECONDS_MAX = 60
+
+
+def within(what, condition, seconds=SECONDS_MAX):
+    end = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.002)
+    return result
+
+
+class SharedMemory:
+    """Memory of a name that a process has mapped, word by word, as uvmd has it."""
+
+    def __init__(self, pid, name, size):
+        lines = pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
+        place = next(line.split()[0] for line in lines if f"memfd:{name}" in line)
+        with open(f"/proc/{pid}/map_files/{place}", "r+b") as file:
+            self.memory = mmap.mmap(file.fileno(), size)
+        self.words = (ctypes.c_uint64 * (size // 8)).from_buffer(self.memory)
+
+
+class LineProgram:
+    """A program that does what lines say, alone or with the helper in it."""
+
+    def __init__(self, test, command, has_helper, environment):
+        of_helper = {"LD_PRELOAD": test.helper, "UVMD_HELPER": "record"} if has_helper else {}
+        self.child = subprocess.Popen(
+            command, env={**test.environment, **of_helper, **environment},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1,
+        )
+        self.pid = self.child.pid
+
+    def tell(self, line):
+        self.child.stdin.write(line + "\n")
+
+    def read(self):
+        return self.child.stdout.readline().rstrip("\n")
+
+    def do(self, line):
+        self.tell(line)
+        return self.read()
+
+
+def run_tests(description, kind, tool, names, add_arguments=lambda parser: None):
+    """Runs methods of a class, or the one that the command line names. `tool` is what the second argument is called."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    for name in ("helper", tool, "cuda", "programs"):
+        parser.add_argument(name, type=pathlib.Path)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--only", help="one of the tests, by the name of its function")
+    add_arguments(parser)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        test = kind(options, pathlib.Path(folder))
+        for name in [options.only] if options.only else names:
+            getattr(test, name)()
