@@ -11,7 +11,7 @@ use trace::{detect, footprints::Coverage};
 use crate::{
     moves,
     refusal::Refusal,
-    sequence::{Rhythm, Sequence, Work, low},
+    sequence::{Rhythm, Sequence, Work},
     traffic::{self, Bytes},
 };
 
@@ -55,9 +55,10 @@ pub struct Planned {
 impl Planned {
     /// As the helper takes it.
     #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits in plans")]
     pub fn table(&self, gpu: [u8; 16]) -> Plan<'_> {
         let budget_bytes = self.moves.iter().map(|step| step.bytes).sum();
-        Plan { gpu, first_launch: low(self.first_launch), budget_bytes, tokens: &self.tokens, moves: &self.moves }
+        Plan { gpu, first_launch: self.first_launch as u32, budget_bytes, tokens: &self.tokens, moves: &self.moves }
     }
 }
 

@@ -73,19 +73,6 @@ const GRAPH_TOKENS: usize = 8;
 const COPY: u64 = u64::MAX - 1;
 const FILL: u64 = u64::MAX - 2;
 
-/// Number of a launch without the bound of 32 bits that records have: the nearest to the last one.
-fn unbounded(number: u32, last: Option<u64>) -> u64 {
-    let last = last.unwrap_or(number.into());
-    let since = number.wrapping_sub(low(last)).cast_signed();
-    last.wrapping_add_signed(since.into())
-}
-
-/// Number of a launch as records and plans have it.
-#[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits there")]
-pub(crate) const fn low(number: u64) -> u32 {
-    number as u32
-}
-
 impl Sequence {
     pub(crate) fn new() -> Self {
         let settings = detect::Settings { has_syncs: true, ..detect::Settings::default() };
@@ -112,7 +99,7 @@ impl Sequence {
 
     /// Adds a call.
     pub(crate) fn add(&mut self, call: Call) {
-        let number = call.number.map(|number| unbounded(number, self.last));
+        let number = call.number_near(self.last);
         self.marks.push_back(Mark { ops: self.ops, tokens: self.tokens, number });
         self.last = number.or(self.last);
         self.detect(&call);
@@ -238,7 +225,11 @@ impl Sequence {
         let durations = times.iter().zip(times.iter().skip(1)).map(|(begin, end)| end.saturating_sub(*begin));
         let durations_ns = durations.collect();
         let [.., first_launch] = begins;
-        Ok(Some(Work { first_launch, tokens, durations_ns, pieces: self.pieces(begin..end)? }))
+        let pieces = self.pieces(begin..end)?;
+        if pieces.ops as u64 != period {
+            return Err(Refusal::Invalid { reason: "a launch without thread blocks".to_owned() });
+        }
+        Ok(Some(Work { first_launch, tokens, durations_ns, pieces }))
     }
 
     /// Memory that launches of an iteration use, and the copies and fills before each of them.

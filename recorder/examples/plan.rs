@@ -56,10 +56,10 @@ impl Launches {
             calls.extend(self.process.poll()?);
         }
         for call in calls {
-            let (Some(token), Some(number)) = (call.token(), call.number) else { continue };
-            let last = self.tokens.last_key_value().map_or(u64::from(number), |(last, _)| *last);
-            let since = number.wrapping_sub(low(last)).cast_signed();
-            self.tokens.insert(last.wrapping_add_signed(since.into()), token);
+            let last = self.tokens.last_key_value().map(|(last, _)| *last);
+            if let (Some(token), Some(number)) = (call.token(), call.number_near(last)) {
+                self.tokens.insert(number, token);
+            }
         }
         let before = self.tokens.len().checked_sub(2 * period).context("too few launches")?;
         let (numbers, both): (Vec<u64>, Vec<Token>) =

@@ -179,6 +179,16 @@ pub struct Call {
 }
 
 impl Call {
+    /// Number of its launch without the bound of 32 bits: the nearest to that of another launch.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the half that is recorded")]
+    pub fn number_near(&self, other: Option<u64>) -> Option<u64> {
+        let number = self.number?;
+        let other = other.unwrap_or(number.into());
+        let since = number.wrapping_sub(other as u32).cast_signed();
+        Some(other.wrapping_add_signed(since.into()))
+    }
+
     /// Token in plans; `None` of a call that is no op of an iteration.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
