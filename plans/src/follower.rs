@@ -122,7 +122,7 @@ impl Follower {
         Some(self.sequence.last()?.checked_sub(first_launch)? / period)
     }
 
-    /// Adds the next call. Where the state changes, the helper has to be told: of a plan, or that
+    /// Adds the next call. Where the state changes, the helper needs to know: of a plan, or that
     /// there is none any more.
     pub fn add(&mut self, call: Call) -> Option<Change> {
         let is_launch = call.token().is_some();

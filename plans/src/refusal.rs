@@ -13,7 +13,7 @@ pub enum Refusal {
     CoverageUnknown { launches: usize },
     #[error("{percent} % of what is accessed is in the footprints, which is too little")]
     CoverageTooLow { percent: u64 },
-    #[error("the program has more memory and functions than are kept of it")]
+    #[error("the program has more memory and functions than are retained")]
     Incomplete,
     #[error("launches repeat by function, but not by shape")]
     ShapesVary,

@@ -85,15 +85,15 @@ impl Traffic {
 /// Take for each use an instant of its operation at which the unit is on the GPU; if the operation
 /// writes it, one at which it does so. An interval leads from a use at operation `i` to the next use
 /// of the same unit, at `j`. If the unit is on the GPU all the time between the two instants, the
-/// interval is kept. If not, the unit leaves the GPU in it and comes back: at least one copy to the
+/// interval is retained. If not, the unit leaves the GPU in it and comes back: at least one copy to the
 /// GPU, and with [`Copies::All`] one from it. Intervals of one unit do not overlap, so that no copy
-/// counts twice, and the bound is the number of intervals less the most that can be kept.
+/// counts twice, and the bound is the number of intervals less the most that can be retained.
 ///
-/// Kept intervals with `i <= k < j` are on the GPU when operation `k` has ended and `k + 1` has not
+/// Retained intervals with `i <= k < j` are on the GPU when operation `k` has ended and `k + 1` has not
 /// begun: at most `room`. Those with `i < k < j` are on the GPU when operation `k` uses a unit, which
 /// is none of theirs: at most `room - 1`. These conditions are necessary, so that the most intervals
 /// that meet them are at least as many as any policy keeps. They are found from the first condition
-/// to the last: where more intervals hold than may, those that end last are given up, as Belady's
+/// to the last: where more intervals hold than may, those that end last are evicted, as Belady's
 /// MIN does. That is optimal, by exchange: all candidates meet the conditions so far, and what ends
 /// later takes part in all later conditions of what ends earlier.
 ///
@@ -105,7 +105,7 @@ impl Traffic {
 /// With [`Copies::Written`], a span leads from an operation that writes a unit to the next one that
 /// does, or else to the unit's end. If the unit leaves the GPU in a span, it has been copied from
 /// the GPU after the write; spans of a unit do not overlap either, and the first of the two
-/// conditions holds for those that are kept.
+/// conditions holds for those that are retained.
 ///
 /// The bound is the optimum of these conditions, not of the model: an operation that needs one more
 /// unit at an instant at which `room` units of its own stay is not seen.
@@ -124,10 +124,10 @@ pub fn least(accesses: &Accesses, room: u64, copies: Copies) -> Traffic {
         Copies::All => Intervals::from_uses(accesses),
         Copies::Written => Intervals::from_writes(accesses),
     };
-    Traffic { to_gpu: Intervals::to_uses(accesses).least_given_up(room), from_gpu: from_gpu.least_given_up(room) }
+    Traffic { to_gpu: Intervals::to_uses(accesses).least_evicted(room), from_gpu: from_gpu.least_evicted(room) }
 }
 
-/// Amounts that could be kept, by the points from and to which.
+/// Amounts that could be retained, by the points from and to which.
 #[derive(Debug)]
 struct Intervals {
     /// By the first point: last point and amount. Point 0 is before the first operation, point k + 1
@@ -202,20 +202,20 @@ impl Intervals {
         }
     }
 
-    /// Least amount of intervals that cannot be kept.
-    fn least_given_up(&self, room: u64) -> u64 {
-        let mut kept = Kept::default();
+    /// Least amount of intervals that cannot be retained.
+    fn least_evicted(&self, room: u64) -> u64 {
+        let mut retained = Retained::default();
         for (point, (begins, uses)) in self.begins.iter().zip(&self.uses).enumerate() {
-            kept.end_at(point);
+            retained.end_at(point);
             if *uses {
-                kept.shrink_to(room.saturating_sub(1));
+                retained.shrink_to(room.saturating_sub(1));
             }
             for (last, amount) in begins {
-                kept.add(*last, *amount);
+                retained.add(*last, *amount);
             }
-            kept.shrink_to(room);
+            retained.shrink_to(room);
         }
-        kept.given_up
+        retained.evicted
     }
 }
 
@@ -300,16 +300,16 @@ impl Accesses {
     }
 }
 
-/// Intervals that are kept at a point.
+/// Intervals that are retained at a point.
 #[derive(Debug, Default)]
-struct Kept {
+struct Retained {
     /// Amounts by their last points.
     amounts: BTreeMap<usize, u64>,
     total: u64,
-    given_up: u64,
+    evicted: u64,
 }
 
-impl Kept {
+impl Retained {
     fn add(&mut self, last: usize, amount: u64) {
         *self.amounts.entry(last).or_default() += amount;
         self.total += amount;
@@ -330,7 +330,7 @@ impl Kept {
                 latest.remove();
             }
             self.total -= amount;
-            self.given_up += amount;
+            self.evicted += amount;
         }
     }
 }

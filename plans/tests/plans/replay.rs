@@ -1,4 +1,4 @@
-//! What moves do, told independently of the crate: by units of the driver, launch by launch.
+//! What moves do, modelled independently of the crate: by units of the driver, launch by launch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
