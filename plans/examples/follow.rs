@@ -5,8 +5,8 @@
 //!
 //! A plan is published `--plan-after` iterations after the follower has it (0), and withdrawn after
 //! `--off-after` iterations with it. The GPU is the lab's on plain memory, unless UUID names another.
-//! Prints a line of JSON for each iteration, and for each change; `--link` names the counters of the
-//! lab's link. Beats each second. For tests.
+//! Prints a line of JSON for each iteration, and for each change. `--link` names the counters of the
+//! lab's link, or is `driver` for the driver's own of the process. Beats each second. For tests.
 
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
@@ -14,9 +14,10 @@ use std::{
     env,
     ffi::OsString,
     fs,
+    io::{BufRead, BufReader},
     num::NonZeroUsize,
-    path::PathBuf,
-    process::{Command, ExitCode},
+    path::{Path, PathBuf},
+    process::{Command, ExitCode, Stdio},
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -28,7 +29,12 @@ use plans::{Bytes, Change, Follower, Planned, Settings, State};
 use recorder::Process;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use sys::{Roots, futex, shared_memory::SharedMemory};
+use sys::{
+    Roots, driver, futex,
+    pidfd::PidFd,
+    shared_memory::SharedMemory,
+    uvm::{counters::Counters, target::VaSpace},
+};
 
 /// GPU of the lab, on plain memory.
 const PLAIN_GPU: [u8; 16] = *b"lab GPU, plain \x01";
@@ -138,8 +144,48 @@ enum Phase {
     Off,
 }
 
+/// What counts the bytes over the link.
+enum Link {
+    /// The lab's software GPU.
+    Lab(PathBuf),
+    /// The driver, for the process. It keeps the VA space alive.
+    Driver(Counters),
+}
+
+impl Link {
+    fn open(name: &Path, pid: u32) -> anyhow::Result<Self> {
+        if name != Path::new("driver") {
+            return Ok(Self::Lab(name.to_owned()));
+        }
+        let roots = Roots::default();
+        let version = driver::module(&roots).and_then(|module| module.version).context("no driver is loaded")?;
+        let process = PidFd::open(pid)?;
+        let va_space = VaSpace::of(&process, &roots)?.into_iter().next().context("no VA space")?;
+        Ok(Self::Driver(Counters::attach(&va_space, &version)?))
+    }
+
+    /// To the GPU, and to the host.
+    fn read_bytes(&self) -> anyhow::Result<(u64, u64)> {
+        match self {
+            Self::Lab(path) => {
+                let text = fs::read_to_string(path)?;
+                let count = |name: &str| -> anyhow::Result<u64> {
+                    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                    Ok(line.with_context(|| format!("{} has no {name}", path.display()))?.trim().parse()?)
+                };
+                Ok((count("copied_htod_bytes")?, count("copied_dtoh_bytes")?))
+            }
+            Self::Driver(counters) => {
+                let counted = counters.read();
+                Ok((counted.bytes_htod, counted.bytes_dtoh))
+            }
+        }
+    }
+}
+
 struct Session<'a> {
     options: &'a Options,
+    link: Option<Link>,
     shared: Shared,
     follower: Follower,
     phase: Phase,
@@ -149,16 +195,6 @@ struct Session<'a> {
     planned_at: Option<u64>,
     before: (Report, Option<(u64, u64)>),
     lines: u64,
-}
-
-fn link_bytes(options: &Options) -> anyhow::Result<Option<(u64, u64)>> {
-    let Some(path) = &options.link else { return Ok(None) };
-    let text = fs::read_to_string(path)?;
-    let count = |name: &str| -> anyhow::Result<u64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        Ok(line.with_context(|| format!("{} has no {name}", path.display()))?.trim().parse()?)
-    };
-    Ok(Some((count("copied_htod_bytes")?, count("copied_dtoh_bytes")?)))
 }
 
 fn bytes_line(Bytes { to_gpu, to_host, faulted }: Bytes) -> Value {
@@ -204,7 +240,7 @@ impl Session<'_> {
     }
 
     fn begin_iteration(&mut self) -> anyhow::Result<()> {
-        let (before, now) = (self.before, (self.shared.report()?, link_bytes(self.options)?));
+        let (before, now) = (self.before, self.readings()?);
         let iteration = self.follower.iterations();
         // Only what was seen from its begin on.
         if let (Some(ended), true) = (self.iteration, iteration > self.iteration) {
@@ -229,6 +265,11 @@ impl Session<'_> {
             Phase::Planned { .. } | Phase::Off => {}
         }
         Ok(())
+    }
+
+    fn readings(&self) -> anyhow::Result<(Report, Option<(u64, u64)>)> {
+        let bytes = self.link.as_ref().map(Link::read_bytes).transpose()?;
+        Ok((self.shared.report()?, bytes))
     }
 
     fn line(&mut self, iteration: u64, before: (Report, Option<(u64, u64)>), now: (Report, Option<(u64, u64)>)) {
@@ -277,8 +318,13 @@ fn main() -> anyhow::Result<ExitCode> {
         .args(&options.arguments)
         .env("LD_PRELOAD", &options.helper)
         .env("UVMD_HELPER", "record")
+        .stdout(Stdio::piped())
         .spawn()
         .context("the program does not start")?;
+    // Whole lines among those of this program.
+    let said = child.stdout.take().context("no output of the program")?;
+    let relay =
+        thread::spawn(move || BufReader::new(said).lines().map_while(Result::ok).for_each(|line| println!("{line}")));
     let started = Instant::now();
     let (mut process, mut shared) = loop {
         if let Some(status) = child.try_wait()? {
@@ -298,10 +344,19 @@ fn main() -> anyhow::Result<ExitCode> {
     process.set_mode(Mode::Act)?;
     let shared = shared.take().context("no plan was found")?;
     shared.beat();
-    let before = (shared.report()?, link_bytes(&options)?);
+    let link = loop {
+        // The program has the helper before it has a VA space.
+        match options.link.as_deref().map(|name| Link::open(name, child.id())).transpose() {
+            Err(error) if child.try_wait()?.is_some() || started.elapsed() > PATIENCE => return Err(error),
+            Err(_) => thread::sleep(POLL),
+            Ok(link) => break link,
+        }
+    };
     let follower = Follower::new(settings, planner);
+    let before = (shared.report()?, None);
     let mut session = Session {
         options: &options,
+        link,
         shared,
         follower,
         phase: Phase::Watching,
@@ -320,6 +375,9 @@ fn main() -> anyhow::Result<ExitCode> {
         thread::sleep(POLL);
     };
     session.add(process.finish()?)?;
+    if relay.join().is_err() {
+        bail!("the output of the program is not whole");
+    }
     let losses = process.losses();
     println!("{}", json!({ "event": "exit", "dropped": losses.dropped, "iterations": session.lines }));
     Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(255)).unwrap_or(255)))

@@ -12,9 +12,15 @@ if [ "${1:-}" = --bundle ]; then
   scripts/gpu-check --bundle "$to"
   scripts/build --lab >/dev/null
   remap_paths
-  cargo build --locked --release --quiet -p recorder --example record
-  cp target/release/examples/record "$to/"
-  strip "$to/record"
+  cargo build --locked --release --quiet -p recorder --example record -p plans --example follow
+  for example in record follow; do
+    cp "target/release/examples/$example" "$to/"
+    strip "$to/$example"
+  done
+  tinygrad=$(foreign_dir tinygrad)
+  [ -e "$tinygrad" ] || scripts/setup --no-lab
+  rm -rf "$to/tinygrad"
+  cp -r "$tinygrad" "$to/tinygrad"
   cuda=$(mktemp -d)
   trap 'rm -rf "$cuda"' EXIT
   ln -s "$UVMD_ROOT/target/release/libcuda_lab.so" "$cuda/libcuda.so.1"
@@ -68,5 +74,10 @@ for blocks in 4 1024; do
     echo "launch in ns, $blocks blocks: $("$programs/gpu_cost" $blocks) alone, $("$bundle/record" --off "$helper:$programs/hold.so" "$work/calls" "$programs/gpu_cost" $blocks 2>/dev/null) passing through, $("$bundle/record" "$helper:$programs/hold.so" "$work/calls" "$programs/gpu_cost" $blocks 2>/dev/null) recorded"
   done
 done
-tests/scripts/helper_harm.py "$helper" "$bundle/record" "$(dirname "$(ldconfig -p | awk '/libcuda\.so\.1 / { print $NF; exit }')")" "$programs" --kills 50 --nvidia || failures=$((failures + 1))
+cuda=$(dirname "$(ldconfig -p | awk '/libcuda\.so\.1 / { print $NF; exit }')")
+tests/scripts/helper_acts.py "$helper" "$bundle/record" "$cuda" "$programs" --nvidia "$bundle/gpu-check" || failures=$((failures + 1))
+for planner in foresight autoswap appobmem g10; do
+  tests/scripts/plans.py "$helper" "$bundle/follow" "$cuda" "$bundle/tinygrad" --planner $planner --nvidia || failures=$((failures + 1))
+done
+tests/scripts/helper_harm.py "$helper" "$bundle/record" "$cuda" "$programs" --kills 50 --nvidia || failures=$((failures + 1))
 [ "$failures" = 0 ] || die "$failures differences"

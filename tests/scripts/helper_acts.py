@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Commands to the helper, by a stand-in for uvmd: what it carries out, what it refuses, and that the program ends as without it.
 
-    helper_acts.py HELPER RECORD CUDA_FOLDER PROGRAMS [--workload UVM_WORKLOAD] [--kills N]
+    helper_acts.py HELPER RECORD CUDA_FOLDER PROGRAMS [--workload UVM_WORKLOAD] [--tinygrad DIR] [--numba DIR] [--kills N]
+    helper_acts.py HELPER RECORD CUDA_FOLDER PROGRAMS --nvidia GPU_CHECK [--kills N]
 
 HELPER is libuvmd_helper.so, RECORD recorder's example, CUDA_FOLDER has the lab's libcuda.so.1, PROGRAMS what
-tests/helper/build made. Needs CAP_CHECKPOINT_RESTORE, as root has it.
+tests/helper/build made. With --nvidia, the driver is NVIDIA's, on the first GPU, and gpu-check attaches its counters:
+tests that need the lab's log or several GPUs are left out. Needs CAP_CHECKPOINT_RESTORE, as root has it.
 """
 import ctypes
 import json
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -19,7 +22,7 @@ import time
 
 # No compiled module beside the sources.
 sys.dont_write_bytecode = True
-from helper_program import SECONDS_MAX, LineProgram, SharedMemory, run_tests, within  # noqa: E402
+from helper_program import SECONDS_MAX, LineProgram, SharedMemory, run_tests, uuid_of_nvidia, within  # noqa: E402
 
 # Words of the shared memory: see helper/call-ring/src/memory.rs and command.rs.
 BYTES, MODE, COMMANDS = 8192 + (1 << 20) + 15 * (64 << 10), 16, 512
@@ -30,19 +33,25 @@ PENDING, TAKEN, ANSWERED = 1, 2, 3
 ACTIONS = ["prefetch-to-gpu", "prefetch-to-host", "prefer-gpu", "prefer-host", "prefer-nowhere", "access-by-gpu", "no-access-by-gpu", "duplicate", "do-not-duplicate", "prefer-host-no-more"]
 WITHDRAWALS = {"prefer-nowhere", "no-access-by-gpu", "do-not-duplicate", "prefer-host-no-more"}
 ANSWERS = {1: "done", 2: "failed", 3: "not allocated", 4: "program's advice", 5: "no device", 6: "unsupported", 7: "not acting"}
-# Of the lab, on plain memory.
+# Where the lab has managed memory, on plain memory.
 MANAGED = 0x2000_0000_0000
 NO_DEVICE = -2
 # What the helper's thread does, in the lab's log.
 HELPERS_OPS = {"advise", "capture_mode", "prefetch", "stream_create", "stream_destroy"}
 
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
 def uuid_of(device):
+    """Of a GPU of the lab, on plain memory."""
     return b"lab GPU, plain " + bytes([device + 1])
 
 
 class Ring(SharedMemory):
     """The ring of a process."""
+
+    gpu = uuid_of(0)
 
     def __init__(self, pid):
         super().__init__(pid, "uvmd-ring", BYTES)
@@ -53,8 +62,8 @@ class Ring(SharedMemory):
         futex, wake_all = 202, 1
         ctypes.CDLL(None).syscall(futex, ctypes.byref(self.words, STAGE * 8), wake_all, 1 << 30, 0, 0, 0)
 
-    def submit(self, action, begin, end, gpu=uuid_of(0)):
-        words = self.words
+    def submit(self, action, begin, end, gpu=None):
+        words, gpu = self.words, gpu or self.gpu
         stage = words[STAGE]
         assert stage & 3 != TAKEN, "the last one is being carried out"
         words[ANSWER], words[ACTION] = 0, action if isinstance(action, int) else ACTIONS.index(action) + 1
@@ -102,6 +111,11 @@ class Program(LineProgram):
     def number(self, line):
         return int(self.do(line))
 
+    def helper(self):
+        """The helper's thread."""
+        (thread,) = [thread for thread, name in self.threads().items() if name == "uvmd-helper"]
+        return thread
+
     def threads(self):
         tasks = pathlib.Path(f"/proc/{self.pid}/task").iterdir()
         return {int(task.name): (task / "comm").read_text(encoding="ascii").strip() for task in tasks}
@@ -114,11 +128,11 @@ class Program(LineProgram):
         return self.child.returncode, out
 
 
-def spam(ring, seed):
-    """Commands of all kinds about the memory that programs of the lab have, one after the other, for ever."""
+def spam(ring, seed, managed):
+    """Commands of all kinds about the memory that a program has, one after the other, for ever."""
     generator = random.Random(seed)
     while True:
-        begin = MANAGED + (generator.randrange(256) << 12)
+        begin = managed + (generator.randrange(256) << 12)
         number = ring.submit(generator.choice(ACTIONS), begin, begin + (generator.choice((1, 1, 1, 4, 16, 512)) << 12))
         end = time.monotonic() + SECONDS_MAX
         while ring.answer(number) is None:
@@ -126,16 +140,21 @@ def spam(ring, seed):
             time.sleep(generator.choice((0, 0, 0.0005)))
 
 
+def without_times(said):
+    """What a program says that is the same each time."""
+    return re.sub(r'"\w*(seconds|_ns|_ms|duration\w*)": ?[0-9.e-]+', "", said)
+
+
 class Spammer:
     """A process that gives commands until it is killed."""
 
-    def __init__(self, ring, seed=1):
+    def __init__(self, ring, seed=1, managed=MANAGED):
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 # Those of the programs' input: it would not end.
                 os.closerange(3, 1024)
-                spam(ring, seed)
+                spam(ring, seed, managed)
             finally:
                 os._exit(1)
 
@@ -151,8 +170,14 @@ class Spammer:
 class Test:
     def __init__(self, options, folder):
         self.helper, self.record, self.folder = str(options.helper), str(options.record), folder
-        self.programs, self.workload, self.kills = options.programs, options.workload, options.kills
+        self.programs, self.workload, self.kills, self.gpu_check = options.programs, options.workload, options.kills, options.nvidia
+        self.tinygrad, self.numba = options.tinygrad, options.numba
+        if self.gpu_check:
+            Ring.gpu = bytes.fromhex(uuid_of_nvidia().removeprefix("GPU-").replace("-", ""))
         self.environment = dict(os.environ, LD_LIBRARY_PATH=str(options.cuda))
+
+    def has_log(self):
+        return not self.gpu_check
 
     def logged_by(self, program, thread):
         lines = (self.folder / f"log.{program.pid}").read_text(encoding="utf-8").splitlines()
@@ -163,7 +188,7 @@ class Test:
         program = Program(self, environment={"CUDA_LAB_LOG": str(self.folder / "log")})
         ring, size = program.ring, 4 << 20
         assert ring.words[AGENT] == RUNNING
-        (helper,) = [thread for thread, name in program.threads().items() if name == "uvmd-helper"]
+        helper = program.helper()
         begin = program.number(f"managed {size}")
         end = begin + size
         host, gpu = -1, 0
@@ -181,7 +206,13 @@ class Test:
         assert ring.command("prefetch-to-gpu", large, large + (100 << 20)) == "done"
         assert program.number(f"sum {begin} {size}") == 5 * size
         assert program.end()[0] == 5
-        own = self.logged_by(program, helper)
+        print("each action is carried out, and done when it is answered")
+        if self.has_log():
+            self.made_the_calls(program, helper)
+
+    def made_the_calls(self, program, helper):
+        """Those of `carries_out`."""
+        ring, own = program.ring, self.logged_by(program, helper)
         # Before all else it has its calls leave captures of the program's alone.
         relaxed = 2
         assert own[0]["op"] == "capture_mode" and own[0]["mode"] == relaxed, own
@@ -191,7 +222,25 @@ class Test:
         moved = [line["bytes"] >> 20 for line in own if line["op"] == "prefetch"]
         assert moved[:2] == [4, 4] and sum(moved[2:]) == 100 and max(moved) == 32, moved
         assert {line["op"] for line in own} <= HELPERS_OPS, own
-        print("each action is carried out, and done when it is answered")
+        print("and by these calls alone")
+
+    def moves_what_the_driver_counts(self):
+        """Bytes of prefetches, of which the program's own memory has each once in each direction."""
+        program = Program(self)
+        size = 64 << 20
+        begin = program.number(f"managed {size}")
+        watch = subprocess.Popen([self.gpu_check, "process", str(program.pid), "--watch-ms", "60000"], stdout=subprocess.PIPE, text=True)
+        descriptors = pathlib.Path(f"/proc/{watch.pid}/fd")
+        within("the driver's counters are attached", lambda: any("nvidia-uvm-tools" in os.readlink(at) for at in descriptors.iterdir() if at.is_symlink()))
+        time.sleep(1)
+        # Written by the GPU at first: it is there already.
+        for action in ("prefetch-to-host", "prefetch-to-gpu", "prefetch-to-gpu", "prefetch-to-host"):
+            assert (answer := program.ring.command(action, begin, begin + size)) == "done", f"{action}: {answer}"
+        time.sleep(0.5)
+        assert program.end()[0] == 5
+        counted = json.loads(watch.communicate(timeout=SECONDS_MAX)[0])["counted"]
+        assert (counted["bytes_htod"], counted["bytes_dtoh"]) == (size, 2 * size), counted
+        print(f"the driver counts what prefetches move: {counted}")
 
     def refuses(self):
         program = Program(self, environment={"CUDA_LAB_DEVICES": "2"})
@@ -260,7 +309,7 @@ class Test:
     def withdraws(self):
         """What undoes advice does so for all of the range but what the program has advised on the same subject."""
         program = Program(self, environment={"CUDA_LAB_LOG": str(self.folder / "log")})
-        (helper,) = [thread for thread, name in program.threads().items() if name == "uvmd-helper"]
+        helper = program.helper()
         ring, size, piece = program.ring, 2 << 20, 65536
         begin = program.number(f"managed {size}")
         before, own, behind = (begin, piece), (begin + piece, piece), (begin + 2 * piece, size - 2 * piece)
@@ -311,8 +360,8 @@ class Test:
         has(whole)
         # Memory that is there no more.
         other = program.number(f"managed {size}"), size
-        both = begin, sum(other) - begin
-        assert both[1] > 2 * size
+        first, last = sorted((begin, other[0]))
+        both = first, last + size - first
         does("done", 1, "prefer-host", other)
         assert program.number(f"free {begin}") == 0
         does("not allocated", 0, "prefer-host", both)
@@ -328,8 +377,9 @@ class Test:
         does("program's advice", 0, "duplicate", (begin + (60 << 20), 4096))
         does("done", 1, "prefer-nowhere", (begin + (60 << 20), 4096))
         assert program.end()[0] == 5
-        calls = [line for line in self.logged_by(program, helper) if line["op"] == "advise"]
-        assert len(calls) == ring.advice_calls, f"{len(calls)} calls, {ring.advice_calls} in the answers"
+        if self.has_log():
+            calls = [line for line in self.logged_by(program, helper) if line["op"] == "advise"]
+            assert len(calls) == ring.advice_calls, f"{len(calls)} calls, {ring.advice_calls} in the answers"
         print("what undoes advice leaves the program's own alone, and nothing else")
 
     def needs_no_descriptor(self):
@@ -382,7 +432,7 @@ class Test:
 
     def blocks_signals(self):
         program = Program(self)
-        (helper,) = [thread for thread, name in program.threads().items() if name == "uvmd-helper"]
+        helper = program.helper()
         status = pathlib.Path(f"/proc/{program.pid}/task/{helper}/status").read_text(encoding="ascii")
         blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16)
         # All but those of the C library, and two that cannot be.
@@ -395,10 +445,14 @@ class Test:
     def ends_as_without(self):
         """Results and exit codes, with commands all the time."""
         for line, code in (("count 200", 5), ("threads 60", 5), ("contexts 20", 5), ("capture", 5), ("fork", 5), ("exit 3", 3), ("exit-elsewhere 4", 4), ("leave", 0), ("exec", 0)):
+            if line == "leave" and self.gpu_check:
+                # NVIDIA's threads do not end with those of the program.
+                continue
             results = []
             for helper in (False, True):
                 program = Program(self, helper=helper, first="reserve 65536" if line == "leave" else "count 1")
-                spammer = Spammer(program.ring) if helper else None
+                managed = program.number("reserve 65536")
+                spammer = Spammer(program.ring, managed=managed) if helper else None
                 program.tell(line)
                 said = []
                 if line == "capture":
@@ -428,11 +482,20 @@ class Test:
     def records_truly(self):
         """What is recorded is what the program did, and nothing of the helper's own. Workloads verify their data, too."""
         commands = {"threads": ([self.programs / "program", "threads"], 5)}
+        programs = ROOT / "lab/programs"
+        if self.tinygrad:
+            self.environment.update(PYTHONPATH=str(self.tinygrad), DEV="CUDA:PTX", PARALLEL="0", CACHEDB=str(self.folder / "cache"))
+            commands["tinygrad"] = ([sys.executable, programs / "train.py", "mlp", "--managed", "--iterations", "5"], 0)
+        if self.numba:
+            commands["Numba"] = ([self.numba / "bin/python", programs / "kernels.py"], 0)
         if self.workload:
             names = subprocess.run([self.workload, "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
             for name in (line.split()[0] for line in names):
                 commands[name] = ([self.workload, "--mib", "16", "--iterations", "10", name], 0)
         for name, (command, code) in commands.items():
+            alone = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE, text=True, check=False)
+            assert alone.returncode == code, f"{name} alone: {alone.returncode}"
+            self.expected = without_times(alone.stdout)
             # A program may be done before the thread has been of use.
             carried_out = within("calls of the helper's beside those of a program", lambda: self.recorded_beside_commands(command, code))
             print(f"recorded beside {carried_out} calls of the helper's: {name}")
@@ -446,8 +509,9 @@ class Test:
         (program,) = within("the program", lambda: children.read_text(encoding="ascii").split())
         ring = within("the ring", lambda: find_ring(program) or child.poll() is not None)
         spammer = Spammer(ring)
-        _, said = child.communicate(timeout=SECONDS_MAX)
+        out, said = child.communicate(timeout=SECONDS_MAX)
         spammer.kill()
+        assert without_times(out) == self.expected, f"{out} instead of {self.expected}"
         assert child.returncode == code and "dropped: 0, unrecorded: 0, unknown: 0, invalid: 0" in said, said
         lines = [json.loads(line) for line in pathlib.Path(f"{log}.{program}").read_text(encoding="utf-8").splitlines()]
         operations = {}
@@ -466,8 +530,9 @@ class Test:
         generator = random.Random(1)
         program = Program(self)
         for seed in range(self.kills):
+            managed = program.number("reserve 65536")
             program.tell("count 20")
-            spammer = Spammer(program.ring, seed)
+            spammer = Spammer(program.ring, seed, managed)
             time.sleep(generator.uniform(0, 0.03))
             spammer.kill()
             assert program.read() == "counted 1280"
@@ -478,7 +543,7 @@ class Test:
         assert program.end()[0] == 5
         for seed in range(self.kills):
             program = Program(self)
-            spammer = Spammer(program.ring, seed)
+            spammer = Spammer(program.ring, seed, program.number("reserve 65536"))
             program.tell("count 1000")
             time.sleep(generator.uniform(0, 0.03))
             program.child.kill()
@@ -491,20 +556,31 @@ class Test:
         """Whatever is written into the command's words, the program goes on."""
         generator = random.Random(2)
         program = Program(self)
+        managed = program.number("reserve 65536")
         program.tell("threads 40")
         end = time.monotonic() + 1
         while time.monotonic() < end:
             at = COMMANDS + generator.randrange(24)
-            program.ring.words[at] = generator.choice((0, 1, 5, generator.getrandbits(64), MANAGED + generator.randrange(1 << 22)))
+            program.ring.words[at] = generator.choice((0, 1, 5, generator.getrandbits(64), managed + generator.randrange(1 << 22)))
             program.ring.wake()
         assert program.read() == "counted 10240"
         assert program.end()[0] == 5
         print("whatever is in the command's words, the program goes on")
 
 
-def add_workload(parser):
+NAMES = (
+    "carries_out", "refuses", "withdraws", "needs_no_descriptor", "starts", "blocks_signals", "ends_as_without",
+    "ends_without_threads", "records_truly", "survives_kills", "withstands_garbage",
+)
+NVIDIA_NAMES = ("carries_out", "moves_what_the_driver_counts", "withdraws", "blocks_signals", "ends_as_without", "survives_kills", "withstands_garbage")
+
+
+def add_arguments(parser):
     parser.add_argument("--workload", type=pathlib.Path, help="uvm-workload, to record all of it beside commands")
+    parser.add_argument("--tinygrad", type=pathlib.Path, help="tinygrad, whose training is recorded beside commands")
+    parser.add_argument("--numba", type=pathlib.Path, help="an environment with Numba, whose kernels are recorded beside commands")
+    parser.add_argument("--nvidia", type=pathlib.Path, metavar="GPU_CHECK", help="gpu-check, where the driver is NVIDIA's")
 
 
 if __name__ == "__main__":
-    run_tests(__doc__, Test, "record", ("carries_out", "refuses", "withdraws", "needs_no_descriptor", "starts", "blocks_signals", "ends_as_without", "ends_without_threads", "records_truly", "survives_kills", "withstands_garbage"), add_workload)
+    run_tests(__doc__, Test, "record", lambda options: NVIDIA_NAMES if options.nvidia else NAMES, add_arguments)

@@ -697,4 +697,4 @@ NAMES = (
 
 
 if __name__ == "__main__":
-    run_tests(__doc__, Test, "plan", NAMES)
+    run_tests(__doc__, Test, "plan", lambda _: NAMES)

@@ -19,6 +19,12 @@ def within(what, condition, seconds=SECONDS_MAX):
     return result
 
 
+def uuid_of_nvidia():
+    """Of the first GPU, as nvidia-smi has it."""
+    said = subprocess.run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return said.splitlines()[0]
+
+
 class SharedMemory:
     """Memory of a name that a process has mapped, word by word, as uvmd has it."""
 
@@ -52,8 +58,9 @@ class LineProgram:
         return self.read()
 
 
-def run_tests(description, kind, tool, names, add_arguments=lambda parser: None):
-    """Runs methods of a class, or the one that the command line names. `tool` is what the second argument is called."""
+def run_tests(description, kind, tool, names_of, add_arguments=lambda parser: None):
+    """Runs methods of a class, or the one that the command line names. `tool` is what the second argument is called, and
+    `names_of` gives the methods by the options."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     for name in ("helper", tool, "cuda", "programs"):
         parser.add_argument(name, type=pathlib.Path)
@@ -63,5 +70,5 @@ def run_tests(description, kind, tool, names, add_arguments=lambda parser: None)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         test = kind(options, pathlib.Path(folder))
-        for name in [options.only] if options.only else names:
+        for name in [options.only] if options.only else names_of(options):
             getattr(test, name)()

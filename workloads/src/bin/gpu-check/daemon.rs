@@ -18,6 +18,8 @@ use crate::deadline::{self, Deadline};
 const PAUSE: Duration = Duration::from_millis(50);
 /// Timeout of a local request, for which the service reads its counters.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of its exit after SIGTERM.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of uvmd's start: it attaches, or reports why it cannot.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -26,6 +28,7 @@ pub(crate) struct Daemon {
     child: Child,
     url: String,
     agent: ureq::Agent,
+    exit_timeout: Duration,
 }
 
 /// Status as reported by uvmd.
@@ -55,6 +58,7 @@ struct Process {
 impl Daemon {
     /// Starts uvmd and waits until it counts, or its status reports why it cannot.
     pub(crate) fn start(binary: &Path, log: &Path, deadline: Deadline) -> anyhow::Result<(Self, Status)> {
+        let request_timeout = deadline.timeout(REQUEST_TIMEOUT);
         let deadline = deadline.step(START_TIMEOUT);
         let address = free_address()?;
         let log_file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -67,8 +71,13 @@ impl Daemon {
             .stderr(log_file)
             .spawn()
             .with_context(|| format!("cannot start {}", binary.display()))?;
-        let config = ureq::Agent::config_builder().timeout_global(Some(REQUEST_TIMEOUT)).proxy(None).build();
-        let mut daemon = Self { child, url: format!("http://{address}"), agent: config.into() };
+        let config = ureq::Agent::config_builder().timeout_global(Some(request_timeout)).proxy(None).build();
+        let mut daemon = Self {
+            child,
+            url: format!("http://{address}"),
+            agent: config.into(),
+            exit_timeout: deadline.timeout(EXIT_TIMEOUT),
+        };
         loop {
             if let Some(status) = daemon.child.try_wait()? {
                 bail!("uvmd exited at its start ({status}); its log is {}", log.display());
@@ -122,7 +131,7 @@ impl Daemon {
                 Some(status) if status.success() => return Ok(()),
                 Some(status) => bail!("uvmd failed on exit: {status}"),
                 // The timeout is no deadline, since a signal to this program must not shorten it.
-                None if signalled.elapsed() >= REQUEST_TIMEOUT => bail!("uvmd does not exit on SIGTERM"),
+                None if signalled.elapsed() >= self.exit_timeout => bail!("uvmd does not exit on SIGTERM"),
                 None => thread::sleep(PAUSE),
             }
         }

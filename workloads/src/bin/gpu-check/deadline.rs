@@ -35,22 +35,36 @@ pub(crate) fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
 
+/// Time for which the timeouts of steps are made, in seconds. A slow machine gets more by
+/// `--deadline`, and each step as much more.
+pub(crate) const USUAL_S: u64 = 450;
+
 /// End of all waiting.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline(Instant);
+pub(crate) struct Deadline {
+    end: Instant,
+    /// Factor of the timeouts of steps.
+    patience: f64,
+}
 
 impl Deadline {
     pub(crate) fn after(time: Duration) -> Self {
-        Self(Instant::now() + time)
+        let patience = time.div_duration_f64(Duration::from_secs(USUAL_S)).max(1.0);
+        Self { end: Instant::now() + time, patience }
     }
 
     pub(crate) fn remaining(self) -> Duration {
-        if is_interrupted() { Duration::ZERO } else { self.0.saturating_duration_since(Instant::now()) }
+        if is_interrupted() { Duration::ZERO } else { self.end.saturating_duration_since(Instant::now()) }
     }
 
     /// Earlier deadline, for a step with its own timeout.
     pub(crate) fn step(self, at_most: Duration) -> Self {
-        Self(self.0.min(Instant::now() + at_most))
+        Self { end: self.end.min(Instant::now() + self.timeout(at_most)), ..self }
+    }
+
+    /// Timeout of a step.
+    pub(crate) fn timeout(self, usual: Duration) -> Duration {
+        usual.mul_f64(self.patience)
     }
 
     pub(crate) fn has_expired(self) -> bool {
@@ -156,5 +170,13 @@ mod tests {
     fn a_step_never_outlasts_the_deadline() {
         let deadline = Deadline::after(Duration::from_millis(10));
         assert!(deadline.step(Duration::from_mins(1)).remaining() <= Duration::from_millis(10));
+    }
+
+    #[test]
+    fn a_longer_deadline_gives_each_step_as_much_longer_and_a_shorter_one_not_less() {
+        let usual = Duration::from_secs(USUAL_S);
+        let timeout = |time| Deadline::after(time).timeout(Duration::from_secs(15));
+        assert_eq!(timeout(usual * 4), Duration::from_mins(1));
+        assert_eq!(timeout(usual / 4), Duration::from_secs(15));
     }
 }

@@ -66,8 +66,8 @@ struct Options {
     /// Memory for the times, in MiB; less if the guard allows less
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(16..=4096))]
     mib: u64,
-    /// Time limit in seconds
-    #[arg(long, default_value_t = 450, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    /// Time limit in seconds; a longer one gives each step as much more
+    #[arg(long, default_value_t = deadline::USUAL_S, value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline: u64,
 }
 
