@@ -59,9 +59,11 @@ if [ $foreign = 1 ]; then
   CUDA_PATH=$burn/site/nvidia/cuda_runtime LD_LIBRARY_PATH=$work/cuda:$burn/site/nvidia/cuda_nvrtc/lib is_recorded "Burn" 0 "$burn/bin/burn-train" 3
 fi
 LD_LIBRARY_PATH=$(dirname "$driver_tests")/cuda-lab is_recorded "the driver's own tests" 0 "$driver_tests" --test-threads 8
-tests/scripts/helper_harm.py "$helper" "$record" "$work/cuda" "$programs" --kills $kills
+of_others=(--tinygrad "$(foreign_dir tinygrad)")
+[ $foreign = 0 ] || of_others+=(--numba "$numba")
+tests/scripts/helper_harm.py "$helper" "$record" "$work/cuda" "$programs" "${of_others[@]}" --kills $kills
 if [ "$(id -u)" = 0 ]; then
-  tests/scripts/helper_acts.py "$helper" "$record" "$work/cuda" "$programs" --workload target/release/uvm-workload --kills $((kills * 10))
+  tests/scripts/helper_acts.py "$helper" "$record" "$work/cuda" "$programs" --workload target/release/uvm-workload "${of_others[@]}" --kills $((kills * 10))
   tests/scripts/helper_plans.py "$helper" "$plan" "$work/cuda" "$programs" --kills $kills
 else
   say "not run: commands to the helper and plans, which take root"

@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import random
-import re
 import resource
 import signal
 import subprocess
@@ -22,7 +21,10 @@ import time
 
 # No compiled module beside the sources.
 sys.dont_write_bytecode = True
-from helper_program import SECONDS_MAX, LineProgram, SharedMemory, run_tests, uuid_of_nvidia, within  # noqa: E402
+from helper_program import (  # noqa: E402
+    SECONDS_MAX, LineProgram, SharedMemory, add_programs, numba_kernels, run_tests, tinygrad_environment, tinygrad_training, uuid_of_nvidia, within,
+    without_times,
+)
 
 # Words of the shared memory: see helper/call-ring/src/memory.rs and command.rs.
 BYTES, MODE, COMMANDS = 8192 + (1 << 20) + 15 * (64 << 10), 16, 512
@@ -38,9 +40,6 @@ MANAGED = 0x2000_0000_0000
 NO_DEVICE = -2
 # What the helper's thread does, in the lab's log.
 HELPERS_OPS = {"advise", "capture_mode", "prefetch", "stream_create", "stream_destroy"}
-
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def uuid_of(device):
@@ -138,11 +137,6 @@ def spam(ring, seed, managed):
         while ring.answer(number) is None:
             assert time.monotonic() < end, "no answer"
             time.sleep(generator.choice((0, 0, 0.0005)))
-
-
-def without_times(said):
-    """What a program says that is the same each time."""
-    return re.sub(r'"\w*(seconds|_ns|_ms|duration\w*)": ?[0-9.e-]+', "", said)
 
 
 class Spammer:
@@ -482,12 +476,11 @@ class Test:
     def records_truly(self):
         """What is recorded is what the program did, and nothing of the helper's own. Workloads verify their data, too."""
         commands = {"threads": ([self.programs / "program", "threads"], 5)}
-        programs = ROOT / "lab/programs"
         if self.tinygrad:
-            self.environment.update(PYTHONPATH=str(self.tinygrad), DEV="CUDA:PTX", PARALLEL="0", CACHEDB=str(self.folder / "cache"))
-            commands["tinygrad"] = ([sys.executable, programs / "train.py", "mlp", "--managed", "--iterations", "5"], 0)
+            self.environment.update(tinygrad_environment(self.tinygrad, self.folder))
+            commands["tinygrad"] = (tinygrad_training(5, "--managed"), 0)
         if self.numba:
-            commands["Numba"] = ([self.numba / "bin/python", programs / "kernels.py"], 0)
+            commands["Numba"] = (numba_kernels(self.numba), 0)
         if self.workload:
             names = subprocess.run([self.workload, "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
             for name in (line.split()[0] for line in names):
@@ -495,7 +488,7 @@ class Test:
         for name, (command, code) in commands.items():
             alone = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE, text=True, check=False)
             assert alone.returncode == code, f"{name} alone: {alone.returncode}"
-            self.expected = without_times(alone.stdout)
+            self.expected = without_times(alone.stdout.encode())
             # A program may be done before the thread has been of use.
             carried_out = within("calls of the helper's beside those of a program", lambda: self.recorded_beside_commands(command, code))
             print(f"recorded beside {carried_out} calls of the helper's: {name}")
@@ -511,7 +504,7 @@ class Test:
         spammer = Spammer(ring)
         out, said = child.communicate(timeout=SECONDS_MAX)
         spammer.kill()
-        assert without_times(out) == self.expected, f"{out} instead of {self.expected}"
+        assert without_times(out.encode()) == self.expected, f"{out} instead of {self.expected}"
         assert child.returncode == code and "dropped: 0, unrecorded: 0, unknown: 0, invalid: 0" in said, said
         lines = [json.loads(line) for line in pathlib.Path(f"{log}.{program}").read_text(encoding="utf-8").splitlines()]
         operations = {}
@@ -577,8 +570,7 @@ NVIDIA_NAMES = ("carries_out", "moves_what_the_driver_counts", "withdraws", "blo
 
 def add_arguments(parser):
     parser.add_argument("--workload", type=pathlib.Path, help="uvm-workload, to record all of it beside commands")
-    parser.add_argument("--tinygrad", type=pathlib.Path, help="tinygrad, whose training is recorded beside commands")
-    parser.add_argument("--numba", type=pathlib.Path, help="an environment with Numba, whose kernels are recorded beside commands")
+    add_programs(parser)
     parser.add_argument("--nvidia", type=pathlib.Path, metavar="GPU_CHECK", help="gpu-check, where the driver is NVIDIA's")
 
 

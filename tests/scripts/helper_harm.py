@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs programs with the helper and without it, in circumstances in which it could do harm: output and exit code are the same.
 
-    helper_harm.py HELPER RECORD CUDA_FOLDER PROGRAMS [--kills N] [--nvidia]
+    helper_harm.py HELPER RECORD CUDA_FOLDER PROGRAMS [--tinygrad DIR] [--numba DIR] [--kills N] [--nvidia]
 
 HELPER is libuvmd_helper.so, RECORD recorder's example, CUDA_FOLDER has libcuda.so.1, PROGRAMS what tests/helper/build
 made. With --nvidia, the driver is NVIDIA's: it needs its descriptors, and answers a call beside an exit with an error.
@@ -21,6 +21,10 @@ import subprocess
 import sys
 import tempfile
 import time
+
+# No compiled module beside the sources.
+sys.dont_write_bytecode = True
+from helper_program import add_programs, numba_kernels, tinygrad_environment, tinygrad_training, without_times  # noqa: E402
 
 SECONDS_MAX = 120
 
@@ -57,6 +61,12 @@ class Harm:
         self.environment = dict(os.environ, LD_LIBRARY_PATH=str(options.cuda))
         self.programs_folder, self.is_nvidia = options.programs, options.nvidia
         self.program = str(options.programs / "program")
+        self.trainings = {}
+        if options.tinygrad:
+            self.environment.update(tinygrad_environment(options.tinygrad, folder))
+            self.trainings["tinygrad"] = tinygrad_training(5)
+        if options.numba:
+            self.trainings["Numba"] = numba_kernels(options.numba)
         self.failures = 0
 
     def differs(self, what):
@@ -70,7 +80,9 @@ class Harm:
         done = subprocess.run(
             command, env=environment, preexec_fn=before, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS_MAX, check=False
         )
-        return done.returncode, done.stdout, done.stderr
+        # Warnings have the numbers of processes.
+        errors = b"" if command in self.trainings.values() else done.stderr
+        return done.returncode, without_times(done.stdout), errors
 
     def same(self, what, command, before=None, environment=None, preload="{}"):
         """A run with the helper ends as one without it. In what is preloaded, {} stands for the helper."""
@@ -110,6 +122,9 @@ class Harm:
             print("same: 20 exits while kernels are launched")
         else:
             self.differs(f"an exit while kernels are launched: {exits}")
+        for what, command in self.trainings.items():
+            code, out, _ = self.same(what, command)
+            assert code == 0 and out, f"{what} alone: {code}"
         if os.geteuid() == 0:
             self.setuid()
 
@@ -191,6 +206,7 @@ def main():
     parser.add_argument("record", type=pathlib.Path)
     parser.add_argument("cuda", type=pathlib.Path)
     parser.add_argument("programs", type=pathlib.Path)
+    add_programs(parser)
     parser.add_argument("--nvidia", action="store_true")
     parser.add_argument("--kills", type=int, default=10)
     options = parser.parse_args()

@@ -3,12 +3,15 @@ import argparse
 import ctypes
 import mmap
 import pathlib
+import re
 import subprocess
+import sys
 import tempfile
 import time
 
 # Longer than anything that happens.
 SECONDS_MAX = 60
+LAB_PROGRAMS = pathlib.Path(__file__).resolve().parents[2] / "lab/programs"
 
 
 def within(what, condition, seconds=SECONDS_MAX):
@@ -23,6 +26,29 @@ def uuid_of_nvidia():
     """Of the first GPU, as nvidia-smi has it."""
     said = subprocess.run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return said.splitlines()[0]
+
+
+def add_programs(parser):
+    """Options for programs of others."""
+    parser.add_argument("--tinygrad", type=pathlib.Path, help="tinygrad, of which a training is run")
+    parser.add_argument("--numba", type=pathlib.Path, help="an environment with Numba, of which kernels are run")
+
+
+def tinygrad_environment(tinygrad, folder):
+    return {"PYTHONPATH": str(tinygrad), "DEV": "CUDA:PTX", "PARALLEL": "0", "CACHEDB": str(folder / "cache")}
+
+
+def tinygrad_training(iterations, *options):
+    return [sys.executable, str(LAB_PROGRAMS / "train.py"), "mlp", "--iterations", str(iterations), *options]
+
+
+def numba_kernels(numba):
+    return [str(numba / "bin/python"), str(LAB_PROGRAMS / "kernels.py")]
+
+
+def without_times(said):
+    """What a program says that is the same each time: all but the seconds of programs, and the milliseconds of workloads."""
+    return re.sub(rb'"seconds": [0-9.e-]+| +[0-9]+\.[0-9]{3} ', b"", said)
 
 
 class SharedMemory:

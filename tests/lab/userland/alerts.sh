@@ -57,7 +57,6 @@ THRASHING=(
 PINGPONG=(uvm-node/{reclaimed_share,cpu_faults} uvm-owner/{fetched_first,fetched_reclaimed,cpu_faults})
 ACTING=(uvm-policies/{acting,in_force,decisions,policies_done} uvm-node/tool_calls)
 DENIED=(uvm-policies/{budget_denied,policies_denied})
-# Advice is given once, and a rate forgets it within its range; prefetches go on.
 MIGRATING=(uvm-policies/{actions,policies_migrated,budget_bytes})
 ROLLBACK=(uvm-policies/{rollbacks,rollbacks_total,policies_rollbacks})
 
@@ -127,18 +126,15 @@ systemctl daemon-reload
 configure acting $'[policy]\nenabled = true\nhost_reserve = "64 MiB"'
 override() { uvmctl policy set --id "$1" --executable "$1" --mode act --policy "$2" "${@:3}" >/tmp/output 2>&1 || fail "policy set $*"; }
 override pingpong ping-pong
-# A rate takes two samples: what the first program does makes the series, and what the second does is seen.
-run_in "$pod_cgroup" /tmp/pingpong.toml
-panels_speak uvm-policies/in_force
-end_programs
-run_in "$pod_cgroup" /tmp/pingpong.toml
-panels_speak "${PINGPONG[@]}" "${ACTING[@]}"
+panels_speak_beside "$pod_cgroup" /tmp/pingpong.toml "${PINGPONG[@]}" "${ACTING[@]}"
 sed '/^\[\[target/,$d' /lab/files/streaming.toml >/tmp/streaming.toml
+override streaming stream
+panels_speak_beside "$job_cgroup" /tmp/streaming.toml "${MIGRATING[@]}"
+end_programs
 # At a rate that the walk exceeds: a part of the prefetches is denied.
 override streaming stream --bytes-per-second 8MiB
-run_in "$job_cgroup" /tmp/streaming.toml
-panels_speak "${MIGRATING[@]}"
-panels_speak "${DENIED[@]}"
+panels_speak_beside "$job_cgroup" /tmp/streaming.toml "${DENIED[@]}"
+run_in "$pod_cgroup" /tmp/pingpong.toml
 override pingpong harmful
 fires UvmdPolicyRolledBackRepeatedly
 panels_speak "${ROLLBACK[@]}"
