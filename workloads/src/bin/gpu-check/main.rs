@@ -66,6 +66,9 @@ struct Options {
     /// Memory for the times, in MiB; less if the guard allows less
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(16..=4096))]
     mib: u64,
+    /// Rounds of the times
+    #[arg(long, default_value_t = timing::ROUNDS, value_parser = clap::value_parser!(u32).range(i64::from(timing::ROUNDS_MIN)..=100))]
+    rounds: u32,
     /// Time limit in seconds; a longer one gives each step as much more
     #[arg(long, default_value_t = deadline::USUAL_S, value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline: u64,
@@ -93,7 +96,7 @@ fn main() -> ExitCode {
 }
 
 fn check(options: &Options) -> anyhow::Result<u8> {
-    let Options { task: _, out, bin_dir, gpu, mib, deadline } = options;
+    let Options { task: _, out, bin_dir, gpu, mib, rounds, deadline } = options;
     let own = env::current_exe().context("cannot find the path of this program")?;
     let folder = bin_dir.as_deref().or(own.parent()).unwrap_or(Path::new("."));
     let workload = steps::program_in(folder, "uvm-workload");
@@ -107,6 +110,7 @@ fn check(options: &Options) -> anyhow::Result<u8> {
         out: out.clone(),
         gpu: *gpu,
         timed_mib: *mib,
+        rounds: *rounds,
         deadline: Deadline::after(Duration::from_secs(*deadline)),
     };
     let mut results = Results {

@@ -43,6 +43,7 @@ pub(crate) struct Plan {
     pub(crate) out: PathBuf,
     pub(crate) gpu: i32,
     pub(crate) timed_mib: u64,
+    pub(crate) rounds: u32,
     pub(crate) deadline: Deadline,
 }
 
@@ -223,7 +224,7 @@ impl Plan {
         conditions.extend(with_tools.then_some(Condition::Tools));
         results.timed_bytes = mib << 20;
         let command = |workload: &str| self.command(workload, mib, 1);
-        match timing::measure(&conditions, &command, uvmd, self.deadline.step(timing::TIMEOUT)) {
+        match timing::measure(&conditions, self.rounds, &command, uvmd, self.deadline.step(timing::TIMEOUT)) {
             Ok(times) => results.times = times,
             Err(error @ Unmeasured::NoTime(_)) => results.add("times", Verdict::NotChecked, error.to_string()),
             Err(error @ Unmeasured::Failed(_)) => results.add("times", Verdict::Differs, error.to_string()),

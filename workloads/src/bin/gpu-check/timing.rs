@@ -68,20 +68,22 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     if sorted.len() % 2 == 1 { Some(upper) } else { Some(sorted.get(middle - 1)?.midpoint(upper)) }
 }
 
-/// Rounds of each condition, for a median; fewer if time runs out.
-const ROUNDS: u32 = 7;
-const ROUNDS_MIN: usize = 3;
+/// Usual rounds of each condition, for a median; fewer if time runs out.
+pub(crate) const ROUNDS: u32 = 7;
+/// Least rounds.
+pub(crate) const ROUNDS_MIN: u32 = 3;
 
 /// Measures the conditions in turns. `command` returns the command for a workload's name.
 pub(crate) fn measure(
     conditions: &[Condition],
+    rounds: u32,
     command: &dyn Fn(&str) -> Command,
     uvmd: Option<&Launch>,
     deadline: Deadline,
 ) -> Result<Vec<Times>, Unmeasured> {
     let mut times: Vec<Times> =
         conditions.iter().map(|&condition| Times { condition, gpu_ms: Vec::new(), cpu_ms: Vec::new() }).collect();
-    'rounds: for _ in 0..ROUNDS {
+    'rounds: for _ in 0..rounds {
         for times in &mut times {
             if deadline.has_expired() {
                 break 'rounds;
@@ -94,8 +96,8 @@ pub(crate) fn measure(
             }
         }
     }
-    let rounds = times.iter().map(|times| times.gpu_ms.len()).min().unwrap_or(0);
-    if rounds >= ROUNDS_MIN { Ok(times) } else { Err(Unmeasured::NoTime(rounds)) }
+    let measured = times.iter().map(|times| times.gpu_ms.len()).min().unwrap_or(0);
+    if measured >= ROUNDS_MIN as usize { Ok(times) } else { Err(Unmeasured::NoTime(measured)) }
 }
 
 fn measure_once(
@@ -177,7 +179,7 @@ mod tests {
             workloads_run.borrow_mut().push(name.to_owned());
             testing::workload("exit 0")
         };
-        let times = measure(&conditions, &command, None, deadline).unwrap();
+        let times = measure(&conditions, ROUNDS, &command, None, deadline).unwrap();
         assert!(times.iter().all(|times| times.gpu_ms.len() == ROUNDS as usize));
         assert_eq!(workloads_run.borrow()[..4], ["cpu-write-gpu-read", "prefetch", "cpu-write-gpu-read", "prefetch"]);
     }
@@ -185,7 +187,7 @@ mod tests {
     #[test]
     fn too_few_rounds_are_no_measurement() {
         let deadline = Deadline::after(Duration::ZERO);
-        let error = measure(&[Condition::Bare], &|_| testing::workload("exit 0"), None, deadline).unwrap_err();
+        let error = measure(&[Condition::Bare], ROUNDS, &|_| testing::workload("exit 0"), None, deadline).unwrap_err();
         assert_eq!(error.to_string(), "there was time for 0 of at least 3 rounds");
     }
 
@@ -197,14 +199,14 @@ mod tests {
             if runs.get() <= ROUNDS_MIN { testing::workload("exit 0") } else { testing::script("exec sleep 60") }
         };
         let deadline = Deadline::after(Duration::from_secs(5));
-        let times = measure(&[Condition::Bare], &command, None, deadline).unwrap();
-        assert_eq!(times[0].gpu_ms.len(), ROUNDS_MIN);
+        let times = measure(&[Condition::Bare], ROUNDS, &command, None, deadline).unwrap();
+        assert_eq!(times[0].gpu_ms.len(), ROUNDS_MIN as usize);
     }
 
     #[test]
     fn a_workload_that_fails_is_not_taken_for_a_lack_of_time() {
         let deadline = Deadline::after(Duration::from_mins(1));
-        let error = measure(&[Condition::Bare], &|_| testing::script("exit 1"), None, deadline).unwrap_err();
+        let error = measure(&[Condition::Bare], ROUNDS, &|_| testing::script("exit 1"), None, deadline).unwrap_err();
         assert!(matches!(error, Unmeasured::Failed(_)), "{error}");
     }
 
