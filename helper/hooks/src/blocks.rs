@@ -3,6 +3,9 @@
 //!
 //! A sorted table. Searches take no lock: each is repeated if the table changed meanwhile.
 //! Allocations and frees, which take the driver longer than this, lock each other out.
+//!
+//! Launches have the same pointers again and again: where each was found last is where it is looked
+//! for first. Such a place is a guess, which the table itself confirms or not.
 
 use core::{
     hint::spin_loop,
@@ -15,6 +18,13 @@ use crate::{lock::Lock, system::Errno, zeroed};
 const BLOCKS_MAX: usize = 16384;
 /// Searches before one gives up, beside a thread that changes the table and is not let run.
 const SEARCHES_MAX: usize = 256;
+
+/// Places of pointers that were found: as many as this power of two, of 16 bits, in words.
+const PLACES_LOG2: u32 = 12;
+const PLACES_PER_WORD: usize = 4;
+const PLACE_WORDS: usize = (1 << PLACES_LOG2) / PLACES_PER_WORD;
+const PLACE_BITS: usize = 16;
+const _: () = assert!(BLOCKS_MAX <= 1 << PLACE_BITS);
 
 const MANAGED: u64 = 1;
 const POOLED: u64 = 2;
@@ -51,6 +61,8 @@ pub(crate) struct Blocks {
     contexts: &'static [AtomicU64],
     /// Bits [`MANAGED`] and [`POOLED`].
     kinds: &'static [AtomicU64],
+    /// Where pointers were found, by their hash.
+    places: &'static [AtomicU64],
 }
 
 /// The table changes all the time, or blocks may be there that are freed.
@@ -84,13 +96,14 @@ impl Blocks {
     /// # Errors
     /// If there is no memory for it.
     pub(crate) fn new() -> Result<Self, Errno> {
-        let words = zeroed::private(8 + 4 * BLOCKS_MAX)?;
+        let words = zeroed::private(8 + 4 * BLOCKS_MAX + PLACE_WORDS)?;
         let (head, tables) = words.split_at_checked(8).ok_or(Errno(0))?;
         let (begins, rest) = tables.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let (ends, rest) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
-        let (contexts, kinds) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
+        let (contexts, rest) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
+        let (kinds, places) = rest.split_at_checked(BLOCKS_MAX).ok_or(Errno(0))?;
         let [version, lock, count, is_outdated, ..] = head else { return Err(Errno(0)) };
-        Ok(Self { version, lock: Lock::new(lock), count, is_outdated, begins, ends, contexts, kinds })
+        Ok(Self { version, lock: Lock::new(lock), count, is_outdated, begins, ends, contexts, kinds, places })
     }
 
     const fn tables(&self) -> [&'static [AtomicU64]; 4] {
@@ -157,7 +170,19 @@ impl Blocks {
 
     /// Whether an address is inside a block.
     pub(crate) fn find(&self, address: u64) -> Found {
-        let is_inside = || self.before(address).checked_sub(1).is_some_and(|at| address < get(self.ends, at));
+        let place = Place::of(address);
+        let is_inside = || {
+            let contains = |at: usize| get(self.begins, at) <= address && address < get(self.ends, at);
+            let at = place.get(self.places);
+            if at < self.len() && contains(at) {
+                return true;
+            }
+            let found = self.before(address).checked_sub(1).filter(|at| contains(*at));
+            if let Some(at) = found {
+                place.set(self.places, at);
+            }
+            found.is_some()
+        };
         match self.search(is_inside) {
             Some(true) => Found::Inside,
             Some(false) => Found::Outside,
@@ -252,6 +277,30 @@ impl Blocks {
     }
 }
 
+/// Place of an address among those of pointers that were found. Threads overwrite each other's: what
+/// they read is a place all the same.
+#[derive(Clone, Copy)]
+struct Place {
+    word: usize,
+    shift: usize,
+}
+
+impl Place {
+    fn of(address: u64) -> Self {
+        let hash = (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - PLACES_LOG2)) as usize;
+        Self { word: hash / PLACES_PER_WORD, shift: hash % PLACES_PER_WORD * PLACE_BITS }
+    }
+
+    fn get(self, places: &[AtomicU64]) -> usize {
+        (get(places, self.word) >> self.shift & ((1 << PLACE_BITS) - 1)) as usize
+    }
+
+    fn set(self, places: &[AtomicU64], at: usize) {
+        let others = get(places, self.word) & !(((1 << PLACE_BITS) - 1) << self.shift);
+        set(places, self.word, others | (at as u64) << self.shift);
+    }
+}
+
 impl Block {
     /// Block of so many bytes. One of none has an address all the same.
     pub(crate) fn new(begin: u64, bytes: u64, context: u64, is_managed: bool) -> Self {
@@ -293,6 +342,31 @@ mod tests {
                 assert_eq!(blocks.before((before as u64) << 12 | 0xfff), before, "of {count}");
             }
             assert!(blocks.add(block((count as u64 + 1) << 12, 4096, 0)));
+        }
+    }
+
+    #[test]
+    fn pointers_are_found_where_their_blocks_are_now() {
+        let blocks = Blocks::new().unwrap();
+        let begin = |at: u64| 0x7f00_0000_0000 + (at << 20);
+        let middle = |at: u64| begin(at) + 4096;
+        // More than there are places, so that some share one.
+        let count = (1 << PLACES_LOG2) + 500;
+        for at in 0..count {
+            assert!(blocks.add(block(begin(at), 8192, 0)));
+        }
+        for _ in 0..2 {
+            assert!((0..count).all(|at| blocks.find(middle(at)) == Found::Inside));
+            assert!((0..count).all(|at| blocks.find(begin(at) + 8192) == Found::Outside));
+        }
+        // Each second one is freed: the others are elsewhere in the table.
+        for at in (0..count).step_by(2) {
+            assert!(blocks.remove(begin(at)).is_some());
+        }
+        for _ in 0..2 {
+            for at in 0..count {
+                assert_eq!(blocks.find(middle(at)), if at % 2 == 0 { Found::Outside } else { Found::Inside });
+            }
         }
     }
 
