@@ -10,7 +10,8 @@ use std::{
 
 use model::{
     Action, ActuatorKind, Advice, AdviceCalls, Budget, Call, CallResult, Decision, DecisionId, Expected, GpuUuid,
-    LinkBytes, Mode, Outcome, Override, Place, Process, ProcessId, Selector, Share, Stage, Step, VerdictKind,
+    LinkBytes, Mode, Outcome, Override, Place, PlanCounters, PlanEvidence, Process, ProcessId, Selector, Share, Stage,
+    Step, VerdictKind,
     api::rule::{Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PolicyState, check_parameters},
     decision::{Done, Measured},
     verdict::Inputs,
@@ -208,6 +209,11 @@ pub(crate) fn decision(id: u64, stage: Stage) -> Decision {
         done: Done { calls: 1, ..Done::default() },
         actuator: Some(ActuatorKind::Ioctl),
         last_error: Some(CallResult::Failed("invalid argument".to_owned())),
+        plan: Some(PlanEvidence {
+            planner: "foresight".to_owned(),
+            counters: PlanCounters { moves: 26, to_gpu_bytes: 7, to_host_bytes: 8, ..PlanCounters::default() },
+            ..PlanEvidence::default()
+        }),
     }
 }
 
