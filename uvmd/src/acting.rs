@@ -260,6 +260,7 @@ impl Loop {
         self.board.publish_restrictions(Instant::now(), || self.actuation.acting.restrictions(&scene));
         self.publish_events();
         self.board.publish_decisions(self.actuation.acting.decisions());
+        self.board.publish_following(following);
         Some(())
     }
 

@@ -79,6 +79,8 @@ impl Recorder {
             State::QuotaReached => return Since::Absent("the quota of recordings is reached".to_owned()),
         }
         let window = recording.window();
+        // Fewer calls than before are those of another recording.
+        let added = added.filter(|added| *added <= window.added());
         let (program, calls) = match added.and_then(|added| window.since(added)) {
             Some(calls) => (None, calls),
             None => (Some(window.before().clone()), window.calls().cloned().collect()),

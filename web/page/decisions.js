@@ -202,6 +202,7 @@ export function showPolicy(effective, status) {
     ["Reason", format.printable(reason)],
     ["Acting", active ? "permitted" : "disabled on this node"],
     ["Budget", budget(effective.budget)],
+    ["Plan", effective.plan?.planner ? `${format.printable(effective.plan.planner)}, ${format.bytes(effective.plan.planned_bytes)} over the link in an iteration` : ""],
     ["Restrictions", format.printable(restrictions.map(where).join("; ")) || "none"],
   ]);
   const wanted = addressed("override");

@@ -12,7 +12,9 @@ use model::{
     Action, ActuatorKind, Advice, AdviceCalls, Budget, Call, CallResult, Decision, DecisionId, Expected, GpuUuid,
     LinkBytes, Mode, Outcome, Override, Place, PlanCounters, PlanEvidence, Process, ProcessId, Selector, Share, Stage,
     Step, VerdictKind,
-    api::rule::{Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PolicyState, check_parameters},
+    api::rule::{
+        Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PlanState, PolicyState, check_parameters,
+    },
     decision::{Done, Measured},
     verdict::Inputs,
 };
@@ -131,6 +133,7 @@ impl Control for Store {
                 selected: true,
                 reason: "first".to_owned(),
             }],
+            plan: Some(PlanState { state: "watching".to_owned(), ..PlanState::default() }),
             ..EffectivePolicy::default()
         }
     }
