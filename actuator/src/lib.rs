@@ -3,6 +3,7 @@
 //! * [`Caller`]: calls of the driver; `inspection` finds the managed memory of the process, and
 //!   access to it. `ioctl`: `actors` make the calls from outside of the process, in the target's
 //!   cgroup (`placement`). `helper`: the helper in the process makes them
+//! * [`HelperPlan`]: the plan that the helper in a process follows
 //! * [`Shadow`]: executes no order
 //! * [`Workers`]: a thread for each GPU, with one of these actuators
 //! * [`Journal`]: advice that may be in effect, on disk, written by the workers
@@ -25,12 +26,14 @@ mod ioctl;
 mod journal;
 pub mod link;
 mod placement;
+mod plan;
 mod process;
 mod shadow;
 mod workers;
 
 pub use caller::{Caller, Settings};
 pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover};
+pub use plan::{HelperPlan, PlanError};
 pub use shadow::Shadow;
 pub use workers::Workers;
 

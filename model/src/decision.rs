@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ActuatorKind, Advice, CallResult, DecisionId, Expected, GpuUuid, LinkBytes, ProcessId, VerdictKind, verdict::Inputs,
+    ActuatorKind, Advice, CallResult, DecisionId, Expected, GpuUuid, LinkBytes, PlanEvidence, ProcessId, VerdictKind,
+    verdict::Inputs,
 };
 
 /// Mode of acting.
@@ -167,6 +168,8 @@ pub struct Decision {
     pub actuator: Option<ActuatorKind>,
     /// The last result that was no success, if there was one.
     pub last_error: Option<CallResult>,
+    /// Evidence of a plan that the helper follows; `None` for other policies.
+    pub plan: Option<PlanEvidence>,
 }
 
 impl Decision {

@@ -14,6 +14,7 @@
 //! * [`rule`]: overrides of mode, policy and limits; [`selector`]: of which processes
 //! * [`plan`]: plans, orders of calls, and their outcomes
 //! * [`decision`]: decisions and their course
+//! * [`following`]: processes whose calls are followed, and their plans of moves at launches
 //! * [`restriction`]: restrictions that prevent actions
 //! * [`api`]: the JSON bodies of the HTTP API, shared by the server and its clients
 
@@ -25,6 +26,7 @@ pub mod degraded;
 pub mod distribution;
 pub mod dropped;
 pub mod eviction;
+pub mod following;
 pub mod heat;
 pub mod history;
 pub mod id;
@@ -50,6 +52,10 @@ pub use degraded::{Degradation, DegradedReason, QuotaRefusals};
 pub use distribution::Distribution;
 pub use dropped::DropReason;
 pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
+pub use following::{
+    ArmFigures, Following, FollowingState, HelperReport, IterationBegin, PlanCommand, PlanCounters, PlanEvidence,
+    PlannedIteration,
+};
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};
 pub use id::{GpuKey, GpuUuid, ProcessId};

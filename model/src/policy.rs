@@ -27,6 +27,9 @@ pub enum Choice {
     Automatic,
     /// By its name alone.
     ByName,
+    /// By its name alone: a plan of moves at the launches of iterations, which the helper in the process follows. It has no implementation
+    /// beside its planners.
+    Plan,
     /// By its name alone, and known to harm in some case: comparisons are checked by it.
     Control,
 }
@@ -78,6 +81,14 @@ macro_rules! live_policies {
                     "keeps the hot part of the working set on the GPU";
                 "tenants", [crate::act::tenants::Tenants], Automatic, ["touch", "migrate_to_gpu"], [],
                     "keeps the working set of a victim on the GPU beside its evictors";
+                "auto-plan", [], Plan, ["migrate_to_gpu", "migrate_to_host"], [],
+                    "plans the moves of training iterations, by the planner with the fewest link bytes";
+                "autoswap", [], Plan, ["migrate_to_gpu", "migrate_to_host"], [],
+                    "plans the moves of training iterations as AutoSwap does";
+                "appobmem", [], Plan, ["migrate_to_gpu", "migrate_to_host"], [],
+                    "plans the moves of training iterations as AppObMem does";
+                "g10", [], Plan, ["migrate_to_gpu", "migrate_to_host"], [],
+                    "plans the moves of training iterations as G10 does";
             }
             controls {
                 "pin-host", [crate::act::controls::PinHost], Control, ["prefer_host", "accessed_by", "migrate_to_host"], [],
@@ -124,6 +135,15 @@ pub const CHOOSER: &str = "auto-live";
 #[must_use]
 pub fn named(name: &str) -> Option<&'static Policy> {
     POLICIES.iter().find(|policy| policy.name == name)
+}
+
+/// The policy of plans that chooses among all planners.
+pub const PLAN_CHOOSER: &str = "auto-plan";
+
+/// The policy of plans of this name; `None` if it is another kind of policy.
+#[must_use]
+pub fn of_plans(name: &str) -> Option<&'static Policy> {
+    named(name).filter(|policy| policy.choice == Choice::Plan)
 }
 
 /// Parameters that an override may set for the policy of this name; for the chooser, those of all that it chooses from.

@@ -15,24 +15,21 @@ use std::{
     ffi::OsString,
     fs,
     io::{BufRead, BufReader},
-    num::NonZeroUsize,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
+use actuator::HelperPlan;
 use anyhow::{Context, bail};
-use call_ring::{Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, PlanMemory, TOTAL_BYTES, plan::Report};
+use model::HelperReport;
 use plans::{Bytes, Change, Follower, Planned, Settings, State};
 use recorder::Process;
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use sys::{
-    Roots, driver, futex,
+    Roots, driver,
     pidfd::PidFd,
-    shared_memory::SharedMemory,
     uvm::{counters::Counters, target::VaSpace},
 };
 
@@ -91,51 +88,6 @@ fn uuid(text: &str) -> anyhow::Result<[u8; 16]> {
     Ok(u128::from_str_radix(&digits, 16)?.to_be_bytes())
 }
 
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
-}
-
-/// What is shared with the program.
-struct Shared {
-    ring: SharedMemory,
-    plan: Arc<SharedMemory>,
-}
-
-impl Shared {
-    fn find(roots: &Roots, pid: u32) -> anyhow::Result<Option<Self>> {
-        const RING_BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
-        const BYTES: NonZeroUsize = NonZeroUsize::new(PLAN_BYTES).unwrap();
-        let Some(ring) = SharedMemory::of_process(roots, pid, NAME, RING_BYTES)? else { return Ok(None) };
-        let Some(plan) = SharedMemory::of_process(roots, pid, PLAN_NAME, BYTES)? else { return Ok(None) };
-        Ok(Some(Self { ring, plan: Arc::new(plan) }))
-    }
-
-    /// Beats each second, as long as this process runs.
-    fn beat(&self) {
-        let plan = Arc::clone(&self.plan);
-        thread::spawn(move || {
-            loop {
-                if let Ok(memory) = PlanMemory::open(&plan) {
-                    memory.beat(now_ns());
-                }
-                thread::sleep(BEAT);
-            }
-        });
-    }
-
-    fn wake(&self) -> anyhow::Result<()> {
-        if let Some((word, _)) = Memory::open(&self.ring)?.commands().futex() {
-            futex::wake(word);
-        }
-        Ok(())
-    }
-
-    fn report(&self) -> anyhow::Result<Report> {
-        Ok(PlanMemory::open(&self.plan)?.report())
-    }
-}
-
 /// Plan in force, from an iteration on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -183,17 +135,21 @@ impl Link {
     }
 }
 
+/// What the helper reports, and the bytes over the link.
+type Reading = (HelperReport, Option<(u64, u64)>);
+
 struct Session<'a> {
     options: &'a Options,
     link: Option<Link>,
-    shared: Shared,
+    place: HelperPlan,
+    beaten: Instant,
     follower: Follower,
     phase: Phase,
     /// Iteration that is known to have begun, and the readings then.
     iteration: Option<u64>,
     /// Iteration in which the follower has made its plan.
     planned_at: Option<u64>,
-    before: (Report, Option<(u64, u64)>),
+    before: Reading,
     lines: u64,
 }
 
@@ -206,7 +162,7 @@ impl Session<'_> {
         for call in calls {
             match self.follower.add(call) {
                 Some(Change::Planned) => {
-                    self.planned_at = self.follower.iterations();
+                    self.planned_at = self.iteration_number();
                     if let Some(planned) = self.follower.planned() {
                         println!("{}", planned_line(planned));
                     }
@@ -218,33 +174,41 @@ impl Session<'_> {
                 }
                 Some(Change::Drifted) => {
                     println!("{}", json!({ "event": "drifted" }));
-                    self.withdraw(Phase::Watching)?;
+                    self.withdraw(Phase::Watching);
                     self.planned_at = None;
                 }
                 None => {}
             }
-            if self.follower.iterations() != self.iteration {
+            if self.iteration_number() != self.iteration {
                 self.begin_iteration()?;
             }
         }
         Ok(())
     }
 
-    fn withdraw(&mut self, phase: Phase) -> anyhow::Result<()> {
-        if matches!(self.phase, Phase::Planned { .. }) {
-            PlanMemory::open(&self.shared.plan)?.withdraw();
-            self.shared.wake()?;
-        }
+    fn withdraw(&mut self, phase: Phase) {
+        self.place.withdraw();
         self.phase = phase;
-        Ok(())
+    }
+
+    fn iteration_number(&self) -> Option<u64> {
+        self.follower.iteration().map(|iteration| iteration.number)
+    }
+
+    /// Beats each second.
+    fn beat(&mut self) {
+        if self.beaten.elapsed() >= BEAT {
+            self.place.beat();
+            self.beaten = Instant::now();
+        }
     }
 
     fn begin_iteration(&mut self) -> anyhow::Result<()> {
-        let (before, now) = (self.before, self.readings()?);
-        let iteration = self.follower.iterations();
+        let (before, now) = (self.before.clone(), self.reading()?);
+        let iteration = self.iteration_number();
         // Only what was seen from its begin on.
         if let (Some(ended), true) = (self.iteration, iteration > self.iteration) {
-            self.line(ended, before, now);
+            self.line(ended, &before, &now);
         }
         self.iteration = iteration;
         self.before = now;
@@ -254,26 +218,23 @@ impl Session<'_> {
                 let due = self.planned_at.is_some_and(|at| iteration >= at + self.options.plan_after);
                 if let Some(planned) = self.follower.planned().filter(|_| due) {
                     let plan = planned.table(self.options.gpu);
-                    match PlanMemory::open(&self.shared.plan)?.publish(&plan) {
-                        Ok(_) => self.phase = Phase::Planned { since: iteration },
-                        Err(reason) => bail!("the plan is none: {reason:?}"),
-                    }
-                    self.shared.wake()?;
+                    self.place.publish(&plan)?;
+                    self.phase = Phase::Planned { since: iteration };
                 }
             }
-            Phase::Planned { since } if iteration - since > self.options.off_after => self.withdraw(Phase::Off)?,
+            Phase::Planned { since } if iteration - since > self.options.off_after => self.withdraw(Phase::Off),
             Phase::Planned { .. } | Phase::Off => {}
         }
         Ok(())
     }
 
-    fn readings(&self) -> anyhow::Result<(Report, Option<(u64, u64)>)> {
+    fn reading(&self) -> anyhow::Result<Reading> {
         let bytes = self.link.as_ref().map(Link::read_bytes).transpose()?;
-        Ok((self.shared.report()?, bytes))
+        Ok((self.place.report(), bytes))
     }
 
-    fn line(&mut self, iteration: u64, before: (Report, Option<(u64, u64)>), now: (Report, Option<(u64, u64)>)) {
-        let (old, new) = (before.0.counters, now.0.counters);
+    fn line(&mut self, iteration: u64, before: &Reading, now: &Reading) {
+        let counted = now.0.counters.since(before.0.counters);
         let planned = self.follower.planned().filter(|_| matches!(self.phase, Phase::Planned { .. }));
         let copied = before.1.zip(now.1).map(|(old, new)| (new.0.saturating_sub(old.0), new.1.saturating_sub(old.1)));
         let line = json!({
@@ -283,13 +244,13 @@ impl Session<'_> {
                 Phase::Planned { .. } => "planned",
                 Phase::Off => "off",
             },
-            "helper": now.0.state.map(|state| format!("{state:?}")),
+            "helper_ended": now.0.ended,
             "planned_bytes": planned.map(|planned| bytes_line(planned.bytes)),
-            "issued": new.moves.saturating_sub(old.moves),
-            "late": new.late.saturating_sub(old.late),
-            "skipped": new.skipped.saturating_sub(old.skipped),
-            "moved_to_gpu_bytes": new.bytes_to_gpu.saturating_sub(old.bytes_to_gpu),
-            "moved_to_host_bytes": new.bytes_to_host.saturating_sub(old.bytes_to_host),
+            "issued": counted.moves,
+            "late": counted.late,
+            "skipped": counted.skipped,
+            "moved_to_gpu_bytes": counted.to_gpu_bytes,
+            "moved_to_host_bytes": counted.to_host_bytes,
             "link_in_bytes": copied.map(|copied| copied.0),
             "link_out_bytes": copied.map(|copied| copied.1),
         });
@@ -326,14 +287,14 @@ fn main() -> anyhow::Result<ExitCode> {
     let relay =
         thread::spawn(move || BufReader::new(said).lines().map_while(Result::ok).for_each(|line| println!("{line}")));
     let started = Instant::now();
-    let (mut process, mut shared) = loop {
+    let (mut process, place) = loop {
         if let Some(status) = child.try_wait()? {
             bail!("the program has ended: {status}");
         }
         if let Ok(Some(process)) = Process::find(&roots, child.id())
-            && let Ok(Some(shared)) = Shared::find(&roots, child.id())
+            && let Ok(Some(place)) = HelperPlan::find(&roots, child.id())
         {
-            break (process, Some(shared));
+            break (process, place);
         }
         if started.elapsed() > PATIENCE {
             child.kill()?;
@@ -341,9 +302,6 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         thread::sleep(POLL);
     };
-    process.set_mode(Mode::Act)?;
-    let shared = shared.take().context("no plan was found")?;
-    shared.beat();
     let link = loop {
         // The program has the helper before it has a VA space.
         match options.link.as_deref().map(|name| Link::open(name, child.id())).transpose() {
@@ -352,12 +310,13 @@ fn main() -> anyhow::Result<ExitCode> {
             Ok(link) => break link,
         }
     };
-    let follower = Follower::new(settings, planner);
-    let before = (shared.report()?, None);
+    let before = (place.report(), None);
+    let follower = Follower::new(settings, vec![planner]);
     let mut session = Session {
         options: &options,
         link,
-        shared,
+        place,
+        beaten: Instant::now(),
         follower,
         phase: Phase::Watching,
         iteration: None,
@@ -368,6 +327,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let status = loop {
         // First the exit, then the calls: those of before the exit are there.
         let exited = child.try_wait()?;
+        session.beat();
         session.add(process.poll()?)?;
         if let Some(status) = exited {
             break status;

@@ -6,13 +6,15 @@ use call_ring::{
     plan::{MOVES_MAX, Move},
 };
 use planner::{Link, Machine, Part, Planner, machine::Store};
-use trace::{detect, footprints::Coverage};
+use recorder::Program;
+use trace::{Iteration, detect, footprints::Coverage};
 
 use crate::{
     moves,
+    pieces::Pieces,
     refusal::Refusal,
     sequence::{Rhythm, Sequence, Work},
-    traffic::{self, Bytes},
+    traffic::{self, Bytes, Followed},
 };
 
 /// Frames of the GPU that plans leave alone: page tables and small allocations take some.
@@ -36,8 +38,12 @@ pub struct Settings {
 /// Plan and what it comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
+    /// Planner that made it.
+    pub planner: &'static str,
     /// Number of a launch at which an iteration begins.
     pub first_launch: u64,
+    /// Duration of the iteration that it was made of.
+    pub duration_ns: u64,
     /// Token of each launch of an iteration.
     pub tokens: Vec<Token>,
     /// Moves, by the launches behind which they begin.
@@ -84,20 +90,38 @@ pub enum Change {
     Drifted,
 }
 
+/// Begin of an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begin {
+    /// Number of the iteration since iterations are known, confirmed or not.
+    pub number: u64,
+    /// Time of its first launch.
+    pub at_ns: u64,
+}
+
 /// Follows the calls of a process.
 pub struct Follower {
     settings: Settings,
-    planner: Box<dyn Planner>,
+    planners: Vec<Box<dyn Planner>>,
     sequence: Sequence,
     state: State,
     rhythm: Option<Rhythm>,
+    iteration: Option<Begin>,
 }
 
 impl Follower {
-    /// Follower that makes plans by a planner.
+    /// Follower of a process from its first call on. Of the plans of these planners, it takes the one
+    /// with the fewest bytes over the link.
     #[must_use]
-    pub fn new(settings: Settings, planner: Box<dyn Planner>) -> Self {
-        Self { settings, planner, sequence: Sequence::new(), state: State::Watching, rhythm: None }
+    pub fn new(settings: Settings, planners: Vec<Box<dyn Planner>>) -> Self {
+        Self::after(Program::default(), settings, planners)
+    }
+
+    /// Follower of a process that has this much already.
+    #[must_use]
+    pub fn after(program: Program, settings: Settings, planners: Vec<Box<dyn Planner>>) -> Self {
+        let sequence = Sequence::after(program);
+        Self { settings, planners, sequence, state: State::Watching, rhythm: None, iteration: None }
     }
 
     /// State.
@@ -115,18 +139,32 @@ impl Follower {
         }
     }
 
-    /// Iterations that have begun since they are known, confirmed or not; `None` while they are not.
+    /// The last iteration that has begun; `None` while iterations are not known.
     #[must_use]
-    pub fn iterations(&self) -> Option<u64> {
-        let Rhythm { first_launch, period } = self.rhythm?;
-        Some(self.sequence.last()?.checked_sub(first_launch)? / period)
+    pub const fn iteration(&self) -> Option<Begin> {
+        self.iteration
     }
 
     /// Adds the next call. Where the state changes, the helper needs to know: of a plan, or that
     /// there is none any more.
     pub fn add(&mut self, call: Call) -> Option<Change> {
-        let is_launch = call.token().is_some();
+        let (is_launch, time_ns) = (call.token().is_some(), call.stamp.time_ns);
         self.sequence.add(call);
+        let change = self.advance(is_launch);
+        let number = self.number();
+        if number != self.iteration.map(|iteration| iteration.number) {
+            self.iteration = number.map(|number| Begin { number, at_ns: time_ns });
+        }
+        change
+    }
+
+    /// Number of the last iteration that has begun.
+    fn number(&self) -> Option<u64> {
+        let Rhythm { first_launch, period } = self.rhythm?;
+        Some(self.sequence.last()?.checked_sub(first_launch)? / period)
+    }
+
+    fn advance(&mut self, is_launch: bool) -> Option<Change> {
         let Some(lock) = self.sequence.state().lock() else {
             self.rhythm = None;
             let had = std::mem::replace(&mut self.state, State::Watching);
@@ -185,14 +223,69 @@ impl Follower {
             return Err(Refusal::TooMuchStays { staying_bytes, room_bytes });
         };
         let (iteration, tensors) = pieces.iteration(&durations_ns)?;
+        let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
+        let memory = PlannerMemory { limit_bytes, room_bytes };
+        let (mut best, mut refusal): (Option<Candidate>, _) = (None, None);
+        for planner in &self.planners {
+            match memory.candidate(&**planner, &iteration, &pieces, &tensors) {
+                Ok(candidate) if best.as_ref().is_none_or(|best| candidate.total() < best.total()) => {
+                    best = Some(candidate);
+                }
+                Ok(_) => {}
+                Err(reason) => refusal = refusal.or(Some(reason)),
+            }
+        }
+        let Some(Candidate { planner, moves, followed }) = best else {
+            return Err(refusal.unwrap_or(Refusal::NoRoom));
+        };
+        let driver_bytes = traffic::of_driver(&pieces, gpu_bytes);
+        let (planned, driver) = (followed.bytes.total(), driver_bytes.total());
+        if planned >= driver {
+            return Err(Refusal::NoGain { planned_bytes: planned, driver_bytes: driver });
+        }
+        let (bytes, peak_bytes) = (followed.bytes, followed.peak_bytes);
+        Ok(Planned { planner, first_launch, duration_ns, tokens, moves, bytes, driver_bytes, peak_bytes, room_bytes })
+    }
+}
+
+/// Plan of a planner.
+struct Candidate {
+    planner: &'static str,
+    moves: Vec<Move>,
+    followed: Followed,
+}
+
+impl Candidate {
+    const fn total(&self) -> u64 {
+        self.followed.bytes.total()
+    }
+}
+
+/// GPU memory that a plan may use.
+struct PlannerMemory {
+    /// Bytes that schedules may use, beside what stays.
+    limit_bytes: u64,
+    /// All of them.
+    room_bytes: u64,
+}
+
+impl PlannerMemory {
+    fn candidate(
+        &self,
+        planner: &dyn Planner,
+        iteration: &Iteration,
+        pieces: &Pieces,
+        tensors: &[usize],
+    ) -> Result<Candidate, Refusal> {
+        let Self { limit_bytes, room_bytes } = *self;
         // What planners take for an instant takes a launch here, so that some room is needed for it.
         let step_bytes = (limit_bytes / TRIES).next_multiple_of(Part::BLOCK_BYTES);
         let mut planner_bytes = limit_bytes;
         let moves = loop {
             let store = Store { bytes: u64::MAX, out: LINK, back: LINK };
             let machine = Machine { gpu_bytes: planner_bytes, host: store, flash: None };
-            let schedule = self.planner.plan(&iteration, &machine)?;
-            if let Some(moves) = moves::of(&pieces, &tensors, &schedule, room_bytes) {
+            let schedule = planner.plan(iteration, &machine)?;
+            if let Some(moves) = moves::of(pieces, tensors, &schedule, room_bytes) {
                 break moves;
             }
             planner_bytes = planner_bytes.checked_sub(step_bytes).ok_or(Refusal::NoRoom)?;
@@ -200,26 +293,21 @@ impl Follower {
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });
         }
-        let followed = traffic::of_moves(&pieces, &moves);
+        let followed = traffic::of_moves(pieces, &moves);
         if followed.peak_bytes > room_bytes {
             return Err(Refusal::NoRoom);
         }
-        let driver_bytes = traffic::of_driver(&pieces, gpu_bytes);
-        let (planned, driver) = (followed.bytes.total(), driver_bytes.total());
-        if planned >= driver {
-            return Err(Refusal::NoGain { planned_bytes: planned, driver_bytes: driver });
-        }
-        let (bytes, peak_bytes) = (followed.bytes, followed.peak_bytes);
-        Ok(Planned { first_launch, tokens, moves, bytes, driver_bytes, peak_bytes, room_bytes })
+        Ok(Candidate { planner: planner.name(), moves, followed })
     }
 }
 
 impl std::fmt::Debug for Follower {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { settings, planner, sequence: _, state, rhythm } = self;
+        let Self { settings, planners, sequence: _, state, rhythm, iteration } = self;
+        let planners: Vec<&str> = planners.iter().map(|planner| planner.name()).collect();
         let mut debug = formatter.debug_struct("Follower");
-        debug.field("settings", settings).field("planner", &planner.name());
-        debug.field("state", state).field("rhythm", rhythm).finish_non_exhaustive()
+        debug.field("settings", settings).field("planners", &planners);
+        debug.field("state", state).field("rhythm", rhythm).field("iteration", iteration).finish_non_exhaustive()
     }
 }
 

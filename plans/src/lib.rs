@@ -18,6 +18,6 @@ pub mod refusal;
 mod sequence;
 pub mod traffic;
 
-pub use follower::{Change, Follower, Planned, Settings, State};
+pub use follower::{Begin, Change, Follower, Planned, Settings, State};
 pub use refusal::Refusal;
 pub use traffic::Bytes;

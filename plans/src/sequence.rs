@@ -74,15 +74,16 @@ const COPY: u64 = u64::MAX - 1;
 const FILL: u64 = u64::MAX - 2;
 
 impl Sequence {
-    pub(crate) fn new() -> Self {
+    /// Sequence of the calls of a program that has this much already.
+    pub(crate) fn after(program: Program) -> Self {
         let settings = detect::Settings { has_syncs: true, ..detect::Settings::default() };
         Self {
-            window: Window::new(WINDOW_BYTES),
+            window: Window::after(program.clone(), WINDOW_BYTES),
             marks: VecDeque::new(),
             detector: Detector::new(settings),
             ops: 0,
             tokens: 0,
-            program: Program::default(),
+            program,
             last: None,
         }
     }

@@ -16,6 +16,8 @@
 //! * [`meter`], [`trial`], [`verify`]: verification of the benefit; [`cost`]: its measure
 //! * [`cooldown`]: policies that rest after a rollback
 //! * [`ledger`], [`intervals`]: advice in effect
+//! * [`plan_track`]: plans that the helper of a process follows; [`arms`], [`permutation`]: their
+//!   verification by iterations with the plan and without it
 //! * [`limits`]: every limit, with its reason
 //!
 //! Policies: [`pingpong`]; [`cycle`], [`hot_cold`] and [`tenants`], with [`keep`] and
@@ -23,6 +25,7 @@
 //! that verification must find harmful.
 
 mod account;
+mod arms;
 mod auto_live;
 mod bucket;
 pub mod catalogue;
@@ -43,7 +46,9 @@ mod meter;
 mod open;
 mod pace;
 mod permitted;
+mod permutation;
 mod pingpong;
+mod plan_track;
 mod proposal;
 mod renewal_rate;
 mod rollback;

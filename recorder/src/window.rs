@@ -37,6 +37,12 @@ impl Window {
         Self { before: Program::default(), before_ns: 0, calls: VecDeque::new(), bytes: 0, bytes_max, added: 0 }
     }
 
+    /// Window of this many bytes, of a program that has this much already.
+    #[must_use]
+    pub fn after(program: Program, bytes_max: usize) -> Self {
+        Self { before: program, ..Self::new(bytes_max) }
+    }
+
     /// Adds a call; the first ones leave for it.
     pub fn add(&mut self, call: Call) {
         self.bytes += bytes_of(&call);
@@ -55,6 +61,20 @@ impl Window {
     #[must_use]
     pub const fn added(&self) -> u64 {
         self.added
+    }
+
+    /// Calls since the first so many that were ever added; `None` if one of them has left.
+    #[must_use]
+    pub fn since(&self, added: u64) -> Option<Vec<Call>> {
+        let count = usize::try_from(self.added.saturating_sub(added)).ok()?;
+        let first = self.calls.len().checked_sub(count)?;
+        Some(self.calls.range(first..).cloned().collect())
+    }
+
+    /// What the program had before the window.
+    #[must_use]
+    pub const fn before(&self) -> &Program {
+        &self.before
     }
 
     /// Whether the program has more memory, functions and graphs than are kept of it: streams lack
@@ -135,6 +155,20 @@ mod tests {
         let window = window();
         let sequences: Vec<u64> = window.calls().map(|call| call.stamp.sequence).collect();
         assert_eq!((window.added(), sequences), (100, (90..100).collect()));
+    }
+
+    #[test]
+    fn calls_since_a_count_are_all_of_them_or_none() {
+        let window = window();
+        let sequences = |added| {
+            let calls = window.since(added)?;
+            Some(calls.iter().map(|call| call.stamp.sequence).collect::<Vec<u64>>())
+        };
+        assert_eq!(sequences(97), Some(vec![97, 98, 99]));
+        assert_eq!(sequences(90).map(|calls| calls.len()), Some(10));
+        assert_eq!(sequences(89), None, "one of them has left");
+        assert_eq!(sequences(100), Some(vec![]));
+        assert_eq!(sequences(101), Some(vec![]));
     }
 
     #[test]

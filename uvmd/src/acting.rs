@@ -38,7 +38,7 @@ use sys::Roots;
 use tokio::{runtime::Handle, sync::watch, time};
 use web::Events;
 
-use crate::{audit::Audit, notify::Turns, rules::Rules, switch::Switch};
+use crate::{audit::Audit, notify::Turns, plans::Plans, rules::Rules, switch::Switch};
 
 /// Interval of checks for directives, while there are none.
 const IDLE: Duration = Duration::from_millis(500);
@@ -62,6 +62,8 @@ pub(crate) struct Parts {
     pub(crate) interval: Duration,
     /// Audit log of the decisions.
     pub(crate) audit: Audit,
+    /// Plans that helpers follow.
+    pub(crate) plans: Plans,
 }
 
 /// Limits of bytes migrated per second.
@@ -235,6 +237,7 @@ impl Loop {
                 memory.insert(process, of_process);
             }
         }
+        let following = self.parts.plans.follow(&snapshot, &directives);
         let headroom_bytes = self.headroom(&snapshot, &directives);
         let scene = Scene {
             now,
@@ -244,14 +247,20 @@ impl Loop {
             links: &links,
             headroom_bytes: &headroom_bytes,
             node_headroom_bytes: headroom::of_node(&self.roots).unwrap_or(0),
+            following: &following,
             directives: &directives,
             on,
         };
         let orders = self.actuation.acting.observe(&scene);
         self.submit(orders);
+        self.parts.plans.carry_out(self.actuation.acting.take_plan_commands());
+        if self.actuation.acting.take_figures_changed() {
+            self.board.mark_stale();
+        }
         self.board.publish_restrictions(Instant::now(), || self.actuation.acting.restrictions(&scene));
         self.publish_events();
         self.board.publish_decisions(self.actuation.acting.decisions());
+        self.board.publish_following(following);
         Some(())
     }
 
@@ -327,6 +336,7 @@ impl Loop {
     /// Withdraws all advice, as the service stops.
     fn withdraw_advice(mut self) -> Result<(), StillInForce> {
         let orders = self.actuation.acting.withdraw_all("uvmd stops");
+        self.parts.plans.carry_out(self.actuation.acting.take_plan_commands());
         self.submit(orders);
         let (calendar, clock) = self.began;
         let withdrawn = self.actuation.withdraw_all(Patience::AT_STOP, || calendar + clock.elapsed());

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use actuator::JournalHealth;
 use model::{
     Mode, Override, Process, api,
-    api::rule::{Candidate, EffectivePolicy, Overrides, PolicyState, Restriction},
+    api::rule::{Candidate, EffectivePolicy, Overrides, PlanState, PolicyState, Restriction},
 };
 use policy::rules::{Explained, Fit};
 use sys::Roots;
@@ -82,6 +82,7 @@ impl web::Control for Control {
             active: self.is_on(),
             candidates: candidates.into_iter().map(|each| candidate(each.id, &each.fit)).collect(),
             restrictions: self.restrictions(process),
+            plan: self.reader.following().get(&process.id).map(PlanState::from),
         }
     }
 

@@ -14,6 +14,7 @@ mod log;
 mod notify;
 mod options;
 mod own_names;
+mod plans;
 mod recording;
 mod rules;
 mod service;

@@ -8,9 +8,13 @@ use std::{
 };
 
 use anyhow::Context;
+use call_ring::call::Call;
 use collector::Snapshots;
 use model::{ProcessId, Snapshot};
-use recorder::{Quotas, Recordings, recordings::Recording};
+use recorder::{
+    Program, Quotas, Recordings,
+    recordings::{Recording, State},
+};
 use sys::Roots;
 use web::{CallsRequest, OpsSource, Source, TraceSource};
 
@@ -23,7 +27,24 @@ const WINDOW_BYTES: usize = 4 << 20;
 
 /// Recordings of all processes. The thread ends with the last clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Recorder(Arc<Mutex<Recordings>>);
+pub(crate) struct Recorder {
+    recordings: Arc<Mutex<Recordings>>,
+    is_enabled: bool,
+}
+
+/// Calls of a process since a count of them.
+pub(crate) enum Since {
+    /// There are none, for this reason.
+    Absent(String),
+    /// These calls.
+    Calls {
+        /// What the program had before them, if they do not begin at the count: some have left.
+        program: Option<Program>,
+        calls: Vec<Call>,
+        /// Calls that were ever added.
+        added: u64,
+    },
+}
 
 impl Recorder {
     /// Starts the thread; without it where recordings are not enabled.
@@ -36,7 +57,35 @@ impl Recorder {
             let thread = thread::Builder::new().name("recorder".to_owned());
             thread.spawn(move || run(&weak, &snapshots)).context("cannot start the thread that reads recordings")?;
         }
-        Ok(Self(recordings))
+        Ok(Self { recordings, is_enabled: config.enabled })
+    }
+
+    /// Whether recordings are enabled.
+    pub(crate) const fn is_enabled(&self) -> bool {
+        self.is_enabled
+    }
+
+    /// Calls of a process since so many; all that are retained without a count. Copies them: other
+    /// processes' calls are read meanwhile.
+    pub(crate) fn since(&self, process: ProcessId, added: Option<u64>) -> Since {
+        let recordings = lock(&self.recordings);
+        let Some(recording) = recordings.of(process) else {
+            return Since::Absent("its calls are not recorded: no helper was found in it".to_owned());
+        };
+        match recording.state() {
+            State::Recording => {}
+            State::Ended => return Since::Absent("its recording has ended".to_owned()),
+            State::Unreadable(reason) => return Since::Absent(format!("its recording is not readable: {reason}")),
+            State::QuotaReached => return Since::Absent("the quota of recordings is reached".to_owned()),
+        }
+        let window = recording.window();
+        // Fewer calls than before are those of another recording.
+        let added = added.filter(|added| *added <= window.added());
+        let (program, calls) = match added.and_then(|added| window.since(added)) {
+            Some(calls) => (None, calls),
+            None => (Some(window.before().clone()), window.calls().cloned().collect()),
+        };
+        Since::Calls { program, calls, added: window.added() }
     }
 
     /// Source of calls.
@@ -56,7 +105,7 @@ impl Recorder {
         &self,
         answer: impl Fn(&Recording, usize) -> A + Clone + Send + Sync + 'static,
     ) -> Source<CallsRequest, Option<A>> {
-        let Self(recordings) = self.clone();
+        let recordings = Arc::clone(&self.recordings);
         Source::new(move |CallsRequest { process, count }| {
             let (recordings, answer) = (Arc::clone(&recordings), answer.clone());
             // Built from a copy: other processes' calls are read meanwhile.

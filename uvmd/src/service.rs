@@ -33,6 +33,7 @@ use crate::{
     notify,
     options::Options,
     own_names,
+    plans::Plans,
     recording::Recorder,
     rules::Rules,
     signals::{Hangup, Signal, Signals},
@@ -91,10 +92,11 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     tokio::spawn(rules.clone().follow());
     tokio::spawn(switch.clone().follow(PERSIST_INTERVAL));
     let (rates, changed_rates) = watch::channel(Rates::of(policy));
-    let parts = parts(policy, &collector, &judging, (&rules, &switch), &events, changed_rates, audit.clone());
+    let recorder = Recorder::start(config.recordings, collector.snapshots())?;
+    let plans = Plans::new(recorder.clone(), policy.actuator.0);
+    let parts = parts(policy, &collector, &judging, (&rules, &switch), &events, (changed_rates, plans), audit.clone());
     let acting_handle = ActingHandle::start(parts, actuation)?;
     let reader = acting_handle.reader();
-    let recorder = Recorder::start(config.recordings, collector.snapshots())?;
     let control =
         Control { rules: rules.clone(), switch, enabled: policy.enabled, reader: reader.clone(), audit: audit.clone() };
     let sources = Sources {
@@ -284,7 +286,7 @@ fn parts(
     judging: &Judging,
     (rules, switch): (&Rules, &Switch),
     events: &Events,
-    rates: watch::Receiver<Rates>,
+    (rates, plans): (watch::Receiver<Rates>, Plans),
     audit: Audit,
 ) -> acting::Parts {
     acting::Parts {
@@ -296,6 +298,7 @@ fn parts(
         rates,
         interval: policy.interval.0,
         audit,
+        plans,
     }
 }
 

@@ -101,6 +101,16 @@ function describe(list, rows) {
   list.replaceChildren(...shown.flatMap(([title, value]) => [make("dt", { textContent: title }), make("dd", { textContent: value })]));
 }
 
+// Rows of a plan that the helper follows.
+function plan({ planner, launches, planned_moves, planned_bytes, modelled_driver_bytes, without, with: followed, p_value, counters }) {
+  const arm = ({ iterations, link_bytes }) => `${link_bytes === null ? "–" : format.bytes(link_bytes)} in each of ${format.count(iterations)} iterations`;
+  return [
+    ["Plan", `${format.printable(planner)}: ${format.count(planned_moves)} moves in ${format.count(launches)} launches, ${format.bytes(planned_bytes)} an iteration; ${format.bytes(modelled_driver_bytes)} without it by the model of the driver`],
+    ["Trial", `${arm(without)} without the plan, ${arm(followed)} with it${p_value === null ? "" : `; p = ${p_value.toFixed(3)}`}`],
+    ["Moves", `${format.count(counters.moves)}, ${format.count(counters.late)} late, ${format.count(counters.skipped)} skipped`],
+  ];
+}
+
 class DecisionEvidence {
   #heading = make("h3", { tabIndex: -1 });
   #reason = make("p");
@@ -135,6 +145,7 @@ class DecisionEvidence {
       ["Measured", after === null ? "not yet" : `link ${saved(decision.link_bytes_saved)}, faults ${saved(decision.faults_saved)} for the same work`],
       ["Pace", decision.pace === null ? "" : `${decision.pace.toFixed(2)}×`],
       ["Calls", `${format.count(done.calls)} done, ${format.count(done.failed)} failed${done.longest_ns > 0 ? `, the longest ${format.time(done.longest_ns)}` : ""}`],
+      ...(decision.plan ? plan(decision.plan) : []),
       ["Actuator", decision.actuator === null ? "" : format.printable(decision.actuator)],
       ["Moved", done.to_gpu_bytes + done.to_host_bytes === 0 ? "" : `${format.bytes(done.to_gpu_bytes)} to the GPU, ${format.bytes(done.to_host_bytes)} to the host`],
       ["Touched", done.touches === 0 ? "" : `${format.count(done.touches)} blocks`],
@@ -191,6 +202,7 @@ export function showPolicy(effective, status) {
     ["Reason", format.printable(reason)],
     ["Acting", active ? "permitted" : "disabled on this node"],
     ["Budget", budget(effective.budget)],
+    ["Plan", effective.plan?.planner ? `${format.printable(effective.plan.planner)}, ${format.bytes(effective.plan.planned_bytes)} over the link in an iteration` : ""],
     ["Restrictions", format.printable(restrictions.map(where).join("; ")) || "none"],
   ]);
   const wanted = addressed("override");

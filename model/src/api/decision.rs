@@ -5,7 +5,9 @@ mod from;
 use serde::{Deserialize, Serialize};
 
 use super::{Verdict, VerdictInputs};
-pub use crate::{LinkBytes, MemoryRange, Share, decision::Done, plan::Expected};
+pub use crate::{
+    ArmFigures, LinkBytes, MemoryRange, PlanCounters, PlanEvidence, Share, decision::Done, plan::Expected,
+};
 
 /// Body of `GET /api/v1/decisions`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,6 +77,9 @@ pub struct Decision {
     pub faults_saved: Option<f64>,
     /// Last result that was no success; null if there was none.
     pub last_error: Option<CallResult>,
+    /// Evidence of a plan that the helper follows; null for other policies.
+    #[serde(default)]
+    pub plan: Option<PlanEvidence>,
 }
 
 /// Counts of one window.

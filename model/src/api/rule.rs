@@ -10,7 +10,7 @@ pub use parse::{Field, Invalid, one_of};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::object::object;
-use crate::{Budget, MemoryRange, Selector};
+use crate::{Budget, Following, FollowingState, MemoryRange, PlannedIteration, Selector};
 
 /// Mode, policy and budget of the processes that a selector matches. Body of `PUT /api/v1/overrides/{id}` and `POST /api/v1/overrides`, and `[[override]]` in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +121,41 @@ pub struct EffectivePolicy {
     /// Restrictions that currently prevent action, beside `mode` and `active`, as of the last second.
     #[serde(default)]
     pub restrictions: Vec<Restriction>,
+    /// What following its recorded calls has come to; null for policies that plan no iterations.
+    #[serde(default)]
+    pub plan: Option<PlanState>,
+}
+
+/// State of following the recorded calls of a process for a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PlanState {
+    /// State: `unavailable` (its calls cannot be followed), `watching` (no iteration is confirmed), `refused` (there is no plan for it) or `planned`.
+    pub state: String,
+    /// Reason, as a sentence; null for `planned`.
+    pub reason: Option<String>,
+    /// Iterations that have begun since iterations are known; null while they are not.
+    pub iterations: Option<u64>,
+    /// Planner of the plan; null without one.
+    pub planner: Option<String>,
+    /// Bytes over the link of an iteration with it, in both directions; null without one.
+    pub planned_bytes: Option<u64>,
+}
+
+impl From<&Following> for PlanState {
+    fn from(following: &Following) -> Self {
+        let planned = match &following.state {
+            FollowingState::Planned(planned) => Some(planned),
+            FollowingState::Unavailable(_) | FollowingState::Watching | FollowingState::Refused(_) => None,
+        };
+        Self {
+            state: following.state.name().to_owned(),
+            reason: following.state.reason().map(str::to_owned),
+            iterations: following.iteration.map(|iteration| iteration.number),
+            planner: planned.map(|planned| planned.planner.to_owned()),
+            planned_bytes: planned.map(PlannedIteration::link_bytes),
+        }
+    }
 }
 
 /// A restriction that currently prevents action on a process.

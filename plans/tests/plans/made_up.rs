@@ -34,7 +34,7 @@ fn run(blocks: usize, launches: &[Vec<usize>]) -> Program {
 
 fn follower(planner: &str, units: u64) -> Follower {
     let settings = Settings { gpu: [1; 16], gpu_bytes: units * UNIT, coverage: None };
-    Follower::new(settings, planner::by_name(planner).unwrap())
+    Follower::new(settings, vec![planner::by_name(planner).unwrap()])
 }
 
 fn followed(planner: &str, units: u64, calls: &[Call]) -> (Follower, Vec<Change>) {

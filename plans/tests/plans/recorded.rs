@@ -55,7 +55,7 @@ fn calls(stream: &OpStream, factor: u64) -> Program {
 
 fn followed(program: Program, gpu_mib: u64) -> (Follower, Vec<Change>) {
     let settings = Settings { gpu: [1; 16], gpu_bytes: gpu_mib * MIB, coverage: None };
-    let mut follower = Follower::new(settings, planner::by_name("foresight").unwrap());
+    let mut follower = Follower::new(settings, vec![planner::by_name("foresight").unwrap()]);
     let changes = program.calls.into_iter().filter_map(|call| follower.add(call)).collect();
     (follower, changes)
 }

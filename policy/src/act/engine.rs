@@ -1,5 +1,6 @@
 //! Engine of the loop: at each interval, orders by process, and their outcomes.
 
+mod plans;
 mod restrictions;
 
 use std::{
@@ -8,8 +9,8 @@ use std::{
 };
 
 use model::{
-    Decision, DecisionId, Directive, GpuKey, GpuUuid, Mode, Order, Outcome, Process, ProcessId, SourceState, Stage,
-    Verdicts, decision::Event,
+    Decision, DecisionId, Directive, GpuKey, GpuUuid, Mode, Order, Outcome, PlanCommand, Process, ProcessId,
+    SourceState, Stage, Verdicts, decision::Event, policy::of_plans,
 };
 
 use super::{
@@ -17,6 +18,7 @@ use super::{
     ledger::Ledger,
     limits::Limits,
     open::count,
+    plan_track::PlanTrack,
     rollback::{InForce, Rollback, Withdrawn},
     scene::{Scene, Sight},
     track::{Closed, Track, Turn},
@@ -28,10 +30,15 @@ pub struct Acting {
     limits: Limits,
     guard: Guard,
     tracks: BTreeMap<(ProcessId, GpuUuid), Track>,
+    plans: BTreeMap<ProcessId, PlanTrack>,
     rollbacks: Rollback,
     /// Ended decisions, the latest first.
     over: VecDeque<Decision>,
     events: Vec<Event>,
+    /// Commands to helpers since the last call.
+    commands: Vec<PlanCommand>,
+    /// Whether figures of decisions have changed since the last call, beside events.
+    have_figures_changed: bool,
     next: DecisionId,
     /// Time of the last interval, by the calendar.
     taken: SystemTime,
@@ -45,9 +52,12 @@ impl Acting {
             limits,
             guard: Guard::default(),
             tracks: BTreeMap::new(),
+            plans: BTreeMap::new(),
             rollbacks: Rollback::default(),
             over: VecDeque::new(),
             events: Vec::new(),
+            commands: Vec::new(),
+            have_figures_changed: false,
             next: DecisionId(1),
             taken: SystemTime::UNIX_EPOCH,
         }
@@ -86,7 +96,9 @@ impl Acting {
         let judged = verdicts.active.iter().map(|verdict| verdict.process);
         let victims = verdicts.victims.iter().flat_map(|victim| [victim.victim, victim.evictor]);
         let busy = self.tracks.iter().filter(|(_, track)| track.is_busy()).map(|((process, _), _)| *process);
-        let wanted: BTreeSet<ProcessId> = judged.chain(victims).chain(busy).collect();
+        let planned = directives.iter().filter(|(_, directive)| of_plans(&directive.policy).is_some());
+        let planned = planned.map(|(process, _)| *process);
+        let wanted: BTreeSet<ProcessId> = judged.chain(victims).chain(busy).chain(planned).collect();
         wanted.into_iter().collect()
     }
 
@@ -97,6 +109,7 @@ impl Acting {
         let mut orders = self.rollbacks.again();
         let seen = seen(scene);
         orders.extend(self.drop_unseen(scene, &seen));
+        self.drop_unseen_plans(scene, &seen);
         self.guard.forget_unseen(&scene.snapshot.processes.iter().map(|process| process.id).collect(), scene.now);
         for (process, gpu, directive) in seen {
             let sight = Sight::of(scene, process, gpu, directive, self.acted_on_beside(process.id, gpu));
@@ -104,6 +117,7 @@ impl Acting {
             let track = self.tracks.entry((process.id, gpu)).or_default();
             let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, rests);
             self.take(turn, &mut orders);
+            self.follow(&sight);
         }
         for order in orders.iter().filter(|order| order.is_rollback) {
             self.guard.undoes(order.process);
@@ -114,7 +128,8 @@ impl Acting {
     fn acted_on_beside(&self, process: ProcessId, gpu: GpuUuid) -> BTreeSet<ProcessId> {
         let beside = |(other, at): &(ProcessId, GpuUuid)| *other != process && *at == gpu;
         let acts = self.tracks.iter().filter(|(key, track)| beside(key) && track.acts());
-        acts.map(|((other, _), _)| *other).collect()
+        let planned = self.plans.iter().filter(|(other, plan)| **other != process && plan.acts());
+        acts.map(|((other, _), _)| *other).chain(planned.map(|(other, _)| *other)).collect()
     }
 
     fn take(&mut self, turn: Turn, orders: &mut Vec<Order>) {
@@ -154,11 +169,7 @@ impl Acting {
             let Some(mut track) = self.tracks.remove(&key) else { continue };
             let process = scene.snapshot.processes.iter().find(|process| process.id == key.0);
             let has_ended = process.is_some_and(|process| process.exited_at.is_some());
-            let why = match process {
-                Some(_) if has_ended => "the process has ended",
-                Some(_) if is_counting(scene) => "the process has no directive any more",
-                Some(_) | None => "the process is not watched any more",
-            };
+            let why = why_unseen(process, scene);
             if let Some((mut closed, event)) = track.close(Stage::Ended(why.to_owned()), self.taken) {
                 if has_ended {
                     // Its memory is freed, and the advice with it.
@@ -218,6 +229,7 @@ impl Acting {
     /// All decisions that are remembered, newest first.
     pub fn decisions(&self) -> impl Iterator<Item = &Decision> {
         let mut all: Vec<&Decision> = self.tracks.values().filter_map(Track::decision).chain(&self.over).collect();
+        all.extend(self.plans.values().filter_map(PlanTrack::decision));
         all.sort_by_key(|decision| std::cmp::Reverse(decision.id));
         all.into_iter()
     }
@@ -225,7 +237,8 @@ impl Acting {
     /// Whether any advice is in force, or any order has no outcome.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        !self.rollbacks.is_empty() || self.tracks.values().any(Track::is_busy)
+        let has_plan = self.plans.values().any(|plan| plan.decision().is_some() || plan.is_published());
+        has_plan || !self.rollbacks.is_empty() || self.tracks.values().any(Track::is_busy)
     }
 
     /// Whether all open decisions wait for their last order: a new interval would not change
@@ -233,7 +246,8 @@ impl Acting {
     #[must_use]
     pub fn only_waits(&self) -> bool {
         let mut open = self.tracks.values().filter(|track| track.is_open()).peekable();
-        self.rollbacks.is_empty() && open.peek().is_some() && open.all(Track::waits)
+        let has_plan = self.plans.values().any(|plan| plan.decision().is_some());
+        !has_plan && self.rollbacks.is_empty() && open.peek().is_some() && open.all(Track::waits)
     }
 
     /// Whether advice is being withdrawn.
@@ -254,8 +268,12 @@ impl Acting {
         self.rollbacks.once_answered()
     }
 
-    /// Withdraws all advice, for the end of the service.
+    /// Withdraws all advice and all plans, for the end of the service.
     pub fn withdraw_all(&mut self, why: &str) -> Vec<Order> {
+        let processes: Vec<ProcessId> = self.plans.keys().copied().collect();
+        for process in processes {
+            self.close_plan(process, Stage::RolledBack(why.to_owned()));
+        }
         let mut orders = self.rollbacks.at_once();
         let closed: Vec<_> = self
             .tracks
@@ -270,6 +288,15 @@ impl Acting {
             self.guard.undoes(order.process);
         }
         orders
+    }
+}
+
+/// Reason why a process is not seen any more.
+fn why_unseen(process: Option<&Process>, scene: &Scene<'_>) -> &'static str {
+    match process {
+        Some(process) if process.exited_at.is_some() => "the process has ended",
+        Some(_) if is_counting(scene) => "the process has no directive any more",
+        Some(_) | None => "the process is not watched any more",
     }
 }
 

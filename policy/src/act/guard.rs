@@ -1,5 +1,6 @@
 //! Guard: permitted actions, their amount, and the memory they may affect.
 
+mod plans;
 mod restrictions;
 
 use std::{

@@ -8,8 +8,8 @@ use std::{
 };
 
 use model::{
-    Block, Directive, GpuKey, GpuUuid, LinkBytes, Memory, Process, ProcessId, Range, Snapshot, Verdict, Verdicts,
-    verdict::Victim,
+    Block, Directive, Following, GpuKey, GpuUuid, LinkBytes, Memory, Process, ProcessId, Range, Snapshot, Verdict,
+    Verdicts, verdict::Victim,
 };
 
 use super::{
@@ -36,6 +36,8 @@ pub struct Scene<'a> {
     pub headroom_bytes: &'a BTreeMap<ProcessId, u64>,
     /// Free host memory of the node, for all processes together; 0 if unknown.
     pub node_headroom_bytes: u64,
+    /// Processes whose calls are followed for plans.
+    pub following: &'a BTreeMap<ProcessId, Following>,
     /// Directives by process.
     pub directives: &'a BTreeMap<ProcessId, Directive>,
     /// Whether uvmd may act, by the kill switch.

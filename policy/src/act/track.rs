@@ -341,5 +341,6 @@ fn decision(id: DecisionId, plan: &Plan, sight: &Sight<'_>, stage: Stage, before
         done: model::decision::Done::default(),
         actuator: None,
         last_error: None,
+        plan: None,
     }
 }

@@ -189,6 +189,7 @@ impl Card {
             links: &links,
             headroom_bytes: &headroom_bytes,
             node_headroom_bytes: 64 << 30,
+            following: &BTreeMap::new(),
             directives: &self.directives,
             on: true,
         };

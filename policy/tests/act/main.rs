@@ -7,6 +7,7 @@ mod frames;
 mod limits;
 mod memory;
 mod parameters;
+mod plans;
 mod program;
 mod restrictions;
 mod safety;

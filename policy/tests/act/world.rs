@@ -6,9 +6,9 @@ use std::{
 };
 
 use model::{
-    ActuatorKind, AdviceCalls, Budget, Call, CallResult, Decision, Directive, Gpu, GpuKey, GpuUuid, LinkBytes, Memory,
-    Mode, Order, Outcome, ProbeStatus, ProcessId, Restriction, Snapshot, SourceState, SourceStatus, Step, Verdicts,
-    decision::Event,
+    ActuatorKind, AdviceCalls, Budget, Call, CallResult, Decision, Directive, Following, Gpu, GpuKey, GpuUuid,
+    LinkBytes, Memory, Mode, Order, Outcome, ProbeStatus, ProcessId, Restriction, Snapshot, SourceState, SourceStatus,
+    Step, Verdicts, decision::Event,
 };
 use policy::{
     Judge,
@@ -49,6 +49,8 @@ pub(crate) struct World {
     pub(crate) acting: Acting,
     pub(crate) orders: Vec<(SystemTime, Order)>,
     pub(crate) events: Vec<Event>,
+    /// Processes whose calls are followed.
+    pub(crate) following: BTreeMap<ProcessId, Following>,
 }
 
 pub(crate) fn directive(mode: Mode, policy: &str) -> Directive {
@@ -96,6 +98,7 @@ impl World {
             acting: Acting::new(limits),
             orders: Vec::new(),
             events: Vec::new(),
+            following: BTreeMap::new(),
         }
     }
 
@@ -180,6 +183,7 @@ impl World {
             links: &links,
             headroom_bytes: &self.processes.iter().map(|process| (process.id, self.headroom_bytes)).collect(),
             node_headroom_bytes: self.headroom_bytes,
+            following: &self.following,
             directives: &self.directives,
             on: self.on,
         };

@@ -1,6 +1,6 @@
 //! One decision as text.
 
-use model::api::decision::{CallResult, Decision, Done, Measured};
+use model::api::decision::{ArmFigures, CallResult, Decision, Done, Measured, PlanEvidence};
 
 use super::style;
 use crate::{
@@ -58,6 +58,9 @@ pub(crate) fn render(decision: &Decision, Screen { width, colour }: Screen) -> S
         ("Effect", format!("{}{}", words::effect(decision), pace(decision.pace))),
         ("Done", format!("{}{}", done(&decision.done), actuator(decision.actuator.as_deref()))),
     ];
+    if let Some(plan) = &decision.plan {
+        lines.extend([("Plan", planned(plan)), ("Trial", trial(plan))]);
+    }
     if !advice.is_empty() {
         lines.push(("Advice", printed(&advice)));
     }
@@ -102,6 +105,36 @@ fn done(done: &Done) -> String {
         text::bytes(advised_bytes),
         text::counted(touches, "touched block"),
         text::nanoseconds(longest_ns)
+    )
+}
+
+fn planned(plan: &PlanEvidence) -> String {
+    let PlanEvidence { planner, launches, planned_moves, planned_bytes, modelled_driver_bytes, .. } = plan;
+    format!(
+        "{}: {} in an iteration of {} launches; {} over the link, {} without it by the model of the driver",
+        text::printable(planner),
+        text::counted(*planned_moves, "move"),
+        text::count(*launches),
+        text::bytes(*planned_bytes),
+        text::bytes(*modelled_driver_bytes)
+    )
+}
+
+/// Medians of iterations without the plan and with it, and what the helper has done.
+fn trial(plan: &PlanEvidence) -> String {
+    let arm = |ArmFigures { iterations, link_bytes, .. }: &ArmFigures| {
+        let bytes = link_bytes.map_or_else(|| "-".to_owned(), text::bytes);
+        format!("{bytes} in each of {}", text::counted(*iterations, "iteration"))
+    };
+    let counters = &plan.counters;
+    let p_value = plan.p_value.map(|p| format!("; p = {p:.3}")).unwrap_or_default();
+    format!(
+        "{} without it, {} with it{p_value}; {}, {} late, {} skipped",
+        arm(&plan.without),
+        arm(&plan.with),
+        text::counted(counters.moves, "move"),
+        text::count(counters.late),
+        text::count(counters.skipped)
     )
 }
 

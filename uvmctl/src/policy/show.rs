@@ -2,7 +2,9 @@
 
 use model::{
     Budget, Criterion, MemoryRange, Selector,
-    api::rule::{DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState, Restriction},
+    api::rule::{
+        DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PlanState, PolicyState, Restriction,
+    },
 };
 
 use crate::{
@@ -141,9 +143,22 @@ fn restriction(Restriction { gpu_uuid, scope, reason }: &Restriction) -> String 
     text::printable(&format!("  {what}{at}: {reason}.")).into_owned()
 }
 
+/// Plan of its iterations, if there is one; the reason why there is none is a restriction.
+fn planned(plan: &PlanState) -> Option<String> {
+    let PlanState { planner, planned_bytes, iterations, .. } = plan;
+    let iterations = iterations.map(|count| format!(", {} so far", text::counted(count, "iteration")));
+    Some(format!(
+        "  Plan: {}, {} over the link in an iteration{}.",
+        text::printable(planner.as_ref()?),
+        text::bytes((*planned_bytes)?),
+        iterations.unwrap_or_default()
+    ))
+}
+
 /// Policy in effect for a process, and its reasons.
 pub(crate) fn effective(effective: &EffectivePolicy, colour: Colour) -> String {
-    let EffectivePolicy { pid, name, mode, policy, reason, active, candidates, budget, restrictions, .. } = effective;
+    let EffectivePolicy { pid, name, mode, policy, reason, active, candidates, budget, restrictions, plan, .. } =
+        effective;
     let printed = |text: &str| text::printable(text).into_owned();
     let headline = format!("{pid} {}: {} by {}", printed(name), printed(mode), printed(policy));
     let mut lines = vec![colour.paint(Style::Heading, &headline), format!("  Reason: {}.", printed(reason))];
@@ -155,6 +170,7 @@ pub(crate) fn effective(effective: &EffectivePolicy, colour: Colour) -> String {
         _ => None,
     };
     lines.extend(no_action.map(|text| colour.paint(Style::Warning, text)));
+    lines.extend(plan.iter().filter_map(planned));
     lines.extend(restrictions.iter().map(|each| colour.paint(Style::Warning, &restriction(each))));
     let mark = |selected: bool, matches: bool| {
         if selected {

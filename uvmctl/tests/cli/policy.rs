@@ -5,7 +5,10 @@ use model::{
     api::{
         Status,
         decision::{Decision, Decisions, Measured},
-        rule::{Candidate, DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PolicyState, Restriction},
+        rule::{
+            Candidate, DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PlanState, PolicyState,
+            Restriction,
+        },
     },
     plan::Expected,
 };
@@ -147,6 +150,13 @@ fn policy_explain_has_the_selected_override_candidates_and_restrictions() {
             },
             Restriction { gpu_uuid: None, scope: "cycle".to_owned(), reason: "it was rolled back\u{1b}".to_owned() },
         ],
+        plan: Some(PlanState {
+            state: "planned".to_owned(),
+            planner: Some("foresight".to_owned()),
+            planned_bytes: Some(52 << 20),
+            iterations: Some(37),
+            ..PlanState::default()
+        }),
         ..EffectivePolicy::default()
     };
     let daemon = Canned::default().with("/api/v1/processes/41207/override", &policy);
@@ -155,6 +165,7 @@ fn policy_explain_has_the_selected_override_candidates_and_restrictions() {
 41207 python: act by cycle
   Reason: of 2 that match, a is more specific.
   No action: acting is switched off (uvmctl policy show).
+  Plan: foresight, 52.0 MiB over the link in an iteration, 37 iterations so far.
   No advice at GPU-abab: the application advises the driver itself.
   No cycle: it was rolled back\\u{1b}.
   * a: it is the first that matches

@@ -1,12 +1,13 @@
 //! Published decisions and restrictions of the loop.
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use actuator::{JournalHealth, JournalMonitor};
-use model::{Decision, Restriction};
+use model::{Decision, Following, ProcessId, Restriction};
 use tokio::sync::watch;
 
 /// Interval of restrictions: computing them takes as long as an interval of the loop.
@@ -18,6 +19,7 @@ pub(crate) struct Board {
     /// Whether decisions have changed since.
     is_stale: bool,
     restrictions: watch::Sender<Arc<[Restriction]>>,
+    following: watch::Sender<Arc<BTreeMap<ProcessId, Following>>>,
     /// Time at which restrictions are due; at once if none were published yet.
     next: Option<Instant>,
 }
@@ -27,6 +29,7 @@ pub(crate) struct Board {
 pub(crate) struct BoardReader {
     decisions: watch::Receiver<Arc<[Decision]>>,
     restrictions: watch::Receiver<Arc<[Restriction]>>,
+    following: watch::Receiver<Arc<BTreeMap<ProcessId, Following>>>,
     journal: Option<JournalMonitor>,
 }
 
@@ -41,6 +44,11 @@ impl BoardReader {
         Arc::clone(&self.restrictions.borrow())
     }
 
+    /// Processes whose calls are followed for plans.
+    pub(crate) fn following(&self) -> Arc<BTreeMap<ProcessId, Following>> {
+        Arc::clone(&self.following.borrow())
+    }
+
     /// Health of the journal of advice; `None` without a journal.
     pub(crate) fn journal(&self) -> Option<JournalHealth> {
         self.journal.as_ref().map(JournalMonitor::health)
@@ -52,9 +60,15 @@ impl Board {
     pub(crate) fn new(journal: Option<JournalMonitor>) -> (Self, BoardReader) {
         let (publish_decisions, decisions) = watch::channel(Arc::default());
         let (publish_restrictions, restrictions) = watch::channel(Arc::default());
-        let board =
-            Self { decisions: publish_decisions, is_stale: false, restrictions: publish_restrictions, next: None };
-        (board, BoardReader { decisions, restrictions, journal })
+        let (publish_following, following) = watch::channel(Arc::default());
+        let board = Self {
+            decisions: publish_decisions,
+            is_stale: false,
+            restrictions: publish_restrictions,
+            following: publish_following,
+            next: None,
+        };
+        (board, BoardReader { decisions, restrictions, following, journal })
     }
 
     /// Marks the decisions as changed.
@@ -78,9 +92,21 @@ impl Board {
         }
     }
 
+    /// Publishes the processes whose calls are followed.
+    pub(super) fn publish_following(&self, following: BTreeMap<ProcessId, Following>) {
+        self.following.send_if_modified(|published| {
+            let has_changed = **published != following;
+            if has_changed {
+                *published = Arc::new(following);
+            }
+            has_changed
+        });
+    }
+
     /// Clears the restrictions while the loop is idle.
     pub(super) fn clear(&mut self) {
         self.next = None;
+        self.publish_following(BTreeMap::new());
         self.restrictions.send_if_modified(|restrictions| {
             let was_there = !restrictions.is_empty();
             *restrictions = Arc::default();
@@ -91,7 +117,7 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
-    use model::{ProcessId, RestrictionScope};
+    use model::RestrictionScope;
 
     use super::*;
 

@@ -55,6 +55,7 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
         done: Done { calls: 78_336, touches: 66_000, ..Done::default() },
         actuator: Some(ActuatorKind::Ioctl),
         last_error: None,
+        plan: None,
     };
     let shadow = Decision {
         id: DecisionId(18),

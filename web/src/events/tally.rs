@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::api::decision::{Call, Event};
+use model::api::decision::{Call, Event, PlanCounters};
 
 /// Maximum of decisions whose policy is stored, as calls may be reported after their end.
 const DECISIONS_MAX: usize = 4096;
@@ -11,6 +11,8 @@ const DECISIONS_MAX: usize = 4096;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     policies: BTreeMap<u64, String>,
+    /// Counts of plans, by decision.
+    plans: BTreeMap<u64, PlanCounters>,
     /// Calls, by policy, action and result.
     pub(crate) actions: BTreeMap<[String; 3], u64>,
     /// Migrated bytes, by policy and direction.
@@ -26,6 +28,9 @@ impl Tally {
             while self.policies.len() > DECISIONS_MAX {
                 self.policies.pop_first();
             }
+            if let Some(plan) = &decision.plan {
+                self.add_plan(decision.id, &decision.policy, plan.counters);
+            }
             let rollbacks = self.rollbacks.entry(decision.policy.clone()).or_default();
             if event.r#type == "decision_updated" && decision.stage == "rolled_back" {
                 *rollbacks += 1;
@@ -34,6 +39,18 @@ impl Tally {
         let policy = event.decision_id.and_then(|id| self.policies.get(&id)).cloned().unwrap_or_default();
         for call in event.outcome.iter().flat_map(|outcome| &outcome.calls) {
             self.add_call(&policy, call);
+        }
+    }
+
+    /// Adds what a plan has moved since the last event of its decision.
+    fn add_plan(&mut self, id: u64, policy: &str, counters: PlanCounters) {
+        let moved = counters.since(self.plans.insert(id, counters).unwrap_or_default());
+        while self.plans.len() > DECISIONS_MAX {
+            self.plans.pop_first();
+        }
+        for (direction, bytes) in [("htod", moved.to_gpu_bytes), ("dtoh", moved.to_host_bytes)] {
+            let migrated = self.migrated_bytes.entry([policy, direction].map(str::to_owned)).or_default();
+            *migrated = migrated.saturating_add(bytes);
         }
     }
 
@@ -50,5 +67,28 @@ impl Tally {
             let migrated = self.migrated_bytes.entry([policy, direction].map(str::to_owned)).or_default();
             *migrated = migrated.saturating_add(*bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::api::decision::{Decision, PlanEvidence};
+
+    use super::*;
+
+    #[test]
+    fn moves_of_a_plan_count_once_however_often_they_are_reported() {
+        let event = |to_gpu_bytes| {
+            let counters = PlanCounters { to_gpu_bytes, to_host_bytes: 2 * to_gpu_bytes, ..PlanCounters::default() };
+            let plan = Some(PlanEvidence { counters, ..PlanEvidence::default() });
+            let decision = Some(Decision { id: 3, policy: "auto-plan".to_owned(), plan, ..Decision::default() });
+            Event { r#type: "decision_updated".to_owned(), decision, ..Event::default() }
+        };
+        let mut tally = Tally::default();
+        for bytes in [0, 100, 100, 250] {
+            tally.add(&event(bytes));
+        }
+        let migrated = |direction: &str| tally.migrated_bytes[&["auto-plan", direction].map(str::to_owned)];
+        assert_eq!((migrated("htod"), migrated("dtoh")), (250, 500));
     }
 }

@@ -10,8 +10,11 @@ use std::{
 
 use model::{
     Action, ActuatorKind, Advice, AdviceCalls, Budget, Call, CallResult, Decision, DecisionId, Expected, GpuUuid,
-    LinkBytes, Mode, Outcome, Override, Place, Process, ProcessId, Selector, Share, Stage, Step, VerdictKind,
-    api::rule::{Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PolicyState, check_parameters},
+    LinkBytes, Mode, Outcome, Override, Place, PlanCounters, PlanEvidence, Process, ProcessId, Selector, Share, Stage,
+    Step, VerdictKind,
+    api::rule::{
+        Candidate, DisabledBy, EffectivePolicy, OverrideStatus, Overrides, PlanState, PolicyState, check_parameters,
+    },
     decision::{Done, Measured},
     verdict::Inputs,
 };
@@ -130,6 +133,7 @@ impl Control for Store {
                 selected: true,
                 reason: "first".to_owned(),
             }],
+            plan: Some(PlanState { state: "watching".to_owned(), ..PlanState::default() }),
             ..EffectivePolicy::default()
         }
     }
@@ -208,6 +212,11 @@ pub(crate) fn decision(id: u64, stage: Stage) -> Decision {
         done: Done { calls: 1, ..Done::default() },
         actuator: Some(ActuatorKind::Ioctl),
         last_error: Some(CallResult::Failed("invalid argument".to_owned())),
+        plan: Some(PlanEvidence {
+            planner: "foresight".to_owned(),
+            counters: PlanCounters { moves: 26, to_gpu_bytes: 7, to_host_bytes: 8, ..PlanCounters::default() },
+            ..PlanEvidence::default()
+        }),
     }
 }
 

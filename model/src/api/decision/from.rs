@@ -125,6 +125,7 @@ impl From<&decision::Decision> for Decision {
             link_bytes_saved: decision.link_bytes_saved(),
             faults_saved: decision.faults_saved(),
             last_error: decision.last_error.as_ref().map(CallResult::from),
+            plan: decision.plan.clone(),
         }
     }
 }

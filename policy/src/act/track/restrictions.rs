@@ -1,6 +1,6 @@
 //! Restrictions of one process at one GPU.
 
-use model::{Plan, RestrictionScope};
+use model::{Plan, RestrictionScope, policy::of_plans};
 
 use super::{Track, window};
 use crate::act::{
@@ -25,7 +25,7 @@ impl Track {
         rests: bool,
     ) -> Vec<(RestrictionScope, String)> {
         let mut all = guard.restrictions(sight, limits);
-        if self.open.is_some() {
+        if self.open.is_some() || of_plans(&sight.directive.policy).is_some() {
             return all;
         }
         if rests {

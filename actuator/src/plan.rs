@@ -1,0 +1,233 @@
+//! Plan of a process, in the memory that its helper shares.
+
+use std::num::NonZeroUsize;
+
+use call_ring::{
+    Invalid, Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, Plan, PlanMemory, TOTAL_BYTES,
+    plan::{Counters, Reason, State},
+};
+use model::{HelperReport, PlanCounters};
+use sys::{
+    Roots, clock, futex,
+    shared_memory::{SharedMemory, SharedMemoryError},
+};
+use thiserror::Error;
+
+/// Reason why the helper of a process follows no plan.
+#[derive(Debug, Error)]
+pub enum PlanError {
+    /// The memory is not readable.
+    #[error(transparent)]
+    Memory(#[from] SharedMemoryError),
+    /// The memory is none of this version.
+    #[error("its shared memory is none of the helper: {0}")]
+    Invalid(#[from] Invalid),
+    /// The helper passes calls through.
+    #[error("its helper follows no plans: recording is off in it")]
+    Off,
+    /// The plan is none.
+    #[error("the plan is none: {0:?}")]
+    Plan(Reason),
+}
+
+/// Place of the plan of a process.
+#[derive(Debug)]
+pub struct HelperPlan {
+    ring: SharedMemory,
+    plan: SharedMemory,
+    /// Generation of the plan that was published last.
+    generation: Option<u64>,
+}
+
+impl HelperPlan {
+    /// Place of the plan of a process, by one of its threads; `None` if it has no helper, or one that
+    /// follows no plans. Reads the process's mappings, which may hang.
+    ///
+    /// # Errors
+    /// If there is one that cannot be read.
+    pub fn find(roots: &Roots, thread: u32) -> Result<Option<Self>, PlanError> {
+        const RING_BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
+        const BYTES: NonZeroUsize = NonZeroUsize::new(PLAN_BYTES).unwrap();
+        let Some(ring) = SharedMemory::of_process(roots, thread, NAME, RING_BYTES)? else { return Ok(None) };
+        let Some(plan) = SharedMemory::of_process(roots, thread, PLAN_NAME, BYTES)? else { return Ok(None) };
+        Memory::open(&ring)?;
+        PlanMemory::open(&plan)?;
+        Ok(Some(Self { ring, plan, generation: None }))
+    }
+
+    /// Publishes a plan in place of the last one: the helper follows it from the next iteration on,
+    /// as long as [`beat`](Self::beat) is called.
+    ///
+    /// # Errors
+    /// If the helper passes calls through, the process has overwritten the memory, or the helper
+    /// would refuse the plan.
+    pub fn publish(&mut self, plan: &Plan<'_>) -> Result<(), PlanError> {
+        let memory = Memory::open(&self.ring)?;
+        // Whoever switched it off keeps it off.
+        if memory.mode() == Mode::Off {
+            return Err(PlanError::Off);
+        }
+        memory.set_mode(Mode::Act);
+        self.beat();
+        let generation = PlanMemory::open(&self.plan)?.publish(plan).map_err(PlanError::Plan)?;
+        self.generation = Some(generation);
+        self.wake();
+        Ok(())
+    }
+
+    /// Withdraws the plan: nothing is moved from the next launch on.
+    pub fn withdraw(&mut self) {
+        if self.generation.take().is_none() {
+            return;
+        }
+        // A process that has overwritten the memory has no plan.
+        if let Ok(memory) = PlanMemory::open(&self.plan) {
+            memory.withdraw();
+        }
+        self.wake();
+    }
+
+    /// Whether a plan was published and not withdrawn.
+    #[must_use]
+    pub const fn is_published(&self) -> bool {
+        self.generation.is_some()
+    }
+
+    /// Shows the helper that uvmd is there. To be called each second while a plan is published.
+    pub fn beat(&self) {
+        if let Ok(memory) = PlanMemory::open(&self.plan) {
+            memory.beat(clock::monotonic_ns());
+        }
+    }
+
+    /// What the helper reports.
+    #[must_use]
+    pub fn report(&self) -> HelperReport {
+        let Ok(memory) = PlanMemory::open(&self.plan) else {
+            return HelperReport {
+                ended: Some("the process has overwritten its plan".to_owned()),
+                ..HelperReport::default()
+            };
+        };
+        let report = memory.report();
+        let Counters { iterations, moves, late, skipped, mismatched: _, bytes_to_gpu, bytes_to_host } = report.counters;
+        let counters =
+            PlanCounters { iterations, moves, late, skipped, to_gpu_bytes: bytes_to_gpu, to_host_bytes: bytes_to_host };
+        // That of an earlier plan is over anyway.
+        let is_about_this = self.generation == Some(report.generation);
+        let ended = report.state.filter(|_| is_about_this).and_then(ended);
+        HelperReport { ended, counters }
+    }
+
+    fn wake(&self) {
+        if let Ok(memory) = Memory::open(&self.ring)
+            && let Some((word, _)) = memory.commands().futex()
+        {
+            futex::wake(word);
+        }
+    }
+}
+
+impl Drop for HelperPlan {
+    /// Whoever drops it leaves no plan behind.
+    fn drop(&mut self) {
+        self.withdraw();
+    }
+}
+
+/// Why a plan is not followed any more.
+fn ended(state: State) -> Option<String> {
+    match state {
+        State::None | State::Following => None,
+        State::Drifted(op) => Some(format!("launch {op} of an iteration was another one than planned")),
+        State::Stopped(reason) => Some(format!("the helper has stopped following the plan: {}", words(reason))),
+        State::Refused(reason) => Some(format!("the helper has refused the plan: {}", words(reason))),
+    }
+}
+
+fn words(reason: Reason) -> String {
+    match reason {
+        Reason::Period | Reason::MoveCount | Reason::Order | Reason::Op | Reason::Range | Reason::Destination => {
+            "it is no valid plan".to_owned()
+        }
+        Reason::Budget => "its moves exceed its budget".to_owned(),
+        Reason::NotAllocated => "memory of a move is not managed memory of the program".to_owned(),
+        Reason::ProgramAdvice => "the program has given advice of its own on memory of a move".to_owned(),
+        Reason::NoDevice => "the program does not use this GPU".to_owned(),
+        Reason::Unsupported => "the driver or the GPU cannot prefetch managed memory".to_owned(),
+        Reason::Failed(result) => format!("the driver failed with {result}"),
+        Reason::Mode => "the mode of the helper is another one".to_owned(),
+        Reason::Beat => "uvmd did not report in time".to_owned(),
+        Reason::Freed => "the program has freed memory of a move".to_owned(),
+        Reason::ContextEnded => "the program has ended its context".to_owned(),
+        Reason::Withdrawn => "it was withdrawn".to_owned(),
+        Reason::Exit => "the program exits".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use call_ring::{
+        Token,
+        plan::{Destination, Move},
+    };
+
+    use super::*;
+
+    /// Place of a plan whose program is this test.
+    fn place(mode: Mode) -> HelperPlan {
+        let memory = |name, bytes| SharedMemory::create(name, NonZeroUsize::new(bytes).unwrap()).unwrap();
+        let (ring, plan) = (memory(NAME, TOTAL_BYTES), memory(PLAN_NAME, PLAN_BYTES));
+        Memory::create(&ring, mode).unwrap();
+        PlanMemory::create(&plan).unwrap();
+        HelperPlan { ring, plan, generation: None }
+    }
+
+    fn publish(place: &mut HelperPlan) -> Result<(), PlanError> {
+        let tokens = [Token::of_word(1 << 32)];
+        let moves = [Move { begin: 4096, bytes: 4096, destination: Destination::Host, begin_op: 0, wait_op: None }];
+        place.publish(&Plan { gpu: [1; 16], first_launch: 1, budget_bytes: 4096, tokens: &tokens, moves: &moves })
+    }
+
+    #[test]
+    fn publishing_has_the_helper_act_and_dropping_withdraws() {
+        let mut place = place(Mode::Record);
+        publish(&mut place).unwrap();
+        assert_eq!(Memory::open(&place.ring).unwrap().mode(), Mode::Act);
+        let memory = PlanMemory::open(&place.plan).unwrap();
+        assert!(memory.is_live(clock::monotonic_ns()));
+        let generation = memory.generation();
+        place.withdraw();
+        assert!(!place.is_published());
+        let memory = PlanMemory::open(&place.plan).unwrap();
+        assert_ne!(memory.generation(), generation);
+        // There is nothing left to withdraw.
+        let generation = memory.generation();
+        place.withdraw();
+        assert_eq!(PlanMemory::open(&place.plan).unwrap().generation(), generation);
+    }
+
+    #[test]
+    fn helper_that_is_off_stays_off() {
+        let mut place = place(Mode::Off);
+        assert!(matches!(publish(&mut place), Err(PlanError::Off)));
+        assert_eq!(Memory::open(&place.ring).unwrap().mode(), Mode::Off);
+    }
+
+    #[test]
+    fn only_the_end_of_the_plan_that_was_published_is_reported() {
+        let mut place = place(Mode::Record);
+        publish(&mut place).unwrap();
+        let state = |place: &HelperPlan, generation, state| {
+            PlanMemory::open(&place.plan).unwrap().set_state(generation, state);
+            place.report().ended
+        };
+        let generation = PlanMemory::open(&place.plan).unwrap().generation();
+        assert_eq!(state(&place, generation, State::Following), None);
+        assert_eq!(state(&place, generation + 2, State::Drifted(3)), None);
+        assert!(state(&place, generation, State::Drifted(3)).is_some_and(|why| why.contains("launch 3")));
+        assert!(
+            state(&place, generation, State::Refused(Reason::ProgramAdvice)).is_some_and(|why| why.contains("advice"))
+        );
+    }
+}

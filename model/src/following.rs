@@ -1,0 +1,195 @@
+//! What uvmd knows of a process whose recorded calls it follows for a plan, and of the plan.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{GpuUuid, ProcessId};
+
+/// A process whose calls are followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Following {
+    /// GPU that plans are made for.
+    pub gpu: GpuUuid,
+    /// Policy whose planners make them.
+    pub policy: &'static str,
+    /// What came of it.
+    pub state: FollowingState,
+    /// The last iteration that has begun; `None` while none is known.
+    pub iteration: Option<IterationBegin>,
+    /// What the helper reports.
+    pub helper: HelperReport,
+}
+
+/// State of following.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FollowingState {
+    /// Calls cannot be followed: the reason.
+    Unavailable(String),
+    /// No iteration is confirmed.
+    Watching,
+    /// There is no plan for the iteration: the reason.
+    Refused(String),
+    /// There is a plan.
+    Planned(PlannedIteration),
+}
+
+impl FollowingState {
+    /// Name in JSON.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "unavailable",
+            Self::Watching => "watching",
+            Self::Refused(_) => "refused",
+            Self::Planned(_) => "planned",
+        }
+    }
+
+    /// Reason why there is no plan; `None` if there is one.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Unavailable(reason) | Self::Refused(reason) => Some(reason),
+            Self::Watching => Some("no iteration is confirmed yet"),
+            Self::Planned(_) => None,
+        }
+    }
+}
+
+/// Begin of an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IterationBegin {
+    /// Number since iterations are known.
+    pub number: u64,
+    /// Time of its first launch, by the clock of the recording.
+    pub at_ns: u64,
+}
+
+/// Plan for an iteration, in figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedIteration {
+    /// Number of the plan among those of the process: another plan has another one.
+    pub version: u64,
+    /// Planner that made it.
+    pub planner: &'static str,
+    /// Launches of an iteration.
+    pub launches: u64,
+    /// Duration of the iteration that it was made of.
+    pub duration_ns: u64,
+    /// Moves of an iteration.
+    pub moves: u64,
+    /// Bytes of moves to the GPU.
+    pub to_gpu_bytes: u64,
+    /// Bytes to the host.
+    pub to_host_bytes: u64,
+    /// Bytes that are left to faults.
+    pub faulted_bytes: u64,
+    /// Bytes over the link without it, by a model of the driver.
+    pub driver_bytes: u64,
+    /// Most bytes of the iteration's memory on the GPU.
+    pub peak_bytes: u64,
+    /// Memory that moves, by address.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+impl PlannedIteration {
+    /// Bytes over the link, in both directions.
+    #[must_use]
+    pub const fn link_bytes(&self) -> u64 {
+        self.to_gpu_bytes.saturating_add(self.to_host_bytes).saturating_add(self.faulted_bytes)
+    }
+}
+
+/// What the helper of a process reports of plans. The process may write any numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HelperReport {
+    /// Why the plan that was published last is not followed any more; `None` while it may be.
+    pub ended: Option<String>,
+    /// Counters since the process's start.
+    pub counters: PlanCounters,
+}
+
+/// Counters of the helper.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PlanCounters {
+    /// Iterations that were followed to their end.
+    pub iterations: u64,
+    /// Moves handed over to the driver.
+    pub moves: u64,
+    /// Moves for which a launch did not wait.
+    pub late: u64,
+    /// Moves and waits that were left out.
+    pub skipped: u64,
+    /// Bytes of moves to the GPU.
+    pub to_gpu_bytes: u64,
+    /// Bytes of moves to the host.
+    pub to_host_bytes: u64,
+}
+
+impl PlanCounters {
+    /// What was counted since.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            iterations: self.iterations.saturating_sub(earlier.iterations),
+            moves: self.moves.saturating_sub(earlier.moves),
+            late: self.late.saturating_sub(earlier.late),
+            skipped: self.skipped.saturating_sub(earlier.skipped),
+            to_gpu_bytes: self.to_gpu_bytes.saturating_sub(earlier.to_gpu_bytes),
+            to_host_bytes: self.to_host_bytes.saturating_sub(earlier.to_host_bytes),
+        }
+    }
+
+    /// Bytes in both directions.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.to_gpu_bytes.saturating_add(self.to_host_bytes)
+    }
+}
+
+/// Command to the helper of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanCommand {
+    /// Process.
+    pub process: ProcessId,
+    /// Plan of this version to publish; `None` to withdraw any.
+    pub publish: Option<u64>,
+}
+
+/// Iterations with a plan or without it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ArmFigures {
+    /// Iterations that count: the first of each block does not.
+    pub iterations: u64,
+    /// Bytes over the link for the process, in both directions: median of the iterations. Null before any.
+    pub link_bytes: Option<u64>,
+    /// Duration in nanoseconds: median of the iterations. Null before any.
+    pub duration_ns: Option<u64>,
+}
+
+/// Evidence of a plan that the helper follows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PlanEvidence {
+    /// Planner that made it.
+    pub planner: String,
+    /// Launches of an iteration.
+    pub launches: u64,
+    /// Moves of an iteration.
+    pub planned_moves: u64,
+    /// Planned bytes over the link per iteration, in both directions.
+    pub planned_bytes: u64,
+    /// The same without the plan, by a model of the driver.
+    pub modelled_driver_bytes: u64,
+    /// Blocks of iterations that count, with the plan and without it.
+    pub blocks: u64,
+    /// Measured without the plan.
+    pub without: ArmFigures,
+    /// Measured with it.
+    pub with: ArmFigures,
+    /// Share of arrangements of the blocks that show as much of a difference; null before all blocks are measured.
+    pub p_value: Option<f64>,
+    /// What the helper has counted since the decision.
+    pub counters: PlanCounters,
+}

@@ -1,0 +1,335 @@
+//! Trial of a plan by blocks of iterations, with it (B) and without it (A).
+//!
+//! Counts are read at intervals, and not at the begins of iterations: a block is judged by the bytes
+//! between the first readings in two iterations, over the iterations between them. Blocks last so
+//! long that the interval is a small part of them, and their first part does not count: it finds the
+//! memory as the other arm has left it.
+//!
+//! A plan is followed from the next iteration on. It is published in the last iteration before a
+//! block with it, and withdrawn at the begin of one without it.
+
+use std::{collections::VecDeque, time::Duration};
+
+use model::{ArmFigures, IterationBegin};
+
+use super::{
+    limits::{NOISE_MAX, NOISE_MIN},
+    permutation::p_value,
+};
+
+/// Order of the blocks. Neither arm is earlier on average, so that a trend favours none.
+const ORDER: [Arm; 8] =
+    [Arm::Without, Arm::With, Arm::With, Arm::Without, Arm::With, Arm::Without, Arm::Without, Arm::With];
+/// Iterations of a block...
+const BLOCK_ITERATIONS: u64 = 4;
+/// ...or as many as last so long: 30 default intervals, of which a reading is late by one or two.
+const BLOCK_DURATION: Duration = Duration::from_secs(4);
+/// Part of a block that does not count: 1 / this.
+const UNCOUNTED_PART: u64 = 4;
+/// Least share of bytes over the link that a plan saves.
+const SAVED_MIN: f64 = 0.03;
+/// The same of time, by which iterations may become longer.
+const SLOWER_MAX: f64 = 0.03;
+/// Level of the permutation test.
+const LEVEL: f64 = 0.05;
+/// Samples of which medians are made, of each arm: the last ones.
+const SAMPLES_MAX: usize = 64;
+
+/// Arm of the trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arm {
+    Without,
+    With,
+}
+
+/// Cumulative count at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// The last iteration that had begun.
+    pub(crate) iteration: IterationBegin,
+    /// Bytes over the link for the process, in both directions.
+    pub(crate) link_bytes: u64,
+}
+
+/// An iteration, on average of some.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    link_bytes: f64,
+    duration_ns: f64,
+}
+
+impl Reading {
+    /// Average of the iterations until a later reading; `None` if there are none.
+    fn until(&self, later: &Self) -> Option<Sample> {
+        let iterations = later.iteration.number.checked_sub(self.iteration.number).filter(|count| *count > 0)? as f64;
+        let duration_ns = later.iteration.at_ns.saturating_sub(self.iteration.at_ns) as f64;
+        let link_bytes = later.link_bytes.saturating_sub(self.link_bytes) as f64;
+        Some(Sample { link_bytes: link_bytes / iterations, duration_ns: duration_ns / iterations })
+    }
+}
+
+/// What was measured of an arm.
+#[derive(Clone, Debug, Default)]
+struct Measured {
+    /// A sample for each block.
+    blocks: Vec<Sample>,
+    /// Samples of single iterations, as far as readings tell them apart.
+    samples: VecDeque<Sample>,
+    iterations: u64,
+}
+
+impl Measured {
+    fn figures(&self) -> ArmFigures {
+        let of = |figure: fn(&Sample) -> f64| median(self.samples.iter().map(figure).collect());
+        ArmFigures {
+            iterations: self.iterations,
+            link_bytes: of(|sample| sample.link_bytes),
+            duration_ns: of(|sample| sample.duration_ns),
+        }
+    }
+
+    fn mean(&self, of: fn(&Sample) -> f64) -> Option<f64> {
+        let count = self.blocks.len();
+        (count > 0).then(|| self.blocks.iter().map(of).sum::<f64>() / count as f64)
+    }
+
+    fn values(&self, of: fn(&Sample) -> f64) -> Vec<f64> {
+        self.blocks.iter().map(of).collect()
+    }
+}
+
+const fn link_bytes(sample: &Sample) -> f64 {
+    sample.link_bytes
+}
+
+const fn duration_ns(sample: &Sample) -> f64 {
+    sample.duration_ns
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts, which are not negative")]
+fn median(mut values: Vec<f64>) -> Option<u64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    let upper = *values.get(middle)?;
+    let lower = if values.len() % 2 == 0 { *values.get(middle.checked_sub(1)?)? } else { upper };
+    Some(f64::midpoint(lower, upper) as u64)
+}
+
+/// Result of a reading.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing new.
+    Open,
+    /// A block was measured.
+    Measured,
+    /// The plan has shown a benefit.
+    Confirmed,
+    /// It harms, or has shown no benefit: the evidence.
+    Fails(String),
+}
+
+/// Trial of a plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    /// Iterations of a block.
+    length: u64,
+    /// Place of the block in the order, or behind it.
+    block: usize,
+    /// Iteration at which the block begins; `None` before the first reading.
+    begin: Option<u64>,
+    /// First reading that counts in the block.
+    from: Option<Reading>,
+    last: Option<Reading>,
+    /// First reading in the last iteration.
+    step: Option<Reading>,
+    without: Measured,
+    with: Measured,
+    p_value: Option<f64>,
+}
+
+impl Trial {
+    /// Trial of a plan for iterations of this duration.
+    pub(crate) fn new(iteration_ns: u64) -> Self {
+        let block_ns = u64::try_from(BLOCK_DURATION.as_nanos()).unwrap_or(u64::MAX);
+        let iterations = block_ns.div_ceil(iteration_ns.max(1));
+        Self {
+            length: iterations.next_multiple_of(BLOCK_ITERATIONS).max(BLOCK_ITERATIONS),
+            block: 0,
+            begin: None,
+            from: None,
+            last: None,
+            step: None,
+            without: Measured::default(),
+            with: Measured::default(),
+            p_value: None,
+        }
+    }
+
+    /// Whether the plan is to be in force now: in the iterations of a block with it, and in the one
+    /// before.
+    pub(crate) fn wants_plan(&self) -> bool {
+        let is_with = |block: usize| self.arm(block) == Arm::With;
+        let (Some(begin), Some(last)) = (self.begin, self.last) else { return false };
+        is_with(self.block)
+            || (last.iteration.number + 1 >= begin.saturating_add(self.length) && is_with(self.block + 1))
+    }
+
+    /// Figures without the plan, and with it.
+    pub(crate) fn figures(&self) -> (ArmFigures, ArmFigures) {
+        (self.without.figures(), self.with.figures())
+    }
+
+    /// Blocks that count.
+    pub(crate) fn blocks(&self) -> u64 {
+        (self.without.blocks.len() + self.with.blocks.len()) as u64
+    }
+
+    /// Blocks that have been measured, also those that do not count any more.
+    pub(crate) const fn measured_blocks(&self) -> u64 {
+        self.block as u64
+    }
+
+    /// Result of the permutation test.
+    pub(crate) const fn p_value(&self) -> Option<f64> {
+        self.p_value
+    }
+
+    /// Takes a reading. To be called at each interval.
+    pub(crate) fn read(&mut self, reading: Reading) -> Look {
+        let number = reading.iteration.number;
+        let begin = *self.begin.get_or_insert(number + 1);
+        if self.last.is_some_and(|last| last.iteration.number > number || last.link_bytes > reading.link_bytes) {
+            // Counts were reset.
+            self.repeat(reading);
+            return Look::Open;
+        }
+        self.sample(&reading);
+        self.last = Some(reading);
+        let end = begin.saturating_add(self.length);
+        if number < end {
+            if number >= begin.saturating_add(self.uncounted()) && self.from.is_none() {
+                self.from = Some(reading);
+            }
+            return self.exceeds(&reading).map_or(Look::Open, Look::Fails);
+        }
+        // A reading that comes too late has iterations of the next arm in it.
+        let is_late = number - end >= self.uncounted();
+        let Some(block) = self.from.filter(|_| !is_late).and_then(|from| from.until(&reading)) else {
+            self.repeat(reading);
+            return Look::Open;
+        };
+        (self.begin, self.from) = (Some(end), None);
+        let arm = self.arm(self.block);
+        self.block = self.block.saturating_add(1);
+        let measured = self.measured(arm);
+        measured.blocks.push(block);
+        // Behind the order, all blocks have the plan, and one is judged at a time.
+        let too_many = measured.blocks.len().saturating_sub(ORDER.len());
+        measured.blocks.drain(..too_many);
+        if arm == Arm::With
+            && let Some(why) = self.harm(block.link_bytes)
+        {
+            return Look::Fails(why);
+        }
+        if self.block == ORDER.len() { self.judge() } else { Look::Measured }
+    }
+
+    /// Arm of a block: behind the order, a plan that was confirmed stays.
+    fn arm(&self, block: usize) -> Arm {
+        ORDER.get(block).copied().unwrap_or(Arm::With)
+    }
+
+    const fn measured(&mut self, arm: Arm) -> &mut Measured {
+        match arm {
+            Arm::Without => &mut self.without,
+            Arm::With => &mut self.with,
+        }
+    }
+
+    const fn uncounted(&self) -> u64 {
+        self.length / UNCOUNTED_PART
+    }
+
+    /// Measures the block once more, from the next iteration on.
+    fn repeat(&mut self, reading: Reading) {
+        (self.begin, self.from) = (Some(reading.iteration.number + 1), None);
+        (self.last, self.step) = (Some(reading), Some(reading));
+    }
+
+    fn sample(&mut self, reading: &Reading) {
+        let is_new = self.step.is_none_or(|step| step.iteration.number != reading.iteration.number);
+        let Some(step) = (if is_new { self.step.replace(*reading) } else { None }) else { return };
+        let (Some(_), Some(sample)) = (self.from, step.until(reading)) else { return };
+        let iterations = reading.iteration.number - step.iteration.number;
+        let arm = self.arm(self.block);
+        let measured = self.measured(arm);
+        measured.iterations = measured.iterations.saturating_add(iterations);
+        measured.samples.push_back(sample);
+        if measured.samples.len() > SAMPLES_MAX {
+            measured.samples.pop_front();
+        }
+    }
+
+    /// Harm that is certain before the block has ended: it has more bytes than the whole of it may.
+    fn exceeds(&self, reading: &Reading) -> Option<String> {
+        let from = self.from.filter(|_| self.arm(self.block) == Arm::With)?;
+        let counted = self.length.saturating_sub(self.uncounted()) as f64;
+        let copied = reading.link_bytes.saturating_sub(from.link_bytes) as f64;
+        self.harm(copied / counted)
+    }
+
+    /// Reason why so many bytes an iteration with the plan are harm.
+    fn harm(&self, with: f64) -> Option<String> {
+        let without = self.without.mean(link_bytes)?;
+        (with > without * (1.0 + self.margin())).then(|| {
+            format!(
+                "a block of iterations with the plan copied {} each, and those without it {}",
+                mib(with),
+                mib(without)
+            )
+        })
+    }
+
+    /// Relative difference between iterations without the plan: what is no more than that is no harm.
+    fn margin(&self) -> f64 {
+        let bytes = || self.without.samples.iter().map(link_bytes);
+        let most = bytes().fold(0.0, f64::max);
+        let least = bytes().fold(most, f64::min);
+        let spread = if most > 0.0 { (most - least) / (most + least) } else { 0.0 };
+        spread.clamp(NOISE_MIN, NOISE_MAX)
+    }
+
+    fn judge(&mut self) -> Look {
+        let (Some(without), Some(with)) = (self.without.mean(link_bytes), self.with.mean(link_bytes)) else {
+            return Look::Measured;
+        };
+        let p = p_value(&self.without.values(link_bytes), &self.with.values(link_bytes));
+        self.p_value = Some(p);
+        let saved = if without > 0.0 { 1.0 - with / without } else { 0.0 };
+        if saved < SAVED_MIN || p >= LEVEL {
+            return Look::Fails(format!(
+                "iterations with the plan copied {}, and those without it {}: p = {p:.3}",
+                mib(with),
+                mib(without)
+            ));
+        }
+        if let (Some(before), Some(after)) = (self.without.mean(duration_ns), self.with.mean(duration_ns)) {
+            let is_slower = p_value(&self.with.values(duration_ns), &self.without.values(duration_ns)) < LEVEL;
+            if is_slower && after > before * (1.0 + SLOWER_MAX) {
+                return Look::Fails(format!(
+                    "iterations with the plan took {:.1} ms, and those without it {:.1} ms",
+                    after / 1e6,
+                    before / 1e6
+                ));
+            }
+        }
+        Look::Confirmed
+    }
+}
+
+fn mib(bytes: f64) -> String {
+    format!("{:.1} MiB", bytes / 1_048_576.0)
+}
+
+#[cfg(test)]
+mod tests;

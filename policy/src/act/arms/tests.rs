@@ -1,0 +1,192 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const MIB: u64 = 1 << 20;
+/// Iterations of 5 s, so that blocks have four of them.
+const ITERATION_NS: u64 = 5_000_000_000;
+
+/// Program whose iterations copy so many bytes without a plan, and with one.
+struct Program {
+    trial: Trial,
+    iteration: u64,
+    link_bytes: u64,
+    at_ns: u64,
+    is_followed: bool,
+    /// Arms of the iterations that it has run.
+    followed: Vec<bool>,
+}
+
+impl Program {
+    fn new(iteration_ns: u64) -> Self {
+        let trial = Trial::new(iteration_ns);
+        Self { trial, iteration: 7, link_bytes: 12345, at_ns: 0, is_followed: false, followed: Vec::new() }
+    }
+
+    /// Runs an iteration; what it copies is read at its end. The helper takes a plan up at the begin
+    /// of an iteration.
+    fn iterate(&mut self, bytes: impl Fn(bool, u64) -> u64, iteration_ns: u64) -> Look {
+        self.link_bytes += bytes(self.is_followed, self.iteration);
+        self.followed.push(self.is_followed);
+        self.is_followed = self.trial.wants_plan();
+        self.iteration += 1;
+        self.at_ns += iteration_ns;
+        let iteration = IterationBegin { number: self.iteration, at_ns: self.at_ns };
+        let look = self.trial.read(Reading { iteration, link_bytes: self.link_bytes });
+        // Withdrawn at the begin of an iteration, a plan has no part in it.
+        self.is_followed &= self.trial.wants_plan();
+        look
+    }
+
+    /// Runs until the trial ends; fails after so many iterations.
+    fn run(&mut self, bytes: impl Fn(bool, u64) -> u64, most: u64) -> Look {
+        for _ in 0..most {
+            match self.iterate(&bytes, ITERATION_NS) {
+                Look::Open | Look::Measured => {}
+                end => return end,
+            }
+        }
+        panic!("no end within {most} iterations: {:?}", self.trial);
+    }
+}
+
+#[test]
+fn helpful_plan_is_confirmed_after_eight_blocks_with_the_first_iteration_of_each_uncounted() {
+    let mut program = Program::new(ITERATION_NS);
+    assert_eq!(program.run(|is_with, _| if is_with { 52 * MIB } else { 84 * MIB }, 40), Look::Confirmed);
+    // The one before the first reading, the rest of the next, and the eight blocks.
+    assert_eq!(program.iteration - 7, 2 + 32);
+    let (without, with) = program.trial.figures();
+    assert_eq!((without.iterations, with.iterations), (12, 12));
+    assert_eq!((without.link_bytes, with.link_bytes), (Some(84 * MIB), Some(52 * MIB)));
+    assert!(program.trial.p_value().is_some_and(|p| (p - 1.0 / 70.0).abs() < 1e-12));
+    let arms: Vec<bool> = program.followed[2..].chunks(4).map(|block| block[0]).collect();
+    assert_eq!(arms, [false, true, true, false, true, false, false, true]);
+    assert!(program.followed[2..].chunks(4).all(|block| block.iter().all(|each| *each == block[0])));
+}
+
+#[test]
+fn confirmed_plan_stays_until_it_harms() {
+    let mut program = Program::new(ITERATION_NS);
+    program.run(|is_with, _| if is_with { 52 * MIB } else { 84 * MIB }, 40);
+    for _ in 0..40 {
+        assert!(matches!(program.iterate(|_, _| 52 * MIB, ITERATION_NS), Look::Open | Look::Measured));
+        assert!(program.trial.wants_plan());
+    }
+    let Look::Fails(why) = program.run(|_, _| 120 * MIB, 8) else { panic!("it harms") };
+    assert!(why.contains("120.0 MiB"), "{why}");
+}
+
+#[test]
+fn harmful_plan_is_found_out_within_its_first_block() {
+    let mut program = Program::new(ITERATION_NS);
+    let end = program.run(|is_with, _| if is_with { 100 * MIB } else { 84 * MIB }, 40);
+    assert!(matches!(end, Look::Fails(_)));
+    assert!(program.followed.iter().filter(|is_with| **is_with).count() <= 4, "{:?}", program.followed);
+}
+
+#[test]
+fn plan_that_changes_nothing_is_no_benefit() {
+    let mut program = Program::new(ITERATION_NS);
+    let noise = |_, iteration: u64| (84 + iteration * 7 % 5) * MIB;
+    let Look::Fails(why) = program.run(noise, 40) else { panic!("there is no difference") };
+    assert!(why.contains("p = "), "{why}");
+}
+
+#[test]
+fn benefit_below_three_percent_is_none_however_sure() {
+    let mut program = Program::new(ITERATION_NS);
+    assert!(matches!(program.run(|is_with, _| if is_with { 980 } else { 1000 }, 40), Look::Fails(_)));
+}
+
+#[test]
+fn plan_with_longer_iterations_is_no_benefit() {
+    let mut program = Program::new(ITERATION_NS);
+    let end = loop {
+        let is_with = program.is_followed;
+        let bytes = |is_with, _| if is_with { 52 * MIB } else { 84 * MIB };
+        match program.iterate(bytes, if is_with { ITERATION_NS * 2 } else { ITERATION_NS }) {
+            Look::Open | Look::Measured => {}
+            end => break end,
+        }
+    };
+    let Look::Fails(why) = end else { panic!("it takes twice as long") };
+    assert!(why.contains("took"), "{why}");
+}
+
+#[test]
+fn blocks_of_short_iterations_last_long_enough_for_readings() {
+    let trial = Trial::new(10_000_000);
+    assert_eq!(trial.length, 400);
+    assert_eq!(Trial::new(0).length % BLOCK_ITERATIONS, 0);
+    assert_eq!(Trial::new(u64::MAX).length, BLOCK_ITERATIONS);
+}
+
+#[test]
+fn block_whose_end_was_not_seen_in_time_is_measured_again() {
+    let mut program = Program::new(ITERATION_NS);
+    let bytes = |is_with, _| if is_with { 52 * MIB } else { 84 * MIB };
+    for _ in 0..4 {
+        program.iterate(bytes, ITERATION_NS);
+    }
+    // uvmd did not look for three iterations.
+    program.iteration += 3;
+    program.link_bytes += 3 * 84 * MIB;
+    program.iterate(bytes, ITERATION_NS);
+    assert_eq!(program.trial.blocks(), 0);
+    assert_eq!(program.run(bytes, 40), Look::Confirmed);
+    assert_eq!(program.trial.figures().0.link_bytes, Some(84 * MIB));
+}
+
+#[test]
+fn counts_that_start_anew_are_no_measurement() {
+    let mut program = Program::new(ITERATION_NS);
+    let bytes = |is_with, _| if is_with { 52 * MIB } else { 84 * MIB };
+    for _ in 0..4 {
+        program.iterate(bytes, ITERATION_NS);
+    }
+    program.link_bytes = 0;
+    assert_eq!(program.iterate(bytes, ITERATION_NS), Look::Open);
+    assert_eq!(program.run(bytes, 40), Look::Confirmed);
+}
+
+proptest! {
+    /// Whatever is read: no panic, bounded state, and a confirmation only with the benefit that is
+    /// required.
+    #[test]
+    fn any_readings_end_without_panic_and_confirm_only_benefits(
+        duration_ns in any::<u64>(),
+        readings in proptest::collection::vec((0_u64..6, any::<u64>(), any::<u64>()), 0..600),
+    ) {
+        let mut trial = Trial::new(duration_ns);
+        let mut number = 0_u64;
+        for (more, at_ns, copied) in readings {
+            number += more;
+            let look = trial.read(Reading { iteration: IterationBegin { number, at_ns }, link_bytes: copied });
+            prop_assert!(trial.blocks() <= 2 * ORDER.len() as u64);
+            prop_assert!(trial.with.samples.len() <= SAMPLES_MAX && trial.without.samples.len() <= SAMPLES_MAX);
+            if look == Look::Confirmed {
+                prop_assert!(trial.with.mean(link_bytes).unwrap() <= trial.without.mean(link_bytes).unwrap() * (1.0 - SAVED_MIN));
+            }
+            if matches!(look, Look::Fails(_)) {
+                break;
+            }
+        }
+    }
+
+    /// Any benefit beyond the spread is found, whatever the level and the spread.
+    #[test]
+    fn clear_benefit_is_found_whatever_the_level(
+        without in 1_u64..1 << 20,
+        saved in 0.1_f64..0.9,
+        spread in prop::array::uniform32(0.0_f64..0.02),
+    ) {
+        let mut program = Program::new(ITERATION_NS);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bytes")]
+        let bytes = |is_with, iteration: u64| {
+            let level = if is_with { 1.0 - saved } else { 1.0 };
+            (1e6 * without as f64 * level * (1.0 + spread[iteration as usize % 32])) as u64
+        };
+        prop_assert_eq!(program.run(bytes, 40), Look::Confirmed);
+    }
+}

@@ -1,0 +1,55 @@
+//! What the guard permits of a plan that the helper follows: by the same rules and accounts as moves
+//! by order.
+
+use model::{Action, Place, PlannedIteration};
+
+use super::{Guard, headroom, not_permitted, too_little_host};
+use crate::act::{limits::Limits, room::room_bytes, scene::Sight};
+
+impl Guard {
+    /// Whether a plan may be followed now.
+    ///
+    /// # Errors
+    /// If not: the reason.
+    pub(crate) fn admits_plan(
+        &self,
+        policy: &str,
+        planned: &PlannedIteration,
+        sight: &Sight<'_>,
+        limits: &Limits,
+    ) -> Result<(), String> {
+        if sight.directive.range.is_some() || sight.directive.allocation_larger_than_bytes.is_some() {
+            return Err("the override names a part of the memory, and plans are about all of it".to_owned());
+        }
+        let moves = self.moves(sight);
+        for action in [Action::Migrate(Place::Gpu(sight.gpu)), Action::Migrate(Place::Host)] {
+            let denied = not_permitted(policy, action).or_else(|| self.forbids(action, moves, sight));
+            denied.map_or(Ok(()), Err)?;
+        }
+        let room = room_bytes(sight, limits).ok_or(super::NO_GPU_MEMORY)?;
+        if planned.peak_bytes > room {
+            return Err(format!(
+                "{room} bytes of the GPU are not used by others, and it has up to {} there",
+                planned.peak_bytes
+            ));
+        }
+        if headroom(sight).is_none_or(|headroom| headroom < limits.host_reserve_bytes) {
+            return Err(too_little_host(0));
+        }
+        let left = self.host_left(sight, limits);
+        if left < planned.to_host_bytes {
+            return Err(too_little_host(left));
+        }
+        Ok(())
+    }
+
+    /// Charges what the helper has moved since the last interval.
+    ///
+    /// # Errors
+    /// If that is more than the budgets had: the one that is exceeded.
+    pub(crate) fn charge_plan(&mut self, bytes: u64, sight: &Sight<'_>, limits: &Limits) -> Result<(), String> {
+        let (left, why) = self.budget_left(sight, limits);
+        self.spend(bytes, sight, limits);
+        if bytes > left { Err(why) } else { Ok(()) }
+    }
+}

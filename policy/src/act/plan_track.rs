@@ -1,0 +1,393 @@
+//! Plan for the iterations of one process, which the helper follows: its decision and its trial.
+
+use std::time::{Duration, SystemTime};
+
+use model::{
+    ActuatorKind, CallResult, Decision, DecisionId, Directive, Expected, Following, FollowingState, LinkBytes, Mode,
+    PlanCommand, PlanCounters, PlanEvidence, PlannedIteration, RestrictionScope, Share, Stage,
+    decision::{Done, Event, Measured},
+    policy::of_plans,
+    verdict::Inputs,
+};
+
+use super::{
+    arms::{Look, Reading, Trial},
+    cooldown::{Circumstances, Cooldown},
+    guard::Guard,
+    limits::Limits,
+    scene::Sight,
+};
+use crate::reading::counted_at;
+
+/// Following of the calls of a process, and its plan, at the GPU of a sight.
+#[derive(Debug, Default)]
+pub(crate) struct PlanTrack {
+    open: Option<Open>,
+    cooldown: Cooldown,
+    /// Version of the plan that the helper has by the last command.
+    published: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Open {
+    decision: Decision,
+    directive: Directive,
+    version: u64,
+    /// `None` in shadow.
+    trial: Option<Trial>,
+    /// Counts when the decision was made, and in the last interval.
+    begin: Counts,
+    last: Counts,
+}
+
+/// Cumulative counts at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    inputs: Inputs,
+    helper: PlanCounters,
+}
+
+/// Result of one interval.
+#[derive(Debug, Default)]
+pub(crate) struct PlanTurn {
+    pub(crate) events: Vec<Event>,
+    pub(crate) closed: Option<Decision>,
+    pub(crate) command: Option<PlanCommand>,
+    /// Whether the figures of the decision have changed.
+    pub(crate) has_changed: bool,
+}
+
+impl PlanTrack {
+    pub(crate) fn decision(&self) -> Option<&Decision> {
+        self.open.as_ref().map(|open| &open.decision)
+    }
+
+    /// Whether the helper may have a plan.
+    pub(crate) const fn is_published(&self) -> bool {
+        self.published.is_some()
+    }
+
+    /// Whether uvmd acts on the process, beyond reports.
+    pub(crate) fn acts(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.trial.is_some())
+    }
+
+    /// Ends the open decision, and withdraws the plan. `taken`: calendar time.
+    pub(crate) fn close(&mut self, process: model::ProcessId, stage: Stage, taken: SystemTime) -> PlanTurn {
+        let mut turn = PlanTurn::default();
+        if let Some(mut open) = self.open.take() {
+            open.changes_to(stage, taken);
+            turn.events.push(Event::Updated(open.decision.clone()));
+            turn.closed = Some(open.decision);
+        }
+        turn.command = self.published.take().map(|_| PlanCommand { process, publish: None });
+        turn
+    }
+
+    pub(crate) fn turn(
+        &mut self,
+        following: &Following,
+        sight: &Sight<'_>,
+        guard: &mut Guard,
+        limits: &Limits,
+        next: DecisionId,
+    ) -> PlanTurn {
+        let counts = Counts::of(following, sight);
+        if let Some(open) = &mut self.open {
+            let look = open.look(following, &counts, sight, guard, limits);
+            return match look {
+                Ok(look) => self.go_on(look, sight),
+                Err((stage, rest)) => {
+                    let policy = self.open.as_ref().map(|open| open.decision.policy);
+                    self.rest(policy, rest, sight.scene.now, limits);
+                    self.close(sight.process.id, stage, sight.scene.snapshot.taken)
+                }
+            };
+        }
+        let FollowingState::Planned(planned) = &following.state else { return PlanTurn::default() };
+        let Some(policy) = of_plans(&sight.directive.policy) else { return PlanTurn::default() };
+        if self.cooldown.rests(policy.name, sight.scene.now, &Circumstances::of(sight)).is_some() {
+            return PlanTurn::default();
+        }
+        self.propose(policy.name, planned, counts, sight, guard, limits, next)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "inputs of one interval")]
+    fn propose(
+        &mut self,
+        policy: &'static str,
+        planned: &PlannedIteration,
+        counts: Counts,
+        sight: &Sight<'_>,
+        guard: &Guard,
+        limits: &Limits,
+        next: DecisionId,
+    ) -> PlanTurn {
+        let stage = match (is_wanted(sight), guard.admits_plan(policy, planned, sight, limits)) {
+            (Err(why), _) => Stage::Shadow(why),
+            (Ok(()), Err(why)) => Stage::Denied(why),
+            (Ok(()), Ok(())) => Stage::Trial,
+        };
+        let decision = decision(next, policy, planned, sight, stage.clone());
+        let mut turn = PlanTurn { events: vec![Event::Created(decision.clone())], ..PlanTurn::default() };
+        if matches!(stage, Stage::Denied(_)) {
+            self.cooldown.begin(policy, sight.scene.now, limits, []);
+            turn.closed = Some(decision);
+            return turn;
+        }
+        let trial = (stage == Stage::Trial).then(|| Trial::new(planned.duration_ns));
+        let (directive, version) = (sight.directive.clone(), planned.version);
+        self.open = Some(Open { decision, directive, version, trial, begin: counts, last: counts });
+        turn
+    }
+
+    fn go_on(&mut self, look: Look, sight: &Sight<'_>) -> PlanTurn {
+        let mut turn = PlanTurn { has_changed: true, ..PlanTurn::default() };
+        let Some(open) = &mut self.open else { return turn };
+        match look {
+            Look::Confirmed => {
+                open.changes_to(Stage::Confirmed, sight.scene.snapshot.taken);
+                self.cooldown.forget(open.decision.policy);
+                turn.events.push(Event::Updated(open.decision.clone()));
+            }
+            // A confirmed plan may stay for days.
+            Look::Measured if open.is_worth_an_event() => {
+                turn.events.push(Event::Updated(open.decision.clone()));
+            }
+            Look::Measured | Look::Open | Look::Fails(_) => {}
+        }
+        let wanted = open.trial.as_ref().filter(|trial| trial.wants_plan()).map(|_| open.version);
+        if wanted != self.published {
+            self.published = wanted;
+            turn.command = Some(PlanCommand { process: sight.process.id, publish: wanted });
+        }
+        turn
+    }
+
+    fn rest(&mut self, policy: Option<&'static str>, rest: Rest, now: SystemTime, limits: &Limits) {
+        let Some(policy) = policy else { return };
+        match rest {
+            Rest::None => {}
+            Rest::Pause => self.cooldown.pause(policy, now, limits),
+            Rest::Later => self.cooldown.retry_later(policy, now, limits),
+            Rest::Failed => self.cooldown.begin(policy, now, limits, []),
+        }
+    }
+
+    /// Restrictions that keep a plan from being made or followed.
+    pub(crate) fn restrictions(
+        &self,
+        following: &Following,
+        sight: &Sight<'_>,
+        guard: &Guard,
+        limits: &Limits,
+    ) -> Vec<(RestrictionScope, String)> {
+        let Some(policy) = of_plans(&sight.directive.policy) else { return Vec::new() };
+        let scope = RestrictionScope::Policy(policy.name);
+        let why = match &following.state {
+            _ if self.open.is_some() => None,
+            FollowingState::Planned(planned) => {
+                let resting = self.cooldown.rests(policy.name, sight.scene.now, &Circumstances::of(sight));
+                let denied = || guard.admits_plan(policy.name, planned, sight, limits).err();
+                resting.map(|resting| resting.to_string()).or_else(denied)
+            }
+            state => state.reason().map(str::to_owned),
+        };
+        why.map(|why| (scope, why)).into_iter().collect()
+    }
+}
+
+/// Blocks with a confirmed plan of which each last one is an event, with its figures.
+const CONFIRMED_BLOCKS_PER_EVENT: u64 = 64;
+
+/// Rest of a policy after the end of its plan.
+#[derive(Clone, Copy, Debug)]
+enum Rest {
+    None,
+    /// A short one, in any case.
+    Pause,
+    /// Longer each time.
+    Later,
+    /// After harm or no benefit.
+    Failed,
+}
+
+impl Counts {
+    fn of(following: &Following, sight: &Sight<'_>) -> Self {
+        let inputs = counted_at(sight.process, sight.key());
+        Self { inputs, helper: following.helper.counters }
+    }
+
+    const fn link_bytes(&self) -> u64 {
+        self.inputs.bytes_htod.saturating_add(self.inputs.bytes_dtoh)
+    }
+
+    const fn copied_since(&self, earlier: &Self) -> LinkBytes {
+        LinkBytes {
+            htod: self.inputs.bytes_htod.saturating_sub(earlier.inputs.bytes_htod),
+            dtoh: self.inputs.bytes_dtoh.saturating_sub(earlier.inputs.bytes_dtoh),
+        }
+    }
+}
+
+impl Open {
+    fn is_worth_an_event(&self) -> bool {
+        let measured = self.trial.as_ref().map_or(0, Trial::measured_blocks);
+        self.decision.stage == Stage::Trial || measured.is_multiple_of(CONFIRMED_BLOCKS_PER_EVENT)
+    }
+
+    fn changes_to(&mut self, stage: Stage, taken: SystemTime) {
+        (self.decision.stage, self.decision.updated_at) = (stage, taken);
+    }
+
+    /// Looks at the plan in force: whether it may stay, and what it has come to. An error is the stage
+    /// in which it ends.
+    fn look(
+        &mut self,
+        following: &Following,
+        counts: &Counts,
+        sight: &Sight<'_>,
+        guard: &mut Guard,
+        limits: &Limits,
+    ) -> Result<Look, (Stage, Rest)> {
+        let ended = |why: &str| Err((Stage::Ended(why.to_owned()), Rest::None));
+        if self.directive != *sight.directive {
+            return ended("the directive for the process has changed");
+        }
+        let planned = match &following.state {
+            FollowingState::Planned(planned) if planned.version == self.version => planned,
+            FollowingState::Unavailable(reason) => return Err((Stage::Ended(reason.clone()), Rest::Pause)),
+            _ => {
+                let why = "the program launches something else: the plan does not hold any more";
+                return Err((Stage::Ended(why.to_owned()), Rest::Pause));
+            }
+        };
+        let admitted = guard.admits_plan(self.decision.policy, planned, sight, limits);
+        let Some(trial) = &mut self.trial else {
+            let may = is_wanted(sight).is_ok() && admitted.is_ok();
+            return if may { ended("it is permitted now: a trial begins") } else { Ok(Look::Open) };
+        };
+        if let Err(why) = is_wanted(sight) {
+            return Err((Stage::RolledBack(why), Rest::None));
+        }
+        if let Err(why) = admitted {
+            return Err((Stage::RolledBack(why), Rest::Later));
+        }
+        // What the process says it has moved is bounded by what the driver has counted.
+        let moved = counts.helper.since(self.last.helper).bytes();
+        let copied = counts.link_bytes().saturating_sub(self.last.link_bytes());
+        guard.charge_plan(moved.min(copied), sight, limits).map_err(|why| (Stage::RolledBack(why), Rest::Later))?;
+        self.last = *counts;
+        let reading = following.iteration.map(|iteration| Reading { iteration, link_bytes: counts.link_bytes() });
+        let look = reading.map_or(Look::Open, |reading| trial.read(reading));
+        let is_wanted = trial.wants_plan();
+        self.note(counts);
+        if let Look::Fails(why) = look {
+            return Err((Stage::RolledBack(why), Rest::Failed));
+        }
+        if let Some(why) = following.helper.ended.as_ref().filter(|_| is_wanted) {
+            self.decision.last_error = Some(CallResult::Failed(why.clone()));
+            return Err((Stage::Ended(why.clone()), Rest::Later));
+        }
+        Ok(look)
+    }
+
+    /// Notes the figures in the decision.
+    fn note(&mut self, counts: &Counts) {
+        let Some(trial) = &self.trial else { return };
+        let (without, with) = trial.figures();
+        // What the process says it has moved is no more than the driver has copied.
+        let (said, copied) = (counts.helper.since(self.begin.helper), counts.copied_since(&self.begin));
+        let moved = PlanCounters {
+            to_gpu_bytes: said.to_gpu_bytes.min(copied.htod),
+            to_host_bytes: said.to_host_bytes.min(copied.dtoh),
+            ..said
+        };
+        self.decision.done = Done {
+            calls: moved.moves,
+            failed: moved.skipped,
+            to_gpu_bytes: moved.to_gpu_bytes,
+            to_host_bytes: moved.to_host_bytes,
+            ..Done::default()
+        };
+        self.decision.actuator = (moved.moves > 0).then_some(ActuatorKind::Helper);
+        if let Some(plan) = &mut self.decision.plan {
+            (plan.without, plan.with) = (without, with);
+            (plan.blocks, plan.p_value, plan.counters) = (trial.blocks(), trial.p_value(), moved);
+        }
+        self.decision.before.own_link_bytes = without.link_bytes.unwrap_or(0);
+        self.decision.before.window = Duration::from_nanos(without.duration_ns.unwrap_or(0));
+        if let (Some(own_link_bytes), Some(with_ns), Some(without_ns)) =
+            (with.link_bytes, with.duration_ns, without.duration_ns)
+        {
+            let window = Duration::from_nanos(with_ns);
+            self.decision.after = Some(Measured { own_link_bytes, window, ..Measured::default() });
+            // An iteration is the program's work.
+            self.decision.pace = (with_ns > 0).then(|| without_ns as f64 / with_ns as f64);
+        }
+    }
+}
+
+/// Whether a plan may be followed in the process; if not, the reason.
+fn is_wanted(sight: &Sight<'_>) -> Result<(), String> {
+    if sight.directive.mode != Mode::Act {
+        Err("the mode for this process is not act".to_owned())
+    } else if !sight.scene.on {
+        Err("acting is switched off".to_owned())
+    } else {
+        Ok(())
+    }
+}
+
+fn decision(
+    id: DecisionId,
+    policy: &'static str,
+    planned: &PlannedIteration,
+    sight: &Sight<'_>,
+    stage: Stage,
+) -> Decision {
+    let taken = sight.scene.snapshot.taken;
+    let PlannedIteration { planner, launches, moves, driver_bytes, ranges, .. } = planned;
+    let saved = 1.0 - planned.link_bytes() as f64 / (*driver_bytes).max(1) as f64;
+    Decision {
+        id,
+        process: sight.process.id,
+        process_name: sight.process.name.clone(),
+        gpu: sight.gpu,
+        policy,
+        override_id: sight.directive.override_id.clone(),
+        verdict: sight.verdicts.first().map(|verdict| verdict.kind),
+        reason: format!(
+            "iterations of {launches} launches repeat: a plan of {planner} has {moves} moves in each, and copies {} instead of {} by the model of the driver",
+            mib(planned.link_bytes()),
+            mib(*driver_bytes),
+        ),
+        ranges: ranges.clone(),
+        advice: Vec::new(),
+        expected: Expected {
+            link_bytes_saved: Share { at_least: 0.0, at_most: saved },
+            faults_saved: Share { at_least: 0.0, at_most: 1.0 },
+        },
+        created_at: taken,
+        updated_at: taken,
+        stage,
+        before: Measured::default(),
+        after: None,
+        pace: None,
+        done: Done::default(),
+        actuator: None,
+        last_error: None,
+        plan: Some(PlanEvidence {
+            planner: (*planner).to_owned(),
+            launches: *launches,
+            planned_moves: *moves,
+            planned_bytes: planned.link_bytes(),
+            modelled_driver_bytes: *driver_bytes,
+            ..PlanEvidence::default()
+        }),
+    }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / 1_048_576.0)
+}

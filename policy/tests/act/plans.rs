@@ -1,0 +1,315 @@
+//! Plans that the helper of a program follows: their decisions, and when they are withdrawn.
+
+use model::{
+    Budget, Cause, Directive, Following, FollowingState, HelperReport, IterationBegin, Mode, PlanCommand, PlanCounters,
+    PlannedIteration, ProcessId, Stage, decision::Event,
+};
+
+use crate::{
+    program::Program,
+    world::{GPU, World, directive},
+};
+
+const MIB: u64 = 1 << 20;
+/// Intervals of an iteration.
+const INTERVALS: u64 = 20;
+
+/// Training program with the helper in it, which copies so many bytes an iteration without a plan and
+/// with one, half of them in each direction.
+struct Training {
+    world: World,
+    id: ProcessId,
+    without_bytes: u64,
+    with_bytes: u64,
+    interval: u64,
+    iteration: u64,
+    /// Plan that the helper has, and follows from the next iteration on.
+    published: Option<u64>,
+    followed: Option<u64>,
+    commands: Vec<PlanCommand>,
+}
+
+fn planned(version: u64) -> PlannedIteration {
+    PlannedIteration {
+        version,
+        planner: "foresight",
+        launches: 55,
+        duration_ns: 2_000_000_000,
+        moves: 26,
+        to_gpu_bytes: 26 * MIB,
+        to_host_bytes: 26 * MIB,
+        faulted_bytes: 0,
+        driver_bytes: 84 * MIB,
+        peak_bytes: 26 * MIB,
+        ranges: vec![(0x7f00_0000_0000, 0x7f00_0400_0000)],
+    }
+}
+
+impl Training {
+    fn new(directive: Directive, without_bytes: u64, with_bytes: u64) -> Self {
+        let mut world = World::new();
+        let id = world.add(Program::Idle, 8, Some(directive));
+        let following = Following {
+            gpu: GPU,
+            policy: "auto-plan",
+            state: FollowingState::Planned(planned(1)),
+            iteration: Some(IterationBegin { number: 0, at_ns: 0 }),
+            helper: HelperReport::default(),
+        };
+        world.following.insert(id, following);
+        let (published, followed, commands) = (None, None, Vec::new());
+        Self { world, id, without_bytes, with_bytes, interval: 0, iteration: 0, published, followed, commands }
+    }
+
+    fn following(&mut self) -> &mut Following {
+        self.world.following.get_mut(&self.id).unwrap()
+    }
+
+    fn interval(&mut self) {
+        self.interval += 1;
+        let is_with = self.followed.is_some();
+        let bytes = if is_with { self.with_bytes } else { self.without_bytes } / INTERVALS;
+        let counters = &mut self.world.process(self.id).counters;
+        counters.bytes_htod[Cause::Fault] += bytes / 2;
+        counters.bytes_dtoh[Cause::Eviction] += bytes - bytes / 2;
+        if is_with {
+            let PlanCounters { moves, to_gpu_bytes, to_host_bytes, .. } = &mut self.following().helper.counters;
+            *moves += 1;
+            *to_gpu_bytes += bytes / 2;
+            *to_host_bytes += bytes / 2;
+        }
+        if self.interval.is_multiple_of(INTERVALS) {
+            self.iteration += 1;
+            let begin = IterationBegin { number: self.iteration, at_ns: self.iteration * 2_000_000_000 };
+            self.following().iteration = Some(begin);
+            self.followed = self.published;
+        }
+        self.look();
+    }
+
+    /// Runs an interval of the loop.
+    fn look(&mut self) {
+        self.world.run(0.1);
+        for command in self.world.acting.take_plan_commands() {
+            self.published = command.publish;
+            // A withdrawal holds from the next launch on.
+            self.followed = self.followed.filter(|_| command.publish.is_some());
+            self.commands.push(command);
+        }
+    }
+
+    fn run(&mut self, seconds: u64) {
+        for _ in 0..seconds * 10 {
+            self.interval();
+        }
+    }
+
+    fn run_until(&mut self, stage: &str) {
+        for _ in 0..2000 {
+            if self.world.acting.decisions().next().is_some_and(|decision| decision.stage.name() == stage) {
+                return;
+            }
+            self.interval();
+        }
+        panic!("{stage} did not come: {:#?}", self.world.acting.decisions().next());
+    }
+
+    fn stage(&self) -> &Stage {
+        &self.world.decision().stage
+    }
+
+    fn confirmed() -> Self {
+        let mut training = Self::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
+        training.run_until("confirmed");
+        training
+    }
+}
+
+#[test]
+fn helpful_plan_is_confirmed_with_its_evidence() {
+    let training = Training::confirmed();
+    let decision = training.world.decision();
+    let evidence = decision.plan.as_ref().unwrap();
+    assert_eq!((decision.policy, evidence.planner.as_str(), evidence.blocks), ("auto-plan", "foresight", 8));
+    let is_near =
+        |bytes: Option<u64>, expected: u64| bytes.is_some_and(|bytes| bytes.abs_diff(expected) < expected / 20);
+    assert!(is_near(evidence.without.link_bytes, 84 * MIB), "{evidence:?}");
+    assert!(is_near(evidence.with.link_bytes, 52 * MIB), "{evidence:?}");
+    assert!(evidence.p_value.is_some_and(|p| p < 0.05));
+    assert!(evidence.counters.moves > 0 && decision.done.calls == evidence.counters.moves);
+    assert!(decision.link_bytes_saved().is_some_and(|saved| (saved - 0.38).abs() < 0.05), "{decision:?}");
+    assert!(training.published.is_some());
+}
+
+#[test]
+fn blocks_without_the_plan_have_it_withdrawn() {
+    let training = Training::confirmed();
+    let published: Vec<bool> = training.commands.iter().map(|command| command.publish.is_some()).collect();
+    // A B B A B A A B
+    assert_eq!(published, [true, false, true, false, true]);
+}
+
+#[test]
+fn harmful_plan_is_rolled_back_in_its_first_block_and_rests() {
+    let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 160 * MIB);
+    training.run_until("rolled_back");
+    assert_eq!(training.published, None);
+    assert!(training.iteration <= 1 + 4 + 4, "it is found in the first block with it: {}", training.iteration);
+    training.run(25);
+    assert_eq!(training.world.acting.decisions().count(), 1, "it rests");
+    assert!(training.world.restrictions().iter().any(|restriction| restriction.reason.contains("cool-down")));
+    training.run(30);
+    assert_eq!(training.world.acting.decisions().count(), 2, "it is tried again");
+}
+
+#[test]
+fn plan_without_effect_is_rolled_back_at_the_end_of_its_trial() {
+    let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 84 * MIB);
+    training.run_until("rolled_back");
+    assert_eq!(training.world.decision().plan.as_ref().unwrap().blocks, 8);
+    assert_eq!(training.published, None);
+}
+
+#[test]
+fn shadow_shows_the_plan_and_publishes_nothing() {
+    let mut training = Training::new(directive(Mode::Shadow, "auto-plan"), 84 * MIB, 52 * MIB);
+    training.run(60);
+    assert!(matches!(training.stage(), Stage::Shadow(_)) && training.commands.is_empty());
+    assert_eq!(training.world.acting.decisions().count(), 1);
+    assert_eq!(training.world.decision().plan.as_ref().unwrap().planned_bytes, 52 * MIB);
+}
+
+#[test]
+fn kill_switch_withdraws_the_plan_within_an_interval() {
+    let mut training = Training::confirmed();
+    training.world.on = false;
+    training.interval();
+    assert_eq!(training.published, None);
+    training.run(5);
+    assert!(matches!(training.stage(), Stage::Shadow(_)), "the plan is reported");
+    training.world.on = true;
+    training.run_until("confirmed");
+}
+
+#[test]
+fn plan_ends_with_its_override() {
+    let mut training = Training::confirmed();
+    let id = training.id;
+    training.world.directives.remove(&id);
+    training.interval();
+    assert_eq!(training.published, None);
+    assert_eq!(training.stage().reason(), Some("the process has no directive any more"));
+}
+
+#[test]
+fn plan_ends_where_another_policy_is_selected() {
+    let mut training = Training::confirmed();
+    let id = training.id;
+    training.world.directives.insert(id, directive(Mode::Act, "ping-pong"));
+    training.world.following.clear();
+    training.look();
+    assert_eq!(training.published, None);
+    assert_eq!(training.stage().name(), "ended");
+}
+
+#[test]
+fn plan_ends_with_the_iterations_it_was_made_for_and_another_takes_its_place() {
+    let mut training = Training::confirmed();
+    training.following().state = FollowingState::Watching;
+    training.interval();
+    assert_eq!((training.published, training.stage().name()), (None, "ended"));
+    training.following().state = FollowingState::Planned(planned(2));
+    training.run_until("confirmed");
+    assert_eq!(training.published, Some(2));
+}
+
+#[test]
+fn plan_that_the_helper_refuses_is_ended_with_its_reason() {
+    let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
+    while training.published.is_none() {
+        training.interval();
+    }
+    training.following().helper.ended = Some("the helper has refused the plan: advice".to_owned());
+    training.interval();
+    assert_eq!(training.published, None);
+    assert_eq!(training.stage().reason(), Some("the helper has refused the plan: advice"));
+}
+
+#[test]
+fn budget_is_that_of_all_moves_and_ends_the_plan() {
+    let budget = Budget { bytes: Some(300 * MIB), ..Budget::default() };
+    let act = Directive { budget, ..directive(Mode::Act, "auto-plan") };
+    let mut training = Training::new(act, 84 * MIB, 52 * MIB);
+    training.run_until("rolled_back");
+    assert_eq!(training.stage().reason(), Some("the budget of 314572800 bytes is used up"));
+    let moved = training.following().helper.counters.bytes();
+    assert!(moved <= 310 * MIB, "{moved}");
+}
+
+#[test]
+fn process_that_claims_to_have_moved_much_spends_no_more_than_was_copied() {
+    let mut training = Training::confirmed();
+    training.following().helper.counters.to_gpu_bytes = u64::MAX / 2;
+    training.run(5);
+    assert_eq!(training.stage(), &Stage::Confirmed);
+}
+
+#[test]
+fn reason_why_there_is_no_plan_is_a_restriction() {
+    let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
+    training.following().state = FollowingState::Refused("graphs hide launches".to_owned());
+    training.run(1);
+    assert!(training.world.acting.decisions().next().is_none());
+    let restrictions = training.world.restrictions();
+    assert!(
+        restrictions
+            .iter()
+            .any(|restriction| restriction.scope.name() == "auto-plan" && restriction.reason == "graphs hide launches")
+    );
+}
+
+#[test]
+fn override_about_a_part_of_the_memory_is_denied() {
+    let act = Directive { allocation_larger_than_bytes: Some(1), ..directive(Mode::Act, "auto-plan") };
+    let mut training = Training::new(act, 84 * MIB, 52 * MIB);
+    training.run(1);
+    assert!(matches!(training.stage(), Stage::Denied(why) if why.contains("a part of the memory")));
+}
+
+#[test]
+fn host_reserve_keeps_a_plan_from_being_tried() {
+    let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
+    training.world.headroom_bytes = 10 * MIB;
+    training.run(1);
+    assert!(matches!(training.stage(), Stage::Denied(why) if why.contains("host memory")), "{:?}", training.stage());
+}
+
+#[test]
+fn end_of_the_service_withdraws_all_plans() {
+    let mut training = Training::confirmed();
+    training.world.acting.withdraw_all("uvmd stops");
+    let withdrawal = PlanCommand { process: training.id, publish: None };
+    assert_eq!(training.world.acting.take_plan_commands(), [withdrawal]);
+    assert_eq!(training.stage(), &Stage::RolledBack("uvmd stops".to_owned()));
+}
+
+#[test]
+fn exit_of_the_process_ends_the_plan() {
+    let mut training = Training::confirmed();
+    let (id, now) = (training.id, training.world.now);
+    training.world.process(id).ended = Some(now);
+    training.interval();
+    assert_eq!(training.stage(), &Stage::Ended("the process has ended".to_owned()));
+    assert_eq!(training.published, None);
+}
+
+#[test]
+fn each_block_of_a_trial_is_an_event_and_a_confirmed_plan_is_silent() {
+    let mut training = Training::confirmed();
+    let updates =
+        |training: &Training| training.world.events.iter().filter(|event| matches!(event, Event::Updated(_))).count();
+    assert_eq!(updates(&training), 8, "seven blocks, and the eighth with the confirmation");
+    training.run(60);
+    assert_eq!(updates(&training), 8);
+    assert!(training.world.acting.take_figures_changed());
+}

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# uvmd plans the moves of a training by override, in the lab on a card smaller than its memory: the plan is confirmed by the link's bytes, which come back without it.
+#
+#   tests/scripts/plan_policy.sh [POLICY]      auto-plan by default
+# shellcheck source=scripts/lib.sh
+source "$(dirname "$0")/../../scripts/lib.sh"
+cd "$UVMD_ROOT"
+
+policy=${1:-auto-plan} gpu_mib=32 iterations=60
+tinygrad=$(foreign_dir tinygrad)
+[ -e "$tinygrad" ] || scripts/setup --no-lab
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+scripts/build --lab >/dev/null
+mkdir "$work/cuda" "$work/files"
+ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
+LD_LIBRARY_PATH=$work/cuda PYTHONPATH=$tinygrad DEV=CUDA:PTX PARALLEL=0 CACHEDB=$work/cache JIT=2 \
+  python3 lab/programs/train.py deep --managed --iterations $iterations >"$work/files/native"
+echo "$policy" >"$work/files/policy"
+scripts/lab script tests/lab/programs/plan_policy.sh --userland python --gpu-mem-mib $gpu_mib --timeout 2400 \
+  --add lab/programs/train.py --add "$work/files/native" --add "$work/files/policy"

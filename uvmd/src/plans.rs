@@ -1,0 +1,209 @@
+//! Plans of moves at launches, for programs with the helper in them whose directive names a policy of
+//! plans.
+//!
+//! Each such process has a thread, [`follow`], which follows its recorded calls and makes plans. The
+//! loop that acts reads what came of it, and has the helper follow a plan or none. It also beats: if it
+//! hangs, programs run without their plans.
+
+mod follow;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use actuator::HelperPlan;
+use model::{
+    ActuatorChoice, ActuatorKind, Directive, Following, FollowingState, GpuKey, GpuUuid, HelperReport, IterationBegin,
+    PlanCommand, Process, ProcessId, Snapshot, policy::of_plans,
+};
+use plans::Planned;
+
+use crate::recording::Recorder;
+
+/// Plans for all processes, of the loop that acts.
+pub(crate) struct Plans {
+    recorder: Recorder,
+    /// Reason why no helper may follow a plan.
+    disabled: Option<&'static str>,
+    followed: BTreeMap<ProcessId, Followed>,
+}
+
+/// What a process is followed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Target {
+    policy: &'static str,
+    gpu: GpuUuid,
+    gpu_bytes: u64,
+}
+
+/// Process that is followed. Its thread ends some time after this value.
+#[derive(Debug)]
+struct Followed {
+    target: Target,
+    shared: Arc<Shared>,
+    /// Error of the last command.
+    error: Option<String>,
+}
+
+/// What thread and loop share.
+#[derive(Debug)]
+struct Shared {
+    ends: AtomicBool,
+    latest: Mutex<Latest>,
+    /// Place of the plan, once it is found.
+    place: Mutex<Option<HelperPlan>>,
+}
+
+#[derive(Debug)]
+struct Latest {
+    state: FollowingState,
+    iteration: Option<IterationBegin>,
+    /// The plan, with its version.
+    planned: Option<(u64, Planned)>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        let latest = Latest { state: FollowingState::Watching, iteration: None, planned: None };
+        Self { ends: AtomicBool::new(false), latest: Mutex::new(latest), place: Mutex::new(None) }
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        if let Some(place) = &mut *lock(&self.shared.place) {
+            place.withdraw();
+        }
+    }
+}
+
+impl Plans {
+    pub(crate) const fn new(recorder: Recorder, actuator: ActuatorChoice) -> Self {
+        let disabled = if !recorder.is_enabled() {
+            Some("recordings are not enabled (recordings.enabled)")
+        } else if matches!(actuator, ActuatorChoice::Only(ActuatorKind::Ioctl)) {
+            Some("policy.actuator is \"ioctl\", and the helper follows plans")
+        } else {
+            None
+        };
+        Self { recorder, disabled, followed: BTreeMap::new() }
+    }
+
+    /// Follows the processes whose directive names plans, and no others.
+    pub(crate) fn follow(
+        &mut self,
+        snapshot: &Snapshot,
+        directives: &BTreeMap<ProcessId, Directive>,
+    ) -> BTreeMap<ProcessId, Following> {
+        let mut all = BTreeMap::new();
+        let mut targets = BTreeMap::new();
+        for process in snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
+            let Some(policy) = directives.get(&process.id).and_then(|directive| of_plans(&directive.policy)) else {
+                continue;
+            };
+            // Without a GPU there is nothing to plan for.
+            let Some(gpu) = gpus(process).next() else { continue };
+            match self.target(process, policy.name, gpu, snapshot) {
+                Ok(target) => drop(targets.insert(process.id, target)),
+                Err(reason) => {
+                    let state = FollowingState::Unavailable(reason.to_owned());
+                    let helper = HelperReport::default();
+                    all.insert(process.id, Following { gpu, policy: policy.name, state, iteration: None, helper });
+                }
+            }
+        }
+        self.followed.retain(|process, followed| targets.get(process) == Some(&followed.target));
+        for (process, target) in targets {
+            let followed = match self.followed.entry(process) {
+                std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
+                std::collections::btree_map::Entry::Vacant(place) => match start(&self.recorder, process, target) {
+                    Ok(followed) => place.insert(followed),
+                    Err(error) => {
+                        tracing::warn!("cannot start a thread that follows {}: {error}", process.pid);
+                        continue;
+                    }
+                },
+            };
+            all.insert(process, followed.read());
+        }
+        all
+    }
+
+    fn target(
+        &self,
+        process: &Process,
+        policy: &'static str,
+        gpu: GpuUuid,
+        snapshot: &Snapshot,
+    ) -> Result<Target, &'static str> {
+        if let Some(reason) = self.disabled {
+            return Err(reason);
+        }
+        if gpus(process).nth(1).is_some() {
+            return Err("the process uses several GPUs, and plans are for one");
+        }
+        let gpu_bytes = snapshot.gpus.get(&GpuKey::Known(gpu)).and_then(|gpu| gpu.memory_bytes);
+        Ok(Target { policy, gpu, gpu_bytes: gpu_bytes.ok_or("the GPU's memory size is unknown")? })
+    }
+
+    /// Carries commands out: stores in memory that the processes share, which wait for nobody.
+    pub(crate) fn carry_out(&mut self, commands: Vec<PlanCommand>) {
+        for PlanCommand { process, publish } in commands {
+            if let Some(followed) = self.followed.get_mut(&process) {
+                followed.carry_out(publish);
+            }
+        }
+    }
+}
+
+impl Followed {
+    fn read(&self) -> Following {
+        let Target { policy, gpu, .. } = self.target;
+        let mut helper = HelperReport::default();
+        if let Some(place) = &*lock(&self.shared.place) {
+            if place.is_published() {
+                place.beat();
+            }
+            helper = place.report();
+        }
+        helper.ended = self.error.clone().or(helper.ended);
+        let latest = lock(&self.shared.latest);
+        Following { gpu, policy, state: latest.state.clone(), iteration: latest.iteration, helper }
+    }
+
+    fn carry_out(&mut self, publish: Option<u64>) {
+        self.error = None;
+        let mut place = lock(&self.shared.place);
+        let Some(place) = &mut *place else { return };
+        let Some(version) = publish else { return place.withdraw() };
+        let latest = lock(&self.shared.latest);
+        let planned = latest.planned.as_ref().filter(|(there, _)| *there == version);
+        // Another plan by now: the loop sees that at the next interval.
+        let Some((_, planned)) = planned else { return };
+        if let Err(error) = place.publish(&planned.table(self.target.gpu.0)) {
+            self.error = Some(error.to_string());
+        }
+    }
+}
+
+fn start(recorder: &Recorder, process: ProcessId, target: Target) -> std::io::Result<Followed> {
+    let shared = Arc::new(Shared::default());
+    let (recorder, of_thread) = (recorder.clone(), Arc::clone(&shared));
+    let thread = thread::Builder::new().name("follower".to_owned());
+    thread.spawn(move || follow::run(&recorder, process, target, &of_thread))?;
+    Ok(Followed { target, shared, error: None })
+}
+
+fn gpus(process: &Process) -> impl Iterator<Item = GpuUuid> {
+    process.gpus.keys().copied().filter_map(GpuKey::uuid)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

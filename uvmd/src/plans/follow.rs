@@ -1,0 +1,196 @@
+//! Following of the calls of one process, on a thread of its own: a planner may take long.
+
+use std::{
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+use actuator::HelperPlan;
+use model::{FollowingState, IterationBegin, PlannedIteration, ProcessId, policy::PLAN_CHOOSER};
+use planner::Planner;
+use plans::{Begin, Bytes, Change, Follower, Planned, Settings, State};
+use sys::{Roots, cpu_time, processes};
+
+use super::{Latest, Shared, Target, lock};
+use crate::recording::{Recorder, Since};
+
+/// Interval of looks for new calls.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval of searches for the memory that the helper shares.
+const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
+/// Planners of the chooser. Of equal plans, it takes the first one's.
+const PLANNERS: [&str; 4] = ["foresight", "autoswap", "appobmem", "g10"];
+/// Most ranges that a plan is described by.
+const RANGES_MAX: usize = 256;
+
+/// Calls of a process, as far as they were followed.
+struct Calls {
+    follower: Follower,
+    /// Calls that were ever recorded before the next one.
+    added: u64,
+}
+
+/// Follows a process until nobody wants it any more.
+pub(super) fn run(recorder: &Recorder, process: ProcessId, target: Target, shared: &Shared) {
+    let mut calls: Option<Calls> = None;
+    let mut searched: Option<Instant> = None;
+    let mut versions = 0;
+    while !shared.ends.load(Ordering::Relaxed) {
+        let begun = cpu_time::of_this_thread();
+        if lock(&shared.place).is_none() && searched.is_none_or(|at| at.elapsed() >= SEARCH_INTERVAL) {
+            searched = Some(Instant::now());
+            match find(process) {
+                Ok(Some(place)) => *lock(&shared.place) = Some(place),
+                Ok(None) => unavailable(shared, "no helper that follows plans is in the process".to_owned()),
+                Err(error) => unavailable(shared, error),
+            }
+        }
+        if lock(&shared.place).is_some() {
+            follow(recorder, process, target, shared, &mut calls, &mut versions);
+        }
+        // Planning takes no more than half of a processor.
+        let spent = cpu_time::of_this_thread().saturating_sub(begun);
+        thread::sleep(POLL_INTERVAL.max(spent));
+    }
+}
+
+fn follow(
+    recorder: &Recorder,
+    process: ProcessId,
+    target: Target,
+    shared: &Shared,
+    calls: &mut Option<Calls>,
+    versions: &mut u64,
+) {
+    let added = calls.as_ref().map(|calls| calls.added);
+    let (program, new, added) = match recorder.since(process, added) {
+        Since::Absent(reason) => {
+            *calls = None;
+            return unavailable(shared, reason);
+        }
+        Since::Calls { program, calls, added } => (program, calls, added),
+    };
+    // Calls have left before they were read: those behind them are followed anew.
+    if let Some(program) = program {
+        let settings = Settings { gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, coverage: None };
+        let follower = Follower::after(program, settings, planners(target.policy));
+        *calls = Some(Calls { follower, added });
+        publish(shared, FollowingState::Watching, None, None);
+    }
+    let Some(Calls { follower, added: before }) = calls else { return };
+    *before = added;
+    for call in new {
+        let change = follower.add(call);
+        let iteration = follower.iteration().map(|Begin { number, at_ns }| IterationBegin { number, at_ns });
+        match change {
+            None => lock(&shared.latest).iteration = iteration,
+            Some(Change::Drifted) => publish(shared, FollowingState::Watching, iteration, None),
+            Some(Change::Planned | Change::Refused) => match follower.state() {
+                State::Planned(planned) => {
+                    *versions += 1;
+                    let figures = figures(*versions, planned);
+                    let planned = Some((*versions, planned.clone()));
+                    publish(shared, FollowingState::Planned(figures), iteration, planned);
+                }
+                State::Refused(refusal) => {
+                    publish(shared, FollowingState::Refused(refusal.to_string()), iteration, None);
+                }
+                State::Watching => publish(shared, FollowingState::Watching, iteration, None),
+            },
+        }
+    }
+}
+
+fn publish(shared: &Shared, state: FollowingState, iteration: Option<IterationBegin>, planned: Option<(u64, Planned)>) {
+    *lock(&shared.latest) = Latest { state, iteration, planned };
+}
+
+fn unavailable(shared: &Shared, reason: String) {
+    publish(shared, FollowingState::Unavailable(reason), None, None);
+}
+
+/// Place of the plan of this process, and not of a later one with its pid.
+fn find(process: ProcessId) -> Result<Option<HelperPlan>, String> {
+    let roots = Roots::default();
+    // Of a process whose first thread has ended, only the others have a memory map.
+    let thread = processes::live_thread(&roots, process.pid).ok().flatten().unwrap_or(process.pid);
+    let found = HelperPlan::find(&roots, thread).map_err(|error| error.to_string())?;
+    let is_same = processes::start_ticks(&roots, process.pid).is_ok_and(|ticks| ticks == Some(process.start_ticks));
+    Ok(found.filter(|_| is_same))
+}
+
+fn planners(policy: &str) -> Vec<Box<dyn Planner>> {
+    let is_wanted = |name: &&str| policy == PLAN_CHOOSER || *name == policy;
+    PLANNERS.iter().filter(|name| is_wanted(name)).filter_map(|name| planner::by_name(name)).collect()
+}
+
+fn figures(version: u64, planned: &Planned) -> PlannedIteration {
+    let Bytes { to_gpu, to_host, faulted } = planned.bytes;
+    PlannedIteration {
+        version,
+        planner: planned.planner,
+        launches: planned.tokens.len() as u64,
+        duration_ns: planned.duration_ns,
+        moves: planned.moves.len() as u64,
+        to_gpu_bytes: to_gpu,
+        to_host_bytes: to_host,
+        faulted_bytes: faulted,
+        driver_bytes: planned.driver_bytes.total(),
+        peak_bytes: planned.peak_bytes,
+        ranges: ranges(planned),
+    }
+}
+
+/// Memory of the moves. Where it lies in many places, gaps between them are included.
+fn ranges(planned: &Planned) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> =
+        planned.moves.iter().map(|step| (step.begin, step.begin.saturating_add(step.bytes))).collect();
+    ranges.sort_unstable();
+    let mut gap_bytes = 0_u64;
+    loop {
+        ranges = joined(&ranges, gap_bytes);
+        if ranges.len() <= RANGES_MAX {
+            return ranges;
+        }
+        gap_bytes = gap_bytes.saturating_mul(2).max(2 << 20);
+    }
+}
+
+/// Ranges by address, joined across gaps of no more than this.
+fn joined(ranges: &[(u64, u64)], gap_bytes: u64) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::new();
+    for &(begin, end) in ranges {
+        match joined.last_mut() {
+            Some((_, last)) if begin <= last.saturating_add(gap_bytes) => *last = end.max(*last),
+            _ => joined.push((begin, end)),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_policy_of_plans_has_its_planners() {
+        let plans = model::policy::POLICIES.iter().filter(|policy| policy.choice == model::policy::Choice::Plan);
+        for policy in plans {
+            let names: Vec<&str> = planners(policy.name).iter().map(|planner| planner.name()).collect();
+            if policy.name == PLAN_CHOOSER {
+                assert_eq!(names, PLANNERS);
+            } else {
+                assert_eq!(names, [policy.name]);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_in_many_places_is_described_by_few_ranges() {
+        let ranges: Vec<(u64, u64)> = (0..4096).map(|at| (at * (10 << 20), at * (10 << 20) + 4096)).collect();
+        assert_eq!(joined(&ranges, 0).len(), 4096);
+        assert_eq!(joined(&ranges, 10 << 20).len(), 1);
+        assert_eq!(joined(&[(0, 10), (5, 7), (10, 20), (30, 40)], 0), [(0, 20), (30, 40)]);
+    }
+}
