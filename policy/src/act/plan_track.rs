@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use model::{
-    ActuatorKind, CallResult, Decision, DecisionId, Directive, Expected, Following, FollowingState, LinkBytes, Mode,
-    PlanCommand, PlanCounters, PlanEvidence, PlannedIteration, RestrictionScope, Share, Stage,
+    ActuatorKind, CallResult, Decision, DecisionId, Directive, Expected, Following, FollowingState, Mode, PlanCommand,
+    PlanCounters, PlanEvidence, PlannedIteration, RestrictionScope, Share, Stage,
     decision::{Done, Event, Measured},
     policy::of_plans,
     verdict::Inputs,
@@ -35,9 +35,10 @@ struct Open {
     version: u64,
     /// `None` in shadow.
     trial: Option<Trial>,
-    /// Counts when the decision was made, and in the last interval.
+    /// Counts when the decision was made.
     begin: Counts,
-    last: Counts,
+    /// Bytes that were charged to budgets since.
+    charged_bytes: u64,
 }
 
 /// Cumulative counts at one moment.
@@ -137,7 +138,7 @@ impl PlanTrack {
         }
         let trial = (stage == Stage::Trial).then(|| Trial::new(planned.duration_ns));
         let (directive, version) = (sight.directive.clone(), planned.version);
-        self.open = Some(Open { decision, directive, version, trial, begin: counts, last: counts });
+        self.open = Some(Open { decision, directive, version, trial, begin: counts, charged_bytes: 0 });
         turn
     }
 
@@ -222,10 +223,16 @@ impl Counts {
         self.inputs.bytes_htod.saturating_add(self.inputs.bytes_dtoh)
     }
 
-    const fn copied_since(&self, earlier: &Self) -> LinkBytes {
-        LinkBytes {
-            htod: self.inputs.bytes_htod.saturating_sub(earlier.inputs.bytes_htod),
-            dtoh: self.inputs.bytes_dtoh.saturating_sub(earlier.inputs.bytes_dtoh),
+    /// What the helper has counted since. Its bytes are no more than the driver has copied, whatever
+    /// the process says.
+    fn moved_since(&self, earlier: &Self) -> PlanCounters {
+        let said = self.helper.since(earlier.helper);
+        let copied_htod = self.inputs.bytes_htod.saturating_sub(earlier.inputs.bytes_htod);
+        let copied_dtoh = self.inputs.bytes_dtoh.saturating_sub(earlier.inputs.bytes_dtoh);
+        PlanCounters {
+            to_gpu_bytes: said.to_gpu_bytes.min(copied_htod),
+            to_host_bytes: said.to_host_bytes.min(copied_dtoh),
+            ..said
         }
     }
 }
@@ -273,11 +280,10 @@ impl Open {
         if let Err(why) = admitted {
             return Err((Stage::RolledBack(why), Rest::Later));
         }
-        // What the process says it has moved is bounded by what the driver has counted.
-        let moved = counts.helper.since(self.last.helper).bytes();
-        let copied = counts.link_bytes().saturating_sub(self.last.link_bytes());
-        guard.charge_plan(moved.min(copied), sight, limits).map_err(|why| (Stage::RolledBack(why), Rest::Later))?;
-        self.last = *counts;
+        let moved_bytes = counts.moved_since(&self.begin).bytes();
+        let due_bytes = moved_bytes.saturating_sub(self.charged_bytes);
+        self.charged_bytes = moved_bytes.max(self.charged_bytes);
+        guard.charge_plan(due_bytes, sight, limits).map_err(|why| (Stage::RolledBack(why), Rest::Later))?;
         let reading = following.iteration.map(|iteration| Reading { iteration, link_bytes: counts.link_bytes() });
         let look = reading.map_or(Look::Open, |reading| trial.read(reading));
         let is_wanted = trial.wants_plan();
@@ -296,13 +302,7 @@ impl Open {
     fn note(&mut self, counts: &Counts) {
         let Some(trial) = &self.trial else { return };
         let (without, with) = trial.figures();
-        // What the process says it has moved is no more than the driver has copied.
-        let (said, copied) = (counts.helper.since(self.begin.helper), counts.copied_since(&self.begin));
-        let moved = PlanCounters {
-            to_gpu_bytes: said.to_gpu_bytes.min(copied.htod),
-            to_host_bytes: said.to_host_bytes.min(copied.dtoh),
-            ..said
-        };
+        let moved = counts.moved_since(&self.begin);
         self.decision.done = Done {
             calls: moved.moves,
             failed: moved.skipped,

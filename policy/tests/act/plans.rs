@@ -243,7 +243,18 @@ fn budget_is_that_of_all_moves_and_ends_the_plan() {
     training.run_until("rolled_back");
     assert_eq!(training.stage().reason(), Some("the budget of 314572800 bytes is used up"));
     let moved = training.following().helper.counters.bytes();
-    assert!(moved <= 310 * MIB, "{moved}");
+    assert!(moved <= 300 * MIB, "{moved}");
+    training.run(120);
+    assert_eq!(training.following().helper.counters.bytes(), moved, "it is not tried again");
+}
+
+#[test]
+fn plan_that_needs_a_higher_rate_than_it_may_have_is_denied() {
+    let budget = Budget { bytes_per_second: Some(20 * MIB), ..Budget::default() };
+    let act = Directive { budget, ..directive(Mode::Act, "auto-plan") };
+    let mut training = Training::new(act, 84 * MIB, 52 * MIB);
+    training.run(1);
+    assert!(matches!(training.stage(), Stage::Denied(why) if why.contains("rate limit")), "{:?}", training.stage());
 }
 
 #[test]

@@ -214,7 +214,7 @@ pub(crate) fn decision(id: u64, stage: Stage) -> Decision {
         last_error: Some(CallResult::Failed("invalid argument".to_owned())),
         plan: Some(PlanEvidence {
             planner: "foresight".to_owned(),
-            counters: PlanCounters { moves: 26, to_gpu_bytes: 7, to_host_bytes: 8, ..PlanCounters::default() },
+            counters: PlanCounters { moves: 26, ..PlanCounters::default() },
             ..PlanEvidence::default()
         }),
     }

@@ -3,7 +3,7 @@
 
 use model::{Action, Place, PlannedIteration};
 
-use super::{Guard, headroom, not_permitted, too_little_host};
+use super::{Guard, headroom, not_permitted, too_little_host, used_up};
 use crate::act::{limits::Limits, room::room_bytes, scene::Sight};
 
 impl Guard {
@@ -26,6 +26,7 @@ impl Guard {
             let denied = not_permitted(policy, action).or_else(|| self.forbids(action, moves, sight));
             denied.map_or(Ok(()), Err)?;
         }
+        self.affords(planned, sight, limits)?;
         let room = room_bytes(sight, limits).ok_or(super::NO_GPU_MEMORY)?;
         if planned.peak_bytes > room {
             return Err(format!(
@@ -41,6 +42,24 @@ impl Guard {
             return Err(too_little_host(left));
         }
         Ok(())
+    }
+
+    /// Whether the budgets suffice for the moves of an iteration.
+    fn affords(&self, planned: &PlannedIteration, sight: &Sight<'_>, limits: &Limits) -> Result<(), String> {
+        let budget = sight.directive.budget;
+        let moved = planned.to_gpu_bytes.saturating_add(planned.to_host_bytes);
+        let rate = budget.bytes_per_second.unwrap_or(u64::MAX).min(limits.process_bytes_per_second);
+        let planned_rate = u128::from(moved) * 1_000_000_000 / u128::from(planned.duration_ns.max(1));
+        if planned_rate > u128::from(rate) {
+            return Err(format!(
+                "it moves {planned_rate} bytes/s, and the rate limit of the process is {rate} bytes/s"
+            ));
+        }
+        let spent = self.processes.get(&sight.process.id).map_or(0, |account| account.moved_bytes);
+        match budget.bytes {
+            Some(bytes) if bytes.saturating_sub(spent) < moved => Err(used_up(bytes)),
+            _ => Ok(()),
+        }
     }
 
     /// Charges what the helper has moved since the last interval.
