@@ -20,4 +20,4 @@ fi
 # The pod and the ranges are those of tests/lab/userland/monitoring.
 tests/scripts/panels.py node=lab kind=pod owner=b6a16766-05ee-446a-8ee5-ff96a817f47c __rate_interval=15s __range=10m >"$work/panels.tsv"
 files+=(--add tests/lab/userland/stand-ins.prom --add "$work/panels.tsv" --add lab/compare/streaming.toml)
-scripts/lab script tests/lab/userland/alerts.sh --userland monitoring --timeout 3000 "${files[@]}"
+scripts/lab script tests/lab/userland/alerts.sh --userland monitoring --timeout 4500 "${files[@]}"
