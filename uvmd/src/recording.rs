@@ -39,7 +39,7 @@ pub(crate) enum Since {
     /// These calls.
     Calls {
         /// What the program had before them, if they do not begin at the count: some have left.
-        program: Option<Program>,
+        program: Option<Box<Program>>,
         calls: Vec<Call>,
         /// Calls that were ever added.
         added: u64,
@@ -83,7 +83,7 @@ impl Recorder {
         let added = added.filter(|added| *added <= window.added());
         let (program, calls) = match added.and_then(|added| window.since(added)) {
             Some(calls) => (None, calls),
-            None => (Some(window.before().clone()), window.calls().cloned().collect()),
+            None => (Some(Box::new(window.before().clone())), window.calls().cloned().collect()),
         };
         Since::Calls { program, calls, added: window.added() }
     }

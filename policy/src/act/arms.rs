@@ -111,8 +111,13 @@ fn median(mut values: Vec<f64>) -> Option<u64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;
-    let lower = if values.len() % 2 == 0 { *values.get(middle.checked_sub(1)?)? } else { upper };
+    let lower = if values.len().is_multiple_of(2) { *values.get(middle.checked_sub(1)?)? } else { upper };
     Some(f64::midpoint(lower, upper) as u64)
+}
+
+/// Arm of a block: behind the order, a plan that was confirmed stays.
+fn arm_of(block: usize) -> Arm {
+    ORDER.get(block).copied().unwrap_or(Arm::With)
 }
 
 /// Result of a reading.
@@ -168,7 +173,7 @@ impl Trial {
     /// Whether the plan is to be in force now: in the iterations of a block with it, and in the one
     /// before.
     pub(crate) fn wants_plan(&self) -> bool {
-        let is_with = |block: usize| self.arm(block) == Arm::With;
+        let is_with = |block: usize| arm_of(block) == Arm::With;
         let (Some(begin), Some(last)) = (self.begin, self.last) else { return false };
         is_with(self.block)
             || (last.iteration.number + 1 >= begin.saturating_add(self.length) && is_with(self.block + 1))
@@ -219,7 +224,7 @@ impl Trial {
             return Look::Open;
         };
         (self.begin, self.from) = (Some(end), None);
-        let arm = self.arm(self.block);
+        let arm = arm_of(self.block);
         self.block = self.block.saturating_add(1);
         let measured = self.measured(arm);
         measured.blocks.push(block);
@@ -232,11 +237,6 @@ impl Trial {
             return Look::Fails(why);
         }
         if self.block == ORDER.len() { self.judge() } else { Look::Measured }
-    }
-
-    /// Arm of a block: behind the order, a plan that was confirmed stays.
-    fn arm(&self, block: usize) -> Arm {
-        ORDER.get(block).copied().unwrap_or(Arm::With)
     }
 
     const fn measured(&mut self, arm: Arm) -> &mut Measured {
@@ -261,7 +261,7 @@ impl Trial {
         let Some(step) = (if is_new { self.step.replace(*reading) } else { None }) else { return };
         let (Some(_), Some(sample)) = (self.from, step.until(reading)) else { return };
         let iterations = reading.iteration.number - step.iteration.number;
-        let arm = self.arm(self.block);
+        let arm = arm_of(self.block);
         let measured = self.measured(arm);
         measured.iterations = measured.iterations.saturating_add(iterations);
         measured.samples.push_back(sample);
@@ -272,7 +272,7 @@ impl Trial {
 
     /// Harm that is certain before the block has ended: it has more bytes than the whole of it may.
     fn exceeds(&self, reading: &Reading) -> Option<String> {
-        let from = self.from.filter(|_| self.arm(self.block) == Arm::With)?;
+        let from = self.from.filter(|_| arm_of(self.block) == Arm::With)?;
         let counted = self.length.saturating_sub(self.uncounted()) as f64;
         let copied = reading.link_bytes.saturating_sub(from.link_bytes) as f64;
         self.harm(copied / counted)

@@ -97,7 +97,7 @@ impl PlanTrack {
         if let Some(open) = &mut self.open {
             let look = open.look(following, &counts, sight, guard, limits);
             return match look {
-                Ok(look) => self.go_on(look, sight),
+                Ok(look) => self.go_on(&look, sight),
                 Err((stage, rest)) => {
                     let policy = self.open.as_ref().map(|open| open.decision.policy);
                     self.rest(policy, rest, sight.scene.now, limits);
@@ -142,7 +142,7 @@ impl PlanTrack {
         turn
     }
 
-    fn go_on(&mut self, look: Look, sight: &Sight<'_>) -> PlanTurn {
+    fn go_on(&mut self, look: &Look, sight: &Sight<'_>) -> PlanTurn {
         let mut turn = PlanTurn { has_changed: true, ..PlanTurn::default() };
         let Some(open) = &mut self.open else { return turn };
         match look {

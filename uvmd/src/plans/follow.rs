@@ -74,7 +74,7 @@ fn follow(
     // Calls have left before they were read: those behind them are followed anew.
     if let Some(program) = program {
         let settings = Settings { gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, coverage: None };
-        let follower = Follower::after(program, settings, planners(target.policy));
+        let follower = Follower::after(*program, settings, planners(target.policy));
         *calls = Some(Calls { follower, added });
         publish(shared, FollowingState::Watching, None, None);
     }
