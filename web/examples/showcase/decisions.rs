@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    ActuatorKind, Advice, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Place, ProcessId, Share,
-    Stage, VerdictKind,
+    ActuatorKind, Advice, ArmFigures, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Place,
+    PlanCounters, PlanEvidence, ProcessId, Share, Stage, VerdictKind,
     decision::{Done, Measured},
     verdict::Inputs,
 };
@@ -103,15 +103,44 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
         updated_at: now - Duration::from_secs(210),
         ..rolled_back.clone()
     };
+    let arm = |iterations, gib: u64, duration_ns| ArmFigures {
+        iterations,
+        link_bytes: Some(2 * gib * GIB),
+        duration_ns: Some(duration_ns),
+    };
+    let counters = PlanCounters {
+        iterations: 17,
+        moves: 2_190,
+        late: 12,
+        skipped: 3,
+        to_gpu_bytes: 490 * GIB,
+        to_host_bytes: 490 * GIB,
+    };
     let trial = Decision {
         id: DecisionId(19),
-        policy: "stream",
+        policy: "auto-plan",
+        verdict: None,
+        reason: "iterations of 412 launches repeat: a plan of foresight has 129 moves in each, and copies 58 GiB instead of 86 GiB by the model of the driver".to_owned(),
+        advice: Vec::new(),
         stage: Stage::Trial,
-        created_at: now - Duration::from_secs(7),
+        created_at: now - Duration::from_secs(47),
         updated_at: now - Duration::from_secs(7),
-        after: None,
         pace: None,
+        done: Done { calls: 2_190, to_gpu_bytes: 490 * GIB, to_host_bytes: 490 * GIB, ..Done::default() },
+        actuator: Some(ActuatorKind::Helper),
         last_error: None,
+        plan: Some(PlanEvidence {
+            planner: "foresight".to_owned(),
+            launches: 412,
+            planned_moves: 129,
+            planned_bytes: 58 * GIB,
+            modelled_driver_bytes: 86 * GIB,
+            blocks: 5,
+            without: arm(9, 44, 2_900_000_000),
+            with: arm(8, 29, 2_200_000_000),
+            p_value: None,
+            counters,
+        }),
         ..rolled_back.clone()
     };
     let mut decisions = [trial, shadow, confirmed, rolled_back, ended, denied];
