@@ -7,8 +7,12 @@
 //!
 //! A plan is followed from the next iteration on. It is published in the last iteration before a
 //! block with it, and withdrawn at the begin of one without it.
+//!
+//! How many iterations a block has is estimated from those of the last block, at first from the one
+//! that the plan was made of. A block that lasts twice as long as it should ends with the next
+//! iteration, and one that is over before it was read is measured again.
 
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
 
 use model::{ArmFigures, IterationBegin};
 
@@ -22,10 +26,15 @@ const ORDER: [Arm; 8] =
     [Arm::Without, Arm::With, Arm::With, Arm::Without, Arm::With, Arm::Without, Arm::Without, Arm::With];
 /// Iterations of a block...
 const BLOCK_ITERATIONS: u64 = 4;
-/// ...or as many as last so long: 30 default intervals, of which a reading is late by one or two.
-const BLOCK_DURATION: Duration = Duration::from_secs(4);
+/// ...or as many as last so long: 40 default intervals, of which a reading is late by one or two.
+const BLOCK_NS: u64 = 4_000_000_000;
 /// Part of a block that does not count: 1 / this.
 const UNCOUNTED_PART: u64 = 4;
+/// Times that a block is measured again before the trial is given up.
+const REPEATS_MAX: u32 = 3;
+/// Blocks in a row in which a confirmed plan harms before it is rolled back: other processes may have
+/// been the cause of one.
+const BAD_BLOCKS_MAX: u32 = 2;
 /// Least share of bytes over the link that a plan saves.
 const SAVED_MIN: f64 = 0.03;
 /// The same of time, by which iterations may become longer.
@@ -131,6 +140,8 @@ pub(crate) enum Look {
     Confirmed,
     /// It harms, or has shown no benefit: the evidence.
     Fails(String),
+    /// Its iterations change too much to be measured.
+    Unmeasurable,
 }
 
 /// Trial of a plan.
@@ -142,31 +153,46 @@ pub(crate) struct Trial {
     block: usize,
     /// Iteration at which the block begins; `None` before the first reading.
     begin: Option<u64>,
+    /// First reading in the block.
+    first: Option<Reading>,
     /// First reading that counts in the block.
     from: Option<Reading>,
     last: Option<Reading>,
     /// First reading in the last iteration.
     step: Option<Reading>,
+    /// Iterations between that and the one before.
+    latest: Option<Sample>,
     without: Measured,
     with: Measured,
     p_value: Option<f64>,
+    /// Times that the block was measured again.
+    repeats: u32,
+    /// Blocks in a row, up to the last one, in which the plan harmed.
+    bad_blocks: u32,
+}
+
+/// Iterations of a block, of this duration each.
+fn length_of(iteration_ns: u64) -> u64 {
+    BLOCK_NS.div_ceil(iteration_ns.max(1)).next_multiple_of(BLOCK_ITERATIONS).max(BLOCK_ITERATIONS)
 }
 
 impl Trial {
     /// Trial of a plan for iterations of this duration.
     pub(crate) fn new(iteration_ns: u64) -> Self {
-        let block_ns = u64::try_from(BLOCK_DURATION.as_nanos()).unwrap_or(u64::MAX);
-        let iterations = block_ns.div_ceil(iteration_ns.max(1));
         Self {
-            length: iterations.next_multiple_of(BLOCK_ITERATIONS).max(BLOCK_ITERATIONS),
+            length: length_of(iteration_ns),
             block: 0,
             begin: None,
+            first: None,
             from: None,
             last: None,
             step: None,
+            latest: None,
             without: Measured::default(),
             with: Measured::default(),
             p_value: None,
+            repeats: 0,
+            bad_blocks: 0,
         }
     }
 
@@ -205,25 +231,29 @@ impl Trial {
         let begin = *self.begin.get_or_insert(number + 1);
         if self.last.is_some_and(|last| last.iteration.number > number || last.link_bytes > reading.link_bytes) {
             // Counts were reset.
-            self.repeat(reading);
-            return Look::Open;
+            return self.repeat(reading);
         }
         self.sample(&reading);
         self.last = Some(reading);
+        if number >= begin && self.first.is_none() {
+            self.first = Some(reading);
+        }
         let end = begin.saturating_add(self.length);
-        if number < end {
-            if number >= begin.saturating_add(self.uncounted()) && self.from.is_none() {
+        let is_long = self.has_lasted(&reading, BLOCK_ITERATIONS, 2 * BLOCK_NS);
+        if number < end && !is_long {
+            let counts = number >= begin.saturating_add(self.uncounted()) || self.has_lasted(&reading, 1, BLOCK_NS / 2);
+            if counts && self.from.is_none() {
                 self.from = Some(reading);
             }
             return self.exceeds(&reading).map_or(Look::Open, Look::Fails);
         }
         // A reading that comes too late has iterations of the next arm in it.
-        let is_late = number - end >= self.uncounted();
+        let is_late = number.checked_sub(end).is_some_and(|beyond| beyond >= self.uncounted());
         let Some(block) = self.from.filter(|_| !is_late).and_then(|from| from.until(&reading)) else {
-            self.repeat(reading);
-            return Look::Open;
+            return self.repeat(reading);
         };
-        (self.begin, self.from) = (Some(end), None);
+        self.begin_block(if number < end { number + 1 } else { end }, &reading);
+        self.repeats = 0;
         let arm = arm_of(self.block);
         self.block = self.block.saturating_add(1);
         let measured = self.measured(arm);
@@ -231,9 +261,10 @@ impl Trial {
         // Behind the order, all blocks have the plan, and one is judged at a time.
         let too_many = measured.blocks.len().saturating_sub(ORDER.len());
         measured.blocks.drain(..too_many);
-        if arm == Arm::With
-            && let Some(why) = self.harm(block.link_bytes)
-        {
+        let harm = if arm == Arm::With { self.harm(block.link_bytes) } else { None };
+        self.bad_blocks = if harm.is_some() { self.bad_blocks + 1 } else { 0 };
+        let is_over = self.block <= ORDER.len() || self.bad_blocks >= BAD_BLOCKS_MAX;
+        if let Some(why) = harm.filter(|_| is_over) {
             return Look::Fails(why);
         }
         if self.block == ORDER.len() { self.judge() } else { Look::Measured }
@@ -250,16 +281,40 @@ impl Trial {
         self.length / UNCOUNTED_PART
     }
 
+    /// Whether the block has lasted for so many iterations and so long.
+    fn has_lasted(&self, reading: &Reading, iterations: u64, duration_ns: u64) -> bool {
+        self.first.is_some_and(|first| {
+            reading.iteration.number.saturating_sub(first.iteration.number) >= iterations
+                && reading.iteration.at_ns.saturating_sub(first.iteration.at_ns) >= duration_ns
+        })
+    }
+
+    /// Begins a block at an iteration, with as many as the last block had in the time of one.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a duration, which is not negative")]
+    fn begin_block(&mut self, begin: u64, reading: &Reading) {
+        // A block that is over with its first reading says nothing.
+        if let Some(average) = self.first.and_then(|first| first.until(reading)).or(self.latest) {
+            self.length = length_of(average.duration_ns as u64);
+        }
+        (self.begin, self.first, self.from) = (Some(begin), None, None);
+    }
+
     /// Measures the block once more, from the next iteration on.
-    fn repeat(&mut self, reading: Reading) {
-        (self.begin, self.from) = (Some(reading.iteration.number + 1), None);
+    fn repeat(&mut self, reading: Reading) -> Look {
+        self.begin_block(reading.iteration.number + 1, &reading);
         (self.last, self.step) = (Some(reading), Some(reading));
+        self.repeats += 1;
+        if self.repeats > REPEATS_MAX { Look::Unmeasurable } else { Look::Open }
     }
 
     fn sample(&mut self, reading: &Reading) {
         let is_new = self.step.is_none_or(|step| step.iteration.number != reading.iteration.number);
         let Some(step) = (if is_new { self.step.replace(*reading) } else { None }) else { return };
-        let (Some(_), Some(sample)) = (self.from, step.until(reading)) else { return };
+        let Some(sample) = step.until(reading) else { return };
+        self.latest = Some(sample);
+        if self.from.is_none() {
+            return;
+        }
         let iterations = reading.iteration.number - step.iteration.number;
         let arm = arm_of(self.block);
         let measured = self.measured(arm);
@@ -272,7 +327,8 @@ impl Trial {
 
     /// Harm that is certain before the block has ended: it has more bytes than the whole of it may.
     fn exceeds(&self, reading: &Reading) -> Option<String> {
-        let from = self.from.filter(|_| arm_of(self.block) == Arm::With)?;
+        let is_judged = self.block < ORDER.len() && arm_of(self.block) == Arm::With;
+        let from = self.from.filter(|_| is_judged)?;
         let counted = self.length.saturating_sub(self.uncounted()) as f64;
         let copied = reading.link_bytes.saturating_sub(from.link_bytes) as f64;
         self.harm(copied / counted)
@@ -290,9 +346,13 @@ impl Trial {
         })
     }
 
-    /// Relative difference between iterations without the plan: what is no more than that is no harm.
+    /// Relative difference between blocks without the plan, or between iterations while there is one
+    /// block alone: what is no more than that is no harm.
     fn margin(&self) -> f64 {
-        let bytes = || self.without.samples.iter().map(link_bytes);
+        let blocks = self.without.values(link_bytes);
+        let samples = || self.without.samples.iter().map(link_bytes).collect();
+        let all = if blocks.len() > 1 { blocks } else { samples() };
+        let bytes = || all.iter().copied();
         let most = bytes().fold(0.0, f64::max);
         let least = bytes().fold(most, f64::min);
         let spread = if most > 0.0 { (most - least) / (most + least) } else { 0.0 };

@@ -117,7 +117,7 @@ impl Acting {
             let track = self.tracks.entry((process.id, gpu)).or_default();
             let turn = track.turn(&sight, &mut self.guard, &self.limits, self.next, rests);
             self.take(turn, &mut orders);
-            self.follow(&sight);
+            self.follow(&sight, rests);
         }
         for order in orders.iter().filter(|order| order.is_rollback) {
             self.guard.undoes(order.process);
@@ -128,7 +128,8 @@ impl Acting {
     fn acted_on_beside(&self, process: ProcessId, gpu: GpuUuid) -> BTreeSet<ProcessId> {
         let beside = |(other, at): &(ProcessId, GpuUuid)| *other != process && *at == gpu;
         let acts = self.tracks.iter().filter(|(key, track)| beside(key) && track.acts());
-        let planned = self.plans.iter().filter(|(other, plan)| **other != process && plan.acts());
+        let is_here = |plan: &PlanTrack| plan.acts() && plan.decision().is_some_and(|decision| decision.gpu == gpu);
+        let planned = self.plans.iter().filter(|(other, plan)| **other != process && is_here(plan));
         acts.map(|((other, _), _)| *other).chain(planned.map(|(other, _)| *other)).collect()
     }
 

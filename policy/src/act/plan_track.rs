@@ -92,6 +92,7 @@ impl PlanTrack {
         guard: &mut Guard,
         limits: &Limits,
         next: DecisionId,
+        is_withdrawing: bool,
     ) -> PlanTurn {
         let counts = Counts::of(following, sight);
         if let Some(open) = &mut self.open {
@@ -104,6 +105,10 @@ impl PlanTrack {
                     self.close(sight.process.id, stage, sight.scene.snapshot.taken)
                 }
             };
+        }
+        // Until advice of another policy is withdrawn, what is measured would be that of the advice.
+        if is_withdrawing {
+            return PlanTurn::default();
         }
         let FollowingState::Planned(planned) = &following.state else { return PlanTurn::default() };
         let Some(policy) = of_plans(&sight.directive.policy) else { return PlanTurn::default() };
@@ -155,7 +160,7 @@ impl PlanTrack {
             Look::Measured if open.is_worth_an_event() => {
                 turn.events.push(Event::Updated(open.decision.clone()));
             }
-            Look::Measured | Look::Open | Look::Fails(_) => {}
+            Look::Measured | Look::Open | Look::Fails(_) | Look::Unmeasurable => {}
         }
         let wanted = open.trial.as_ref().filter(|trial| trial.wants_plan()).map(|_| open.version);
         if wanted != self.published {
@@ -288,8 +293,13 @@ impl Open {
         let look = reading.map_or(Look::Open, |reading| trial.read(reading));
         let is_wanted = trial.wants_plan();
         self.note(counts);
-        if let Look::Fails(why) = look {
-            return Err((Stage::RolledBack(why), Rest::Failed));
+        match look {
+            Look::Fails(why) => return Err((Stage::RolledBack(why), Rest::Failed)),
+            Look::Unmeasurable => {
+                let why = "the duration of iterations changes too much for blocks of them to be compared";
+                return Err((Stage::RolledBack(why.to_owned()), Rest::Later));
+            }
+            Look::Open | Look::Measured | Look::Confirmed => {}
         }
         if let Some(why) = following.helper.ended.as_ref().filter(|_| is_wanted) {
             self.decision.last_error = Some(CallResult::Failed(why.clone()));

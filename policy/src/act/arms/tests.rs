@@ -26,11 +26,20 @@ impl Program {
     /// Runs an iteration; what it copies is read at its end. The helper takes a plan up at the begin
     /// of an iteration.
     fn iterate(&mut self, bytes: impl Fn(bool, u64) -> u64, iteration_ns: u64) -> Look {
+        self.advance(bytes, iteration_ns);
+        self.read()
+    }
+
+    /// Runs an iteration at whose end nothing is read.
+    fn advance(&mut self, bytes: impl Fn(bool, u64) -> u64, iteration_ns: u64) {
         self.link_bytes += bytes(self.is_followed, self.iteration);
         self.followed.push(self.is_followed);
         self.is_followed = self.trial.wants_plan();
         self.iteration += 1;
         self.at_ns += iteration_ns;
+    }
+
+    fn read(&mut self) -> Look {
         let iteration = IterationBegin { number: self.iteration, at_ns: self.at_ns };
         let look = self.trial.read(Reading { iteration, link_bytes: self.link_bytes });
         // Withdrawn at the begin of an iteration, a plan has no part in it.
@@ -65,6 +74,68 @@ fn helpful_plan_is_confirmed_after_eight_blocks_with_the_first_iteration_of_each
     assert!(program.followed[2..].chunks(4).all(|block| block.iter().all(|each| *each == block[0])));
 }
 
+/// Iterations of a duration, of which each so-many-th is read.
+fn trial_of(estimate_ns: u64, iteration_ns: u64, read_each: u64, bytes: impl Fn(bool) -> u64) -> (Look, Program) {
+    let mut program = Program::new(estimate_ns);
+    for _ in 0..1_000_000 / read_each {
+        (0..read_each).for_each(|_| program.advance(|is_with, _| bytes(is_with), iteration_ns));
+        match program.read() {
+            Look::Open | Look::Measured => {}
+            end => return (end, program),
+        }
+    }
+    panic!("no end: {:?}", program.trial);
+}
+
+#[test]
+fn blocks_last_as_long_as_they_should_whatever_the_first_estimate_of_an_iteration_was() {
+    const MS: u64 = 1_000_000;
+    let helpful = |is_with| if is_with { 52 * MIB } else { 84 * MIB };
+    for (estimate_ns, iteration_ns, read_each) in [
+        (2 * MS, 1_000 * MS, 1),
+        (0, 1_000 * MS, 1),
+        (10_000 * MS, 20 * MS, 5),
+        (10_000 * MS, 2 * MS, 50),
+        (MS, 35_000 * MS, 1),
+    ] {
+        let (look, program) = trial_of(estimate_ns, iteration_ns, read_each, helpful);
+        assert_eq!(look, Look::Confirmed, "{estimate_ns} {iteration_ns}");
+        let blocks = program.at_ns as f64 / (BLOCK_NS as f64).max(4.0 * iteration_ns as f64);
+        assert!(blocks < 14.0, "the trial took the time of {blocks} blocks: {estimate_ns} {iteration_ns}");
+        let (look, program) =
+            trial_of(estimate_ns, iteration_ns, read_each, |is_with| if is_with { 150 * MIB } else { 84 * MIB });
+        assert!(matches!(look, Look::Fails(_)), "{estimate_ns} {iteration_ns}");
+        let blocks = program.at_ns as f64 / (BLOCK_NS as f64).max(4.0 * iteration_ns as f64);
+        assert!(blocks < 8.0, "harm took the time of {blocks} blocks: {estimate_ns} {iteration_ns}");
+    }
+}
+
+#[test]
+fn trial_of_iterations_that_nobody_can_measure_is_given_up() {
+    let mut program = Program::new(ITERATION_NS);
+    for _ in 0..200 {
+        for (iterations, iteration_ns) in [(1, ITERATION_NS), (5_000, ITERATION_NS / 5_000)] {
+            (0..iterations).for_each(|_| program.advance(|_, _| 84 * MIB, iteration_ns));
+            match program.read() {
+                Look::Open | Look::Measured => {}
+                end => return assert_eq!(end, Look::Unmeasurable),
+            }
+        }
+    }
+    panic!("no end: {:?}", program.trial);
+}
+
+#[test]
+fn confirmed_plan_is_not_rolled_back_for_one_bad_block() {
+    let mut program = Program::new(ITERATION_NS);
+    program.run(|is_with, _| if is_with { 52 * MIB } else { 84 * MIB }, 40);
+    for at in 0..40 {
+        let is_bad = (8..12).contains(&at);
+        let look = program.iterate(|_, _| if is_bad { 120 * MIB } else { 52 * MIB }, ITERATION_NS);
+        assert!(matches!(look, Look::Open | Look::Measured), "{look:?}");
+    }
+}
+
 #[test]
 fn confirmed_plan_stays_until_it_harms() {
     let mut program = Program::new(ITERATION_NS);
@@ -73,7 +144,7 @@ fn confirmed_plan_stays_until_it_harms() {
         assert!(matches!(program.iterate(|_, _| 52 * MIB, ITERATION_NS), Look::Open | Look::Measured));
         assert!(program.trial.wants_plan());
     }
-    let Look::Fails(why) = program.run(|_, _| 120 * MIB, 8) else { panic!("it harms") };
+    let Look::Fails(why) = program.run(|_, _| 120 * MIB, 12) else { panic!("it harms") };
     assert!(why.contains("120.0 MiB"), "{why}");
 }
 

@@ -26,14 +26,14 @@ impl Acting {
     }
 
     /// Goes on with the plan of a process, if its calls are followed for this GPU.
-    pub(super) fn follow(&mut self, sight: &Sight<'_>) {
+    pub(super) fn follow(&mut self, sight: &Sight<'_>, is_withdrawing: bool) {
         if of_plans(&sight.directive.policy).is_none() {
             return;
         }
         let following = sight.scene.following.get(&sight.process.id);
         let Some(following) = following.filter(|following| following.gpu == sight.gpu) else { return };
         let track = self.plans.entry(sight.process.id).or_default();
-        let turn = track.turn(following, sight, &mut self.guard, &self.limits, self.next);
+        let turn = track.turn(following, sight, &mut self.guard, &self.limits, self.next, is_withdrawing);
         self.take_plan(turn);
     }
 
@@ -49,7 +49,7 @@ impl Acting {
         for id in gone {
             let process = scene.snapshot.processes.iter().find(|process| process.id == id);
             let is_seen = seen.iter().any(|(process, ..)| process.id == id);
-            let why = if is_seen { "the directive for the process has changed" } else { why_unseen(process, scene) };
+            let why = if is_seen { "its calls are not followed any more" } else { why_unseen(process, scene) };
             self.close_plan(id, Stage::Ended(why.to_owned()));
         }
     }
