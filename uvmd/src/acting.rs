@@ -223,6 +223,7 @@ impl Loop {
         }
         if self.is_idle() {
             self.board.clear();
+            self.parts.plans.clear();
             return Some(());
         }
         let snapshot = self.runtime.block_on(self.parts.snapshots.prompt())?;

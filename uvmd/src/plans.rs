@@ -1,19 +1,21 @@
 //! Plans of moves at launches, for programs with the helper in them whose directive names a policy of
 //! plans.
 //!
-//! Each such process has a thread, [`follow`], which follows its recorded calls and makes plans. The
+//! Each such process whose calls are recorded has a thread, [`follow`], which follows them and makes
+//! plans: so the quotas of recordings hold for plans, too. The
 //! loop that acts reads what came of it, and has the helper follow a plan or none. It also beats: if it
 //! hangs, programs run without their plans.
 
 mod follow;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use actuator::HelperPlan;
@@ -24,6 +26,11 @@ use model::{
 use plans::Planned;
 
 use crate::recording::Recorder;
+
+/// Most interval of the loop: a helper misses the beat after 5 s, and blocks of a trial last 4 s.
+const INTERVAL_MAX: Duration = Duration::from_millis(500);
+/// Age up to which the last iteration counts as the present one: five intervals of reading calls.
+const FRESHNESS: Duration = Duration::from_millis(250);
 
 /// Plans for all processes, of the loop that acts.
 pub(crate) struct Plans {
@@ -63,13 +70,15 @@ struct Shared {
 struct Latest {
     state: FollowingState,
     iteration: Option<IterationBegin>,
+    /// Time at which the calls were read that this is made of.
+    read_at: Option<Instant>,
     /// The plan, with its version.
     planned: Option<(u64, Planned)>,
 }
 
 impl Default for Shared {
     fn default() -> Self {
-        let latest = Latest { state: FollowingState::Watching, iteration: None, planned: None };
+        let latest = Latest { state: FollowingState::Watching, iteration: None, read_at: None, planned: None };
         Self { ends: AtomicBool::new(false), latest: Mutex::new(latest), place: Mutex::new(None) }
     }
 }
@@ -84,8 +93,12 @@ impl Drop for Followed {
 }
 
 impl Plans {
-    pub(crate) const fn new(recorder: Recorder, actuator: ActuatorChoice) -> Self {
-        let disabled = if !recorder.is_enabled() {
+    pub(crate) fn new(recorder: Recorder, actuator: ActuatorChoice, interval: Duration) -> Self {
+        let disabled = if interval > INTERVAL_MAX {
+            Some(
+                "policy.interval is more than 500 ms: at each interval a plan is measured, and the helper sees that uvmd is there",
+            )
+        } else if !recorder.is_enabled() {
             Some("recordings are not enabled (recordings.enabled)")
         } else if matches!(actuator, ActuatorChoice::Only(ActuatorKind::Ioctl)) {
             Some("policy.actuator is \"ioctl\", and the helper follows plans")
@@ -111,28 +124,36 @@ impl Plans {
             let Some(gpu) = gpus(process).next() else { continue };
             match self.target(process, policy.name, gpu, snapshot) {
                 Ok(target) => drop(targets.insert(process.id, target)),
-                Err(reason) => {
-                    let state = FollowingState::Unavailable(reason.to_owned());
-                    let helper = HelperReport::default();
-                    all.insert(process.id, Following { gpu, policy: policy.name, state, iteration: None, helper });
-                }
+                Err(reason) => drop(all.insert(process.id, unavailable(gpu, policy.name, reason.to_owned()))),
             }
         }
         self.followed.retain(|process, followed| targets.get(process) == Some(&followed.target));
         for (process, target) in targets {
             let followed = match self.followed.entry(process) {
-                std::collections::btree_map::Entry::Occupied(there) => there.into_mut(),
-                std::collections::btree_map::Entry::Vacant(place) => match start(&self.recorder, process, target) {
-                    Ok(followed) => place.insert(followed),
-                    Err(error) => {
-                        tracing::warn!("cannot start a thread that follows {}: {error}", process.pid);
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(vacant) => match self.recorder.try_is_recorded(process) {
+                    None => continue,
+                    Some(Err(reason)) => {
+                        all.insert(process, unavailable(target.gpu, target.policy, reason));
                         continue;
                     }
+                    Some(Ok(())) => match start(&self.recorder, process, target) {
+                        Ok(followed) => vacant.insert(followed),
+                        Err(error) => {
+                            tracing::warn!("cannot start a thread that follows {}: {error}", process.pid);
+                            continue;
+                        }
+                    },
                 },
             };
             all.insert(process, followed.read());
         }
         all
+    }
+
+    /// Follows nobody.
+    pub(crate) fn clear(&mut self) {
+        self.followed.clear();
     }
 
     fn target(
@@ -174,7 +195,10 @@ impl Followed {
         }
         helper.ended = self.error.clone().or(helper.ended);
         let latest = lock(&self.shared.latest);
-        Following { gpu, policy, state: latest.state.clone(), iteration: latest.iteration, helper }
+        // Bytes of now do not belong to an iteration of some time ago.
+        let is_fresh = latest.read_at.is_some_and(|read| read.elapsed() <= FRESHNESS);
+        let iteration = latest.iteration.filter(|_| is_fresh);
+        Following { gpu, policy, state: latest.state.clone(), iteration, helper }
     }
 
     fn carry_out(&mut self, publish: Option<u64>) {
@@ -198,6 +222,11 @@ fn start(recorder: &Recorder, process: ProcessId, target: Target) -> std::io::Re
     let thread = thread::Builder::new().name("follower".to_owned());
     thread.spawn(move || follow::run(&recorder, process, target, &of_thread))?;
     Ok(Followed { target, shared, error: None })
+}
+
+fn unavailable(gpu: GpuUuid, policy: &'static str, reason: String) -> Following {
+    let (state, helper) = (FollowingState::Unavailable(reason), HelperReport::default());
+    Following { gpu, policy, state, iteration: None, helper }
 }
 
 fn gpus(process: &Process) -> impl Iterator<Item = GpuUuid> {

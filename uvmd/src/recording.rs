@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -65,20 +65,25 @@ impl Recorder {
         self.is_enabled
     }
 
+    /// Whether the calls of a process are recorded, or the reason why not; `None` while rings are read,
+    /// for which this does not wait.
+    pub(crate) fn try_is_recorded(&self, process: ProcessId) -> Option<Result<(), String>> {
+        let recordings = match self.recordings.try_lock() {
+            Ok(recordings) => recordings,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(recorded(&recordings, process).map(|_| ()))
+    }
+
     /// Calls of a process since so many; all that are retained without a count. Copies them: other
     /// processes' calls are read meanwhile.
     pub(crate) fn since(&self, process: ProcessId, added: Option<u64>) -> Since {
         let recordings = lock(&self.recordings);
-        let Some(recording) = recordings.of(process) else {
-            return Since::Absent("its calls are not recorded: no helper was found in it".to_owned());
+        let window = match recorded(&recordings, process) {
+            Ok(recording) => recording.window(),
+            Err(reason) => return Since::Absent(reason),
         };
-        match recording.state() {
-            State::Recording => {}
-            State::Ended => return Since::Absent("its recording has ended".to_owned()),
-            State::Unreadable(reason) => return Since::Absent(format!("its recording is not readable: {reason}")),
-            State::QuotaReached => return Since::Absent("the quota of recordings is reached".to_owned()),
-        }
-        let window = recording.window();
         // Fewer calls than before are those of another recording.
         let added = added.filter(|added| *added <= window.added());
         let (program, calls) = match added.and_then(|added| window.since(added)) {
@@ -140,6 +145,18 @@ fn run(recordings: &Weak<Mutex<Recordings>>, snapshots: &Snapshots) {
 fn running(snapshot: &Snapshot) -> BTreeMap<ProcessId, u32> {
     let running = snapshot.processes.iter().filter(|process| process.exited_at.is_none());
     running.map(|process| (process.id, process.uid)).collect()
+}
+
+/// Recording of a process, or the reason why there is none.
+fn recorded(recordings: &Recordings, process: ProcessId) -> Result<&Recording, String> {
+    let none = "its calls are not recorded: no helper was found in it";
+    let recording = recordings.of(process).ok_or(none)?;
+    match recording.state() {
+        State::Recording => Ok(recording),
+        State::Ended => Err("its recording has ended".to_owned()),
+        State::Unreadable(reason) => Err(format!("its recording is not readable: {reason}")),
+        State::QuotaReached => Err("the quota of recordings is reached".to_owned()),
+    }
 }
 
 fn lock(recordings: &Mutex<Recordings>) -> MutexGuard<'_, Recordings> {

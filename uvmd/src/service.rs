@@ -93,7 +93,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     tokio::spawn(switch.clone().follow(PERSIST_INTERVAL));
     let (rates, changed_rates) = watch::channel(Rates::of(policy));
     let recorder = Recorder::start(config.recordings, collector.snapshots())?;
-    let plans = Plans::new(recorder.clone(), policy.actuator.0);
+    let plans = Plans::new(recorder.clone(), policy.actuator.0, policy.interval.0);
     let parts = parts(policy, &collector, &judging, (&rules, &switch), &events, (changed_rates, plans), audit.clone());
     let acting_handle = ActingHandle::start(parts, actuation)?;
     let reader = acting_handle.reader();

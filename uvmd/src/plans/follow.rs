@@ -63,6 +63,7 @@ fn follow(
     calls: &mut Option<Calls>,
     versions: &mut u64,
 ) {
+    let read_at = Instant::now();
     let added = calls.as_ref().map(|calls| calls.added);
     let (program, new, added) = match recorder.since(process, added) {
         Since::Absent(reason) => {
@@ -100,10 +101,13 @@ fn follow(
             },
         }
     }
+    lock(&shared.latest).read_at = Some(read_at);
 }
 
 fn publish(shared: &Shared, state: FollowingState, iteration: Option<IterationBegin>, planned: Option<(u64, Planned)>) {
-    *lock(&shared.latest) = Latest { state, iteration, planned };
+    let mut latest = lock(&shared.latest);
+    let read_at = latest.read_at;
+    *latest = Latest { state, iteration, read_at, planned };
 }
 
 fn unavailable(shared: &Shared, reason: String) {
