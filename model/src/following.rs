@@ -160,7 +160,7 @@ pub struct PlanCommand {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ArmFigures {
-    /// Iterations that count: the first of each block does not.
+    /// Iterations that count: the first quarter of each block does not.
     pub iterations: u64,
     /// Bytes over the link for the process, in both directions: median of the iterations. Null before any.
     pub link_bytes: Option<u64>,

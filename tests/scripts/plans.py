@@ -119,7 +119,8 @@ def main():
             print(f"median ms of an iteration: {iteration_ms(lines)}")
         else:
             check_prefetches(plan, prefetches(folder), issued, late == skipped == 0)
-        print(f"{options.planner}: {issued} prefetches, all planned; late {late}, skipped {skipped}; the losses of {iterations} iterations are those without")
+            print("all prefetches are planned ones")
+        print(f"{options.planner}: {issued} prefetches; late {late}, skipped {skipped}; the losses of {iterations} iterations are those without")
         off = [line for line in lines if line.get("state") == "off"]
         assert off and off[-1]["issued"] == 0, "moves after the plan"
 
