@@ -176,7 +176,8 @@ mod tests {
         let names: BTreeSet<_> = POLICIES.iter().map(|policy| policy.name).collect();
         assert_eq!(names.len(), POLICIES.len());
         for name in names {
-            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{name}");
+            assert!(name.starts_with(|c: char| c.is_ascii_lowercase()), "{name}");
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{name}");
         }
     }
 
