@@ -103,6 +103,20 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
         updated_at: now - Duration::from_secs(210),
         ..rolled_back.clone()
     };
+    let trial = trial(&rolled_back, now);
+    let mut decisions = [trial, shadow, confirmed, rolled_back, ended, denied];
+    if let Some(text) = text {
+        for decision in &mut decisions {
+            decision.policy = text;
+            text.clone_into(&mut decision.process_name);
+            text.clone_into(&mut decision.reason);
+        }
+    }
+    decisions.into()
+}
+
+/// Evidence of a plan within its trial.
+fn plan() -> PlanEvidence {
     let arm = |iterations, gib: u64, duration_ns| ArmFigures {
         iterations,
         link_bytes: Some(2 * gib * GIB),
@@ -116,7 +130,23 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
         to_gpu_bytes: 490 * GIB,
         to_host_bytes: 490 * GIB,
     };
-    let trial = Decision {
+    PlanEvidence {
+        planner: "foresight".to_owned(),
+        launches: 412,
+        planned_moves: 129,
+        planned_bytes: 58 * GIB,
+        modelled_driver_bytes: 86 * GIB,
+        blocks: 5,
+        without: arm(9, 44, 2_900_000_000),
+        with: arm(8, 29, 2_200_000_000),
+        p_value: None,
+        counters,
+    }
+}
+
+/// Decision about a plan within its trial, for the process of another one.
+fn trial(other: &Decision, now: SystemTime) -> Decision {
+    Decision {
         id: DecisionId(19),
         policy: "auto-plan",
         verdict: None,
@@ -129,27 +159,7 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
         done: Done { calls: 2_190, to_gpu_bytes: 490 * GIB, to_host_bytes: 490 * GIB, ..Done::default() },
         actuator: Some(ActuatorKind::Helper),
         last_error: None,
-        plan: Some(PlanEvidence {
-            planner: "foresight".to_owned(),
-            launches: 412,
-            planned_moves: 129,
-            planned_bytes: 58 * GIB,
-            modelled_driver_bytes: 86 * GIB,
-            blocks: 5,
-            without: arm(9, 44, 2_900_000_000),
-            with: arm(8, 29, 2_200_000_000),
-            p_value: None,
-            counters,
-        }),
-        ..rolled_back.clone()
-    };
-    let mut decisions = [trial, shadow, confirmed, rolled_back, ended, denied];
-    if let Some(text) = text {
-        for decision in &mut decisions {
-            decision.policy = text;
-            text.clone_into(&mut decision.process_name);
-            text.clone_into(&mut decision.reason);
-        }
+        plan: Some(plan()),
+        ..other.clone()
     }
-    decisions.into()
 }
