@@ -17,5 +17,5 @@ ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
 LD_LIBRARY_PATH=$work/cuda PYTHONPATH=$tinygrad DEV=CUDA:PTX PARALLEL=0 CACHEDB=$work/cache JIT=2 \
   python3 lab/programs/train.py deep --managed --iterations $iterations >"$work/files/native"
 echo "$policy" >"$work/files/policy"
-scripts/lab script tests/lab/programs/plan_policy.sh --userland python --gpu-mem-mib $gpu_mib --timeout 2400 \
+scripts/lab script tests/lab/programs/plan_policy.sh --userland python --gpu-mem-mib $gpu_mib --timeout 4500 \
   --add lab/programs/train.py --add "$work/files/native" --add "$work/files/policy"

@@ -48,15 +48,15 @@ decided() {
 }
 within 600 "there is no plan" decided 'trial'
 echo "on trial at iteration $(iterations)"
-within 1500 "the trial does not end" decided 'confirmed\|rolled_back\|ended\|denied'
+within 2700 "the trial does not end" decided 'confirmed\|rolled_back\|ended\|denied'
 uvmctl decisions -o json
 decided confirmed || fail "the plan is not confirmed"
 confirmed=$(iterations)
-within 300 "the training does not go on" has_iterated $((confirmed + 4))
+within 900 "the training does not go on" has_iterated $((confirmed + 4))
 uvmctl policy unset plan || fail "the override stays"
 off=$(iterations)
 within 60 "the plan is not withdrawn" decided ended
-within 400 "the training does not go on without the plan" has_iterated $((off + 6))
+within 900 "the training does not go on without the plan" has_iterated $((off + 6))
 kill $watcher
 kill -TERM "$pid"
 echo "iteration, bytes over the link:"
