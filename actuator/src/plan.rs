@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use call_ring::{
-    Invalid, Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, Plan, PlanMemory, TOTAL_BYTES,
+    Invalid, Memory, NAME, PLAN_BYTES, PLAN_NAME, Plan, PlanMemory, TOTAL_BYTES,
     plan::{Counters, Reason, State},
 };
 use model::{HelperReport, PlanCounters};
@@ -30,7 +30,7 @@ pub enum PlanError {
     Plan(Reason),
 }
 
-/// Place of the plan of a process.
+/// Memory of the plan of a process.
 #[derive(Debug)]
 pub struct HelperPlan {
     ring: SharedMemory,
@@ -40,7 +40,7 @@ pub struct HelperPlan {
 }
 
 impl HelperPlan {
-    /// Place of the plan of a process, by one of its threads; `None` if it has no helper, or one that
+    /// Memory of the plan of a process, by one of its threads; `None` if it has no helper, or one that
     /// follows no plans. Reads the process's mappings, which may hang.
     ///
     /// # Errors
@@ -62,12 +62,9 @@ impl HelperPlan {
     /// If the helper passes calls through, the process has overwritten the memory, or the helper
     /// would refuse the plan.
     pub fn publish(&mut self, plan: &Plan<'_>) -> Result<(), PlanError> {
-        let memory = Memory::open(&self.ring)?;
-        // Whoever switched it off keeps it off.
-        if memory.mode() == Mode::Off {
+        if !Memory::open(&self.ring)?.act() {
             return Err(PlanError::Off);
         }
-        memory.set_mode(Mode::Act);
         self.beat();
         let generation = PlanMemory::open(&self.plan)?.publish(plan).map_err(PlanError::Plan)?;
         self.generation = Some(generation);
@@ -140,12 +137,12 @@ fn ended(state: State) -> Option<String> {
     match state {
         State::None | State::Following => None,
         State::Drifted(op) => Some(format!("launch {op} of an iteration was another one than planned")),
-        State::Stopped(reason) => Some(format!("the helper has stopped following the plan: {}", words(reason))),
-        State::Refused(reason) => Some(format!("the helper has refused the plan: {}", words(reason))),
+        State::Stopped(reason) => Some(format!("the helper has stopped following the plan: {}", description(reason))),
+        State::Refused(reason) => Some(format!("the helper has refused the plan: {}", description(reason))),
     }
 }
 
-fn words(reason: Reason) -> String {
+fn description(reason: Reason) -> String {
     match reason {
         Reason::Period | Reason::MoveCount | Reason::Order | Reason::Op | Reason::Range | Reason::Destination => {
             "it is no valid plan".to_owned()
@@ -168,14 +165,14 @@ fn words(reason: Reason) -> String {
 #[cfg(test)]
 mod tests {
     use call_ring::{
-        Token,
+        Mode, Token,
         plan::{Destination, Move},
     };
 
     use super::*;
 
-    /// Place of a plan whose program is this test.
-    fn place(mode: Mode) -> HelperPlan {
+    /// Memory of a plan whose program is this test.
+    fn memory_of_plan(mode: Mode) -> HelperPlan {
         let memory = |name, bytes| SharedMemory::create(name, NonZeroUsize::new(bytes).unwrap()).unwrap();
         let (ring, plan) = (memory(NAME, TOTAL_BYTES), memory(PLAN_NAME, PLAN_BYTES));
         Memory::create(&ring, mode).unwrap();
@@ -191,7 +188,7 @@ mod tests {
 
     #[test]
     fn publishing_has_the_helper_act_and_dropping_withdraws() {
-        let mut place = place(Mode::Record);
+        let mut place = memory_of_plan(Mode::Record);
         publish(&mut place).unwrap();
         assert_eq!(Memory::open(&place.ring).unwrap().mode(), Mode::Act);
         let memory = PlanMemory::open(&place.plan).unwrap();
@@ -209,14 +206,14 @@ mod tests {
 
     #[test]
     fn helper_that_is_off_stays_off() {
-        let mut place = place(Mode::Off);
+        let mut place = memory_of_plan(Mode::Off);
         assert!(matches!(publish(&mut place), Err(PlanError::Off)));
         assert_eq!(Memory::open(&place.ring).unwrap().mode(), Mode::Off);
     }
 
     #[test]
     fn only_the_end_of_the_plan_that_was_published_is_reported() {
-        let mut place = place(Mode::Record);
+        let mut place = memory_of_plan(Mode::Record);
         publish(&mut place).unwrap();
         let state = |place: &HelperPlan, generation, state| {
             PlanMemory::open(&place.plan).unwrap().set_state(generation, state);

@@ -38,7 +38,7 @@ use sys::Roots;
 use tokio::{runtime::Handle, sync::watch, time};
 use web::Events;
 
-use crate::{audit::Audit, notify::Turns, plans::Plans, rules::Rules, switch::Switch};
+use crate::{audit::Audit, followers::Followers, notify::Turns, rules::Rules, switch::Switch};
 
 /// Interval of checks for directives, while there are none.
 const IDLE: Duration = Duration::from_millis(500);
@@ -62,8 +62,8 @@ pub(crate) struct Parts {
     pub(crate) interval: Duration,
     /// Audit log of the decisions.
     pub(crate) audit: Audit,
-    /// Plans that helpers follow.
-    pub(crate) plans: Plans,
+    /// Followers of programs, for plans.
+    pub(crate) followers: Followers,
 }
 
 /// Limits of bytes migrated per second.
@@ -223,7 +223,7 @@ impl Loop {
         }
         if self.is_idle() {
             self.board.clear();
-            self.parts.plans.clear();
+            self.parts.followers.clear();
             return Some(());
         }
         let snapshot = self.runtime.block_on(self.parts.snapshots.prompt())?;
@@ -238,7 +238,7 @@ impl Loop {
                 memory.insert(process, of_process);
             }
         }
-        let following = self.parts.plans.follow(&snapshot, &directives);
+        let following = self.parts.followers.follow(&snapshot, &directives);
         let headroom_bytes = self.headroom(&snapshot, &directives);
         let scene = Scene {
             now,
@@ -254,7 +254,7 @@ impl Loop {
         };
         let orders = self.actuation.acting.observe(&scene);
         self.submit(orders);
-        self.parts.plans.carry_out(self.actuation.acting.take_plan_commands());
+        self.parts.followers.carry_out(self.actuation.acting.take_plan_commands());
         if self.actuation.acting.take_figures_changed() {
             self.board.mark_stale();
         }
@@ -337,7 +337,7 @@ impl Loop {
     /// Withdraws all advice, as the service stops.
     fn withdraw_advice(mut self) -> Result<(), StillInForce> {
         let orders = self.actuation.acting.withdraw_all("uvmd stops");
-        self.parts.plans.carry_out(self.actuation.acting.take_plan_commands());
+        self.parts.followers.carry_out(self.actuation.acting.take_plan_commands());
         self.submit(orders);
         let (calendar, clock) = self.began;
         let withdrawn = self.actuation.withdraw_all(Patience::AT_STOP, || calendar + clock.elapsed());

@@ -28,12 +28,12 @@ use crate::{
     acting::{self, ActingHandle, Actuation, Rates},
     audit::{Audit, Denials},
     control::Control,
+    followers::Followers,
     listeners::Listeners,
     log::Logging,
     notify,
     options::Options,
     own_names,
-    plans::Plans,
     recording::Recorder,
     rules::Rules,
     signals::{Hangup, Signal, Signals},
@@ -93,8 +93,9 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     tokio::spawn(switch.clone().follow(PERSIST_INTERVAL));
     let (rates, changed_rates) = watch::channel(Rates::of(policy));
     let recorder = Recorder::start(config.recordings, collector.snapshots())?;
-    let plans = Plans::new(recorder.clone(), policy.actuator.0, policy.interval.0);
-    let parts = parts(policy, &collector, &judging, (&rules, &switch), &events, (changed_rates, plans), audit.clone());
+    let followers = Followers::new(recorder.clone(), policy.actuator.0, policy.interval.0);
+    let parts =
+        parts(policy, &collector, &judging, (&rules, &switch), &events, (changed_rates, followers), audit.clone());
     let acting_handle = ActingHandle::start(parts, actuation)?;
     let reader = acting_handle.reader();
     let control =
@@ -286,7 +287,7 @@ fn parts(
     judging: &Judging,
     (rules, switch): (&Rules, &Switch),
     events: &Events,
-    (rates, plans): (watch::Receiver<Rates>, Plans),
+    (rates, followers): (watch::Receiver<Rates>, Followers),
     audit: Audit,
 ) -> acting::Parts {
     acting::Parts {
@@ -298,7 +299,7 @@ fn parts(
         rates,
         interval: policy.interval.0,
         audit,
-        plans,
+        followers,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use call_ring::{Commands, Invalid, Memory, Mode, NAME, TOTAL_BYTES, command::AgentState};
+use call_ring::{Commands, Invalid, Memory, NAME, TOTAL_BYTES, command::AgentState};
 use sys::{
     Roots,
     pidfd::PidFd,
@@ -42,12 +42,9 @@ impl Ring {
     /// hang.
     pub(crate) fn open(roots: &Roots, process: &PidFd) -> Result<Self, RingError> {
         let ring = Self::look_up(roots, process)?;
-        let memory = Memory::open(&ring.0)?;
-        // Whoever switched it off keeps it off.
-        if memory.mode() == Mode::Off {
+        if !Memory::open(&ring.0)?.act() {
             return Err(RingError::Off);
         }
-        memory.set_mode(Mode::Act);
         ring.commands()?;
         Ok(ring)
     }

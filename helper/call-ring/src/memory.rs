@@ -174,6 +174,16 @@ impl<'a> Memory<'a> {
         self.store(MODE, mode as u64);
     }
 
+    /// Has the helper act, if it is not off: whoever switched it off keeps it off. Whether it acts.
+    #[must_use]
+    pub fn act(&self) -> bool {
+        let is_off = self.mode() == Mode::Off;
+        if !is_off {
+            self.set_mode(Mode::Act);
+        }
+        !is_off
+    }
+
     /// Whether the helper knows commands.
     #[must_use]
     pub fn has_commands(&self) -> bool {

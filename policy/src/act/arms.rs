@@ -349,12 +349,13 @@ impl Trial {
     /// Relative difference between blocks without the plan, or between iterations while there is one
     /// block alone: what is no more than that is no harm.
     fn margin(&self) -> f64 {
-        let blocks = self.without.values(link_bytes);
-        let samples = || self.without.samples.iter().map(link_bytes).collect();
-        let all = if blocks.len() > 1 { blocks } else { samples() };
-        let bytes = || all.iter().copied();
-        let most = bytes().fold(0.0, f64::max);
-        let least = bytes().fold(most, f64::min);
+        let Measured { blocks, samples, .. } = &self.without;
+        let bytes: Vec<f64> = match blocks.len() {
+            0 | 1 => samples.iter().map(link_bytes).collect(),
+            _ => blocks.iter().map(link_bytes).collect(),
+        };
+        let most = bytes.iter().copied().fold(0.0, f64::max);
+        let least = bytes.iter().copied().fold(most, f64::min);
         let spread = if most > 0.0 { (most - least) / (most + least) } else { 0.0 };
         spread.clamp(NOISE_MIN, NOISE_MAX)
     }
@@ -387,7 +388,8 @@ impl Trial {
     }
 }
 
-fn mib(bytes: f64) -> String {
+/// Bytes in words.
+pub(crate) fn mib(bytes: f64) -> String {
     format!("{:.1} MiB", bytes / 1_048_576.0)
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use model::{
-    ActuatorKind, CallResult, Decision, DecisionId, Directive, Expected, Following, FollowingState, Mode, PlanCommand,
+    ActuatorKind, CallResult, Decision, DecisionId, Directive, Expected, Following, FollowingState, PlanCommand,
     PlanCounters, PlanEvidence, PlannedIteration, RestrictionScope, Share, Stage,
     decision::{Done, Event, Measured},
     policy::of_plans,
@@ -11,7 +11,7 @@ use model::{
 };
 
 use super::{
-    arms::{Look, Reading, Trial},
+    arms::{Look, Reading, Trial, mib},
     cooldown::{Circumstances, Cooldown},
     guard::Guard,
     limits::Limits,
@@ -39,6 +39,8 @@ struct Open {
     begin: Counts,
     /// Bytes that were charged to budgets since.
     charged_bytes: u64,
+    /// Whether the last interval has changed the figures of the decision.
+    has_changed: bool,
 }
 
 /// Cumulative counts at one moment.
@@ -99,9 +101,9 @@ impl PlanTrack {
             let look = open.look(following, &counts, sight, guard, limits);
             return match look {
                 Ok(look) => self.go_on(&look, sight),
-                Err((stage, rest)) => {
+                Err((stage, kind)) => {
                     let policy = self.open.as_ref().map(|open| open.decision.policy);
-                    self.rest(policy, rest, sight.scene.now, limits);
+                    self.cool_down(policy, kind, sight.scene.now, limits);
                     self.close(sight.process.id, stage, sight.scene.snapshot.taken)
                 }
             };
@@ -129,7 +131,7 @@ impl PlanTrack {
         limits: &Limits,
         next: DecisionId,
     ) -> PlanTurn {
-        let stage = match (is_wanted(sight), guard.admits_plan(policy, planned, sight, limits)) {
+        let stage = match (sight.permits_acting(), guard.admits_plan(policy, planned, sight, limits)) {
             (Err(why), _) => Stage::Shadow(why),
             (Ok(()), Err(why)) => Stage::Denied(why),
             (Ok(()), Ok(())) => Stage::Trial,
@@ -143,13 +145,15 @@ impl PlanTrack {
         }
         let trial = (stage == Stage::Trial).then(|| Trial::new(planned.duration_ns));
         let (directive, version) = (sight.directive.clone(), planned.version);
-        self.open = Some(Open { decision, directive, version, trial, begin: counts, charged_bytes: 0 });
+        self.open =
+            Some(Open { decision, directive, version, trial, begin: counts, charged_bytes: 0, has_changed: false });
         turn
     }
 
     fn go_on(&mut self, look: &Look, sight: &Sight<'_>) -> PlanTurn {
-        let mut turn = PlanTurn { has_changed: true, ..PlanTurn::default() };
+        let mut turn = PlanTurn::default();
         let Some(open) = &mut self.open else { return turn };
+        turn.has_changed = open.has_changed;
         match look {
             Look::Confirmed => {
                 open.changes_to(Stage::Confirmed, sight.scene.snapshot.taken);
@@ -170,13 +174,13 @@ impl PlanTrack {
         turn
     }
 
-    fn rest(&mut self, policy: Option<&'static str>, rest: Rest, now: SystemTime, limits: &Limits) {
+    fn cool_down(&mut self, policy: Option<&'static str>, kind: CooldownKind, now: SystemTime, limits: &Limits) {
         let Some(policy) = policy else { return };
-        match rest {
-            Rest::None => {}
-            Rest::Pause => self.cooldown.pause(policy, now, limits),
-            Rest::Later => self.cooldown.retry_later(policy, now, limits),
-            Rest::Failed => self.cooldown.begin(policy, now, limits, []),
+        match kind {
+            CooldownKind::None => {}
+            CooldownKind::Pause => self.cooldown.pause(policy, now, limits),
+            CooldownKind::Later => self.cooldown.retry_later(policy, now, limits),
+            CooldownKind::Failed => self.cooldown.begin(policy, now, limits, []),
         }
     }
 
@@ -206,9 +210,9 @@ impl PlanTrack {
 /// Blocks with a confirmed plan of which each last one is an event, with its figures.
 const CONFIRMED_BLOCKS_PER_EVENT: u64 = 64;
 
-/// Rest of a policy after the end of its plan.
+/// Cool-down of a policy after the end of its plan.
 #[derive(Clone, Copy, Debug)]
-enum Rest {
+enum CooldownKind {
     None,
     /// A short one, in any case.
     Pause,
@@ -231,13 +235,13 @@ impl Counts {
     /// What the helper has counted since. Its bytes are no more than the driver has copied, whatever
     /// the process says.
     fn moved_since(&self, earlier: &Self) -> PlanCounters {
-        let said = self.helper.since(earlier.helper);
+        let reported = self.helper.since(earlier.helper);
         let copied_htod = self.inputs.bytes_htod.saturating_sub(earlier.inputs.bytes_htod);
         let copied_dtoh = self.inputs.bytes_dtoh.saturating_sub(earlier.inputs.bytes_dtoh);
         PlanCounters {
-            to_gpu_bytes: said.to_gpu_bytes.min(copied_htod),
-            to_host_bytes: said.to_host_bytes.min(copied_dtoh),
-            ..said
+            to_gpu_bytes: reported.to_gpu_bytes.min(copied_htod),
+            to_host_bytes: reported.to_host_bytes.min(copied_dtoh),
+            ..reported
         }
     }
 }
@@ -261,49 +265,49 @@ impl Open {
         sight: &Sight<'_>,
         guard: &mut Guard,
         limits: &Limits,
-    ) -> Result<Look, (Stage, Rest)> {
-        let ended = |why: &str| Err((Stage::Ended(why.to_owned()), Rest::None));
+    ) -> Result<Look, (Stage, CooldownKind)> {
+        let ended = |why: &str| Err((Stage::Ended(why.to_owned()), CooldownKind::None));
         if self.directive != *sight.directive {
             return ended("the directive for the process has changed");
         }
         let planned = match &following.state {
             FollowingState::Planned(planned) if planned.version == self.version => planned,
-            FollowingState::Unavailable(reason) => return Err((Stage::Ended(reason.clone()), Rest::Pause)),
+            FollowingState::Unavailable(reason) => return Err((Stage::Ended(reason.clone()), CooldownKind::Pause)),
             _ => {
                 let why = "the program launches something else: the plan does not hold any more";
-                return Err((Stage::Ended(why.to_owned()), Rest::Pause));
+                return Err((Stage::Ended(why.to_owned()), CooldownKind::Pause));
             }
         };
         let admitted = guard.admits_plan(self.decision.policy, planned, sight, limits);
         let Some(trial) = &mut self.trial else {
-            let may = is_wanted(sight).is_ok() && admitted.is_ok();
+            let may = sight.permits_acting().is_ok() && admitted.is_ok();
             return if may { ended("it is permitted now: a trial begins") } else { Ok(Look::Open) };
         };
-        if let Err(why) = is_wanted(sight) {
-            return Err((Stage::RolledBack(why), Rest::None));
+        if let Err(why) = sight.permits_acting() {
+            return Err((Stage::RolledBack(why), CooldownKind::None));
         }
         if let Err(why) = admitted {
-            return Err((Stage::RolledBack(why), Rest::Later));
+            return Err((Stage::RolledBack(why), CooldownKind::Later));
         }
         let moved_bytes = counts.moved_since(&self.begin).bytes();
         let due_bytes = moved_bytes.saturating_sub(self.charged_bytes);
         self.charged_bytes = moved_bytes.max(self.charged_bytes);
-        guard.charge_plan(due_bytes, sight, limits).map_err(|why| (Stage::RolledBack(why), Rest::Later))?;
+        guard.charge_plan(due_bytes, sight, limits).map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
         let reading = following.iteration.map(|iteration| Reading { iteration, link_bytes: counts.link_bytes() });
         let look = reading.map_or(Look::Open, |reading| trial.read(reading));
-        let is_wanted = trial.wants_plan();
+        let wants_plan = trial.wants_plan();
         self.note(counts);
         match look {
-            Look::Fails(why) => return Err((Stage::RolledBack(why), Rest::Failed)),
+            Look::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
             Look::Unmeasurable => {
                 let why = "the duration of iterations changes too much for blocks of them to be compared";
-                return Err((Stage::RolledBack(why.to_owned()), Rest::Later));
+                return Err((Stage::RolledBack(why.to_owned()), CooldownKind::Later));
             }
             Look::Open | Look::Measured | Look::Confirmed => {}
         }
-        if let Some(why) = following.helper.ended.as_ref().filter(|_| is_wanted) {
+        if let Some(why) = following.helper.ended.as_ref().filter(|_| wants_plan) {
             self.decision.last_error = Some(CallResult::Failed(why.clone()));
-            return Err((Stage::Ended(why.clone()), Rest::Later));
+            return Err((Stage::Ended(why.clone()), CooldownKind::Later));
         }
         Ok(look)
     }
@@ -322,8 +326,10 @@ impl Open {
         };
         self.decision.actuator = (moved.moves > 0).then_some(ActuatorKind::Helper);
         if let Some(plan) = &mut self.decision.plan {
+            let before = plan.clone();
             (plan.without, plan.with) = (without, with);
             (plan.blocks, plan.p_value, plan.counters) = (trial.blocks(), trial.p_value(), moved);
+            self.has_changed = *plan != before;
         }
         self.decision.before.own_link_bytes = without.link_bytes.unwrap_or(0);
         self.decision.before.window = Duration::from_nanos(without.duration_ns.unwrap_or(0));
@@ -335,17 +341,6 @@ impl Open {
             // An iteration is the program's work.
             self.decision.pace = (with_ns > 0).then(|| without_ns as f64 / with_ns as f64);
         }
-    }
-}
-
-/// Whether a plan may be followed in the process; if not, the reason.
-fn is_wanted(sight: &Sight<'_>) -> Result<(), String> {
-    if sight.directive.mode != Mode::Act {
-        Err("the mode for this process is not act".to_owned())
-    } else if !sight.scene.on {
-        Err("acting is switched off".to_owned())
-    } else {
-        Ok(())
     }
 }
 
@@ -369,8 +364,8 @@ fn decision(
         verdict: sight.verdicts.first().map(|verdict| verdict.kind),
         reason: format!(
             "iterations of {launches} launches repeat: a plan of {planner} has {moves} moves in each, and copies {} instead of {} by the model of the driver",
-            mib(planned.link_bytes()),
-            mib(*driver_bytes),
+            mib(planned.link_bytes() as f64),
+            mib(*driver_bytes as f64),
         ),
         ranges: ranges.clone(),
         advice: Vec::new(),
@@ -396,8 +391,4 @@ fn decision(
             ..PlanEvidence::default()
         }),
     }
-}
-
-fn mib(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / 1_048_576.0)
 }

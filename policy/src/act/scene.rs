@@ -8,8 +8,8 @@ use std::{
 };
 
 use model::{
-    Block, Directive, Following, GpuKey, GpuUuid, LinkBytes, Memory, Process, ProcessId, Range, Snapshot, Verdict,
-    Verdicts, verdict::Victim,
+    Block, Directive, Following, GpuKey, GpuUuid, LinkBytes, Memory, Mode, Process, ProcessId, Range, Snapshot,
+    Verdict, Verdicts, verdict::Victim,
 };
 
 use super::{
@@ -86,6 +86,20 @@ pub(crate) struct Sight<'a> {
 }
 
 impl<'a> Sight<'a> {
+    /// Whether directive and kill switch let uvmd act on the process.
+    ///
+    /// # Errors
+    /// If not: the reason.
+    pub(crate) fn permits_acting(&self) -> Result<(), String> {
+        if self.directive.mode != Mode::Act {
+            Err("the mode for this process is not act".to_owned())
+        } else if !self.scene.on {
+            Err("acting is switched off".to_owned())
+        } else {
+            Ok(())
+        }
+    }
+
     pub(crate) fn of(
         scene: &'a Scene<'a>,
         process: &'a Process,

@@ -4,7 +4,7 @@ mod restrictions;
 
 use std::time::SystemTime;
 
-use model::{CallResult, Decision, DecisionId, Mode, Order, Outcome, Plan, Stage, decision::Event};
+use model::{CallResult, Decision, DecisionId, Order, Outcome, Plan, Stage, decision::Event};
 
 use super::{
     auto_live::Learned,
@@ -139,10 +139,10 @@ impl Track {
         }
         let reaches_unseen = open.reaches_unseen(sight, limits);
         if open.trial.is_none() {
-            let may = is_wanted(sight).is_ok() && open.may_be_done(guard, sight);
+            let may = sight.permits_acting().is_ok() && open.may_be_done(guard, sight);
             return may.then(|| Stage::Ended("it is permitted now: a trial begins".to_owned()));
         }
-        if let Err(why) = is_wanted(sight) {
+        if let Err(why) = sight.permits_acting() {
             return Some(Stage::RolledBack(why));
         }
         if !open.ledger.is_empty()
@@ -245,7 +245,7 @@ impl Track {
         let circumstances = Circumstances::of(sight);
         let rests = |policy: &str| self.cooldown.rests(policy, now, &circumstances).is_some();
         let admits = |plan: &Plan| {
-            is_wanted(sight).map_or_else(Admission::Shadow, |()| guard.admits(plan.policy, &plan.steps, sight))
+            sight.permits_acting().map_or_else(Admission::Shadow, |()| guard.admits(plan.policy, &plan.steps, sight))
         };
         // Later windows show the driver alone.
         let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|passed| passed <= limits.window);
@@ -281,17 +281,6 @@ impl Track {
         } else {
             self.open = Some(open);
         }
-    }
-}
-
-/// Whether uvmd may act on the process; if not, the reason.
-fn is_wanted(sight: &Sight<'_>) -> Result<(), String> {
-    if sight.directive.mode != Mode::Act {
-        Err("the mode for this process is not act".to_owned())
-    } else if !sight.scene.on {
-        Err("acting is switched off".to_owned())
-    } else {
-        Ok(())
     }
 }
 

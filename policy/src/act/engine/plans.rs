@@ -40,12 +40,12 @@ impl Acting {
     /// Withdraws the plans of processes that have exited, that are not followed, or whose directive
     /// names no plan.
     pub(super) fn drop_unseen_plans(&mut self, scene: &Scene<'_>, seen: &[(&Process, GpuUuid, &Directive)]) {
-        let planned = seen.iter().filter(|(process, gpu, directive)| {
+        let followed = seen.iter().filter(|(process, gpu, directive)| {
             let following = scene.following.get(&process.id);
             of_plans(&directive.policy).is_some() && following.is_some_and(|following| following.gpu == *gpu)
         });
-        let planned: BTreeSet<ProcessId> = planned.map(|(process, ..)| process.id).collect();
-        let gone: Vec<ProcessId> = self.plans.keys().filter(|process| !planned.contains(process)).copied().collect();
+        let followed: BTreeSet<ProcessId> = followed.map(|(process, ..)| process.id).collect();
+        let gone: Vec<ProcessId> = self.plans.keys().filter(|process| !followed.contains(process)).copied().collect();
         for id in gone {
             let process = scene.snapshot.processes.iter().find(|process| process.id == id);
             let is_seen = seen.iter().any(|(process, ..)| process.id == id);

@@ -38,15 +38,15 @@ pub(super) fn run(recorder: &Recorder, process: ProcessId, target: Target, share
     let mut versions = 0;
     while !shared.ends.load(Ordering::Relaxed) {
         let begun = cpu_time::of_this_thread();
-        if lock(&shared.place).is_none() && searched.is_none_or(|at| at.elapsed() >= SEARCH_INTERVAL) {
+        if lock(&shared.helper_plan).is_none() && searched.is_none_or(|at| at.elapsed() >= SEARCH_INTERVAL) {
             searched = Some(Instant::now());
             match find(process) {
-                Ok(Some(place)) => *lock(&shared.place) = Some(place),
+                Ok(Some(helper_plan)) => *lock(&shared.helper_plan) = Some(helper_plan),
                 Ok(None) => unavailable(shared, "no helper that follows plans is in the process".to_owned()),
                 Err(error) => unavailable(shared, error),
             }
         }
-        if lock(&shared.place).is_some() {
+        if lock(&shared.helper_plan).is_some() {
             follow(recorder, process, target, shared, &mut calls, &mut versions);
         }
         // Planning takes no more than half of a processor.
@@ -83,9 +83,9 @@ fn follow(
     *before = added;
     for call in new {
         let change = follower.add(call);
-        let iteration = follower.iteration().map(|Begin { number, at_ns }| IterationBegin { number, at_ns });
+        let iteration = begun(follower);
         match change {
-            None => lock(&shared.latest).iteration = iteration,
+            None => {}
             Some(Change::Drifted) => publish(shared, FollowingState::Watching, iteration, None),
             Some(Change::Planned | Change::Refused) => match follower.state() {
                 State::Planned(planned) => {
@@ -101,7 +101,14 @@ fn follow(
             },
         }
     }
-    lock(&shared.latest).read_at = Some(read_at);
+    let mut latest = lock(&shared.latest);
+    latest.iteration = begun(follower);
+    latest.read_at = Some(read_at);
+}
+
+/// The last iteration that has begun.
+fn begun(follower: &Follower) -> Option<IterationBegin> {
+    follower.iteration().map(|Begin { number, at_ns }| IterationBegin { number, at_ns })
 }
 
 fn publish(shared: &Shared, state: FollowingState, iteration: Option<IterationBegin>, planned: Option<(u64, Planned)>) {
@@ -114,7 +121,7 @@ fn unavailable(shared: &Shared, reason: String) {
     publish(shared, FollowingState::Unavailable(reason), None, None);
 }
 
-/// Place of the plan of this process, and not of a later one with its pid.
+/// Memory of the plan of this process, and not of a later one with its pid.
 fn find(process: ProcessId) -> Result<Option<HelperPlan>, String> {
     let roots = Roots::default();
     // Of a process whose first thread has ended, only the others have a memory map.

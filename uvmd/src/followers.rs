@@ -2,9 +2,9 @@
 //! plans.
 //!
 //! Each such process whose calls are recorded has a thread, [`follow`], which follows them and makes
-//! plans: so the quotas of recordings hold for plans, too. The
-//! loop that acts reads what came of it, and has the helper follow a plan or none. It also beats: if it
-//! hangs, programs run without their plans.
+//! plans: so the quotas of recordings hold for plans, too. The loop that acts reads what came of it,
+//! and has the helper follow a plan or none. It also beats: if it hangs, programs run without their
+//! plans.
 
 mod follow;
 
@@ -32,8 +32,8 @@ const INTERVAL_MAX: Duration = Duration::from_millis(500);
 /// Age up to which the last iteration counts as the present one: five intervals of reading calls.
 const FRESHNESS: Duration = Duration::from_millis(250);
 
-/// Plans for all processes, of the loop that acts.
-pub(crate) struct Plans {
+/// Followers of all processes, of the loop that acts.
+pub(crate) struct Followers {
     recorder: Recorder,
     /// Reason why no helper may follow a plan.
     disabled: Option<&'static str>,
@@ -62,8 +62,8 @@ struct Followed {
 struct Shared {
     ends: AtomicBool,
     latest: Mutex<Latest>,
-    /// Place of the plan, once it is found.
-    place: Mutex<Option<HelperPlan>>,
+    /// Memory of the plan, once it is found.
+    helper_plan: Mutex<Option<HelperPlan>>,
 }
 
 #[derive(Debug)]
@@ -79,20 +79,20 @@ struct Latest {
 impl Default for Shared {
     fn default() -> Self {
         let latest = Latest { state: FollowingState::Watching, iteration: None, read_at: None, planned: None };
-        Self { ends: AtomicBool::new(false), latest: Mutex::new(latest), place: Mutex::new(None) }
+        Self { ends: AtomicBool::new(false), latest: Mutex::new(latest), helper_plan: Mutex::new(None) }
     }
 }
 
 impl Drop for Followed {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Relaxed);
-        if let Some(place) = &mut *lock(&self.shared.place) {
-            place.withdraw();
+        if let Some(helper_plan) = &mut *lock(&self.shared.helper_plan) {
+            helper_plan.withdraw();
         }
     }
 }
 
-impl Plans {
+impl Followers {
     pub(crate) fn new(recorder: Recorder, actuator: ActuatorChoice, interval: Duration) -> Self {
         let disabled = if interval > INTERVAL_MAX {
             Some(
@@ -187,11 +187,11 @@ impl Followed {
     fn read(&self) -> Following {
         let Target { policy, gpu, .. } = self.target;
         let mut helper = HelperReport::default();
-        if let Some(place) = &*lock(&self.shared.place) {
-            if place.is_published() {
-                place.beat();
+        if let Some(helper_plan) = &*lock(&self.shared.helper_plan) {
+            if helper_plan.is_published() {
+                helper_plan.beat();
             }
-            helper = place.report();
+            helper = helper_plan.report();
         }
         helper.ended = self.error.clone().or(helper.ended);
         let latest = lock(&self.shared.latest);
@@ -203,14 +203,14 @@ impl Followed {
 
     fn carry_out(&mut self, publish: Option<u64>) {
         self.error = None;
-        let mut place = lock(&self.shared.place);
-        let Some(place) = &mut *place else { return };
-        let Some(version) = publish else { return place.withdraw() };
+        let mut helper_plan = lock(&self.shared.helper_plan);
+        let Some(helper_plan) = &mut *helper_plan else { return };
+        let Some(version) = publish else { return helper_plan.withdraw() };
         let latest = lock(&self.shared.latest);
         let planned = latest.planned.as_ref().filter(|(there, _)| *there == version);
         // Another plan by now: the loop sees that at the next interval.
         let Some((_, planned)) = planned else { return };
-        if let Err(error) = place.publish(&planned.table(self.target.gpu.0)) {
+        if let Err(error) = helper_plan.publish(&planned.table(self.target.gpu.0)) {
             self.error = Some(error.to_string());
         }
     }
