@@ -103,7 +103,8 @@ function describe(list, rows) {
 
 // Rows of a plan that the helper follows.
 function plan({ planner, launches, planned_moves, planned_bytes, modelled_driver_bytes, without, with: followed, p_value, counters }) {
-  const arm = ({ iterations, link_bytes }) => `${link_bytes === null ? "–" : format.bytes(link_bytes)} in each of ${format.count(iterations)} iterations`;
+  const figures = ({ link_bytes, duration_ns }) => (link_bytes === null ? "–" : `${format.bytes(link_bytes)}, ${format.time(duration_ns)}`);
+  const arm = (of) => `${figures(of)} in each of ${format.count(of.iterations)} iterations`;
   return [
     ["Plan", `${format.printable(planner)}: ${format.count(planned_moves)} moves in ${format.count(launches)} launches, ${format.bytes(planned_bytes)} an iteration; ${format.bytes(modelled_driver_bytes)} without it by the model of the driver`],
     ["Trial", `${arm(without)} without the plan, ${arm(followed)} with it${p_value === null ? "" : `; p = ${p_value.toFixed(3)}`}`],
@@ -119,12 +120,15 @@ class DecisionEvidence {
     { title: "Before", text: ({ before }) => before, number: true },
     { title: "After", text: ({ after }) => after, number: true },
   ]);
+  // Hidden for plans, which are measured by iterations and by the link alone.
+  #windows;
   #sums = make("dl", { className: "sums" });
   #override = make("a");
   element;
 
   constructor() {
-    const sides = make("div", { className: "side-by-side" }, make("div", { className: "scroll" }, this.#table.element), this.#sums);
+    this.#windows = make("div", { className: "scroll" }, this.#table.element);
+    const sides = make("div", { className: "side-by-side" }, this.#windows, this.#sums);
     this.element = make("section", { className: "evidence" }, this.#heading, this.#reason, make("p", { className: "muted" }, "Selected ", this.#override), sides);
   }
 
@@ -136,6 +140,7 @@ class DecisionEvidence {
     const { text, href } = overrideLink(decision);
     setText(this.#override, text);
     this.#override.href = href;
+    this.#windows.hidden = Boolean(decision.plan);
     this.#table.update(EFFECTS.map(([title, show]) => ({ title, before: show(before), after: after === null ? "–" : show(after) })), ({ title }) => title);
     const error = decision.last_error;
     describe(this.#sums, [
@@ -144,7 +149,7 @@ class DecisionEvidence {
       ["Expected", `link ${expected(decision.expected.link_bytes_saved)}, faults ${expected(decision.expected.faults_saved)}`],
       ["Measured", after === null ? "not yet" : `link ${saved(decision.link_bytes_saved)}, faults ${saved(decision.faults_saved)} for the same work`],
       ["Pace", decision.pace === null ? "" : `${decision.pace.toFixed(2)}×`],
-      ["Calls", `${format.count(done.calls)} done, ${format.count(done.failed)} failed${done.longest_ns > 0 ? `, the longest ${format.time(done.longest_ns)}` : ""}`],
+      ["Calls", decision.plan ? "" : `${format.count(done.calls)} done, ${format.count(done.failed)} failed${done.longest_ns > 0 ? `, the longest ${format.time(done.longest_ns)}` : ""}`],
       ...(decision.plan ? plan(decision.plan) : []),
       ["Actuator", decision.actuator === null ? "" : format.printable(decision.actuator)],
       ["Moved", done.to_gpu_bytes + done.to_host_bytes === 0 ? "" : `${format.bytes(done.to_gpu_bytes)} to the GPU, ${format.bytes(done.to_host_bytes)} to the host`],

@@ -1,6 +1,6 @@
 //! One decision as text.
 
-use model::api::decision::{ArmFigures, CallResult, Decision, Done, Measured, PlanEvidence};
+use model::api::decision::{ArmFigures, CallResult, Decision, Done, Measured, PlanCounters, PlanEvidence};
 
 use super::style;
 use crate::{
@@ -56,10 +56,15 @@ pub(crate) fn render(decision: &Decision, Screen { width, colour }: Screen) -> S
             ),
         ),
         ("Effect", format!("{}{}", words::effect(decision), pace(decision.pace))),
-        ("Done", format!("{}{}", done(&decision.done), actuator(decision.actuator.as_deref()))),
     ];
-    if let Some(plan) = &decision.plan {
-        lines.extend([("Plan", planned(plan)), ("Trial", trial(plan))]);
+    let by = actuator(decision.actuator.as_deref());
+    match &decision.plan {
+        None => lines.push(("Done", format!("{}{by}", done(&decision.done)))),
+        Some(plan) => lines.extend([
+            ("Plan", planned(plan)),
+            ("Trial", trial(plan)),
+            ("Done", format!("{}{by}", moved(&plan.counters))),
+        ]),
     }
     if !advice.is_empty() {
         lines.push(("Advice", printed(&advice)));
@@ -71,7 +76,9 @@ pub(crate) fn render(decision: &Decision, Screen { width, colour }: Screen) -> S
     let line =
         |(title, text): (&str, String)| format!("{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
     let lines: Vec<String> = lines.into_iter().map(line).collect();
-    format!("{}\n\n{}", lines.join("\n"), windows(decision).fit(width, &CONCESSIONS).render(colour))
+    // A plan is measured by iterations, and by the link alone.
+    let windows = decision.plan.is_none().then(|| windows(decision).fit(width, &CONCESSIONS).render(colour));
+    format!("{}\n{}", lines.join("\n"), windows.map(|windows| format!("\n{windows}")).unwrap_or_default())
 }
 
 fn ranges(decision: &Decision) -> String {
@@ -120,21 +127,27 @@ fn planned(plan: &PlanEvidence) -> String {
     )
 }
 
-/// Medians of iterations without the plan and with it, and what the helper has done.
+/// Medians of iterations without the plan and with it.
 fn trial(plan: &PlanEvidence) -> String {
-    let arm = |ArmFigures { iterations, link_bytes, .. }: &ArmFigures| {
-        let bytes = link_bytes.map_or_else(|| "-".to_owned(), text::bytes);
-        format!("{bytes} in each of {}", text::counted(*iterations, "iteration"))
+    let arm = |ArmFigures { iterations, link_bytes, duration_ns }: &ArmFigures| {
+        let figures = link_bytes.zip(*duration_ns);
+        let figures = figures.map(|(bytes, ns)| format!("{}, {}", text::bytes(bytes), text::nanoseconds(ns)));
+        format!("{} in each of {}", figures.as_deref().unwrap_or("-"), text::counted(*iterations, "iteration"))
     };
-    let counters = &plan.counters;
     let p_value = plan.p_value.map(|p| format!("; p = {p:.3}")).unwrap_or_default();
+    format!("{} without it; {} with it{p_value}", arm(&plan.without), arm(&plan.with))
+}
+
+/// What the helper has done.
+fn moved(counters: &PlanCounters) -> String {
+    let PlanCounters { iterations: _, moves, late, skipped, to_gpu_bytes, to_host_bytes } = *counters;
     format!(
-        "{} without it, {} with it{p_value}; {}, {} late, {} skipped",
-        arm(&plan.without),
-        arm(&plan.with),
-        text::counted(counters.moves, "move"),
-        text::count(counters.late),
-        text::count(counters.skipped)
+        "{}, {} late, {} skipped; {} to the GPU, {} to the host",
+        text::counted(moves, "move"),
+        text::count(late),
+        text::count(skipped),
+        text::bytes(to_gpu_bytes),
+        text::bytes(to_host_bytes)
     )
 }
 
@@ -171,4 +184,46 @@ fn windows(Decision { before, after, .. }: &Decision) -> Table {
     ];
     let rows = windows.len();
     Table::new(columns, vec![Style::Plain; rows])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal::Colour;
+
+    #[test]
+    fn plan_is_shown_by_its_iterations_and_without_rates_that_nobody_measured() {
+        let arm = |link_mib: u64, seconds: u64| ArmFigures {
+            iterations: 12,
+            link_bytes: Some(link_mib << 20),
+            duration_ns: Some(seconds * 1_000_000_000),
+        };
+        let counters = PlanCounters {
+            moves: 399,
+            late: 117,
+            to_gpu_bytes: 442 << 20,
+            to_host_bytes: 356 << 20,
+            ..PlanCounters::default()
+        };
+        let plan = PlanEvidence {
+            planner: "foresight".to_owned(),
+            launches: 55,
+            planned_moves: 26,
+            planned_bytes: 52 << 20,
+            modelled_driver_bytes: 64 << 20,
+            blocks: 8,
+            without: arm(87, 42),
+            with: arm(49, 37),
+            p_value: Some(1.0 / 70.0),
+            counters,
+        };
+        let decision = Decision { actuator: Some("helper".to_owned()), plan: Some(plan), ..Decision::default() };
+        let text = render(&decision, Screen { width: None, colour: Colour::OFF });
+        let expected = "\
+Plan     foresight: 26 moves in an iteration of 55 launches; 52.0 MiB over the link, 64.0 MiB without it by the model of the driver
+Trial    87.0 MiB, 42.0 s in each of 12 iterations without it; 49.0 MiB, 37.0 s in each of 12 iterations with it; p = 0.014
+Done     399 moves, 117 late, 0 skipped; 442 MiB to the GPU, 356 MiB to the host; by helper
+";
+        assert!(text.ends_with(expected), "{text}");
+    }
 }

@@ -115,6 +115,11 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
     decisions.into()
 }
 
+/// Median iteration of a trial, of which the link bytes of the process are measured alone.
+fn iteration(link_gib: u64, duration_ms: u64) -> Measured {
+    Measured { window: Duration::from_millis(duration_ms), own_link_bytes: link_gib * GIB, ..Measured::default() }
+}
+
 /// Evidence of a plan within its trial.
 fn plan() -> PlanEvidence {
     let arm = |iterations, gib: u64, duration_ns| ArmFigures {
@@ -152,10 +157,13 @@ fn trial(other: &Decision, now: SystemTime) -> Decision {
         verdict: None,
         reason: "iterations of 412 launches repeat: a plan of foresight has 129 moves in each, and copies 58 GiB instead of 86 GiB by the model of the driver".to_owned(),
         advice: Vec::new(),
+        expected: Expected { link_bytes_saved: Share { at_least: 0.0, at_most: 0.33 }, faults_saved: Share { at_least: 0.0, at_most: 1.0 } },
+        before: iteration(88, 2_900),
+        after: Some(iteration(58, 2_200)),
         stage: Stage::Trial,
         created_at: now - Duration::from_secs(47),
         updated_at: now - Duration::from_secs(7),
-        pace: None,
+        pace: Some(2_900.0 / 2_200.0),
         done: Done { calls: 2_190, to_gpu_bytes: 490 * GIB, to_host_bytes: 490 * GIB, ..Done::default() },
         actuator: Some(ActuatorKind::Helper),
         last_error: None,
