@@ -488,13 +488,13 @@ class Test:
         for name, (command, code) in commands.items():
             alone = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE, text=True, check=False)
             assert alone.returncode == code, f"{name} alone: {alone.returncode}"
-            self.expected = without_times(alone.stdout.encode())
+            expected = without_times(alone.stdout.encode())
             # A program may be done before the thread has been of use.
-            carried_out = within("calls of the helper's beside those of a program", lambda: self.recorded_beside_commands(command, code))
+            carried_out = within("calls of the helper's beside those of a program", lambda: self.recorded_beside_commands(command, code, expected))
             print(f"recorded beside {carried_out} calls of the helper's: {name}")
 
-    def recorded_beside_commands(self, command, code):
-        """Calls of the helper's beside a program whose own calls are recorded truly."""
+    def recorded_beside_commands(self, command, code, expected):
+        """Calls of the helper's beside a program that says what it says alone, and whose own calls are recorded truly."""
         log = self.folder / "acts-log"
         record = [self.record, "--act", f"{self.helper}:{self.programs}/hold.so", self.folder / "calls", *command]
         child = subprocess.Popen(record, env={**self.environment, "CUDA_LAB_LOG": str(log)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -504,7 +504,7 @@ class Test:
         spammer = Spammer(ring)
         out, said = child.communicate(timeout=SECONDS_MAX)
         spammer.kill()
-        assert without_times(out.encode()) == self.expected, f"{out} instead of {self.expected}"
+        assert without_times(out.encode()) == expected, f"{out} instead of {expected}"
         assert child.returncode == code and "dropped: 0, unrecorded: 0, unknown: 0, invalid: 0" in said, said
         lines = [json.loads(line) for line in pathlib.Path(f"{log}.{program}").read_text(encoding="utf-8").splitlines()]
         operations = {}
