@@ -20,6 +20,9 @@ pub(super) struct Decision {
     pub(super) last_error: Option<serde_json::Value>,
     pub(super) created_at: String,
     pub(super) updated_at: String,
+    /// Kinds of advice that it has given.
+    #[serde(default)]
+    pub(super) advice: Vec<String>,
     pub(super) done: Done,
     pub(super) before: Option<Window>,
     pub(super) after: Option<Window>,
@@ -50,6 +53,11 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Number of calls of the driver by a uvmd.
 pub(crate) fn calls(client: &Client) -> anyhow::Result<u64> {
     Ok(ask(client)?.iter().map(|decision| decision.done.calls).sum())
+}
+
+/// Whether a uvmd has advice in force.
+pub(crate) fn has_advised(client: &Client) -> anyhow::Result<bool> {
+    Ok(ask(client)?.iter().any(|decision| !decision.advice.is_empty() && decision.stage != "rolled_back"))
 }
 
 pub(super) fn ask(client: &Client) -> anyhow::Result<Vec<Decision>> {

@@ -72,8 +72,11 @@ const KILL_DELAY_MAX_MS: u64 = 20_000;
 const ROUND: Duration = Duration::from_mins(4);
 /// Kills of uvmd per round.
 const UVMD_KILLS: u64 = 2;
-/// Time limit for uvmd's first call; uvmd is killed after it even if it has not acted.
-const FIRST_CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit for uvmd's first advice; uvmd is killed after it even if it has given none.
+const FIRST_ADVICE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Rounds more, at most, if no killed uvmd has left advice in those with enough kills: whether it
+/// does is not ours to decide.
+const MORE_ROUNDS: u64 = 3;
 /// Maximum of the random delay of uvmd's kill.
 const UVMD_KILL_DELAY_MAX_MS: u64 = 1_500;
 /// Time limit within which a restarted uvmd must withdraw the advice in force.
@@ -87,9 +90,16 @@ pub(crate) fn soak(options: &Options) -> anyhow::Result<Summary> {
     let mut service = Service::start(&policy::options(model::policy::CHOOSER, &options.uvmd)?)?;
     let mut summary = Summary { seed: options.seed, ..Summary::default() };
     let started = Instant::now();
+    let mut more_rounds = MORE_ROUNDS;
     for seed in options.seed.. {
-        if summary.kills() >= options.kills || !summary.failures.is_empty() {
+        if !summary.failures.is_empty() {
             break;
+        }
+        if summary.kills() >= options.kills {
+            if summary.advised_ranges > 0 || more_rounds == 0 {
+                break;
+            }
+            more_rounds -= 1;
         }
         let result = round(seed, &mut service, &mut summary).and_then(|()| all_is_free(&gpus));
         let complaint = log.complaints()?.into_iter().next().map(|complaint| format!("kernel: {complaint}"));
@@ -150,17 +160,16 @@ fn work_and_kill(team: &mut Team, service: &mut Service, dice: &mut Dice, deadli
     })
 }
 
-/// Kills uvmd soon after its first call.
+/// Kills uvmd soon after its first advice.
 fn kill(service: &mut Service, dice: &mut Dice) -> anyhow::Result<u64> {
     let client = Client::new(service::URL);
     let begin = Instant::now();
     // A uvmd that is too busy to answer is killed, too.
-    let calls = || decided::calls(&client).unwrap_or(0);
-    while begin.elapsed() < FIRST_CALL_TIMEOUT && calls() == 0 {
+    while begin.elapsed() < FIRST_ADVICE_TIMEOUT && !decided::has_advised(&client).unwrap_or(false) {
         thread::sleep(POLL);
     }
     thread::sleep(Duration::from_millis(dice.between(0, UVMD_KILL_DELAY_MAX_MS)));
-    let calls = calls();
+    let calls = decided::calls(&client).unwrap_or(0);
     service.kill()?;
     Ok(calls)
 }
