@@ -3,14 +3,16 @@
 # carries out commands and plans.
 #
 #   tests/scripts/helper.sh          all of it
-#   tests/scripts/helper.sh --long   with programs of Numba and Burn, too, and 200 kills of each side, 2,000 of them beside commands
+#   tests/scripts/helper.sh --long   with Burn, too, and 200 kills of each side, 2,000 of them beside commands
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
 
-kills=10 foreign=0
-[ "${1:-}" != --long ] || kills=200 foreign=1
-[ -e "$(foreign_dir tinygrad)" ] || scripts/setup --no-lab
+kills=10 with_burn=0
+[ "${1:-}" != --long ] || kills=200 with_burn=1
+tinygrad=$(foreign_dir tinygrad) numba=$(foreign_dir numba) burn=$(foreign_dir burn)
+if [ ! -e "$tinygrad" ] || [ ! -e "$numba/complete" ]; then scripts/setup --no-lab --numba; fi
+if [ $with_burn = 1 ] && [ ! -e "$burn" ]; then scripts/setup --no-lab --foreign; fi
 scripts/build --lab >/dev/null
 # As the job before it builds all tests: with the features of the whole workspace.
 built() {
@@ -48,19 +50,16 @@ is_recorded "allocator for PyTorch" 0 "$programs/pluggable" "$helper"
 is_recorded "allocator for PyTorch, before any context" 0 "$programs/pluggable" "$helper" first
 for how in plain process reopened; do is_recorded "program that finds the driver by itself, $how" 0 "$programs/handles" "$how"; done
 for model in mlp cnn; do
-  PYTHONPATH=$(foreign_dir tinygrad) DEV=CUDA:PTX CACHEDB=$work/cache is_recorded "tinygrad, $model" 0 python3 lab/programs/train.py $model --iterations 3
+  PYTHONPATH=$tinygrad DEV=CUDA:PTX CACHEDB=$work/cache is_recorded "tinygrad, $model" 0 python3 lab/programs/train.py $model --iterations 3
 done
-if [ $foreign = 1 ]; then
-  numba=$(foreign_dir numba) burn=$(foreign_dir burn)
-  if [ ! -e "$numba/complete" ] || [ ! -e "$burn" ]; then scripts/setup --no-lab --foreign; fi
-  ln -s libcuda.so.1 "$work/cuda/libcuda.so"
-  is_recorded "cuda-bindings" 0 "$numba/bin/python" lab/programs/saxpy.py
-  is_recorded "Numba" 0 "$numba/bin/python" lab/programs/kernels.py
+ln -s libcuda.so.1 "$work/cuda/libcuda.so"
+is_recorded "cuda-bindings" 0 "$numba/bin/python" lab/programs/saxpy.py
+is_recorded "Numba" 0 "$numba/bin/python" lab/programs/kernels.py
+if [ $with_burn = 1 ]; then
   CUDA_PATH=$burn/site/nvidia/cuda_runtime LD_LIBRARY_PATH=$work/cuda:$burn/site/nvidia/cuda_nvrtc/lib is_recorded "Burn" 0 "$burn/bin/burn-train" 3
 fi
 LD_LIBRARY_PATH=$(dirname "$driver_tests")/cuda-lab is_recorded "the driver's own tests" 0 "$driver_tests" --test-threads 8
-of_others=(--tinygrad "$(foreign_dir tinygrad)")
-[ $foreign = 0 ] || of_others+=(--numba "$numba")
+of_others=(--tinygrad "$tinygrad" --numba "$numba")
 tests/scripts/helper_harm.py "$helper" "$record" "$work/cuda" "$programs" "${of_others[@]}" --kills $kills
 if [ "$(id -u)" = 0 ]; then
   tests/scripts/helper_acts.py "$helper" "$record" "$work/cuda" "$programs" --workload target/release/uvm-workload "${of_others[@]}" --kills $((kills * 10))
