@@ -52,7 +52,7 @@ class Mlp:
 class Deep:
     """Perceptron of layers of 2 MiB each, so that no kernel uses much of its memory."""
 
-    batch, inputs, width, layers, classes = 2, 1024, 512, 6, 10
+    batch, inputs, width, layers, classes = 1, 1024, 512, 6, 10
     # Low, so that the loss of each iteration is another one.
     rate = 1e-5
 
