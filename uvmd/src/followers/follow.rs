@@ -144,9 +144,12 @@ fn figures(version: u64, planned: &Planned) -> PlannedIteration {
         duration_ns: planned.duration_ns,
         moves: planned.moves.len() as u64,
         to_gpu_bytes: to_gpu,
-        to_host_bytes: to_host + evicted,
+        to_host_bytes: to_host,
         faulted_bytes: faulted,
+        evicted_bytes: evicted,
+        faulted_blocks: planned.traffic.faulted_pieces,
         driver_bytes: planned.driver.bytes.total(),
+        driver_faulted_blocks: planned.driver.faulted_pieces,
         peak_bytes: planned.peak_bytes,
         ranges: ranges(planned),
     }
@@ -181,12 +184,13 @@ fn joined(ranges: &[(u64, u64)], gap_bytes: u64) -> Vec<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use model::policy::of_plans;
+
     use super::*;
 
     #[test]
     fn every_policy_of_plans_has_its_methods() {
-        let plans = model::policy::POLICIES.iter().filter(|policy| policy.choice == model::policy::Choice::Plan);
-        for policy in plans {
+        for policy in model::policy::POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
             let names: Vec<&str> = methods_of(policy.name).iter().map(|method| method.name()).collect();
             if policy.name == PLAN_CHOOSER {
                 assert_eq!(names, CHOSEN);
