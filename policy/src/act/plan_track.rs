@@ -349,18 +349,18 @@ fn measured(arm: &ArmFigures) -> Option<Measured> {
     Some(Measured { window, inputs, own_link_bytes: link_bytes?, ..Measured::default() })
 }
 
-/// What a plan is expected to save by the model of the driver. It promises nothing for sure, and of
-/// the figure that it is not for no benefit.
+/// What a plan is expected to save by the model of the driver, at most: bytes over the link only if it
+/// promises these.
 fn expected(promise: Promise, planned: &PlannedIteration) -> Expected {
     let saved = |planned: u64, driver: u64| 1.0 - planned as f64 / driver.max(1) as f64;
-    let share = |saved: f64, at_most: f64| Share { at_least: saved.min(0.0), at_most: saved.clamp(0.0, at_most) };
-    let link = saved(planned.link_bytes(), planned.driver_bytes);
-    let faults = saved(planned.faulted_blocks, planned.driver_faulted_blocks);
-    match promise {
-        Promise::LinkBytes => {
-            Expected { link_bytes_saved: share(link, 1.0), faults_saved: Share { at_least: 0.0, at_most: 1.0 } }
-        }
-        Promise::Faults => Expected { link_bytes_saved: share(link, 0.0), faults_saved: share(faults, 1.0) },
+    let share = |saved: f64, most: f64| Share { at_least: saved.min(0.0), at_most: saved.clamp(0.0, most) };
+    let most = match promise {
+        Promise::LinkBytes => 1.0,
+        Promise::Faults => 0.0,
+    };
+    Expected {
+        link_bytes_saved: share(saved(planned.link_bytes(), planned.driver_bytes), most),
+        faults_saved: share(saved(planned.faulted_blocks, planned.driver_faulted_blocks), 1.0),
     }
 }
 

@@ -217,6 +217,7 @@ fn control_that_harms_is_rolled_back_in_its_first_block() {
         to_gpu_bytes: 0,
         to_host_bytes: 200 * MIB,
         faulted_bytes: 200 * MIB,
+        faulted_blocks: 100,
         peak_bytes: 0,
         ..planned(1)
     };
@@ -228,6 +229,8 @@ fn control_that_harms_is_rolled_back_in_its_first_block() {
     training.run_until("rolled_back");
     assert!(training.iteration <= 1 + 4 + 4, "{}", training.iteration);
     assert!(training.stage().reason().is_some_and(|why| why.contains("copied")), "{:?}", training.stage());
+    let expected = training.world.decision().expected;
+    assert!(expected.link_bytes_saved.at_least < -3.0 && expected.link_bytes_saved.at_most <= 0.0, "{expected:?}");
 }
 
 #[test]
