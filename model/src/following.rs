@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GpuUuid, ProcessId};
+use crate::{GpuUuid, ProcessId, policy::Promise};
 
 /// A process whose calls are followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,13 +79,19 @@ pub struct PlannedIteration {
     pub moves: u64,
     /// Bytes of moves to the GPU.
     pub to_gpu_bytes: u64,
-    /// Bytes to the host.
+    /// Bytes of moves to the host.
     pub to_host_bytes: u64,
     /// Bytes that are left to faults.
     pub faulted_bytes: u64,
+    /// Bytes that are left to the driver's evictions.
+    pub evicted_bytes: u64,
+    /// Blocks that are left to faults, new memory included.
+    pub faulted_blocks: u64,
     /// Bytes over the link without it, by a model of the driver.
     pub driver_bytes: u64,
-    /// Most bytes of the iteration's memory on the GPU.
+    /// Blocks that come by faults without it, by the same model.
+    pub driver_faulted_blocks: u64,
+    /// Most bytes on the GPU that it relies on.
     pub peak_bytes: u64,
     /// Memory that moves, by address.
     pub ranges: Vec<(u64, u64)>,
@@ -95,7 +101,14 @@ impl PlannedIteration {
     /// Bytes over the link, in both directions.
     #[must_use]
     pub const fn link_bytes(&self) -> u64 {
-        self.to_gpu_bytes.saturating_add(self.to_host_bytes).saturating_add(self.faulted_bytes)
+        let Self { to_gpu_bytes, to_host_bytes, faulted_bytes, evicted_bytes, .. } = *self;
+        to_gpu_bytes.saturating_add(to_host_bytes).saturating_add(faulted_bytes).saturating_add(evicted_bytes)
+    }
+
+    /// Bytes of the memory that moves.
+    #[must_use]
+    pub fn range_bytes(&self) -> u64 {
+        self.ranges.iter().map(|(begin, end)| end.saturating_sub(*begin)).fold(0, u64::saturating_add)
     }
 }
 
@@ -164,6 +177,8 @@ pub struct ArmFigures {
     pub iterations: u64,
     /// Bytes over the link for the process, in both directions: median of the iterations. Null before any.
     pub link_bytes: Option<u64>,
+    /// GPU faults of the process: median of the iterations. Null before any.
+    pub faults: Option<u64>,
     /// Duration in nanoseconds: median of the iterations. Null before any.
     pub duration_ns: Option<u64>,
 }
@@ -174,6 +189,8 @@ pub struct ArmFigures {
 pub struct PlanEvidence {
     /// Planner that made it.
     pub planner: String,
+    /// What it promises: the p-value is about that.
+    pub promise: Promise,
     /// Launches of an iteration.
     pub launches: u64,
     /// Moves of an iteration.
@@ -188,7 +205,7 @@ pub struct PlanEvidence {
     pub without: ArmFigures,
     /// Measured with it.
     pub with: ArmFigures,
-    /// Share of arrangements of the blocks that show as much of a difference; null before all blocks are measured.
+    /// Share of arrangements of the blocks that show as much of a difference in what it promises; null before all blocks are measured.
     pub p_value: Option<f64>,
     /// What the helper has counted since the decision.
     pub counters: PlanCounters,

@@ -3,6 +3,8 @@
 //! The rows are a macro, so that each names its implementation too, though this crate knows none: `policy` expands them to constructors, and this
 //! module to [`POLICIES`]. Configuration, command line, API, documents and the lab read the names here.
 
+use serde::{Deserialize, Serialize};
+
 /// One live policy.
 #[derive(Debug)]
 pub struct Policy {
@@ -10,6 +12,9 @@ pub struct Policy {
     pub name: &'static str,
     /// Kind of choice.
     pub choice: Choice,
+    /// What its plans promise, of a policy of plans: moves at the launches of iterations, which the helper in the process follows. Such a
+    /// policy has no implementation beside its methods.
+    pub promise: Option<Promise>,
     /// Help: its action in a few words.
     pub help: &'static str,
     /// Names of the actions that it may order ([`crate::Action::name`]). The guard denies any other; withdrawals need no permission.
@@ -27,11 +32,20 @@ pub enum Choice {
     Automatic,
     /// By its name alone.
     ByName,
-    /// By its name alone: a plan of moves at the launches of iterations, which the helper in the process follows. It has no implementation
-    /// beside its planners.
-    Plan,
     /// By its name alone, and known to harm in some case: comparisons are checked by it.
     Control,
+}
+
+/// What a plan lowers, for which it is confirmed or rolled back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub enum Promise {
+    /// Bytes over the link for the process, in both directions.
+    #[default]
+    LinkBytes,
+    /// GPU faults of the process.
+    Faults,
 }
 
 /// A parameter of a policy.
@@ -60,43 +74,47 @@ pub const REST: Parameter = Parameter { name: "rest", form: Form::Word(&["stream
 pub const AHEAD_MIB: Parameter = Parameter { name: "ahead_mib", form: Form::Number(8, 1 << 24) };
 
 /// The rows of all policies, for the macro `$consumer`, in the order in which they are listed: name, implementation in `policy`, [`Choice`],
-/// actions, parameters, help.
+/// [`Promise`] of a policy of plans, actions, parameters, help.
 #[macro_export]
 #[expect(clippy::crate_in_macro_def, reason = "implementations are paths of the crate that expands the rows")]
 macro_rules! live_policies {
     ($consumer:ident) => {
         $consumer! {
             policies {
-                "auto-live", [], Chooser, [], [],
+                "auto-live", [], Chooser, [], [], [],
                     "chooses the policy with the best expected or measured effect";
-                "observe", [crate::act::controls::Observe], ByName, [], [],
+                "observe", [crate::act::controls::Observe], ByName, [], [], [],
                     "does nothing";
-                "ping-pong", [crate::act::pingpong::PingPong], Automatic, ["prefer_host", "accessed_by"], [BOUNCES],
+                "ping-pong", [crate::act::pingpong::PingPong], Automatic, [], ["prefer_host", "accessed_by"], [BOUNCES],
                     "keeps memory that CPU and GPU use in turn on the host";
-                "stream", [crate::act::stream::Stream], Automatic, ["touch", "migrate_to_gpu"], [AHEAD_MIB],
+                "stream", [crate::act::stream::Stream], Automatic, [], ["touch", "migrate_to_gpu"], [AHEAD_MIB],
                     "prefetches ahead of a sequential walk";
-                "cycle", [crate::act::cycle::Cycle], Automatic, ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
+                "cycle", [crate::act::cycle::Cycle], Automatic, [], ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
                     "keeps a part of a cyclic working set on the GPU";
-                "hot-cold", [crate::act::hot_cold::HotCold], Automatic, ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
+                "hot-cold", [crate::act::hot_cold::HotCold], Automatic, [], ["touch", "migrate_to_gpu", "prefer_host", "accessed_by"], [REST],
                     "keeps the hot part of the working set on the GPU";
-                "tenants", [crate::act::tenants::Tenants], Automatic, ["touch", "migrate_to_gpu"], [],
+                "tenants", [crate::act::tenants::Tenants], Automatic, [], ["touch", "migrate_to_gpu"], [],
                     "keeps the working set of a victim on the GPU beside its evictors";
-                "auto-plan", [], Plan, ["migrate_to_gpu", "migrate_to_host"], [],
+                "auto-plan", [], ByName, [LinkBytes], ["migrate_to_gpu", "migrate_to_host"], [],
                     "plans the moves of training iterations, by the planner with the fewest link bytes";
-                "autoswap", [], Plan, ["migrate_to_gpu", "migrate_to_host"], [],
+                "autoswap", [], ByName, [LinkBytes], ["migrate_to_gpu", "migrate_to_host"], [],
                     "plans the moves of training iterations as AutoSwap does";
-                "appobmem", [], Plan, ["migrate_to_gpu", "migrate_to_host"], [],
+                "appobmem", [], ByName, [LinkBytes], ["migrate_to_gpu", "migrate_to_host"], [],
                     "plans the moves of training iterations as AppObMem does";
-                "g10", [], Plan, ["migrate_to_gpu", "migrate_to_host"], [],
+                "g10", [], ByName, [LinkBytes], ["migrate_to_gpu", "migrate_to_host"], [],
                     "plans the moves of training iterations as G10 does";
+                "pump", [], ByName, [Faults], ["migrate_to_gpu"], [],
+                    "prefetches ahead of the launches of training iterations as PUMP does";
             }
             controls {
-                "pin-host", [crate::act::controls::PinHost], Control, ["prefer_host", "accessed_by", "migrate_to_host"], [],
+                "pin-host", [crate::act::controls::PinHost], Control, [], ["prefer_host", "accessed_by", "migrate_to_host"], [],
                     "pins all memory to the host";
-                "prefetch-all", [crate::act::controls::PrefetchAll], Control, ["migrate_to_gpu"], [],
+                "prefetch-all", [crate::act::controls::PrefetchAll], Control, [], ["migrate_to_gpu"], [],
                     "prefetches all memory repeatedly";
-                "harmful", [crate::act::controls::Harmful], Control, ["migrate_to_host"], [],
+                "harmful", [crate::act::controls::Harmful], Control, [], ["migrate_to_host"], [],
                     "evicts the hottest memory repeatedly";
+                "harmful-plan", [], Control, [LinkBytes], ["migrate_to_host"], [],
+                    "evicts memory behind each launch of an iteration that uses it";
             }
         }
     };
@@ -104,15 +122,15 @@ macro_rules! live_policies {
 
 macro_rules! rows {
     (
-        policies { $first:literal, $first_row:tt, $first_choice:ident, $first_actions:tt, $first_parameters:tt, $first_help:literal;
-            $($name:literal, $row:tt, $choice:ident, $actions:tt, $parameters:tt, $help:literal;)* }
-        controls { $($control:literal, $control_row:tt, $control_choice:ident, $control_actions:tt, $control_parameters:tt, $control_help:literal;)* }
+        policies { $first:literal, $first_row:tt, $first_choice:ident, $first_promise:tt, $first_actions:tt, $first_parameters:tt, $first_help:literal;
+            $($name:literal, $row:tt, $choice:ident, $promise:tt, $actions:tt, $parameters:tt, $help:literal;)* }
+        controls { $($control:literal, $control_row:tt, $control_choice:ident, $control_promise:tt, $control_actions:tt, $control_parameters:tt, $control_help:literal;)* }
     ) => {
         /// All policies, controls last.
         pub const POLICIES: &[Policy] = &[
-            row!($first, $first_choice, $first_actions, $first_parameters, $first_help),
-            $(row!($name, $choice, $actions, $parameters, $help),)*
-            $(row!($control, $control_choice, $control_actions, $control_parameters, $control_help),)*
+            row!($first, $first_choice, $first_promise, $first_actions, $first_parameters, $first_help),
+            $(row!($name, $choice, $promise, $actions, $parameters, $help),)*
+            $(row!($control, $control_choice, $control_promise, $control_actions, $control_parameters, $control_help),)*
         ];
 
         /// The policies that an operator names, in words; controls are not among them.
@@ -121,8 +139,24 @@ macro_rules! rows {
 }
 
 macro_rules! row {
-    ($name:literal, $choice:ident, $actions:tt, $parameters:tt, $help:literal) => {
-        Policy { name: $name, choice: Choice::$choice, help: $help, actions: &$actions, parameters: &$parameters }
+    ($name:literal, $choice:ident, $promise:tt, $actions:tt, $parameters:tt, $help:literal) => {
+        Policy {
+            name: $name,
+            choice: Choice::$choice,
+            promise: promise!($promise),
+            help: $help,
+            actions: &$actions,
+            parameters: &$parameters,
+        }
+    };
+}
+
+macro_rules! promise {
+    ([]) => {
+        None
+    };
+    ([$promise:ident]) => {
+        Some(Promise::$promise)
     };
 }
 
@@ -137,13 +171,23 @@ pub fn named(name: &str) -> Option<&'static Policy> {
     POLICIES.iter().find(|policy| policy.name == name)
 }
 
-/// The policy of plans that chooses among all planners.
+/// The policy of plans that chooses among planners.
 pub const PLAN_CHOOSER: &str = "auto-plan";
+
+/// Policy of plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlanPolicy {
+    /// Its name.
+    pub name: &'static str,
+    /// What its plans promise.
+    pub promise: Promise,
+}
 
 /// The policy of plans of this name; `None` if it is another kind of policy.
 #[must_use]
-pub fn of_plans(name: &str) -> Option<&'static Policy> {
-    named(name).filter(|policy| policy.choice == Choice::Plan)
+pub fn of_plans(name: &str) -> Option<PlanPolicy> {
+    let policy = named(name)?;
+    Some(PlanPolicy { name: policy.name, promise: policy.promise? })
 }
 
 /// Parameters that an override may set for the policy of this name; for the chooser, those of all that it chooses from.
@@ -191,6 +235,18 @@ mod tests {
     fn controls_are_in_no_list_for_operators() {
         for policy in POLICIES {
             assert_eq!(NAMES.contains(&format!("{:?}", policy.name)), policy.choice != Choice::Control, "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn plans_promise_link_bytes_or_faults_and_are_never_chosen() {
+        let plans: Vec<_> = POLICIES.iter().filter_map(|policy| of_plans(policy.name)).collect();
+        let by_faults: Vec<&str> =
+            plans.iter().filter(|plan| plan.promise == Promise::Faults).map(|plan| plan.name).collect();
+        assert_eq!(by_faults, ["pump"]);
+        assert!(plans.iter().any(|plan| plan.name == PLAN_CHOOSER) && of_plans(CHOOSER).is_none());
+        for policy in POLICIES.iter().filter(|policy| policy.promise.is_some()) {
+            assert!(matches!(policy.choice, Choice::ByName | Choice::Control), "{policy:?}");
         }
     }
 

@@ -24,7 +24,7 @@ use std::{
 use actuator::HelperPlan;
 use anyhow::{Context, bail};
 use model::HelperReport;
-use plans::{Bytes, Change, Follower, Planned, Settings, State};
+use plans::{Bytes, Change, Follower, Planned, Settings, State, methods};
 use recorder::Process;
 use serde_json::{Value, json};
 use sys::{
@@ -153,8 +153,8 @@ struct Session<'a> {
     lines: u64,
 }
 
-fn bytes_line(Bytes { to_gpu, to_host, faulted }: Bytes) -> Value {
-    json!({ "to_gpu": to_gpu, "to_host": to_host, "faulted": faulted })
+fn bytes_line(Bytes { to_gpu, to_host, faulted, evicted }: Bytes) -> Value {
+    json!({ "to_gpu": to_gpu, "to_host": to_host, "faulted": faulted, "evicted": evicted })
 }
 
 impl Session<'_> {
@@ -245,7 +245,7 @@ impl Session<'_> {
                 Phase::Off => "off",
             },
             "helper_ended": now.0.ended,
-            "planned_bytes": planned.map(|planned| bytes_line(planned.bytes)),
+            "planned_bytes": planned.map(|planned| bytes_line(planned.traffic.bytes)),
             "issued": counted.moves,
             "late": counted.late,
             "skipped": counted.skipped,
@@ -262,7 +262,7 @@ impl Session<'_> {
 fn planned_line(planned: &Planned) -> Value {
     json!({
         "event": "planned", "launches": planned.tokens.len(), "moves": planned.moves.len(),
-        "bytes": bytes_line(planned.bytes), "driver_bytes": bytes_line(planned.driver_bytes),
+        "bytes": bytes_line(planned.traffic.bytes), "driver_bytes": bytes_line(planned.driver.bytes),
         "peak_bytes": planned.peak_bytes, "room_bytes": planned.room_bytes,
         "ranges": planned.moves.iter().map(|one| {
             json!([one.begin, one.bytes, format!("{:?}", one.destination), one.begin_op, one.wait_op])
@@ -272,7 +272,7 @@ fn planned_line(planned: &Planned) -> Value {
 
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::of_arguments()?;
-    let planner = planner::by_name(&options.planner).context("no such planner")?;
+    let method = methods::by_name(&options.planner).context("no such planner")?;
     let settings = Settings { gpu: options.gpu, gpu_bytes: options.gpu_mib << 20, coverage: None };
     let roots = Roots::default();
     let mut child = Command::new(&options.program)
@@ -311,7 +311,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
     };
     let before = (place.report(), None);
-    let follower = Follower::new(settings, vec![planner]);
+    let follower = Follower::new(settings, vec![method]);
     let mut session = Session {
         options: &options,
         link,

@@ -1,28 +1,15 @@
 //! Plan for a process, by its calls.
 
-use call_ring::{
-    Plan, Token,
-    call::Call,
-    plan::{MOVES_MAX, Move},
-};
-use planner::{Link, Machine, Part, Planner, machine::Store};
+use call_ring::{Plan, Token, call::Call, plan::Move};
 use recorder::Program;
-use trace::{Iteration, detect, footprints::Coverage};
+use trace::{detect, footprints::Coverage};
 
 use crate::{
-    moves,
-    pieces::Pieces,
+    methods::{Demand, Method, Outline},
     refusal::Refusal,
     sequence::{Rhythm, Sequence, Work},
-    traffic::{self, Bytes, Followed},
+    traffic::Traffic,
 };
-
-/// Frames of the GPU that plans leave alone: page tables and small allocations take some.
-pub const SPARE_FRAMES: u64 = 3;
-/// Most schedules that a planner makes for an iteration, each for less memory than the one before.
-const TRIES: u64 = 32;
-/// Links of the machine that planners assume: about what `PCIe` of the fourth generation has.
-const LINK: Link = Link { latency_ns: 10_000.0, bytes_per_second: 24e9 };
 
 /// What a plan is made for.
 #[derive(Clone, Debug)]
@@ -38,7 +25,7 @@ pub struct Settings {
 /// Plan and what it comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Planner that made it.
+    /// Planner or other method that made it.
     pub planner: &'static str,
     /// Number of a launch at which an iteration begins.
     pub first_launch: u64,
@@ -48,11 +35,11 @@ pub struct Planned {
     pub tokens: Vec<Token>,
     /// Moves, by the launches behind which they begin.
     pub moves: Vec<Move>,
-    /// Bytes of an iteration with it.
-    pub bytes: Bytes,
-    /// Bytes of an iteration without it, by the model of the driver.
-    pub driver_bytes: Bytes,
-    /// Most bytes of the iteration's memory on the GPU.
+    /// Traffic of an iteration with it, by the model of the driver.
+    pub traffic: Traffic,
+    /// Traffic of an iteration without it.
+    pub driver: Traffic,
+    /// Most bytes on the GPU that it relies on.
     pub peak_bytes: u64,
     /// Bytes that it may have there.
     pub room_bytes: u64,
@@ -63,7 +50,7 @@ impl Planned {
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits in plans")]
     pub fn table(&self, gpu: [u8; 16]) -> Plan<'_> {
-        let budget_bytes = self.moves.iter().map(|step| step.bytes).sum();
+        let budget_bytes = self.moves.iter().map(|step| step.bytes).fold(0, u64::saturating_add);
         Plan { gpu, first_launch: self.first_launch as u32, budget_bytes, tokens: &self.tokens, moves: &self.moves }
     }
 }
@@ -102,7 +89,7 @@ pub struct Begin {
 /// Follows the calls of a process.
 pub struct Follower {
     settings: Settings,
-    planners: Vec<Box<dyn Planner>>,
+    methods: Vec<Box<dyn Method>>,
     sequence: Sequence,
     state: State,
     rhythm: Option<Rhythm>,
@@ -110,18 +97,18 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follower of a process from its first call on. Of the plans of these planners, it takes the one
+    /// Follower of a process from its first call on. Of the plans by these methods, it takes the one
     /// with the fewest bytes over the link.
     #[must_use]
-    pub fn new(settings: Settings, planners: Vec<Box<dyn Planner>>) -> Self {
-        Self::after(Program::default(), settings, planners)
+    pub fn new(settings: Settings, methods: Vec<Box<dyn Method>>) -> Self {
+        Self::after(Program::default(), settings, methods)
     }
 
     /// Follower of a process that has this much already.
     #[must_use]
-    pub fn after(program: Program, settings: Settings, planners: Vec<Box<dyn Planner>>) -> Self {
+    pub fn after(program: Program, settings: Settings, methods: Vec<Box<dyn Method>>) -> Self {
         let sequence = Sequence::after(program);
-        Self { settings, planners, sequence, state: State::Watching, rhythm: None, iteration: None }
+        Self { settings, methods, sequence, state: State::Watching, rhythm: None, iteration: None }
     }
 
     /// State.
@@ -204,109 +191,38 @@ impl Follower {
     }
 
     fn plan(&self, work: Work) -> Result<Planned, Refusal> {
-        let Work { first_launch, tokens, durations_ns, pieces } = work;
+        let Work { first_launch, tokens, durations_ns, queues, pieces } = work;
         if let Some(coverage) = self.settings.coverage.filter(|coverage| !coverage.suffices()) {
             return Err(Refusal::CoverageTooLow { percent: percent(coverage.recall()) });
         }
-        let gpu_bytes = self.settings.gpu_bytes.saturating_sub(self.sequence.unmanaged_bytes(&pieces));
-        let room_bytes = gpu_bytes.saturating_sub(SPARE_FRAMES * Part::BLOCK_BYTES);
-        let used_bytes = pieces.bytes();
-        if used_bytes <= room_bytes {
-            return Err(Refusal::Fits { used_bytes, room_bytes });
-        }
-        let needed_bytes = pieces.op_bytes_max();
-        if needed_bytes > gpu_bytes / 2 {
-            return Err(Refusal::OpTooLarge { needed_bytes, gpu_bytes });
-        }
-        let staying_bytes = pieces.staying_bytes();
-        let Some(limit_bytes) = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0) else {
-            return Err(Refusal::TooMuchStays { staying_bytes, room_bytes });
-        };
-        let (iteration, tensors) = pieces.iteration(&durations_ns)?;
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
-        let memory = PlannerMemory { limit_bytes, room_bytes };
-        let (mut best, mut refusal): (Option<Candidate>, _) = (None, None);
-        for planner in &self.planners {
-            match memory.candidate(&**planner, &iteration, &pieces, &tensors) {
-                Ok(candidate) if best.as_ref().is_none_or(|best| candidate.total() < best.total()) => {
-                    best = Some(candidate);
+        let gpu_bytes = self.settings.gpu_bytes.saturating_sub(self.sequence.unmanaged_bytes(&pieces));
+        let demand = Demand::new(pieces, durations_ns, queues, gpu_bytes);
+        let (mut best, mut refusal): (Option<(&'static str, Outline)>, _) = (None, None);
+        let total = |outline: &Outline| outline.traffic.bytes.total();
+        for method in &self.methods {
+            match method.outline(&demand) {
+                Ok(outline) if best.as_ref().is_none_or(|(_, best)| total(&outline) < total(best)) => {
+                    best = Some((method.name(), outline));
                 }
                 Ok(_) => {}
                 Err(reason) => refusal = refusal.or(Some(reason)),
             }
         }
-        let Some(Candidate { planner, moves, followed }) = best else {
+        let Some((planner, Outline { moves, traffic, peak_bytes })) = best else {
             return Err(refusal.unwrap_or(Refusal::NoRoom));
         };
-        let driver_bytes = traffic::of_driver(&pieces, gpu_bytes);
-        let (planned, driver) = (followed.bytes.total(), driver_bytes.total());
-        if planned >= driver {
-            return Err(Refusal::NoGain { planned_bytes: planned, driver_bytes: driver });
-        }
-        let (bytes, peak_bytes) = (followed.bytes, followed.peak_bytes);
-        Ok(Planned { planner, first_launch, duration_ns, tokens, moves, bytes, driver_bytes, peak_bytes, room_bytes })
-    }
-}
-
-/// Plan of a planner.
-struct Candidate {
-    planner: &'static str,
-    moves: Vec<Move>,
-    followed: Followed,
-}
-
-impl Candidate {
-    const fn total(&self) -> u64 {
-        self.followed.bytes.total()
-    }
-}
-
-/// GPU memory that a plan may use.
-struct PlannerMemory {
-    /// Bytes that schedules may use, beside what stays.
-    limit_bytes: u64,
-    /// All of them.
-    room_bytes: u64,
-}
-
-impl PlannerMemory {
-    fn candidate(
-        &self,
-        planner: &dyn Planner,
-        iteration: &Iteration,
-        pieces: &Pieces,
-        tensors: &[usize],
-    ) -> Result<Candidate, Refusal> {
-        let Self { limit_bytes, room_bytes } = *self;
-        // What planners take for an instant takes a launch here, so that some room is needed for it.
-        let step_bytes = (limit_bytes / TRIES).next_multiple_of(Part::BLOCK_BYTES);
-        let mut planner_bytes = limit_bytes;
-        let moves = loop {
-            let store = Store { bytes: u64::MAX, out: LINK, back: LINK };
-            let machine = Machine { gpu_bytes: planner_bytes, host: store, flash: None };
-            let schedule = planner.plan(iteration, &machine)?;
-            if let Some(moves) = moves::of(pieces, tensors, &schedule, room_bytes) {
-                break moves;
-            }
-            planner_bytes = planner_bytes.checked_sub(step_bytes).ok_or(Refusal::NoRoom)?;
-        };
-        if moves.len() > MOVES_MAX {
-            return Err(Refusal::TooManyMoves { moves: moves.len() });
-        }
-        let followed = traffic::of_moves(pieces, &moves);
-        if followed.peak_bytes > room_bytes {
-            return Err(Refusal::NoRoom);
-        }
-        Ok(Candidate { planner: planner.name(), moves, followed })
+        let (driver, room_bytes) = (demand.driver(), demand.room_bytes());
+        Ok(Planned { planner, first_launch, duration_ns, tokens, moves, traffic, driver, peak_bytes, room_bytes })
     }
 }
 
 impl std::fmt::Debug for Follower {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { settings, planners, sequence: _, state, rhythm, iteration } = self;
-        let planners: Vec<&str> = planners.iter().map(|planner| planner.name()).collect();
+        let Self { settings, methods, sequence: _, state, rhythm, iteration } = self;
+        let methods: Vec<&str> = methods.iter().map(|method| method.name()).collect();
         let mut debug = formatter.debug_struct("Follower");
-        debug.field("settings", settings).field("planners", &planners);
+        debug.field("settings", settings).field("methods", &methods);
         debug.field("state", state).field("rhythm", rhythm).field("iteration", iteration).finish_non_exhaustive()
     }
 }

@@ -6,18 +6,20 @@
 //! * [`follower`]: the calls of a process, and the plan for it
 //! * [`refusal`]: reasons why there is no plan
 //! * [`pieces`]: memory that an iteration uses, and which launches use it
-//! * [`moves`]: from a schedule to moves between launches
-//! * [`traffic`]: bytes over the link, with a plan and without one
+//! * [`methods`]: methods of making moves between launches
+//! * [`traffic`]: bytes over the link and faults, with a plan and without one
 //!
 //! No I/O, no clock: the same calls give the same plan.
 
 pub mod follower;
-pub mod moves;
+pub mod methods;
+mod moves;
 pub mod pieces;
 pub mod refusal;
 mod sequence;
 pub mod traffic;
 
 pub use follower::{Begin, Change, Follower, Planned, Settings, State};
+pub use methods::Method;
 pub use refusal::Refusal;
-pub use traffic::Bytes;
+pub use traffic::{Bytes, Traffic};

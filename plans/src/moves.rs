@@ -1,204 +1,41 @@
-//! From a schedule to moves between launches.
-//!
-//! Only what leaves the GPU, and when, is taken from a schedule. A piece leaves behind launch `b`,
-//! launch `w` waits until it has left, it begins to come back behind launch `f`, and launch `d` uses
-//! it: `b < w <= f <= d`. With `f = d` there is no room for it before: it is left to faults, which
-//! copy the same.
-//!
-//! What begins behind a launch may begin before the next one waits for anything. So there are two
-//! loads of each launch: before it, when what comes has come and what leaves is still there, and
-//! during it. A piece is absent before launches `w + 1` to `f`, and during `w` to `min(f, d - 1)`.
-//! Both moves are given as much time as there is room for; a piece that needs no absence stays.
-
-use std::{collections::BTreeSet, ops::RangeInclusive};
+//! Moves of pieces behind launches, as plans have them.
 
 use call_ring::plan::{Destination, Move, PAGE_BYTES};
-use planner::{Act, Part, Schedule, Tier};
+use planner::Action;
 use trace::id::Id;
 
-use crate::pieces::Pieces;
+use crate::pieces::{Piece, Pieces};
 
-/// Time of a piece away from the GPU. Places are those of launches, and continue through the next
-/// iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Absence {
-    /// Launch that uses the piece after it.
-    next_use: usize,
-    /// Piece.
-    piece: usize,
-    /// Launch behind which it leaves.
-    last_use: usize,
-    /// Launch that waits until it has left.
-    left: usize,
-    /// Launch behind which it comes back.
-    fetch: usize,
+/// Move of a piece. Places are those of launches, and continue through the next iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) piece: usize,
+    pub(crate) destination: Destination,
+    /// Launch behind which it begins.
+    pub(crate) begin: usize,
+    /// Launch that waits for it, if any.
+    pub(crate) wait: Option<usize>,
 }
 
-impl Absence {
-    fn is_faulted(&self) -> bool {
-        self.fetch == self.next_use
-    }
-
-    /// Launches before which the piece is absent.
-    fn before(&self) -> RangeInclusive<usize> {
-        self.left + 1..=self.fetch
-    }
-
-    /// Launches during which the piece is absent.
-    fn during(&self) -> RangeInclusive<usize> {
-        self.left..=self.fetch.min(self.next_use - 1)
-    }
-}
-
-/// Bytes on the GPU by launch.
-#[derive(Clone, Debug)]
-struct Load {
-    before: Vec<u64>,
-    during: Vec<u64>,
-    limit_bytes: u64,
-}
-
-impl Load {
-    /// Load without any absence.
-    fn of(pieces: &Pieces, limit_bytes: u64) -> Self {
-        let mut bytes = vec![0; pieces.ops];
-        for piece in &pieces.all {
-            let (first, last) = match (piece.uses.first(), piece.uses.last()) {
-                (Some(first), Some(last)) if !piece.outlives => (*first, *last),
-                _ => (0, pieces.ops),
-            };
-            for bytes in bytes.iter_mut().take(last + 1).skip(first) {
-                *bytes += piece.bytes;
-            }
-        }
-        Self { before: bytes.clone(), during: bytes, limit_bytes }
-    }
-
-    fn is_within(&self) -> bool {
-        self.before.iter().chain(&self.during).all(|bytes| *bytes <= self.limit_bytes)
-    }
-
-    fn remove(&mut self, absence: &Absence, bytes: u64) {
-        for (load, places) in [(&mut self.before, absence.before()), (&mut self.during, absence.during())] {
-            places.for_each(|place| *at(load, place) -= bytes);
-        }
-    }
-
-    /// Makes an absence a shorter one, if there is room.
-    fn shorten(&mut self, absence: &mut Absence, to: Absence, bytes: u64) -> bool {
-        let before = absence.before().filter(|place| !to.before().contains(place));
-        let during = absence.during().filter(|place| !to.during().contains(place));
-        let (before, during): (Vec<usize>, Vec<usize>) = (before.collect(), during.collect());
-        let mut both = [(&mut self.before, before), (&mut self.during, during)];
-        let limit_bytes = self.limit_bytes;
-        let fits = both
-            .iter_mut()
-            .all(|(load, places)| places.iter().all(|place| at(load, *place).saturating_add(bytes) <= limit_bytes));
-        if fits {
-            for (load, places) in &mut both {
-                for place in places.iter() {
-                    *at(load, *place) += bytes;
-                }
-            }
-            *absence = to;
-        }
-        fits
-    }
-}
-
-/// Load at a place, of which there is one at least.
-#[expect(clippy::indexing_slicing, reason = "absences are of iterations with launches")]
-fn at(load: &mut [u64], place: usize) -> &mut u64 {
-    let ops = load.len();
-    &mut load[place % ops]
-}
-
-/// Moves of a schedule, whose tensors are these pieces, with no more than the limit on the GPU at any
-/// time; `None` if it takes more.
-pub(crate) fn of(pieces: &Pieces, tensors: &[usize], schedule: &Schedule, limit_bytes: u64) -> Option<Vec<Move>> {
-    let mut load = Load::of(pieces, limit_bytes);
-    let absences = absences(pieces, tensors, schedule).into_iter();
-    let mut absences: Vec<(Absence, u64)> =
-        absences.filter_map(|absence| pieces.all.get(absence.piece).map(|piece| (absence, piece.bytes))).collect();
-    for (absence, bytes) in &absences {
-        load.remove(absence, *bytes);
-    }
-    if !load.is_within() {
-        return None;
-    }
-    // First of all, as few as possible: those without which it fits as well.
-    absences.retain_mut(|(absence, bytes)| {
-        let none = Absence { left: absence.next_use, fetch: absence.next_use - 1, ..*absence };
-        !load.shorten(absence, none, *bytes)
-    });
-    // Then something that is not left to faults.
-    for (absence, bytes) in absences.iter_mut().filter(|(absence, _)| absence.fetch > absence.left) {
-        let fetched = Absence { fetch: absence.fetch - 1, ..*absence };
-        load.shorten(absence, fetched, *bytes);
-    }
-    for (absence, bytes) in &mut absences {
-        let mut has_room = true;
-        while has_room && absence.left < absence.fetch {
-            let later = Absence { left: absence.left + 1, ..*absence };
-            has_room = absence.left + 1 < absence.next_use && load.shorten(absence, later, *bytes);
-            if absence.left < absence.fetch && !absence.is_faulted() {
-                let earlier = Absence { fetch: absence.fetch - 1, ..*absence };
-                has_room |= load.shorten(absence, earlier, *bytes);
-            }
-        }
-    }
-    let absences: Vec<Absence> = absences.into_iter().map(|(absence, _)| absence).collect();
-    Some(moves(pieces, &absences))
-}
-
-/// Absences from use to use.
-fn absences(pieces: &Pieces, tensors: &[usize], schedule: &Schedule) -> BTreeSet<Absence> {
-    let ops = pieces.ops;
-    let mut absences = BTreeSet::new();
-    for action in schedule.actions() {
-        if !matches!(action.act, Act::Move(Tier::Host | Tier::Flash)) {
-            continue;
-        }
-        let Some(&place) = tensors.get(action.tensor.index()) else { continue };
-        let Some(piece) = pieces.all.get(place).filter(|piece| piece.moves) else { continue };
-        // A unit of the driver goes as a whole.
-        if action.part.is_some_and(|part: Part| part.bytes() < piece.bytes) {
-            continue;
-        }
-        // Behind the launch before.
-        let begin = (action.begin.index() + ops - 1) % ops;
-        let Some(last_use) = piece.uses.iter().rev().find(|op| **op <= begin).or(piece.uses.last()) else { continue };
-        let last_use = *last_use;
-        let next_use = piece.uses.iter().find(|op| **op > last_use).copied();
-        let next_use = next_use.or(piece.uses.first().map(|first| first + ops)).unwrap_or(last_use + ops);
-        if next_use >= last_use + 2 {
-            absences.insert(Absence { next_use, piece: place, last_use, left: last_use + 1, fetch: next_use });
-        }
-    }
-    absences
+/// Piece that an action of a schedule moves, whose tensors are these pieces; `None` if it stays, or is
+/// to move in part: a unit of the driver goes as a whole.
+pub(crate) fn moved_piece<'a>(pieces: &'a Pieces, tensors: &[usize], action: &Action) -> Option<(usize, &'a Piece)> {
+    let place = *tensors.get(action.tensor.index())?;
+    let piece = pieces.all.get(place).filter(|piece| piece.moves)?;
+    action.part.is_none_or(|part| part.bytes() >= piece.bytes).then_some((place, piece))
 }
 
 /// Moves in their order; neighbours that go together are one.
-fn moves(pieces: &Pieces, absences: &[Absence]) -> Vec<Move> {
-    let mut moves = Vec::new();
-    for absence in absences {
-        let Some(piece) = pieces.all.get(absence.piece) else { continue };
-        let op = |place: usize| u32::try_from(place % pieces.ops).unwrap_or(u32::MAX);
+pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) -> Vec<Move> {
+    let op = |place: usize| u32::try_from(place % pieces.ops).unwrap_or(u32::MAX);
+    let one = |Step { piece, destination, begin, wait }: Step| {
+        let piece = pieces.all.get(piece)?;
         // Only whole pages of the allocation.
-        let Some(begin) = piece.address.checked_next_multiple_of(PAGE_BYTES) else { continue };
-        let bytes = (piece.address + piece.bytes).saturating_sub(begin) / PAGE_BYTES * PAGE_BYTES;
-        let step = |destination, begin_op, wait_op| Move {
-            begin,
-            bytes,
-            destination,
-            begin_op: op(begin_op),
-            wait_op: Some(op(wait_op)),
-        };
-        moves.push((piece.block, step(Destination::Host, absence.last_use, absence.left)));
-        if !absence.is_faulted() {
-            moves.push((piece.block, step(Destination::Gpu, absence.fetch, absence.next_use)));
-        }
-    }
+        let first = piece.address.checked_next_multiple_of(PAGE_BYTES)?;
+        let bytes = (piece.address + piece.bytes).saturating_sub(first) / PAGE_BYTES * PAGE_BYTES;
+        Some((piece.block, Move { begin: first, bytes, destination, begin_op: op(begin), wait_op: wait.map(op) }))
+    };
+    let mut moves: Vec<_> = steps.into_iter().filter_map(one).collect();
     // What leaves makes room for what comes, and what is waited for first goes first.
     moves.sort_by_key(|(_, step)| {
         let wait_op = step.wait_op.unwrap_or(u32::MAX);
@@ -220,4 +57,11 @@ fn moves(pieces: &Pieces, absences: &[Absence]) -> Vec<Move> {
         }
     }
     joined.into_iter().map(|(_, step)| step).collect()
+}
+
+/// Places of the pieces in the range of a move.
+pub(crate) fn within(pieces: &Pieces, step: &Move) -> std::ops::Range<usize> {
+    let first = pieces.all.partition_point(|piece| piece.address < step.begin);
+    let behind = pieces.all.partition_point(|piece| piece.address < step.begin.saturating_add(step.bytes));
+    first..behind.max(first)
 }

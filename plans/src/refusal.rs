@@ -35,6 +35,12 @@ pub enum Refusal {
     NoRoom,
     #[error("the plan would move {planned_bytes} bytes, and the driver moves {driver_bytes}")]
     NoGain { planned_bytes: u64, driver_bytes: u64 },
+    #[error("the plan would leave {planned} blocks to faults, and the driver alone {driver}")]
+    NoFewerFaults { planned: u64, driver: u64 },
+    #[error("the program waits for the GPU before each launch, so that no launch is ahead of it")]
+    NoLead,
+    #[error("none of the memory that an iteration uses may be moved")]
+    NothingMoves,
     #[error("the calls are no valid trace: {reason}")]
     Invalid { reason: String },
 }

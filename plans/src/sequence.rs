@@ -33,6 +33,8 @@ struct Mark {
     tokens: u64,
     /// Number of its launch.
     number: Option<u64>,
+    /// Whether it waits for the GPU.
+    is_sync: bool,
 }
 
 /// Iterations by the numbers of their launches.
@@ -50,6 +52,8 @@ pub(crate) struct Work {
     pub(crate) first_launch: u64,
     pub(crate) tokens: Vec<Token>,
     pub(crate) durations_ns: Vec<u64>,
+    /// Of each launch, the first one behind the last sync; `None` if that is in the iteration before.
+    pub(crate) queues: Vec<Option<usize>>,
     pub(crate) pieces: Pieces,
 }
 
@@ -101,9 +105,10 @@ impl Sequence {
     /// Adds a call.
     pub(crate) fn add(&mut self, call: Call) {
         let number = call.number_near(self.last);
-        self.marks.push_back(Mark { ops: self.ops, tokens: self.tokens, number });
+        let sync = self.program.sync(&call);
+        self.marks.push_back(Mark { ops: self.ops, tokens: self.tokens, number, is_sync: sync.is_some() });
         self.last = number.or(self.last);
-        self.detect(&call);
+        self.detect(&call, sync);
         self.program.advance(&call.action);
         self.window.add(call);
         while self.marks.len() > self.window.calls().len() {
@@ -114,7 +119,7 @@ impl Sequence {
         }
     }
 
-    fn detect(&mut self, call: &Call) {
+    fn detect(&mut self, call: &Call, sync: Option<ops::SyncKind>) {
         match &call.action {
             Action::Malloc { bytes, .. } => {
                 self.detector.malloc(*bytes);
@@ -139,7 +144,7 @@ impl Sequence {
             }
             _ => {}
         }
-        if let Some(kind) = self.program.sync(call) {
+        if let Some(kind) = sync {
             self.detector.sync(kind);
             self.ops += 1;
             self.tokens += 1;
@@ -226,11 +231,30 @@ impl Sequence {
         let durations = times.iter().zip(times.iter().skip(1)).map(|(begin, end)| end.saturating_sub(*begin));
         let durations_ns = durations.collect();
         let [.., first_launch] = begins;
+        let queues = self.queues(begin..end);
         let pieces = self.pieces(begin..end)?;
         if pieces.ops as u64 != period {
             return Err(Refusal::Invalid { reason: "a launch without thread blocks".to_owned() });
         }
-        Ok(Some(Work { first_launch, tokens, durations_ns, pieces }))
+        Ok(Some(Work { first_launch, tokens, durations_ns, queues, pieces }))
+    }
+
+    /// Of each launch of an iteration, the first one behind the last sync.
+    fn queues(&self, range: std::ops::Range<usize>) -> Vec<Option<usize>> {
+        let (mut queues, mut first) = (Vec::new(), None);
+        for (call, mark) in self.window.calls().zip(&self.marks).skip(range.start).take(range.len()) {
+            if call.token().is_some() {
+                queues.push(first);
+            }
+            if mark.is_sync {
+                first = Some(queues.len());
+            }
+        }
+        // Behind the last launch, a sync is before the first one of the next iteration.
+        if first == Some(queues.len()) {
+            queues.iter_mut().take_while(|first| first.is_none()).for_each(|first| *first = Some(0));
+        }
+        queues
     }
 
     /// Memory that launches of an iteration use, and the copies and fills before each of them.

@@ -1,10 +1,14 @@
-//! Bytes over the link in an iteration that repeats: under the driver alone, and with moves.
+//! Bytes over the link and faults in an iteration that repeats, with moves or without any: a model of
+//! the driver.
 
 use std::collections::BTreeMap;
 
 use call_ring::plan::{Destination, Move};
 
-use crate::pieces::{Piece, Pieces};
+use crate::{
+    moves::within,
+    pieces::{Piece, Pieces},
+};
 
 /// Iterations until the residency repeats, or nearly.
 const TURNS: usize = 4;
@@ -14,144 +18,196 @@ const TURNS: usize = 4;
 pub struct Bytes {
     /// To the GPU, by moves.
     pub to_gpu: u64,
-    /// To the host, by moves or evictions.
+    /// To the host, by moves.
     pub to_host: u64,
     /// To the GPU, by faults.
     pub faulted: u64,
+    /// To the host, by evictions.
+    pub evicted: u64,
 }
 
 impl Bytes {
     /// In both directions.
     #[must_use]
     pub const fn total(self) -> u64 {
-        self.to_gpu + self.to_host + self.faulted
+        let Self { to_gpu, to_host, faulted, evicted } = self;
+        to_gpu.saturating_add(to_host).saturating_add(faulted).saturating_add(evicted)
     }
 }
 
-/// What the driver alone copies: memory comes by faults, and the least recently used leaves where
-/// there is no room.
-#[must_use]
-pub fn of_driver(pieces: &Pieces, gpu_bytes: u64) -> Bytes {
-    let by_op = by_op(pieces);
-    // By time of the last use.
-    let (mut order, mut last, mut resident, mut time) = (BTreeMap::new(), vec![None; pieces.all.len()], 0, 0_u64);
-    let mut bytes = Bytes::default();
-    let mut was_here = vec![false; pieces.all.len()];
-    for _ in 0..TURNS {
-        bytes = Bytes::default();
-        for (op, uses) in by_op.iter().enumerate() {
-            for &place in uses {
-                let Some(piece) = pieces.all.get(place) else { continue };
-                time += 1;
-                let (Some(last), Some(was_here)) = (last.get_mut(place), was_here.get_mut(place)) else { continue };
-                if let Some(before) = last.replace(time) {
-                    order.remove(&before);
-                } else {
-                    resident += piece.bytes;
-                    // First touches copy nothing.
-                    bytes.faulted += if std::mem::replace(was_here, true) { piece.bytes } else { 0 };
-                }
-                order.insert(time, place);
-            }
-            while resident > gpu_bytes
-                && let Some((_, place)) = order.pop_first()
-                && let Some(piece) = pieces.all.get(place)
-            {
-                resident -= piece.bytes;
-                bytes.to_host += piece.bytes;
-                if let Some(last) = last.get_mut(place) {
-                    *last = None;
-                }
-            }
-            for &place in uses {
-                let Some(piece) = pieces.all.get(place) else { continue };
-                if is_dead_behind(piece, op)
-                    && let (Some(last), Some(was_here)) = (last.get_mut(place), was_here.get_mut(place))
-                {
-                    *was_here = false;
-                    if let Some(time) = last.take() {
-                        order.remove(&time);
-                        resident -= piece.bytes;
-                    }
-                }
-            }
-        }
-    }
-    bytes
-}
-
-/// What moves come to.
+/// Traffic of an iteration, in the steady state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Followed {
-    /// Bytes of an iteration, in the steady state.
+pub struct Traffic {
+    /// Bytes over the link.
     pub bytes: Bytes,
-    /// Most bytes that are on the GPU at any time, from the first iteration on.
+    /// Pieces that come by faults, new memory included, of which nothing is copied.
+    pub faulted_pieces: u64,
+    /// Most bytes that are on the GPU at any time before evictions, from the first iteration on.
     pub peak_bytes: u64,
 }
 
-/// What the moves of a plan copy, and how much is on the GPU, from an empty GPU on. A move to the GPU
-/// takes memory when it begins, and one to the host gives it back when an op waits for it. What an op
-/// does not find comes by faults.
+/// Traffic with these moves, from an empty GPU on; without any, that of the driver alone. Memory comes
+/// by moves and faults, and the least recently used is evicted where there is no room. A move to the
+/// GPU takes memory when it begins, and is a use; one to the host gives it back when an op waits for
+/// it, or with the next op if none does.
 #[must_use]
-pub fn of_moves(pieces: &Pieces, moves: &[Move]) -> Followed {
+pub fn of(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> Traffic {
+    run(pieces, gpu_bytes, moves).0
+}
+
+/// Moves that copy something in the steady state.
+pub(crate) fn copying(pieces: &Pieces, gpu_bytes: u64, moves: Vec<Move>) -> Vec<Move> {
+    let (_, copies) = run(pieces, gpu_bytes, &moves);
+    moves.into_iter().zip(copies).filter_map(|(step, copies)| copies.then_some(step)).collect()
+}
+
+/// Traffic, and whether each move copies something.
+fn run(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> (Traffic, Vec<bool>) {
     let by_op = by_op(pieces);
-    let leaving = moves_by_op(pieces.ops, moves, |step| step.wait_op.filter(|_| step.destination == Destination::Host));
-    let coming =
-        moves_by_op(pieces.ops, moves, |step| Some(step.begin_op).filter(|_| step.destination == Destination::Gpu));
-    let mut here = vec![false; pieces.all.len()];
-    let mut was_here = here.clone();
-    let mut followed = Followed::default();
-    let mut resident: u64 = 0;
+    let left_before =
+        |step: &Move| step.wait_op.unwrap_or((step.begin_op + 1) % u32::try_from(pieces.ops).unwrap_or(1));
+    let leaving =
+        moves_by_op(pieces.ops, moves, |step| (step.destination == Destination::Host).then(|| left_before(step)));
+    let coming = moves_by_op(pieces.ops, moves, |step| (step.destination == Destination::Gpu).then_some(step.begin_op));
+    let mut gpu = Gpu::new(pieces, gpu_bytes);
+    let mut traffic = Traffic::default();
+    let mut copies = vec![false; moves.len()];
     for _ in 0..TURNS {
-        followed.bytes = Bytes::default();
-        let bytes = &mut followed.bytes;
+        traffic = Traffic { peak_bytes: traffic.peak_bytes, ..Traffic::default() };
+        copies.fill(false);
         for (op, ((uses, leaving), coming)) in by_op.iter().zip(&leaving).zip(&coming).enumerate() {
-            for leaves in leaving {
-                for place in within(pieces, leaves) {
-                    if let (Some(here), Some(piece)) = (here.get_mut(place), pieces.all.get(place))
-                        && std::mem::take(here)
-                    {
-                        resident -= piece.bytes;
-                        bytes.to_host += piece.bytes;
-                    }
+            let Traffic { bytes, faulted_pieces, peak_bytes } = &mut traffic;
+            for &(at, step) in leaving {
+                for place in within(pieces, step) {
+                    let left = gpu.leaves(place);
+                    add(&mut bytes.to_host, left);
+                    mark(&mut copies, at, left);
                 }
             }
             for &place in uses {
-                if let (Some(here), Some(was_here), Some(piece)) =
-                    (here.get_mut(place), was_here.get_mut(place), pieces.all.get(place))
-                    && !std::mem::replace(here, true)
-                {
-                    resident += piece.bytes;
-                    bytes.faulted += if *was_here { piece.bytes } else { 0 };
-                    *was_here = true;
+                if let Some(copied) = gpu.uses(place) {
+                    *faulted_pieces += 1;
+                    add(&mut bytes.faulted, copied);
                 }
             }
-            followed.peak_bytes = followed.peak_bytes.max(resident);
+            add(&mut bytes.evicted, gpu.evict(peak_bytes));
             for &place in uses {
-                if let (Some(here), Some(was_here), Some(piece)) =
-                    (here.get_mut(place), was_here.get_mut(place), pieces.all.get(place))
-                    && is_dead_behind(piece, op)
-                {
-                    resident -= piece.bytes;
-                    (*here, *was_here) = (false, false);
-                }
+                gpu.ends_behind(place, op);
             }
-            for comes in coming {
-                for place in within(pieces, comes) {
-                    if let (Some(here), Some(was_here), Some(piece)) =
-                        (here.get_mut(place), was_here.get(place), pieces.all.get(place))
-                        && *was_here
-                        && !std::mem::replace(here, true)
-                    {
-                        resident += piece.bytes;
-                        bytes.to_gpu += piece.bytes;
-                    }
+            for &(at, step) in coming {
+                for place in within(pieces, step) {
+                    let come = gpu.comes(place);
+                    add(&mut bytes.to_gpu, come);
+                    mark(&mut copies, at, come);
                 }
+                add(&mut bytes.evicted, gpu.evict(peak_bytes));
             }
-            followed.peak_bytes = followed.peak_bytes.max(resident);
         }
     }
-    followed
+    (traffic, copies)
+}
+
+/// Adds bytes: what a program says of its memory may have no end.
+const fn add(sum: &mut u64, bytes: u64) {
+    *sum = sum.saturating_add(bytes);
+}
+
+fn mark(copies: &mut [bool], at: usize, copied_bytes: u64) {
+    if let Some(copies) = copies.get_mut(at) {
+        *copies |= copied_bytes > 0;
+    }
+}
+
+/// Memory on the GPU.
+#[derive(Debug)]
+struct Gpu<'a> {
+    pieces: &'a [Piece],
+    limit_bytes: u64,
+    resident_bytes: u64,
+    /// Count of uses.
+    time: u64,
+    /// What is on it, by the time of the last use.
+    order: BTreeMap<u64, usize>,
+    states: Vec<PieceState>,
+}
+
+/// State of a piece.
+#[derive(Clone, Copy, Debug, Default)]
+struct PieceState {
+    /// Time of its last use, if it is on the GPU.
+    used_at: Option<u64>,
+    /// Whether it has contents to copy.
+    is_written: bool,
+}
+
+impl<'a> Gpu<'a> {
+    fn new(pieces: &'a Pieces, limit_bytes: u64) -> Self {
+        let (order, states) = (BTreeMap::new(), vec![PieceState::default(); pieces.all.len()]);
+        Self { pieces: &pieces.all, limit_bytes, resident_bytes: 0, time: 0, order, states }
+    }
+
+    fn of(&mut self, place: usize) -> Option<(&'a Piece, &mut PieceState)> {
+        self.pieces.get(place).zip(self.states.get_mut(place))
+    }
+
+    /// Makes a piece the one that was used last. Whether it was absent.
+    fn renew(&mut self, place: usize) -> bool {
+        self.time += 1;
+        let time = self.time;
+        let Some((piece, state)) = self.of(place) else { return false };
+        let (bytes, before) = (piece.bytes, state.used_at.replace(time));
+        match before {
+            Some(before) => drop(self.order.remove(&before)),
+            None => add(&mut self.resident_bytes, bytes),
+        }
+        self.order.insert(time, place);
+        before.is_none()
+    }
+
+    /// Removes a piece; its bytes if it was there.
+    fn leaves(&mut self, place: usize) -> u64 {
+        let Some((piece, state)) = self.of(place) else { return 0 };
+        let (bytes, used_at) = (piece.bytes, state.used_at.take());
+        let Some(used_at) = used_at else { return 0 };
+        self.order.remove(&used_at);
+        self.resident_bytes = self.resident_bytes.saturating_sub(bytes);
+        bytes
+    }
+
+    /// Bytes that a fault copies for a use; `None` without a fault.
+    fn uses(&mut self, place: usize) -> Option<u64> {
+        let is_absent = self.renew(place);
+        let (piece, state) = self.of(place)?;
+        let is_copied = std::mem::replace(&mut state.is_written, true);
+        is_absent.then_some(if is_copied { piece.bytes } else { 0 })
+    }
+
+    /// Bytes that a move to the GPU copies. There is none of memory without contents.
+    fn comes(&mut self, place: usize) -> u64 {
+        let Some((piece, _)) = self.of(place).filter(|(_, state)| state.is_written) else { return 0 };
+        if self.renew(place) { piece.bytes } else { 0 }
+    }
+
+    /// Evicts what there is no room for; its bytes.
+    fn evict(&mut self, peak_bytes: &mut u64) -> u64 {
+        *peak_bytes = self.resident_bytes.max(*peak_bytes);
+        let mut evicted_bytes = 0;
+        while self.resident_bytes > self.limit_bytes
+            && let Some(place) = self.order.first_entry().map(|first| *first.get())
+        {
+            add(&mut evicted_bytes, self.leaves(place));
+        }
+        evicted_bytes
+    }
+
+    /// Frees a piece that does not outlive its last use.
+    fn ends_behind(&mut self, place: usize, op: usize) {
+        let dies = |piece: &Piece| !piece.outlives && piece.uses.last() == Some(&op);
+        if let Some((_, state)) = self.of(place).filter(|(piece, _)| dies(piece)) {
+            state.is_written = false;
+            self.leaves(place);
+        }
+    }
 }
 
 /// Pieces that each op uses.
@@ -167,25 +223,13 @@ fn by_op(pieces: &Pieces) -> Vec<Vec<usize>> {
     by_op
 }
 
-/// Moves that each op has, in their order.
-fn moves_by_op(ops: usize, moves: &[Move], op: impl Fn(&Move) -> Option<u32>) -> Vec<Vec<&Move>> {
+/// Moves that each op has, in their order, with their places among all.
+fn moves_by_op(ops: usize, moves: &[Move], op: impl Fn(&Move) -> Option<u32>) -> Vec<Vec<(usize, &Move)>> {
     let mut by_op = vec![Vec::new(); ops];
-    for step in moves {
+    for (at, step) in moves.iter().enumerate() {
         if let Some(steps) = op(step).and_then(|op| by_op.get_mut(op as usize)) {
-            steps.push(step);
+            steps.push((at, step));
         }
     }
     by_op
-}
-
-/// Whether a piece is freed behind an op.
-fn is_dead_behind(piece: &Piece, op: usize) -> bool {
-    !piece.outlives && piece.uses.last() == Some(&op)
-}
-
-/// Pieces in the range of a move.
-fn within(pieces: &Pieces, step: &Move) -> std::ops::Range<usize> {
-    let first = pieces.all.partition_point(|piece| piece.address < step.begin);
-    let behind = pieces.all.partition_point(|piece| piece.address < step.begin.saturating_add(step.bytes));
-    first..behind.max(first)
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# uvmd plans the moves of a training by override, in the lab on a card smaller than its memory: the plan is confirmed by the link's bytes, which come back without it.
+# uvmd plans the moves of a training by override, in the lab on a card smaller than its memory: the plan is confirmed by the link's bytes, or by the faults that pump
+# promises to lower, which come back without it; harmful-plan is rolled back in its first block. The losses are the native run's.
 #
 #   tests/scripts/plan_policy.sh [POLICY]      auto-plan by default
 # shellcheck source=scripts/lib.sh

@@ -29,21 +29,39 @@ pub(crate) fn kind(kind: &str) -> Cow<'_, str> {
     }
 }
 
-/// Measured effect of a decision, or the expected one: `link -55 %`, `faults -80 %`; with bounds
-/// while it is not measured yet.
+/// Measured effect of a decision, or the expected one: `link -55 %`, `faults -80 %` where no fewer link
+/// bytes are expected; with bounds while it is not measured yet.
 pub(crate) fn effect(decision: &Decision) -> String {
     effect_label(decision.link_bytes_saved, decision.faults_saved, &decision.expected)
 }
 
 fn effect_label(link_saved: Option<f64>, faults_saved: Option<f64>, expected: &Expected) -> String {
-    match (link_saved, faults_saved) {
-        (Some(saved), _) => format!("link {}", percent_change(saved)),
-        (None, Some(saved)) => format!("faults {}", percent_change(saved)),
-        (None, None) => {
-            let Share { at_least, at_most } = expected.link_bytes_saved;
-            format!("link {} to {} expected", percent_change(at_least), percent_change(at_most))
-        }
+    if let Some((figure, saved)) = known_effect(link_saved, faults_saved, expected) {
+        return format!("{figure} {}", percent_change(saved));
     }
+    let [(figure, _, Share { at_least, at_most }), _] = effects(link_saved, faults_saved, expected);
+    format!("{figure} {} to {} expected", percent_change(at_least), percent_change(at_most))
+}
+
+/// Measured effect: the figure, and the share of it that is saved.
+fn known_effect(
+    link_saved: Option<f64>,
+    faults_saved: Option<f64>,
+    expected: &Expected,
+) -> Option<(&'static str, f64)> {
+    effects(link_saved, faults_saved, expected).into_iter().find_map(|(figure, saved, _)| Some((figure, saved?)))
+}
+
+/// Figures with what is saved of them and what is expected, the one first that a decision is for.
+fn effects(
+    link_saved: Option<f64>,
+    faults_saved: Option<f64>,
+    expected: &Expected,
+) -> [(&'static str, Option<f64>, Share); 2] {
+    let link = ("link", link_saved, expected.link_bytes_saved);
+    let faults = ("faults", faults_saved, expected.faults_saved);
+    let is_for_faults = expected.link_bytes_saved.at_most <= 0.0 && expected.faults_saved.at_most > 0.0;
+    if is_for_faults { [faults, link] } else { [link, faults] }
 }
 
 fn percent_change(saved: f64) -> String {
@@ -61,9 +79,9 @@ pub(crate) fn decision_label(decision: &DecisionSummary) -> String {
 /// Shorter labels for narrower columns: `cycle: link -55 %`, `cycle -55 %`; `trying cycle` before
 /// the effect is measured.
 fn short_decision_labels(decision: &DecisionSummary) -> Vec<String> {
-    let DecisionSummary { policy, stage, link_bytes_saved, faults_saved, .. } = decision;
+    let DecisionSummary { policy, stage, expected, link_bytes_saved, faults_saved, .. } = decision;
     let policy = text::printable(policy);
-    let known = link_bytes_saved.map(|saved| ("link", saved)).or(faults_saved.map(|saved| ("faults", saved)));
+    let known = known_effect(*link_bytes_saved, *faults_saved, expected);
     match (known, stage.as_str()) {
         (Some((what, saved)), "confirmed") => {
             vec![format!("{policy}: {what} {}", percent_change(saved)), format!("{policy} {}", percent_change(saved))]
@@ -203,6 +221,21 @@ mod tests {
         assert_eq!(shown(decision("confirmed", "cycle", None, Some(0.9))), "acting: cycle, faults -90 %");
         assert_eq!(shown(decision("confirmed", "cycle", Some(-0.1), None)), "acting: cycle, link +10 %");
         assert_eq!(shown(decision("trial", "cycle", None, None)), "trying: cycle, link -50 % to -65 % expected");
+    }
+
+    #[test]
+    fn a_decision_for_fewer_faults_is_shown_with_these() {
+        let shown = |stage, link, faults| {
+            let expected = Expected {
+                link_bytes_saved: Share { at_least: -0.1, at_most: 0.0 },
+                faults_saved: Share { at_least: 0.0, at_most: 0.9 },
+            };
+            let mut diagnosis = decision(stage, "pump", link, faults);
+            diagnosis.decision.as_mut().unwrap().expected = expected;
+            shown(diagnosis, NOW, 80).unwrap()
+        };
+        assert_eq!(shown("confirmed", Some(0.01), Some(0.75)), "acting: pump, faults -75 %");
+        assert_eq!(shown("trial", None, None), "trying: pump, faults +0 % to -90 % expected");
     }
 
     #[test]

@@ -236,3 +236,6 @@ fn gpus(process: &Process) -> impl Iterator<Item = GpuUuid> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,13 +20,15 @@ export const tone = ({ thrashing }) => (thrashing ? "bad" : "odd");
 export const same = (one, other) => one.pid === other.pid && one.start_ticks === other.start_ticks;
 export const seconds = (from, to) => (Date.parse(to) - Date.parse(from)) / 1000;
 
-// Measured effect of a decision, or the expected one.
-export function effect({ link_bytes_saved: link, faults_saved: faults, expected }) {
+// Measured effect of a decision, or the expected one: of faults where no fewer link bytes are expected.
+export function effect({ link_bytes_saved, faults_saved, expected }) {
   const change = (saved) => `${saved > 0 ? "−" : "+"}${Math.abs(saved * 100).toFixed(0)}\u2009%`;
-  if (link !== null) return `link ${change(link)}`;
-  if (faults !== null) return `faults ${change(faults)}`;
-  const { at_least, at_most } = expected.link_bytes_saved;
-  return `link ${change(at_least)} to ${change(at_most)}`;
+  const figures = [["link", link_bytes_saved, expected.link_bytes_saved], ["faults", faults_saved, expected.faults_saved]];
+  if (expected.link_bytes_saved.at_most <= 0 && expected.faults_saved.at_most > 0) figures.reverse();
+  const known = figures.find(([, saved]) => saved !== null);
+  if (known) return `${known[0]} ${change(known[1])}`;
+  const [figure, , { at_least, at_most }] = figures[0];
+  return `${figure} ${change(at_least)} to ${change(at_most)}`;
 }
 
 // Diagnosis in words, with tone, rank for sorting, and the address of its evidence or evictor; null

@@ -1,19 +1,19 @@
 //! Runs that nobody has recorded: blocks of one unit, which launches use at random.
 
 use call_ring::call::{Action, Call};
-use plans::{Change, Follower, Refusal, Settings, State};
+use plans::{Bytes, Change, Follower, Refusal, Settings, State, methods};
 use proptest::prelude::*;
 
 use super::{
     Program,
-    replay::{Replayed, UNIT, replay, uses},
+    replay::{UNIT, replay, uses},
 };
 
 const BASE: u64 = 1 << 40;
-const ITERATIONS: usize = 12;
+pub(crate) const ITERATIONS: usize = 12;
 const PLANNERS: [&str; 4] = ["foresight", "autoswap", "appobmem", "g10"];
 
-fn address(block: usize) -> u64 {
+pub(crate) fn address(block: usize) -> u64 {
     BASE + block as u64 * 2 * UNIT
 }
 
@@ -25,7 +25,7 @@ fn iterate(program: &mut Program, launches: &[Vec<usize>]) {
     program.sync();
 }
 
-fn run(blocks: usize, launches: &[Vec<usize>]) -> Program {
+pub(crate) fn run(blocks: usize, launches: &[Vec<usize>]) -> Program {
     let mut program = Program::default();
     (0..blocks).for_each(|block| program.malloc(address(block), UNIT));
     (0..ITERATIONS).for_each(|_| iterate(&mut program, launches));
@@ -34,17 +34,17 @@ fn run(blocks: usize, launches: &[Vec<usize>]) -> Program {
 
 fn follower(planner: &str, units: u64) -> Follower {
     let settings = Settings { gpu: [1; 16], gpu_bytes: units * UNIT, coverage: None };
-    Follower::new(settings, vec![planner::by_name(planner).unwrap()])
+    Follower::new(settings, vec![methods::by_name(planner).unwrap()])
 }
 
-fn followed(planner: &str, units: u64, calls: &[Call]) -> (Follower, Vec<Change>) {
+pub(crate) fn followed(planner: &str, units: u64, calls: &[Call]) -> (Follower, Vec<Change>) {
     let mut follower = follower(planner, units);
     let changes = calls.iter().filter_map(|call| follower.add(call.clone())).collect();
     (follower, changes)
 }
 
 /// Layers forth and back, then an update of each: 3 blocks a layer.
-fn layers(count: usize) -> Vec<Vec<usize>> {
+pub(crate) fn layers(count: usize) -> Vec<Vec<usize>> {
     let forth = (0..count).map(|layer| vec![3 * layer]);
     let back = (0..count).rev().map(|layer| vec![3 * layer, 3 * layer + 1]);
     let update = (0..count).map(|layer| vec![3 * layer, 3 * layer + 1, 3 * layer + 2]);
@@ -58,7 +58,7 @@ fn plan_of_a_training_copies_less_than_the_driver() {
         let (follower, changes) = followed(planner, 17, &program.calls);
         let planned = follower.planned().unwrap_or_else(|| panic!("{planner}: {:?}", follower.state()));
         assert_eq!(changes, [Change::Planned], "{planner}");
-        assert!(planned.bytes.total() < planned.driver_bytes.total(), "{planner}: {planned:?}");
+        assert!(planned.traffic.bytes.total() < planned.driver.bytes.total(), "{planner}: {planned:?}");
         assert_eq!(planned.tokens.len(), 24);
     }
 }
@@ -156,11 +156,14 @@ proptest! {
         let program = run(20, &launches);
         let (follower, _) = followed(planner, units, &program.calls);
         if let Some(planned) = follower.planned() {
-            let Replayed { to_gpu, to_host, faulted, peak } = replay(planned, &uses(&program.calls, launches.len()));
-            prop_assert!(peak <= (units - 3) * UNIT, "{peak}");
-            prop_assert_eq!((to_gpu, to_host, faulted), (planned.bytes.to_gpu, planned.bytes.to_host, planned.bytes.faulted));
-            prop_assert!(planned.bytes.total() < planned.driver_bytes.total());
-            prop_assert_eq!(to_gpu + faulted, to_host);
+            let replayed = replay(planned, &uses(&program.calls, launches.len()), units);
+            let bytes = planned.traffic.bytes;
+            prop_assert!(replayed.peak <= (units - 3) * UNIT, "{replayed:?}");
+            prop_assert_eq!(replayed.idle, 0, "nothing is waited for in vain");
+            prop_assert_eq!(bytes, Bytes { to_gpu: replayed.to_gpu, to_host: replayed.to_host, faulted: replayed.faulted, evicted: 0 });
+            prop_assert_eq!(replayed.evicted, 0, "the driver finds room");
+            prop_assert!(bytes.total() < planned.driver.bytes.total());
+            prop_assert_eq!(bytes.to_gpu + bytes.faulted, bytes.to_host);
         } else {
             prop_assert!(matches!(follower.state(), State::Refused(_)), "{:?}", follower.state());
         }

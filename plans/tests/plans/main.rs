@@ -2,7 +2,9 @@
 
 #![cfg(test)]
 
+mod harm;
 mod made_up;
+mod prefetches;
 mod recorded;
 mod replay;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use call_ring::call::Action;
-use plans::{Change, Follower, Refusal, Settings, State};
+use plans::{Change, Follower, Refusal, Settings, State, methods};
 use trace::{
     OpKind, OpStream,
     import::{self, Trace},
@@ -54,8 +54,12 @@ fn calls(stream: &OpStream, factor: u64) -> Program {
 }
 
 fn followed(program: Program, gpu_mib: u64) -> (Follower, Vec<Change>) {
+    followed_by("foresight", program, gpu_mib)
+}
+
+fn followed_by(method: &str, program: Program, gpu_mib: u64) -> (Follower, Vec<Change>) {
     let settings = Settings { gpu: [1; 16], gpu_bytes: gpu_mib * MIB, coverage: None };
-    let mut follower = Follower::new(settings, vec![planner::by_name("foresight").unwrap()]);
+    let mut follower = Follower::new(settings, vec![methods::by_name(method).unwrap()]);
     let changes = program.calls.into_iter().filter_map(|call| follower.add(call)).collect();
     (follower, changes)
 }
@@ -67,9 +71,17 @@ fn training_whose_memory_is_larger_than_the_gpu_has_a_plan() {
     let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
     assert_eq!(changes, [Change::Planned]);
     assert!(planned.peak_bytes <= planned.room_bytes && planned.room_bytes == 26 * MIB);
-    assert!(planned.bytes.total() < planned.driver_bytes.total());
+    assert!(planned.traffic.bytes.total() < planned.driver.bytes.total());
     let (again, _) = followed(calls(&stream("deep"), 1), 32);
     assert_eq!(again.planned(), Some(planned));
+}
+
+#[test]
+fn prefetches_of_that_training_leave_less_to_faults_and_copy_as_much_as_the_driver() {
+    let (follower, _) = followed_by("pump", calls(&stream("deep"), 1), 32);
+    let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
+    assert_eq!((planned.traffic.faulted_pieces, planned.driver.faulted_pieces), (6, 22));
+    assert_eq!(planned.traffic.bytes.total(), planned.driver.bytes.total());
 }
 
 #[test]

@@ -16,7 +16,11 @@ pub(crate) struct Replayed {
     pub(crate) to_gpu: u64,
     pub(crate) to_host: u64,
     pub(crate) faulted: u64,
+    pub(crate) evicted: u64,
+    pub(crate) faults: u64,
     pub(crate) peak: u64,
+    /// Units that moves to the GPU found there.
+    pub(crate) idle: u64,
 }
 
 /// Units that each launch of the last iteration of calls names, whose blocks are of one unit each.
@@ -33,38 +37,76 @@ pub(crate) fn uses(calls: &[Call], period: usize) -> Vec<BTreeSet<u64>> {
     launches[launches.len() - period..].to_vec()
 }
 
-fn units(one: &Move) -> impl Iterator<Item = u64> + use<> {
+pub(crate) fn units(one: &Move) -> impl Iterator<Item = u64> + use<> {
     one.begin / UNIT..(one.begin + one.bytes).div_ceil(UNIT)
 }
 
-pub(crate) fn replay(planned: &Planned, uses: &[BTreeSet<u64>]) -> Replayed {
-    let mut resident = BTreeSet::new();
+/// Units on the GPU, from the one that was used first to the one that was used last.
+#[derive(Debug, Default)]
+struct Resident(Vec<u64>);
+
+impl Resident {
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64 * UNIT
+    }
+
+    /// Whether it was there.
+    fn remove(&mut self, unit: u64) -> bool {
+        let before = self.0.len();
+        self.0.retain(|each| *each != unit);
+        self.0.len() < before
+    }
+
+    /// Whether it was absent.
+    fn renew(&mut self, unit: u64) -> bool {
+        let is_absent = !self.remove(unit);
+        self.0.push(unit);
+        is_absent
+    }
+
+    /// Keeps to so many units; how many were evicted.
+    fn evict(&mut self, frames: u64) -> u64 {
+        let beyond = self.0.len().saturating_sub(usize::try_from(frames).unwrap());
+        self.0.drain(..beyond).count() as u64
+    }
+}
+
+/// Iterations on a GPU of so many units, whose driver evicts what was used least recently.
+pub(crate) fn replay(planned: &Planned, uses: &[BTreeSet<u64>], frames: u64) -> Replayed {
+    let (mut resident, mut written) = (Resident::default(), BTreeSet::new());
     let mut replayed = Replayed::default();
     // Moves to the host in progress, by the launch that waits for them.
     let mut leaving: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-    for turn in 0..6 {
+    let period = u32::try_from(uses.len()).unwrap();
+    for _ in 0..6 {
         let mut now = Replayed { peak: replayed.peak, ..Replayed::default() };
         for (op, uses) in (0_u32..).zip(uses) {
             for unit in leaving.remove(&op).into_iter().flatten() {
-                now.to_host += UNIT * u64::from(resident.remove(&unit));
+                now.to_host += UNIT * u64::from(resident.remove(unit));
             }
             for unit in uses {
-                now.faulted += UNIT * u64::from(resident.insert(*unit));
+                let is_faulted = resident.renew(*unit);
+                now.faults += u64::from(is_faulted);
+                now.faulted += UNIT * u64::from(is_faulted && !written.insert(*unit));
             }
-            now.peak = now.peak.max(resident.len() as u64 * UNIT);
+            now.peak = now.peak.max(resident.bytes());
+            now.evicted += UNIT * resident.evict(frames);
             for one in planned.moves.iter().filter(|one| one.begin_op == op) {
                 match one.destination {
-                    // Nothing is waited for in vain.
                     Destination::Gpu => {
-                        for unit in units(one) {
-                            assert!(turn == 0 || !resident.contains(&unit), "a move of what is there: {one:?}");
-                            now.to_gpu += UNIT * u64::from(resident.insert(unit));
+                        for unit in units(one).filter(|unit| written.contains(unit)) {
+                            let is_absent = resident.renew(unit);
+                            now.to_gpu += UNIT * u64::from(is_absent);
+                            now.idle += u64::from(!is_absent);
                         }
+                        now.peak = now.peak.max(resident.bytes());
+                        now.evicted += UNIT * resident.evict(frames);
                     }
-                    Destination::Host => leaving.entry(one.wait_op.unwrap()).or_default().extend(units(one)),
+                    Destination::Host => {
+                        leaving.entry(one.wait_op.unwrap_or((op + 1) % period)).or_default().extend(units(one));
+                    }
                 }
             }
-            now.peak = now.peak.max(resident.len() as u64 * UNIT);
         }
         replayed = now;
     }

@@ -1,9 +1,12 @@
 //! Trial of a plan by blocks of iterations, with it (B) and without it (A).
 //!
-//! Counts are read at intervals, and not at the begins of iterations: a block is judged by the bytes
+//! Counts are read at intervals, and not at the begins of iterations: a block is judged by the counts
 //! between the first readings in two iterations, over the iterations between them. Blocks last so
 //! long that the interval is a small part of them, and their first part does not count: it finds the
 //! memory as the other arm has left it.
+//!
+//! Harm is that a block copies more bytes, whatever a plan promises. A benefit is that less of what it
+//! promises is there.
 //!
 //! A plan is followed from the next iteration on. It is published in the last iteration before a
 //! block with it, and withdrawn at the begin of one without it.
@@ -14,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use model::{ArmFigures, IterationBegin};
+use model::{ArmFigures, IterationBegin, policy::Promise};
 
 use super::{
     limits::{NOISE_MAX, NOISE_MIN},
@@ -35,9 +38,7 @@ const REPEATS_MAX: u32 = 3;
 /// Blocks in a row in which a confirmed plan harms before it is rolled back: other processes may have
 /// been the cause of one.
 const BAD_BLOCKS_MAX: u32 = 2;
-/// Least share of bytes over the link that a plan saves.
-const SAVED_MIN: f64 = 0.03;
-/// The same of time, by which iterations may become longer.
+/// Share of time by which iterations may become longer.
 const SLOWER_MAX: f64 = 0.03;
 /// Level of the permutation test.
 const LEVEL: f64 = 0.05;
@@ -51,19 +52,22 @@ enum Arm {
     With,
 }
 
-/// Cumulative count at one moment.
+/// Cumulative counts at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// The last iteration that had begun.
     pub(crate) iteration: IterationBegin,
     /// Bytes over the link for the process, in both directions.
     pub(crate) link_bytes: u64,
+    /// GPU faults of the process.
+    pub(crate) faults: u64,
 }
 
 /// An iteration, on average of some.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     link_bytes: f64,
+    faults: f64,
     duration_ns: f64,
 }
 
@@ -71,9 +75,19 @@ impl Reading {
     /// Average of the iterations until a later reading; `None` if there are none.
     fn until(&self, later: &Self) -> Option<Sample> {
         let iterations = later.iteration.number.checked_sub(self.iteration.number).filter(|count| *count > 0)? as f64;
-        let duration_ns = later.iteration.at_ns.saturating_sub(self.iteration.at_ns) as f64;
-        let link_bytes = later.link_bytes.saturating_sub(self.link_bytes) as f64;
-        Some(Sample { link_bytes: link_bytes / iterations, duration_ns: duration_ns / iterations })
+        let average = |later: u64, earlier: u64| later.saturating_sub(earlier) as f64 / iterations;
+        Some(Sample {
+            link_bytes: average(later.link_bytes, self.link_bytes),
+            faults: average(later.faults, self.faults),
+            duration_ns: average(later.iteration.at_ns, self.iteration.at_ns),
+        })
+    }
+
+    /// Whether counts were reset before a later reading.
+    const fn is_reset_by(&self, later: &Self) -> bool {
+        self.iteration.number > later.iteration.number
+            || self.link_bytes > later.link_bytes
+            || self.faults > later.faults
     }
 }
 
@@ -92,8 +106,9 @@ impl Measured {
         let of = |figure: fn(&Sample) -> f64| median(self.samples.iter().map(figure).collect());
         ArmFigures {
             iterations: self.iterations,
-            link_bytes: of(|sample| sample.link_bytes),
-            duration_ns: of(|sample| sample.duration_ns),
+            link_bytes: of(link_bytes),
+            faults: of(faults),
+            duration_ns: of(duration_ns),
         }
     }
 
@@ -111,8 +126,32 @@ const fn link_bytes(sample: &Sample) -> f64 {
     sample.link_bytes
 }
 
+const fn faults(sample: &Sample) -> f64 {
+    sample.faults
+}
+
 const fn duration_ns(sample: &Sample) -> f64 {
     sample.duration_ns
+}
+
+/// What a plan lowers in an iteration.
+#[derive(Clone, Copy, Debug)]
+struct Benefit {
+    figure: fn(&Sample) -> f64,
+    /// Least share that it saves.
+    saved_min: f64,
+    /// Iterations "copied", or "had", so much of it.
+    verb: &'static str,
+    amount: fn(f64) -> String,
+}
+
+impl Benefit {
+    const fn of(promise: Promise) -> Self {
+        match promise {
+            Promise::LinkBytes => Self { figure: link_bytes, saved_min: 0.03, verb: "copied", amount: mib },
+            Promise::Faults => Self { figure: faults, saved_min: 0.10, verb: "had", amount: gpu_faults },
+        }
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts, which are not negative")]
@@ -147,6 +186,7 @@ pub(crate) enum Look {
 /// Trial of a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
+    promise: Promise,
     /// Iterations of a block.
     length: u64,
     /// Place of the block in the order, or behind it.
@@ -177,9 +217,10 @@ fn length_of(iteration_ns: u64) -> u64 {
 }
 
 impl Trial {
-    /// Trial of a plan for iterations of this duration.
-    pub(crate) fn new(iteration_ns: u64) -> Self {
+    /// Trial of a plan with this promise, for iterations of this duration.
+    pub(crate) fn new(promise: Promise, iteration_ns: u64) -> Self {
         Self {
+            promise,
             length: length_of(iteration_ns),
             block: 0,
             begin: None,
@@ -229,8 +270,7 @@ impl Trial {
     pub(crate) fn read(&mut self, reading: Reading) -> Look {
         let number = reading.iteration.number;
         let begin = *self.begin.get_or_insert(number + 1);
-        if self.last.is_some_and(|last| last.iteration.number > number || last.link_bytes > reading.link_bytes) {
-            // Counts were reset.
+        if self.last.is_some_and(|last| last.is_reset_by(&reading)) {
             return self.repeat(reading);
         }
         self.sample(&reading);
@@ -361,17 +401,18 @@ impl Trial {
     }
 
     fn judge(&mut self) -> Look {
-        let (Some(without), Some(with)) = (self.without.mean(link_bytes), self.with.mean(link_bytes)) else {
+        let Benefit { figure, saved_min, verb, amount } = Benefit::of(self.promise);
+        let (Some(without), Some(with)) = (self.without.mean(figure), self.with.mean(figure)) else {
             return Look::Measured;
         };
-        let p = p_value(&self.without.values(link_bytes), &self.with.values(link_bytes));
+        let p = p_value(&self.without.values(figure), &self.with.values(figure));
         self.p_value = Some(p);
         let saved = if without > 0.0 { 1.0 - with / without } else { 0.0 };
-        if saved < SAVED_MIN || p >= LEVEL {
+        if saved < saved_min || p >= LEVEL {
             return Look::Fails(format!(
-                "iterations with the plan copied {}, and those without it {}: p = {p:.3}",
-                mib(with),
-                mib(without)
+                "iterations with the plan {verb} {}, and those without it {}: p = {p:.3}",
+                amount(with),
+                amount(without)
             ));
         }
         if let (Some(before), Some(after)) = (self.without.mean(duration_ns), self.with.mean(duration_ns)) {
@@ -386,6 +427,11 @@ impl Trial {
         }
         Look::Confirmed
     }
+}
+
+/// Faults in words.
+fn gpu_faults(faults: f64) -> String {
+    format!("{faults:.0} GPU faults")
 }
 
 /// Bytes in words.

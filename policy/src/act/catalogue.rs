@@ -12,7 +12,7 @@ use super::{
 };
 
 macro_rules! implementations {
-    ($($group:ident { $($name:literal, [$($implementation:path)?], $choice:ident, $actions:tt, $parameters:tt, $help:literal;)* })*) => {
+    ($($group:ident { $($name:literal, [$($implementation:path)?], $choice:ident, $promise:tt, $actions:tt, $parameters:tt, $help:literal;)* })*) => {
         /// Implementations by name, in the order of the registry. The chooser has none.
         const IMPLEMENTATIONS: &[(&str, &dyn LivePolicy)] = &[$($($(($name, &$implementation),)?)*)*];
 

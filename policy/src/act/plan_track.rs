@@ -3,10 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use model::{
-    ActuatorKind, CallResult, Decision, DecisionId, Directive, Expected, Following, FollowingState, PlanCommand,
-    PlanCounters, PlanEvidence, PlannedIteration, RestrictionScope, Share, Stage,
+    ActuatorKind, ArmFigures, CallResult, Decision, DecisionId, Directive, Expected, Following, FollowingState,
+    IterationBegin, PlanCommand, PlanCounters, PlanEvidence, PlannedIteration, RestrictionScope, Share, Stage,
     decision::{Done, Event, Measured},
-    policy::of_plans,
+    policy::{PlanPolicy, Promise, of_plans},
     verdict::Inputs,
 };
 
@@ -117,13 +117,13 @@ impl PlanTrack {
         if self.cooldown.rests(policy.name, sight.scene.now, &Circumstances::of(sight)).is_some() {
             return PlanTurn::default();
         }
-        self.propose(policy.name, planned, counts, sight, guard, limits, next)
+        self.propose(policy, planned, counts, sight, guard, limits, next)
     }
 
     #[expect(clippy::too_many_arguments, reason = "inputs of one interval")]
     fn propose(
         &mut self,
-        policy: &'static str,
+        policy: PlanPolicy,
         planned: &PlannedIteration,
         counts: Counts,
         sight: &Sight<'_>,
@@ -131,7 +131,7 @@ impl PlanTrack {
         limits: &Limits,
         next: DecisionId,
     ) -> PlanTurn {
-        let stage = match (sight.permits_acting(), guard.admits_plan(policy, planned, sight, limits)) {
+        let stage = match (sight.permits_acting(), guard.admits_plan(policy.name, planned, sight, limits)) {
             (Err(why), _) => Stage::Shadow(why),
             (Ok(()), Err(why)) => Stage::Denied(why),
             (Ok(()), Ok(())) => Stage::Trial,
@@ -139,11 +139,11 @@ impl PlanTrack {
         let decision = decision(next, policy, planned, sight, stage.clone());
         let mut turn = PlanTurn { events: vec![Event::Created(decision.clone())], ..PlanTurn::default() };
         if matches!(stage, Stage::Denied(_)) {
-            self.cooldown.begin(policy, sight.scene.now, limits, []);
+            self.cooldown.begin(policy.name, sight.scene.now, limits, []);
             turn.closed = Some(decision);
             return turn;
         }
-        let trial = (stage == Stage::Trial).then(|| Trial::new(planned.duration_ns));
+        let trial = (stage == Stage::Trial).then(|| Trial::new(policy.promise, planned.duration_ns));
         let (directive, version) = (sight.directive.clone(), planned.version);
         self.open =
             Some(Open { decision, directive, version, trial, begin: counts, charged_bytes: 0, has_changed: false });
@@ -228,8 +228,9 @@ impl Counts {
         Self { inputs, helper: following.helper.counters }
     }
 
-    const fn link_bytes(&self) -> u64 {
-        self.inputs.bytes_htod.saturating_add(self.inputs.bytes_dtoh)
+    const fn at(&self, iteration: IterationBegin) -> Reading {
+        let Inputs { bytes_htod, bytes_dtoh, fault_entries, .. } = self.inputs;
+        Reading { iteration, link_bytes: bytes_htod.saturating_add(bytes_dtoh), faults: fault_entries }
     }
 
     /// What the helper has counted since. Its bytes are no more than the driver has copied, whatever
@@ -293,7 +294,7 @@ impl Open {
         let due_bytes = moved_bytes.saturating_sub(self.charged_bytes);
         self.charged_bytes = moved_bytes.max(self.charged_bytes);
         guard.charge_plan(due_bytes, sight, limits).map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
-        let reading = following.iteration.map(|iteration| Reading { iteration, link_bytes: counts.link_bytes() });
+        let reading = following.iteration.map(|iteration| counts.at(iteration));
         let look = reading.map_or(Look::Open, |reading| trial.read(reading));
         let wants_plan = trial.wants_plan();
         self.note(counts);
@@ -331,29 +332,61 @@ impl Open {
             (plan.blocks, plan.p_value, plan.counters) = (trial.blocks(), trial.p_value(), moved);
             self.has_changed = *plan != before;
         }
-        self.decision.before.own_link_bytes = without.link_bytes.unwrap_or(0);
-        self.decision.before.window = Duration::from_nanos(without.duration_ns.unwrap_or(0));
-        if let (Some(own_link_bytes), Some(with_ns), Some(without_ns)) =
-            (with.link_bytes, with.duration_ns, without.duration_ns)
-        {
-            let window = Duration::from_nanos(with_ns);
-            self.decision.after = Some(Measured { own_link_bytes, window, ..Measured::default() });
+        self.decision.before = measured(&without).unwrap_or_default();
+        self.decision.after = measured(&with);
+        if let (Some(with_ns), Some(without_ns)) = (with.duration_ns, without.duration_ns) {
             // An iteration is the program's work.
             self.decision.pace = (with_ns > 0).then(|| without_ns as f64 / with_ns as f64);
         }
     }
 }
 
+/// Median iteration of an arm, once there is one.
+fn measured(arm: &ArmFigures) -> Option<Measured> {
+    let ArmFigures { iterations: _, link_bytes, faults, duration_ns } = *arm;
+    let inputs = Inputs { fault_entries: faults?, ..Inputs::default() };
+    let window = Duration::from_nanos(duration_ns?);
+    Some(Measured { window, inputs, own_link_bytes: link_bytes?, ..Measured::default() })
+}
+
+/// What a plan is expected to save by the model of the driver, at most: bytes over the link only if it
+/// promises these.
+fn expected(promise: Promise, planned: &PlannedIteration) -> Expected {
+    let saved = |planned: u64, driver: u64| 1.0 - planned as f64 / driver.max(1) as f64;
+    let share = |saved: f64, most: f64| Share { at_least: saved.min(0.0), at_most: saved.clamp(0.0, most) };
+    let most = match promise {
+        Promise::LinkBytes => 1.0,
+        Promise::Faults => 0.0,
+    };
+    Expected {
+        link_bytes_saved: share(saved(planned.link_bytes(), planned.driver_bytes), most),
+        faults_saved: share(saved(planned.faulted_blocks, planned.driver_faulted_blocks), 1.0),
+    }
+}
+
+/// What a plan comes to, in words.
+fn outlook(promise: Promise, planned: &PlannedIteration) -> String {
+    match promise {
+        Promise::LinkBytes => {
+            let [planned, driver] = [planned.link_bytes(), planned.driver_bytes].map(|bytes| mib(bytes as f64));
+            format!("copies {planned} instead of {driver}")
+        }
+        Promise::Faults => {
+            let PlannedIteration { faulted_blocks, driver_faulted_blocks, .. } = planned;
+            format!("leaves {faulted_blocks} instead of {driver_faulted_blocks} blocks to faults")
+        }
+    }
+}
+
 fn decision(
     id: DecisionId,
-    policy: &'static str,
+    PlanPolicy { name: policy, promise }: PlanPolicy,
     planned: &PlannedIteration,
     sight: &Sight<'_>,
     stage: Stage,
 ) -> Decision {
     let taken = sight.scene.snapshot.taken;
     let PlannedIteration { planner, launches, moves, driver_bytes, ranges, .. } = planned;
-    let saved = 1.0 - planned.link_bytes() as f64 / (*driver_bytes).max(1) as f64;
     Decision {
         id,
         process: sight.process.id,
@@ -363,16 +396,12 @@ fn decision(
         override_id: sight.directive.override_id.clone(),
         verdict: sight.verdicts.first().map(|verdict| verdict.kind),
         reason: format!(
-            "iterations of {launches} launches repeat: a plan of {planner} has {moves} moves in each, and copies {} instead of {} by the model of the driver",
-            mib(planned.link_bytes() as f64),
-            mib(*driver_bytes as f64),
+            "iterations of {launches} launches repeat: a plan of {planner} has {moves} moves in each, and {} by the model of the driver",
+            outlook(promise, planned),
         ),
         ranges: ranges.clone(),
         advice: Vec::new(),
-        expected: Expected {
-            link_bytes_saved: Share { at_least: 0.0, at_most: saved },
-            faults_saved: Share { at_least: 0.0, at_most: 1.0 },
-        },
+        expected: expected(promise, planned),
         created_at: taken,
         updated_at: taken,
         stage,
@@ -384,6 +413,7 @@ fn decision(
         last_error: None,
         plan: Some(PlanEvidence {
             planner: (*planner).to_owned(),
+            promise,
             launches: *launches,
             planned_moves: *moves,
             planned_bytes: planned.link_bytes(),

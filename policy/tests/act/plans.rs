@@ -1,8 +1,8 @@
 //! Plans that the helper of a program follows: their decisions, and when they are withdrawn.
 
 use model::{
-    Budget, Cause, Directive, Following, FollowingState, HelperReport, IterationBegin, Mode, PlanCommand, PlanCounters,
-    PlannedIteration, ProcessId, Stage, decision::Event,
+    Access, Budget, Cause, Directive, Following, FollowingState, HelperReport, IterationBegin, Mode, PlanCommand,
+    PlanCounters, PlannedIteration, ProcessId, Stage, decision::Event, policy::Promise,
 };
 
 use crate::{
@@ -14,13 +14,17 @@ const MIB: u64 = 1 << 20;
 /// Intervals of an iteration.
 const INTERVALS: u64 = 20;
 
+/// Faults of an iteration.
+const FAULTS: u64 = 2000;
+
 /// Training program with the helper in it, which copies so many bytes an iteration without a plan and
-/// with one, half of them in each direction.
+/// with one, half of them in each direction, and has so many faults.
 struct Training {
     world: World,
     id: ProcessId,
     without_bytes: u64,
     with_bytes: u64,
+    with_faults: u64,
     interval: u64,
     iteration: u64,
     /// Plan that the helper has, and follows from the next iteration on.
@@ -39,7 +43,10 @@ fn planned(version: u64) -> PlannedIteration {
         to_gpu_bytes: 26 * MIB,
         to_host_bytes: 26 * MIB,
         faulted_bytes: 0,
+        evicted_bytes: 0,
+        faulted_blocks: 0,
         driver_bytes: 84 * MIB,
+        driver_faulted_blocks: 21,
         peak_bytes: 26 * MIB,
         ranges: vec![(0x7f00_0000_0000, 0x7f00_0400_0000)],
     }
@@ -58,7 +65,19 @@ impl Training {
         };
         world.following.insert(id, following);
         let (published, followed, commands) = (None, None, Vec::new());
-        Self { world, id, without_bytes, with_bytes, interval: 0, iteration: 0, published, followed, commands }
+        let with_faults = FAULTS;
+        Self {
+            world,
+            id,
+            without_bytes,
+            with_bytes,
+            with_faults,
+            interval: 0,
+            iteration: 0,
+            published,
+            followed,
+            commands,
+        }
     }
 
     fn following(&mut self) -> &mut Following {
@@ -72,6 +91,7 @@ impl Training {
         let counters = &mut self.world.process(self.id).counters;
         counters.bytes_htod[Cause::Fault] += bytes / 2;
         counters.bytes_dtoh[Cause::Eviction] += bytes - bytes / 2;
+        counters.fault_entries[Access::Read] += if is_with { self.with_faults } else { FAULTS } / INTERVALS;
         if is_with {
             let PlanCounters { moves, to_gpu_bytes, to_host_bytes, .. } = &mut self.following().helper.counters;
             *moves += 1;
@@ -118,6 +138,24 @@ impl Training {
         &self.world.decision().stage
     }
 
+    /// Training with a plan that the policy `pump` makes.
+    fn of_pump(with_bytes: u64, with_faults: u64) -> Self {
+        let mut training = Self::new(directive(Mode::Act, "pump"), 84 * MIB, with_bytes);
+        training.with_faults = with_faults;
+        let prefetches = PlannedIteration {
+            planner: "pump",
+            to_gpu_bytes: 40 * MIB,
+            to_host_bytes: 0,
+            faulted_bytes: 2 * MIB,
+            evicted_bytes: 42 * MIB,
+            faulted_blocks: 1,
+            ..planned(1)
+        };
+        *training.following() =
+            Following { policy: "pump", state: FollowingState::Planned(prefetches), ..training.following().clone() };
+        training
+    }
+
     fn confirmed() -> Self {
         let mut training = Self::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
         training.run_until("confirmed");
@@ -139,6 +177,60 @@ fn helpful_plan_is_confirmed_with_its_evidence() {
     assert!(evidence.counters.moves > 0 && decision.done.calls == evidence.counters.moves);
     assert!(decision.link_bytes_saved().is_some_and(|saved| (saved - 0.38).abs() < 0.05), "{decision:?}");
     assert!(training.published.is_some());
+}
+
+#[test]
+fn plan_of_pump_is_confirmed_by_its_faults() {
+    let mut training = Training::of_pump(84 * MIB, FAULTS / 4);
+    training.run_until("confirmed");
+    let decision = training.world.decision();
+    let evidence = decision.plan.as_ref().unwrap();
+    assert_eq!((decision.policy, evidence.promise), ("pump", Promise::Faults));
+    assert_eq!((evidence.without.faults, evidence.with.faults), (Some(FAULTS), Some(FAULTS / 4)));
+    assert!(decision.reason.contains("leaves 1 instead of 21 blocks to faults"), "{}", decision.reason);
+    assert!(decision.faults_saved().is_some_and(|saved| (saved - 0.75).abs() < 0.05), "{decision:?}");
+    assert!(decision.link_bytes_saved().is_some_and(|saved| saved.abs() < 0.05), "{decision:?}");
+    assert!(decision.expected.link_bytes_saved.at_most <= 0.0 && decision.expected.faults_saved.at_most > 0.9);
+}
+
+#[test]
+fn plan_of_pump_with_more_bytes_over_the_link_is_rolled_back_in_its_first_block() {
+    let mut training = Training::of_pump(160 * MIB, 0);
+    training.run_until("rolled_back");
+    assert!(training.iteration <= 1 + 4 + 4, "{}", training.iteration);
+    assert_eq!(training.published, None);
+}
+
+#[test]
+fn plan_of_pump_with_as_many_faults_is_rolled_back_at_the_end_of_its_trial() {
+    let mut training = Training::of_pump(52 * MIB, FAULTS);
+    training.run_until("rolled_back");
+    assert_eq!(training.world.decision().plan.as_ref().unwrap().blocks, 8);
+    assert!(training.stage().reason().is_some_and(|why| why.contains("GPU faults: p = ")), "{:?}", training.stage());
+}
+
+#[test]
+fn control_that_harms_is_rolled_back_in_its_first_block() {
+    let mut training = Training::new(directive(Mode::Act, "harmful-plan"), 84 * MIB, 400 * MIB);
+    let departures = PlannedIteration {
+        planner: "harmful-plan",
+        to_gpu_bytes: 0,
+        to_host_bytes: 200 * MIB,
+        faulted_bytes: 200 * MIB,
+        faulted_blocks: 100,
+        peak_bytes: 0,
+        ..planned(1)
+    };
+    *training.following() = Following {
+        policy: "harmful-plan",
+        state: FollowingState::Planned(departures),
+        ..training.following().clone()
+    };
+    training.run_until("rolled_back");
+    assert!(training.iteration <= 1 + 4 + 4, "{}", training.iteration);
+    assert!(training.stage().reason().is_some_and(|why| why.contains("copied")), "{:?}", training.stage());
+    let expected = training.world.decision().expected;
+    assert!(expected.link_bytes_saved.at_least < -3.0 && expected.link_bytes_saved.at_most <= 0.0, "{expected:?}");
 }
 
 #[test]

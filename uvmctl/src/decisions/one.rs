@@ -1,6 +1,9 @@
 //! One decision as text.
 
-use model::api::decision::{ArmFigures, CallResult, Decision, Done, Measured, PlanCounters, PlanEvidence};
+use model::{
+    api::decision::{ArmFigures, CallResult, Decision, Done, Measured, PlanCounters, PlanEvidence},
+    policy::Promise,
+};
 
 use super::style;
 use crate::{
@@ -76,7 +79,7 @@ pub(crate) fn render(decision: &Decision, Screen { width, colour }: Screen) -> S
     let line =
         |(title, text): (&str, String)| format!("{} {text}", colour.paint(Style::Heading, &format!("{title:<8}")));
     let lines: Vec<String> = lines.into_iter().map(line).collect();
-    // A plan is measured by iterations, and by the link alone.
+    // A plan is measured by iterations, and by few counts.
     let windows = decision.plan.is_none().then(|| windows(decision).fit(width, &CONCESSIONS).render(colour));
     format!("{}\n{}", lines.join("\n"), windows.map(|windows| format!("\n{windows}")).unwrap_or_default())
 }
@@ -129,12 +132,21 @@ fn planned(plan: &PlanEvidence) -> String {
 
 /// Medians of iterations without the plan and with it.
 fn trial(plan: &PlanEvidence) -> String {
-    let arm = |ArmFigures { iterations, link_bytes, duration_ns }: &ArmFigures| {
-        let figures = link_bytes.zip(*duration_ns);
-        let figures = figures.map(|(bytes, ns)| format!("{}, {}", text::bytes(bytes), text::nanoseconds(ns)));
-        format!("{} in each of {}", figures.as_deref().unwrap_or("-"), text::counted(*iterations, "iteration"))
+    let arm = |ArmFigures { iterations, link_bytes, faults, duration_ns }: &ArmFigures| {
+        let figures = [
+            link_bytes.map(text::bytes),
+            faults.map(|faults| text::counted(faults, "fault")),
+            duration_ns.map(text::nanoseconds),
+        ];
+        let figures: Option<Vec<String>> = figures.into_iter().collect();
+        let figures = figures.map_or_else(|| "-".to_owned(), |figures| figures.join(", "));
+        format!("{figures} in each of {}", text::counted(*iterations, "iteration"))
     };
-    let p_value = plan.p_value.map(|p| format!("; p = {p:.3}")).unwrap_or_default();
+    let promised = match plan.promise {
+        Promise::LinkBytes => "bytes",
+        Promise::Faults => "faults",
+    };
+    let p_value = plan.p_value.map(|p| format!("; p = {p:.3} for fewer {promised}")).unwrap_or_default();
     format!("{} without it; {} with it{p_value}", arm(&plan.without), arm(&plan.with))
 }
 
@@ -196,6 +208,7 @@ mod tests {
         let arm = |link_mib: u64, seconds: u64| ArmFigures {
             iterations: 12,
             link_bytes: Some(link_mib << 20),
+            faults: Some(link_mib * 10),
             duration_ns: Some(seconds * 1_000_000_000),
         };
         let counters = PlanCounters {
@@ -207,6 +220,7 @@ mod tests {
         };
         let plan = PlanEvidence {
             planner: "foresight".to_owned(),
+            promise: Promise::LinkBytes,
             launches: 55,
             planned_moves: 26,
             planned_bytes: 52 << 20,
@@ -221,7 +235,7 @@ mod tests {
         let text = render(&decision, Screen { width: None, colour: Colour::OFF });
         let expected = "\
 Plan     foresight: 26 moves in an iteration of 55 launches; 52.0 MiB over the link, 64.0 MiB without it by the model of the driver
-Trial    87.0 MiB, 42.0 s in each of 12 iterations without it; 49.0 MiB, 37.0 s in each of 12 iterations with it; p = 0.014
+Trial    87.0 MiB, 870 faults, 42.0 s in each of 12 iterations without it; 49.0 MiB, 490 faults, 37.0 s in each of 12 iterations with it; p = 0.014 for fewer bytes
 Done     399 moves, 117 late, 0 skipped; 442 MiB to the GPU, 356 MiB to the host; by helper
 ";
         assert!(text.ends_with(expected), "{text}");

@@ -8,8 +8,7 @@ use std::{
 
 use actuator::HelperPlan;
 use model::{FollowingState, IterationBegin, PlannedIteration, ProcessId, policy::PLAN_CHOOSER};
-use planner::Planner;
-use plans::{Begin, Bytes, Change, Follower, Planned, Settings, State};
+use plans::{Begin, Bytes, Change, Follower, Method, Planned, Settings, State, methods};
 use sys::{Roots, cpu_time, processes};
 
 use super::{Latest, Shared, Target, lock};
@@ -19,8 +18,8 @@ use crate::recording::{Recorder, Since};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of searches for the memory that the helper shares.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
-/// Planners of the chooser. Of equal plans, it takes the first one's.
-const PLANNERS: [&str; 4] = ["foresight", "autoswap", "appobmem", "g10"];
+/// Methods of the chooser. Of equal plans, it takes the first one's.
+const CHOSEN: [&str; 4] = ["foresight", "autoswap", "appobmem", "g10"];
 /// Most ranges that a plan is described by.
 const RANGES_MAX: usize = 256;
 
@@ -75,7 +74,7 @@ fn follow(
     // Calls have left before they were read: those behind them are followed anew.
     if let Some(program) = program {
         let settings = Settings { gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, coverage: None };
-        let follower = Follower::after(*program, settings, planners(target.policy));
+        let follower = Follower::after(*program, settings, methods_of(target.policy));
         *calls = Some(Calls { follower, added });
         publish(shared, FollowingState::Watching, None, None);
     }
@@ -131,13 +130,13 @@ fn find(process: ProcessId) -> Result<Option<HelperPlan>, String> {
     Ok(found.filter(|_| is_same))
 }
 
-fn planners(policy: &str) -> Vec<Box<dyn Planner>> {
-    let is_wanted = |name: &&str| policy == PLAN_CHOOSER || *name == policy;
-    PLANNERS.iter().filter(|name| is_wanted(name)).filter_map(|name| planner::by_name(name)).collect()
+fn methods_of(policy: &str) -> Vec<Box<dyn Method>> {
+    let names: &[&str] = if policy == PLAN_CHOOSER { &CHOSEN } else { &[policy] };
+    names.iter().filter_map(|name| methods::by_name(name)).collect()
 }
 
 fn figures(version: u64, planned: &Planned) -> PlannedIteration {
-    let Bytes { to_gpu, to_host, faulted } = planned.bytes;
+    let Bytes { to_gpu, to_host, faulted, evicted } = planned.traffic.bytes;
     PlannedIteration {
         version,
         planner: planned.planner,
@@ -147,7 +146,10 @@ fn figures(version: u64, planned: &Planned) -> PlannedIteration {
         to_gpu_bytes: to_gpu,
         to_host_bytes: to_host,
         faulted_bytes: faulted,
-        driver_bytes: planned.driver_bytes.total(),
+        evicted_bytes: evicted,
+        faulted_blocks: planned.traffic.faulted_pieces,
+        driver_bytes: planned.driver.bytes.total(),
+        driver_faulted_blocks: planned.driver.faulted_pieces,
         peak_bytes: planned.peak_bytes,
         ranges: ranges(planned),
     }
@@ -182,15 +184,16 @@ fn joined(ranges: &[(u64, u64)], gap_bytes: u64) -> Vec<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use model::policy::of_plans;
+
     use super::*;
 
     #[test]
-    fn every_policy_of_plans_has_its_planners() {
-        let plans = model::policy::POLICIES.iter().filter(|policy| policy.choice == model::policy::Choice::Plan);
-        for policy in plans {
-            let names: Vec<&str> = planners(policy.name).iter().map(|planner| planner.name()).collect();
+    fn every_policy_of_plans_has_its_methods() {
+        for policy in model::policy::POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
+            let names: Vec<&str> = methods_of(policy.name).iter().map(|method| method.name()).collect();
             if policy.name == PLAN_CHOOSER {
-                assert_eq!(names, PLANNERS);
+                assert_eq!(names, CHOSEN);
             } else {
                 assert_eq!(names, [policy.name]);
             }

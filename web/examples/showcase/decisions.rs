@@ -9,10 +9,13 @@ use model::{
     ActuatorKind, Advice, ArmFigures, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Place,
     PlanCounters, PlanEvidence, ProcessId, Share, Stage, VerdictKind,
     decision::{Done, Measured},
+    policy::Promise,
     verdict::Inputs,
 };
 
 const GIB: u64 = 1 << 30;
+/// Faults beside copies of a plan's trial.
+const FAULTS_PER_GIB: u64 = 1_100;
 
 /// Processes with their GPUs, by the outcome of the decisions about them.
 pub(crate) struct Subjects {
@@ -115,9 +118,11 @@ pub(crate) fn decisions(subjects: &Subjects, text: Option<&'static str>) -> Arc<
     decisions.into()
 }
 
-/// Median iteration of a trial, of which the link bytes of the process are measured alone.
+/// Median iteration of a trial, of which few counts are measured.
 fn iteration(link_gib: u64, duration_ms: u64) -> Measured {
-    Measured { window: Duration::from_millis(duration_ms), own_link_bytes: link_gib * GIB, ..Measured::default() }
+    let inputs = Inputs { fault_entries: link_gib * FAULTS_PER_GIB, ..Inputs::default() };
+    let window = Duration::from_millis(duration_ms);
+    Measured { window, inputs, own_link_bytes: link_gib * GIB, ..Measured::default() }
 }
 
 /// Evidence of a plan within its trial.
@@ -125,6 +130,7 @@ fn plan() -> PlanEvidence {
     let arm = |iterations, gib: u64, duration_ns| ArmFigures {
         iterations,
         link_bytes: Some(2 * gib * GIB),
+        faults: Some(2 * gib * FAULTS_PER_GIB),
         duration_ns: Some(duration_ns),
     };
     let counters = PlanCounters {
@@ -137,6 +143,7 @@ fn plan() -> PlanEvidence {
     };
     PlanEvidence {
         planner: "foresight".to_owned(),
+        promise: Promise::LinkBytes,
         launches: 412,
         planned_moves: 129,
         planned_bytes: 58 * GIB,

@@ -6,11 +6,16 @@ const MIB: u64 = 1 << 20;
 /// Iterations of 5 s, so that blocks have four of them.
 const ITERATION_NS: u64 = 5_000_000_000;
 
-/// Program whose iterations copy so many bytes without a plan, and with one.
+/// Faults of an iteration without a plan, and of those whose plan changes none.
+const FAULTS: u64 = 500;
+
+/// Program whose iterations copy so many bytes, and have so many faults, without a plan and with one.
 struct Program {
     trial: Trial,
     iteration: u64,
     link_bytes: u64,
+    faults: u64,
+    faults_with: u64,
     at_ns: u64,
     is_followed: bool,
     /// Arms of the iterations that it has run.
@@ -19,8 +24,17 @@ struct Program {
 
 impl Program {
     fn new(iteration_ns: u64) -> Self {
-        let trial = Trial::new(iteration_ns);
-        Self { trial, iteration: 7, link_bytes: 12345, at_ns: 0, is_followed: false, followed: Vec::new() }
+        Self::of(Trial::new(Promise::LinkBytes, iteration_ns), FAULTS)
+    }
+
+    /// Program whose plan promises fewer faults.
+    fn with_faults(faults_with: u64) -> Self {
+        Self::of(Trial::new(Promise::Faults, ITERATION_NS), faults_with)
+    }
+
+    fn of(trial: Trial, faults_with: u64) -> Self {
+        let (is_followed, followed) = (false, Vec::new());
+        Self { trial, iteration: 7, link_bytes: 12345, faults: 678, faults_with, at_ns: 0, is_followed, followed }
     }
 
     /// Runs an iteration; what it copies is read at its end. The helper takes a plan up at the begin
@@ -33,6 +47,7 @@ impl Program {
     /// Runs an iteration at whose end nothing is read.
     fn advance(&mut self, bytes: impl Fn(bool, u64) -> u64, iteration_ns: u64) {
         self.link_bytes += bytes(self.is_followed, self.iteration);
+        self.faults += if self.is_followed { self.faults_with } else { FAULTS } + self.iteration * 7 % 5;
         self.followed.push(self.is_followed);
         self.is_followed = self.trial.wants_plan();
         self.iteration += 1;
@@ -41,7 +56,7 @@ impl Program {
 
     fn read(&mut self) -> Look {
         let iteration = IterationBegin { number: self.iteration, at_ns: self.at_ns };
-        let look = self.trial.read(Reading { iteration, link_bytes: self.link_bytes });
+        let look = self.trial.read(Reading { iteration, link_bytes: self.link_bytes, faults: self.faults });
         // Withdrawn at the begin of an iteration, a plan has no part in it.
         self.is_followed &= self.trial.wants_plan();
         look
@@ -171,6 +186,39 @@ fn benefit_below_three_percent_is_none_however_sure() {
 }
 
 #[test]
+fn plan_that_promises_fewer_faults_is_confirmed_by_them_with_as_many_bytes_over_the_link() {
+    let mut program = Program::with_faults(FAULTS / 2);
+    assert_eq!(program.run(|_, _| 84 * MIB, 40), Look::Confirmed);
+    let (without, with) = program.trial.figures();
+    let is_about = |faults: Option<u64>, expected: u64| faults.is_some_and(|faults| faults.abs_diff(expected) < 5);
+    assert!(is_about(without.faults, FAULTS) && is_about(with.faults, FAULTS / 2), "{without:?} {with:?}");
+    assert_eq!((without.link_bytes, with.link_bytes), (Some(84 * MIB), Some(84 * MIB)));
+    assert!(program.trial.p_value().is_some_and(|p| (p - 1.0 / 70.0).abs() < 1e-12));
+}
+
+#[test]
+fn plan_that_promises_fewer_faults_is_no_benefit_for_fewer_bytes_or_less_than_a_tenth_of_the_faults() {
+    for faults_with in [FAULTS, FAULTS * 92 / 100] {
+        let mut program = Program::with_faults(faults_with);
+        let end = program.run(|is_with, _| if is_with { 52 * MIB } else { 84 * MIB }, 40);
+        let Look::Fails(why) = end else { panic!("{end:?}") };
+        assert!(why.contains("GPU faults: p = "), "{why}");
+    }
+    let mut program = Program::with_faults(FAULTS * 85 / 100);
+    assert_eq!(program.run(|_, _| 84 * MIB, 40), Look::Confirmed);
+}
+
+#[test]
+fn plan_that_has_fewer_faults_and_more_bytes_harms() {
+    let mut program = Program::with_faults(0);
+    let Look::Fails(why) = program.run(|is_with, _| if is_with { 100 * MIB } else { 84 * MIB }, 40) else {
+        panic!("it copies more")
+    };
+    assert!(why.contains("100.0 MiB"), "{why}");
+    assert!(program.followed.iter().filter(|is_with| **is_with).count() <= 4, "{:?}", program.followed);
+}
+
+#[test]
 fn plan_with_longer_iterations_is_no_benefit() {
     let mut program = Program::new(ITERATION_NS);
     let end = loop {
@@ -187,10 +235,10 @@ fn plan_with_longer_iterations_is_no_benefit() {
 
 #[test]
 fn blocks_of_short_iterations_last_long_enough_for_readings() {
-    let trial = Trial::new(10_000_000);
+    let trial = Trial::new(Promise::LinkBytes, 10_000_000);
     assert_eq!(trial.length, 400);
-    assert_eq!(Trial::new(0).length % BLOCK_ITERATIONS, 0);
-    assert_eq!(Trial::new(u64::MAX).length, BLOCK_ITERATIONS);
+    assert_eq!(Trial::new(Promise::LinkBytes, 0).length % BLOCK_ITERATIONS, 0);
+    assert_eq!(Trial::new(Promise::LinkBytes, u64::MAX).length, BLOCK_ITERATIONS);
 }
 
 #[test]
@@ -226,18 +274,20 @@ proptest! {
     /// required.
     #[test]
     fn any_readings_end_without_panic_and_confirm_only_benefits(
+        promise in prop::sample::select(vec![Promise::LinkBytes, Promise::Faults]),
         duration_ns in any::<u64>(),
-        readings in proptest::collection::vec((0_u64..6, any::<u64>(), any::<u64>()), 0..600),
+        readings in proptest::collection::vec((0_u64..6, any::<u64>(), any::<u64>(), any::<u64>()), 0..600),
     ) {
-        let mut trial = Trial::new(duration_ns);
+        let mut trial = Trial::new(promise, duration_ns);
         let mut number = 0_u64;
-        for (more, at_ns, copied) in readings {
+        for (more, at_ns, link_bytes, faults) in readings {
             number += more;
-            let look = trial.read(Reading { iteration: IterationBegin { number, at_ns }, link_bytes: copied });
+            let look = trial.read(Reading { iteration: IterationBegin { number, at_ns }, link_bytes, faults });
             prop_assert!(trial.blocks() <= 2 * ORDER.len() as u64);
             prop_assert!(trial.with.samples.len() <= SAMPLES_MAX && trial.without.samples.len() <= SAMPLES_MAX);
             if look == Look::Confirmed {
-                prop_assert!(trial.with.mean(link_bytes).unwrap() <= trial.without.mean(link_bytes).unwrap() * (1.0 - SAVED_MIN));
+                let Benefit { figure, saved_min, .. } = Benefit::of(promise);
+                prop_assert!(trial.with.mean(figure).unwrap() <= trial.without.mean(figure).unwrap() * (1.0 - saved_min));
             }
             if matches!(look, Look::Fails(_)) {
                 break;

@@ -22,7 +22,8 @@ impl Guard {
             return Err("the override names a part of the memory, and plans are about all of it".to_owned());
         }
         let moves = self.moves(sight);
-        for action in [Action::Migrate(Place::Gpu(sight.gpu)), Action::Migrate(Place::Host)] {
+        let places = [(Place::Gpu(sight.gpu), planned.to_gpu_bytes), (Place::Host, planned.to_host_bytes)];
+        for action in places.into_iter().filter(|(_, bytes)| *bytes > 0).map(|(place, _)| Action::Migrate(place)) {
             let denied = not_permitted(policy, action).or_else(|| self.forbids(action, moves, sight));
             denied.map_or(Ok(()), Err)?;
         }
@@ -38,7 +39,8 @@ impl Guard {
             return Err(too_little_host(0));
         }
         let left = self.host_left(sight, limits);
-        if left < planned.to_host_bytes {
+        // What moves more than once takes its memory once.
+        if left < planned.to_host_bytes.min(planned.range_bytes()) {
             return Err(too_little_host(left));
         }
         Ok(())

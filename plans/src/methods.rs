@@ -1,0 +1,114 @@
+//! Methods of making the moves of a plan.
+//!
+//! * [`swaps`]: memory leaves the GPU and comes back, by the schedule of a planner
+//! * [`prefetches`]: memory comes to the GPU ahead of launches, and the driver evicts
+//! * [`harm`]: memory leaves the GPU behind each launch that uses it, for comparison
+
+mod harm;
+mod prefetches;
+mod swaps;
+
+use call_ring::plan::Move;
+use planner::{
+    Link, Machine, Part,
+    machine::Store,
+    pump::{self, Pump},
+};
+
+use crate::{
+    pieces::Pieces,
+    refusal::Refusal,
+    traffic::{self, Traffic},
+};
+
+/// Frames of the GPU that plans leave alone: page tables and small allocations take some.
+pub const SPARE_FRAMES: u64 = 3;
+/// Links of the machine that planners assume: about what `PCIe` of the fourth generation has.
+const LINK: Link = Link { latency_ns: 10_000.0, bytes_per_second: 24e9 };
+
+/// Method of making the moves of a plan.
+pub trait Method {
+    /// Name: of the planner, if there is one.
+    fn name(&self) -> &'static str;
+
+    /// Moves for an iteration.
+    ///
+    /// # Errors
+    /// If there are none that keep what the method promises.
+    fn outline(&self, demand: &Demand) -> Result<Outline, Refusal>;
+}
+
+/// The method of this name: `pump`, `harmful-plan`, or swaps by the planner of this name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<Box<dyn Method>> {
+    match name {
+        pump::NAME => {
+            // How far launches lead is not known: as far as the program lets them.
+            let planner = Pump { lead_ns: u64::MAX, ..Pump::default() };
+            Some(Box::new(prefetches::Prefetches(Box::new(planner))))
+        }
+        harm::NAME => Some(Box::new(harm::Harm)),
+        name => planner::by_name(name).map(|planner| Box::new(swaps::Swaps(planner)) as Box<dyn Method>),
+    }
+}
+
+/// Iteration that a plan is to be made for, and the memory that there is.
+#[derive(Debug)]
+pub struct Demand {
+    pieces: Pieces,
+    durations_ns: Vec<u64>,
+    /// Of each launch, the first one that may wait for the GPU together with it: that behind the last
+    /// sync. `None` if that is in the iteration before.
+    queues: Vec<Option<usize>>,
+    gpu_bytes: u64,
+    driver: Traffic,
+}
+
+/// Moves of a plan, and what they come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outline {
+    /// Moves, by the launches behind which they begin.
+    pub moves: Vec<Move>,
+    /// Traffic with them.
+    pub traffic: Traffic,
+    /// Most bytes on the GPU that the plan relies on.
+    pub peak_bytes: u64,
+}
+
+impl Demand {
+    /// Iteration of these pieces on a GPU with so much memory for them.
+    pub(crate) fn new(pieces: Pieces, durations_ns: Vec<u64>, queues: Vec<Option<usize>>, gpu_bytes: u64) -> Self {
+        let driver = traffic::of(&pieces, gpu_bytes, &[]);
+        Self { pieces, durations_ns, queues, gpu_bytes, driver }
+    }
+
+    /// Traffic of the driver alone.
+    pub(crate) const fn driver(&self) -> Traffic {
+        self.driver
+    }
+
+    /// Bytes of the GPU that a plan may use.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        self.gpu_bytes.saturating_sub(SPARE_FRAMES * Part::BLOCK_BYTES)
+    }
+
+    /// Bytes that schedules may use, beside what stays.
+    ///
+    /// # Errors
+    /// If everything fits, or nothing is left for schedules.
+    fn schedule_bytes(&self) -> Result<u64, Refusal> {
+        let (used_bytes, room_bytes) = (self.pieces.bytes(), self.room_bytes());
+        if used_bytes <= room_bytes {
+            return Err(Refusal::Fits { used_bytes, room_bytes });
+        }
+        let staying_bytes = self.pieces.staying_bytes();
+        let bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
+        bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })
+    }
+}
+
+/// Machine that planners plan for.
+const fn machine(gpu_bytes: u64) -> Machine {
+    let host = Store { bytes: u64::MAX, out: LINK, back: LINK };
+    Machine { gpu_bytes, host, flash: None }
+}

@@ -1,0 +1,33 @@
+//! Plans that are made to harm.
+
+use call_ring::plan::{Destination, MOVES_MAX};
+
+use super::{
+    made_up::{followed, layers, run},
+    replay::{UNIT, replay, uses},
+};
+
+#[test]
+fn all_that_a_launch_uses_leaves_behind_it_and_the_link_carries_more_than_by_the_driver() {
+    // On 17 units it does not fit, and on 27 it does.
+    for units in [17, 27] {
+        let program = run(24, &layers(8));
+        let (follower, _) = followed("harmful-plan", units, &program.calls);
+        let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
+        let uses = uses(&program.calls, 24);
+        let all: usize = uses.iter().map(std::collections::BTreeSet::len).sum();
+        assert!(planned.moves.iter().all(|one| one.destination == Destination::Host && one.wait_op.is_none()));
+        assert_eq!(planned.moves.iter().map(|one| one.bytes).sum::<u64>(), all as u64 * UNIT);
+        assert!(planned.traffic.bytes.total() > planned.driver.bytes.total(), "{planned:?}");
+        let replayed = replay(planned, &uses, units);
+        assert_eq!((replayed.to_host, replayed.evicted), (planned.traffic.bytes.to_host, 0));
+    }
+}
+
+#[test]
+fn plan_ends_where_its_table_does() {
+    let launches: Vec<Vec<usize>> = (0..3000).map(|at| vec![at % 4, 4 + at % 8]).collect();
+    let program = run(12, &launches);
+    let (follower, _) = followed("harmful-plan", 9, &program.calls);
+    assert_eq!(follower.planned().unwrap().moves.len(), MOVES_MAX);
+}

@@ -1,0 +1,191 @@
+use std::time::SystemTime;
+
+use call_ring::{
+    Group, Kind, Lane, Memory, MemoryKind, Mode as RingMode, NAME, PLAN_BYTES, PLAN_NAME, PlanMemory, Size, SyncKind,
+    TOTAL_BYTES, Target as RingTarget,
+};
+use model::{
+    Budget, Counters, Gpu, Mode, PlannedIteration, RecordFigures, SourceState, SourceStatus, policy::POLICIES,
+};
+use recorder::{Quotas, Recordings};
+use sys::{Roots, processes, shared_memory::SharedMemory};
+
+use super::*;
+
+const GPU: GpuUuid = GpuUuid([7; 16]);
+const UNIT: u64 = 2 << 20;
+const BASE: u64 = 1 << 40;
+/// Layers of a training, each with three units: forth and back, and an update of each.
+const LAYERS: u64 = 8;
+/// Fewer units than the training has.
+const GPU_UNITS: u64 = 17;
+
+/// Writer of the ring, as the helper is.
+struct Ring<'a> {
+    memory: Memory<'a>,
+    lane: Lane<'a>,
+    launches: u64,
+    time_ns: u64,
+}
+
+impl<'a> Ring<'a> {
+    fn begin(&mut self, kind: Kind, words: [u64; 5]) -> Group<'a> {
+        self.time_ns += 100_000;
+        Group::begin(self.lane, self.memory.stamp(self.time_ns, 1), kind, 0, words)
+    }
+
+    fn launch(&mut self, function: u64, units: &[u64]) {
+        self.launches += 1;
+        self.time_ns += 100_000;
+        let (one, stamp) = (Size::new(1, 1, 1).to_word(), self.memory.stamp(self.time_ns, 1));
+        let words = [function, one, one, self.launches << 32];
+        let mut group = Group::with_target(self.lane, stamp, Kind::Launch, 0, RingTarget::Stream(1), words);
+        for (offset_bytes, unit) in (0..).step_by(8).zip(units) {
+            group.pointer(offset_bytes, address(*unit));
+        }
+        assert!(group.publish());
+    }
+
+    fn iterate(&mut self) {
+        let forth = (0..LAYERS).map(|layer| vec![3 * layer]);
+        let back = (0..LAYERS).rev().map(|layer| vec![3 * layer, 3 * layer + 1]);
+        let update = (0..LAYERS).map(|layer| vec![3 * layer, 3 * layer + 1, 3 * layer + 2]);
+        for (function, units) in (1..).zip(forth.chain(back).chain(update)) {
+            self.launch(function, &units);
+        }
+        assert!(self.begin(Kind::Sync, [1, SyncKind::Stream as u64, 0, 0, 0]).publish());
+    }
+}
+
+fn address(unit: u64) -> u64 {
+    BASE + unit * 2 * UNIT
+}
+
+/// Whether this machine lets the test open mappings.
+fn is_permitted() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    assert!(is_root || std::env::var_os("UVMD_TEST_REQUIRE_ROOT").is_none());
+    is_root
+}
+
+fn memory(name: &std::ffi::CStr, bytes: usize) -> SharedMemory {
+    SharedMemory::create(name, bytes.try_into().unwrap()).unwrap()
+}
+
+/// Recordings of a process, whose ring has all of its calls.
+fn recorder(process: ProcessId) -> Recorder {
+    let quotas = Quotas { window_bytes: 1 << 20, user_max: 1, node_max: 1 };
+    let (mut recordings, running) = (Recordings::new(Roots::default(), quotas), [(process, 0)].into());
+    while recordings.of(process).is_none_or(|recording| recording.window().added() == 0) {
+        recordings.look(&running);
+        recordings.poll();
+        thread::sleep(Duration::from_millis(2));
+    }
+    Recorder::of(recordings)
+}
+
+fn snapshot(id: ProcessId) -> Snapshot {
+    let source = SourceStatus {
+        backend: "ebpf",
+        state: SourceState::Waiting { missing: Vec::new() },
+        warnings: Vec::new(),
+        degraded: Vec::new(),
+        quota_refusals: Vec::new(),
+        driver: None,
+        probes: Vec::new(),
+        dropped_events: [].into(),
+        block_records: RecordFigures::default(),
+    };
+    let mut snapshot = Snapshot::empty(SystemTime::UNIX_EPOCH, source);
+    let mut process = Process::new(id, "python");
+    process.gpus.insert(GpuKey::Known(GPU), Counters::default());
+    snapshot.processes.push(process);
+    let gpu = Gpu { memory_bytes: Some(GPU_UNITS * UNIT), ..Gpu::default() };
+    snapshot.gpus.insert(GpuKey::Known(GPU), gpu);
+    snapshot
+}
+
+fn directive(policy: &str) -> Directive {
+    Directive {
+        override_id: None,
+        mode: Mode::Act,
+        policy: policy.to_owned(),
+        parameters: BTreeMap::new(),
+        budget: Budget::default(),
+        range: None,
+        allocation_larger_than_bytes: None,
+    }
+}
+
+/// The plan of a policy for the process, once there is one, or the reason why not.
+fn planned(
+    followers: &mut Followers,
+    snapshot: &Snapshot,
+    id: ProcessId,
+    policy: &str,
+) -> Result<PlannedIteration, String> {
+    let directives = [(id, directive(policy))].into();
+    loop {
+        let following = followers.follow(snapshot, &directives).remove(&id);
+        match following.map(|following| (following.policy, following.state)) {
+            Some((by, FollowingState::Planned(planned))) if by == policy => return Ok(planned),
+            Some((_, FollowingState::Refused(reason))) => return Err(reason),
+            None | Some((_, FollowingState::Watching)) => thread::sleep(Duration::from_millis(5)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn each_policy_of_plans_has_one_for_a_training_whose_calls_are_read_from_its_ring() {
+    if !is_permitted() {
+        return;
+    }
+    // The program is this test.
+    let (ring, plan) = (memory(NAME, TOTAL_BYTES), memory(PLAN_NAME, PLAN_BYTES));
+    let (memory, plan) = (Memory::create(&ring, RingMode::Record).unwrap(), PlanMemory::create(&plan).unwrap());
+    let mut ring = Ring { memory, lane: memory.lane(0), launches: 0, time_ns: 0 };
+    for unit in 0..3 * LAYERS {
+        let words = [0, address(unit), UNIT, MemoryKind::Managed as u64, 0];
+        assert!(ring.begin(Kind::Malloc, words).publish());
+    }
+    (0..12).for_each(|_| ring.iterate());
+    let pid = std::process::id();
+    let start_ticks = processes::start_ticks(&Roots::default(), pid).unwrap().unwrap();
+    let id = ProcessId { pid, start_ticks };
+
+    let mut followers = Followers::new(recorder(id), ActuatorChoice::Auto, Duration::from_millis(100));
+    let snapshot = snapshot(id);
+    for policy in POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
+        let planned = match planned(&mut followers, &snapshot, id, policy.name) {
+            Ok(planned) => planned,
+            Err(reason) => {
+                // It keeps to the memory during launches, and not between them.
+                assert!(policy.name == "g10" && reason.contains("between launches"), "{policy:?}: {reason}");
+                continue;
+            }
+        };
+        assert_eq!(planned.launches, 3 * LAYERS, "{policy:?}");
+        let is_moved = (planned.to_gpu_bytes > 0, planned.to_host_bytes > 0);
+        match policy.name {
+            "pump" => {
+                assert_eq!(is_moved, (true, false));
+                assert!(planned.faulted_blocks < planned.driver_faulted_blocks, "{planned:?}");
+            }
+            "harmful-plan" => {
+                assert_eq!(is_moved, (false, true));
+                assert!(planned.link_bytes() > planned.driver_bytes, "{planned:?}");
+            }
+            _ => {
+                assert_eq!((is_moved, planned.evicted_bytes), ((true, true), 0), "{policy:?}");
+                assert!(planned.link_bytes() < planned.driver_bytes, "{planned:?}");
+            }
+        }
+        let before = plan.generation();
+        followers.carry_out(vec![PlanCommand { process: id, publish: Some(planned.version) }]);
+        assert_ne!(plan.generation(), before, "the helper has it: {policy:?}");
+        let published = plan.generation();
+        followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
+        assert_ne!(plan.generation(), published, "it is withdrawn: {policy:?}");
+    }
+}
