@@ -39,8 +39,8 @@ fn effect_label(link_saved: Option<f64>, faults_saved: Option<f64>, expected: &E
     if let Some((figure, saved)) = known_effect(link_saved, faults_saved, expected) {
         return format!("{figure} {}", percent_change(saved));
     }
-    let [(figure, _, Share { at_least, at_most }), _] = effects(link_saved, faults_saved, expected);
-    format!("{figure} {} to {} expected", percent_change(at_least), percent_change(at_most))
+    let [(figure, _, share), _] = effects(link_saved, faults_saved, expected);
+    format!("{figure} {} expected", expected_change(share))
 }
 
 /// Measured effect: the figure, and the share of it that is saved.
@@ -62,6 +62,15 @@ fn effects(
     let faults = ("faults", faults_saved, expected.faults_saved);
     let is_for_faults = expected.link_bytes_saved.at_most <= 0.0 && expected.faults_saved.at_most > 0.0;
     if is_for_faults { [faults, link] } else { [link, faults] }
+}
+
+/// Bounds of an expected change; no lower one that says nothing.
+fn expected_change(Share { at_least, at_most }: Share) -> String {
+    if at_least == 0.0 {
+        format!("up to {}", percent_change(at_most))
+    } else {
+        format!("{} to {}", percent_change(at_least), percent_change(at_most))
+    }
 }
 
 fn percent_change(saved: f64) -> String {
@@ -235,7 +244,7 @@ mod tests {
             shown(diagnosis, NOW, 80).unwrap()
         };
         assert_eq!(shown("confirmed", Some(0.01), Some(0.75)), "acting: pump, faults -75 %");
-        assert_eq!(shown("trial", None, None), "trying: pump, faults +0 % to -90 % expected");
+        assert_eq!(shown("trial", None, None), "trying: pump, faults up to -90 % expected");
     }
 
     #[test]

@@ -28,7 +28,8 @@ export function effect({ link_bytes_saved, faults_saved, expected }) {
   const known = figures.find(([, saved]) => saved !== null);
   if (known) return `${known[0]} ${change(known[1])}`;
   const [figure, , { at_least, at_most }] = figures[0];
-  return `${figure} ${change(at_least)} to ${change(at_most)}`;
+  // No lower bound that says nothing.
+  return at_least === 0 ? `${figure} up to ${change(at_most)}` : `${figure} ${change(at_least)} to ${change(at_most)}`;
 }
 
 // Diagnosis in words, with tone, rank for sorting, and the address of its evidence or evictor; null
