@@ -73,7 +73,7 @@ is_confirmed() {
   before=$(figure $promise without) with=$(median $((confirmed + 1)) "$off") after=$(median $((off + 2)) 100000)
   echo "medians of $promise of an iteration: $before before, $(figure $promise with) on trial, $with confirmed, $after after"
   [ "$with" -lt $((before * left / 100)) ] || fail "the plan saves less than it promises"
-  [ "$after" -gt $((with * 103 / 100)) ] || fail "they do not come back"
+  [ "$after" -ge $((before * 90 / 100)) ] || fail "they do not come back"
   # What is harm to a confirmed plan, at the most noise.
   [ "$(figure link_bytes with)" -le $(($(figure link_bytes without) * 125 / 100)) ] || fail "the link carries more"
 }
@@ -82,12 +82,16 @@ is_confirmed() {
 is_found_out() {
   decided rolled_back || fail "the plan is not rolled back"
   off=$(iterations)
-  uvmctl policy unset plan || fail "the override stays"
   grep -q 'a block of iterations with the plan copied' /tmp/decisions || fail "it is rolled back for another reason"
   blocks=$(grep -o '"blocks": *[0-9]*' /tmp/decisions | head -1 | grep -o '[0-9]*$')
   [ "$blocks" -le 2 ] || fail "it is found out after $blocks blocks"
-  within 900 "the training does not go on without the plan" has_iterated $((off + 4))
-  echo "rolled back at iteration $off, after $blocks blocks"
+  [ "$(tr -d ' \n' </tmp/decisions | grep -o '"moves":[0-9]*' | head -1 | grep -o '[0-9]*$')" -gt 0 ] || fail "the helper has moved nothing"
+  # The override is still there: what is taken back is so by the rollback.
+  within 900 "the training does not go on without the plan" has_iterated $((off + 6))
+  before=$(figure link_bytes without) after=$(median $((off + 2)) 100000)
+  echo "rolled back at iteration $off, after $blocks blocks: bytes of an iteration $before before, $after after"
+  [ "$after" -le $((before * 125 / 100)) ] || fail "the plan is still followed"
+  uvmctl policy unset plan || fail "the override stays"
 }
 
 case $policy in

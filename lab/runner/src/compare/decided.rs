@@ -57,7 +57,9 @@ pub(crate) fn calls(client: &Client) -> anyhow::Result<u64> {
 
 /// Whether a uvmd has advice in force.
 pub(crate) fn has_advised(client: &Client) -> anyhow::Result<bool> {
-    Ok(ask(client)?.iter().any(|decision| !decision.advice.is_empty() && decision.stage != "rolled_back"))
+    Ok(ask(client)?
+        .iter()
+        .any(|decision| !decision.advice.is_empty() && ["trial", "confirmed"].contains(&decision.stage.as_str())))
 }
 
 pub(super) fn ask(client: &Client) -> anyhow::Result<Vec<Decision>> {

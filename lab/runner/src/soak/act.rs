@@ -34,7 +34,8 @@ use crate::{
 /// Options of the soak.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Minimum of kills; the soak ends after the round that reaches it.
+    /// Minimum of kills; the soak ends after the round that reaches it, or up to [`MORE_ROUNDS`]
+    /// later.
     pub(crate) kills: u64,
     pub(crate) seed: u64,
     /// Options of uvmd's command line.
