@@ -93,6 +93,8 @@ pub struct PlannedIteration {
     pub driver_faulted_blocks: u64,
     /// Most bytes on the GPU that it relies on.
     pub peak_bytes: u64,
+    /// Share of the VA blocks with GPU faults that arguments of launches name, in percent; `None` if not known.
+    pub coverage_percent: Option<u64>,
     /// Memory that moves, by address.
     pub ranges: Vec<(u64, u64)>,
 }
@@ -193,6 +195,9 @@ pub struct PlanEvidence {
     pub promise: Promise,
     /// Launches of an iteration.
     pub launches: u64,
+    /// Share of the VA blocks with GPU faults that arguments of launches name, in percent: plans are made for these. Null if there were no
+    /// such faults, or no records of blocks.
+    pub coverage_percent: Option<u64>,
     /// Moves of an iteration.
     pub planned_moves: u64,
     /// Planned bytes over the link per iteration, in both directions.

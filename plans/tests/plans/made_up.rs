@@ -33,7 +33,7 @@ pub(crate) fn run(blocks: usize, launches: &[Vec<usize>]) -> Program {
 }
 
 fn follower(planner: &str, units: u64) -> Follower {
-    let settings = Settings { gpu: [1; 16], gpu_bytes: units * UNIT, coverage: None };
+    let settings = Settings { gpu: [1; 16], gpu_bytes: units * UNIT, are_faults_counted: false };
     Follower::new(settings, vec![methods::by_name(planner).unwrap()])
 }
 

@@ -58,7 +58,7 @@ fn followed(program: Program, gpu_mib: u64) -> (Follower, Vec<Change>) {
 }
 
 fn followed_by(method: &str, program: Program, gpu_mib: u64) -> (Follower, Vec<Change>) {
-    let settings = Settings { gpu: [1; 16], gpu_bytes: gpu_mib * MIB, coverage: None };
+    let settings = Settings { gpu: [1; 16], gpu_bytes: gpu_mib * MIB, are_faults_counted: false };
     let mut follower = Follower::new(settings, vec![methods::by_name(method).unwrap()]);
     let changes = program.calls.into_iter().filter_map(|call| follower.add(call)).collect();
     (follower, changes)

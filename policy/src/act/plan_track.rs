@@ -416,6 +416,7 @@ fn decision(
             promise,
             launches: *launches,
             planned_moves: *moves,
+            coverage_percent: planned.coverage_percent,
             planned_bytes: planned.link_bytes(),
             modelled_driver_bytes: *driver_bytes,
             ..PlanEvidence::default()

@@ -48,6 +48,7 @@ fn planned(version: u64) -> PlannedIteration {
         driver_bytes: 84 * MIB,
         driver_faulted_blocks: 21,
         peak_bytes: 26 * MIB,
+        coverage_percent: Some(100),
         ranges: vec![(0x7f00_0000_0000, 0x7f00_0400_0000)],
     }
 }
@@ -219,6 +220,7 @@ fn control_that_harms_is_rolled_back_in_its_first_block() {
         faulted_bytes: 200 * MIB,
         faulted_blocks: 100,
         peak_bytes: 0,
+        coverage_percent: None,
         ..planned(1)
     };
     *training.following() = Following {

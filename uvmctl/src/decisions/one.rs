@@ -120,13 +120,16 @@ fn done(done: &Done) -> String {
 
 fn planned(plan: &PlanEvidence) -> String {
     let PlanEvidence { planner, launches, planned_moves, planned_bytes, modelled_driver_bytes, .. } = plan;
+    let coverage =
+        plan.coverage_percent.map(|percent| format!("; {percent} % of the faulted blocks are named by launches"));
     format!(
-        "{}: {} in an iteration of {} launches; {} over the link, {} without it by the model of the driver",
+        "{}: {} in an iteration of {} launches; {} over the link, {} without it by the model of the driver{}",
         text::printable(planner),
         text::counted(*planned_moves, "move"),
         text::count(*launches),
         text::bytes(*planned_bytes),
-        text::bytes(*modelled_driver_bytes)
+        text::bytes(*modelled_driver_bytes),
+        coverage.unwrap_or_default()
     )
 }
 
@@ -222,6 +225,7 @@ mod tests {
             planner: "foresight".to_owned(),
             promise: Promise::LinkBytes,
             launches: 55,
+            coverage_percent: Some(98),
             planned_moves: 26,
             planned_bytes: 52 << 20,
             modelled_driver_bytes: 64 << 20,
@@ -234,7 +238,7 @@ mod tests {
         let decision = Decision { actuator: Some("helper".to_owned()), plan: Some(plan), ..Decision::default() };
         let text = render(&decision, Screen { width: None, colour: Colour::OFF });
         let expected = "\
-Plan     foresight: 26 moves in an iteration of 55 launches; 52.0 MiB over the link, 64.0 MiB without it by the model of the driver
+Plan     foresight: 26 moves in an iteration of 55 launches; 52.0 MiB over the link, 64.0 MiB without it by the model of the driver; 98 % of the faulted blocks are named by launches
 Trial    87.0 MiB, 870 faults, 42.0 s in each of 12 iterations without it; 49.0 MiB, 490 faults, 37.0 s in each of 12 iterations with it; p = 0.014 for fewer bytes
 Done     399 moves, 117 late, 0 skipped; 442 MiB to the GPU, 356 MiB to the host; by helper
 ";

@@ -73,13 +73,16 @@ fn follow(
     };
     // Calls have left before they were read: those behind them are followed anew.
     if let Some(program) = program {
-        let settings = Settings { gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, coverage: None };
+        let settings = Settings { gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, are_faults_counted: true };
         let follower = Follower::after(*program, settings, methods_of(target.policy));
         *calls = Some(Calls { follower, added });
         publish(shared, FollowingState::Watching, None, None);
     }
     let Some(Calls { follower, added: before }) = calls else { return };
     *before = added;
+    if let Some(faults) = lock(&shared.delivery).take() {
+        follower.deliver(faults);
+    }
     for call in new {
         let change = follower.add(call);
         let iteration = begun(follower);
@@ -151,6 +154,7 @@ fn figures(version: u64, planned: &Planned) -> PlannedIteration {
         driver_bytes: planned.driver.bytes.total(),
         driver_faulted_blocks: planned.driver.faulted_pieces,
         peak_bytes: planned.peak_bytes,
+        coverage_percent: planned.coverage_percent(),
         ranges: ranges(planned),
     }
 }

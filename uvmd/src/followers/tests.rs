@@ -126,7 +126,7 @@ fn planned(
 ) -> Result<PlannedIteration, String> {
     let directives = [(id, directive(policy))].into();
     loop {
-        let following = followers.follow(snapshot, &directives).remove(&id);
+        let following = followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id);
         match following.map(|following| (following.policy, following.state)) {
             Some((by, FollowingState::Planned(planned))) if by == policy => return Ok(planned),
             Some((_, FollowingState::Refused(reason))) => return Err(reason),
