@@ -6,7 +6,7 @@ use trace::{detect, footprints::Coverage};
 
 use crate::{
     coverage::{FaultCounts, Faults},
-    methods::{Demand, Method, Outline},
+    methods::{Method, Outline, Workload},
     refusal::Refusal,
     sequence::{Rhythm, Sequence, Work},
     traffic::Traffic,
@@ -214,18 +214,18 @@ impl Follower {
     }
 
     fn plan(&self, work: Work) -> Result<Planned, Refusal> {
-        let Work { first_launch, tokens, durations_ns, queues, pieces } = work;
+        let Work { first_launch, tokens, durations_ns, queue_starts, pieces } = work;
         let coverage = self.faults.coverage(&pieces);
         if let Some(coverage) = coverage.filter(|coverage| !coverage.suffices()) {
             return Err(Refusal::CoverageTooLow { percent: percent(coverage.recall()) });
         }
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
         let gpu_bytes = self.settings.gpu_bytes.saturating_sub(self.sequence.unmanaged_bytes(&pieces));
-        let demand = Demand::new(pieces, durations_ns, queues, gpu_bytes);
+        let workload = Workload::new(pieces, durations_ns, queue_starts, gpu_bytes);
         let (mut best, mut refusal): (Option<(&'static str, Outline)>, _) = (None, None);
         let total = |outline: &Outline| outline.traffic.bytes.total();
         for method in &self.methods {
-            match method.outline(&demand) {
+            match method.outline(&workload) {
                 Ok(outline) if best.as_ref().is_none_or(|(_, best)| total(&outline) < total(best)) => {
                     best = Some((method.name(), outline));
                 }
@@ -236,7 +236,7 @@ impl Follower {
         let Some((planner, Outline { moves, traffic, peak_bytes })) = best else {
             return Err(refusal.unwrap_or(Refusal::NoRoom));
         };
-        let (driver, room_bytes) = (demand.driver(), demand.room_bytes());
+        let (driver, room_bytes) = (workload.driver(), workload.room_bytes());
         Ok(Planned {
             planner,
             first_launch,
