@@ -149,6 +149,8 @@ fn plan() -> PlanEvidence {
         planned_moves: 129,
         planned_bytes: 58 * GIB,
         modelled_driver_bytes: 86 * GIB,
+        planned_faulted_blocks: 0,
+        modelled_driver_faulted_blocks: 22_016,
         blocks: 5,
         without: arm(9, 44, 2_900_000_000),
         with: arm(8, 29, 2_200_000_000),
