@@ -208,9 +208,9 @@ pub struct PlanEvidence {
     pub promise: Promise,
     /// Launches of an iteration.
     pub launches: u64,
-    /// Share of the VA blocks with GPU faults that arguments of launches name, in percent: plans are made for these. Null if there were no
+    /// Share of the VA blocks with GPU faults that arguments of launches name, since iterations were known. Null if there were no
     /// such faults, or no records of blocks.
-    pub coverage_percent: Option<u64>,
+    pub coverage_ratio: Option<f64>,
     /// Moves of an iteration.
     pub planned_moves: u64,
     /// Planned bytes over the link per iteration, in both directions.

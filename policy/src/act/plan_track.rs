@@ -429,7 +429,7 @@ fn decision(
             promise,
             launches: *launches,
             planned_moves: *moves,
-            coverage_percent: planned.coverage_percent,
+            coverage_ratio: planned.coverage_percent.map(|percent| percent as f64 / 100.0),
             planned_bytes: planned.link_bytes(),
             modelled_driver_bytes: planned.driver_bytes,
             planned_faulted_blocks: planned.faulted_blocks,

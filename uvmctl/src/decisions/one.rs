@@ -130,8 +130,9 @@ fn planned(plan: &PlanEvidence) -> String {
             format!("{} left to faults, {} without it", text::counted(planned, "block"), text::count(driver))
         }
     };
-    let coverage =
-        plan.coverage_percent.map(|percent| format!("; {percent} % of the faulted blocks are named by launches"));
+    let coverage = plan
+        .coverage_ratio
+        .map(|ratio| format!("; {} of the faulted blocks are named by launches", text::percent(ratio)));
     format!(
         "{}: {} in an iteration of {} launches; {promised} by the model of the driver{}",
         text::printable(planner),
@@ -233,7 +234,7 @@ mod tests {
             planner: "foresight".to_owned(),
             promise: Promise::LinkBytes,
             launches: 55,
-            coverage_percent: Some(98),
+            coverage_ratio: Some(0.98),
             planned_moves: 26,
             planned_bytes: 52 << 20,
             modelled_driver_bytes: 64 << 20,

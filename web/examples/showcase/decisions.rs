@@ -145,7 +145,7 @@ fn plan() -> PlanEvidence {
         planner: "foresight".to_owned(),
         promise: Promise::LinkBytes,
         launches: 412,
-        coverage_percent: Some(97),
+        coverage_ratio: Some(0.97),
         planned_moves: 129,
         planned_bytes: 58 * GIB,
         modelled_driver_bytes: 86 * GIB,
