@@ -93,6 +93,8 @@ pub struct PlannedIteration {
     pub driver_faulted_blocks: u64,
     /// Most bytes on the GPU that it relies on.
     pub peak_bytes: u64,
+    /// Share of the VA blocks with GPU faults that arguments of launches name, in percent; `None` if not known.
+    pub coverage_percent: Option<u64>,
     /// Memory that moves, by address.
     pub ranges: Vec<(u64, u64)>,
 }
@@ -153,6 +155,19 @@ impl PlanCounters {
         }
     }
 
+    /// Sum of both.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            iterations: self.iterations.saturating_add(other.iterations),
+            moves: self.moves.saturating_add(other.moves),
+            late: self.late.saturating_add(other.late),
+            skipped: self.skipped.saturating_add(other.skipped),
+            to_gpu_bytes: self.to_gpu_bytes.saturating_add(other.to_gpu_bytes),
+            to_host_bytes: self.to_host_bytes.saturating_add(other.to_host_bytes),
+        }
+    }
+
     /// Bytes in both directions.
     #[must_use]
     pub const fn bytes(self) -> u64 {
@@ -193,12 +208,19 @@ pub struct PlanEvidence {
     pub promise: Promise,
     /// Launches of an iteration.
     pub launches: u64,
+    /// Share of the VA blocks with GPU faults that arguments of launches name, since iterations were known. Null if there were no
+    /// such faults, or no records of blocks.
+    pub coverage_ratio: Option<f64>,
     /// Moves of an iteration.
     pub planned_moves: u64,
     /// Planned bytes over the link per iteration, in both directions.
     pub planned_bytes: u64,
     /// The same without the plan, by a model of the driver.
     pub modelled_driver_bytes: u64,
+    /// Blocks that the plan leaves to faults per iteration, by a model of the driver.
+    pub planned_faulted_blocks: u64,
+    /// Blocks that come by faults without the plan, by the same model.
+    pub modelled_driver_faulted_blocks: u64,
     /// Blocks of iterations that count, with the plan and without it.
     pub blocks: u64,
     /// Measured without the plan.
@@ -207,6 +229,6 @@ pub struct PlanEvidence {
     pub with: ArmFigures,
     /// Share of arrangements of the blocks that show as much of a difference in what it promises; null before all blocks are measured.
     pub p_value: Option<f64>,
-    /// What the helper has counted since the decision.
+    /// What the helper has counted since the decision. Bytes are at most those that the driver has copied in the same intervals.
     pub counters: PlanCounters,
 }

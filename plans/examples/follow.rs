@@ -273,7 +273,7 @@ fn planned_line(planned: &Planned) -> Value {
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::of_arguments()?;
     let method = methods::by_name(&options.planner).context("no such planner")?;
-    let settings = Settings { gpu: options.gpu, gpu_bytes: options.gpu_mib << 20, coverage: None };
+    let settings = Settings { gpu: options.gpu, gpu_bytes: options.gpu_mib << 20, are_faults_counted: false };
     let roots = Roots::default();
     let mut child = Command::new(&options.program)
         .args(&options.arguments)

@@ -5,7 +5,8 @@ use recorder::Program;
 use trace::{detect, footprints::Coverage};
 
 use crate::{
-    methods::{Demand, Method, Outline},
+    coverage::{FaultCounts, Faults},
+    methods::{Method, Outline, Workload},
     refusal::Refusal,
     sequence::{Rhythm, Sequence, Work},
     traffic::Traffic,
@@ -18,8 +19,8 @@ pub struct Settings {
     pub gpu: [u8; 16],
     /// Its memory that the process may use.
     pub gpu_bytes: u64,
-    /// What was accessed beside footprints, if it was measured.
-    pub coverage: Option<Coverage>,
+    /// Whether [faults are delivered](Follower::deliver): plans wait for those of iterations.
+    pub are_faults_counted: bool,
 }
 
 /// Plan and what it comes to.
@@ -43,9 +44,18 @@ pub struct Planned {
     pub peak_bytes: u64,
     /// Bytes that it may have there.
     pub room_bytes: u64,
+    /// Memory that arguments name beside what the GPU faulted on, if that was counted.
+    pub coverage: Option<Coverage>,
 }
 
 impl Planned {
+    /// Share of the VA blocks with GPU faults that arguments name, in percent; `None` if there were none,
+    /// or nobody counts them.
+    #[must_use]
+    pub fn coverage_percent(&self) -> Option<u64> {
+        self.coverage.map(|coverage| percent(coverage.recall()))
+    }
+
     /// As the helper takes it.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits in plans")]
@@ -91,6 +101,7 @@ pub struct Follower {
     settings: Settings,
     methods: Vec<Box<dyn Method>>,
     sequence: Sequence,
+    faults: Faults,
     state: State,
     rhythm: Option<Rhythm>,
     iteration: Option<Begin>,
@@ -107,8 +118,8 @@ impl Follower {
     /// Follower of a process that has this much already.
     #[must_use]
     pub fn after(program: Program, settings: Settings, methods: Vec<Box<dyn Method>>) -> Self {
-        let sequence = Sequence::after(program);
-        Self { settings, methods, sequence, state: State::Watching, rhythm: None, iteration: None }
+        let (sequence, faults) = (Sequence::after(program), Faults::new(settings.are_faults_counted));
+        Self { settings, methods, sequence, faults, state: State::Watching, rhythm: None, iteration: None }
     }
 
     /// State.
@@ -130,6 +141,11 @@ impl Follower {
     #[must_use]
     pub const fn iteration(&self) -> Option<Begin> {
         self.iteration
+    }
+
+    /// Adds the GPU faults of the process until now; `None` if nobody counts them by VA block.
+    pub fn deliver(&mut self, faults: Option<FaultCounts>) {
+        self.faults.deliver(faults);
     }
 
     /// Adds the next call. Where the state changes, the helper needs to know: of a plan, or that
@@ -154,6 +170,7 @@ impl Follower {
     fn advance(&mut self, is_launch: bool) -> Option<Change> {
         let Some(lock) = self.sequence.state().lock() else {
             self.rhythm = None;
+            self.faults.restart();
             let had = std::mem::replace(&mut self.state, State::Watching);
             return (had != State::Watching).then_some(Change::Drifted);
         };
@@ -163,12 +180,18 @@ impl Follower {
         let is_confirmed = matches!(self.sequence.state(), detect::State::Locked(_));
         if self.rhythm.is_none() {
             match self.sequence.rhythm(&lock) {
-                Ok(rhythm) => self.rhythm = rhythm,
+                Ok(rhythm) => {
+                    self.rhythm = rhythm;
+                    self.faults.restart();
+                }
                 Err(refusal) if is_confirmed => return Some(self.refuse(refusal)),
                 Err(_) => {}
             }
         }
         let rhythm = self.rhythm.filter(|_| is_confirmed)?;
+        if !self.faults.are_known() {
+            return None;
+        }
         // At the begin of an iteration.
         if !self.sequence.last()?.checked_sub(rhythm.first_launch)?.is_multiple_of(rhythm.period) {
             return None;
@@ -191,17 +214,18 @@ impl Follower {
     }
 
     fn plan(&self, work: Work) -> Result<Planned, Refusal> {
-        let Work { first_launch, tokens, durations_ns, queues, pieces } = work;
-        if let Some(coverage) = self.settings.coverage.filter(|coverage| !coverage.suffices()) {
+        let Work { first_launch, tokens, durations_ns, queue_starts, pieces } = work;
+        let coverage = self.faults.coverage(&pieces);
+        if let Some(coverage) = coverage.filter(|coverage| !coverage.suffices()) {
             return Err(Refusal::CoverageTooLow { percent: percent(coverage.recall()) });
         }
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
         let gpu_bytes = self.settings.gpu_bytes.saturating_sub(self.sequence.unmanaged_bytes(&pieces));
-        let demand = Demand::new(pieces, durations_ns, queues, gpu_bytes);
+        let workload = Workload::new(pieces, durations_ns, queue_starts, gpu_bytes);
         let (mut best, mut refusal): (Option<(&'static str, Outline)>, _) = (None, None);
         let total = |outline: &Outline| outline.traffic.bytes.total();
         for method in &self.methods {
-            match method.outline(&demand) {
+            match method.outline(&workload) {
                 Ok(outline) if best.as_ref().is_none_or(|(_, best)| total(&outline) < total(best)) => {
                     best = Some((method.name(), outline));
                 }
@@ -212,14 +236,25 @@ impl Follower {
         let Some((planner, Outline { moves, traffic, peak_bytes })) = best else {
             return Err(refusal.unwrap_or(Refusal::NoRoom));
         };
-        let (driver, room_bytes) = (demand.driver(), demand.room_bytes());
-        Ok(Planned { planner, first_launch, duration_ns, tokens, moves, traffic, driver, peak_bytes, room_bytes })
+        let (driver, room_bytes) = (workload.driver(), workload.room_bytes());
+        Ok(Planned {
+            planner,
+            first_launch,
+            duration_ns,
+            tokens,
+            moves,
+            traffic,
+            driver,
+            peak_bytes,
+            room_bytes,
+            coverage,
+        })
     }
 }
 
 impl std::fmt::Debug for Follower {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { settings, methods, sequence: _, state, rhythm, iteration } = self;
+        let Self { settings, methods, sequence: _, faults: _, state, rhythm, iteration } = self;
         let methods: Vec<&str> = methods.iter().map(|method| method.name()).collect();
         let mut debug = formatter.debug_struct("Follower");
         debug.field("settings", settings).field("methods", &methods);

@@ -4,6 +4,7 @@
 //! moves at launches, which the helper makes
 //!
 //! * [`follower`]: the calls of a process, and the plan for it
+//! * [`coverage`]: how much of what the GPU faults on is known
 //! * [`refusal`]: reasons why there is no plan
 //! * [`pieces`]: memory that an iteration uses, and which launches use it
 //! * [`methods`]: methods of making moves between launches
@@ -11,6 +12,7 @@
 //!
 //! No I/O, no clock: the same calls give the same plan.
 
+pub mod coverage;
 pub mod follower;
 pub mod methods;
 mod moves;
@@ -19,6 +21,7 @@ pub mod refusal;
 mod sequence;
 pub mod traffic;
 
+pub use coverage::FaultCounts;
 pub use follower::{Begin, Change, Follower, Planned, Settings, State};
 pub use methods::Method;
 pub use refusal::Refusal;

@@ -26,8 +26,8 @@ pub const SPARE_FRAMES: u64 = 3;
 /// Links of the machine that planners assume: about what `PCIe` of the fourth generation has.
 const LINK: Link = Link { latency_ns: 10_000.0, bytes_per_second: 24e9 };
 
-/// Method of making the moves of a plan.
-pub trait Method {
+/// Method of making the moves of a plan: one of [`by_name`].
+pub trait Method: sealed::Sealed {
     /// Name: of the planner, if there is one.
     fn name(&self) -> &'static str;
 
@@ -35,7 +35,15 @@ pub trait Method {
     ///
     /// # Errors
     /// If there are none that keep what the method promises.
-    fn outline(&self, demand: &Demand) -> Result<Outline, Refusal>;
+    fn outline(&self, workload: &Workload) -> Result<Outline, Refusal>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+
+    impl Sealed for super::swaps::Swaps {}
+    impl Sealed for super::prefetches::Prefetches {}
+    impl Sealed for super::harm::Harm {}
 }
 
 /// The method of this name: `pump`, `harmful-plan`, or swaps by the planner of this name.
@@ -43,9 +51,8 @@ pub trait Method {
 pub fn by_name(name: &str) -> Option<Box<dyn Method>> {
     match name {
         pump::NAME => {
-            // How far launches lead is not known: as far as the program lets them.
-            let planner = Pump { lead_ns: u64::MAX, ..Pump::default() };
-            Some(Box::new(prefetches::Prefetches(Box::new(planner))))
+            // How far launches lead is not known in time.
+            Some(Box::new(prefetches::Prefetches(Pump { lead_ns: u64::MAX, ..Pump::default() })))
         }
         harm::NAME => Some(Box::new(harm::Harm)),
         name => planner::by_name(name).map(|planner| Box::new(swaps::Swaps(planner)) as Box<dyn Method>),
@@ -54,12 +61,12 @@ pub fn by_name(name: &str) -> Option<Box<dyn Method>> {
 
 /// Iteration that a plan is to be made for, and the memory that there is.
 #[derive(Debug)]
-pub struct Demand {
+pub struct Workload {
     pieces: Pieces,
     durations_ns: Vec<u64>,
     /// Of each launch, the first one that may wait for the GPU together with it: that behind the last
     /// sync. `None` if that is in the iteration before.
-    queues: Vec<Option<usize>>,
+    queue_starts: Vec<Option<usize>>,
     gpu_bytes: u64,
     driver: Traffic,
 }
@@ -75,11 +82,16 @@ pub struct Outline {
     pub peak_bytes: u64,
 }
 
-impl Demand {
+impl Workload {
     /// Iteration of these pieces on a GPU with so much memory for them.
-    pub(crate) fn new(pieces: Pieces, durations_ns: Vec<u64>, queues: Vec<Option<usize>>, gpu_bytes: u64) -> Self {
+    pub(crate) fn new(
+        pieces: Pieces,
+        durations_ns: Vec<u64>,
+        queue_starts: Vec<Option<usize>>,
+        gpu_bytes: u64,
+    ) -> Self {
         let driver = traffic::of(&pieces, gpu_bytes, &[]);
-        Self { pieces, durations_ns, queues, gpu_bytes, driver }
+        Self { pieces, durations_ns, queue_starts, gpu_bytes, driver }
     }
 
     /// Traffic of the driver alone.

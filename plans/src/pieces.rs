@@ -78,6 +78,19 @@ impl Pieces {
         bytes.into_iter().max().unwrap_or(0)
     }
 
+    /// Places of the pieces that each launch uses.
+    pub(crate) fn by_op(&self) -> Vec<Vec<usize>> {
+        let mut by_op = vec![Vec::new(); self.ops];
+        for (place, piece) in self.all.iter().enumerate() {
+            for op in &piece.uses {
+                if let Some(uses) = by_op.get_mut(*op) {
+                    uses.push(place);
+                }
+            }
+        }
+        by_op
+    }
+
     /// Bytes of all pieces.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -53,7 +53,7 @@ pub(crate) struct Work {
     pub(crate) tokens: Vec<Token>,
     pub(crate) durations_ns: Vec<u64>,
     /// Of each launch, the first one behind the last sync; `None` if that is in the iteration before.
-    pub(crate) queues: Vec<Option<usize>>,
+    pub(crate) queue_starts: Vec<Option<usize>>,
     pub(crate) pieces: Pieces,
 }
 
@@ -231,30 +231,30 @@ impl Sequence {
         let durations = times.iter().zip(times.iter().skip(1)).map(|(begin, end)| end.saturating_sub(*begin));
         let durations_ns = durations.collect();
         let [.., first_launch] = begins;
-        let queues = self.queues(begin..end);
+        let queue_starts = self.queue_starts(begin..end);
         let pieces = self.pieces(begin..end)?;
         if pieces.ops as u64 != period {
             return Err(Refusal::Invalid { reason: "a launch without thread blocks".to_owned() });
         }
-        Ok(Some(Work { first_launch, tokens, durations_ns, queues, pieces }))
+        Ok(Some(Work { first_launch, tokens, durations_ns, queue_starts, pieces }))
     }
 
     /// Of each launch of an iteration, the first one behind the last sync.
-    fn queues(&self, range: std::ops::Range<usize>) -> Vec<Option<usize>> {
-        let (mut queues, mut first) = (Vec::new(), None);
+    fn queue_starts(&self, range: std::ops::Range<usize>) -> Vec<Option<usize>> {
+        let (mut starts, mut first) = (Vec::new(), None);
         for (call, mark) in self.window.calls().zip(&self.marks).skip(range.start).take(range.len()) {
             if call.token().is_some() {
-                queues.push(first);
+                starts.push(first);
             }
             if mark.is_sync {
-                first = Some(queues.len());
+                first = Some(starts.len());
             }
         }
         // Behind the last launch, a sync is before the first one of the next iteration.
-        if first == Some(queues.len()) {
-            queues.iter_mut().take_while(|first| first.is_none()).for_each(|first| *first = Some(0));
+        if first == Some(starts.len()) {
+            starts.iter_mut().take_while(|first| first.is_none()).for_each(|first| *first = Some(0));
         }
-        queues
+        starts
     }
 
     /// Memory that launches of an iteration use, and the copies and fills before each of them.

@@ -1,5 +1,10 @@
 //! Bytes over the link and faults in an iteration that repeats, with moves or without any: a model of
 //! the driver.
+//!
+//! The driver evicts the block whose last migration is the longest ago (docs/simulator.md, "Eviction").
+//! Its `block_mark_memory_used` makes a block the last one in this order, when the block gains memory
+//! on the GPU, and at the end of each `uvm_va_block_make_resident`, whether that has copied anything.
+//! So a prefetch of resident memory renews it. An access that does not fault is not seen.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +16,9 @@ use crate::{
 };
 
 /// Iterations until the residency repeats, or nearly.
-const TURNS: usize = 4;
+const WARM_UP: u64 = 2;
+/// Iterations behind these that are measured: what is evicted may recur in each second or third one.
+const MEASURED: u64 = 6;
 
 /// Bytes over the link in an iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +42,7 @@ impl Bytes {
     }
 }
 
-/// Traffic of an iteration, in the steady state.
+/// Traffic of an iteration, in the steady state: the mean of some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Bytes over the link.
@@ -47,23 +54,23 @@ pub struct Traffic {
 }
 
 /// Traffic with these moves, from an empty GPU on; without any, that of the driver alone. Memory comes
-/// by moves and faults, and the least recently used is evicted where there is no room. A move to the
-/// GPU takes memory when it begins, and is a use; one to the host gives it back when an op waits for
-/// it, or with the next op if none does.
+/// by moves and faults, and where there is no room, that which came first is evicted. A move to the
+/// GPU takes memory when it begins, and renews what is there; one to the host gives it back when an op
+/// waits for it, or with the next op if none does.
 #[must_use]
 pub fn of(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> Traffic {
     run(pieces, gpu_bytes, moves).0
 }
 
-/// Moves that copy something in the steady state.
-pub(crate) fn copying(pieces: &Pieces, gpu_bytes: u64, moves: Vec<Move>) -> Vec<Move> {
+/// Moves less those that copy nothing in the steady state.
+pub(crate) fn without_idle(pieces: &Pieces, gpu_bytes: u64, moves: Vec<Move>) -> Vec<Move> {
     let (_, copies) = run(pieces, gpu_bytes, &moves);
     moves.into_iter().zip(copies).filter_map(|(step, copies)| copies.then_some(step)).collect()
 }
 
 /// Traffic, and whether each move copies something.
 fn run(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> (Traffic, Vec<bool>) {
-    let by_op = by_op(pieces);
+    let by_op = pieces.by_op();
     let left_before =
         |step: &Move| step.wait_op.unwrap_or((step.begin_op + 1) % u32::try_from(pieces.ops).unwrap_or(1));
     let leaving =
@@ -72,39 +79,44 @@ fn run(pieces: &Pieces, gpu_bytes: u64, moves: &[Move]) -> (Traffic, Vec<bool>) 
     let mut gpu = Gpu::new(pieces, gpu_bytes);
     let mut traffic = Traffic::default();
     let mut copies = vec![false; moves.len()];
-    for _ in 0..TURNS {
-        traffic = Traffic { peak_bytes: traffic.peak_bytes, ..Traffic::default() };
-        copies.fill(false);
+    for turn in 0..WARM_UP + MEASURED {
+        if turn == WARM_UP {
+            traffic = Traffic { peak_bytes: traffic.peak_bytes, ..Traffic::default() };
+            copies.fill(false);
+        }
         for (op, ((uses, leaving), coming)) in by_op.iter().zip(&leaving).zip(&coming).enumerate() {
             let Traffic { bytes, faulted_pieces, peak_bytes } = &mut traffic;
             for &(at, step) in leaving {
                 for place in within(pieces, step) {
-                    let left = gpu.leaves(place);
+                    let left = gpu.remove(place);
                     add(&mut bytes.to_host, left);
                     mark(&mut copies, at, left);
                 }
             }
             for &place in uses {
-                if let Some(copied) = gpu.uses(place) {
+                if let Some(copied) = gpu.access(place) {
                     *faulted_pieces += 1;
                     add(&mut bytes.faulted, copied);
+                    add(&mut bytes.evicted, gpu.evict(peak_bytes));
                 }
             }
-            add(&mut bytes.evicted, gpu.evict(peak_bytes));
             for &place in uses {
-                gpu.ends_behind(place, op);
+                gpu.free_after(place, op);
             }
             for &(at, step) in coming {
                 for place in within(pieces, step) {
-                    let come = gpu.comes(place);
+                    let come = gpu.prefetch(place);
                     add(&mut bytes.to_gpu, come);
+                    add(&mut bytes.evicted, gpu.evict(peak_bytes));
                     mark(&mut copies, at, come);
                 }
-                add(&mut bytes.evicted, gpu.evict(peak_bytes));
             }
         }
     }
-    (traffic, copies)
+    let Traffic { bytes: Bytes { to_gpu, to_host, faulted, evicted }, faulted_pieces, peak_bytes } = traffic;
+    let [to_gpu, to_host, faulted, evicted] = [to_gpu, to_host, faulted, evicted].map(|sum| sum / MEASURED);
+    let bytes = Bytes { to_gpu, to_host, faulted, evicted };
+    (Traffic { bytes, faulted_pieces: faulted_pieces / MEASURED, peak_bytes }, copies)
 }
 
 /// Adds bytes: what a program says of its memory may have no end.
@@ -124,9 +136,9 @@ struct Gpu<'a> {
     pieces: &'a [Piece],
     limit_bytes: u64,
     resident_bytes: u64,
-    /// Count of uses.
+    /// Count of migrations.
     time: u64,
-    /// What is on it, by the time of the last use.
+    /// What is on it, by the time of the last migration.
     order: BTreeMap<u64, usize>,
     states: Vec<PieceState>,
 }
@@ -134,8 +146,8 @@ struct Gpu<'a> {
 /// State of a piece.
 #[derive(Clone, Copy, Debug, Default)]
 struct PieceState {
-    /// Time of its last use, if it is on the GPU.
-    used_at: Option<u64>,
+    /// Time of its last migration, if it is on the GPU.
+    migrated_at: Option<u64>,
     /// Whether it has contents to copy.
     is_written: bool,
 }
@@ -150,12 +162,12 @@ impl<'a> Gpu<'a> {
         self.pieces.get(place).zip(self.states.get_mut(place))
     }
 
-    /// Makes a piece the one that was used last. Whether it was absent.
-    fn renew(&mut self, place: usize) -> bool {
+    /// Makes a piece the last one to be evicted. Whether it was absent.
+    fn touch(&mut self, place: usize) -> bool {
         self.time += 1;
         let time = self.time;
         let Some((piece, state)) = self.of(place) else { return false };
-        let (bytes, before) = (piece.bytes, state.used_at.replace(time));
+        let (bytes, before) = (piece.bytes, state.migrated_at.replace(time));
         match before {
             Some(before) => drop(self.order.remove(&before)),
             None => add(&mut self.resident_bytes, bytes),
@@ -165,27 +177,27 @@ impl<'a> Gpu<'a> {
     }
 
     /// Removes a piece; its bytes if it was there.
-    fn leaves(&mut self, place: usize) -> u64 {
+    fn remove(&mut self, place: usize) -> u64 {
         let Some((piece, state)) = self.of(place) else { return 0 };
-        let (bytes, used_at) = (piece.bytes, state.used_at.take());
-        let Some(used_at) = used_at else { return 0 };
-        self.order.remove(&used_at);
+        let (bytes, migrated_at) = (piece.bytes, state.migrated_at.take());
+        let Some(migrated_at) = migrated_at else { return 0 };
+        self.order.remove(&migrated_at);
         self.resident_bytes = self.resident_bytes.saturating_sub(bytes);
         bytes
     }
 
-    /// Bytes that a fault copies for a use; `None` without a fault.
-    fn uses(&mut self, place: usize) -> Option<u64> {
-        let is_absent = self.renew(place);
-        let (piece, state) = self.of(place)?;
+    /// Bytes that a fault copies for an access; `None` without a fault.
+    fn access(&mut self, place: usize) -> Option<u64> {
+        let (piece, state) = self.of(place).filter(|(_, state)| state.migrated_at.is_none())?;
         let is_copied = std::mem::replace(&mut state.is_written, true);
-        is_absent.then_some(if is_copied { piece.bytes } else { 0 })
+        self.touch(place);
+        Some(if is_copied { piece.bytes } else { 0 })
     }
 
     /// Bytes that a move to the GPU copies. There is none of memory without contents.
-    fn comes(&mut self, place: usize) -> u64 {
+    fn prefetch(&mut self, place: usize) -> u64 {
         let Some((piece, _)) = self.of(place).filter(|(_, state)| state.is_written) else { return 0 };
-        if self.renew(place) { piece.bytes } else { 0 }
+        if self.touch(place) { piece.bytes } else { 0 }
     }
 
     /// Evicts what there is no room for; its bytes.
@@ -195,32 +207,19 @@ impl<'a> Gpu<'a> {
         while self.resident_bytes > self.limit_bytes
             && let Some(place) = self.order.first_entry().map(|first| *first.get())
         {
-            add(&mut evicted_bytes, self.leaves(place));
+            add(&mut evicted_bytes, self.remove(place));
         }
         evicted_bytes
     }
 
-    /// Frees a piece that does not outlive its last use.
-    fn ends_behind(&mut self, place: usize, op: usize) {
+    /// Frees a piece behind the op that uses it last, if it does not outlive the iteration.
+    fn free_after(&mut self, place: usize, op: usize) {
         let dies = |piece: &Piece| !piece.outlives && piece.uses.last() == Some(&op);
         if let Some((_, state)) = self.of(place).filter(|(piece, _)| dies(piece)) {
             state.is_written = false;
-            self.leaves(place);
+            self.remove(place);
         }
     }
-}
-
-/// Pieces that each op uses.
-fn by_op(pieces: &Pieces) -> Vec<Vec<usize>> {
-    let mut by_op = vec![Vec::new(); pieces.ops];
-    for (place, piece) in pieces.all.iter().enumerate() {
-        for op in &piece.uses {
-            if let Some(uses) = by_op.get_mut(*op) {
-                uses.push(place);
-            }
-        }
-    }
-    by_op
 }
 
 /// Moves that each op has, in their order, with their places among all.
@@ -232,4 +231,54 @@ fn moves_by_op(ops: usize, moves: &[Move], op: impl Fn(&Move) -> Option<u32>) ->
         }
     }
     by_op
+}
+
+#[cfg(test)]
+mod tests {
+    use trace::BlockId;
+
+    use super::*;
+
+    const UNIT: u64 = 2 << 20;
+
+    /// Iteration whose launches use one unit each.
+    fn pieces(launches: &[usize]) -> Pieces {
+        let piece = |unit: usize| Piece {
+            block: BlockId(0),
+            address: unit as u64 * UNIT,
+            bytes: UNIT,
+            moves: true,
+            outlives: true,
+            uses: (0..launches.len()).filter(|op| launches[*op] == unit).collect(),
+        };
+        let units = launches.iter().max().map_or(0, |last| last + 1);
+        Pieces { ops: launches.len(), all: (0..units).map(piece).collect() }
+    }
+
+    fn prefetch(unit: u64, begin_op: u32) -> Move {
+        Move { begin: unit * UNIT, bytes: UNIT, destination: Destination::Gpu, begin_op, wait_op: None }
+    }
+
+    #[test]
+    fn memory_that_came_first_is_evicted_however_often_it_is_used() {
+        // Unit 0 is used before each of the others, of which two have room beside it.
+        let all = of(&pieces(&[0, 1, 0, 2, 0, 3]), 3 * UNIT, &[]);
+        assert_eq!((all.faulted_pieces, all.bytes.faulted, all.bytes.evicted), (4, 4 * UNIT, 4 * UNIT));
+    }
+
+    #[test]
+    fn prefetch_of_what_is_there_copies_nothing_and_renews_it() {
+        let renewals = [1, 3, 5].map(|begin_op| prefetch(0, begin_op));
+        let (all, copies) = run(&pieces(&[0, 1, 0, 2, 0, 3]), 3 * UNIT, &renewals);
+        assert_eq!((all.faulted_pieces, all.bytes.to_gpu, copies), (3, 0, vec![false; 3]));
+    }
+
+    #[test]
+    fn move_that_copies_in_every_other_iteration_is_not_idle() {
+        // The fifth launch of every other iteration finds unit 0 there.
+        let pieces = pieces(&[2, 0, 4, 3, 4, 1, 4]);
+        let moves = vec![prefetch(0, 4)];
+        assert_eq!(of(&pieces, 3 * UNIT, &moves).bytes.to_gpu, UNIT / 2);
+        assert_eq!(without_idle(&pieces, 3 * UNIT, moves.clone()), moves);
+    }
 }

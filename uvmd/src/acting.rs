@@ -238,7 +238,7 @@ impl Loop {
                 memory.insert(process, of_process);
             }
         }
-        let following = self.parts.followers.follow(&snapshot, &directives);
+        let following = self.parts.followers.follow(&snapshot, &directives, &memory);
         let headroom_bytes = self.headroom(&snapshot, &directives);
         let scene = Scene {
             now,

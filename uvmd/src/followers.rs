@@ -21,9 +21,9 @@ use std::{
 use actuator::HelperPlan;
 use model::{
     ActuatorChoice, ActuatorKind, Directive, Following, FollowingState, GpuKey, GpuUuid, HelperReport, IterationBegin,
-    PlanCommand, Process, ProcessId, Snapshot, policy::of_plans,
+    Memory, PlanCommand, Process, ProcessId, Snapshot, policy::of_plans,
 };
-use plans::Planned;
+use plans::{FaultCounts, Planned};
 
 use crate::recording::Recorder;
 
@@ -62,9 +62,14 @@ struct Followed {
 struct Shared {
     ends: AtomicBool,
     latest: Mutex<Latest>,
+    /// Faults that the thread has not taken yet.
+    delivery: Mutex<Option<Delivery>>,
     /// Memory of the plan, once it is found.
     helper_plan: Mutex<Option<HelperPlan>>,
 }
+
+/// GPU faults of the process by VA block; none if nobody counts them.
+type Delivery = Option<FaultCounts>;
 
 #[derive(Debug)]
 struct Latest {
@@ -79,7 +84,8 @@ struct Latest {
 impl Default for Shared {
     fn default() -> Self {
         let latest = Latest { state: FollowingState::Watching, iteration: None, read_at: None, planned: None };
-        Self { ends: AtomicBool::new(false), latest: Mutex::new(latest), helper_plan: Mutex::new(None) }
+        let (latest, delivery, helper_plan) = (Mutex::new(latest), Mutex::new(None), Mutex::new(None));
+        Self { ends: AtomicBool::new(false), latest, delivery, helper_plan }
     }
 }
 
@@ -113,6 +119,7 @@ impl Followers {
         &mut self,
         snapshot: &Snapshot,
         directives: &BTreeMap<ProcessId, Directive>,
+        memory: &BTreeMap<ProcessId, Memory>,
     ) -> BTreeMap<ProcessId, Following> {
         let mut all = BTreeMap::new();
         let mut targets = BTreeMap::new();
@@ -146,6 +153,7 @@ impl Followers {
                     },
                 },
             };
+            followed.deliver(memory.get(&process).filter(|_| !snapshot.source.block_records.is_off));
             all.insert(process, followed.read());
         }
         all
@@ -184,6 +192,15 @@ impl Followers {
 }
 
 impl Followed {
+    /// Hands the faults of the process over to the thread, which needs them until there is a plan.
+    fn deliver(&self, memory: Option<&Memory>) {
+        if lock(&self.shared.latest).state == FollowingState::Watching {
+            let counts =
+                |memory: &Memory| memory.blocks.iter().map(|block| (block.address, block.fault_entries)).collect();
+            *lock(&self.shared.delivery) = Some(memory.map(counts));
+        }
+    }
+
     fn read(&self) -> Following {
         let Target { policy, gpu, .. } = self.target;
         let mut helper = HelperReport::default();

@@ -60,10 +60,16 @@ impl Recorder {
         Ok(Self { recordings, is_enabled: config.enabled })
     }
 
-    /// Recordings that nobody reads any further.
+    /// Recordings that only [`Self::poll`] reads any further.
     #[cfg(test)]
     pub(crate) fn of(recordings: Recordings) -> Self {
         Self { recordings: Arc::new(Mutex::new(recordings)), is_enabled: true }
+    }
+
+    /// Reads the calls that there are.
+    #[cfg(test)]
+    pub(crate) fn poll(&self) {
+        lock(&self.recordings).poll();
     }
 
     /// Whether recordings are enabled.

@@ -1,8 +1,8 @@
 //! Memory leaves the GPU behind each launch that uses it: a control, which a trial has to find out.
 
-use call_ring::plan::{Destination, MOVES_MAX};
+use call_ring::plan::{Destination, MOVES_MAX, Move};
 
-use super::{Demand, Method, Outline};
+use super::{Method, Outline, Workload};
 use crate::{
     moves::{Step, assembled},
     refusal::Refusal,
@@ -20,12 +20,17 @@ impl Method for Harm {
         NAME
     }
 
-    fn outline(&self, demand: &Demand) -> Result<Outline, Refusal> {
-        let Demand { pieces, gpu_bytes, .. } = demand;
-        let all = pieces.all.iter().enumerate().filter(|(_, piece)| piece.moves);
-        let leaves = |piece, begin| Step { piece, destination: Destination::Host, begin, wait: None };
-        let steps = all.flat_map(|(place, piece)| piece.uses.iter().map(move |op| leaves(place, *op)));
-        let mut moves = assembled(pieces, steps);
+    fn outline(&self, workload: &Workload) -> Result<Outline, Refusal> {
+        let Workload { pieces, gpu_bytes, .. } = workload;
+        let mut moves: Vec<Move> = Vec::new();
+        for (begin, uses) in pieces.by_op().into_iter().enumerate() {
+            if moves.len() >= MOVES_MAX {
+                break;
+            }
+            let movable = uses.into_iter().filter(|piece| pieces.all.get(*piece).is_some_and(|piece| piece.moves));
+            let steps = movable.map(|piece| Step { piece, destination: Destination::Host, begin, wait: None });
+            moves.extend(assembled(pieces, steps));
+        }
         moves.truncate(MOVES_MAX);
         if moves.is_empty() {
             return Err(Refusal::NothingMoves);

@@ -7,14 +7,16 @@
 //! What is there already is requested as well: what the driver has evicted is not known. That copies
 //! nothing, and renews the memory in the driver's order. Where there are more moves than a plan holds,
 //! those are left out that copy nothing by the model of the driver.
+//!
+//! More lead is not better, as what is prefetched evicts what came before: some queues are tried.
 
 use std::collections::BTreeMap;
 
 use call_ring::plan::{Destination, MOVES_MAX, Move};
-use planner::{Act, Planner, Schedule, Tier};
+use planner::{Act, Planner, Schedule, Tier, pump::Pump};
 use trace::id::Id;
 
-use super::{Demand, Method, Outline, machine};
+use super::{Method, Outline, Workload, machine};
 use crate::{
     moves::{Step, assembled, moved_piece, within},
     pieces::Pieces,
@@ -22,59 +24,92 @@ use crate::{
     traffic,
 };
 
-/// Prefetches by the schedules of a planner.
-pub(super) struct Prefetches(pub(super) Box<dyn Planner>);
+/// Queues that are tried: launches ahead, at most.
+const QUEUES: [usize; 4] = [1, 8, 64, 1000];
+/// Percentage by which a plan may copy more than the driver alone: a trial rolls back for more.
+const MORE_BYTES_MAX_PERCENT: u64 = 5;
+/// Most prefetches of a schedule that are looked at, before those that copy nothing are left out.
+const STEPS_MAX: usize = 16 * MOVES_MAX;
+
+/// Prefetches by the schedules of a planner, whose queue is not used.
+pub(super) struct Prefetches(pub(super) Pump);
 
 impl Method for Prefetches {
     fn name(&self) -> &'static str {
         self.0.name()
     }
 
-    fn outline(&self, demand: &Demand) -> Result<Outline, Refusal> {
-        let Demand { pieces, durations_ns, queues, gpu_bytes, driver } = demand;
-        let schedule_bytes = demand.schedule_bytes()?;
-        if queues.iter().enumerate().all(|(op, first)| *first == Some(op)) {
+    /// The moves that leave the fewest pieces to faults; of equal ones, those of the shortest queue.
+    fn outline(&self, workload: &Workload) -> Result<Outline, Refusal> {
+        let schedule_bytes = workload.schedule_bytes()?;
+        if workload.queue_starts.iter().enumerate().all(|(op, start)| *start == Some(op)) {
             return Err(Refusal::NoLead);
         }
-        let (iteration, tensors) = pieces.iteration(durations_ns)?;
-        let schedule = self.0.plan(&iteration, &machine(schedule_bytes))?;
-        let mut moves = assembled(pieces, steps(demand, &tensors, &schedule));
-        if moves.len() > MOVES_MAX {
-            moves = traffic::copying(pieces, *gpu_bytes, moves);
-        }
-        if moves.len() > MOVES_MAX {
-            return Err(Refusal::TooManyMoves { moves: moves.len() });
-        }
-        let traffic = traffic::of(pieces, *gpu_bytes, &moves);
-        let (planned, driver) = (traffic.faulted_pieces, driver.faulted_pieces);
-        if planned >= driver {
-            return Err(Refusal::NoFewerFaults { planned, driver });
-        }
-        let peak_bytes = ahead_bytes(pieces, &moves);
-        Ok(Outline { moves, traffic, peak_bytes })
+        let (iteration, tensors) = workload.pieces.iteration(&workload.durations_ns)?;
+        let outlines = QUEUES.map(|queue| {
+            let schedule = Pump { queue, ..self.0 }.plan(&iteration, &machine(schedule_bytes))?;
+            outline(workload, &tensors, &schedule)
+        });
+        // The first refusal, if all are refused.
+        let better = |best: Result<Outline, Refusal>, next: Result<Outline, Refusal>| match (&best, &next) {
+            (Ok(of_best), Ok(of_next)) if of_next.traffic.faulted_pieces < of_best.traffic.faulted_pieces => next,
+            (Err(_), Ok(_)) => next,
+            _ => best,
+        };
+        outlines.into_iter().reduce(better).unwrap_or(Err(Refusal::NoLead))
     }
+}
+
+/// Moves of a schedule.
+fn outline(workload: &Workload, tensors: &[usize], schedule: &Schedule) -> Result<Outline, Refusal> {
+    let Workload { pieces, gpu_bytes, driver, .. } = workload;
+    let mut moves = assembled(pieces, steps(workload, tensors, schedule)?);
+    if moves.len() > MOVES_MAX {
+        moves = traffic::without_idle(pieces, *gpu_bytes, moves);
+    }
+    if moves.len() > MOVES_MAX {
+        return Err(Refusal::TooManyMoves { moves: moves.len() });
+    }
+    let traffic = traffic::of(pieces, *gpu_bytes, &moves);
+    let (planned, of_driver) = (traffic.faulted_pieces, driver.faulted_pieces);
+    if planned >= of_driver {
+        return Err(Refusal::NoFewerFaults { planned, driver: of_driver });
+    }
+    let (planned_bytes, driver_bytes) = (traffic.bytes.total(), driver.bytes.total());
+    if planned_bytes > driver_bytes.saturating_add(driver_bytes / 100 * MORE_BYTES_MAX_PERCENT) {
+        return Err(Refusal::NoGain { planned_bytes, driver_bytes });
+    }
+    let peak_bytes = ahead_bytes(pieces, &moves);
+    Ok(Outline { moves, traffic, peak_bytes })
 }
 
 /// Prefetches of a schedule. Of those of a piece that begin together, the one that is waited for first
 /// is for all of them.
-fn steps(demand: &Demand, tensors: &[usize], schedule: &Schedule) -> impl Iterator<Item = Step> + use<> {
-    let Demand { pieces, queues, .. } = demand;
+fn steps(
+    workload: &Workload,
+    tensors: &[usize],
+    schedule: &Schedule,
+) -> Result<impl Iterator<Item = Step> + use<>, Refusal> {
+    let Workload { pieces, queue_starts, .. } = workload;
     let mut waits: BTreeMap<(usize, usize), usize> = BTreeMap::new();
     for action in schedule.actions().iter().filter(|action| action.act == Act::Move(Tier::Gpu)) {
         let (Some(wait), Some((piece, _))) = (action.done_before, moved_piece(pieces, tensors, action)) else {
             continue;
         };
         let (window, wait) = (action.begin.index(), wait.index());
-        let begin = match queues.get(wait).copied().flatten() {
-            Some(first) => Some(window.saturating_sub(1).max(first)).filter(|begin| *begin < wait),
+        let begin = match queue_starts.get(wait).copied().flatten() {
+            Some(start) => Some(window.saturating_sub(1).max(start)).filter(|begin| *begin < wait),
             None => Some(window.checked_sub(1).unwrap_or(pieces.ops - 1)),
         };
         if let Some(begin) = begin {
             waits.entry((piece, begin)).and_modify(|first| *first = wait.min(*first)).or_insert(wait);
+            if waits.len() > STEPS_MAX {
+                return Err(Refusal::TooManyMoves { moves: waits.len() });
+            }
         }
     }
     let step = |((piece, begin), wait)| Step { piece, destination: Destination::Gpu, begin, wait: Some(wait) };
-    waits.into_iter().map(step)
+    Ok(waits.into_iter().map(step))
 }
 
 /// Most bytes of moves that have begun, up to the end of the launch that waits for them.

@@ -6,7 +6,7 @@ use call_ring::plan::{MOVES_MAX, Move};
 use planner::{Part, Planner};
 use trace::Iteration;
 
-use super::{Demand, Method, Outline, machine};
+use super::{Method, Outline, Workload, machine};
 use crate::{refusal::Refusal, traffic};
 
 /// Most schedules that a planner makes for an iteration, each for less memory than the one before.
@@ -20,15 +20,15 @@ impl Method for Swaps {
         self.0.name()
     }
 
-    fn outline(&self, demand: &Demand) -> Result<Outline, Refusal> {
-        let (schedule_bytes, room_bytes) = (demand.schedule_bytes()?, demand.room_bytes());
-        let Demand { pieces, durations_ns, gpu_bytes, driver, .. } = demand;
+    fn outline(&self, workload: &Workload) -> Result<Outline, Refusal> {
+        let (schedule_bytes, room_bytes) = (workload.schedule_bytes()?, workload.room_bytes());
+        let Workload { pieces, durations_ns, gpu_bytes, driver, .. } = workload;
         let needed_bytes = pieces.op_bytes_max();
         if needed_bytes > gpu_bytes / 2 {
             return Err(Refusal::OpTooLarge { needed_bytes, gpu_bytes: *gpu_bytes });
         }
         let (iteration, tensors) = pieces.iteration(durations_ns)?;
-        let moves = self.moves(demand, &iteration, &tensors, schedule_bytes)?;
+        let moves = self.moves(workload, &iteration, &tensors, schedule_bytes)?;
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });
         }
@@ -48,7 +48,7 @@ impl Swaps {
     /// Moves of the first schedule that keeps to the memory between launches.
     fn moves(
         &self,
-        demand: &Demand,
+        workload: &Workload,
         iteration: &Iteration,
         tensors: &[usize],
         schedule_bytes: u64,
@@ -58,7 +58,7 @@ impl Swaps {
         let mut planner_bytes = schedule_bytes;
         loop {
             let schedule = self.0.plan(iteration, &machine(planner_bytes))?;
-            if let Some(moves) = absences::moves(&demand.pieces, tensors, &schedule, demand.room_bytes()) {
+            if let Some(moves) = absences::moves(&workload.pieces, tensors, &schedule, workload.room_bytes()) {
                 return Ok(moves);
             }
             planner_bytes = planner_bytes.checked_sub(step_bytes).ok_or(Refusal::NoRoom)?;

@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod coverage;
 mod harm;
 mod made_up;
 mod prefetches;

@@ -10,7 +10,7 @@ use plans::Planned;
 
 pub(crate) const UNIT: u64 = 2 << 20;
 
-/// What an iteration came to, once it repeats.
+/// What an iteration came to, once it repeats: the mean of some.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replayed {
     pub(crate) to_gpu: u64,
@@ -41,7 +41,7 @@ pub(crate) fn units(one: &Move) -> impl Iterator<Item = u64> + use<> {
     one.begin / UNIT..(one.begin + one.bytes).div_ceil(UNIT)
 }
 
-/// Units on the GPU, from the one that was used first to the one that was used last.
+/// Units on the GPU, from the one whose migration was first to the one whose migration was last.
 #[derive(Debug, Default)]
 struct Resident(Vec<u64>);
 
@@ -57,8 +57,17 @@ impl Resident {
         self.0.len() < before
     }
 
-    /// Whether it was absent.
-    fn renew(&mut self, unit: u64) -> bool {
+    /// Whether it was absent: the driver does not see an access to what is there.
+    fn access(&mut self, unit: u64) -> bool {
+        let is_absent = !self.0.contains(&unit);
+        if is_absent {
+            self.0.push(unit);
+        }
+        is_absent
+    }
+
+    /// Whether it was absent. A request moves it to the end of the driver's order in any case.
+    fn request(&mut self, unit: u64) -> bool {
         let is_absent = !self.remove(unit);
         self.0.push(unit);
         is_absent
@@ -71,36 +80,43 @@ impl Resident {
     }
 }
 
-/// Iterations on a GPU of so many units, whose driver evicts what was used least recently.
+/// Iterations before those that count, and those: as many as in the crate.
+const UNCOUNTED: u64 = 2;
+const COUNTED: u64 = 6;
+
+/// Iterations on a GPU of so many units, whose driver evicts what was migrated first.
 pub(crate) fn replay(planned: &Planned, uses: &[BTreeSet<u64>], frames: u64) -> Replayed {
     let (mut resident, mut written) = (Resident::default(), BTreeSet::new());
     let mut replayed = Replayed::default();
     // Moves to the host in progress, by the launch that waits for them.
     let mut leaving: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     let period = u32::try_from(uses.len()).unwrap();
-    for _ in 0..6 {
-        let mut now = Replayed { peak: replayed.peak, ..Replayed::default() };
+    for iteration in 0..UNCOUNTED + COUNTED {
+        if iteration == UNCOUNTED {
+            replayed = Replayed { peak: replayed.peak, ..Replayed::default() };
+        }
+        let now = &mut replayed;
         for (op, uses) in (0_u32..).zip(uses) {
             for unit in leaving.remove(&op).into_iter().flatten() {
                 now.to_host += UNIT * u64::from(resident.remove(unit));
             }
             for unit in uses {
-                let is_faulted = resident.renew(*unit);
+                let is_faulted = resident.access(*unit);
                 now.faults += u64::from(is_faulted);
                 now.faulted += UNIT * u64::from(is_faulted && !written.insert(*unit));
+                now.peak = now.peak.max(resident.bytes());
+                now.evicted += UNIT * resident.evict(frames);
             }
-            now.peak = now.peak.max(resident.bytes());
-            now.evicted += UNIT * resident.evict(frames);
             for one in planned.moves.iter().filter(|one| one.begin_op == op) {
                 match one.destination {
                     Destination::Gpu => {
                         for unit in units(one).filter(|unit| written.contains(unit)) {
-                            let is_absent = resident.renew(unit);
+                            let is_absent = resident.request(unit);
                             now.to_gpu += UNIT * u64::from(is_absent);
                             now.idle += u64::from(!is_absent);
+                            now.peak = now.peak.max(resident.bytes());
+                            now.evicted += UNIT * resident.evict(frames);
                         }
-                        now.peak = now.peak.max(resident.bytes());
-                        now.evicted += UNIT * resident.evict(frames);
                     }
                     Destination::Host => {
                         leaving.entry(one.wait_op.unwrap_or((op + 1) % period)).or_default().extend(units(one));
@@ -108,7 +124,8 @@ pub(crate) fn replay(planned: &Planned, uses: &[BTreeSet<u64>], frames: u64) -> 
                 }
             }
         }
-        replayed = now;
     }
-    replayed
+    let Replayed { to_gpu, to_host, faulted, evicted, faults, peak, idle } = replayed;
+    let [to_gpu, to_host, faulted, evicted] = [to_gpu, to_host, faulted, evicted].map(|bytes| bytes / COUNTED);
+    Replayed { to_gpu, to_host, faulted, evicted, faults: faults / COUNTED, peak, idle }
 }

@@ -6,7 +6,7 @@
 //! memory as the other arm has left it.
 //!
 //! Harm is that a block copies more bytes, whatever a plan promises. A benefit is that less of what it
-//! promises is there.
+//! promises is there. A confirmed plan also harms by a block with more of that.
 //!
 //! A plan is followed from the next iteration on. It is published in the last iteration before a
 //! block with it, and withdrawn at the begin of one without it.
@@ -106,8 +106,8 @@ impl Measured {
         let of = |figure: fn(&Sample) -> f64| median(self.samples.iter().map(figure).collect());
         ArmFigures {
             iterations: self.iterations,
-            link_bytes: of(link_bytes),
-            faults: of(faults),
+            link_bytes: of(LINK_BYTES.of),
+            faults: of(FAULTS.of),
             duration_ns: of(duration_ns),
         }
     }
@@ -122,13 +122,17 @@ impl Measured {
     }
 }
 
-const fn link_bytes(sample: &Sample) -> f64 {
-    sample.link_bytes
+/// Figure of iterations that plans change.
+#[derive(Clone, Copy, Debug)]
+struct Figure {
+    of: fn(&Sample) -> f64,
+    /// Iterations "copied", or "had", so much of it.
+    verb: &'static str,
+    amount: fn(f64) -> String,
 }
 
-const fn faults(sample: &Sample) -> f64 {
-    sample.faults
-}
+const LINK_BYTES: Figure = Figure { of: |sample| sample.link_bytes, verb: "copied", amount: mib };
+const FAULTS: Figure = Figure { of: |sample| sample.faults, verb: "had", amount: gpu_faults };
 
 const fn duration_ns(sample: &Sample) -> f64 {
     sample.duration_ns
@@ -137,19 +141,16 @@ const fn duration_ns(sample: &Sample) -> f64 {
 /// What a plan lowers in an iteration.
 #[derive(Clone, Copy, Debug)]
 struct Benefit {
-    figure: fn(&Sample) -> f64,
+    figure: Figure,
     /// Least share that it saves.
     saved_min: f64,
-    /// Iterations "copied", or "had", so much of it.
-    verb: &'static str,
-    amount: fn(f64) -> String,
 }
 
 impl Benefit {
     const fn of(promise: Promise) -> Self {
         match promise {
-            Promise::LinkBytes => Self { figure: link_bytes, saved_min: 0.03, verb: "copied", amount: mib },
-            Promise::Faults => Self { figure: faults, saved_min: 0.10, verb: "had", amount: gpu_faults },
+            Promise::LinkBytes => Self { figure: LINK_BYTES, saved_min: 0.03 },
+            Promise::Faults => Self { figure: FAULTS, saved_min: 0.10 },
         }
     }
 }
@@ -301,7 +302,7 @@ impl Trial {
         // Behind the order, all blocks have the plan, and one is judged at a time.
         let too_many = measured.blocks.len().saturating_sub(ORDER.len());
         measured.blocks.drain(..too_many);
-        let harm = if arm == Arm::With { self.harm(block.link_bytes) } else { None };
+        let harm = if arm == Arm::With { self.harm(&block) } else { None };
         self.bad_blocks = if harm.is_some() { self.bad_blocks + 1 } else { 0 };
         let is_over = self.block <= ORDER.len() || self.bad_blocks >= BAD_BLOCKS_MAX;
         if let Some(why) = harm.filter(|_| is_over) {
@@ -371,41 +372,48 @@ impl Trial {
         let from = self.from.filter(|_| is_judged)?;
         let counted = self.length.saturating_sub(self.uncounted()) as f64;
         let copied = reading.link_bytes.saturating_sub(from.link_bytes) as f64;
-        self.harm(copied / counted)
+        self.excess(LINK_BYTES, copied / counted)
     }
 
-    /// Reason why so many bytes an iteration with the plan are harm.
-    fn harm(&self, with: f64) -> Option<String> {
-        let without = self.without.mean(link_bytes)?;
-        (with > without * (1.0 + self.margin())).then(|| {
+    /// Reason why a block with the plan is harm: more bytes, and behind the order more of what the plan
+    /// promised to lower.
+    fn harm(&self, block: &Sample) -> Option<String> {
+        let promised = Some(Benefit::of(self.promise).figure).filter(|_| self.block > ORDER.len());
+        [Some(LINK_BYTES), promised].into_iter().flatten().find_map(|figure| self.excess(figure, (figure.of)(block)))
+    }
+
+    /// So much of a figure in an iteration with the plan, if that is more than without it.
+    fn excess(&self, Figure { of, verb, amount }: Figure, with: f64) -> Option<String> {
+        let without = self.without.mean(of)?;
+        (with > without * (1.0 + self.margin(of))).then(|| {
             format!(
-                "a block of iterations with the plan copied {} each, and those without it {}",
-                mib(with),
-                mib(without)
+                "a block of iterations with the plan {verb} {} each, and those without it {}",
+                amount(with),
+                amount(without)
             )
         })
     }
 
     /// Relative difference between blocks without the plan, or between iterations while there is one
     /// block alone: what is no more than that is no harm.
-    fn margin(&self) -> f64 {
+    fn margin(&self, of: fn(&Sample) -> f64) -> f64 {
         let Measured { blocks, samples, .. } = &self.without;
-        let bytes: Vec<f64> = match blocks.len() {
-            0 | 1 => samples.iter().map(link_bytes).collect(),
-            _ => blocks.iter().map(link_bytes).collect(),
+        let values: Vec<f64> = match blocks.len() {
+            0 | 1 => samples.iter().map(of).collect(),
+            _ => blocks.iter().map(of).collect(),
         };
-        let most = bytes.iter().copied().fold(0.0, f64::max);
-        let least = bytes.iter().copied().fold(most, f64::min);
+        let most = values.iter().copied().fold(0.0, f64::max);
+        let least = values.iter().copied().fold(most, f64::min);
         let spread = if most > 0.0 { (most - least) / (most + least) } else { 0.0 };
         spread.clamp(NOISE_MIN, NOISE_MAX)
     }
 
     fn judge(&mut self) -> Look {
-        let Benefit { figure, saved_min, verb, amount } = Benefit::of(self.promise);
-        let (Some(without), Some(with)) = (self.without.mean(figure), self.with.mean(figure)) else {
+        let Benefit { figure: Figure { of, verb, amount }, saved_min } = Benefit::of(self.promise);
+        let (Some(without), Some(with)) = (self.without.mean(of), self.with.mean(of)) else {
             return Look::Measured;
         };
-        let p = p_value(&self.without.values(figure), &self.with.values(figure));
+        let p = p_value(&self.without.values(of), &self.with.values(of));
         self.p_value = Some(p);
         let saved = if without > 0.0 { 1.0 - with / without } else { 0.0 };
         if saved < saved_min || p >= LEVEL {

@@ -35,10 +35,10 @@ struct Open {
     version: u64,
     /// `None` in shadow.
     trial: Option<Trial>,
-    /// Counts when the decision was made.
-    begin: Counts,
-    /// Bytes that were charged to budgets since.
-    charged_bytes: u64,
+    /// Counts of the last interval.
+    last: Counts,
+    /// What the helper has done since the decision.
+    moved: PlanCounters,
     /// Whether the last interval has changed the figures of the decision.
     has_changed: bool,
 }
@@ -145,8 +145,15 @@ impl PlanTrack {
         }
         let trial = (stage == Stage::Trial).then(|| Trial::new(policy.promise, planned.duration_ns));
         let (directive, version) = (sight.directive.clone(), planned.version);
-        self.open =
-            Some(Open { decision, directive, version, trial, begin: counts, charged_bytes: 0, has_changed: false });
+        self.open = Some(Open {
+            decision,
+            directive,
+            version,
+            trial,
+            last: counts,
+            moved: PlanCounters::default(),
+            has_changed: false,
+        });
         turn
     }
 
@@ -233,8 +240,8 @@ impl Counts {
         Reading { iteration, link_bytes: bytes_htod.saturating_add(bytes_dtoh), faults: fault_entries }
     }
 
-    /// What the helper has counted since. Its bytes are no more than the driver has copied, whatever
-    /// the process says.
+    /// What the helper has counted in an interval. It counts the bytes that it has requested, of which
+    /// those that the driver has copied were moved, whatever the process says.
     fn moved_since(&self, earlier: &Self) -> PlanCounters {
         let reported = self.helper.since(earlier.helper);
         let copied_htod = self.inputs.bytes_htod.saturating_sub(earlier.inputs.bytes_htod);
@@ -290,14 +297,13 @@ impl Open {
         if let Err(why) = admitted {
             return Err((Stage::RolledBack(why), CooldownKind::Later));
         }
-        let moved_bytes = counts.moved_since(&self.begin).bytes();
-        let due_bytes = moved_bytes.saturating_sub(self.charged_bytes);
-        self.charged_bytes = moved_bytes.max(self.charged_bytes);
-        guard.charge_plan(due_bytes, sight, limits).map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
+        let moved = counts.moved_since(&self.last);
+        (self.last, self.moved) = (*counts, self.moved.plus(moved));
+        guard.charge_plan(moved.bytes(), sight, limits).map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
         let reading = following.iteration.map(|iteration| counts.at(iteration));
         let look = reading.map_or(Look::Open, |reading| trial.read(reading));
         let wants_plan = trial.wants_plan();
-        self.note(counts);
+        self.note();
         match look {
             Look::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
             Look::Unmeasurable => {
@@ -314,10 +320,10 @@ impl Open {
     }
 
     /// Notes the figures in the decision.
-    fn note(&mut self, counts: &Counts) {
+    fn note(&mut self) {
         let Some(trial) = &self.trial else { return };
         let (without, with) = trial.figures();
-        let moved = counts.moved_since(&self.begin);
+        let moved = self.moved;
         self.decision.done = Done {
             calls: moved.moves,
             failed: moved.skipped,
@@ -349,10 +355,17 @@ fn measured(arm: &ArmFigures) -> Option<Measured> {
     Some(Measured { window, inputs, own_link_bytes: link_bytes?, ..Measured::default() })
 }
 
+/// Lower bound of the share that a plan saves of what the driver alone has none of: there is no ratio.
+const SAVED_OF_NOTHING: f64 = -1.0;
+
 /// What a plan is expected to save by the model of the driver, at most: bytes over the link only if it
 /// promises these.
 fn expected(promise: Promise, planned: &PlannedIteration) -> Expected {
-    let saved = |planned: u64, driver: u64| 1.0 - planned as f64 / driver.max(1) as f64;
+    let saved = |planned: u64, driver: u64| match (planned, driver) {
+        (0, 0) => 0.0,
+        (_, 0) => SAVED_OF_NOTHING,
+        _ => 1.0 - planned as f64 / driver as f64,
+    };
     let share = |saved: f64, most: f64| Share { at_least: saved.min(0.0), at_most: saved.clamp(0.0, most) };
     let most = match promise {
         Promise::LinkBytes => 1.0,
@@ -386,7 +399,7 @@ fn decision(
     stage: Stage,
 ) -> Decision {
     let taken = sight.scene.snapshot.taken;
-    let PlannedIteration { planner, launches, moves, driver_bytes, ranges, .. } = planned;
+    let PlannedIteration { planner, launches, moves, ranges, .. } = planned;
     Decision {
         id,
         process: sight.process.id,
@@ -416,8 +429,11 @@ fn decision(
             promise,
             launches: *launches,
             planned_moves: *moves,
+            coverage_ratio: planned.coverage_percent.map(|percent| percent as f64 / 100.0),
             planned_bytes: planned.link_bytes(),
-            modelled_driver_bytes: *driver_bytes,
+            modelled_driver_bytes: planned.driver_bytes,
+            planned_faulted_blocks: planned.faulted_blocks,
+            modelled_driver_faulted_blocks: planned.driver_faulted_blocks,
             ..PlanEvidence::default()
         }),
     }

@@ -1,8 +1,8 @@
 //! Plans that the helper of a program follows: their decisions, and when they are withdrawn.
 
 use model::{
-    Access, Budget, Cause, Directive, Following, FollowingState, HelperReport, IterationBegin, Mode, PlanCommand,
-    PlanCounters, PlannedIteration, ProcessId, Stage, decision::Event, policy::Promise,
+    Access, Budget, Cause, Directive, Expected, Following, FollowingState, HelperReport, IterationBegin, Mode,
+    PlanCommand, PlanCounters, PlannedIteration, ProcessId, Share, Stage, decision::Event, policy::Promise,
 };
 
 use crate::{
@@ -25,6 +25,8 @@ struct Training {
     without_bytes: u64,
     with_bytes: u64,
     with_faults: u64,
+    /// Bytes that the helper reports to have moved in each direction, over those that were copied.
+    excess: u64,
     interval: u64,
     iteration: u64,
     /// Plan that the helper has, and follows from the next iteration on.
@@ -48,6 +50,7 @@ fn planned(version: u64) -> PlannedIteration {
         driver_bytes: 84 * MIB,
         driver_faulted_blocks: 21,
         peak_bytes: 26 * MIB,
+        coverage_percent: Some(100),
         ranges: vec![(0x7f00_0000_0000, 0x7f00_0400_0000)],
     }
 }
@@ -72,6 +75,7 @@ impl Training {
             without_bytes,
             with_bytes,
             with_faults,
+            excess: 1,
             interval: 0,
             iteration: 0,
             published,
@@ -93,10 +97,11 @@ impl Training {
         counters.bytes_dtoh[Cause::Eviction] += bytes - bytes / 2;
         counters.fault_entries[Access::Read] += if is_with { self.with_faults } else { FAULTS } / INTERVALS;
         if is_with {
+            let excess = self.excess;
             let PlanCounters { moves, to_gpu_bytes, to_host_bytes, .. } = &mut self.following().helper.counters;
             *moves += 1;
-            *to_gpu_bytes += bytes / 2;
-            *to_host_bytes += bytes / 2;
+            *to_gpu_bytes += bytes / 2 * excess;
+            *to_host_bytes += bytes / 2 * excess;
         }
         if self.interval.is_multiple_of(INTERVALS) {
             self.iteration += 1;
@@ -187,6 +192,7 @@ fn plan_of_pump_is_confirmed_by_its_faults() {
     let evidence = decision.plan.as_ref().unwrap();
     assert_eq!((decision.policy, evidence.promise), ("pump", Promise::Faults));
     assert_eq!((evidence.without.faults, evidence.with.faults), (Some(FAULTS), Some(FAULTS / 4)));
+    assert_eq!((evidence.planned_faulted_blocks, evidence.modelled_driver_faulted_blocks), (1, 21));
     assert!(decision.reason.contains("leaves 1 instead of 21 blocks to faults"), "{}", decision.reason);
     assert!(decision.faults_saved().is_some_and(|saved| (saved - 0.75).abs() < 0.05), "{decision:?}");
     assert!(decision.link_bytes_saved().is_some_and(|saved| saved.abs() < 0.05), "{decision:?}");
@@ -219,6 +225,7 @@ fn control_that_harms_is_rolled_back_in_its_first_block() {
         faulted_bytes: 200 * MIB,
         faulted_blocks: 100,
         peak_bytes: 0,
+        coverage_percent: None,
         ..planned(1)
     };
     *training.following() = Following {
@@ -355,6 +362,47 @@ fn process_that_claims_to_have_moved_much_spends_no_more_than_was_copied() {
     training.following().helper.counters.to_gpu_bytes = u64::MAX / 2;
     training.run(5);
     assert_eq!(training.stage(), &Stage::Confirmed);
+}
+
+#[test]
+fn requests_beyond_what_was_copied_with_the_plan_are_neither_counted_nor_charged() {
+    let trained = |excess| {
+        let budget = Budget { bytes: Some(900 * MIB), ..Budget::default() };
+        let mut training = Training::new(Directive { budget, ..directive(Mode::Act, "auto-plan") }, 84 * MIB, 52 * MIB);
+        training.excess = excess;
+        training.run_until("confirmed");
+        training
+    };
+    let (honest, boastful) = (trained(1), trained(50));
+    let moved = honest.world.decision().done.to_gpu_bytes;
+    assert_eq!(moved, honest.world.following[&honest.id].helper.counters.to_gpu_bytes);
+    assert!(moved > 0 && boastful.world.following[&boastful.id].helper.counters.to_gpu_bytes == 50 * moved);
+    let decision = boastful.world.decision();
+    assert_eq!((decision.done.to_gpu_bytes, decision.plan.as_ref().unwrap().counters.to_gpu_bytes), (moved, moved));
+    assert!(decision.done.to_host_bytes.abs_diff(moved) < MIB);
+}
+
+#[test]
+fn plan_with_bytes_or_faults_where_the_driver_alone_has_none_is_expected_to_save_nothing() {
+    let expected = |to_gpu_bytes, faulted_blocks| {
+        let mut training = Training::of_pump(84 * MIB, FAULTS);
+        let none = PlannedIteration {
+            to_gpu_bytes,
+            faulted_blocks,
+            to_host_bytes: 0,
+            faulted_bytes: 0,
+            evicted_bytes: 0,
+            driver_bytes: 0,
+            driver_faulted_blocks: 0,
+            ..planned(1)
+        };
+        training.following().state = FollowingState::Planned(none);
+        training.run(1);
+        let Expected { link_bytes_saved, faults_saved } = training.world.decision().expected;
+        [link_bytes_saved, faults_saved].map(|Share { at_least, at_most }| (at_least, at_most))
+    };
+    assert_eq!(expected(0, 0), [(0.0, 0.0); 2]);
+    assert_eq!(expected(7 * MIB, 7), [(-1.0, 0.0); 2]);
 }
 
 #[test]

@@ -119,14 +119,26 @@ fn done(done: &Done) -> String {
 }
 
 fn planned(plan: &PlanEvidence) -> String {
-    let PlanEvidence { planner, launches, planned_moves, planned_bytes, modelled_driver_bytes, .. } = plan;
+    let PlanEvidence { planner, launches, planned_moves, .. } = plan;
+    let promised = match plan.promise {
+        Promise::LinkBytes => {
+            let [planned, driver] = [plan.planned_bytes, plan.modelled_driver_bytes].map(text::bytes);
+            format!("{planned} over the link, {driver} without it")
+        }
+        Promise::Faults => {
+            let [planned, driver] = [plan.planned_faulted_blocks, plan.modelled_driver_faulted_blocks];
+            format!("{} left to faults, {} without it", text::counted(planned, "block"), text::count(driver))
+        }
+    };
+    let coverage = plan
+        .coverage_ratio
+        .map(|ratio| format!("; {} of the faulted blocks are named by launches", text::percent(ratio)));
     format!(
-        "{}: {} in an iteration of {} launches; {} over the link, {} without it by the model of the driver",
+        "{}: {} in an iteration of {} launches; {promised} by the model of the driver{}",
         text::printable(planner),
         text::counted(*planned_moves, "move"),
         text::count(*launches),
-        text::bytes(*planned_bytes),
-        text::bytes(*modelled_driver_bytes)
+        coverage.unwrap_or_default()
     )
 }
 
@@ -222,9 +234,12 @@ mod tests {
             planner: "foresight".to_owned(),
             promise: Promise::LinkBytes,
             launches: 55,
+            coverage_ratio: Some(0.98),
             planned_moves: 26,
             planned_bytes: 52 << 20,
             modelled_driver_bytes: 64 << 20,
+            planned_faulted_blocks: 0,
+            modelled_driver_faulted_blocks: 33,
             blocks: 8,
             without: arm(87, 42),
             with: arm(49, 37),
@@ -234,10 +249,27 @@ mod tests {
         let decision = Decision { actuator: Some("helper".to_owned()), plan: Some(plan), ..Decision::default() };
         let text = render(&decision, Screen { width: None, colour: Colour::OFF });
         let expected = "\
-Plan     foresight: 26 moves in an iteration of 55 launches; 52.0 MiB over the link, 64.0 MiB without it by the model of the driver
+Plan     foresight: 26 moves in an iteration of 55 launches; 52.0 MiB over the link, 64.0 MiB without it by the model of the driver; 98 % of the faulted blocks are named by launches
 Trial    87.0 MiB, 870 faults, 42.0 s in each of 12 iterations without it; 49.0 MiB, 490 faults, 37.0 s in each of 12 iterations with it; p = 0.014 for fewer bytes
 Done     399 moves, 117 late, 0 skipped; 442 MiB to the GPU, 356 MiB to the host; by helper
 ";
         assert!(text.ends_with(expected), "{text}");
+    }
+
+    #[test]
+    fn plan_that_promises_fewer_faults_is_shown_by_its_faults() {
+        let plan = PlanEvidence {
+            planner: "pump".to_owned(),
+            promise: Promise::Faults,
+            launches: 55,
+            planned_moves: 99,
+            planned_bytes: 64 << 20,
+            modelled_driver_bytes: 88 << 20,
+            planned_faulted_blocks: 12,
+            modelled_driver_faulted_blocks: 33,
+            ..PlanEvidence::default()
+        };
+        let expected = "pump: 99 moves in an iteration of 55 launches; 12 blocks left to faults, 33 without it by the model of the driver";
+        assert_eq!(planned(&plan), expected);
     }
 }

@@ -19,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of searches for the memory that the helper shares.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Methods of the chooser. Of equal plans, it takes the first one's.
-const CHOSEN: [&str; 4] = ["foresight", "autoswap", "appobmem", "g10"];
+const CHOOSER_METHODS: [&str; 4] = ["foresight", "autoswap", "appobmem", "g10"];
 /// Most ranges that a plan is described by.
 const RANGES_MAX: usize = 256;
 
@@ -73,13 +73,16 @@ fn follow(
     };
     // Calls have left before they were read: those behind them are followed anew.
     if let Some(program) = program {
-        let settings = Settings { gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, coverage: None };
+        let settings = Settings { gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, are_faults_counted: true };
         let follower = Follower::after(*program, settings, methods_of(target.policy));
         *calls = Some(Calls { follower, added });
         publish(shared, FollowingState::Watching, None, None);
     }
     let Some(Calls { follower, added: before }) = calls else { return };
     *before = added;
+    if let Some(faults) = lock(&shared.delivery).take() {
+        follower.deliver(faults);
+    }
     for call in new {
         let change = follower.add(call);
         let iteration = begun(follower);
@@ -131,7 +134,7 @@ fn find(process: ProcessId) -> Result<Option<HelperPlan>, String> {
 }
 
 fn methods_of(policy: &str) -> Vec<Box<dyn Method>> {
-    let names: &[&str] = if policy == PLAN_CHOOSER { &CHOSEN } else { &[policy] };
+    let names: &[&str] = if policy == PLAN_CHOOSER { &CHOOSER_METHODS } else { &[policy] };
     names.iter().filter_map(|name| methods::by_name(name)).collect()
 }
 
@@ -151,6 +154,7 @@ fn figures(version: u64, planned: &Planned) -> PlannedIteration {
         driver_bytes: planned.driver.bytes.total(),
         driver_faulted_blocks: planned.driver.faulted_pieces,
         peak_bytes: planned.peak_bytes,
+        coverage_percent: planned.coverage_percent(),
         ranges: ranges(planned),
     }
 }
@@ -193,7 +197,7 @@ mod tests {
         for policy in model::policy::POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
             let names: Vec<&str> = methods_of(policy.name).iter().map(|method| method.name()).collect();
             if policy.name == PLAN_CHOOSER {
-                assert_eq!(names, CHOSEN);
+                assert_eq!(names, CHOOSER_METHODS);
             } else {
                 assert_eq!(names, [policy.name]);
             }

@@ -7,7 +7,7 @@ const MIB: u64 = 1 << 20;
 const ITERATION_NS: u64 = 5_000_000_000;
 
 /// Faults of an iteration without a plan, and of those whose plan changes none.
-const FAULTS: u64 = 500;
+const FAULTS_WITHOUT: u64 = 500;
 
 /// Program whose iterations copy so many bytes, and have so many faults, without a plan and with one.
 struct Program {
@@ -24,7 +24,7 @@ struct Program {
 
 impl Program {
     fn new(iteration_ns: u64) -> Self {
-        Self::of(Trial::new(Promise::LinkBytes, iteration_ns), FAULTS)
+        Self::of(Trial::new(Promise::LinkBytes, iteration_ns), FAULTS_WITHOUT)
     }
 
     /// Program whose plan promises fewer faults.
@@ -47,7 +47,7 @@ impl Program {
     /// Runs an iteration at whose end nothing is read.
     fn advance(&mut self, bytes: impl Fn(bool, u64) -> u64, iteration_ns: u64) {
         self.link_bytes += bytes(self.is_followed, self.iteration);
-        self.faults += if self.is_followed { self.faults_with } else { FAULTS } + self.iteration * 7 % 5;
+        self.faults += if self.is_followed { self.faults_with } else { FAULTS_WITHOUT } + self.iteration * 7 % 5;
         self.followed.push(self.is_followed);
         self.is_followed = self.trial.wants_plan();
         self.iteration += 1;
@@ -187,24 +187,27 @@ fn benefit_below_three_percent_is_none_however_sure() {
 
 #[test]
 fn plan_that_promises_fewer_faults_is_confirmed_by_them_with_as_many_bytes_over_the_link() {
-    let mut program = Program::with_faults(FAULTS / 2);
+    let mut program = Program::with_faults(FAULTS_WITHOUT / 2);
     assert_eq!(program.run(|_, _| 84 * MIB, 40), Look::Confirmed);
     let (without, with) = program.trial.figures();
     let is_about = |faults: Option<u64>, expected: u64| faults.is_some_and(|faults| faults.abs_diff(expected) < 5);
-    assert!(is_about(without.faults, FAULTS) && is_about(with.faults, FAULTS / 2), "{without:?} {with:?}");
+    assert!(
+        is_about(without.faults, FAULTS_WITHOUT) && is_about(with.faults, FAULTS_WITHOUT / 2),
+        "{without:?} {with:?}"
+    );
     assert_eq!((without.link_bytes, with.link_bytes), (Some(84 * MIB), Some(84 * MIB)));
     assert!(program.trial.p_value().is_some_and(|p| (p - 1.0 / 70.0).abs() < 1e-12));
 }
 
 #[test]
 fn plan_that_promises_fewer_faults_is_no_benefit_for_fewer_bytes_or_less_than_a_tenth_of_the_faults() {
-    for faults_with in [FAULTS, FAULTS * 92 / 100] {
+    for faults_with in [FAULTS_WITHOUT, FAULTS_WITHOUT * 92 / 100] {
         let mut program = Program::with_faults(faults_with);
         let end = program.run(|is_with, _| if is_with { 52 * MIB } else { 84 * MIB }, 40);
         let Look::Fails(why) = end else { panic!("{end:?}") };
         assert!(why.contains("GPU faults: p = "), "{why}");
     }
-    let mut program = Program::with_faults(FAULTS * 85 / 100);
+    let mut program = Program::with_faults(FAULTS_WITHOUT * 85 / 100);
     assert_eq!(program.run(|_, _| 84 * MIB, 40), Look::Confirmed);
 }
 
@@ -216,6 +219,27 @@ fn plan_that_has_fewer_faults_and_more_bytes_harms() {
     };
     assert!(why.contains("100.0 MiB"), "{why}");
     assert!(program.followed.iter().filter(|is_with| **is_with).count() <= 4, "{:?}", program.followed);
+}
+
+#[test]
+fn confirmed_plan_whose_faults_come_back_is_rolled_back() {
+    let mut program = Program::with_faults(FAULTS_WITHOUT / 2);
+    assert_eq!(program.run(|_, _| 84 * MIB, 40), Look::Confirmed);
+    // As many as without it are no harm yet.
+    program.faults_with = FAULTS_WITHOUT;
+    for _ in 0..40 {
+        assert!(matches!(program.iterate(|_, _| 84 * MIB, ITERATION_NS), Look::Open | Look::Measured));
+    }
+    program.faults_with = FAULTS_WITHOUT * 2;
+    let Look::Fails(why) = program.run(|_, _| 84 * MIB, 16) else { panic!("it harms") };
+    assert!(why.contains("GPU faults each"), "{why}");
+}
+
+#[test]
+fn plan_on_trial_may_have_more_faults_until_it_is_judged() {
+    let mut program = Program::with_faults(FAULTS_WITHOUT * 2);
+    let Look::Fails(why) = program.run(|_, _| 84 * MIB, 40) else { panic!("there is no benefit") };
+    assert!(why.contains("p = "), "{why}");
 }
 
 #[test]
@@ -286,8 +310,8 @@ proptest! {
             prop_assert!(trial.blocks() <= 2 * ORDER.len() as u64);
             prop_assert!(trial.with.samples.len() <= SAMPLES_MAX && trial.without.samples.len() <= SAMPLES_MAX);
             if look == Look::Confirmed {
-                let Benefit { figure, saved_min, .. } = Benefit::of(promise);
-                prop_assert!(trial.with.mean(figure).unwrap() <= trial.without.mean(figure).unwrap() * (1.0 - saved_min));
+                let Benefit { figure: Figure { of, .. }, saved_min } = Benefit::of(promise);
+                prop_assert!(trial.with.mean(of).unwrap() <= trial.without.mean(of).unwrap() * (1.0 - saved_min));
             }
             if matches!(look, Look::Fails(_)) {
                 break;

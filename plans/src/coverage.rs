@@ -1,0 +1,76 @@
+//! Share of the memory that the GPU faults on which arguments of launches name.
+//!
+//! An argument proves a use of memory, and a kernel may use more: pointers in memory lead on. The
+//! driver's faults, which uvmd counts by VA block, say what was missed. They are counted from when
+//! iterations are known: before that, a program prepares its memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use planner::Part;
+use trace::footprints::Coverage;
+
+use crate::pieces::Pieces;
+
+/// GPU faults of a process by the first address of the VA block. They only grow.
+pub type FaultCounts = BTreeMap<u64, u64>;
+
+/// Deliveries from when iterations are known until there is a coverage. Counts are some time old when
+/// they come: those of the second are the first ones of iterations alone.
+const DELIVERIES: u32 = 3;
+
+/// Faults since iterations are known.
+#[derive(Debug)]
+pub(crate) struct Faults {
+    is_counted: bool,
+    deliveries: u32,
+    first: FaultCounts,
+    last: FaultCounts,
+}
+
+impl Faults {
+    pub(crate) const fn new(is_counted: bool) -> Self {
+        Self { is_counted, deliveries: 0, first: FaultCounts::new(), last: FaultCounts::new() }
+    }
+
+    /// Iterations are not known, or known from now on.
+    pub(crate) const fn restart(&mut self) {
+        self.deliveries = 0;
+    }
+
+    /// Counts of now; `None` if nobody counts them.
+    pub(crate) fn deliver(&mut self, counts: Option<FaultCounts>) {
+        self.is_counted = counts.is_some();
+        let Some(counts) = counts else { return };
+        self.deliveries = self.deliveries.saturating_add(1);
+        if self.deliveries < DELIVERIES {
+            self.first.clone_from(&counts);
+        }
+        self.last = counts;
+    }
+
+    /// Whether the faults of iterations are counted, or never will be.
+    pub(crate) const fn are_known(&self) -> bool {
+        !self.is_counted || self.deliveries >= DELIVERIES
+    }
+
+    /// Bytes of blocks that the pieces are in, beside those of blocks with faults. `None` if there were
+    /// no faults, or nobody counts them.
+    pub(crate) fn coverage(&self, pieces: &Pieces) -> Option<Coverage> {
+        if !self.is_counted || self.deliveries < DELIVERIES {
+            return None;
+        }
+        let has_faults = |(block, count): &(&u64, &u64)| **count > self.first.get(*block).copied().unwrap_or(0);
+        let faulted: BTreeSet<u64> = self.last.iter().filter(has_faults).map(|(block, _)| *block).collect();
+        let blocks = pieces.all.iter().flat_map(|piece| {
+            let end = piece.address.saturating_add(piece.bytes);
+            piece.address / Part::BLOCK_BYTES..end.div_ceil(Part::BLOCK_BYTES)
+        });
+        let named: BTreeSet<u64> = blocks.map(|number| number * Part::BLOCK_BYTES).collect();
+        let bytes = |blocks: usize| blocks as u64 * Part::BLOCK_BYTES;
+        (!faulted.is_empty()).then(|| Coverage {
+            named_bytes: bytes(named.len()),
+            accessed_bytes: bytes(faulted.len()),
+            both_bytes: bytes(faulted.intersection(&named).count()),
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! Faults of the GPU beside the memory that launches name.
+
+use plans::{FaultCounts, Follower, Refusal, Settings, State, methods};
+
+use super::{
+    made_up::{address, layers, run},
+    replay::UNIT,
+};
+
+const BLOCKS: usize = 24;
+
+/// State behind a training of 24 blocks on a GPU of 17, while faults are delivered as often as five
+/// times an iteration: those of all calls so far, by the number of these.
+fn state(faults: impl Fn(u64) -> Option<FaultCounts>) -> State {
+    let settings = Settings { gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true };
+    let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
+    for (number, call) in (1..).zip(run(BLOCKS, &layers(8)).calls) {
+        if number % 5 == 0 {
+            follower.deliver(faults(number));
+        }
+        follower.add(call);
+    }
+    follower.state().clone()
+}
+
+fn percent(state: &State) -> Option<u64> {
+    let State::Planned(planned) = state else { panic!("{state:?}") };
+    planned.coverage_percent()
+}
+
+/// As many faults on each block as there were calls.
+fn on(blocks: std::ops::Range<usize>, calls: u64) -> FaultCounts {
+    blocks.map(|block| (address(block), calls)).collect()
+}
+
+#[test]
+fn faults_on_memory_that_launches_name_are_covered() {
+    assert_eq!(percent(&state(|calls| Some(on(0..BLOCKS, calls)))), Some(100));
+}
+
+#[test]
+fn faults_on_more_than_a_tenth_of_other_memory_refuse_the_plan() {
+    assert_eq!(percent(&state(|calls| Some(on(0..BLOCKS + 2, calls)))), Some(92));
+    let refused = state(|calls| Some(on(0..2 * BLOCKS, calls)));
+    assert_eq!(refused, State::Refused(Refusal::CoverageTooLow { percent: 50 }));
+}
+
+#[test]
+fn faults_before_iterations_are_known_do_not_count() {
+    // Memory that is prepared, of which nothing is used later.
+    let prepared = |calls: u64| on(BLOCKS..3 * BLOCKS, calls.min(BLOCKS as u64 + 30));
+    let faults = |calls| Some(prepared(calls).into_iter().chain(on(0..BLOCKS, calls)).collect());
+    assert_eq!(percent(&state(faults)), Some(100));
+}
+
+#[test]
+fn plan_waits_for_faults_of_iterations_unless_nobody_counts_them() {
+    assert_eq!(percent(&state(|_| None)), None);
+    let settings = Settings { gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true };
+    let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
+    for call in run(BLOCKS, &layers(8)).calls {
+        assert_eq!(follower.add(call), None);
+    }
+    assert_eq!(follower.state(), &State::Watching);
+}
+
+#[test]
+fn plan_of_iterations_without_any_fault_has_no_coverage() {
+    assert_eq!(percent(&state(|_| Some(on(0..BLOCKS, 7)))), None);
+}
