@@ -35,8 +35,8 @@ struct Open {
     version: u64,
     /// `None` in shadow.
     trial: Option<Trial>,
-    /// Counts of the last interval.
-    last: Counts,
+    /// The iteration in progress.
+    progress: Progress,
     /// What the helper has done since the decision.
     moved: PlanCounters,
     /// Whether the last interval has changed the figures of the decision.
@@ -48,6 +48,17 @@ struct Open {
 struct Counts {
     inputs: Inputs,
     helper: PlanCounters,
+}
+
+/// Iteration in progress. What is requested in it is copied before its end, and not in the same
+/// interval.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    iteration: Option<u64>,
+    /// Counts at its begin.
+    begin: Counts,
+    /// What was moved since then.
+    moved: PlanCounters,
 }
 
 /// Result of one interval.
@@ -150,7 +161,7 @@ impl PlanTrack {
             directive,
             version,
             trial,
-            last: counts,
+            progress: Progress { iteration: None, begin: counts, moved: PlanCounters::default() },
             moved: PlanCounters::default(),
             has_changed: false,
         });
@@ -240,8 +251,8 @@ impl Counts {
         Reading { iteration, link_bytes: bytes_htod.saturating_add(bytes_dtoh), faults: fault_entries }
     }
 
-    /// What the helper has counted in an interval. It counts the bytes that it has requested, of which
-    /// those that the driver has copied were moved, whatever the process says.
+    /// What the helper has counted since the begin of an iteration. It counts the bytes that it has
+    /// requested, of which those that the driver has copied were moved, whatever the process says.
     fn moved_since(&self, earlier: &Self) -> PlanCounters {
         let reported = self.helper.since(earlier.helper);
         let copied_htod = self.inputs.bytes_htod.saturating_sub(earlier.inputs.bytes_htod);
@@ -251,6 +262,19 @@ impl Counts {
             to_host_bytes: reported.to_host_bytes.min(copied_dtoh),
             ..reported
         }
+    }
+}
+
+impl Progress {
+    /// What was moved since the last interval.
+    fn advance(&mut self, counts: &Counts, iteration: Option<u64>) -> PlanCounters {
+        let moved = counts.moved_since(&self.begin);
+        let increase = moved.since(self.moved);
+        self.moved = moved;
+        if iteration.is_some() && iteration != self.iteration {
+            *self = Self { iteration, begin: *counts, moved: PlanCounters::default() };
+        }
+        increase
     }
 }
 
@@ -297,8 +321,8 @@ impl Open {
         if let Err(why) = admitted {
             return Err((Stage::RolledBack(why), CooldownKind::Later));
         }
-        let moved = counts.moved_since(&self.last);
-        (self.last, self.moved) = (*counts, self.moved.plus(moved));
+        let moved = self.progress.advance(counts, following.iteration.map(|iteration| iteration.number));
+        self.moved = self.moved.plus(moved);
         guard.charge_plan(moved.bytes(), sight, limits).map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
         let reading = following.iteration.map(|iteration| counts.at(iteration));
         let look = reading.map_or(Look::Open, |reading| trial.read(reading));

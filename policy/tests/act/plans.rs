@@ -27,6 +27,8 @@ struct Training {
     with_faults: u64,
     /// Bytes that the helper reports to have moved in each direction, over those that were copied.
     excess: u64,
+    /// Whether the helper requests all of an iteration's moves in its first interval.
+    requests_at_once: bool,
     interval: u64,
     iteration: u64,
     /// Plan that the helper has, and follows from the next iteration on.
@@ -76,6 +78,7 @@ impl Training {
             with_bytes,
             with_faults,
             excess: 1,
+            requests_at_once: false,
             interval: 0,
             iteration: 0,
             published,
@@ -97,6 +100,11 @@ impl Training {
         counters.bytes_dtoh[Cause::Eviction] += bytes - bytes / 2;
         counters.fault_entries[Access::Read] += if is_with { self.with_faults } else { FAULTS } / INTERVALS;
         if is_with {
+            let bytes = match (self.requests_at_once, self.interval % INTERVALS) {
+                (false, _) => bytes,
+                (true, 1) => self.with_bytes,
+                (true, _) => 0,
+            };
             let excess = self.excess;
             let PlanCounters { moves, to_gpu_bytes, to_host_bytes, .. } = &mut self.following().helper.counters;
             *moves += 1;
@@ -362,6 +370,19 @@ fn process_that_claims_to_have_moved_much_spends_no_more_than_was_copied() {
     training.following().helper.counters.to_gpu_bytes = u64::MAX / 2;
     training.run(5);
     assert_eq!(training.stage(), &Stage::Confirmed);
+}
+
+#[test]
+fn copies_in_later_intervals_of_an_iteration_are_those_of_its_requests() {
+    let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
+    training.requests_at_once = true;
+    training.run_until("confirmed");
+    let requested = training.following().helper.counters;
+    let moved = training.world.decision().plan.as_ref().unwrap().counters;
+    // All but a part of the iteration in progress.
+    assert!(moved.to_gpu_bytes <= requested.to_gpu_bytes, "{moved:?} {requested:?}");
+    assert!(requested.to_gpu_bytes - moved.to_gpu_bytes <= 26 * MIB, "{moved:?} {requested:?}");
+    assert!(moved.to_gpu_bytes > 10 * 26 * MIB, "{moved:?}");
 }
 
 #[test]
