@@ -6,7 +6,7 @@ set -u
 . /lab/expect
 # shellcheck source=lab/vm/python
 . /lab/python
-evidence="/tmp/decisions /tmp/explained /tmp/losses /tmp/program $UVMD_LOG"
+evidence="/tmp/decisions /tmp/explained /tmp/per_iteration /tmp/losses /tmp/program $UVMD_LOG"
 bits() { grep -o '"bits": "[^"]*"' "$1"; }
 policy=$(cat /lab/files/policy)
 # What the policy promises: its name in the arms of a decision, its column in /tmp/per_iteration, and how much of it may be left, in percent.
