@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains a network with tinygrad, unmodified, and prints a line of JSON for each iteration.
 
-    train.py mlp|deep|cnn [--iterations N] [--validate-every N] [--batch-change-at N] [--managed] [--hold]
+    train.py mlp|deep|cnn|alexnet|transformer [--layers N] [--iterations N] [--validate-every N] [--batch-change-at N] [--managed] [--hold]
 
 The loss is printed by its bits, so that two runs can be compared to the last of them. Iterations go on
 until SIGTERM without --iterations. The data depend on nothing but the program. Two options have iterations
@@ -37,7 +37,7 @@ class Mlp:
     batch, inputs, width, classes = 2, 1024, 640, 10
     rate = 0.001
 
-    def __init__(self):
+    def __init__(self, _layers):
         self.first = nn.Linear(self.inputs, self.width, bias=False)
         self.first.weight = weights(self.width, self.inputs)
         self.second = nn.Linear(self.width, self.classes, bias=False)
@@ -49,6 +49,15 @@ class Mlp:
         return Tensor(numbers(batch * self.inputs, 7919, 2000)).reshape(batch, self.inputs)
 
 
+def linear_layers(inputs, width, count):
+    """Linear layers that narrow and widen in turn."""
+    sizes = [(width, inputs), (inputs, width)] * (count // 2)
+    layers = [nn.Linear(inputs, outputs, bias=False) for outputs, inputs in sizes]
+    for layer, size in zip(layers, sizes):
+        layer.weight = weights(*size)
+    return layers
+
+
 class Deep:
     """Perceptron of layers of 2 MiB each, so that no kernel uses much of its memory."""
 
@@ -56,11 +65,8 @@ class Deep:
     # Low, so that the loss of each iteration is another one.
     rate = 1e-5
 
-    def __init__(self):
-        sizes = [(self.width, self.inputs), (self.inputs, self.width)] * (self.layers // 2)
-        self.hidden = [nn.Linear(inputs, outputs, bias=False) for outputs, inputs in sizes]
-        for layer, size in zip(self.hidden, sizes):
-            layer.weight = weights(*size)
+    def __init__(self, layers):
+        self.hidden = linear_layers(self.inputs, self.width, layers or self.layers)
         self.last = nn.Linear(self.inputs, self.classes, bias=False)
 
     def __call__(self, batch):
@@ -78,7 +84,7 @@ class Cnn:
     batch, classes = 64, 10
     rate = 0.001
 
-    def __init__(self):
+    def __init__(self, _layers):
         self.first = nn.Conv2d(1, 8, 3)
         self.second = nn.Conv2d(8, 16, 3)
         self.linear = nn.Linear(400, self.classes)
@@ -91,7 +97,72 @@ class Cnn:
         return Tensor(numbers(batch * 28 * 28, 7919, 2000)).reshape(batch, 1, 28, 28)
 
 
-MODELS = {"mlp": Mlp, "deep": Deep, "cnn": Cnn}
+class Alexnet:
+    """Two convolutions and a classifier of layers of 2 MiB each, which has nearly all of the parameters."""
+
+    batch, inputs, width, layers, classes = 1, 1024, 512, 6, 10
+    rate = 1e-5
+
+    def __init__(self, layers):
+        self.first = nn.Conv2d(3, 16, 5, stride=2)
+        self.second = nn.Conv2d(16, 64, 3, padding=1)
+        self.classifier = linear_layers(self.inputs, self.width, layers or self.layers)
+        self.last = nn.Linear(self.inputs, self.classes, bias=False)
+
+    def __call__(self, batch):
+        hidden = self.first(batch).relu().max_pool2d((3, 3))
+        hidden = self.second(hidden).relu().flatten(1)
+        for layer in self.classifier:
+            hidden = layer(hidden).relu()
+        return self.last(hidden)
+
+    def data(self, batch):
+        return Tensor(numbers(batch * 3 * 28 * 28, 7919, 2000)).reshape(batch, 3, 28, 28)
+
+
+class Transformer:
+    """Blocks of attention and a perceptron on a short sequence, as decoders of text have them."""
+
+    batch, length, width, heads, hidden, layers, classes = 1, 4, 512, 8, 1024, 1, 64
+    rate = 1e-5
+
+    def __init__(self, layers):
+        self.embedding = nn.Embedding(self.classes, self.width)
+        self.blocks = [Block(self.width, self.heads, self.hidden) for _ in range(layers or self.layers)]
+        self.head = nn.Linear(self.width, self.classes, bias=False)
+
+    def __call__(self, batch):
+        hidden = self.embedding(batch)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.head(hidden[:, -1])
+
+    def data(self, batch):
+        return Tensor([[index * 37 % self.classes for index in range(self.length)]] * batch)
+
+
+class Block:
+    """Block of a transformer, which normalises before."""
+
+    def __init__(self, width, heads, hidden):
+        self.width, self.heads = width, heads
+        self.first_norm, self.second_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        sizes = {"projections": (3 * width, width), "output": (width, width), "up": (hidden, width), "down": (width, hidden)}
+        for name, (outputs, inputs) in sizes.items():
+            linear = nn.Linear(inputs, outputs, bias=False)
+            linear.weight = weights(outputs, inputs)
+            setattr(self, name, linear)
+
+    def __call__(self, hidden):
+        batch, length, _ = hidden.shape
+        normed = self.first_norm(hidden)
+        each = self.projections(normed).reshape(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        attended = each[0].scaled_dot_product_attention(each[1], each[2], is_causal=True)
+        hidden = hidden + self.output(attended.transpose(1, 2).reshape(batch, length, self.width))
+        return hidden + self.down(self.up(self.second_norm(hidden)).gelu())
+
+
+MODELS = {model.__name__.lower(): model for model in (Mlp, Deep, Cnn, Alexnet, Transformer)}
 
 
 def allocate_managed():
@@ -122,9 +193,7 @@ def stepper(model, optimizer, inputs, labels):
     return step
 
 
-def train(kind, iterations, validate_every, batch_change_at):
-    Tensor.manual_seed(1)
-    model = kind()
+def train(model, iterations, validate_every, batch_change_at):
     inputs, labels = batch_of(model, model.batch)
     optimizer = nn.optim.Adam(nn.state.get_parameters(model), lr=model.rate)
     # So that the first iteration has the kernels of the others, and they are generated once.
@@ -148,6 +217,7 @@ def train(kind, iterations, validate_every, batch_change_at):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", choices=MODELS)
+    parser.add_argument("--layers", type=int, help="of deep and alexnet, in pairs; blocks of transformer")
     parser.add_argument("--iterations", type=int)
     parser.add_argument("--validate-every", type=int, metavar="N", help="a validation pass behind every Nth iteration")
     parser.add_argument("--batch-change-at", type=int, metavar="N", help="twice the batch from this iteration on, counted from 0")
@@ -158,7 +228,8 @@ def main():
     if options.managed:
         allocate_managed()
     with Context(TRAINING=1):
-        train(MODELS[options.model], options.iterations, options.validate_every, options.batch_change_at)
+        Tensor.manual_seed(1)
+        train(MODELS[options.model](options.layers), options.iterations, options.validate_every, options.batch_change_at)
     if options.hold:
         sys.stdin.read()
 

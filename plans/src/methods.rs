@@ -59,6 +59,13 @@ pub fn by_name(name: &str) -> Option<Box<dyn Method>> {
     }
 }
 
+/// Methods that `auto-plan` chooses from: those that lower the bytes over the link. Of equal plans, it
+/// takes the first one's.
+#[must_use]
+pub fn of_chooser() -> Vec<Box<dyn Method>> {
+    ["foresight", "autoswap", "appobmem", "g10"].iter().filter_map(|name| by_name(name)).collect()
+}
+
 /// Iteration that a plan is to be made for, and the memory that there is.
 #[derive(Debug)]
 pub struct Workload {

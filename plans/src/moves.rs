@@ -15,6 +15,8 @@ pub(crate) struct Step {
     pub(crate) begin: usize,
     /// Launch that waits for it, if any.
     pub(crate) wait: Option<usize>,
+    /// Launch at which it expires, if it does.
+    pub(crate) expiry: Option<usize>,
 }
 
 /// Piece that an action of a schedule moves, whose tensors are these pieces; `None` if it stays, or is
@@ -28,12 +30,13 @@ pub(crate) fn moved_piece<'a>(pieces: &'a Pieces, tensors: &[usize], action: &Ac
 /// Moves in their order; neighbours that go together are one.
 pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) -> Vec<Move> {
     let op = |place: usize| u32::try_from(place % pieces.ops).unwrap_or(u32::MAX);
-    let one = |Step { piece, destination, begin, wait }: Step| {
+    let one = |Step { piece, destination, begin, wait, expiry }: Step| {
         let piece = pieces.all.get(piece)?;
         // Only whole pages of the allocation.
         let first = piece.address.checked_next_multiple_of(PAGE_BYTES)?;
         let bytes = (piece.address + piece.bytes).saturating_sub(first) / PAGE_BYTES * PAGE_BYTES;
-        Some((piece.block, Move { begin: first, bytes, destination, begin_op: op(begin), wait_op: wait.map(op) }))
+        let (begin_op, wait_op, expiry_op) = (op(begin), wait.map(op), expiry.map(op));
+        Some((piece.block, Move { begin: first, bytes, destination, begin_op, wait_op, expiry_op }))
     };
     let mut moves: Vec<_> = steps.into_iter().filter_map(one).collect();
     // What leaves makes room for what comes, and what is waited for first goes first.
@@ -47,8 +50,8 @@ pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) 
         match joined.last_mut() {
             Some((there, last))
                 if *there == block
-                    && (last.begin_op, last.wait_op, last.destination)
-                        == (step.begin_op, step.wait_op, step.destination)
+                    && (last.begin_op, last.wait_op, last.expiry_op, last.destination)
+                        == (step.begin_op, step.wait_op, step.expiry_op, step.destination)
                     && last.begin + last.bytes == step.begin =>
             {
                 last.bytes += step.bytes;

@@ -4,8 +4,8 @@
 //! * `mode off | record | act`
 //! * `learn PERIOD`: takes the last launches for an iteration; pointers that differ from those of the
 //!   iteration before match any
-//! * `publish BUDGET MOVE...`, a move as `BEGIN:BYTES:gpu|host:BEGIN_OP:WAIT_OP`, with `-` for no op
-//!   that waits
+//! * `publish BUDGET MOVE...`, a move as `BEGIN:BYTES:gpu|host:BEGIN_OP:WAIT_OP[:EXPIRY_OP]`, with `-`
+//!   for no op that waits
 //! * `publish-for-ever BUDGET MOVE...`: the same plan, again and again, without an answer
 //! * `withdraw`, `report`, `beat on | off`, `exit`
 
@@ -87,8 +87,10 @@ const fn low(number: u64) -> u32 {
 }
 
 fn one(text: &str) -> anyhow::Result<Move> {
-    let [begin, bytes, destination, begin_op, wait_op] = text.split(':').collect::<Vec<_>>()[..] else {
-        bail!("a move has five parts");
+    let parts = text.split(':').collect::<Vec<_>>();
+    let ([begin, bytes, destination, begin_op, wait_op] | [begin, bytes, destination, begin_op, wait_op, _]) = parts[..]
+    else {
+        bail!("a move has five parts, or six");
     };
     Ok(Move {
         begin: begin.parse()?,
@@ -96,6 +98,7 @@ fn one(text: &str) -> anyhow::Result<Move> {
         destination: if destination == "gpu" { Destination::Gpu } else { Destination::Host },
         begin_op: begin_op.parse()?,
         wait_op: if wait_op == "-" { None } else { Some(wait_op.parse()?) },
+        expiry_op: parts.get(5).map(|op| op.parse()).transpose()?,
     })
 }
 

@@ -106,8 +106,9 @@ class Program(LineProgram):
         for op in ops:
             assert self.do(f"op {op}") == "launched"
 
-    def move(self, buffer, destination, begin_op, wait_op="-", offset=0, size=BYTES):
-        return f"{self.buffers[buffer] + offset}:{size}:{destination}:{begin_op}:{wait_op}"
+    def move(self, buffer, destination, begin_op, wait_op="-", offset=0, size=BYTES, expiry_op=None):
+        expiry = "" if expiry_op is None else f":{expiry_op}"
+        return f"{self.buffers[buffer] + offset}:{size}:{destination}:{begin_op}:{wait_op}{expiry}"
 
     def step(self, *ops):
         """Launches of the plan with all moves, each of which is handed over before the next launch."""
@@ -322,9 +323,9 @@ class Test:
         print(f"the helper's thread wakes {rate:.0f} times a second in an idle program")
 
     def counts_late_moves(self):
-        """A launch does not wait for a move that is not handed over: one to the host is not made any more, one to the GPU is."""
+        """A launch does not wait for a move that is not handed over. It is made all the same, unless it has expired."""
         program = Program(self, log=True)
-        program.follow(program.move(0, "gpu", 1, 2), program.move(1, "host", 3, 4), program.move(2, "gpu", 6, 0))
+        program.follow(program.move(0, "gpu", 1, 2), program.move(1, "host", 3, 4, expiry_op=6), program.move(2, "gpu", 6, 0))
         with Held(program.thread()):
             program.run(*range(OPS))
             report = program.report()
@@ -333,7 +334,7 @@ class Test:
             program.run(0, 1)
             report = program.report()
             assert (report["late"], report["moves"], report["skipped"]) == (3, 0, 1), report
-        program.has(moves=2, bytes_to_gpu=2 * BYTES, bytes_to_host=0, late=3, skipped=1)
+        program.has(moves=2, bytes_to_gpu=2 * BYTES, bytes_to_host=0, late=3, skipped=2)
         program.run(2, 3)
         program.has(moves=3, bytes_to_host=BYTES, late=3)
         program.run(4, 5, 6)
@@ -343,7 +344,13 @@ class Test:
         waits = [line for line in own if line["op"] == "wait_event"]
         ends = [line["event"] for line in helpers if line["op"] == "record_event"]
         assert len(waits) == 3 and {line["event"] for line in waits} == set(ends), waits
-        assert program.do("iterate 0") == f"counted {32 * (22 * sum(range(1, OPS + 1)) + 1)}"
+        # Late, and before its expiry.
+        with Held(program.thread()):
+            program.run(1, 2, 3, 4, 5)
+            assert program.report()["late"] == 5
+        program.has(moves=6, bytes_to_host=2 * BYTES, late=5, skipped=2)
+        program.run(6, 7, 0)
+        assert program.do("iterate 0") == f"counted {32 * (23 * sum(range(1, OPS + 1)) + 1)}"
         assert program.end()[0] == 5
 
         # As fast as it goes.

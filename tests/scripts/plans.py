@@ -87,7 +87,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("helper", "follow", "cuda", "tinygrad"):
         parser.add_argument(name, type=pathlib.Path)
-    parser.add_argument("--planner", default="foresight")
+    parser.add_argument("--policies", default="foresight")
     parser.add_argument("--gpu-mib", default="32")
     parser.add_argument("--nvidia", action="store_true")
     options = parser.parse_args()
@@ -102,7 +102,7 @@ def main():
         assert len(set(expected)) == iterations, "losses that do not change show nothing"
         target = ["--gpu", uuid_of_nvidia(), "--link", "driver"] if options.nvidia else []
         follow = [
-            str(options.follow), "--planner", options.planner, "--gpu-mib", options.gpu_mib, "--off-after", str(planned_iterations), *target,
+            str(options.follow), "--policies", options.planner, "--gpu-mib", options.gpu_mib, "--off-after", str(planned_iterations), *target,
             str(options.helper.absolute()), *train,
         ]
         lines = lines_of(follow, dict(environment, CUDA_LAB_LOG=str(folder / "log")))

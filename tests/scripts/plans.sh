@@ -1,34 +1,56 @@
 #!/usr/bin/env bash
-# Plans that are made live: natively on plain memory the moves are those of the plan; in the lab, on a card smaller than a training, the link carries less.
+# Plans that are made live. Natively, on plain memory, the moves are those of the plan; in the lab, on a card smaller than a training, the link carries less.
+#
+#   tests/scripts/plans.sh                                      deep, on 32 MiB, by foresight
+#   tests/scripts/plans.sh --cell MODEL LAYERS GPU_MIB FOLDER   all policies in one boot; leaves FOLDER/MODEL-GPU_MIB.json
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
 
-gpu_mib=32 iterations=13 planned=2 operations=56
 tinygrad=$(foreign_dir tinygrad)
 [ -e "$tinygrad" ] || scripts/setup --no-lab
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 scripts/build --lab >/dev/null
-cargo build --locked --release -p plans --example follow
-cargo build --locked --release -p planner --example bound
+cargo build --locked --release --quiet -p plans --example follow -p planner --example bound
 examples=$CARGO_TARGET_DIR/release/examples
 mkdir "$work/cuda" "$work/files"
 ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
 
-say "natively"
-tests/scripts/plans.py target/helper/libuvmd_helper.so "$examples/follow" "$work/cuda" "$tinygrad" --gpu-mib $gpu_mib
+# train ITERATIONS [VARIABLE=VALUE...]: natively.
 train() {
+  local iterations=$1
+  shift
+  # shellcheck disable=SC2086
   env LD_LIBRARY_PATH="$work/cuda" PYTHONPATH="$tinygrad" DEV=CUDA:PTX PARALLEL=0 CACHEDB="$work/cache" JIT=2 "$@" \
-    python3 lab/programs/train.py deep --managed --iterations $iterations
+    python3 lab/programs/train.py $program --managed --iterations "$iterations"
 }
-train CUDA_LAB_LOG="$work/log" CUDA_LAB_LOG_ACCESSES=1 >"$work/files/native"
-"$examples/bound" "$work"/log.* $gpu_mib $operations 3 >"$work/bound"
 
-echo $gpu_mib >"$work/files/gpu_mib"
-echo $planned >"$work/files/planned"
-echo 2 >"$work/files/jit"
-added=(--add "$examples/follow" --add lab/programs/train.py)
-for file in "$work"/files/*; do added+=(--add "$file"); done
-scripts/lab script tests/lab/programs/plans.sh --userland python --gpu-mem-mib $gpu_mib --timeout 1800 "${added[@]}" 2>&1 | tee "$work/report" >&2
-tests/scripts/plans_report.py "$work/report" "$work/bound"
+# operations LOG: launches, copies and fills of the last iteration, which ends as the program reads the loss.
+operations() { awk '/"op":"(launch|memcpy|memset)"/ { count++ } /"op":"sync"/ { last = count; count = 0 } END { print last }' "$1"; }
+
+# in_the_lab ITERATIONS OPTION...: with these options of follow. What it prints is in $work/report, the bound in $work/bound.
+in_the_lab() {
+  local iterations=$1
+  shift
+  train 7 CUDA_LAB_LOG="$work/log" CUDA_LAB_LOG_ACCESSES=1 >/dev/null
+  "$examples/bound" "$work"/log.* "$gpu_mib" "$(operations "$work"/log.*)" 3 >"$work/bound"
+  train "$iterations" >"$work/files/native"
+  echo "$program --managed --iterations $iterations" >"$work/files/program_options"
+  echo "--gpu-mib $gpu_mib $*" >"$work/files/follow_options"
+  local added=(--add "$examples/follow" --add lab/programs/train.py)
+  for file in "$work"/files/*; do added+=(--add "$file"); done
+  scripts/lab script tests/lab/programs/plans.sh --userland python --gpu-mem-mib "$gpu_mib" --timeout 3600 "${added[@]}" 2>&1 | tee "$work/report" >&2
+}
+
+if [ "${1:-}" = --cell ]; then
+  model=$2 gpu_mib=$4 folder=$5 program="$2 --layers $3"
+  in_the_lab 46 --policies foresight,autoswap,appobmem,g10,pump,auto-plan --plan-after 2 --off-after 3 --pause 2
+  tests/scripts/plans_table.py cell "$work/report" "$work/bound" "$program" "$gpu_mib" >"$folder/$model-$gpu_mib.json"
+else
+  program=deep gpu_mib=32
+  say "natively"
+  tests/scripts/plans.py target/helper/libuvmd_helper.so "$examples/follow" "$work/cuda" "$tinygrad" --gpu-mib $gpu_mib
+  in_the_lab 13 --off-after 2
+  tests/scripts/plans_report.py "$work/report" "$work/bound"
+fi

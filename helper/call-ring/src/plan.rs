@@ -17,7 +17,7 @@
 //! | 68 | moves |
 //! | 69 | most bytes that the moves of an iteration have together |
 //! | 72... | a [`Token`] for each launch of an iteration, [`PERIOD_MAX`] at most |
-//! | ... | 4 words for each move, [`MOVES_MAX`] at most: begin, bytes, [`Destination`], and the op behind which it begins (32 bits) with the one that waits for it, plus 1 |
+//! | ... | 4 words for each move, [`MOVES_MAX`] at most: begin; bytes; [`Destination`] (32 bits) with the op at which it expires, plus 1; the op behind which it begins (32 bits) with the one that waits for it, plus 1 |
 //!
 //! The op of an iteration is the place of a launch in it: of a kernel, captured or not, or of a graph.
 //! The helper numbers the launches of the process, from 1 on, in 32 bits: the record of each has its
@@ -43,7 +43,7 @@ pub const PLAN_NAME: &CStr = c"uvmd-plan";
 /// First word: `UVMDPLAN`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDPLAN");
 /// Version of the layout. Another major one is not read.
-pub const MAJOR: u32 = 1;
+pub const MAJOR: u32 = 2;
 const MINOR: u32 = 0;
 /// Most launches of an iteration.
 pub const PERIOD_MAX: usize = 16384;
@@ -98,26 +98,35 @@ pub struct Move {
     pub begin_op: u32,
     /// Op whose launch waits for it, the next of this place behind the begin; `None` if none does.
     pub wait_op: Option<u32>,
+    /// Op at which it expires, the next of this place behind the begin: what has not been handed over
+    /// to the driver by its launch is not made. `None` if it is made however late.
+    pub expiry_op: Option<u32>,
+}
+
+/// An op that may be none, as the upper half of a word.
+const fn upper(op: Option<u32>) -> u64 {
+    match op {
+        Some(op) => (op as u64 + 1) << 32,
+        None => 0,
+    }
 }
 
 impl Move {
     #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
     const fn of_words([begin, bytes, destination, ops]: [u64; MOVE_WORDS]) -> Option<Self> {
-        let destination = match destination {
+        let (expiry_op, wait_op) = ((destination >> 32) as u32, (ops >> 32) as u32);
+        let destination = match destination as u32 {
             1 => Destination::Gpu,
             2 => Destination::Host,
             _ => return None,
         };
-        let wait_op = (ops >> 32) as u32;
-        Some(Self { begin, bytes, destination, begin_op: ops as u32, wait_op: wait_op.checked_sub(1) })
+        let (wait_op, expiry_op) = (wait_op.checked_sub(1), expiry_op.checked_sub(1));
+        Some(Self { begin, bytes, destination, begin_op: ops as u32, wait_op, expiry_op })
     }
 
     const fn to_words(self) -> [u64; MOVE_WORDS] {
-        let wait_op = match self.wait_op {
-            Some(op) => op as u64 + 1,
-            None => 0,
-        };
-        [self.begin, self.bytes, self.destination as u64, self.begin_op as u64 | wait_op << 32]
+        let destination = self.destination as u64 | upper(self.expiry_op);
+        [self.begin, self.bytes, destination, self.begin_op as u64 | upper(self.wait_op)]
     }
 
     const fn end(self) -> Option<u64> {
@@ -312,11 +321,11 @@ pub enum Counter {
     Iterations,
     /// Moves handed over to the driver.
     Moves,
-    /// Moves not handed over when the op that waits for them was launched: it did not wait. Those to
-    /// the GPU are handed over all the same, and those to the host are not.
+    /// Moves not handed over when the op that waits for them was launched: it did not wait.
     Late,
-    /// Moves left out, and waits for them: memory or advice had changed, the driver failed, which stops
-    /// the plan, the stream was being captured, or another context or stream than that of the first op with moves launched.
+    /// Moves left out, and waits for them: a move had expired, or that of the iteration before was not
+    /// handed over; memory or advice had changed; the driver failed, which stops the plan; the stream was
+    /// being captured; or another context or stream than that of the first op with moves launched.
     Skipped,
     /// Launches that were not those of the plan.
     Mismatched,
@@ -372,7 +381,7 @@ fn check(head: &Head, moves: impl Iterator<Item = Option<Move>>) -> Result<(), R
     let (mut last_op, mut bytes) = (0, 0_u64);
     for one in moves.take(head.moves) {
         let one = one.ok_or(Reason::Destination)?;
-        if [Some(one.begin_op), one.wait_op].into_iter().flatten().any(|op| op as usize >= head.period) {
+        if [Some(one.begin_op), one.wait_op, one.expiry_op].into_iter().flatten().any(|op| op as usize >= head.period) {
             return Err(Reason::Op);
         }
         if one.begin_op < last_op {

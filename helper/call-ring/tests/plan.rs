@@ -28,7 +28,7 @@ fn token(number: u64) -> Token {
 }
 
 const fn one(begin_op: u32, wait_op: Option<u32>) -> Move {
-    Move { begin: 0x20_0000, bytes: 0x1000, destination: Destination::Gpu, begin_op, wait_op }
+    Move { begin: 0x20_0000, bytes: 0x1000, destination: Destination::Gpu, begin_op, wait_op, expiry_op: None }
 }
 
 const fn plan<'a>(tokens: &'a [Token], moves: &'a [Move]) -> Plan<'a> {
@@ -41,7 +41,8 @@ fn a_plan_is_copied_as_it_was_published() {
     let memory = PlanMemory::create(&shared).unwrap();
     assert_eq!((memory.generation(), memory.report().state), (0, Some(State::None)));
     let tokens: Vec<Token> = (0..5).map(token).collect();
-    let moves = [one(0, Some(3)), Move { destination: Destination::Host, ..one(4, None) }, one(4, Some(1))];
+    let leaves = Move { destination: Destination::Host, expiry_op: Some(2), ..one(4, None) };
+    let moves = [one(0, Some(3)), leaves, one(4, Some(1))];
     let generation = memory.publish(&plan(&tokens, &moves)).unwrap();
     let table = Table::new(&own);
     assert!(memory.copy_to(generation, table));
@@ -166,8 +167,8 @@ fn states_and_counters_are_read_as_they_were_written() {
     shared[25].store(9 << 56, Ordering::Relaxed);
     assert_eq!(memory.report().state, None);
     assert!(matches!(PlanMemory::open(&shared[1..]), Err(Invalid::Size { .. })));
-    shared[1].store(2 << 32, Ordering::Relaxed);
-    assert_eq!(PlanMemory::open(&shared).unwrap_err(), Invalid::Version { major: 2 });
+    shared[1].store(3 << 32, Ordering::Relaxed);
+    assert_eq!(PlanMemory::open(&shared).unwrap_err(), Invalid::Version { major: 3 });
     shared[0].store(0, Ordering::Relaxed);
     assert_eq!(PlanMemory::open(&shared).unwrap_err(), Invalid::Header);
 }
@@ -257,7 +258,7 @@ proptest! {
         values in prop::collection::vec(
             (prop_oneof![(0_u64..1 << 20).prop_map(|page| page << 12), any::<u64>()],
              prop_oneof![(0_u64..1 << 20).prop_map(|pages| pages << 12), any::<u64>()],
-             prop_oneof![1_u64..3, any::<u64>()],
+             prop_oneof![(1_u64..3, 0_u64..70).prop_map(|(to, expiry)| to | expiry << 32), any::<u64>()],
              prop_oneof![(0_u64..70, 0_u64..70).prop_map(|(begin, wait)| begin | wait << 32), any::<u64>()]),
             0..9,
         ),
@@ -278,7 +279,8 @@ proptest! {
             for at in 0..head.moves {
                 let one = table.move_at(at).unwrap();
                 prop_assert!((one.begin_op as usize) < head.period);
-                prop_assert!(one.wait_op.is_none_or(|op| (op as usize) < head.period));
+                let others = [one.wait_op, one.expiry_op];
+                prop_assert!(others.into_iter().flatten().all(|op| (op as usize) < head.period));
                 prop_assert!(one.bytes > 0 && (one.begin | one.bytes).is_multiple_of(0x1000));
                 bytes += one.bytes;
             }

@@ -47,13 +47,10 @@ mod stage {
     pub(super) const IDLE: u64 = 0;
     /// In the queue.
     pub(super) const QUEUED: u64 = 1;
-    /// In the queue, and not to be made any more: the launch that waits for it has come, and it would
-    /// take memory from the GPU that may be needed there next.
-    pub(super) const LATE: u64 = 2;
     /// Being handed over to the driver.
-    pub(super) const AT_WORK: u64 = 3;
+    pub(super) const AT_WORK: u64 = 2;
     /// Handed over.
-    pub(super) const ENQUEUED: u64 = 4;
+    pub(super) const ENQUEUED: u64 = 3;
 }
 
 /// A plan, if one is followed, and what it takes.

@@ -28,7 +28,8 @@ impl Method for Harm {
                 break;
             }
             let movable = uses.into_iter().filter(|piece| pieces.all.get(*piece).is_some_and(|piece| piece.moves));
-            let steps = movable.map(|piece| Step { piece, destination: Destination::Host, begin, wait: None });
+            let leave = |piece| Step { piece, destination: Destination::Host, begin, wait: None, expiry: None };
+            let steps = movable.map(leave);
             moves.extend(assembled(pieces, steps));
         }
         moves.truncate(MOVES_MAX);

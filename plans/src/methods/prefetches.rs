@@ -108,7 +108,7 @@ fn steps(
             }
         }
     }
-    let step = |((piece, begin), wait)| Step { piece, destination: Destination::Gpu, begin, wait: Some(wait) };
+    let step = |((piece, begin), wait)| Step { piece, destination: Destination::Gpu, begin, wait: Some(wait), expiry: None };
     Ok(waits.into_iter().map(step))
 }
 

@@ -18,8 +18,6 @@ use crate::recording::{Recorder, Since};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of searches for the memory that the helper shares.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
-/// Methods of the chooser. Of equal plans, it takes the first one's.
-const CHOOSER_METHODS: [&str; 4] = ["foresight", "autoswap", "appobmem", "g10"];
 /// Most ranges that a plan is described by.
 const RANGES_MAX: usize = 256;
 
@@ -134,8 +132,7 @@ fn find(process: ProcessId) -> Result<Option<HelperPlan>, String> {
 }
 
 fn methods_of(policy: &str) -> Vec<Box<dyn Method>> {
-    let names: &[&str] = if policy == PLAN_CHOOSER { &CHOOSER_METHODS } else { &[policy] };
-    names.iter().filter_map(|name| methods::by_name(name)).collect()
+    if policy == PLAN_CHOOSER { methods::of_chooser() } else { methods::by_name(policy).into_iter().collect() }
 }
 
 fn figures(version: u64, planned: &Planned) -> PlannedIteration {
@@ -197,7 +194,7 @@ mod tests {
         for policy in model::policy::POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
             let names: Vec<&str> = methods_of(policy.name).iter().map(|method| method.name()).collect();
             if policy.name == PLAN_CHOOSER {
-                assert_eq!(names, CHOOSER_METHODS);
+                assert_eq!(names, ["foresight", "autoswap", "appobmem", "g10"]);
             } else {
                 assert_eq!(names, [policy.name]);
             }

@@ -4,7 +4,7 @@ use core::{num::NonZeroU32, sync::atomic::Ordering};
 
 use call_ring::{
     Token,
-    plan::{Counter, Destination, Reason, State},
+    plan::{Counter, Reason, State},
     token::Signature,
 };
 
@@ -138,8 +138,8 @@ impl Op<'_> {
             && self.is_in_stream()
     }
 
-    /// Has the stream wait for moves that are handed over; others are late. The GPU is behind the
-    /// launches as a rule: what is late on its way there is made all the same.
+    /// Has the stream wait for moves that are handed over; others are late. They are made all the same,
+    /// until they expire: the GPU is behind the launches as a rule.
     fn wait(&self) {
         let (plan, places) = (self.plan(), self.places());
         if places.wait_count == 0 {
@@ -161,12 +161,7 @@ impl Op<'_> {
                 }
                 continue;
             }
-            let is_to_host = || plan.table.move_at(one).is_none_or(|one| one.destination == Destination::Host);
-            let is_late = match word.load(Ordering::Acquire) {
-                stage::AT_WORK => true,
-                stage::QUEUED => !is_to_host() || moved(stage::QUEUED, stage::LATE),
-                _ => false,
-            };
+            let is_late = matches!(word.load(Ordering::Acquire), stage::QUEUED | stage::AT_WORK);
             plan.shared.count(Counter::Late, is_late.into());
         }
     }
@@ -203,10 +198,6 @@ impl Op<'_> {
     fn queue(&self, one: usize) -> bool {
         let Some(word) = self.plan().stages.get(one) else { return false };
         let moved = |from| word.compare_exchange(from, stage::QUEUED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if moved(stage::LATE) {
-            // It is in the queue still, and is made for this iteration.
-            return true;
-        }
         let is_added = moved(stage::IDLE) || moved(stage::ENQUEUED);
         if is_added {
             self.plan().queue.add(one);

@@ -101,6 +101,18 @@ impl Plan {
         }
     }
 
+    /// Whether the launch at which a move expires has come, of one that has begun within an iteration.
+    pub(super) fn has_expired(&self, planned: &Move) -> bool {
+        let period = self.period.load(Ordering::Relaxed);
+        let launches = self.launches.load(Ordering::Relaxed).wrapping_sub(self.first.load(Ordering::Relaxed));
+        let begin = u64::from(planned.begin_op);
+        // Ops from the begin on; none for an expiry that is a whole iteration behind it.
+        let behind = |op: u64| (op + period).checked_sub(begin)?.checked_rem(period);
+        let expiry = planned.expiry_op.and_then(|op| behind(op.into())).filter(|behind| *behind > 0);
+        let now = launches.checked_rem(period).and_then(behind);
+        expiry.zip(now).is_some_and(|(expiry, now)| now >= expiry)
+    }
+
     /// Number of the next launch at which an iteration begins.
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits")]
     pub(super) fn next_begin(&self, head: &Head) -> u64 {
@@ -280,7 +292,7 @@ impl Moving {
         })
     }
 
-    /// Makes a move that has begun, unless the plan has ended or the launch that waits for it has come.
+    /// Makes a move that has begun, unless the plan has ended or the move has expired.
     fn make(&self, number: usize, watch: &mut Watch) {
         let plan = &self.plan;
         let (Some(word), Some(planned), generation) =
@@ -296,8 +308,8 @@ impl Moving {
             if generation == 0 || plan.followed() != generation || watch.is_over() {
                 return set(plan.stages, number, stage::IDLE);
             }
-            if moved(stage::LATE, stage::IDLE) {
-                return;
+            if is_first && plan.has_expired(&planned) {
+                break false;
             }
             let Ok(_part) = self.gate.begin() else {
                 system::sleep(TURN_NS);

@@ -46,6 +46,7 @@ fn each_op_has_the_moves_that_begin_behind_it_and_those_that_it_waits_for() {
                 destination: Destination::Gpu,
                 begin_op: op(),
                 wait_op: (op() % 3 != 0).then(&mut op),
+                expiry_op: None,
             })
             .collect();
         moves.sort_by_key(|one| one.begin_op);
@@ -84,6 +85,33 @@ fn a_plan_begins_at_the_next_begin_of_an_iteration() {
             }
         }
     }
+}
+
+#[test]
+fn a_move_expires_with_the_next_launch_of_its_op() {
+    let one = |begin_op, expiry_op| Move {
+        begin: 0x1000,
+        bytes: 0x1000,
+        destination: Destination::Host,
+        begin_op,
+        wait_op: None,
+        expiry_op,
+    };
+    // Whether it has expired when so many launches have come since its own.
+    let expired = |begin_op: u32, expiry_op: Option<u32>, since: u64| {
+        let (plan, _) = adopted(1, 8, &[one(begin_op, expiry_op)]);
+        plan.first.store(1, Ordering::Relaxed);
+        plan.period.store(8, Ordering::Relaxed);
+        plan.launches.store(1 + 3 * 8 + u64::from(begin_op) + since, Ordering::Relaxed);
+        plan.has_expired(&plan.table.move_at(0).unwrap())
+    };
+    for (begin_op, expiry_op, behind) in [(0, 1, 1), (2, 5, 3), (6, 1, 3), (7, 6, 7)] {
+        for since in 0..8 {
+            assert_eq!(expired(begin_op, Some(expiry_op), since), since >= behind, "{begin_op}, {expiry_op}, {since}");
+        }
+    }
+    // A whole iteration, and for ever.
+    assert!((0..8).all(|since| !expired(3, Some(3), since) && !expired(3, None, since)));
 }
 
 #[test]

@@ -179,7 +179,9 @@ fn absences(pieces: &Pieces, tensors: &[usize], schedule: &Schedule) -> BTreeSet
 /// Departure of a piece, and its return unless that is left to faults.
 fn steps(absence: &Absence) -> impl Iterator<Item = Step> + use<> {
     let Absence { next_use, piece, last_use, left, fetch } = *absence;
-    let leaves = Step { piece, destination: Destination::Host, begin: last_use, wait: Some(left) };
-    let comes = Step { piece, destination: Destination::Gpu, begin: fetch, wait: Some(next_use) };
+    // Behind launch `fetch`, the piece is on its way back, or about to be used.
+    let (wait, expiry) = (Some(left), Some(fetch));
+    let leaves = Step { piece, destination: Destination::Host, begin: last_use, wait, expiry };
+    let comes = Step { piece, destination: Destination::Gpu, begin: fetch, wait: Some(next_use), expiry: None };
     [Some(leaves), Some(comes).filter(|_| !absence.is_faulted())].into_iter().flatten()
 }

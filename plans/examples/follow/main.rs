@@ -1,0 +1,304 @@
+//! Runs a program with the helper in it, follows its calls, and publishes plans for it, as uvmd would
+//! without a trial:
+//!
+//!     follow [--policies NAME[,NAME...]] [--gpu UUID] --gpu-mib N [--plan-after N] [--off-after N]
+//!            [--pause N] [--link FILE] HELPER PROGRAM [ARGUMENT...]
+//!
+//! The plan of the first policy is published `--plan-after` iterations after the follower has it (0),
+//! and withdrawn after `--off-after` iterations with it; `--pause` iterations later (2) comes that of
+//! the next one. The GPU is the lab's on plain memory, unless UUID names another. Prints a line of JSON
+//! for each iteration, and for each change. `--link` names the counters of the lab's link, or is
+//! `driver` for the driver's own of the process. Beats each second. For tests.
+
+#![expect(clippy::print_stdout, reason = "a program for the terminal")]
+
+mod link;
+mod options;
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, ExitCode, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use actuator::HelperPlan;
+use anyhow::{Context, bail};
+use link::{Counts, Link};
+use model::{HelperReport, policy::PLAN_CHOOSER};
+use options::Options;
+use plans::{Bytes, Change, Follower, Planned, Settings, State, Traffic, methods};
+use recorder::Process;
+use serde_json::{Value, json};
+use sys::Roots;
+
+const BEAT: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(5);
+/// Time within which a program makes its first call.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// Plan in force, from an iteration on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Watching,
+    Planned { since: u64 },
+    /// Between two policies, since an iteration.
+    Paused { since: u64 },
+    Off,
+}
+
+/// Policy, and what it makes of the calls.
+struct Arm {
+    policy: String,
+    follower: Follower,
+    /// Iteration in which the follower has made its plan.
+    planned_at: Option<u64>,
+}
+
+/// What the helper reports, and what was counted.
+type Reading = (HelperReport, Option<Counts>);
+
+struct Session<'a> {
+    options: &'a Options,
+    link: Option<Link>,
+    place: HelperPlan,
+    beaten: Instant,
+    arms: Vec<Arm>,
+    /// Arm that has the turn.
+    turn: usize,
+    phase: Phase,
+    /// Iteration that is known to have begun, and the readings then.
+    iteration: Option<u64>,
+    before: Reading,
+    lines: u64,
+}
+
+impl Session<'_> {
+    fn add(&mut self, calls: Vec<call_ring::call::Call>) -> anyhow::Result<()> {
+        for call in calls {
+            let mut has_drifted = false;
+            for Arm { policy, follower, planned_at } in &mut self.arms {
+                match follower.add(call.clone()) {
+                    Some(Change::Planned) => {
+                        *planned_at = follower.iteration().map(|iteration| iteration.number);
+                        if let Some(planned) = follower.planned() {
+                            println!("{}", planned_line(policy, planned));
+                        }
+                    }
+                    Some(Change::Refused) => {
+                        if let State::Refused(refusal) = follower.state() {
+                            println!(
+                                "{}",
+                                json!({ "event": "refused", "policy": policy, "reason": refusal.to_string() })
+                            );
+                        }
+                    }
+                    Some(Change::Drifted) => {
+                        *planned_at = None;
+                        has_drifted = true;
+                    }
+                    None => {}
+                }
+            }
+            if has_drifted {
+                println!("{}", json!({ "event": "drifted" }));
+                self.withdraw(Phase::Watching);
+            }
+            if self.iteration_number() != self.iteration {
+                self.begin_iteration()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn withdraw(&mut self, phase: Phase) {
+        self.place.withdraw();
+        self.phase = phase;
+    }
+
+    /// All followers know of the same iterations.
+    fn iteration_number(&self) -> Option<u64> {
+        self.arms.first()?.follower.iteration().map(|iteration| iteration.number)
+    }
+
+    /// Beats each second.
+    fn beat(&mut self) {
+        if self.beaten.elapsed() >= BEAT {
+            self.place.beat();
+            self.beaten = Instant::now();
+        }
+    }
+
+    fn begin_iteration(&mut self) -> anyhow::Result<()> {
+        let (before, now) = (self.before.clone(), self.reading()?);
+        let iteration = self.iteration_number();
+        // Only what was seen from its begin on.
+        if let (Some(ended), true) = (self.iteration, iteration > self.iteration) {
+            self.line(ended, &before, &now);
+        }
+        self.iteration = iteration;
+        self.before = now;
+        let Some(iteration) = iteration else { return Ok(()) };
+        match self.phase {
+            Phase::Watching => self.publish(iteration, self.options.plan_after)?,
+            Phase::Paused { since } if iteration - since > self.options.pause => self.publish(iteration, 0)?,
+            Phase::Planned { since } if iteration - since > self.options.off_after => {
+                self.turn += 1;
+                self.withdraw(Phase::Paused { since: iteration });
+            }
+            Phase::Planned { .. } | Phase::Paused { .. } | Phase::Off => {}
+        }
+        Ok(())
+    }
+
+    /// Publishes the plan of the next policy that has one.
+    fn publish(&mut self, iteration: u64, plan_after: u64) -> anyhow::Result<()> {
+        let is_refused = |arm: &Arm| matches!(arm.follower.state(), State::Refused(_));
+        while self.arms.get(self.turn).is_some_and(is_refused) {
+            self.turn += 1;
+        }
+        let Some(arm) = self.arms.get(self.turn) else {
+            self.phase = Phase::Off;
+            return Ok(());
+        };
+        let is_due = arm.planned_at.is_some_and(|at| iteration >= at + plan_after);
+        if let Some(planned) = arm.follower.planned().filter(|_| is_due) {
+            self.place.publish(&planned.table(self.options.gpu))?;
+            self.phase = Phase::Planned { since: iteration };
+        }
+        Ok(())
+    }
+
+    fn reading(&self) -> anyhow::Result<Reading> {
+        Ok((self.place.report(), self.link.as_ref().map(Link::read).transpose()?))
+    }
+
+    fn line(&mut self, iteration: u64, before: &Reading, now: &Reading) {
+        let helper = now.0.counters.since(before.0.counters);
+        let is_planned = matches!(self.phase, Phase::Planned { .. });
+        let arm = self.arms.get(self.turn).filter(|_| is_planned);
+        let planned = arm.and_then(|arm| arm.follower.planned());
+        let counted = before.1.zip(now.1).map(|(before, now)| now.since(before));
+        let line = json!({
+            "iteration": iteration,
+            "state": match self.phase {
+                Phase::Watching => "watching",
+                Phase::Planned { .. } => "planned",
+                Phase::Paused { .. } | Phase::Off => "off",
+            },
+            "policy": arm.map(|arm| &arm.policy),
+            "helper_ended": now.0.ended,
+            "planned_bytes": planned.map(|planned| bytes_line(planned.traffic.bytes)),
+            "issued": helper.moves,
+            "late": helper.late,
+            "skipped": helper.skipped,
+            "moved_to_gpu_bytes": helper.to_gpu_bytes,
+            "moved_to_host_bytes": helper.to_host_bytes,
+            "link_in_bytes": counted.map(|counted| counted.in_bytes),
+            "link_out_bytes": counted.map(|counted| counted.out_bytes),
+            "faults": counted.map(|counted| counted.faults),
+        });
+        println!("{line}");
+        self.lines += 1;
+    }
+}
+
+fn bytes_line(Bytes { to_gpu, to_host, faulted, evicted }: Bytes) -> Value {
+    json!({ "to_gpu": to_gpu, "to_host": to_host, "faulted": faulted, "evicted": evicted })
+}
+
+fn planned_line(policy: &str, planned: &Planned) -> Value {
+    let Planned { planner, tokens, moves, traffic, driver, peak_bytes, room_bytes, .. } = planned;
+    let Traffic { bytes, faulted_pieces, .. } = traffic;
+    json!({
+        "event": "planned", "policy": policy, "planner": planner, "launches": tokens.len(), "moves": moves.len(),
+        "bytes": bytes_line(*bytes), "driver_bytes": bytes_line(driver.bytes),
+        "faulted_blocks": faulted_pieces, "driver_faulted_blocks": driver.faulted_pieces,
+        "peak_bytes": peak_bytes, "room_bytes": room_bytes,
+        "ranges": moves.iter().map(|one| {
+            json!([one.begin, one.bytes, format!("{:?}", one.destination), one.begin_op, one.wait_op])
+        }).collect::<Vec<_>>(),
+    })
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let options = Options::of_arguments()?;
+    let settings = Settings { gpu: options.gpu, gpu_bytes: options.gpu_mib << 20, are_faults_counted: false };
+    let arm = |policy: &String| {
+        let methods = match policy.as_str() {
+            PLAN_CHOOSER => methods::of_chooser(),
+            name => methods::by_name(name).into_iter().collect(),
+        };
+        if methods.is_empty() {
+            bail!("{policy} makes no plans");
+        }
+        Ok(Arm { policy: policy.clone(), follower: Follower::new(settings.clone(), methods), planned_at: None })
+    };
+    let arms = options.policies.iter().map(arm).collect::<anyhow::Result<Vec<Arm>>>()?;
+    let roots = Roots::default();
+    let mut child = Command::new(&options.program)
+        .args(&options.arguments)
+        .env("LD_PRELOAD", &options.helper)
+        .env("UVMD_HELPER", "record")
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("the program does not start")?;
+    // Whole lines among those of this program.
+    let said = child.stdout.take().context("no output of the program")?;
+    let relay =
+        thread::spawn(move || BufReader::new(said).lines().map_while(Result::ok).for_each(|line| println!("{line}")));
+    let started = Instant::now();
+    let (mut process, place) = loop {
+        if let Some(status) = child.try_wait()? {
+            bail!("the program has ended: {status}");
+        }
+        if let Ok(Some(process)) = Process::find(&roots, child.id())
+            && let Ok(Some(place)) = HelperPlan::find(&roots, child.id())
+        {
+            break (process, place);
+        }
+        if started.elapsed() > PATIENCE {
+            child.kill()?;
+            bail!("no ring was found");
+        }
+        thread::sleep(POLL);
+    };
+    let link = loop {
+        // The program has the helper before it has a VA space.
+        match options.link.as_deref().map(|name| Link::open(name, child.id())).transpose() {
+            Err(error) if child.try_wait()?.is_some() || started.elapsed() > PATIENCE => return Err(error),
+            Err(_) => thread::sleep(POLL),
+            Ok(link) => break link,
+        }
+    };
+    let before = (place.report(), None);
+    let mut session = Session {
+        options: &options,
+        link,
+        place,
+        beaten: Instant::now(),
+        arms,
+        turn: 0,
+        phase: Phase::Watching,
+        iteration: None,
+        before,
+        lines: 0,
+    };
+    let status = loop {
+        // First the exit, then the calls: those of before the exit are there.
+        let exited = child.try_wait()?;
+        session.beat();
+        session.add(process.poll()?)?;
+        if let Some(status) = exited {
+            break status;
+        }
+        thread::sleep(POLL);
+    };
+    session.add(process.finish()?)?;
+    if relay.join().is_err() {
+        bail!("the output of the program is not whole");
+    }
+    let losses = process.losses();
+    println!("{}", json!({ "event": "exit", "dropped": losses.dropped, "iterations": session.lines }));
+    Ok(ExitCode::from(u8::try_from(status.code().unwrap_or(255)).unwrap_or(255)))
+}
