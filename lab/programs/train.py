@@ -26,7 +26,8 @@ def weights(outputs, inputs):
     """Initial weights of a linear layer by a few instructions each; tinygrad's random numbers take 140."""
     # Added to a tensor of the device, so that they are computed there.
     index = Tensor([0]) + Tensor.arange(outputs * inputs)
-    scale = inputs**-0.5
+    # As He and others have it for layers before a rectifier: what goes through many of them neither vanishes nor grows.
+    scale = (6 / inputs) ** 0.5
     values = (index % 2003 * 7919 % 2003).cast(dtypes.float) * (scale / 1001) - scale
     return values.reshape(outputs, inputs).contiguous().realize()
 
