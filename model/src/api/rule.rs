@@ -10,7 +10,10 @@ pub use parse::{Field, Invalid, one_of};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::object::object;
-use crate::{Budget, Following, FollowingState, MemoryRange, PlannedIteration, Selector};
+use crate::{
+    Budget, Following, FollowingState, MemoryRange, PlannedIteration, Selector,
+    policy::{Promise, of_plans},
+};
 
 /// Mode, policy and budget of the processes that a selector matches. Body of `PUT /api/v1/overrides/{id}` and `POST /api/v1/overrides`, and `[[override]]` in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,8 +141,14 @@ pub struct PlanState {
     pub iterations: Option<u64>,
     /// Planner of the plan; null without one.
     pub planner: Option<String>,
+    /// What the plan promises to lower: `link_bytes` or `faults`; null without one.
+    #[serde(default)]
+    pub promise: Option<Promise>,
     /// Bytes over the link of an iteration with it, in both directions; null without one.
     pub planned_bytes: Option<u64>,
+    /// VA blocks of 2 MiB that an iteration with it leaves to faults; null without one.
+    #[serde(default)]
+    pub planned_faulted_blocks: Option<u64>,
 }
 
 impl From<&Following> for PlanState {
@@ -153,7 +162,9 @@ impl From<&Following> for PlanState {
             reason: following.state.reason().map(str::to_owned),
             iterations: following.iteration.map(|iteration| iteration.number),
             planner: planned.map(|planned| planned.planner.to_owned()),
+            promise: planned.and_then(|_| of_plans(following.policy)).map(|policy| policy.promise),
             planned_bytes: planned.map(PlannedIteration::link_bytes),
+            planned_faulted_blocks: planned.map(|planned| planned.faulted_blocks),
         }
     }
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
 # uvmd plans the moves of a training by override: less of what the plan promises, as much as before without it; harm is found out
 # set: LAB_UVMD=no
+# clock: instructions
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect

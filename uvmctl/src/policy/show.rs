@@ -5,6 +5,7 @@ use model::{
     api::rule::{
         DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PlanState, PolicyState, Restriction,
     },
+    policy::Promise,
 };
 
 use crate::{
@@ -145,12 +146,15 @@ fn restriction(Restriction { gpu_uuid, scope, reason }: &Restriction) -> String 
 
 /// Plan of its iterations, if there is one; the reason why there is none is a restriction.
 fn planned(plan: &PlanState) -> Option<String> {
-    let PlanState { planner, planned_bytes, iterations, .. } = plan;
+    let PlanState { planner, promise, planned_bytes, planned_faulted_blocks, iterations, .. } = plan;
+    let outlook = match promise {
+        Some(Promise::Faults) => format!("{} left to faults", text::counted((*planned_faulted_blocks)?, "block")),
+        Some(Promise::LinkBytes) | None => format!("{} over the link", text::bytes((*planned_bytes)?)),
+    };
     let iterations = iterations.map(|count| format!(", {} so far", text::counted(count, "iteration")));
     Some(format!(
-        "  Plan: {}, {} over the link in an iteration{}.",
+        "  Plan: {}, {outlook} in an iteration{}.",
         text::printable(planner.as_ref()?),
-        text::bytes((*planned_bytes)?),
         iterations.unwrap_or_default()
     ))
 }

@@ -11,6 +11,7 @@ use model::{
         },
     },
     plan::Expected,
+    policy::Promise,
 };
 
 use crate::support::{Canned, run, stderr, stdout};
@@ -172,6 +173,22 @@ fn policy_explain_has_the_selected_override_candidates_and_restrictions() {
   - b: match.job does not match: it is 7
 ";
     assert_eq!(text, expected);
+}
+
+#[test]
+fn plan_is_described_by_what_it_promises() {
+    let plan = PlanState {
+        state: "planned".to_owned(),
+        planner: Some("pump".to_owned()),
+        promise: Some(Promise::Faults),
+        planned_bytes: Some(52 << 20),
+        planned_faulted_blocks: Some(12),
+        ..PlanState::default()
+    };
+    let policy = EffectivePolicy { pid: 41207, plan: Some(plan), ..EffectivePolicy::default() };
+    let daemon = Canned::default().with("/api/v1/processes/41207/override", &policy);
+    let text = stdout(&run(&daemon.serve(), &["policy", "explain", "41207"]));
+    assert!(text.contains("  Plan: pump, 12 blocks left to faults in an iteration."), "{text}");
 }
 
 #[test]
