@@ -2,12 +2,14 @@
 # uvmd plans the moves of a training by override, in the lab on a card smaller than its memory: the plan is confirmed by the link's bytes, or by the faults that pump
 # promises to lower, which come back without it; harmful-plan is rolled back in its first block. The losses are the native run's.
 #
-#   tests/scripts/plan_policy.sh [POLICY]      auto-plan by default
+#   tests/scripts/plan_policy.sh [POLICY...]      auto-plan by default; several one after the other, in the same training
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
 
-policy=${1:-auto-plan} gpu_mib=32 iterations=60
+policies=${*:-auto-plan} gpu_mib=32
+# Eight for the detector and the first plan, 32 of a trial, and some behind it.
+iterations=$((20 + 50 * $(wc -w <<<"$policies")))
 tinygrad=$(foreign_dir tinygrad)
 [ -e "$tinygrad" ] || scripts/setup --no-lab
 work=$(mktemp -d)
@@ -17,6 +19,6 @@ mkdir "$work/cuda" "$work/files"
 ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
 LD_LIBRARY_PATH=$work/cuda PYTHONPATH=$tinygrad DEV=CUDA:PTX PARALLEL=0 CACHEDB=$work/cache JIT=2 \
   python3 lab/programs/train.py deep --managed --iterations $iterations >"$work/files/native"
-echo "$policy" >"$work/files/policy"
-scripts/lab script tests/lab/programs/plan_policy.sh --userland python --gpu-mem-mib $gpu_mib --timeout 4500 \
-  --add lab/programs/train.py --add "$work/files/native" --add "$work/files/policy"
+echo "$policies" >"$work/files/policies"
+scripts/lab script tests/lab/programs/plan_policy.sh --userland python --gpu-mem-mib $gpu_mib --timeout $((4500 * $(wc -w <<<"$policies"))) \
+  --add lab/programs/train.py --add "$work/files/native" --add "$work/files/policies"

@@ -9,12 +9,6 @@ set -u
 . /lab/python
 evidence="/tmp/decisions /tmp/explained /tmp/per_iteration /tmp/losses /tmp/program $UVMD_LOG"
 bits() { grep -o '"bits": "[^"]*"' "$1"; }
-policy=$(cat /lab/files/policy)
-# What the policy promises: its name in the arms of a decision, its column in /tmp/per_iteration, and how much of it may be left, in percent.
-case $policy in
-  pump) promise=faults column=3 left=90 ;;
-  *) promise=link_bytes column=2 left=97 ;;
-esac
 link() { awk '/^copied_(htod|dtoh)_bytes:/ { sum += $2 } END { print sum }' /proc/driver/swgpu/gpus/*/link; }
 # Of all processes, of which one alone has any.
 faults() { uvmctl status -o json | tr -d ' \n' | sed 's/.*"total":{//; s/.*"fault_entries":\([0-9]*\).*/\1/'; }
@@ -50,15 +44,11 @@ watcher=$!
 has_iterated() { [ "$(iterations)" -ge "$1" ]; }
 within 600 "the training does not begin" has_iterated 1
 pid=$(pidof python3.11)
-uvmctl policy set --id plan --pid "$pid" --policy "$policy" --mode act || fail "the override is refused"
+# Of the last decision.
 decided() {
   uvmctl policy explain "$pid" >/tmp/explained 2>&1
-  uvmctl decisions -o json >/tmp/decisions 2>/dev/null && grep -q "\"stage\": *\"\($1\)\"" /tmp/decisions
+  uvmctl decisions -n 1 -o json >/tmp/decisions 2>/dev/null && grep -q "\"policy\": *\"$policy\"" /tmp/decisions && grep -q "\"stage\": *\"\($1\)\"" /tmp/decisions
 }
-within 600 "there is no plan" decided 'trial'
-echo "on trial at iteration $(iterations)"
-within 2700 "the trial does not end" decided 'confirmed\|rolled_back\|ended\|denied'
-uvmctl decisions -o json
 # figure NAME ARM: of the decision's evidence.
 figure() { tr -d ' \n' </tmp/decisions | grep -o "\"$2\":{[^}]*}" | head -1 | grep -o "\"$1\":[0-9]*" | grep -o '[0-9]*$'; }
 
@@ -72,7 +62,7 @@ is_confirmed() {
   within 900 "the training does not go on without the plan" has_iterated $((off + 6))
   decided ended
   before=$(figure $promise without) with=$(median $((confirmed + 1)) "$off") after=$(median $((off + 2)) 100000)
-  echo "medians of $promise of an iteration: $before before, $(figure $promise with) on trial, $with confirmed, $after after"
+  echo "$policy: medians of $promise of an iteration: $before before, $(figure $promise with) on trial, $with confirmed, $after after"
   [ "$with" -lt $((before * left / 100)) ] || fail "the plan saves less than it promises"
   [ "$after" -ge $((before * 90 / 100)) ] || fail "they do not come back"
   # What is harm to a confirmed plan, at the most noise.
@@ -90,15 +80,32 @@ is_found_out() {
   # The override is still there: what is taken back is so by the rollback.
   within 900 "the training does not go on without the plan" has_iterated $((off + 6))
   before=$(figure link_bytes without) after=$(median $((off + 2)) 100000)
-  echo "rolled back at iteration $off, after $blocks blocks: bytes of an iteration $before before, $after after"
+  echo "$policy: rolled back at iteration $off, after $blocks blocks: bytes of an iteration $before before, $after after"
   [ "$after" -le $((before * 125 / 100)) ] || fail "the plan is still followed"
   uvmctl policy unset plan || fail "the override stays"
 }
 
-case $policy in
-  harmful-plan) is_found_out ;;
-  *) is_confirmed ;;
-esac
+# supervise POLICY: from its override to the end of that.
+supervise() {
+  policy=$1
+  # What the policy promises: its name in the arms of a decision, its column in /tmp/per_iteration, and how much of it may be left, in percent.
+  case $policy in
+    pump) promise=faults column=3 left=90 ;;
+    *) promise=link_bytes column=2 left=97 ;;
+  esac
+  uvmctl policy set --id plan --pid "$pid" --policy "$policy" --mode act || fail "the override is refused"
+  within 900 "there is no plan" decided trial
+  echo "$policy: on trial at iteration $(iterations)"
+  within 2700 "the trial does not end" decided 'confirmed\|rolled_back\|ended\|denied'
+  cat /tmp/decisions
+  case $policy in
+    harmful-plan) is_found_out ;;
+    *) is_confirmed ;;
+  esac
+}
+
+# shellcheck disable=SC2013
+for policy in $(cat /lab/files/policies); do supervise "$policy"; done
 kill $watcher
 kill -TERM "$pid"
 echo "iteration, bytes over the link, faults:"
