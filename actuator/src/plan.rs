@@ -182,7 +182,14 @@ mod tests {
 
     fn publish(place: &mut HelperPlan) -> Result<(), PlanError> {
         let tokens = [Token::of_word(1 << 32)];
-        let moves = [Move { begin: 4096, bytes: 4096, destination: Destination::Host, begin_op: 0, wait_op: None, expiry_op: None }];
+        let moves = [Move {
+            begin: 4096,
+            bytes: 4096,
+            destination: Destination::Host,
+            begin_op: 0,
+            wait_op: None,
+            expiry_op: None,
+        }];
         place.publish(&Plan { gpu: [1; 16], first_launch: 1, budget_bytes: 4096, tokens: &tokens, moves: &moves })
     }
 

@@ -225,6 +225,11 @@ def main():
     parser.add_argument("--managed", action="store_true", help="managed memory instead of the device's")
     parser.add_argument("--hold", action="store_true", help="wait for the end of standard input before the exit")
     options = parser.parse_args()
+    if options.layers is not None:
+        if options.model not in ("deep", "alexnet", "transformer"):
+            parser.error("this model has no --layers")
+        if options.layers < 1 or options.model != "transformer" and options.layers % 2:
+            parser.error("--layers are in pairs")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if options.managed:
         allocate_managed()

@@ -50,11 +50,14 @@ pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) 
         match joined.last_mut() {
             Some((there, last))
                 if *there == block
-                    && (last.begin_op, last.wait_op, last.expiry_op, last.destination)
-                        == (step.begin_op, step.wait_op, step.expiry_op, step.destination)
+                    && (last.begin_op, last.wait_op, last.destination)
+                        == (step.begin_op, step.wait_op, step.destination)
                     && last.begin + last.bytes == step.begin =>
             {
                 last.bytes += step.bytes;
+                // Together they expire with the first of them.
+                let ahead = |op: &u32| (*op as usize + pieces.ops - step.begin_op as usize - 1) % pieces.ops;
+                last.expiry_op = [last.expiry_op, step.expiry_op].into_iter().flatten().min_by_key(ahead);
             }
             _ => joined.push((block, step)),
         }

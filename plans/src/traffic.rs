@@ -256,7 +256,14 @@ mod tests {
     }
 
     fn prefetch(unit: u64, begin_op: u32) -> Move {
-        Move { begin: unit * UNIT, bytes: UNIT, destination: Destination::Gpu, begin_op, wait_op: None, expiry_op: None }
+        Move {
+            begin: unit * UNIT,
+            bytes: UNIT,
+            destination: Destination::Gpu,
+            begin_op,
+            wait_op: None,
+            expiry_op: None,
+        }
     }
 
     #[test]

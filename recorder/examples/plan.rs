@@ -88,7 +88,8 @@ const fn low(number: u64) -> u32 {
 
 fn one(text: &str) -> anyhow::Result<Move> {
     let parts = text.split(':').collect::<Vec<_>>();
-    let ([begin, bytes, destination, begin_op, wait_op] | [begin, bytes, destination, begin_op, wait_op, _]) = parts[..]
+    let ([begin, bytes, destination, begin_op, wait_op] | [begin, bytes, destination, begin_op, wait_op, _]) =
+        parts[..]
     else {
         bail!("a move has five parts, or six");
     };

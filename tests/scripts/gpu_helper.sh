@@ -77,7 +77,7 @@ done
 cuda=$(dirname "$(ldconfig -p | awk '/libcuda\.so\.1 / { print $NF; exit }')")
 tests/scripts/helper_acts.py "$helper" "$bundle/record" "$cuda" "$programs" --nvidia "$bundle/gpu-check" || failures=$((failures + 1))
 for planner in foresight autoswap appobmem g10; do
-  tests/scripts/plans.py "$helper" "$bundle/follow" "$cuda" "$bundle/tinygrad" --planner $planner --nvidia || failures=$((failures + 1))
+  tests/scripts/plans.py "$helper" "$bundle/follow" "$cuda" "$bundle/tinygrad" --policies $planner --nvidia || failures=$((failures + 1))
 done
 tests/scripts/helper_harm.py "$helper" "$bundle/record" "$cuda" "$programs" --kills 50 --nvidia || failures=$((failures + 1))
 [ "$failures" = 0 ] || die "$failures differences"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans made live for a training with tinygrad, natively on plain memory: what the helper prefetches is what was planned, and the losses are those without.
 
-    plans.py HELPER FOLLOW CUDA_FOLDER TINYGRAD [--planner NAME] [--gpu-mib N] [--nvidia]
+    plans.py HELPER FOLLOW CUDA_FOLDER TINYGRAD [--policies NAME] [--gpu-mib N] [--nvidia]
 
 HELPER is libuvmd_helper.so, FOLLOW the example of plans, CUDA_FOLDER has the lab's libcuda.so.1. With --nvidia, the driver is
 NVIDIA's, on the first GPU, whose own counters are compared with the plan: the plan is for so little memory, and the GPU has more.
@@ -45,7 +45,7 @@ def prefetches(folder):
 def check_prefetches(plan, made, issued, is_complete):
     """What the lab's CUDA was asked for is what was planned, in order."""
     assert len(made) == issued > 0, f"{len(made)} prefetches, of which the helper reports {issued}"
-    planned = [(begin, size, DESTINATIONS[destination]) for begin, size, destination, _, _ in plan["ranges"]]
+    planned = [(begin, size, DESTINATIONS[destination]) for begin, size, destination, *_ in plan["ranges"]]
     assert set(made) <= set(planned), "a prefetch that is not planned"
     if is_complete:
         rounds, rest = divmod(len(made), len(planned))
@@ -57,19 +57,20 @@ def check_prefetches(plan, made, issued, is_complete):
 
 
 def check_counters(plan, followed):
-    """The driver has copied what the helper moved, and what was planned but for moves that were late.
+    """The driver has copied what the helper moved, and what was planned but for moves that were left out.
 
-    One to the host is not made any more when it is late, and the memory that it leaves is not copied back.
+    One to the host that has expired is not made any more, and the memory that it leaves is not copied back.
     """
     total = lambda name: sum(line[name] for line in followed)
-    late = total("late")
+    late, skipped = total("late"), total("skipped")
     largest = max(size for _, size, *_ in plan["ranges"])
     for copied, moved, direction in (("link_in_bytes", "moved_to_gpu_bytes", "to_gpu"), ("link_out_bytes", "moved_to_host_bytes", "to_host")):
         planned = plan["bytes"][direction]
         copied, moved = total(copied), total(moved)
         print(f"{direction}: moved {moved}, copied {copied}, planned {planned} each iteration")
         # Moves go on behind the end of the last iteration, and those before the first are in its count.
-        assert moved - late * largest - planned <= copied <= moved + planned, "the driver has copied other bytes"
+        # What is late to the host and on its way back at once may not be copied again.
+        assert moved - (late + skipped) * largest - planned <= copied <= moved + planned, "the driver has copied other bytes"
         assert direction == "to_gpu" or abs(copied - moved) <= planned, "the driver has copied other bytes to the host than were moved"
 
 
@@ -102,7 +103,7 @@ def main():
         assert len(set(expected)) == iterations, "losses that do not change show nothing"
         target = ["--gpu", uuid_of_nvidia(), "--link", "driver"] if options.nvidia else []
         follow = [
-            str(options.follow), "--policies", options.planner, "--gpu-mib", options.gpu_mib, "--off-after", str(planned_iterations), *target,
+            str(options.follow), "--policies", options.policies, "--gpu-mib", options.gpu_mib, "--off-after", str(planned_iterations), *target,
             str(options.helper.absolute()), *train,
         ]
         lines = lines_of(follow, dict(environment, CUDA_LAB_LOG=str(folder / "log")))
@@ -120,7 +121,7 @@ def main():
         else:
             check_prefetches(plan, prefetches(folder), issued, late == skipped == 0)
             print("all prefetches are planned ones")
-        print(f"{options.planner}: {issued} prefetches; late {late}, skipped {skipped}; the losses of {iterations} iterations are those without")
+        print(f"{options.policies}: {issued} prefetches; late {late}, skipped {skipped}; the losses of {iterations} iterations are those without")
         off = [line for line in lines if line.get("state") == "off"]
         assert off and off[-1]["issued"] == 0, "moves after the plan"
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Plans that are made live. Natively, on plain memory, the moves are those of the plan; in the lab, on a card smaller than a training, the link carries less.
 #
-#   tests/scripts/plans.sh                                      deep, on 32 MiB, by foresight
-#   tests/scripts/plans.sh --cell MODEL LAYERS GPU_MIB FOLDER   all policies in one boot; leaves FOLDER/MODEL-GPU_MIB.json
+#   tests/scripts/plans.sh          deep, on 32 MiB, by foresight
+#   tests/scripts/plans.sh --cell MODEL LAYERS GPU_MIB FOLDER [POLICY,...]
+#                                   several policies in one boot, by default all that make plans; leaves FOLDER/MODEL-GPU_MIB.json
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
@@ -45,7 +46,9 @@ in_the_lab() {
 
 if [ "${1:-}" = --cell ]; then
   model=$2 gpu_mib=$4 folder=$5 program="$2 --layers $3"
-  in_the_lab 46 --policies foresight,autoswap,appobmem,g10,pump,auto-plan --plan-after 2 --off-after 3 --pause 2
+  IFS=, read -ra all <<<"${6:-foresight,autoswap,appobmem,g10,pump}"
+  # Seven for the detector, two for the driver, and for each policy one without the plan, six with it, and five behind it.
+  in_the_lab $((10 + 12 * ${#all[@]})) --policies "$(IFS=, && echo "${all[*]}")" --plan-after 2 --off-after 6 --pause 4
   tests/scripts/plans_table.py cell "$work/report" "$work/bound" "$program" "$gpu_mib" >"$folder/$model-$gpu_mib.json"
 else
   program=deep gpu_mib=32

@@ -98,8 +98,8 @@ pub struct Move {
     pub begin_op: u32,
     /// Op whose launch waits for it, the next of this place behind the begin; `None` if none does.
     pub wait_op: Option<u32>,
-    /// Op at which it expires, the next of this place behind the begin: what has not been handed over
-    /// to the driver by its launch is not made. `None` if it is made however late.
+    /// Op at which it expires, the next of this place behind the begin: a move whose hand-over to the
+    /// driver has not begun by its launch is not made. `None` if it is made however late.
     pub expiry_op: Option<u32>,
 }
 
@@ -321,11 +321,12 @@ pub enum Counter {
     Iterations,
     /// Moves handed over to the driver.
     Moves,
-    /// Moves not handed over when the op that waits for them was launched: it did not wait.
+    /// Moves not handed over when the op that waits for them was launched: it did not wait. Those that
+    /// expired before they were handed over are not made.
     Late,
-    /// Moves left out, and waits for them: a move had expired, or that of the iteration before was not
-    /// handed over; memory or advice had changed; the driver failed, which stops the plan; the stream was
-    /// being captured; or another context or stream than that of the first op with moves launched.
+    /// Moves left out, and waits for them: that of the iteration before was not handed over; memory or
+    /// advice had changed; the driver failed, which stops the plan; the stream was being captured; or
+    /// another context or stream than that of the first op with moves launched.
     Skipped,
     /// Launches that were not those of the plan.
     Mismatched,

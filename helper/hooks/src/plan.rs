@@ -45,13 +45,26 @@ use crate::{
 mod stage {
     /// Nowhere.
     pub(super) const IDLE: u64 = 0;
-    /// In the queue.
-    pub(super) const QUEUED: u64 = 1;
     /// Being handed over to the driver.
-    pub(super) const AT_WORK: u64 = 2;
+    pub(super) const AT_WORK: u64 = 1;
     /// Handed over.
-    pub(super) const ENQUEUED: u64 = 3;
+    pub(super) const ENQUEUED: u64 = 2;
+    /// In the queue, in the lowest byte.
+    const QUEUED: u64 = 3;
+
+    /// In the queue, behind the launch of this number.
+    pub(super) const fn queued(launch: u64) -> u64 {
+        QUEUED | launch << 8
+    }
+
+    /// Number of the launch behind which it is in the queue, if it is.
+    pub(super) fn queued_behind(stage: u64) -> Option<u64> {
+        (stage & 0xff == QUEUED).then_some(stage >> 8)
+    }
 }
+
+/// Bit of a wait that is for the expiry of a move.
+const AT_EXPIRY: u64 = 1 << 32;
 
 /// A plan, if one is followed, and what it takes.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +96,7 @@ pub(crate) struct Plan {
     table: Table<'static>,
     /// [`Places`] of each op.
     ops: &'static [AtomicU64],
-    /// Moves by the ops that wait for them.
+    /// Moves by the ops that wait for them, or at which they expire: these with [`AT_EXPIRY`].
     waits: &'static [AtomicU64],
     /// A [`stage`] for each move.
     stages: &'static [AtomicU64],
@@ -157,12 +170,12 @@ impl Plan {
         at_fork: &mut Words,
     ) -> Result<Self, Errno> {
         const NONE: Errno = Errno(0);
-        let tables = TABLE_WORDS + PERIOD_MAX + 2 * MOVES_MAX + Queue::WORDS + Events::WORDS;
+        let tables = TABLE_WORDS + PERIOD_MAX + 3 * MOVES_MAX + Queue::WORDS + Events::WORDS;
         let words = zeroed::private(HEAD_WORDS + tables)?;
         let (head, rest) = words.split_at_checked(HEAD_WORDS).ok_or(NONE)?;
         let (table, rest) = rest.split_at_checked(TABLE_WORDS).ok_or(NONE)?;
         let (ops, rest) = rest.split_at_checked(PERIOD_MAX).ok_or(NONE)?;
-        let (waits, rest) = rest.split_at_checked(MOVES_MAX).ok_or(NONE)?;
+        let (waits, rest) = rest.split_at_checked(2 * MOVES_MAX).ok_or(NONE)?;
         let (stages, rest) = rest.split_at_checked(MOVES_MAX).ok_or(NONE)?;
         let (queue, events) = rest.split_at_checked(Queue::WORDS).ok_or(NONE)?;
         let (read, rest) = head.split_at_checked(LINE_WORDS).ok_or(NONE)?;

@@ -41,9 +41,13 @@ const PATIENCE: Duration = Duration::from_mins(5);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Watching,
-    Planned { since: u64 },
+    Planned {
+        since: u64,
+    },
     /// Between two policies, since an iteration.
-    Paused { since: u64 },
+    Paused {
+        since: u64,
+    },
     Off,
 }
 
@@ -77,6 +81,7 @@ impl Session<'_> {
     fn add(&mut self, calls: Vec<call_ring::call::Call>) -> anyhow::Result<()> {
         for call in calls {
             let mut has_drifted = false;
+            self.beat();
             for Arm { policy, follower, planned_at } in &mut self.arms {
                 match follower.add(call.clone()) {
                     Some(Change::Planned) => {
@@ -179,8 +184,13 @@ impl Session<'_> {
         let arm = self.arms.get(self.turn).filter(|_| is_planned);
         let planned = arm.and_then(|arm| arm.follower.planned());
         let counted = before.1.zip(now.1).map(|(before, now)| now.since(before));
+        let since = match self.phase {
+            Phase::Planned { since } | Phase::Paused { since } => Some(iteration - since),
+            Phase::Watching | Phase::Off => None,
+        };
         let line = json!({
             "iteration": iteration,
+            "since_change": since,
             "state": match self.phase {
                 Phase::Watching => "watching",
                 Phase::Planned { .. } => "planned",
@@ -216,7 +226,7 @@ fn planned_line(policy: &str, planned: &Planned) -> Value {
         "faulted_blocks": faulted_pieces, "driver_faulted_blocks": driver.faulted_pieces,
         "peak_bytes": peak_bytes, "room_bytes": room_bytes,
         "ranges": moves.iter().map(|one| {
-            json!([one.begin, one.bytes, format!("{:?}", one.destination), one.begin_op, one.wait_op])
+            json!([one.begin, one.bytes, format!("{:?}", one.destination), one.begin_op, one.wait_op, one.expiry_op])
         }).collect::<Vec<_>>(),
     })
 }

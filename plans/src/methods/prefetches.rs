@@ -108,7 +108,8 @@ fn steps(
             }
         }
     }
-    let step = |((piece, begin), wait)| Step { piece, destination: Destination::Gpu, begin, wait: Some(wait), expiry: None };
+    let step =
+        |((piece, begin), wait)| Step { piece, destination: Destination::Gpu, begin, wait: Some(wait), expiry: None };
     Ok(waits.into_iter().map(step))
 }
 

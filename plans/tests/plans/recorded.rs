@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use call_ring::call::Action;
+use call_ring::{
+    call::Action,
+    plan::{Destination, Move},
+};
 use plans::{Change, Follower, Refusal, Settings, State, methods};
 use trace::{
     OpKind, OpStream,
@@ -74,6 +77,23 @@ fn training_whose_memory_is_larger_than_the_gpu_has_a_plan() {
     assert!(planned.traffic.bytes.total() < planned.driver.bytes.total());
     let (again, _) = followed(calls(&stream("deep"), 1), 32);
     assert_eq!(again.planned(), Some(planned));
+}
+
+#[test]
+fn what_leaves_expires_where_it_begins_to_come_back() {
+    let (follower, _) = followed(calls(&stream("deep"), 1), 32);
+    let planned = follower.planned().unwrap();
+    let period = u32::try_from(planned.tokens.len()).unwrap();
+    let (leaving, coming): (Vec<&Move>, Vec<&Move>) =
+        planned.moves.iter().partition(|one| one.destination == Destination::Host);
+    assert!(!leaving.is_empty() && coming.iter().all(|one| one.expiry_op.is_none()));
+    for one in leaving {
+        let ahead = |op: u32| (op + period - one.begin_op - 1) % period + 1;
+        let shares = |other: &&&Move| one.begin < other.begin + other.bytes && other.begin < one.begin + one.bytes;
+        let back = coming.iter().filter(shares).map(|other| ahead(other.begin_op)).min();
+        assert_eq!(one.expiry_op.map(ahead), back, "{one:?}");
+        assert!(one.wait_op.map(ahead) <= back, "{one:?}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use call_ring::{
     token::Signature,
 };
 
-use super::{Places, Plan, get, stage};
+use super::{AT_EXPIRY, Places, Plan, get, stage};
 use crate::{
     cuda::{CuResult, Handle, PER_THREAD_STREAM},
     driver, system,
@@ -31,6 +31,8 @@ impl Drop for Visit<'_> {
 #[derive(Debug)]
 struct Op<'a> {
     visit: Visit<'a>,
+    /// Number of the launch.
+    number: u64,
     place: u32,
     token: Token,
     stream: Handle,
@@ -80,7 +82,7 @@ impl Plan {
             self.end(visit.generation, State::Drifted(op));
             return None;
         };
-        Some(Op { visit, place: op, token, stream })
+        Some(Op { visit, number, place: op, token, stream })
     }
 }
 
@@ -103,9 +105,9 @@ impl Op<'_> {
     }
 
     /// Counts moves that are not begun, or not waited for.
-    fn skips(&self, count: u16) {
+    fn skips(&self, count: usize) {
         if self.is_followed() {
-            self.plan().shared.count(Counter::Skipped, count.into());
+            self.plan().shared.count(Counter::Skipped, count as u64);
         }
     }
 
@@ -139,30 +141,32 @@ impl Op<'_> {
     }
 
     /// Has the stream wait for moves that are handed over; others are late. They are made all the same,
-    /// until they expire: the GPU is behind the launches as a rule.
+    /// until they expire: the GPU is behind the launches as a rule. At its expiry, too, a move is waited
+    /// for that was late: what begins behind this launch is behind the move.
     fn wait(&self) {
         let (plan, places) = (self.plan(), self.places());
         if places.wait_count == 0 {
             return;
         }
         if !self.may_act() {
-            self.skips(places.wait_count);
+            self.skips(places.waits().filter(|at| get(plan.waits, *at) & AT_EXPIRY == 0).count());
             return;
         }
         for at in places.waits() {
-            let one = usize::try_from(get(plan.waits, at)).unwrap_or(usize::MAX);
+            let wait = get(plan.waits, at);
+            let one = usize::try_from(wait & !AT_EXPIRY).unwrap_or(usize::MAX);
             let Some(word) = plan.stages.get(one) else { continue };
-            let moved = |from, to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
-            if moved(stage::ENQUEUED, stage::IDLE) {
-                let result = driver::wait_for_event(self.stream, plan.events.end(one));
-                if !result.is_some_and(CuResult::is_ok) {
-                    self.fails(result);
-                    return;
+            match word.compare_exchange(stage::ENQUEUED, stage::IDLE, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    let result = driver::wait_for_event(self.stream, plan.events.end(one));
+                    if !result.is_some_and(CuResult::is_ok) {
+                        self.fails(result);
+                        return;
+                    }
                 }
-                continue;
+                Err(stage::IDLE) => {}
+                Err(_) => plan.shared.count(Counter::Late, (wait & AT_EXPIRY == 0).into()),
             }
-            let is_late = matches!(word.load(Ordering::Acquire), stage::QUEUED | stage::AT_WORK);
-            plan.shared.count(Counter::Late, is_late.into());
         }
     }
 
@@ -176,7 +180,7 @@ impl Op<'_> {
             return;
         }
         if !self.may_act() {
-            self.skips(places.begin_count);
+            self.skips(places.begin_count.into());
             return;
         }
         let result = driver::record_event(plan.events.anchor(places.begins.into()), self.stream);
@@ -194,15 +198,22 @@ impl Op<'_> {
 }
 
 impl Op<'_> {
-    /// Has a move made; false if that of the iteration before is still being made.
+    /// Has a move made. False if one of the iteration before is left out: it waits in the queue still, and
+    /// this one takes its place; or if this one is, as that is being handed over.
     fn queue(&self, one: usize) -> bool {
         let Some(word) = self.plan().stages.get(one) else { return false };
-        let moved = |from| word.compare_exchange(from, stage::QUEUED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let is_added = moved(stage::IDLE) || moved(stage::ENQUEUED);
-        if is_added {
-            self.plan().queue.add(one);
+        let mut from = stage::IDLE;
+        loop {
+            let queued = stage::queued(self.number);
+            match word.compare_exchange_weak(from, queued, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(stage::IDLE | stage::ENQUEUED) => {
+                    self.plan().queue.add(one);
+                    return true;
+                }
+                Ok(_) | Err(stage::AT_WORK) => return false,
+                Err(there) => from = there,
+            }
         }
-        is_added
     }
 }
 

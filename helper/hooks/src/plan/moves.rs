@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use call_ring::plan::{Counter, Destination, Head, Move, PERIOD_MAX, Reason, State};
 
-use super::{Places, Plan, get, set, stage};
+use super::{AT_EXPIRY, Places, Plan, get, set, stage};
 use crate::{
     advised::{Advised, Subject},
     blocks::{Blocks, Unknown},
@@ -71,6 +71,11 @@ impl Plan {
             set(self.ops, op as usize, places.to_word());
         };
         (0..head.period.min(PERIOD_MAX)).for_each(|op| set(self.ops, op, 0));
+        // Ops at which a move is waited for.
+        let waits = |one: &Move| {
+            let expiry_op = one.expiry_op.filter(|op| one.wait_op != Some(*op));
+            [one.wait_op.map(|op| (op, 0)), expiry_op.map(|op| (op, AT_EXPIRY))].into_iter().flatten()
+        };
         for (at, one) in moves() {
             let at = u16::try_from(at).unwrap_or(u16::MAX);
             change(one.begin_op, &|places| {
@@ -79,7 +84,7 @@ impl Plan {
                 }
                 places.begin_count = places.begin_count.saturating_add(1);
             });
-            if let Some(op) = one.wait_op {
+            for (op, _) in waits(&one) {
                 change(op, &|places| places.wait_count = places.wait_count.saturating_add(1));
             }
         }
@@ -92,25 +97,22 @@ impl Plan {
         }
         for (at, one) in moves() {
             set(self.stages, at, stage::IDLE);
-            if let Some(op) = one.wait_op {
+            for (op, expiry) in waits(&one) {
                 change(op, &|places| {
-                    set(self.waits, usize::from(places.waits) + usize::from(places.wait_count), at as u64);
+                    set(self.waits, usize::from(places.waits) + usize::from(places.wait_count), at as u64 | expiry);
                     places.wait_count = places.wait_count.saturating_add(1);
                 });
             }
         }
     }
 
-    /// Whether the launch at which a move expires has come, of one that has begun within an iteration.
-    pub(super) fn has_expired(&self, planned: &Move) -> bool {
-        let period = self.period.load(Ordering::Relaxed);
-        let launches = self.launches.load(Ordering::Relaxed).wrapping_sub(self.first.load(Ordering::Relaxed));
-        let begin = u64::from(planned.begin_op);
-        // Ops from the begin on; none for an expiry that is a whole iteration behind it.
-        let behind = |op: u64| (op + period).checked_sub(begin)?.checked_rem(period);
-        let expiry = planned.expiry_op.and_then(|op| behind(op.into())).filter(|behind| *behind > 0);
-        let now = launches.checked_rem(period).and_then(behind);
-        expiry.zip(now).is_some_and(|(expiry, now)| now >= expiry)
+    /// Whether the launch has come at which a move expires that has begun behind this one.
+    pub(super) fn has_expired(&self, planned: &Move, launch: u64) -> bool {
+        let (period, begin) = (self.period.load(Ordering::Relaxed), u64::from(planned.begin_op));
+        // The next of its place: a whole iteration behind the begin at most.
+        let ahead = |op: u32| (u64::from(op) + period).checked_sub(begin + 1)?.checked_rem(period).map(|ops| ops + 1);
+        let launches = self.launches.load(Ordering::Relaxed).saturating_sub(launch);
+        planned.expiry_op.and_then(ahead).is_some_and(|ahead| launches >= ahead)
     }
 
     /// Number of the next launch at which an iteration begins.
@@ -300,28 +302,37 @@ impl Moving {
         else {
             return;
         };
-        let moved = |from, to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let range = range(&planned);
         let mut parts = Parts::new(range, PREFETCH_BYTES_MAX, Gaps::Refused);
-        let mut is_first = true;
+        // The launch behind which it has begun, once it is at work.
+        let mut begun = None;
         let is_made = loop {
             if generation == 0 || plan.followed() != generation || watch.is_over() {
                 return set(plan.stages, number, stage::IDLE);
             }
-            if is_first && plan.has_expired(&planned) {
-                break false;
+            let from = word.load(Ordering::Acquire);
+            let moved = |to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+            let Some(launch) = begun.or_else(|| stage::queued_behind(from)) else { return };
+            // A launch may have it begin anew at any time until it is at work.
+            if begun.is_none() && plan.has_expired(&planned, launch) {
+                if moved(stage::IDLE) {
+                    return;
+                }
+                continue;
             }
             let Ok(_part) = self.gate.begin() else {
                 system::sleep(TURN_NS);
                 continue;
             };
-            if !plan.goes_on(generation) || is_first && !moved(stage::QUEUED, stage::AT_WORK) {
+            let is_first = begun.is_none();
+            if !plan.goes_on(generation) || is_first && !moved(stage::AT_WORK) {
                 continue;
             }
+            begun = Some(launch);
             // All or nothing, as far as that is known before.
             let permitted = if is_first { self.check_range(range) } else { Ok(()) };
-            match permitted.and_then(|()| self.hand_over(number, &planned, &mut parts, is_first)) {
-                Ok(false) => is_first = false,
+            match permitted.and_then(|()| self.hand_over(number, &planned, &mut parts, launch, is_first)) {
+                Ok(false) => {}
                 result => break result.is_ok(),
             }
         };
@@ -338,7 +349,14 @@ impl Moving {
 
     /// Hands the next part of a move over to the driver, on a stream that waits for the move's begin;
     /// returns whether that was the last one.
-    fn hand_over(&self, number: usize, planned: &Move, parts: &mut Parts, is_first: bool) -> Result<bool, Reason> {
+    fn hand_over(
+        &self,
+        number: usize,
+        planned: &Move,
+        parts: &mut Parts,
+        launch: u64,
+        is_first: bool,
+    ) -> Result<bool, Reason> {
         let plan = &self.plan;
         let context = plan.context.load(Ordering::Relaxed);
         let device = low_device(plan.device.load(Ordering::Relaxed));
@@ -348,6 +366,12 @@ impl Moving {
             return Err(Reason::ContextEnded);
         }
         let result = self.hand_over_within(number, planned, parts, is_first, (context, device));
+        let leaves = planned.destination == Destination::Host;
+        let result = match result {
+            // It has expired meanwhile: the return begins behind it.
+            Ok(true) if leaves && plan.has_expired(planned, launch) => self.return_behind(number, (context, device)),
+            result => result,
+        };
         driver::leave_context();
         result
     }
@@ -384,6 +408,13 @@ impl Moving {
             plan.shared.count(counter, bytes);
         }
         Ok(is_last)
+    }
+
+    /// Has moves to the GPU that are handed over from now on wait for one to the host.
+    fn return_behind(&self, number: usize, (context, device): (Handle, i32)) -> Result<bool, Reason> {
+        let stream = self.plan.to_gpu.of(context, device).or_else(|result| self.called(result).map(|()| 0))?;
+        self.called(driver::wait_for_event(stream, self.plan.events.end(number)))?;
+        Ok(true)
     }
 
     /// Gives streams and events back, if no plan is followed, no launch is at one, and no call of the
