@@ -23,7 +23,7 @@ use std::{
 
 use actuator::HelperPlan;
 use anyhow::{Context, bail};
-use model::HelperReport;
+use model::PlanReport;
 use plans::{Bytes, Change, Follower, Planned, Settings, State, methods};
 use recorder::Process;
 use serde_json::{Value, json};
@@ -136,7 +136,7 @@ impl Link {
 }
 
 /// What the helper reports, and the bytes over the link.
-type Reading = (HelperReport, Option<(u64, u64)>);
+type Reading = (PlanReport, Option<(u64, u64)>);
 
 struct Session<'a> {
     options: &'a Options,

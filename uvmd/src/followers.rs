@@ -20,8 +20,8 @@ use std::{
 
 use actuator::HelperPlan;
 use model::{
-    ActuatorChoice, ActuatorKind, Directive, Following, FollowingState, GpuKey, GpuUuid, HelperReport, IterationBegin,
-    Memory, PlanCommand, Process, ProcessId, Snapshot, policy::of_plans,
+    ActuatorChoice, ActuatorKind, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin, Memory,
+    PlanCommand, PlanReport, Process, ProcessId, Snapshot, policy::of_plans,
 };
 use plans::{FaultCounts, Planned};
 
@@ -203,19 +203,19 @@ impl Followed {
 
     fn read(&self) -> Following {
         let Target { policy, gpu, .. } = self.target;
-        let mut helper = HelperReport::default();
+        let (mut actuator, mut report) = (None, PlanReport::default());
         if let Some(helper_plan) = &*lock(&self.shared.helper_plan) {
             if helper_plan.is_published() {
                 helper_plan.beat();
             }
-            helper = helper_plan.report();
+            (actuator, report) = (Some(ActuatorKind::Helper), helper_plan.report());
         }
-        helper.ended = self.error.clone().or(helper.ended);
+        report.ended = self.error.clone().or(report.ended);
         let latest = lock(&self.shared.latest);
         // Bytes of now do not belong to an iteration of some time ago.
         let is_fresh = latest.read_at.is_some_and(|read| read.elapsed() <= FRESHNESS);
         let iteration = latest.iteration.filter(|_| is_fresh);
-        Following { gpu, policy, state: latest.state.clone(), iteration, helper }
+        Following { gpu, policy, state: latest.state.clone(), iteration, actuator, report }
     }
 
     fn carry_out(&mut self, publish: Option<u64>) {
@@ -242,8 +242,8 @@ fn start(recorder: &Recorder, process: ProcessId, target: Target) -> std::io::Re
 }
 
 fn unavailable(gpu: GpuUuid, policy: &'static str, reason: String) -> Following {
-    let (state, helper) = (FollowingState::Unavailable(reason), HelperReport::default());
-    Following { gpu, policy, state, iteration: None, helper }
+    let (state, report) = (FollowingState::Unavailable(reason), PlanReport::default());
+    Following { gpu, policy, state, iteration: None, actuator: None, report }
 }
 
 fn gpus(process: &Process) -> impl Iterator<Item = GpuUuid> {
