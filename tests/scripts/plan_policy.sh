@@ -2,12 +2,20 @@
 # uvmd plans the moves of a training by override, in the lab on a card smaller than its memory: the plan is confirmed by the link's bytes, or by the faults that pump
 # promises to lower, which come back without it; harmful-plan is rolled back in its first block. The losses are the native run's.
 #
-#   tests/scripts/plan_policy.sh [POLICY]      auto-plan by default
+#   tests/scripts/plan_policy.sh [POLICY] [--actuator NAME]
+#
+# POLICY is auto-plan by default. With --actuator ioctl, uvmd carries the plan out from outside: the script prints what came of the trial, whatever that is.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
 
-policy=${1:-auto-plan} gpu_mib=32 iterations=60
+policy=auto-plan actuator=auto gpu_mib=32 iterations=60
+while [ $# -gt 0 ]; do
+  case $1 in
+    --actuator) actuator=${2:?a name} && shift 2 ;;
+    *) policy=$1 && shift ;;
+  esac
+done
 tinygrad=$(foreign_dir tinygrad)
 [ -e "$tinygrad" ] || scripts/setup --no-lab
 work=$(mktemp -d)
@@ -18,5 +26,6 @@ ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
 LD_LIBRARY_PATH=$work/cuda PYTHONPATH=$tinygrad DEV=CUDA:PTX PARALLEL=0 CACHEDB=$work/cache JIT=2 \
   python3 lab/programs/train.py deep --managed --iterations $iterations >"$work/files/native"
 echo "$policy" >"$work/files/policy"
+echo "$actuator" >"$work/files/actuator"
 scripts/lab script tests/lab/programs/plan_policy.sh --userland python --gpu-mem-mib $gpu_mib --timeout 4500 \
-  --add lab/programs/train.py --add "$work/files/native" --add "$work/files/policy"
+  --add lab/programs/train.py --add "$work/files/native" --add "$work/files/policy" --add "$work/files/actuator"
