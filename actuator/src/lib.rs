@@ -4,6 +4,7 @@
 //!   access to it. `ioctl`: `actors` make the calls from outside of the process, in the target's
 //!   cgroup (`placement`). `helper`: the helper in the process makes them
 //! * [`HelperPlan`]: the plan that the helper in a process follows
+//! * [`Mover`]: the moves of a plan, from outside of the process
 //! * [`Shadow`]: executes no order
 //! * [`Workers`]: a thread for each GPU, with one of these actuators
 //! * [`Journal`]: advice that may be in effect, on disk, written by the workers
@@ -25,6 +26,7 @@ mod inspection;
 mod ioctl;
 mod journal;
 pub mod link;
+mod mover;
 mod placement;
 mod plan;
 mod process;
@@ -33,6 +35,7 @@ mod workers;
 
 pub use caller::{Caller, Settings};
 pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover};
+pub use mover::{Mover, Movers, PlanMove};
 pub use plan::{HelperPlan, PlanError};
 pub use shadow::Shadow;
 pub use workers::Workers;

@@ -6,7 +6,7 @@ use call_ring::{
     Invalid, Memory, NAME, PLAN_BYTES, PLAN_NAME, Plan, PlanMemory, TOTAL_BYTES,
     plan::{Counters, Reason, State},
 };
-use model::{HelperReport, PlanCounters};
+use model::{PlanCounters, PlanReport};
 use sys::{
     Roots, clock, futex,
     shared_memory::{SharedMemory, SharedMemoryError},
@@ -99,11 +99,11 @@ impl HelperPlan {
 
     /// What the helper reports.
     #[must_use]
-    pub fn report(&self) -> HelperReport {
+    pub fn report(&self) -> PlanReport {
         let Ok(memory) = PlanMemory::open(&self.plan) else {
-            return HelperReport {
+            return PlanReport {
                 ended: Some("the process has overwritten its plan".to_owned()),
-                ..HelperReport::default()
+                ..PlanReport::default()
             };
         };
         let report = memory.report();
@@ -113,7 +113,7 @@ impl HelperPlan {
         // That of an earlier plan is over anyway.
         let is_about_this = self.generation == Some(report.generation);
         let ended = report.state.filter(|_| is_about_this).and_then(ended);
-        HelperReport { ended, counters }
+        PlanReport { ended, counters }
     }
 
     fn wake(&self) {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{GpuUuid, ProcessId, policy::Promise};
+use crate::{ActuatorKind, GpuUuid, ProcessId, policy::Promise};
 
 /// A process whose calls are followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,8 +15,11 @@ pub struct Following {
     pub state: FollowingState,
     /// The last iteration that has begun; `None` while none is known.
     pub iteration: Option<IterationBegin>,
-    /// What the helper reports.
-    pub helper: HelperReport,
+    /// Who carries the plan out: the helper in the process, or ioctls from outside; `None` while that is
+    /// not known.
+    pub actuator: Option<ActuatorKind>,
+    /// What came of the plans that were published.
+    pub report: PlanReport,
 }
 
 /// State of following.
@@ -114,16 +117,16 @@ impl PlannedIteration {
     }
 }
 
-/// What the helper of a process reports of plans. The process may write any numbers.
+/// What came of the plans of a process. Where its helper reports that, the process may write any numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HelperReport {
+pub struct PlanReport {
     /// Why the plan that was published last is not followed any more; `None` while it may be.
     pub ended: Option<String>,
-    /// Counters since the process's start.
+    /// Counters since the process's start, or since it is followed.
     pub counters: PlanCounters,
 }
 
-/// Counters of the helper.
+/// Counters of plans that are carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PlanCounters {
@@ -131,7 +134,7 @@ pub struct PlanCounters {
     pub iterations: u64,
     /// Moves handed over to the driver.
     pub moves: u64,
-    /// Moves for which a launch did not wait.
+    /// Moves for which a launch did not wait; from outside, those that it has overtaken, which are not made.
     pub late: u64,
     /// Moves and waits that were left out.
     pub skipped: u64,
@@ -175,7 +178,7 @@ impl PlanCounters {
     }
 }
 
-/// Command to the helper of a process.
+/// Command to who carries out the plan of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanCommand {
     /// Process.
@@ -198,7 +201,7 @@ pub struct ArmFigures {
     pub duration_ns: Option<u64>,
 }
 
-/// Evidence of a plan that the helper follows.
+/// Evidence of a plan of moves at launches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PlanEvidence {
@@ -229,6 +232,6 @@ pub struct PlanEvidence {
     pub with: ArmFigures,
     /// Share of arrangements of the blocks that show as much of a difference in what it promises; null before all blocks are measured.
     pub p_value: Option<f64>,
-    /// What the helper has counted since the decision. Bytes are at most those that the driver has copied in the same intervals.
+    /// What was counted since the decision. Bytes are at most those that the driver has copied in the same intervals.
     pub counters: PlanCounters,
 }

@@ -53,7 +53,7 @@ pub use distribution::Distribution;
 pub use dropped::DropReason;
 pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
 pub use following::{
-    ArmFigures, Following, FollowingState, HelperReport, IterationBegin, PlanCommand, PlanCounters, PlanEvidence,
+    ArmFigures, Following, FollowingState, IterationBegin, PlanCommand, PlanCounters, PlanEvidence, PlanReport,
     PlannedIteration,
 };
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};

@@ -143,6 +143,12 @@ impl Follower {
         self.iteration
     }
 
+    /// What the program has.
+    #[must_use]
+    pub const fn program(&self) -> &Program {
+        self.sequence.program()
+    }
+
     /// Adds the GPU faults of the process until now; `None` if nobody counts them by VA block.
     pub fn deliver(&mut self, faults: Option<FaultCounts>) {
         self.faults.deliver(faults);

@@ -1,7 +1,7 @@
 //! Plans for a CUDA program, made of its recorded calls while it runs.
 //!
 //! recorded calls -> iterations -> footprints in blocks of the driver -> schedule of a planner ->
-//! moves at launches, which the helper makes
+//! moves at launches, which the helper makes, or uvmd from outside
 //!
 //! * [`follower`]: the calls of a process, and the plan for it
 //! * [`coverage`]: how much of what the GPU faults on is known
@@ -9,6 +9,7 @@
 //! * [`pieces`]: memory that an iteration uses, and which launches use it
 //! * [`methods`]: methods of making moves between launches
 //! * [`traffic`]: bytes over the link and faults, with a plan and without one
+//! * [`tracker`]: place of a program in a plan that is carried out from outside
 //!
 //! No I/O, no clock: the same calls give the same plan.
 
@@ -19,10 +20,12 @@ mod moves;
 pub mod pieces;
 pub mod refusal;
 mod sequence;
+pub mod tracker;
 pub mod traffic;
 
 pub use coverage::FaultCounts;
 pub use follower::{Begin, Change, Follower, Planned, Settings, State};
 pub use methods::Method;
 pub use refusal::Refusal;
+pub use tracker::{Begun, Ending, Tracker};
 pub use traffic::{Bytes, Traffic};

@@ -97,6 +97,11 @@ impl Sequence {
         self.detector.state()
     }
 
+    /// What the program has now.
+    pub(crate) const fn program(&self) -> &Program {
+        &self.program
+    }
+
     /// Number of the last launch.
     pub(crate) const fn last(&self) -> Option<u64> {
         self.last

@@ -49,6 +49,19 @@ impl Merge {
     /// Takes what the lanes have, and returns the calls whose turn it is.
     pub fn poll(&mut self, memory: &Memory<'_>) -> Vec<Call> {
         let given_out = memory.sequence();
+        self.take_all(memory);
+        let [first, second, overdue] = self.given_out;
+        self.given_out = [given_out, first, second];
+        self.release(overdue)
+    }
+
+    /// The same between two polls: missing numbers are waited for as long as without it.
+    pub fn poll_early(&mut self, memory: &Memory<'_>) -> Vec<Call> {
+        self.take_all(memory);
+        self.release(0)
+    }
+
+    fn take_all(&mut self, memory: &Memory<'_>) {
         for lane in memory.lanes() {
             // No more than it holds, so that a program that writes all the time ends no poll.
             for _ in 0..lane.capacity() {
@@ -63,8 +76,10 @@ impl Merge {
         self.losses.dropped =
             self.losses.dropped.max(memory.lanes().map(|lane| lane.dropped()).fold(0, u64::saturating_add));
         self.losses.unrecorded = self.losses.unrecorded.max(memory.unrecorded());
-        let [first, second, overdue] = self.given_out;
-        self.given_out = [given_out, first, second];
+    }
+
+    /// Calls whose turn it is; missing numbers below this one are waited for no longer.
+    fn release(&mut self, overdue: u64) -> Vec<Call> {
         let mut calls = Vec::new();
         while let Some(entry) = self.waiting.first_entry() {
             let sequence = *entry.key();
@@ -170,6 +185,22 @@ mod tests {
         late.publish();
         assert!(merge.poll(&ring.memory()).is_empty());
         assert_eq!(merge.losses().invalid, 1);
+    }
+
+    #[test]
+    fn polls_between_wait_for_missing_numbers_no_shorter() {
+        let (ring, mut merge) = (Ring::new(), Merge::default());
+        let late = ring.begin(0);
+        ring.begin(1).publish();
+        assert!((0..100).all(|_| merge.poll_early(&ring.memory()).is_empty()));
+        late.publish();
+        assert_eq!(sequences(&merge.poll_early(&ring.memory())), [0, 1]);
+        let _lost = ring.begin(0);
+        ring.begin(1).publish();
+        let polled: Vec<usize> = (0..4).map(|_| merge.poll(&ring.memory()).len()).collect();
+        assert_eq!(polled, [0, 0, 0, 1]);
+        ring.begin(1).publish();
+        assert_eq!(sequences(&merge.poll_early(&ring.memory())), [4]);
     }
 
     #[test]

@@ -59,6 +59,15 @@ impl Process {
         Ok(self.merge.poll(&memory))
     }
 
+    /// The same between two polls, of which each still waits as long for calls that are missing.
+    ///
+    /// # Errors
+    /// If the process has overwritten the header.
+    pub fn poll_early(&mut self) -> Result<Vec<Call>, ProcessError> {
+        let memory = Memory::open(&self.memory)?;
+        Ok(self.merge.poll_early(&memory))
+    }
+
     /// Last calls of a process that has exited, also those that waited for others.
     ///
     /// # Errors

@@ -1,10 +1,14 @@
 //! What a program has, by the calls that it has made: memory, functions and graphs.
 
+mod advised;
+
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
+    ops::Range,
     sync::Arc,
 };
 
+use advised::Advised;
 use call_ring::{
     MemoryKind, Size, SyncKind, Target,
     call::{Action, Call, Pointer},
@@ -144,6 +148,7 @@ pub struct Program {
     executables: Graphs,
     /// The last frees, with their addresses.
     freed: VecDeque<(u64, Memory)>,
+    advised: Advised,
     /// Bytes of the functions.
     function_bytes: usize,
     is_full: bool,
@@ -173,6 +178,13 @@ impl Program {
     #[must_use]
     pub fn block_from(&self, address: u64) -> Option<LiveBlock> {
         self.live.get(&address).map(|memory| LiveBlock::new(address, *memory))
+    }
+
+    /// Whether the program has given advice on where memory in a range lies: a preferred location, or read
+    /// duplication. Of advice before the first call, nothing is known.
+    #[must_use]
+    pub fn has_advised(&self, range: &Range<u64>) -> bool {
+        self.advised.has(range)
     }
 
     /// What a call waits for, if it does. A copy from a GPU's memory to other memory returns when it
@@ -272,9 +284,16 @@ impl Program {
             Action::NotFreed { address } => {
                 let freed = self.freed.iter().rposition(|(there, _)| there == address);
                 let freed = freed.and_then(|at| self.freed.remove(at));
+                if let Some((address, memory)) = &freed {
+                    self.advised.forget(*address..address.saturating_add(memory.bytes));
+                }
                 freed.map_or_else(Vec::new, |(address, memory)| self.malloc(address, memory))
             }
-            Action::Prefetch { .. } | Action::Advise { .. } | Action::Sync { .. } => Vec::new(),
+            Action::Advise { address, bytes, advice, .. } => {
+                self.advised.advise(*advice, *address, *bytes);
+                Vec::new()
+            }
+            Action::Prefetch { .. } | Action::Sync { .. } => Vec::new(),
         }
     }
 
@@ -317,6 +336,7 @@ impl Program {
 
     fn free(&mut self, address: u64) -> Option<Step> {
         let memory = self.live.remove(&address)?;
+        self.advised.free(&(address..address.saturating_add(memory.bytes)));
         if self.freed.len() >= FREED_MAX {
             self.freed.pop_front();
         }
@@ -414,6 +434,7 @@ mod tests {
         let steps = program.make(&Action::NotFreed { address: 0x1000 });
         assert!(matches!(steps[..], [Step::Malloc { address: 0x1000, bytes: 64 }]), "{steps:?}");
         assert_eq!(program.block(0x103f).map(|block| block.address), Some(0x1000));
+        assert!(program.has_advised(&(0x1000..0x1001)), "its advice is not known");
     }
 
     #[test]

@@ -273,6 +273,13 @@ impl Recordings {
         }
     }
 
+    /// Reads the ring of one process, between two polls of all.
+    pub fn poll_early(&mut self, process: ProcessId) {
+        if let Some(Entry::Recorded(recorded)) = self.entries.get_mut(&process) {
+            recorded.read(Process::poll_early);
+        }
+    }
+
     fn admit(&mut self, process: ProcessId, found: Result<Option<Process>, ProcessError>) {
         let Some(Entry::Sought { uid, tries, is_searched: true }) = self.entries.get(&process) else { return };
         let (uid, tries) = (*uid, *tries);

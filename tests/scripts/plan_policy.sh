@@ -2,12 +2,17 @@
 # uvmd plans the moves of a training by override, in the lab on a card smaller than its memory: the plan is confirmed by the link's bytes, or by the faults that pump
 # promises to lower, which come back without it; harmful-plan is rolled back in its first block. The losses are the native run's.
 #
-#   tests/scripts/plan_policy.sh [POLICY...]      auto-plan by default; several one after the other, in the same training
+#   tests/scripts/plan_policy.sh [--actuator NAME] [POLICY...]
+#
+# auto-plan by default; several one after the other, in the same training. With --actuator ioctl, uvmd carries plans out from outside: the script prints what
+# came of the trial, whatever that is.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
 
-policies=${*:-auto-plan} gpu_mib=32
+actuator=auto gpu_mib=32
+if [ "${1:-}" = --actuator ]; then actuator=${2:?a name} && shift 2; fi
+policies=${*:-auto-plan}
 # Eight for the detector and the first plan, 32 of a trial, and some behind it.
 iterations=$((20 + 50 * $(wc -w <<<"$policies")))
 tinygrad=$(foreign_dir tinygrad)
@@ -20,5 +25,6 @@ ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
 LD_LIBRARY_PATH=$work/cuda PYTHONPATH=$tinygrad DEV=CUDA:PTX PARALLEL=0 CACHEDB=$work/cache JIT=2 \
   python3 lab/programs/train.py deep --managed --iterations $iterations >"$work/files/native"
 echo "$policies" >"$work/files/policies"
+echo "$actuator" >"$work/files/actuator"
 scripts/lab script tests/lab/programs/plan_policy.sh --userland python --gpu-mem-mib $gpu_mib --timeout $((4500 * $(wc -w <<<"$policies"))) \
-  --add lab/programs/train.py --add "$work/files/native" --add "$work/files/policies"
+  --add lab/programs/train.py --add "$work/files/native" --add "$work/files/policies" --add "$work/files/actuator"

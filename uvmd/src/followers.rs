@@ -3,9 +3,10 @@
 //!
 //! Each such process whose calls are recorded has a thread, [`follow`], which follows them and makes
 //! plans: so the quotas of recordings hold for plans, too. The loop that acts reads what came of it,
-//! and has the helper follow a plan or none. It also beats: if it hangs, programs run without their
-//! plans.
+//! and has the [`executor`] of the process carry out a plan or none: the helper, or ioctls from outside.
+//! It also beats: if it hangs, programs run without their plans.
 
+mod executor;
 mod follow;
 
 use std::{
@@ -18,10 +19,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actuator::HelperPlan;
+use actuator::Movers;
+use executor::Executor;
 use model::{
-    ActuatorChoice, ActuatorKind, Directive, Following, FollowingState, GpuKey, GpuUuid, HelperReport, IterationBegin,
-    Memory, PlanCommand, Process, ProcessId, Snapshot, policy::of_plans,
+    ActuatorChoice, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin, Memory, PlanCommand,
+    PlanReport, Process, ProcessId, Snapshot, policy::of_plans,
 };
 use plans::{FaultCounts, Planned};
 
@@ -34,10 +36,18 @@ const FRESHNESS: Duration = Duration::from_millis(250);
 
 /// Followers of all processes, of the loop that acts.
 pub(crate) struct Followers {
-    recorder: Recorder,
-    /// Reason why no helper may follow a plan.
+    sources: Sources,
+    /// Reason why no plan may be carried out.
     disabled: Option<&'static str>,
     followed: BTreeMap<ProcessId, Followed>,
+}
+
+/// What followers take calls from, and carry plans out with.
+#[derive(Clone)]
+struct Sources {
+    recorder: Recorder,
+    actuator: ActuatorChoice,
+    movers: Movers,
 }
 
 /// What a process is followed for.
@@ -64,8 +74,8 @@ struct Shared {
     latest: Mutex<Latest>,
     /// Faults that the thread has not taken yet.
     delivery: Mutex<Option<Delivery>>,
-    /// Memory of the plan, once it is found.
-    helper_plan: Mutex<Option<HelperPlan>>,
+    /// Who carries plans out, once that is known.
+    executor: Mutex<Option<Box<dyn Executor>>>,
 }
 
 /// GPU faults of the process by VA block; none if nobody counts them.
@@ -84,34 +94,32 @@ struct Latest {
 impl Default for Shared {
     fn default() -> Self {
         let latest = Latest { state: FollowingState::Watching, iteration: None, read_at: None, planned: None };
-        let (latest, delivery, helper_plan) = (Mutex::new(latest), Mutex::new(None), Mutex::new(None));
-        Self { ends: AtomicBool::new(false), latest, delivery, helper_plan }
+        let (latest, delivery, executor) = (Mutex::new(latest), Mutex::new(None), Mutex::new(None));
+        Self { ends: AtomicBool::new(false), latest, delivery, executor }
     }
 }
 
 impl Drop for Followed {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Relaxed);
-        if let Some(helper_plan) = &mut *lock(&self.shared.helper_plan) {
-            helper_plan.withdraw();
+        if let Some(executor) = &mut *lock(&self.shared.executor) {
+            executor.withdraw();
         }
     }
 }
 
 impl Followers {
-    pub(crate) fn new(recorder: Recorder, actuator: ActuatorChoice, interval: Duration) -> Self {
+    pub(crate) fn new(recorder: Recorder, actuator: ActuatorChoice, movers: Movers, interval: Duration) -> Self {
         let disabled = if interval > INTERVAL_MAX {
             Some(
-                "policy.interval is more than 500 ms: at each interval a plan is measured, and the helper sees that uvmd is there",
+                "policy.interval is more than 500 ms: at each interval a plan is measured, and its executor sees that uvmd is there",
             )
         } else if !recorder.is_enabled() {
             Some("recordings are not enabled (recordings.enabled)")
-        } else if matches!(actuator, ActuatorChoice::Only(ActuatorKind::Ioctl)) {
-            Some("policy.actuator is \"ioctl\", and the helper follows plans")
         } else {
             None
         };
-        Self { recorder, disabled, followed: BTreeMap::new() }
+        Self { sources: Sources { recorder, actuator, movers }, disabled, followed: BTreeMap::new() }
     }
 
     /// Follows the processes whose directive names plans, and no others.
@@ -138,13 +146,13 @@ impl Followers {
         for (process, target) in targets {
             let followed = match self.followed.entry(process) {
                 Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(vacant) => match self.recorder.try_is_recorded(process) {
+                Entry::Vacant(vacant) => match self.sources.recorder.try_is_recorded(process) {
                     None => continue,
                     Some(Err(reason)) => {
                         all.insert(process, unavailable(target.gpu, target.policy, reason));
                         continue;
                     }
-                    Some(Ok(())) => match start(&self.recorder, process, target) {
+                    Some(Ok(())) => match start(&self.sources, process, target) {
                         Ok(followed) => vacant.insert(followed),
                         Err(error) => {
                             tracing::warn!("cannot start a thread that follows {}: {error}", process.pid);
@@ -181,7 +189,8 @@ impl Followers {
         Ok(Target { policy, gpu, gpu_bytes: gpu_bytes.ok_or("the GPU's memory size is unknown")? })
     }
 
-    /// Carries commands out: stores in memory that the processes share, which wait for nobody.
+    /// Carries commands out, which wait for nobody: stores in memory that the processes share, or that uvmd's
+    /// threads do.
     pub(crate) fn carry_out(&mut self, commands: Vec<PlanCommand>) {
         for PlanCommand { process, publish } in commands {
             if let Some(followed) = self.followed.get_mut(&process) {
@@ -203,47 +212,45 @@ impl Followed {
 
     fn read(&self) -> Following {
         let Target { policy, gpu, .. } = self.target;
-        let mut helper = HelperReport::default();
-        if let Some(helper_plan) = &*lock(&self.shared.helper_plan) {
-            if helper_plan.is_published() {
-                helper_plan.beat();
+        let (mut actuator, mut report) = (None, PlanReport::default());
+        if let Some(executor) = &*lock(&self.shared.executor) {
+            if executor.is_published() {
+                executor.beat();
             }
-            helper = helper_plan.report();
+            (actuator, report) = (Some(executor.kind()), executor.report());
         }
-        helper.ended = self.error.clone().or(helper.ended);
+        report.ended = self.error.clone().or(report.ended);
         let latest = lock(&self.shared.latest);
         // Bytes of now do not belong to an iteration of some time ago.
         let is_fresh = latest.read_at.is_some_and(|read| read.elapsed() <= FRESHNESS);
         let iteration = latest.iteration.filter(|_| is_fresh);
-        Following { gpu, policy, state: latest.state.clone(), iteration, helper }
+        Following { gpu, policy, state: latest.state.clone(), iteration, actuator, report }
     }
 
     fn carry_out(&mut self, publish: Option<u64>) {
         self.error = None;
-        let mut helper_plan = lock(&self.shared.helper_plan);
-        let Some(helper_plan) = &mut *helper_plan else { return };
-        let Some(version) = publish else { return helper_plan.withdraw() };
+        let mut executor = lock(&self.shared.executor);
+        let Some(executor) = &mut *executor else { return };
+        let Some(version) = publish else { return executor.withdraw() };
         let latest = lock(&self.shared.latest);
         let planned = latest.planned.as_ref().filter(|(there, _)| *there == version);
         // Another plan by now: the loop sees that at the next interval.
         let Some((_, planned)) = planned else { return };
-        if let Err(error) = helper_plan.publish(&planned.table(self.target.gpu.0)) {
-            self.error = Some(error.to_string());
-        }
+        self.error = executor.publish(&planned.table(self.target.gpu.0)).err();
     }
 }
 
-fn start(recorder: &Recorder, process: ProcessId, target: Target) -> std::io::Result<Followed> {
+fn start(sources: &Sources, process: ProcessId, target: Target) -> std::io::Result<Followed> {
     let shared = Arc::new(Shared::default());
-    let (recorder, of_thread) = (recorder.clone(), Arc::clone(&shared));
+    let (sources, of_thread) = (sources.clone(), Arc::clone(&shared));
     let thread = thread::Builder::new().name("follower".to_owned());
-    thread.spawn(move || follow::run(&recorder, process, target, &of_thread))?;
+    thread.spawn(move || follow::run(&sources, process, target, &of_thread))?;
     Ok(Followed { target, shared, error: None })
 }
 
 fn unavailable(gpu: GpuUuid, policy: &'static str, reason: String) -> Following {
-    let (state, helper) = (FollowingState::Unavailable(reason), HelperReport::default());
-    Following { gpu, policy, state, iteration: None, helper }
+    let (state, report) = (FollowingState::Unavailable(reason), PlanReport::default());
+    Following { gpu, policy, state, iteration: None, actuator: None, report }
 }
 
 fn gpus(process: &Process) -> impl Iterator<Item = GpuUuid> {

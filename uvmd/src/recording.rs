@@ -88,6 +88,11 @@ impl Recorder {
         Some(recorded(&recordings, process).map(|_| ()))
     }
 
+    /// Reads the calls of one process now, before the next reading of all.
+    pub(crate) fn poll_early(&self, process: ProcessId) {
+        lock(&self.recordings).poll_early(process);
+    }
+
     /// Calls of a process since so many; all that are retained without a count. Copies them: other
     /// processes' calls are read meanwhile.
     pub(crate) fn since(&self, process: ProcessId, added: Option<u64>) -> Since {

@@ -9,10 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use actuator::Movers;
 use anyhow::{Context, anyhow};
 use collector::{Collector, Retention};
 use config::{Config, Loaded, value::HostNames};
-use model::Verdicts;
+use model::{ActuatorChoice, ActuatorKind, Verdicts};
 use reload::Reloader;
 use running::Running;
 use start::Start;
@@ -93,7 +94,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     tokio::spawn(switch.clone().follow(PERSIST_INTERVAL));
     let (rates, changed_rates) = watch::channel(Rates::of(policy));
     let recorder = Recorder::start(config.recordings, collector.snapshots())?;
-    let followers = Followers::new(recorder.clone(), policy.actuator.0, policy.interval.0);
+    let followers = Followers::new(recorder.clone(), policy.actuator.0, movers(policy, &switch), policy.interval.0);
     let parts =
         parts(policy, &collector, &judging, (&rules, &switch), &events, (changed_rates, followers), audit.clone());
     let acting_handle = ActingHandle::start(parts, actuation)?;
@@ -278,6 +279,14 @@ fn limits(policy: &config::Policy, window: Duration) -> policy::act::Limits {
         host_reserve_bytes: policy.host_reserve.bytes,
         ..policy::act::Limits::default()
     }
+}
+
+/// Makers of the moves of plans from outside: by ioctl alone, as helpers follow plans by themselves.
+fn movers(policy: &config::Policy, switch: &Switch) -> Movers {
+    let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
+    let settings = actuator::Settings { actuator: by_ioctl, ..start::settings(policy) };
+    let switch = switch.clone();
+    Movers::new(acting::actuators(settings, Roots::default(), policy.enabled), move || !switch.is_on())
 }
 
 /// Inputs of the loop that acts.

@@ -165,6 +165,14 @@ pub struct Plan<'a> {
 }
 
 impl Plan<'_> {
+    /// Checks the plan, as far as that is possible without the process.
+    ///
+    /// # Errors
+    /// If whoever carries it out would refuse it.
+    pub fn check(&self) -> Result<(), Reason> {
+        check(&self.head(), self.moves.iter().copied().map(Some))
+    }
+
     const fn head(&self) -> Head {
         Head {
             gpu: self.gpu,
@@ -542,7 +550,7 @@ impl<'a> PlanMemory<'a> {
     /// # Errors
     /// If the helper would refuse it, as far as that is known without the process.
     pub fn publish(&self, plan: &Plan<'_>) -> Result<u64, Reason> {
-        check(&plan.head(), plan.moves.iter().copied().map(Some))?;
+        plan.check()?;
         Ok(self.change(|table| table.write(plan)))
     }
 

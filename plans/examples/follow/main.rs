@@ -25,7 +25,7 @@ use std::{
 use actuator::HelperPlan;
 use anyhow::{Context, bail};
 use link::{Counts, Link};
-use model::{HelperReport, policy::PLAN_CHOOSER};
+use model::{PlanReport, policy::PLAN_CHOOSER};
 use options::Options;
 use plans::{Bytes, Change, Follower, Planned, Settings, State, Traffic, methods};
 use recorder::Process;
@@ -60,7 +60,7 @@ struct Arm {
 }
 
 /// What the helper reports, and what was counted.
-type Reading = (HelperReport, Option<Counts>);
+type Reading = (PlanReport, Option<Counts>);
 
 struct Session<'a> {
     options: &'a Options,

@@ -8,6 +8,7 @@ mod made_up;
 mod prefetches;
 mod recorded;
 mod replay;
+mod tracker;
 
 use call_ring::{
     MemoryKind, Size, Stamp, SyncKind, Target,

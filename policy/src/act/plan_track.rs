@@ -1,4 +1,4 @@
-//! Plan for the iterations of one process, which the helper follows: its decision and its trial.
+//! Plan for the iterations of one process, which the helper follows, or uvmd from outside: its decision and its trial.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +24,7 @@ use crate::reading::counted_at;
 pub(crate) struct PlanTrack {
     open: Option<Open>,
     cooldown: Cooldown,
-    /// Version of the plan that the helper has by the last command.
+    /// Version of the plan that is carried out by the last command.
     published: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ struct Open {
     trial: Option<Trial>,
     /// The iteration in progress.
     progress: Progress,
-    /// What the helper has done since the decision.
+    /// What was done since the decision.
     moved: PlanCounters,
     /// Whether the last interval has changed the figures of the decision.
     has_changed: bool,
@@ -47,7 +47,7 @@ struct Open {
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     inputs: Inputs,
-    helper: PlanCounters,
+    reported: PlanCounters,
 }
 
 /// Iteration in progress. What is requested in it is copied before its end, and not in the same
@@ -76,7 +76,7 @@ impl PlanTrack {
         self.open.as_ref().map(|open| &open.decision)
     }
 
-    /// Whether the helper may have a plan.
+    /// Whether a plan may be carried out.
     pub(crate) const fn is_published(&self) -> bool {
         self.published.is_some()
     }
@@ -243,7 +243,7 @@ enum CooldownKind {
 impl Counts {
     fn of(following: &Following, sight: &Sight<'_>) -> Self {
         let inputs = counted_at(sight.process, sight.key());
-        Self { inputs, helper: following.helper.counters }
+        Self { inputs, reported: following.report.counters }
     }
 
     const fn at(&self, iteration: IterationBegin) -> Reading {
@@ -251,10 +251,10 @@ impl Counts {
         Reading { iteration, link_bytes: bytes_htod.saturating_add(bytes_dtoh), faults: fault_entries }
     }
 
-    /// What the helper has counted since the begin of an iteration. It counts the bytes that it has
+    /// What was counted since the begin of an iteration. A helper counts the bytes that it has
     /// requested, of which those that the driver has copied were moved, whatever the process says.
     fn moved_since(&self, earlier: &Self) -> PlanCounters {
-        let reported = self.helper.since(earlier.helper);
+        let reported = self.reported.since(earlier.reported);
         let copied_htod = self.inputs.bytes_htod.saturating_sub(earlier.inputs.bytes_htod);
         let copied_dtoh = self.inputs.bytes_dtoh.saturating_sub(earlier.inputs.bytes_dtoh);
         PlanCounters {
@@ -327,7 +327,7 @@ impl Open {
         let reading = following.iteration.map(|iteration| counts.at(iteration));
         let look = reading.map_or(Look::Open, |reading| trial.read(reading));
         let wants_plan = trial.wants_plan();
-        self.note();
+        self.note(following.actuator);
         match look {
             Look::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
             Look::Unmeasurable => {
@@ -336,7 +336,7 @@ impl Open {
             }
             Look::Open | Look::Measured | Look::Confirmed => {}
         }
-        if let Some(why) = following.helper.ended.as_ref().filter(|_| wants_plan) {
+        if let Some(why) = following.report.ended.as_ref().filter(|_| wants_plan) {
             self.decision.last_error = Some(CallResult::Failed(why.clone()));
             return Err((Stage::Ended(why.clone()), CooldownKind::Later));
         }
@@ -344,7 +344,7 @@ impl Open {
     }
 
     /// Notes the figures in the decision.
-    fn note(&mut self) {
+    fn note(&mut self, actuator: Option<ActuatorKind>) {
         let Some(trial) = &self.trial else { return };
         let (without, with) = trial.figures();
         let moved = self.moved;
@@ -355,7 +355,7 @@ impl Open {
             to_host_bytes: moved.to_host_bytes,
             ..Done::default()
         };
-        self.decision.actuator = (moved.moves > 0).then_some(ActuatorKind::Helper);
+        self.decision.actuator = actuator.filter(|_| moved.moves > 0);
         if let Some(plan) = &mut self.decision.plan {
             let before = plan.clone();
             (plan.without, plan.with) = (without, with);

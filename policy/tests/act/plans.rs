@@ -1,8 +1,8 @@
 //! Plans that the helper of a program follows: their decisions, and when they are withdrawn.
 
 use model::{
-    Access, Budget, Cause, Directive, Expected, Following, FollowingState, HelperReport, IterationBegin, Mode,
-    PlanCommand, PlanCounters, PlannedIteration, ProcessId, Share, Stage, decision::Event, policy::Promise,
+    Access, ActuatorKind, Budget, Cause, Directive, Expected, Following, FollowingState, IterationBegin, Mode,
+    PlanCommand, PlanCounters, PlanReport, PlannedIteration, ProcessId, Share, Stage, decision::Event, policy::Promise,
 };
 
 use crate::{
@@ -66,7 +66,8 @@ impl Training {
             policy: "auto-plan",
             state: FollowingState::Planned(planned(1)),
             iteration: Some(IterationBegin { number: 0, at_ns: 0 }),
-            helper: HelperReport::default(),
+            actuator: Some(ActuatorKind::Helper),
+            report: PlanReport::default(),
         };
         world.following.insert(id, following);
         let (published, followed, commands) = (None, None, Vec::new());
@@ -106,7 +107,7 @@ impl Training {
                 (true, _) => 0,
             };
             let excess = self.excess;
-            let PlanCounters { moves, to_gpu_bytes, to_host_bytes, .. } = &mut self.following().helper.counters;
+            let PlanCounters { moves, to_gpu_bytes, to_host_bytes, .. } = &mut self.following().report.counters;
             *moves += 1;
             *to_gpu_bytes += bytes / 2 * excess;
             *to_host_bytes += bytes / 2 * excess;
@@ -188,6 +189,7 @@ fn helpful_plan_is_confirmed_with_its_evidence() {
     assert!(is_near(evidence.with.link_bytes, 52 * MIB), "{evidence:?}");
     assert!(evidence.p_value.is_some_and(|p| p < 0.05));
     assert!(evidence.counters.moves > 0 && decision.done.calls == evidence.counters.moves);
+    assert_eq!(decision.actuator, Some(ActuatorKind::Helper));
     assert!(decision.link_bytes_saved().is_some_and(|saved| (saved - 0.38).abs() < 0.05), "{decision:?}");
     assert!(training.published.is_some());
 }
@@ -336,10 +338,20 @@ fn plan_that_the_helper_refuses_is_ended_with_its_reason() {
     while training.published.is_none() {
         training.interval();
     }
-    training.following().helper.ended = Some("the helper has refused the plan: advice".to_owned());
+    training.following().report.ended = Some("the helper has refused the plan: advice".to_owned());
     training.interval();
     assert_eq!(training.published, None);
     assert_eq!(training.stage().reason(), Some("the helper has refused the plan: advice"));
+}
+
+#[test]
+fn decision_names_who_has_moved() {
+    let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
+    training.following().actuator = Some(ActuatorKind::Ioctl);
+    training.run_until("trial");
+    assert_eq!(training.world.decision().actuator, None, "nothing has moved");
+    training.run_until("confirmed");
+    assert_eq!(training.world.decision().actuator, Some(ActuatorKind::Ioctl));
 }
 
 #[test]
@@ -349,10 +361,10 @@ fn budget_is_that_of_all_moves_and_ends_the_plan() {
     let mut training = Training::new(act, 84 * MIB, 52 * MIB);
     training.run_until("rolled_back");
     assert_eq!(training.stage().reason(), Some("the budget of 314572800 bytes is used up"));
-    let moved = training.following().helper.counters.bytes();
+    let moved = training.following().report.counters.bytes();
     assert!(moved <= 300 * MIB, "{moved}");
     training.run(120);
-    assert_eq!(training.following().helper.counters.bytes(), moved, "it is not tried again");
+    assert_eq!(training.following().report.counters.bytes(), moved, "it is not tried again");
 }
 
 #[test]
@@ -367,7 +379,7 @@ fn plan_that_needs_a_higher_rate_than_it_may_have_is_denied() {
 #[test]
 fn process_that_claims_to_have_moved_much_spends_no_more_than_was_copied() {
     let mut training = Training::confirmed();
-    training.following().helper.counters.to_gpu_bytes = u64::MAX / 2;
+    training.following().report.counters.to_gpu_bytes = u64::MAX / 2;
     training.run(5);
     assert_eq!(training.stage(), &Stage::Confirmed);
 }
@@ -377,7 +389,7 @@ fn copies_in_later_intervals_of_an_iteration_are_those_of_its_requests() {
     let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
     training.requests_at_once = true;
     training.run_until("confirmed");
-    let requested = training.following().helper.counters;
+    let requested = training.following().report.counters;
     let moved = training.world.decision().plan.as_ref().unwrap().counters;
     // All but a part of the iteration in progress.
     assert!(moved.to_gpu_bytes <= requested.to_gpu_bytes, "{moved:?} {requested:?}");
@@ -396,8 +408,8 @@ fn requests_beyond_what_was_copied_with_the_plan_are_neither_counted_nor_charged
     };
     let (honest, boastful) = (trained(1), trained(50));
     let moved = honest.world.decision().done.to_gpu_bytes;
-    assert_eq!(moved, honest.world.following[&honest.id].helper.counters.to_gpu_bytes);
-    assert!(moved > 0 && boastful.world.following[&boastful.id].helper.counters.to_gpu_bytes == 50 * moved);
+    assert_eq!(moved, honest.world.following[&honest.id].report.counters.to_gpu_bytes);
+    assert!(moved > 0 && boastful.world.following[&boastful.id].report.counters.to_gpu_bytes == 50 * moved);
     let decision = boastful.world.decision();
     assert_eq!((decision.done.to_gpu_bytes, decision.plan.as_ref().unwrap().counters.to_gpu_bytes), (moved, moved));
     assert!(decision.done.to_host_bytes.abs_diff(moved) < MIB);

@@ -35,7 +35,8 @@ median() {
     awk '{ all[NR] = $1 } END { if (NR) print NR % 2 ? all[(NR + 1) / 2] : int((all[NR / 2] + all[NR / 2 + 1]) / 2) }'
 }
 
-start uvmd --set policy.enabled=true --set policy.state_dir=/run/state --set policy.host_reserve=64MiB
+actuator=$(cat /lab/files/actuator)
+start uvmd --set policy.enabled=true --set policy.state_dir=/run/state --set policy.host_reserve=64MiB --set "policy.actuator=$actuator"
 state_becomes counting
 # JIT=2 launches kernels one by one: nothing can move between those of a graph.
 JIT=2 python /lab/files/train.py deep --managed >/tmp/losses 2>/tmp/program &
@@ -85,6 +86,17 @@ is_found_out() {
   uvmctl policy unset plan || fail "the override stays"
 }
 
+# From outside, no launch waits for a move: whether a plan helps is not known before.
+is_carried_out() {
+  off=$(iterations)
+  uvmctl policy unset plan || fail "the override stays"
+  echo "$policy from outside: $(tr -d ' \n' </tmp/decisions | grep -o '"stage":"[^"]*"'), $(tr -d ' \n' </tmp/decisions | grep -o '"counters":{[^}]*}')"
+  tr -d ' \n' </tmp/decisions | grep -q '"actuator":"ioctl"' || fail "the moves are not by ioctl"
+  within 900 "the training does not go on without the plan" has_iterated $((off + 4))
+  before=$(figure link_bytes without) after=$(median $((off + 2)) 100000)
+  echo "bytes of an iteration: $before without the plan, $(figure link_bytes with) with it, $after after"
+}
+
 # supervise POLICY: from its override to the end of that.
 supervise() {
   policy=$1
@@ -98,8 +110,9 @@ supervise() {
   echo "$policy: on trial at iteration $(iterations)"
   within 2700 "the trial does not end" decided 'confirmed\|rolled_back\|ended\|denied'
   cat /tmp/decisions
-  case $policy in
-    harmful-plan) is_found_out ;;
+  case $actuator-$policy in
+    ioctl-*) is_carried_out ;;
+    *-harmful-plan) is_found_out ;;
     *) is_confirmed ;;
   esac
 }

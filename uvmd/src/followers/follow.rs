@@ -7,15 +7,23 @@ use std::{
 };
 
 use actuator::HelperPlan;
-use model::{FollowingState, IterationBegin, PlannedIteration, ProcessId, policy::PLAN_CHOOSER};
+use model::{
+    ActuatorChoice, ActuatorKind, FollowingState, IterationBegin, PlannedIteration, ProcessId, policy::PLAN_CHOOSER,
+};
 use plans::{Begin, Bytes, Change, Follower, Method, Planned, Settings, State, methods};
 use sys::{Roots, cpu_time, processes};
 
-use super::{Latest, Shared, Target, lock};
+use super::{
+    Latest, Shared, Sources, Target,
+    executor::{Executor, Outside},
+    lock,
+};
 use crate::recording::{Recorder, Since};
 
 /// Interval of looks for new calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The same while uvmd carries a plan out from outside: a move begins this much later than planned.
+const LAUNCH_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval of searches for the memory that the helper shares.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Most ranges that a plan is described by.
@@ -29,26 +37,31 @@ struct Calls {
 }
 
 /// Follows a process until nobody wants it any more.
-pub(super) fn run(recorder: &Recorder, process: ProcessId, target: Target, shared: &Shared) {
+pub(super) fn run(sources: &Sources, process: ProcessId, target: Target, shared: &Shared) {
+    let recorder = &sources.recorder;
     let mut calls: Option<Calls> = None;
     let mut searched: Option<Instant> = None;
     let mut versions = 0;
     while !shared.ends.load(Ordering::Relaxed) {
         let begun = cpu_time::of_this_thread();
-        if lock(&shared.helper_plan).is_none() && searched.is_none_or(|at| at.elapsed() >= SEARCH_INTERVAL) {
+        if lock(&shared.executor).is_none() && searched.is_none_or(|at| at.elapsed() >= SEARCH_INTERVAL) {
             searched = Some(Instant::now());
-            match find(process) {
-                Ok(Some(helper_plan)) => *lock(&shared.helper_plan) = Some(helper_plan),
-                Ok(None) => unavailable(shared, "no helper that follows plans is in the process".to_owned()),
-                Err(error) => unavailable(shared, error),
+            match executor(sources, process, target) {
+                Ok(executor) => *lock(&shared.executor) = Some(executor),
+                Err(reason) => unavailable(shared, reason),
             }
         }
-        if lock(&shared.helper_plan).is_some() {
+        let sees_launches = lock(&shared.executor).as_ref().map(|executor| executor.sees_launches());
+        if let Some(sees_launches) = sees_launches {
+            if sees_launches {
+                recorder.poll_early(process);
+            }
             follow(recorder, process, target, shared, &mut calls, &mut versions);
         }
-        // Planning takes no more than half of a processor.
+        // It takes no more than half of a processor, planners included.
         let spent = cpu_time::of_this_thread().saturating_sub(begun);
-        thread::sleep(POLL_INTERVAL.max(spent));
+        let interval = if sees_launches == Some(true) { LAUNCH_INTERVAL } else { POLL_INTERVAL };
+        thread::sleep(interval.max(spent));
     }
 }
 
@@ -80,6 +93,10 @@ fn follow(
     *before = added;
     if let Some(faults) = lock(&shared.delivery).take() {
         follower.deliver(faults);
+    }
+    // Before planners: moves wait for nobody.
+    if let Some(executor) = &mut *lock(&shared.executor) {
+        executor.see(&new, follower.program());
     }
     for call in new {
         let change = follower.add(call);
@@ -119,6 +136,23 @@ fn publish(shared: &Shared, state: FollowingState, iteration: Option<IterationBe
 
 fn unavailable(shared: &Shared, reason: String) {
     publish(shared, FollowingState::Unavailable(reason), None, None);
+}
+
+/// Who carries out plans of a process.
+fn executor(sources: &Sources, process: ProcessId, target: Target) -> Result<Box<dyn Executor>, String> {
+    let may_be =
+        |kind| matches!(sources.actuator, ActuatorChoice::Auto) || sources.actuator == ActuatorChoice::Only(kind);
+    if may_be(ActuatorKind::Helper)
+        && let Some(helper_plan) = find(process)?
+    {
+        return Ok(Box::new(helper_plan));
+    }
+    if !may_be(ActuatorKind::Ioctl) {
+        return Err("no helper that follows plans is in the process".to_owned());
+    }
+    let mover = sources.movers.start(process, target.gpu);
+    let mover = mover.map_err(|error| format!("no thread to carry its plan out: {error}"))?;
+    Ok(Box::new(Outside::new(mover, target.gpu)))
 }
 
 /// Memory of the plan of this process, and not of a later one with its pid.

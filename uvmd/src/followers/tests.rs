@@ -1,11 +1,12 @@
-use std::time::SystemTime;
+use std::{sync::mpsc, time::SystemTime};
 
 use call_ring::{
     Group, Kind, Lane, Memory, MemoryKind, Mode as RingMode, NAME, PLAN_BYTES, PLAN_NAME, PlanMemory, Size, SyncKind,
     TOTAL_BYTES, Target as RingTarget,
 };
 use model::{
-    Block, Budget, Counters, Gpu, Mode, PlannedIteration, RecordFigures, SourceState, SourceStatus, policy::POLICIES,
+    Action, Actuator, ActuatorKind, Block, Budget, Call, CallResult, Counters, Gpu, Interrupt, Mode, Order, Outcome,
+    Place, PlanCounters, PlannedIteration, RecordFigures, SourceState, SourceStatus, Step, policy::POLICIES,
 };
 use recorder::{Quotas, Recordings};
 use sys::{Roots, processes, shared_memory::SharedMemory};
@@ -84,6 +85,25 @@ fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
         assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Actuator that tells of the moves that it should make.
+struct Told(mpsc::Sender<Step>);
+
+impl Actuator for Told {
+    fn carry_out(&mut self, order: &Order, _interrupt: &dyn Interrupt) -> Outcome {
+        let call = |step: &Step| {
+            let _ = self.0.send(*step);
+            Call { step: *step, result: CallResult::Done, duration_ns: 1 }
+        };
+        Outcome::new(order, order.steps.iter().map(call).collect())
+    }
+}
+
+/// Makers of moves, and what they should move.
+fn movers() -> (Movers, mpsc::Receiver<Step>) {
+    let (sender, told) = mpsc::channel();
+    (Movers::new(move |_| Box::new(Told(sender.clone())), || false), told)
 }
 
 /// Recordings of a process, with the calls that its ring has now.
@@ -174,7 +194,8 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     let id = ProcessId { pid, start_ticks };
 
     let recorder = recorder(id);
-    let mut followers = Followers::new(recorder.clone(), ActuatorChoice::Auto, Duration::from_millis(100));
+    let interval = Duration::from_millis(100);
+    let mut followers = Followers::new(recorder.clone(), ActuatorChoice::Auto, movers().0, interval);
     let snapshot = snapshot(id);
     for policy in POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
         let nobody = BTreeMap::new();
@@ -214,4 +235,46 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     });
     let reason = "0 % of what is accessed is in the footprints, which is too little";
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason.to_owned()));
+
+    let (movers, told) = movers();
+    // The same program again, by ioctl.
+    let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
+    let mut followers = Followers::new(recorder, by_ioctl, movers, interval);
+    plan_is_carried_out_from_outside(&mut followers, &snapshot, id, &mut ring, &told);
+}
+
+/// Publishes a plan, which is carried out from outside of the process until it launches something else.
+fn plan_is_carried_out_from_outside(
+    followers: &mut Followers,
+    snapshot: &Snapshot,
+    id: ProcessId,
+    ring: &mut Ring<'_>,
+    told: &mpsc::Receiver<Step>,
+) {
+    let planned = wait_for("a plan", || followed(followers, snapshot, id, "auto-plan", &BTreeMap::new())).unwrap();
+    let follow = |followers: &mut Followers| {
+        let directives = [(id, directive("auto-plan"))].into();
+        followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id).unwrap()
+    };
+    assert_eq!(follow(followers).actuator, Some(ActuatorKind::Ioctl));
+    followers.carry_out(vec![PlanCommand { process: id, publish: Some(planned.version) }]);
+    let report = wait_for("moves", || {
+        ring.iterate();
+        let report = follow(followers).report;
+        (report.counters.iterations >= 3 && report.counters.moves > 0).then_some(report)
+    });
+    assert_eq!(report.ended, None);
+    let PlanCounters { moves, late, skipped, .. } = report.counters;
+    assert!(moves + late + skipped <= planned.moves * (report.counters.iterations + 1), "{report:?}");
+    let is_planned = |step: &Step| {
+        let is_of_a_range = planned.ranges.iter().any(|(begin, end)| step.begin >= *begin && step.end <= *end);
+        is_of_a_range && matches!(step.action, Action::Migrate(Place::Host | Place::Gpu(GPU)))
+    };
+    let steps: Vec<Step> = told.try_iter().collect();
+    assert!(!steps.is_empty() && steps.iter().all(is_planned), "{steps:x?}");
+    ring.launch(99, &[0]);
+    let ended = wait_for("the end of the plan", || follow(followers).report.ended);
+    assert_eq!(ended, "launch 0 of an iteration was another one than planned");
+    followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
+    assert_eq!(follow(followers).report.ended, None, "there is none");
 }

@@ -32,11 +32,7 @@ impl Start {
         let warnings = Warnings::default();
         let lock = instance::lock(&policy.state_dir.0, policy.enabled, &warnings)?;
         let switch = Switch::open(&policy.kill_switch.0, &policy.state_dir.0);
-        let settings = actuator::Settings {
-            part_bytes: policy.migrate_chunk_size.bytes,
-            host_reserve_bytes: policy.host_reserve.bytes,
-            actuator: policy.actuator.0,
-        };
+        let settings = settings(policy);
         let limits = limits(policy, verdicts.window.0);
         let mut actuation = Actuation::start(limits, settings, &switch, policy.enabled, &policy.state_dir.0)?;
         actuation.withdraw_leftovers();
@@ -50,6 +46,15 @@ impl Start {
         };
         let denials = Denials::new(audit.clone());
         Ok(Self { audit, denials, rules, switch, actuation, warnings, lock })
+    }
+}
+
+/// Settings of the actuator.
+pub(super) const fn settings(policy: &Policy) -> actuator::Settings {
+    actuator::Settings {
+        part_bytes: policy.migrate_chunk_size.bytes,
+        host_reserve_bytes: policy.host_reserve.bytes,
+        actuator: policy.actuator.0,
     }
 }
 
