@@ -40,6 +40,9 @@ pub struct Planned {
     pub traffic: Traffic,
     /// Traffic of an iteration without it.
     pub driver: Traffic,
+    /// Of each launch, the launches of its iteration since the program last waited for the GPU: by so many
+    /// it is ahead of the GPU at most, or by more if that wait is in the iteration before.
+    pub leads: Vec<u64>,
     /// Most bytes on the GPU that it relies on.
     pub peak_bytes: u64,
     /// Bytes that it may have there.
@@ -225,6 +228,7 @@ impl Follower {
         if let Some(coverage) = coverage.filter(|coverage| !coverage.suffices()) {
             return Err(Refusal::CoverageTooLow { percent: percent(coverage.recall()) });
         }
+        let leads = queue_starts.iter().enumerate().map(|(op, start)| (op - start.unwrap_or(0)) as u64).collect();
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
         let gpu_bytes = self.settings.gpu_bytes.saturating_sub(self.sequence.unmanaged_bytes(&pieces));
         let workload = Workload::new(pieces, durations_ns, queue_starts, gpu_bytes);
@@ -251,6 +255,7 @@ impl Follower {
             moves,
             traffic,
             driver,
+            leads,
             peak_bytes,
             room_bytes,
             coverage,

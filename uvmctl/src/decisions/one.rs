@@ -1,6 +1,7 @@
 //! One decision as text.
 
 use model::{
+    LaunchLead,
     api::decision::{ArmFigures, CallResult, Decision, Done, Measured, PlanCounters, PlanEvidence},
     policy::Promise,
 };
@@ -133,8 +134,19 @@ fn planned(plan: &PlanEvidence) -> String {
     let coverage = plan
         .coverage_ratio
         .map(|ratio| format!("; {} of the faulted blocks are named by launches", text::percent(ratio)));
+    let LaunchLead { median_launches, most_launches } = plan.lead;
+    let lead = match plan.promise {
+        Promise::LinkBytes => String::new(),
+        Promise::Faults => {
+            format!(
+                ", queued {} deep in the median and {} at most",
+                text::count(median_launches),
+                text::count(most_launches)
+            )
+        }
+    };
     format!(
-        "{}: {} in an iteration of {} launches; {promised} by the model of the driver{}",
+        "{}: {} in an iteration of {} launches{lead}; {promised} by the model of the driver{}",
         text::printable(planner),
         text::counted(*planned_moves, "move"),
         text::count(*launches),
@@ -235,6 +247,7 @@ mod tests {
             promise: Promise::LinkBytes,
             launches: 55,
             coverage_ratio: Some(0.98),
+            lead: LaunchLead { median_launches: 27, most_launches: 54 },
             planned_moves: 26,
             planned_bytes: 52 << 20,
             modelled_driver_bytes: 64 << 20,
@@ -262,6 +275,7 @@ Done     399 moves, 117 late, 0 skipped; 442 MiB to the GPU, 356 MiB to the host
             planner: "pump".to_owned(),
             promise: Promise::Faults,
             launches: 55,
+            lead: LaunchLead { median_launches: 27, most_launches: 54 },
             planned_moves: 99,
             planned_bytes: 64 << 20,
             modelled_driver_bytes: 88 << 20,
@@ -269,7 +283,7 @@ Done     399 moves, 117 late, 0 skipped; 442 MiB to the GPU, 356 MiB to the host
             modelled_driver_faulted_blocks: 33,
             ..PlanEvidence::default()
         };
-        let expected = "pump: 99 moves in an iteration of 55 launches; 12 blocks left to faults, 33 without it by the model of the driver";
+        let expected = "pump: 99 moves in an iteration of 55 launches, queued 27 deep in the median and 54 at most; 12 blocks left to faults, 33 without it by the model of the driver";
         assert_eq!(planned(&plan), expected);
     }
 }

@@ -8,7 +8,8 @@ use std::{
 
 use actuator::HelperPlan;
 use model::{
-    ActuatorChoice, ActuatorKind, FollowingState, IterationBegin, PlannedIteration, ProcessId, policy::PLAN_CHOOSER,
+    ActuatorChoice, ActuatorKind, FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProcessId,
+    policy::PLAN_CHOOSER,
 };
 use plans::{Begin, Bytes, Change, Follower, Method, Planned, Settings, State, methods};
 use sys::{Roots, cpu_time, processes};
@@ -185,9 +186,17 @@ fn figures(version: u64, planned: &Planned) -> PlannedIteration {
         driver_bytes: planned.driver.bytes.total(),
         driver_faulted_blocks: planned.driver.faulted_pieces,
         peak_bytes: planned.peak_bytes,
+        lead: lead(&planned.leads),
         coverage_percent: planned.coverage_percent(),
         ranges: ranges(planned),
     }
+}
+
+fn lead(leads: &[u64]) -> LaunchLead {
+    let mut leads = leads.to_vec();
+    leads.sort_unstable();
+    let median_launches = leads.get(leads.len() / 2).copied().unwrap_or(0);
+    LaunchLead { median_launches, most_launches: leads.last().copied().unwrap_or(0) }
 }
 
 /// Memory of the moves. Where it lies in many places, gaps between them are included.
@@ -233,6 +242,12 @@ mod tests {
                 assert_eq!(names, [policy.name]);
             }
         }
+    }
+
+    #[test]
+    fn lead_is_the_median_and_the_most_of_launches() {
+        assert_eq!(lead(&[0, 1, 2, 0, 9]), LaunchLead { median_launches: 1, most_launches: 9 });
+        assert_eq!(lead(&[]), LaunchLead::default());
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    ActuatorKind, Advice, ArmFigures, CallResult, Decision, DecisionId, Expected, GpuUuid, LinkBytes, Place,
-    PlanCounters, PlanEvidence, ProcessId, Share, Stage, VerdictKind,
+    ActuatorKind, Advice, ArmFigures, CallResult, Decision, DecisionId, Expected, GpuUuid, LaunchLead, LinkBytes,
+    Place, PlanCounters, PlanEvidence, ProcessId, Share, Stage, VerdictKind,
     decision::{Done, Measured},
     policy::Promise,
     verdict::Inputs,
@@ -146,6 +146,7 @@ fn plan() -> PlanEvidence {
         promise: Promise::LinkBytes,
         launches: 412,
         coverage_ratio: Some(0.97),
+        lead: LaunchLead { median_launches: 205, most_launches: 411 },
         planned_moves: 129,
         planned_bytes: 58 * GIB,
         modelled_driver_bytes: 86 * GIB,
