@@ -2,7 +2,8 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
 };
 
 use actuator::{HelperPlan, Mover, PlanMove};
@@ -14,7 +15,11 @@ use call_ring::{
 use model::{ActuatorKind, GpuUuid, Place, PlanCounters, PlanReport};
 use plans::{Begun, Tracker};
 use recorder::Program;
-use sys::clock;
+
+/// Time without a beat after which a plan is not carried out any more.
+const BEAT_AGE_MAX: Duration = Duration::from_nanos(BEAT_AGE_MAX_NS);
+/// Most of it between two looks: a machine that stood still is no loop that hangs.
+const LOOK_MAX: Duration = Duration::from_millis(100);
 
 /// Executor of the plans of a process. Whoever drops it leaves no plan behind.
 pub(super) trait Executor: fmt::Debug + Send {
@@ -86,13 +91,25 @@ pub(super) struct Outside {
     ended: Option<String>,
     /// Counts of trackers of earlier plans.
     earlier: PlanCounters,
-    /// Time of the last beat, by the monotonic clock.
-    beat_ns: AtomicU64,
+    /// Whether the loop has beaten since the last look.
+    has_beaten: AtomicBool,
+    looked: Instant,
+    /// Time since the last beat that was seen.
+    unbeaten: Duration,
 }
 
 impl Outside {
     pub(super) fn new(mover: Mover, gpu: GpuUuid) -> Self {
-        Self { mover, gpu, tracker: None, ended: None, earlier: PlanCounters::default(), beat_ns: AtomicU64::new(0) }
+        Self {
+            mover,
+            gpu,
+            tracker: None,
+            ended: None,
+            earlier: PlanCounters::default(),
+            has_beaten: AtomicBool::new(false),
+            looked: Instant::now(),
+            unbeaten: Duration::ZERO,
+        }
     }
 
     fn end(&mut self, reason: String) {
@@ -100,8 +117,13 @@ impl Outside {
         self.ended = Some(reason);
     }
 
-    fn is_live(&self) -> bool {
-        clock::monotonic_ns().saturating_sub(self.beat_ns.load(Ordering::Relaxed)) <= BEAT_AGE_MAX_NS
+    /// Whether the loop that acts is there, at this time.
+    fn is_live(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.looked).min(LOOK_MAX);
+        self.looked = now;
+        let has_beaten = self.has_beaten.swap(false, Ordering::Relaxed);
+        self.unbeaten = if has_beaten { Duration::ZERO } else { self.unbeaten + passed };
+        self.unbeaten <= BEAT_AGE_MAX
     }
 
     fn planned_move(&self, Begun { at, step, wait_launch }: Begun) -> PlanMove {
@@ -139,7 +161,7 @@ impl Executor for Outside {
     }
 
     fn beat(&self) {
-        self.beat_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
+        self.has_beaten.store(true, Ordering::Relaxed);
     }
 
     fn report(&self) -> PlanReport {
@@ -157,7 +179,7 @@ impl Executor for Outside {
         if !self.sees_launches() {
             return;
         }
-        if !self.is_live() {
+        if !self.is_live(Instant::now()) {
             return self.end("the loop that acts did not report in time".to_owned());
         }
         let Some(tracker) = &mut self.tracker else { return };
@@ -193,16 +215,22 @@ mod tests {
     }
 
     #[test]
-    fn plan_from_outside_ends_if_the_loop_that_acts_hangs() {
+    fn plan_from_outside_ends_if_the_loop_that_acts_hangs_and_not_if_the_machine_stood_still() {
         let (mut outside, tokens, program) = (outside(), [Token::of_word(1)], Program::default());
         outside.publish(&plan(&tokens)).unwrap();
         outside.see(&[], &program);
         assert_eq!((outside.sees_launches(), outside.report().ended), (true, None));
-        outside.beat_ns.store(clock::monotonic_ns().saturating_sub(BEAT_AGE_MAX_NS + 1), Ordering::Relaxed);
+        let begun = outside.looked;
+        let mut is_live = |seconds: f64| outside.is_live(begun + Duration::from_secs_f64(seconds));
+        assert!(is_live(60.0), "no look between");
+        assert!((1..49).all(|look| is_live(60.0 + f64::from(look) / 10.0)));
+        assert!((49..60).any(|look| !is_live(60.0 + f64::from(look) / 10.0)));
+        outside.looked = Instant::now();
         outside.see(&[], &program);
         assert!(!outside.sees_launches() && outside.is_published());
         assert!(outside.report().ended.is_some_and(|reason| reason.contains("did not report in time")));
         outside.publish(&plan(&tokens)).unwrap();
+        outside.see(&[], &program);
         assert_eq!((outside.sees_launches(), outside.report().ended), (true, None));
         outside.withdraw();
         assert!(!outside.sees_launches() && !outside.is_published());
