@@ -1,8 +1,8 @@
 //! Moves of the plan of one process, made from outside of it on a thread of their own.
 //!
-//! A move begins once its launch was seen, and is made when its turn comes. If the launch that waits
-//! for it was seen before, it is late: the program has the memory by then, and a move would be in its
-//! way. Of a move that a launch overtakes, the rest is not made. No other thread waits for this one.
+//! A move begins once its launch was seen, and is made when its turn comes. If the launch was seen
+//! before that needs it made, or its memory back, it is late: it would be in the program's way. Of a
+//! move that a launch overtakes, the rest is not made. No other thread waits for this one.
 
 use std::{
     collections::VecDeque,
@@ -48,8 +48,8 @@ pub struct PlanMove {
     pub end: u64,
     /// Where to.
     pub place: Place,
-    /// Number of the launch that waits for it, if any.
-    pub wait_launch: Option<u64>,
+    /// Number of the launch from which on it is late, if there is one.
+    pub deadline_launch: Option<u64>,
 }
 
 struct Shared {
@@ -178,7 +178,7 @@ impl std::fmt::Debug for Shared {
 impl State {
     fn is_late(&self, one: &PlanMove) -> bool {
         // Launches are numbered from 0 on.
-        one.wait_launch.is_some_and(|wait_launch| self.launches > wait_launch)
+        one.deadline_launch.is_some_and(|deadline_launch| self.launches > deadline_launch)
     }
 
     fn add(&mut self, one: PlanMove) {

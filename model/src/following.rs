@@ -67,7 +67,7 @@ pub struct IterationBegin {
     pub at_ns: u64,
 }
 
-/// How many launches a program may be ahead of its GPU: those of the same iteration since it last waited for the GPU.
+/// How many launches a program may be ahead of its GPU: those since it last waited for the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LaunchLead {
@@ -106,8 +106,8 @@ pub struct PlannedIteration {
     pub driver_faulted_blocks: u64,
     /// Most bytes on the GPU that it relies on.
     pub peak_bytes: u64,
-    /// How far launches are ahead of the GPU, at most.
-    pub lead: LaunchLead,
+    /// How far launches are ahead of the GPU, at most; `None` if the program does not wait in an iteration.
+    pub lead: Option<LaunchLead>,
     /// Share of the VA blocks with GPU faults that arguments of launches name, in percent; `None` if not known.
     pub coverage_percent: Option<u64>,
     /// Memory that moves, by address.
@@ -226,9 +226,9 @@ pub struct PlanEvidence {
     /// Share of the VA blocks with GPU faults that arguments of launches name, since iterations were known. Null if there were no
     /// such faults, or no records of blocks.
     pub coverage_ratio: Option<f64>,
-    /// How far launches are ahead of the GPU, at most.
+    /// How far launches are ahead of the GPU, at most. Null if the program does not wait for it in an iteration.
     #[serde(default)]
-    pub lead: LaunchLead,
+    pub lead: Option<LaunchLead>,
     /// Moves of an iteration.
     pub planned_moves: u64,
     /// Planned bytes over the link per iteration, in both directions.

@@ -40,8 +40,8 @@ pub struct Planned {
     pub traffic: Traffic,
     /// Traffic of an iteration without it.
     pub driver: Traffic,
-    /// Of each launch, the launches of its iteration since the program last waited for the GPU: by so many
-    /// it is ahead of the GPU at most, or by more if that wait is in the iteration before.
+    /// Of each launch, the launches since the program last waited for the GPU: by so many it is ahead of
+    /// the GPU at most. Empty if the program does not wait in an iteration.
     pub leads: Vec<u64>,
     /// Most bytes on the GPU that it relies on.
     pub peak_bytes: u64,
@@ -228,7 +228,7 @@ impl Follower {
         if let Some(coverage) = coverage.filter(|coverage| !coverage.suffices()) {
             return Err(Refusal::CoverageTooLow { percent: percent(coverage.recall()) });
         }
-        let leads = queue_starts.iter().enumerate().map(|(op, start)| (op - start.unwrap_or(0)) as u64).collect();
+        let leads = leads(&queue_starts);
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
         let gpu_bytes = self.settings.gpu_bytes.saturating_sub(self.sequence.unmanaged_bytes(&pieces));
         let workload = Workload::new(pieces, durations_ns, queue_starts, gpu_bytes);
@@ -273,7 +273,28 @@ impl std::fmt::Debug for Follower {
     }
 }
 
+/// Launches that each launch is ahead, of the first ones behind the last sync.
+fn leads(queue_starts: &[Option<usize>]) -> Vec<u64> {
+    let Some(last_start) = queue_starts.iter().rev().find_map(|start| *start) else { return Vec::new() };
+    let ops = queue_starts.len();
+    let lead = |(op, start): (usize, &Option<usize>)| start.map_or(op + ops - last_start, |start| op - start) as u64;
+    queue_starts.iter().enumerate().map(lead).collect()
+}
+
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share, which is from 0 to 1")]
 fn percent(share: f64) -> u64 {
     (share * 100.0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_goes_back_to_the_last_wait_also_in_the_iteration_before() {
+        assert_eq!(leads(&[Some(0), Some(0), Some(2)]), [0, 1, 0]);
+        // The program waits between the second and the third launch.
+        assert_eq!(leads(&[None, None, Some(2), Some(2)]), [2, 3, 0, 1]);
+        assert_eq!(leads(&[None, None]), [0_u64; 0]);
+    }
 }

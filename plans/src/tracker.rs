@@ -24,6 +24,8 @@ pub enum Ending {
     Drifted { op: usize },
     #[error("the record of launch {op} of an iteration is missing")]
     Missing { op: usize },
+    #[error("records of calls are missing")]
+    Gap,
     #[error("memory of a move is not managed memory of the program")]
     NotAllocated,
     #[error("the program has freed memory of a move")]
@@ -39,8 +41,9 @@ pub struct Begun {
     pub at: usize,
     /// The move.
     pub step: Move,
-    /// Number of the launch that waits for it, if any, of those since the plan is followed.
-    pub wait_launch: Option<u64>,
+    /// Number of the launch from which on it is late, of those since the plan is followed: at which it
+    /// expires, or else that waits for it.
+    pub deadline_launch: Option<u64>,
 }
 
 /// Place of a program in a plan.
@@ -53,6 +56,8 @@ pub struct Tracker {
     /// Memory of the moves, by address.
     ranges: Vec<Range<u64>>,
     is_checked: bool,
+    /// Sequence number of the last call: a free or advice may be among those that are missing.
+    last_sequence: Option<u64>,
     /// Number of the last launch that was compared, as the helper numbers them.
     last: Option<u32>,
     /// Launches since the begin of the first iteration that is followed.
@@ -81,6 +86,7 @@ impl Tracker {
             moves: plan.moves.to_vec(),
             ranges,
             is_checked: false,
+            last_sequence: None,
             last: None,
             launches: 0,
             iterations: 0,
@@ -140,6 +146,10 @@ impl Tracker {
     }
 
     fn add_one(&mut self, call: &Call, program: &Program) -> Result<(), Ending> {
+        let sequence = call.stamp.sequence;
+        if self.last_sequence.replace(sequence).is_some_and(|last| sequence != last.wrapping_add(1)) {
+            return Err(Ending::Gap);
+        }
         match call.action {
             Action::Free { address, .. } => {
                 let freed = program
@@ -199,8 +209,9 @@ impl Tracker {
                 continue;
             }
             // The next launch of its place.
-            let ahead = |wait_op: u32| (u64::from(wait_op) + period - 1 - op as u64) % period + 1;
-            self.begun.push(Begun { at, step: *step, wait_launch: step.wait_op.map(|op| launch + ahead(op)) });
+            let ahead = |op_ahead: u32| (u64::from(op_ahead) + period - 1 - op as u64) % period + 1;
+            let deadline_launch = step.expiry_op.or(step.wait_op).map(|op| launch + ahead(op));
+            self.begun.push(Begun { at, step: *step, deadline_launch });
         }
     }
 }

@@ -113,7 +113,7 @@ function plan(evidence) {
     promise === "faults"
       ? `${format.count(evidence.planned_faulted_blocks)} blocks left to faults; ${format.count(evidence.modelled_driver_faulted_blocks)}`
       : `${format.bytes(evidence.planned_bytes)} an iteration; ${format.bytes(evidence.modelled_driver_bytes)}`;
-  const queued = promise === "faults" ? `, queued ${format.count(lead.median_launches)} deep in the median and ${format.count(lead.most_launches)} at most` : "";
+  const queued = promise === "faults" && lead !== null ? `, queued ${format.count(lead.median_launches)} deep in the median and ${format.count(lead.most_launches)} at most` : "";
   const figures = ({ link_bytes, faults, duration_ns }) => (link_bytes === null ? "–" : `${format.bytes(link_bytes)}, ${format.count(faults)} faults, ${format.time(duration_ns)}`);
   const arm = (of) => `${figures(of)} in each of ${format.count(of.iterations)} iterations`;
   return [

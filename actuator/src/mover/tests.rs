@@ -81,9 +81,9 @@ impl World {
 }
 
 /// Move of 4 MiB of this number.
-fn one(at: usize, place: Place, wait_launch: Option<u64>) -> PlanMove {
+fn one(at: usize, place: Place, deadline_launch: Option<u64>) -> PlanMove {
     let begin = at as u64 * 4 * MIB;
-    PlanMove { at, begin, end: begin + 4 * MIB, place, wait_launch }
+    PlanMove { at, begin, end: begin + 4 * MIB, place, deadline_launch }
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn tracker_of(moves: &[Move], first_launch: u32) -> Tracker {
 }
 
 fn begun(tracker: &mut Tracker) -> Vec<(usize, Option<u64>)> {
-    tracker.take_begun().into_iter().map(|Begun { at, wait_launch, .. }| (at, wait_launch)).collect()
+    tracker.take_begun().into_iter().map(|Begun { at, deadline_launch, .. }| (at, deadline_launch)).collect()
 }
 
 #[test]
@@ -103,9 +103,27 @@ fn launch_that_is_not_the_planned_one_ends_the_plan_and_begins_nothing() {
 }
 
 #[test]
+fn calls_without_records_end_the_plan() {
+    let (mut program, has) = iterated(2);
+    let is_sync = |call: &Call| call.token().is_none();
+    program.calls.retain(|call| !is_sync(call));
+    assert_eq!(tracker_of(&moves(), 1).add(&program.calls, &has), Err(Ending::Gap));
+}
+
+#[test]
+fn move_that_expires_is_late_from_its_expiry_on() {
+    let (program, has) = iterated(1);
+    let mut tracker = tracker_of(&[Move { expiry_op: Some(3), ..step(0, 0, Some(1)) }], 1);
+    tracker.add(&program.calls, &has).unwrap();
+    assert_eq!(begun(&mut tracker), [(0, Some(3))]);
+}
+
+#[test]
 fn launch_without_a_record_ends_the_plan() {
     let (mut program, has) = iterated(2);
+    // As the driver refused it.
     program.calls.remove(6);
+    (0..).zip(&mut program.calls).for_each(|(sequence, call)| call.stamp.sequence = sequence);
     assert_eq!(tracker_of(&moves(), 1).add(&program.calls, &has), Err(Ending::Missing { op: 1 }));
 }
 

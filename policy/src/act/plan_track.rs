@@ -46,6 +46,7 @@ struct Open {
 /// Cumulative counts at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
+    actuator: Option<ActuatorKind>,
     inputs: Inputs,
     reported: PlanCounters,
 }
@@ -243,7 +244,7 @@ enum CooldownKind {
 impl Counts {
     fn of(following: &Following, sight: &Sight<'_>) -> Self {
         let inputs = counted_at(sight.process, sight.key());
-        Self { inputs, reported: following.report.counters }
+        Self { actuator: following.actuator, inputs, reported: following.report.counters }
     }
 
     const fn at(&self, iteration: IterationBegin) -> Reading {
@@ -252,9 +253,13 @@ impl Counts {
     }
 
     /// What was counted since the begin of an iteration. A helper counts the bytes that it has
-    /// requested, of which those that the driver has copied were moved, whatever the process says.
+    /// requested, of which those that the driver has copied were moved, whatever the process says. uvmd's
+    /// own calls are counted when they have ended, which may be in a later iteration.
     fn moved_since(&self, earlier: &Self) -> PlanCounters {
         let reported = self.reported.since(earlier.reported);
+        if self.actuator == Some(ActuatorKind::Ioctl) {
+            return reported;
+        }
         let copied_htod = self.inputs.bytes_htod.saturating_sub(earlier.inputs.bytes_htod);
         let copied_dtoh = self.inputs.bytes_dtoh.saturating_sub(earlier.inputs.bytes_dtoh);
         PlanCounters {

@@ -52,6 +52,7 @@ fn planned(version: u64) -> PlannedIteration {
         driver_bytes: 84 * MIB,
         driver_faulted_blocks: 21,
         peak_bytes: 26 * MIB,
+        lead: None,
         coverage_percent: Some(100),
         ranges: vec![(0x7f00_0000_0000, 0x7f00_0400_0000)],
     }
@@ -413,6 +414,19 @@ fn requests_beyond_what_was_copied_with_the_plan_are_neither_counted_nor_charged
     let decision = boastful.world.decision();
     assert_eq!((decision.done.to_gpu_bytes, decision.plan.as_ref().unwrap().counters.to_gpu_bytes), (moved, moved));
     assert!(decision.done.to_host_bytes.abs_diff(moved) < MIB);
+}
+
+#[test]
+fn moves_from_outside_are_charged_though_they_are_counted_an_iteration_later() {
+    let budget = Budget { bytes: Some(300 * MIB), ..Budget::default() };
+    let act = Directive { budget, ..directive(Mode::Act, "auto-plan") };
+    let mut training = Training::new(act, 84 * MIB, 52 * MIB);
+    training.following().actuator = Some(ActuatorKind::Ioctl);
+    // Far more than was copied since the iteration began.
+    training.excess = 50;
+    training.run_until("rolled_back");
+    assert_eq!(training.stage().reason(), Some("the budget of 314572800 bytes is used up"));
+    assert!(training.following().report.counters.bytes() < 500 * MIB, "it ends at once");
 }
 
 #[test]

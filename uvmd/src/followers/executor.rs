@@ -126,12 +126,12 @@ impl Outside {
         self.unbeaten <= BEAT_AGE_MAX
     }
 
-    fn planned_move(&self, Begun { at, step, wait_launch }: Begun) -> PlanMove {
+    fn planned_move(&self, Begun { at, step, deadline_launch }: Begun) -> PlanMove {
         let place = match step.destination {
             Destination::Gpu => Place::Gpu(self.gpu),
             Destination::Host => Place::Host,
         };
-        PlanMove { at, begin: step.begin, end: step.begin.saturating_add(step.bytes), place, wait_launch }
+        PlanMove { at, begin: step.begin, end: step.begin.saturating_add(step.bytes), place, deadline_launch }
     }
 }
 

@@ -192,11 +192,11 @@ fn figures(version: u64, planned: &Planned) -> PlannedIteration {
     }
 }
 
-fn lead(leads: &[u64]) -> LaunchLead {
+fn lead(leads: &[u64]) -> Option<LaunchLead> {
     let mut leads = leads.to_vec();
     leads.sort_unstable();
-    let median_launches = leads.get(leads.len() / 2).copied().unwrap_or(0);
-    LaunchLead { median_launches, most_launches: leads.last().copied().unwrap_or(0) }
+    let median_launches = *leads.get(leads.len() / 2)?;
+    Some(LaunchLead { median_launches, most_launches: *leads.last()? })
 }
 
 /// Memory of the moves. Where it lies in many places, gaps between them are included.
@@ -246,8 +246,8 @@ mod tests {
 
     #[test]
     fn lead_is_the_median_and_the_most_of_launches() {
-        assert_eq!(lead(&[0, 1, 2, 0, 9]), LaunchLead { median_launches: 1, most_launches: 9 });
-        assert_eq!(lead(&[]), LaunchLead::default());
+        assert_eq!(lead(&[0, 1, 2, 0, 9]), Some(LaunchLead { median_launches: 1, most_launches: 9 }));
+        assert_eq!(lead(&[]), None);
     }
 
     #[test]
