@@ -74,7 +74,7 @@ pub enum State {
     /// No iteration is confirmed.
     Watching,
     /// There is a plan.
-    Planned(Planned),
+    Planned(Box<Planned>),
     /// There is none for the iteration that is confirmed.
     Refused(Refusal),
 }
@@ -135,7 +135,7 @@ impl Follower {
     #[must_use]
     pub const fn planned(&self) -> Option<&Planned> {
         match &self.state {
-            State::Planned(planned) => Some(planned),
+            State::Planned(planned) => Some(&**planned),
             State::Watching | State::Refused(_) => None,
         }
     }
@@ -210,7 +210,7 @@ impl Follower {
         }
         match self.sequence.work(rhythm).and_then(|work| work.map(|work| self.plan(work)).transpose()) {
             Ok(planned) => {
-                self.state = State::Planned(planned?);
+                self.state = State::Planned(Box::new(planned?));
                 Some(Change::Planned)
             }
             Err(refusal) => Some(self.refuse(refusal)),

@@ -109,7 +109,7 @@ fn follow(
                 State::Planned(planned) => {
                     *versions += 1;
                     let figures = figures(*versions, planned);
-                    let planned = Some((*versions, planned.clone()));
+                    let planned = Some((*versions, Planned::clone(planned)));
                     publish(shared, FollowingState::Planned(figures), iteration, planned);
                 }
                 State::Refused(refusal) => {

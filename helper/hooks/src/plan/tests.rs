@@ -55,7 +55,9 @@ fn each_op_has_the_moves_that_begin_behind_it_and_those_that_it_waits_for() {
             begins.entry(one.begin_op as usize).or_default().push(at);
             let expiry_op = one.expiry_op.filter(|op| one.wait_op != Some(*op));
             for (op, expiry) in [(one.wait_op, 0), (expiry_op, AT_EXPIRY)] {
-                op.into_iter().for_each(|op| waits.entry(op as usize).or_default().push(at as u64 | expiry));
+                if let Some(op) = op {
+                    waits.entry(op as usize).or_default().push(at as u64 | expiry);
+                }
             }
         }
         // A plan before does not show.
