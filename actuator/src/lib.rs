@@ -35,7 +35,7 @@ mod workers;
 
 pub use caller::{Caller, Settings};
 pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover};
-pub use mover::{Mover, Movers, PlanMove};
+pub use mover::{Mover, MoverFactory, PlanMove};
 pub use plan::{HelperPlan, PlanError};
 pub use shadow::Shadow;
 pub use workers::Workers;

@@ -28,7 +28,7 @@ type Off = dyn Fn() -> bool + Send + Sync;
 
 /// Makers of moves, one for each process.
 #[derive(Clone)]
-pub struct Movers {
+pub struct MoverFactory {
     make: Arc<Make>,
     off: Arc<Off>,
 }
@@ -80,9 +80,9 @@ struct Waiting {
     has_begun: bool,
 }
 
-// === impl Movers ===
+// === impl MoverFactory ===
 
-impl Movers {
+impl MoverFactory {
     /// Makers that call an actuator for each process, which is made in its thread at its first move, and
     /// again after a panic. While `off` returns true, no move is made.
     pub fn new(
@@ -110,11 +110,11 @@ impl Movers {
 impl Mover {
     /// Ends the moves of the last plan, and counts launches anew. A call that is being made ends by
     /// itself.
-    pub fn renew(&self) {
+    pub fn reset(&self) {
         let mut state = self.0.lock();
         state.generation += 1;
         state.launches = 0;
-        state.waiting.clear();
+        state.leave_out_waiting();
         state.ended = None;
     }
 
@@ -125,7 +125,9 @@ impl Mover {
         for one in moves.into_iter().filter(|one| one.begin < one.end) {
             state.add(one);
         }
-        self.0.changed.notify_one();
+        if !state.waiting.is_empty() {
+            self.0.changed.notify_one();
+        }
     }
 
     /// What came of all moves, and why those of the plan have ended. Iterations are counted elsewhere.
@@ -138,7 +140,7 @@ impl Mover {
 
 impl Drop for Mover {
     fn drop(&mut self) {
-        self.renew();
+        self.reset();
         self.0.lock().has_owner = false;
         self.0.changed.notify_one();
     }
@@ -243,6 +245,14 @@ impl State {
         }
     }
 
+    /// Leaves out what waits, and counts it: as moved, what was in part.
+    fn leave_out_waiting(&mut self) {
+        for Waiting { has_begun, .. } in std::mem::take(&mut self.waiting) {
+            let counted = if has_begun { &mut self.counters.moves } else { &mut self.counters.skipped };
+            *counted += 1;
+        }
+    }
+
     fn count(&mut self, place: Place, bytes: u64) {
         let counted = match place {
             Place::Gpu(_) => &mut self.counters.to_gpu_bytes,
@@ -256,12 +266,13 @@ impl State {
         let reason = match result {
             CallResult::Failed(reason) => format!("a move failed: {reason}"),
             CallResult::Exited => "the process has exited".to_owned(),
+            CallResult::Denied(reason) => format!("a move is denied: {reason}"),
             CallResult::NotMapped => "memory of a move is not mapped any more".to_owned(),
             _ => return,
         };
         if self.generation == generation {
             self.ended.get_or_insert(reason);
-            self.waiting.clear();
+            self.leave_out_waiting();
         }
     }
 }

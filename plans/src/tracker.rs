@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use call_ring::{
     MemoryKind, Plan, Token,
+    advice::Subject,
     call::{Action, Call},
     plan::{MOVES_MAX, Move},
 };
@@ -158,8 +159,8 @@ impl Tracker {
                 if self.moves_any_of(&freed) { Err(Ending::Freed) } else { Ok(()) }
             }
             Action::Advise { address, bytes, advice, .. } => {
-                // Accesses by a device let memory move, and so does advice that is taken back.
-                let is_against = !matches!(advice, 2 | 4..=6);
+                let (subject, is_given) = Subject::of(advice);
+                let is_against = is_given && subject != Subject::Access;
                 let range = address..address.saturating_add(bytes);
                 if is_against && self.moves_any_of(&range) { Err(Ending::ProgramAdvice) } else { Ok(()) }
             }

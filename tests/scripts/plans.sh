@@ -22,9 +22,8 @@ ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
 train() {
   local iterations=$1
   shift
-  # shellcheck disable=SC2086
   env LD_LIBRARY_PATH="$work/cuda" PYTHONPATH="$tinygrad" DEV=CUDA:PTX PARALLEL=0 CACHEDB="$work/cache" JIT=2 "$@" \
-    python3 lab/programs/train.py $program --managed --iterations "$iterations"
+    python3 lab/programs/train.py "${program[@]}" --managed --iterations "$iterations"
 }
 
 # operations LOG: launches, copies and fills of the last iteration, which ends as the program reads the loss.
@@ -37,7 +36,7 @@ in_the_lab() {
   train 7 CUDA_LAB_LOG="$work/log" CUDA_LAB_LOG_ACCESSES=1 >/dev/null
   "$examples/bound" "$work"/log.* "$gpu_mib" "$(operations "$work"/log.*)" 3 >"$work/bound"
   train "$iterations" >"$work/files/native"
-  echo "$program --managed --iterations $iterations" >"$work/files/program_options"
+  echo "${program[*]} --managed --iterations $iterations" >"$work/files/program_options"
   echo "--gpu-mib $gpu_mib $*" >"$work/files/follow_options"
   local added=(--add "$examples/follow" --add lab/programs/train.py)
   for file in "$work"/files/*; do added+=(--add "$file"); done
@@ -45,13 +44,13 @@ in_the_lab() {
 }
 
 if [ "${1:-}" = --cell ]; then
-  model=$2 gpu_mib=$4 folder=$5 program="$2 --layers $3"
+  model=$2 gpu_mib=$4 folder=$5 program=("$2" --layers "$3")
   IFS=, read -ra all <<<"${6:-foresight,autoswap,appobmem,g10,pump}"
   # Seven for the detector, two for the driver, and for each policy one without the plan, six with it, and five behind it.
   in_the_lab $((10 + 12 * ${#all[@]})) --policies "$(IFS=, && echo "${all[*]}")" --plan-after 2 --off-after 6 --pause 4
-  tests/scripts/plans_table.py cell "$work/report" "$work/bound" "$program" "$gpu_mib" >"$folder/$model-$gpu_mib.json"
+  tests/scripts/plans_table.py cell "$work/report" "$work/bound" "${program[*]}" "$gpu_mib" >"$folder/$model-$gpu_mib.json"
 else
-  program=deep gpu_mib=32
+  program=(deep) gpu_mib=32
   say "natively"
   tests/scripts/plans.py target/helper/libuvmd_helper.so "$examples/follow" "$work/cuda" "$tinygrad" --gpu-mib $gpu_mib
   in_the_lab 13 --off-after 2

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actuator::Movers;
+use actuator::MoverFactory;
 use executor::Executor;
 use model::{
     ActuatorChoice, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin, Memory, PlanCommand,
@@ -47,7 +47,7 @@ pub(crate) struct Followers {
 struct Sources {
     recorder: Recorder,
     actuator: ActuatorChoice,
-    movers: Movers,
+    mover_factory: MoverFactory,
 }
 
 /// What a process is followed for.
@@ -109,7 +109,12 @@ impl Drop for Followed {
 }
 
 impl Followers {
-    pub(crate) fn new(recorder: Recorder, actuator: ActuatorChoice, movers: Movers, interval: Duration) -> Self {
+    pub(crate) fn new(
+        recorder: Recorder,
+        actuator: ActuatorChoice,
+        mover_factory: MoverFactory,
+        interval: Duration,
+    ) -> Self {
         let disabled = if interval > INTERVAL_MAX {
             Some(
                 "policy.interval is more than 500 ms: at each interval a plan is measured, and its executor sees that uvmd is there",
@@ -119,7 +124,7 @@ impl Followers {
         } else {
             None
         };
-        Self { sources: Sources { recorder, actuator, movers }, disabled, followed: BTreeMap::new() }
+        Self { sources: Sources { recorder, actuator, mover_factory }, disabled, followed: BTreeMap::new() }
     }
 
     /// Follows the processes whose directive names plans, and no others.

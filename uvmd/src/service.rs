@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actuator::Movers;
+use actuator::MoverFactory;
 use anyhow::{Context, anyhow};
 use collector::{Collector, Retention};
 use config::{Config, Loaded, value::HostNames};
@@ -94,7 +94,8 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     tokio::spawn(switch.clone().follow(PERSIST_INTERVAL));
     let (rates, changed_rates) = watch::channel(Rates::of(policy));
     let recorder = Recorder::start(config.recordings, collector.snapshots())?;
-    let followers = Followers::new(recorder.clone(), policy.actuator.0, movers(policy, &switch), policy.interval.0);
+    let followers =
+        Followers::new(recorder.clone(), policy.actuator.0, mover_factory(policy, &switch), policy.interval.0);
     let parts =
         parts(policy, &collector, &judging, (&rules, &switch), &events, (changed_rates, followers), audit.clone());
     let acting_handle = ActingHandle::start(parts, actuation)?;
@@ -282,11 +283,11 @@ fn limits(policy: &config::Policy, window: Duration) -> policy::act::Limits {
 }
 
 /// Makers of the moves of plans from outside: by ioctl alone, as helpers follow plans by themselves.
-fn movers(policy: &config::Policy, switch: &Switch) -> Movers {
+fn mover_factory(policy: &config::Policy, switch: &Switch) -> MoverFactory {
     let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
     let settings = actuator::Settings { actuator: by_ioctl, ..start::settings(policy) };
     let switch = switch.clone();
-    Movers::new(acting::actuators(settings, Roots::default(), policy.enabled), move || !switch.is_on())
+    MoverFactory::new(acting::actuators(settings, Roots::default(), policy.enabled), move || !switch.is_on())
 }
 
 /// Inputs of the loop that acts.

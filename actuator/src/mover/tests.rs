@@ -56,7 +56,7 @@ impl World {
         let is_off = Arc::new(AtomicBool::new(false));
         let switch = Arc::clone(&is_off);
         let actuator = move |_| -> Box<dyn Actuator> { Box::new(ends.lock().unwrap().take().unwrap()) };
-        let mover = Movers::new(actuator, move || switch.load(Ordering::SeqCst)).start(PROCESS, GPU).unwrap();
+        let mover = MoverFactory::new(actuator, move || switch.load(Ordering::SeqCst)).start(PROCESS, GPU).unwrap();
         Self { mover, made, results, is_off }
     }
 
@@ -145,10 +145,22 @@ fn call_that_fails_ends_the_plan_with_its_reason_until_the_next() {
     assert_eq!(world.mover.report().ended.as_deref(), Some("a move failed: no descriptor"));
     world.mover.begin(2, [one(2, Place::Host, None)]);
     world.counts(PlanCounters { skipped: 3, ..PlanCounters::default() });
-    world.mover.renew();
+    world.mover.reset();
     assert_eq!(world.mover.report().ended, None);
     world.mover.begin(1, [one(2, Place::Host, None)]);
     assert_eq!(world.call(), (8, 10));
+}
+
+#[test]
+fn denied_move_ends_the_plan() {
+    let world = World::new();
+    world.mover.begin(1, [one(0, Place::Host, None)]);
+    for _ in 0..2 {
+        world.call();
+        world.ends_with(CallResult::Denied("the target pauses".to_owned()));
+    }
+    world.counts(PlanCounters { skipped: 1, ..PlanCounters::default() });
+    assert_eq!(world.mover.report().ended.as_deref(), Some("a move is denied: the target pauses"));
 }
 
 #[test]
@@ -168,14 +180,10 @@ fn nothing_of_a_plan_is_moved_behind_its_withdrawal() {
     let world = World::new();
     world.mover.begin(1, (0..40).map(|at| one(at, Place::Host, None)));
     assert_eq!(world.call(), (0, 2));
-    world.mover.renew();
+    world.mover.reset();
     world.ends_with(CallResult::Done);
-    world.counts(PlanCounters {
-        moves: 1,
-        skipped: ORDER_MOVES_MAX as u64 / 2 - 1,
-        to_host_bytes: 2 * MIB,
-        ..PlanCounters::default()
-    });
+    let counters = PlanCounters { moves: 1, skipped: 39, to_host_bytes: 2 * MIB, ..PlanCounters::default() };
+    world.counts(counters);
     // The next call is of the next plan.
     world.mover.begin(1, [one(50, Place::Host, None)]);
     assert_eq!(world.call(), (200, 202));

@@ -12,6 +12,7 @@
 //! * [`command`]: calls that uvmd asks the helper to make
 //! * [`plan`]: moves of memory at launches, which the helper makes by itself, in a memory of their own
 //! * [`token`]: what identifies a launch in a plan
+//! * [`advice`]: what advice of the program is about
 //! * [`call`]: a call as it is read (feature `reader`)
 //!
 //! All words are little-endian and atomic: either side may write anything at any time, and the other
@@ -22,6 +23,7 @@
 #[cfg(feature = "reader")]
 extern crate alloc;
 
+pub mod advice;
 #[cfg(feature = "reader")]
 pub mod call;
 pub mod command;

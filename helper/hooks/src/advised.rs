@@ -8,6 +8,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use call_ring::advice;
+
 use crate::{blocks::Unknown, lock::Lock, parts::Range, system::Errno, zeroed};
 
 /// Most ranges.
@@ -32,13 +34,14 @@ impl Subject {
 
     /// Of `CUmem_advise`, and whether that is set.
     pub(crate) fn of(advice: u32, device: i32) -> (Self, bool) {
-        match advice {
-            1 | 2 => (Self::READ_DUPLICATION, advice == 1),
-            3 | 4 => (Self::LOCATION, advice == 3),
-            5 | 6 => (Self::access(device), advice == 5),
-            // Of a later driver.
-            _ => (Self::UNKNOWN, true),
-        }
+        let (subject, is_given) = advice::Subject::of(advice);
+        let subject = match subject {
+            advice::Subject::ReadDuplication => Self::READ_DUPLICATION,
+            advice::Subject::Location => Self::LOCATION,
+            advice::Subject::Access => Self::access(device),
+            advice::Subject::Unknown => Self::UNKNOWN,
+        };
+        (subject, is_given)
     }
 
     fn includes(self, other: Self) -> bool {

@@ -2,17 +2,10 @@
 
 use std::ops::Range;
 
+use call_ring::advice::Subject;
+
 /// Most ranges. In a program with more of them, all memory counts as advised.
 const RANGES_MAX: usize = 2048;
-
-/// What advice is about, as `CUmem_advise` has it. Accesses by a device let memory move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Subject {
-    ReadDuplication,
-    Location,
-    /// Of a later driver.
-    Unknown,
-}
 
 /// Ranges with advice.
 #[derive(Clone, Debug, Default)]
@@ -25,13 +18,10 @@ impl Advised {
     /// Notes a call with this `CUmem_advise`.
     pub(super) fn advise(&mut self, advice: u32, address: u64, bytes: u64) {
         let range = address..address.saturating_add(bytes);
-        match advice {
-            1 => self.add(Subject::ReadDuplication, range),
-            2 => self.remove(&range, |subject| subject == Subject::ReadDuplication),
-            3 => self.add(Subject::Location, range),
-            4 => self.remove(&range, |subject| subject == Subject::Location),
-            5 | 6 => {}
-            _ => self.add(Subject::Unknown, range),
+        match Subject::of(advice) {
+            (Subject::Access, _) => {}
+            (subject, true) => self.add(subject, range),
+            (subject, false) => self.remove(&range, |there| there == subject),
         }
     }
 
@@ -59,10 +49,13 @@ impl Advised {
     }
 
     fn push(&mut self, subject: Subject, range: Range<u64>) {
+        if self.is_all {
+            return;
+        }
         if self.ranges.len() < RANGES_MAX {
             self.ranges.push((subject, range));
         } else {
-            self.is_all = true;
+            (self.is_all, self.ranges) = (true, Vec::new());
         }
     }
 

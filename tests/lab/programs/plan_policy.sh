@@ -91,7 +91,7 @@ is_carried_out() {
   off=$(iterations)
   uvmctl policy unset plan || fail "the override stays"
   echo "$policy from outside: $(tr -d ' \n' </tmp/decisions | grep -o '"stage":"[^"]*"'), $(tr -d ' \n' </tmp/decisions | grep -o '"counters":{[^}]*}')"
-  tr -d ' \n' </tmp/decisions | grep -q '"actuator":"ioctl"' || fail "the moves are not by ioctl"
+  tr -d ' \n' </tmp/decisions | grep -q '"actuator":"ioctl"' || fail "nothing was moved by ioctl"
   within 900 "the training does not go on without the plan" has_iterated $((off + 4))
   before=$(figure link_bytes without) after=$(median $((off + 2)) 100000)
   echo "bytes of an iteration: $before without the plan, $(figure link_bytes with) with it, $after after"
@@ -117,8 +117,8 @@ supervise() {
   esac
 }
 
-# shellcheck disable=SC2013
-for policy in $(cat /lab/files/policies); do supervise "$policy"; done
+read -r policies </lab/files/policies
+for policy in $policies; do supervise "$policy"; done
 kill $watcher
 kill -TERM "$pid"
 echo "iteration, bytes over the link, faults:"

@@ -2,8 +2,7 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use actuator::{HelperPlan, Mover, PlanMove};
@@ -15,11 +14,7 @@ use call_ring::{
 use model::{ActuatorKind, GpuUuid, Place, PlanCounters, PlanReport};
 use plans::{Begun, Tracker};
 use recorder::Program;
-
-/// Time without a beat after which a plan is not carried out any more.
-const BEAT_AGE_MAX: Duration = Duration::from_nanos(BEAT_AGE_MAX_NS);
-/// Most of it between two looks: a machine that stood still is no loop that hangs.
-const LOOK_MAX: Duration = Duration::from_millis(100);
+use sys::clock;
 
 /// Executor of the plans of a process. Whoever drops it leaves no plan behind.
 pub(super) trait Executor: fmt::Debug + Send {
@@ -46,12 +41,12 @@ pub(super) trait Executor: fmt::Debug + Send {
     fn report(&self) -> PlanReport;
 
     /// Whether it has to see launches soon after they are made.
-    fn sees_launches(&self) -> bool {
+    fn observes_launches(&self) -> bool {
         false
     }
 
     /// Takes the next calls of the process, which had this much before them.
-    fn see(&mut self, _calls: &[Call], _program: &Program) {}
+    fn observe(&mut self, _calls: &[Call], _program: &Program) {}
 }
 
 impl Executor for HelperPlan {
@@ -83,7 +78,7 @@ impl Executor for HelperPlan {
 /// Plan that uvmd carries out from outside of the process: its launches are seen in the recording, and
 /// its moves are made by ioctl. No launch waits for them.
 #[derive(Debug)]
-pub(super) struct Outside {
+pub(super) struct IoctlPlan {
     mover: Mover,
     gpu: GpuUuid,
     tracker: Option<Tracker>,
@@ -91,39 +86,22 @@ pub(super) struct Outside {
     ended: Option<String>,
     /// Counts of trackers of earlier plans.
     earlier: PlanCounters,
-    /// Whether the loop has beaten since the last look.
-    has_beaten: AtomicBool,
-    looked: Instant,
-    /// Time since the last beat that was seen.
-    unbeaten: Duration,
+    /// Time of the last beat, by the monotonic clock.
+    beat_ns: AtomicU64,
 }
 
-impl Outside {
+impl IoctlPlan {
     pub(super) fn new(mover: Mover, gpu: GpuUuid) -> Self {
-        Self {
-            mover,
-            gpu,
-            tracker: None,
-            ended: None,
-            earlier: PlanCounters::default(),
-            has_beaten: AtomicBool::new(false),
-            looked: Instant::now(),
-            unbeaten: Duration::ZERO,
-        }
+        Self { mover, gpu, tracker: None, ended: None, earlier: PlanCounters::default(), beat_ns: AtomicU64::new(0) }
     }
 
     fn end(&mut self, reason: String) {
-        self.mover.renew();
+        self.mover.reset();
         self.ended = Some(reason);
     }
 
-    /// Whether the loop that acts is there, at this time.
-    fn is_live(&mut self, now: Instant) -> bool {
-        let passed = now.saturating_duration_since(self.looked).min(LOOK_MAX);
-        self.looked = now;
-        let has_beaten = self.has_beaten.swap(false, Ordering::Relaxed);
-        self.unbeaten = if has_beaten { Duration::ZERO } else { self.unbeaten + passed };
-        self.unbeaten <= BEAT_AGE_MAX
+    fn is_live(&self) -> bool {
+        clock::monotonic_ns().saturating_sub(self.beat_ns.load(Ordering::Relaxed)) <= BEAT_AGE_MAX_NS
     }
 
     fn planned_move(&self, Begun { at, step, deadline_launch }: Begun) -> PlanMove {
@@ -135,7 +113,7 @@ impl Outside {
     }
 }
 
-impl Executor for Outside {
+impl Executor for IoctlPlan {
     fn kind(&self) -> ActuatorKind {
         ActuatorKind::Ioctl
     }
@@ -152,7 +130,7 @@ impl Executor for Outside {
     fn withdraw(&mut self) {
         if let Some(tracker) = self.tracker.take() {
             self.earlier = self.earlier.plus(counted(&tracker));
-            self.mover.renew();
+            self.mover.reset();
         }
     }
 
@@ -161,7 +139,7 @@ impl Executor for Outside {
     }
 
     fn beat(&self) {
-        self.has_beaten.store(true, Ordering::Relaxed);
+        self.beat_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
     }
 
     fn report(&self) -> PlanReport {
@@ -171,15 +149,15 @@ impl Executor for Outside {
         PlanReport { ended: self.ended.clone().or(ended).filter(|_| self.is_published()), counters }
     }
 
-    fn sees_launches(&self) -> bool {
+    fn observes_launches(&self) -> bool {
         self.is_published() && self.ended.is_none()
     }
 
-    fn see(&mut self, calls: &[Call], program: &Program) {
-        if !self.sees_launches() {
+    fn observe(&mut self, calls: &[Call], program: &Program) {
+        if !self.observes_launches() {
             return;
         }
-        if !self.is_live(Instant::now()) {
+        if !self.is_live() {
             return self.end("the loop that acts did not report in time".to_owned());
         }
         let Some(tracker) = &mut self.tracker else { return };
@@ -197,7 +175,7 @@ fn counted(tracker: &Tracker) -> PlanCounters {
 
 #[cfg(test)]
 mod tests {
-    use actuator::{Movers, Shadow};
+    use actuator::{MoverFactory, Shadow};
     use call_ring::Token;
     use model::ProcessId;
 
@@ -205,9 +183,9 @@ mod tests {
 
     const GPU: GpuUuid = GpuUuid([1; 16]);
 
-    fn outside() -> Outside {
-        let movers = Movers::new(|_| Box::new(Shadow), || false);
-        Outside::new(movers.start(ProcessId { pid: 1, start_ticks: 1 }, GPU).unwrap(), GPU)
+    fn outside() -> IoctlPlan {
+        let mover_factory = MoverFactory::new(|_| Box::new(Shadow), || false);
+        IoctlPlan::new(mover_factory.start(ProcessId { pid: 1, start_ticks: 1 }, GPU).unwrap(), GPU)
     }
 
     fn plan(tokens: &[Token]) -> Plan<'_> {
@@ -215,25 +193,19 @@ mod tests {
     }
 
     #[test]
-    fn plan_from_outside_ends_if_the_loop_that_acts_hangs_and_not_if_the_machine_stood_still() {
+    fn plan_from_outside_ends_if_the_loop_that_acts_hangs() {
         let (mut outside, tokens, program) = (outside(), [Token::of_word(1)], Program::default());
         outside.publish(&plan(&tokens)).unwrap();
-        outside.see(&[], &program);
-        assert_eq!((outside.sees_launches(), outside.report().ended), (true, None));
-        let begun = outside.looked;
-        let mut is_live = |seconds: f64| outside.is_live(begun + Duration::from_secs_f64(seconds));
-        assert!(is_live(60.0), "no look between");
-        assert!((1..49).all(|look| is_live(60.0 + f64::from(look) / 10.0)));
-        assert!((49..60).any(|look| !is_live(60.0 + f64::from(look) / 10.0)));
-        outside.looked = Instant::now();
-        outside.see(&[], &program);
-        assert!(!outside.sees_launches() && outside.is_published());
+        outside.observe(&[], &program);
+        assert_eq!((outside.observes_launches(), outside.report().ended), (true, None));
+        outside.beat_ns.store(clock::monotonic_ns().saturating_sub(BEAT_AGE_MAX_NS + 1), Ordering::Relaxed);
+        outside.observe(&[], &program);
+        assert!(!outside.observes_launches() && outside.is_published());
         assert!(outside.report().ended.is_some_and(|reason| reason.contains("did not report in time")));
         outside.publish(&plan(&tokens)).unwrap();
-        outside.see(&[], &program);
-        assert_eq!((outside.sees_launches(), outside.report().ended), (true, None));
+        assert_eq!((outside.observes_launches(), outside.report().ended), (true, None));
         outside.withdraw();
-        assert!(!outside.sees_launches() && !outside.is_published());
+        assert!(!outside.observes_launches() && !outside.is_published());
     }
 
     #[test]

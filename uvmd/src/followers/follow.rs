@@ -16,7 +16,7 @@ use sys::{Roots, cpu_time, processes};
 
 use super::{
     Latest, Shared, Sources, Target,
-    executor::{Executor, Outside},
+    executor::{Executor, IoctlPlan},
     lock,
 };
 use crate::recording::{Recorder, Since};
@@ -52,16 +52,16 @@ pub(super) fn run(sources: &Sources, process: ProcessId, target: Target, shared:
                 Err(reason) => unavailable(shared, reason),
             }
         }
-        let sees_launches = lock(&shared.executor).as_ref().map(|executor| executor.sees_launches());
-        if let Some(sees_launches) = sees_launches {
-            if sees_launches {
+        let observes_launches = lock(&shared.executor).as_ref().map(|executor| executor.observes_launches());
+        if let Some(observes_launches) = observes_launches {
+            if observes_launches {
                 recorder.poll_early(process);
             }
             follow(recorder, process, target, shared, &mut calls, &mut versions);
         }
         // It takes no more than half of a processor, planners included.
         let spent = cpu_time::of_this_thread().saturating_sub(begun);
-        let interval = if sees_launches == Some(true) { LAUNCH_INTERVAL } else { POLL_INTERVAL };
+        let interval = if observes_launches == Some(true) { LAUNCH_INTERVAL } else { POLL_INTERVAL };
         thread::sleep(interval.max(spent));
     }
 }
@@ -97,7 +97,7 @@ fn follow(
     }
     // Before planners: moves wait for nobody.
     if let Some(executor) = &mut *lock(&shared.executor) {
-        executor.see(&new, follower.program());
+        executor.observe(&new, follower.program());
     }
     for call in new {
         let change = follower.add(call);
@@ -151,9 +151,9 @@ fn executor(sources: &Sources, process: ProcessId, target: Target) -> Result<Box
     if !may_be(ActuatorKind::Ioctl) {
         return Err("no helper that follows plans is in the process".to_owned());
     }
-    let mover = sources.movers.start(process, target.gpu);
+    let mover = sources.mover_factory.start(process, target.gpu);
     let mover = mover.map_err(|error| format!("no thread to carry its plan out: {error}"))?;
-    Ok(Box::new(Outside::new(mover, target.gpu)))
+    Ok(Box::new(IoctlPlan::new(mover, target.gpu)))
 }
 
 /// Memory of the plan of this process, and not of a later one with its pid.

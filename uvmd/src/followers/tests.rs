@@ -101,9 +101,9 @@ impl Actuator for Told {
 }
 
 /// Makers of moves, and what they should move.
-fn movers() -> (Movers, mpsc::Receiver<Step>) {
+fn mover_factory() -> (MoverFactory, mpsc::Receiver<Step>) {
     let (sender, told) = mpsc::channel();
-    (Movers::new(move |_| Box::new(Told(sender.clone())), || false), told)
+    (MoverFactory::new(move |_| Box::new(Told(sender.clone())), || false), told)
 }
 
 /// Recordings of a process, with the calls that its ring has now.
@@ -195,7 +195,7 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
 
     let recorder = recorder(id);
     let interval = Duration::from_millis(100);
-    let mut followers = Followers::new(recorder.clone(), ActuatorChoice::Auto, movers().0, interval);
+    let mut followers = Followers::new(recorder.clone(), ActuatorChoice::Auto, mover_factory().0, interval);
     let snapshot = snapshot(id);
     for policy in POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
         let nobody = BTreeMap::new();
@@ -236,10 +236,10 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     let reason = "0 % of what is accessed is in the footprints, which is too little";
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason.to_owned()));
 
-    let (movers, told) = movers();
+    let (mover_factory, told) = mover_factory();
     // The same program again, by ioctl.
     let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
-    let mut followers = Followers::new(recorder, by_ioctl, movers, interval);
+    let mut followers = Followers::new(recorder, by_ioctl, mover_factory, interval);
     plan_is_carried_out_from_outside(&mut followers, &snapshot, id, &mut ring, &told);
 }
 
