@@ -18,7 +18,7 @@ ln -s "$UVMD_ROOT/target/release/libcuda_lab.so" "$work/libcuda.so.1"
 ln -s libcuda.so.1 "$work/libcuda.so"
 
 names=" $* "
-# recorded NAME [VARIABLE=VALUE]... PROGRAM...: times begin at 0, and addresses are left out.
+# recorded NAME [VARIABLE=VALUE]... PROGRAM...: times begin at 0, and addresses are left out, unless the name ends in -addresses.
 recorded() {
   local name=$1 variables=()
   shift
@@ -35,8 +35,9 @@ with open(sys.argv[1], encoding="utf-8") as text:
 begin = run["ops"][0]["time_ns"]
 for op in run["ops"]:
     op["time_ns"] -= begin
-for block in run["blocks"]:
-    del block["address"]
+if not sys.argv[2].endswith("-addresses.json.gz"):
+    for block in run["blocks"]:
+        del block["address"]
 with open(sys.argv[2], "wb") as file, gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=9, mtime=0) as packed:
     packed.write(json.dumps(run, separators=(",", ":")).encode())
 END
@@ -55,6 +56,11 @@ tinygrad mlp-eager JIT=0 LRU=0 NO_MEMORY_PLANNER=1 "${train[@]}" mlp --iteration
 tinygrad cnn-eager JIT=0 LRU=0 NO_MEMORY_PLANNER=1 "${train[@]}" cnn --iterations 12
 # Larger than a GPU of 32 MiB, for plans: kernels are launched one by one.
 tinygrad deep JIT=2 "${train[@]}" deep --managed --iterations 12
+# With addresses, for the simulator beside the lab.
+tinygrad deep-addresses JIT=2 "${train[@]}" deep --managed --iterations 10
+tinygrad deep-8-addresses JIT=2 "${train[@]}" deep --layers 8 --managed --iterations 10
+tinygrad transformer-2-addresses JIT=2 "${train[@]}" transformer --layers 2 --managed --iterations 10
+tinygrad alexnet-8-addresses JIT=2 "${train[@]}" alexnet --layers 8 --managed --iterations 10
 recorded numba "$numba/bin/python" lab/programs/kernels.py --rounds 12
 recorded numba-passes "$numba/bin/python" lab/programs/kernels.py --rounds 12 --passes 20
 recorded burn CUDA_PATH="$burn/site/nvidia/cuda_runtime" LD_LIBRARY_PATH="$work:$burn/site/nvidia/cuda_nvrtc/lib" "$burn/bin/burn-train" 10

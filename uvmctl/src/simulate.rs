@@ -163,7 +163,8 @@ const CONCESSIONS: [Concession; 5] = [
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let machine = machine::load(&options.machine)?;
     let machine = options.packing.map_or(machine.clone(), |ratio| machine.packing(ratio));
-    let LoadedIteration { iteration, window, .. } = options.source.iteration(&options.extraction, &options.machine)?;
+    let loaded = options.source.iteration(&options.extraction, &options.machine)?;
+    let LoadedIteration { iteration, before, window, .. } = loaded;
     let defaults = Setup::new(&machine);
     let setup = Setup {
         gpu_bytes: options.gpu_mem.unwrap_or(defaults.gpu_bytes),
@@ -175,6 +176,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         launch_lead_ns: u64::try_from(options.launch_lead.as_nanos()).unwrap_or(u64::MAX),
         ..defaults
     };
+    let setup = if iteration.locations().is_some() { setup.after(&before) } else { setup };
     let (mut policies, mut failed) = (Vec::new(), Vec::new());
     for manager in &options.policy {
         match figures(manager, &iteration, &setup)? {

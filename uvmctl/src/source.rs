@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use trace::{
-    Alignment, Circle, Detector, Iteration, IterationWindow, OpStream, Span,
+    Alignment, Circle, Detector, Iteration, IterationWindow, OpStream, RecordedIteration, Span,
     circle::Window,
     detect::{Settings, State},
     import::{self, Trace, singa},
@@ -65,6 +65,8 @@ pub(crate) struct Blocks {
 /// Iteration with its position and the form of its trace.
 pub(crate) struct LoadedIteration {
     pub(crate) iteration: Iteration,
+    /// What a recorded program does before it, if launches have addresses.
+    pub(crate) before: Vec<Iteration>,
     /// Position of the iteration within a run.
     pub(crate) window: Option<IterationWindow>,
     /// Whether the trace is a stream without launches: it records each use separately, not by
@@ -109,7 +111,9 @@ impl Source {
     /// Loads one iteration; kernels of a generated one have the times of `machine`'s GPU.
     pub(crate) fn iteration(&self, extraction: &Extraction, machine: &str) -> anyhow::Result<LoadedIteration> {
         match self.load(extraction.busy.as_deref(), machine)? {
-            Trace::Iteration(iteration) => Ok(LoadedIteration { iteration, window: None, lacks_launches: false }),
+            Trace::Iteration(iteration) => {
+                Ok(LoadedIteration { iteration, before: Vec::new(), window: None, lacks_launches: false })
+            }
             Trace::Ops(stream) => {
                 let window = self.window(&stream)?;
                 let failure = || format!("cannot extract an iteration from {}", self.name());
@@ -117,8 +121,12 @@ impl Source {
                     Lives::Allocated => trace::Lives::Allocated,
                     Lives::Used => trace::Lives::Used,
                 };
-                let iteration = Iteration::of_ops(&stream, window, lives).with_context(failure)?;
-                Ok(LoadedIteration { iteration, window: Some(window), lacks_launches: stream.launches().is_empty() })
+                let (iteration, before) = match RecordedIteration::of(&stream, window).with_context(failure)? {
+                    Some(RecordedIteration { iteration, before }) => (iteration, before),
+                    None => (Iteration::of_ops(&stream, window, lives).with_context(failure)?, Vec::new()),
+                };
+                let lacks_launches = stream.launches().is_empty();
+                Ok(LoadedIteration { iteration, before, window: Some(window), lacks_launches })
             }
             Trace::Circle(_) => {
                 bail!("{} holds blocks without uses: their idle times are unknown", self.name())

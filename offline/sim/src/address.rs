@@ -1,10 +1,15 @@
-//! Addresses of tensors: a caching allocator like those of frameworks. It reuses freed addresses,
-//! best fit first.
+//! Addresses of tensors: those of a recorded program, or else those of a caching allocator like
+//! those of frameworks. It reuses freed addresses, best fit first.
 //!
-//! Tensors of 1 MiB and more begin at a block and take whole blocks. Smaller ones take whole
-//! granules of other blocks.
+//! The allocator's tensors of 1 MiB and more begin at a block and take whole blocks. Smaller ones
+//! take whole granules of other blocks. Recorded tensors may share blocks and granules.
+
+mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use recorded::Recorded;
+use trace::{Iteration, TensorId};
 
 use crate::units::{BLOCK_BYTES, GRANULE_BYTES, GRANULES_PER_BLOCK, Granules};
 
@@ -12,14 +17,53 @@ use crate::units::{BLOCK_BYTES, GRANULE_BYTES, GRANULES_PER_BLOCK, Granules};
 const SMALL_FIRST: u64 = 1 << 44;
 const LARGE_BYTES: u64 = 1 << 20;
 
+/// Source of the addresses of an iteration's tensors.
+#[derive(Clone, Debug)]
+pub(crate) enum Addresses {
+    /// Addresses of the recorded program.
+    Recorded(Recorded),
+    /// Addresses of the model's allocator.
+    Allocated(Allocator),
+}
+
+impl Addresses {
+    /// Addresses of an iteration, beside those of a recorded program before it.
+    pub(crate) fn of(iteration: &Iteration, before: &[Iteration]) -> Self {
+        Recorded::of(iteration, before).map_or_else(|| Self::Allocated(Allocator::new()), Self::Recorded)
+    }
+
+    /// Recorded addresses, if the iteration has them.
+    pub(crate) fn recorded(&self) -> Option<&Recorded> {
+        match self {
+            Self::Recorded(recorded) => Some(recorded),
+            Self::Allocated(_) => None,
+        }
+    }
+
+    /// Addresses for a tensor of `bytes`, more than zero.
+    pub(crate) fn allocate(&mut self, tensor: TensorId, bytes: u64) -> Granules {
+        match self {
+            Self::Recorded(recorded) => recorded.range(tensor),
+            Self::Allocated(allocator) => allocator.allocate(bytes),
+        }
+    }
+
+    /// Frees the addresses of a tensor.
+    pub(crate) fn free(&mut self, range: Granules) {
+        if let Self::Allocated(allocator) = self {
+            allocator.free(range);
+        }
+    }
+}
+
 /// Addresses in use, and free ones for reuse.
 #[derive(Clone, Debug)]
-pub(crate) struct Addresses {
+pub(crate) struct Allocator {
     large: Arena,
     small: Arena,
 }
 
-impl Addresses {
+impl Allocator {
     pub(crate) fn new() -> Self {
         Self { large: Arena::new(0), small: Arena::new(SMALL_FIRST) }
     }
@@ -117,7 +161,7 @@ mod tests {
 
     #[test]
     fn freed_addresses_are_reused_best_fit_first() {
-        let mut addresses = Addresses::new();
+        let mut addresses = Allocator::new();
         let large_hole = addresses.allocate(8 * MIB);
         let between = addresses.allocate(2 * MIB);
         let small_hole = addresses.allocate(4 * MIB);
@@ -132,7 +176,7 @@ mod tests {
 
     #[test]
     fn small_tensors_share_blocks_and_large_ones_do_not() {
-        let mut addresses = Addresses::new();
+        let mut addresses = Allocator::new();
         let (one, two) = (addresses.allocate(1000), addresses.allocate(100_000));
         assert_eq!((one.count(), two.count(), two.first), (1, 2, one.end));
         assert_eq!(addresses.allocate(MIB).count(), 32);

@@ -93,6 +93,8 @@ pub(crate) struct Engine<'m, O = &'m mut Observer<'m>> {
     /// Allocated granules of blocks that end early.
     pub(crate) partial: BTreeMap<u64, Mask>,
     observer: O,
+    /// Whether the observer sees no events.
+    pub(crate) is_muted: bool,
 }
 
 impl<'m, O: FnMut(Event)> Engine<'m, O> {
@@ -119,6 +121,7 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
             departed: Vec::new(),
             partial: BTreeMap::new(),
             observer,
+            is_muted: false,
         }
     }
 
@@ -127,7 +130,9 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
     }
 
     pub(crate) fn emit(&mut self, event: Event) {
-        (self.observer)(event);
+        if !self.is_muted {
+            (self.observer)(event);
+        }
     }
 
     /// Discards a range, in transit or not.
@@ -211,24 +216,28 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
 
     /// Frames without a resident block and without one in transit to them.
     fn vacant(&self) -> u64 {
-        let reserved = u64::from(
-            self.arriving.is_some_and(|transfer| transfer.reserves_frame && self.memory.place(transfer.block).gpu == 0),
-        );
-        self.frames.saturating_sub(self.memory.resident_blocks() + reserved)
+        let reserved =
+            u64::from(self.arriving.is_some_and(|transfer| {
+                transfer.reserves_frame && self.memory.needs_frame(transfer.block, transfer.mask)
+            }));
+        self.frames.saturating_sub(self.memory.frames() + reserved)
     }
 
-    /// Evicts a block in the driver's order; when its frame is free.
+    /// Evicts the blocks of a frame in the driver's order; when it is free.
     fn evict(&mut self, from_ns: u64, is_protected: impl Fn(u64) -> bool) -> Result<u64, NoVictim> {
         let transfers = [self.arriving, self.leaving].map(|transfer| transfer.map(|transfer| transfer.block));
-        let victim =
-            self.memory.victim(|block| transfers.contains(&Some(block)) || is_protected(block)).ok_or(NoVictim)?;
+        let victims = self.memory.victims(|block| transfers.contains(&Some(block)) || is_protected(block));
+        let victims = victims.ok_or(NoVictim)?;
         self.traffic.evictions += 1;
-        if self.memory.is_split(victim) {
-            let pages = self.memory.pages(victim).gpu;
-            Ok(self.evict_from(victim, pages, from_ns))
-        } else {
-            Ok(self.evict_from(victim, self.memory.place(victim).gpu, from_ns))
+        let mut end_ns = from_ns;
+        for (victim, mask) in victims {
+            end_ns = if self.memory.is_split(victim) {
+                self.evict_from(victim, self.memory.pages(victim).gpu, end_ns)
+            } else {
+                self.evict_from(victim, mask, end_ns)
+            };
         }
+        Ok(end_ns)
     }
 
     fn evict_from<M: Placed>(&mut self, victim: u64, mask: M, from_ns: u64) -> u64 {
@@ -236,12 +245,21 @@ impl<'m, O: FnMut(Event)> Engine<'m, O> {
         // block.
         let from_ns = if self.fits_host(mask) { from_ns } else { from_ns.max(self.flash_write.free_ns) };
         let end_ns = self.to_host.take(from_ns, self.to_host_ns(mask));
-        self.traffic.bytes_dtoh += mask.bytes();
-        self.traffic.evicted_bytes += mask.bytes();
+        let bytes = self.bytes_of(victim, mask);
+        self.traffic.bytes_dtoh += bytes;
+        self.traffic.evicted_bytes += bytes;
         let to = self.store(victim, mask, false, end_ns);
         self.departed.push(victim);
         self.emit(Event::Left { block: victim, mask: mask.granules(), to, at_ns: end_ns });
         end_ns
+    }
+
+    /// Allocated bytes of a part of a block.
+    fn bytes_of<M: Placed>(&self, block: u64, mask: M) -> u64 {
+        let Some(allocated) = self.memory.parts(block) else { return mask.bytes() };
+        let granules = mask.granules();
+        let has = |granule: &(usize, &u32)| granules >> granule.0 & 1 == 1;
+        allocated.iter().enumerate().filter(has).map(|(_, bytes)| u64::from(*bytes)).sum()
     }
 
     fn to_gpu_ns(&self, mask: Mask) -> u64 {

@@ -5,11 +5,14 @@
 
 mod place;
 mod placed;
+mod shared;
 
 use std::collections::BTreeMap;
 
 pub use place::Place;
 pub(crate) use placed::Placed;
+pub use shared::Parts;
+use shared::Shared;
 
 use crate::{
     mask::{BlockMask, PageMask},
@@ -46,13 +49,44 @@ pub struct Memory {
     /// Residency by pages of blocks with a split granule. Only thrashing and moves of less than a
     /// granule split one; the fields above count them by granules.
     split: BTreeMap<u64, Place<PageMask>>,
+    /// Blocks without a frame of their own.
+    shared: Shared,
 }
 
 impl Memory {
-    /// Blocks with any part on the GPU; each takes a frame.
+    /// Has a block share frames with others of its kind, by the allocated bytes of its granules.
+    pub fn share_frames(&mut self, block: u64, parts: Parts) {
+        self.shared.add(block, parts);
+    }
+
+    /// Allocated bytes of the granules of a block that shares frames.
+    #[must_use]
+    pub fn parts(&self, block: u64) -> Option<&Parts> {
+        self.shared.parts(block)
+    }
+
+    /// Blocks with any part on the GPU that have a frame of their own.
     #[must_use]
     pub fn resident_blocks(&self) -> u64 {
         self.resident_blocks
+    }
+
+    /// Frames in use.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        self.resident_blocks + self.shared.frames()
+    }
+
+    /// Whether a part of a block needs another frame to be on the GPU.
+    #[must_use]
+    pub fn needs_frame(&self, block: u64, mask: Mask) -> bool {
+        if self.shared.has(block) { self.shared.needs_frame(block, mask) } else { self.place(block).gpu == 0 }
+    }
+
+    /// Blocks with any part on the GPU, with these parts.
+    pub(crate) fn on_gpu(&self) -> impl Iterator<Item = (u64, Mask)> {
+        let extents = self.extents.iter().filter(|(_, extent)| extent.place.gpu != 0);
+        extents.flat_map(|(first, extent)| (*first..first + extent.blocks).map(|block| (block, extent.place.gpu)))
     }
 
     /// Granules in host memory.
@@ -121,6 +155,23 @@ impl Memory {
         None
     }
 
+    /// Parts of a range that are in no memory.
+    pub(crate) fn unpopulated(&self, range: Granules) -> Vec<Granules> {
+        let mut parts: Vec<Granules> = Vec::new();
+        let per_block = u64::from(GRANULES_PER_BLOCK);
+        for (block, within) in range.blocks() {
+            let absent = within & !self.place(block).populated();
+            for granule in (0..per_block).filter(|granule| absent >> granule & 1 == 1) {
+                let first = block * per_block + granule;
+                match parts.last_mut() {
+                    Some(last) if last.end == first => last.end += 1,
+                    _ => parts.push(Granules { first, end: first + 1 }),
+                }
+            }
+        }
+        parts
+    }
+
     /// Sets the residency of a block. If granules became resident, the block goes to the tail of
     /// the driver's list; otherwise its position stays.
     pub fn put(&mut self, block: u64, place: Place) {
@@ -132,6 +183,9 @@ impl Memory {
         self.cut(block);
         self.cut(block + 1);
         let old = self.remove(block);
+        if self.shared.has(block) {
+            self.shared.set(block, place.gpu, &mut self.last_position);
+        }
         let position = match old {
             _ if place.gpu == 0 => 0,
             Some(old) if !gains(old.place) => old.position,
@@ -158,6 +212,9 @@ impl Memory {
             let inside: Vec<_> = self.extents.range(whole_first..whole_end).map(|(&block, _)| block).collect();
             for block in inside {
                 self.remove(block);
+                if self.shared.has(block) {
+                    self.shared.set(block, 0, &mut self.last_position);
+                }
             }
         }
         for (block, mask) in range.blocks().filter(|&(_, mask)| mask != Mask::MAX) {
@@ -168,13 +225,17 @@ impl Memory {
         }
     }
 
-    /// First block in the eviction order that is not protected.
+    /// Blocks of the first frame in the eviction order without a protected one, with their
+    /// granules in it.
     #[must_use]
-    pub fn victim(&self, is_protected: impl Fn(u64) -> bool) -> Option<u64> {
-        self.used.values().find_map(|first| {
+    pub fn victims(&self, is_protected: impl Fn(u64) -> bool) -> Option<BTreeMap<u64, Mask>> {
+        let own = self.used.iter().find_map(|(position, first)| {
             let extent = self.extents.get(first)?;
-            (*first..first + extent.blocks).find(|&block| !is_protected(block))
-        })
+            let block = (*first..first + extent.blocks).find(|&block| !is_protected(block))?;
+            Some((position + (block - first), BTreeMap::from([(block, extent.place.gpu)])))
+        });
+        let frames = [own, self.shared.victim(is_protected)];
+        frames.into_iter().flatten().min_by_key(|(position, _)| *position).map(|(_, blocks)| blocks)
     }
 
     fn covering(&self, block: u64) -> Option<(u64, &Extent)> {
@@ -201,6 +262,9 @@ impl Memory {
     fn join(&mut self, block: u64) {
         let Some(&after) = self.extents.get(&block) else { return };
         let Some((&first, &before)) = self.extents.range(..block).next_back() else { return };
+        if self.shared.has(first) || self.shared.has(block) {
+            return;
+        }
         let is_continuation = before.place == after.place && before.position_after(before.blocks) == after.position;
         if first + before.blocks == block && is_continuation {
             self.remove(first);
@@ -210,7 +274,7 @@ impl Memory {
     }
 
     fn insert(&mut self, block: u64, extent: Extent) {
-        if extent.place.gpu != 0 {
+        if extent.place.gpu != 0 && !self.shared.has(block) {
             self.used.insert(extent.position, block);
             self.resident_blocks += extent.blocks;
         }
@@ -220,7 +284,7 @@ impl Memory {
 
     fn remove(&mut self, block: u64) -> Option<Extent> {
         let extent = self.extents.remove(&block)?;
-        if extent.place.gpu != 0 {
+        if extent.place.gpu != 0 && !self.shared.has(block) {
             self.used.remove(&extent.position);
             self.resident_blocks -= extent.blocks;
         }
@@ -235,6 +299,10 @@ mod tests {
 
     const ON_GPU: Place = Place { gpu: Mask::MAX, host: 0, flash: 0, cpu_mapped: 0 };
     const ON_HOST: Place = Place { gpu: 0, host: Mask::MAX, flash: 0, cpu_mapped: 0 };
+
+    fn victim(memory: &Memory, is_protected: impl Fn(u64) -> bool) -> Option<u64> {
+        memory.victims(is_protected)?.into_keys().next()
+    }
 
     fn unprotected(_: u64) -> bool {
         false
@@ -258,8 +326,8 @@ mod tests {
             memory.put(block, ON_GPU);
         }
         memory.put(7, ON_GPU);
-        assert_eq!(memory.victim(unprotected), Some(7));
-        assert_eq!(memory.victim(|block| block == 7), Some(3));
+        assert_eq!(victim(&memory, unprotected), Some(7));
+        assert_eq!(victim(&memory, |block| block == 7), Some(3));
     }
 
     #[test]
@@ -269,9 +337,27 @@ mod tests {
         memory.put(1, half);
         memory.put(2, ON_GPU);
         memory.put(1, ON_GPU);
-        assert_eq!(memory.victim(unprotected), Some(2));
+        assert_eq!(victim(&memory, unprotected), Some(2));
         memory.put(2, half);
-        assert_eq!(memory.victim(unprotected), Some(2));
+        assert_eq!(victim(&memory, unprotected), Some(2));
+    }
+
+    #[test]
+    fn blocks_without_frames_of_their_own_are_evicted_together() {
+        let mut memory = Memory::default();
+        for block in [1, 2, 9] {
+            memory.share_frames(block, [8 << 10; 32]);
+        }
+        for block in [1, 5, 2, 9] {
+            memory.put(block, ON_GPU);
+        }
+        assert_eq!((memory.resident_blocks(), memory.frames(), memory.needs_frame(9, 1)), (1, 2, false));
+        assert_eq!((memory.on_gpu().count(), victim(&memory, unprotected)), (4, Some(5)));
+        let of_shared = memory.victims(|block| block == 5).unwrap();
+        assert_eq!(of_shared.into_keys().collect::<Vec<_>>(), [1, 2, 9]);
+        memory.discard(Granules { first: 32, end: 96 });
+        memory.put(9, ON_HOST);
+        assert_eq!((memory.frames(), memory.needs_frame(9, 1)), (1, true));
     }
 
     #[test]
@@ -327,7 +413,7 @@ mod tests {
             let resident = (0..).zip(&table).filter(|(_, (place, _))| place.gpu != 0);
             assert_eq!(memory.resident_blocks(), resident.clone().count() as u64);
             assert_eq!(
-                memory.victim(unprotected),
+                victim(&memory, unprotected),
                 resident.min_by_key(|(_, (_, position))| *position).map(|(block, _)| block)
             );
         }

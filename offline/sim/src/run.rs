@@ -7,7 +7,7 @@ use thiserror::Error;
 use trace::{Access, Iteration, KernelId, Table, TensorId};
 
 use crate::{
-    address::Addresses,
+    address::{Addresses, Recorded},
     engine::{Engine, Move, NoVictim, Traffic},
     event::{Event, Observer},
     outcome::Outcome,
@@ -15,6 +15,9 @@ use crate::{
     units::{BLOCK_BYTES, GRANULE_BYTES, Granules},
     walk::{Operand, Stuck, Walk},
 };
+
+/// Frames of the driver's page tables, which the model counts beside recorded tensors.
+const TABLE_FRAMES: u64 = 1;
 
 /// Error in running an iteration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -101,22 +104,57 @@ impl<'a> Run<'a> {
         if setup.gpu_bytes < MIN_GPU_BYTES {
             return Err(RunError::TooLittleMemory { gpu_bytes: setup.gpu_bytes });
         }
-        let frames = setup.gpu_bytes / BLOCK_BYTES;
+        let addresses = Addresses::of(iteration, setup.before);
+        let tables = if addresses.recorded().is_some() { TABLE_FRAMES } else { 0 };
+        let frames = setup.gpu_bytes / BLOCK_BYTES - tables;
         let tensors = Table::of(State::default(), iteration.tensors().len());
-        let engine = Engine::new(setup.machine, frames, setup.host_bytes, observer);
-        Ok(Self { iteration, setup, schedule, engine, addresses: Addresses::new(), tensors, now_ns: 0 })
+        let mut engine = Engine::new(setup.machine, frames, setup.host_bytes, observer);
+        if let Some(recorded) = addresses.recorded() {
+            engine.partial.extend(recorded.partial());
+            recorded.parts().for_each(|(block, parts)| engine.memory.share_frames(block, parts));
+        }
+        Ok(Self { iteration, setup, schedule, engine, addresses, tensors, now_ns: 0 })
     }
 
     fn run_all(mut self) -> Result<Outcome, RunError> {
+        self.run_before()?;
         for (id, _) in self.iteration.tensors().iter().filter(|(_, tensor)| tensor.persistent) {
             self.place(id);
-            self.write_by_cpu(id, None);
+            // What the program has not used before is on the host.
+            for range in self.engine.memory.unpopulated(self.contents(id)) {
+                self.engine.write_by_cpu(range, None);
+            }
+            self.tensors[id].has_contents = true;
         }
-        let mut outcome = Err(RunError::NoIterations);
-        for _ in 0..self.setup.iterations {
-            outcome = Ok(self.run_iteration()?);
+        let outcomes = (0..self.setup.iterations).map(|_| self.run_iteration()).collect::<Result<Vec<_>, _>>()?;
+        let measured = outcomes.len().saturating_sub((self.setup.measured as usize).max(1));
+        Outcome::mean(outcomes.get(measured..).unwrap_or_default()).ok_or(RunError::NoIterations)
+    }
+
+    /// Runs what a recorded program does before the iteration, with the driver alone. What it reads
+    /// before it writes it is new memory. Observers see the memory that this leaves on the GPU.
+    fn run_before(&mut self) -> Result<(), RunError> {
+        if self.addresses.recorded().is_none() {
+            return Ok(());
         }
-        outcome
+        self.engine.is_muted = true;
+        for iteration in self.setup.before {
+            let Some(recorded) = Recorded::of(iteration, &[]) else { continue };
+            for (kernel, of) in iteration.kernels().iter() {
+                let operands = iteration.operands(kernel).iter().map(|&trace::Operand { tensor, .. }| Operand {
+                    tensor,
+                    range: recorded.range(tensor),
+                    reads: false,
+                });
+                let operands: Vec<_> = operands.collect();
+                self.walk(&operands, of.duration_ns).map_err(|_| self.out_of_memory(NoVictim))?;
+            }
+        }
+        self.engine.is_muted = false;
+        for (block, mask) in self.engine.memory.on_gpu().collect::<Vec<_>>() {
+            self.engine.emit(Event::Arrived { block, mask, with_contents: false, at_ns: self.now_ns });
+        }
+        Ok(())
     }
 
     fn run_iteration(&mut self) -> Result<Outcome, RunError> {
@@ -207,7 +245,10 @@ impl<'a> Run<'a> {
             let Some(memory) = self.tensors[tensor].memory.take() else { continue };
             self.tensors[tensor].has_contents = false;
             self.engine.cancel(|request| request.tensor == tensor);
-            if self.setup.freed == Freed::Released {
+            // What a recorded program frees is not in a cache.
+            if let Some(recorded) = self.addresses.recorded() {
+                self.engine.discard(tensor, recorded.own(tensor));
+            } else if self.setup.freed == Freed::Released {
                 self.engine.discard(tensor, memory);
             }
             self.addresses.free(memory);
@@ -216,7 +257,7 @@ impl<'a> Run<'a> {
 
     fn place(&mut self, tensor: TensorId) {
         if self.tensors[tensor].memory.is_none() {
-            self.tensors[tensor].memory = Some(self.addresses.allocate(self.iteration.tensors()[tensor].bytes));
+            self.tensors[tensor].memory = Some(self.addresses.allocate(tensor, self.iteration.tensors()[tensor].bytes));
             let range = self.contents(tensor);
             self.engine.emit(Event::Placed { tensor, range });
         }
@@ -230,6 +271,9 @@ impl<'a> Run<'a> {
 
     /// Granules of a tensor's bytes.
     fn contents(&self, tensor: TensorId) -> Granules {
+        if let Some(recorded) = self.addresses.recorded() {
+            return recorded.range(tensor);
+        }
         let first = self.tensors[tensor].memory.map_or(0, |memory| memory.first);
         Granules { first, end: first + self.iteration.tensors()[tensor].bytes.div_ceil(GRANULE_BYTES) }
     }
@@ -237,11 +281,8 @@ impl<'a> Run<'a> {
     fn kernel(&mut self, kernel: KernelId) -> Result<(), RunError> {
         let operands = self.operands(kernel)?;
         let start_ns = self.now_ns;
-        let setup = self.setup;
-        let window_bytes = setup.machine.resident_threads.value.saturating_mul(setup.bytes_per_thread);
         let duration_ns = self.iteration.kernels()[kernel].duration_ns;
-        let walk = Walk::new(&operands, duration_ns, window_bytes, setup.machine.faults.batch_entries.value);
-        self.now_ns = walk.run(&mut self.engine, start_ns).map_err(|stuck| match stuck {
+        self.walk(&operands, duration_ns).map_err(|stuck| match stuck {
             Stuck::Lost(tensor) => RunError::ContentsLost { kernel, tensor },
             Stuck::NoVictim(none) => self.out_of_memory(none),
         })?;
@@ -249,6 +290,14 @@ impl<'a> Run<'a> {
             self.tensors[operand.tensor].has_contents |= operand.access.writes();
         }
         self.engine.emit(Event::Ran { kernel, start_ns, end_ns: self.now_ns });
+        Ok(())
+    }
+
+    fn walk(&mut self, operands: &[Operand], duration_ns: u64) -> Result<(), Stuck> {
+        let setup = self.setup;
+        let window_bytes = setup.machine.resident_threads.value.saturating_mul(setup.bytes_per_thread);
+        let walk = Walk::new(operands, duration_ns, window_bytes, setup.machine.faults.batch_entries.value);
+        self.now_ns = walk.run(&mut self.engine, self.now_ns)?;
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Environment of an iteration.
 
 use planner::{machine::Store, pump::Pump};
+use trace::Iteration;
 
 use crate::{
     machine::{Flash, Link, Machine},
@@ -12,6 +13,11 @@ pub const MIN_GPU_BYTES: u64 = 8 << 20;
 
 /// Least GPU memory that planners do not get, where a quarter of all is as much.
 const RESERVED_BYTES: u64 = 64 << 20;
+
+/// Iterations of a recorded program until its residency recurs, or nearly.
+const WARM_UP: u32 = 2;
+/// Iterations behind these: a multiple of periods up to 4.
+const MEASURED: u32 = 12;
 
 /// Handling of a dead tensor's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,12 +41,16 @@ pub struct Setup<'a> {
     pub host_bytes: u64,
     /// Handling of dead tensors' memory.
     pub freed: Freed,
-    /// Iterations to run; the last one is reported. The first also pays for the CPU's writes and
-    /// first touches.
+    /// Iterations to run. The first also pays for the CPU's writes and first touches.
     pub iterations: u32,
+    /// Iterations of these, the last ones, whose mean is reported; at least one is.
+    pub measured: u32,
     /// Distance of concurrent threads in the largest tensor of a kernel. It determines the memory
     /// that is accessed, and faulted on, at once.
     pub bytes_per_thread: u64,
+    /// What a recorded program does before the iteration, with the driver alone, if its tensors have
+    /// locations too. Otherwise all memory is on the host at first.
+    pub before: &'a [Iteration],
     /// Lead of a kernel's launch before its earliest start, without stalls. It is known to policies
     /// that learn of kernels by their launches. Policies that know the iteration ignore it.
     pub launch_lead_ns: u64,
@@ -58,9 +68,18 @@ impl<'a> Setup<'a> {
             host_bytes,
             freed: Freed::default(),
             iterations: 2,
+            measured: 1,
             bytes_per_thread: 4,
+            before: &[],
             launch_lead_ns: Pump::default().lead_ns,
         }
+    }
+
+    /// Set-up for an iteration of a recorded program, and the mean of several in the steady state:
+    /// what is evicted may recur in each second or third one.
+    #[must_use]
+    pub fn after(self, before: &'a [Iteration]) -> Self {
+        Self { before, iterations: WARM_UP + MEASURED, measured: MEASURED, ..self }
     }
 
     /// All planners. Those that learn of kernels by their launches use the lead of this set-up.

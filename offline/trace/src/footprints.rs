@@ -6,7 +6,7 @@
 //! docs/measurements/footprints.md the precision.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     ops::{Bound, Range},
 };
 
@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::{
     draft::{Draft, DraftKernel, Invalid},
     id::{BlockId, Id, OpId, TensorId},
-    iteration::{Access, Iteration, Role, Tensor},
+    iteration::{Access, Iteration, Location, Role, Tensor},
     ops::{Argument, OpKind, OpStream},
 };
 
@@ -48,6 +48,11 @@ pub enum Until {
     /// The next address in the block that is in use, from its first launch to its last. More is
     /// found, and more that the launch does not access.
     NextInUse,
+    /// As [`Until::NextInUse`], and no further than the next address that is named between two
+    /// launches that name this one: what one writes and the other reads is not overwritten in
+    /// between. Which two is unknown: the launch and that before it, or the launch and that behind
+    /// it, whichever gives more.
+    NextBetween,
 }
 
 /// Memory that each launch of a part of a stream may access.
@@ -129,8 +134,9 @@ impl Footprints {
     /// of blocks that the same operations use, named by block and offset, so that none overlap.
     ///
     /// A kernel lasts until the next operation; a launch lasts for its duration, if the trace
-    /// records it. Where the trace has no kind of access, launches read and write what they use.
-    /// Blocks that live before and after the part are persistent.
+    /// records it. Where the trace has no kind of access, launches read and write what they use,
+    /// and the first one only writes it if the part has allocated it. Blocks that live before and
+    /// after the part are persistent. Tensors have locations if the trace has all addresses.
     ///
     /// # Errors
     /// If nothing uses memory, or too much of it overlaps.
@@ -147,9 +153,13 @@ impl Footprints {
         let mut pieces = BTreeMap::new();
         let mut blocks: Vec<_> = cuts.iter().collect();
         blocks.sort_unstable_by_key(|(block, _)| **block);
+        let mut locations = Vec::new();
+        let mut is_new = Vec::new();
         for (block, cuts) in blocks {
+            let persistent = self.outlives(stream, *block);
             for (begin, end) in cuts.iter().zip(cuts.iter().skip(1)) {
-                let persistent = self.outlives(stream, *block);
+                locations.push(location(stream, *block, *begin));
+                is_new.push(self.allocates(stream, *block));
                 let name = format!("block {block} + {begin}");
                 let tensor = Tensor { name, bytes: end - begin, role: Role::Other, persistent };
                 pieces.insert((*block, *begin), draft.tensor(tensor));
@@ -167,9 +177,20 @@ impl Footprints {
                 return Err(Invalid::TooMany);
             }
             let next = self.extents.get(place + 1).map(|(next, _)| *next);
-            draft.kernel(kernel(stream, *id, next, &tensors));
+            let mut kernel = kernel(stream, *id, next, &tensors);
+            // New memory has no contents to read.
+            let mut is_unwritten = |tensor: &TensorId| is_new.get_mut(tensor.index()).is_some_and(std::mem::take);
+            let unwritten: HashSet<_> = kernel.outputs.iter().copied().filter(|tensor| is_unwritten(tensor)).collect();
+            kernel.inputs.retain(|tensor| !unwritten.contains(tensor));
+            draft.kernel(kernel);
         }
+        draft.locations = locations.into_iter().collect::<Option<_>>().unwrap_or_default();
         unused_left_out(draft).check()
+    }
+
+    /// Whether the part allocates a block.
+    fn allocates(&self, stream: &OpStream, block: BlockId) -> bool {
+        stream.malloc_of(block).is_some_and(|malloc| self.ops.contains(&malloc.index()))
     }
 
     /// Whether a block lives before and after the part.
@@ -284,9 +305,19 @@ fn kernel(stream: &OpStream, id: OpId, next: Option<OpId>, tensors: &[TensorId])
     DraftKernel { name, duration_ns, inputs: list(reads), outputs: list(writes) }
 }
 
+/// Location of the memory at an offset of a block.
+fn location(stream: &OpStream, block: BlockId, offset_bytes: u64) -> Option<Location> {
+    let block = &stream.blocks()[block];
+    let allocation_address = block.address?;
+    let address = allocation_address.checked_add(offset_bytes)?;
+    Some(Location { address, allocation_address, allocation_bytes: block.bytes })
+}
+
 /// Draft without the tensors that no kernel uses: gaps between extents.
 fn unused_left_out(draft: Draft) -> Draft {
-    let Draft { name, tensors, mut kernels } = draft;
+    let Draft { name, tensors, mut kernels, locations } = draft;
+    let mut locations = locations.into_iter();
+    let mut left_locations = Vec::new();
     let mut ids = vec![None; tensors.len()];
     for id in kernels.iter().flat_map(|kernel| kernel.inputs.iter().chain(&kernel.outputs)) {
         if let Some(used) = ids.get_mut(id.index()) {
@@ -295,9 +326,11 @@ fn unused_left_out(draft: Draft) -> Draft {
     }
     let mut left = Vec::new();
     for (tensor, id) in tensors.into_iter().zip(&mut ids) {
+        let location = locations.next();
         if let Some(id) = id {
             *id = TensorId::new(left.len());
             left.push(tensor);
+            left_locations.extend(location);
         }
     }
     for kernel in &mut kernels {
@@ -305,30 +338,48 @@ fn unused_left_out(draft: Draft) -> Draft {
             *id = ids.get(id.index()).copied().flatten().unwrap_or(*id);
         }
     }
-    Draft { name, tensors: left, kernels }
+    Draft { name, tensors: left, kernels, locations: left_locations }
 }
 
-/// Offsets that are named, by block, with the first and the last operation that names each.
+/// Offsets that are named, by block, with the operations that name each, in order.
 #[derive(Debug, Default)]
 struct Addresses {
-    blocks: HashMap<BlockId, BTreeMap<u64, (OpId, OpId)>>,
+    blocks: HashMap<BlockId, BTreeMap<u64, Vec<OpId>>>,
 }
 
 impl Addresses {
     fn add(&mut self, op: OpId, Argument { block, offset_bytes, .. }: Argument) {
         if let Some(offset) = offset_bytes {
-            self.blocks.entry(block).or_default().entry(offset).or_insert((op, op)).1 = op;
+            let ops = self.blocks.entry(block).or_default().entry(offset).or_default();
+            if ops.last() != Some(&op) {
+                ops.push(op);
+            }
         }
     }
 
     /// Offset at which the extent of an operation ends that begins at an offset.
     fn end(&self, op: OpId, block: BlockId, begin: u64, until: Until) -> Option<u64> {
-        let behind = self.blocks.get(&block)?.range((Bound::Excluded(begin), Bound::Unbounded));
-        let ends = |place: usize, first: OpId, last: OpId| match until {
-            Until::NextNamed => true,
-            Until::NextInUse => place >= ADDRESSES_MAX || (first <= op && op <= last),
+        let offsets = self.blocks.get(&block)?;
+        let next = |ends: &dyn Fn(&[OpId]) -> bool| {
+            let mut behind = offsets.range((Bound::Excluded(begin), Bound::Unbounded)).enumerate();
+            behind.find(|(place, (_, ops))| *place >= ADDRESSES_MAX || ends(ops)).map(|(_, (offset, _))| *offset)
         };
-        let mut behind = behind.enumerate();
-        behind.find(|(place, (_, (first, last)))| ends(*place, *first, *last)).map(|(_, (offset, _))| *offset)
+        let in_use = |ops: &[OpId]| ops.first().is_some_and(|first| *first <= op) && ops.last() >= Some(&op);
+        match until {
+            Until::NextNamed => next(&|_| true),
+            Until::NextInUse => next(&in_use),
+            Until::NextBetween => {
+                let between = |first: OpId, last: OpId| {
+                    let named =
+                        |ops: &[OpId]| ops.get(ops.partition_point(|of| *of < first)).is_some_and(|of| *of <= last);
+                    next(&|ops| in_use(ops) || named(ops)).unwrap_or(u64::MAX)
+                };
+                let own = offsets.get(&begin)?;
+                let place = own.partition_point(|of| *of < op);
+                let before = place.checked_sub(1).and_then(|before| own.get(before)).map(|before| between(*before, op));
+                let behind = own.get(place + 1).map(|behind| between(op, *behind));
+                before.max(behind).or_else(|| next(&in_use))
+            }
+        }
     }
 }

@@ -9,9 +9,10 @@ use thiserror::Error;
 use crate::{
     circle::Window,
     draft::{Draft, DraftKernel, Invalid},
+    footprints::{Footprints, Until},
     id::{BlockId, OpId, TensorId},
     iteration::{Access, Iteration, Role, Tensor},
-    ops::{Launch, Op, OpKind, OpStream},
+    ops::{Argument, Launch, Op, OpKind, OpStream},
 };
 
 /// Definition of the lifetime of a block.
@@ -57,6 +58,18 @@ impl From<LaunchWindow> for IterationWindow {
 }
 
 impl IterationWindow {
+    /// Window of the iteration before, if the run has that many mallocs or launches.
+    fn earlier(self) -> Option<Self> {
+        Some(match self {
+            Self::Mallocs(Window { first_malloc, mallocs }) => {
+                Window { first_malloc: first_malloc.checked_sub(mallocs.max(1))?, mallocs }.into()
+            }
+            Self::Launches(LaunchWindow { first_launch, launches }) => {
+                LaunchWindow { first_launch: first_launch.checked_sub(launches.max(1))?, launches }.into()
+            }
+        })
+    }
+
     /// First operation, and the one after the last.
     fn range(self, stream: &OpStream) -> Result<(OpId, OpId), ConversionError> {
         let ids = |is_one: fn(&OpKind) -> bool| -> Vec<OpId> {
@@ -121,6 +134,58 @@ impl Iteration {
             return Err(ConversionError::NoUses);
         }
         Ok(builder.draft.check()?)
+    }
+}
+
+/// Iteration of a run whose launches have addresses, with what the run does before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedIteration {
+    /// The iteration, with locations.
+    pub iteration: Iteration,
+    /// The run up to there, in parts: one up to the first iteration of this period, or later, and the
+    /// iterations behind that. At most [`BEFORE_MAX`] of these, the last ones.
+    pub before: Vec<Iteration>,
+}
+
+/// Most iterations of a run before one that is simulated.
+pub const BEFORE_MAX: usize = 16;
+
+impl RecordedIteration {
+    /// Iteration in a window of a stream, with the memory that addresses tell ([`Footprints`]);
+    /// `None` of a stream in which a launch names memory without an address, or none does at all.
+    ///
+    /// # Errors
+    /// If the window is not within the stream, or too much memory overlaps.
+    pub fn of(stream: &OpStream, window: impl Into<IterationWindow>) -> Result<Option<Self>, ConversionError> {
+        let arguments = || stream.launches().values().iter().flat_map(|launch| &launch.arguments);
+        let has_address =
+            |argument: &Argument| argument.offset_bytes.is_some() && stream.blocks()[argument.block].address.is_some();
+        if arguments().next().is_none() || !arguments().all(has_address) {
+            return Ok(None);
+        }
+        let window = window.into();
+        let (begin, end) = window.range(stream)?;
+        let part = |begin, end| Footprints::of(stream, begin..end, Until::NextBetween).iteration(stream);
+        let iteration = part(begin, end)?;
+        let mut begins = vec![begin];
+        let mut earlier = window.earlier();
+        while let Some(window) = earlier {
+            begins.push(window.range(stream)?.0);
+            earlier = window.earlier();
+        }
+        begins.reverse();
+        let omitted = begins.len().saturating_sub(BEFORE_MAX + 1);
+        let first = begins.first().map(|first| (OpId(0), *first));
+        let iterations = begins.iter().zip(begins.iter().skip(1)).skip(omitted).map(|(begin, end)| (*begin, *end));
+        let mut before = Vec::new();
+        for (begin, end) in first.into_iter().chain(iterations) {
+            match part(begin, end) {
+                Ok(iteration) => before.push(iteration),
+                Err(Invalid::NoKernels) => {}
+                Err(invalid) => return Err(invalid.into()),
+            }
+        }
+        Ok(Some(Self { iteration, before }))
     }
 }
 

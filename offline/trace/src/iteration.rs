@@ -46,6 +46,18 @@ pub struct Tensor {
     pub persistent: bool,
 }
 
+/// Place of a tensor in the address space of a recorded program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Location {
+    /// Address of the first byte.
+    pub address: u64,
+    /// First address of the allocation that contains the tensor.
+    pub allocation_address: u64,
+    /// Size of that allocation.
+    pub allocation_bytes: u64,
+}
+
 /// Access of a kernel to a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -102,12 +114,15 @@ pub struct Use {
 
 /// One iteration, validated: at least one kernel; no empty tensor; every operand is one of its
 /// tensors, once per kernel. A workspace belongs to one kernel and is not persistent. The sums of
-/// all bytes and of all durations are at most [`draft::MAX_TOTAL`].
+/// all bytes and of all durations are at most [`draft::MAX_TOTAL`]. If tensors have locations, all
+/// have, each within its allocation, and no address is above that limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Draft", into = "Draft")]
 pub struct Iteration {
     pub(crate) name: String,
     pub(crate) tensors: Table<TensorId, Tensor>,
+    /// Empty, or one for each tensor.
+    pub(crate) locations: Table<TensorId, Location>,
     pub(crate) kernels: Table<KernelId, Kernel>,
     /// Operands by kernel; those of kernel k are `operand_starts[k]..operand_starts[k + 1]`. Uses
     /// by tensor likewise.
@@ -130,6 +145,12 @@ impl Iteration {
     #[must_use]
     pub fn tensors(&self) -> &Table<TensorId, Tensor> {
         &self.tensors
+    }
+
+    /// Locations of all tensors; `None` if they are unknown.
+    #[must_use]
+    pub fn locations(&self) -> Option<&Table<TensorId, Location>> {
+        (!self.locations.is_empty()).then_some(&self.locations)
     }
 
     /// All kernels in order of execution.

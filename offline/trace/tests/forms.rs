@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use trace::{
-    Access, Alignment, Circle, Draft, Iteration, KernelId, Op, OpKind, OpStream, Operand, Recorder, Role, Tensor,
-    TensorId,
+    Access, Alignment, Circle, Draft, Iteration, KernelId, Location, Op, OpKind, OpStream, Operand, Recorder, Role,
+    Tensor, TensorId,
     circle::{Span, Window},
     draft::{DraftKernel, Invalid, MAX_TOTAL},
     ops::{self, Block, SyncKind},
@@ -38,6 +38,7 @@ fn draft() -> Draft {
             kernel("backward", 9, &[ACTIVATION], &[GRADIENT, WORKSPACE]),
             kernel("update", 2, &[GRADIENT, WEIGHT], &[WEIGHT]),
         ],
+        ..Draft::default()
     }
 }
 
@@ -123,6 +124,22 @@ fn an_invalid_draft_is_rejected_with_the_reason() {
     assert_eq!(rejection(|draft| draft.kernels[3].inputs.push(WORKSPACE)), Invalid::WorkspaceRead { tensor, kernel });
     let unknown = rejection(|draft| draft.kernels[0].inputs.push(TensorId(4)));
     assert_eq!(unknown.to_string(), "kernel 0 refers to unknown tensor 4; number of tensors: 4");
+}
+
+#[test]
+fn locations_are_of_all_tensors_and_within_allocations() {
+    let at = |address, allocation_bytes| Location { address, allocation_address: 4096, allocation_bytes };
+    let rejection = |locations: Vec<Location>| Draft { locations, ..draft() }.check().unwrap_err();
+    assert_eq!(rejection(vec![at(4096, 100)]), Invalid::Locations { locations: 1, tensors: 4 });
+    for wrong in [at(4095, 200), at(4097, 100), at(u64::MAX, 100), at(4096, u64::MAX), at(4096, MAX_TOTAL)] {
+        let locations = vec![wrong, at(4096, 100), at(4096, 100), at(4096, 100)];
+        assert_eq!(rejection(locations), Invalid::OutsideAllocation { tensor: WEIGHT });
+    }
+    let locations = vec![at(4096, 300), at(4196, 300), at(4206, 300), at(4306, 300)];
+    let iteration = Draft { locations: locations.clone(), ..draft() }.check().unwrap();
+    assert_eq!(iteration.locations().unwrap().values(), locations);
+    assert_eq!(Draft::from(iteration).locations, locations);
+    assert_eq!(draft().check().unwrap().locations(), None);
 }
 
 #[test]

@@ -121,7 +121,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         Mode::Stick => autoswap::Mode::Stick,
     };
     let machine_name = options.machine.as_deref().unwrap_or(AUTHORS_GPU);
-    let LoadedIteration { iteration, window, lacks_launches } =
+    let LoadedIteration { iteration, window, lacks_launches, .. } =
         options.source.iteration(&options.extraction, machine_name)?;
     let settle = if lacks_launches { Settle::OF_STREAMS } else { Settle::AT_ONCE };
     let machine = machine(options)?;

@@ -75,6 +75,7 @@ mod tests {
             name: String::new(),
             tensors: vec![tensor.clone(), tensor],
             kernels: vec![kernel(1), kernel(94), kernel(4)],
+            ..Draft::default()
         };
         let iteration = draft.check().unwrap();
         let link = Link { latency_ns: 0.0, bytes_per_second: 1e9 };

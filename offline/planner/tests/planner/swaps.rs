@@ -44,7 +44,7 @@ fn idle_at_the_peak(mib: u64) -> Iteration {
         kernel(10, &[], &[]),
         kernel(10, &[0], &[]),
     ];
-    Draft { name: String::new(), tensors: vec![tensor(mib, false), tensor(20, false)], kernels }.check().unwrap()
+    Draft { tensors: vec![tensor(mib, false), tensor(20, false)], kernels, ..Draft::default() }.check().unwrap()
 }
 
 fn action(begin: u32, tier: Tier, done_before: u32) -> Action {
@@ -86,7 +86,7 @@ fn weight_migrates_across_the_end_of_the_iteration() {
     let tensors = vec![tensor(10, true), tensor(20, false)];
     let pass = |duration_ns| kernel(duration_ns, &[], &[]);
     let kernels = vec![pass(20), kernel(20, &[], &[1]), pass(20), kernel(10, &[0], &[]), pass(5)];
-    let iteration = Draft { name: String::new(), tensors, kernels }.check().unwrap();
+    let iteration = Draft { tensors, kernels, ..Draft::default() }.check().unwrap();
     let machine = machine(1, 1);
     let problem = Problem::new(&iteration, &machine, &Parameters::default());
     for mode in [Mode::Stick, Mode::NoOverhead] {
@@ -105,7 +105,7 @@ fn second_peak_is_lowered_as_well() {
         let pass = || kernel(10, &[], &[]);
         kernels.extend([kernel(10, &[], &[own]), pass(), kernel(10, &[], &[own + 1]), pass(), kernel(10, &[own], &[])]);
     }
-    let iteration = Draft { name: String::new(), tensors, kernels }.check().unwrap();
+    let iteration = Draft { tensors, kernels, ..Draft::default() }.check().unwrap();
     let machine = machine(1, 1);
     let problem = Problem::new(&iteration, &machine, &Parameters::default());
     let plan = problem.best(Rule::Wdoa, Mode::Stick, Goal::LowestLimit).unwrap();
@@ -123,7 +123,7 @@ fn absences_that_do_not_lower_the_peak_are_pruned() {
     let pass = || kernel(30, &[], &[]);
     let used = [kernel(10, &[], &[3]), kernel(10, &[], &[0, 1]), pass(), kernel(10, &[], &[2]), pass()];
     let kernels = used.into_iter().chain([kernel(10, &[0, 1], &[])]).collect();
-    let iteration = Draft { name: String::new(), tensors, kernels }.check().unwrap();
+    let iteration = Draft { tensors, kernels, ..Draft::default() }.check().unwrap();
     let machine = machine(1, 1);
     let problem = Problem::new(&iteration, &machine, &Parameters::default());
     for rule in Rule::PURE {
@@ -177,7 +177,7 @@ impl Numbers {
             outputs: some(self),
         });
         let kernels = kernels.collect();
-        Draft { name: String::new(), tensors, kernels }.check().unwrap()
+        Draft { tensors, kernels, ..Draft::default() }.check().unwrap()
     }
 }
 

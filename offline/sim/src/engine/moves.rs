@@ -159,7 +159,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         if from_ns > limit_ns {
             return Ok(());
         }
-        let reserves_frame = self.memory.place(block).gpu == 0;
+        let reserves_frame = self.memory.needs_frame(block, mask);
         if reserves_frame && self.vacant() == 0 {
             let departure_pending =
                 self.leaving.is_some() || self.next_block(2).is_some() || self.next_block(3).is_some();
@@ -239,7 +239,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
             return;
         }
         if request.kind != MoveKind::Populate {
-            self.traffic.bytes_htod += mask_bytes(mask);
+            self.traffic.bytes_htod += self.bytes_of(block, mask);
             self.traffic.bytes_ssd_read += mask_bytes(mask & place.flash);
         }
         self.memory.put(block, Place { gpu: place.gpu | mask, ..place.without(mask) });
@@ -251,7 +251,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         let place = self.memory.place(block);
         let mask = transfer.mask & (place.gpu | place.host);
         let from_gpu = mask & place.gpu;
-        self.traffic.bytes_dtoh += mask_bytes(from_gpu);
+        self.traffic.bytes_dtoh += self.bytes_of(block, from_gpu);
         let to = self.store(block, mask, request.is_to_flash(), end_ns);
         if from_gpu != 0 {
             self.departed.push(block);

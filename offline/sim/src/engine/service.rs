@@ -86,7 +86,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
         min_ns: u64,
     ) -> Result<u64, NoVictim> {
         let mut ready_ns = from_ns;
-        if self.memory.place(block).gpu == 0 && self.vacant() == 0 {
+        if self.memory.needs_frame(block, mask.granules()) && self.vacant() == 0 {
             ready_ns = self.evict(ready_ns, |_| false)?;
         }
         let place = M::place(&self.memory, block);
@@ -104,7 +104,7 @@ impl<O: FnMut(Event)> Engine<'_, O> {
             let link_ns: u64 = transfers.iter().map(|&bytes| self.machine.link_to_gpu.transfer_ns(bytes)).sum();
             self.to_gpu.take(ready_ns, link_ns.max(min_ns))
         };
-        self.traffic.bytes_htod += copied.bytes();
+        self.traffic.bytes_htod += self.bytes_of(block, copied);
         self.traffic.transfers_htod += transfers.len() as u64;
         M::put(&mut self.memory, block, Place { gpu: place.gpu | mask, ..place.without(mask) });
         self.peak_blocks = self.peak_blocks.max(self.frames - self.vacant());

@@ -39,7 +39,7 @@ impl Run<'_> {
             Act::Allocate => {
                 self.place(tensor);
                 self.tensors[tensor].has_contents = false;
-                self.engine.discard_off_gpu(tensor, self.part(tensor, part));
+                self.engine.discard_off_gpu(tensor, self.own(tensor, self.part(tensor, part)));
                 &[MoveKind::Populate]
             }
         };
@@ -54,7 +54,7 @@ impl Run<'_> {
 
     pub(super) fn drop_contents(&mut self, tensor: TensorId, part: Option<Part>) {
         if let Some(memory) = self.tensors[tensor].memory {
-            let range = part.map_or(memory, |_| self.part(tensor, part));
+            let range = self.own(tensor, part.map_or(memory, |_| self.part(tensor, part)));
             self.engine.discard(tensor, range);
             self.tensors[tensor].has_contents = false;
         }
@@ -72,6 +72,11 @@ impl Run<'_> {
             return Err(error);
         }
         let Some(memory) = self.tensors[dead].memory else { return Err(error) };
+        if self.addresses.recorded().is_some() {
+            // Each has its own addresses, and what is dead is discarded with its last kernel.
+            self.place(born);
+            return Ok(());
+        }
         let end = memory.first + address::granules(bytes(born));
         // Whole blocks do not lie in shared blocks, nor the reverse.
         if end > memory.end || address::is_large(bytes(dead)) != address::is_large(bytes(born)) {
@@ -83,6 +88,13 @@ impl Run<'_> {
         self.tensors[born].memory = Some(handed_on);
         self.engine.emit(Event::Placed { tensor: born, range: self.contents(born) });
         Ok(())
+    }
+
+    /// Part of a tensor's range that has nothing of other tensors.
+    fn own(&self, tensor: TensorId, range: Granules) -> Granules {
+        let Some(own) = self.addresses.recorded().map(|recorded| recorded.own(tensor)) else { return range };
+        let first = range.first.max(own.first);
+        Granules { first, end: range.end.min(own.end).max(first) }
     }
 
     /// Granules of a part of a tensor, clipped to the tensor.

@@ -104,7 +104,11 @@ pub fn parse(tensors: (&Path, impl BufRead), kernels: (&Path, impl BufRead)) -> 
         Invalid::EmptyTensor { .. } | Invalid::PersistentWorkspace { .. } | Invalid::TooManyBytes => {
             ImportError::new(tensors.0, None, invalid)
         }
-        Invalid::NoKernels | Invalid::TooMany | Invalid::TooLong => ImportError::new(kernels.0, None, invalid),
+        Invalid::NoKernels
+        | Invalid::TooMany
+        | Invalid::TooLong
+        | Invalid::Locations { .. }
+        | Invalid::OutsideAllocation { .. } => ImportError::new(kernels.0, None, invalid),
     })?;
     Ok(Set { iteration, faulting, address_offset_bytes })
 }

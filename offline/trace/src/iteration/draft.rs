@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::{
     id::{Id, KernelId, MAX_ENTRIES, Table, TensorId},
-    iteration::{Access, Iteration, Kernel, Operand, Role, Tensor, Use, row},
+    iteration::{Access, Iteration, Kernel, Location, Operand, Role, Tensor, Use, row},
 };
 
 /// Iteration before validation.
@@ -21,6 +21,9 @@ pub struct Draft {
     pub tensors: Vec<Tensor>,
     /// Kernels in order of execution.
     pub kernels: Vec<DraftKernel>,
+    /// Locations of the tensors, in their order; empty if they are unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locations: Vec<Location>,
 }
 
 /// Kernel of a draft.
@@ -57,6 +60,10 @@ pub enum Invalid {
     EmptyTensor { tensor: TensorId },
     #[error("the tensors hold more than {MAX_TOTAL} bytes")]
     TooManyBytes,
+    #[error("{locations} locations of {tensors} tensors")]
+    Locations { locations: usize, tensors: usize },
+    #[error("tensor {tensor} is not within its allocation")]
+    OutsideAllocation { tensor: TensorId },
     #[error("the kernels take more than {MAX_TOTAL} nanoseconds")]
     TooLong,
     #[error("kernel {kernel} refers to unknown tensor {tensor}; number of tensors: {tensors}")]
@@ -87,7 +94,7 @@ impl Draft {
     /// # Errors
     /// The first error found.
     pub fn check(self) -> Result<Iteration, Invalid> {
-        let Self { name, tensors, kernels } = self;
+        let Self { name, tensors, kernels, locations } = self;
         if kernels.is_empty() {
             return Err(Invalid::NoKernels);
         }
@@ -96,6 +103,7 @@ impl Draft {
         }
         let tensors = Table::from(tensors);
         check_tensors(&tensors)?;
+        check_locations(&tensors, &locations)?;
 
         let mut operands = Vec::new();
         let mut operand_starts = vec![0];
@@ -112,7 +120,8 @@ impl Draft {
         let kernels: Table<_, _> =
             kernels.into_iter().map(|DraftKernel { name, duration_ns, .. }| Kernel { name, duration_ns }).collect();
         let start_ns = start_times(&kernels)?;
-        Ok(Iteration { name, tensors, kernels, operands, operand_starts, uses, use_starts, start_ns })
+        let locations = locations.into();
+        Ok(Iteration { name, tensors, locations, kernels, operands, operand_starts, uses, use_starts, start_ns })
     }
 }
 
@@ -126,6 +135,23 @@ fn check_tensors(tensors: &Table<TensorId, Tensor>) -> Result<(), Invalid> {
             return Err(Invalid::PersistentWorkspace { tensor: id });
         }
         sum = add_within_limit(sum, tensor.bytes).ok_or(Invalid::TooManyBytes)?;
+    }
+    Ok(())
+}
+
+fn check_locations(tensors: &Table<TensorId, Tensor>, locations: &[Location]) -> Result<(), Invalid> {
+    if !locations.is_empty() && locations.len() != tensors.len() {
+        return Err(Invalid::Locations { locations: locations.len(), tensors: tensors.len() });
+    }
+    for ((id, tensor), location) in tensors.iter().zip(locations) {
+        let Location { address, allocation_address, allocation_bytes } = *location;
+        let end = allocation_address.checked_add(allocation_bytes).filter(|end| *end <= MAX_TOTAL);
+        let is_within = end.is_some_and(|end| {
+            address >= allocation_address && address.checked_add(tensor.bytes).is_some_and(|behind| behind <= end)
+        });
+        if !is_within {
+            return Err(Invalid::OutsideAllocation { tensor: id });
+        }
     }
     Ok(())
 }
@@ -205,7 +231,8 @@ impl From<Iteration> for Draft {
             outputs: iteration.outputs(id).collect(),
         });
         let kernels = kernels.collect();
-        Self { name: iteration.name, tensors: iteration.tensors.values().to_vec(), kernels }
+        let (tensors, locations) = (iteration.tensors.values().to_vec(), iteration.locations.values().to_vec());
+        Self { name: iteration.name, tensors, kernels, locations }
     }
 }
 
