@@ -6,7 +6,7 @@ use trace::{detect, footprints::Coverage};
 
 use crate::{
     coverage::{FaultCounts, Faults},
-    methods::{Method, Outline, Workload},
+    methods::{GpuMemory, Method, Outline, Workload},
     refusal::Refusal,
     sequence::{Rhythm, Sequence, Work},
     traffic::Traffic,
@@ -105,6 +105,7 @@ pub struct Follower {
     methods: Vec<Box<dyn Method>>,
     sequence: Sequence,
     faults: Faults,
+    capacity_bytes: Option<u64>,
     state: State,
     rhythm: Option<Rhythm>,
     iteration: Option<Begin>,
@@ -122,7 +123,8 @@ impl Follower {
     #[must_use]
     pub fn after(program: Program, settings: Settings, methods: Vec<Box<dyn Method>>) -> Self {
         let (sequence, faults) = (Sequence::after(program), Faults::new(settings.are_faults_counted));
-        Self { settings, methods, sequence, faults, state: State::Watching, rhythm: None, iteration: None }
+        let (capacity_bytes, state) = (None, State::Watching);
+        Self { settings, methods, sequence, faults, capacity_bytes, state, rhythm: None, iteration: None }
     }
 
     /// State.
@@ -155,6 +157,12 @@ impl Follower {
     /// Adds the GPU faults of the process until now; `None` if nobody counts them by VA block.
     pub fn deliver(&mut self, faults: Option<FaultCounts>) {
         self.faults.deliver(faults);
+    }
+
+    /// Sets the managed bytes of the process that the GPU holds while the driver evicts: what a plan may
+    /// use. `None`, as at first, if that is not known.
+    pub const fn set_capacity(&mut self, bytes: Option<u64>) {
+        self.capacity_bytes = bytes;
     }
 
     /// Adds the next call. Where the state changes, the helper needs to know: of a plan, or that
@@ -230,8 +238,14 @@ impl Follower {
         }
         let leads = leads(&queue_starts);
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
-        let gpu_bytes = self.settings.gpu_bytes.saturating_sub(self.sequence.unmanaged_bytes(&pieces));
-        let workload = Workload::new(pieces, durations_ns, queue_starts, gpu_bytes);
+        let memory = self.capacity_bytes.map_or_else(
+            || {
+                let taken_bytes = self.sequence.unmanaged_bytes(&pieces);
+                GpuMemory::estimated(self.settings.gpu_bytes.saturating_sub(taken_bytes))
+            },
+            |bytes| GpuMemory::measured(bytes.saturating_add(pieces.unmanaged_bytes())),
+        );
+        let workload = Workload::new(pieces, durations_ns, queue_starts, memory);
         let (mut best, mut refusal): (Option<(&'static str, Outline)>, _) = (None, None);
         let total = |outline: &Outline| outline.traffic.bytes.total();
         for method in &self.methods {
@@ -265,10 +279,10 @@ impl Follower {
 
 impl std::fmt::Debug for Follower {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { settings, methods, sequence: _, faults: _, state, rhythm, iteration } = self;
+        let Self { settings, methods, sequence: _, faults: _, capacity_bytes, state, rhythm, iteration } = self;
         let methods: Vec<&str> = methods.iter().map(|method| method.name()).collect();
         let mut debug = formatter.debug_struct("Follower");
-        debug.field("settings", settings).field("methods", &methods);
+        debug.field("settings", settings).field("methods", &methods).field("capacity_bytes", capacity_bytes);
         debug.field("state", state).field("rhythm", rhythm).field("iteration", iteration).finish_non_exhaustive()
     }
 }

@@ -21,7 +21,8 @@ use crate::{
     traffic::{self, Traffic},
 };
 
-/// Frames of the GPU that plans leave alone: page tables and small allocations take some.
+/// Frames of the GPU that plans leave alone where it is not known how much managed memory it holds: page
+/// tables and small allocations take some.
 pub const SPARE_FRAMES: u64 = 3;
 /// Links of the machine that planners assume: about what `PCIe` of the fourth generation has.
 const LINK: Link = Link { latency_ns: 10_000.0, bytes_per_second: 24e9 };
@@ -66,15 +67,36 @@ pub fn of_chooser() -> Vec<Box<dyn Method>> {
     ["foresight", "autoswap", "appobmem", "g10"].iter().filter_map(|name| by_name(name)).collect()
 }
 
+/// Memory of the GPU for the pieces of an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GpuMemory {
+    /// Bytes of it.
+    bytes: u64,
+    /// Bytes that a plan may use.
+    room_bytes: u64,
+}
+
+impl GpuMemory {
+    /// Memory that the pieces had while the driver evicted.
+    pub(crate) const fn measured(bytes: u64) -> Self {
+        Self { bytes, room_bytes: bytes }
+    }
+
+    /// Memory that is not taken otherwise, as far as that is known.
+    pub(crate) const fn estimated(bytes: u64) -> Self {
+        Self { bytes, room_bytes: bytes.saturating_sub(SPARE_FRAMES * Part::BLOCK_BYTES) }
+    }
+}
+
 /// Iteration that a plan is to be made for, and the memory that there is.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Workload {
     pieces: Pieces,
     durations_ns: Vec<u64>,
     /// Of each launch, the first one that may wait for the GPU together with it: that behind the last
     /// sync. `None` if that is in the iteration before.
     queue_starts: Vec<Option<usize>>,
-    gpu_bytes: u64,
+    memory: GpuMemory,
     driver: Traffic,
 }
 
@@ -95,10 +117,15 @@ impl Workload {
         pieces: Pieces,
         durations_ns: Vec<u64>,
         queue_starts: Vec<Option<usize>>,
-        gpu_bytes: u64,
+        memory: GpuMemory,
     ) -> Self {
-        let driver = traffic::of(&pieces, gpu_bytes, &[]);
-        Self { pieces, durations_ns, queue_starts, gpu_bytes, driver }
+        let driver = traffic::of(&pieces, memory.bytes, &[]);
+        Self { pieces, durations_ns, queue_starts, memory, driver }
+    }
+
+    /// The same with parts of blocks that may be prefetched.
+    fn with_parts(&self) -> Self {
+        Self { pieces: self.pieces.with_parts(), ..self.clone() }
     }
 
     /// Traffic of the driver alone.
@@ -107,8 +134,13 @@ impl Workload {
     }
 
     /// Bytes of the GPU that a plan may use.
-    pub(crate) fn room_bytes(&self) -> u64 {
-        self.gpu_bytes.saturating_sub(SPARE_FRAMES * Part::BLOCK_BYTES)
+    pub(crate) const fn room_bytes(&self) -> u64 {
+        self.memory.room_bytes
+    }
+
+    /// Bytes of the GPU that pieces may use of that: those that stay leave a part of a frame.
+    fn pieces_bytes(&self) -> u64 {
+        self.room_bytes().saturating_sub(self.pieces.padding_bytes())
     }
 
     /// Bytes that schedules may use, beside what stays.
@@ -116,7 +148,7 @@ impl Workload {
     /// # Errors
     /// If everything fits, or nothing is left for schedules.
     fn schedule_bytes(&self) -> Result<u64, Refusal> {
-        let (used_bytes, room_bytes) = (self.pieces.bytes(), self.room_bytes());
+        let (used_bytes, room_bytes) = (self.pieces.bytes(), self.pieces_bytes());
         if used_bytes <= room_bytes {
             return Err(Refusal::Fits { used_bytes, room_bytes });
         }

@@ -11,8 +11,9 @@ use crate::refusal::Refusal;
 pub const PIECES_MAX: usize = 1024;
 /// Most units of an iteration that are made to count the pieces in them; extents overlap.
 const UNITS_MAX: u64 = 64 * PIECES_MAX as u64;
-/// Least bytes of a piece that moves.
-pub const MOVED_BYTES_MIN: u64 = 64 << 10;
+
+/// Least bytes of a part of a block that is prefetched.
+const PREFETCHED_BYTES_MIN: u64 = 64 << 10;
 
 /// Memory that moves as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +24,11 @@ pub struct Piece {
     pub address: u64,
     /// Size.
     pub bytes: u64,
-    /// Whether it may be moved: managed memory that outlives iterations.
+    /// Whether it is managed.
+    pub is_managed: bool,
+    /// Whether it may be moved: managed memory that outlives iterations, and whole blocks of the driver.
+    /// Parts of blocks share frames of the GPU, which are free and are evicted as a whole, so that a
+    /// part that leaves makes no room for a block.
     pub moves: bool,
     /// Whether it lives before and after the iteration.
     pub outlives: bool,
@@ -64,6 +69,15 @@ impl Pieces {
         }
     }
 
+    /// The same pieces, of which parts of blocks may be moved, too, as nothing has to leave for them.
+    pub(crate) fn with_parts(&self) -> Self {
+        let mut pieces = self.clone();
+        for piece in &mut pieces.all {
+            piece.moves |= piece.is_managed && piece.outlives && piece.bytes >= PREFETCHED_BYTES_MIN;
+        }
+        pieces
+    }
+
     /// Most bytes that a launch uses.
     #[must_use]
     pub fn op_bytes_max(&self) -> u64 {
@@ -101,6 +115,20 @@ impl Pieces {
     #[must_use]
     pub fn staying_bytes(&self) -> u64 {
         self.all.iter().filter(|piece| piece.outlives && !piece.moves).map(|piece| piece.bytes).sum()
+    }
+
+    /// Bytes of frames beside them that nothing else can use.
+    #[must_use]
+    pub fn padding_bytes(&self) -> u64 {
+        let bytes = self.staying_bytes();
+        bytes.checked_next_multiple_of(Part::BLOCK_BYTES).map_or(0, |frames| frames - bytes)
+    }
+
+    /// Bytes that are not managed.
+    #[must_use]
+    pub fn unmanaged_bytes(&self) -> u64 {
+        let unmanaged = self.all.iter().filter(|piece| !piece.is_managed).map(|piece| piece.bytes);
+        unmanaged.fold(0, u64::saturating_add)
     }
 
     /// Iteration for planners, with a tensor for each piece that does not stay, and a kernel for each
@@ -158,11 +186,13 @@ fn pieces(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64, block: &impl
                 let address = base.max(unit * unit_bytes);
                 let end = base.saturating_add(of.bytes).min((unit + 1).saturating_mul(unit_bytes));
                 let bytes = end.saturating_sub(address);
-                let moves = is_managed && outlives && bytes >= MOVED_BYTES_MIN;
+                let is_whole = address.is_multiple_of(Part::BLOCK_BYTES) && bytes.is_multiple_of(Part::BLOCK_BYTES);
+                let moves = is_managed && outlives && is_whole && bytes > 0;
                 let piece = pieces.entry((address, extent.block)).or_insert_with(|| Piece {
                     block: extent.block,
                     address,
                     bytes,
+                    is_managed,
                     moves,
                     outlives,
                     uses: Vec::new(),

@@ -247,6 +247,7 @@ mod tests {
             block: BlockId(0),
             address: unit as u64 * UNIT,
             bytes: UNIT,
+            is_managed: true,
             moves: true,
             outlives: true,
             uses: (0..launches.len()).filter(|op| launches[*op] == unit).collect(),

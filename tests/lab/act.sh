@@ -166,18 +166,28 @@ done
 kill $other
 
 # --- a target that unmaps meanwhile
-# churn CALLS OPTION...: a process that maps and unmaps all the while, as $pid; it holds memory at $held.
+# churn CALLS OPTION...: a process that maps and unmaps until /tmp/end exists, as $pid; it holds memory at $held.
 churn() {
-  rm -f /tmp/target # or what the last one said would be read
-  lab-runner churn --log /tmp/churn.log --calls "$@" >/tmp/target 2>&1 &
+  rm -f /tmp/target /tmp/release /tmp/end # or what the last one said would be read
+  lab-runner churn --log /tmp/churn.log --until /tmp/end --calls "$@" >/tmp/target 2>&1 &
   pid=$!
   within 30 "the target does not begin" grep -q held /tmp/target
   held=$(sed -n 's/^held //p' /tmp/target)
 }
-churn 400 --release-after 100
-act_out "shuttle $pid $held"
+# shuttles COMMAND...: the held memory is moved all the while, as $actor, which then obeys these commands.
+shuttles() {
+  : >/tmp/told
+  act --reserve-mib 64 "shuttle $pid $held" "$@" >/tmp/told 2>&1 &
+  actor=$!
+  within 60 "it does not move" grep -q '"done"' /tmp/told
+}
+churn 400 --release-when /tmp/release
+shuttles
+touch /tmp/release
+wait $actor || fail "the actor minds"
 expect_told "it ends where nothing is mapped any more" '"not_mapped":[1-9]'
 ! grep -q '"failed"' /tmp/told || fail "an answer that is not clean"
+touch /tmp/end
 wait "$pid" || fail "the target minds"
 echo "unmapped meanwhile: said so, and nothing else"
 
@@ -188,8 +198,11 @@ reused='migrate_to_gpu '"$pid"' 0x30000000000 0x30000200000'
 act_out "$reused" "$reused" "$reused" "$reused" "$reused" "$reused" "$reused" "$reused"
 grep -qE '"(done|not_mapped)"' /tmp/told || fail "no answer"
 ! grep -qE '"(failed|exited)"' /tmp/told || fail "an answer that is not clean"
-act_out "shuttle $pid $held" "overlaps /tmp/churn.log"
+shuttles "overlaps /tmp/churn.log"
+touch /tmp/end
 wait "$pid" || fail "the target's data is not right"
+# The shuttle ends with the target, which has left its log.
+wait $actor || fail "the actor minds"
 expect_told "no call of the target overlaps more than two of ours" '"most_overlaps":[12],'
 echo "fairness: $(tail -n 1 /tmp/told)"
 

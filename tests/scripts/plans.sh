@@ -33,11 +33,13 @@ operations() { awk '/"op":"(launch|memcpy|memset)"/ { count++ } /"op":"sync"/ { 
 in_the_lab() {
   local iterations=$1
   shift
+  # The driver has one frame of 2 MiB for itself: docs/measurements/residency.md.
+  local capacity_mib=$((gpu_mib - 2))
   train 7 CUDA_LAB_LOG="$work/log" CUDA_LAB_LOG_ACCESSES=1 >/dev/null
-  "$examples/bound" "$work"/log.* "$gpu_mib" "$(operations "$work"/log.*)" 3 >"$work/bound"
+  "$examples/bound" "$work"/log.* "$capacity_mib" "$(operations "$work"/log.*)" 3 >"$work/bound"
   train "$iterations" >"$work/files/native"
   echo "${program[*]} --managed --iterations $iterations" >"$work/files/program_options"
-  echo "--gpu-mib $gpu_mib $*" >"$work/files/follow_options"
+  echo "--gpu-mib $gpu_mib --capacity-mib $capacity_mib $*" >"$work/files/follow_options"
   local added=(--add "$examples/follow" --add lab/programs/train.py)
   for file in "$work"/files/*; do added+=(--add "$file"); done
   scripts/lab script tests/lab/programs/plans.sh --userland python --gpu-mem-mib "$gpu_mib" --timeout 3600 "${added[@]}" 2>&1 | tee "$work/report" >&2

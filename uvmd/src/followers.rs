@@ -6,6 +6,7 @@
 //! and has the [`executor`] of the process carry out a plan or none: the helper, or ioctls from outside.
 //! It also beats: if it hangs, programs run without their plans.
 
+mod capacity;
 mod executor;
 mod follow;
 
@@ -20,6 +21,7 @@ use std::{
 };
 
 use actuator::MoverFactory;
+use capacity::Capacity;
 use executor::Executor;
 use model::{
     ActuatorChoice, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin, Memory, PlanCommand,
@@ -63,6 +65,8 @@ struct Target {
 struct Followed {
     target: Target,
     shared: Arc<Shared>,
+    /// What the GPU holds of it without a plan.
+    capacity: Capacity,
     /// Error of the last command.
     error: Option<String>,
 }
@@ -72,14 +76,20 @@ struct Followed {
 struct Shared {
     ends: AtomicBool,
     latest: Mutex<Latest>,
-    /// Faults that the thread has not taken yet.
+    /// Counts that the thread has not taken yet.
     delivery: Mutex<Option<Delivery>>,
     /// Who carries plans out, once that is known.
     executor: Mutex<Option<Box<dyn Executor>>>,
 }
 
-/// GPU faults of the process by VA block; none if nobody counts them.
-type Delivery = Option<FaultCounts>;
+/// Counts of uvmd's probes that a plan is made with.
+#[derive(Debug)]
+struct Delivery {
+    /// GPU faults of the process by VA block; none if nobody counts them.
+    faults: Option<FaultCounts>,
+    /// Managed bytes of it that the GPU holds, if that is known.
+    capacity_bytes: Option<u64>,
+}
 
 #[derive(Debug)]
 struct Latest {
@@ -166,6 +176,7 @@ impl Followers {
                     },
                 },
             };
+            followed.observe(snapshot, process);
             followed.deliver(memory.get(&process).filter(|_| !snapshot.source.block_records.is_off));
             all.insert(process, followed.read());
         }
@@ -206,12 +217,28 @@ impl Followers {
 }
 
 impl Followed {
-    /// Hands the faults of the process over to the thread, which needs them until there is a plan.
+    /// Measures what the GPU holds of the process, each time that it is watched anew: another program
+    /// may have come to the GPU.
+    fn observe(&mut self, snapshot: &Snapshot, process: ProcessId) {
+        if lock(&self.shared.latest).state != FollowingState::Watching {
+            self.capacity = Capacity::default();
+            return;
+        }
+        let key = GpuKey::Known(self.target.gpu);
+        let evictions = snapshot.gpu_totals.get(&key).map(|counters| counters.evictions);
+        let process = snapshot.processes.iter().find(|there| there.id == process);
+        if let Some((evictions, resident)) = evictions.zip(process.and_then(|process| process.residency.get(&key))) {
+            self.capacity.observe(evictions, *resident);
+        }
+    }
+
+    /// Hands counts of the process over to the thread, which needs them until there is a plan.
     fn deliver(&self, memory: Option<&Memory>) {
         if lock(&self.shared.latest).state == FollowingState::Watching {
             let counts =
                 |memory: &Memory| memory.blocks.iter().map(|block| (block.address, block.fault_entries)).collect();
-            *lock(&self.shared.delivery) = Some(memory.map(counts));
+            let delivery = Delivery { faults: memory.map(counts), capacity_bytes: self.capacity.bytes() };
+            *lock(&self.shared.delivery) = Some(delivery);
         }
     }
 
@@ -250,7 +277,7 @@ fn start(sources: &Sources, process: ProcessId, target: Target) -> std::io::Resu
     let (sources, of_thread) = (sources.clone(), Arc::clone(&shared));
     let thread = thread::Builder::new().name("follower".to_owned());
     thread.spawn(move || follow::run(&sources, process, target, &of_thread))?;
-    Ok(Followed { target, shared, error: None })
+    Ok(Followed { target, shared, capacity: Capacity::default(), error: None })
 }
 
 fn unavailable(gpu: GpuUuid, policy: &'static str, reason: String) -> Following {

@@ -4,7 +4,7 @@
 use std::{
     fmt::Write as _,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     thread,
     time::{Duration, SystemTime},
 };
@@ -26,15 +26,18 @@ pub(crate) struct Options {
     /// Size of the held memory, in MiB.
     #[arg(long, value_name = "N", default_value_t = 16)]
     mib: u64,
-    /// Number of calls.
+    /// Number of calls at least.
     #[arg(long, value_name = "N")]
     calls: u64,
+    /// Continue the calls until this file exists.
+    #[arg(long, value_name = "FILE")]
+    until: Option<PathBuf>,
     /// File for the times of the calls: a line per call, with begin and end in ns since 1970.
     #[arg(long, value_name = "FILE")]
-    log: std::path::PathBuf,
-    /// Unmap the held memory after this number of calls.
-    #[arg(long, value_name = "N")]
-    release_after: Option<u64>,
+    log: PathBuf,
+    /// Unmap the held memory once this file exists.
+    #[arg(long, value_name = "FILE")]
+    release_when: Option<PathBuf>,
     /// Time to sleep before the calls.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     rest: u64,
@@ -44,7 +47,7 @@ pub(crate) struct Options {
     /// Wait for this file, then detach the process's address space from the VA space and remove the
     /// file.
     #[arg(long, value_name = "FILE")]
-    forget_when: Option<std::path::PathBuf>,
+    forget_when: Option<PathBuf>,
     /// Do not write to the held memory, so that no host memory backs it.
     #[arg(long)]
     untouched: bool,
@@ -102,9 +105,12 @@ fn work(options: &Options) -> anyhow::Result<()> {
 
     let mut times = Vec::new();
     let mut other = None;
-    for call in 0..options.calls {
-        if options.release_after == Some(call) {
-            held.take().context("it is there")?.unmap()?;
+    let has_ended = || options.until.as_ref().is_none_or(|file| file.exists());
+    for call in (0_u64..).take_while(|call| *call < options.calls || !has_ended()) {
+        if options.release_when.as_ref().is_some_and(|file| file.exists())
+            && let Some(held) = held.take()
+        {
+            held.unmap()?;
         }
         let begun = now();
         match other.take() {

@@ -1,14 +1,18 @@
 //! Lower bound of the bytes over the link for an iteration of a program, by a log of the lab's CUDA
 //! driver with accesses: `bound LOG GPU_MIB OPERATIONS ITERATIONS`, where the last so many iterations
 //! have so many launches, copies and fills each. Prints a line of JSON: the bound of the whole log
-//! less that of what was before them, for an iteration; in pages, and in blocks of 2 MiB.
+//! less that of what was before them, for an iteration; in pages, and in blocks of 2 MiB; and in
+//! blocks, where the operands of a launch are on the GPU together.
 
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
 use std::env;
 
-use planner::traffic::{Accesses, Copies, Traffic, least};
+use planner::traffic::{Accesses, Copies, Operands, Traffic, least};
 use trace::import::lab::{self, PAGE_BYTES};
+
+/// Block of the driver.
+const BLOCK_BYTES: u64 = 2 << 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -18,18 +22,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let log = lab::load(log.as_ref())?;
     let (room, iterations) = ((gpu_mib.parse::<u64>()? << 20) / PAGE_BYTES, iterations.parse::<usize>()?);
     let last = operations.parse::<usize>()? * iterations;
-    let of = |item_bytes: u64| {
+    let of = |item_bytes: u64, operands: Operands| {
         let all = Accesses::of_log(&log, item_bytes);
         let mut before = all.clone();
         before.ops.truncate(all.ops.len().saturating_sub(last));
-        let (all, before) = (least(&all, room, Copies::All), least(&before, room, Copies::All));
+        let (all, before) = ([&all, &before]).map(|accesses| least(accesses, room, Copies::All, operands)).into();
         let each = |of: fn(Traffic) -> u64| (of(all) - of(before)) * PAGE_BYTES / iterations as u64;
         (each(|traffic| traffic.to_gpu), each(|traffic| traffic.from_gpu))
     };
-    let (pages, blocks) = (of(PAGE_BYTES), of(2 << 20));
-    println!(
-        r#"{{"to_gpu": {}, "from_gpu": {}, "to_gpu_in_blocks": {}, "from_gpu_in_blocks": {}}}"#,
-        pages.0, pages.1, blocks.0, blocks.1
-    );
+    let bounds = [
+        ("", PAGE_BYTES, Operands::Streamed),
+        ("_in_blocks", BLOCK_BYTES, Operands::Streamed),
+        ("_in_blocks_together", BLOCK_BYTES, Operands::Together),
+    ];
+    let figures = bounds.map(|(name, item_bytes, operands)| {
+        let (to_gpu, from_gpu) = of(item_bytes, operands);
+        format!(r#""to_gpu{name}": {to_gpu}, "from_gpu{name}": {from_gpu}"#)
+    });
+    println!("{{{}}}", figures.join(", "));
     Ok(())
 }

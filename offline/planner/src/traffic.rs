@@ -52,6 +52,15 @@ pub enum Copies {
     Written,
 }
 
+/// Presence of the memory that an operation uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operands {
+    /// It may come and go during the operation, as faults have it.
+    Streamed,
+    /// All of it is on the GPU at some instant of the operation, as without faults.
+    Together,
+}
+
 /// Lower bound of the amounts that cross the link, in the unit of [`Item::size`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
@@ -75,7 +84,7 @@ impl Traffic {
 /// # Model
 /// * At any instant each unit is on the GPU or is not, and at most `room` units are. Operations run
 ///   one after the other, and each unit that an operation uses is on the GPU at some instant of
-///   it. Not all of them at the same time: a policy may stream them through, as faults do.
+///   it: of one that all have, or not ([`Operands`]).
 /// * A unit that comes to the GPU with contents is copied. One that leaves the GPU is copied if
 ///   [`Copies`] says so, until its [`Item::end`]. Nothing else is discarded, and nothing is mapped
 ///   remotely or compressed.
@@ -110,6 +119,10 @@ impl Traffic {
 /// The bound is the optimum of these conditions, not of the model: an operation that needs one more
 /// unit at an instant at which `room` units of its own stay is not seen.
 ///
+/// With [`Operands::Together`], all units of operation `k` are on the GPU at one instant of it. Those
+/// of the intervals with `i < k < j` are there, too, and are others: at most `room` less the units
+/// of the operation.
+///
 /// # Units
 /// The driver moves pages of 4 KiB within blocks of 2 MiB, and takes less of the GPU's memory for
 /// blocks of which an allocation covers a part alone (`uvm_va_block_gpu_chunk_index_range`). So for
@@ -119,12 +132,13 @@ impl Traffic {
 ///
 /// Complexity: O(u log o) for u uses by o operations.
 #[must_use]
-pub fn least(accesses: &Accesses, room: u64, copies: Copies) -> Traffic {
+pub fn least(accesses: &Accesses, room: u64, copies: Copies, operands: Operands) -> Traffic {
     let from_gpu = match copies {
-        Copies::All => Intervals::from_uses(accesses),
+        Copies::All => Intervals::from_uses(accesses, operands),
         Copies::Written => Intervals::from_writes(accesses),
     };
-    Traffic { to_gpu: Intervals::to_uses(accesses).least_evicted(room), from_gpu: from_gpu.least_evicted(room) }
+    let to_gpu = Intervals::to_uses(accesses, operands);
+    Traffic { to_gpu: to_gpu.least_evicted(room), from_gpu: from_gpu.least_evicted(room) }
 }
 
 /// Amounts that could be retained, by the points from and to which.
@@ -133,14 +147,14 @@ struct Intervals {
     /// By the first point: last point and amount. Point 0 is before the first operation, point k + 1
     /// is operation k, and the last is behind all.
     begins: Vec<Vec<(usize, u64)>>,
-    /// Points at which a unit is used that no interval across the point is of.
-    uses: Vec<bool>,
+    /// Amount at each point that is on the GPU with the intervals across the point, and of none of them.
+    operands: Vec<u64>,
 }
 
 impl Intervals {
     fn empty(accesses: &Accesses) -> Self {
         let points = accesses.ops.len() + 2;
-        Self { begins: vec![Vec::new(); points], uses: vec![false; points] }
+        Self { begins: vec![Vec::new(); points], operands: vec![0; points] }
     }
 
     fn add(&mut self, first: usize, last: usize, amount: u64) {
@@ -152,10 +166,10 @@ impl Intervals {
     }
 
     /// Intervals to each use, from the one before or from contents of before.
-    fn to_uses(accesses: &Accesses) -> Self {
+    fn to_uses(accesses: &Accesses, operands: Operands) -> Self {
         let mut intervals = Self::empty(accesses);
         let mut previous: Vec<_> = accesses.items.iter().map(|item| item.has_contents.then_some(0)).collect();
-        intervals.mark_uses(accesses);
+        intervals.set_operands(accesses, operands);
         accesses.for_uses(|point, of, size| {
             if let Some(first) = previous.get_mut(of.item).and_then(|previous| previous.replace(point)) {
                 intervals.add(first, point, size);
@@ -165,9 +179,9 @@ impl Intervals {
     }
 
     /// Intervals from each use to the next, or to the end.
-    fn from_uses(accesses: &Accesses) -> Self {
+    fn from_uses(accesses: &Accesses, operands: Operands) -> Self {
         let mut intervals = Self::from_each(accesses, |_| true);
-        intervals.mark_uses(accesses);
+        intervals.set_operands(accesses, operands);
         intervals
     }
 
@@ -195,21 +209,23 @@ impl Intervals {
         intervals
     }
 
-    fn mark_uses(&mut self, accesses: &Accesses) {
-        for (uses, of) in self.uses.iter_mut().skip(1).zip(&accesses.ops) {
-            let size = |of: &Use| accesses.items.get(of.item).map_or(0, |item| item.size);
-            *uses = of.iter().any(|of| size(of) > 0);
+    fn set_operands(&mut self, accesses: &Accesses, operands: Operands) {
+        for (amount, of) in self.operands.iter_mut().skip(1).zip(&accesses.ops) {
+            let sizes = of.iter().map(|of| accesses.items.get(of.item).map_or(0, |item| item.size));
+            let all = sizes.fold(0, u64::saturating_add);
+            *amount = match operands {
+                Operands::Streamed => all.min(1),
+                Operands::Together => all,
+            };
         }
     }
 
     /// Least amount of intervals that cannot be retained.
     fn least_evicted(&self, room: u64) -> u64 {
         let mut retained = Retained::default();
-        for (point, (begins, uses)) in self.begins.iter().zip(&self.uses).enumerate() {
+        for (point, (begins, operands)) in self.begins.iter().zip(&self.operands).enumerate() {
             retained.end_at(point);
-            if *uses {
-                retained.shrink_to(room.saturating_sub(1));
-            }
+            retained.shrink_to(room.saturating_sub(*operands));
             for (last, amount) in begins {
                 retained.add(*last, *amount);
             }

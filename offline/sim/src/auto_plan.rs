@@ -7,7 +7,7 @@
 use planner::{
     Planner, Schedule, bound,
     foresight::Foresight,
-    traffic::{self, Accesses, Copies, Traffic},
+    traffic::{self, Accesses, Copies, Operands, Traffic},
 };
 use trace::Iteration;
 
@@ -72,7 +72,7 @@ pub fn bound_s(iteration: &Iteration, setup: &Setup<'_>) -> f64 {
 /// Lower bound of the bytes that cross the link in an iteration in the steady state.
 #[must_use]
 pub fn bound_bytes(iteration: &Iteration, setup: &Setup<'_>) -> Traffic {
-    traffic::least(&Accesses::of_iteration(iteration), setup.gpu_bytes, Copies::All)
+    traffic::least(&Accesses::of_iteration(iteration), setup.gpu_bytes, Copies::All, Operands::Streamed)
 }
 
 struct Search<'a> {

@@ -1,12 +1,13 @@
 //! Runs a program with the helper in it, follows its calls, and publishes plans for it, as uvmd would
 //! without a trial:
 //!
-//!     follow [--policies NAME[,NAME...]] [--gpu UUID] --gpu-mib N [--plan-after N] [--off-after N]
-//!            [--pause N] [--link FILE] HELPER PROGRAM [ARGUMENT...]
+//!     follow [--policies NAME[,NAME...]] [--gpu UUID] --gpu-mib N [--capacity-mib N] [--plan-after N]
+//!            [--off-after N] [--pause N] [--link FILE] HELPER PROGRAM [ARGUMENT...]
 //!
 //! The plan of the first policy is published `--plan-after` iterations after the follower has it (0),
 //! and withdrawn after `--off-after` iterations with it; `--pause` iterations later (2) comes that of
-//! the next one. The GPU is the lab's on plain memory, unless UUID names another. Prints a line of JSON
+//! the next one. `--capacity-mib` is what uvmd would have measured: see
+//! [`Follower::set_capacity`]. The GPU is the lab's on plain memory, unless UUID names another. Prints a line of JSON
 //! for each iteration, and for each change. `--link` names the counters of the lab's link, or is
 //! `driver` for the driver's own of the process. Beats each second. For tests.
 
@@ -242,7 +243,9 @@ fn main() -> anyhow::Result<ExitCode> {
         if methods.is_empty() {
             bail!("{policy} makes no plans");
         }
-        Ok(Arm { policy: policy.clone(), follower: Follower::new(settings.clone(), methods), planned_at: None })
+        let mut follower = Follower::new(settings.clone(), methods);
+        follower.set_capacity(options.capacity_mib.map(|mib| mib << 20));
+        Ok(Arm { policy: policy.clone(), follower, planned_at: None })
     };
     let arms = options.policies.iter().map(arm).collect::<anyhow::Result<Vec<Arm>>>()?;
     let roots = Roots::default();

@@ -11,6 +11,7 @@ pub(crate) struct Options {
     pub(crate) policies: Vec<String>,
     pub(crate) gpu: [u8; 16],
     pub(crate) gpu_mib: u64,
+    pub(crate) capacity_mib: Option<u64>,
     pub(crate) plan_after: u64,
     pub(crate) off_after: u64,
     pub(crate) pause: u64,
@@ -24,6 +25,7 @@ impl Options {
     pub(crate) fn of_arguments() -> anyhow::Result<Self> {
         let mut arguments = env::args_os().skip(1).peekable();
         let (mut policies, mut gpu, mut gpu_mib) = (vec!["foresight".to_owned()], PLAIN_GPU, None);
+        let mut capacity_mib = None;
         let (mut plan_after, mut off_after, mut pause, mut link) = (0, u64::MAX, 2, None);
         while let Some(name) = arguments.next_if(|argument| argument.to_string_lossy().starts_with("--")) {
             let value = arguments.next().with_context(|| format!("{} needs a value", name.display()))?;
@@ -32,6 +34,7 @@ impl Options {
                 "--policies" => policies = text.split(',').map(str::to_owned).collect(),
                 "--gpu" => gpu = uuid(&text)?,
                 "--gpu-mib" => gpu_mib = Some(text.parse()?),
+                "--capacity-mib" => capacity_mib = Some(text.parse()?),
                 "--plan-after" => plan_after = text.parse()?,
                 "--off-after" => off_after = text.parse()?,
                 "--pause" => pause = text.parse()?,
@@ -44,7 +47,19 @@ impl Options {
         };
         let gpu_mib = gpu_mib.context("--gpu-mib is missing")?;
         let arguments = arguments.collect();
-        Ok(Self { policies, gpu, gpu_mib, plan_after, off_after, pause, link, helper, program, arguments })
+        Ok(Self {
+            policies,
+            gpu,
+            gpu_mib,
+            capacity_mib,
+            plan_after,
+            off_after,
+            pause,
+            link,
+            helper,
+            program,
+            arguments,
+        })
     }
 }
 

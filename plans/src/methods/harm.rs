@@ -21,7 +21,7 @@ impl Method for Harm {
     }
 
     fn outline(&self, workload: &Workload) -> Result<Outline, Refusal> {
-        let Workload { pieces, gpu_bytes, .. } = workload;
+        let Workload { pieces, memory, .. } = workload;
         let mut moves: Vec<Move> = Vec::new();
         for (begin, uses) in pieces.by_op().into_iter().enumerate() {
             if moves.len() >= MOVES_MAX {
@@ -36,7 +36,7 @@ impl Method for Harm {
         if moves.is_empty() {
             return Err(Refusal::NothingMoves);
         }
-        let traffic = traffic::of(pieces, *gpu_bytes, &moves);
+        let traffic = traffic::of(pieces, memory.bytes, &moves);
         Ok(Outline { moves, traffic, peak_bytes: 0 })
     }
 }

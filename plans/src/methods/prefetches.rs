@@ -41,6 +41,7 @@ impl Method for Prefetches {
 
     /// The moves that leave the fewest pieces to faults; of equal ones, those of the shortest queue.
     fn outline(&self, workload: &Workload) -> Result<Outline, Refusal> {
+        let workload = &workload.with_parts();
         let schedule_bytes = workload.schedule_bytes()?;
         if workload.queue_starts.iter().enumerate().all(|(op, start)| *start == Some(op)) {
             return Err(Refusal::NoLead);
@@ -62,15 +63,15 @@ impl Method for Prefetches {
 
 /// Moves of a schedule.
 fn outline(workload: &Workload, tensors: &[usize], schedule: &Schedule) -> Result<Outline, Refusal> {
-    let Workload { pieces, gpu_bytes, driver, .. } = workload;
+    let Workload { pieces, memory, driver, .. } = workload;
     let mut moves = assembled(pieces, steps(workload, tensors, schedule)?);
     if moves.len() > MOVES_MAX {
-        moves = traffic::without_idle(pieces, *gpu_bytes, moves);
+        moves = traffic::without_idle(pieces, memory.bytes, moves);
     }
     if moves.len() > MOVES_MAX {
         return Err(Refusal::TooManyMoves { moves: moves.len() });
     }
-    let traffic = traffic::of(pieces, *gpu_bytes, &moves);
+    let traffic = traffic::of(pieces, memory.bytes, &moves);
     let (planned, of_driver) = (traffic.faulted_pieces, driver.faulted_pieces);
     if planned >= of_driver {
         return Err(Refusal::NoFewerFaults { planned, driver: of_driver });

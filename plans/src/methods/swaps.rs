@@ -21,19 +21,19 @@ impl Method for Swaps {
     }
 
     fn outline(&self, workload: &Workload) -> Result<Outline, Refusal> {
-        let (schedule_bytes, room_bytes) = (workload.schedule_bytes()?, workload.room_bytes());
-        let Workload { pieces, durations_ns, gpu_bytes, driver, .. } = workload;
-        let needed_bytes = pieces.op_bytes_max();
+        let schedule_bytes = workload.schedule_bytes()?;
+        let Workload { pieces, durations_ns, memory, driver, .. } = workload;
+        let (needed_bytes, gpu_bytes) = (pieces.op_bytes_max(), memory.bytes);
         if needed_bytes > gpu_bytes / 2 {
-            return Err(Refusal::OpTooLarge { needed_bytes, gpu_bytes: *gpu_bytes });
+            return Err(Refusal::OpTooLarge { needed_bytes, gpu_bytes });
         }
         let (iteration, tensors) = pieces.iteration(durations_ns)?;
         let moves = self.moves(workload, &iteration, &tensors, schedule_bytes)?;
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });
         }
-        let traffic = traffic::of(pieces, *gpu_bytes, &moves);
-        if traffic.peak_bytes > room_bytes {
+        let traffic = traffic::of(pieces, gpu_bytes, &moves);
+        if traffic.peak_bytes > workload.pieces_bytes() {
             return Err(Refusal::NoRoom);
         }
         let (planned_bytes, driver_bytes) = (traffic.bytes.total(), driver.bytes.total());
@@ -58,7 +58,7 @@ impl Swaps {
         let mut planner_bytes = schedule_bytes;
         loop {
             let schedule = self.0.plan(iteration, &machine(planner_bytes))?;
-            if let Some(moves) = absences::moves(&workload.pieces, tensors, &schedule, workload.room_bytes()) {
+            if let Some(moves) = absences::moves(&workload.pieces, tensors, &schedule, workload.pieces_bytes()) {
                 return Ok(moves);
             }
             planner_bytes = planner_bytes.checked_sub(step_bytes).ok_or(Refusal::NoRoom)?;

@@ -80,6 +80,32 @@ fn training_whose_memory_is_larger_than_the_gpu_has_a_plan() {
 }
 
 #[test]
+fn plan_uses_the_memory_that_was_measured_where_it_was() {
+    let [estimated, measured] = [None, Some(30 * MIB)].map(|capacity_bytes| {
+        let settings = Settings { gpu: [1; 16], gpu_bytes: 32 * MIB, are_faults_counted: false };
+        let mut follower = Follower::new(settings, methods::of_chooser());
+        follower.set_capacity(capacity_bytes);
+        calls(&stream("deep"), 1).calls.into_iter().for_each(|call| drop(follower.add(call)));
+        follower.planned().unwrap().clone()
+    });
+    assert_eq!((estimated.room_bytes, measured.room_bytes), (26 * MIB, 30 * MIB));
+    assert!(measured.peak_bytes <= 30 * MIB && measured.peak_bytes > estimated.peak_bytes);
+    assert!(measured.traffic.bytes.total() < estimated.traffic.bytes.total());
+}
+
+#[test]
+fn parts_of_blocks_stay_unless_they_are_prefetched() {
+    let is_whole = |one: &Move| one.begin.is_multiple_of(2 * MIB) && one.bytes.is_multiple_of(2 * MIB);
+    // Of 52 MiB, 13 are in parts of blocks.
+    let moves = |method| {
+        let (follower, _) = followed_by(method, calls(&stream("transformer-2-addresses"), 1), 36);
+        follower.planned().unwrap_or_else(|| panic!("{method}: {:?}", follower.state())).moves.clone()
+    };
+    assert!(moves("foresight").iter().all(is_whole));
+    assert!(moves("pump").iter().any(|one| !is_whole(one)));
+}
+
+#[test]
 fn what_leaves_expires_where_it_begins_to_come_back() {
     let (follower, _) = followed(calls(&stream("deep"), 1), 32);
     let planned = follower.planned().unwrap();

@@ -15,7 +15,7 @@ use plans::{Begin, Bytes, Change, Follower, Method, Planned, Settings, State, me
 use sys::{Roots, cpu_time, processes};
 
 use super::{
-    Latest, Shared, Sources, Target,
+    Delivery, Latest, Shared, Sources, Target,
     executor::{Executor, IoctlPlan},
     lock,
 };
@@ -92,8 +92,9 @@ fn follow(
     }
     let Some(Calls { follower, added: before }) = calls else { return };
     *before = added;
-    if let Some(faults) = lock(&shared.delivery).take() {
+    if let Some(Delivery { faults, capacity_bytes }) = lock(&shared.delivery).take() {
         follower.deliver(faults);
+        follower.set_capacity(capacity_bytes);
     }
     // Before planners: moves wait for nobody.
     if let Some(executor) = &mut *lock(&shared.executor) {
