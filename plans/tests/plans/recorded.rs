@@ -85,7 +85,9 @@ fn plan_uses_the_memory_that_was_measured_where_it_was() {
         let settings = Settings { gpu: [1; 16], gpu_bytes: 32 * MIB, are_faults_counted: false };
         let mut follower = Follower::new(settings, methods::of_chooser());
         follower.set_capacity(capacity_bytes);
-        calls(&stream("deep"), 1).calls.into_iter().for_each(|call| drop(follower.add(call)));
+        for call in calls(&stream("deep"), 1).calls {
+            follower.add(call);
+        }
         follower.planned().unwrap().clone()
     });
     assert_eq!((estimated.room_bytes, measured.room_bytes), (26 * MIB, 30 * MIB));
