@@ -68,13 +68,45 @@ pub struct IterationBegin {
 }
 
 /// How many launches a program may be ahead of its GPU: those since it last waited for the GPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LaunchLead {
     /// Median of the launches of an iteration.
     pub median_launches: u64,
     /// Most of any.
     pub most_launches: u64,
+    /// Launches of an iteration by their leads, the shortest first.
+    #[serde(default)]
+    pub histogram: Vec<LeadBucket>,
+}
+
+/// Launches whose leads are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LeadBucket {
+    /// They are ahead by no more than this, and by more than those of the bucket before: one less than a power of two.
+    pub lead_at_most: u64,
+    /// Number of them.
+    pub launches: u64,
+}
+
+impl LaunchLead {
+    /// Of these leads, one for each launch of an iteration; `None` without any.
+    #[must_use]
+    pub fn of(leads: &[u64]) -> Option<Self> {
+        let mut leads = leads.to_vec();
+        leads.sort_unstable();
+        let (median_launches, most_launches) = (*leads.get(leads.len() / 2)?, *leads.last()?);
+        let lead_at_most =
+            |lead: u64| lead.checked_add(1).and_then(u64::checked_next_power_of_two).map_or(u64::MAX, |next| next - 1);
+        let alike = leads.chunk_by(|first, second| lead_at_most(*first) == lead_at_most(*second));
+        let histogram = alike
+            .filter_map(|leads| {
+                Some(LeadBucket { lead_at_most: lead_at_most(*leads.first()?), launches: leads.len() as u64 })
+            })
+            .collect();
+        Some(Self { median_launches, most_launches, histogram })
+    }
 }
 
 /// Plan for an iteration, in figures.
@@ -249,4 +281,19 @@ pub struct PlanEvidence {
     pub p_value: Option<f64>,
     /// What was counted since the decision. Bytes are at most those that the driver has copied in the same intervals.
     pub counters: PlanCounters,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leads_have_their_median_the_most_and_a_histogram_by_powers_of_two() {
+        let bucket = |lead_at_most, launches| LeadBucket { lead_at_most, launches };
+        let lead = LaunchLead::of(&[0, 1, 2, 0, 9, 3]).unwrap();
+        assert_eq!((lead.median_launches, lead.most_launches), (2, 9));
+        assert_eq!(lead.histogram, [bucket(0, 2), bucket(1, 1), bucket(3, 2), bucket(15, 1)]);
+        assert_eq!(LaunchLead::of(&[]), None);
+        assert_eq!(LaunchLead::of(&[u64::MAX]).unwrap().histogram, [bucket(u64::MAX, 1)]);
+    }
 }

@@ -53,8 +53,8 @@ pub use distribution::Distribution;
 pub use dropped::DropReason;
 pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
 pub use following::{
-    ArmFigures, Following, FollowingState, IterationBegin, LaunchLead, PlanCommand, PlanCounters, PlanEvidence,
-    PlanReport, PlannedIteration,
+    ArmFigures, Following, FollowingState, IterationBegin, LaunchLead, LeadBucket, PlanCommand, PlanCounters,
+    PlanEvidence, PlanReport, PlannedIteration,
 };
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};

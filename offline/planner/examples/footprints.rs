@@ -7,7 +7,7 @@
 
 use std::{ops::Range, path::Path};
 
-use planner::traffic::{Accesses, Copies, least};
+use planner::traffic::{Accesses, Copies, Operands, least};
 use trace::{
     Footprints, OpId,
     footprints::{Coverage, Until, rounded},
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for quarters in [3, 2, 1] {
             let room = quarters * used_bytes / 4 / PAGE_BYTES;
             let bound = |accesses| {
-                let traffic = least(accesses, room, Copies::All);
+                let traffic = least(accesses, room, Copies::All, Operands::Streamed);
                 let mib = |pages: u64| format!("{:.1} MiB", (pages * PAGE_BYTES) as f64 / MIB as f64);
                 format!("{} | {}", mib(traffic.to_gpu), mib(traffic.from_gpu))
             };

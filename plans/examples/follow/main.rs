@@ -265,10 +265,16 @@ fn main() -> anyhow::Result<ExitCode> {
         if let Some(status) = child.try_wait()? {
             bail!("the program has ended: {status}");
         }
-        if let Ok(Some(process)) = Process::find(&roots, child.id())
-            && let Ok(Some(place)) = HelperPlan::find(&roots, child.id())
-        {
-            break (process, place);
+        if let Ok(Some(process)) = Process::find(&roots, child.id()) {
+            // The helper shares both at once: an error says that it is another version's.
+            match HelperPlan::find(&roots, child.id()) {
+                Ok(Some(place)) => break (process, place),
+                Ok(None) => {}
+                Err(error) => {
+                    child.kill()?;
+                    return Err(error.into());
+                }
+            }
         }
         if started.elapsed() > PATIENCE {
             child.kill()?;

@@ -184,3 +184,14 @@ fn kernels_that_use_most_of_the_memory_are_refused_and_another_batch_is_looked_a
     assert_eq!(changes, [Change::Refused, Change::Drifted, Change::Refused]);
     assert!(matches!(follower.state(), State::Refused(Refusal::OpTooLarge { .. })), "{:?}", follower.state());
 }
+
+#[test]
+fn network_whose_memory_is_in_one_pool_is_refused_on_gpus_that_it_oversubscribes() {
+    // Extents of Burn's pool of 16 MiB reach to the next address in use. 1.2, 1.5 and 2 times the GPU.
+    for gpu_mib in [30, 24, 18] {
+        let (follower, _) = followed(calls(&stream("burn"), 1), gpu_mib);
+        assert!(matches!(follower.state(), State::Refused(Refusal::OpTooLarge { needed_bytes: 17_367_296, .. })));
+    }
+    let (follower, _) = followed(calls(&stream("burn"), 1), 48);
+    assert!(matches!(follower.state(), State::Refused(Refusal::Fits { used_bytes: 36_546_560, .. })));
+}

@@ -457,7 +457,7 @@ fn decision(
             planner: (*planner).to_owned(),
             promise,
             launches: *launches,
-            lead: planned.lead,
+            lead: planned.lead.clone(),
             planned_moves: *moves,
             coverage_ratio: planned.coverage_percent.map(|percent| percent as f64 / 100.0),
             planned_bytes: planned.link_bytes(),

@@ -117,8 +117,30 @@ supervise() {
   esac
 }
 
+# live POLICY: one without plans, which acts on what it sees from outside, for 24 iterations. What comes of it is not known before.
+live() {
+  column=2
+  off=$(iterations)
+  within 900 "the training does not go on" has_iterated $((off + 8))
+  on=$(iterations)
+  uvmctl policy set --id live --pid "$pid" --policy "$1" --mode act || fail "the override is refused"
+  within 1800 "the training does not go on with $1" has_iterated $((on + 24))
+  uvmctl decisions -n 100 -o json >/tmp/decisions || fail "no decisions"
+  uvmctl policy unset live || fail "the override stays"
+  back=$(iterations)
+  within 900 "the training does not go on without $1" has_iterated $((back + 6))
+  before=$(median $((off + 2)) "$on") with=$(median $((on + 4)) "$back") after=$(median $((back + 3)) 100000)
+  echo "$1: medians of bytes over the link: $before without it, $with with it, $after after"
+  echo "$1: decisions:" && tr -d ' \n' </tmp/decisions | grep -o '"policy":"[^"]*"\|"stage":"[^"]*"\|"stage_reason":"[^"]*"' | sort | uniq -c
+}
+
 read -r policies </lab/files/policies
-for policy in $policies; do supervise "$policy"; done
+for policy in $policies; do
+  case $policy in
+    auto-live) live "$policy" ;;
+    *) supervise "$policy" ;;
+  esac
+done
 kill $watcher
 kill -TERM "$pid"
 echo "iteration, bytes over the link, faults:"

@@ -134,11 +134,11 @@ fn planned(plan: &PlanEvidence) -> String {
     let coverage = plan
         .coverage_ratio
         .map(|ratio| format!("; {} of the faulted blocks are named by launches", text::percent(ratio)));
-    let depth = |LaunchLead { median_launches, most_launches }: LaunchLead| {
-        let [median, most] = [median_launches, most_launches].map(text::count);
+    let depth = |LaunchLead { median_launches, most_launches, .. }: &LaunchLead| {
+        let [median, most] = [*median_launches, *most_launches].map(text::count);
         format!(", queued {median} deep in the median and {most} at most")
     };
-    let lead = plan.lead.filter(|_| plan.promise == Promise::Faults).map(depth).unwrap_or_default();
+    let lead = plan.lead.as_ref().filter(|_| plan.promise == Promise::Faults).map(depth).unwrap_or_default();
     format!(
         "{}: {} in an iteration of {} launches{lead}; {promised} by the model of the driver{}",
         text::printable(planner),
@@ -241,7 +241,7 @@ mod tests {
             promise: Promise::LinkBytes,
             launches: 55,
             coverage_ratio: Some(0.98),
-            lead: Some(LaunchLead { median_launches: 27, most_launches: 54 }),
+            lead: LaunchLead::of(&(0..55).collect::<Vec<_>>()),
             planned_moves: 26,
             planned_bytes: 52 << 20,
             modelled_driver_bytes: 64 << 20,
@@ -269,7 +269,7 @@ Done     399 moves, 117 late, 0 skipped; 442 MiB to the GPU, 356 MiB to the host
             planner: "pump".to_owned(),
             promise: Promise::Faults,
             launches: 55,
-            lead: Some(LaunchLead { median_launches: 27, most_launches: 54 }),
+            lead: LaunchLead::of(&(0..55).collect::<Vec<_>>()),
             planned_moves: 99,
             planned_bytes: 64 << 20,
             modelled_driver_bytes: 88 << 20,

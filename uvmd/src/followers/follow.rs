@@ -187,17 +187,10 @@ fn figures(version: u64, planned: &Planned) -> PlannedIteration {
         driver_bytes: planned.driver.bytes.total(),
         driver_faulted_blocks: planned.driver.faulted_pieces,
         peak_bytes: planned.peak_bytes,
-        lead: lead(&planned.leads),
+        lead: LaunchLead::of(&planned.leads),
         coverage_percent: planned.coverage_percent(),
         ranges: ranges(planned),
     }
-}
-
-fn lead(leads: &[u64]) -> Option<LaunchLead> {
-    let mut leads = leads.to_vec();
-    leads.sort_unstable();
-    let median_launches = *leads.get(leads.len() / 2)?;
-    Some(LaunchLead { median_launches, most_launches: *leads.last()? })
 }
 
 /// Memory of the moves. Where it lies in many places, gaps between them are included.
@@ -243,12 +236,6 @@ mod tests {
                 assert_eq!(names, [policy.name]);
             }
         }
-    }
-
-    #[test]
-    fn lead_is_the_median_and_the_most_of_launches() {
-        assert_eq!(lead(&[0, 1, 2, 0, 9]), Some(LaunchLead { median_launches: 1, most_launches: 9 }));
-        assert_eq!(lead(&[]), None);
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn plan() -> PlanEvidence {
         promise: Promise::LinkBytes,
         launches: 412,
         coverage_ratio: Some(0.97),
-        lead: Some(LaunchLead { median_launches: 205, most_launches: 411 }),
+        lead: LaunchLead::of(&(0..412).map(|lead| lead % 206).collect::<Vec<_>>()),
         planned_moves: 129,
         planned_bytes: 58 * GIB,
         modelled_driver_bytes: 86 * GIB,
