@@ -5,7 +5,8 @@
     plans_table.py table CELL...                       tables in Markdown of such files
 
 BOUND is the line of planner's example of that name. Figures are means of iterations: what the driver evicts recurs in each
-second or third one. The first two behind each change find the memory as the state before has left it, and do not count.
+second or third one. With a plan, the first two find the memory as the state before has left it, and do not count. Those of the
+driver alone are of before the first plan: the order of evictions that a plan leaves may last.
 """
 import json
 import pathlib
@@ -28,8 +29,7 @@ def means(lines):
 
 def counts(line):
     """A plan is followed from the iteration behind that of its publication on."""
-    since = line["since_change"]
-    return since is None or since > (UNCOUNTED if line["policy"] else UNCOUNTED - 1)
+    return line["since_change"] > UNCOUNTED if line["policy"] else line["state"] == "watching"
 
 
 def cell(report, bound, program, gpu_mib):
