@@ -7,6 +7,7 @@ use trace::{detect, footprints::Coverage};
 use crate::{
     coverage::{FaultCounts, Faults},
     methods::{GpuMemory, Method, Outline, Workload},
+    pieces::Pieces,
     refusal::Refusal,
     sequence::{Rhythm, Sequence, Work},
     traffic::Traffic,
@@ -159,8 +160,8 @@ impl Follower {
         self.faults.deliver(faults);
     }
 
-    /// Sets the managed bytes of the process that the GPU holds while the driver evicts: what a plan may
-    /// use. `None`, as at first, if that is not known.
+    /// Sets the managed bytes of the process that are on the GPU while the driver evicts: their frames are
+    /// what a plan may use. `None`, as at first, if that is not known.
     pub const fn set_capacity(&mut self, bytes: Option<u64>) {
         self.capacity_bytes = bytes;
     }
@@ -238,13 +239,14 @@ impl Follower {
         }
         let leads = leads(&queue_starts);
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
-        let memory = self.capacity_bytes.map_or_else(
-            || {
-                let taken_bytes = self.sequence.unmanaged_bytes(&pieces);
-                GpuMemory::estimated(self.settings.gpu_bytes.saturating_sub(taken_bytes))
-            },
-            |bytes| GpuMemory::measured(bytes.saturating_add(pieces.unmanaged_bytes())),
-        );
+        let (pieces, memory) = if let Some(bytes) = self.capacity_bytes {
+            let taken_bytes = self.sequence.unmanaged_bytes(&Pieces::default());
+            let bytes = bytes.min(self.settings.gpu_bytes.saturating_sub(taken_bytes));
+            (pieces.managed(), GpuMemory::measured(bytes))
+        } else {
+            let taken_bytes = self.sequence.unmanaged_bytes(&pieces);
+            (pieces, GpuMemory::estimated(self.settings.gpu_bytes.saturating_sub(taken_bytes)))
+        };
         let workload = Workload::new(pieces, durations_ns, queue_starts, memory);
         let (mut best, mut refusal): (Option<(&'static str, Outline)>, _) = (None, None);
         let total = |outline: &Outline| outline.traffic.bytes.total();

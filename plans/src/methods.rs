@@ -77,8 +77,9 @@ pub(crate) struct GpuMemory {
 }
 
 impl GpuMemory {
-    /// Memory that the pieces had while the driver evicted.
-    pub(crate) const fn measured(bytes: u64) -> Self {
+    /// Memory that the pieces had while the driver evicted: frames, which parts of blocks do not fill.
+    pub(crate) fn measured(resident_bytes: u64) -> Self {
+        let bytes = resident_bytes.checked_next_multiple_of(Part::BLOCK_BYTES).unwrap_or(resident_bytes);
         Self { bytes, room_bytes: bytes }
     }
 
@@ -138,7 +139,7 @@ impl Workload {
         self.memory.room_bytes
     }
 
-    /// Bytes of the GPU that pieces may use of that: those that stay leave a part of a frame.
+    /// Bytes of that for pieces: the last frame of the parts of blocks that stay is not full.
     fn pieces_bytes(&self) -> u64 {
         self.room_bytes().saturating_sub(self.pieces.padding_bytes())
     }

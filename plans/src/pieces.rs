@@ -27,8 +27,8 @@ pub struct Piece {
     /// Whether it is managed.
     pub is_managed: bool,
     /// Whether it may be moved: managed memory that outlives iterations, and whole blocks of the driver.
-    /// Parts of blocks share frames of the GPU, which are free and are evicted as a whole, so that a
-    /// part that leaves makes no room for a block.
+    /// Parts of blocks share frames of the GPU, which are freed and evicted whole: a part that leaves
+    /// makes no room for a block.
     pub moves: bool,
     /// Whether it lives before and after the iteration.
     pub outlives: bool,
@@ -62,14 +62,22 @@ impl Pieces {
         }
         loop {
             let all = pieces(stream, uses, unit_bytes, &block);
-            if all.len() <= PIECES_MAX || unit_bytes >= 1 << 40 {
+            // Parts of blocks stay as they are, however large units are.
+            let units = all.iter().filter(|piece| piece.moves || !piece.outlives).count();
+            if units <= PIECES_MAX || unit_bytes >= 1 << 40 {
                 return Self { ops: uses.len(), all };
             }
             unit_bytes *= 2;
         }
     }
 
-    /// The same pieces, of which parts of blocks may be moved, too, as nothing has to leave for them.
+    /// Those that are managed.
+    pub(crate) fn managed(mut self) -> Self {
+        self.all.retain(|piece| piece.is_managed);
+        self
+    }
+
+    /// The same pieces, of which parts of blocks may be moved, too: for plans in which nothing leaves.
     pub(crate) fn with_parts(&self) -> Self {
         let mut pieces = self.clone();
         for piece in &mut pieces.all {
@@ -81,11 +89,11 @@ impl Pieces {
     /// Most bytes that a launch uses.
     #[must_use]
     pub fn op_bytes_max(&self) -> u64 {
-        let mut bytes = vec![0; self.ops];
+        let mut bytes = vec![0_u64; self.ops];
         for piece in &self.all {
             for op in &piece.uses {
                 if let Some(bytes) = bytes.get_mut(*op) {
-                    *bytes += piece.bytes;
+                    *bytes = piece.bytes.saturating_add(*bytes);
                 }
             }
         }
@@ -108,27 +116,20 @@ impl Pieces {
     /// Bytes of all pieces.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.all.iter().map(|piece| piece.bytes).sum()
+        sum(self.all.iter())
     }
 
     /// Bytes that are on the GPU throughout.
     #[must_use]
     pub fn staying_bytes(&self) -> u64 {
-        self.all.iter().filter(|piece| piece.outlives && !piece.moves).map(|piece| piece.bytes).sum()
+        sum(self.all.iter().filter(|piece| piece.outlives && !piece.moves))
     }
 
-    /// Bytes of frames beside them that nothing else can use.
+    /// Bytes of frames beside them that no block can use.
     #[must_use]
     pub fn padding_bytes(&self) -> u64 {
         let bytes = self.staying_bytes();
         bytes.checked_next_multiple_of(Part::BLOCK_BYTES).map_or(0, |frames| frames - bytes)
-    }
-
-    /// Bytes that are not managed.
-    #[must_use]
-    pub fn unmanaged_bytes(&self) -> u64 {
-        let unmanaged = self.all.iter().filter(|piece| !piece.is_managed).map(|piece| piece.bytes);
-        unmanaged.fold(0, u64::saturating_add)
     }
 
     /// Iteration for planners, with a tensor for each piece that does not stay, and a kernel for each
@@ -175,6 +176,21 @@ fn units_of(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64) -> u64 {
     extents.into_iter().map(count).fold(0, u64::saturating_add)
 }
 
+const fn is_whole(bytes: u64) -> bool {
+    bytes.is_multiple_of(Part::BLOCK_BYTES)
+}
+
+/// Range, cut at the first and at the last boundary of a block in it; parts may be empty.
+fn parts(begin: u64, end: u64) -> [(u64, u64); 3] {
+    let first = begin.checked_next_multiple_of(Part::BLOCK_BYTES).map_or(end, |first| first.min(end));
+    let last = (end / Part::BLOCK_BYTES * Part::BLOCK_BYTES).max(first);
+    [(begin, first), (first, last), (last, end)]
+}
+
+fn sum<'a>(pieces: impl Iterator<Item = &'a Piece>) -> u64 {
+    pieces.map(|piece| piece.bytes).fold(0, u64::saturating_add)
+}
+
 fn pieces(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64, block: &impl Fn(BlockId) -> Block) -> Vec<Piece> {
     let mut pieces: BTreeMap<(u64, BlockId), Piece> = BTreeMap::new();
     for (op, extents) in uses.iter().enumerate() {
@@ -183,25 +199,26 @@ fn pieces(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64, block: &impl
             let (Some(base), Block { is_managed, outlives }) = (of.address, block(extent.block)) else { continue };
             let (first, behind) = units(base, extent, unit_bytes);
             for unit in first..behind {
-                let address = base.max(unit * unit_bytes);
+                let begin = base.max(unit * unit_bytes);
                 let end = base.saturating_add(of.bytes).min((unit + 1).saturating_mul(unit_bytes));
-                let bytes = end.saturating_sub(address);
-                let is_whole = address.is_multiple_of(Part::BLOCK_BYTES) && bytes.is_multiple_of(Part::BLOCK_BYTES);
-                let moves = is_managed && outlives && is_whole && bytes > 0;
-                let piece = pieces.entry((address, extent.block)).or_insert_with(|| Piece {
-                    block: extent.block,
-                    address,
-                    bytes,
-                    is_managed,
-                    moves,
-                    outlives,
-                    uses: Vec::new(),
-                });
-                if piece.uses.last() != Some(&op) {
-                    piece.uses.push(op);
+                for (address, behind) in parts(begin, end).into_iter().filter(|(begin, end)| begin < end) {
+                    let bytes = behind - address;
+                    let moves = is_managed && outlives && is_whole(address) && is_whole(bytes);
+                    let piece = pieces.entry((address, extent.block)).or_insert_with(|| Piece {
+                        block: extent.block,
+                        address,
+                        bytes,
+                        is_managed,
+                        moves,
+                        outlives,
+                        uses: Vec::new(),
+                    });
+                    if piece.uses.last() != Some(&op) {
+                        piece.uses.push(op);
+                    }
                 }
             }
         }
     }
-    pieces.into_values().filter(|piece| piece.bytes > 0).collect()
+    pieces.into_values().collect()
 }

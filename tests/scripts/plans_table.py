@@ -27,9 +27,13 @@ def means(lines):
     return {"iterations": len(lines)} | {name: round(statistics.mean(line[name] for line in lines)) for name in FIGURES}
 
 
-def counts(line):
-    """A plan is followed from the iteration behind that of its publication on."""
-    return line["since_change"] > UNCOUNTED if line["policy"] else line["state"] == "watching"
+def counted(lines):
+    """Of iterations with a plan, which is followed from behind the publication on, and of those before the first one."""
+    was_planned = False
+    for line in lines:
+        was_planned |= line["policy"] is not None
+        if line["since_change"] > UNCOUNTED if line["policy"] else not was_planned:
+            yield line
 
 
 def cell(report, bound, program, gpu_mib):
@@ -38,12 +42,12 @@ def cell(report, bound, program, gpu_mib):
     exited, = (line for line in lines if line.get("event") == "exit")
     assert exited["dropped"] == 0, "calls were dropped"
     by_policy = {}
-    for line in lines:
-        if "state" in line:
-            assert line["helper_ended"] is None or line["policy"] is None, line["helper_ended"]
-            line["link_bytes"] = line["link_in_bytes"] + line["link_out_bytes"]
-            if counts(line):
-                by_policy.setdefault(line["policy"], []).append(line)
+    iterations = [line for line in lines if "state" in line]
+    for line in iterations:
+        assert line["helper_ended"] is None or line["policy"] is None, line["helper_ended"]
+        line["link_bytes"] = line["link_in_bytes"] + line["link_out_bytes"]
+    for line in counted(iterations):
+        by_policy.setdefault(line["policy"], []).append(line)
     driver, arms = means(by_policy[None]), {}
     for line in lines:
         if line.get("event") == "refused":

@@ -65,7 +65,7 @@ struct Target {
 struct Followed {
     target: Target,
     shared: Arc<Shared>,
-    /// What the GPU holds of it without a plan.
+    /// What the GPU holds of it.
     capacity: Capacity,
     /// Error of the last command.
     error: Option<String>,
@@ -176,7 +176,9 @@ impl Followers {
                     },
                 },
             };
-            followed.observe(snapshot, process);
+            if let Some(process) = snapshot.processes.iter().find(|there| there.id == process) {
+                followed.observe(process);
+            }
             followed.deliver(memory.get(&process).filter(|_| !snapshot.source.block_records.is_off));
             all.insert(process, followed.read());
         }
@@ -217,18 +219,11 @@ impl Followers {
 }
 
 impl Followed {
-    /// Measures what the GPU holds of the process, each time that it is watched anew: another program
-    /// may have come to the GPU.
-    fn observe(&mut self, snapshot: &Snapshot, process: ProcessId) {
-        if lock(&self.shared.latest).state != FollowingState::Watching {
-            self.capacity = Capacity::default();
-            return;
-        }
+    /// Measures what the GPU holds of the process.
+    fn observe(&mut self, process: &Process) {
         let key = GpuKey::Known(self.target.gpu);
-        let evictions = snapshot.gpu_totals.get(&key).map(|counters| counters.evictions);
-        let process = snapshot.processes.iter().find(|there| there.id == process);
-        if let Some((evictions, resident)) = evictions.zip(process.and_then(|process| process.residency.get(&key))) {
-            self.capacity.observe(evictions, *resident);
+        if let Some(counters) = process.gpus.get(&key) {
+            self.capacity.observe(counters, process.residency.get(&key).copied());
         }
     }
 

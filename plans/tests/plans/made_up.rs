@@ -1,6 +1,9 @@
 //! Runs that nobody has recorded: blocks of one unit, which launches use at random.
 
-use call_ring::call::{Action, Call};
+use call_ring::{
+    MemoryKind,
+    call::{Action, Call},
+};
 use plans::{Bytes, Change, Follower, Refusal, Settings, State, methods};
 use proptest::prelude::*;
 
@@ -168,4 +171,54 @@ proptest! {
             prop_assert!(matches!(follower.state(), State::Refused(_)), "{:?}", follower.state());
         }
     }
+}
+
+#[test]
+fn large_allocations_move_but_for_what_ends_within_a_block() {
+    // 24 of 200 MiB and a page: more blocks than a plan has pieces.
+    const BYTES: u64 = 100 * UNIT + 4096;
+    let address = |block: usize| BASE + block as u64 * 200 * UNIT;
+    let mut program = Program::default();
+    (0..24).for_each(|block| program.malloc(address(block), BYTES));
+    for _ in 0..ITERATIONS {
+        for (function, blocks) in (1..).zip(layers(8)) {
+            program.launch(function, &blocks.into_iter().map(address).collect::<Vec<_>>());
+        }
+        program.sync();
+    }
+    let (follower, _) = followed("foresight", 1700, &program.calls);
+    let planned = follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state()));
+    assert!(planned.moves.iter().all(|one| one.begin.is_multiple_of(UNIT) && one.bytes.is_multiple_of(UNIT)));
+    // Of 24 parts, a page each stays; of 700 blocks that have no room, nearly all leave.
+    assert!(planned.traffic.bytes.to_host > 600 * UNIT, "{:?}", planned.traffic);
+    assert!(planned.traffic.bytes.total() < planned.driver.bytes.total());
+}
+
+#[test]
+fn device_memory_of_an_iteration_is_no_part_of_what_the_gpu_holds_of_managed_memory() {
+    let mut program = Program::default();
+    (0..24).for_each(|block| program.malloc(address(block), UNIT));
+    let temporary = BASE << 1;
+    let kind = MemoryKind::Device;
+    for _ in 0..ITERATIONS {
+        for (function, blocks) in (1..).zip(layers(8)) {
+            program.call(Action::Malloc { stream: 0, address: temporary, bytes: 4 * UNIT, kind, device: 0 });
+            let mut named: Vec<u64> = blocks.into_iter().map(address).collect();
+            named.push(temporary);
+            program.launch(function, &named);
+            program.call(Action::Free { stream: 0, address: temporary });
+        }
+        program.sync();
+    }
+    let room_bytes = |capacity_bytes| {
+        let mut follower = follower("foresight", 24);
+        follower.set_capacity(Some(capacity_bytes));
+        for call in &program.calls {
+            follower.add(call.clone());
+        }
+        follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state())).room_bytes
+    };
+    assert_eq!(room_bytes(16 * UNIT), 16 * UNIT);
+    // Frames that parts of blocks do not fill.
+    assert_eq!(room_bytes(16 * UNIT - 4096), 16 * UNIT);
 }

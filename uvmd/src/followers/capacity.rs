@@ -1,34 +1,46 @@
 //! Managed memory of a process that a GPU holds, as far as evictions show it.
 
-use model::Residency;
+use std::collections::VecDeque;
+
+use model::{Counters, Residency};
 
 /// Most that the bounds of the resident bytes may differ by, as a share of them, for the bytes to be known.
 const UNCERTAINTY_MAX: f64 = 0.02;
+/// Measurements that count: other programs come to the GPU and go.
+const MEASUREMENTS: usize = 16;
 
-/// Most managed bytes of a process on a GPU at times at which the driver evicts: the GPU is full then.
+/// Most managed bytes of a process on a GPU while the driver evicts memory of the process for itself.
 ///
-/// Its size says less. What page tables, contexts and other processes take is not known of all of them.
+/// The GPU is full then. Its size says less: page tables, contexts, and memory that nobody records take
+/// some of it.
 #[derive(Debug, Default)]
 pub(super) struct Capacity {
-    /// Evictions on the GPU until the last observation.
-    evictions: Option<u64>,
-    bytes: Option<u64>,
+    /// Counters of the process at the last observation.
+    before: Option<Counters>,
+    /// Resident bytes of the last measurements.
+    measured_bytes: VecDeque<u64>,
 }
 
 impl Capacity {
-    /// Adds the evictions on the GPU since it is counted, and the resident bytes of the process there.
-    pub(super) fn observe(&mut self, evictions: u64, resident: Residency) {
-        let before = self.evictions.replace(evictions);
-        let is_full = before.is_some_and(|before| evictions > before);
-        let uncertain_bytes = resident.max_bytes.saturating_sub(resident.min_bytes);
-        if is_full && uncertain_bytes as f64 <= resident.bytes as f64 * UNCERTAINTY_MAX {
-            self.bytes = self.bytes.max(Some(resident.bytes));
+    /// Adds the counters of the process at the GPU, and its resident bytes there, if these are known.
+    pub(super) fn observe(&mut self, counters: &Counters, resident: Option<Residency>) {
+        let before = self.before.replace(counters.clone());
+        let is_full = before.is_some_and(|before| {
+            counters.evictions > before.evictions && counters.induced_evictions > before.induced_evictions
+        });
+        let Some(Residency { min_bytes, max_bytes, .. }) = resident.filter(|_| is_full) else { return };
+        let is_known = max_bytes.saturating_sub(min_bytes) as f64 <= min_bytes as f64 * UNCERTAINTY_MAX;
+        if min_bytes > 0 && is_known {
+            self.measured_bytes.push_back(min_bytes);
+            if self.measured_bytes.len() > MEASUREMENTS {
+                self.measured_bytes.pop_front();
+            }
         }
     }
 
     /// The bytes, if the driver has evicted and they are known.
-    pub(super) const fn bytes(&self) -> Option<u64> {
-        self.bytes
+    pub(super) fn bytes(&self) -> Option<u64> {
+        self.measured_bytes.iter().copied().max()
     }
 }
 
@@ -36,25 +48,54 @@ impl Capacity {
 mod tests {
     use super::*;
 
-    #[test]
-    fn capacity_is_what_is_resident_at_most_while_the_driver_evicts() {
+    fn counters(evictions: u64, induced_evictions: u64) -> Counters {
+        Counters { evictions, induced_evictions, ..Counters::ZERO }
+    }
+
+    fn observed(observations: &[(u64, u64, Residency)]) -> Option<u64> {
         let mut capacity = Capacity::default();
-        // What was evicted before is of another time.
-        capacity.observe(7, Residency::exactly(90));
-        assert_eq!(capacity.bytes(), None);
-        for (evictions, resident_bytes) in [(8, 60), (9, 62), (9, 80), (12, 58)] {
-            capacity.observe(evictions, Residency::exactly(resident_bytes));
+        for (evictions, induced, resident) in observations {
+            capacity.observe(&counters(*evictions, *induced), Some(*resident));
         }
-        assert_eq!(capacity.bytes(), Some(62));
+        capacity.bytes()
     }
 
     #[test]
-    fn bytes_that_are_not_known_do_not_count() {
+    fn capacity_is_what_is_resident_at_most_while_the_process_evicts_its_own() {
+        let exactly = Residency::exactly;
+        // What was evicted before is of another time.
+        assert_eq!(observed(&[(7, 7, exactly(90))]), None);
+        let thrashing = [(7, 7, exactly(90)), (8, 8, exactly(60)), (9, 9, exactly(62)), (9, 9, exactly(80))];
+        assert_eq!(observed(&thrashing), Some(62));
+    }
+
+    #[test]
+    fn what_others_evict_of_it_and_what_it_evicts_of_others_do_not_count() {
+        let exactly = Residency::exactly;
+        assert_eq!(observed(&[(0, 0, exactly(50)), (1, 0, exactly(40)), (2, 0, exactly(30))]), None);
+        assert_eq!(observed(&[(0, 0, exactly(50)), (0, 1, exactly(60)), (0, 2, exactly(70))]), None);
+    }
+
+    #[test]
+    fn bytes_that_are_not_known_do_not_count_and_the_lower_bound_does() {
+        let known = |min_bytes, max_bytes| Residency { bytes: max_bytes, min_bytes, max_bytes };
+        assert_eq!(observed(&[(0, 0, known(9, 9)), (1, 1, known(50, 100)), (2, 2, known(0, 0))]), None);
+        assert_eq!(observed(&[(0, 0, known(9, 9)), (1, 1, known(99, 100))]), Some(99));
         let mut capacity = Capacity::default();
-        capacity.observe(0, Residency::exactly(100));
-        capacity.observe(1, Residency { bytes: 100, min_bytes: 50, max_bytes: 100 });
+        capacity.observe(&counters(0, 0), None);
+        capacity.observe(&counters(1, 1), None);
+        // The evictions are of before its residency was known.
+        capacity.observe(&counters(1, 1), Some(Residency::exactly(7)));
         assert_eq!(capacity.bytes(), None);
-        capacity.observe(2, Residency { bytes: 100, min_bytes: 99, max_bytes: 101 });
-        assert_eq!(capacity.bytes(), Some(100));
+    }
+
+    #[test]
+    fn memory_that_others_have_taken_since_is_forgotten() {
+        let mut capacity = Capacity::default();
+        for tick in 0..40 {
+            let resident_bytes = if tick < 20 { 80 } else { 40 };
+            capacity.observe(&counters(tick, tick), Some(Residency::exactly(resident_bytes)));
+        }
+        assert_eq!(capacity.bytes(), Some(40));
     }
 }

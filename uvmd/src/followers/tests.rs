@@ -6,7 +6,7 @@ use call_ring::{
 };
 use model::{
     Action, Actuator, ActuatorKind, Block, Budget, Call, CallResult, Counters, Gpu, Interrupt, Mode, Order, Outcome,
-    Place, PlanCounters, PlannedIteration, RecordFigures, SourceState, SourceStatus, Step, policy::POLICIES,
+    Place, PlanCounters, PlannedIteration, RecordFigures, Residency, SourceState, SourceStatus, Step, policy::POLICIES,
 };
 use recorder::{Quotas, Recordings};
 use sys::{Roots, processes, shared_memory::SharedMemory};
@@ -169,10 +169,23 @@ fn followed(
     }
 }
 
-/// Memory with so many GPU faults on each of some units that no launch names.
-fn faults_elsewhere(count: u64) -> model::Memory {
+/// Units that no launch names.
+const ELSEWHERE: std::ops::Range<u64> = 100..100 + LAYERS;
+
+/// Memory with so many GPU faults on each of these units.
+fn faults(units: std::ops::Range<u64>, count: u64) -> model::Memory {
     let block = |unit| Block { fault_entries: count, ..Block::new(address(unit), SystemTime::UNIX_EPOCH) };
-    model::Memory { blocks: (100..100 + LAYERS).map(block).collect(), ..model::Memory::default() }
+    model::Memory { blocks: units.map(block).collect(), ..model::Memory::default() }
+}
+
+/// The same process, which evicts its own memory all the while, with so much of it on the GPU.
+fn thrashing(mut snapshot: Snapshot, evictions: u64, resident_bytes: u64) -> Snapshot {
+    let counters = Counters { evictions, induced_evictions: evictions, ..Counters::default() };
+    for process in &mut snapshot.processes {
+        process.gpus.insert(GpuKey::Known(GPU), counters.clone());
+        process.residency.insert(GpuKey::Known(GPU), Residency::exactly(resident_bytes));
+    }
+    snapshot
 }
 
 #[test]
@@ -226,15 +239,26 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     }
     // The same program, followed anew.
     followers.clear();
-    let mut faults = 0;
+    let mut count = 0;
     let refused = wait_for("refusal", || {
-        faults += 1;
+        count += 1;
         ring.iterate();
         recorder.poll();
-        followed(&mut followers, &snapshot, id, "auto-plan", &[(id, faults_elsewhere(faults))].into())
+        followed(&mut followers, &snapshot, id, "auto-plan", &[(id, faults(ELSEWHERE, count))].into())
     });
     let reason = "0 % of what is accessed is in the footprints, which is too little";
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason.to_owned()));
+
+    // The same program, while the GPU is full with it.
+    followers.clear();
+    let planned = wait_for("plan for what the GPU holds", || {
+        count += 1;
+        ring.iterate();
+        recorder.poll();
+        let snapshot = thrashing(snapshot.clone(), count, (GPU_UNITS - 1) * UNIT);
+        followed(&mut followers, &snapshot, id, "auto-plan", &[(id, faults(0..3 * LAYERS, count))].into())
+    });
+    assert_eq!(planned.map(|planned| planned.peak_bytes), Ok((GPU_UNITS - 1) * UNIT));
 
     let (mover_factory, told) = mover_factory();
     // The same program again, by ioctl.
