@@ -83,8 +83,8 @@ impl Traffic {
 ///
 /// # Model
 /// * At any instant each unit is on the GPU or is not, and at most `room` units are. Operations run
-///   one after the other, and each unit that an operation uses is on the GPU at some instant of
-///   it: of one that all have, or not ([`Operands`]).
+///   one after the other, and each unit that an operation uses is on the GPU at some instant of it;
+///   with [`Operands::Together`], at one instant for all of them.
 /// * A unit that comes to the GPU with contents is copied. One that leaves the GPU is copied if
 ///   [`Copies`] says so, until its [`Item::end`]. Nothing else is discarded, and nothing is mapped
 ///   remotely or compressed.
@@ -119,9 +119,10 @@ impl Traffic {
 /// The bound is the optimum of these conditions, not of the model: an operation that needs one more
 /// unit at an instant at which `room` units of its own stay is not seen.
 ///
-/// With [`Operands::Together`], all units of operation `k` are on the GPU at one instant of it. Those
-/// of the intervals with `i < k < j` are there, too, and are others: at most `room` less the units
-/// of the operation.
+/// With [`Operands::Together`], the instant of each use is that at which all units of its operation are
+/// on the GPU. Those of the intervals with `i < k < j` are there at that of operation `k`, too, and are
+/// others: at most `room` less the units of the operation. Spans of [`Copies::Written`] may be of units
+/// that it uses, and meet the first condition alone.
 ///
 /// # Units
 /// The driver moves pages of 4 KiB within blocks of 2 MiB, and takes less of the GPU's memory for
