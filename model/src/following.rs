@@ -84,7 +84,7 @@ pub struct LaunchLead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeadBucket {
-    /// They are ahead by no more than this, and by more than those of the bucket before: one less than a power of two.
+    /// They are ahead by no more launches than this, one of 0, 1, 3, 7, 15 and so on, and by more than the number before it.
     pub lead_at_most: u64,
     /// Number of them.
     pub launches: u64,

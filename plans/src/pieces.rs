@@ -63,7 +63,8 @@ impl Pieces {
         loop {
             let all = pieces(stream, uses, unit_bytes, &block);
             // Parts of blocks stay as they are, however large units are.
-            let units = all.iter().filter(|piece| piece.moves || !piece.outlives).count();
+            let is_part = |piece: &Piece| piece.outlives && !(is_whole(piece.address) && is_whole(piece.bytes));
+            let units = all.iter().filter(|piece| !is_part(piece)).count();
             if units <= PIECES_MAX || unit_bytes >= 1 << 40 {
                 return Self { ops: uses.len(), all };
             }

@@ -4,8 +4,8 @@
 #
 #   tests/scripts/plan_policy.sh [--actuator NAME] [POLICY...]
 #
-# auto-plan by default; several one after the other, in the same training. Of auto-live, which makes no plans, the script prints what came of it. With --actuator ioctl, uvmd carries plans out from outside: the script prints what
-# came of the trial, whatever that is.
+# auto-plan by default; several one after the other, in the same training. Of auto-live, which makes no plans, the script prints what came of it.
+# With --actuator ioctl, uvmd carries plans out from outside: the script prints what came of the trial, whatever that is.
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"

@@ -33,7 +33,7 @@ operations() { awk '/"op":"(launch|memcpy|memset)"/ { count++ } /"op":"sync"/ { 
 in_the_lab() {
   local iterations=$1
   shift
-  # The driver has one frame of 2 MiB for itself: docs/measurements/residency.md.
+  # What a full GPU holds of managed memory: docs/measurements/residency.md has 62 of 64 MiB.
   local capacity_mib=$((gpu_mib - 2))
   train 7 CUDA_LAB_LOG="$work/log" CUDA_LAB_LOG_ACCESSES=1 >/dev/null
   "$examples/bound" "$work"/log.* "$capacity_mib" "$(operations "$work"/log.*)" 3 >"$work/bound"

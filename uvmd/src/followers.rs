@@ -153,34 +153,32 @@ impl Followers {
             // Without a GPU there is nothing to plan for.
             let Some(gpu) = gpus(process).next() else { continue };
             match self.target(process, policy.name, gpu, snapshot) {
-                Ok(target) => drop(targets.insert(process.id, target)),
+                Ok(target) => drop(targets.insert(process.id, (target, process))),
                 Err(reason) => drop(all.insert(process.id, unavailable(gpu, policy.name, reason.to_owned()))),
             }
         }
-        self.followed.retain(|process, followed| targets.get(process) == Some(&followed.target));
-        for (process, target) in targets {
-            let followed = match self.followed.entry(process) {
+        self.followed.retain(|id, followed| targets.get(id).is_some_and(|(target, _)| *target == followed.target));
+        for (id, (target, process)) in targets {
+            let followed = match self.followed.entry(id) {
                 Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(vacant) => match self.sources.recorder.try_is_recorded(process) {
+                Entry::Vacant(vacant) => match self.sources.recorder.try_is_recorded(id) {
                     None => continue,
                     Some(Err(reason)) => {
-                        all.insert(process, unavailable(target.gpu, target.policy, reason));
+                        all.insert(id, unavailable(target.gpu, target.policy, reason));
                         continue;
                     }
-                    Some(Ok(())) => match start(&self.sources, process, target) {
+                    Some(Ok(())) => match start(&self.sources, id, target) {
                         Ok(followed) => vacant.insert(followed),
                         Err(error) => {
-                            tracing::warn!("cannot start a thread that follows {}: {error}", process.pid);
+                            tracing::warn!("cannot start a thread that follows {}: {error}", id.pid);
                             continue;
                         }
                     },
                 },
             };
-            if let Some(process) = snapshot.processes.iter().find(|there| there.id == process) {
-                followed.observe(process);
-            }
-            followed.deliver(memory.get(&process).filter(|_| !snapshot.source.block_records.is_off));
-            all.insert(process, followed.read());
+            followed.observe(process);
+            followed.deliver(memory.get(&id).filter(|_| !snapshot.source.block_records.is_off));
+            all.insert(id, followed.read());
         }
         all
     }

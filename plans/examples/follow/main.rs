@@ -6,10 +6,10 @@
 //!
 //! The plan of the first policy is published `--plan-after` iterations after the follower has it (0),
 //! and withdrawn after `--off-after` iterations with it; `--pause` iterations later (2) comes that of
-//! the next one. `--capacity-mib` is what uvmd would have measured: see
-//! [`Follower::set_capacity`]. The GPU is the lab's on plain memory, unless UUID names another. Prints a line of JSON
-//! for each iteration, and for each change. `--link` names the counters of the lab's link, or is
-//! `driver` for the driver's own of the process. Beats each second. For tests.
+//! the next one. `--capacity-mib` is what uvmd would have measured ([`Follower::set_capacity`]). The GPU
+//! is the lab's on plain memory, unless UUID names another. Prints a line of JSON for each iteration,
+//! and for each change. `--link` names the counters of the lab's link, or is `driver` for the driver's
+//! own of the process. Beats each second. For tests.
 
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
