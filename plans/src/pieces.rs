@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use call_ring::plan::PAGE_BYTES;
 use planner::Part;
 use trace::{BlockId, Draft, Iteration, OpStream, Role, Tensor, TensorId, draft::DraftKernel, footprints::Extent};
 
@@ -12,8 +13,8 @@ pub const PIECES_MAX: usize = 1024;
 /// Most units of an iteration that are made to count the pieces in them; extents overlap.
 const UNITS_MAX: u64 = 64 * PIECES_MAX as u64;
 
-/// Least bytes of a part of a block that is prefetched.
-const PREFETCHED_BYTES_MIN: u64 = 64 << 10;
+/// Chunk in which the driver has parts of blocks, and the least bytes of a part that moves.
+const CHUNK_BYTES: u64 = 64 << 10;
 
 /// Memory that moves as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,14 +27,21 @@ pub struct Piece {
     pub bytes: u64,
     /// Whether it is managed.
     pub is_managed: bool,
-    /// Whether it may be moved: managed memory that outlives iterations, and whole blocks of the driver.
-    /// Parts of blocks share frames of the GPU, which are freed and evicted whole: a part that leaves
-    /// makes no room for a block.
+    /// Whether it may be moved: managed memory that outlives iterations, but for the smallest parts of blocks.
     pub moves: bool,
     /// Whether it lives before and after the iteration.
     pub outlives: bool,
     /// Launches that use it, by their places in the iteration, in order. Not empty.
     pub uses: Vec<usize>,
+}
+
+impl Piece {
+    /// Whether it has frames of the GPU of its own. A part of a block of the driver shares a frame with
+    /// other parts: it makes no room for a block where it leaves.
+    #[must_use]
+    pub const fn is_block(&self) -> bool {
+        is_whole(self.address) && is_whole(self.bytes)
+    }
 }
 
 /// Memory of an iteration.
@@ -63,7 +71,7 @@ impl Pieces {
         loop {
             let all = pieces(stream, uses, unit_bytes, &block);
             // Parts of blocks stay as they are, however large units are.
-            let is_part = |piece: &Piece| piece.outlives && !(is_whole(piece.address) && is_whole(piece.bytes));
+            let is_part = |piece: &Piece| piece.outlives && !piece.is_block();
             let units = all.iter().filter(|piece| !is_part(piece)).count();
             if units <= PIECES_MAX || unit_bytes >= 1 << 40 {
                 return Self { ops: uses.len(), all };
@@ -78,13 +86,18 @@ impl Pieces {
         self
     }
 
-    /// The same pieces, of which parts of blocks may be moved, too: for plans in which nothing leaves.
-    pub(crate) fn with_parts(&self) -> Self {
-        let mut pieces = self.clone();
-        for piece in &mut pieces.all {
-            piece.moves |= piece.is_managed && piece.outlives && piece.bytes >= PREFETCHED_BYTES_MIN;
-        }
-        pieces
+    /// Those that have frames of their own.
+    pub(crate) fn blocks(&self) -> Self {
+        self.filtered(Piece::is_block)
+    }
+
+    /// Those that share frames.
+    pub(crate) fn parts(&self) -> Self {
+        self.filtered(|piece| !piece.is_block())
+    }
+
+    fn filtered(&self, is_in: impl Fn(&Piece) -> bool) -> Self {
+        Self { ops: self.ops, all: self.all.iter().filter(|piece| is_in(piece)).cloned().collect() }
     }
 
     /// Most bytes that a launch uses.
@@ -126,11 +139,20 @@ impl Pieces {
         sum(self.all.iter().filter(|piece| piece.outlives && !piece.moves))
     }
 
-    /// Bytes of frames beside them that no block can use.
+    /// Bytes that the driver's chunks have more than the pieces, as far as these share frames.
     #[must_use]
     pub fn padding_bytes(&self) -> u64 {
-        let bytes = self.staying_bytes();
-        bytes.checked_next_multiple_of(Part::BLOCK_BYTES).map_or(0, |frames| frames - bytes)
+        let chunks = |bytes: u64, chunk_bytes| bytes.checked_next_multiple_of(chunk_bytes).unwrap_or(bytes);
+        let (mut bytes, mut large_bytes, mut small_bytes) = (0_u64, 0_u64, 0_u64);
+        for piece in self.all.iter().filter(|piece| !piece.is_block()) {
+            bytes = bytes.saturating_add(piece.bytes);
+            if piece.bytes < CHUNK_BYTES {
+                small_bytes = small_bytes.saturating_add(chunks(piece.bytes, PAGE_BYTES));
+            } else {
+                large_bytes = large_bytes.saturating_add(chunks(piece.bytes, CHUNK_BYTES));
+            }
+        }
+        large_bytes.saturating_add(chunks(small_bytes, CHUNK_BYTES)).saturating_sub(bytes)
     }
 
     /// Iteration for planners, with a tensor for each piece that does not stay, and a kernel for each
@@ -204,7 +226,7 @@ fn pieces(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64, block: &impl
                 let end = base.saturating_add(of.bytes).min((unit + 1).saturating_mul(unit_bytes));
                 for (address, behind) in parts(begin, end).into_iter().filter(|(begin, end)| begin < end) {
                     let bytes = behind - address;
-                    let moves = is_managed && outlives && is_whole(address) && is_whole(bytes);
+                    let moves = is_managed && outlives && bytes >= CHUNK_BYTES;
                     let piece = pieces.entry((address, extent.block)).or_insert_with(|| Piece {
                         block: extent.block,
                         address,

@@ -21,8 +21,8 @@ pub enum Refusal {
     Period { launches: usize },
     #[error("iterations are longer than the calls that are retained")]
     TooLong,
-    #[error("a launch uses {needed_bytes} bytes, more than half of the {gpu_bytes} that the GPU has for the program")]
-    OpTooLarge { needed_bytes: u64, gpu_bytes: u64 },
+    #[error("a launch uses {needed_bytes} bytes, more than the {limit_bytes} that a plan may have for one")]
+    OpTooLarge { needed_bytes: u64, limit_bytes: u64 },
     #[error("an iteration uses {used_bytes} bytes, which fit into {room_bytes}")]
     Fits { used_bytes: u64, room_bytes: u64 },
     #[error("{staying_bytes} bytes cannot be moved, and plans have {room_bytes}")]

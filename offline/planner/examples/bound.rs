@@ -22,8 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let log = lab::load(log.as_ref())?;
     let (room, iterations) = ((gpu_mib.parse::<u64>()? << 20) / PAGE_BYTES, iterations.parse::<usize>()?);
     let last = operations.parse::<usize>()? * iterations;
-    let of = |item_bytes: u64, operands: Operands| {
-        let all = Accesses::of_log(&log, item_bytes);
+    let of = |all: Accesses, room: u64, operands: Operands| {
         let mut before = all.clone();
         before.ops.truncate(all.ops.len().saturating_sub(last));
         let (all, before) = ([&all, &before]).map(|accesses| least(accesses, room, Copies::All, operands)).into();
@@ -31,14 +30,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (each(|traffic| traffic.to_gpu), each(|traffic| traffic.from_gpu))
     };
     let bounds = [
-        ("", PAGE_BYTES, Operands::Streamed),
-        ("_in_blocks", BLOCK_BYTES, Operands::Streamed),
-        ("_in_blocks_together", BLOCK_BYTES, Operands::Together),
+        ("", of(Accesses::of_log(&log, PAGE_BYTES), room, Operands::Streamed)),
+        ("_in_blocks", of(Accesses::of_log(&log, BLOCK_BYTES), room, Operands::Streamed)),
+        ("_in_blocks_together", of(Accesses::of_log(&log, BLOCK_BYTES), room, Operands::Together)),
+        ("_in_frames", of(Accesses::of_log_in_frames(&log), room, Operands::Together)),
     ];
-    let figures = bounds.map(|(name, item_bytes, operands)| {
-        let (to_gpu, from_gpu) = of(item_bytes, operands);
-        format!(r#""to_gpu{name}": {to_gpu}, "from_gpu{name}": {from_gpu}"#)
-    });
+    let figures =
+        bounds.map(|(name, (to_gpu, from_gpu))| format!(r#""to_gpu{name}": {to_gpu}, "from_gpu{name}": {from_gpu}"#));
     println!("{{{}}}", figures.join(", "));
     Ok(())
 }

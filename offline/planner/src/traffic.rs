@@ -10,6 +10,9 @@ use trace::{
     import::lab::{LabLog, PAGE_BYTES},
 };
 
+/// Block of the driver.
+const BLOCK_BYTES: u64 = 2 << 20;
+
 /// Use of an item by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
@@ -303,6 +306,31 @@ impl Accesses {
                 }
             }
             accesses.ops.push(writes.into_iter().map(|(item, writes)| Use { item, writes }).collect());
+        }
+        accesses
+    }
+
+    /// Accesses of a run that the lab's CUDA driver has logged, with frames of 2 MiB as units.
+    ///
+    /// The driver has all of a block of 2 MiB in one frame, if an allocation covers it, and the parts of
+    /// blocks in chunks of less (`uvm_va_block_gpu_chunk_index_range`): a frame has one block, or parts
+    /// of others. Items are blocks that an allocation covers. The parts that an operation uses fill
+    /// frames while it runs, and nothing is said of their copies: with [`Operands::Together`], the
+    /// bound holds for all policies that have parts of blocks in frames as they like.
+    #[must_use]
+    pub fn of_log_in_frames(log: &LabLog) -> Self {
+        let mut accesses = Self::of_log(log, BLOCK_BYTES);
+        let pages = BLOCK_BYTES / PAGE_BYTES;
+        let is_block = |of: &Use, items: &[Item]| items.get(of.item).is_some_and(|item| item.size == pages);
+        for (place, uses) in accesses.ops.iter_mut().enumerate() {
+            let parts = uses.iter().filter(|of| !is_block(of, &accesses.items));
+            let parts: u64 = parts.filter_map(|of| accesses.items.get(of.item)).map(|item| item.size).sum();
+            uses.retain(|of| is_block(of, &accesses.items));
+            if parts > 0 {
+                let size = parts.next_multiple_of(pages);
+                accesses.items.push(Item { size, has_contents: false, end: place });
+                uses.push(Use { item: accesses.items.len() - 1, writes: false });
+            }
         }
         accesses
     }

@@ -41,8 +41,7 @@ impl Method for Prefetches {
 
     /// The moves that leave the fewest pieces to faults; of equal ones, those of the shortest queue.
     fn outline(&self, workload: &Workload) -> Result<Outline, Refusal> {
-        let workload = &workload.with_parts();
-        let schedule_bytes = workload.schedule_bytes()?;
+        let schedule_bytes = schedule_bytes(workload)?;
         if workload.queue_starts.iter().enumerate().all(|(op, start)| *start == Some(op)) {
             return Err(Refusal::NoLead);
         }
@@ -59,6 +58,16 @@ impl Method for Prefetches {
         };
         outlines.into_iter().reduce(better).unwrap_or(Err(Refusal::NoLead))
     }
+}
+
+/// Bytes of the GPU for what moves: all parts of blocks have their frames.
+fn schedule_bytes(workload: &Workload) -> Result<u64, Refusal> {
+    workload.check_need()?;
+    let (pieces, room_bytes) = (&workload.pieces, workload.room_bytes());
+    let bytes = room_bytes.saturating_sub(workload.frames_of_parts()).saturating_add(pieces.parts().bytes());
+    let staying_bytes = pieces.staying_bytes();
+    let bytes = bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
+    bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })
 }
 
 /// Moves of a schedule.

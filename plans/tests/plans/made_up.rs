@@ -1,5 +1,7 @@
 //! Runs that nobody has recorded: blocks of one unit, which launches use at random.
 
+use std::collections::BTreeSet;
+
 use call_ring::{
     MemoryKind,
     call::{Action, Call},
@@ -9,7 +11,7 @@ use proptest::prelude::*;
 
 use super::{
     Program,
-    replay::{UNIT, replay, uses},
+    replay::{UNIT, peaks, replay, uses},
 };
 
 const BASE: u64 = 1 << 40;
@@ -29,8 +31,13 @@ fn iterate(program: &mut Program, launches: &[Vec<usize>]) {
 }
 
 pub(crate) fn run(blocks: usize, launches: &[Vec<usize>]) -> Program {
+    run_of(&vec![UNIT; blocks], launches)
+}
+
+/// The same with blocks of these sizes.
+fn run_of(sizes: &[u64], launches: &[Vec<usize>]) -> Program {
     let mut program = Program::default();
-    (0..blocks).for_each(|block| program.malloc(address(block), UNIT));
+    sizes.iter().enumerate().for_each(|(block, bytes)| program.malloc(address(block), *bytes));
     (0..ITERATIONS).for_each(|_| iterate(&mut program, launches));
     program
 }
@@ -167,6 +174,37 @@ proptest! {
             prop_assert_eq!(replayed.evicted, 0, "the driver finds room");
             prop_assert!(bytes.total() < planned.driver.bytes.total());
             prop_assert_eq!(bytes.to_gpu + bytes.faulted, bytes.to_host);
+        } else {
+            prop_assert!(matches!(follower.state(), State::Refused(_)), "{:?}", follower.state());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn parts_of_units_share_frames_that_whole_units_do_not_have(
+        launches in prop::collection::vec(prop::collection::btree_set(0_usize..24, 1..4), 10..40),
+        sizes in prop::collection::vec(prop::sample::select(vec![UNIT, UNIT / 2, 192 << 10, 100 << 10, 16]), 24),
+        frames in 6_u64..16,
+        planner in prop::sample::select(PLANNERS.to_vec()),
+    ) {
+        let launches: Vec<Vec<usize>> = launches.into_iter().map(|blocks| blocks.into_iter().collect()).collect();
+        let program = run_of(&sizes, &launches);
+        let mut follower = follower(planner, 64);
+        follower.set_capacity(Some(frames * UNIT));
+        for call in &program.calls {
+            follower.add(call.clone());
+        }
+        if let Some(planned) = follower.planned() {
+            let used: BTreeSet<usize> = launches.iter().flatten().copied().collect();
+            let all: Vec<(u64, u64)> = used.into_iter().map(|block| (address(block), sizes[block])).collect();
+            let (of_units, of_parts) = peaks(planned, &all);
+            prop_assert!(of_units / UNIT + of_parts.div_ceil(UNIT) <= frames, "{of_units} {of_parts} {planned:?}");
+            let bytes = planned.traffic.bytes;
+            prop_assert_eq!((bytes.evicted, bytes.to_gpu + bytes.faulted), (0, bytes.to_host));
+            prop_assert!(bytes.total() < planned.driver.bytes.total());
         } else {
             prop_assert!(matches!(follower.state(), State::Refused(_)), "{:?}", follower.state());
         }

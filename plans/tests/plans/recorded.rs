@@ -6,7 +6,7 @@ use call_ring::{
     call::Action,
     plan::{Destination, Move},
 };
-use plans::{Change, Follower, Refusal, Settings, State, methods};
+use plans::{Change, Follower, Planned, Refusal, Settings, State, methods};
 use trace::{
     OpKind, OpStream,
     import::{self, Trace},
@@ -95,16 +95,27 @@ fn plan_uses_the_memory_that_was_measured_where_it_was() {
     assert!(measured.traffic.bytes.total() < estimated.traffic.bytes.total());
 }
 
+/// Plan for the transformer, of whose 53 MiB 13 are in parts of blocks, on so much memory.
+fn transformer(planner: &str, capacity_mib: u64) -> Planned {
+    let settings = Settings { gpu: [1; 16], gpu_bytes: 64 * MIB, are_faults_counted: false };
+    let mut follower = Follower::new(settings, vec![methods::by_name(planner).unwrap()]);
+    follower.set_capacity(Some(capacity_mib * MIB));
+    for call in calls(&stream("transformer-2-addresses"), 1).calls {
+        follower.add(call);
+    }
+    follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state())).clone()
+}
+
 #[test]
-fn parts_of_blocks_stay_unless_they_are_prefetched() {
-    let is_whole = |one: &Move| one.begin.is_multiple_of(2 * MIB) && one.bytes.is_multiple_of(2 * MIB);
-    // Of 52 MiB, 13 are in parts of blocks.
-    let moves = |method| {
-        let (follower, _) = followed_by(method, calls(&stream("transformer-2-addresses"), 1), 36);
-        follower.planned().unwrap_or_else(|| panic!("{method}: {:?}", follower.state())).moves.clone()
-    };
-    assert!(moves("foresight").iter().all(is_whole));
-    assert!(moves("pump").iter().any(|one| !is_whole(one)));
+fn parts_of_blocks_and_blocks_take_turns_in_frames_of_their_own() {
+    for (capacity_mib, planned_mib) in [(42, 30.5), (34, 52.5), (26, 80.5)] {
+        let planned = transformer("appobmem", capacity_mib);
+        assert!((planned.traffic.bytes.total() as f64 / MIB as f64 - planned_mib).abs() < 0.01, "{planned:?}");
+        let is_part = |one: &&Move| !one.begin.is_multiple_of(2 * MIB) || !one.bytes.is_multiple_of(2 * MIB);
+        // Neighbours that go together are one move.
+        let (parts, blocks): (Vec<&Move>, Vec<&Move>) = planned.moves.iter().partition(is_part);
+        assert!(!parts.is_empty() && !blocks.is_empty());
+    }
 }
 
 #[test]

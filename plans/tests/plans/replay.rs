@@ -129,3 +129,25 @@ pub(crate) fn replay(planned: &Planned, uses: &[BTreeSet<u64>], frames: u64) -> 
     let [to_gpu, to_host, faulted, evicted] = [to_gpu, to_host, faulted, evicted].map(|bytes| bytes / COUNTED);
     Replayed { to_gpu, to_host, faulted, evicted, faults: faults / COUNTED, peak, idle }
 }
+
+/// Most bytes of whole units, and of smaller memory, that are on the GPU before or during a launch: of all
+/// that is in this list, what the plan does not have away.
+pub(crate) fn peaks(planned: &Planned, all: &[(u64, u64)]) -> (u64, u64) {
+    let ops = planned.tokens.len();
+    let mut present: Vec<Vec<(u64, u64)>> = vec![all.to_vec(); ops];
+    for one in planned.moves.iter().filter(|one| one.destination == Destination::Host) {
+        let (begin, wait) = (one.begin_op as usize, one.wait_op.unwrap() as usize);
+        let ahead = |op: usize| (op + ops - begin - 1) % ops + 1;
+        // There before the launch that waits until it has left, and when it begins to come back.
+        for behind in ahead(wait) + 1..=ahead(one.expiry_op.unwrap() as usize) {
+            let is_away = |address: u64| (one.begin..one.begin + one.bytes).contains(&address);
+            present[(begin + behind) % ops].retain(|(address, _)| !is_away(*address));
+        }
+    }
+    let peak = |is_unit: bool| {
+        let bytes =
+            |present: &Vec<(u64, u64)>| present.iter().map(|one| one.1).filter(|b| (*b == UNIT) == is_unit).sum();
+        present.iter().map(bytes).max().unwrap_or(0)
+    };
+    (peak(true), peak(false))
+}

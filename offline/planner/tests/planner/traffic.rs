@@ -331,3 +331,42 @@ fn a_training_of_tinygrad_has_its_bound_by_pages_and_by_blocks() {
     });
     assert_eq!(bounds, [["14.9", "17.1"], ["15.0", "17.1"]]);
 }
+
+#[test]
+fn in_frames_parts_of_blocks_take_whole_ones_from_the_blocks_while_they_are_used() {
+    // Three blocks of 2 MiB in turn, each with the same 4 KiB, twice.
+    let (block, part) = (|at: u64| (1 << 40) + (at << 21), 2 << 40);
+    let mut lines: Vec<String> = Vec::new();
+    let malloc = |seq: usize, address: u64, bytes: u64| {
+        format!(
+            r#"{{"address":{address},"bytes":{bytes},"kind":"managed","op":"malloc","seq":{seq},"stream":0,"t_ns":{seq},"thread":1}}"#
+        )
+    };
+    (0..3).for_each(|at| lines.push(malloc(lines.len() + 1, block(at), 2 << 20)));
+    lines.push(malloc(lines.len() + 1, part, 4096));
+    for at in [0, 1, 2, 0, 1, 2] {
+        let (seq, base) = (lines.len() + 1, block(at));
+        lines.push(format!(
+            r#"{{"block":[1,1,1],"grid":[1,1,1],"kernel":"k","op":"launch","pointers":[{{"at":0,"base":{base},"offset":0}},{{"at":8,"base":{part},"offset":0}}],"seq":{seq},"shared":0,"stream":1,"t_ns":{seq},"thread":1}}"#
+        ));
+        lines.push(format!(
+            r#"{{"of":{seq},"op":"access","read":[[{part},4096]],"seq":{},"stream":1,"t_ns":{seq},"thread":1,"written":[[{base},2097152]]}}"#,
+            seq + 1
+        ));
+    }
+    let path = std::env::temp_dir().join(format!("uvmd-frames-{}.log", std::process::id()));
+    std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+    let log = lab::load(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let pages = (2 << 20) / PAGE_BYTES;
+    let copied = |accesses: &Accesses, frames: u64| {
+        let bound = least(accesses, frames * pages, Copies::All, Operands::Together);
+        assert_eq!(bound.to_gpu % pages, 0);
+        bound.to_gpu / pages
+    };
+    let (frames, bytes) = (Accesses::of_log_in_frames(&log), Accesses::of_log(&log, 2 << 20));
+    // Of three frames, one has the part: of two for the blocks, one has the block in use.
+    assert_eq!([4, 3, 2].map(|room| copied(&frames, room)), [0, 1, 3]);
+    // By bytes, all but a page of the third block would have room.
+    assert_eq!(least(&bytes, 3 * pages, Copies::All, Operands::Together).to_gpu, 1);
+}
