@@ -10,7 +10,7 @@ mod swaps;
 
 use call_ring::plan::Move;
 use planner::{
-    Link, Machine, Part,
+    Link, Machine, Part, foresight,
     machine::Store,
     pump::{self, Pump},
 };
@@ -56,7 +56,10 @@ pub fn by_name(name: &str) -> Option<Box<dyn Method>> {
             Some(Box::new(prefetches::Prefetches(Pump { lead_ns: u64::MAX, ..Pump::default() })))
         }
         harm::NAME => Some(Box::new(harm::Harm)),
-        name => planner::by_name(name).map(|planner| Box::new(swaps::Swaps(planner)) as Box<dyn Method>),
+        name => planner::by_name(name).map(|planner| {
+            let exchanges = name == foresight::NAME;
+            Box::new(swaps::Swaps { planner, exchanges }) as Box<dyn Method>
+        }),
     }
 }
 

@@ -23,6 +23,9 @@ use trace::{Iteration, KernelId, id::Id};
 use self::choice::{Absence, Choice};
 use super::{Act, Action, Machine, Part, Planner, Schedule, Tier, Unplannable, lifetimes};
 
+/// Name of the planner.
+pub const NAME: &str = "foresight";
+
 /// The planner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foresight {
@@ -41,7 +44,7 @@ struct Return {
 
 impl Planner for Foresight {
     fn name(&self) -> &'static str {
-        "foresight"
+        NAME
     }
 
     fn plan(&self, iteration: &Iteration, machine: &Machine) -> Result<Schedule, Unplannable> {

@@ -17,11 +17,15 @@ use crate::{moves::order, refusal::Refusal, traffic};
 const DIVISIONS: u64 = 8;
 
 /// Swaps by the schedules of a planner.
-pub(super) struct Swaps(pub(super) Box<dyn Planner>);
+pub(super) struct Swaps {
+    pub(super) planner: Box<dyn Planner>,
+    /// Whether what leaves is exchanged for fewer bytes, which is no part of the papers' policies.
+    pub(super) exchanges: bool,
+}
 
 impl Method for Swaps {
     fn name(&self) -> &'static str {
-        self.0.name()
+        self.planner.name()
     }
 
     /// The moves with the fewest bytes; of equal ones, those that leave the most frames to parts.
@@ -61,7 +65,7 @@ impl Swaps {
         let pools = [Pool { pieces: pieces.blocks(), bytes: blocks_bytes }, Pool { pieces: parts, bytes: parts_bytes }];
         let mut moves: Vec<Move> = Vec::new();
         for pool in &pools {
-            moves.extend(pool.moves(&*self.0, durations_ns)?);
+            moves.extend(pool.moves(&*self.planner, durations_ns, self.exchanges)?);
         }
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });

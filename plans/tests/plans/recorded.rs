@@ -95,26 +95,44 @@ fn plan_uses_the_memory_that_was_measured_where_it_was() {
     assert!(measured.traffic.bytes.total() < estimated.traffic.bytes.total());
 }
 
-/// Plan for the transformer, of whose 53 MiB 13 are in parts of blocks, on so much memory.
-fn transformer(planner: &str, capacity_mib: u64) -> Planned {
+/// Plan for a run, on a GPU that holds so much of its memory.
+fn planned(name: &str, planner: &str, capacity_mib: u64) -> Planned {
     let settings = Settings { gpu: [1; 16], gpu_bytes: 64 * MIB, are_faults_counted: false };
     let mut follower = Follower::new(settings, vec![methods::by_name(planner).unwrap()]);
     follower.set_capacity(Some(capacity_mib * MIB));
-    for call in calls(&stream("transformer-2-addresses"), 1).calls {
+    for call in calls(&stream(name), 1).calls {
         follower.add(call);
     }
-    follower.planned().unwrap_or_else(|| panic!("{:?}", follower.state())).clone()
+    follower.planned().unwrap_or_else(|| panic!("{name} {planner} {capacity_mib}: {:?}", follower.state())).clone()
 }
 
 #[test]
-fn parts_of_blocks_and_blocks_take_turns_in_frames_of_their_own() {
-    for (capacity_mib, planned_mib) in [(42, 30.5), (34, 52.5), (26, 80.5)] {
-        let planned = transformer("appobmem", capacity_mib);
-        assert!((planned.traffic.bytes.total() as f64 / MIB as f64 - planned_mib).abs() < 0.01, "{planned:?}");
-        let is_part = |one: &&Move| !one.begin.is_multiple_of(2 * MIB) || !one.bytes.is_multiple_of(2 * MIB);
-        // Neighbours that go together are one move.
+fn plans_of_foresight_copy_the_least_that_plans_can_and_no_others_less() {
+    // 1.2, 1.5 and 2 times the GPU. For the first two, by an integer program of absences that are the same
+    // in each iteration, solved with HiGHS; for the transformer, less than half a MiB more.
+    for (name, least) in [
+        ("deep-8-addresses", [(42, 32.0), (32, 60.0), (24, 84.0)]),
+        ("alexnet-8-addresses", [(42, 32.0), (32, 60.0), (24, 88.0)]),
+        ("transformer-2-addresses", [(42, 30.5), (34, 52.5), (26, 80.5)]),
+    ] {
+        for (capacity_mib, least_mib) in least {
+            let bytes = |planner| planned(name, planner, capacity_mib).traffic.bytes.total() as f64 / MIB as f64;
+            assert!((bytes("foresight") - least_mib).abs() < 0.01, "{name} {capacity_mib}: {}", bytes("foresight"));
+            for other in ["autoswap", "appobmem", "g10"] {
+                assert!(bytes(other) >= bytes("foresight") - 0.01, "{name} {capacity_mib} {other}: {}", bytes(other));
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_of_blocks_move_as_well() {
+    // Of 53 MiB, 13 are in parts of blocks.
+    let is_part = |one: &&Move| !one.begin.is_multiple_of(2 * MIB) || !one.bytes.is_multiple_of(2 * MIB);
+    for planner in ["foresight", "appobmem", "pump"] {
+        let planned = planned("transformer-2-addresses", planner, 34);
         let (parts, blocks): (Vec<&Move>, Vec<&Move>) = planned.moves.iter().partition(is_part);
-        assert!(!parts.is_empty() && !blocks.is_empty());
+        assert!(!parts.is_empty() && !blocks.is_empty(), "{planner}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Frames of the GPU, and the pieces that have them in turn.
 
 use call_ring::plan::Move;
-use planner::Planner;
+use planner::{Planner, Schedule};
 
 use super::{super::machine, absences};
 use crate::{pieces::Pieces, refusal::Refusal, traffic};
@@ -20,7 +20,12 @@ impl Pool {
     ///
     /// # Errors
     /// If there are none.
-    pub(super) fn moves(&self, planner: &dyn Planner, durations_ns: &[u64]) -> Result<Vec<Move>, Refusal> {
+    pub(super) fn moves(
+        &self,
+        planner: &dyn Planner,
+        durations_ns: &[u64],
+        exchanges: bool,
+    ) -> Result<Vec<Move>, Refusal> {
         let Self { pieces, bytes: room_bytes } = self;
         if pieces.bytes() <= *room_bytes {
             return Ok(Vec::new());
@@ -34,8 +39,12 @@ impl Pool {
         let step_bytes = (bytes / TRIES).max(piece_bytes);
         let mut planner_bytes = bytes;
         loop {
-            let schedule = planner.plan(&iteration, &machine(planner_bytes))?;
-            if let Some(moves) = absences::moves(pieces, &tensors, &schedule, room_bytes)
+            let schedule = match planner.plan(&iteration, &machine(planner_bytes)) {
+                // Planners round tensors up to blocks.
+                Err(_) if exchanges && planner_bytes == bytes => Schedule::new(Vec::new()),
+                schedule => schedule?,
+            };
+            if let Some(moves) = absences::moves(pieces, &tensors, &schedule, room_bytes, exchanges)
                 && traffic::of(pieces, room_bytes, &moves).peak_bytes <= room_bytes
             {
                 return Ok(moves);
