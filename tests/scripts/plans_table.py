@@ -74,7 +74,8 @@ def table(cells):
                 rows.append((f"{policy}: {arm['refused']}", "", "", "", "", ""))
             else:
                 rows.append((policy, arm["moves"], mib(arm["planned_bytes"]), mib(arm["link_bytes"]), arm["faults"], arm["late"]))
-        rows.append(("bound, in pages", "", "", mib(bound["to_gpu"] + bound["from_gpu"]), "", ""))
+        for units, suffix in (("pages", ""), ("frames", "_in_frames")):
+            rows.append((f"bound, in {units}", "", "", mib(bound[f"to_gpu{suffix}"] + bound[f"from_gpu{suffix}"]), "", ""))
         for row in rows:
             print(" | ".join(["", one["program"], str(one["gpu_mib"]), *map(str, row), ""]).strip())
 

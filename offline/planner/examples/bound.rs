@@ -1,8 +1,8 @@
 //! Lower bound of the bytes over the link for an iteration of a program, by a log of the lab's CUDA
 //! driver with accesses: `bound LOG GPU_MIB OPERATIONS ITERATIONS`, where the last so many iterations
 //! have so many launches, copies and fills each. Prints a line of JSON: the bound of the whole log
-//! less that of what was before them, for an iteration; in pages, and in blocks of 2 MiB; and in
-//! blocks, where the operands of a launch are on the GPU together.
+//! less that of what was before them, for an iteration: in pages, and in blocks of 2 MiB; in blocks,
+//! where the operands of a launch are on the GPU together; and so in frames of the GPU.
 
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 

@@ -132,7 +132,8 @@ impl Traffic {
 /// blocks of which an allocation covers a part alone (`uvm_va_block_gpu_chunk_index_range`). So for
 /// bytes that were measured, take pages of 4 KiB as items, and all memory of the GPU as `room`. With
 /// items of 2 MiB the bound holds for policies that move whole blocks, such as plans that are
-/// rounded to blocks.
+/// rounded to blocks. [`Accesses::of_log_in_frames`] has frames of 2 MiB, which blocks do not share
+/// with parts of blocks.
 ///
 /// Complexity: O(u log o) for u uses by o operations.
 #[must_use]
