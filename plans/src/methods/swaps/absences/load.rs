@@ -25,7 +25,7 @@ impl Absence {
     /// between them.
     pub(super) fn behind(pieces: &Pieces, place: usize, last_use: usize) -> Option<Self> {
         let piece = pieces.all.get(place)?;
-        let next_use = piece.uses.iter().find(|op| **op > last_use).copied();
+        let next_use = piece.uses.get(piece.uses.partition_point(|op| *op <= last_use)).copied();
         let next_use = next_use.or(piece.uses.first().map(|first| first + pieces.ops)).unwrap_or(last_use + pieces.ops);
         let absence = Self { next_use, piece: place, last_use, left: last_use + 1, fetch: next_use };
         (next_use >= last_use + 2).then_some(absence)
