@@ -21,6 +21,7 @@ targets! {
     override_json,
     override_toml,
     pages,
+    plan_memory,
     recordings,
     records,
     trace,
