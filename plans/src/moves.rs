@@ -39,7 +39,12 @@ pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) 
         Some((piece.block, Move { begin: first, bytes, destination, begin_op, wait_op, expiry_op }))
     };
     let mut moves: Vec<_> = steps.into_iter().filter_map(one).collect();
-    moves.sort_by_key(|(_, step)| order(step));
+    // What leaves makes room for what comes, and what is waited for first goes first.
+    moves.sort_by_key(|(_, step)| {
+        let wait_op = step.wait_op.unwrap_or(u32::MAX);
+        let is_of_next = wait_op <= step.begin_op;
+        (step.begin_op, step.destination == Destination::Gpu, is_of_next, wait_op, step.begin)
+    });
     let mut joined: Vec<(_, Move)> = Vec::new();
     for (block, step) in moves {
         match joined.last_mut() {
@@ -58,13 +63,6 @@ pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) 
         }
     }
     joined.into_iter().map(|(_, step)| step).collect()
-}
-
-/// Order of moves: what leaves makes room for what comes, and what is waited for first goes first.
-pub(crate) fn order(step: &Move) -> impl Ord + use<> {
-    let wait_op = step.wait_op.unwrap_or(u32::MAX);
-    let is_of_next = wait_op <= step.begin_op;
-    (step.begin_op, step.destination == Destination::Gpu, is_of_next, wait_op, step.begin)
 }
 
 /// Places of the pieces in the range of a move.

@@ -36,8 +36,8 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Whether it has frames of the GPU of its own. A part of a block of the driver shares a frame with
-    /// other parts: it makes no room for a block where it leaves.
+    /// Whether it has frames of the GPU of its own, which are free where it leaves. A part of a block of
+    /// the driver is in chunks of a frame that it shares with other parts, and keeps them.
     #[must_use]
     pub const fn is_block(&self) -> bool {
         is_whole(self.address) && is_whole(self.bytes)

@@ -27,7 +27,8 @@ impl Method for Harm {
             if moves.len() >= MOVES_MAX {
                 break;
             }
-            let movable = uses.into_iter().filter(|piece| pieces.all.get(*piece).is_some_and(|piece| piece.moves));
+            let is_moved = |piece: &usize| pieces.all.get(*piece).is_some_and(|piece| piece.moves && piece.is_block());
+            let movable = uses.into_iter().filter(is_moved);
             let leave = |piece| Step { piece, destination: Destination::Host, begin, wait: None, expiry: None };
             let steps = movable.map(leave);
             moves.extend(assembled(pieces, steps));

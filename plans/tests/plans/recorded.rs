@@ -108,12 +108,12 @@ fn planned(name: &str, planner: &str, capacity_mib: u64) -> Planned {
 
 #[test]
 fn plans_of_foresight_copy_the_least_that_plans_can_and_no_others_less() {
-    // 1.2, 1.5 and 2 times the GPU. For the first two, by an integer program of absences that are the same
-    // in each iteration, solved with HiGHS; for the transformer, less than half a MiB more.
+    // 1.2, 1.5 and 2 times the GPU. By an integer program of absences that are the same in each iteration,
+    // solved with HiGHS.
     for (name, least) in [
         ("deep-8-addresses", [(42, 32.0), (32, 60.0), (24, 84.0)]),
         ("alexnet-8-addresses", [(42, 32.0), (32, 60.0), (24, 88.0)]),
-        ("transformer-2-addresses", [(42, 30.5), (34, 52.5), (26, 80.5)]),
+        ("transformer-2-addresses", [(42, 32.0), (34, 60.0), (26, 96.0)]),
     ] {
         for (capacity_mib, least_mib) in least {
             let bytes = |planner| planned(name, planner, capacity_mib).traffic.bytes.total() as f64 / MIB as f64;
@@ -126,14 +126,12 @@ fn plans_of_foresight_copy_the_least_that_plans_can_and_no_others_less() {
 }
 
 #[test]
-fn parts_of_blocks_move_as_well() {
+fn parts_of_blocks_stay_unless_they_are_prefetched() {
     // Of 53 MiB, 13 are in parts of blocks.
-    let is_part = |one: &&Move| !one.begin.is_multiple_of(2 * MIB) || !one.bytes.is_multiple_of(2 * MIB);
-    for planner in ["foresight", "appobmem", "pump"] {
-        let planned = planned("transformer-2-addresses", planner, 34);
-        let (parts, blocks): (Vec<&Move>, Vec<&Move>) = planned.moves.iter().partition(is_part);
-        assert!(!parts.is_empty() && !blocks.is_empty(), "{planner}");
-    }
+    let is_whole = |one: &Move| one.begin.is_multiple_of(2 * MIB) && one.bytes.is_multiple_of(2 * MIB);
+    let moves = |planner| planned("transformer-2-addresses", planner, 34).moves;
+    assert!(moves("foresight").iter().all(is_whole));
+    assert!(moves("pump").iter().any(|one| !is_whole(one)));
 }
 
 #[test]
