@@ -91,8 +91,7 @@ impl GpuMemory {
     /// Memory that is not taken otherwise, as far as that is known.
     pub(crate) const fn estimated(bytes: u64) -> Self {
         let room_bytes = bytes.saturating_sub(SPARE_FRAMES * Part::BLOCK_BYTES);
-        // Where a launch used more, and less was there than was estimated, plans had no effect
-        // (docs/measurements/live-plans.md, "Small cards").
+        // Beside a launch that uses more, an estimate leaves nothing to move.
         Self { bytes, room_bytes, launch_bytes_max: bytes / 2 }
     }
 }
@@ -142,13 +141,16 @@ impl Workload {
         self.memory.room_bytes
     }
 
-    /// Bytes of the frames that all parts of blocks together have.
+    /// Bytes of the frames of parts of blocks.
     fn frames_of_parts(&self) -> u64 {
         let parts = self.pieces.parts();
-        let bytes = parts.bytes().saturating_add(parts.padding_bytes());
+        let peak_bytes = parts.bytes_by_op().into_iter().max().unwrap_or(0);
+        let bytes = peak_bytes.saturating_add(parts.padding_bytes());
         bytes.checked_next_multiple_of(Part::BLOCK_BYTES).unwrap_or(bytes)
     }
 
+    /// Checks that a plan is needed.
+    ///
     /// # Errors
     /// If everything fits.
     fn check_need(&self) -> Result<(), Refusal> {

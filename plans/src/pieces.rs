@@ -13,7 +13,7 @@ pub const PIECES_MAX: usize = 1024;
 /// Most units of an iteration that are made to count the pieces in them; extents overlap.
 const UNITS_MAX: u64 = 64 * PIECES_MAX as u64;
 
-/// Chunk in which the driver has parts of blocks, and the least bytes of a part that moves.
+/// Chunk of the driver, and the least bytes of a part of a block that is prefetched.
 const CHUNK_BYTES: u64 = 64 << 10;
 
 /// Memory that moves as a whole.
@@ -27,7 +27,7 @@ pub struct Piece {
     pub bytes: u64,
     /// Whether it is managed.
     pub is_managed: bool,
-    /// Whether it may be moved: managed memory that outlives iterations, but for the smallest parts of blocks.
+    /// Whether it may be moved: managed memory that outlives iterations, except the smallest parts of blocks.
     pub moves: bool,
     /// Whether it lives before and after the iteration.
     pub outlives: bool,
@@ -86,12 +86,12 @@ impl Pieces {
         self
     }
 
-    /// Those that have frames of their own.
+    /// Pieces with frames of their own.
     pub(crate) fn blocks(&self) -> Self {
         self.filtered(Piece::is_block)
     }
 
-    /// Those that share frames.
+    /// Pieces that share frames.
     pub(crate) fn parts(&self) -> Self {
         self.filtered(|piece| !piece.is_block())
     }
@@ -139,20 +139,37 @@ impl Pieces {
         sum(self.all.iter().filter(|piece| piece.outlives && !piece.moves))
     }
 
-    /// Bytes that the driver's chunks have more than the pieces, as far as these share frames.
-    #[must_use]
-    pub fn padding_bytes(&self) -> u64 {
-        let chunks = |bytes: u64, chunk_bytes| bytes.checked_next_multiple_of(chunk_bytes).unwrap_or(bytes);
-        let (mut bytes, mut large_bytes, mut small_bytes) = (0_u64, 0_u64, 0_u64);
-        for piece in self.all.iter().filter(|piece| !piece.is_block()) {
-            bytes = bytes.saturating_add(piece.bytes);
-            if piece.bytes < CHUNK_BYTES {
-                small_bytes = small_bytes.saturating_add(chunks(piece.bytes, PAGE_BYTES));
-            } else {
-                large_bytes = large_bytes.saturating_add(chunks(piece.bytes, CHUNK_BYTES));
+    /// Bytes that are alive at each launch.
+    pub(crate) fn bytes_by_op(&self) -> Vec<u64> {
+        let mut by_op = vec![0_u64; self.ops];
+        for piece in &self.all {
+            let (first, last) = match (piece.uses.first(), piece.uses.last()) {
+                (Some(first), Some(last)) if !piece.outlives => (*first, *last),
+                _ => (0, self.ops),
+            };
+            for bytes in by_op.iter_mut().take(last + 1).skip(first) {
+                *bytes = piece.bytes.saturating_add(*bytes);
             }
         }
-        large_bytes.saturating_add(chunks(small_bytes, CHUNK_BYTES)).saturating_sub(bytes)
+        by_op
+    }
+
+    /// Padding of parts of blocks: bytes of the driver's chunks that they do not fill. It has 64 KiB of a
+    /// part in a chunk where they are aligned, and pages in others
+    /// (`uvm_va_block_gpu_chunk_index_range` of `uvm_va_block.c`, 535 to 550).
+    #[must_use]
+    pub fn padding_bytes(&self) -> u64 {
+        let rounded = |bytes: u64, unit: u64| bytes.checked_next_multiple_of(unit).unwrap_or(bytes);
+        let (mut bytes, mut chunks_bytes, mut pages_bytes) = (0_u64, 0_u64, 0_u64);
+        for piece in self.all.iter().filter(|piece| !piece.is_block()) {
+            let (begin, end) = (piece.address, piece.address.saturating_add(piece.bytes));
+            let in_chunks_bytes = (end / CHUNK_BYTES * CHUNK_BYTES).saturating_sub(rounded(begin, CHUNK_BYTES));
+            let in_pages_bytes = rounded(end, PAGE_BYTES) - begin / PAGE_BYTES * PAGE_BYTES - in_chunks_bytes;
+            bytes = bytes.saturating_add(piece.bytes);
+            chunks_bytes = chunks_bytes.saturating_add(in_chunks_bytes);
+            pages_bytes = pages_bytes.saturating_add(in_pages_bytes);
+        }
+        chunks_bytes.saturating_add(rounded(pages_bytes, CHUNK_BYTES)).saturating_sub(bytes)
     }
 
     /// Iteration for planners, with a tensor for each piece that does not stay, and a kernel for each
@@ -244,4 +261,45 @@ fn pieces(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64, block: &impl
         }
     }
     pieces.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts of blocks, each of which dies behind the launch that uses it unless it outlives iterations.
+    fn pieces(parts: &[(u64, u64, bool, usize)]) -> Pieces {
+        let piece = |&(address, bytes, outlives, op): &(u64, u64, bool, usize)| Piece {
+            block: BlockId(0),
+            address,
+            bytes,
+            is_managed: true,
+            moves: false,
+            outlives,
+            uses: vec![op],
+        };
+        Pieces { ops: 2, all: parts.iter().map(piece).collect() }
+    }
+
+    #[test]
+    fn parts_have_chunks_where_they_are_aligned_and_pages_elsewhere() {
+        const KIB: u64 = 1 << 10;
+        let padding = |parts: &[(u64, u64)]| {
+            let parts: Vec<_> = parts.iter().map(|(address, bytes)| (*address, *bytes, true, 0)).collect();
+            pieces(&parts).padding_bytes()
+        };
+        assert_eq!(padding(&[(0, 128 * KIB)]), 0);
+        assert_eq!(padding(&[(0, 100 * KIB)]), 28 * KIB);
+        // The rest of both is in one chunk.
+        assert_eq!(padding(&[(0, 100 * KIB), (2048 * KIB, 68 * KIB)]), 24 * KIB);
+        assert_eq!(padding(&[(32 * KIB, 64 * KIB)]), 0);
+        assert_eq!(padding(&[(0, 16)]), 64 * KIB - 16);
+        assert_eq!(padding(&[(0, 2048 * KIB)]), 0);
+    }
+
+    #[test]
+    fn memory_that_dies_is_there_while_it_lives() {
+        let pieces = pieces(&[(0, 10, true, 1), (100, 20, false, 0), (200, 40, false, 1)]);
+        assert_eq!(pieces.bytes_by_op(), [30, 50]);
+    }
 }

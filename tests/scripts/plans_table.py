@@ -74,8 +74,8 @@ def table(cells):
                 rows.append((f"{policy}: {arm['refused']}", "", "", "", "", ""))
             else:
                 rows.append((policy, arm["moves"], mib(arm["planned_bytes"]), mib(arm["link_bytes"]), arm["faults"], arm["late"]))
-        for units, suffix in (("pages", ""), ("frames", "_in_frames")):
-            rows.append((f"bound, in {units}", "", "", mib(bound[f"to_gpu{suffix}"] + bound[f"from_gpu{suffix}"]), "", ""))
+        for of, suffix in (("all policies", ""), ("policies that move whole blocks", "_in_frames")):
+            rows.append((f"bound of {of}", "", "", mib(bound[f"to_gpu{suffix}"] + bound[f"from_gpu{suffix}"]), "", ""))
         for row in rows:
             print(" | ".join(["", one["program"], str(one["gpu_mib"]), *map(str, row), ""]).strip())
 

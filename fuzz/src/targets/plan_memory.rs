@@ -1,5 +1,5 @@
-//! `call_ring::plan`: memory of a plan, which uvmd writes, and any word of which a program may change at
-//! any time.
+//! `call_ring::plan`: memory of a plan, which uvmd writes, and any word of which a program may change
+//! between two steps.
 //!
 //! Input: steps of a fixed length: a kind, the place of a word, and a value. What the helper copies and
 //! accepts keeps what a plan promises, whatever was written, and is what was published where nothing was.
@@ -78,7 +78,7 @@ fn moves(number: u64, ops: usize) -> Vec<Move> {
 /// What the helper does with a plan that is there.
 fn follow(memory: &PlanMemory<'_>, copy: Table<'_>, published: Option<&(Vec<Token>, Vec<Move>)>) {
     if !memory.copy_to(memory.generation(), copy) {
-        return;
+        return assert!(published.is_none(), "the plan is there");
     }
     let head = match copy.check() {
         Ok(head) => head,

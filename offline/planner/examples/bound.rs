@@ -2,17 +2,17 @@
 //! driver with accesses: `bound LOG GPU_MIB OPERATIONS ITERATIONS`, where the last so many iterations
 //! have so many launches, copies and fills each. Prints a line of JSON: the bound of the whole log
 //! less that of what was before them, for an iteration: in pages, and in blocks of 2 MiB; in blocks,
-//! where the operands of a launch are on the GPU together; and so in frames of the GPU.
+//! where the operands of a launch are on the GPU together; and so for policies that move whole blocks.
 
 #![expect(clippy::print_stdout, reason = "a program for the terminal")]
 
 use std::env;
 
-use planner::traffic::{Accesses, Copies, Operands, Traffic, least};
+use planner::{
+    Part,
+    traffic::{Accesses, Copies, Operands, Traffic, least},
+};
 use trace::import::lab::{self, PAGE_BYTES};
-
-/// Block of the driver.
-const BLOCK_BYTES: u64 = 2 << 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -31,8 +31,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let bounds = [
         ("", of(Accesses::of_log(&log, PAGE_BYTES), room, Operands::Streamed)),
-        ("_in_blocks", of(Accesses::of_log(&log, BLOCK_BYTES), room, Operands::Streamed)),
-        ("_in_blocks_together", of(Accesses::of_log(&log, BLOCK_BYTES), room, Operands::Together)),
+        ("_in_blocks", of(Accesses::of_log(&log, Part::BLOCK_BYTES), room, Operands::Streamed)),
+        ("_in_blocks_together", of(Accesses::of_log(&log, Part::BLOCK_BYTES), room, Operands::Together)),
         ("_in_frames", of(Accesses::of_log_in_frames(&log), room, Operands::Together)),
     ];
     let figures =

@@ -4,14 +4,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::Part;
 use trace::{
     Access, BlockId, Iteration,
     id::Id,
     import::lab::{LabLog, PAGE_BYTES},
 };
-
-/// Block of the driver.
-const BLOCK_BYTES: u64 = 2 << 20;
 
 /// Use of an item by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +130,8 @@ impl Traffic {
 /// blocks of which an allocation covers a part alone (`uvm_va_block_gpu_chunk_index_range`). So for
 /// bytes that were measured, take pages of 4 KiB as items, and all memory of the GPU as `room`. With
 /// items of 2 MiB the bound holds for policies that move whole blocks, such as plans that are
-/// rounded to blocks. [`Accesses::of_log_in_frames`] has frames of 2 MiB, which blocks do not share
-/// with parts of blocks.
+/// rounded to blocks. [`Accesses::of_log_in_frames`] adds that blocks share no frames with parts of
+/// blocks.
 ///
 /// Complexity: O(u log o) for u uses by o operations.
 #[must_use]
@@ -311,23 +309,26 @@ impl Accesses {
         accesses
     }
 
-    /// Accesses of a run that the lab's CUDA driver has logged, with frames of 2 MiB as units.
+    /// Accesses of a run that the lab's CUDA driver has logged, for policies that move blocks of 2 MiB as
+    /// a whole, as plans do. Units are pages.
     ///
-    /// The driver has all of a block of 2 MiB in one frame, if an allocation covers it, and the parts of
-    /// blocks in chunks of less (`uvm_va_block_gpu_chunk_index_range`): a frame has one block, or parts
-    /// of others. Items are blocks that an allocation covers. The parts that an operation uses fill
-    /// frames while it runs, and nothing is said of their copies: with [`Operands::Together`], the
-    /// bound holds for all policies that have parts of blocks in frames as they like.
+    /// The driver has a block that an allocation covers in one frame of 2 MiB, and parts of blocks in
+    /// chunks of other frames (`uvm_va_block_gpu_chunk_index_range` of `uvm_va_block.c`). Items are such
+    /// blocks. The parts that an operation uses fill frames while it runs; copies of parts do not count.
+    /// With [`Operands::Together`], it is a bound for policies that copy blocks whole and have all
+    /// operands of an operation on the GPU at once. Faults, and evictions of blocks that are there in part,
+    /// may copy less.
     #[must_use]
     pub fn of_log_in_frames(log: &LabLog) -> Self {
-        let mut accesses = Self::of_log(log, BLOCK_BYTES);
-        let pages = BLOCK_BYTES / PAGE_BYTES;
+        let mut accesses = Self::of_log(log, Part::BLOCK_BYTES);
+        let pages = Part::BLOCK_BYTES / PAGE_BYTES;
         let is_block = |of: &Use, items: &[Item]| items.get(of.item).is_some_and(|item| item.size == pages);
         for (place, uses) in accesses.ops.iter_mut().enumerate() {
             let parts = uses.iter().filter(|of| !is_block(of, &accesses.items));
             let parts: u64 = parts.filter_map(|of| accesses.items.get(of.item)).map(|item| item.size).sum();
             uses.retain(|of| is_block(of, &accesses.items));
             if parts > 0 {
+                // It ends with the operation, so that no interval is of it.
                 let size = parts.next_multiple_of(pages);
                 accesses.items.push(Item { size, has_contents: false, end: place });
                 uses.push(Use { item: accesses.items.len() - 1, writes: false });

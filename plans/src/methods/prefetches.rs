@@ -64,10 +64,10 @@ impl Method for Prefetches {
 fn schedule_bytes(workload: &Workload) -> Result<u64, Refusal> {
     workload.check_need()?;
     let (pieces, room_bytes) = (&workload.pieces, workload.room_bytes());
-    let bytes = room_bytes.saturating_sub(workload.frames_of_parts()).saturating_add(pieces.parts().bytes());
-    let staying_bytes = pieces.staying_bytes();
-    let bytes = bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
-    bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })
+    let (staying_bytes, frames_bytes) = (pieces.staying_bytes(), workload.frames_of_parts());
+    let parts_bytes = pieces.parts().bytes().min(frames_bytes);
+    let bytes = room_bytes.checked_sub(frames_bytes).and_then(|bytes| (bytes + parts_bytes).checked_sub(staying_bytes));
+    bytes.filter(|bytes| *bytes > 0).ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })
 }
 
 /// Moves of a schedule.

@@ -5,9 +5,10 @@
 
 mod absences;
 
-use call_ring::plan::{MOVES_MAX, Move};
+use call_ring::plan::MOVES_MAX;
 use planner::{Part, Planner};
 
+use self::absences::Absence;
 use super::{Method, Outline, Workload, machine};
 use crate::{pieces::Pieces, refusal::Refusal, traffic};
 
@@ -36,22 +37,32 @@ impl Method for Swaps {
         let (staying_bytes, room_bytes) = (workload.frames_of_parts(), workload.room_bytes());
         let blocks_bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
         let blocks_bytes = blocks_bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })?;
-        let moves = self.moves(&pieces.blocks(), &workload.durations_ns, blocks_bytes)?;
+        let blocks = pieces.blocks();
+        let mut absences = self.absences(&blocks, &workload.durations_ns, blocks_bytes);
+        if self.exchanges {
+            let least = absences::least(&blocks, blocks_bytes, absences.as_ref().ok().cloned());
+            absences = least.map_or(absences, Ok);
+        }
+        let moves = absences::moves(&blocks, absences?, blocks_bytes);
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });
+        }
+        let peak_bytes = traffic::of(&blocks, blocks_bytes, &moves).peak_bytes;
+        if peak_bytes > blocks_bytes {
+            return Err(Refusal::NoRoom);
         }
         let traffic = traffic::of(pieces, memory.bytes, &moves);
         let (planned_bytes, driver_bytes) = (traffic.bytes.total(), driver.bytes.total());
         if planned_bytes >= driver_bytes {
             return Err(Refusal::NoGain { planned_bytes, driver_bytes });
         }
-        Ok(Outline { moves, traffic, peak_bytes: traffic.peak_bytes })
+        Ok(Outline { moves, traffic, peak_bytes: peak_bytes.saturating_add(staying_bytes) })
     }
 }
 
 impl Swaps {
-    /// Moves that keep blocks to so much memory, by the first schedule of the planner that does.
-    fn moves(&self, blocks: &Pieces, durations_ns: &[u64], room_bytes: u64) -> Result<Vec<Move>, Refusal> {
+    /// Absences that keep blocks to so much memory, by the first schedule of the planner that does.
+    fn absences(&self, blocks: &Pieces, durations_ns: &[u64], room_bytes: u64) -> Result<Vec<Absence>, Refusal> {
         let staying_bytes = blocks.staying_bytes();
         let bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })?;
@@ -61,10 +72,8 @@ impl Swaps {
         let mut planner_bytes = bytes;
         loop {
             let schedule = self.planner.plan(&iteration, &machine(planner_bytes))?;
-            if let Some(moves) = absences::moves(blocks, &tensors, &schedule, room_bytes, self.exchanges)
-                && traffic::of(blocks, room_bytes, &moves).peak_bytes <= room_bytes
-            {
-                return Ok(moves);
+            if let Some(absences) = absences::of_schedule(blocks, &tensors, &schedule, room_bytes) {
+                return Ok(absences);
             }
             planner_bytes = planner_bytes.checked_sub(step_bytes).ok_or(Refusal::NoRoom)?;
         }

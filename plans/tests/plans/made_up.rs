@@ -187,7 +187,7 @@ proptest! {
     fn parts_of_units_share_frames_that_whole_units_do_not_have(
         launches in prop::collection::vec(prop::collection::btree_set(0_usize..24, 1..4), 10..40),
         sizes in prop::collection::vec(prop::sample::select(vec![UNIT, UNIT / 2, 192 << 10, 100 << 10, 16]), 24),
-        frames in 6_u64..16,
+        frames in 4_u64..9,
         planner in prop::sample::select(PLANNERS.to_vec()),
     ) {
         let launches: Vec<Vec<usize>> = launches.into_iter().map(|blocks| blocks.into_iter().collect()).collect();

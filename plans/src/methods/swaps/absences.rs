@@ -22,60 +22,21 @@ use call_ring::plan::{Destination, Move};
 use planner::{Act, Schedule, Tier};
 use trace::id::Id;
 
-use self::load::{Absence, Load};
+use self::load::Load;
+pub(super) use self::{exchange::least, load::Absence};
 use crate::{
     moves::{Step, assembled, moved_piece},
     pieces::Pieces,
 };
 
-/// Moves of a schedule, whose tensors are these pieces, with no more than the limit on the GPU at any
-/// time; `None` if it takes more. Absences are exchanged for others with fewer bytes if that is wanted.
-pub(super) fn moves(
+/// Absences of a schedule, whose tensors are these pieces, with no more than the limit on the GPU at any
+/// time, and none that is not needed for that; `None` if the schedule takes more.
+pub(super) fn of_schedule(
     pieces: &Pieces,
     tensors: &[usize],
     schedule: &Schedule,
     limit_bytes: u64,
-    exchanges: bool,
-) -> Option<Vec<Move>> {
-    let mut load = Load::of(pieces, limit_bytes);
-    let absences = absences(pieces, tensors, schedule).into_iter();
-    let mut absences: Vec<(Absence, u64)> =
-        absences.filter_map(|absence| pieces.all.get(absence.piece).map(|piece| (absence, piece.bytes))).collect();
-    for (absence, bytes) in &absences {
-        load.remove(absence, *bytes);
-    }
-    if load.is_within() {
-        // First of all, as few as possible: those without which it fits as well.
-        absences.retain_mut(|(absence, bytes)| {
-            let none = Absence { left: absence.next_use, fetch: absence.next_use - 1, ..*absence };
-            !load.shorten(absence, none, *bytes)
-        });
-    }
-    if !(if exchanges { exchange::exchange(pieces, &mut load, &mut absences) } else { load.is_within() }) {
-        return None;
-    }
-    // Then something that is not left to faults.
-    for (absence, bytes) in absences.iter_mut().filter(|(absence, _)| absence.fetch > absence.left) {
-        let fetched = Absence { fetch: absence.fetch - 1, ..*absence };
-        load.shorten(absence, fetched, *bytes);
-    }
-    for (absence, bytes) in &mut absences {
-        let mut has_room = true;
-        while has_room && absence.left < absence.fetch {
-            let later = Absence { left: absence.left + 1, ..*absence };
-            has_room = absence.left + 1 < absence.next_use && load.shorten(absence, later, *bytes);
-            if absence.left < absence.fetch && !absence.is_faulted() {
-                let earlier = Absence { fetch: absence.fetch - 1, ..*absence };
-                has_room |= load.shorten(absence, earlier, *bytes);
-            }
-        }
-    }
-    let steps = absences.iter().flat_map(|(absence, _)| steps(absence));
-    Some(assembled(pieces, steps))
-}
-
-/// Absences from use to use.
-fn absences(pieces: &Pieces, tensors: &[usize], schedule: &Schedule) -> BTreeSet<Absence> {
+) -> Option<Vec<Absence>> {
     let ops = pieces.ops;
     let mut absences = BTreeSet::new();
     for action in schedule.actions() {
@@ -88,12 +49,42 @@ fn absences(pieces: &Pieces, tensors: &[usize], schedule: &Schedule) -> BTreeSet
         let Some(last_use) = piece.uses.iter().rev().find(|op| **op <= begin).or(piece.uses.last()) else { continue };
         absences.extend(Absence::behind(pieces, place, *last_use));
     }
-    absences
+    let mut absences: Vec<Absence> = absences.into_iter().collect();
+    let mut load = Load::with(pieces, limit_bytes, &absences);
+    load.is_within().then(|| {
+        absences.retain_mut(|absence| {
+            let none = Absence { left: absence.next_use, fetch: absence.next_use - 1, ..*absence };
+            !load.shorten(absence, none)
+        });
+        absences
+    })
+}
+
+/// Moves for these absences, with no more than the limit on the GPU at any time.
+pub(super) fn moves(pieces: &Pieces, mut absences: Vec<Absence>, limit_bytes: u64) -> Vec<Move> {
+    let mut load = Load::with(pieces, limit_bytes, &absences);
+    // First something that is not left to faults.
+    for absence in absences.iter_mut().filter(|absence| absence.fetch > absence.left) {
+        let fetched = Absence { fetch: absence.fetch - 1, ..*absence };
+        load.shorten(absence, fetched);
+    }
+    for absence in &mut absences {
+        let mut has_room = true;
+        while has_room && absence.left < absence.fetch {
+            let later = Absence { left: absence.left + 1, ..*absence };
+            has_room = absence.left + 1 < absence.next_use && load.shorten(absence, later);
+            if absence.left < absence.fetch && !absence.is_faulted() {
+                let earlier = Absence { fetch: absence.fetch - 1, ..*absence };
+                has_room |= load.shorten(absence, earlier);
+            }
+        }
+    }
+    assembled(pieces, absences.iter().flat_map(steps))
 }
 
 /// Departure of a piece, and its return unless that is left to faults.
 fn steps(absence: &Absence) -> impl Iterator<Item = Step> + use<> {
-    let Absence { next_use, piece, last_use, left, fetch } = *absence;
+    let Absence { next_use, piece, last_use, left, fetch, .. } = *absence;
     // Behind launch `fetch`, the piece is on its way back, or about to be used.
     let (wait, expiry) = (Some(left), Some(fetch));
     let leaves = Step { piece, destination: Destination::Host, begin: last_use, wait, expiry };

@@ -3,97 +3,113 @@
 //! A schedule has an absence wherever something does not fit, by the next uses or by time. Whether fewer
 //! would do, or smaller ones, is not asked: one absence may be long enough for two, and a piece of the size
 //! that is needed may be at hand. So each absence, and each two of them, are taken back on trial. Where
-//! others with fewer bytes together suffice, these take their place.
+//! others with fewer bytes, each long enough for all that does not fit then, suffice, these take their
+//! place. The search begins at a schedule, and at two greedy covers: again and again the absence that takes
+//! the most from what does not fit, by bytes; of equal ones, the first or the last.
 //!
 //! Complexity: limited by [`VISITS_MAX`], counted and not timed, so that plans do not depend on the machine.
+//! Where the limit is reached, the best so far is taken.
 
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use super::load::{Absence, Load};
 use crate::pieces::Pieces;
 
-/// Most absences that may take the place of others.
+/// Most absences that may take the place of others: the longest ones.
 const OTHERS_MAX: usize = 4096;
-/// Most looks at loads and absences for exchanges.
-const VISITS_MAX: u64 = 1 << 25;
-/// The same for a cover.
-const COVER_VISITS_MAX: u64 = 1 << 22;
+/// Most looks at loads and absences, for each begin.
+const VISITS_MAX: u64 = 1 << 26;
 
-/// An absence, and the bytes of its piece.
-type Sized = (Absence, u64);
-
-/// Exchanges absences, which bring the load within its limit afterwards. Those that a cover of the excess
-/// would have are tried as well. Whether there are any that do.
-pub(super) fn exchange(pieces: &Pieces, load: &mut Load, absences: &mut Vec<Sized>) -> bool {
+/// Absences with the fewest bytes that bring the load within a limit, of those that are found, from those of
+/// a schedule on; `None` if there are none.
+pub(in super::super) fn least(pieces: &Pieces, limit_bytes: u64, first: Option<Vec<Absence>>) -> Option<Vec<Absence>> {
     let moving = pieces.all.iter().enumerate().filter(|(_, piece)| piece.moves);
     let others = moving.flat_map(|(place, piece)| {
-        piece.uses.iter().filter_map(move |last_use| Some((Absence::behind(pieces, place, *last_use)?, piece.bytes)))
+        piece.uses.iter().filter_map(move |last_use| Absence::behind(pieces, place, *last_use))
     });
-    let mut others: Vec<Sized> = others.take(OTHERS_MAX).collect();
-    others.sort_by_key(|(absence, bytes)| (*bytes, *absence));
-    let mut without = load.clone();
-    for (absence, bytes) in absences.iter() {
-        without.add(absence, *bytes);
-    }
-    let by_planner =
-        Exchange { load: load.clone(), present: absences.iter().copied().collect(), others: &others, visits: 0 };
-    let by_cover = Exchange { load: without, present: BTreeSet::new(), others: &others, visits: 0 }.cover();
-    let all = [Some(by_planner).filter(|exchange| exchange.load.is_within()), by_cover];
-    let Some(best) = all.into_iter().flatten().map(Exchange::improved).min_by_key(Exchange::bytes) else {
-        return false;
+    let mut others: Vec<Absence> = others.collect();
+    others.sort_by_key(|absence| (Reverse(absence.next_use - absence.last_use), *absence));
+    others.truncate(OTHERS_MAX);
+    others.sort_by_key(|absence| (absence.bytes, *absence));
+    let search = |present: Vec<Absence>| {
+        let load = Load::with(pieces, limit_bytes, &present);
+        Search { load, others: &others, present: present.into_iter().collect(), visits: 0 }
     };
-    *load = best.load;
-    *absences = best.present.into_iter().collect();
-    true
+    let covers = [false, true].map(|takes_last| search(Vec::new()).cover(takes_last));
+    let begins = std::iter::once(first.map(search)).chain(covers);
+    let best = begins.into_iter().flatten().map(Search::improved).min_by_key(Search::bytes)?;
+    Some(best.present.into_iter().collect())
 }
 
-struct Exchange<'a> {
+/// Absences, which bring the load within its limit.
+struct Search<'a> {
     load: Load,
     /// All absences, by bytes.
-    others: &'a [Sized],
+    others: &'a [Absence],
     /// Those that there are.
-    present: BTreeSet<Sized>,
+    present: BTreeSet<Absence>,
     visits: u64,
 }
 
-impl Exchange<'_> {
+impl Search<'_> {
     fn bytes(&self) -> u64 {
-        self.present.iter().map(|(_, bytes)| bytes).sum()
+        self.present.iter().map(|absence| absence.bytes).fold(0, u64::saturating_add)
     }
 
+    fn is_over(&self) -> bool {
+        self.visits >= VISITS_MAX
+    }
+
+    fn visit(&mut self, count: usize) {
+        self.visits = self.visits.saturating_add(count as u64);
+    }
+
+    /// Exchanges absences until nothing is gained.
     fn improved(mut self) -> Self {
+        self.visits = 0;
         while self.each() | self.pairs() {}
         self
     }
 
-    /// Adds the absence that takes the most from the excess, until there is none; `None` if that needs
-    /// more than there are, or too long.
-    fn cover(mut self) -> Option<Self> {
-        loop {
-            let excess = self.load.excess();
-            if excess.is_empty() {
-                return Some(self);
+    /// Adds the absence that takes the most from what does not fit, for its bytes, until all fits; `None`
+    /// if that needs more than there are, or more visits. Of equal ones, it is the last one if that is wanted.
+    fn cover(mut self, takes_last: bool) -> Option<Self> {
+        let ops = self.load.before.len();
+        while !self.load.is_within() {
+            // Sums over the places up to each one, by the bytes of an absence.
+            let mut sums: BTreeMap<u64, [Vec<u64>; 2]> = BTreeMap::new();
+            let mut best: Option<(u64, Absence)> = None;
+            for absence in self.others.iter().filter(|absence| !self.present.contains(absence)) {
+                let sums = sums.entry(absence.bytes).or_insert_with(|| {
+                    [&self.load.before, &self.load.during].map(|load| taken(load, self.load.limit_bytes, absence.bytes))
+                });
+                let [before, during] = sums;
+                let of = |sums: &[u64], places: std::ops::RangeInclusive<usize>| {
+                    let sum = |behind: usize| sums.get(behind).copied().unwrap_or(0);
+                    sum(*places.end() + 1).saturating_sub(sum(*places.start()))
+                };
+                let taken_bytes = of(before, absence.before()).saturating_add(of(during, absence.during()));
+                let gain = taken_bytes / absence.bytes.max(1);
+                if taken_bytes > 0 && best.is_none_or(|(most, _)| gain > most || (takes_last && gain == most)) {
+                    best = Some((gain, *absence));
+                }
             }
-            self.visits = self.visits.saturating_add(self.others.len() as u64 * excess.len() as u64);
-            if self.visits >= COVER_VISITS_MAX {
-                return None;
-            }
-            let taken = |(absence, bytes): &Sized| -> u64 {
-                let covered = excess.iter().filter(|at| absence.is_at(at));
-                covered.map(|at| at.bytes.min(*bytes)).fold(0, u64::saturating_add)
-            };
-            let free = self.others.iter().filter(|one| !self.present.contains(*one));
-            let (absence, bytes) = *free.filter(|one| taken(one) > 0).max_by_key(|one| taken(one) / one.1.max(1))?;
-            self.load.remove(&absence, bytes);
-            self.present.insert((absence, bytes));
+            let classes = sums.len();
+            self.visit(self.others.len().saturating_add(ops.saturating_mul(4).saturating_mul(classes)));
+            let (_, absence) = best.filter(|_| !self.is_over())?;
+            self.load.remove(&absence);
+            self.present.insert(absence);
         }
+        Some(self)
     }
 
     /// Exchanges single absences, the largest ones first. Whether there were any.
     fn each(&mut self) -> bool {
-        let all = self.largest_first();
         let mut has_changed = false;
-        for one in all {
+        for one in self.largest_first() {
             has_changed |= self.replace(&[one]);
         }
         has_changed
@@ -104,6 +120,9 @@ impl Exchange<'_> {
         let all = self.largest_first();
         for (place, one) in all.iter().enumerate() {
             for other in all.iter().skip(place + 1) {
+                if self.is_over() {
+                    return false;
+                }
                 if self.replace(&[*one, *other]) {
                     return true;
                 }
@@ -112,70 +131,81 @@ impl Exchange<'_> {
         false
     }
 
-    fn largest_first(&self) -> Vec<Sized> {
-        let mut all: Vec<Sized> = self.present.iter().copied().collect();
-        all.sort_by_key(|(absence, bytes)| (Reverse(*bytes), *absence));
+    fn largest_first(&self) -> Vec<Absence> {
+        let mut all: Vec<Absence> = self.present.iter().copied().collect();
+        all.sort_by_key(|absence| (Reverse(absence.bytes), *absence));
         all
     }
 
     /// Has others absent in the place of these, if some with fewer bytes suffice. Whether they do.
-    fn replace(&mut self, these: &[Sized]) -> bool {
-        if self.visits >= VISITS_MAX {
+    fn replace(&mut self, these: &[Absence]) -> bool {
+        if self.is_over() {
             return false;
         }
-        for (absence, bytes) in these {
-            self.load.add(absence, *bytes);
+        for absence in these {
+            self.visit(absence.next_use - absence.last_use);
+            self.load.add(absence);
+            self.present.remove(absence);
         }
-        let Some(chosen) = self.sufficient(these.iter().map(|(_, bytes)| bytes).sum()) else {
-            for (absence, bytes) in these {
-                self.load.remove(absence, *bytes);
+        let chosen = self.sufficient(these.iter().map(|absence| absence.bytes).fold(0, u64::saturating_add));
+        let is_gain = chosen.is_some();
+        for absence in chosen.unwrap_or_else(|| these.to_vec()) {
+            if !is_gain {
+                self.load.remove(&absence);
             }
-            return false;
-        };
-        for one in these {
-            self.present.remove(one);
+            self.present.insert(absence);
         }
-        self.present.extend(chosen);
-        true
+        is_gain
     }
 
     /// Absences with less than these bytes together that bring the load within its limit, which has them
     /// then; `None`, and the load as it was, if none were found.
-    fn sufficient(&mut self, bytes: u64) -> Option<Vec<Sized>> {
-        let mut chosen: Vec<Sized> = Vec::new();
+    fn sufficient(&mut self, bytes: u64) -> Option<Vec<Absence>> {
+        let mut chosen: Vec<Absence> = Vec::new();
         let mut left_bytes = bytes.saturating_sub(1);
         loop {
             let excess = self.load.excess();
-            self.visits = self.visits.saturating_add(self.load.before.len() as u64);
+            self.visit(2 * self.load.before.len());
             let Some(excess_bytes) = excess.iter().map(|one| one.bytes).max() else { return Some(chosen) };
-            let mut largest = None;
-            let mut smallest_that_suffices = None;
-            for one in self.others {
-                let (absence, bytes) = one;
-                if *bytes > left_bytes {
+            // The smallest that suffices, or else the largest.
+            let mut next = None;
+            for absence in self.others.iter().take_while(|absence| absence.bytes <= left_bytes) {
+                self.visits = self.visits.saturating_add((1 + excess.len() + chosen.len()) as u64);
+                if self.is_over() {
+                    next = None;
                     break;
                 }
-                self.visits = self.visits.saturating_add(1 + excess.len() as u64);
-                let is_free = !self.present.contains(one) && !chosen.contains(one);
+                let is_free = !self.present.contains(absence) && !chosen.contains(absence);
                 if is_free && excess.iter().all(|at| absence.is_at(at)) {
-                    largest = Some(*one);
-                    if *bytes >= excess_bytes {
-                        smallest_that_suffices = Some(*one);
+                    next = Some(*absence);
+                    if absence.bytes >= excess_bytes {
                         break;
                     }
                 }
             }
-            let Some((absence, bytes)) = smallest_that_suffices.or(largest) else {
-                for (absence, bytes) in chosen {
-                    self.load.add(&absence, bytes);
+            let Some(absence) = next else {
+                for absence in chosen {
+                    self.load.add(&absence);
                 }
                 return None;
             };
-            self.load.remove(&absence, bytes);
-            left_bytes -= bytes;
-            chosen.push((absence, bytes));
+            self.load.remove(&absence);
+            left_bytes -= absence.bytes;
+            chosen.push(absence);
         }
     }
+}
+
+/// Sums of what an absence with these bytes takes from what is above the limit, over the places up to each
+/// one of two iterations in a row.
+fn taken(load: &[u64], limit_bytes: u64, bytes: u64) -> Vec<u64> {
+    let mut sums = vec![0];
+    let mut sum = 0_u64;
+    for at in load.iter().chain(load).chain(load.first()) {
+        sum = sum.saturating_add(at.saturating_sub(limit_bytes).min(bytes));
+        sums.push(sum);
+    }
+    sums
 }
 
 #[cfg(test)]
@@ -202,15 +232,15 @@ mod tests {
     }
 
     /// Pieces that are absent after an exchange, which were at first those behind these uses.
-    fn exchanged(pieces: &Pieces, limit_mib: u64, first: &[(usize, usize)]) -> Option<Vec<usize>> {
-        let mut load = Load::of(pieces, limit_mib * MIB);
-        let absence = |(place, last_use): &(usize, usize)| Absence::behind(pieces, *place, *last_use);
-        let first = first.iter().map(|one| (absence(one).unwrap(), pieces.all[one.0].bytes));
-        let mut absences: Vec<Sized> = first.inspect(|(absence, bytes)| load.remove(absence, *bytes)).collect();
-        exchange(pieces, &mut load, &mut absences).then(|| {
-            assert!(load.is_within());
-            absences.iter().map(|(absence, _)| absence.piece).collect()
-        })
+    fn exchanged(pieces: &Pieces, limit_mib: u64, first: Option<&[(usize, usize)]>) -> Option<Vec<usize>> {
+        let absence = |(place, last_use): &(usize, usize)| Absence::behind(pieces, *place, *last_use).unwrap();
+        let first = first.map(|first| first.iter().map(absence).collect::<Vec<_>>());
+        if let Some(first) = &first {
+            assert!(Load::with(pieces, limit_mib * MIB, first).is_within());
+        }
+        let absences = least(pieces, limit_mib * MIB, first)?;
+        assert!(Load::with(pieces, limit_mib * MIB, &absences).is_within());
+        Some(absences.iter().map(|absence| absence.piece).collect())
     }
 
     // All memory outlives iterations: something has to be absent before and during each launch.
@@ -219,20 +249,20 @@ mod tests {
     fn absence_that_is_long_enough_for_two_takes_their_place() {
         let uses: [&[usize]; 5] = [&[0, 4], &[3, 7], &[1, 6], &[0], &[4]];
         let pieces = pieces(9, &uses.map(|uses| (2, uses)));
-        assert_eq!(exchanged(&pieces, 8, &[(0, 0), (1, 3), (2, 6)]), Some(vec![3, 2]));
+        assert_eq!(exchanged(&pieces, 8, Some(&[(0, 0), (1, 3), (2, 6)])), Some(vec![3, 2]));
     }
 
     #[test]
     fn smaller_pieces_that_suffice_take_the_place_of_a_larger_one() {
         let pieces = pieces(6, &[(8, &[0]), (4, &[0]), (2, &[0]), (6, &[3])]);
-        assert_eq!(exchanged(&pieces, 18, &[(0, 0), (3, 3)]), Some(vec![2, 3]));
-        assert_eq!(exchanged(&pieces, 14, &[(0, 0), (3, 3)]), Some(vec![1, 2, 3]));
+        assert_eq!(exchanged(&pieces, 18, Some(&[(0, 0), (3, 3)])), Some(vec![2, 3]));
+        assert_eq!(exchanged(&pieces, 14, Some(&[(0, 0), (3, 3)])), Some(vec![1, 2, 3]));
     }
 
     #[test]
-    fn cover_takes_the_place_of_absences_that_do_not_suffice() {
+    fn without_a_schedule_there_are_those_of_a_cover() {
         let pieces = pieces(6, &[(8, &[0]), (4, &[0]), (4, &[3])]);
-        assert_eq!(exchanged(&pieces, 12, &[]), Some(vec![1, 2]));
-        assert_eq!(exchanged(&pieces, 3, &[]), None);
+        assert_eq!(exchanged(&pieces, 12, None), Some(vec![1, 2]));
+        assert_eq!(exchanged(&pieces, 3, None), None);
     }
 }

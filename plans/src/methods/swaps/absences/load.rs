@@ -1,17 +1,19 @@
 //! Absences, and what is on the GPU with them.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use crate::pieces::Pieces;
 
 /// Time of a piece away from the GPU. Places are those of launches, and continue through the next
 /// iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Absence {
+pub(in super::super) struct Absence {
     /// Launch that uses the piece after it.
     pub(super) next_use: usize,
     /// Piece.
     pub(super) piece: usize,
+    /// Size of the piece.
+    pub(super) bytes: u64,
     /// Launch behind which it leaves.
     pub(super) last_use: usize,
     /// Launch that waits until it has left.
@@ -27,18 +29,13 @@ impl Absence {
         let piece = pieces.all.get(place)?;
         let next_use = piece.uses.get(piece.uses.partition_point(|op| *op <= last_use)).copied();
         let next_use = next_use.or(piece.uses.first().map(|first| first + pieces.ops)).unwrap_or(last_use + pieces.ops);
-        let absence = Self { next_use, piece: place, last_use, left: last_use + 1, fetch: next_use };
-        (next_use >= last_use + 2).then_some(absence)
+        let left = last_use + 1;
+        let absence = Self { next_use, piece: place, bytes: piece.bytes, last_use, left, fetch: next_use };
+        (next_use > left).then_some(absence)
     }
 
     pub(super) fn is_faulted(&self) -> bool {
         self.fetch == self.next_use
-    }
-
-    /// Whether the piece is absent there.
-    pub(super) fn is_at(&self, Excess { is_before, place, ops, .. }: &Excess) -> bool {
-        let places = if *is_before { self.before() } else { self.during() };
-        places.contains(place) || places.contains(&(place + ops))
     }
 
     /// Launches before which the piece is absent.
@@ -49,6 +46,12 @@ impl Absence {
     /// Launches during which the piece is absent.
     pub(super) fn during(&self) -> RangeInclusive<usize> {
         self.left..=self.fetch.min(self.next_use - 1)
+    }
+
+    /// Whether the piece is absent there.
+    pub(super) fn is_at(&self, Excess { is_before, place, ops, .. }: &Excess) -> bool {
+        let places = if *is_before { self.before() } else { self.during() };
+        places.contains(place) || places.contains(&(place + ops))
     }
 }
 
@@ -70,34 +73,29 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Load without any absence.
-    pub(super) fn of(pieces: &Pieces, limit_bytes: u64) -> Self {
-        let mut bytes = vec![0; pieces.ops];
-        for piece in &pieces.all {
-            let (first, last) = match (piece.uses.first(), piece.uses.last()) {
-                (Some(first), Some(last)) if !piece.outlives => (*first, *last),
-                _ => (0, pieces.ops),
-            };
-            for bytes in bytes.iter_mut().take(last + 1).skip(first) {
-                *bytes += piece.bytes;
-            }
+    /// Load with these absences.
+    pub(super) fn with(pieces: &Pieces, limit_bytes: u64, absences: &[Absence]) -> Self {
+        let bytes = pieces.bytes_by_op();
+        let mut load = Self { before: bytes.clone(), during: bytes, limit_bytes };
+        for absence in absences {
+            load.remove(absence);
         }
-        Self { before: bytes.clone(), during: bytes, limit_bytes }
+        load
     }
 
     pub(super) fn is_within(&self) -> bool {
         self.before.iter().chain(&self.during).all(|bytes| *bytes <= self.limit_bytes)
     }
 
-    pub(super) fn remove(&mut self, absence: &Absence, bytes: u64) {
+    pub(super) fn remove(&mut self, absence: &Absence) {
         for (load, places) in [(&mut self.before, absence.before()), (&mut self.during, absence.during())] {
-            places.for_each(|place| *at(load, place) -= bytes);
+            places.for_each(|place| *at(load, place) -= absence.bytes);
         }
     }
 
-    pub(super) fn add(&mut self, absence: &Absence, bytes: u64) {
+    pub(super) fn add(&mut self, absence: &Absence) {
         for (load, places) in [(&mut self.before, absence.before()), (&mut self.during, absence.during())] {
-            places.for_each(|place| *at(load, place) += bytes);
+            places.for_each(|place| *at(load, place) += absence.bytes);
         }
     }
 
@@ -116,20 +114,18 @@ impl Load {
     }
 
     /// Makes an absence a shorter one, if there is room.
-    pub(super) fn shorten(&mut self, absence: &mut Absence, to: Absence, bytes: u64) -> bool {
-        let before = absence.before().filter(|place| !to.before().contains(place));
-        let during = absence.during().filter(|place| !to.during().contains(place));
-        let (before, during): (Vec<usize>, Vec<usize>) = (before.collect(), during.collect());
-        let mut both = [(&mut self.before, before), (&mut self.during, during)];
-        let limit_bytes = self.limit_bytes;
-        let fits = both
-            .iter_mut()
-            .all(|(load, places)| places.iter().all(|place| at(load, *place).saturating_add(bytes) <= limit_bytes));
+    pub(super) fn shorten(&mut self, absence: &mut Absence, to: Absence) -> bool {
+        let (bytes, limit_bytes) = (absence.bytes, self.limit_bytes);
+        let mut both = [
+            (&mut self.before, without(absence.before(), to.before())),
+            (&mut self.during, without(absence.during(), to.during())),
+        ];
+        let fits = both.iter_mut().all(|(load, places)| {
+            places.iter().cloned().flatten().all(|place| at(load, place).saturating_add(bytes) <= limit_bytes)
+        });
         if fits {
-            for (load, places) in &mut both {
-                for place in places.iter() {
-                    *at(load, *place) += bytes;
-                }
+            for (load, places) in both {
+                places.into_iter().flatten().for_each(|place| *at(load, place) += bytes);
             }
             *absence = to;
         }
@@ -137,9 +133,18 @@ impl Load {
     }
 }
 
+/// Places of the first range that are not in the second one, which is within it or empty.
+fn without(all: RangeInclusive<usize>, some: RangeInclusive<usize>) -> [Range<usize>; 2] {
+    let (begin, end) = (*all.start(), *all.end() + 1);
+    if some.is_empty() {
+        return [begin..end, end..end];
+    }
+    [begin..*some.start(), *some.end() + 1..end]
+}
+
 /// Load at a place, of which there is one at least.
 #[expect(clippy::indexing_slicing, reason = "absences are of iterations with launches")]
-pub(super) fn at(load: &mut [u64], place: usize) -> &mut u64 {
+fn at(load: &mut [u64], place: usize) -> &mut u64 {
     let ops = load.len();
     &mut load[place % ops]
 }
