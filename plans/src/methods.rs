@@ -144,13 +144,18 @@ impl Workload {
         self.room_bytes().saturating_sub(self.pieces.padding_bytes())
     }
 
+    /// Whether all of it fits: then nothing has to move.
+    pub(crate) fn fits(&self) -> bool {
+        self.pieces.bytes() <= self.pieces_bytes()
+    }
+
     /// Bytes that schedules may use, beside what stays.
     ///
     /// # Errors
     /// If everything fits, or nothing is left for schedules.
     fn schedule_bytes(&self) -> Result<u64, Refusal> {
         let (used_bytes, room_bytes) = (self.pieces.bytes(), self.pieces_bytes());
-        if used_bytes <= room_bytes {
+        if self.fits() {
             return Err(Refusal::Fits { used_bytes, room_bytes });
         }
         let staying_bytes = self.pieces.staying_bytes();
