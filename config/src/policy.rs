@@ -26,6 +26,13 @@ pub struct Policy {
     /// Actuator of orders.
     #[serde(deserialize_with = "of_file")]
     pub actuator: ActuatorName,
+    /// Whether launches are probed for the memory that they access, before a plan is made.
+    #[serde(deserialize_with = "of_file")]
+    pub touch_probe: bool,
+    /// Bytes that probes move in an iteration, both directions together; a quarter of the GPU's memory by
+    /// default.
+    #[serde(deserialize_with = "of_file")]
+    pub touch_probe_bytes: Option<Budget>,
     /// Interval of the loop that acts.
     #[serde(deserialize_with = "of_file")]
     pub interval: ActInterval,
@@ -87,6 +94,8 @@ impl Default for Policy {
             mode: ModeName(Mode::Observe),
             policy: PolicyName(CHOOSER.to_owned()),
             actuator: ActuatorName(ActuatorChoice::Auto),
+            touch_probe: false,
+            touch_probe_bytes: None,
             interval: value::Time(Duration::from_millis(100)),
             overrides_file: AbsolutePath("/etc/uvmd/overrides.toml".into()),
             state_dir: AbsolutePath("/var/lib/uvmd".into()),

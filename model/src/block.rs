@@ -44,6 +44,9 @@ pub struct Block {
     pub cpu_reclaimed_bytes: u64,
     /// Times that it changed sides between a CPU that faulted and a GPU.
     pub bounces: u64,
+    /// Times that all of it came back to a GPU by a call of the process, and was absent since before the
+    /// process had memory moved to the host: no GPU accessed it between the two calls.
+    pub idle_returns: u64,
     /// What of it is in GPU memory, all GPUs together.
     pub resident: Residency,
     /// When the last of this happened.
@@ -84,6 +87,7 @@ impl Block {
             refetched_bytes: 0,
             cpu_reclaimed_bytes: 0,
             bounces: 0,
+            idle_returns: 0,
             resident: Residency::default(),
             last_seen_at,
         }

@@ -29,6 +29,8 @@ pub enum FollowingState {
     Unavailable(String),
     /// No iteration is confirmed.
     Watching,
+    /// Probes find out which memory launches access, before a plan is made.
+    Probing(ProbedIteration),
     /// There is no plan for the iteration: the reason.
     Refused(String),
     /// There is a plan.
@@ -42,6 +44,7 @@ impl FollowingState {
         match self {
             Self::Unavailable(_) => "unavailable",
             Self::Watching => "watching",
+            Self::Probing(_) => "probing",
             Self::Refused(_) => "refused",
             Self::Planned(_) => "planned",
         }
@@ -53,6 +56,7 @@ impl FollowingState {
         match self {
             Self::Unavailable(reason) | Self::Refused(reason) => Some(reason),
             Self::Watching => Some("no iteration is confirmed yet"),
+            Self::Probing(_) => Some("probes find out which memory launches access"),
             Self::Planned(_) => None,
         }
     }
@@ -109,6 +113,38 @@ impl LaunchLead {
     }
 }
 
+/// What probes of launches have found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ProbeFigures {
+    /// Launches of an iteration that are to be probed.
+    pub launches: u64,
+    /// Those of which it is known what they access.
+    pub probed: u64,
+    /// Iterations with moves of probes.
+    pub iterations: u64,
+    /// Bytes that launches name, as far as they are probed; each launch counts.
+    pub named_bytes: u64,
+    /// Bytes of them that count as accessed.
+    pub touched_bytes: u64,
+}
+
+/// Iteration whose launches are probed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbedIteration {
+    /// Version of the table of moves that is to be followed, among plans and tables of the process; `None` if
+    /// none is at present.
+    pub publish: Option<u64>,
+    /// Bytes of its moves to the GPU.
+    pub to_gpu_bytes: u64,
+    /// Bytes of its moves to the host.
+    pub to_host_bytes: u64,
+    /// Duration of an iteration.
+    pub duration_ns: u64,
+    /// What is known by now.
+    pub figures: ProbeFigures,
+}
+
 /// Plan for an iteration, in figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedIteration {
@@ -142,6 +178,8 @@ pub struct PlannedIteration {
     pub lead: Option<LaunchLead>,
     /// Share of the VA blocks with GPU faults that arguments of launches name, in percent; `None` if not known.
     pub coverage_percent: Option<u64>,
+    /// What probes of its launches have found; `None` without any.
+    pub probes: Option<ProbeFigures>,
     /// Memory that moves, by address.
     pub ranges: Vec<(u64, u64)>,
 }
@@ -227,7 +265,7 @@ impl PlanCounters {
 pub struct PlanCommand {
     /// Process.
     pub process: ProcessId,
-    /// Plan of this version to publish; `None` to withdraw any.
+    /// Plan, or table of a probe, of this version to publish; `None` to withdraw any.
     pub publish: Option<u64>,
 }
 

@@ -53,14 +53,19 @@ impl Faults {
         !self.is_counted || self.deliveries >= DELIVERIES
     }
 
+    /// First addresses of the blocks with faults.
+    pub(crate) fn faulted(&self) -> BTreeSet<u64> {
+        let has_faults = |(block, count): &(&u64, &u64)| **count > self.first.get(*block).copied().unwrap_or(0);
+        self.last.iter().filter(has_faults).map(|(block, _)| *block).collect()
+    }
+
     /// Bytes of blocks that the pieces are in, beside those of blocks with faults. `None` if there were
     /// no faults, or nobody counts them.
     pub(crate) fn coverage(&self, pieces: &Pieces) -> Option<Coverage> {
         if !self.is_counted || self.deliveries < DELIVERIES {
             return None;
         }
-        let has_faults = |(block, count): &(&u64, &u64)| **count > self.first.get(*block).copied().unwrap_or(0);
-        let faulted: BTreeSet<u64> = self.last.iter().filter(has_faults).map(|(block, _)| *block).collect();
+        let faulted = self.faulted();
         let blocks = pieces.all.iter().flat_map(|piece| {
             let end = piece.address.saturating_add(piece.bytes);
             piece.address / Part::BLOCK_BYTES..end.div_ceil(Part::BLOCK_BYTES)

@@ -1,6 +1,10 @@
 //! Plan for a process, by its calls.
 
-use call_ring::{Plan, Token, call::Call, plan::Move};
+use call_ring::{
+    Plan, Token,
+    call::{Action, Call},
+    plan::Move,
+};
 use recorder::Program;
 use trace::{detect, footprints::Coverage};
 
@@ -8,6 +12,7 @@ use crate::{
     coverage::{FaultCounts, Faults},
     methods::{GpuMemory, Method, Outline, Workload},
     pieces::Pieces,
+    probe::{Evidence, Figures, Observation, Probe, Table},
     refusal::Refusal,
     sequence::{Rhythm, Sequence, Work},
     traffic::Traffic,
@@ -22,6 +27,9 @@ pub struct Settings {
     pub gpu_bytes: u64,
     /// Whether [faults are delivered](Follower::deliver): plans wait for those of iterations.
     pub are_faults_counted: bool,
+    /// Most bytes that [probes](crate::probe) move in an iteration, both directions together. `None`: there
+    /// are none.
+    pub probe_bytes: Option<u64>,
 }
 
 /// Plan and what it comes to.
@@ -50,6 +58,8 @@ pub struct Planned {
     pub room_bytes: u64,
     /// Memory that arguments name beside what the GPU faulted on, if that was counted.
     pub coverage: Option<Coverage>,
+    /// What probes have found, if there were any.
+    pub probed: Option<Figures>,
 }
 
 impl Planned {
@@ -69,11 +79,24 @@ impl Planned {
     }
 }
 
+/// Probes in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probing {
+    /// Table that is to be followed now, if any.
+    pub table: Option<Table>,
+    /// Duration of the iteration that they are made of.
+    pub duration_ns: u64,
+    /// What is known by now.
+    pub figures: Figures,
+}
+
 /// State of a follower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// No iteration is confirmed.
     Watching,
+    /// Probes find out what launches access, before there is a plan.
+    Probing(Box<Probing>),
     /// There is a plan.
     Planned(Box<Planned>),
     /// There is none for the iteration that is confirmed.
@@ -83,6 +106,8 @@ pub enum State {
 /// Change of the state by a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
+    /// Another table of a probe is to be followed, or none any more.
+    Probing,
     /// There is a plan.
     Planned,
     /// There is none for the iteration.
@@ -110,6 +135,11 @@ pub struct Follower {
     state: State,
     rhythm: Option<Rhythm>,
     iteration: Option<Begin>,
+    /// Whether probes may be made now.
+    may_probe: bool,
+    probe: Option<Box<Probe>>,
+    /// What probes have found since iterations are known; empty if there was nothing to probe.
+    evidence: Option<Evidence>,
 }
 
 impl Follower {
@@ -124,8 +154,19 @@ impl Follower {
     #[must_use]
     pub fn after(program: Program, settings: Settings, methods: Vec<Box<dyn Method>>) -> Self {
         let (sequence, faults) = (Sequence::after(program), Faults::new(settings.are_faults_counted));
-        let (capacity_bytes, state) = (None, State::Watching);
-        Self { settings, methods, sequence, faults, capacity_bytes, state, rhythm: None, iteration: None }
+        Self {
+            settings,
+            methods,
+            sequence,
+            faults,
+            capacity_bytes: None,
+            state: State::Watching,
+            rhythm: None,
+            iteration: None,
+            may_probe: false,
+            probe: None,
+            evidence: None,
+        }
     }
 
     /// State.
@@ -139,8 +180,14 @@ impl Follower {
     pub const fn planned(&self) -> Option<&Planned> {
         match &self.state {
             State::Planned(planned) => Some(&**planned),
-            State::Watching | State::Refused(_) => None,
+            State::Watching | State::Probing(_) | State::Refused(_) => None,
         }
+    }
+
+    /// What probes have found, since iterations are known.
+    #[must_use]
+    pub fn evidence(&self) -> Option<Evidence> {
+        self.evidence.clone().or_else(|| self.probe.as_ref().map(|probe| probe.evidence()))
     }
 
     /// The last iteration that has begun; `None` while iterations are not known.
@@ -166,10 +213,32 @@ impl Follower {
         self.capacity_bytes = bytes;
     }
 
+    /// Adds what is counted of the process now, and of the table that is followed; `None` if probes may
+    /// not be made. Probes in progress end then.
+    pub fn observe(&mut self, observed: Option<&Observation>) -> Option<Change> {
+        self.may_probe = observed.is_some();
+        let iteration = self.number().unwrap_or(0);
+        let probe = self.probe.as_mut()?;
+        let nothing = Observation::default();
+        if observed.is_none() {
+            probe.end();
+        }
+        let has_changed = probe.deliver(observed.unwrap_or(&nothing), iteration);
+        if let State::Probing(probing) = &mut self.state {
+            (probing.table, probing.figures) = (probe.table().cloned(), probe.evidence().figures());
+        }
+        has_changed.then_some(Change::Probing)
+    }
+
     /// Adds the next call. Where the state changes, the helper needs to know: of a plan, or that
     /// there is none any more.
     pub fn add(&mut self, call: Call) -> Option<Change> {
         let (is_launch, time_ns) = (call.token().is_some(), call.stamp.time_ns);
+        if let Some(probe) = &mut self.probe
+            && matches!(call.action, Action::Prefetch { .. } | Action::Advise { .. })
+        {
+            probe.spoil();
+        }
         self.sequence.add(call);
         let change = self.advance(is_launch);
         let number = self.number();
@@ -189,11 +258,15 @@ impl Follower {
         let Some(lock) = self.sequence.state().lock() else {
             self.rhythm = None;
             self.faults.restart();
+            (self.probe, self.evidence) = (None, None);
             let had = std::mem::replace(&mut self.state, State::Watching);
             return (had != State::Watching).then_some(Change::Drifted);
         };
-        if self.state != State::Watching || !is_launch {
-            return None;
+        match &self.state {
+            _ if !is_launch => return None,
+            State::Watching => {}
+            State::Probing(_) if self.probe.as_ref().is_none_or(|probe| probe.is_over()) => {}
+            State::Probing(_) | State::Planned(_) | State::Refused(_) => return None,
         }
         let is_confirmed = matches!(self.sequence.state(), detect::State::Locked(_));
         if self.rhythm.is_none() {
@@ -217,13 +290,37 @@ impl Follower {
         if lock.shapes_vary {
             return Some(self.refuse(Refusal::ShapesVary));
         }
-        match self.sequence.work(rhythm).and_then(|work| work.map(|work| self.plan(work)).transpose()) {
+        if let Some(probe) = self.probe.take() {
+            self.evidence = Some(probe.evidence());
+        }
+        let work = match self.sequence.work(rhythm) {
+            Ok(work) => work?,
+            Err(refusal) => return Some(self.refuse(refusal)),
+        };
+        if let Some(probe) = self.probe_of(&work) {
+            let duration_ns = work.durations_ns.iter().copied().fold(0, u64::saturating_add);
+            let figures = probe.evidence().figures();
+            self.probe = Some(Box::new(probe));
+            self.state = State::Probing(Box::new(Probing { table: None, duration_ns, figures }));
+            return Some(Change::Probing);
+        }
+        match self.plan(work) {
             Ok(planned) => {
-                self.state = State::Planned(Box::new(planned?));
+                self.state = State::Planned(Box::new(planned));
                 Some(Change::Planned)
             }
             Err(refusal) => Some(self.refuse(refusal)),
         }
+    }
+
+    /// Probes of an iteration, once; `None` if none may be made, or if they cannot matter.
+    fn probe_of(&self, work: &Work) -> Option<Probe> {
+        let budget_bytes = self.settings.probe_bytes.filter(|_| self.may_probe && self.evidence.is_none())?;
+        let is_covered = self.faults.coverage(&work.pieces).is_none_or(|coverage| coverage.suffices());
+        if !is_covered || self.workload(work, work.pieces.clone()).fits() {
+            return None;
+        }
+        Probe::of(work, budget_bytes)
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Change {
@@ -232,22 +329,20 @@ impl Follower {
     }
 
     fn plan(&self, work: Work) -> Result<Planned, Refusal> {
-        let Work { first_launch, tokens, durations_ns, queue_starts, pieces } = work;
-        let coverage = self.faults.coverage(&pieces);
+        let coverage = self.faults.coverage(&work.pieces);
         if let Some(coverage) = coverage.filter(|coverage| !coverage.suffices()) {
             return Err(Refusal::CoverageTooLow { percent: percent(coverage.recall()) });
         }
+        let evidence = self.evidence.as_ref().filter(|evidence| evidence.is_of(&work.tokens));
+        let probed = evidence.map(Evidence::figures).filter(|figures| figures.probed > 0);
+        let pieces = match evidence {
+            Some(evidence) => evidence.reduced(work.pieces.clone(), &self.faults.faulted()),
+            None => work.pieces.clone(),
+        };
+        let workload = self.workload(&work, pieces);
+        let Work { first_launch, tokens, durations_ns, queue_starts, .. } = work;
         let leads = leads(&queue_starts);
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
-        let (pieces, memory) = if let Some(bytes) = self.capacity_bytes {
-            let taken_bytes = self.sequence.unmanaged_bytes(&Pieces::default());
-            let bytes = bytes.min(self.settings.gpu_bytes.saturating_sub(taken_bytes));
-            (pieces.managed(), GpuMemory::measured(bytes))
-        } else {
-            let taken_bytes = self.sequence.unmanaged_bytes(&pieces);
-            (pieces, GpuMemory::estimated(self.settings.gpu_bytes.saturating_sub(taken_bytes)))
-        };
-        let workload = Workload::new(pieces, durations_ns, queue_starts, memory);
         let (mut best, mut refusal): (Option<(&'static str, Outline)>, _) = (None, None);
         let total = |outline: &Outline| outline.traffic.bytes.total();
         for method in &self.methods {
@@ -275,13 +370,27 @@ impl Follower {
             peak_bytes,
             room_bytes,
             coverage,
+            probed,
         })
+    }
+
+    /// Iteration that uses these pieces, on the memory that there is for it.
+    fn workload(&self, work: &Work, pieces: Pieces) -> Workload {
+        let (pieces, memory) = if let Some(bytes) = self.capacity_bytes {
+            let taken_bytes = self.sequence.unmanaged_bytes(&Pieces::default());
+            let bytes = bytes.min(self.settings.gpu_bytes.saturating_sub(taken_bytes));
+            (pieces.managed(), GpuMemory::measured(bytes))
+        } else {
+            let taken_bytes = self.sequence.unmanaged_bytes(&pieces);
+            (pieces, GpuMemory::estimated(self.settings.gpu_bytes.saturating_sub(taken_bytes)))
+        };
+        Workload::new(pieces, work.durations_ns.clone(), work.queue_starts.clone(), memory)
     }
 }
 
 impl std::fmt::Debug for Follower {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { settings, methods, sequence: _, faults: _, capacity_bytes, state, rhythm, iteration } = self;
+        let Self { settings, methods, sequence: _, faults: _, capacity_bytes, state, rhythm, iteration, .. } = self;
         let methods: Vec<&str> = methods.iter().map(|method| method.name()).collect();
         let mut debug = formatter.debug_struct("Follower");
         debug.field("settings", settings).field("methods", &methods).field("capacity_bytes", capacity_bytes);

@@ -7,6 +7,7 @@
 //! * [`coverage`]: how much of what the GPU faults on is known
 //! * [`refusal`]: reasons why there is no plan
 //! * [`pieces`]: memory that an iteration uses, and which launches use it
+//! * [`probe`]: which blocks of its footprint a launch accesses
 //! * [`methods`]: methods of making moves between launches
 //! * [`traffic`]: bytes over the link and faults, with a plan and without one
 //! * [`tracker`]: place of a program in a plan that is carried out from outside
@@ -18,14 +19,16 @@ pub mod follower;
 pub mod methods;
 mod moves;
 pub mod pieces;
+pub mod probe;
 pub mod refusal;
 mod sequence;
 pub mod tracker;
 pub mod traffic;
 
 pub use coverage::FaultCounts;
-pub use follower::{Begin, Change, Follower, Planned, Settings, State};
+pub use follower::{Begin, Change, Follower, Planned, Probing, Settings, State};
 pub use methods::Method;
+pub use probe::{Evidence, Figures, Observation, Table};
 pub use refusal::Refusal;
 pub use tracker::{Begun, Ending, Tracker};
 pub use traffic::{Bytes, Traffic};

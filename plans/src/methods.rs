@@ -149,13 +149,18 @@ impl Workload {
         bytes.checked_next_multiple_of(Part::BLOCK_BYTES).unwrap_or(bytes)
     }
 
+    /// Whether all of it fits: then nothing has to move.
+    pub(crate) fn fits(&self) -> bool {
+        self.pieces.blocks().bytes().saturating_add(self.frames_of_parts()) <= self.room_bytes()
+    }
+
     /// Checks that a plan is needed.
     ///
     /// # Errors
     /// If everything fits.
     fn check_need(&self) -> Result<(), Refusal> {
-        let (used_bytes, room_bytes) = (self.pieces.bytes(), self.room_bytes());
-        if self.pieces.blocks().bytes().saturating_add(self.frames_of_parts()) <= room_bytes {
+        if self.fits() {
+            let (used_bytes, room_bytes) = (self.pieces.bytes(), self.room_bytes());
             return Err(Refusal::Fits { used_bytes, room_bytes });
         }
         Ok(())

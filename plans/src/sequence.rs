@@ -55,6 +55,11 @@ pub(crate) struct Work {
     /// Of each launch, the first one behind the last sync; `None` if that is in the iteration before.
     pub(crate) queue_starts: Vec<Option<usize>>,
     pub(crate) pieces: Pieces,
+    /// Of each launch, whether what it uses is known to be used by itself: no copy or fill is between it
+    /// and the launch before.
+    pub(crate) are_alone: Vec<bool>,
+    /// Whether the program moves its managed memory itself, or lets the GPU access it elsewhere.
+    pub(crate) places_memory: bool,
 }
 
 /// Calls in their order.
@@ -237,11 +242,13 @@ impl Sequence {
         let durations_ns = durations.collect();
         let [.., first_launch] = begins;
         let queue_starts = self.queue_starts(begin..end);
-        let pieces = self.pieces(begin..end)?;
+        let (pieces, are_alone) = self.pieces(begin..end)?;
+        let is_placing = |call: &Call| matches!(call.action, Action::Prefetch { .. } | Action::Advise { .. });
+        let places_memory = self.program.has_advised_access() || calls(begin..end).any(is_placing);
         if pieces.ops as u64 != period {
             return Err(Refusal::Invalid { reason: "a launch without thread blocks".to_owned() });
         }
-        Ok(Some(Work { first_launch, tokens, durations_ns, queue_starts, pieces }))
+        Ok(Some(Work { first_launch, tokens, durations_ns, queue_starts, pieces, are_alone, places_memory }))
     }
 
     /// Of each launch of an iteration, the first one behind the last sync.
@@ -262,8 +269,9 @@ impl Sequence {
         starts
     }
 
-    /// Memory that launches of an iteration use, and the copies and fills before each of them.
-    fn pieces(&self, range: std::ops::Range<usize>) -> Result<Pieces, Refusal> {
+    /// Memory that launches of an iteration use, and the copies and fills before each of them; and which
+    /// launches have none of these before them.
+    fn pieces(&self, range: std::ops::Range<usize>) -> Result<(Pieces, Vec<bool>), Refusal> {
         let invalid = |reason: ops::Invalid| Refusal::Invalid { reason: reason.to_string() };
         let (program, calls) = self.window.last(self.marks.len() - range.start);
         let mut ops = Ops::after(program, calls.first().map_or(0, |call| call.stamp.time_ns)).map_err(invalid)?;
@@ -276,19 +284,22 @@ impl Sequence {
         let first = OpId::new(first);
         let footprints = Footprints::of(&stream, first..OpId::new(stream.ops().len()), Until::NextInUse);
         let mut uses: Vec<Vec<Extent>> = Vec::new();
-        let mut others = Vec::new();
+        let (mut others, mut are_alone) = (Vec::new(), Vec::new());
         for (id, op) in stream.ops().iter() {
             let OpKind::Launch(launch) = op.kind else { continue };
             let extents = footprints.op(id);
+            let is_alone = others.is_empty();
             others.extend_from_slice(extents);
             let signature = &stream.signatures()[stream.launches()[launch].signature];
             // Copies and fills have no grid.
             if signature.grid != [0; 3] {
                 uses.push(std::mem::take(&mut others));
+                are_alone.push(is_alone);
             }
         }
         // What comes behind the last launch is before the first one of the next iteration.
-        if let Some(first) = uses.first_mut() {
+        if let (Some(first), Some(is_alone)) = (uses.first_mut(), are_alone.first_mut()) {
+            *is_alone &= others.is_empty();
             first.append(&mut others);
         }
         let block = |id: BlockId| {
@@ -304,7 +315,7 @@ impl Sequence {
         for extents in &mut uses {
             extents.retain(on_gpu);
         }
-        Ok(Pieces::of(&stream, &uses, block))
+        Ok((Pieces::of(&stream, &uses, block), are_alone))
     }
 
     /// Bytes that live on GPUs and are not managed, beside those of an iteration's pieces.

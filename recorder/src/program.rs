@@ -187,6 +187,13 @@ impl Program {
         self.advised.has(range)
     }
 
+    /// Whether the program has ever given advice that a GPU accesses memory where it is: then it may do so
+    /// without a fault.
+    #[must_use]
+    pub const fn has_advised_access(&self) -> bool {
+        self.advised.has_access()
+    }
+
     /// What a call waits for, if it does. A copy from a GPU's memory to other memory returns when it
     /// is done.
     #[must_use]

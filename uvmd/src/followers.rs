@@ -24,10 +24,10 @@ use actuator::MoverFactory;
 use capacity::Capacity;
 use executor::Executor;
 use model::{
-    ActuatorChoice, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin, Memory, PlanCommand,
-    PlanReport, Process, ProcessId, Snapshot, policy::of_plans,
+    ActuatorChoice, ActuatorKind, Counters, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin,
+    Memory, Mode, PlanCommand, PlanReport, Process, ProcessId, Snapshot, policy::of_plans,
 };
-use plans::{FaultCounts, Planned};
+use plans::{FaultCounts, Observation, Table};
 
 use crate::recording::Recorder;
 
@@ -50,6 +50,22 @@ struct Sources {
     recorder: Recorder,
     actuator: ActuatorChoice,
     mover_factory: MoverFactory,
+    probes: Probes,
+}
+
+/// Which probes of launches may be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Probes {
+    /// Whether there are any.
+    pub(crate) are_enabled: bool,
+    /// Most bytes that they move in an iteration; a quarter of the GPU's memory by default.
+    pub(crate) bytes: Option<u64>,
+}
+
+impl Probes {
+    fn bytes_of(self, gpu_bytes: u64) -> Option<u64> {
+        self.are_enabled.then(|| self.bytes.unwrap_or(gpu_bytes / 4))
+    }
 }
 
 /// What a process is followed for.
@@ -89,6 +105,8 @@ struct Delivery {
     faults: Option<FaultCounts>,
     /// Managed bytes of it that the GPU holds, if that is known.
     capacity_bytes: Option<u64>,
+    /// What probes of launches are judged by; none if they may not be made.
+    observed: Option<Observation>,
 }
 
 #[derive(Debug)]
@@ -97,13 +115,13 @@ struct Latest {
     iteration: Option<IterationBegin>,
     /// Time at which the calls were read that this is made of.
     read_at: Option<Instant>,
-    /// The plan, with its version.
-    planned: Option<(u64, Planned)>,
+    /// Plan or table of a probe, with its version.
+    table: Option<(u64, Table)>,
 }
 
 impl Default for Shared {
     fn default() -> Self {
-        let latest = Latest { state: FollowingState::Watching, iteration: None, read_at: None, planned: None };
+        let latest = Latest { state: FollowingState::Watching, iteration: None, read_at: None, table: None };
         let (latest, delivery, executor) = (Mutex::new(latest), Mutex::new(None), Mutex::new(None));
         Self { ends: AtomicBool::new(false), latest, delivery, executor }
     }
@@ -123,6 +141,7 @@ impl Followers {
         recorder: Recorder,
         actuator: ActuatorChoice,
         mover_factory: MoverFactory,
+        probes: Probes,
         interval: Duration,
     ) -> Self {
         let disabled = if interval > INTERVAL_MAX {
@@ -134,7 +153,7 @@ impl Followers {
         } else {
             None
         };
-        Self { sources: Sources { recorder, actuator, mover_factory }, disabled, followed: BTreeMap::new() }
+        Self { sources: Sources { recorder, actuator, mover_factory, probes }, disabled, followed: BTreeMap::new() }
     }
 
     /// Follows the processes whose directive names plans, and no others.
@@ -177,7 +196,9 @@ impl Followers {
                 },
             };
             followed.observe(process);
-            followed.deliver(memory.get(&id).filter(|_| !snapshot.source.block_records.is_off));
+            let may_act = directives.get(&id).is_some_and(|directive| directive.mode == Mode::Act);
+            let memory = memory.get(&id).filter(|_| !snapshot.source.block_records.is_off);
+            followed.deliver(process, memory, may_act && self.sources.probes.are_enabled);
             all.insert(id, followed.read());
         }
         all
@@ -226,13 +247,32 @@ impl Followed {
     }
 
     /// Hands counts of the process over to the thread, which needs them until there is a plan.
-    fn deliver(&self, memory: Option<&Memory>) {
-        if lock(&self.shared.latest).state == FollowingState::Watching {
+    fn deliver(&self, process: &Process, memory: Option<&Memory>, may_probe: bool) {
+        if matches!(lock(&self.shared.latest).state, FollowingState::Watching | FollowingState::Probing(_)) {
             let counts =
                 |memory: &Memory| memory.blocks.iter().map(|block| (block.address, block.fault_entries)).collect();
-            let delivery = Delivery { faults: memory.map(counts), capacity_bytes: self.capacity.bytes() };
+            let observed = memory.filter(|_| may_probe).and_then(|memory| self.observed(process, memory));
+            let delivery = Delivery { faults: memory.map(counts), capacity_bytes: self.capacity.bytes(), observed };
             *lock(&self.shared.delivery) = Some(delivery);
         }
+    }
+
+    /// What probes are judged by; `None` if no helper follows their tables. From outside, launches do not wait.
+    fn observed(&self, process: &Process, memory: &Memory) -> Option<Observation> {
+        let executor = lock(&self.shared.executor);
+        let executor = executor.as_ref().filter(|executor| executor.kind() == ActuatorKind::Helper)?;
+        let PlanReport { ended, counters } = executor.report();
+        let mappings = |counters: &Counters| counters.remote_mappings.total();
+        let returned = memory.blocks.iter().filter(|block| block.idle_returns > 0);
+        Some(Observation {
+            iterations: counters.iterations,
+            moves: counters.moves,
+            late: counters.late,
+            skipped: counters.skipped,
+            has_ended: executor.is_published() && self.error.clone().or(ended).is_some(),
+            remote_mappings: process.gpus.values().map(mappings).fold(0, u64::saturating_add),
+            idle_returns: returned.map(|block| (block.address, block.idle_returns)).collect(),
+        })
     }
 
     fn read(&self) -> Following {
@@ -258,10 +298,10 @@ impl Followed {
         let Some(executor) = &mut *executor else { return };
         let Some(version) = publish else { return executor.withdraw() };
         let latest = lock(&self.shared.latest);
-        let planned = latest.planned.as_ref().filter(|(there, _)| *there == version);
+        let table = latest.table.as_ref().filter(|(there, _)| *there == version);
         // Another plan by now: the loop sees that at the next interval.
-        let Some((_, planned)) = planned else { return };
-        self.error = executor.publish(&planned.table(self.target.gpu.0)).err();
+        let Some((_, table)) = table else { return };
+        self.error = executor.publish(&table.plan(self.target.gpu.0)).err();
     }
 }
 

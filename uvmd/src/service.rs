@@ -29,7 +29,7 @@ use crate::{
     acting::{self, ActingHandle, Actuation, Rates},
     audit::{Audit, Denials},
     control::Control,
-    followers::Followers,
+    followers::{Followers, Probes},
     listeners::Listeners,
     log::Logging,
     notify,
@@ -94,8 +94,13 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     tokio::spawn(switch.clone().follow(PERSIST_INTERVAL));
     let (rates, changed_rates) = watch::channel(Rates::of(policy));
     let recorder = Recorder::start(config.recordings, collector.snapshots())?;
-    let followers =
-        Followers::new(recorder.clone(), policy.actuator.0, mover_factory(policy, &switch), policy.interval.0);
+    let followers = Followers::new(
+        recorder.clone(),
+        policy.actuator.0,
+        mover_factory(policy, &switch),
+        probes(policy),
+        policy.interval.0,
+    );
     let parts =
         parts(policy, &collector, &judging, (&rules, &switch), &events, (changed_rates, followers), audit.clone());
     let acting_handle = ActingHandle::start(parts, actuation)?;
@@ -288,6 +293,12 @@ fn mover_factory(policy: &config::Policy, switch: &Switch) -> MoverFactory {
     let settings = actuator::Settings { actuator: by_ioctl, ..start::settings(policy) };
     let switch = switch.clone();
     MoverFactory::new(acting::actuators(settings, Roots::default(), policy.enabled), move || !switch.is_on())
+}
+
+/// Probes of launches that may be made.
+fn probes(policy: &config::Policy) -> Probes {
+    let config::Policy { touch_probe, touch_probe_bytes, .. } = policy;
+    Probes { are_enabled: *touch_probe, bytes: touch_probe_bytes.map(|most| most.bytes) }
 }
 
 /// Inputs of the loop that acts.

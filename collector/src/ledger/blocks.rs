@@ -11,6 +11,7 @@ use self::{
     pieces::Pieces,
     ranges::{Known, Origin},
     resident::Knowledge,
+    returns::Returns,
     seen::{GpuIndex, Seen},
     table::Table,
 };
@@ -24,6 +25,7 @@ mod pieces;
 mod ranges;
 mod residency;
 mod resident;
+mod returns;
 mod seen;
 mod sums;
 mod table;
@@ -39,6 +41,7 @@ pub(super) struct BlockMap {
     busiest: Busiest,
     pieces: Pieces,
     knowledge: Knowledge,
+    returns: Returns,
     /// Blocks evicted from the table to make room.
     forgotten: u64,
 }
@@ -58,6 +61,7 @@ impl BlockMap {
         }
         let Some((seen, is_new)) = self.table.entry(number, max) else { return };
         let reuse = seen.add(kind, record);
+        self.returns.add(number, kind, record);
         if gpu != GpuIndex::NONE {
             seen.gpu = gpu;
         }
@@ -93,6 +97,7 @@ impl BlockMap {
         let mut table = std::mem::take(&mut self.table);
         table.forget(too_many, |seen| {
             self.forgotten = self.forgotten.saturating_add(1);
+            self.returns.forget(seen.number);
             self.unknown(seen);
         });
         self.busiest.restart(&mut table);
@@ -132,6 +137,7 @@ impl BlockMap {
         if !is_destroyed {
             self.knowledge.has_gaps();
         }
+        self.returns.lost();
         let Self { gpus, pieces, .. } = self;
         // An idle VA space has no blocks: a scan of all would cost milliseconds for each that is
         // opened and closed.
@@ -250,6 +256,7 @@ impl BlockMap {
             refetched_bytes: seen.refetched.bytes(),
             cpu_reclaimed_bytes: seen.returned.bytes(),
             bounces: seen.bounces.into(),
+            idle_returns: self.returns.idle_returns(seen.number),
             resident: self.resident_of(seen).bounded(&self.knowledge, Some(gpus * BLOCK_BYTES)),
             last_seen_at: at(seen.last_ns),
         }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::object::object;
 use crate::{
-    Budget, Following, FollowingState, MemoryRange, PlannedIteration, Selector,
+    Budget, Following, FollowingState, MemoryRange, PlannedIteration, ProbeFigures, Selector,
     policy::{Promise, of_plans},
 };
 
@@ -133,7 +133,7 @@ pub struct EffectivePolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PlanState {
-    /// State: `unavailable` (its calls cannot be followed), `watching` (no iteration is confirmed), `refused` (there is no plan for it) or `planned`.
+    /// State: `unavailable` (its calls cannot be followed), `watching` (no iteration is confirmed), `probing` (probes find out which memory launches access), `refused` (there is no plan for it) or `planned`.
     pub state: String,
     /// Reason, as a sentence; null for `planned`.
     pub reason: Option<String>,
@@ -149,12 +149,20 @@ pub struct PlanState {
     /// VA blocks of 2 MiB that an iteration with it leaves to faults; null without one.
     #[serde(default)]
     pub planned_faulted_blocks: Option<u64>,
+    /// What probes of launches have found (`policy.touch_probe`); null without any.
+    #[serde(default)]
+    pub probes: Option<ProbeFigures>,
 }
 
 impl From<&Following> for PlanState {
     fn from(following: &Following) -> Self {
         let planned = match &following.state {
             FollowingState::Planned(planned) => Some(planned),
+            _ => None,
+        };
+        let probes = match &following.state {
+            FollowingState::Planned(planned) => planned.probes,
+            FollowingState::Probing(probed) => Some(probed.figures),
             FollowingState::Unavailable(_) | FollowingState::Watching | FollowingState::Refused(_) => None,
         };
         Self {
@@ -165,6 +173,7 @@ impl From<&Following> for PlanState {
             promise: planned.and_then(|_| of_plans(following.policy)).map(|policy| policy.promise),
             planned_bytes: planned.map(PlannedIteration::link_bytes),
             planned_faulted_blocks: planned.map(|planned| planned.faulted_blocks),
+            probes,
         }
     }
 }

@@ -103,7 +103,8 @@ impl Session<'_> {
                         *planned_at = None;
                         has_drifted = true;
                     }
-                    None => {}
+                    // It has no records of blocks, and so no probes.
+                    Some(Change::Probing) | None => {}
                 }
             }
             if has_drifted {
@@ -234,7 +235,8 @@ fn planned_line(policy: &str, planned: &Planned) -> Value {
 
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::of_arguments()?;
-    let settings = Settings { gpu: options.gpu, gpu_bytes: options.gpu_mib << 20, are_faults_counted: false };
+    let settings =
+        Settings { gpu: options.gpu, gpu_bytes: options.gpu_mib << 20, are_faults_counted: false, probe_bytes: None };
     let arm = |policy: &String| {
         let methods = match policy.as_str() {
             PLAN_CHOOSER => methods::of_chooser(),

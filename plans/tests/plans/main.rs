@@ -6,6 +6,7 @@ mod coverage;
 mod harm;
 mod made_up;
 mod prefetches;
+mod probe;
 mod recorded;
 mod replay;
 mod tracker;

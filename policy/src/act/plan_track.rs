@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use model::{
     ActuatorKind, ArmFigures, CallResult, Decision, DecisionId, Directive, Expected, Following, FollowingState,
-    IterationBegin, PlanCommand, PlanCounters, PlanEvidence, PlannedIteration, RestrictionScope, Share, Stage,
+    IterationBegin, PlanCommand, PlanCounters, PlanEvidence, PlannedIteration, ProbedIteration, RestrictionScope,
+    Share, Stage,
     decision::{Done, Event, Measured},
     policy::{PlanPolicy, Promise, of_plans},
     verdict::Inputs,
@@ -24,8 +25,21 @@ use crate::reading::counted_at;
 pub(crate) struct PlanTrack {
     open: Option<Open>,
     cooldown: Cooldown,
-    /// Version of the plan that is carried out by the last command.
+    /// Version of the plan, or of the table of a probe, that is carried out by the last command.
     published: Option<u64>,
+    /// Probes in progress.
+    probes: Option<Probes>,
+}
+
+/// Accounts of probes, which end with them.
+#[derive(Debug)]
+struct Probes {
+    /// Counts at their begin.
+    begin: Counts,
+    /// Bytes that were charged since then.
+    charged_bytes: u64,
+    /// Whether a budget was exceeded: nothing more is moved.
+    is_exhausted: bool,
 }
 
 #[derive(Debug)]
@@ -120,16 +134,72 @@ impl PlanTrack {
                 }
             };
         }
+        let wanted = self.probe(following, counts, sight, guard, limits).filter(|_| !is_withdrawing);
+        let command = self.carry_out(wanted, sight);
         // Until advice of another policy is withdrawn, what is measured would be that of the advice.
-        if is_withdrawing {
-            return PlanTurn::default();
+        let planned = match &following.state {
+            FollowingState::Planned(planned) if !is_withdrawing => planned,
+            _ => return PlanTurn { command, ..PlanTurn::default() },
+        };
+        let Some(policy) = of_plans(&sight.directive.policy).filter(|policy| !self.rests(policy.name, sight)) else {
+            return PlanTurn { command, ..PlanTurn::default() };
+        };
+        PlanTurn { command, ..self.propose(policy, planned, counts, sight, guard, limits, next) }
+    }
+
+    fn rests(&self, policy: &str, sight: &Sight<'_>) -> bool {
+        self.cooldown.rests(policy, sight.scene.now, &Circumstances::of(sight)).is_some()
+    }
+
+    /// Table of a probe that is to be followed now, if any. What was moved is charged as a plan's is.
+    fn probe(
+        &mut self,
+        following: &Following,
+        counts: Counts,
+        sight: &Sight<'_>,
+        guard: &mut Guard,
+        limits: &Limits,
+    ) -> Option<u64> {
+        let FollowingState::Probing(iteration) = &following.state else {
+            // What was moved last.
+            if let Some(mut probes) = self.probes.take() {
+                probes.charge(&counts, sight, guard, limits);
+            }
+            return None;
+        };
+        let probes = self.probes.get_or_insert(Probes { begin: counts, charged_bytes: 0, is_exhausted: false });
+        probes.charge(&counts, sight, guard, limits);
+        if probes.is_exhausted {
+            return None;
         }
-        let FollowingState::Planned(planned) = &following.state else { return PlanTurn::default() };
-        let Some(policy) = of_plans(&sight.directive.policy) else { return PlanTurn::default() };
-        if self.cooldown.rests(policy.name, sight.scene.now, &Circumstances::of(sight)).is_some() {
-            return PlanTurn::default();
+        let policy = of_plans(&sight.directive.policy)?;
+        let may_be = self.may_probe(policy.name, iteration, sight, guard, limits).is_ok();
+        iteration.publish.filter(|_| may_be)
+    }
+
+    /// Whether probes may be made now.
+    fn may_probe(
+        &self,
+        policy: &str,
+        probed: &ProbedIteration,
+        sight: &Sight<'_>,
+        guard: &Guard,
+        limits: &Limits,
+    ) -> Result<(), String> {
+        sight.permits_acting()?;
+        if let Some(resting) = self.cooldown.rests(policy, sight.scene.now, &Circumstances::of(sight)) {
+            return Err(resting.to_string());
         }
-        self.propose(policy, planned, counts, sight, guard, limits, next)
+        guard.admits_probe(policy, probed, sight, limits)
+    }
+
+    /// Has this version be carried out, and no other.
+    fn carry_out(&mut self, wanted: Option<u64>, sight: &Sight<'_>) -> Option<PlanCommand> {
+        if wanted == self.published {
+            return None;
+        }
+        self.published = wanted;
+        Some(PlanCommand { process: sight.process.id, publish: wanted })
     }
 
     #[expect(clippy::too_many_arguments, reason = "inputs of one interval")]
@@ -186,10 +256,7 @@ impl PlanTrack {
             Look::Measured | Look::Open | Look::Fails(_) | Look::Unmeasurable => {}
         }
         let wanted = open.trial.as_ref().filter(|trial| trial.wants_plan()).map(|_| open.version);
-        if wanted != self.published {
-            self.published = wanted;
-            turn.command = Some(PlanCommand { process: sight.process.id, publish: wanted });
-        }
+        turn.command = self.carry_out(wanted, sight);
         turn
     }
 
@@ -220,6 +287,10 @@ impl PlanTrack {
                 let denied = || guard.admits_plan(policy.name, planned, sight, limits).err();
                 resting.map(|resting| resting.to_string()).or_else(denied)
             }
+            FollowingState::Probing(probed) => {
+                let denied = self.may_probe(policy.name, probed, sight, guard, limits).err();
+                denied.or_else(|| following.state.reason().map(str::to_owned))
+            }
             state => state.reason().map(str::to_owned),
         };
         why.map(|why| (scope, why)).into_iter().collect()
@@ -239,6 +310,15 @@ enum CooldownKind {
     Later,
     /// After harm or no benefit.
     Failed,
+}
+
+impl Probes {
+    fn charge(&mut self, counts: &Counts, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits) {
+        let moved_bytes = counts.moved_since(&self.begin).bytes();
+        let bytes = moved_bytes.saturating_sub(self.charged_bytes);
+        self.charged_bytes = moved_bytes.max(self.charged_bytes);
+        self.is_exhausted |= bytes > 0 && guard.charge_plan(bytes, sight, limits).is_err();
+    }
 }
 
 impl Counts {
@@ -429,6 +509,10 @@ fn decision(
 ) -> Decision {
     let taken = sight.scene.snapshot.taken;
     let PlannedIteration { planner, launches, moves, ranges, .. } = planned;
+    let probes = planned.probes.map(|probes| {
+        let [named, touched] = [probes.named_bytes, probes.touched_bytes].map(|bytes| mib(bytes as f64));
+        format!("; by probes, {} launches access {touched} of the {named} that they name", probes.probed)
+    });
     Decision {
         id,
         process: sight.process.id,
@@ -438,8 +522,9 @@ fn decision(
         override_id: sight.directive.override_id.clone(),
         verdict: sight.verdicts.first().map(|verdict| verdict.kind),
         reason: format!(
-            "iterations of {launches} launches repeat: a plan of {planner} has {moves} moves in each, and {} by the model of the driver",
+            "iterations of {launches} launches repeat: a plan of {planner} has {moves} moves in each, and {} by the model of the driver{}",
             outlook(promise, planned),
+            probes.unwrap_or_default(),
         ),
         ranges: ranges.clone(),
         advice: Vec::new(),

@@ -2,7 +2,8 @@
 
 use model::{
     Access, ActuatorKind, Budget, Cause, Directive, Expected, Following, FollowingState, IterationBegin, Mode,
-    PlanCommand, PlanCounters, PlanReport, PlannedIteration, ProcessId, Share, Stage, decision::Event, policy::Promise,
+    PlanCommand, PlanCounters, PlanReport, PlannedIteration, ProbeFigures, ProbedIteration, ProcessId, Share, Stage,
+    decision::Event, policy::Promise,
 };
 
 use crate::{
@@ -54,6 +55,7 @@ fn planned(version: u64) -> PlannedIteration {
         peak_bytes: 26 * MIB,
         lead: None,
         coverage_percent: Some(100),
+        probes: None,
         ranges: vec![(0x7f00_0000_0000, 0x7f00_0400_0000)],
     }
 }
@@ -331,6 +333,70 @@ fn plan_ends_with_the_iterations_it_was_made_for_and_another_takes_its_place() {
     training.following().state = FollowingState::Planned(planned(2));
     training.run_until("confirmed");
     assert_eq!(training.published, Some(2));
+}
+
+fn probed(publish: Option<u64>) -> ProbedIteration {
+    let bytes = if publish.is_some() { 4 * MIB } else { 0 };
+    let figures = ProbeFigures { launches: 9, ..ProbeFigures::default() };
+    ProbedIteration { publish, to_gpu_bytes: bytes, to_host_bytes: bytes, duration_ns: 2_000_000_000, figures }
+}
+
+#[test]
+fn tables_of_probes_are_followed_one_by_one_and_withdrawn_before_the_trial() {
+    let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
+    for (state, published) in [
+        (FollowingState::Probing(probed(None)), None),
+        (FollowingState::Probing(probed(Some(1))), Some(1)),
+        (FollowingState::Probing(probed(None)), None),
+        (FollowingState::Probing(probed(Some(2))), Some(2)),
+        // Its first block is one without the plan.
+        (FollowingState::Planned(planned(3)), None),
+    ] {
+        training.following().state = state;
+        training.interval();
+        assert_eq!(training.published, published);
+    }
+    training.run_until("confirmed");
+    assert_eq!(training.published, Some(3));
+}
+
+#[test]
+fn probes_end_with_their_iterations_and_with_the_mode() {
+    for end in [
+        |training: &mut Training| training.following().state = FollowingState::Watching,
+        |training: &mut Training| training.following().state = FollowingState::Refused("it fits".to_owned()),
+        |training: &mut Training| training.world.on = false,
+        |training: &mut Training| {
+            training.world.directives.insert(training.id, directive(Mode::Shadow, "auto-plan"));
+        },
+        |training: &mut Training| training.world.following.clear(),
+    ] as [fn(&mut Training); 5]
+    {
+        let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
+        training.following().state = FollowingState::Probing(probed(Some(1)));
+        training.interval();
+        assert_eq!(training.published, Some(1));
+        end(&mut training);
+        training.look();
+        assert_eq!(training.published, None);
+    }
+}
+
+#[test]
+fn probes_move_no_more_than_the_budget() {
+    let budget = Budget { bytes: Some(20 * MIB), ..Budget::default() };
+    let limited = Directive { budget, ..directive(Mode::Act, "auto-plan") };
+    let mut training = Training::new(limited, 84 * MIB, 84 * MIB);
+    training.following().state = FollowingState::Probing(probed(Some(1)));
+    training.interval();
+    assert_eq!(training.published, Some(1));
+    training.run(20);
+    assert_eq!(training.published, None);
+    let moved = training.following().report.counters.bytes();
+    assert!((12 * MIB..=20 * MIB).contains(&moved), "less than a table is left: {moved}");
+    training.following().state = FollowingState::Probing(ProbedIteration { to_gpu_bytes: 30 * MIB, ..probed(Some(2)) });
+    training.interval();
+    assert_eq!(training.published, None, "nor is a larger one");
 }
 
 #[test]

@@ -12,6 +12,8 @@ const RANGES_MAX: usize = 2048;
 pub(super) struct Advised {
     ranges: Vec<(Subject, Range<u64>)>,
     is_all: bool,
+    /// Whether GPUs were ever to access memory where it is.
+    has_access: bool,
 }
 
 impl Advised {
@@ -19,7 +21,7 @@ impl Advised {
     pub(super) fn advise(&mut self, advice: u32, address: u64, bytes: u64) {
         let range = address..address.saturating_add(bytes);
         match Subject::of(advice) {
-            (Subject::Access, _) => {}
+            (Subject::Access, is_given) => self.has_access |= is_given,
             (subject, true) => self.add(subject, range),
             (subject, false) => self.remove(&range, |there| there == subject),
         }
@@ -38,6 +40,11 @@ impl Advised {
     /// Whether there is advice on a part of a range.
     pub(super) fn has(&self, range: &Range<u64>) -> bool {
         self.is_all || self.ranges.iter().any(|(_, there)| overlaps(there, range))
+    }
+
+    /// Whether there ever was advice that GPUs access memory where it is.
+    pub(super) const fn has_access(&self) -> bool {
+        self.has_access
     }
 
     fn add(&mut self, subject: Subject, range: Range<u64>) {
@@ -90,8 +97,10 @@ mod tests {
         assert_eq!(has(&advised), [true, false, true], "reads are duplicated still");
         advised.free(&(0..0x3000));
         assert_eq!(has(&advised), [false, false, true]);
+        assert!(!advised.has_access());
         advised.advise(5, 0x1000, 0x1000);
         assert_eq!(has(&advised), [false, false, true], "accesses let memory move");
+        assert!(advised.has_access());
     }
 
     #[test]

@@ -36,7 +36,9 @@ median() {
 }
 
 actuator=$(cat /lab/files/actuator)
-start uvmd --set policy.enabled=true --set policy.state_dir=/run/state --set policy.host_reserve=64MiB --set "policy.actuator=$actuator"
+read -r options </lab/files/options
+# shellcheck disable=SC2086 # words
+start uvmd --set policy.enabled=true --set policy.state_dir=/run/state --set policy.host_reserve=64MiB --set "policy.actuator=$actuator" $options
 state_becomes counting
 # JIT=2 launches kernels one by one: nothing can move between those of a graph.
 JIT=2 python /lab/files/train.py deep --managed >/tmp/losses 2>/tmp/program &
@@ -97,6 +99,17 @@ is_carried_out() {
   echo "bytes of an iteration: $before without the plan, $(figure link_bytes with) with it, $after after"
 }
 
+# Probes come before the plan. What they find, and where memory lies, is printed for a comparison with the log of a native run.
+is_probed() {
+  is_probing() { uvmctl policy explain "$pid" 2>/dev/null | grep -q '^  Probes:'; }
+  within 900 "no launch is probed" is_probing
+  echo "launches are probed at iteration $(iterations)"
+  within 4500 "there is no plan" decided trial
+  uvmctl policy explain "$pid"
+  grep 'probe of\|were probed' "$UVMD_LOG" || fail "nothing was probed"
+  grep '"op": *"malloc"' /tmp/log* /python/tmp/log* 2>/dev/null | grep -o '{.*' | sort -u
+}
+
 # supervise POLICY: from its override to the end of that.
 supervise() {
   policy=$1
@@ -106,7 +119,10 @@ supervise() {
     *) promise=link_bytes column=2 left=97 ;;
   esac
   uvmctl policy set --id plan --pid "$pid" --policy "$policy" --mode act || fail "the override is refused"
-  within 900 "there is no plan" decided trial
+  case $options in
+    *touch_probe=true*) is_probed ;;
+    *) within 900 "there is no plan" decided trial ;;
+  esac
   echo "$policy: on trial at iteration $(iterations)"
   within 2700 "the trial does not end" decided 'confirmed\|rolled_back\|ended\|denied'
   cat /tmp/decisions

@@ -1,7 +1,7 @@
 //! Overrides, and the policy in effect for a process, as text.
 
 use model::{
-    Budget, Criterion, MemoryRange, Selector,
+    Budget, Criterion, MemoryRange, ProbeFigures, Selector,
     api::rule::{
         DisabledBy, EffectivePolicy, Override, OverrideStatus, Overrides, PlanState, PolicyState, Restriction,
     },
@@ -144,6 +144,17 @@ fn restriction(Restriction { gpu_uuid, scope, reason }: &Restriction) -> String 
     text::printable(&format!("  {what}{at}: {reason}.")).into_owned()
 }
 
+/// What probes of its launches have found, if there are any.
+fn probes(plan: &PlanState) -> Option<String> {
+    let ProbeFigures { launches, probed, named_bytes, touched_bytes, .. } = plan.probes?;
+    let [named, touched] = [named_bytes, touched_bytes].map(text::bytes);
+    Some(format!(
+        "  Probes: {} of {} launches, which access {touched} of the {named} that they name.",
+        text::count(probed),
+        text::count(launches)
+    ))
+}
+
 /// Plan of its iterations, if there is one; the reason why there is none is a restriction.
 fn planned(plan: &PlanState) -> Option<String> {
     let PlanState { planner, promise, planned_bytes, planned_faulted_blocks, iterations, .. } = plan;
@@ -175,6 +186,7 @@ pub(crate) fn effective(effective: &EffectivePolicy, colour: Colour) -> String {
     };
     lines.extend(no_action.map(|text| colour.paint(Style::Warning, text)));
     lines.extend(plan.iter().filter_map(planned));
+    lines.extend(plan.iter().filter_map(probes));
     lines.extend(restrictions.iter().map(|each| colour.paint(Style::Warning, &restriction(each))));
     let mark = |selected: bool, matches: bool| {
         if selected {

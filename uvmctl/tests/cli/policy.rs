@@ -1,7 +1,7 @@
 //! Overrides, the switch and decisions on the command line.
 
 use model::{
-    Budget, LinkBytes, Selector, Share,
+    Budget, LinkBytes, ProbeFigures, Selector, Share,
     api::{
         Status,
         decision::{Decision, Decisions, Measured},
@@ -156,6 +156,13 @@ fn policy_explain_has_the_selected_override_candidates_and_restrictions() {
             planner: Some("foresight".to_owned()),
             planned_bytes: Some(52 << 20),
             iterations: Some(37),
+            probes: Some(ProbeFigures {
+                launches: 40,
+                probed: 38,
+                iterations: 51,
+                named_bytes: 312 << 20,
+                touched_bytes: 76 << 20,
+            }),
             ..PlanState::default()
         }),
         ..EffectivePolicy::default()
@@ -167,6 +174,7 @@ fn policy_explain_has_the_selected_override_candidates_and_restrictions() {
   Reason: of 2 that match, a is more specific.
   No action: acting is switched off (uvmctl policy show).
   Plan: foresight, 52.0 MiB over the link in an iteration, 37 iterations so far.
+  Probes: 38 of 40 launches, which access 76.0 MiB of the 312 MiB that they name.
   No advice at GPU-abab: the application advises the driver itself.
   No cycle: it was rolled back\\u{1b}.
   * a: it is the first that matches

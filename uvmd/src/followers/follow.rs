@@ -7,11 +7,12 @@ use std::{
 };
 
 use actuator::HelperPlan;
+use call_ring::plan::Destination;
 use model::{
-    ActuatorChoice, ActuatorKind, FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProcessId,
-    policy::PLAN_CHOOSER,
+    ActuatorChoice, ActuatorKind, FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProbeFigures,
+    ProbedIteration, ProcessId, policy::PLAN_CHOOSER,
 };
-use plans::{Begin, Bytes, Change, Follower, Method, Planned, Settings, State, methods};
+use plans::{Begin, Bytes, Figures, Follower, Method, Planned, Probing, Settings, State, Table, methods};
 use sys::{Roots, cpu_time, processes};
 
 use super::{
@@ -19,7 +20,7 @@ use super::{
     executor::{Executor, IoctlPlan},
     lock,
 };
-use crate::recording::{Recorder, Since};
+use crate::recording::Since;
 
 /// Interval of looks for new calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -57,7 +58,7 @@ pub(super) fn run(sources: &Sources, process: ProcessId, target: Target, shared:
             if observes_launches {
                 recorder.poll_early(process);
             }
-            follow(recorder, process, target, shared, &mut calls, &mut versions);
+            follow(sources, process, target, shared, &mut calls, &mut versions);
         }
         // It takes no more than half of a processor, planners included.
         let spent = cpu_time::of_this_thread().saturating_sub(begun);
@@ -67,7 +68,7 @@ pub(super) fn run(sources: &Sources, process: ProcessId, target: Target, shared:
 }
 
 fn follow(
-    recorder: &Recorder,
+    sources: &Sources,
     process: ProcessId,
     target: Target,
     shared: &Shared,
@@ -76,7 +77,7 @@ fn follow(
 ) {
     let read_at = Instant::now();
     let added = calls.as_ref().map(|calls| calls.added);
-    let (program, new, added) = match recorder.since(process, added) {
+    let (program, new, added) = match sources.recorder.since(process, added) {
         Since::Absent(reason) => {
             *calls = None;
             return unavailable(shared, reason);
@@ -85,16 +86,25 @@ fn follow(
     };
     // Calls have left before they were read: those behind them are followed anew.
     if let Some(program) = program {
-        let settings = Settings { gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, are_faults_counted: true };
+        let settings = Settings {
+            gpu: target.gpu.0,
+            gpu_bytes: target.gpu_bytes,
+            are_faults_counted: true,
+            probe_bytes: sources.probes.bytes_of(target.gpu_bytes),
+        };
         let follower = Follower::after(*program, settings, methods_of(target.policy));
         *calls = Some(Calls { follower, added });
         publish(shared, FollowingState::Watching, None, None);
     }
     let Some(Calls { follower, added: before }) = calls else { return };
     *before = added;
-    if let Some(Delivery { faults, capacity_bytes }) = lock(&shared.delivery).take() {
+    let delivery = lock(&shared.delivery).take();
+    if let Some(Delivery { faults, capacity_bytes, observed }) = delivery {
         follower.deliver(faults);
         follower.set_capacity(capacity_bytes);
+        if follower.observe(observed.as_ref()).is_some() {
+            publish_state(shared, process, follower, versions);
+        }
     }
     // Before planners: moves wait for nobody.
     if let Some(executor) = &mut *lock(&shared.executor) {
@@ -102,22 +112,8 @@ fn follow(
     }
     for call in new {
         let change = follower.add(call);
-        let iteration = begun(follower);
-        match change {
-            None => {}
-            Some(Change::Drifted) => publish(shared, FollowingState::Watching, iteration, None),
-            Some(Change::Planned | Change::Refused) => match follower.state() {
-                State::Planned(planned) => {
-                    *versions += 1;
-                    let figures = figures(*versions, planned);
-                    let planned = Some((*versions, Planned::clone(planned)));
-                    publish(shared, FollowingState::Planned(figures), iteration, planned);
-                }
-                State::Refused(refusal) => {
-                    publish(shared, FollowingState::Refused(refusal.to_string()), iteration, None);
-                }
-                State::Watching => publish(shared, FollowingState::Watching, iteration, None),
-            },
+        if change.is_some() {
+            publish_state(shared, process, follower, versions);
         }
     }
     let mut latest = lock(&shared.latest);
@@ -130,10 +126,62 @@ fn begun(follower: &Follower) -> Option<IterationBegin> {
     follower.iteration().map(|Begin { number, at_ns }| IterationBegin { number, at_ns })
 }
 
-fn publish(shared: &Shared, state: FollowingState, iteration: Option<IterationBegin>, planned: Option<(u64, Planned)>) {
+/// Publishes the state of a follower, which has changed.
+fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, versions: &mut u64) {
+    let iteration = begun(follower);
+    match follower.state() {
+        State::Watching => publish(shared, FollowingState::Watching, iteration, None),
+        State::Refused(refusal) => publish(shared, FollowingState::Refused(refusal.to_string()), iteration, None),
+        State::Probing(probing) => {
+            let Probing { table, duration_ns, figures } = &**probing;
+            let was_probing = matches!(lock(&shared.latest).state, FollowingState::Probing(_));
+            if !was_probing {
+                tracing::info!("launches of {} are probed: {} of an iteration", process.pid, figures.launches);
+            }
+            *versions += u64::from(table.is_some());
+            let bytes = |destination| table.as_ref().map_or(0, |table| table.bytes(destination));
+            let state = ProbedIteration {
+                publish: table.is_some().then_some(*versions),
+                to_gpu_bytes: bytes(Destination::Gpu),
+                to_host_bytes: bytes(Destination::Host),
+                duration_ns: *duration_ns,
+                figures: found(*figures),
+            };
+            let table = table.clone().map(|table| (*versions, table));
+            publish(shared, FollowingState::Probing(state), iteration, table);
+        }
+        State::Planned(planned) => {
+            if let Some(Figures { launches, probed, iterations, named_bytes, touched_bytes }) = planned.probed {
+                tracing::info!(
+                    "{probed} of {launches} launches of {} were probed in {iterations} iterations: of {named_bytes} bytes that they name, they access {touched_bytes} at most",
+                    process.pid
+                );
+                log_evidence(process, follower, planned.first_launch, planned.tokens.len());
+            }
+            *versions += 1;
+            let state = FollowingState::Planned(figures(*versions, planned));
+            publish(shared, state, iteration, Some((*versions, Table::from(&**planned))));
+        }
+    }
+}
+
+/// Logs what each probed launch accesses, for comparisons.
+fn log_evidence(process: ProcessId, follower: &Follower, first_launch: u64, launches: usize) {
+    let Some(evidence) = follower.evidence().filter(|_| tracing::enabled!(tracing::Level::DEBUG)) else { return };
+    for op in evidence.launches() {
+        let (touched, untouched): (Vec<u64>, Vec<u64>) =
+            (evidence.touched(op).collect(), evidence.untouched(op).collect());
+        tracing::debug!(
+            "probe of {}: launch {op} of {launches} from {first_launch}: accessed {touched:x?}, not accessed {untouched:x?}",
+            process.pid
+        );
+    }
+}
+
+fn publish(shared: &Shared, state: FollowingState, iteration: Option<IterationBegin>, table: Option<(u64, Table)>) {
     let mut latest = lock(&shared.latest);
     let read_at = latest.read_at;
-    *latest = Latest { state, iteration, read_at, planned };
+    *latest = Latest { state, iteration, read_at, table };
 }
 
 fn unavailable(shared: &Shared, reason: String) {
@@ -189,8 +237,14 @@ fn figures(version: u64, planned: &Planned) -> PlannedIteration {
         peak_bytes: planned.peak_bytes,
         lead: LaunchLead::of(&planned.leads),
         coverage_percent: planned.coverage_percent(),
+        probes: planned.probed.map(found),
         ranges: ranges(planned),
     }
+}
+
+const fn found(figures: Figures) -> ProbeFigures {
+    let Figures { launches, probed, iterations, named_bytes, touched_bytes } = figures;
+    ProbeFigures { launches, probed, iterations, named_bytes, touched_bytes }
 }
 
 /// Memory of the moves. Where it lies in many places, gaps between them are included.

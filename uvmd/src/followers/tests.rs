@@ -208,7 +208,8 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
 
     let recorder = recorder(id);
     let interval = Duration::from_millis(100);
-    let mut followers = Followers::new(recorder.clone(), ActuatorChoice::Auto, mover_factory().0, interval);
+    let mut followers =
+        Followers::new(recorder.clone(), ActuatorChoice::Auto, mover_factory().0, Probes::default(), interval);
     let snapshot = snapshot(id);
     for policy in POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
         let nobody = BTreeMap::new();
@@ -260,11 +261,59 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     });
     assert_eq!(planned.map(|planned| planned.peak_bytes), Ok((GPU_UNITS - 1) * UNIT));
 
+    let probes = Probes { are_enabled: true, bytes: None };
+    let mut probing = Followers::new(recorder.clone(), ActuatorChoice::Auto, mover_factory().0, probes, interval);
+    probes_come_before_the_plan_in_mode_act_alone(&mut probing, &snapshot, id, &mut ring, &recorder, &plan);
+
     let (mover_factory, told) = mover_factory();
     // The same program again, by ioctl.
     let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
-    let mut followers = Followers::new(recorder, by_ioctl, mover_factory, interval);
+    let mut followers = Followers::new(recorder, by_ioctl, mover_factory, Probes::default(), interval);
     plan_is_carried_out_from_outside(&mut followers, &snapshot, id, &mut ring, &told);
+}
+
+/// Probes are to be followed before there is a plan, which is made where nobody follows them.
+fn probes_come_before_the_plan_in_mode_act_alone(
+    followers: &mut Followers,
+    snapshot: &Snapshot,
+    id: ProcessId,
+    ring: &mut Ring<'_>,
+    recorder: &Recorder,
+    plan: &PlanMemory<'_>,
+) {
+    let mut count = 0;
+    let mut follow = |followers: &mut Followers, mode| {
+        count += 1;
+        ring.iterate();
+        recorder.poll();
+        let directives = [(id, Directive { mode, ..directive("auto-plan") })].into();
+        followers.follow(snapshot, &directives, &[(id, faults(0..3 * LAYERS, count))].into()).remove(&id)
+    };
+    let probed = wait_for("probes", || match follow(followers, Mode::Act)?.state {
+        FollowingState::Probing(probed) if probed.publish.is_some() => Some(probed),
+        FollowingState::Watching | FollowingState::Probing(_) => None,
+        other => panic!("{other:?}"),
+    });
+    assert!(probed.figures.launches > 0 && probed.to_host_bytes > 0, "{probed:?}");
+    assert!(probed.to_host_bytes + probed.to_gpu_bytes <= GPU_UNITS * UNIT / 4, "a quarter of the GPU's memory");
+    let before = plan.generation();
+    followers.carry_out(vec![PlanCommand { process: id, publish: probed.publish }]);
+    assert_ne!(plan.generation(), before, "the helper has its table");
+    let published = plan.generation();
+    followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
+    assert_ne!(plan.generation(), published, "it is withdrawn");
+    // This test follows no tables: without permission, probing ends at once, or does not begin.
+    for is_anew in [false, true] {
+        if is_anew {
+            followers.clear();
+        }
+        let planned = wait_for("a plan", || match follow(followers, Mode::Shadow)?.state {
+            FollowingState::Planned(planned) => Some(planned),
+            FollowingState::Watching | FollowingState::Probing(_) => None,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(planned.probes, None);
+    }
 }
 
 /// Publishes a plan, which is carried out from outside of the process until it launches something else.

@@ -229,6 +229,7 @@ pub(crate) fn block(address: u64, gpu: Option<GpuKey>) -> Block {
         refetched_bytes: 4096,
         cpu_reclaimed_bytes: 8192,
         bounces: 3,
+        idle_returns: 0,
         resident: Residency { bytes: 65536, min_bytes: 4096, max_bytes: 131_072 },
         last_seen_at: at(59),
     }

@@ -117,11 +117,13 @@ impl BlockMap {
     /// Marks the residency before the probes as unknown.
     pub(in super::super) fn adopted(&mut self) {
         self.knowledge.has_gaps();
+        self.returns.lost();
     }
 
     /// Marks records as dropped, until this time at the latest; ns since boot.
     pub(in super::super) fn lost(&mut self, until_ns: u64) {
         self.knowledge.lost(until_ns);
+        self.returns.lost();
         self.gpus.doubt();
         self.ranges.doubt();
     }

@@ -1,10 +1,36 @@
 //! What the guard permits of a plan that the helper follows: by the same rules and accounts as moves
 //! by order.
 
-use model::{Action, Place, PlannedIteration};
+use model::{Action, Place, PlannedIteration, ProbedIteration};
 
 use super::{Guard, headroom, not_permitted, too_little_host, used_up};
 use crate::act::{limits::Limits, room::room_bytes, scene::Sight};
+
+/// What is moved in an iteration.
+struct Moved {
+    to_gpu_bytes: u64,
+    to_host_bytes: u64,
+    /// Bytes of the memory that moves.
+    range_bytes: u64,
+    /// Most bytes on the GPU that are relied on.
+    peak_bytes: u64,
+    duration_ns: u64,
+}
+
+impl From<&PlannedIteration> for Moved {
+    fn from(planned: &PlannedIteration) -> Self {
+        let PlannedIteration { to_gpu_bytes, to_host_bytes, peak_bytes, duration_ns, .. } = *planned;
+        Self { to_gpu_bytes, to_host_bytes, range_bytes: planned.range_bytes(), peak_bytes, duration_ns }
+    }
+}
+
+impl From<&ProbedIteration> for Moved {
+    fn from(probed: &ProbedIteration) -> Self {
+        let ProbedIteration { to_gpu_bytes, to_host_bytes, duration_ns, .. } = *probed;
+        // The driver evicts for what comes back, as it does without it.
+        Self { to_gpu_bytes, to_host_bytes, range_bytes: to_host_bytes, peak_bytes: 0, duration_ns }
+    }
+}
 
 impl Guard {
     /// Whether a plan may be followed now.
@@ -18,6 +44,24 @@ impl Guard {
         sight: &Sight<'_>,
         limits: &Limits,
     ) -> Result<(), String> {
+        self.admits_moves(policy, &Moved::from(planned), sight, limits)
+    }
+
+    /// Whether the table of a probe may be followed now.
+    ///
+    /// # Errors
+    /// If not: the reason.
+    pub(crate) fn admits_probe(
+        &self,
+        policy: &str,
+        probed: &ProbedIteration,
+        sight: &Sight<'_>,
+        limits: &Limits,
+    ) -> Result<(), String> {
+        self.admits_moves(policy, &Moved::from(probed), sight, limits)
+    }
+
+    fn admits_moves(&self, policy: &str, planned: &Moved, sight: &Sight<'_>, limits: &Limits) -> Result<(), String> {
         if sight.directive.range.is_some() || sight.directive.allocation_larger_than_bytes.is_some() {
             return Err("the override names a part of the memory, and plans are about all of it".to_owned());
         }
@@ -40,14 +84,14 @@ impl Guard {
         }
         let left = self.host_left(sight, limits);
         // What moves more than once takes its memory once.
-        if left < planned.to_host_bytes.min(planned.range_bytes()) {
+        if left < planned.to_host_bytes.min(planned.range_bytes) {
             return Err(too_little_host(left));
         }
         Ok(())
     }
 
     /// Whether the budgets suffice for the moves of an iteration.
-    fn affords(&self, planned: &PlannedIteration, sight: &Sight<'_>, limits: &Limits) -> Result<(), String> {
+    fn affords(&self, planned: &Moved, sight: &Sight<'_>, limits: &Limits) -> Result<(), String> {
         let budget = sight.directive.budget;
         let moved = planned.to_gpu_bytes.saturating_add(planned.to_host_bytes);
         let rate = budget.bytes_per_second.unwrap_or(u64::MAX).min(limits.process_bytes_per_second);

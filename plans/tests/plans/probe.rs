@@ -1,0 +1,404 @@
+//! Probes of launches whose arguments name more than they access, on a model of the driver that is
+//! independent of the crate: moves come late or not at all, records are lost, and blocks are evicted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use call_ring::{
+    call::Action,
+    plan::{Destination, Move},
+};
+use plans::{Change, Evidence, Follower, Observation, Planned, Settings, State, Table, methods, probe};
+use proptest::prelude::*;
+
+use super::{
+    Program,
+    replay::{UNIT, units},
+};
+
+const BASE: u64 = 1 << 40;
+/// Pools of the program, each an allocation, of which launches name the begin.
+const POOLS: u64 = 4;
+const POOL_UNITS: u64 = 6;
+const GPU_UNITS: u64 = 15;
+/// Most iterations until probes have ended.
+const PATIENCE: usize = 600;
+
+fn pool(at: u64) -> u64 {
+    BASE + at * 100 * UNIT
+}
+
+fn unit(pool_at: u64, at: u64) -> u64 {
+    pool(pool_at) / UNIT + at
+}
+
+/// Launch: the pool that it names, and the units of it that it accesses.
+#[derive(Clone, Debug)]
+struct Launch {
+    pool: u64,
+    touched: BTreeSet<u64>,
+}
+
+impl Launch {
+    fn new(pool: u64, touched: impl IntoIterator<Item = u64>) -> Self {
+        Self { pool, touched: touched.into_iter().map(|at| unit(pool, at)).collect() }
+    }
+}
+
+/// What becomes of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Made,
+    /// The launch does not wait, and the move is made while it runs or behind it.
+    Overtaken,
+    /// The same, and it is not made.
+    Expired,
+    Skipped,
+}
+
+/// What becomes of a record, or of all until now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Record {
+    Written,
+    SampledOut,
+    /// Earlier absences are not known any more.
+    Lost,
+}
+
+/// Driver, helper and records.
+#[derive(Debug, Default)]
+struct World {
+    /// Units on the GPU, the one whose migration was first at the begin; and whether all of it is there.
+    resident: Vec<(u64, bool)>,
+    /// Departures of the process when a unit left.
+    absent_since: BTreeMap<u64, u64>,
+    departures: u64,
+    counted: Observation,
+    table: Option<Table>,
+    followed: Option<Table>,
+    fates: Vec<Fate>,
+    records: Vec<Record>,
+    drawn: usize,
+    /// Moves that the next launch does not wait for.
+    overtaken: Vec<Move>,
+}
+
+impl World {
+    fn draw<T: Copy>(&mut self, of: fn(&Self) -> &[T], otherwise: T) -> T {
+        self.drawn += 1;
+        let all = of(self);
+        if all.is_empty() { otherwise } else { all[self.drawn % all.len()] }
+    }
+
+    fn leaves(&mut self, unit: u64) -> bool {
+        let before = self.resident.len();
+        self.resident.retain(|(there, _)| *there != unit);
+        self.resident.len() < before
+    }
+
+    /// Makes a unit resident as the last one, for which others are evicted.
+    fn comes(&mut self, unit: u64, is_whole: bool) {
+        self.leaves(unit);
+        while self.resident.len() as u64 >= GPU_UNITS {
+            let (evicted, _) = self.resident.remove(0);
+            self.absent_since.insert(evicted, self.departures);
+        }
+        self.absent_since.remove(&unit);
+        self.resident.push((unit, is_whole));
+    }
+
+    fn lose(&mut self, record: Record) {
+        if record == Record::Lost {
+            self.absent_since.clear();
+        }
+    }
+
+    fn touch(&mut self, unit: u64) {
+        if !self.resident.iter().any(|(there, _)| *there == unit) {
+            let is_whole = self.drawn.is_multiple_of(3);
+            self.comes(unit, is_whole);
+        }
+    }
+
+    fn make(&mut self, begin: u64, bytes: u64, destination: Destination) {
+        for unit in begin / UNIT..(begin + bytes) / UNIT {
+            let record = self.draw(|world| &world.records, Record::Written);
+            if destination == Destination::Host {
+                if self.leaves(unit) {
+                    let own = u64::from(record != Record::SampledOut);
+                    self.departures += own;
+                    self.absent_since.insert(unit, self.departures - own);
+                }
+            } else if self.resident.iter().any(|(there, _)| *there == unit) {
+                self.comes(unit, true);
+            } else {
+                let is_idle = self.absent_since.get(&unit).is_some_and(|since| self.departures > *since);
+                if is_idle && record == Record::Written {
+                    *self.counted.idle_returns.entry(unit * UNIT).or_insert(0) += 1;
+                }
+                self.comes(unit, true);
+            }
+            self.lose(record);
+        }
+    }
+
+    /// Runs a launch of an iteration with so many.
+    fn launch(&mut self, op: u32, launch: &Launch) {
+        if op == 0 {
+            if self.followed.is_some() {
+                self.counted.iterations += 1;
+            }
+            self.followed.clone_from(&self.table);
+        }
+        let touched: Vec<u64> = launch.touched.iter().copied().collect();
+        for (at, unit) in touched.iter().enumerate() {
+            if at == touched.len() / 2 {
+                self.make_overtaken();
+            }
+            self.touch(*unit);
+        }
+        self.make_overtaken();
+        // Moves begin behind it, and the next launch waits for them.
+        let moves = self.followed.clone().map_or(Vec::new(), |table| table.moves);
+        for step in moves.iter().filter(|step| step.begin_op == op) {
+            match self.draw(|world| &world.fates, Fate::Made) {
+                Fate::Made => {
+                    self.counted.moves += 1;
+                    self.make(step.begin, step.bytes, step.destination);
+                }
+                Fate::Overtaken => {
+                    (self.counted.moves, self.counted.late) = (self.counted.moves + 1, self.counted.late + 1);
+                    self.overtaken.push(*step);
+                }
+                Fate::Expired => self.counted.late += 1,
+                Fate::Skipped => self.counted.skipped += 1,
+            }
+        }
+    }
+
+    fn make_overtaken(&mut self) {
+        for step in std::mem::take(&mut self.overtaken) {
+            self.make(step.begin, step.bytes, step.destination);
+        }
+    }
+}
+
+/// A run until there is a plan, or none.
+struct Run {
+    follower: Follower,
+    evidence: Option<Evidence>,
+    tables: Vec<Table>,
+    iterations: usize,
+}
+
+/// What happens beside launches.
+#[derive(Clone, Copy, Debug, Default)]
+struct Beside {
+    /// Launches between two deliveries.
+    tick: usize,
+    /// The program prefetches in each iteration.
+    prefetches: bool,
+    /// It fills the begin of the pool before this launch.
+    fills: Option<usize>,
+    /// Delivery from which on probes may not be made any more.
+    forbidden_from: Option<usize>,
+    /// The helper follows nothing.
+    is_idle: bool,
+    /// Delivery at which the program prefetches once.
+    prefetches_at: Option<usize>,
+}
+
+fn run(launches: &[Launch], world: &mut World, beside: Beside) -> Run {
+    let settings =
+        Settings { gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: false, probe_bytes: Some(12 * UNIT) };
+    let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
+    let mut program = Program::default();
+    (0..POOLS).for_each(|at| program.malloc(pool(at), POOL_UNITS * UNIT));
+    let (mut added, mut deliveries, mut evidence, mut tables) = (0, 0, None, Vec::new());
+    let mut take = |follower: &Follower, world: &mut World, change: Option<Change>| {
+        if let (Some(Change::Probing), State::Probing(probing)) = (change, follower.state()) {
+            tables.extend(probing.table.clone());
+            world.table.clone_from(&probing.table);
+            if probing.table.is_none() {
+                world.followed = None;
+            }
+        }
+    };
+    let mut iterations = 0;
+    while iterations < PATIENCE && matches!(follower.state(), State::Watching | State::Probing(_)) {
+        iterations += 1;
+        for (op, launch) in (0..).zip(launches) {
+            if beside.fills == Some(op as usize) {
+                let (address, target) = (pool(launch.pool), call_ring::Target::Stream(1));
+                program.call(Action::Fill { target, address, bytes: 4096, rows: 1 });
+            }
+            program.launch(u64::from(op) + 1, &[pool(launch.pool)]);
+            if !beside.is_idle {
+                world.launch(op, launch);
+            }
+            if (op as usize).is_multiple_of(beside.tick.max(1)) {
+                deliveries += 1;
+                let may_probe = beside.forbidden_from.is_none_or(|from| deliveries < from);
+                if beside.prefetches_at == Some(deliveries) {
+                    program.call(Action::Prefetch { stream: 1, address: BASE, bytes: UNIT, to: 0 });
+                }
+                let change = follower.observe(may_probe.then_some(&world.counted));
+                take(&follower, world, change);
+            }
+        }
+        if beside.prefetches {
+            program.call(Action::Prefetch { stream: 1, address: BASE, bytes: UNIT, to: 0 });
+        }
+        program.sync();
+        while let Some(call) = program.calls.get(added) {
+            evidence = follower.evidence().or(evidence);
+            let change = follower.add(call.clone());
+            take(&follower, world, change);
+            added += 1;
+        }
+    }
+    evidence = follower.evidence().or(evidence);
+    Run { follower, evidence, tables, iterations }
+}
+
+/// Units that launches are found not to access.
+fn untouched(evidence: &Evidence, op: usize) -> BTreeSet<u64> {
+    evidence.untouched(op).map(|address| address / UNIT).collect()
+}
+
+/// Forth and back through the pools, a third of each: what is named does not fit, and what is accessed does nearly.
+fn training() -> Vec<Launch> {
+    let forth = (0..POOLS).map(|pool| Launch::new(pool, [0, 1, 2, 3]));
+    let back = (0..POOLS).rev().map(|pool| Launch::new(pool, [2, 3]));
+    forth.chain(back).collect()
+}
+
+const EACH: Beside =
+    Beside { tick: 2, prefetches: false, fills: None, forbidden_from: None, is_idle: false, prefetches_at: None };
+
+#[test]
+fn what_a_launch_does_not_access_of_its_footprint_is_found_and_no_more() {
+    let (launches, mut world) = (training(), World::default());
+    let Run { follower, evidence, tables, .. } = run(&launches, &mut world, EACH);
+    let evidence = evidence.unwrap();
+    assert!(!matches!(follower.state(), State::Probing(_) | State::Watching), "{:?}", follower.state());
+    for (op, launch) in launches.iter().enumerate() {
+        let named: BTreeSet<u64> = (0..POOL_UNITS).map(|at| unit(launch.pool, at)).collect();
+        assert_eq!(untouched(&evidence, op), &named - &launch.touched, "launch {op}");
+    }
+    let figures = evidence.figures();
+    assert_eq!((figures.launches, figures.probed), (8, 8));
+    assert_eq!((figures.named_bytes, figures.touched_bytes), (48 * UNIT, 24 * UNIT));
+    assert!(figures.iterations <= probe::ITERATIONS_MAX, "{figures:?}");
+    for table in tables {
+        let bytes = table.bytes(Destination::Host) + table.bytes(Destination::Gpu);
+        assert!(bytes <= 12 * UNIT, "the budget of an iteration");
+        assert!(table.plan([1; 16]).check().is_ok());
+        for step in table.moves.iter().filter(|step| step.destination == Destination::Host) {
+            assert_eq!((step.wait_op, step.expiry_op), (Some((step.begin_op + 1) % 8), step.wait_op));
+        }
+    }
+}
+
+#[test]
+fn plan_is_made_for_what_launches_access() {
+    // Two launches in turn name as much as the GPU has, and a launch uses more than half of it.
+    let (launches, mut world) = (training(), World::default());
+    let Run { follower, .. } = run(&launches, &mut world, EACH);
+    let is_named = |planned: &Planned| {
+        planned.moves.iter().flat_map(units).all(|moved| launches.iter().any(|launch| launch.touched.contains(&moved)))
+    };
+    match follower.state() {
+        State::Planned(planned) => {
+            assert!(is_named(planned));
+            assert_eq!(planned.probed.map(|figures| figures.touched_bytes), Some(24 * UNIT));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn without_permission_or_with_prefetches_of_its_own_there_are_no_probes() {
+    for beside in [Beside { prefetches: true, ..EACH }, Beside { forbidden_from: Some(0), ..EACH }] {
+        let Run { tables, follower, .. } = run(&training(), &mut World::default(), beside);
+        assert!(tables.is_empty() && !matches!(follower.state(), State::Watching | State::Probing(_)), "{beside:?}");
+    }
+}
+
+#[test]
+fn launch_behind_a_fill_is_not_probed() {
+    let beside = Beside { fills: Some(2), ..EACH };
+    let Run { evidence, .. } = run(&training(), &mut World::default(), beside);
+    let evidence = evidence.unwrap();
+    assert_eq!((untouched(&evidence, 2).len(), untouched(&evidence, 3).len(), evidence.figures().launches), (0, 2, 7));
+}
+
+#[test]
+fn probing_ends_if_nobody_follows_the_table_or_it_is_not_permitted_any_more() {
+    for beside in [Beside { is_idle: true, ..EACH }, Beside { forbidden_from: Some(60), ..EACH }] {
+        let Run { follower, tables, iterations, .. } = run(&training(), &mut World::default(), beside);
+        assert!(!tables.is_empty() && iterations < PATIENCE, "{beside:?}");
+        assert!(matches!(follower.state(), State::Planned(_) | State::Refused(_)), "{:?}", follower.state());
+    }
+}
+
+#[test]
+fn launches_whose_moves_are_always_late_stay_as_they_are_named() {
+    let mut world = World { fates: vec![Fate::Expired], ..World::default() };
+    let Run { evidence, iterations, .. } = run(&training(), &mut world, EACH);
+    assert!(iterations < PATIENCE);
+    let evidence = evidence.unwrap();
+    assert!((0..8).all(|op| untouched(&evidence, op).is_empty()));
+    assert_eq!((evidence.figures().probed, evidence.figures().named_bytes), (0, 0));
+}
+
+#[test]
+fn moves_that_come_late_each_time_prove_nothing() {
+    let (made, overtaken, expired, skipped) = (Fate::Made, Fate::Overtaken, Fate::Expired, Fate::Skipped);
+    let patterns: [&[Fate]; 6] = [
+        &[overtaken],
+        &[overtaken, made],
+        &[made, overtaken],
+        &[overtaken, made, made],
+        &[expired, made, made],
+        &[made, skipped, overtaken],
+    ];
+    for fates in patterns {
+        let mut world = World { fates: fates.to_vec(), ..World::default() };
+        let launches = training();
+        let Run { evidence, .. } = run(&launches, &mut world, EACH);
+        let evidence = evidence.unwrap();
+        for (op, launch) in launches.iter().enumerate() {
+            assert!(untouched(&evidence, op).is_disjoint(&launch.touched), "{fates:?}, launch {op}");
+        }
+    }
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![30 => Just(Fate::Made), 1 => Just(Fate::Overtaken), 1 => Just(Fate::Expired), 1 => Just(Fate::Skipped)]
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    prop_oneof![20 => Just(Record::Written), 1 => Just(Record::SampledOut), 1 => Just(Record::Lost)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_that_a_launch_accesses_is_found_not_to_be_accessed(
+        launches in prop::collection::vec((0..POOLS, prop::collection::btree_set(0..POOL_UNITS, 1..5)), 9..14),
+        fates in prop::collection::vec(fate(), 0..400),
+        records in prop::collection::vec(record(), 0..300),
+        tick in 1_usize..5,
+        prefetches_at in prop::option::of(30_usize..120),
+    ) {
+        let launches: Vec<Launch> = launches.into_iter().map(|(pool, touched)| Launch::new(pool, touched)).collect();
+        let mut world = World { fates, records, ..World::default() };
+        let Run { evidence, iterations, follower, .. } = run(&launches, &mut world, Beside { tick, prefetches_at, ..EACH });
+        prop_assert!(iterations < PATIENCE, "{:?}", follower.state());
+        for (op, launch) in launches.iter().enumerate() {
+            let found = evidence.as_ref().map(|evidence| untouched(evidence, op)).unwrap_or_default();
+            prop_assert!(found.is_disjoint(&launch.touched), "launch {op}: {found:?} {launch:?}");
+        }
+    }
+}
