@@ -3,12 +3,13 @@
 #
 #   tests/scripts/plans.sh          deep, on 32 MiB, by foresight
 #   tests/scripts/plans.sh --cell MODEL LAYERS GPU_MIB FOLDER [POLICY,...]
-#                                   several policies in one boot, by default all that make plans; leaves FOLDER/MODEL-GPU_MIB.json
+#                                   several policies in one boot, by default all that make plans; leaves FOLDER/MODEL-GPU_MIB.json. The
+#                                   MODEL burn is Burn's network, and LAYERS the width of its hidden layer, or - for its own
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
 cd "$UVMD_ROOT"
 
-tinygrad=$(foreign_dir tinygrad)
+tinygrad=$(foreign_dir tinygrad) burn=$(foreign_dir burn)
 [ -e "$tinygrad" ] || scripts/setup --no-lab
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -22,6 +23,12 @@ ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
 train() {
   local iterations=$1
   shift
+  if [ "${program[0]}" = burn ]; then
+    # Its pools have pages of a quarter of the GPU's memory.
+    env LD_LIBRARY_PATH="$work/cuda:$burn/site/nvidia/cuda_nvrtc/lib" CUDA_PATH="$burn/site/nvidia/cuda_runtime" LD_PRELOAD="$work/files/managed.so" \
+      CUDA_LAB_MEMORY_MIB="$gpu_mib" "$@" "$burn/bin/burn-train" "$iterations" "${program[@]:1}"
+    return
+  fi
   env LD_LIBRARY_PATH="$work/cuda" PYTHONPATH="$tinygrad" DEV=CUDA:PTX PARALLEL=0 CACHEDB="$work/cache" JIT=2 "$@" \
     python3 lab/programs/train.py "${program[@]}" --managed --iterations "$iterations"
 }
@@ -38,15 +45,29 @@ in_the_lab() {
   train 7 CUDA_LAB_LOG="$work/log" CUDA_LAB_LOG_ACCESSES=1 >/dev/null
   "$examples/bound" "$work"/log.* "$capacity_mib" "$(operations "$work"/log.*)" 3 >"$work/bound"
   train "$iterations" >"$work/files/native"
-  echo "${program[*]} --managed --iterations $iterations" >"$work/files/program_options"
   echo "--gpu-mib $gpu_mib --capacity-mib $capacity_mib $*" >"$work/files/follow_options"
-  local added=(--add "$examples/follow" --add lab/programs/train.py)
+  local added=(--add "$examples/follow")
+  if [ "${program[0]}" = burn ]; then
+    echo "$iterations ${program[*]:1}" >"$work/files/program_options"
+    tar -c -C "$burn/site/nvidia/cuda_runtime" -f "$work/files/include.tar" include
+    cp "$(gcc -print-file-name=libstdc++.so.6)" "$work/files" # which NVRTC needs
+    for file in "$burn"/bin/burn-train "$burn"/site/nvidia/cuda_nvrtc/lib/libnvrtc{,-builtins}.so.*; do added+=(--add "$file"); done
+  else
+    echo "${program[*]} --managed --iterations $iterations" >"$work/files/program_options"
+    added+=(--add lab/programs/train.py)
+  fi
   for file in "$work"/files/*; do added+=(--add "$file"); done
   scripts/lab script tests/lab/programs/plans.sh --userland python --gpu-mem-mib "$gpu_mib" --timeout 3600 "${added[@]}" 2>&1 | tee "$work/report" >&2
 }
 
 if [ "${1:-}" = --cell ]; then
   model=$2 gpu_mib=$4 folder=$5 program=("$2" --layers "$3")
+  if [ "$model" = burn ]; then
+    program=(burn)
+    [ "$3" = - ] || program+=("$3")
+    [ -e "$burn" ] || scripts/setup --no-lab --foreign
+    gcc -O1 -Wall -Wextra -Werror -shared -fPIC -o "$work/files/managed.so" lab/programs/managed.c
+  fi
   IFS=, read -ra all <<<"${6:-foresight,autoswap,appobmem,g10,pump}"
   # Seven for the detector, two for the driver, and for each policy one without the plan, six with it, and five behind it.
   in_the_lab $((10 + 12 * ${#all[@]})) --policies "$(IFS=, && echo "${all[*]}")" --plan-after 2 --off-after 6 --pause 4

@@ -1,6 +1,7 @@
 //! Trains a convolutional network with Burn, unmodified, and prints a line of JSON for each iteration.
 //!
 //! The fields are those of train.py: the loss is there by its bits, too. The data depend on nothing but the program.
+//! The hidden layer has most of the parameters; its width is the second argument.
 
 use std::time::Instant;
 
@@ -20,6 +21,7 @@ use serde_json::json;
 const BATCH: usize = 32;
 const CLASSES: usize = 10;
 const SIDE: usize = 16;
+const HIDDEN: usize = 64;
 
 /// Two convolutions and two linear layers.
 #[derive(Module, Debug)]
@@ -32,14 +34,14 @@ struct Cnn<B: Backend> {
 }
 
 impl<B: Backend> Cnn<B> {
-    fn new(device: &B::Device) -> Self {
+    fn new(hidden: usize, device: &B::Device) -> Self {
         // Each convolution of 3 x 3 takes two from the side.
         let features = 16 * (SIDE - 4) * (SIDE - 4);
         Self {
             first: Conv2dConfig::new([1, 8], [3, 3]).init(device),
             second: Conv2dConfig::new([8, 16], [3, 3]).init(device),
-            hidden: LinearConfig::new(features, 64).init(device),
-            output: LinearConfig::new(64, CLASSES).init(device),
+            hidden: LinearConfig::new(features, hidden).init(device),
+            output: LinearConfig::new(hidden, CLASSES).init(device),
             relu: Relu::new(),
         }
     }
@@ -60,13 +62,13 @@ fn labels() -> Vec<i32> {
     (0..).take(CLASSES).cycle().take(BATCH).collect()
 }
 
-fn train(iterations: usize) {
+fn train(iterations: usize, hidden: usize) {
     type Gpu = Autodiff<Cuda<f32, i32>>;
     let device = CudaDevice::default();
     Gpu::seed(&device, 1);
     let images = Tensor::<Gpu, 1>::from_floats(pixels().as_slice(), &device).reshape([BATCH, 1, SIDE, SIDE]);
     let labels = Tensor::<Gpu, 1, Int>::from_ints(labels().as_slice(), &device);
-    let mut model = Cnn::<Gpu>::new(&device);
+    let mut model = Cnn::<Gpu>::new(hidden, &device);
     let mut optimizer = AdamConfig::new().init();
     let loss_of = CrossEntropyLossConfig::new().init(&device);
     for iteration in 0..iterations {
@@ -82,10 +84,13 @@ fn train(iterations: usize) {
 }
 
 fn main() {
-    let iterations = std::env::args().nth(1).and_then(|argument| argument.parse().ok());
-    let Some(iterations) = iterations else {
-        eprintln!("usage: burn-train ITERATIONS");
-        std::process::exit(2);
-    };
-    train(iterations);
+    let numbers: Result<Vec<usize>, _> = std::env::args().skip(1).map(|argument| argument.parse()).collect();
+    match numbers.as_deref() {
+        Ok(&[iterations]) => train(iterations, HIDDEN),
+        Ok(&[iterations, hidden]) => train(iterations, hidden),
+        _ => {
+            eprintln!("usage: burn-train ITERATIONS [HIDDEN]");
+            std::process::exit(2);
+        }
+    }
 }
