@@ -144,9 +144,13 @@ fn ended(state: State) -> Option<String> {
 
 fn description(reason: Reason) -> String {
     match reason {
-        Reason::Period | Reason::MoveCount | Reason::Order | Reason::Op | Reason::Range | Reason::Destination => {
-            "it is no valid plan".to_owned()
-        }
+        Reason::Period
+        | Reason::MoveCount
+        | Reason::Order
+        | Reason::Op
+        | Reason::Range
+        | Reason::Destination
+        | Reason::HandoverWait => "it is no valid plan".to_owned(),
         Reason::Budget => "its moves exceed its budget".to_owned(),
         Reason::NotAllocated => "memory of a move is not managed memory of the program".to_owned(),
         Reason::ProgramAdvice => "the program has given advice of its own on memory of a move".to_owned(),
@@ -190,7 +194,14 @@ mod tests {
             wait_op: None,
             expiry_op: None,
         }];
-        place.publish(&Plan { gpu: [1; 16], first_launch: 1, budget_bytes: 4096, tokens: &tokens, moves: &moves })
+        place.publish(&Plan {
+            gpu: [1; 16],
+            first_launch: 1,
+            budget_bytes: 4096,
+            handover_wait_ns: 0,
+            tokens: &tokens,
+            moves: &moves,
+        })
     }
 
     #[test]

@@ -75,7 +75,8 @@ impl Planned {
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits in plans")]
     pub fn table(&self, gpu: [u8; 16]) -> Plan<'_> {
         let budget_bytes = self.moves.iter().map(|step| step.bytes).fold(0, u64::saturating_add);
-        Plan { gpu, first_launch: self.first_launch as u32, budget_bytes, tokens: &self.tokens, moves: &self.moves }
+        let (first_launch, tokens, moves) = (self.first_launch as u32, &self.tokens[..], &self.moves[..]);
+        Plan { gpu, first_launch, budget_bytes, handover_wait_ns: 0, tokens, moves }
     }
 }
 

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use call_ring::{
     Plan, Token,
-    plan::{Destination, MOVES_MAX, Move},
+    plan::{Destination, HANDOVER_WAIT_MAX_NS, MOVES_MAX, Move},
 };
 use planner::Part;
 
@@ -79,6 +79,8 @@ pub struct Table {
     pub tokens: Vec<Token>,
     /// Moves, by the launches behind which they begin.
     pub moves: Vec<Move>,
+    /// Time for which a launch waits until a move is handed over.
+    pub handover_wait_ns: u64,
 }
 
 impl Table {
@@ -94,14 +96,16 @@ impl Table {
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits in plans")]
     pub fn plan(&self, gpu: [u8; 16]) -> Plan<'_> {
         let budget_bytes = self.moves.iter().map(|step| step.bytes).fold(0, u64::saturating_add);
-        Plan { gpu, first_launch: self.first_launch as u32, budget_bytes, tokens: &self.tokens, moves: &self.moves }
+        let Self { first_launch, tokens, moves, handover_wait_ns } = self;
+        let (first_launch, handover_wait_ns) = (*first_launch as u32, *handover_wait_ns);
+        Plan { gpu, first_launch, budget_bytes, handover_wait_ns, tokens, moves }
     }
 }
 
 impl From<&Planned> for Table {
     fn from(planned: &Planned) -> Self {
         let Planned { first_launch, tokens, moves, .. } = planned;
-        Self { first_launch: *first_launch, tokens: tokens.clone(), moves: moves.clone() }
+        Self { first_launch: *first_launch, tokens: tokens.clone(), moves: moves.clone(), handover_wait_ns: 0 }
     }
 }
 
@@ -419,13 +423,20 @@ impl Probe {
             target.pieces.iter().flat_map(move |piece| {
                 let (host, gpu) = (Destination::Host, Destination::Gpu);
                 [
-                    Step { piece: *piece, destination: host, begin: op + ops - 1, wait: Some(op), expiry: Some(op) },
+                    Step {
+                        piece: *piece,
+                        destination: host,
+                        begin: op + ops - 1,
+                        wait: Some(op),
+                        expiry: Some(op + 1),
+                    },
                     Step { piece: *piece, destination: gpu, begin: op, wait: Some(op + 1), expiry: None },
                 ]
             })
         });
         let moves = assembled(&self.pieces, steps);
-        Table { first_launch: self.first_launch, tokens: self.tokens.clone(), moves }
+        let (first_launch, tokens) = (self.first_launch, self.tokens.clone());
+        Table { first_launch, tokens, moves, handover_wait_ns: HANDOVER_WAIT_MAX_NS }
     }
 
     /// Takes the evidence of a window, whose records are complete.

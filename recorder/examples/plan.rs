@@ -155,6 +155,7 @@ fn main() -> anyhow::Result<()> {
                     gpu: GPU,
                     first_launch: launches.first_launch,
                     budget_bytes: budget.parse()?,
+                    handover_wait_ns: 0,
                     tokens: &launches.iteration,
                     moves: &moves,
                 };

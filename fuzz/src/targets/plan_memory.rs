@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use call_ring::{
     Token,
     plan::{
-        Counter, Destination, MOVES_MAX, Move, PAGE_BYTES, PERIOD_MAX, PLAN_BYTES, Plan, PlanMemory, Reason, State,
+        Counter, Destination, HANDOVER_WAIT_MAX_NS, MOVES_MAX, Move, PAGE_BYTES, PERIOD_MAX, PLAN_BYTES, Plan, PlanMemory, Reason, State,
         TABLE_WORDS, Table,
     },
 };
@@ -35,10 +35,12 @@ pub(super) fn run(input: &[u8]) {
             1 => {
                 let tokens: Vec<Token> = (0..=place as u64 % 64).map(Token::of_word).collect();
                 let moves = moves(value, tokens.len());
-                let plan = Plan { gpu: [1; 16], first_launch: 7, budget_bytes: value, tokens: &tokens, moves: &moves };
+                let (budget_bytes, handover_wait_ns) = (value, value % (2 * HANDOVER_WAIT_MAX_NS));
+                let (tokens, moves) = (&tokens[..], &moves[..]);
+                let plan = Plan { gpu: [1; 16], first_launch: 7, budget_bytes, handover_wait_ns, tokens, moves };
                 // The program may have changed what was there.
                 if memory.publish(&plan).is_ok() {
-                    published = Some((tokens, moves));
+                    published = Some((tokens.to_vec(), moves.to_vec()));
                 }
             }
             2 => {
@@ -94,7 +96,7 @@ fn follow(memory: &PlanMemory<'_>, copy: Table<'_>, published: Option<&(Vec<Toke
         assert!(one.begin.checked_add(one.bytes).is_some() && one.begin_op >= last_op, "{one:?}");
         (last_op, bytes) = (one.begin_op, bytes.saturating_add(one.bytes));
     }
-    assert!(bytes <= head.budget_bytes, "{head:?}");
+    assert!(bytes <= head.budget_bytes && head.handover_wait_ns <= HANDOVER_WAIT_MAX_NS, "{head:?}");
     if let Some((tokens, planned)) = published {
         let copied: Vec<Token> = (0..head.period).map(|op| copy.token(op)).collect();
         assert_eq!((&copied, &moves), (tokens, planned));

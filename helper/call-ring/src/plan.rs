@@ -44,7 +44,7 @@ pub const PLAN_NAME: &CStr = c"uvmd-plan";
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDPLAN");
 /// Version of the layout. Another major one is not read.
 pub const MAJOR: u32 = 2;
-const MINOR: u32 = 0;
+const MINOR: u32 = 1;
 /// Most launches of an iteration.
 pub const PERIOD_MAX: usize = 16384;
 /// Most moves of an iteration.
@@ -53,6 +53,8 @@ pub const MOVES_MAX: usize = 4096;
 pub const PLAN_BYTES: usize = (TABLE + TABLE_WORDS) * WORD_BYTES;
 /// Age of the beat from which on plans are not followed any more.
 pub const BEAT_AGE_MAX_NS: u64 = 5_000_000_000;
+/// Most time that a plan may have a launch wait until a move is handed over.
+pub const HANDOVER_WAIT_MAX_NS: u64 = 10_000_000;
 /// Unit of ranges.
 pub const PAGE_BYTES: u64 = 4096;
 
@@ -72,6 +74,7 @@ const FIRST_LAUNCH: usize = 2;
 const PERIOD: usize = 3;
 const MOVES: usize = 4;
 const BUDGET: usize = 5;
+const HANDOVER_WAIT: usize = 6;
 const MOVE_WORDS: usize = 4;
 
 const _: () = assert!(PLAN_BYTES <= 512 << 10, "the program pays for it");
@@ -147,6 +150,8 @@ pub struct Head {
     pub moves: usize,
     /// Most bytes that the moves of an iteration have together.
     pub budget_bytes: u64,
+    /// Time for which a launch waits until a move that it is to wait for is handed over to the driver.
+    pub handover_wait_ns: u64,
 }
 
 /// Plan as uvmd publishes it.
@@ -158,6 +163,10 @@ pub struct Plan<'a> {
     pub first_launch: u32,
     /// Most bytes that the moves of an iteration have together.
     pub budget_bytes: u64,
+    /// Time for which a launch waits until a move that it is to wait for is handed over to the driver: 0
+    /// in a plan, [`HANDOVER_WAIT_MAX_NS`] at most in a table that measures. Without it, such a move is
+    /// late. Once it was in vain, no launch of the plan waits so any more.
+    pub handover_wait_ns: u64,
     /// Token of each launch of an iteration.
     pub tokens: &'a [Token],
     /// Moves, by the ops behind which they begin.
@@ -180,6 +189,7 @@ impl Plan<'_> {
             period: self.tokens.len(),
             moves: self.moves.len(),
             budget_bytes: self.budget_bytes,
+            handover_wait_ns: self.handover_wait_ns,
         }
     }
 }
@@ -201,6 +211,8 @@ pub enum Reason {
     Destination,
     /// The moves have more bytes than the budget.
     Budget,
+    /// Launches are to wait for longer than [`HANDOVER_WAIT_MAX_NS`].
+    HandoverWait,
     /// Part of a range is not in managed memory that the helper has seen allocated, or is in that of
     /// a pool, which is freed without waiting for moves.
     NotAllocated,
@@ -229,7 +241,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Period,
         Self::MoveCount,
         Self::Order,
@@ -248,6 +260,7 @@ impl Reason {
         Self::ContextEnded,
         Self::Withdrawn,
         Self::Exit,
+        Self::HandoverWait,
     ];
 
     /// Number of the kind, and a `CUresult`.
@@ -271,6 +284,7 @@ impl Reason {
             Self::ContextEnded => (16, 0),
             Self::Withdrawn => (17, 0),
             Self::Exit => (18, 0),
+            Self::HandoverWait => (19, 0),
         }
     }
 
@@ -387,6 +401,9 @@ fn check(head: &Head, moves: impl Iterator<Item = Option<Move>>) -> Result<(), R
     if head.moves > MOVES_MAX {
         return Err(Reason::MoveCount);
     }
+    if head.handover_wait_ns > HANDOVER_WAIT_MAX_NS {
+        return Err(Reason::HandoverWait);
+    }
     let (mut last_op, mut bytes) = (0, 0_u64);
     for one in moves.take(head.moves) {
         let one = one.ok_or(Reason::Destination)?;
@@ -427,6 +444,7 @@ impl<'a> Table<'a> {
         store(self.words, PERIOD, plan.tokens.len() as u64);
         store(self.words, MOVES, plan.moves.len() as u64);
         store(self.words, BUDGET, plan.budget_bytes);
+        store(self.words, HANDOVER_WAIT, plan.handover_wait_ns);
         for (at, token) in plan.tokens.iter().enumerate() {
             store(self.words, HEAD_WORDS + at, token.to_word());
         }
@@ -451,6 +469,7 @@ impl<'a> Table<'a> {
             period: count(PERIOD),
             moves: count(MOVES),
             budget_bytes: load(self.words, BUDGET),
+            handover_wait_ns: load(self.words, HANDOVER_WAIT),
         }
     }
 

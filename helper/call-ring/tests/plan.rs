@@ -32,7 +32,7 @@ const fn one(begin_op: u32, wait_op: Option<u32>) -> Move {
 }
 
 const fn plan<'a>(tokens: &'a [Token], moves: &'a [Move]) -> Plan<'a> {
-    Plan { gpu: GPU, first_launch: 7, budget_bytes: 1 << 20, tokens, moves }
+    Plan { gpu: GPU, first_launch: 7, budget_bytes: 1 << 20, handover_wait_ns: 0, tokens, moves }
 }
 
 #[test]

@@ -49,7 +49,14 @@ fn moves() -> [Move; 3] {
 
 fn tracker_of(moves: &[Move], first_launch: u32) -> Tracker {
     let tokens = tokens();
-    Tracker::new(&Plan { gpu: [1; 16], first_launch, budget_bytes: u64::MAX, tokens: &tokens, moves })
+    Tracker::new(&Plan {
+        gpu: [1; 16],
+        first_launch,
+        budget_bytes: u64::MAX,
+        handover_wait_ns: 0,
+        tokens: &tokens,
+        moves,
+    })
 }
 
 fn begun(tracker: &mut Tracker) -> Vec<(usize, Option<u64>)> {

@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn plan(tokens: &[Token]) -> Plan<'_> {
-        Plan { gpu: GPU.0, first_launch: 1, budget_bytes: 0, tokens, moves: &[] }
+        Plan { gpu: GPU.0, first_launch: 1, budget_bytes: 0, handover_wait_ns: 0, tokens, moves: &[] }
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! A launch at the plan: what it waits for, and what begins behind it.
 
-use core::{num::NonZeroU32, sync::atomic::Ordering};
+use core::{
+    num::NonZeroU32,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use call_ring::{
     Token,
@@ -13,6 +16,9 @@ use crate::{
     cuda::{CuResult, Handle, PER_THREAD_STREAM},
     driver, system,
 };
+
+/// Interval of looks at a move whose hand-over a launch waits for.
+const HANDOVER_LOOK_NS: u64 = 20_000;
 
 /// Launch or free at the plan of a generation, until this is dropped: so long the tables stay.
 #[derive(Debug)]
@@ -156,6 +162,9 @@ impl Op<'_> {
             let wait = get(plan.waits, at);
             let one = usize::try_from(wait & !AT_EXPIRY).unwrap_or(usize::MAX);
             let Some(word) = plan.stages.get(one) else { continue };
+            if wait & AT_EXPIRY == 0 {
+                self.wait_for_handover(word);
+            }
             match word.compare_exchange(stage::ENQUEUED, stage::IDLE, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     let result = driver::wait_for_event(self.stream, plan.events.end(one));
@@ -167,6 +176,25 @@ impl Op<'_> {
                 Err(stage::IDLE) => {}
                 Err(_) => plan.shared.count(Counter::Late, (wait & AT_EXPIRY == 0).into()),
             }
+        }
+    }
+
+    /// Waits until a move is handed over to the driver, if the plan has launches do so.
+    fn wait_for_handover(&self, word: &AtomicU64) {
+        let plan = self.plan();
+        let most_ns = plan.handover_wait_ns.load(Ordering::Relaxed);
+        if most_ns == 0 {
+            return;
+        }
+        let is_pending = || !matches!(word.load(Ordering::Acquire), stage::IDLE | stage::ENQUEUED);
+        let begun_ns = system::monotonic_ns();
+        while is_pending() && self.is_followed() && plan.is_acting() {
+            if system::monotonic_ns().saturating_sub(begun_ns) >= most_ns {
+                // The thread does not come to it: no launch waits in vain again.
+                plan.handover_wait_ns.store(0, Ordering::Relaxed);
+                return;
+            }
+            system::sleep(HANDOVER_LOOK_NS);
         }
     }
 

@@ -197,6 +197,7 @@ impl Moving {
         self.prepare(head, watch)?;
         plan.index(head);
         plan.moves.store(head.moves as u64, Ordering::Relaxed);
+        plan.handover_wait_ns.store(head.handover_wait_ns, Ordering::Relaxed);
         plan.period.store(head.period as u64, Ordering::Relaxed);
         // Whoever frees memory or ends the context from here on finds the plan.
         let _part = watch.begin_part().ok_or(NOT_READY)?;

@@ -22,7 +22,8 @@ fn adopted(first_launch: u32, period: usize, moves: &[Move]) -> (Plan, Head) {
     let size = Size::new(1, 1, 1);
     let tokens = vec![Token { signature: Signature::of_kernel(1, size, size, 0), pointers: None }; period];
     let budget_bytes = u64::MAX;
-    let published = plan::Plan { gpu: [7; 16], first_launch, budget_bytes, tokens: &tokens, moves };
+    let published =
+        plan::Plan { gpu: [7; 16], first_launch, budget_bytes, handover_wait_ns: 0, tokens: &tokens, moves };
     let generation = plan.shared.publish(&published).unwrap();
     assert!(plan.shared.copy_to(generation, plan.table));
     let head = plan.table.check().unwrap();
