@@ -71,6 +71,24 @@ impl Plan {
         Launch { number, op }
     }
 
+    /// Waits until a move is handed over to the driver, if the plan of this generation has launches do so.
+    pub(super) fn wait_for_handover(&self, word: &AtomicU64, generation: u64) {
+        let most_ns = self.handover_wait_ns.load(Ordering::Relaxed);
+        if most_ns == 0 {
+            return;
+        }
+        let is_pending = || !matches!(word.load(Ordering::Acquire), stage::IDLE | stage::ENQUEUED);
+        let begun_ns = system::monotonic_ns();
+        while is_pending() && self.followed() == generation && self.is_acting() {
+            if system::monotonic_ns().saturating_sub(begun_ns) >= most_ns {
+                // The thread does not come to it: no launch waits in vain again.
+                self.handover_wait_ns.store(0, Ordering::Relaxed);
+                return;
+            }
+            system::sleep(HANDOVER_LOOK_NS);
+        }
+    }
+
     fn op(&self, number: u64, launch: impl FnOnce() -> Option<(Signature, Handle)>) -> Option<Op<'_>> {
         let visit = self.visit()?;
         if !self.is_acting() {
@@ -163,7 +181,7 @@ impl Op<'_> {
             let one = usize::try_from(wait & !AT_EXPIRY).unwrap_or(usize::MAX);
             let Some(word) = plan.stages.get(one) else { continue };
             if wait & AT_EXPIRY == 0 {
-                self.wait_for_handover(word);
+                plan.wait_for_handover(word, self.visit.generation);
             }
             match word.compare_exchange(stage::ENQUEUED, stage::IDLE, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
@@ -176,25 +194,6 @@ impl Op<'_> {
                 Err(stage::IDLE) => {}
                 Err(_) => plan.shared.count(Counter::Late, (wait & AT_EXPIRY == 0).into()),
             }
-        }
-    }
-
-    /// Waits until a move is handed over to the driver, if the plan has launches do so.
-    fn wait_for_handover(&self, word: &AtomicU64) {
-        let plan = self.plan();
-        let most_ns = plan.handover_wait_ns.load(Ordering::Relaxed);
-        if most_ns == 0 {
-            return;
-        }
-        let is_pending = || !matches!(word.load(Ordering::Acquire), stage::IDLE | stage::ENQUEUED);
-        let begun_ns = system::monotonic_ns();
-        while is_pending() && self.is_followed() && plan.is_acting() {
-            if system::monotonic_ns().saturating_sub(begun_ns) >= most_ns {
-                // The thread does not come to it: no launch waits in vain again.
-                plan.handover_wait_ns.store(0, Ordering::Relaxed);
-                return;
-            }
-            system::sleep(HANDOVER_LOOK_NS);
         }
     }
 

@@ -131,3 +131,34 @@ fn a_plan_ends_once() {
     assert_eq!((report.generation, report.state, report.counters.mismatched), (4, Some(State::Drifted(3)), 1));
     assert!(plan.visit().is_none() && plan.within.load(Ordering::SeqCst) == 0);
 }
+
+#[test]
+fn launch_waits_for_a_hand_over_once_in_vain_and_not_at_all_without_the_plan() {
+    let plan = none();
+    plan.followed.store(2, Ordering::SeqCst);
+    let (queued, enqueued) = (AtomicU64::new(stage::queued(1)), AtomicU64::new(stage::ENQUEUED));
+    let left_ns = || plan.handover_wait_ns.load(Ordering::Relaxed);
+    // As a plan is: it does not wait.
+    plan.wait_for_handover(&queued, 2);
+    // Each of these would wait for ever.
+    plan.handover_wait_ns.store(u64::MAX, Ordering::Relaxed);
+    plan.wait_for_handover(&enqueued, 2);
+    plan.wait_for_handover(&AtomicU64::new(stage::IDLE), 2);
+    plan.wait_for_handover(&queued, 4);
+    plan.ring.set_mode(Mode::Record);
+    plan.wait_for_handover(&queued, 2);
+    plan.ring.set_mode(Mode::Act);
+    assert_eq!(left_ns(), u64::MAX);
+    std::thread::scope(|scope| {
+        let word = &queued;
+        scope.spawn(move || {
+            std::thread::yield_now();
+            word.store(stage::ENQUEUED, Ordering::Release);
+        });
+        plan.wait_for_handover(word, 2);
+    });
+    assert_eq!((queued.load(Ordering::Relaxed), left_ns()), (stage::ENQUEUED, u64::MAX));
+    plan.handover_wait_ns.store(1, Ordering::Relaxed);
+    plan.wait_for_handover(&AtomicU64::new(stage::AT_WORK), 2);
+    assert_eq!(left_ns(), 0);
+}
