@@ -91,6 +91,13 @@ pub struct Probing {
     pub figures: Figures,
 }
 
+impl From<&Planned> for Table {
+    fn from(planned: &Planned) -> Self {
+        let Planned { first_launch, tokens, moves, .. } = planned;
+        Self { first_launch: *first_launch, tokens: tokens.clone(), moves: moves.clone(), handover_wait_ns: 0 }
+    }
+}
+
 /// State of a follower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {

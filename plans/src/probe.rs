@@ -20,7 +20,6 @@ use call_ring::{
 use planner::Part;
 
 use crate::{
-    follower::Planned,
     moves::{Step, assembled},
     pieces::Pieces,
     sequence::Work,
@@ -99,13 +98,6 @@ impl Table {
         let Self { first_launch, tokens, moves, handover_wait_ns } = self;
         let (first_launch, handover_wait_ns) = (*first_launch as u32, *handover_wait_ns);
         Plan { gpu, first_launch, budget_bytes, handover_wait_ns, tokens, moves }
-    }
-}
-
-impl From<&Planned> for Table {
-    fn from(planned: &Planned) -> Self {
-        let Planned { first_launch, tokens, moves, .. } = planned;
-        Self { first_launch: *first_launch, tokens: tokens.clone(), moves: moves.clone(), handover_wait_ns: 0 }
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! The plan of the first policy is published `--plan-after` iterations after the follower has it (0),
 //! and withdrawn after `--off-after` iterations with it; `--pause` iterations later (2) comes that of
-//! the next one. `--capacity-mib` is what uvmd would have measured ([`Follower::set_capacity`]). The GPU
+//! the next one. With `+wait` behind the name of a policy, launches wait until moves are handed over to the
+//! driver. `--capacity-mib` is what uvmd would have measured ([`Follower::set_capacity`]). The GPU
 //! is the lab's on plain memory, unless UUID names another. Prints a line of JSON for each iteration,
 //! and for each change. `--link` names the counters of the lab's link, or is `driver` for the driver's
 //! own of the process. Beats each second. For tests.
@@ -25,6 +26,7 @@ use std::{
 
 use actuator::HelperPlan;
 use anyhow::{Context, bail};
+use call_ring::plan::HANDOVER_WAIT_MAX_NS;
 use link::{Counts, Link};
 use model::{PlanReport, policy::PLAN_CHOOSER};
 use options::Options;
@@ -35,6 +37,8 @@ use sys::Roots;
 
 const BEAT: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(5);
+/// End of the name of a policy for whose plan launches wait until moves are handed over.
+const WAIT: &str = "+wait";
 /// Time within which a program makes its first call.
 const PATIENCE: Duration = Duration::from_mins(5);
 
@@ -170,7 +174,11 @@ impl Session<'_> {
         };
         let is_due = arm.planned_at.is_some_and(|at| iteration >= at + plan_after);
         if let Some(planned) = arm.follower.planned().filter(|_| is_due) {
-            self.place.publish(&planned.table(self.options.gpu))?;
+            let mut plan = planned.table(self.options.gpu);
+            if arm.policy.ends_with(WAIT) {
+                plan.handover_wait_ns = HANDOVER_WAIT_MAX_NS;
+            }
+            self.place.publish(&plan)?;
             self.phase = Phase::Planned { since: iteration };
         }
         Ok(())
@@ -238,7 +246,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let settings =
         Settings { gpu: options.gpu, gpu_bytes: options.gpu_mib << 20, are_faults_counted: false, probe_bytes: None };
     let arm = |policy: &String| {
-        let methods = match policy.as_str() {
+        let methods = match policy.trim_end_matches(WAIT) {
             PLAN_CHOOSER => methods::of_chooser(),
             name => methods::by_name(name).into_iter().collect(),
         };
