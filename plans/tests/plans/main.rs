@@ -36,7 +36,11 @@ impl Program {
     }
 
     fn malloc(&mut self, address: u64, bytes: u64) {
-        self.call(Action::Malloc { stream: 0, address, bytes, kind: MemoryKind::Managed, device: 0 });
+        self.malloc_of(MemoryKind::Managed, address, bytes);
+    }
+
+    fn malloc_of(&mut self, kind: MemoryKind, address: u64, bytes: u64) {
+        self.call(Action::Malloc { stream: 0, address, bytes, kind, device: 0 });
     }
 
     fn launch(&mut self, function: u64, addresses: &[u64]) {
