@@ -47,6 +47,8 @@ pub struct Block {
     /// Times that all of it came back to a GPU by a call of the process, and was absent since before the
     /// process had memory moved to the host: no GPU accessed it between the two calls.
     pub idle_returns: u64,
+    /// Times that something else, such as a fault, ended an absence from since before the process had memory moved to the host.
+    pub interrupted_absences: u64,
     /// What of it is in GPU memory, all GPUs together.
     pub resident: Residency,
     /// When the last of this happened.
@@ -88,6 +90,7 @@ impl Block {
             cpu_reclaimed_bytes: 0,
             bounces: 0,
             idle_returns: 0,
+            interrupted_absences: 0,
             resident: Residency::default(),
             last_seen_at,
         }

@@ -41,8 +41,9 @@ const BLOCKS_MIN: usize = 2;
 /// Deliveries without change from when a table is withdrawn until its records are complete, which are read
 /// some time after the counters.
 const SETTLING: u32 = 3;
-/// Iterations that begin meanwhile: moves are counted before the GPU has come to them.
-const SETTLING_ITERATIONS: u64 = 1;
+/// Iterations that begin meanwhile, a whole one among them, in which the program waits for the GPU: moves are
+/// counted before the GPU has come to them.
+const SETTLING_ITERATIONS: u64 = 2;
 /// Deliveries without progress, and iterations of the program in them, after which probing ends.
 const STALLED_DELIVERIES: u32 = 64;
 const STALLED_ITERATIONS: u64 = 8;
@@ -67,6 +68,10 @@ pub struct Observation {
     /// Times that a block came back as a whole by a call of the process, absent since before the process
     /// had memory moved to the host; by its first address.
     pub idle_returns: BTreeMap<u64, u64>,
+    /// Times that something else ended an absence from since before then; likewise.
+    pub interrupted_absences: BTreeMap<u64, u64>,
+    /// Records of blocks that were lost.
+    pub dropped_records: u64,
 }
 
 /// Table of moves, as a helper follows it.
@@ -231,9 +236,11 @@ impl Probe {
     /// Probes of an iteration, with so many bytes in each, both directions together. `None` if there is
     /// nothing to probe.
     pub(crate) fn of(work: &Work, budget_bytes: u64) -> Option<Self> {
-        let Work { first_launch, tokens, pieces, are_alone, places_memory, .. } = work;
-        // With two launches, the one behind is the one before.
-        if *places_memory || pieces.ops < 3 || tokens.len() != pieces.ops {
+        let Work { first_launch, tokens, pieces, are_alone, places_memory, queue_starts, .. } = work;
+        // With two launches, the one behind is the one before. A program that does not wait for the GPU in an
+        // iteration is ahead of it by an unknown time.
+        let waits = queue_starts.iter().any(Option::is_some);
+        if *places_memory || !waits || pieces.ops < 3 || tokens.len() != pieces.ops {
             return None;
         }
         let may_be = |op: usize| {
@@ -441,7 +448,8 @@ impl Probe {
             || len == 0
             || after.late != before.late
             || after.skipped != before.skipped
-            || after.remote_mappings != before.remote_mappings;
+            || after.remote_mappings != before.remote_mappings
+            || after.dropped_records != before.dropped_records;
         for at in group {
             let Some(target) = self.targets.get_mut(*at) else { continue };
             let blocks = target.blocks(&self.pieces);
@@ -450,9 +458,15 @@ impl Probe {
                 target.attempts += 1;
                 continue;
             };
-            let returns = |counts: &Observation, block: &u64| counts.idle_returns.get(block).copied().unwrap_or(0);
+            let since = |counts: fn(&Observation) -> &BTreeMap<u64, u64>, block: &u64| {
+                let count = |observed| counts(observed).get(block).copied().unwrap_or(0_u64);
+                count(after).saturating_sub(count(before))
+            };
             let proven = if target.executions == 0 { executed.saturating_sub(FIRST) } else { executed };
-            let is_touched = |block: &u64| returns(after, block).saturating_sub(returns(before, block)) < proven;
+            let is_touched = |block: &u64| {
+                let returns = since(|counts| &counts.idle_returns, block);
+                returns < proven || since(|counts| &counts.interrupted_absences, block) > 0
+            };
             target.touched.extend(blocks.iter().copied().filter(is_touched));
             target.executions = target.executions.saturating_add(executed);
         }

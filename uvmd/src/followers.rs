@@ -64,7 +64,7 @@ pub(crate) struct Probes {
 
 impl Probes {
     fn bytes_of(self, gpu_bytes: u64) -> Option<u64> {
-        self.are_enabled.then(|| self.bytes.unwrap_or(gpu_bytes / 4))
+        self.are_enabled.then(|| self.bytes.unwrap_or(gpu_bytes / 4).min(gpu_bytes))
     }
 }
 
@@ -264,6 +264,7 @@ impl Followed {
         let PlanReport { ended, counters } = executor.report();
         let mappings = |counters: &Counters| counters.remote_mappings.total();
         let returned = memory.blocks.iter().filter(|block| block.idle_returns > 0);
+        let interrupted = memory.blocks.iter().filter(|block| block.interrupted_absences > 0);
         Some(Observation {
             iterations: counters.iterations,
             moves: counters.moves,
@@ -272,6 +273,8 @@ impl Followed {
             has_ended: executor.is_published() && self.error.clone().or(ended).is_some(),
             remote_mappings: process.gpus.values().map(mappings).fold(0, u64::saturating_add),
             idle_returns: returned.map(|block| (block.address, block.idle_returns)).collect(),
+            interrupted_absences: interrupted.map(|block| (block.address, block.interrupted_absences)).collect(),
+            dropped_records: process.blocks.dropped_records,
         })
     }
 

@@ -257,6 +257,7 @@ impl BlockMap {
             cpu_reclaimed_bytes: seen.returned.bytes(),
             bounces: seen.bounces.into(),
             idle_returns: self.returns.idle_returns(seen.number),
+            interrupted_absences: self.returns.interrupted_absences(seen.number),
             resident: self.resident_of(seen).bounded(&self.knowledge, Some(gpus * BLOCK_BYTES)),
             last_seen_at: at(seen.last_ns),
         }

@@ -114,6 +114,9 @@ impl World {
 
     fn touch(&mut self, unit: u64) {
         if !self.resident.iter().any(|(there, _)| *there == unit) {
+            if self.absent_since.get(&unit).is_some_and(|since| self.departures > *since) {
+                *self.counted.interrupted_absences.entry(unit * UNIT).or_insert(0) += 1;
+            }
             let is_whole = self.drawn.is_multiple_of(3);
             self.comes(unit, is_whole);
         }

@@ -99,13 +99,11 @@ fn follow(
     let Some(Calls { follower, added: before }) = calls else { return };
     *before = added;
     let delivery = lock(&shared.delivery).take();
-    if let Some(Delivery { faults, capacity_bytes, observed }) = delivery {
+    let observed = delivery.map(|Delivery { faults, capacity_bytes, observed }| {
         follower.deliver(faults);
         follower.set_capacity(capacity_bytes);
-        if follower.observe(observed.as_ref()).is_some() {
-            publish_state(shared, process, follower, versions);
-        }
-    }
+        observed
+    });
     // Before planners: moves wait for nobody.
     if let Some(executor) = &mut *lock(&shared.executor) {
         executor.observe(&new, follower.program());
@@ -115,6 +113,12 @@ fn follow(
         if change.is_some() {
             publish_state(shared, process, follower, versions);
         }
+    }
+    // Behind the calls, which may move the same memory.
+    if let Some(observed) = observed
+        && follower.observe(observed.as_ref()).is_some()
+    {
+        publish_state(shared, process, follower, versions);
     }
     let mut latest = lock(&shared.latest);
     latest.iteration = begun(follower);

@@ -230,6 +230,7 @@ pub(crate) fn block(address: u64, gpu: Option<GpuKey>) -> Block {
         cpu_reclaimed_bytes: 8192,
         bounces: 3,
         idle_returns: 0,
+        interrupted_absences: 0,
         resident: Residency { bytes: 65536, min_bytes: 4096, max_bytes: 131_072 },
         last_seen_at: at(59),
     }

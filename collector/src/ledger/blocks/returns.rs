@@ -23,6 +23,8 @@ const BLOCKS_MAX: usize = 1 << 16;
 pub(super) struct Returns {
     /// Copies to the host that the process requested.
     departures: u64,
+    /// Number of losses of records: what was known to be absent before the last one is not any more.
+    losses: u64,
     blocks: BTreeMap<u64, State>,
 }
 
@@ -31,16 +33,32 @@ pub(super) struct Returns {
 struct State {
     /// Departures of the process when it left, without its own; `None` while it is not known to be absent.
     absent_since: Option<u64>,
+    /// Losses of records until then.
+    losses: u64,
     /// Whether its own departure is the last one of the process.
     is_requested: bool,
     /// Bytes that have come back by request since.
     returned_bytes: u64,
     idle_returns: u64,
+    interrupted_absences: u64,
 }
 
 impl State {
     const fn present(self) -> Self {
-        Self { absent_since: None, is_requested: false, returned_bytes: 0, idle_returns: self.idle_returns }
+        let Self { losses, idle_returns, interrupted_absences, .. } = self;
+        let (absent_since, is_requested, returned_bytes) = (None, false, 0);
+        Self { absent_since, losses, is_requested, returned_bytes, idle_returns, interrupted_absences }
+    }
+
+    /// Whether it is absent since before the process had memory moved to the host.
+    fn is_away(&self, departures: u64) -> bool {
+        self.absent_since.is_some_and(|since| departures > since)
+    }
+
+    /// Present by something else than a request.
+    fn accessed(self, departures: u64) -> Self {
+        let more = u64::from(self.is_away(departures));
+        Self { interrupted_absences: self.interrupted_absences + more, ..self.present() }
     }
 }
 
@@ -60,20 +78,22 @@ impl Returns {
             self.blocks.remove(&number);
             return;
         }
-        let departures = self.departures;
+        let (departures, losses) = (self.departures, self.losses);
         let state = self.blocks.entry(number).or_default();
+        if state.losses != losses {
+            *state = State { losses, ..state.present() };
+        }
         match kind {
             RecordKind::CopyDtoh => state.is_requested = is_requested,
             RecordKind::CopyHtod if is_requested => {
                 state.returned_bytes += u64::from(record.bytes);
-                let is_idle = state.absent_since.is_some_and(|since| departures > since);
-                if is_idle && state.returned_bytes >= BLOCK_BYTES {
+                if state.is_away(departures) && state.returned_bytes >= BLOCK_BYTES {
                     *state = State { idle_returns: state.idle_returns + 1, ..state.present() };
                 }
             }
             // What is neither read nor written has none of these.
             RecordKind::CopyHtod | RecordKind::CopyDtod | RecordKind::Populated | RecordKind::GpuFaults => {
-                *state = state.present();
+                *state = state.accessed(departures);
             }
             RecordKind::Residency if record.resident_pages == 0 && record.first_page == 0 => {
                 if state.absent_since.is_none() {
@@ -83,7 +103,7 @@ impl Returns {
                 }
             }
             // With all that is there for it, or in a state that cannot be read.
-            RecordKind::Residency => *state = state.present(),
+            RecordKind::Residency => *state = state.accessed(departures),
             RecordKind::CpuFault | RecordKind::Evicted | RecordKind::Gone => {}
         }
         const { assert!(RESIDENT_UNKNOWN != 0, "unknown residency is no absence") };
@@ -95,15 +115,19 @@ impl Returns {
     }
 
     /// Nothing is known to be absent: records were lost.
-    pub(super) fn lost(&mut self) {
-        for state in self.blocks.values_mut() {
-            *state = state.present();
-        }
+    pub(super) const fn lost(&mut self) {
+        self.losses = self.losses.wrapping_add(1);
     }
 
     /// Times that the block of this number came back without an access.
     pub(super) fn idle_returns(&self, number: u64) -> u64 {
         self.blocks.get(&number).map_or(0, |state| state.idle_returns)
+    }
+
+    /// Times that something else than a request ended an absence that began before the process had memory
+    /// moved to the host.
+    pub(super) fn interrupted_absences(&self, number: u64) -> u64 {
+        self.blocks.get(&number).map_or(0, |state| state.interrupted_absences)
     }
 }
 
@@ -159,6 +183,23 @@ mod tests {
             comes(returns, 1, REQUESTED, WHOLE - (64 << 10));
         };
         assert_eq!(after(accessed), 0);
+    }
+
+    #[test]
+    fn access_that_ends_an_absence_from_before_a_departure_is_counted() {
+        let mut returns = Returns::default();
+        leaves(&mut returns, 1, REQUESTED);
+        comes(&mut returns, 1, FAULT, WHOLE);
+        assert_eq!((returns.idle_returns(1), returns.interrupted_absences(1)), (0, 1));
+        // Away by an eviction, without a departure since.
+        leaves(&mut returns, 1, EVICTION);
+        comes(&mut returns, 1, FAULT, WHOLE);
+        assert_eq!(returns.interrupted_absences(1), 1);
+        // What was lost says neither.
+        leaves(&mut returns, 1, REQUESTED);
+        returns.lost();
+        comes(&mut returns, 1, REQUESTED, WHOLE);
+        assert_eq!((returns.idle_returns(1), returns.interrupted_absences(1)), (0, 1));
     }
 
     #[test]
