@@ -74,13 +74,15 @@ pub struct BlockLimits {
     /// Maximum of ranges of all processes together; each has at most 16,384. Beyond it, adjacent
     /// mappings are merged.
     pub ranges_of_all: usize,
+    /// Maximum of blocks of one process whose returns by request are counted; 0 if nobody probes launches.
+    pub returns_of_process: usize,
 }
 
 impl Default for BlockLimits {
     /// 1 TiB of memory of one process, and 2 TiB of all: 64 MiB and 128 MiB here. Eight processes
     /// with the maximum of ranges: 40 MiB.
     fn default() -> Self {
-        Self { of_process: 524_288, of_all: 1_048_576, ranges_of_all: 131_072 }
+        Self { of_process: 524_288, of_all: 1_048_576, ranges_of_all: 131_072, returns_of_process: 0 }
     }
 }
 

@@ -185,7 +185,7 @@ impl Ledger {
             presence: Presence::Unknown,
             managed_bytes: None,
             command_line: None,
-            blocks: BlockMap::default(),
+            blocks: BlockMap::with_returns(self.limits.blocks.returns_of_process),
             is_adopted: false,
             past_records: RecordLosses::default(),
             share: ProcessShare::new(owner, &account),

@@ -1,7 +1,7 @@
 //! Plan for a process, by its calls.
 
 use call_ring::{
-    Plan, Token,
+    Token,
     call::{Action, Call},
     plan::Move,
 };
@@ -12,9 +12,10 @@ use crate::{
     coverage::{FaultCounts, Faults},
     methods::{GpuMemory, Method, Outline, Workload},
     pieces::Pieces,
-    probe::{Evidence, Figures, Observation, Probe, Table},
+    probe::{Evidence, Figures, Observation, Probe},
     refusal::Refusal,
     sequence::{Rhythm, Sequence, Work},
+    table::Table,
     traffic::Traffic,
 };
 
@@ -70,13 +71,11 @@ impl Planned {
         self.coverage.map(|coverage| percent(coverage.recall()))
     }
 
-    /// As the helper takes it.
+    /// Its moves, as a helper follows them.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits in plans")]
-    pub fn table(&self, gpu: [u8; 16]) -> Plan<'_> {
-        let budget_bytes = self.moves.iter().map(|step| step.bytes).fold(0, u64::saturating_add);
-        let (first_launch, tokens, moves) = (self.first_launch as u32, &self.tokens[..], &self.moves[..]);
-        Plan { gpu, first_launch, budget_bytes, handover_wait_ns: 0, tokens, moves }
+    pub fn table(&self) -> Table {
+        let Self { first_launch, tokens, moves, .. } = self;
+        Table { first_launch: *first_launch, tokens: tokens.clone(), moves: moves.clone(), handover_wait_ns: 0 }
     }
 }
 
@@ -89,13 +88,6 @@ pub struct Probing {
     pub duration_ns: u64,
     /// What is known by now.
     pub figures: Figures,
-}
-
-impl From<&Planned> for Table {
-    fn from(planned: &Planned) -> Self {
-        let Planned { first_launch, tokens, moves, .. } = planned;
-        Self { first_launch: *first_launch, tokens: tokens.clone(), moves: moves.clone(), handover_wait_ns: 0 }
-    }
 }
 
 /// State of a follower.
@@ -227,13 +219,14 @@ impl Follower {
         self.may_probe = observed.is_some();
         let iteration = self.number().unwrap_or(0);
         let probe = self.probe.as_mut()?;
-        let nothing = Observation::default();
-        if observed.is_none() {
-            probe.end();
-        }
-        let has_changed = probe.deliver(observed.unwrap_or(&nothing), iteration);
-        if let State::Probing(probing) = &mut self.state {
-            (probing.table, probing.figures) = (probe.table().cloned(), probe.evidence().figures());
+        let has_changed = match observed {
+            Some(observed) => probe.deliver(observed, iteration),
+            None => probe.end(),
+        };
+        if let State::Probing(probing) = &mut self.state
+            && has_changed
+        {
+            (probing.table, probing.figures) = (probe.table().cloned(), probe.figures());
         }
         has_changed.then_some(Change::Probing)
     }
@@ -307,7 +300,7 @@ impl Follower {
         };
         if let Some(probe) = self.probe_of(&work) {
             let duration_ns = work.durations_ns.iter().copied().fold(0, u64::saturating_add);
-            let figures = probe.evidence().figures();
+            let figures = probe.figures();
             self.probe = Some(Box::new(probe));
             self.state = State::Probing(Box::new(Probing { table: None, duration_ns, figures }));
             return Some(Change::Probing);

@@ -8,6 +8,7 @@
 //! * [`refusal`]: reasons why there is no plan
 //! * [`pieces`]: memory that an iteration uses, and which launches use it
 //! * [`probe`]: which blocks of its footprint a launch accesses
+//! * [`table`]: moves of a plan or a probe, as a helper follows them
 //! * [`methods`]: methods of making moves between launches
 //! * [`traffic`]: bytes over the link and faults, with a plan and without one
 //! * [`tracker`]: place of a program in a plan that is carried out from outside
@@ -22,13 +23,15 @@ pub mod pieces;
 pub mod probe;
 pub mod refusal;
 mod sequence;
+pub mod table;
 pub mod tracker;
 pub mod traffic;
 
 pub use coverage::FaultCounts;
 pub use follower::{Begin, Change, Follower, Planned, Probing, Settings, State};
 pub use methods::Method;
-pub use probe::{Evidence, Figures, Observation, Table};
+pub use probe::{Evidence, Figures, Observation};
 pub use refusal::Refusal;
+pub use table::Table;
 pub use tracker::{Begun, Ending, Tracker};
 pub use traffic::{Bytes, Traffic};

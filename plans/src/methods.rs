@@ -106,6 +106,10 @@ pub struct Workload {
     queue_starts: Vec<Option<usize>>,
     memory: GpuMemory,
     driver: Traffic,
+    /// Pieces with frames of their own.
+    blocks: Pieces,
+    /// Bytes of the frames of the others.
+    parts_bytes: u64,
 }
 
 /// Moves of a plan, and what they come to.
@@ -128,7 +132,8 @@ impl Workload {
         memory: GpuMemory,
     ) -> Self {
         let driver = traffic::of(&pieces, memory.bytes, &[]);
-        Self { pieces, durations_ns, queue_starts, memory, driver }
+        let (blocks, parts_bytes) = (pieces.blocks(), frames_bytes(&pieces.parts()));
+        Self { pieces, durations_ns, queue_starts, memory, driver, blocks, parts_bytes }
     }
 
     /// Traffic of the driver alone.
@@ -141,17 +146,9 @@ impl Workload {
         self.memory.room_bytes
     }
 
-    /// Bytes of the frames of parts of blocks.
-    fn frames_of_parts(&self) -> u64 {
-        let parts = self.pieces.parts();
-        let peak_bytes = parts.bytes_by_op().into_iter().max().unwrap_or(0);
-        let bytes = peak_bytes.saturating_add(parts.padding_bytes());
-        bytes.checked_next_multiple_of(Part::BLOCK_BYTES).unwrap_or(bytes)
-    }
-
     /// Whether all of it fits: then nothing has to move.
     pub(crate) fn fits(&self) -> bool {
-        self.pieces.blocks().bytes().saturating_add(self.frames_of_parts()) <= self.room_bytes()
+        self.blocks.bytes().saturating_add(self.parts_bytes) <= self.room_bytes()
     }
 
     /// Checks that a plan is needed.
@@ -165,6 +162,13 @@ impl Workload {
         }
         Ok(())
     }
+}
+
+/// Bytes of the frames that parts of blocks have together.
+fn frames_bytes(parts: &Pieces) -> u64 {
+    let peak_bytes = parts.bytes_by_op().into_iter().max().unwrap_or(0);
+    let bytes = peak_bytes.saturating_add(parts.padding_bytes());
+    bytes.checked_next_multiple_of(Part::BLOCK_BYTES).unwrap_or(bytes)
 }
 
 /// Machine that planners plan for.

@@ -74,7 +74,7 @@ def table(cells):
                 rows.append((f"{policy}: {arm['refused']}", "", "", "", "", ""))
             else:
                 rows.append((policy, arm["moves"], mib(arm["planned_bytes"]), mib(arm["link_bytes"]), arm["faults"], arm["late"]))
-        for of, suffix in (("all policies", ""), ("policies that move whole blocks", "_in_frames")):
+        for of, suffix in (("all policies", ""), ("policies that move whole blocks", "_of_whole_blocks")):
             rows.append((f"bound of {of}", "", "", mib(bound[f"to_gpu{suffix}"] + bound[f"from_gpu{suffix}"]), "", ""))
         for row in rows:
             print(" | ".join(["", one["program"], str(one["gpu_mib"]), *map(str, row), ""]).strip())

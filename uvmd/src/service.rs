@@ -52,6 +52,8 @@ const PERSIST_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Interval of checks for a summary of denials.
 const SUMMARY_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum of blocks of a process whose returns are counted for probes: those of 128 GiB.
+const RETURNS_MAX: usize = 1 << 16;
 
 /// Set by the build script.
 const COMMIT: &str = env!("UVMD_COMMIT");
@@ -216,7 +218,7 @@ impl Ready {
         // shows it if their state folders differ.
         let listeners = Listeners::bind(*listen, metrics.listen, socket).await?;
         let collector = tokio::select! {
-            started = Collector::start(watching(collector, *records)) => started?,
+            started = Collector::start(watching(collector, *records, config.policy.touch_probe)) => started?,
             signal = signals.stop() => {
                 tracing::info!("stopping on {signal}, before the probes were attached");
                 return Ok(None);
@@ -245,7 +247,7 @@ async fn sum_up(denials: Denials) {
 }
 
 /// Configuration of the collector.
-fn watching(collector: &config::Collector, records: config::Records) -> collector::Config {
+fn watching(collector: &config::Collector, records: config::Records, probes: bool) -> collector::Config {
     let Retention { ended_retention, max_ended, owners } = retention(collector);
     collector::Config {
         interval: collector.interval.0,
@@ -257,7 +259,10 @@ fn watching(collector: &config::Collector, records: config::Records) -> collecto
             max_per_second: records.max_per_second.0,
             ring_bytes: records.ring_size.bytes,
         },
-        blocks: collector::BlockLimits::default(),
+        blocks: collector::BlockLimits {
+            returns_of_process: if probes { RETURNS_MAX } else { 0 },
+            ..collector::BlockLimits::default()
+        },
         owners,
     }
 }

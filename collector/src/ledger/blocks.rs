@@ -11,7 +11,7 @@ use self::{
     pieces::Pieces,
     ranges::{Known, Origin},
     resident::Knowledge,
-    returns::Returns,
+    returns::{ReturnCounts, Returns},
     seen::{GpuIndex, Seen},
     table::Table,
 };
@@ -47,6 +47,11 @@ pub(super) struct BlockMap {
 }
 
 impl BlockMap {
+    /// Map without blocks, which counts the returns of so many.
+    pub(super) fn with_returns(max: usize) -> Self {
+        Self { returns: Returns::new(max), ..Self::default() }
+    }
+
     /// Adds a record; with more than `max` blocks, those not seen for longest are forgotten.
     /// `page_bytes`: the kernel's page size.
     pub(super) fn add(&mut self, record: &BlockRecord, max: usize, page_bytes: u64) {
@@ -230,6 +235,7 @@ impl BlockMap {
 
     fn block(&self, seen: &Seen, gpu: Option<GpuKey>, at: impl Fn(u64) -> SystemTime) -> Block {
         let gpus = self.gpus.with_residency().max(1) as u64;
+        let ReturnCounts { idle_returns, interrupted_absences } = self.returns.of(seen.number);
         Block {
             address: seen.number * BLOCK_BYTES,
             gpu,
@@ -256,8 +262,8 @@ impl BlockMap {
             refetched_bytes: seen.refetched.bytes(),
             cpu_reclaimed_bytes: seen.returned.bytes(),
             bounces: seen.bounces.into(),
-            idle_returns: self.returns.idle_returns(seen.number),
-            interrupted_absences: self.returns.interrupted_absences(seen.number),
+            idle_returns,
+            interrupted_absences,
             resident: self.resident_of(seen).bounded(&self.knowledge, Some(gpus * BLOCK_BYTES)),
             last_seen_at: at(seen.last_ns),
         }

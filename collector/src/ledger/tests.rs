@@ -13,7 +13,7 @@ const OTHER: ProcessId = ProcessId { pid: 200, start_ticks: 8 };
 const CARD: GpuUuid = GpuUuid([3; 16]);
 const OTHER_CARD: GpuUuid = GpuUuid([5; 16]);
 const RETENTION: Duration = Duration::from_mins(5);
-const BLOCKS: BlockLimits = BlockLimits { of_process: 1000, of_all: 3000, ranges_of_all: 3000 };
+const BLOCKS: BlockLimits = BlockLimits { of_process: 1000, of_all: 3000, ranges_of_all: 3000, returns_of_process: 0 };
 
 fn ledger() -> Ledger {
     Ledger::new(Limits { retention: RETENTION, max_ended: 3, blocks: BLOCKS, owners: OwnerLimits::default() })

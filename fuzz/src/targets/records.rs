@@ -10,7 +10,7 @@ use abi::{
 use collector::{BlockLimits, Roots, fuzzing::Fed};
 use model::ProcessId;
 
-const LIMITS: BlockLimits = BlockLimits { of_process: 8, of_all: 12, ranges_of_all: 16 };
+const LIMITS: BlockLimits = BlockLimits { of_process: 8, of_all: 12, ranges_of_all: 16, returns_of_process: 4 };
 const ENDED_MAX: usize = 4;
 /// Length of the longest record, a lifecycle.
 const STEP_BYTES: usize = 81;

@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("", of(Accesses::of_log(&log, PAGE_BYTES), room, Operands::Streamed)),
         ("_in_blocks", of(Accesses::of_log(&log, Part::BLOCK_BYTES), room, Operands::Streamed)),
         ("_in_blocks_together", of(Accesses::of_log(&log, Part::BLOCK_BYTES), room, Operands::Together)),
-        ("_in_frames", of(Accesses::of_log_in_frames(&log), room, Operands::Together)),
+        ("_of_whole_blocks", of(Accesses::of_whole_blocks(&log), room, Operands::Together)),
     ];
     let figures =
         bounds.map(|(name, (to_gpu, from_gpu))| format!(r#""to_gpu{name}": {to_gpu}, "from_gpu{name}": {from_gpu}"#));

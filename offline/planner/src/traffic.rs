@@ -130,7 +130,7 @@ impl Traffic {
 /// blocks of which an allocation covers a part alone (`uvm_va_block_gpu_chunk_index_range`). So for
 /// bytes that were measured, take pages of 4 KiB as items, and all memory of the GPU as `room`. With
 /// items of 2 MiB the bound holds for policies that move whole blocks, such as plans that are
-/// rounded to blocks. [`Accesses::of_log_in_frames`] adds that blocks share no frames with parts of
+/// rounded to blocks. [`Accesses::of_whole_blocks`] adds that blocks share no frames with parts of
 /// blocks.
 ///
 /// Complexity: O(u log o) for u uses by o operations.
@@ -319,7 +319,7 @@ impl Accesses {
     /// operands of an operation on the GPU at once. Faults, and evictions of blocks that are there in part,
     /// may copy less.
     #[must_use]
-    pub fn of_log_in_frames(log: &LabLog) -> Self {
+    pub fn of_whole_blocks(log: &LabLog) -> Self {
         let mut accesses = Self::of_log(log, Part::BLOCK_BYTES);
         let pages = Part::BLOCK_BYTES / PAGE_BYTES;
         let is_block = |of: &Use, items: &[Item]| items.get(of.item).is_some_and(|item| item.size == pages);

@@ -64,8 +64,8 @@ impl Method for Prefetches {
 fn schedule_bytes(workload: &Workload) -> Result<u64, Refusal> {
     workload.check_need()?;
     let (pieces, room_bytes) = (&workload.pieces, workload.room_bytes());
-    let (staying_bytes, frames_bytes) = (pieces.staying_bytes(), workload.frames_of_parts());
-    let parts_bytes = pieces.parts().bytes().min(frames_bytes);
+    let (staying_bytes, frames_bytes) = (pieces.staying_bytes(), workload.parts_bytes);
+    let parts_bytes = (pieces.bytes() - workload.blocks.bytes()).min(frames_bytes);
     let bytes = room_bytes.checked_sub(frames_bytes).and_then(|bytes| (bytes + parts_bytes).checked_sub(staying_bytes));
     bytes.filter(|bytes| *bytes > 0).ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })
 }

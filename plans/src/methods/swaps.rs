@@ -29,25 +29,24 @@ impl Method for Swaps {
 
     fn outline(&self, workload: &Workload) -> Result<Outline, Refusal> {
         workload.check_need()?;
-        let Workload { pieces, memory, driver, .. } = workload;
+        let Workload { pieces, memory, driver, blocks, .. } = workload;
         let (needed_bytes, limit_bytes) = (pieces.op_bytes_max(), memory.launch_bytes_max);
         if needed_bytes > limit_bytes {
             return Err(Refusal::OpTooLarge { needed_bytes, limit_bytes });
         }
-        let (staying_bytes, room_bytes) = (workload.frames_of_parts(), workload.room_bytes());
+        let (staying_bytes, room_bytes) = (workload.parts_bytes, workload.room_bytes());
         let blocks_bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
         let blocks_bytes = blocks_bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })?;
-        let blocks = pieces.blocks();
-        let mut absences = self.absences(&blocks, &workload.durations_ns, blocks_bytes);
+        let mut absences = self.absences(blocks, &workload.durations_ns, blocks_bytes);
         if self.exchanges {
-            let least = absences::least(&blocks, blocks_bytes, absences.as_ref().ok().cloned());
+            let least = absences::least(blocks, blocks_bytes, absences.as_ref().ok().cloned());
             absences = least.map_or(absences, Ok);
         }
-        let moves = absences::moves(&blocks, absences?, blocks_bytes);
+        let moves = absences::moves(blocks, absences?, blocks_bytes);
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });
         }
-        let peak_bytes = traffic::of(&blocks, blocks_bytes, &moves).peak_bytes;
+        let peak_bytes = traffic::of(blocks, blocks_bytes, &moves).peak_bytes;
         if peak_bytes > blocks_bytes {
             return Err(Refusal::NoRoom);
         }

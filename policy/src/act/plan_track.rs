@@ -190,7 +190,7 @@ impl PlanTrack {
         if let Some(resting) = self.cooldown.rests(policy, sight.scene.now, &Circumstances::of(sight)) {
             return Err(resting.to_string());
         }
-        guard.admits_probe(policy, probed, sight, limits)
+        guard.admits_moves(policy, probed, sight, limits)
     }
 
     /// Has this version be carried out, and no other.
@@ -213,7 +213,7 @@ impl PlanTrack {
         limits: &Limits,
         next: DecisionId,
     ) -> PlanTurn {
-        let stage = match (sight.permits_acting(), guard.admits_plan(policy.name, planned, sight, limits)) {
+        let stage = match (sight.permits_acting(), guard.admits_moves(policy.name, planned, sight, limits)) {
             (Err(why), _) => Stage::Shadow(why),
             (Ok(()), Err(why)) => Stage::Denied(why),
             (Ok(()), Ok(())) => Stage::Trial,
@@ -284,7 +284,7 @@ impl PlanTrack {
             _ if self.open.is_some() => None,
             FollowingState::Planned(planned) => {
                 let resting = self.cooldown.rests(policy.name, sight.scene.now, &Circumstances::of(sight));
-                let denied = || guard.admits_plan(policy.name, planned, sight, limits).err();
+                let denied = || guard.admits_moves(policy.name, planned, sight, limits).err();
                 resting.map(|resting| resting.to_string()).or_else(denied)
             }
             FollowingState::Probing(probed) => {
@@ -395,7 +395,7 @@ impl Open {
                 return Err((Stage::Ended(why.to_owned()), CooldownKind::Pause));
             }
         };
-        let admitted = guard.admits_plan(self.decision.policy, planned, sight, limits);
+        let admitted = guard.admits_moves(self.decision.policy, planned, sight, limits);
         let Some(trial) = &mut self.trial else {
             let may = sight.permits_acting().is_ok() && admitted.is_ok();
             return if may { ended("it is permitted now: a trial begins") } else { Ok(Look::Open) };

@@ -164,7 +164,7 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, versi
             }
             *versions += 1;
             let state = FollowingState::Planned(figures(*versions, planned));
-            publish(shared, state, iteration, Some((*versions, Table::from(&**planned))));
+            publish(shared, state, iteration, Some((*versions, planned.table())));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! evicted before the call. Arrivals and departures are seen in the records of residency, which are
 //! never sampled out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use abi::{
     BlockRecord, RecordKind,
@@ -15,8 +15,16 @@ use abi::{
 /// Cause of a copy that the process itself requested, by the driver's numbers: `API_MIGRATE`, without
 /// the flag of another process's call.
 const REQUESTED: u16 = 6;
-/// Maximum of blocks that are observed: those of 128 GiB. Others have no returns.
-const BLOCKS_MAX: usize = 1 << 16;
+
+/// What is counted of a block. Counts only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReturnCounts {
+    /// Times that it came back without an access.
+    pub(super) idle_returns: u64,
+    /// Times that something else than a request ended an absence that began before the process had memory
+    /// moved to the host.
+    pub(super) interrupted_absences: u64,
+}
 
 /// Absences of blocks that a process had moved.
 #[derive(Debug, Default)]
@@ -25,6 +33,8 @@ pub(super) struct Returns {
     departures: u64,
     /// Number of losses of records: what was known to be absent before the last one is not any more.
     losses: u64,
+    /// Most blocks.
+    max: usize,
     blocks: BTreeMap<u64, State>,
 }
 
@@ -39,15 +49,13 @@ struct State {
     is_requested: bool,
     /// Bytes that have come back by request since.
     returned_bytes: u64,
-    idle_returns: u64,
-    interrupted_absences: u64,
+    counts: ReturnCounts,
 }
 
 impl State {
     const fn present(self) -> Self {
-        let Self { losses, idle_returns, interrupted_absences, .. } = self;
-        let (absent_since, is_requested, returned_bytes) = (None, false, 0);
-        Self { absent_since, losses, is_requested, returned_bytes, idle_returns, interrupted_absences }
+        let Self { losses, counts, .. } = self;
+        Self { absent_since: None, losses, is_requested: false, returned_bytes: 0, counts }
     }
 
     /// Whether it is absent since before the process had memory moved to the host.
@@ -57,29 +65,38 @@ impl State {
 
     /// Present by something else than a request.
     fn accessed(self, departures: u64) -> Self {
-        let more = u64::from(self.is_away(departures));
-        Self { interrupted_absences: self.interrupted_absences + more, ..self.present() }
+        let mut present = self.present();
+        present.counts.interrupted_absences += u64::from(self.is_away(departures));
+        present
     }
 }
 
 impl Returns {
+    /// None yet, of at most so many blocks: further ones have no returns.
+    pub(super) fn new(max: usize) -> Self {
+        Self { max, ..Self::default() }
+    }
+
     /// Adds a record of the block of this number.
     pub(super) fn add(&mut self, number: u64, kind: RecordKind, record: &BlockRecord) {
+        if self.max == 0 {
+            return;
+        }
         let is_requested = record.cause == REQUESTED;
         if kind == RecordKind::CopyDtoh && is_requested {
             self.departures += 1;
         }
         let is_moved = is_requested && matches!(kind, RecordKind::CopyDtoh | RecordKind::CopyHtod);
-        let is_observed = self.blocks.contains_key(&number);
-        if !is_observed && (!is_moved || self.blocks.len() >= BLOCKS_MAX) {
-            return;
-        }
         if kind == RecordKind::Gone {
             self.blocks.remove(&number);
             return;
         }
-        let (departures, losses) = (self.departures, self.losses);
-        let state = self.blocks.entry(number).or_default();
+        let (departures, losses, has_room) = (self.departures, self.losses, self.blocks.len() < self.max);
+        let state = match self.blocks.entry(number) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(vacant) if is_moved && has_room => vacant.insert(State::default()),
+            Entry::Vacant(_) => return,
+        };
         if state.losses != losses {
             *state = State { losses, ..state.present() };
         }
@@ -88,7 +105,8 @@ impl Returns {
             RecordKind::CopyHtod if is_requested => {
                 state.returned_bytes += u64::from(record.bytes);
                 if state.is_away(departures) && state.returned_bytes >= BLOCK_BYTES {
-                    *state = State { idle_returns: state.idle_returns + 1, ..state.present() };
+                    *state = state.present();
+                    state.counts.idle_returns += 1;
                 }
             }
             // What is neither read nor written has none of these.
@@ -119,15 +137,9 @@ impl Returns {
         self.losses = self.losses.wrapping_add(1);
     }
 
-    /// Times that the block of this number came back without an access.
-    pub(super) fn idle_returns(&self, number: u64) -> u64 {
-        self.blocks.get(&number).map_or(0, |state| state.idle_returns)
-    }
-
-    /// Times that something else than a request ended an absence that began before the process had memory
-    /// moved to the host.
-    pub(super) fn interrupted_absences(&self, number: u64) -> u64 {
-        self.blocks.get(&number).map_or(0, |state| state.interrupted_absences)
+    /// Counts of the block of this number.
+    pub(super) fn of(&self, number: u64) -> ReturnCounts {
+        self.blocks.get(&number).map_or_else(ReturnCounts::default, |state| state.counts)
     }
 }
 
@@ -139,6 +151,7 @@ mod tests {
     const EVICTION: u16 = 4;
     const OF_A_TOOL: u16 = REQUESTED | abi::count::REQUESTED_BY_TOOL;
     const WHOLE: u32 = 2 << 20;
+    const MAX: usize = 8;
 
     fn add(returns: &mut Returns, number: u64, kind: RecordKind, cause: u16, bytes: u32, resident_pages: u16) {
         returns.add(number, kind, &BlockRecord { cause, bytes, resident_pages, ..BlockRecord::default() });
@@ -156,10 +169,10 @@ mod tests {
 
     /// Idle returns of block 1, which the process has moved before, after these events.
     fn after(events: impl FnOnce(&mut Returns)) -> u64 {
-        let mut returns = Returns::default();
+        let mut returns = Returns::new(MAX);
         comes(&mut returns, 1, REQUESTED, WHOLE);
         events(&mut returns);
-        returns.idle_returns(1)
+        returns.of(1).idle_returns
     }
 
     #[test]
@@ -170,9 +183,9 @@ mod tests {
         };
         assert_eq!(after(round_trip), 1);
         assert_eq!(after(|returns| (0..3).for_each(|_| round_trip(returns))), 3);
-        let mut returns = Returns::default();
+        let mut returns = Returns::new(MAX);
         round_trip(&mut returns);
-        assert_eq!(returns.idle_returns(1), 1, "its first departure is observed");
+        assert_eq!(returns.of(1).idle_returns, 1, "its first departure is observed");
     }
 
     #[test]
@@ -187,19 +200,20 @@ mod tests {
 
     #[test]
     fn access_that_ends_an_absence_from_before_a_departure_is_counted() {
-        let mut returns = Returns::default();
+        let mut returns = Returns::new(MAX);
         leaves(&mut returns, 1, REQUESTED);
         comes(&mut returns, 1, FAULT, WHOLE);
-        assert_eq!((returns.idle_returns(1), returns.interrupted_absences(1)), (0, 1));
+        let counted = ReturnCounts { idle_returns: 0, interrupted_absences: 1 };
+        assert_eq!(returns.of(1), counted);
         // Away by an eviction, without a departure since.
         leaves(&mut returns, 1, EVICTION);
         comes(&mut returns, 1, FAULT, WHOLE);
-        assert_eq!(returns.interrupted_absences(1), 1);
+        assert_eq!(returns.of(1), counted);
         // What was lost says neither.
         leaves(&mut returns, 1, REQUESTED);
         returns.lost();
         comes(&mut returns, 1, REQUESTED, WHOLE);
-        assert_eq!((returns.idle_returns(1), returns.interrupted_absences(1)), (0, 1));
+        assert_eq!(returns.of(1), counted);
     }
 
     #[test]
@@ -257,11 +271,22 @@ mod tests {
 
     #[test]
     fn blocks_that_nobody_moves_are_not_observed() {
-        let mut returns = Returns::default();
+        let mut returns = Returns::new(MAX);
         for number in 0..100 {
             comes(&mut returns, number, FAULT, WHOLE);
             leaves(&mut returns, number, EVICTION);
         }
         assert!(returns.blocks.is_empty());
+    }
+
+    #[test]
+    fn no_more_blocks_are_observed_than_may_be() {
+        let mut returns = Returns::new(MAX);
+        (0..100).for_each(|number| leaves(&mut returns, number, REQUESTED));
+        assert_eq!(returns.blocks.len(), MAX);
+        let record = BlockRecord { cause: REQUESTED, bytes: WHOLE, ..BlockRecord::default() };
+        let mut nobody = Returns::default();
+        nobody.add(1, RecordKind::CopyDtoh, &record);
+        assert!(nobody.blocks.is_empty());
     }
 }

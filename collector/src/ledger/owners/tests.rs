@@ -20,7 +20,7 @@ fn ledger(max: usize) -> Ledger {
     Ledger::new(Limits {
         retention: ENDED_RETENTION,
         max_ended: 50,
-        blocks: BlockLimits { of_process: 1000, of_all: 3000, ranges_of_all: 3000 },
+        blocks: BlockLimits { of_process: 1000, of_all: 3000, ranges_of_all: 3000, returns_of_process: 0 },
         owners: OwnerLimits { max, retention: RETENTION, ..OwnerLimits::default() },
     })
 }

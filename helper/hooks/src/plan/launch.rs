@@ -71,16 +71,17 @@ impl Plan {
         Launch { number, op }
     }
 
-    /// Waits until a move is handed over to the driver, if the plan of this generation has launches do so.
-    pub(super) fn wait_for_handover(&self, word: &AtomicU64, generation: u64) {
+    /// Time until which a launch waits for moves to be handed over, if its plan has launches do so.
+    pub(super) fn handover_deadline_ns(&self) -> Option<u64> {
         let most_ns = self.handover_wait_ns.load(Ordering::Relaxed);
-        if most_ns == 0 {
-            return;
-        }
+        (most_ns > 0).then(|| system::monotonic_ns().saturating_add(most_ns))
+    }
+
+    /// Waits until a move of the plan of this generation is handed over to the driver.
+    pub(super) fn wait_for_handover(&self, word: &AtomicU64, generation: u64, deadline_ns: u64) {
         let is_pending = || !matches!(word.load(Ordering::Acquire), stage::IDLE | stage::ENQUEUED);
-        let begun_ns = system::monotonic_ns();
         while is_pending() && self.followed() == generation && self.is_acting() {
-            if system::monotonic_ns().saturating_sub(begun_ns) >= most_ns {
+            if system::monotonic_ns() >= deadline_ns {
                 // The thread does not come to it: no launch waits in vain again.
                 self.handover_wait_ns.store(0, Ordering::Relaxed);
                 return;
@@ -176,12 +177,13 @@ impl Op<'_> {
             self.skips(places.waits().filter(|at| get(plan.waits, *at) & AT_EXPIRY == 0).count());
             return;
         }
+        let deadline_ns = plan.handover_deadline_ns();
         for at in places.waits() {
             let wait = get(plan.waits, at);
             let one = usize::try_from(wait & !AT_EXPIRY).unwrap_or(usize::MAX);
             let Some(word) = plan.stages.get(one) else { continue };
-            if wait & AT_EXPIRY == 0 {
-                plan.wait_for_handover(word, self.visit.generation);
+            if let Some(deadline_ns) = deadline_ns.filter(|_| wait & AT_EXPIRY == 0) {
+                plan.wait_for_handover(word, self.visit.generation, deadline_ns);
             }
             match word.compare_exchange(stage::ENQUEUED, stage::IDLE, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {

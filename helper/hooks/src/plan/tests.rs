@@ -137,28 +137,27 @@ fn launch_waits_for_a_hand_over_once_in_vain_and_not_at_all_without_the_plan() {
     let plan = none();
     plan.followed.store(2, Ordering::SeqCst);
     let (queued, enqueued) = (AtomicU64::new(stage::queued(1)), AtomicU64::new(stage::ENQUEUED));
-    let left_ns = || plan.handover_wait_ns.load(Ordering::Relaxed);
+    let wait_ns = || plan.handover_wait_ns.load(Ordering::Relaxed);
     // As a plan is: it does not wait.
-    plan.wait_for_handover(&queued, 2);
-    // Each of these would wait for ever.
+    assert_eq!(plan.handover_deadline_ns(), None);
     plan.handover_wait_ns.store(u64::MAX, Ordering::Relaxed);
-    plan.wait_for_handover(&enqueued, 2);
-    plan.wait_for_handover(&AtomicU64::new(stage::IDLE), 2);
-    plan.wait_for_handover(&queued, 4);
+    let never = plan.handover_deadline_ns().unwrap();
+    // Each of these would wait for ever.
+    plan.wait_for_handover(&enqueued, 2, never);
+    plan.wait_for_handover(&AtomicU64::new(stage::IDLE), 2, never);
+    plan.wait_for_handover(&queued, 4, never);
     plan.ring.set_mode(Mode::Record);
-    plan.wait_for_handover(&queued, 2);
+    plan.wait_for_handover(&queued, 2, never);
     plan.ring.set_mode(Mode::Act);
-    assert_eq!(left_ns(), u64::MAX);
     std::thread::scope(|scope| {
         let word = &queued;
         scope.spawn(move || {
             std::thread::yield_now();
             word.store(stage::ENQUEUED, Ordering::Release);
         });
-        plan.wait_for_handover(word, 2);
+        plan.wait_for_handover(word, 2, never);
     });
-    assert_eq!((queued.load(Ordering::Relaxed), left_ns()), (stage::ENQUEUED, u64::MAX));
-    plan.handover_wait_ns.store(1, Ordering::Relaxed);
-    plan.wait_for_handover(&AtomicU64::new(stage::AT_WORK), 2);
-    assert_eq!(left_ns(), 0);
+    assert_eq!((queued.load(Ordering::Relaxed), wait_ns()), (stage::ENQUEUED, u64::MAX));
+    plan.wait_for_handover(&AtomicU64::new(stage::AT_WORK), 2, 0);
+    assert_eq!(wait_ns(), 0);
 }

@@ -333,7 +333,7 @@ fn a_training_of_tinygrad_has_its_bound_by_pages_and_by_blocks() {
 }
 
 #[test]
-fn in_frames_parts_of_blocks_take_whole_ones_from_the_blocks_while_they_are_used() {
+fn parts_of_blocks_take_whole_frames_from_the_blocks_while_they_are_used() {
     // Three blocks of 2 MiB in turn, each with the same 4 KiB, twice.
     let (block, part) = (|at: u64| (1 << 40) + (at << 21), 2 << 40);
     let mut lines: Vec<String> = Vec::new();
@@ -364,7 +364,7 @@ fn in_frames_parts_of_blocks_take_whole_ones_from_the_blocks_while_they_are_used
         assert_eq!(bound.to_gpu % pages, 0);
         bound.to_gpu / pages
     };
-    let (frames, bytes) = (Accesses::of_log_in_frames(&log), Accesses::of_log(&log, 2 << 20));
+    let (frames, bytes) = (Accesses::of_whole_blocks(&log), Accesses::of_log(&log, 2 << 20));
     // Of three frames, one has the part: of two for the blocks, one has the block in use.
     assert_eq!([4, 3, 2].map(|room| copied(&frames, room)), [0, 1, 3]);
     // By bytes, all but a page of the third block would have room.

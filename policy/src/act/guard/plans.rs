@@ -6,8 +6,8 @@ use model::{Action, Place, PlannedIteration, ProbedIteration};
 use super::{Guard, headroom, not_permitted, too_little_host, used_up};
 use crate::act::{limits::Limits, room::room_bytes, scene::Sight};
 
-/// What is moved in an iteration.
-struct Moved {
+/// What is moved in an iteration, by a plan or by the table of a probe.
+pub(crate) struct Moved {
     to_gpu_bytes: u64,
     to_host_bytes: u64,
     /// Bytes of the memory that moves.
@@ -33,35 +33,18 @@ impl From<&ProbedIteration> for Moved {
 }
 
 impl Guard {
-    /// Whether a plan may be followed now.
+    /// Whether a plan, or the table of a probe, may be followed now.
     ///
     /// # Errors
     /// If not: the reason.
-    pub(crate) fn admits_plan(
+    pub(crate) fn admits_moves(
         &self,
         policy: &str,
-        planned: &PlannedIteration,
+        wanted: impl Into<Moved>,
         sight: &Sight<'_>,
         limits: &Limits,
     ) -> Result<(), String> {
-        self.admits_moves(policy, &Moved::from(planned), sight, limits)
-    }
-
-    /// Whether the table of a probe may be followed now.
-    ///
-    /// # Errors
-    /// If not: the reason.
-    pub(crate) fn admits_probe(
-        &self,
-        policy: &str,
-        probed: &ProbedIteration,
-        sight: &Sight<'_>,
-        limits: &Limits,
-    ) -> Result<(), String> {
-        self.admits_moves(policy, &Moved::from(probed), sight, limits)
-    }
-
-    fn admits_moves(&self, policy: &str, planned: &Moved, sight: &Sight<'_>, limits: &Limits) -> Result<(), String> {
+        let planned = wanted.into();
         if sight.directive.range.is_some() || sight.directive.allocation_larger_than_bytes.is_some() {
             return Err("the override names a part of the memory, and plans are about all of it".to_owned());
         }
@@ -71,7 +54,7 @@ impl Guard {
             let denied = not_permitted(policy, action).or_else(|| self.forbids(action, moves, sight));
             denied.map_or(Ok(()), Err)?;
         }
-        self.affords(planned, sight, limits)?;
+        self.affords(&planned, sight, limits)?;
         let room = room_bytes(sight, limits).ok_or(super::NO_GPU_MEMORY)?;
         if planned.peak_bytes > room {
             return Err(format!(

@@ -13,6 +13,8 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    iter,
+    ops::RangeInclusive,
 };
 
 use super::load::{Absence, Load};
@@ -39,7 +41,7 @@ pub(in super::super) fn least(pieces: &Pieces, limit_bytes: u64, first: Option<V
         Search { load, others: &others, present: present.into_iter().collect(), visits: 0 }
     };
     let covers = [false, true].map(|takes_last| search(Vec::new()).cover(takes_last));
-    let begins = std::iter::once(first.map(search)).chain(covers);
+    let begins = iter::once(first.map(search)).chain(covers);
     let best = begins.into_iter().flatten().map(Search::improved).min_by_key(Search::bytes)?;
     Some(best.present.into_iter().collect())
 }
@@ -87,7 +89,7 @@ impl Search<'_> {
                     [&self.load.before, &self.load.during].map(|load| taken(load, self.load.limit_bytes, absence.bytes))
                 });
                 let [before, during] = sums;
-                let of = |sums: &[u64], places: std::ops::RangeInclusive<usize>| {
+                let of = |sums: &[u64], places: RangeInclusive<usize>| {
                     let sum = |behind: usize| sums.get(behind).copied().unwrap_or(0);
                     sum(*places.end() + 1).saturating_sub(sum(*places.start()))
                 };

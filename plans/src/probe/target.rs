@@ -1,0 +1,112 @@
+//! Launches that are probed, and the parts of their footprints that are probed at a time.
+
+use std::{cmp::Reverse, collections::BTreeSet};
+
+use call_ring::plan::MOVES_MAX;
+use planner::Part;
+
+use crate::{pieces::Pieces, sequence::Work};
+
+/// Most launches that are probed.
+pub const LAUNCHES_MAX: usize = 64;
+/// Executions of a launch for which it has to be proven that they do not access a block.
+pub const PROBES_PER_LAUNCH: u64 = 2;
+/// Executions in the first window of a launch without a proof: a block that the GPU did not have before comes
+/// back once without having left.
+pub(super) const FIRST: u64 = 1;
+/// Windows in vain after which a launch is not probed any more.
+pub const ATTEMPTS_MAX: u32 = 3;
+/// Least blocks of a footprint for which a probe can matter.
+const BLOCKS_MIN: usize = 2;
+
+/// Part of the footprint of a launch that is probed at a time.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    /// Place of the launch.
+    pub(super) op: usize,
+    /// Its pieces, by their places.
+    pub(super) pieces: Vec<usize>,
+    /// Executions that were observed.
+    pub(super) executions: u64,
+    /// Windows in vain.
+    pub(super) attempts: u32,
+    /// Blocks that were accessed in one of them, or may have been.
+    pub(super) touched: BTreeSet<u64>,
+}
+
+impl Target {
+    pub(super) const fn is_known(&self) -> bool {
+        self.executions >= FIRST + PROBES_PER_LAUNCH
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.is_known() || self.attempts >= ATTEMPTS_MAX
+    }
+
+    /// Its bytes, of whole blocks.
+    pub(super) fn bytes(&self, pieces: &Pieces) -> u64 {
+        bytes(pieces, &self.pieces)
+    }
+
+    /// First addresses of its blocks.
+    pub(super) fn blocks(&self, pieces: &Pieces) -> BTreeSet<u64> {
+        let pieces = self.pieces.iter().filter_map(|place| pieces.all.get(*place));
+        pieces.flat_map(|piece| blocks(piece.address, piece.bytes)).collect()
+    }
+}
+
+/// Targets of the launches of an iteration, with at most so many bytes each in both directions together:
+/// those that name most, first.
+pub(super) fn of(work: &Work, budget_bytes: u64) -> Vec<Target> {
+    let Work { tokens, pieces, are_alone, .. } = work;
+    let may_be = |op: usize| {
+        let repeats = tokens.get(op).is_some_and(|token| token.pointers.is_some());
+        repeats && are_alone.get(op).copied().unwrap_or(false)
+    };
+    let named = pieces.by_op().into_iter().enumerate().filter(|(op, _)| may_be(*op));
+    let mut named: Vec<(usize, Vec<usize>, u64)> = named
+        .map(|(op, mut places)| {
+            let is_moved = |place: &usize| pieces.all.get(*place).is_some_and(|piece| piece.moves && piece.is_block());
+            places.retain(is_moved);
+            let bytes = bytes(pieces, &places);
+            (op, places, bytes)
+        })
+        .filter(|(.., bytes)| bytes / Part::BLOCK_BYTES >= BLOCKS_MIN as u64)
+        .collect();
+    named.sort_by_key(|(op, _, bytes)| (Reverse(*bytes), *op));
+    named.truncate(LAUNCHES_MAX);
+    let parts = named.into_iter().flat_map(|(op, places, _)| parts(pieces, op, &places, budget_bytes / 2));
+    parts.filter(|target| target.bytes(pieces).saturating_mul(2) <= budget_bytes).collect()
+}
+
+/// Targets of a launch with at most so many bytes each; at least a piece.
+fn parts(pieces: &Pieces, op: usize, places: &[usize], most_bytes: u64) -> Vec<Target> {
+    let mut targets: Vec<Target> = Vec::new();
+    let mut room = 0_u64;
+    for place in places {
+        let bytes = pieces.all.get(*place).map_or(0, |piece| piece.bytes);
+        match targets.last_mut() {
+            Some(target) if bytes <= room && 2 * target.pieces.len() + 2 <= MOVES_MAX => {
+                target.pieces.push(*place);
+                room -= bytes;
+            }
+            _ => {
+                let target = Target { op, pieces: vec![*place], executions: 0, attempts: 0, touched: BTreeSet::new() };
+                targets.push(target);
+                room = most_bytes.saturating_sub(bytes);
+            }
+        }
+    }
+    targets
+}
+
+/// First addresses of the blocks in a range of whole blocks.
+pub(super) fn blocks(address: u64, bytes: u64) -> impl Iterator<Item = u64> {
+    let first = address / Part::BLOCK_BYTES;
+    (first..address.saturating_add(bytes).div_ceil(Part::BLOCK_BYTES)).map(|number| number * Part::BLOCK_BYTES)
+}
+
+fn bytes(pieces: &Pieces, places: &[usize]) -> u64 {
+    let pieces = places.iter().filter_map(|place| pieces.all.get(*place));
+    pieces.map(|piece| piece.bytes).fold(0, u64::saturating_add)
+}

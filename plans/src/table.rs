@@ -1,0 +1,38 @@
+//! Table of moves that a helper follows: of a plan, or of a probe.
+
+use call_ring::{
+    Plan, Token,
+    plan::{Destination, Move},
+};
+
+/// Table of moves, as a helper follows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Number of a launch at which an iteration begins.
+    pub first_launch: u64,
+    /// Token of each launch of an iteration.
+    pub tokens: Vec<Token>,
+    /// Moves, by the launches behind which they begin.
+    pub moves: Vec<Move>,
+    /// Time for which a launch waits until a move is handed over to the driver: 0 in a plan.
+    pub handover_wait_ns: u64,
+}
+
+impl Table {
+    /// Bytes of an iteration in this direction.
+    #[must_use]
+    pub fn bytes(&self, destination: Destination) -> u64 {
+        let moves = self.moves.iter().filter(|step| step.destination == destination);
+        moves.map(|step| step.bytes).fold(0, u64::saturating_add)
+    }
+
+    /// As the helper takes it.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits in plans")]
+    pub fn plan(&self, gpu: [u8; 16]) -> Plan<'_> {
+        let budget_bytes = self.moves.iter().map(|step| step.bytes).fold(0, u64::saturating_add);
+        let Self { first_launch, tokens, moves, handover_wait_ns } = self;
+        let (first_launch, handover_wait_ns) = (*first_launch as u32, *handover_wait_ns);
+        Plan { gpu, first_launch, budget_bytes, handover_wait_ns, tokens, moves }
+    }
+}
