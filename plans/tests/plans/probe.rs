@@ -109,6 +109,7 @@ impl World {
     fn lose(&mut self, record: Record) {
         if record == Record::Lost {
             self.absent_since.clear();
+            self.counted.dropped_records += 1;
         }
     }
 
@@ -375,6 +376,14 @@ fn moves_that_come_late_each_time_prove_nothing() {
             assert!(untouched(&evidence, op).is_disjoint(&launch.touched), "{fates:?}, launch {op}");
         }
     }
+}
+
+#[test]
+fn windows_in_which_records_were_lost_prove_nothing() {
+    let mut world = World { records: vec![Record::Lost], ..World::default() };
+    let Run { evidence, .. } = run(&training(), &mut world, EACH);
+    let figures = evidence.unwrap().figures();
+    assert_eq!((figures.probed, figures.named_bytes), (0, 0), "{figures:?}");
 }
 
 fn fate() -> impl Strategy<Value = Fate> {
