@@ -511,7 +511,7 @@ fn decision(
     let PlannedIteration { planner, launches, moves, ranges, .. } = planned;
     let probes = planned.probes.map(|probes| {
         let [named, touched] = [probes.named_bytes, probes.touched_bytes].map(|bytes| mib(bytes as f64));
-        format!("; by probes, {} launches access {touched} of the {named} that they name", probes.probed)
+        format!("; by probes, {} launches access at most {touched} of the {named} that they name", probes.probed)
     });
     Decision {
         id,

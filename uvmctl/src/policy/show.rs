@@ -149,7 +149,7 @@ fn probes(plan: &PlanState) -> Option<String> {
     let ProbeFigures { launches, probed, named_bytes, touched_bytes, .. } = plan.probes?;
     let [named, touched] = [named_bytes, touched_bytes].map(text::bytes);
     Some(format!(
-        "  Probes: {} of {} launches, which access {touched} of the {named} that they name.",
+        "  Probes: {} of {} launches, which access at most {touched} of the {named} that they name.",
         text::count(probed),
         text::count(launches)
     ))

@@ -174,7 +174,7 @@ fn policy_explain_has_the_selected_override_candidates_and_restrictions() {
   Reason: of 2 that match, a is more specific.
   No action: acting is switched off (uvmctl policy show).
   Plan: foresight, 52.0 MiB over the link in an iteration, 37 iterations so far.
-  Probes: 38 of 40 launches, which access 76.0 MiB of the 312 MiB that they name.
+  Probes: 38 of 40 launches, which access at most 76.0 MiB of the 312 MiB that they name.
   No advice at GPU-abab: the application advises the driver itself.
   No cycle: it was rolled back\\u{1b}.
   * a: it is the first that matches
