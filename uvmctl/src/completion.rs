@@ -94,17 +94,16 @@ fn fetch<T: serde::de::DeserializeOwned>(path: &str) -> Option<T> {
     Some(Client::brief(options).ok()?.get(path).ok()?.body)
 }
 
-/// Client options of an incomplete command line.
+/// Client options of an incomplete command line; `None` if one is invalid, as another daemon's names
+/// would mislead.
 fn client_options(words: impl Iterator<Item = OsString>) -> Option<client::Options> {
-    let line = <client::Options as clap::Args>::augment_args(Command::new(PROGRAM))
-        .disable_help_flag(true)
-        .ignore_errors(true)
-        .allow_external_subcommands(true);
+    let line = <client::Options as clap::Args>::augment_args(Command::new(PROGRAM)).disable_help_flag(true);
     // Global options may follow the command, whose options are unknown here: parse known options
     // only.
     let words = joined(words.skip(1));
-    let is_option =
-        |word: &OsString| ["--url", "--socket", "--token-file"].iter().any(|option| names_option(word, option));
+    let is_option = |word: &OsString| {
+        ["--url", "--socket", "--socket-owner", "--token-file"].iter().any(|option| names_option(word, option))
+    };
     let pairs = words.iter().enumerate().filter(|(_, word)| is_option(word));
     let arguments = pairs.flat_map(|(at, word)| {
         let value = if word.to_string_lossy().contains('=') { None } else { words.get(at + 1) };
@@ -132,4 +131,25 @@ fn joined(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 fn names_option(word: &OsStr, option: &str) -> bool {
     let word = word.to_string_lossy();
     word.strip_prefix(option).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Option<client::Options> {
+        client_options(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn client_options_are_found_beside_others() {
+        assert!(parsed("uvmctl policy set --url http : //gpu-17 --pid").is_some());
+        assert!(parsed("uvmctl explain --full 4").is_some());
+    }
+
+    #[test]
+    fn an_invalid_client_option_does_not_select_the_default_daemon() {
+        assert!(parsed("uvmctl --url nonsense explain 4").is_none());
+        assert!(parsed("uvmctl explain 4 --url").is_none());
+    }
 }
