@@ -188,6 +188,7 @@ impl State {
         let is_there = self.waiting.iter().chain(&self.at_work).any(|waiting| waiting.one.at == one.at);
         if self.is_late(&one) {
             self.counters.late += 1;
+            self.counters.expired += 1;
         } else if self.ended.is_some() || is_there || self.waiting.len() >= WAITING_MAX {
             self.counters.skipped += 1;
         } else {
@@ -203,6 +204,7 @@ impl State {
                 self.waiting.pop_front();
                 self.counters.late += 1;
                 self.counters.moves += u64::from(has_begun);
+                self.counters.expired += u64::from(!has_begun);
                 continue;
             }
             bytes = bytes.saturating_add(one.end - one.begin);

@@ -107,9 +107,17 @@ impl HelperPlan {
             };
         };
         let report = memory.report();
-        let Counters { iterations, moves, late, skipped, mismatched: _, bytes_to_gpu, bytes_to_host } = report.counters;
-        let counters =
-            PlanCounters { iterations, moves, late, skipped, to_gpu_bytes: bytes_to_gpu, to_host_bytes: bytes_to_host };
+        let Counters { iterations, moves, late, expired, skipped, mismatched: _, bytes_to_gpu, bytes_to_host } =
+            report.counters;
+        let counters = PlanCounters {
+            iterations,
+            moves,
+            late,
+            expired,
+            skipped,
+            to_gpu_bytes: bytes_to_gpu,
+            to_host_bytes: bytes_to_host,
+        };
         // That of an earlier plan is over anyway.
         let is_about_this = self.generation == Some(report.generation);
         let ended = report.state.filter(|_| is_about_this).and_then(ended);

@@ -216,8 +216,12 @@ pub struct PlanCounters {
     pub iterations: u64,
     /// Moves handed over to the driver.
     pub moves: u64,
-    /// Moves for which a launch did not wait; from outside, those that it has overtaken, which are not made.
+    /// Moves for which a launch did not wait; from outside, those that it has overtaken.
     pub late: u64,
+    /// Late moves that were not made, as their memory was to be back by then; from outside, all late ones that had
+    /// not begun.
+    #[serde(default)]
+    pub expired: u64,
     /// Moves and waits that were left out.
     pub skipped: u64,
     /// Bytes of moves to the GPU.
@@ -234,6 +238,7 @@ impl PlanCounters {
             iterations: self.iterations.saturating_sub(earlier.iterations),
             moves: self.moves.saturating_sub(earlier.moves),
             late: self.late.saturating_sub(earlier.late),
+            expired: self.expired.saturating_sub(earlier.expired),
             skipped: self.skipped.saturating_sub(earlier.skipped),
             to_gpu_bytes: self.to_gpu_bytes.saturating_sub(earlier.to_gpu_bytes),
             to_host_bytes: self.to_host_bytes.saturating_sub(earlier.to_host_bytes),
@@ -247,6 +252,7 @@ impl PlanCounters {
             iterations: self.iterations.saturating_add(other.iterations),
             moves: self.moves.saturating_add(other.moves),
             late: self.late.saturating_add(other.late),
+            expired: self.expired.saturating_add(other.expired),
             skipped: self.skipped.saturating_add(other.skipped),
             to_gpu_bytes: self.to_gpu_bytes.saturating_add(other.to_gpu_bytes),
             to_host_bytes: self.to_host_bytes.saturating_add(other.to_host_bytes),
@@ -265,8 +271,18 @@ impl PlanCounters {
 pub struct PlanCommand {
     /// Process.
     pub process: ProcessId,
-    /// Plan, or table of a probe, of this version to publish; `None` to withdraw any.
-    pub publish: Option<u64>,
+    /// Table to publish; `None` to withdraw any.
+    pub publish: Option<Publication>,
+}
+
+/// Table of a plan or of a probe that is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// Version of it.
+    pub version: u64,
+    /// Whether launches wait until a move of a plan is handed over to the driver; those of a probe do in
+    /// any case.
+    pub launches_wait: bool,
 }
 
 /// Iterations with a plan or without it.
@@ -317,6 +333,9 @@ pub struct PlanEvidence {
     pub with: ArmFigures,
     /// Share of arrangements of the blocks that show as much of a difference in what it promises; null before all blocks are measured.
     pub p_value: Option<f64>,
+    /// Whether launches wait until a move is handed over to the driver, as too many moves expired.
+    #[serde(default)]
+    pub launches_wait: bool,
     /// What was counted since the decision. Bytes are at most those that the driver has copied in the same intervals.
     pub counters: PlanCounters,
 }

@@ -54,7 +54,7 @@ pub use dropped::DropReason;
 pub use eviction::{EvictionCause, EvictionPair, OwnerEvictions, Party};
 pub use following::{
     ArmFigures, Following, FollowingState, IterationBegin, LaunchLead, LeadBucket, PlanCommand, PlanCounters,
-    PlanEvidence, PlanReport, PlannedIteration, ProbeFigures, ProbedIteration,
+    PlanEvidence, PlanReport, PlannedIteration, ProbeFigures, ProbedIteration, Publication,
 };
 pub use heat::{HeatCell, HeatMap, HeatRange, HeatRequest};
 pub use history::{History, HistoryOf, HistoryRequest, Sample};

@@ -71,7 +71,7 @@ impl Planned {
         self.coverage.map(|coverage| percent(coverage.recall()))
     }
 
-    /// Its moves, as a helper follows them.
+    /// Its moves, as a helper follows them; launches wait for none to be handed over.
     #[must_use]
     pub fn table(&self) -> Table {
         let Self { first_launch, tokens, moves, .. } = self;

@@ -14,7 +14,7 @@ pub struct Table {
     pub tokens: Vec<Token>,
     /// Moves, by the launches behind which they begin.
     pub moves: Vec<Move>,
-    /// Time for which a launch waits until a move is handed over to the driver: 0 in a plan.
+    /// Time for which a launch waits until a move is handed over to the driver.
     pub handover_wait_ns: u64,
 }
 

@@ -112,7 +112,7 @@ fn shown(Report { generation, state, counters }: Report) -> Value {
     json!({
         "generation": generation, "state": state.map(|state| format!("{state:?}")),
         "iterations": counters.iterations, "moves": counters.moves, "late": counters.late,
-        "skipped": counters.skipped, "mismatched": counters.mismatched,
+        "expired": counters.expired, "skipped": counters.skipped, "mismatched": counters.mismatched,
         "bytes_to_gpu": counters.bytes_to_gpu, "bytes_to_host": counters.bytes_to_host,
     })
 }

@@ -7,31 +7,14 @@
 #                                   MODEL burn is Burn's network, and LAYERS the width of its hidden layer, or - for its own
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/../../scripts/lib.sh"
+# shellcheck source=tests/scripts/training.sh
+source "$(dirname "$0")/training.sh"
 cd "$UVMD_ROOT"
 
-tinygrad=$(foreign_dir tinygrad) burn=$(foreign_dir burn)
-[ -e "$tinygrad" ] || scripts/setup --no-lab
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-scripts/build --lab >/dev/null
 cargo build --locked --release --quiet -p plans --example follow -p planner --example bound
 examples=$CARGO_TARGET_DIR/release/examples
-mkdir "$work/cuda" "$work/files"
-ln -s "$CARGO_TARGET_DIR/release/libcuda_lab.so" "$work/cuda/libcuda.so.1"
-
-# train ITERATIONS [VARIABLE=VALUE...]: natively.
-train() {
-  local iterations=$1
-  shift
-  if [ "${program[0]}" = burn ]; then
-    # Its pools have pages of a quarter of the GPU's memory.
-    env LD_LIBRARY_PATH="$work/cuda:$burn/site/nvidia/cuda_nvrtc/lib" CUDA_PATH="$burn/site/nvidia/cuda_runtime" LD_PRELOAD="$work/files/managed.so" \
-      CUDA_LAB_MEMORY_MIB="$gpu_mib" "$@" "$burn/bin/burn-train" "$iterations" "${program[@]:1}"
-    return
-  fi
-  env LD_LIBRARY_PATH="$work/cuda" PYTHONPATH="$tinygrad" DEV=CUDA:PTX PARALLEL=0 CACHEDB="$work/cache" JIT=2 "$@" \
-    python3 lab/programs/train.py "${program[@]}" --managed --iterations "$iterations"
-}
 
 # operations LOG: launches, copies and fills of the last iteration, which ends as the program reads the loss.
 operations() { awk '/"op":"(launch|memcpy|memset)"/ { count++ } /"op":"sync"/ { last = count; count = 0 } END { print last }' "$1"; }
@@ -46,34 +29,24 @@ in_the_lab() {
   "$examples/bound" "$work"/log.* "$capacity_mib" "$(operations "$work"/log.*)" 3 >"$work/bound"
   train "$iterations" >"$work/files/native"
   echo "--gpu-mib $gpu_mib --capacity-mib $capacity_mib $*" >"$work/files/follow_options"
-  local added=(--add "$examples/follow")
-  if [ "${program[0]}" = burn ]; then
-    echo "$iterations ${program[*]:1}" >"$work/files/program_options"
-    tar -c -C "$burn/site/nvidia/cuda_runtime" -f "$work/files/include.tar" include
-    cp "$(gcc -print-file-name=libstdc++.so.6)" "$work/files" # which NVRTC needs
-    for file in "$burn"/bin/burn-train "$burn"/site/nvidia/cuda_nvrtc/lib/libnvrtc{,-builtins}.so.*; do added+=(--add "$file"); done
-  else
-    echo "${program[*]} --managed --iterations $iterations" >"$work/files/program_options"
-    added+=(--add lab/programs/train.py)
-  fi
+  added=(--add "$examples/follow")
+  add_training "$iterations"
+  local file
   for file in "$work"/files/*; do added+=(--add "$file"); done
   scripts/lab script tests/lab/programs/plans.sh --userland python --gpu-mem-mib "$gpu_mib" --timeout 3600 "${added[@]}" 2>&1 | tee "$work/report" >&2
 }
 
 if [ "${1:-}" = --cell ]; then
-  model=$2 gpu_mib=$4 folder=$5 program=("$2" --layers "$3")
-  if [ "$model" = burn ]; then
-    program=(burn)
-    [ "$3" = - ] || program+=("$3")
-    [ -e "$burn" ] || scripts/setup --no-lab --foreign
-    gcc -O1 -Wall -Wextra -Werror -shared -fPIC -o "$work/files/managed.so" lab/programs/managed.c
-  fi
+  model=$2 gpu_mib=$4 folder=$5
+  program_of "$model" "$3"
+  prepare_training
   IFS=, read -ra all <<<"${6:-foresight,autoswap,appobmem,g10,pump}"
   # Seven for the detector, two for the driver, and for each policy one without the plan, six with it, and five behind it.
   in_the_lab $((10 + 12 * ${#all[@]})) --policies "$(IFS=, && echo "${all[*]}")" --plan-after 2 --off-after 6 --pause 4
   tests/scripts/plans_table.py cell "$work/report" "$work/bound" "${program[*]}" "$gpu_mib" >"$folder/$model-$gpu_mib.json"
 else
   program=(deep) gpu_mib=32
+  prepare_training
   say "natively"
   tests/scripts/plans.py target/helper/libuvmd_helper.so "$examples/follow" "$work/cuda" "$tinygrad" --gpu-mib $gpu_mib
   in_the_lab 13 --off-after 2

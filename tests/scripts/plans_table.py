@@ -14,7 +14,7 @@ import statistics
 import sys
 
 MIB = 1 << 20
-FIGURES = ("link_bytes", "faults", "issued", "late", "skipped")
+FIGURES = ("link_bytes", "faults", "issued", "late", "expired", "skipped")
 UNCOUNTED, COUNTED_MIN = 2, 3
 
 
@@ -65,17 +65,17 @@ def mib(size):
 
 
 def table(cells):
-    print("| program | GPU, MiB | policy | moves | planned, MiB | copied, MiB | GPU faults | late |\n| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+    print("| program | GPU, MiB | policy | moves | planned, MiB | copied, MiB | GPU faults | late | expired |\n| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for one in cells:
         driver, bound = one["driver"], one["bound_bytes"]
-        rows = [("driver alone", "", "", mib(driver["link_bytes"]), driver["faults"], "")]
+        rows = [("driver alone", "", "", mib(driver["link_bytes"]), driver["faults"], "", "")]
         for policy, arm in one["arms"].items():
             if "refused" in arm:
-                rows.append((f"{policy}: {arm['refused']}", "", "", "", "", ""))
+                rows.append((f"{policy}: {arm['refused']}", "", "", "", "", "", ""))
             else:
-                rows.append((policy, arm["moves"], mib(arm["planned_bytes"]), mib(arm["link_bytes"]), arm["faults"], arm["late"]))
+                rows.append((policy, arm["moves"], mib(arm["planned_bytes"]), mib(arm["link_bytes"]), arm["faults"], arm["late"], arm["expired"]))
         for of, suffix in (("all policies", ""), ("policies that move whole blocks", "_of_whole_blocks")):
-            rows.append((f"bound of {of}", "", "", mib(bound[f"to_gpu{suffix}"] + bound[f"from_gpu{suffix}"]), "", ""))
+            rows.append((f"bound of {of}", "", "", mib(bound[f"to_gpu{suffix}"] + bound[f"from_gpu{suffix}"]), "", "", ""))
         for row in rows:
             print(" | ".join(["", one["program"], str(one["gpu_mib"]), *map(str, row), ""]).strip())
 

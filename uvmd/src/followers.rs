@@ -21,11 +21,12 @@ use std::{
 };
 
 use actuator::MoverFactory;
+use call_ring::plan::HANDOVER_WAIT_MAX_NS;
 use capacity::Capacity;
 use executor::Executor;
 use model::{
     ActuatorChoice, ActuatorKind, Counters, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin,
-    Memory, Mode, PlanCommand, PlanReport, Process, ProcessId, Snapshot, policy::of_plans,
+    Memory, Mode, PlanCommand, PlanReport, Process, ProcessId, Publication, Snapshot, policy::of_plans,
 };
 use plans::{FaultCounts, Observation, Table};
 
@@ -295,16 +296,20 @@ impl Followed {
         Following { gpu, policy, state: latest.state.clone(), iteration, actuator, report }
     }
 
-    fn carry_out(&mut self, publish: Option<u64>) {
+    fn carry_out(&mut self, publish: Option<Publication>) {
         self.error = None;
         let mut executor = lock(&self.shared.executor);
         let Some(executor) = &mut *executor else { return };
-        let Some(version) = publish else { return executor.withdraw() };
+        let Some(Publication { version, launches_wait }) = publish else { return executor.withdraw() };
         let latest = lock(&self.shared.latest);
         let table = latest.table.as_ref().filter(|(there, _)| *there == version);
         // Another plan by now: the loop sees that at the next interval.
         let Some((_, table)) = table else { return };
-        self.error = executor.publish(&table.plan(self.target.gpu.0)).err();
+        let mut plan = table.plan(self.target.gpu.0);
+        if launches_wait {
+            plan.handover_wait_ns = HANDOVER_WAIT_MAX_NS;
+        }
+        self.error = executor.publish(&plan).err();
     }
 }
 

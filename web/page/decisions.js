@@ -108,7 +108,7 @@ function outlook({ promise, planned_bytes, planned_faulted_blocks }) {
 
 // Rows of a plan that the helper follows.
 function plan(evidence) {
-  const { planner, promise, launches, lead, coverage_ratio, planned_moves, without, with: followed, p_value, counters } = evidence;
+  const { planner, promise, launches, lead, coverage_ratio, planned_moves, launches_wait, without, with: followed, p_value, counters } = evidence;
   const promised =
     promise === "faults"
       ? `${format.count(evidence.planned_faulted_blocks)} blocks left to faults; ${format.count(evidence.modelled_driver_faulted_blocks)}`
@@ -117,9 +117,9 @@ function plan(evidence) {
   const figures = ({ link_bytes, faults, duration_ns }) => (link_bytes === null ? "–" : `${format.bytes(link_bytes)}, ${format.count(faults)} faults, ${format.time(duration_ns)}`);
   const arm = (of) => `${figures(of)} in each of ${format.count(of.iterations)} iterations`;
   return [
-    ["Plan", `${format.printable(planner)}: ${format.count(planned_moves)} moves in ${format.count(launches)} launches${queued}; ${promised} without it by the model of the driver${coverage_ratio === null ? "" : `; ${format.percent(coverage_ratio)} of the faulted blocks are named by launches`}`],
+    ["Plan", `${format.printable(planner)}: ${format.count(planned_moves)} moves in ${format.count(launches)} launches${queued}; ${promised} without it by the model of the driver${coverage_ratio === null ? "" : `; ${format.percent(coverage_ratio)} of the faulted blocks are named by launches`}${launches_wait ? "; launches wait until moves are handed over to the driver" : ""}`],
     ["Trial", `${arm(without)} without the plan, ${arm(followed)} with it${p_value === null ? "" : `; p = ${p_value.toFixed(3)} for fewer ${promise === "faults" ? "faults" : "bytes"}`}`],
-    ["Moves", `${format.count(counters.moves)}, ${format.count(counters.late)} late, ${format.count(counters.skipped)} skipped`],
+    ["Moves", `${format.count(counters.moves)}, ${format.count(counters.late)} late, ${format.count(counters.expired)} expired, ${format.count(counters.skipped)} skipped`],
   ];
 }
 

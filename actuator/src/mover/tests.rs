@@ -105,7 +105,7 @@ fn move_whose_waiting_launch_was_seen_is_late_and_not_made() {
     let moves = [one(0, Place::Host, Some(3)), one(1, Place::Gpu(GPU), Some(3)), one(2, Place::Host, Some(4))];
     world.mover.begin(4, moves);
     assert_eq!(world.call(), (8, 10));
-    world.counts(PlanCounters { late: 2, ..PlanCounters::default() });
+    world.counts(PlanCounters { late: 2, expired: 2, ..PlanCounters::default() });
 }
 
 #[test]

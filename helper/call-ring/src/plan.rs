@@ -10,7 +10,7 @@
 //! | 8 | beat: time of uvmd's monotonic clock, written once a second; a cache line of its own |
 //! | 16 | generation of the plan, odd while it is written; a cache line of its own |
 //! | 24 | generation that the helper has adopted or refused, and its [`State`]; a cache line of its own |
-//! | 32–38 | [`Counters`], written by the helper |
+//! | 32–39 | [`Counters`], written by the helper |
 //! | 64, 65 | UUID of the GPU |
 //! | 66 | number (32 bits) of a launch at which an iteration begins |
 //! | 67 | period: launches of an iteration |
@@ -44,7 +44,7 @@ pub const PLAN_NAME: &CStr = c"uvmd-plan";
 pub const MAGIC: u64 = u64::from_le_bytes(*b"UVMDPLAN");
 /// Version of the layout. Another major one is not read.
 pub const MAJOR: u32 = 2;
-const MINOR: u32 = 1;
+const MINOR: u32 = 2;
 /// Most launches of an iteration.
 pub const PERIOD_MAX: usize = 16384;
 /// Most moves of an iteration.
@@ -163,9 +163,9 @@ pub struct Plan<'a> {
     pub first_launch: u32,
     /// Most bytes that the moves of an iteration have together.
     pub budget_bytes: u64,
-    /// Time for which a launch waits until a move that it is to wait for is handed over to the driver: 0
-    /// in a plan, [`HANDOVER_WAIT_MAX_NS`] at most in a table that measures. Without it, such a move is
-    /// late. Once it was in vain, no launch of the plan waits so any more.
+    /// Time for which a launch waits until a move that it is to wait for is handed over to the driver:
+    /// [`HANDOVER_WAIT_MAX_NS`] at most. Without it, such a move is late. Once it was in vain, no launch
+    /// of the plan waits so any more.
     pub handover_wait_ns: u64,
     /// Token of each launch of an iteration.
     pub tokens: &'a [Token],
@@ -343,8 +343,7 @@ pub enum Counter {
     Iterations,
     /// Moves handed over to the driver.
     Moves,
-    /// Moves not handed over when the op that waits for them was launched: it did not wait. Those that
-    /// expired before they were handed over are not made.
+    /// Moves not handed over when the op that waits for them was launched: it did not wait.
     Late,
     /// Moves left out, and waits for them: that of the iteration before was not handed over; memory or
     /// advice had changed; the driver failed, which stops the plan; the stream was being captured; or
@@ -356,6 +355,8 @@ pub enum Counter {
     BytesToGpu,
     /// Bytes of moves to the host.
     BytesToHost,
+    /// Moves that expired before they were handed over: they are not made. Minor version 2.
+    Expired,
 }
 
 /// Counters, all of them since the process's start. Any of them may be any number: the memory is the
@@ -370,6 +371,7 @@ pub struct Counters {
     pub mismatched: u64,
     pub bytes_to_gpu: u64,
     pub bytes_to_host: u64,
+    pub expired: u64,
 }
 
 /// What the helper reports.
@@ -609,6 +611,7 @@ impl<'a> PlanMemory<'a> {
                 mismatched: counter(Counter::Mismatched),
                 bytes_to_gpu: counter(Counter::BytesToGpu),
                 bytes_to_host: counter(Counter::BytesToHost),
+                expired: counter(Counter::Expired),
             },
         }
     }

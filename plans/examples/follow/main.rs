@@ -209,6 +209,7 @@ impl Session<'_> {
             "planned_bytes": planned.map(|planned| bytes_line(planned.traffic.bytes)),
             "issued": helper.moves,
             "late": helper.late,
+            "expired": helper.expired,
             "skipped": helper.skipped,
             "moved_to_gpu_bytes": helper.to_gpu_bytes,
             "moved_to_host_bytes": helper.to_host_bytes,

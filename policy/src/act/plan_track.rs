@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use model::{
     ActuatorKind, ArmFigures, CallResult, Decision, DecisionId, Directive, Expected, Following, FollowingState,
-    IterationBegin, PlanCommand, PlanCounters, PlanEvidence, PlannedIteration, ProbedIteration, RestrictionScope,
-    Share, Stage,
+    IterationBegin, PlanCommand, PlanCounters, PlanEvidence, PlannedIteration, ProbedIteration, Publication,
+    RestrictionScope, Share, Stage,
     decision::{Done, Event, Measured},
     policy::{PlanPolicy, Promise, of_plans},
     verdict::Inputs,
@@ -25,8 +25,10 @@ use crate::reading::counted_at;
 pub(crate) struct PlanTrack {
     open: Option<Open>,
     cooldown: Cooldown,
-    /// Version of the plan, or of the table of a probe, that is carried out by the last command.
-    published: Option<u64>,
+    /// Table that is carried out by the last command.
+    published: Option<Publication>,
+    /// Whether a trial has failed in which launches waited for moves to be handed over.
+    have_waits_failed: bool,
     /// Probes in progress.
     probes: Option<Probes>,
 }
@@ -49,6 +51,10 @@ struct Open {
     version: u64,
     /// `None` in shadow.
     trial: Option<Trial>,
+    /// Whether launches wait until moves are handed over...
+    launches_wait: bool,
+    /// ...and whether they may be made to.
+    may_launches_wait: bool,
     /// The iteration in progress.
     progress: Progress,
     /// What was done since the decision.
@@ -128,6 +134,7 @@ impl PlanTrack {
             return match look {
                 Ok(look) => self.go_on(&look, sight),
                 Err((stage, kind)) => {
+                    self.have_waits_failed |= kind == CooldownKind::Failed && open.launches_wait;
                     let policy = self.open.as_ref().map(|open| open.decision.policy);
                     self.cool_down(policy, kind, sight.scene.now, limits);
                     self.close(sight.process.id, stage, sight.scene.snapshot.taken)
@@ -135,6 +142,7 @@ impl PlanTrack {
             };
         }
         let wanted = self.probe(following, counts, sight, guard, limits).filter(|_| !is_withdrawing);
+        let wanted = wanted.map(|version| Publication { version, launches_wait: true });
         let command = self.carry_out(wanted, sight);
         // Until advice of another policy is withdrawn, what is measured would be that of the advice.
         let planned = match &following.state {
@@ -193,8 +201,8 @@ impl PlanTrack {
         guard.admits_moves(policy, probed, sight, limits)
     }
 
-    /// Has this version be carried out, and no other.
-    fn carry_out(&mut self, wanted: Option<u64>, sight: &Sight<'_>) -> Option<PlanCommand> {
+    /// Has this table be carried out, and no other.
+    fn carry_out(&mut self, wanted: Option<Publication>, sight: &Sight<'_>) -> Option<PlanCommand> {
         if wanted == self.published {
             return None;
         }
@@ -232,6 +240,8 @@ impl PlanTrack {
             directive,
             version,
             trial,
+            launches_wait: false,
+            may_launches_wait: !self.have_waits_failed,
             progress: Progress { iteration: None, begin: counts, moved: PlanCounters::default() },
             moved: PlanCounters::default(),
             has_changed: false,
@@ -255,7 +265,9 @@ impl PlanTrack {
             }
             Look::Measured | Look::Open | Look::Fails(_) | Look::Unmeasurable => {}
         }
-        let wanted = open.trial.as_ref().filter(|trial| trial.wants_plan()).map(|_| open.version);
+        let Open { version, launches_wait, .. } = *open;
+        let wanted = open.trial.as_ref().filter(|trial| trial.wants_plan());
+        let wanted = wanted.map(|_| Publication { version, launches_wait });
         turn.command = self.carry_out(wanted, sight);
         turn
     }
@@ -300,8 +312,13 @@ impl PlanTrack {
 /// Blocks with a confirmed plan of which each last one is an event, with its figures.
 const CONFIRMED_BLOCKS_PER_EVENT: u64 = 64;
 
+/// Iterations with a plan after which the moves that expired in them tell something...
+const EXPIRY_ITERATIONS_MIN: u64 = 4;
+/// ...and the part of the moves that is too much: 1 / this.
+const EXPIRED_PART: u64 = 16;
+
 /// Cool-down of a policy after the end of its plan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CooldownKind {
     None,
     /// A short one, in any case.
@@ -364,6 +381,21 @@ impl Progress {
 }
 
 impl Open {
+    /// Whether launches are to wait for moves to be handed over, as too many of those expire.
+    fn expires_too_much(&self, planned: &PlannedIteration, actuator: Option<ActuatorKind>) -> bool {
+        let PlanCounters { iterations, expired, .. } = self.moved;
+        let may_wait = self.may_launches_wait && !self.launches_wait && actuator == Some(ActuatorKind::Helper);
+        let moves = iterations.saturating_mul(planned.moves);
+        may_wait && iterations >= EXPIRY_ITERATIONS_MIN && expired.saturating_mul(EXPIRED_PART) > moves
+    }
+
+    /// Begins the trial anew, with launches that wait for moves to be handed over.
+    fn begin_anew(&mut self, planned: &PlannedIteration) -> Look {
+        let promise = self.decision.plan.as_ref().map(|plan| plan.promise).unwrap_or_default();
+        (self.trial, self.launches_wait) = (Some(Trial::new(promise, planned.duration_ns)), true);
+        Look::Measured
+    }
+
     fn is_worth_an_event(&self) -> bool {
         let measured = self.trial.as_ref().map_or(0, Trial::measured_blocks);
         self.decision.stage == Stage::Trial || measured.is_multiple_of(CONFIRMED_BLOCKS_PER_EVENT)
@@ -410,8 +442,12 @@ impl Open {
         self.moved = self.moved.plus(moved);
         guard.charge_plan(moved.bytes(), sight, limits).map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
         let reading = following.iteration.map(|iteration| counts.at(iteration));
-        let look = reading.map_or(Look::Open, |reading| trial.read(reading));
-        let wants_plan = trial.wants_plan();
+        let mut look = reading.map_or(Look::Open, |reading| trial.read(reading));
+        if self.decision.stage == Stage::Trial && self.expires_too_much(planned, following.actuator) {
+            // What was measured is of another plan.
+            look = self.begin_anew(planned);
+        }
+        let wants_plan = self.trial.as_ref().is_some_and(Trial::wants_plan);
         self.note(following.actuator);
         match look {
             Look::Fails(why) => return Err((Stage::RolledBack(why), CooldownKind::Failed)),
@@ -445,6 +481,7 @@ impl Open {
             let before = plan.clone();
             (plan.without, plan.with) = (without, with);
             (plan.blocks, plan.p_value, plan.counters) = (trial.blocks(), trial.p_value(), moved);
+            plan.launches_wait = self.launches_wait;
             self.has_changed = *plan != before;
         }
         self.decision.before = measured(&without).unwrap_or_default();

@@ -2,8 +2,8 @@
 
 use model::{
     Access, ActuatorKind, Budget, Cause, Directive, Expected, Following, FollowingState, IterationBegin, Mode,
-    PlanCommand, PlanCounters, PlanReport, PlannedIteration, ProbeFigures, ProbedIteration, ProcessId, Share, Stage,
-    decision::Event, policy::Promise,
+    PlanCommand, PlanCounters, PlanReport, PlannedIteration, ProbeFigures, ProbedIteration, ProcessId, Publication,
+    Share, Stage, decision::Event, policy::Promise,
 };
 
 use crate::{
@@ -28,13 +28,17 @@ struct Training {
     with_faults: u64,
     /// Bytes that the helper reports to have moved in each direction, over those that were copied.
     excess: u64,
+    /// Moves of an iteration that expire, unless launches wait for them to be handed over.
+    expiring: u64,
+    /// Bytes of an iteration with a plan whose launches wait.
+    waiting_bytes: u64,
     /// Whether the helper requests all of an iteration's moves in its first interval.
     requests_at_once: bool,
     interval: u64,
     iteration: u64,
     /// Plan that the helper has, and follows from the next iteration on.
-    published: Option<u64>,
-    followed: Option<u64>,
+    published: Option<Publication>,
+    followed: Option<Publication>,
     commands: Vec<PlanCommand>,
 }
 
@@ -82,6 +86,8 @@ impl Training {
             with_bytes,
             with_faults,
             excess: 1,
+            expiring: 0,
+            waiting_bytes: with_bytes,
             requests_at_once: false,
             interval: 0,
             iteration: 0,
@@ -98,7 +104,12 @@ impl Training {
     fn interval(&mut self) {
         self.interval += 1;
         let is_with = self.followed.is_some();
-        let bytes = if is_with { self.with_bytes } else { self.without_bytes } / INTERVALS;
+        let launches_wait = self.followed.is_some_and(|followed| followed.launches_wait);
+        let bytes = match (is_with, launches_wait) {
+            (true, true) => self.waiting_bytes,
+            (true, false) => self.with_bytes,
+            (false, _) => self.without_bytes,
+        } / INTERVALS;
         let counters = &mut self.world.process(self.id).counters;
         counters.bytes_htod[Cause::Fault] += bytes / 2;
         counters.bytes_dtoh[Cause::Eviction] += bytes - bytes / 2;
@@ -117,11 +128,20 @@ impl Training {
         }
         if self.interval.is_multiple_of(INTERVALS) {
             self.iteration += 1;
+            let expired = if launches_wait { 0 } else { self.expiring };
+            let counters = &mut self.following().report.counters;
+            counters.iterations += u64::from(is_with);
+            counters.expired += if is_with { expired } else { 0 };
             let begin = IterationBegin { number: self.iteration, at_ns: self.iteration * 2_000_000_000 };
             self.following().iteration = Some(begin);
             self.followed = self.published;
         }
         self.look();
+    }
+
+    /// Version of the table that is published.
+    fn version(&self) -> Option<u64> {
+        self.published.map(|published| published.version)
     }
 
     /// Runs an interval of the loop.
@@ -261,6 +281,56 @@ fn blocks_without_the_plan_have_it_withdrawn() {
     assert_eq!(published, [true, false, true, false, true]);
 }
 
+/// Training with a plan of which so many moves of an iteration expire.
+fn expiring(moves: u64, with_bytes: u64, waiting_bytes: u64) -> Training {
+    let training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, with_bytes);
+    Training { expiring: moves, waiting_bytes, ..training }
+}
+
+#[test]
+fn launches_wait_for_moves_to_be_handed_over_where_too_many_of_them_expire() {
+    let mut training = expiring(4, 60 * MIB, 52 * MIB);
+    training.run_until("confirmed");
+    let waits: Vec<bool> =
+        training.commands.iter().filter_map(|command| Some(command.publish?.launches_wait)).collect();
+    // The first block with the plan shows it. Then all blocks are measured anew.
+    assert_eq!(waits, [false, true, true, true]);
+    let decision = training.world.decision();
+    let evidence = decision.plan.as_ref().unwrap();
+    assert!(evidence.launches_wait && evidence.blocks == 8, "{evidence:?}");
+    let with = evidence.with.link_bytes.unwrap();
+    assert!(with.abs_diff(52 * MIB) < 2 * MIB, "of iterations that wait alone: {with}");
+    let begun_anew = |event: &Event| matches!(event, Event::Updated(decision) if decision.plan.as_ref().is_some_and(|plan| plan.launches_wait && plan.blocks == 0));
+    assert!(training.world.events.iter().any(begun_anew), "it is told at once");
+}
+
+#[test]
+fn launches_wait_for_nobody_where_few_moves_expire() {
+    let mut training = expiring(1, 53 * MIB, 52 * MIB);
+    training.run_until("confirmed");
+    assert!(!training.world.decision().plan.as_ref().unwrap().launches_wait);
+    assert!(training.commands.iter().all(|command| command.publish.is_none_or(|published| !published.launches_wait)));
+}
+
+#[test]
+fn launches_wait_no_more_after_a_trial_in_which_that_failed() {
+    let mut training = expiring(4, 60 * MIB, 160 * MIB);
+    training.run_until("rolled_back");
+    assert!(training.world.decision().plan.as_ref().unwrap().launches_wait);
+    training.commands.clear();
+    training.run_until("confirmed");
+    assert!(!training.world.decision().plan.as_ref().unwrap().launches_wait);
+    assert!(training.commands.iter().all(|command| command.publish.is_none_or(|published| !published.launches_wait)));
+}
+
+#[test]
+fn launches_do_not_wait_for_moves_from_outside() {
+    let mut training = expiring(4, 60 * MIB, 52 * MIB);
+    training.following().actuator = Some(ActuatorKind::Ioctl);
+    training.run_until("confirmed");
+    assert!(!training.world.decision().plan.as_ref().unwrap().launches_wait);
+}
+
 #[test]
 fn harmful_plan_is_rolled_back_in_its_first_block_and_rests() {
     let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 160 * MIB);
@@ -332,7 +402,7 @@ fn plan_ends_with_the_iterations_it_was_made_for_and_another_takes_its_place() {
     assert_eq!((training.published, training.stage().name()), (None, "ended"));
     training.following().state = FollowingState::Planned(planned(2));
     training.run_until("confirmed");
-    assert_eq!(training.published, Some(2));
+    assert_eq!(training.version(), Some(2));
 }
 
 fn probed(publish: Option<u64>) -> ProbedIteration {
@@ -354,10 +424,10 @@ fn tables_of_probes_are_followed_one_by_one_and_withdrawn_before_the_trial() {
     ] {
         training.following().state = state;
         training.interval();
-        assert_eq!(training.published, published);
+        assert_eq!(training.version(), published);
     }
     training.run_until("confirmed");
-    assert_eq!(training.published, Some(3));
+    assert_eq!(training.version(), Some(3));
 }
 
 #[test]
@@ -375,10 +445,10 @@ fn probes_end_with_their_iterations_and_with_the_mode() {
         let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
         training.following().state = FollowingState::Probing(probed(Some(1)));
         training.interval();
-        assert_eq!(training.published, Some(1));
+        assert_eq!(training.version(), Some(1));
         end(&mut training);
         training.look();
-        assert_eq!(training.published, None);
+        assert_eq!(training.version(), None);
     }
 }
 
@@ -389,14 +459,14 @@ fn probes_move_no_more_than_the_budget() {
     let mut training = Training::new(limited, 84 * MIB, 84 * MIB);
     training.following().state = FollowingState::Probing(probed(Some(1)));
     training.interval();
-    assert_eq!(training.published, Some(1));
+    assert_eq!(training.version(), Some(1));
     training.run(20);
-    assert_eq!(training.published, None);
+    assert_eq!(training.version(), None);
     let moved = training.following().report.counters.bytes();
     assert!((12 * MIB..=20 * MIB).contains(&moved), "less than a table is left: {moved}");
     training.following().state = FollowingState::Probing(ProbedIteration { to_gpu_bytes: 30 * MIB, ..probed(Some(2)) });
     training.interval();
-    assert_eq!(training.published, None, "nor is a larger one");
+    assert_eq!(training.version(), None, "nor is a larger one");
 }
 
 #[test]

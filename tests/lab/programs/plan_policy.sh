@@ -8,7 +8,7 @@ set -u
 # shellcheck source=lab/vm/python
 . /lab/python
 evidence="/tmp/decisions /tmp/explained /tmp/per_iteration /tmp/losses /tmp/program $UVMD_LOG"
-bits() { grep -o '"bits": "[^"]*"' "$1"; }
+bits() { grep -o '"bits": *"[^"]*"' "$1" | tr -d ' '; }
 link() { awk '/^copied_(htod|dtoh)_bytes:/ { sum += $2 } END { print sum }' /proc/driver/swgpu/gpus/*/link; }
 # Of all processes, of which one alone has any.
 faults() { uvmctl status -o json | tr -d ' \n' | sed 's/.*"total":{//; s/.*"fault_entries":\([0-9]*\).*/\1/'; }
@@ -40,13 +40,13 @@ read -r options </lab/files/options
 # shellcheck disable=SC2086 # words
 start uvmd --set policy.enabled=true --set policy.state_dir=/run/state --set policy.host_reserve=64MiB --set "policy.actuator=$actuator" $options
 state_becomes counting
-# JIT=2 launches kernels one by one: nothing can move between those of a graph.
-JIT=2 python /lab/files/train.py deep --managed >/tmp/losses 2>/tmp/program &
+# The helper is in the program alone: what starts it is static.
+training env PATH=/usr/bin HOME=/tmp CUDA_LAB_LOG=/tmp/log LD_PRELOAD="$preloaded" UVMD_HELPER=record /bin/busybox env >/tmp/losses 2>/tmp/program &
 watch_iterations &
 watcher=$!
 has_iterated() { [ "$(iterations)" -ge "$1" ]; }
 within 600 "the training does not begin" has_iterated 1
-pid=$(pidof python3.11)
+pid=$(pidof python3.11 burn-train)
 # Of the last decision.
 decided() {
   uvmctl policy explain "$pid" >/tmp/explained 2>&1

@@ -12,22 +12,10 @@ bits() { grep -o '"bits": *"[^"]*"' "$1" | tr -d ' '; }
 
 touch /tmp/lines
 gpu=$(basename /proc/driver/swgpu/gpus/*)
-helper=/usr/lib/uvmd/libuvmd_helper.so
-options=$(cat /lab/files/program_options)
-# shellcheck disable=SC2086 # words
-if [ -e /lab/files/burn-train ]; then
-  # What its kernels include.
-  tar -x -C /tmp -f /lab/files/include.tar
-  helper=/lab/files/managed.so:$helper
-  set -- LD_LIBRARY_PATH=/lab/cuda:/lab/files CUDA_PATH=/tmp /bin/busybox chroot /python /lab/files/burn-train $options
-else
-  set -- LD_LIBRARY_PATH=/lab/cuda PYTHONPATH=/site DEV=CUDA:PTX PARALLEL=0 JIT=2 \
-    /bin/busybox chroot /python /usr/bin/python3.11 /lab/files/train.py $options
-fi
-# The helper is in the program alone: what starts it is static. JIT=2 launches kernels one by one.
+# The helper is in the program alone: what starts it is static.
 # shellcheck disable=SC2046
-PATH=/usr/bin:/bin:$PATH /lab/files/follow --gpu "$gpu" $(cat /lab/files/follow_options) \
-  --link /proc/driver/swgpu/gpus/"$gpu"/link "$helper" /bin/busybox env HOME=/tmp "$@" >/tmp/lines 2>/tmp/program &
+training env PATH="/usr/bin:/bin:$PATH" /lab/files/follow --gpu "$gpu" $(cat /lab/files/follow_options) \
+  --link /proc/driver/swgpu/gpus/"$gpu"/link "$preloaded" /bin/busybox env HOME=/tmp >/tmp/lines 2>/tmp/program &
 program=$!
 # As they come.
 tail -f /tmp/lines &

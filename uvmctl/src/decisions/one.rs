@@ -138,9 +138,10 @@ fn planned(plan: &PlanEvidence) -> String {
         let [median, most] = [*median_launches, *most_launches].map(text::count);
         format!(", queued {median} deep in the median and {most} at most")
     };
+    let waits = if plan.launches_wait { "; launches wait until moves are handed over to the driver" } else { "" };
     let lead = plan.lead.as_ref().filter(|_| plan.promise == Promise::Faults).map(depth).unwrap_or_default();
     format!(
-        "{}: {} in an iteration of {} launches{lead}; {promised} by the model of the driver{}",
+        "{}: {} in an iteration of {} launches{lead}; {promised} by the model of the driver{}{waits}",
         text::printable(planner),
         text::counted(*planned_moves, "move"),
         text::count(*launches),
@@ -170,11 +171,12 @@ fn trial(plan: &PlanEvidence) -> String {
 
 /// What came of the moves of a plan.
 fn moved(counters: &PlanCounters) -> String {
-    let PlanCounters { iterations: _, moves, late, skipped, to_gpu_bytes, to_host_bytes } = *counters;
+    let PlanCounters { iterations: _, moves, late, expired, skipped, to_gpu_bytes, to_host_bytes } = *counters;
     format!(
-        "{}, {} late, {} skipped; {} to the GPU, {} to the host",
+        "{}, {} late, {} expired, {} skipped; {} to the GPU, {} to the host",
         text::counted(moves, "move"),
         text::count(late),
+        text::count(expired),
         text::count(skipped),
         text::bytes(to_gpu_bytes),
         text::bytes(to_host_bytes)
@@ -232,6 +234,7 @@ mod tests {
         let counters = PlanCounters {
             moves: 399,
             late: 117,
+            expired: 3,
             to_gpu_bytes: 442 << 20,
             to_host_bytes: 356 << 20,
             ..PlanCounters::default()
@@ -251,14 +254,15 @@ mod tests {
             without: arm(87, 42),
             with: arm(49, 37),
             p_value: Some(1.0 / 70.0),
+            launches_wait: true,
             counters,
         };
         let decision = Decision { actuator: Some("helper".to_owned()), plan: Some(plan), ..Decision::default() };
         let text = render(&decision, Screen { width: None, colour: Colour::OFF });
         let expected = "\
-Plan     foresight: 26 moves in an iteration of 55 launches; 52.0 MiB over the link, 64.0 MiB without it by the model of the driver; 98 % of the faulted blocks are named by launches
+Plan     foresight: 26 moves in an iteration of 55 launches; 52.0 MiB over the link, 64.0 MiB without it by the model of the driver; 98 % of the faulted blocks are named by launches; launches wait until moves are handed over to the driver
 Trial    87.0 MiB, 870 faults, 42.0 s in each of 12 iterations without it; 49.0 MiB, 490 faults, 37.0 s in each of 12 iterations with it; p = 0.014 for fewer bytes
-Done     399 moves, 117 late, 0 skipped; 442 MiB to the GPU, 356 MiB to the host; by helper
+Done     399 moves, 117 late, 3 expired, 0 skipped; 442 MiB to the GPU, 356 MiB to the host; by helper
 ";
         assert!(text.ends_with(expected), "{text}");
     }

@@ -1,8 +1,11 @@
-use std::{sync::mpsc, time::SystemTime};
+use std::{
+    sync::{atomic::AtomicU64, mpsc},
+    time::SystemTime,
+};
 
 use call_ring::{
     Group, Kind, Lane, Memory, MemoryKind, Mode as RingMode, NAME, PLAN_BYTES, PLAN_NAME, PlanMemory, Size, SyncKind,
-    TOTAL_BYTES, Target as RingTarget,
+    TOTAL_BYTES, Target as RingTarget, plan::TABLE_WORDS,
 };
 use model::{
     Action, Actuator, ActuatorKind, Block, Budget, Call, CallResult, Counters, Gpu, Interrupt, Mode, Order, Outcome,
@@ -169,6 +172,19 @@ fn followed(
     }
 }
 
+/// Command to carry a table out.
+const fn publication(process: ProcessId, version: u64, launches_wait: bool) -> PlanCommand {
+    PlanCommand { process, publish: Some(Publication { version, launches_wait }) }
+}
+
+/// Time for which launches of the plan that is published wait for moves to be handed over.
+fn handover_wait_ns(plan: PlanMemory<'_>) -> u64 {
+    let words: Vec<AtomicU64> = std::iter::repeat_with(AtomicU64::default).take(TABLE_WORDS).collect();
+    let copy = call_ring::plan::Table::new(&words);
+    assert!(plan.copy_to(plan.generation(), copy));
+    copy.check().unwrap().handover_wait_ns
+}
+
 /// Units that no launch names.
 const ELSEWHERE: std::ops::Range<u64> = 100..100 + LAYERS;
 
@@ -232,8 +248,13 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
             }
         }
         let before = plan.generation();
-        followers.carry_out(vec![PlanCommand { process: id, publish: Some(planned.version) }]);
+        followers.carry_out(vec![publication(id, planned.version, false)]);
         assert_ne!(plan.generation(), before, "the helper has it: {policy:?}");
+        assert_eq!(handover_wait_ns(plan), 0, "its launches wait for nobody");
+        followers.carry_out(vec![publication(id, planned.version, true)]);
+        assert_eq!(handover_wait_ns(plan), HANDOVER_WAIT_MAX_NS);
+        followers.carry_out(vec![publication(id, planned.version, false)]);
+        assert_eq!(handover_wait_ns(plan), 0);
         let published = plan.generation();
         followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
         assert_ne!(plan.generation(), published, "it is withdrawn: {policy:?}");
@@ -297,7 +318,7 @@ fn probes_come_before_the_plan_in_mode_act_alone(
     assert!(probed.figures.launches > 0 && probed.to_host_bytes > 0, "{probed:?}");
     assert!(probed.to_host_bytes + probed.to_gpu_bytes <= GPU_UNITS * UNIT / 4, "a quarter of the GPU's memory");
     let before = plan.generation();
-    followers.carry_out(vec![PlanCommand { process: id, publish: probed.publish }]);
+    followers.carry_out(vec![publication(id, probed.publish.unwrap(), true)]);
     assert_ne!(plan.generation(), before, "the helper has its table");
     let published = plan.generation();
     followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
@@ -330,7 +351,7 @@ fn plan_is_carried_out_from_outside(
         followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id).unwrap()
     };
     assert_eq!(follow(followers).actuator, Some(ActuatorKind::Ioctl));
-    followers.carry_out(vec![PlanCommand { process: id, publish: Some(planned.version) }]);
+    followers.carry_out(vec![publication(id, planned.version, false)]);
     let report = wait_for("moves", || {
         ring.iterate();
         let report = follow(followers).report;

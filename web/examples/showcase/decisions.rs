@@ -137,6 +137,7 @@ fn plan() -> PlanEvidence {
         iterations: 17,
         moves: 2_190,
         late: 12,
+        expired: 2,
         skipped: 3,
         to_gpu_bytes: 490 * GIB,
         to_host_bytes: 490 * GIB,
@@ -156,6 +157,7 @@ fn plan() -> PlanEvidence {
         without: arm(9, 44, 2_900_000_000),
         with: arm(8, 29, 2_200_000_000),
         p_value: None,
+        launches_wait: false,
         counters,
     }
 }

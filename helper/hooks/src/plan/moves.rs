@@ -317,6 +317,7 @@ impl Moving {
             // A launch may have it begin anew at any time until it is at work.
             if begun.is_none() && plan.has_expired(&planned, launch) {
                 if moved(stage::IDLE) {
+                    plan.shared.count(Counter::Expired, 1);
                     return;
                 }
                 continue;
