@@ -89,7 +89,7 @@ pub struct LaunchLead {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeadBucket {
     /// They are ahead by no more launches than this, one of 0, 1, 3, 7, 15 and so on, and by more than the number before it.
-    pub lead_at_most: u64,
+    pub lead_launches_max: u64,
     /// Number of them.
     pub launches: u64,
 }
@@ -101,12 +101,12 @@ impl LaunchLead {
         let mut leads = leads.to_vec();
         leads.sort_unstable();
         let (median_launches, most_launches) = (*leads.get(leads.len() / 2)?, *leads.last()?);
-        let lead_at_most =
+        let lead_launches_max =
             |lead: u64| lead.checked_add(1).and_then(u64::checked_next_power_of_two).map_or(u64::MAX, |next| next - 1);
-        let alike = leads.chunk_by(|first, second| lead_at_most(*first) == lead_at_most(*second));
+        let alike = leads.chunk_by(|first, second| lead_launches_max(*first) == lead_launches_max(*second));
         let histogram = alike
             .filter_map(|leads| {
-                Some(LeadBucket { lead_at_most: lead_at_most(*leads.first()?), launches: leads.len() as u64 })
+                Some(LeadBucket { lead_launches_max: lead_launches_max(*leads.first()?), launches: leads.len() as u64 })
             })
             .collect();
         Some(Self { median_launches, most_launches, histogram })
@@ -174,6 +174,8 @@ pub struct PlannedIteration {
     pub driver_faulted_blocks: u64,
     /// Most bytes on the GPU that it relies on.
     pub peak_bytes: u64,
+    /// Bytes that it may have there.
+    pub room_bytes: u64,
     /// How far launches are ahead of the GPU, at most; `None` if the program does not wait in an iteration.
     pub lead: Option<LaunchLead>,
     /// Share of the VA blocks with GPU faults that arguments of launches name, in percent; `None` if not known.
@@ -319,6 +321,12 @@ pub struct PlanEvidence {
     pub planned_moves: u64,
     /// Planned bytes over the link per iteration, in both directions.
     pub planned_bytes: u64,
+    /// Most bytes of the process on the GPU that the plan relies on.
+    #[serde(default)]
+    pub planned_peak_bytes: u64,
+    /// Bytes that it may have there.
+    #[serde(default)]
+    pub room_bytes: u64,
     /// The same without the plan, by a model of the driver.
     pub modelled_driver_bytes: u64,
     /// Blocks that the plan leaves to faults per iteration, by a model of the driver.
@@ -346,7 +354,7 @@ mod tests {
 
     #[test]
     fn leads_have_their_median_the_most_and_a_histogram_by_powers_of_two() {
-        let bucket = |lead_at_most, launches| LeadBucket { lead_at_most, launches };
+        let bucket = |lead_launches_max, launches| LeadBucket { lead_launches_max, launches };
         let lead = LaunchLead::of(&[0, 1, 2, 0, 9, 3]).unwrap();
         assert_eq!((lead.median_launches, lead.most_launches), (2, 9));
         assert_eq!(lead.histogram, [bucket(0, 2), bucket(1, 1), bucket(3, 2), bucket(15, 1)]);

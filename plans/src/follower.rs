@@ -28,9 +28,17 @@ pub struct Settings {
     pub gpu_bytes: u64,
     /// Whether [faults are delivered](Follower::deliver): plans wait for those of iterations.
     pub are_faults_counted: bool,
-    /// Most bytes that [probes](crate::probe) move in an iteration, both directions together. `None`: there
-    /// are none.
-    pub probe_bytes: Option<u64>,
+    /// What may be [probed](crate::probe). `None`: nothing.
+    pub probes: Option<ProbeQuota>,
+}
+
+/// Quota of [probes](crate::probe).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeQuota {
+    /// Most bytes that they move in an iteration, both directions together.
+    pub iteration_bytes: u64,
+    /// How often they may begin: with each other iteration that a program comes to, they begin anew.
+    pub begins: u32,
 }
 
 /// Plan and what it comes to.
@@ -190,6 +198,12 @@ impl Follower {
         self.evidence.clone().or_else(|| self.probe.as_ref().map(|probe| probe.evidence()))
     }
 
+    /// What is left of the quota of probes.
+    #[must_use]
+    pub const fn probe_quota(&self) -> Option<ProbeQuota> {
+        self.settings.probes
+    }
+
     /// The last iteration that has begun; `None` while iterations are not known.
     #[must_use]
     pub const fn iteration(&self) -> Option<Begin> {
@@ -301,6 +315,9 @@ impl Follower {
         if let Some(probe) = self.probe_of(&work) {
             let duration_ns = work.durations_ns.iter().copied().fold(0, u64::saturating_add);
             let figures = probe.figures();
+            if let Some(quota) = &mut self.settings.probes {
+                quota.begins = quota.begins.saturating_sub(1);
+            }
             self.probe = Some(Box::new(probe));
             self.state = State::Probing(Box::new(Probing { table: None, duration_ns, figures }));
             return Some(Change::Probing);
@@ -316,12 +333,15 @@ impl Follower {
 
     /// Probes of an iteration, once; `None` if none may be made, or if they cannot matter.
     fn probe_of(&self, work: &Work) -> Option<Probe> {
-        let budget_bytes = self.settings.probe_bytes.filter(|_| self.may_probe && self.evidence.is_none())?;
+        let quota = self.settings.probes.filter(|quota| quota.begins > 0)?;
+        if !self.may_probe || self.evidence.is_some() {
+            return None;
+        }
         let is_covered = self.faults.coverage(&work.pieces).is_none_or(|coverage| coverage.suffices());
         if !is_covered || self.workload(work, work.pieces.clone()).fits() {
             return None;
         }
-        Probe::of(work, budget_bytes)
+        Probe::of(work, quota.iteration_bytes)
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Change {

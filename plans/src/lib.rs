@@ -28,7 +28,7 @@ pub mod tracker;
 pub mod traffic;
 
 pub use coverage::FaultCounts;
-pub use follower::{Begin, Change, Follower, Planned, Probing, Settings, State};
+pub use follower::{Begin, Change, Follower, Planned, ProbeQuota, Probing, Settings, State};
 pub use methods::Method;
 pub use probe::{Evidence, Figures, Observation};
 pub use refusal::Refusal;

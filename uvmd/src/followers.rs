@@ -28,12 +28,14 @@ use model::{
     ActuatorChoice, ActuatorKind, Counters, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin,
     Memory, Mode, PlanCommand, PlanReport, Process, ProcessId, Publication, Snapshot, policy::of_plans,
 };
-use plans::{FaultCounts, Observation, Table};
+use plans::{FaultCounts, Observation, ProbeQuota, Table};
 
 use crate::recording::Recorder;
 
 /// Most interval of the loop: a helper misses the beat after 5 s, and blocks of a trial last 4 s.
 const INTERVAL_MAX: Duration = Duration::from_millis(500);
+/// How often the launches of a process are probed: it may change what it does without end.
+const PROBE_BEGINS_MAX: u32 = 4;
 /// Age up to which the last iteration counts as the present one: five intervals of reading calls.
 const FRESHNESS: Duration = Duration::from_millis(250);
 
@@ -64,8 +66,9 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    fn bytes_of(self, gpu_bytes: u64) -> Option<u64> {
-        self.are_enabled.then(|| self.bytes.unwrap_or(gpu_bytes / 4).min(gpu_bytes))
+    fn quota_of(self, gpu_bytes: u64) -> Option<ProbeQuota> {
+        let iteration_bytes = self.bytes.unwrap_or(gpu_bytes / 4).min(gpu_bytes);
+        self.are_enabled.then_some(ProbeQuota { iteration_bytes, begins: PROBE_BEGINS_MAX })
     }
 }
 

@@ -117,7 +117,7 @@ function plan(evidence) {
   const figures = ({ link_bytes, faults, duration_ns }) => (link_bytes === null ? "–" : `${format.bytes(link_bytes)}, ${format.count(faults)} faults, ${format.time(duration_ns)}`);
   const arm = (of) => `${figures(of)} in each of ${format.count(of.iterations)} iterations`;
   return [
-    ["Plan", `${format.printable(planner)}: ${format.count(planned_moves)} moves in ${format.count(launches)} launches${queued}; ${promised} without it by the model of the driver${coverage_ratio === null ? "" : `; ${format.percent(coverage_ratio)} of the faulted blocks are named by launches`}${launches_wait ? "; launches wait until moves are handed over to the driver" : ""}`],
+    ["Plan", `${format.printable(planner)}: ${format.count(planned_moves)} moves in ${format.count(launches)} launches${queued}, with up to ${format.bytes(evidence.planned_peak_bytes)} of ${format.bytes(evidence.room_bytes)} on the GPU; ${promised} without it by the model of the driver${coverage_ratio === null ? "" : `; ${format.percent(coverage_ratio)} of the faulted blocks are named by launches`}${launches_wait ? "; launches wait until moves are handed over to the driver" : ""}`],
     ["Trial", `${arm(without)} without the plan, ${arm(followed)} with it${p_value === null ? "" : `; p = ${p_value.toFixed(3)} for fewer ${promise === "faults" ? "faults" : "bytes"}`}`],
     ["Moves", `${format.count(counters.moves)}, ${format.count(counters.late)} late, ${format.count(counters.expired)} expired, ${format.count(counters.skipped)} skipped`],
   ];

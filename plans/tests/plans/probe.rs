@@ -7,7 +7,7 @@ use call_ring::{
     call::Action,
     plan::{Destination, Move},
 };
-use plans::{Change, Evidence, Follower, Observation, Planned, Settings, State, Table, methods, probe};
+use plans::{Change, Evidence, Follower, Observation, Planned, ProbeQuota, Settings, State, Table, methods, probe};
 use proptest::prelude::*;
 
 use super::{
@@ -209,11 +209,13 @@ struct Beside {
     is_idle: bool,
     /// Delivery at which the program prefetches once.
     prefetches_at: Option<usize>,
+    /// How often probes may begin.
+    begins: u32,
 }
 
 fn run(launches: &[Launch], world: &mut World, beside: Beside) -> Run {
-    let settings =
-        Settings { gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: false, probe_bytes: Some(12 * UNIT) };
+    let probes = Some(ProbeQuota { iteration_bytes: 12 * UNIT, begins: beside.begins });
+    let settings = Settings { gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: false, probes };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
     let mut program = Program::default();
     (0..POOLS).for_each(|at| program.malloc(pool(at), POOL_UNITS * UNIT));
@@ -276,8 +278,15 @@ fn training() -> Vec<Launch> {
     forth.chain(back).collect()
 }
 
-const EACH: Beside =
-    Beside { tick: 2, prefetches: false, fills: None, forbidden_from: None, is_idle: false, prefetches_at: None };
+const EACH: Beside = Beside {
+    tick: 2,
+    prefetches: false,
+    fills: None,
+    forbidden_from: None,
+    is_idle: false,
+    prefetches_at: None,
+    begins: 1,
+};
 
 #[test]
 fn what_a_launch_does_not_access_of_its_footprint_is_found_and_no_more() {
@@ -293,6 +302,7 @@ fn what_a_launch_does_not_access_of_its_footprint_is_found_and_no_more() {
     assert_eq!((figures.launches, figures.probed), (8, 8));
     assert_eq!((figures.named_bytes, figures.touched_bytes), (48 * UNIT, 24 * UNIT));
     assert!(figures.iterations <= probe::ITERATIONS_MAX, "{figures:?}");
+    assert_eq!(follower.probe_quota().map(|quota| quota.begins), Some(0), "they began once");
     for table in tables {
         let bytes = table.bytes(Destination::Host) + table.bytes(Destination::Gpu);
         assert!(bytes <= 12 * UNIT, "the budget of an iteration");
@@ -322,8 +332,10 @@ fn plan_is_made_for_what_launches_access() {
 }
 
 #[test]
-fn without_permission_or_with_prefetches_of_its_own_there_are_no_probes() {
-    for beside in [Beside { prefetches: true, ..EACH }, Beside { forbidden_from: Some(0), ..EACH }] {
+fn without_permission_or_quota_or_with_prefetches_of_its_own_there_are_no_probes() {
+    for beside in
+        [Beside { prefetches: true, ..EACH }, Beside { forbidden_from: Some(0), ..EACH }, Beside { begins: 0, ..EACH }]
+    {
         let Run { tables, follower, .. } = run(&training(), &mut World::default(), beside);
         assert!(tables.is_empty() && !matches!(follower.state(), State::Watching | State::Probing(_)), "{beside:?}");
     }

@@ -583,6 +583,8 @@ fn decision(
             planned_moves: *moves,
             coverage_ratio: planned.coverage_percent.map(|percent| percent as f64 / 100.0),
             planned_bytes: planned.link_bytes(),
+            planned_peak_bytes: planned.peak_bytes,
+            room_bytes: planned.room_bytes,
             modelled_driver_bytes: planned.driver_bytes,
             planned_faulted_blocks: planned.faulted_blocks,
             modelled_driver_faulted_blocks: planned.driver_faulted_blocks,

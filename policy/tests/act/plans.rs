@@ -57,6 +57,7 @@ fn planned(version: u64) -> PlannedIteration {
         driver_bytes: 84 * MIB,
         driver_faulted_blocks: 21,
         peak_bytes: 26 * MIB,
+        room_bytes: 30 * MIB,
         lead: None,
         coverage_percent: Some(100),
         probes: None,
@@ -210,6 +211,7 @@ fn helpful_plan_is_confirmed_with_its_evidence() {
         |bytes: Option<u64>, expected: u64| bytes.is_some_and(|bytes| bytes.abs_diff(expected) < expected / 20);
     assert!(is_near(evidence.without.link_bytes, 84 * MIB), "{evidence:?}");
     assert!(is_near(evidence.with.link_bytes, 52 * MIB), "{evidence:?}");
+    assert_eq!((evidence.planned_peak_bytes, evidence.room_bytes), (26 * MIB, 30 * MIB));
     assert!(evidence.p_value.is_some_and(|p| p < 0.05));
     assert!(evidence.counters.moves > 0 && decision.done.calls == evidence.counters.moves);
     assert_eq!(decision.actuator, Some(ActuatorKind::Helper));

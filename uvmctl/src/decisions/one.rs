@@ -139,9 +139,10 @@ fn planned(plan: &PlanEvidence) -> String {
         format!(", queued {median} deep in the median and {most} at most")
     };
     let waits = if plan.launches_wait { "; launches wait until moves are handed over to the driver" } else { "" };
+    let [peak, room] = [plan.planned_peak_bytes, plan.room_bytes].map(text::bytes);
     let lead = plan.lead.as_ref().filter(|_| plan.promise == Promise::Faults).map(depth).unwrap_or_default();
     format!(
-        "{}: {} in an iteration of {} launches{lead}; {promised} by the model of the driver{}{waits}",
+        "{}: {} in an iteration of {} launches{lead}, with up to {peak} of {room} on the GPU; {promised} by the model of the driver{}{waits}",
         text::printable(planner),
         text::counted(*planned_moves, "move"),
         text::count(*launches),
@@ -247,6 +248,8 @@ mod tests {
             lead: LaunchLead::of(&(0..55).collect::<Vec<_>>()),
             planned_moves: 26,
             planned_bytes: 52 << 20,
+            planned_peak_bytes: 28 << 20,
+            room_bytes: 30 << 20,
             modelled_driver_bytes: 64 << 20,
             planned_faulted_blocks: 0,
             modelled_driver_faulted_blocks: 33,
@@ -260,7 +263,7 @@ mod tests {
         let decision = Decision { actuator: Some("helper".to_owned()), plan: Some(plan), ..Decision::default() };
         let text = render(&decision, Screen { width: None, colour: Colour::OFF });
         let expected = "\
-Plan     foresight: 26 moves in an iteration of 55 launches; 52.0 MiB over the link, 64.0 MiB without it by the model of the driver; 98 % of the faulted blocks are named by launches; launches wait until moves are handed over to the driver
+Plan     foresight: 26 moves in an iteration of 55 launches, with up to 28.0 MiB of 30.0 MiB on the GPU; 52.0 MiB over the link, 64.0 MiB without it by the model of the driver; 98 % of the faulted blocks are named by launches; launches wait until moves are handed over to the driver
 Trial    87.0 MiB, 870 faults, 42.0 s in each of 12 iterations without it; 49.0 MiB, 490 faults, 37.0 s in each of 12 iterations with it; p = 0.014 for fewer bytes
 Done     399 moves, 117 late, 3 expired, 0 skipped; 442 MiB to the GPU, 356 MiB to the host; by helper
 ";

@@ -12,7 +12,7 @@ use model::{
     ActuatorChoice, ActuatorKind, FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProbeFigures,
     ProbedIteration, ProcessId, policy::PLAN_CHOOSER,
 };
-use plans::{Begin, Bytes, Figures, Follower, Method, Planned, Probing, Settings, State, Table, methods};
+use plans::{Begin, Bytes, Figures, Follower, Method, Planned, ProbeQuota, Probing, Settings, State, Table, methods};
 use sys::{Roots, cpu_time, processes};
 
 use super::{
@@ -31,6 +31,16 @@ const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Most ranges that a plan is described by.
 const RANGES_MAX: usize = 256;
 
+/// What is known of a process.
+struct Known {
+    /// `None` while it is not recorded.
+    calls: Option<Calls>,
+    /// Tables that there were.
+    versions: u64,
+    /// What is left of the quota of probes, of which calls that were lost give nothing back.
+    probes: Option<ProbeQuota>,
+}
+
 /// Calls of a process, as far as they were followed.
 struct Calls {
     follower: Follower,
@@ -41,9 +51,8 @@ struct Calls {
 /// Follows a process until nobody wants it any more.
 pub(super) fn run(sources: &Sources, process: ProcessId, target: Target, shared: &Shared) {
     let recorder = &sources.recorder;
-    let mut calls: Option<Calls> = None;
+    let mut known = Known { calls: None, versions: 0, probes: sources.probes.quota_of(target.gpu_bytes) };
     let mut searched: Option<Instant> = None;
-    let mut versions = 0;
     while !shared.ends.load(Ordering::Relaxed) {
         let begun = cpu_time::of_this_thread();
         if lock(&shared.executor).is_none() && searched.is_none_or(|at| at.elapsed() >= SEARCH_INTERVAL) {
@@ -58,7 +67,7 @@ pub(super) fn run(sources: &Sources, process: ProcessId, target: Target, shared:
             if observes_launches {
                 recorder.poll_early(process);
             }
-            follow(sources, process, target, shared, &mut calls, &mut versions);
+            follow(sources, process, target, shared, &mut known);
         }
         // It takes no more than half of a processor, planners included.
         let spent = cpu_time::of_this_thread().saturating_sub(begun);
@@ -67,14 +76,8 @@ pub(super) fn run(sources: &Sources, process: ProcessId, target: Target, shared:
     }
 }
 
-fn follow(
-    sources: &Sources,
-    process: ProcessId,
-    target: Target,
-    shared: &Shared,
-    calls: &mut Option<Calls>,
-    versions: &mut u64,
-) {
+fn follow(sources: &Sources, process: ProcessId, target: Target, shared: &Shared, known: &mut Known) {
+    let Known { calls, versions, probes } = known;
     let read_at = Instant::now();
     let added = calls.as_ref().map(|calls| calls.added);
     let (program, new, added) = match sources.recorder.since(process, added) {
@@ -86,12 +89,8 @@ fn follow(
     };
     // Calls have left before they were read: those behind them are followed anew.
     if let Some(program) = program {
-        let settings = Settings {
-            gpu: target.gpu.0,
-            gpu_bytes: target.gpu_bytes,
-            are_faults_counted: true,
-            probe_bytes: sources.probes.bytes_of(target.gpu_bytes),
-        };
+        let settings =
+            Settings { gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, are_faults_counted: true, probes: *probes };
         let follower = Follower::after(*program, settings, methods_of(target.policy));
         *calls = Some(Calls { follower, added });
         publish(shared, FollowingState::Watching, None, None);
@@ -120,6 +119,7 @@ fn follow(
     {
         publish_state(shared, process, follower, versions);
     }
+    *probes = follower.probe_quota();
     let mut latest = lock(&shared.latest);
     latest.iteration = begun(follower);
     latest.read_at = Some(read_at);
@@ -239,6 +239,7 @@ fn figures(version: u64, planned: &Planned) -> PlannedIteration {
         driver_bytes: planned.driver.bytes.total(),
         driver_faulted_blocks: planned.driver.faulted_pieces,
         peak_bytes: planned.peak_bytes,
+        room_bytes: planned.room_bytes,
         lead: LaunchLead::of(&planned.leads),
         coverage_percent: planned.coverage_percent(),
         probes: planned.probed.map(found),

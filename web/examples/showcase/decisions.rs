@@ -150,6 +150,8 @@ fn plan() -> PlanEvidence {
         lead: LaunchLead::of(&(0..412).map(|lead| lead % 206).collect::<Vec<_>>()),
         planned_moves: 129,
         planned_bytes: 58 * GIB,
+        planned_peak_bytes: 78 * GIB,
+        room_bytes: 78 * GIB,
         modelled_driver_bytes: 86 * GIB,
         planned_faulted_blocks: 0,
         modelled_driver_faulted_blocks: 22_016,
