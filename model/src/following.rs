@@ -220,8 +220,7 @@ pub struct PlanCounters {
     pub moves: u64,
     /// Moves for which a launch did not wait; from outside, those that it has overtaken.
     pub late: u64,
-    /// Late moves that were not made, as their memory was to be back by then; from outside, all late ones that had
-    /// not begun.
+    /// Moves that were not made, as they had expired; from outside, late ones that had not begun.
     #[serde(default)]
     pub expired: u64,
     /// Moves and waits that were left out.

@@ -37,8 +37,8 @@ pub struct Settings {
 pub struct ProbeQuota {
     /// Most bytes that they move in an iteration, both directions together.
     pub iteration_bytes: u64,
-    /// How often they may begin: with each other iteration that a program comes to, they begin anew.
-    pub begins: u32,
+    /// How often probing may start: it starts anew when the program changes to another iteration.
+    pub starts: u32,
 }
 
 /// Plan and what it comes to.
@@ -316,7 +316,7 @@ impl Follower {
             let duration_ns = work.durations_ns.iter().copied().fold(0, u64::saturating_add);
             let figures = probe.figures();
             if let Some(quota) = &mut self.settings.probes {
-                quota.begins = quota.begins.saturating_sub(1);
+                quota.starts = quota.starts.saturating_sub(1);
             }
             self.probe = Some(Box::new(probe));
             self.state = State::Probing(Box::new(Probing { table: None, duration_ns, figures }));
@@ -333,7 +333,7 @@ impl Follower {
 
     /// Probes of an iteration, once; `None` if none may be made, or if they cannot matter.
     fn probe_of(&self, work: &Work) -> Option<Probe> {
-        let quota = self.settings.probes.filter(|quota| quota.begins > 0)?;
+        let quota = self.settings.probes.filter(|quota| quota.starts > 0)?;
         if !self.may_probe || self.evidence.is_some() {
             return None;
         }

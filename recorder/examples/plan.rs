@@ -27,7 +27,7 @@ use std::{
 use anyhow::{Context, anyhow, bail};
 use call_ring::{
     Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, Plan, PlanMemory, TOTAL_BYTES, Token,
-    plan::{Destination, Move, Report},
+    plan::{Destination, HANDOVER_WAIT_MAX_NS, Move, Report},
 };
 use recorder::Process;
 use rustix::time::{ClockId, clock_gettime};
@@ -149,13 +149,13 @@ fn main() -> anyhow::Result<()> {
                 json!({})
             }
             ["learn", period] => launches.learn(period.parse()?)?,
-            [how @ ("publish" | "publish-for-ever"), budget, ref moves @ ..] => {
+            [how @ ("publish" | "publish-waiting" | "publish-for-ever"), budget, ref moves @ ..] => {
                 let moves = moves.iter().map(|text| one(text)).collect::<anyhow::Result<Vec<Move>>>()?;
                 let plan = Plan {
                     gpu: GPU,
                     first_launch: launches.first_launch,
                     budget_bytes: budget.parse()?,
-                    handover_wait_ns: 0,
+                    handover_wait_ns: if how == "publish-waiting" { HANDOVER_WAIT_MAX_NS } else { 0 },
                     tokens: &launches.iteration,
                     moves: &moves,
                 };

@@ -129,16 +129,16 @@ class Program(LineProgram):
             self.move(0, "host", 0, 3), self.move(0, "gpu", 2, 4), self.move(1, "gpu", 5, 1, 65536, 1 << 20), self.move(2, "host", 6),
         ]
 
-    def publish(self, *moves, budget=1 << 30):
-        answer = self.planner.do(" ".join(["publish", str(budget), *(moves or self.moves())]))
+    def publish(self, *moves, budget=1 << 30, how="publish"):
+        answer = self.planner.do(" ".join([how, str(budget), *(moves or self.moves())]))
         return within("the helper has looked at the plan", lambda: self.report_of(answer["generation"])) if "generation" in answer else answer
 
     def report_of(self, generation):
         report = self.report()
         return report if report["generation"] == generation else None
 
-    def follow(self, *moves):
-        report = self.publish(*moves)
+    def follow(self, *moves, **options):
+        report = self.publish(*moves, **options)
         assert report["state"] == "Following", report
         return report
 
@@ -334,7 +334,7 @@ class Test:
             program.run(0, 1)
             report = program.report()
             assert (report["late"], report["moves"], report["skipped"]) == (3, 0, 1), report
-        program.has(moves=2, bytes_to_gpu=2 * BYTES, bytes_to_host=0, late=3, skipped=1)
+        program.has(moves=2, bytes_to_gpu=2 * BYTES, bytes_to_host=0, late=3, expired=1, skipped=1)
         program.run(2, 3)
         program.has(moves=3, bytes_to_host=BYTES, late=3)
         program.run(4, 5, 6)
@@ -351,7 +351,7 @@ class Test:
         program.has(moves=6, bytes_to_host=2 * BYTES, late=5, skipped=1)
         # What begins behind the launch at which it expires is behind it.
         program.run(6)
-        program.has(moves=7, late=5)
+        program.has(moves=7, late=5, expired=1)
         program.run(7, 0)
         own, helpers = program.lines()
         leaving = [line["event"] for line in helpers if line["op"] == "record_event"][-2]
@@ -370,6 +370,35 @@ class Test:
         assert report["moves"] + report["late"] + report["skipped"] >= 1000, report
         assert program.end()[0] == 5
         print(f"late moves are counted, {report['late']} of 1,000 at full speed")
+
+    def waits_for_hand_overs(self):
+        """A launch waits until its move is handed over, also one at which the move expires."""
+        program = Program(self)
+        move = program.move(1, "host", 3, 4, expiry_op=4)
+
+        def counted(how, iterations):
+            before = program.follow(move, how=how)
+            program.do(f"iterate {iterations}")
+            report = program.report()
+            return {name: report[name] - before[name] for name in ("moves", "late", "expired", "iterations")}
+
+        def all_made():
+            waiting = counted("publish-waiting", 50)
+            return waiting if waiting["moves"] == 50 else None
+
+        ahead = counted("publish", 500)
+        assert ahead["moves"] < 250 < ahead["expired"] + ahead["late"], ahead
+        # Beside other processes the thread may come to no move within 10 ms. Then no launch waits for a second.
+        waiting = within("launches wait for all moves", all_made, 30)
+        assert (waiting["late"], waiting["expired"]) == (0, 0), waiting
+        print(f"all moves are made where launches wait for them, and {ahead['moves']} of 500 otherwise")
+        # In vain: it goes on.
+        program.follow(move, how="publish-waiting")
+        before = program.report()
+        with Held(program.thread()):
+            program.run(*range(OPS))
+            assert program.report()["late"] == before["late"] + 1
+        assert program.end()[0] == 5
 
     def stops_at_drift(self):
         """Within the op that is another, by what is launched or by its pointers."""
@@ -703,7 +732,7 @@ class Test:
 
 
 NAMES = (
-    "follows", "orders_no_streams", "moves_in_parts", "gives_back", "wakes_seldom", "counts_late_moves",
+    "follows", "orders_no_streams", "moves_in_parts", "gives_back", "wakes_seldom", "counts_late_moves", "waits_for_hand_overs",
     "stops_at_drift", "obeys_the_switch", "passes_through_without_uvmd", "refuses", "numbers_launches",
     "stops_where_the_driver_fails", "leaves_captures_alone", "ends_with_contexts", "ends_as_without",
     "follows_again_and_again", "survives_kills", "withstands_garbage",

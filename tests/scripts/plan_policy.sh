@@ -45,5 +45,5 @@ echo "$options" >"$work/files/options"
 for file in "$work"/files/*; do added+=(--add "$file"); done
 # In the guest, the probes are compared by what it prints.
 scripts/lab script tests/lab/programs/plan_policy.sh --userland python --gpu-mem-mib "$gpu_mib" --timeout $((4500 * $(wc -w <<<"$policies") + (${#probe_mib} > 0 ? 4500 : 0))) \
-  "${added[@]}" | tee "$work/printed"
+  "${added[@]}" 2>&1 | tee "$work/printed"
 [ -z "$probe_mib" ] || tests/scripts/touch_probe.py "$work"/accesses.* "$work/printed"

@@ -143,13 +143,16 @@ mod tests {
 
     #[test]
     fn client_options_are_found_beside_others() {
-        assert!(parsed("uvmctl policy set --url http : //gpu-17 --pid").is_some());
-        assert!(parsed("uvmctl explain --full 4").is_some());
+        let named = |line: &str, part: &str| format!("{:?}", parsed(line).unwrap()).contains(part);
+        assert!(named("uvmctl policy set --url http : //gpu-17 --pid", "http://gpu-17"));
+        assert!(named("uvmctl --socket /run/one.sock explain --full 4", "/run/one.sock"));
+        assert!(named("uvmctl explain 4 --socket-owner 1234", "1234"));
     }
 
     #[test]
     fn an_invalid_client_option_does_not_select_the_default_daemon() {
         assert!(parsed("uvmctl --url nonsense explain 4").is_none());
         assert!(parsed("uvmctl explain 4 --url").is_none());
+        assert!(parsed("uvmctl --socket-owner no-such-user explain 4").is_none());
     }
 }

@@ -34,8 +34,9 @@ use crate::recording::Recorder;
 
 /// Most interval of the loop: a helper misses the beat after 5 s, and blocks of a trial last 4 s.
 const INTERVAL_MAX: Duration = Duration::from_millis(500);
-/// How often the launches of a process are probed: it may change what it does without end.
-const PROBE_BEGINS_MAX: u32 = 4;
+/// How often probing of a process starts, while it is followed: a program may change its iterations
+/// without end.
+const PROBE_STARTS_MAX: u32 = 4;
 /// Age up to which the last iteration counts as the present one: five intervals of reading calls.
 const FRESHNESS: Duration = Duration::from_millis(250);
 
@@ -68,7 +69,7 @@ pub(crate) struct Probes {
 impl Probes {
     fn quota_of(self, gpu_bytes: u64) -> Option<ProbeQuota> {
         let iteration_bytes = self.bytes.unwrap_or(gpu_bytes / 4).min(gpu_bytes);
-        self.are_enabled.then_some(ProbeQuota { iteration_bytes, begins: PROBE_BEGINS_MAX })
+        self.are_enabled.then_some(ProbeQuota { iteration_bytes, starts: PROBE_STARTS_MAX })
     }
 }
 

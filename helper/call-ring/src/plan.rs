@@ -165,7 +165,7 @@ pub struct Plan<'a> {
     pub budget_bytes: u64,
     /// Time for which a launch waits until a move that it is to wait for is handed over to the driver:
     /// [`HANDOVER_WAIT_MAX_NS`] at most. Without it, such a move is late. Once it was in vain, no launch
-    /// of the plan waits so any more.
+    /// of the plan waits so for a second.
     pub handover_wait_ns: u64,
     /// Token of each launch of an iteration.
     pub tokens: &'a [Token],

@@ -162,8 +162,9 @@ fn states_and_counters_are_read_as_they_were_written() {
     }
     memory.count(Counter::Late, 2);
     memory.count(Counter::BytesToHost, 1 << 40);
+    memory.count(Counter::Expired, 3);
     let counters = memory.report().counters;
-    assert_eq!((counters.late, counters.bytes_to_host, counters.moves), (2, 1 << 40, 0));
+    assert_eq!((counters.late, counters.bytes_to_host, counters.expired, counters.moves), (2, 1 << 40, 3, 0));
     shared[25].store(9 << 56, Ordering::Relaxed);
     assert_eq!(memory.report().state, None);
     assert!(matches!(PlanMemory::open(&shared[1..]), Err(Invalid::Size { .. })));

@@ -4,7 +4,7 @@
 //! Launches compare themselves with the plan ([`launch`]); the helper's thread adopts plans and hands
 //! moves over to the driver ([`moves`]). A launch takes no lock, allocates nothing, and waits for
 //! nobody: what it adds to the program's stream is an event that is recorded, and the wait for one.
-//! Only if the plan says so, as touch probes do, does it wait for the thread, for 10 ms at most.
+//! Only if the table says so does it wait for the thread, for 10 ms at most.
 //!
 //! The tables are written by the thread alone, and only while no plan is followed and no launch is at
 //! one. A launch first counts itself in, and then looks whether a plan is followed; the thread first
@@ -86,6 +86,8 @@ pub(crate) struct Plan {
     moves: &'static AtomicU64,
     /// Time for which a launch waits until a move is handed over.
     handover_wait_ns: &'static AtomicU64,
+    /// Time until which none waits, as one has waited in vain.
+    wait_pause_end_ns: &'static AtomicU64,
     context: &'static AtomicU64,
     device: &'static AtomicU64,
     /// Stream of the first op with moves: the only one that moves and waits are added to. 0 before it.
@@ -183,7 +185,9 @@ impl Plan {
         let (queue, events) = rest.split_at_checked(Queue::WORDS).ok_or(NONE)?;
         let (read, rest) = head.split_at_checked(LINE_WORDS).ok_or(NONE)?;
         let (changed, others) = rest.split_at_checked(LINE_WORDS).ok_or(NONE)?;
-        let [first, period, moves, context, device, handover_wait_ns, ..] = read else { return Err(NONE) };
+        let [first, period, moves, context, device, handover_wait_ns, wait_pause_end_ns, ..] = read else {
+            return Err(NONE);
+        };
         let [within, launches, ..] = changed else { return Err(NONE) };
         let mut others = Words::new(others);
         let mut other = || others.next().ok_or(NONE);
@@ -199,6 +203,7 @@ impl Plan {
             period,
             moves,
             handover_wait_ns,
+            wait_pause_end_ns,
             context,
             device,
             stream,

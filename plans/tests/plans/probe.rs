@@ -209,12 +209,12 @@ struct Beside {
     is_idle: bool,
     /// Delivery at which the program prefetches once.
     prefetches_at: Option<usize>,
-    /// How often probes may begin.
-    begins: u32,
+    /// How often probing may start.
+    starts: u32,
 }
 
 fn run(launches: &[Launch], world: &mut World, beside: Beside) -> Run {
-    let probes = Some(ProbeQuota { iteration_bytes: 12 * UNIT, begins: beside.begins });
+    let probes = Some(ProbeQuota { iteration_bytes: 12 * UNIT, starts: beside.starts });
     let settings = Settings { gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: false, probes };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
     let mut program = Program::default();
@@ -285,7 +285,7 @@ const EACH: Beside = Beside {
     forbidden_from: None,
     is_idle: false,
     prefetches_at: None,
-    begins: 1,
+    starts: 1,
 };
 
 #[test]
@@ -302,7 +302,7 @@ fn what_a_launch_does_not_access_of_its_footprint_is_found_and_no_more() {
     assert_eq!((figures.launches, figures.probed), (8, 8));
     assert_eq!((figures.named_bytes, figures.touched_bytes), (48 * UNIT, 24 * UNIT));
     assert!(figures.iterations <= probe::ITERATIONS_MAX, "{figures:?}");
-    assert_eq!(follower.probe_quota().map(|quota| quota.begins), Some(0), "they began once");
+    assert_eq!(follower.probe_quota().map(|quota| quota.starts), Some(0), "it started once");
     for table in tables {
         let bytes = table.bytes(Destination::Host) + table.bytes(Destination::Gpu);
         assert!(bytes <= 12 * UNIT, "the budget of an iteration");
@@ -334,7 +334,7 @@ fn plan_is_made_for_what_launches_access() {
 #[test]
 fn without_permission_or_quota_or_with_prefetches_of_its_own_there_are_no_probes() {
     for beside in
-        [Beside { prefetches: true, ..EACH }, Beside { forbidden_from: Some(0), ..EACH }, Beside { begins: 0, ..EACH }]
+        [Beside { prefetches: true, ..EACH }, Beside { forbidden_from: Some(0), ..EACH }, Beside { starts: 0, ..EACH }]
     {
         let Run { tables, follower, .. } = run(&training(), &mut World::default(), beside);
         assert!(tables.is_empty() && !matches!(follower.state(), State::Watching | State::Probing(_)), "{beside:?}");

@@ -134,6 +134,8 @@ struct Figure {
 const LINK_BYTES: Figure = Figure { of: |sample| sample.link_bytes, verb: "copied", amount: mib };
 const FAULTS: Figure = Figure { of: |sample| sample.faults, verb: "had", amount: gpu_faults };
 
+const DURATION: Figure = Figure { of: duration_ns, verb: "took", amount: milliseconds };
+
 const fn duration_ns(sample: &Sample) -> f64 {
     sample.duration_ns
 }
@@ -210,6 +212,8 @@ pub(crate) struct Trial {
     repeats: u32,
     /// Blocks in a row, up to the last one, in which the plan harmed.
     bad_blocks: u32,
+    /// Whether launches wait for moves of the plan to be handed over.
+    launches_wait: bool,
 }
 
 /// Iterations of a block, of this duration each.
@@ -235,7 +239,13 @@ impl Trial {
             p_value: None,
             repeats: 0,
             bad_blocks: 0,
+            launches_wait: false,
         }
+    }
+
+    /// The same of a plan whose launches wait for moves to be handed over: they may wait longer at any time.
+    pub(crate) fn of_waiting_launches(self) -> Self {
+        Self { launches_wait: true, ..self }
     }
 
     /// Whether the plan is to be in force now: in the iterations of a block with it, and in the one
@@ -376,10 +386,15 @@ impl Trial {
     }
 
     /// Reason why a block with the plan is harm: more bytes, and behind the order more of what the plan
-    /// promised to lower.
+    /// promised to lower, or more time if launches wait.
     fn harm(&self, block: &Sample) -> Option<String> {
-        let promised = Some(Benefit::of(self.promise).figure).filter(|_| self.block > ORDER.len());
-        [Some(LINK_BYTES), promised].into_iter().flatten().find_map(|figure| self.excess(figure, (figure.of)(block)))
+        let is_confirmed = self.block > ORDER.len();
+        let promised = is_confirmed.then(|| Benefit::of(self.promise).figure);
+        let duration = (is_confirmed && self.launches_wait).then_some(DURATION);
+        [Some(LINK_BYTES), promised, duration]
+            .into_iter()
+            .flatten()
+            .find_map(|figure| self.excess(figure, (figure.of)(block)))
     }
 
     /// So much of a figure in an iteration with the plan, if that is more than without it.
@@ -426,15 +441,17 @@ impl Trial {
         if let (Some(before), Some(after)) = (self.without.mean(duration_ns), self.with.mean(duration_ns)) {
             let is_slower = p_value(&self.with.values(duration_ns), &self.without.values(duration_ns)) < LEVEL;
             if is_slower && after > before * (1.0 + SLOWER_MAX) {
-                return Look::Fails(format!(
-                    "iterations with the plan took {:.1} ms, and those without it {:.1} ms",
-                    after / 1e6,
-                    before / 1e6
-                ));
+                let [after, before] = [after, before].map(milliseconds);
+                return Look::Fails(format!("iterations with the plan took {after}, and those without it {before}"));
             }
         }
         Look::Confirmed
     }
+}
+
+/// A duration in words.
+fn milliseconds(ns: f64) -> String {
+    format!("{:.1} ms", ns / 1e6)
 }
 
 /// Faults in words.

@@ -28,7 +28,7 @@ pub(crate) struct PlanTrack {
     /// Table that is carried out by the last command.
     published: Option<Publication>,
     /// Whether a trial has failed in which launches waited for moves to be handed over.
-    have_waits_failed: bool,
+    has_waiting_failed: bool,
     /// Probes in progress.
     probes: Option<Probes>,
 }
@@ -54,7 +54,7 @@ struct Open {
     /// Whether launches wait until moves are handed over...
     launches_wait: bool,
     /// ...and whether they may be made to.
-    may_launches_wait: bool,
+    may_wait: bool,
     /// The iteration in progress.
     progress: Progress,
     /// What was done since the decision.
@@ -134,7 +134,8 @@ impl PlanTrack {
             return match look {
                 Ok(look) => self.go_on(&look, sight),
                 Err((stage, kind)) => {
-                    self.have_waits_failed |= kind == CooldownKind::Failed && open.launches_wait;
+                    let is_failed_trial = kind == CooldownKind::Failed && open.decision.stage == Stage::Trial;
+                    self.has_waiting_failed |= open.launches_wait && is_failed_trial;
                     let policy = self.open.as_ref().map(|open| open.decision.policy);
                     self.cool_down(policy, kind, sight.scene.now, limits);
                     self.close(sight.process.id, stage, sight.scene.snapshot.taken)
@@ -241,7 +242,7 @@ impl PlanTrack {
             version,
             trial,
             launches_wait: false,
-            may_launches_wait: !self.have_waits_failed,
+            may_wait: !self.has_waiting_failed,
             progress: Progress { iteration: None, begin: counts, moved: PlanCounters::default() },
             moved: PlanCounters::default(),
             has_changed: false,
@@ -312,10 +313,10 @@ impl PlanTrack {
 /// Blocks with a confirmed plan of which each last one is an event, with its figures.
 const CONFIRMED_BLOCKS_PER_EVENT: u64 = 64;
 
-/// Iterations with a plan after which the moves that expired in them tell something...
+/// Plans of which more than 1 / this of the moves expire have launches wait.
+const EXPIRED_PART_MAX: u64 = 16;
+/// Iterations of which expired moves are counted for that, unless the trial fails before.
 const EXPIRY_ITERATIONS_MIN: u64 = 4;
-/// ...and the part of the moves that is too much: 1 / this.
-const EXPIRED_PART: u64 = 16;
 
 /// Cool-down of a policy after the end of its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -381,18 +382,19 @@ impl Progress {
 }
 
 impl Open {
-    /// Whether launches are to wait for moves to be handed over, as too many of those expire.
-    fn expires_too_much(&self, planned: &PlannedIteration, actuator: Option<ActuatorKind>) -> bool {
+    /// Whether launches are to wait for moves to be handed over, as too many of those expired in so many
+    /// iterations at least.
+    fn is_to_wait(&self, planned: &PlannedIteration, actuator: Option<ActuatorKind>, iterations_min: u64) -> bool {
         let PlanCounters { iterations, expired, .. } = self.moved;
-        let may_wait = self.may_launches_wait && !self.launches_wait && actuator == Some(ActuatorKind::Helper);
-        let moves = iterations.saturating_mul(planned.moves);
-        may_wait && iterations >= EXPIRY_ITERATIONS_MIN && expired.saturating_mul(EXPIRED_PART) > moves
+        let may_wait = self.may_wait && !self.launches_wait && actuator == Some(ActuatorKind::Helper);
+        let moves = iterations.max(1).saturating_mul(planned.moves);
+        may_wait && iterations >= iterations_min && expired.saturating_mul(EXPIRED_PART_MAX) > moves
     }
 
     /// Begins the trial anew, with launches that wait for moves to be handed over.
     fn begin_anew(&mut self, planned: &PlannedIteration) -> Look {
         let promise = self.decision.plan.as_ref().map(|plan| plan.promise).unwrap_or_default();
-        (self.trial, self.launches_wait) = (Some(Trial::new(promise, planned.duration_ns)), true);
+        (self.trial, self.launches_wait) = (Some(Trial::new(promise, planned.duration_ns).of_waiting_launches()), true);
         Look::Measured
     }
 
@@ -443,7 +445,12 @@ impl Open {
         guard.charge_plan(moved.bytes(), sight, limits).map_err(|why| (Stage::RolledBack(why), CooldownKind::Later))?;
         let reading = following.iteration.map(|iteration| counts.at(iteration));
         let mut look = reading.map_or(Look::Open, |reading| trial.read(reading));
-        if self.decision.stage == Stage::Trial && self.expires_too_much(planned, following.actuator) {
+        let iterations_min = match look {
+            Look::Confirmed => u64::MAX,
+            Look::Fails(_) => 0,
+            Look::Open | Look::Measured | Look::Unmeasurable => EXPIRY_ITERATIONS_MIN,
+        };
+        if self.decision.stage == Stage::Trial && self.is_to_wait(planned, following.actuator, iterations_min) {
             // What was measured is of another plan.
             look = self.begin_anew(planned);
         }
@@ -486,10 +493,9 @@ impl Open {
         }
         self.decision.before = measured(&without).unwrap_or_default();
         self.decision.after = measured(&with);
-        if let (Some(with_ns), Some(without_ns)) = (with.duration_ns, without.duration_ns) {
-            // An iteration is the program's work.
-            self.decision.pace = (with_ns > 0).then(|| without_ns as f64 / with_ns as f64);
-        }
+        // An iteration is the program's work.
+        let durations_ns = with.duration_ns.filter(|with_ns| *with_ns > 0).zip(without.duration_ns);
+        self.decision.pace = durations_ns.map(|(with_ns, without_ns)| without_ns as f64 / with_ns as f64);
     }
 }
 

@@ -300,10 +300,22 @@ fn launches_wait_for_moves_to_be_handed_over_where_too_many_of_them_expire() {
     let decision = training.world.decision();
     let evidence = decision.plan.as_ref().unwrap();
     assert!(evidence.launches_wait && evidence.blocks == 8, "{evidence:?}");
+    let mut updates = training.world.events.iter().filter_map(|event| match event {
+        Event::Updated(decision) => decision.plan.as_ref().map(|plan| (decision.pace, plan)),
+        _ => None,
+    });
+    let begun_anew = updates.find(|(_, plan)| plan.launches_wait).map(|(pace, plan)| (pace, plan.blocks));
+    assert_eq!(begun_anew, Some((None, 0)), "the event comes at once, with nothing of the blocks before");
     let with = evidence.with.link_bytes.unwrap();
     assert!(with.abs_diff(52 * MIB) < 2 * MIB, "of iterations that wait alone: {with}");
-    let begun_anew = |event: &Event| matches!(event, Event::Updated(decision) if decision.plan.as_ref().is_some_and(|plan| plan.launches_wait && plan.blocks == 0));
-    assert!(training.world.events.iter().any(begun_anew), "it is told at once");
+}
+
+#[test]
+fn launches_wait_where_a_trial_would_fail_as_moves_expire() {
+    let mut training = expiring(13, 160 * MIB, 52 * MIB);
+    training.run_until("confirmed");
+    assert!(training.world.decision().plan.as_ref().unwrap().launches_wait);
+    assert_eq!(training.world.acting.decisions().count(), 1, "there is no rollback before");
 }
 
 #[test]

@@ -282,9 +282,11 @@ Done     399 moves, 117 late, 3 expired, 0 skipped; 442 MiB to the GPU, 356 MiB 
             modelled_driver_bytes: 88 << 20,
             planned_faulted_blocks: 12,
             modelled_driver_faulted_blocks: 33,
+            planned_peak_bytes: 29 << 20,
+            room_bytes: 30 << 20,
             ..PlanEvidence::default()
         };
-        let expected = "pump: 99 moves in an iteration of 55 launches, queued 27 deep in the median and 54 at most; 12 blocks left to faults, 33 without it by the model of the driver";
+        let expected = "pump: 99 moves in an iteration of 55 launches, queued 27 deep in the median and 54 at most, with up to 29.0 MiB of 30.0 MiB on the GPU; 12 blocks left to faults, 33 without it by the model of the driver";
         assert_eq!(planned(&plan), expected);
     }
 }

@@ -19,6 +19,8 @@ use crate::{
 
 /// Interval of looks at a move whose hand-over a launch waits for.
 const HANDOVER_LOOK_NS: u64 = 20_000;
+/// Time without such waits behind one in vain: so they take 1 % of a program's time at most.
+pub(super) const WAIT_PAUSE_NS: u64 = 1_000_000_000;
 
 /// Launch or free at the plan of a generation, until this is dropped: so long the tables stay.
 #[derive(Debug)]
@@ -74,16 +76,21 @@ impl Plan {
     /// Time until which a launch waits for moves to be handed over, if its plan has launches do so.
     pub(super) fn handover_deadline_ns(&self) -> Option<u64> {
         let most_ns = self.handover_wait_ns.load(Ordering::Relaxed);
-        (most_ns > 0).then(|| system::monotonic_ns().saturating_add(most_ns))
+        if most_ns == 0 {
+            return None;
+        }
+        let now_ns = system::monotonic_ns();
+        (now_ns >= self.wait_pause_end_ns.load(Ordering::Relaxed)).then(|| now_ns.saturating_add(most_ns))
     }
 
     /// Waits until a move of the plan of this generation is handed over to the driver.
     pub(super) fn wait_for_handover(&self, word: &AtomicU64, generation: u64, deadline_ns: u64) {
         let is_pending = || !matches!(word.load(Ordering::Acquire), stage::IDLE | stage::ENQUEUED);
         while is_pending() && self.followed() == generation && self.is_acting() {
-            if system::monotonic_ns() >= deadline_ns {
-                // The thread does not come to it: no launch waits in vain again.
-                self.handover_wait_ns.store(0, Ordering::Relaxed);
+            let now_ns = system::monotonic_ns();
+            if now_ns >= deadline_ns {
+                // The thread does not come to it.
+                self.wait_pause_end_ns.store(now_ns.saturating_add(WAIT_PAUSE_NS), Ordering::Relaxed);
                 return;
             }
             system::sleep(HANDOVER_LOOK_NS);

@@ -108,11 +108,23 @@ impl Plan {
 
     /// Whether the launch has come at which a move expires that has begun behind this one.
     pub(super) fn has_expired(&self, planned: &Move, launch: u64) -> bool {
+        self.is_behind_expiry(planned, launch, 0)
+    }
+
+    /// Whether the same move may not be begun any more. Where the launch at which it expires is the one
+    /// that waits for it to be handed over, that is so from the launch behind on.
+    pub(super) fn is_too_late(&self, planned: &Move, launch: u64) -> bool {
+        let is_waited_for = planned.wait_op == planned.expiry_op && self.handover_wait_ns.load(Ordering::Relaxed) > 0;
+        self.is_behind_expiry(planned, launch, is_waited_for.into())
+    }
+
+    /// Whether so many launches have come behind the one at which a move expires that has begun behind this one.
+    fn is_behind_expiry(&self, planned: &Move, launch: u64, behind: u64) -> bool {
         let (period, begin) = (self.period.load(Ordering::Relaxed), u64::from(planned.begin_op));
         // The next of its place: a whole iteration behind the begin at most.
         let ahead = |op: u32| (u64::from(op) + period).checked_sub(begin + 1)?.checked_rem(period).map(|ops| ops + 1);
         let launches = self.launches.load(Ordering::Relaxed).saturating_sub(launch);
-        planned.expiry_op.and_then(ahead).is_some_and(|ahead| launches >= ahead)
+        planned.expiry_op.and_then(ahead).is_some_and(|ahead| launches >= ahead + behind)
     }
 
     /// Number of the next launch at which an iteration begins.
@@ -198,6 +210,7 @@ impl Moving {
         plan.index(head);
         plan.moves.store(head.moves as u64, Ordering::Relaxed);
         plan.handover_wait_ns.store(head.handover_wait_ns, Ordering::Relaxed);
+        plan.wait_pause_end_ns.store(0, Ordering::Relaxed);
         plan.period.store(head.period as u64, Ordering::Relaxed);
         // Whoever frees memory or ends the context from here on finds the plan.
         let _part = watch.begin_part().ok_or(NOT_READY)?;
@@ -315,7 +328,7 @@ impl Moving {
             let moved = |to| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
             let Some(launch) = begun.or_else(|| stage::queued_behind(from)) else { return };
             // A launch may have it begin anew at any time until it is at work.
-            if begun.is_none() && plan.has_expired(&planned, launch) {
+            if begun.is_none() && plan.is_too_late(&planned, launch) {
                 if moved(stage::IDLE) {
                     plan.shared.count(Counter::Expired, 1);
                     return;

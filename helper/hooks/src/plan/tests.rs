@@ -98,23 +98,29 @@ fn a_move_expires_with_the_next_launch_of_its_op() {
         bytes: 0x1000,
         destination: Destination::Host,
         begin_op,
-        wait_op: None,
+        wait_op: expiry_op,
         expiry_op,
     };
     // Whether it has expired when so many launches have come since its own.
-    let expired = |begin_op: u32, expiry_op: Option<u32>, since: u64| {
+    let expired = |begin_op: u32, expiry_op: Option<u32>, since: u64, handover_wait_ns: u64| {
         let (plan, _) = adopted(1, 8, &[one(begin_op, expiry_op)]);
         plan.period.store(8, Ordering::Relaxed);
         let launch = 3 * 8 + u64::from(begin_op);
         plan.launches.store(launch + since, Ordering::Relaxed);
-        plan.has_expired(&plan.table.move_at(0).unwrap(), launch)
+        plan.handover_wait_ns.store(handover_wait_ns, Ordering::Relaxed);
+        let one = plan.table.move_at(0).unwrap();
+        (plan.has_expired(&one, launch), plan.is_too_late(&one, launch))
     };
     for (begin_op, expiry_op, behind) in [(0, 1, 1), (2, 5, 3), (6, 1, 3), (7, 6, 7), (3, 3, 8)] {
         for since in 0..30 {
-            assert_eq!(expired(begin_op, Some(expiry_op), since), since >= behind, "{begin_op}, {expiry_op}, {since}");
+            let (has_expired, case) = (since >= behind, (begin_op, expiry_op, since));
+            assert_eq!(expired(begin_op, Some(expiry_op), since, 0), (has_expired, has_expired), "{case:?}");
+            // That launch waits for it.
+            let is_too_late = since > behind;
+            assert_eq!(expired(begin_op, Some(expiry_op), since, 1), (has_expired, is_too_late), "{case:?}");
         }
     }
-    assert!((0..30).all(|since| !expired(3, None, since)));
+    assert!((0..30).all(|since| expired(3, None, since, 1) == (false, false)));
 }
 
 #[test]
@@ -133,12 +139,12 @@ fn a_plan_ends_once() {
 }
 
 #[test]
-fn launch_waits_for_a_hand_over_once_in_vain_and_not_at_all_without_the_plan() {
+fn launch_waits_for_a_hand_over_once_a_second_in_vain_and_not_at_all_without_the_plan() {
     let plan = none();
     plan.followed.store(2, Ordering::SeqCst);
     let (queued, enqueued) = (AtomicU64::new(stage::queued(1)), AtomicU64::new(stage::ENQUEUED));
-    let wait_ns = || plan.handover_wait_ns.load(Ordering::Relaxed);
-    // As a plan is: it does not wait.
+    let waits = || plan.handover_deadline_ns().is_some();
+    // No time to wait.
     assert_eq!(plan.handover_deadline_ns(), None);
     plan.handover_wait_ns.store(u64::MAX, Ordering::Relaxed);
     let never = plan.handover_deadline_ns().unwrap();
@@ -157,7 +163,12 @@ fn launch_waits_for_a_hand_over_once_in_vain_and_not_at_all_without_the_plan() {
         });
         plan.wait_for_handover(word, 2, never);
     });
-    assert_eq!((queued.load(Ordering::Relaxed), wait_ns()), (stage::ENQUEUED, u64::MAX));
+    assert_eq!((queued.load(Ordering::Relaxed), waits()), (stage::ENQUEUED, true));
     plan.wait_for_handover(&AtomicU64::new(stage::AT_WORK), 2, 0);
-    assert_eq!(wait_ns(), 0);
+    let pause_end_ns = plan.wait_pause_end_ns.load(Ordering::Relaxed);
+    assert!(pause_end_ns > system::monotonic_ns() - launch::WAIT_PAUSE_NS);
+    plan.wait_pause_end_ns.store(u64::MAX, Ordering::Relaxed);
+    assert!(!waits());
+    plan.wait_pause_end_ns.store(system::monotonic_ns(), Ordering::Relaxed);
+    assert!(waits(), "the pause is over");
 }

@@ -258,6 +258,27 @@ fn plan_with_longer_iterations_is_no_benefit() {
 }
 
 #[test]
+fn confirmed_plan_with_longer_iterations_is_rolled_back_if_launches_wait() {
+    let bytes = |is_with, _| if is_with { 52 * MIB } else { 84 * MIB };
+    let mut program = Program::new(ITERATION_NS);
+    assert_eq!(program.run(bytes, 40), Look::Confirmed);
+    for _ in 0..40 {
+        assert!(matches!(program.iterate(bytes, ITERATION_NS * 2), Look::Open | Look::Measured));
+    }
+    let mut program = Program::new(ITERATION_NS);
+    program.trial = program.trial.of_waiting_launches();
+    assert_eq!(program.run(bytes, 40), Look::Confirmed);
+    let end = loop {
+        match program.iterate(bytes, ITERATION_NS * 2) {
+            Look::Open | Look::Measured => {}
+            end => break end,
+        }
+    };
+    let Look::Fails(why) = end else { panic!("it takes twice as long") };
+    assert!(why.contains("with the plan took"), "{why}");
+}
+
+#[test]
 fn blocks_of_short_iterations_last_long_enough_for_readings() {
     let trial = Trial::new(Promise::LinkBytes, 10_000_000);
     assert_eq!(trial.length, 400);
