@@ -281,8 +281,7 @@ pub struct PlanCommand {
 pub struct Publication {
     /// Version of it.
     pub version: u64,
-    /// Whether launches wait until a move of a plan is handed over to the driver; those of a probe do in
-    /// any case.
+    /// Whether launches wait until the moves that they need are handed over to the driver.
     pub launches_wait: bool,
 }
 

@@ -79,11 +79,11 @@ impl Planned {
         self.coverage.map(|coverage| percent(coverage.recall()))
     }
 
-    /// Its moves, as a helper follows them; launches wait for none to be handed over.
+    /// Its moves, as a helper follows them.
     #[must_use]
     pub fn table(&self) -> Table {
         let Self { first_launch, tokens, moves, .. } = self;
-        Table { first_launch: *first_launch, tokens: tokens.clone(), moves: moves.clone(), handover_wait_ns: 0 }
+        Table { first_launch: *first_launch, tokens: tokens.clone(), moves: moves.clone() }
     }
 }
 

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use call_ring::{
     Token,
-    plan::{Destination, HANDOVER_WAIT_MAX_NS, MOVES_MAX, Move},
+    plan::{Destination, MOVES_MAX, Move},
 };
 use planner::Part;
 
@@ -292,7 +292,7 @@ impl Probe {
         });
         let moves = assembled(&self.pieces, steps);
         let (first_launch, tokens) = (self.first_launch, self.tokens.clone());
-        Table { first_launch, tokens, moves, handover_wait_ns: HANDOVER_WAIT_MAX_NS }
+        Table { first_launch, tokens, moves }
     }
 
     /// Takes the evidence of a window, whose records are complete.

@@ -2,7 +2,7 @@
 
 use call_ring::{
     Plan, Token,
-    plan::{Destination, Move},
+    plan::{Destination, HANDOVER_WAIT_MAX_NS, Move},
 };
 
 /// Table of moves, as a helper follows it.
@@ -14,8 +14,6 @@ pub struct Table {
     pub tokens: Vec<Token>,
     /// Moves, by the launches behind which they begin.
     pub moves: Vec<Move>,
-    /// Time for which a launch waits until a move is handed over to the driver.
-    pub handover_wait_ns: u64,
 }
 
 impl Table {
@@ -26,13 +24,15 @@ impl Table {
         moves.map(|step| step.bytes).fold(0, u64::saturating_add)
     }
 
-    /// As the helper takes it.
+    /// As the helper takes it. `launches_wait`: whether launches wait until the moves that they need are
+    /// handed over to the driver, as long as they may.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "numbers of launches have 32 bits in plans")]
-    pub fn plan(&self, gpu: [u8; 16]) -> Plan<'_> {
+    pub fn plan(&self, gpu: [u8; 16], launches_wait: bool) -> Plan<'_> {
         let budget_bytes = self.moves.iter().map(|step| step.bytes).fold(0, u64::saturating_add);
-        let Self { first_launch, tokens, moves, handover_wait_ns } = self;
-        let (first_launch, handover_wait_ns) = (*first_launch as u32, *handover_wait_ns);
+        let Self { first_launch, tokens, moves } = self;
+        let first_launch = *first_launch as u32;
+        let handover_wait_ns = if launches_wait { HANDOVER_WAIT_MAX_NS } else { 0 };
         Plan { gpu, first_launch, budget_bytes, handover_wait_ns, tokens, moves }
     }
 }

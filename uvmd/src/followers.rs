@@ -21,7 +21,6 @@ use std::{
 };
 
 use actuator::MoverFactory;
-use call_ring::plan::HANDOVER_WAIT_MAX_NS;
 use capacity::Capacity;
 use executor::Executor;
 use model::{
@@ -309,11 +308,7 @@ impl Followed {
         let table = latest.table.as_ref().filter(|(there, _)| *there == version);
         // Another plan by now: the loop sees that at the next interval.
         let Some((_, table)) = table else { return };
-        let mut plan = table.plan(self.target.gpu.0);
-        if launches_wait {
-            plan.handover_wait_ns = HANDOVER_WAIT_MAX_NS;
-        }
-        self.error = executor.publish(&plan).err();
+        self.error = executor.publish(&table.plan(self.target.gpu.0, launches_wait)).err();
     }
 }
 

@@ -26,11 +26,10 @@ use std::{
 
 use actuator::HelperPlan;
 use anyhow::{Context, bail};
-use call_ring::plan::HANDOVER_WAIT_MAX_NS;
 use link::{Counts, Link};
 use model::{PlanReport, policy::PLAN_CHOOSER};
 use options::Options;
-use plans::{Bytes, Change, Follower, Planned, Settings, State, Table, Traffic, methods};
+use plans::{Bytes, Change, Follower, Planned, Settings, State, Traffic, methods};
 use recorder::Process;
 use serde_json::{Value, json};
 use sys::Roots;
@@ -174,9 +173,8 @@ impl Session<'_> {
         };
         let is_due = arm.planned_at.is_some_and(|at| iteration >= at + plan_after);
         if let Some(planned) = arm.follower.planned().filter(|_| is_due) {
-            let handover_wait_ns = if arm.policy.ends_with(WAIT) { HANDOVER_WAIT_MAX_NS } else { 0 };
-            let table = Table { handover_wait_ns, ..planned.table() };
-            self.place.publish(&table.plan(self.options.gpu))?;
+            let launches_wait = arm.policy.ends_with(WAIT);
+            self.place.publish(&planned.table().plan(self.options.gpu, launches_wait))?;
             self.phase = Phase::Planned { since: iteration };
         }
         Ok(())

@@ -306,7 +306,7 @@ fn what_a_launch_does_not_access_of_its_footprint_is_found_and_no_more() {
     for table in tables {
         let bytes = table.bytes(Destination::Host) + table.bytes(Destination::Gpu);
         assert!(bytes <= 12 * UNIT, "the budget of an iteration");
-        assert!(table.plan([1; 16]).check().is_ok());
+        assert!(table.plan([1; 16], true).check().is_ok());
         for step in table.moves.iter().filter(|step| step.destination == Destination::Host) {
             let ahead = |ops: u32| Some((step.begin_op + ops) % 8);
             assert_eq!((step.wait_op, step.expiry_op), (ahead(1), ahead(2)));

@@ -140,6 +140,15 @@ impl Training {
         self.look();
     }
 
+    /// Whether launches wait, of each table that was published.
+    fn waits(&self) -> Vec<bool> {
+        self.commands.iter().filter_map(|command| Some(command.publish?.launches_wait)).collect()
+    }
+
+    fn says_that_launches_wait(&self) -> bool {
+        self.world.decision().plan.as_ref().unwrap().launches_wait
+    }
+
     /// Version of the table that is published.
     fn version(&self) -> Option<u64> {
         self.published.map(|published| published.version)
@@ -293,10 +302,8 @@ fn expiring(moves: u64, with_bytes: u64, waiting_bytes: u64) -> Training {
 fn launches_wait_for_moves_to_be_handed_over_where_too_many_of_them_expire() {
     let mut training = expiring(4, 60 * MIB, 52 * MIB);
     training.run_until("confirmed");
-    let waits: Vec<bool> =
-        training.commands.iter().filter_map(|command| Some(command.publish?.launches_wait)).collect();
     // The first block with the plan shows it. Then all blocks are measured anew.
-    assert_eq!(waits, [false, true, true, true]);
+    assert_eq!(training.waits(), [false, true, true, true]);
     let decision = training.world.decision();
     let evidence = decision.plan.as_ref().unwrap();
     assert!(evidence.launches_wait && evidence.blocks == 8, "{evidence:?}");
@@ -314,7 +321,7 @@ fn launches_wait_for_moves_to_be_handed_over_where_too_many_of_them_expire() {
 fn launches_wait_where_a_trial_would_fail_as_moves_expire() {
     let mut training = expiring(13, 160 * MIB, 52 * MIB);
     training.run_until("confirmed");
-    assert!(training.world.decision().plan.as_ref().unwrap().launches_wait);
+    assert!(training.says_that_launches_wait());
     assert_eq!(training.world.acting.decisions().count(), 1, "there is no rollback before");
 }
 
@@ -322,19 +329,17 @@ fn launches_wait_where_a_trial_would_fail_as_moves_expire() {
 fn launches_wait_for_nobody_where_few_moves_expire() {
     let mut training = expiring(1, 53 * MIB, 52 * MIB);
     training.run_until("confirmed");
-    assert!(!training.world.decision().plan.as_ref().unwrap().launches_wait);
-    assert!(training.commands.iter().all(|command| command.publish.is_none_or(|published| !published.launches_wait)));
+    assert!(!training.says_that_launches_wait() && !training.waits().contains(&true));
 }
 
 #[test]
 fn launches_wait_no_more_after_a_trial_in_which_that_failed() {
     let mut training = expiring(4, 60 * MIB, 160 * MIB);
     training.run_until("rolled_back");
-    assert!(training.world.decision().plan.as_ref().unwrap().launches_wait);
+    assert!(training.says_that_launches_wait());
     training.commands.clear();
     training.run_until("confirmed");
-    assert!(!training.world.decision().plan.as_ref().unwrap().launches_wait);
-    assert!(training.commands.iter().all(|command| command.publish.is_none_or(|published| !published.launches_wait)));
+    assert!(!training.says_that_launches_wait() && !training.waits().contains(&true));
 }
 
 #[test]
@@ -342,7 +347,7 @@ fn launches_do_not_wait_for_moves_from_outside() {
     let mut training = expiring(4, 60 * MIB, 52 * MIB);
     training.following().actuator = Some(ActuatorKind::Ioctl);
     training.run_until("confirmed");
-    assert!(!training.world.decision().plan.as_ref().unwrap().launches_wait);
+    assert!(!training.says_that_launches_wait());
 }
 
 #[test]
@@ -459,7 +464,7 @@ fn probes_end_with_their_iterations_and_with_the_mode() {
         let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
         training.following().state = FollowingState::Probing(probed(Some(1)));
         training.interval();
-        assert_eq!(training.version(), Some(1));
+        assert_eq!((training.version(), training.waits()), (Some(1), vec![true]));
         end(&mut training);
         training.look();
         assert_eq!(training.version(), None);

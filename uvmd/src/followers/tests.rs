@@ -5,7 +5,8 @@ use std::{
 
 use call_ring::{
     Group, Kind, Lane, Memory, MemoryKind, Mode as RingMode, NAME, PLAN_BYTES, PLAN_NAME, PlanMemory, Size, SyncKind,
-    TOTAL_BYTES, Target as RingTarget, plan::TABLE_WORDS,
+    TOTAL_BYTES, Target as RingTarget,
+    plan::{HANDOVER_WAIT_MAX_NS, TABLE_WORDS},
 };
 use model::{
     Action, Actuator, ActuatorKind, Block, Budget, Call, CallResult, Counters, Gpu, Interrupt, Mode, Order, Outcome,
