@@ -6,8 +6,8 @@
 //! * [`kernel`] and [`capabilities`]: supported kernels, and the permissions that a process needs
 //! * [`driver`] and [`parameters`]: the loaded nvidia-uvm and its module parameters
 //! * [`processes`]: permissions of processes by name, and start times
-//! * [`private`]: private files of uvmd; [`cpu_time`]: processor time of a thread;
-//!   [`clock`]: time that processes share
+//! * [`private`]: private files of uvmd; [`clock`]: time that processes share
+//! * [`cpu_time`]: processor time of a thread; [`cpu_budget`]: limits of what is spent for a tenant
 //! * [`peer`]: the peer of a Unix socket
 //! * [`pidfd`]: another process, its exit, and its open files
 //! * [`uvm`]: calls of nvidia-uvm on another process's VA space
@@ -26,6 +26,7 @@ pub mod actor;
 pub mod btf;
 pub mod capabilities;
 pub mod clock;
+pub mod cpu_budget;
 pub mod cpu_time;
 pub mod driver;
 pub mod driver_types;

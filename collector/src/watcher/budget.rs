@@ -6,6 +6,8 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use sys::cpu_budget::{Account, Allowance};
+
 /// Cost of the follow-up of a record, as a multiple of the cost of its read: the command line,
 /// checks of the process, its end, and its entry in every snapshot.
 const FOLLOW_UP: u32 = 16;
@@ -24,46 +26,14 @@ pub(super) struct Budget {
     node: Account,
 }
 
-/// Share of a processor.
-#[derive(Clone, Copy, Debug)]
-struct Allowance {
-    /// Share of the time: 1 / this.
-    part: u32,
-    /// Burst.
-    burst: Duration,
+/// Whether half of the burst is left.
+fn is_low(account: Account, allowance: Allowance, now: Duration) -> bool {
+    account.debt(allowance, now) < allowance.burst / 2
 }
 
-/// Time at which the used share is paid for.
-#[derive(Clone, Copy, Debug, Default)]
-struct Account(Duration);
-
-impl Account {
-    /// Adds used time, which takes a multiple of that to recover.
-    fn charge(&mut self, used: Duration, allowance: Allowance, now: Duration) {
-        let Self(paid) = self;
-        *paid = (*paid).max(now).saturating_add(used.saturating_mul(allowance.part));
-    }
-
-    fn used(self, allowance: Allowance, now: Duration) -> Duration {
-        let Self(paid) = self;
-        paid.saturating_sub(now) / allowance.part
-    }
-
-    /// Whether half of it is left.
-    fn is_low(self, allowance: Allowance, now: Duration) -> bool {
-        self.used(allowance, now) < allowance.burst / 2
-    }
-
-    /// Whether nearly all of it is left.
-    fn is_quiet(self, allowance: Allowance, now: Duration) -> bool {
-        self.used(allowance, now) < allowance.burst / 8
-    }
-
-    /// Time until which nothing may be used; 0 if something may.
-    fn over_until(self, allowance: Allowance) -> Duration {
-        let Self(paid) = self;
-        paid.saturating_sub(allowance.burst * allowance.part)
-    }
+/// Whether nearly all of it is left.
+fn is_quiet(account: Account, allowance: Allowance, now: Duration) -> bool {
+    account.debt(allowance, now) < allowance.burst / 8
 }
 
 impl Budget {
@@ -78,7 +48,7 @@ impl Budget {
     /// left, and half of the node's. Users with little use do not pay for the excess of all.
     pub(super) fn may_look(&self, uid: u32, now: Duration) -> bool {
         let user = self.of(uid);
-        user.is_low(OF_USER, now) && (self.node.is_low(OF_NODE, now) || user.is_quiet(OF_USER, now))
+        is_low(user, OF_USER, now) && (is_low(self.node, OF_NODE, now) || is_quiet(user, OF_USER, now))
     }
 
     /// Time until which processes of this user are not distinguished; `None` if they are.
@@ -86,7 +56,7 @@ impl Budget {
         let user = self.of(uid);
         let until = user.over_until(OF_USER);
         // Users with little use do not pay for the excess of all.
-        let until = if user.is_low(OF_USER, now) { until } else { until.max(self.node.over_until(OF_NODE)) };
+        let until = if is_low(user, OF_USER, now) { until } else { until.max(self.node.over_until(OF_NODE)) };
         (until > now).then_some(until)
     }
 
@@ -102,7 +72,7 @@ impl Budget {
 
     /// Forgets users whose budget has recovered.
     pub(super) fn forget(&mut self, now: Duration) {
-        self.users.retain(|_, account| account.used(OF_USER, now) > Duration::ZERO);
+        self.users.retain(|_, account| account.debt(OF_USER, now) > Duration::ZERO);
     }
 }
 
