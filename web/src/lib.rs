@@ -111,6 +111,7 @@ use metrics::Listed;
 use paging::Cursors;
 use peers::Shares;
 pub use problem::{Kind as ProblemKind, document as problem_document};
+use protection::BasicAuth;
 pub use protection::{Protection, Tls, TlsError, TlsFiles, TlsVersion, Users, UsersError};
 pub use reloads::Reloads;
 use request_counts::RequestCounts;
@@ -173,6 +174,8 @@ struct App {
     exposition_bytes: Arc<AtomicUsize>,
     requests: RequestCounts,
     scrapes: Stopwatch,
+    /// Requests whose passwords could not be verified in time.
+    unverified: Arc<AtomicU64>,
 }
 
 /// Maximum of event streams at once, of all and of one peer. Each stream holds a place for
@@ -280,6 +283,7 @@ impl Service {
             exposition_bytes: Arc::default(),
             requests: RequestCounts::default(),
             scrapes: Stopwatch::default(),
+            unverified: Arc::default(),
         })
     }
 
@@ -307,11 +311,12 @@ impl Service {
     #[must_use]
     pub fn metrics_on(&self, listen: SocketAddr, protection: &Protection) -> Site {
         let Self(app) = self;
+        let basic_auth = BasicAuth { protection: protection.clone(), rejected: Arc::clone(&app.unverified) };
         let router = Router::new()
             .route(metrics::PATH, get(metrics::scrape))
             .fallback(problem::not_found)
             .method_not_allowed_fallback(problem::only_read)
-            .layer(middleware::from_fn_with_state(protection.clone(), protection::check));
+            .layer(middleware::from_fn_with_state(basic_auth, protection::check));
         let router = self.guarded(router, guard::Guard::tcp(listen, app.settings.clone()));
         Site { protection: Some(protection.clone()), ..self.site(router) }
     }

@@ -2,12 +2,13 @@
 
 mod basic_auth;
 mod tls;
+mod turns;
 mod users;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
 use basic_auth::Verifications;
-pub(crate) use basic_auth::check;
+pub(crate) use basic_auth::{BasicAuth, check};
 pub use tls::{Tls, TlsError, TlsFiles, TlsVersion};
 pub use users::{Users, UsersError};
 
@@ -30,10 +31,13 @@ struct Current {
 
 impl Protection {
     /// Replaces TLS for new connections, and the users for new requests; `None` stands for no
-    /// encryption, and for no passwords.
-    pub fn change(&self, tls: Option<Tls>, users: Option<Users>) {
-        let users = users.map(Arc::new);
-        *self.0.current.write().unwrap_or_else(PoisonError::into_inner) = Current { tls, users };
+    /// encryption, and for no passwords. Verified passwords of unchanged hashes stay known.
+    pub fn change(&self, tls: Option<Tls>, mut users: Option<Users>) {
+        let mut current = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(users), Some(former)) = (&mut users, &current.users) {
+            users.replace(former);
+        }
+        *current = Current { tls, users: users.map(Arc::new) };
     }
 
     /// Whether new connections are over TLS.

@@ -1,6 +1,6 @@
 //! Figures of the HTTP server.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::atomic::Ordering};
 
 use model::Distribution;
 
@@ -15,6 +15,8 @@ pub(super) struct Http {
     pub(super) rejected_connections: u64,
     /// Requests for an event stream that were rejected.
     pub(super) rejected_streams: u64,
+    /// Requests whose passwords could not be verified in time.
+    pub(super) rejected_passwords: u64,
     /// Connections that the service closed, by reason.
     pub(super) closed: [(Closed, u64); Closed::ALL.len()],
     /// Responses with metrics, and all other large responses.
@@ -28,7 +30,7 @@ pub(super) struct Http {
 }
 
 impl Http {
-    pub(super) fn now(App { responses, streams, table, requests, scrapes, .. }: &App) -> Self {
+    pub(super) fn now(App { responses, streams, table, requests, scrapes, unverified, .. }: &App) -> Self {
         let snapshot_durations = responses.snapshot_durations();
         let [responses, exposition] = responses.figures();
         Self {
@@ -36,6 +38,7 @@ impl Http {
             streams: streams.all(),
             rejected_connections: table.rejected(),
             rejected_streams: streams.rejected(),
+            rejected_passwords: unverified.load(Ordering::Relaxed),
             closed: Closed::ALL.map(|closed| (closed, table.closed(closed))),
             exposition,
             responses,

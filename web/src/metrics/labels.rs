@@ -162,7 +162,7 @@ pub(super) static CLOSED: Label = Label {
 pub(super) static REJECTED: Label = Label {
     name: "reason",
     help: "`build_queue` (64 other responses waited to be built, or the peer's share of them), `connections` (all places were taken for a quarter of a second), `response_memory` (responses to slow clients had all the memory for responses), \
-           `event_streams` (the maximum of streams was open).",
+           `event_streams` (the maximum of streams was open), `passwords` (the passwords of others were being verified).",
 };
 pub(super) static RESPONSE_KIND: Label =
     Label { name: "kind", help: "`api` or `metrics`, which have separate slots and memory." };

@@ -1,7 +1,13 @@
-//! Basic authentication (RFC 7617). A verification takes a processor for long by design, so their
-//! number is limited: at most one at a time, and none for a pair that was verified before.
+//! Basic authentication (RFC 7617). A verification takes a processor for long by design, so requests
+//! take [turns](super::turns), and a password that was verified before needs none.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     extract::{Request, State},
@@ -10,88 +16,155 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
+use sys::cpu_time;
 use tokio::{
-    sync::{Semaphore, oneshot},
+    sync::{Notify, oneshot},
     task,
     time::{self, Instant},
 };
 
 use super::{
     Protection,
-    users::{Presented, Users},
+    turns::{Number, Turn, Turns},
+    users::{Digest, Presented, Users},
 };
 use crate::{
     auth::Credential,
-    peers::{PeerKey, Shares},
+    peers::PeerKey,
     problem::{Kind, Problem},
+    reserved_places::OnReservedPlace,
 };
 
 const CHALLENGE: &str = "Basic realm=\"uvmd\", charset=\"UTF-8\"";
 
-/// Maximum of requests whose passwords are verified or wait for that, of all peers and of one.
-const PENDING_MAX: usize = 8;
-const PENDING_OF_PEER_MAX: usize = 2;
-/// Maximum time that a request waits for the verification of others.
-const WAIT_MAX: Duration = Duration::from_secs(5);
-/// Pause of all verifications after a wrong password, in durations of its verification: those who
-/// guess take half a processor at most, all together.
-const REST: u32 = 1;
-/// Further pause of its peer: with two requests at a time, one peer takes a fifth of a processor.
-const REST_OF_PEER: u32 = 8;
-/// Maximum of requests in progress and in a pause, which bounds memory alone.
-const RECENT_MAX: usize = 1024;
+/// Maximum time that a request waits for its turn, less than Prometheus waits for a scrape.
+const WAIT_MAX: Duration = Duration::from_secs(8);
 
-/// Verifications in progress, of all users that there are or were.
+/// Check of the requests of a listener.
+#[derive(Clone, Debug)]
+pub(crate) struct BasicAuth {
+    pub(crate) protection: Protection,
+    /// Requests that had no turn.
+    pub(crate) rejected: Arc<AtomicU64>,
+}
+
+/// Verifications of all users that there are or were. Cheap to clone; all clones share their state.
+#[derive(Clone, Debug)]
+pub(super) struct Verifications(Arc<Shared>);
+
 #[derive(Debug)]
-pub(super) struct Verifications {
-    pending: Shares,
-    /// Those in progress, and those whose peers pause.
-    recent: Shares,
-    running: Arc<Semaphore>,
+struct Shared {
+    turns: Mutex<Turns>,
+    /// Notified when a request may have its turn.
+    changed: Notify,
+    /// Begin of the clock of the turns.
+    begun: Instant,
+}
+
+/// Result of a verification, and the processor time that it took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Verification {
+    is_verified: bool,
+    cpu_time: Duration,
+}
+
+/// Request that waits for its turn, until it is dropped.
+struct Waiting {
+    verifications: Verifications,
+    number: Number,
 }
 
 impl Default for Verifications {
     fn default() -> Self {
-        Self {
-            pending: Shares::new(PENDING_MAX, PENDING_OF_PEER_MAX),
-            recent: Shares::new(RECENT_MAX, PENDING_OF_PEER_MAX),
-            running: Arc::new(Semaphore::new(1)),
-        }
+        let (turns, changed, begun) = (Mutex::default(), Notify::new(), Instant::now());
+        Self(Arc::new(Shared { turns, changed, begun }))
     }
 }
 
 impl Verifications {
-    /// Whether the password is that of the user.
-    async fn verify(&self, peer: PeerKey, users: Arc<Users>, presented: Presented) -> Result<bool, Problem> {
-        let recent = self.recent.take(peer).ok_or_else(overloaded)?;
-        let pending = self.pending.take(peer).ok_or_else(overloaded)?;
-        let running = time::timeout(WAIT_MAX, Arc::clone(&self.running).acquire_owned()).await;
-        let running = running.map_err(|_| overloaded())?;
-        if users.was_verified(&presented) {
-            return Ok(true);
+    /// Whether the credentials are verified: by this verification, in its turn, or by that of
+    /// another request meanwhile. `None` if it had no turn.
+    async fn verify(
+        &self,
+        peer: PeerKey,
+        digest: Digest,
+        was_verified: impl Fn() -> bool,
+        verification: impl Future<Output = Verification> + Send + 'static,
+    ) -> Option<bool> {
+        let number = self.turns().arrive(peer, digest, self.now());
+        let waiting = Waiting { verifications: self.clone(), number };
+        // It may be first.
+        self.0.changed.notify_waiters();
+        let Ok(has_turn) = time::timeout(WAIT_MAX, self.turn(number, was_verified)).await else {
+            self.turns().keep(number, digest);
+            return None;
+        };
+        if !has_turn {
+            return Some(true);
         }
-        let (done, is_done) = oneshot::channel();
+        drop(waiting);
+        let (verifications, (done, is_done)) = (self.clone(), oneshot::channel());
         // A client that leaves does not make room for another verification.
         tokio::spawn(async move {
-            let begun = Instant::now();
-            let verified = task::spawn_blocking(move || users.verify(&presented)).await;
-            let (is_verified, duration) = (verified.unwrap_or(false), begun.elapsed());
-            drop(pending);
+            let Verification { is_verified, cpu_time } = verification.await;
+            verifications.turns().end(peer, is_verified, cpu_time, verifications.now());
+            verifications.0.changed.notify_waiters();
             let _ = done.send(is_verified);
-            if !is_verified {
-                time::sleep(duration * REST).await;
-                drop(running);
-                time::sleep(duration * REST_OF_PEER).await;
-            }
-            drop(recent);
         });
-        Ok(is_done.await.unwrap_or(false))
+        Some(is_done.await.unwrap_or(false))
+    }
+
+    /// Waits for the turn of a request and takes it; false if its credentials were verified
+    /// meanwhile.
+    async fn turn(&self, number: Number, was_verified: impl Fn() -> bool) -> bool {
+        loop {
+            let changed = self.0.changed.notified();
+            if was_verified() {
+                return false;
+            }
+            let turn = {
+                let mut turns = self.turns();
+                let turn = turns.turn(number, self.now());
+                if turn == Turn::Now {
+                    turns.take(number);
+                }
+                turn
+            };
+            match turn {
+                Turn::Now => return true,
+                Turn::At(at) => tokio::select! {
+                    () = changed => {}
+                    () = time::sleep_until(self.0.begun + at) => {}
+                },
+                Turn::Later => changed.await,
+            }
+        }
+    }
+
+    /// Whether a password of the peer was wrong recently.
+    fn has_failed(&self, peer: PeerKey) -> bool {
+        self.turns().has_failed(peer, self.now())
+    }
+
+    fn now(&self) -> Duration {
+        self.0.begun.elapsed()
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.0.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.verifications.turns().leave(self.number);
+        self.verifications.0.changed.notify_waiters();
     }
 }
 
 /// Requires a user with a password, where there are users.
 pub(crate) async fn check(
-    State(protection): State<Protection>,
+    State(BasicAuth { protection, rejected }): State<BasicAuth>,
     peer: PeerKey,
     request: Request,
     next: Next,
@@ -100,12 +173,48 @@ pub(crate) async fn check(
     let Some(presented) = presented(request.headers()) else {
         return Err(denied("this requires a user and a password of metrics.web_config_file, by basic authentication"));
     };
-    if users.was_verified(&presented) || protection.0.verifications.verify(peer, users, presented).await? {
-        return Ok(next.run(request).await);
+    let is_in_reserve = request.extensions().get::<OnReservedPlace>().is_some();
+    match is_verified(&protection.0.verifications, peer, is_in_reserve, users, presented).await {
+        Some(true) => Ok(next.run(request).await),
+        Some(false) => {
+            let mut response = denied("the user is unknown, or the password wrong").into_response();
+            response.extensions_mut().insert(Credential::WrongPassword);
+            Ok(response)
+        }
+        None => {
+            rejected.fetch_add(1, Ordering::Relaxed);
+            let detail = "too many passwords are being verified: retry in a second";
+            Err(Problem::new(Kind::Overloaded, detail.to_owned()).retry_soon())
+        }
     }
-    let mut response = denied("the user is unknown, or the password wrong").into_response();
-    response.extensions_mut().insert(Credential::WrongPassword);
-    Ok(response)
+}
+
+/// Whether name and password are those of a user; `None` if that could not be verified in time.
+async fn is_verified(
+    verifications: &Verifications,
+    peer: PeerKey,
+    is_in_reserve: bool,
+    users: Arc<Users>,
+    presented: Presented,
+) -> Option<bool> {
+    let (name, digest) = (presented.name.clone(), users.digest(&presented));
+    if users.was_verified(&name, digest) {
+        return Some(true);
+    }
+    // Those who guess do not occupy the few places of the reserve.
+    if is_in_reserve && verifications.has_failed(peer) {
+        return None;
+    }
+    let verifier = Arc::clone(&users);
+    let verification = async move {
+        let verify = move || {
+            let begun = cpu_time::of_this_thread();
+            let is_verified = verifier.verify(&presented);
+            Verification { is_verified, cpu_time: cpu_time::of_this_thread().saturating_sub(begun) }
+        };
+        task::spawn_blocking(verify).await.unwrap_or_default()
+    };
+    verifications.verify(peer, digest, || users.was_verified(&name, digest), verification).await
 }
 
 /// Name and password of a request; `None` if it has none, or more than one.
@@ -127,13 +236,10 @@ fn denied(detail: &str) -> Problem {
     Problem::new(Kind::InvalidCredentials, detail.to_owned()).challenging(CHALLENGE)
 }
 
-fn overloaded() -> Problem {
-    Problem::new(Kind::Overloaded, "too many passwords are being verified: retry in a second".to_owned()).retry_soon()
-}
-
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
+    use tokio::task::JoinSet;
 
     use super::*;
 
@@ -145,12 +251,68 @@ mod tests {
         presented(&headers).map(|Presented { name, password }| (name, password))
     }
 
-    fn presented_by(name: &str, password: &str) -> Presented {
-        Presented { name: name.to_owned(), password: password.into() }
+    /// Verifications by a processor of the test, whose time is that of its clock.
+    #[derive(Clone, Default)]
+    struct Bench {
+        verifications: Verifications,
+        /// Processor time spent for each peer, in order.
+        spent: Arc<Mutex<Vec<(PeerKey, Duration)>>>,
+        /// Passwords that were verified.
+        verified: Arc<Mutex<Vec<String>>>,
     }
 
-    fn users(cost: u32) -> Arc<Users> {
-        Arc::new(Users::new([("a".to_owned(), bcrypt::hash("secret", cost).unwrap())]).unwrap())
+    impl Bench {
+        async fn request(&self, peer: PeerKey, password: &str, cost: Duration) -> Option<bool> {
+            let Self { verifications, spent, verified } = self.clone();
+            let was_verified = || verified.lock().unwrap().iter().any(|known| known == password);
+            if was_verified() {
+                return Some(true);
+            }
+            let (owned, list) = (password.to_owned(), Arc::clone(&verified));
+            let verification = async move {
+                time::sleep(cost).await;
+                spent.lock().unwrap().push((peer, cost));
+                let is_verified = owned == RIGHT;
+                if is_verified {
+                    list.lock().unwrap().push(owned);
+                }
+                Verification { is_verified, cpu_time: cost }
+            };
+            verifications.verify(peer, Digest::of_test(password), was_verified, verification).await
+        }
+
+        /// Clients of this peer that try one password after another.
+        fn guess(&self, peer: PeerKey, clients: usize, cost: Duration, guesses: &mut JoinSet<()>) {
+            for client in 0..clients {
+                let bench = self.clone();
+                guesses.spawn(async move {
+                    for at in 0.. {
+                        let password = format!("{peer:?} {client} {at}");
+                        if bench.request(peer, &password, cost).await.is_none() {
+                            time::sleep(MS).await;
+                        }
+                    }
+                });
+            }
+        }
+
+        fn spent(&self, of: impl Fn(PeerKey) -> bool) -> Duration {
+            self.spent.lock().unwrap().iter().filter(|(peer, _)| of(*peer)).map(|(_, cost)| *cost).sum()
+        }
+
+        fn verifications(&self) -> usize {
+            self.spent.lock().unwrap().len()
+        }
+    }
+
+    const RIGHT: &str = "secret";
+    const MS: Duration = Duration::from_millis(1);
+    /// Time of a verification of a hash of cost 10, and of cost 14.
+    const USUAL: Duration = Duration::from_millis(60);
+    const LONG: Duration = Duration::from_millis(900);
+
+    fn address(last: u8) -> PeerKey {
+        PeerKey::Address([10, 0, 0, last].into())
     }
 
     #[test]
@@ -166,48 +328,120 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn requests_beyond_the_share_of_a_peer_are_rejected_and_others_wait() {
-        let (verifications, users) = (Arc::new(Verifications::default()), users(4));
-        // Nothing is verified meanwhile.
-        let running = Arc::clone(&verifications.running).acquire_owned().await.unwrap();
-        let mut waiting = task::JoinSet::new();
-        for uid in [1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5] {
-            let (verifications, users) = (Arc::clone(&verifications), Arc::clone(&users));
-            waiting.spawn(
-                async move { verifications.verify(PeerKey::User(uid), users, presented_by("a", "secret")).await },
-            );
+    #[tokio::test(start_paused = true)]
+    async fn first_scrape_is_served_beside_24_guessing_clients_of_its_address() {
+        for peer in [PeerKey::Loopback, address(1)] {
+            let (bench, mut guesses) = (Bench::default(), JoinSet::new());
+            bench.guess(peer, 24, USUAL, &mut guesses);
+            time::sleep(60 * USUAL).await;
+            let (before, begun) = (bench.verifications(), Instant::now());
+            assert_eq!(bench.request(peer, RIGHT, USUAL).await, Some(true), "{peer:?}");
+            assert!(bench.verifications() - before <= 26, "{peer:?}");
+            println!("{peer:?}: {:?}", begun.elapsed());
         }
-        while verifications.recent.rejected() + verifications.pending.rejected() < 3 {
-            task::yield_now().await;
-        }
-        drop(running);
-        let results = waiting.join_all().await;
-        let valid = results.iter().filter(|result| matches!(result, Ok(true))).count();
-        assert_eq!((valid, results.len() - valid, verifications.pending.all()), (PENDING_MAX, 3, 0));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn request_that_waits_for_long_is_rejected() {
-        let (verifications, users) = (Verifications::default(), users(4));
-        let _running = Arc::clone(&verifications.running).acquire_owned().await.unwrap();
+    async fn scraper_is_served_by_its_second_scrape_where_a_verification_takes_long() {
+        for peer in [PeerKey::Loopback, address(1)] {
+            let (bench, mut guesses) = (Bench::default(), JoinSet::new());
+            bench.guess(peer, 48, LONG, &mut guesses);
+            time::sleep(Duration::from_mins(1)).await;
+            let mut scrapes = Vec::new();
+            for _ in 0..3 {
+                scrapes.push(bench.request(peer, RIGHT, LONG).await);
+                time::sleep(Duration::from_secs(15)).await;
+            }
+            assert_eq!(scrapes[1..], [Some(true); 2], "{peer:?}: {scrapes:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn peer_without_a_recent_failure_waits_for_one_verification_alone() {
+        let (bench, mut guesses) = (Bench::default(), JoinSet::new());
+        for last in 1..=8 {
+            bench.guess(address(last), 8, USUAL, &mut guesses);
+        }
+        for at in 0..10 {
+            time::sleep(Duration::from_secs(1) + at * MS).await;
+            let begun = Instant::now();
+            let password = if at == 0 { RIGHT.to_owned() } else { format!("{RIGHT} {at}") };
+            let verified = bench.request(address(100 + u8::try_from(at).unwrap()), &password, USUAL).await;
+            assert_eq!(verified, Some(at == 0));
+            assert!(begun.elapsed() <= 3 * USUAL, "{:?}", begun.elapsed());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn guesses_take_a_fifth_of_a_processor_for_one_address_and_half_of_one_for_all() {
+        let minute = Duration::from_mins(1);
+        for (peers, cost, share) in [(1, USUAL, 5), (1, LONG, 5), (2, USUAL, 2), (8, USUAL, 2), (8, LONG, 2)] {
+            let (bench, mut guesses) = (Bench::default(), JoinSet::new());
+            for last in 1..=peers {
+                bench.guess(address(last), 4, cost, &mut guesses);
+            }
+            time::sleep(minute).await;
+            let most = (1..=peers).map(|last| bench.spent(|peer| peer == address(last))).max().unwrap();
+            let all = bench.spent(|_| true);
+            assert!(most <= minute / 5 + cost && all <= minute / 2 + cost, "{peers} {cost:?}: {most:?} {all:?}");
+            let expected = minute / share.max(if peers == 2 { 3 } else { share });
+            assert!(all + 2 * cost >= expected.min(minute / 2), "{peers} {cost:?}: {all:?}");
+        }
+        let (bench, mut guesses) = (Bench::default(), JoinSet::new());
+        bench.guess(PeerKey::Loopback, 24, USUAL, &mut guesses);
+        time::sleep(minute).await;
+        assert!(bench.spent(|_| true) <= minute / 2 + USUAL);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_that_leaves_ends_its_wait_and_not_its_verification() {
+        let bench = Bench::default();
+        let waits = |cost| time::timeout(MS, bench.request(PeerKey::User(1), "wrong", cost));
+        assert!(waits(LONG).await.is_err() && waits(LONG).await.is_err(), "the second one waits");
+        time::sleep(2 * LONG).await;
+        assert_eq!(bench.verifications(), 1);
         let begun = Instant::now();
-        assert!(verifications.verify(PeerKey::User(1), users, presented_by("a", "secret")).await.is_err());
-        assert_eq!((begun.elapsed(), verifications.pending.all()), (WAIT_MAX, 0));
+        assert_eq!(bench.request(PeerKey::User(2), RIGHT, USUAL).await, Some(true));
+        assert_eq!(begun.elapsed(), USUAL);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_that_waits_for_long_is_rejected_and_the_same_password_waits_for_its_result_alone() {
+        let (bench, begun) = (Bench::default(), Instant::now());
+        let endless = 2 * WAIT_MAX;
+        let (slow, equal, rejected) = tokio::join!(
+            bench.request(PeerKey::User(1), "wrong", endless),
+            bench.request(PeerKey::User(2), RIGHT, USUAL),
+            async {
+                let outcome = bench.request(PeerKey::User(3), "other", USUAL).await;
+                (outcome, begun.elapsed())
+            },
+        );
+        assert_eq!((slow, equal, rejected), (Some(false), None, (None, WAIT_MAX)));
+        let both = async || {
+            let other = bench.request(PeerKey::User(3), RIGHT, USUAL);
+            let (one, other) = tokio::join!(bench.request(PeerKey::User(2), RIGHT, USUAL), other);
+            (one, other, bench.verifications())
+        };
+        assert_eq!(both().await, (None, None, 1), "until it is paid for");
+        time::sleep(endless).await;
+        assert_eq!(both().await, (Some(true), Some(true), 2), "one verification for both");
     }
 
     #[tokio::test]
-    async fn wrong_password_delays_the_next_verification_and_a_verified_one_none() {
-        let (verifications, users) = (Verifications::default(), users(4));
-        let verify = |uid, password: &str| {
-            verifications.verify(PeerKey::User(uid), Arc::clone(&users), presented_by("a", password))
+    async fn wrong_password_on_a_reserved_place_is_rejected_after_a_failure() {
+        let users = |name: &str| {
+            let hash = bcrypt::hash("secret", 4).unwrap();
+            Arc::new(Users::new([(name.to_owned(), hash)]).unwrap())
         };
-        assert!(!verify(1, "wrong").await.unwrap());
-        let Verifications { pending, recent, running } = &verifications;
-        assert_eq!((running.available_permits(), pending.all(), recent.all()), (0, 0, 1), "it rests");
-        // A peer that pauses.
-        let _recent = [(); 2].map(|()| recent.take(PeerKey::User(2)).unwrap());
-        assert!(verify(2, "secret").await.is_err() && verify(3, "secret").await.unwrap());
-        assert!(users.was_verified(&presented_by("a", "secret")) && !users.was_verified(&presented_by("a", "wrong")));
+        let (verifications, users) = (Verifications::default(), users("a"));
+        let request = |peer, is_in_reserve, password: &str| {
+            let presented = Presented { name: "a".to_owned(), password: password.into() };
+            is_verified(&verifications, peer, is_in_reserve, Arc::clone(&users), presented)
+        };
+        assert_eq!(request(address(1), true, "wrong").await, Some(false));
+        assert_eq!(request(address(1), true, "secret").await, None);
+        assert_eq!(request(address(2), true, "secret").await, Some(true));
+        assert_eq!(request(address(1), true, "secret").await, Some(true), "it is known now");
     }
 }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     str::FromStr,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use bcrypt::HashParts;
@@ -16,11 +16,21 @@ pub struct Users {
     hashes: BTreeMap<String, String>,
     /// Hash that an unknown user is verified with, so that it takes as long.
     dummy: String,
-    /// Random key of the hashes below.
-    key: hmac::Key,
-    /// Keyed hash of the last verified name and password of each user.
-    verified: Mutex<BTreeMap<String, hmac::Tag>>,
+    verified: Arc<Verified>,
 }
+
+/// Credentials that were verified. A digest includes the hash of the password, so that it is void
+/// once the hash is another one.
+struct Verified {
+    /// Random key of the digests.
+    key: hmac::Key,
+    /// The last verified one of each user.
+    digests: Mutex<BTreeMap<String, Digest>>,
+}
+
+/// Keyed hash of a name, a password, and the hash that the password is verified with.
+#[derive(Clone, Copy)]
+pub(super) struct Digest(hmac::Tag);
 
 /// Reason why there are no users.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -54,30 +64,70 @@ impl Users {
         let dummy = format!("$2b${max_cost:02}${:.<53}", "");
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.map_err(|_| UsersError::NoRandomNumbers)?;
-        Ok(Self { hashes, dummy, key, verified: Mutex::default() })
+        let verified = Verified { key, digests: Mutex::default() };
+        Ok(Self { hashes, dummy, verified: Arc::new(verified) })
     }
 
-    /// Whether this name and password were verified before.
-    pub(super) fn was_verified(&self, presented: &Presented) -> bool {
-        let tag = self.verified().get(&presented.name).copied();
-        tag.is_some_and(|tag| hmac::verify(&self.key, &presented.message(), tag.as_ref()).is_ok())
+    /// Shares the verified credentials with these former users: those of unchanged hashes need no
+    /// further verification.
+    pub(super) fn replace(&mut self, former: &Self) {
+        self.verified = Arc::clone(&former.verified);
+        self.verified.digests().retain(|name, _| self.hashes.contains_key(name));
+    }
+
+    pub(super) fn digest(&self, Presented { name, password }: &Presented) -> Digest {
+        // No two credentials have the same bytes: a name and a hash have no colon.
+        let message = [self.hash(name).as_bytes(), b":", name.as_bytes(), b":", password].concat();
+        Digest(hmac::sign(&self.verified.key, &message))
+    }
+
+    /// Whether these credentials of the user were verified before.
+    pub(super) fn was_verified(&self, name: &str, digest: Digest) -> bool {
+        self.verified.digests().get(name).is_some_and(|verified| *verified == digest)
     }
 
     /// Whether the password is that of the user. Takes a processor for long, for an unknown user
     /// as well.
     pub(super) fn verify(&self, presented: &Presented) -> bool {
-        let known = self.hashes.get(&presented.name);
-        let is_password = bcrypt::verify(&presented.password, known.unwrap_or(&self.dummy)).unwrap_or(false);
-        let is_verified = known.is_some() && is_password;
+        let Presented { name, password } = presented;
+        let is_password = bcrypt::verify(password, self.hash(name)).unwrap_or(false);
+        let is_verified = is_password && self.hashes.contains_key(name);
         if is_verified {
-            let tag = hmac::sign(&self.key, &presented.message());
-            self.verified().insert(presented.name.clone(), tag);
+            self.verified.digests().insert(name.clone(), self.digest(presented));
         }
         is_verified
     }
 
-    fn verified(&self) -> MutexGuard<'_, BTreeMap<String, hmac::Tag>> {
-        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
+    fn hash(&self, name: &str) -> &str {
+        self.hashes.get(name).unwrap_or(&self.dummy)
+    }
+}
+
+impl Verified {
+    fn digests(&self) -> MutexGuard<'_, BTreeMap<String, Digest>> {
+        self.digests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Digest {
+    /// Digest with a key that all tests share.
+    #[cfg(test)]
+    pub(super) fn of_test(text: &str) -> Self {
+        Self(hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, b""), text.as_bytes()))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Digest")
+    }
+}
+
+// Its time tells nothing: nobody else knows a digest, or can choose one.
+impl PartialEq for Digest {
+    fn eq(&self, Self(other): &Self) -> bool {
+        let Self(tag) = self;
+        tag.as_ref() == other.as_ref()
     }
 }
 
@@ -87,19 +137,16 @@ impl fmt::Debug for Users {
     }
 }
 
-impl Presented {
-    /// Name and password, and nothing else that has the same bytes: a name has no colon.
-    fn message(&self) -> Vec<u8> {
-        [self.name.as_bytes(), b":", &self.password].concat()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn presented(name: &str, password: &str) -> Presented {
         Presented { name: name.to_owned(), password: password.into() }
+    }
+
+    fn was_verified(users: &Users, presented: &Presented) -> bool {
+        users.was_verified(&presented.name, users.digest(presented))
     }
 
     fn users(users: &[(&str, &str)]) -> Users {
@@ -121,9 +168,31 @@ mod tests {
         ] {
             let presented = presented(name, password);
             assert_eq!(users.verify(&presented), is_password, "{name} {password}");
-            assert_eq!(users.was_verified(&presented), is_password, "{name} {password}");
+            assert_eq!(was_verified(&users, &presented), is_password, "{name} {password}");
         }
-        assert!(users.was_verified(&presented("a", "secret")));
+        assert!(was_verified(&users, &presented("a", "secret")));
+    }
+
+    #[test]
+    fn credentials_stay_verified_as_long_as_the_hash_is_the_same() {
+        let hash = |password| bcrypt::hash(password, 4).unwrap();
+        let (kept, lost, other) = (hash("kept"), hash("lost"), hash("other"));
+        let of = |users: &[(&str, &String)]| {
+            Users::new(users.iter().map(|(name, hash)| ((*name).to_owned(), (*hash).clone()))).unwrap()
+        };
+        let former = of(&[("a", &kept), ("b", &lost), ("c", &other)]);
+        let [a, b, c] = [("a", "kept"), ("b", "lost"), ("c", "other")].map(|(name, text)| presented(name, text));
+        assert!([&a, &b, &c].into_iter().all(|each| former.verify(each)));
+        let mut users = of(&[("a", &kept), ("b", &hash("new")), ("d", &other)]);
+        users.replace(&former);
+        assert_eq!([&a, &b, &c].map(|each| was_verified(&users, each)), [true, false, false]);
+        assert!(!was_verified(&users, &presented("d", "other")), "of another user");
+        // A verification that began before the change ends after it.
+        assert!(former.verify(&b) && !was_verified(&users, &b));
+        assert!(former.verify(&a) && was_verified(&users, &a));
+        let mut again = of(&[("c", &other)]);
+        again.replace(&users);
+        assert!(!was_verified(&again, &c), "it was no user in between");
     }
 
     #[test]

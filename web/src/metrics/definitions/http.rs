@@ -60,12 +60,14 @@ pub(super) const DEFINITIONS: &[Definition] = &[
         labels: &[&REJECTED],
         help: "Requests rejected with 503 under overload. Retry-After has the time of the next try.",
         samples: Samples::Counter(|figures| {
-            let Http { responses, exposition, rejected_connections, rejected_streams, .. } = &figures.http;
+            let Http { responses, exposition, rejected_connections, rejected_streams, rejected_passwords, .. } =
+                &figures.http;
             [
                 ("build_queue", responses.rejected_by_queue + exposition.rejected_by_queue),
                 ("response_memory", responses.rejected_by_budget + exposition.rejected_by_budget),
                 ("connections", *rejected_connections),
                 ("event_streams", *rejected_streams),
+                ("passwords", *rejected_passwords),
             ]
             .map(|(reason, count)| Sample::new([reason], count as f64))
             .into()
