@@ -20,10 +20,12 @@ pub(crate) enum Closed {
     Expired,
     /// The handshake of TLS did not end in time.
     HandshakeTimeout,
+    /// Its event stream ended, for that of a peer with fewer.
+    StreamDisplaced,
 }
 
 impl Closed {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Displaced,
         Self::QueueFull,
         Self::WriteTimeout,
@@ -32,6 +34,7 @@ impl Closed {
         Self::HeadTimeout,
         Self::Expired,
         Self::HandshakeTimeout,
+        Self::StreamDisplaced,
     ];
 
     /// Value of the label `reason`.
@@ -45,6 +48,7 @@ impl Closed {
             Self::HeadTimeout => "head_timeout",
             Self::Expired => "expired",
             Self::HandshakeTimeout => "handshake_timeout",
+            Self::StreamDisplaced => "stream_displaced",
         }
     }
 }

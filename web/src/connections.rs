@@ -27,8 +27,8 @@ use crate::{
     peers::PeerKey,
 };
 
-/// Additional places for the local superuser.
-const ROOT_PLACES: usize = 8;
+/// Additional places for each user with write permission.
+const OPERATOR_PLACES: usize = 8;
 /// Additional places for health checks and metrics.
 const RESERVE_PLACES: usize = 4;
 /// Maximum of waiting connections of a peer, and of all. Beyond it, the peer's first one is
@@ -187,10 +187,10 @@ impl<S> Connections<S> {
 
     fn has_free_place(&self, peer: PeerKey) -> bool {
         let of_peer = self.of(peer).count();
-        if peer.is_root() {
-            return of_peer < ROOT_PLACES;
+        if peer.is_operator() {
+            return of_peer < OPERATOR_PLACES;
         }
-        of_peer < self.share(peer) && self.not_of_root().count() < self.places.all
+        of_peer < self.share(peer) && self.not_of_operators().count() < self.places.all
     }
 
     fn share(&self, peer: PeerKey) -> usize {
@@ -217,22 +217,22 @@ impl<S> Connections<S> {
         self.regular().filter(move |connection| connection.peer() == peer)
     }
 
-    fn not_of_root(&self) -> impl Iterator<Item = &Arc<Connection>> {
-        self.regular().filter(|connection| !connection.peer().is_root())
+    fn not_of_operators(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.regular().filter(|connection| !connection.peer().is_operator())
     }
 
     /// Connections that may be displaced for a peer: its own if it has its full share, else those
     /// of the peer with the most.
     fn candidates(&self, peer: PeerKey) -> Vec<&Arc<Connection>> {
-        if peer.is_root() || self.of(peer).count() >= self.share(peer) {
+        if peer.is_operator() || self.of(peer).count() >= self.share(peer) {
             return self.of(peer).collect();
         }
         let mut counts: HashMap<PeerKey, usize> = HashMap::new();
-        for connection in self.not_of_root() {
+        for connection in self.not_of_operators() {
             *counts.entry(connection.peer()).or_default() += 1;
         }
         let most = counts.values().max().copied();
-        self.not_of_root().filter(|each| counts.get(&each.peer()).copied() == most).collect()
+        self.not_of_operators().filter(|each| counts.get(&each.peer()).copied() == most).collect()
     }
 
     /// Idle connections to displace, one for each waiting connection for which no place is about to

@@ -80,6 +80,7 @@ mod settings;
 mod socket;
 mod sources;
 mod stopwatch;
+mod streams;
 mod transport;
 mod warnings;
 
@@ -109,7 +110,6 @@ pub use events::Events;
 pub use hosts::Hosts;
 use metrics::Listed;
 use paging::Cursors;
-use peers::Shares;
 pub use problem::{Kind as ProblemKind, document as problem_document};
 use protection::BasicAuth;
 pub use protection::{Protection, Tls, TlsError, TlsFiles, TlsVersion, Users, UsersError};
@@ -123,6 +123,7 @@ pub use sources::{
     CallsRequest, Heat, HistorySource, OpsSource, Snapshots, Source, Sources, TraceSource, VerdictSource,
 };
 use stopwatch::Stopwatch;
+use streams::Streams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 pub use warnings::{Warning, Warnings};
 
@@ -164,8 +165,7 @@ struct App {
     node: Arc<Node>,
     sources: Sources,
     responses: Responses,
-    /// Places of event streams.
-    streams: Shares,
+    streams: Streams,
     cursors: Arc<Cursors>,
     table: Arc<ConnectionTable>,
     listed: Arc<Mutex<Listed>>,
@@ -178,11 +178,6 @@ struct App {
     unverified: Arc<AtomicU64>,
 }
 
-/// Maximum of event streams at once, of all and of one peer. Each stream holds a place for
-/// connections.
-const STREAMS_MAX: usize = 32;
-const STREAMS_OF_PEER_MAX: usize = 8;
-
 /// Extractor of responses for the sender of a request.
 impl FromRequestParts<App> for Responses {
     type Rejection = Infallible;
@@ -193,7 +188,7 @@ impl FromRequestParts<App> for Responses {
     }
 }
 
-impl FromRef<App> for Shares {
+impl FromRef<App> for Streams {
     fn from_ref(app: &App) -> Self {
         app.streams.clone()
     }
@@ -275,7 +270,7 @@ impl Service {
             node: Arc::new(node),
             responses: Responses::new(&sources, &table),
             sources,
-            streams: Shares::new(STREAMS_MAX, STREAMS_OF_PEER_MAX),
+            streams: Streams::new(&table),
             cursors: Arc::default(),
             table,
             listed: Arc::default(),

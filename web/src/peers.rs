@@ -11,13 +11,15 @@ use std::{
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 
-use crate::auth::Peer;
+use crate::auth::{Grant, Peer};
 
 /// Peer: a user of this machine on the Unix socket, an address on the network, or all of this
 /// machine over TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PeerKey {
     User(u32),
+    /// A user with write permission, likewise. Limits of all peers together do not apply.
+    Operator(u32),
     /// All clients over TCP from this machine, since any of its users has as many of its addresses
     /// as they like.
     Loopback,
@@ -29,6 +31,8 @@ pub(crate) enum PeerKey {
 impl From<Peer> for PeerKey {
     fn from(peer: Peer) -> Self {
         match peer {
+            Peer::Local { uid: 0, .. } => Self::Operator(0),
+            Peer::Local { uid, grant: Some(Grant::Write), .. } => Self::Operator(uid),
             Peer::Local { uid, .. } => Self::User(uid),
             Peer::Remote(address) => Self::of_address(address.ip().to_canonical()),
             Peer::Unknown => Self::Unidentified,
@@ -57,9 +61,9 @@ impl PeerKey {
         }
     }
 
-    /// Whether this is the local superuser, which total limits do not apply to.
-    pub(crate) const fn is_root(self) -> bool {
-        matches!(self, Self::User(0))
+    /// Whether this is a user with write permission on the socket.
+    pub(crate) const fn is_operator(self) -> bool {
+        matches!(self, Self::Operator(_))
     }
 
     /// Share of `all`, if a peer's is `of_peer`: three quarters for all local users over TCP
@@ -98,18 +102,13 @@ impl Shares {
         let mut held = self.held();
         let all: usize = held.values().sum();
         let of_peer = held.get(&of).copied().unwrap_or(0);
-        if of_peer >= of.share(self.0.max, self.0.max_of_peer) || (all >= self.0.max && !of.is_root()) {
+        if of_peer >= of.share(self.0.max, self.0.max_of_peer) || (all >= self.0.max && !of.is_operator()) {
             self.0.rejected.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         held.insert(of, of_peer + 1);
         drop(held);
         Some(Held { shares: self.clone(), of })
-    }
-
-    /// Units held by all peers.
-    pub(crate) fn all(&self) -> usize {
-        self.held().values().sum()
     }
 
     /// Number of rejected requests for a unit.
@@ -152,8 +151,10 @@ mod tests {
         for loopback in ["127.0.0.1:80", "127.200.3.4:80", "[::1]:80", "[::ffff:127.0.0.9]:80"] {
             assert_eq!(remote(loopback), PeerKey::Loopback);
         }
-        let local = |uid| PeerKey::from(Peer::Local { uid, pid: None, grant: None });
-        assert!(local(0).is_root() && !local(1).is_root() && local(1) != local(2));
+        let local = |uid, grant| PeerKey::from(Peer::Local { uid, pid: None, grant });
+        assert!(local(0, None).is_operator() && local(1, Some(Grant::Write)).is_operator());
+        assert!(!local(1, None).is_operator() && !local(1, Some(Grant::Read)).is_operator());
+        assert_ne!(local(1, None), local(2, None));
     }
 
     #[test]
@@ -164,11 +165,11 @@ mod tests {
         assert!(take(1).is_none());
         let last = take(3).unwrap();
         assert!(take(4).is_none(), "the total is reached");
-        assert!(take(0).is_some(), "root has no limit by the total");
+        assert!(shares.take(PeerKey::Operator(5)).is_some(), "operators have no limit by the total");
         drop(last);
         assert!(take(4).is_some());
         drop(held);
-        assert_eq!(shares.all(), 0);
+        assert!(shares.held().is_empty());
     }
 
     #[test]

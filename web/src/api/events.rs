@@ -5,7 +5,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use axum::{
     Extension,
     extract::State,
-    http::HeaderMap,
+    http::{HeaderMap, header},
     response::{
         IntoResponse, Sse,
         sse::{self, KeepAlive},
@@ -19,15 +19,18 @@ use crate::{
     auth::ReadPermission,
     connection::Endless,
     events::{Events, Reader},
-    peers::{Held, PeerKey, Shares},
+    peers::PeerKey,
     problem::{Kind, Problem},
     query::{NoParameters, Parameters},
+    streams::{StreamPlace, Streams},
 };
 
 /// Maximum interval between lines on a stream, by which both ends notice a broken connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Maximum age of a stream, a little below that of its connection; clients reconnect.
 const AGE_MAX: Duration = Duration::from_secs(290);
+/// Last line of a stream that ends for another one.
+const DISPLACED: &str = "stream_displaced: all event streams were open, and another client had fewer";
 /// Time after which a client reconnects.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
@@ -48,25 +51,32 @@ pub(crate) async fn events(
     peer: PeerKey,
     _: Parameters<NoParameters>,
     State(events): State<Events>,
-    State(streams): State<Shares>,
+    State(streams): State<Streams>,
     headers: HeaderMap,
 ) -> Result<impl IntoResponse, Problem> {
-    let held = streams.take(peer).ok_or_else(|| {
+    let place = streams.take(peer).ok_or_else(|| {
         let detail = "the limit of event streams is reached, for this peer or in total: close one, or retry later";
         Problem::new(Kind::Overloaded, detail.to_owned()).retry_after(HEARTBEAT)
     })?;
     // A value that is not text is no event id.
     let last = headers.get("last-event-id").map(|id| id.to_str().unwrap_or_default());
-    let stream = Sse::new(stream(events.read(last), all, held)).keep_alive(KeepAlive::new().interval(HEARTBEAT));
-    Ok((Extension(Endless), stream))
+    let stream = Sse::new(stream(events.read(last), all, place)).keep_alive(KeepAlive::new().interval(HEARTBEAT));
+    // The connection ends with the stream.
+    Ok((Extension(Endless), [(header::CONNECTION, "close")], stream))
 }
 
-fn stream(reader: Reader, all: bool, held: Held) -> impl Stream<Item = Result<sse::Event, Infallible>> {
+fn stream(reader: Reader, all: bool, place: StreamPlace) -> impl Stream<Item = Result<sse::Event, Infallible>> {
     let end = Instant::now() + AGE_MAX;
     let first = stream::once(async { Ok(sse::Event::default().retry(RECONNECT_DELAY)) });
-    let rest = stream::unfold((reader, held), move |(mut reader, held)| async move {
-        let (id, event) = tokio::time::timeout_at(end, reader.next()).await.ok()??;
-        Some((Ok(serialize(id, event, all)), (reader, held)))
+    let rest = stream::unfold(Some((reader, place)), move |open| async move {
+        let (mut reader, mut place) = open?;
+        tokio::select! {
+            () = place.displaced() => Some((Ok(sse::Event::default().comment(DISPLACED)), None)),
+            next = tokio::time::timeout_at(end, reader.next()) => {
+                let (id, event) = next.ok()??;
+                Some((Ok(serialize(id, event, all)), Some((reader, place))))
+            }
+        }
     });
     stream::StreamExt::chain(first, rest)
 }

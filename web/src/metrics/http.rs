@@ -35,7 +35,7 @@ impl Http {
         let [responses, exposition] = responses.figures();
         Self {
             connections: table.open(),
-            streams: streams.all(),
+            streams: streams.count(),
             rejected_connections: table.rejected(),
             rejected_streams: streams.rejected(),
             rejected_passwords: unverified.load(Ordering::Relaxed),

@@ -157,7 +157,8 @@ pub(super) static CLOSED: Label = Label {
     help: "`displaced` (another connection needed its place, and it had been idle longest, or was the first to get a response), `queue_full` (it waited for a place with too many \
            others), `write_timeout` (its peer accepted no byte for 10 s), `send_timeout` (its peer took more than a minute for one response), `memory_pressure` (its \
            peer accepted no byte while memory for responses was short), `head_timeout` (no request came in time), `expired` (it was 5 minutes old, and its last \
-           request had not ended in time), `handshake_timeout` (the handshake of TLS did not end in time).",
+           request had not ended in time), `handshake_timeout` (the handshake of TLS did not end in time), \
+           `stream_displaced` (all event streams were open, and another peer had fewer).",
 };
 pub(super) static REJECTED: Label = Label {
     name: "reason",

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use model::api::decision::Event;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::{Instant, advance, sleep, timeout},
@@ -10,7 +11,7 @@ use tokio::{
 use web::{Events, Grant, Peer, Source, Sources, server::Limits};
 
 use crate::{
-    memory_server::{BUFFER, SECOND, Server, count_closed, large, local, remote},
+    memory_server::{BUFFER, Client, SECOND, Server, count_closed, large, local, remote},
     support::{always, busy},
 };
 
@@ -147,27 +148,95 @@ async fn while_memory_is_short_peers_that_read_nothing_are_closed() {
     assert_eq!(server.metric("uvmd_http_requests_rejected_total{reason=\"response_memory\"}").await, 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn event_streams_are_limited_by_peer_and_in_total() {
-    let server = Server::start(Sources { events: Events::default(), ..always(busy()).into() });
-    let mut streams = Vec::new();
-    for peer in [1, 2, 3, 4, 5] {
-        for _ in 0..9 {
-            streams.push(server.request(remote(peer), "/api/v1/events").await);
+/// Requests event streams, and returns their statuses.
+async fn open_streams(
+    server: &Server,
+    peers: impl IntoIterator<Item = Peer>,
+    of_each: usize,
+    streams: &mut Vec<Client>,
+) -> Vec<String> {
+    let mut statuses = Vec::new();
+    for peer in peers {
+        for _ in 0..of_each {
+            let mut stream = server.request(peer, "/api/v1/events").await;
+            statuses.push(stream.status().await.unwrap());
+            streams.push(stream);
         }
     }
-    let mut statuses = Vec::new();
-    for stream in &mut streams {
-        statuses.push(stream.status().await.unwrap());
-    }
-    let of_peer = |at: usize| statuses[at * 9..(at + 1) * 9].iter().filter(|status| *status == "200").count();
-    assert_eq!([0, 1, 2, 3, 4].map(of_peer), [8, 8, 8, 8, 0], "{statuses:?}");
+    statuses
+}
+
+/// Rest of a stream that ends.
+async fn rest(stream: &mut Client) -> String {
+    let mut text = String::new();
+    timeout(SECOND, stream.0.read_to_string(&mut text)).await.expect("the stream is open").unwrap();
+    text
+}
+
+#[tokio::test(start_paused = true)]
+async fn event_streams_are_limited_by_peer_and_shared_by_peers() {
+    let server = Server::start(Sources { events: Events::default(), ..always(busy()).into() });
+    let mut streams = Vec::new();
+    let greedy = open_streams(&server, (1..=4).map(remote), 9, &mut streams).await;
+    assert_eq!(greedy.iter().filter(|status| *status == "200").count(), 4 * 8);
+    let late = open_streams(&server, [remote(5)], 9, &mut streams).await;
+    assert_eq!(late.iter().filter(|status| *status == "200").count(), 6, "{late:?}");
     assert_eq!(server.metric("uvmd_http_event_streams").await, 32);
-    assert_eq!(server.metric("uvmd_http_requests_rejected_total{reason=\"event_streams\"}").await, 4 + 9);
+    assert_eq!(server.metric("uvmd_http_requests_rejected_total{reason=\"event_streams\"}").await, 4 + 3);
+    assert_eq!(server.closed("stream_displaced").await, 6);
+    assert!(rest(&mut streams[0]).await.contains(": stream_displaced"), "the oldest one of the peer with the most");
     drop(streams);
     sleep(SECOND).await;
     let mut again = server.request(remote(5), "/api/v1/events").await;
     assert_eq!(again.status().await.as_deref(), Some("200"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reader_keeps_its_stream_beside_users_with_as_many_as_they_can_get() {
+    let events = Events::default();
+    let server = Server::start(Sources { events: events.clone(), ..always(busy()).into() });
+    let mut streams = Vec::new();
+    open_streams(&server, (1001..1008).map(local), 16, &mut streams).await;
+    let mut reader = server.request(local(2000), "/api/v1/events").await;
+    assert_eq!(reader.status().await.as_deref(), Some("200"));
+    open_streams(&server, (1001..1008).map(local), 16, &mut streams).await;
+    events.tell(Event { r#type: "policy_switched".to_owned(), ..Event::default() });
+    let mut bytes = vec![0; BUFFER];
+    let mut text = String::new();
+    while !text.contains("policy_switched") {
+        let length = timeout(SECOND, reader.0.read(&mut bytes)).await.expect("no event").unwrap();
+        assert!(length > 0, "{text}");
+        text += str::from_utf8(&bytes[..length]).unwrap();
+    }
+    let mut scrape = server.request(remote(1), "/metrics").await;
+    assert_eq!(scrape.status().await.as_deref(), Some("200"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn users_with_write_permission_have_an_event_stream_whoever_has_the_others() {
+    let server = Server::start(Sources { events: Events::default(), ..always(busy()).into() });
+    let mut streams = Vec::new();
+    let many = open_streams(&server, (1000..1040).map(local), 1, &mut streams).await;
+    assert_eq!(many.iter().filter(|status| *status == "200").count(), 32);
+    for peer in [local(0), Peer::Local { uid: 3000, pid: None, grant: Some(Grant::Write) }] {
+        let mut stream = server.request(peer, "/api/v1/events").await;
+        assert_eq!(stream.status().await.as_deref(), Some("200"), "{peer:?}");
+    }
+    assert_eq!(server.closed("stream_displaced").await, 0, "all have one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn event_stream_that_nobody_reads_is_closed_and_counted() {
+    let events = Events::default();
+    let server = Server::start(Sources { events: events.clone(), ..always(busy()).into() });
+    let _stalled = server.request(remote(1), "/api/v1/events").await;
+    sleep(SECOND).await;
+    for _ in 0..1000 {
+        events.tell(Event { r#type: "policy_switched".to_owned(), ..Event::default() });
+    }
+    sleep(11 * SECOND).await;
+    assert_eq!(server.closed("write_timeout").await, 1);
+    assert_eq!(server.metric("uvmd_http_event_streams").await, 0);
 }
 
 #[tokio::test(start_paused = true)]
