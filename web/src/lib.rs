@@ -56,6 +56,7 @@ mod connections;
 mod control;
 mod convert;
 mod denials;
+mod entity_tags;
 mod events;
 mod gpus;
 mod guard;
@@ -75,6 +76,7 @@ mod reloads;
 mod request_counts;
 mod reserved_places;
 mod responses;
+mod routes;
 pub mod server;
 mod settings;
 mod socket;
@@ -124,7 +126,7 @@ pub use sources::{
 };
 use stopwatch::Stopwatch;
 use streams::Streams;
-use utoipa_axum::{router::OpenApiRouter, routes};
+use utoipa::OpenApi;
 pub use warnings::{Warning, Warnings};
 
 /// Properties of the node and of the service itself.
@@ -322,7 +324,7 @@ impl Service {
 
     fn router(&self, hosts: guard::Guard) -> Router {
         let Self(app) = self;
-        let router = openapi::documented(routes)
+        let router = openapi::documented(routes::router(), routes::Document::openapi())
             .merge(page::routes())
             .fallback(problem::not_found)
             .method_not_allowed_fallback(problem::method_not_allowed)
@@ -343,40 +345,6 @@ impl Service {
             .layer(middleware::from_fn_with_state(app.requests.clone(), request_counts::count))
             .with_state(app.clone())
     }
-}
-
-fn routes(router: OpenApiRouter<App>) -> OpenApiRouter<App> {
-    router
-        .routes(routes!(api::node::status))
-        .routes(routes!(api::processes::processes))
-        .routes(routes!(api::processes::summary))
-        .routes(routes!(api::processes::process))
-        .routes(routes!(api::memory::ranges))
-        .routes(routes!(api::memory::heat_map))
-        .routes(routes!(api::ops::ops))
-        .routes(routes!(api::ops::trace))
-        .routes(routes!(api::history::process_history))
-        .routes(routes!(api::verdicts::process_verdicts))
-        .routes(routes!(api::verdicts::verdicts))
-        .routes(routes!(api::evictions::evictions))
-        .routes(routes!(api::owners::owners))
-        .routes(routes!(api::owners::owner))
-        .routes(routes!(api::history::owner_history))
-        .routes(routes!(api::node::gpus))
-        .routes(routes!(api::history::gpu_history))
-        .routes(routes!(api::overrides::process_override))
-        .routes(routes!(api::overrides::overrides, api::overrides::add_override))
-        .routes(routes!(api::overrides::one_override, api::overrides::put_override, api::overrides::remove_override))
-        .routes(routes!(api::policy::policy))
-        .routes(routes!(api::policy::policy_off))
-        .routes(routes!(api::policy::policy_on))
-        .routes(routes!(api::decisions::decisions))
-        .routes(routes!(api::decisions::decision))
-        .routes(routes!(api::events::events))
-        .routes(routes!(api::problems::problem_type))
-        .routes(routes!(metrics::scrape))
-        .routes(routes!(health::livez))
-        .routes(routes!(health::readyz))
 }
 
 /// Endpoints for this address as a router, for calls without a server.

@@ -5,15 +5,14 @@ mod problems;
 use axum::{Router, http::header, response::IntoResponse, routing::get};
 use serde_json::{Map, Value};
 use utoipa::{
-    OpenApi, ToSchema,
+    ToSchema,
     openapi::{
-        RefOr, Schema, Tag,
+        OpenApi, RefOr, Schema, Tag,
         path::Operation,
         security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
         tag::TagBuilder,
     },
 };
-use utoipa_axum::router::OpenApiRouter;
 
 use crate::{
     problem,
@@ -43,20 +42,8 @@ const EXAMPLES: &str = include_str!("openapi/examples.json");
 /// Schemas of requests, whose fields may be omitted.
 const IN_REQUESTS: [&str; 3] = ["Override", "Selector", "Budget"];
 
-#[derive(OpenApi)]
-#[openapi(info(
-    title = "uvmd",
-    description = "Activity of NVIDIA's UVM driver on this node, by process and GPU, and the policies that act on it. Bytes and counts are whole numbers below \
-                   2^64 with the unit in the name, times are RFC 3339 in UTC, and unknown values are null. Clients ignore fields that they do not \
-                   know."
-))]
-struct Document;
-
 /// Routes with their document at `/openapi.json`.
-pub(crate) fn documented<S: Clone + Send + Sync + 'static>(
-    routes: impl FnOnce(OpenApiRouter<S>) -> OpenApiRouter<S>,
-) -> Router<S> {
-    let (documented, mut document) = routes(OpenApiRouter::with_openapi(Document::openapi())).split_for_parts();
+pub(crate) fn documented<S: Clone + Send + Sync + 'static>(routes: Router<S>, mut document: OpenApi) -> Router<S> {
     let components = document.components.get_or_insert_default();
     let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
         "A token of uvmd's configuration: one for read permission, and one for read and write permission. On the Unix socket, root, uvmd's own user and the \
@@ -88,7 +75,7 @@ pub(crate) fn documented<S: Clone + Send + Sync + 'static>(
     let text = document.to_string();
     let handler =
         async move |_: Parameters<NoParameters>| ([(header::CONTENT_TYPE, "application/json")], text).into_response();
-    documented.route("/openapi.json", get(handler))
+    routes.route("/openapi.json", get(handler))
 }
 
 /// Marks all fields of a schema as required. A response has every field, null if unknown; parsers

@@ -8,7 +8,6 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use headers::{ETag, Header, HeaderMapExt, IfMatch, IfNoneMatch};
 use model::api::rule::{self, EffectivePolicy, OverrideStatus, Overrides};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -17,6 +16,7 @@ use crate::{
     auth::{ReadPermission, Writer},
     body,
     control::{ChangeError, Controls, Precondition, PutOutcome, etag},
+    entity_tags::EntityTags,
     paging::Cursors,
     problem::{Kind, Problem},
     query::{ListParameters, NoParameters, NoSelector, PageParameters, Parameters},
@@ -83,8 +83,8 @@ pub(crate) async fn one_override(
     };
     let current = responses.work(find).await?;
     let current = if all { current } else { current.redacted() };
-    let tags = EntityTags { if_match: None, if_none_match: typed(&headers)? };
-    let is_known = !tags.hold(Some(&current));
+    let known = EntityTags::of(&headers, &header::IF_NONE_MATCH)?;
+    let is_known = known.is_some_and(|known| known.match_weakly(&etag(&current.r#override)));
     Ok(if is_known {
         (StatusCode::NOT_MODIFIED, tagged(&current)).into_response()
     } else {
@@ -106,15 +106,15 @@ pub(crate) async fn add_override(
     Writer(by): Writer,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
-    Preconditions(tags): Preconditions,
+    conditions: Preconditions,
     body::Json(body): body::Json<rule::Override>,
 ) -> Result<Response, Problem> {
     let rule = parse(rule::Override { id: body.id.clone().or_else(|| Some(derived_id(&body))), ..body })?;
     let requested = rule::Override::from(&rule);
-    let is_conditional = tags.is_conditional();
+    let is_conditional = conditions.is_conditional();
     let precondition: Precondition = Box::new(move |existing| {
         if is_conditional {
-            tags.hold(existing)
+            conditions.hold(existing)
         } else {
             existing.is_none_or(|existing| existing.r#override.is_as_asked(&requested))
         }
@@ -144,14 +144,14 @@ pub(crate) async fn put_override(
     Path(id): Path<String>,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
-    Preconditions(tags): Preconditions,
+    conditions: Preconditions,
     body::Json(body): body::Json<rule::Override>,
 ) -> Result<Response, Problem> {
     if body.id.as_ref().is_some_and(|body_id| *body_id != id) {
         return Err(Problem::of_field("id", format!("expected {id:?}, as in the path, or none")));
     }
     let rule = parse(rule::Override { id: Some(id), ..body })?;
-    let precondition: Precondition = Box::new(move |existing| tags.hold(existing));
+    let precondition: Precondition = Box::new(move |existing| conditions.hold(existing));
     Ok(put_response(controls.change(move |control| control.put(rule, &by, &precondition)).await?))
 }
 
@@ -170,10 +170,10 @@ pub(crate) async fn remove_override(
     Path(id): Path<String>,
     _: Parameters<NoParameters>,
     State(controls): State<Controls>,
-    Preconditions(tags): Preconditions,
+    conditions: Preconditions,
     _: body::EmptyBody,
 ) -> Result<StatusCode, Problem> {
-    let precondition: Precondition = Box::new(move |existing| tags.hold(existing));
+    let precondition: Precondition = Box::new(move |existing| conditions.hold(existing));
     controls.change(move |control| control.remove(&id, &by, &precondition)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -237,24 +237,22 @@ fn tagged(current: &OverrideStatus) -> [(header::HeaderName, String); 1] {
 }
 
 /// Preconditions of a change, from a request's headers.
-pub(crate) struct Preconditions(EntityTags);
-
 #[derive(Debug)]
-pub(crate) struct EntityTags {
-    if_match: Option<IfMatch>,
-    if_none_match: Option<IfNoneMatch>,
+pub(crate) struct Preconditions {
+    if_match: Option<EntityTags>,
+    if_none_match: Option<EntityTags>,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Preconditions {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let headers = &parts.headers;
-        Ok(Self(EntityTags { if_match: typed(headers)?, if_none_match: typed(headers)? }))
+        let tags = |name| EntityTags::of(&parts.headers, &name);
+        Ok(Self { if_match: tags(header::IF_MATCH)?, if_none_match: tags(header::IF_NONE_MATCH)? })
     }
 }
 
-impl EntityTags {
+impl Preconditions {
     const fn is_conditional(&self) -> bool {
         self.if_match.is_some() || self.if_none_match.is_some()
     }
@@ -262,13 +260,9 @@ impl EntityTags {
     /// Whether the existing override meets the conditions, as in RFC 9110, 13.1: `*` matches any
     /// override, and no tag matches a missing one.
     fn hold(&self, existing: Option<&OverrideStatus>) -> bool {
-        let tag = existing.and_then(|existing| etag(&existing.r#override).parse::<ETag>().ok());
-        let matches = |required: &IfMatch| tag.as_ref().is_some_and(|tag| required.precondition_passes(tag));
-        let differs = |known: &IfNoneMatch| tag.as_ref().is_none_or(|tag| known.precondition_passes(tag));
+        let tag = existing.map(|existing| etag(&existing.r#override));
+        let matches = |required: &EntityTags| tag.as_ref().is_some_and(|tag| required.match_strongly(tag));
+        let differs = |known: &EntityTags| tag.as_ref().is_none_or(|tag| !known.match_weakly(tag));
         self.if_match.as_ref().is_none_or(matches) && self.if_none_match.as_ref().is_none_or(differs)
     }
-}
-
-fn typed<H: Header>(headers: &HeaderMap) -> Result<Option<H>, Problem> {
-    headers.typed_try_get().map_err(|_| Problem::new(Kind::InvalidHeader, format!("{} is malformed", H::name())))
 }
