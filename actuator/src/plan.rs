@@ -9,7 +9,7 @@ use call_ring::{
 use model::{PlanCounters, PlanReport};
 use sys::{
     Roots, clock, futex,
-    shared_memory::{SharedMemory, SharedMemoryError},
+    shared_memory::{Form, SharedMemory, SharedMemoryError},
 };
 use thiserror::Error;
 
@@ -48,8 +48,11 @@ impl HelperPlan {
     pub fn find(roots: &Roots, thread: u32) -> Result<Option<Self>, PlanError> {
         const RING_BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
         const BYTES: NonZeroUsize = NonZeroUsize::new(PLAN_BYTES).unwrap();
-        let Some(ring) = SharedMemory::of_process(roots, thread, NAME, RING_BYTES)? else { return Ok(None) };
-        let Some(plan) = SharedMemory::of_process(roots, thread, PLAN_NAME, BYTES)? else { return Ok(None) };
+        let form = |name, bytes| Form { name, bytes, mapped_bytes: bytes };
+        let ring = SharedMemory::of_process(roots, thread, form(NAME, RING_BYTES))?;
+        let Some(ring) = ring else { return Ok(None) };
+        let plan = SharedMemory::of_process(roots, thread, form(PLAN_NAME, BYTES))?;
+        let Some(plan) = plan else { return Ok(None) };
         Memory::open(&ring)?;
         PlanMemory::open(&plan)?;
         Ok(Some(Self { ring, plan, generation: None }))

@@ -32,7 +32,10 @@ use call_ring::{
 use recorder::Process;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use sys::{Roots, futex, shared_memory::SharedMemory};
+use sys::{
+    Roots, futex,
+    shared_memory::{Form, SharedMemory},
+};
 
 /// GPU of the lab, on plain memory.
 const GPU: [u8; 16] = *b"lab GPU, plain \x01";
@@ -122,8 +125,10 @@ fn main() -> anyhow::Result<()> {
     const BYTES: NonZeroUsize = NonZeroUsize::new(PLAN_BYTES).unwrap();
     let (roots, pid) = (Roots::default(), env::args().nth(1).context("usage: plan PID")?.parse()?);
     let process = Process::find(&roots, pid)?.context("it has no ring")?;
-    let ring = SharedMemory::of_process(&roots, pid, NAME, RING_BYTES)?.context("it has no ring")?;
-    let shared = Arc::new(SharedMemory::of_process(&roots, pid, PLAN_NAME, BYTES)?.context("it has no plan")?);
+    let form = |name, bytes| Form { name, bytes, mapped_bytes: bytes };
+    let ring = SharedMemory::of_process(&roots, pid, form(NAME, RING_BYTES))?.context("it has no ring")?;
+    let shared = SharedMemory::of_process(&roots, pid, form(PLAN_NAME, BYTES))?.context("it has no plan")?;
+    let shared = Arc::new(shared);
     let memory = PlanMemory::open(&shared)?;
     let beats = Arc::new(AtomicBool::new(true));
     thread::spawn({

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use call_ring::{Memory, Mode, NAME, TOTAL_BYTES, call::Call};
 use sys::{
     Roots,
-    shared_memory::{SharedMemory, SharedMemoryError},
+    shared_memory::{Form, SharedMemory, SharedMemoryError},
 };
 use thiserror::Error;
 
@@ -36,7 +36,8 @@ impl Process {
     /// If there is one that cannot be read.
     pub fn find(roots: &Roots, pid: u32) -> Result<Option<Self>, ProcessError> {
         const BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
-        let Some(memory) = SharedMemory::of_process(roots, pid, NAME, BYTES)? else { return Ok(None) };
+        let form = Form { name: NAME, bytes: BYTES, mapped_bytes: BYTES };
+        let Some(memory) = SharedMemory::of_process(roots, pid, form)? else { return Ok(None) };
         Memory::open(&memory)?;
         Ok(Some(Self { memory, merge: Merge::default() }))
     }

@@ -6,7 +6,7 @@ use call_ring::{Commands, Invalid, Memory, NAME, TOTAL_BYTES, command::AgentStat
 use sys::{
     Roots,
     pidfd::PidFd,
-    shared_memory::{SharedMemory, SharedMemoryError},
+    shared_memory::{Form, SharedMemory, SharedMemoryError},
 };
 use thiserror::Error;
 
@@ -53,7 +53,8 @@ impl Ring {
     /// mappings, which may hang.
     pub(crate) fn look_up(roots: &Roots, process: &PidFd) -> Result<Self, RingError> {
         const BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
-        let ring = Self(SharedMemory::of_process(roots, process.pid(), NAME, BYTES)?.ok_or(RingError::Absent)?);
+        let form = Form { name: NAME, bytes: BYTES, mapped_bytes: BYTES };
+        let ring = Self(SharedMemory::of_process(roots, process.pid(), form)?.ok_or(RingError::Absent)?);
         if Memory::open(&ring.0)?.has_commands() { Ok(ring) } else { Err(RingError::Older) }
     }
 
