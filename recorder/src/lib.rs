@@ -17,13 +17,13 @@ pub mod ops;
 pub mod process;
 mod program;
 pub mod recordings;
-mod searches;
+pub mod searches;
 mod view;
 pub mod window;
 
 pub use merge::Merge;
 pub use ops::Ops;
-pub use process::{Process, ProcessError};
+pub use process::{Memories, Process, ProcessError};
 pub use program::{LiveBlock, Program};
 pub use recordings::{Quotas, Recordings};
 pub use window::Window;

@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn slices_have_each_mapping_once_and_end_with_the_file() {
-        let maps: String =
-            (1_u64..100).map(|at| format!("{at:x}000-{at:x}800 rw-s 00000000 00:01 7 /memfd:name\n")).collect();
+        let line = |at: u64| format!("{at:x}000-{at:x}800 rw-s 00000000 00:01 7 /memfd:name\n");
+        let maps = (1..100).map(line).collect::<Vec<String>>().concat();
         for slice_bytes in [1, 100, 1000, 1 << 20] {
             let (mut mappings, mut begins, mut slices) = (Mappings::new(maps.as_bytes(), 1 << 20), Vec::new(), 0);
             while !mappings.read(slice_bytes, |mapping| begins.push(mapping.range.start)).unwrap() {

@@ -18,7 +18,7 @@ use std::{
     num::NonZeroUsize,
     ops::{Deref, Range},
     os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
+        fd::AsRawFd,
         unix::fs::{FileExt, MetadataExt},
     },
     path::{Path, PathBuf},
@@ -134,13 +134,26 @@ impl SharedMemory {
         found
     }
 
-    /// Makes such memory, as the helper does, with all of it mapped.
+    /// Makes such memory, as the helper does, with all of its pages, and with all of it mapped.
     ///
     /// # Errors
     /// If it cannot be made.
     #[cfg(any(test, feature = "fake"))]
     pub fn create(name: &CStr, bytes: NonZeroUsize) -> io::Result<Self> {
-        Self::with_seals(name, bytes, SealFlags::SHRINK | SealFlags::GROW)
+        let memory = Self::with_seals(name, bytes, SealFlags::SHRINK | SealFlags::GROW)?;
+        rustix::fs::fallocate(&memory.file, rustix::fs::FallocateFlags::empty(), 0, bytes.get() as u64)?;
+        Ok(memory)
+    }
+
+    /// Takes whole pages out of the memory, as the process can.
+    ///
+    /// # Errors
+    /// If the kernel does not.
+    #[cfg(any(test, feature = "fake"))]
+    pub fn take_pages_out(&self, bytes: Range<u64>) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.file, flags, bytes.start, bytes.end - bytes.start)?)
     }
 
     #[cfg(any(test, feature = "fake"))]
@@ -261,7 +274,6 @@ impl<const N: usize> Search<N> {
     }
 
     /// Opens what was found, in the order of the forms: `None` for those that are not there.
-    #[must_use]
     pub fn open(self) -> [Result<Option<SharedMemory>, SharedMemoryError>; N] {
         self.memories.map(|(form, found)| {
             let Some(Range { start, end }) = found else { return Ok(None) };
@@ -280,7 +292,11 @@ fn device() -> io::Result<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::fd::BorrowedFd, process::Command, sync::atomic::Ordering};
+    use std::{
+        os::fd::{AsFd, BorrowedFd, OwnedFd},
+        process::Command,
+        sync::atomic::Ordering,
+    };
 
     use super::*;
     use crate::fake::Machine;
