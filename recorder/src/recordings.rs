@@ -9,8 +9,8 @@ use sys::{Roots, cpu_time};
 
 use crate::{
     merge::Losses,
-    process::{Process, ProcessError},
-    searches::{Found, Searches},
+    process::{Memories, Process, ProcessError},
+    searches::{Delay, Found, Searches},
     window::Window,
 };
 
@@ -154,7 +154,8 @@ impl Recordings {
     /// No recordings yet.
     #[must_use]
     pub fn new(roots: Roots, quotas: Quotas) -> Self {
-        Self { quotas, entries: BTreeMap::new(), searches: Searches::new(roots), ends: 0 }
+        let searches = Searches::new(roots, (quotas.user_max, quotas.node_max));
+        Self { quotas, entries: BTreeMap::new(), searches, ends: 0 }
     }
 
     /// Recording of a process; `None` if it has no helper.
@@ -162,6 +163,21 @@ impl Recordings {
     pub fn of(&self, process: ProcessId) -> Option<&Recording> {
         match self.entries.get(&process)? {
             Entry::Recorded(recorded) => Some(&recorded.recording),
+            Entry::Sought | Entry::Absent => None,
+        }
+    }
+
+    /// Why the search for the ring of a process is not complete, if it is not.
+    #[must_use]
+    pub fn delay_of(&self, process: ProcessId) -> Option<Delay> {
+        self.searches.delay_of(process)
+    }
+
+    /// Memories of the helper in a process that is recorded.
+    #[must_use]
+    pub fn memories(&self, process: ProcessId) -> Option<&Memories> {
+        match self.entries.get(&process)? {
+            Entry::Recorded(recorded) => recorded.ring.as_ref().map(Process::memories),
             Entry::Sought | Entry::Absent => None,
         }
     }
@@ -194,6 +210,7 @@ impl Recordings {
         self.readmit();
         let Self { entries, searches, .. } = self;
         searches.retain(|process| matches!(entries.get(process), Some(Entry::Sought)));
+        searches.look(running);
         searches.start();
     }
 
@@ -221,6 +238,7 @@ impl Recordings {
         while let Some((process, uid, found)) = self.searches.take() {
             self.admit(process, uid, found);
         }
+        self.searches.start();
         for entry in self.entries.values_mut() {
             if let Entry::Recorded(recorded) = entry {
                 recorded.poll();

@@ -227,3 +227,26 @@ fn reader_of_a_ring_without_pages_takes_no_memory_for_them() {
     assert_eq!(recording.losses().invalid + recording.losses().unknown, 16384 + 15 * 1024);
     assert_eq!((before.as_str(), program.answer().as_str()), ("4096", "4096"), "the header's page");
 }
+
+#[test]
+fn ring_that_is_just_being_made_is_read_once_it_has_a_header() {
+    if !is_permitted() {
+        return;
+    }
+    let late = SPARSE.replace("put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n", "").replace(
+        "for _ in sys.stdin:\n",
+        "for _ in sys.stdin:\n    put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n",
+    );
+    let mut program = Program::of(&late, &[TOTAL_BYTES, LANES]);
+    let (mut recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
+    recordings.look(&running);
+    for _ in 0..50 {
+        thread::sleep(Duration::from_millis(2));
+        recordings.poll();
+    }
+    assert!(recordings.of(program.id()).is_none());
+    program.answer();
+    recordings.look(&running);
+    recordings.poll();
+    assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
+}
