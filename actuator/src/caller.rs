@@ -115,7 +115,7 @@ impl Caller {
         let Held { id, target, is_withdrawal, .. } = *held;
         let process = Arc::clone(&held.process);
         let process = &process;
-        let Inspection { mapped, access, beside } =
+        let Inspection { mapped, access, beside, .. } =
             inspector.inspect(roots, process, target, held.actuators, is_withdrawal, budget)?;
         let program = HelperProgram { roots, id, process };
         if let Some(ring) = beside.filter(|_| !held.is_clear) {

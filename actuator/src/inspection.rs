@@ -22,7 +22,7 @@ use sys::{
 
 use crate::{
     budget::{Expired, TimeBudget},
-    helper::Ring,
+    helper::{Ring, RingSearch},
     hung::{Hung, Target},
     process::answer_of,
 };
@@ -39,6 +39,7 @@ pub(crate) struct Inspection {
     pub(crate) access: Option<Access>,
     /// For withdrawals by ioctl: ring of a helper, whose command they must not overtake.
     pub(crate) beside: Option<Ring>,
+    search: RingSearch,
 }
 
 /// Access of an actuator to the memory of a process.
@@ -68,11 +69,13 @@ pub(crate) struct Inspector {
     idle: Option<Sender<Job>>,
     /// Hung inspections; disconnected when they return.
     hung: Hung<Receiver<()>>,
+    /// Search for the ring of the last process: orders have several batches, each with an inspection.
+    search: RingSearch,
 }
 
 impl Inspector {
-    pub(crate) const fn new() -> Self {
-        Self { idle: None, hung: Hung::none() }
+    pub(crate) fn new() -> Self {
+        Self { idle: None, hung: Hung::none(), search: RingSearch::default() }
     }
 
     /// Inspects a process for the first possible actuator, in the rest of its order's budget.
@@ -87,8 +90,11 @@ impl Inspector {
         is_withdrawal: bool,
         budget: &mut TimeBudget<'_>,
     ) -> Result<Inspection, CallResult> {
-        let (roots, held) = (roots.clone(), Arc::clone(process));
-        self.within(TIMEOUT, budget, target, move || inspect(&roots, &held, actuators, is_withdrawal))?
+        let (roots, held, search) = (roots.clone(), Arc::clone(process), self.search.clone());
+        let inspect = move || inspect(&roots, &held, actuators, is_withdrawal, search);
+        let inspection = self.within(TIMEOUT, budget, target, inspect)??;
+        self.search = inspection.search.clone();
+        Ok(inspection)
     }
 
     /// Result of a function that returns within this time and the budget.
@@ -171,19 +177,20 @@ fn inspect(
     process: &PidFd,
     actuators: &[ActuatorKind],
     is_withdrawal: bool,
+    mut search: RingSearch,
 ) -> Result<Inspection, CallResult> {
     let mapped = mapped_of(roots, process)?;
-    let access = |actuator: ActuatorKind| match actuator {
+    let mut access = |actuator: ActuatorKind| match actuator {
         ActuatorKind::Ioctl => spaces_of(roots, process).map(Access::Spaces),
         ActuatorKind::Helper => {
-            Ring::open(roots, process).map(Access::Ring).map_err(|error| NoAccess::Here(error.to_string()))
+            Ring::open(&mut search, roots, process).map(Access::Ring).map_err(|error| NoAccess::Here(error.to_string()))
         }
     };
-    let access = if mapped.is_empty() { None } else { Some(first_access(actuators, access)?) };
+    let access = if mapped.is_empty() { None } else { Some(first_access(actuators, &mut access)?) };
     // Without a ring that can be opened, no command was submitted.
     let is_beside = is_withdrawal && matches!(access, Some(Access::Spaces(_)));
-    let beside = if is_beside { Ring::look_up(roots, process).ok() } else { None };
-    Ok(Inspection { mapped, access, beside })
+    let beside = if is_beside { Ring::look_up(&mut search, roots, process).ok() } else { None };
+    Ok(Inspection { mapped, access, beside, search })
 }
 
 fn mapped_of(roots: &Roots, process: &PidFd) -> Result<Vec<Range<u64>>, CallResult> {

@@ -1,24 +1,24 @@
 //! Plan of a process, in the memory that its helper shares.
 
-use std::num::NonZeroUsize;
+use std::{io, sync::Arc};
 
 use call_ring::{
-    Invalid, Memory, NAME, PLAN_BYTES, PLAN_NAME, Plan, PlanMemory, TOTAL_BYTES,
+    Invalid, Memory, PLAN_BYTES, Plan, PlanMemory,
     plan::{Counters, Reason, State},
 };
 use model::{PlanCounters, PlanReport};
-use sys::{
-    Roots, clock, futex,
-    shared_memory::{SharedMemory, SharedMemoryError},
-};
+use sys::{clock, futex, shared_memory::SharedMemory};
 use thiserror::Error;
 
 /// Reason why the helper of a process follows no plan.
 #[derive(Debug, Error)]
 pub enum PlanError {
-    /// The memory is not readable.
-    #[error(transparent)]
-    Memory(#[from] SharedMemoryError),
+    /// The kernel does not say which pages the memory has.
+    #[error("the size of its shared memory is unknown: {}", sys::reason(.0))]
+    Memory(#[from] io::Error),
+    /// The process has taken pages out of the memory, which uvmd would have to pay for.
+    #[error("the process has taken pages out of the memory of its plan")]
+    Sparse,
     /// The memory is none of this version.
     #[error("its shared memory is none of the helper: {0}")]
     Invalid(#[from] Invalid),
@@ -33,35 +33,33 @@ pub enum PlanError {
 /// Memory of the plan of a process.
 #[derive(Debug)]
 pub struct HelperPlan {
-    ring: SharedMemory,
-    plan: SharedMemory,
+    ring: Arc<SharedMemory>,
+    plan: Arc<SharedMemory>,
     /// Generation of the plan that was published last.
     generation: Option<u64>,
 }
 
 impl HelperPlan {
-    /// Memory of the plan of a process, by one of its threads; `None` if it has no helper, or one that
-    /// follows no plans. Reads the process's mappings, which may hang.
+    /// Memory of the plan of a process, beside that of its ring.
     ///
     /// # Errors
-    /// If there is one that cannot be read.
-    pub fn find(roots: &Roots, thread: u32) -> Result<Option<Self>, PlanError> {
-        const RING_BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
-        const BYTES: NonZeroUsize = NonZeroUsize::new(PLAN_BYTES).unwrap();
-        let Some(ring) = SharedMemory::of_process(roots, thread, NAME, RING_BYTES)? else { return Ok(None) };
-        let Some(plan) = SharedMemory::of_process(roots, thread, PLAN_NAME, BYTES)? else { return Ok(None) };
+    /// If one of them is none of this version.
+    pub fn new(ring: Arc<SharedMemory>, plan: Arc<SharedMemory>) -> Result<Self, PlanError> {
         Memory::open(&ring)?;
         PlanMemory::open(&plan)?;
-        Ok(Some(Self { ring, plan, generation: None }))
+        Ok(Self { ring, plan, generation: None })
     }
 
     /// Publishes a plan in place of the last one: the helper follows it from the next iteration on,
     /// as long as [`beat`](Self::beat) is called.
     ///
     /// # Errors
-    /// If the helper passes calls through, the process has overwritten the memory, or the helper
-    /// would refuse the plan.
+    /// If the helper passes calls through, the process has overwritten the memory or taken pages out of
+    /// it, or the helper would refuse the plan.
     pub fn publish(&mut self, plan: &Plan<'_>) -> Result<(), PlanError> {
+        if self.plan.allocated_bytes()? < PLAN_BYTES as u64 {
+            return Err(PlanError::Sparse);
+        }
         if !Memory::open(&self.ring)?.act() {
             return Err(PlanError::Off);
         }
@@ -176,8 +174,10 @@ fn description(reason: Reason) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroUsize;
+
     use call_ring::{
-        Mode, Token,
+        Mode, NAME, PLAN_NAME, TOTAL_BYTES, Token,
         plan::{Destination, Move},
     };
 
@@ -186,10 +186,10 @@ mod tests {
     /// Memory of a plan whose program is this test.
     fn memory_of_plan(mode: Mode) -> HelperPlan {
         let memory = |name, bytes| SharedMemory::create(name, NonZeroUsize::new(bytes).unwrap()).unwrap();
-        let (ring, plan) = (memory(NAME, TOTAL_BYTES), memory(PLAN_NAME, PLAN_BYTES));
+        let (ring, plan) = (Arc::new(memory(NAME, TOTAL_BYTES)), Arc::new(memory(PLAN_NAME, PLAN_BYTES)));
         Memory::create(&ring, mode).unwrap();
         PlanMemory::create(&plan).unwrap();
-        HelperPlan { ring, plan, generation: None }
+        HelperPlan::new(ring, plan).unwrap()
     }
 
     fn publish(place: &mut HelperPlan) -> Result<(), PlanError> {
@@ -228,6 +228,14 @@ mod tests {
         let generation = memory.generation();
         place.withdraw();
         assert_eq!(PlanMemory::open(&place.plan).unwrap().generation(), generation);
+    }
+
+    #[test]
+    fn nothing_is_written_where_the_process_has_taken_pages_out() {
+        let mut place = memory_of_plan(Mode::Record);
+        place.plan.take_pages_out(4096..8192).unwrap();
+        assert!(matches!(publish(&mut place), Err(PlanError::Sparse)));
+        assert_eq!(Memory::open(&place.ring).unwrap().mode(), Mode::Record);
     }
 
     #[test]

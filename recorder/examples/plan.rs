@@ -15,7 +15,6 @@ use std::{
     collections::BTreeMap,
     env,
     io::{self, BufRead},
-    num::NonZeroUsize,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -26,13 +25,13 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 use call_ring::{
-    Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, Plan, PlanMemory, TOTAL_BYTES, Token,
+    Memory, Mode, Plan, PlanMemory, Token,
     plan::{Destination, HANDOVER_WAIT_MAX_NS, Move, Report},
 };
-use recorder::Process;
+use recorder::{Memories, Process};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
-use sys::{Roots, futex, shared_memory::SharedMemory};
+use sys::{Roots, futex};
 
 /// GPU of the lab, on plain memory.
 const GPU: [u8; 16] = *b"lab GPU, plain \x01";
@@ -118,12 +117,10 @@ fn shown(Report { generation, state, counters }: Report) -> Value {
 }
 
 fn main() -> anyhow::Result<()> {
-    const RING_BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
-    const BYTES: NonZeroUsize = NonZeroUsize::new(PLAN_BYTES).unwrap();
     let (roots, pid) = (Roots::default(), env::args().nth(1).context("usage: plan PID")?.parse()?);
     let process = Process::find(&roots, pid)?.context("it has no ring")?;
-    let ring = SharedMemory::of_process(&roots, pid, NAME, RING_BYTES)?.context("it has no ring")?;
-    let shared = Arc::new(SharedMemory::of_process(&roots, pid, PLAN_NAME, BYTES)?.context("it has no plan")?);
+    let Memories { ring, plan } = process.memories().clone();
+    let shared = plan.map_err(anyhow::Error::msg)?.context("it has no plan")?;
     let memory = PlanMemory::open(&shared)?;
     let beats = Arc::new(AtomicBool::new(true));
     thread::spawn({

@@ -6,7 +6,7 @@
 //! * [`ops`]: calls as a stream of operations, which planners take
 //! * [`window`]: the last calls of a process, within its quota
 //! * [`recordings`]: recordings of the processes of a node, within the quotas of their users; `view`:
-//!   one of them, as the API shows it
+//!   one of them, as the API shows it; `searches`: for their rings
 //!
 //! The memory that is read belongs to the program, which may write anything into it: each record is
 //! copied once and then validated, what is not valid is counted, and none of it says anything of
@@ -17,12 +17,13 @@ pub mod ops;
 pub mod process;
 mod program;
 pub mod recordings;
+pub mod searches;
 mod view;
 pub mod window;
 
 pub use merge::Merge;
 pub use ops::Ops;
-pub use process::{Process, ProcessError};
+pub use process::{Memories, Process, ProcessError};
 pub use program::{LiveBlock, Program};
 pub use recordings::{Quotas, Recordings};
 pub use window::Window;

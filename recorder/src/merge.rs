@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use call_ring::{
     Memory,
-    call::{Call, Read, read},
+    call::{Call, Read, Reader},
 };
 
 use crate::window::bytes_of;
@@ -46,36 +46,53 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Takes what the lanes have, and returns the calls whose turn it is.
-    pub fn poll(&mut self, memory: &Memory<'_>) -> Vec<Call> {
+    /// Takes what the lanes have, and returns the calls whose turn it is. `copy` copies bytes from a place
+    /// in the memory on.
+    ///
+    /// # Errors
+    /// That of `copy`.
+    pub fn poll<E>(
+        &mut self,
+        memory: &Memory<'_>,
+        copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<Vec<Call>, E> {
         let given_out = memory.sequence();
-        self.take_all(memory);
+        self.take_all(memory, copy)?;
         let [first, second, overdue] = self.given_out;
         self.given_out = [given_out, first, second];
-        self.release(overdue)
+        Ok(self.release(overdue))
     }
 
     /// The same between two polls: missing numbers are waited for as long as without it.
-    pub fn poll_early(&mut self, memory: &Memory<'_>) -> Vec<Call> {
-        self.take_all(memory);
-        self.release(0)
+    ///
+    /// # Errors
+    /// That of `copy`.
+    pub fn poll_early<E>(
+        &mut self,
+        memory: &Memory<'_>,
+        copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<Vec<Call>, E> {
+        self.take_all(memory, copy)?;
+        Ok(self.release(0))
     }
 
-    fn take_all(&mut self, memory: &Memory<'_>) {
+    fn take_all<E>(
+        &mut self,
+        memory: &Memory<'_>,
+        mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut reader = Reader::default();
         for lane in memory.lanes() {
-            // No more than it holds, so that a program that writes all the time ends no poll.
-            for _ in 0..lane.capacity() {
-                match read(&lane) {
-                    None => break,
-                    Some(Read::Call(call)) => self.take(call),
-                    Some(Read::Unknown) => self.losses.unknown += 1,
-                    Some(Read::Invalid) => self.losses.invalid += 1,
-                }
-            }
+            reader.read(&lane, &mut copy, |read| match read {
+                Read::Call(call) => self.take(call),
+                Read::Unknown => self.losses.unknown += 1,
+                Read::Invalid => self.losses.invalid += 1,
+            })?;
         }
         self.losses.dropped =
             self.losses.dropped.max(memory.lanes().map(|lane| lane.dropped()).fold(0, u64::saturating_add));
         self.losses.unrecorded = self.losses.unrecorded.max(memory.unrecorded());
+        Ok(())
     }
 
     /// Calls whose turn it is; missing numbers below this one are waited for no longer.
@@ -124,7 +141,10 @@ impl Merge {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::{
+        convert::Infallible,
+        sync::atomic::{AtomicU64, Ordering},
+    };
 
     use call_ring::{Group, Kind, Mode, Record, TOTAL_BYTES};
 
@@ -141,6 +161,19 @@ mod tests {
 
         fn memory(&self) -> Memory<'_> {
             Memory::open(&self.0).unwrap()
+        }
+
+        fn copy(&self) -> impl FnMut(usize, &mut [u8]) -> Result<(), Infallible> {
+            let memory = self.memory();
+            move |place, bytes| memory.copy_to(place, bytes)
+        }
+
+        fn poll(&self, merge: &mut Merge) -> Vec<Call> {
+            merge.poll(&self.memory(), self.copy()).unwrap()
+        }
+
+        fn poll_early(&self, merge: &mut Merge) -> Vec<Call> {
+            merge.poll_early(&self.memory(), self.copy()).unwrap()
         }
 
         /// A call that took its number and is not published yet.
@@ -160,7 +193,7 @@ mod tests {
         for lane in [3, 0, 15, 0, 1] {
             ring.begin(lane).publish();
         }
-        assert_eq!(sequences(&merge.poll(&ring.memory())), [0, 1, 2, 3, 4]);
+        assert_eq!(sequences(&ring.poll(&mut merge)), [0, 1, 2, 3, 4]);
         assert_eq!(merge.losses(), Losses::default());
     }
 
@@ -169,9 +202,9 @@ mod tests {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let late = ring.begin(0);
         ring.begin(1).publish();
-        assert!(merge.poll(&ring.memory()).is_empty() && merge.poll(&ring.memory()).is_empty());
+        assert!(ring.poll(&mut merge).is_empty() && ring.poll(&mut merge).is_empty());
         late.publish();
-        assert_eq!(sequences(&merge.poll(&ring.memory())), [0, 1]);
+        assert_eq!(sequences(&ring.poll(&mut merge)), [0, 1]);
     }
 
     #[test]
@@ -179,11 +212,11 @@ mod tests {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let late = ring.begin(0);
         ring.begin(1).publish();
-        let polled: Vec<usize> = (0..4).map(|_| merge.poll(&ring.memory()).len()).collect();
+        let polled: Vec<usize> = (0..4).map(|_| ring.poll(&mut merge).len()).collect();
         assert_eq!(polled, [0, 0, 0, 1]);
         // It comes all the same, and its turn is over.
         late.publish();
-        assert!(merge.poll(&ring.memory()).is_empty());
+        assert!(ring.poll(&mut merge).is_empty());
         assert_eq!(merge.losses().invalid, 1);
     }
 
@@ -192,28 +225,28 @@ mod tests {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let late = ring.begin(0);
         ring.begin(1).publish();
-        assert!((0..100).all(|_| merge.poll_early(&ring.memory()).is_empty()));
+        assert!((0..100).all(|_| ring.poll_early(&mut merge).is_empty()));
         late.publish();
-        assert_eq!(sequences(&merge.poll_early(&ring.memory())), [0, 1]);
+        assert_eq!(sequences(&ring.poll_early(&mut merge)), [0, 1]);
         let _lost = ring.begin(0);
         ring.begin(1).publish();
-        let polled: Vec<usize> = (0..4).map(|_| merge.poll(&ring.memory()).len()).collect();
+        let polled: Vec<usize> = (0..4).map(|_| ring.poll(&mut merge).len()).collect();
         assert_eq!(polled, [0, 0, 0, 1]);
         ring.begin(1).publish();
-        assert_eq!(sequences(&merge.poll_early(&ring.memory())), [4]);
+        assert_eq!(sequences(&ring.poll_early(&mut merge)), [4]);
     }
 
     #[test]
     fn number_that_is_not_overdue_is_waited_for_beside_one_that_is() {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let _lost = ring.begin(0);
-        let polled: Vec<usize> = (0..3).map(|_| merge.poll(&ring.memory()).len()).collect();
+        let polled: Vec<usize> = (0..3).map(|_| ring.poll(&mut merge).len()).collect();
         let late = ring.begin(1);
         ring.begin(2).publish();
         assert_eq!(polled, [0, 0, 0]);
-        assert!(merge.poll(&ring.memory()).is_empty(), "number 0 is passed over, and 1 is not");
+        assert!(ring.poll(&mut merge).is_empty(), "number 0 is passed over, and 1 is not");
         late.publish();
-        assert_eq!(sequences(&merge.poll(&ring.memory())), [1, 2]);
+        assert_eq!(sequences(&ring.poll(&mut merge)), [1, 2]);
         assert_eq!(merge.losses().invalid, 0);
     }
 
@@ -222,7 +255,7 @@ mod tests {
         let (ring, mut merge) = (Ring::new(), Merge::default());
         let _lost = ring.begin(0);
         ring.begin(1).publish();
-        assert!(merge.poll(&ring.memory()).is_empty());
+        assert!(ring.poll(&mut merge).is_empty());
         assert_eq!(sequences(&merge.finish()), [1]);
     }
 
@@ -238,11 +271,11 @@ mod tests {
         }
         lane.write(0, Record { kind: 40, ..Record::default() });
         lane.publish(1);
-        assert!(merge.poll(&ring.memory()).is_empty());
+        assert!(ring.poll(&mut merge).is_empty());
         assert_eq!((merge.losses().invalid, merge.losses().unknown), (1, 1));
         // Whatever the header says was given out, each poll ends.
         ring.0[8].store(u64::MAX, Ordering::Relaxed);
-        let polled: Vec<usize> = (0..5).map(|_| merge.poll(&ring.memory()).len()).collect();
+        let polled: Vec<usize> = (0..5).map(|_| ring.poll(&mut merge).len()).collect();
         assert_eq!(polled.iter().sum::<usize>(), 3);
     }
 }

@@ -1,11 +1,11 @@
 //! The ring of a process.
 
-use std::num::NonZeroUsize;
+use std::{io, num::NonZeroUsize, sync::Arc};
 
-use call_ring::{Memory, Mode, NAME, TOTAL_BYTES, call::Call};
+use call_ring::{Memory, Mode, NAME, PLAN_BYTES, PLAN_NAME, TOTAL_BYTES, call::Call, memory::HEADER_BYTES};
 use sys::{
     Roots,
-    shared_memory::{SharedMemory, SharedMemoryError},
+    shared_memory::{Form, Search, SharedMemory, SharedMemoryError},
 };
 use thiserror::Error;
 
@@ -17,28 +17,76 @@ pub enum ProcessError {
     /// Its memory is not readable.
     #[error(transparent)]
     Memory(#[from] SharedMemoryError),
+    /// The kernel cannot read it.
+    #[error("its shared memory cannot be read: {}", sys::reason(.0))]
+    Read(#[from] io::Error),
     /// Its memory is no ring of this version.
     #[error("its shared memory is no ring of the helper: {0}")]
     Ring(#[from] call_ring::Invalid),
 }
 
+/// Forms of the memories. Of the ring, the header alone is mapped: two pages at most that uvmd pays
+/// for.
+pub(crate) const FORMS: [Form; 2] = [
+    Form {
+        name: NAME,
+        bytes: NonZeroUsize::new(TOTAL_BYTES).unwrap(),
+        mapped_bytes: NonZeroUsize::new(HEADER_BYTES).unwrap(),
+    },
+    Form {
+        name: PLAN_NAME,
+        bytes: NonZeroUsize::new(PLAN_BYTES).unwrap(),
+        mapped_bytes: NonZeroUsize::new(PLAN_BYTES).unwrap(),
+    },
+];
+
+/// Memories that the helper in a process shares.
+#[derive(Clone, Debug)]
+pub struct Memories {
+    /// Ring, with the place for commands.
+    pub ring: Arc<SharedMemory>,
+    /// Memory for plans, or the reason why it is not readable; `None` if the helper follows none.
+    pub plan: Result<Option<Arc<SharedMemory>>, String>,
+}
+
+impl Memories {
+    /// Memories that a search has found; `None` if there is no ring.
+    pub(crate) fn open(search: Search<2>) -> Result<Option<Self>, SharedMemoryError> {
+        let [ring, plan] = search.open();
+        let plan = plan.map(|plan| plan.map(Arc::new)).map_err(|error| error.to_string());
+        Ok(ring?.map(|ring| Self { ring: Arc::new(ring), plan }))
+    }
+}
+
 /// A process with the helper in it.
 #[derive(Debug)]
 pub struct Process {
-    memory: SharedMemory,
+    memories: Memories,
     merge: Merge,
 }
 
 impl Process {
-    /// Finds the ring of a process; `None` if it has none.
+    /// Finds the ring of a process by one of its threads; `None` if it has none. Reads all of its
+    /// mappings.
     ///
     /// # Errors
     /// If there is one that cannot be read.
-    pub fn find(roots: &Roots, pid: u32) -> Result<Option<Self>, ProcessError> {
-        const BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
-        let Some(memory) = SharedMemory::of_process(roots, pid, NAME, BYTES)? else { return Ok(None) };
-        Memory::open(&memory)?;
-        Ok(Some(Self { memory, merge: Merge::default() }))
+    pub fn find(roots: &Roots, thread: u32) -> Result<Option<Self>, ProcessError> {
+        let mut search = Search::begin(roots, thread, FORMS)?;
+        while !search.advance(u64::MAX)? {}
+        Memories::open(search)?.map(Self::new).transpose()
+    }
+
+    /// Process with these memories.
+    pub(crate) fn new(memories: Memories) -> Result<Self, ProcessError> {
+        Memory::open(&memories.ring)?;
+        Ok(Self { memories, merge: Merge::default() })
+    }
+
+    /// Its memories.
+    #[must_use]
+    pub const fn memories(&self) -> &Memories {
+        &self.memories
     }
 
     /// Tells the helper to record, or to pass calls through.
@@ -46,32 +94,32 @@ impl Process {
     /// # Errors
     /// If the process has overwritten the header.
     pub fn set_mode(&self, mode: Mode) -> Result<(), ProcessError> {
-        Memory::open(&self.memory)?.set_mode(mode);
+        Memory::open(&self.memories.ring)?.set_mode(mode);
         Ok(())
     }
 
     /// Calls since the last poll, in their order.
     ///
     /// # Errors
-    /// If the process has overwritten the header.
+    /// If the process has overwritten the header, or the kernel cannot read its memory.
     pub fn poll(&mut self) -> Result<Vec<Call>, ProcessError> {
-        let memory = Memory::open(&self.memory)?;
-        Ok(self.merge.poll(&memory))
+        let memory = Memory::open(&self.memories.ring)?;
+        Ok(self.merge.poll(&memory, copy(&self.memories.ring))?)
     }
 
     /// The same between two polls, of which each still waits as long for calls that are missing.
     ///
     /// # Errors
-    /// If the process has overwritten the header.
+    /// If the process has overwritten the header, or the kernel cannot read its memory.
     pub fn poll_early(&mut self) -> Result<Vec<Call>, ProcessError> {
-        let memory = Memory::open(&self.memory)?;
-        Ok(self.merge.poll_early(&memory))
+        let memory = Memory::open(&self.memories.ring)?;
+        Ok(self.merge.poll_early(&memory, copy(&self.memories.ring))?)
     }
 
     /// Last calls of a process that has exited, also those that waited for others.
     ///
     /// # Errors
-    /// If the process has overwritten the header.
+    /// If the process has overwritten the header, or the kernel cannot read its memory.
     pub fn finish(&mut self) -> Result<Vec<Call>, ProcessError> {
         let mut calls = self.poll()?;
         calls.extend(self.merge.finish());
@@ -83,4 +131,8 @@ impl Process {
     pub const fn losses(&self) -> Losses {
         self.merge.losses()
     }
+}
+
+fn copy(memory: &SharedMemory) -> impl FnMut(usize, &mut [u8]) -> io::Result<()> {
+    |place, bytes| memory.read_at(place as u64, bytes)
 }

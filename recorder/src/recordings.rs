@@ -1,26 +1,16 @@
 //! Recordings of the processes of a node. Each process has a window of a fixed size, and each user a
 //! number of them.
-//!
-//! A ring is looked for on a thread of its own: a process can hold its memory map, and so delay
-//! whoever reads it.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        mpsc::{self, Receiver, Sender},
-    },
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use call_ring::call::Call;
 use model::ProcessId;
-use sys::{Roots, cpu_time, processes};
+use sys::{Roots, cpu_time};
 
 use crate::{
     merge::Losses,
-    process::{Process, ProcessError},
+    process::{Memories, Process, ProcessError},
+    searches::{Delay, Found, Searches},
     window::Window,
 };
 
@@ -35,12 +25,6 @@ pub struct Quotas {
     pub node_max: usize,
 }
 
-/// Searches at a time, of all processes and of those of a user.
-const SEARCHES_MAX: usize = 8;
-const SEARCHES_OF_USER_MAX: usize = 2;
-/// Searches for the ring of a process, a look apart. A program makes its ring before it opens the
-/// driver, so that it is there when uvmd first sees the process.
-const TRIES: u32 = 3;
 /// Processor time of a poll of one process: many times what the calls of a full ring take. Graphs can be
 /// such that each call takes long.
 const POLL_MAX: Duration = Duration::from_millis(250);
@@ -81,33 +65,19 @@ struct Recorded {
 
 #[derive(Debug)]
 enum Entry {
-    /// Its ring is looked for, in this many searches so far.
-    Sought {
-        uid: u32,
-        tries: u32,
-        /// Whether a search runs.
-        is_searched: bool,
-    },
+    /// Its ring is searched for.
+    Sought,
     /// It has no ring.
     Absent,
     Recorded(Box<Recorded>),
 }
 
-/// Result of a search.
-type Found = (ProcessId, Result<Option<Process>, ProcessError>);
-
 /// Recordings of all processes.
 #[derive(Debug)]
 pub struct Recordings {
-    roots: Roots,
     quotas: Quotas,
     entries: BTreeMap<ProcessId, Entry>,
-    /// Searches that run, by user: a clone for each, which its thread holds. Also those of processes
-    /// that are no more.
-    searches: BTreeMap<u32, Arc<()>>,
-    results: Receiver<Found>,
-    /// For the threads of searches.
-    sender: Sender<Found>,
+    searches: Searches,
     /// Recordings that have ended so far.
     ends: u64,
 }
@@ -184,8 +154,8 @@ impl Recordings {
     /// No recordings yet.
     #[must_use]
     pub fn new(roots: Roots, quotas: Quotas) -> Self {
-        let (sender, results) = mpsc::channel();
-        Self { roots, quotas, entries: BTreeMap::new(), searches: BTreeMap::new(), results, sender, ends: 0 }
+        let searches = Searches::new(roots, (quotas.user_max, quotas.node_max));
+        Self { quotas, entries: BTreeMap::new(), searches, ends: 0 }
     }
 
     /// Recording of a process; `None` if it has no helper.
@@ -193,18 +163,36 @@ impl Recordings {
     pub fn of(&self, process: ProcessId) -> Option<&Recording> {
         match self.entries.get(&process)? {
             Entry::Recorded(recorded) => Some(&recorded.recording),
-            Entry::Sought { .. } | Entry::Absent => None,
+            Entry::Sought | Entry::Absent => None,
+        }
+    }
+
+    /// Why the search for the ring of a process is not complete, if it is not.
+    #[must_use]
+    pub fn delay_of(&self, process: ProcessId) -> Option<Delay> {
+        self.searches.delay_of(process)
+    }
+
+    /// Memories of the helper in a process that is recorded.
+    #[must_use]
+    pub fn memories(&self, process: ProcessId) -> Option<&Memories> {
+        match self.entries.get(&process)? {
+            Entry::Recorded(recorded) => recorded.ring.as_ref().map(Process::memories),
+            Entry::Sought | Entry::Absent => None,
         }
     }
 
     /// Takes the processes that run now, with their users, and looks for the rings of new ones.
     pub fn look(&mut self, running: &BTreeMap<ProcessId, u32>) {
         for (process, uid) in running {
-            let sought = || Entry::Sought { uid: *uid, tries: 0, is_searched: false };
-            let entry = self.entries.entry(*process).or_insert_with(sought);
-            // It closed the driver and opened it again, perhaps as another program.
-            if matches!(entry, Entry::Recorded(recorded) if recorded.recording.state == State::Ended) {
-                *entry = sought();
+            let is_sought = match self.entries.get(process) {
+                None => true,
+                // It closed the driver and opened it again, perhaps as another program.
+                Some(Entry::Recorded(recorded)) => recorded.recording.state == State::Ended,
+                Some(Entry::Sought | Entry::Absent) => false,
+            };
+            if is_sought {
+                self.seek(*process, *uid);
             }
         }
         let ends = &mut self.ends;
@@ -217,11 +205,18 @@ impl Recordings {
                 }
                 recorded.is_held()
             }
-            // The result of its search is for nobody.
-            Entry::Sought { .. } | Entry::Absent => false,
+            Entry::Sought | Entry::Absent => false,
         });
         self.readmit();
-        self.search();
+        let Self { entries, searches, .. } = self;
+        searches.retain(|process| matches!(entries.get(process), Some(Entry::Sought)));
+        searches.look(running);
+        searches.start();
+    }
+
+    fn seek(&mut self, process: ProcessId, uid: u32) {
+        self.entries.insert(process, Entry::Sought);
+        self.searches.seek(process, uid);
     }
 
     /// Looks again for the rings that a quota kept out, if there is room now.
@@ -233,39 +228,17 @@ impl Recordings {
             .collect();
         for (process, uid) in waiting {
             if self.has_room(uid) || self.first_to_go(uid).is_some() {
-                self.entries.insert(process, Entry::Sought { uid, tries: 0, is_searched: false });
-            }
-        }
-    }
-
-    fn search(&mut self) {
-        let Self { roots, entries, sender, searches, .. } = self;
-        searches.retain(|_, running| Arc::strong_count(running) > 1);
-        let mut all: usize = searches.values().map(|running| Arc::strong_count(running) - 1).sum();
-        for (process, entry) in entries {
-            let Entry::Sought { uid, tries, is_searched: is_searched @ false } = entry else { continue };
-            let of_user = searches.entry(*uid).or_default();
-            if all >= SEARCHES_MAX || Arc::strong_count(of_user) > SEARCHES_OF_USER_MAX {
-                continue;
-            }
-            let (roots, process, sender, running) = (roots.clone(), *process, sender.clone(), Arc::clone(of_user));
-            let search = move || {
-                // Nobody takes it after the end.
-                let _ = sender.send((process, find(&roots, process)));
-                drop(running);
-            };
-            if thread::Builder::new().name("recorder-find".to_owned()).spawn(search).is_ok() {
-                (*is_searched, *tries) = (true, *tries + 1);
-                all += 1;
+                self.seek(process, uid);
             }
         }
     }
 
     /// Reads all rings.
     pub fn poll(&mut self) {
-        while let Ok((process, found)) = self.results.try_recv() {
-            self.admit(process, found);
+        while let Some((process, uid, found)) = self.searches.take() {
+            self.admit(process, uid, found);
         }
+        self.searches.start();
         for entry in self.entries.values_mut() {
             if let Entry::Recorded(recorded) = entry {
                 recorded.poll();
@@ -280,15 +253,8 @@ impl Recordings {
         }
     }
 
-    fn admit(&mut self, process: ProcessId, found: Result<Option<Process>, ProcessError>) {
-        let Some(Entry::Sought { uid, tries, is_searched: true }) = self.entries.get(&process) else { return };
-        let (uid, tries) = (*uid, *tries);
+    fn admit(&mut self, process: ProcessId, uid: u32, found: Found) {
         let (state, ring) = match found {
-            // A helper that is just making its ring has no header yet.
-            Ok(None) | Err(_) if tries < TRIES => {
-                self.entries.insert(process, Entry::Sought { uid, tries, is_searched: false });
-                return;
-            }
             Ok(None) => {
                 self.entries.insert(process, Entry::Absent);
                 return;
@@ -304,7 +270,7 @@ impl Recordings {
     fn recorded(&self) -> impl Iterator<Item = (ProcessId, &Recorded)> {
         self.entries.iter().filter_map(|(process, entry)| match entry {
             Entry::Recorded(recorded) => Some((*process, &**recorded)),
-            Entry::Sought { .. } | Entry::Absent => None,
+            Entry::Sought | Entry::Absent => None,
         })
     }
 
@@ -336,13 +302,4 @@ impl Recordings {
         }
         true
     }
-}
-
-/// Ring of this process, and not of a later one with its pid.
-fn find(roots: &Roots, process: ProcessId) -> Result<Option<Process>, ProcessError> {
-    // Of a process whose first thread has ended, only the others have a memory map.
-    let thread = processes::live_thread(roots, process.pid).ok().flatten().unwrap_or(process.pid);
-    let found = Process::find(roots, thread)?;
-    let is_same = processes::start_ticks(roots, process.pid).is_ok_and(|ticks| ticks == Some(process.start_ticks));
-    Ok(found.filter(|_| is_same))
 }

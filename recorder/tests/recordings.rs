@@ -44,9 +44,13 @@ struct Program {
 
 impl Program {
     fn start(bytes: usize, major: u32) -> Self {
-        let numbers = [bytes, major as usize, LANES, Kind::Free as usize].map(|number| number.to_string());
+        Self::of(PROGRAM, &[bytes, major as usize, LANES, Kind::Free as usize])
+    }
+
+    fn of(program: &str, numbers: &[usize]) -> Self {
         let mut python = Command::new("python3");
-        let python = python.args(["-c", PROGRAM]).args(numbers).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let numbers = numbers.iter().map(usize::to_string);
+        let python = python.args(["-c", program]).args(numbers).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = python.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let mut program = Self { child, output };
@@ -58,13 +62,20 @@ impl Program {
         Self::start(TOTAL_BYTES, 1)
     }
 
-    fn wait_for_line(&mut self) {
-        assert_ne!(self.output.read_line(&mut String::new()).unwrap(), 0);
+    fn wait_for_line(&mut self) -> String {
+        let mut line = String::new();
+        assert_ne!(self.output.read_line(&mut line).unwrap(), 0);
+        line.trim().to_owned()
+    }
+
+    /// Its next line, for one of its input.
+    fn answer(&mut self) -> String {
+        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.wait_for_line()
     }
 
     fn call(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-        self.wait_for_line();
+        self.answer();
     }
 
     fn id(&self) -> ProcessId {
@@ -180,4 +191,62 @@ fn user_at_its_quota_takes_no_place_of_others() {
         thread::sleep(Duration::from_millis(2));
         recordings.poll();
     }
+}
+
+/// Shares a ring with this header whose lanes have no pages, but full of records as they say.
+const SPARSE: &str = r#"
+import fcntl, mmap, os, struct, sys
+size, lanes = map(int, sys.argv[1:])
+memory = os.memfd_create("uvmd-ring", os.MFD_ALLOW_SEALING)
+os.ftruncate(memory, size)
+fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+ring = mmap.mmap(memory, size)
+def put(at, *words): ring[at:at + 8 * len(words)] = struct.pack(f"<{len(words)}Q", *words)
+for lane in range(lanes):
+    put(256 + 128 * lane, 16384 if lane == 0 else 1024)
+put(8, 1 << 32, size, lanes)
+put(128, 1)
+put(0, int.from_bytes(b"UVMDRING", "little"))
+print("ready", flush=True)
+for _ in sys.stdin:
+    print(os.fstat(memory).st_blocks * 512, flush=True)
+"#;
+
+#[test]
+fn reader_of_a_ring_without_pages_takes_no_memory_for_them() {
+    if !is_permitted() {
+        return;
+    }
+    let mut program = Program::of(SPARSE, &[TOTAL_BYTES, LANES]);
+    let before = program.answer();
+    let mut recordings = recordings();
+    look(&mut recordings, &BTreeMap::from([(program.id(), 1000)]));
+    recordings.poll();
+    let recording = recordings.of(program.id()).unwrap();
+    assert_eq!(recording.state(), &State::Recording);
+    assert_eq!(recording.losses().invalid + recording.losses().unknown, 16384 + 15 * 1024);
+    assert_eq!((before.as_str(), program.answer().as_str()), ("4096", "4096"), "the header's page");
+}
+
+#[test]
+fn ring_that_is_just_being_made_is_read_once_it_has_a_header() {
+    if !is_permitted() {
+        return;
+    }
+    let late = SPARSE.replace("put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n", "").replace(
+        "for _ in sys.stdin:\n",
+        "for _ in sys.stdin:\n    put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n",
+    );
+    let mut program = Program::of(&late, &[TOTAL_BYTES, LANES]);
+    let (mut recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
+    recordings.look(&running);
+    for _ in 0..50 {
+        thread::sleep(Duration::from_millis(2));
+        recordings.poll();
+    }
+    assert!(recordings.of(program.id()).is_none());
+    program.answer();
+    recordings.look(&running);
+    recordings.poll();
+    assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
 }

@@ -2,7 +2,7 @@
 //! memory map, and hangs while another holder has it.
 
 use std::{
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read, Take},
     ops::Range,
 };
 
@@ -47,21 +47,50 @@ impl<'a> Mapping<'a> {
 ///
 /// # Errors
 /// If the file cannot be read, or has more bytes than this.
-pub(crate) fn for_each(maps: impl Read, max_bytes: u64, mut call: impl FnMut(Mapping<'_>)) -> io::Result<bool> {
-    let mut lines = BufReader::new(maps.take(max_bytes));
-    let (mut line, mut read_bytes) = (Vec::new(), 0);
-    loop {
-        line.clear();
-        let length = lines.read_until(b'\n', &mut line)?;
-        read_bytes += length as u64;
-        if length == 0 {
-            break;
-        }
-        if let Some(mapping) = Mapping::parse(&String::from_utf8_lossy(&line)) {
-            call(mapping);
-        }
+pub(crate) fn for_each(maps: impl Read, max_bytes: u64, call: impl FnMut(Mapping<'_>)) -> io::Result<bool> {
+    let mut mappings = Mappings::new(maps, max_bytes);
+    mappings.read(u64::MAX, call)?;
+    Ok(mappings.read_bytes > 0)
+}
+
+/// Mappings of a maps file, read in slices. Of mappings that change meanwhile, each that stays is read.
+#[derive(Debug)]
+pub(crate) struct Mappings<R> {
+    lines: BufReader<Take<R>>,
+    line: Vec<u8>,
+    max_bytes: u64,
+    read_bytes: u64,
+}
+
+impl<R: Read> Mappings<R> {
+    /// Mappings of a file of less than this many bytes.
+    pub(crate) fn new(maps: R, max_bytes: u64) -> Self {
+        Self { lines: BufReader::new(maps.take(max_bytes)), line: Vec::new(), max_bytes, read_bytes: 0 }
     }
-    if read_bytes >= max_bytes { Err(io::Error::other("too many mappings")) } else { Ok(read_bytes > 0) }
+
+    /// Calls with the next mappings, in the order of addresses, up to the first line after this many bytes;
+    /// lines that are none are left out. Returns whether the file has ended.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or is too large.
+    pub(crate) fn read(&mut self, slice_bytes: u64, mut call: impl FnMut(Mapping<'_>)) -> io::Result<bool> {
+        let end = self.read_bytes.saturating_add(slice_bytes);
+        while self.read_bytes < end {
+            self.line.clear();
+            let length = self.lines.read_until(b'\n', &mut self.line)?;
+            self.read_bytes += length as u64;
+            if self.read_bytes >= self.max_bytes {
+                return Err(io::Error::other("too many mappings"));
+            }
+            if length == 0 {
+                return Ok(true);
+            }
+            if let Some(mapping) = Mapping::parse(&String::from_utf8_lossy(&self.line)) {
+                call(mapping);
+            }
+        }
+        Ok(false)
+    }
 }
 
 #[cfg(test)]
@@ -88,5 +117,26 @@ mod tests {
         for line in ["", "7f00", "7f00-", "9-8 rw-s 0 00:06 1 /dev/x", "8-9 rw-s 0 6 1 /dev/x", "8-9 rw-s"] {
             assert_eq!(Mapping::parse(line), None, "{line}");
         }
+    }
+
+    #[test]
+    fn slices_have_each_mapping_once_and_end_with_the_file() {
+        let line = |at: u64| format!("{at:x}000-{at:x}800 rw-s 00000000 00:01 7 /memfd:name\n");
+        let maps = (1..100).map(line).collect::<Vec<String>>().concat();
+        for slice_bytes in [1, 100, 1000, 1 << 20] {
+            let (mut mappings, mut begins, mut slices) = (Mappings::new(maps.as_bytes(), 1 << 20), Vec::new(), 0);
+            while !mappings.read(slice_bytes, |mapping| begins.push(mapping.range.start)).unwrap() {
+                slices += 1;
+            }
+            assert_eq!(begins, (1..100).map(|at| at << 12).collect::<Vec<u64>>());
+            assert!(slices <= maps.len() as u64 / slice_bytes, "{slices} slices of {slice_bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn file_that_is_too_large_is_refused_in_its_last_slice() {
+        let mut mappings = Mappings::new(io::repeat(b'\n'), 4096);
+        let ended = (0..).find_map(|_| mappings.read(1000, |_| ()).err().map(|error| error.to_string()));
+        assert_eq!(ended.as_deref(), Some("too many mappings"));
     }
 }

@@ -7,6 +7,7 @@
 use std::{
     fs, io, iter,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use procfs::{
@@ -60,6 +61,47 @@ pub fn named(roots: &Roots, name: &str) -> ProcResult<Vec<Running>> {
 /// If unknown: the process may exist.
 pub fn start_ticks(roots: &Roots, pid: u32) -> io::Result<Option<u64>> {
     Ok(stat(roots, pid)?.map(|stat| stat.starttime))
+}
+
+/// Processor time that a process has used, with all of its threads; `None` if there is no such process,
+/// or it is unknown.
+#[must_use]
+pub fn cpu_time(roots: &Roots, pid: u32) -> Option<Duration> {
+    let Stat { utime, stime, .. } = stat(roots, pid).ok()??;
+    let ticks = utime.saturating_add(stime);
+    Some(Duration::from_millis(ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1)))
+}
+
+/// Program that a process executes: another one after each exec, also of the same file, as the kernel
+/// places its memory anew. A process can have it look like another, and only the same without exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Image {
+    start_ticks: u64,
+    /// Addresses of its code and stack, and of its arguments and environment there.
+    addresses: [u64; 4],
+}
+
+impl Image {
+    /// Whether it is of a process that started at this time, and not of a later one with its pid.
+    #[must_use]
+    pub const fn is_of(&self, start_ticks: u64) -> bool {
+        self.start_ticks == start_ticks
+    }
+}
+
+/// Image of a process; `None` if there is no such process.
+///
+/// # Errors
+/// If unknown: the process may exist.
+pub fn image(roots: &Roots, pid: u32) -> io::Result<Option<Image>> {
+    let Some(leader) = stat(roots, pid)? else { return Ok(None) };
+    let start_ticks = leader.starttime;
+    // Of a process whose first thread has ended, only the others have memory.
+    let other = live_thread(roots, pid)?.filter(|thread| *thread != pid);
+    let other = other.map(|thread| stat_in(&task_folder(roots, pid, thread))).transpose()?.flatten();
+    let Stat { startcode, startstack, arg_start, env_start, .. } = other.unwrap_or(leader);
+    let addresses = [startcode, startstack, arg_start.unwrap_or(0), env_start.unwrap_or(0)];
+    Ok(Some(Image { start_ticks, addresses }))
 }
 
 /// Real user id of a process; `None` if there is no such process, or it is unknown.
@@ -159,10 +201,39 @@ fn stat_in(folder: &Path) -> io::Result<Option<Stat>> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, id};
+    use std::process::{Command, Stdio, id};
 
     use super::*;
     use crate::fake::{Machine, Process};
+
+    #[test]
+    fn image_changes_with_an_exec_of_the_same_program() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo ready; read line; exec sh -c 'read line'"]);
+        let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (pid, mut input) = (shell.id(), shell.stdin.take().unwrap());
+        // The exec of the shell itself is complete.
+        io::Read::read_exact(&mut shell.stdout.take().unwrap(), &mut [0; 6]).unwrap();
+        let image = || image(&Roots::default(), pid).unwrap().unwrap();
+        let first = image();
+        assert_eq!(image(), first);
+        io::Write::write_all(&mut input, b"\n").unwrap();
+        while image() == first {
+            std::thread::yield_now();
+        }
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+    }
+
+    #[test]
+    fn processor_time_of_a_process_grows_with_its_work() {
+        let time = || cpu_time(&Roots::default(), id()).unwrap();
+        let (begun, mut sum) = (time(), 0_u64);
+        while time() == begun {
+            sum = std::hint::black_box(sum + 1);
+        }
+        assert_eq!(cpu_time(&Roots::default(), u32::MAX), None);
+    }
 
     #[test]
     fn user_of_a_process_is_its_real_uid() {

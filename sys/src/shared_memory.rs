@@ -1,32 +1,46 @@
 //! Shared memory that a process made for uvmd to read: a sealed `memfd` under a name, found among the
 //! process's mappings. Nothing of it is taken from the process: no descriptor, and no attachment as
 //! of a debugger.
+//!
+//! The process can change its mappings between the search and the open. So the file is opened once it
+//! is known to be of the kernel's own file system for such memory, which no user can mount: to open
+//! another one, or to ask for its size, may hang or have an effect.
+//!
+//! The process can also take pages out of the memory. Whoever accesses such a page through a mapping
+//! pays for a new one, so only the begin of a memory is mapped; [`SharedMemory::read_at`] copies from the
+//! rest, which takes no memory.
 
 use std::{
     ffi::CStr,
+    fmt,
     fs::File,
-    io::{self, Read},
+    io,
     num::NonZeroUsize,
     ops::{Deref, Range},
     os::{
-        fd::{AsFd, AsRawFd},
-        unix::fs::OpenOptionsExt,
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt},
     },
-    path::Path,
+    path::{Path, PathBuf},
     ptr::NonNull,
     slice,
     sync::atomic::AtomicU64,
 };
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_get_seals, fstat, memfd_create};
+use rustix::fs::{
+    AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, SealFlags, StatxFlags, fcntl_get_seals, memfd_create, open,
+    openat, statx,
+};
 use thiserror::Error;
 
 use crate::{
     Roots,
-    mappings::{self, MAPS_MAX_BYTES},
+    mappings::{MAPS_MAX_BYTES, Mappings},
 };
 
 const WORD_BYTES: usize = 8;
+/// Unit in which the kernel counts the memory that a file takes.
+const SECTOR_BYTES: u64 = 512;
 
 /// Reason why memory of a process is not read.
 #[derive(Debug, Error)]
@@ -37,25 +51,43 @@ pub enum SharedMemoryError {
     /// The memory cannot be opened.
     #[error("its shared memory cannot be opened, which takes CAP_CHECKPOINT_RESTORE and CAP_DAC_READ_SEARCH: {}", crate::reason(.0))]
     Open(#[source] io::Error),
-    /// It has another size, or can be resized, which would end uvmd.
-    #[error("its shared memory has {bytes} bytes, sealed: {is_sealed}")]
-    Form {
+    /// Another file was mapped in its place before it was opened.
+    #[error("another file was mapped in place of its shared memory")]
+    Replaced,
+    /// It has another size.
+    #[error("its shared memory has {bytes} bytes instead of {expected}")]
+    Size {
         /// Size.
         bytes: u64,
-        /// Whether it cannot be resized.
-        is_sealed: bool,
+        /// Size of such memory.
+        expected: usize,
     },
+    /// It can be resized, which would end uvmd.
+    #[error("its shared memory can be resized")]
+    Unsealed,
     /// It cannot be mapped.
     #[error("its shared memory cannot be mapped: {}", crate::reason(.0))]
     Map(#[source] io::Error),
 }
 
-/// Words of shared memory, mapped here. The other process may change them at any time, but cannot
-/// take them away.
-#[derive(Debug)]
+/// Form of a shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    /// Name.
+    pub name: &'static CStr,
+    /// Size.
+    pub bytes: NonZeroUsize,
+    /// Bytes from its begin that are mapped here: as many as uvmd may have to pay for.
+    pub mapped_bytes: NonZeroUsize,
+}
+
+/// Words of shared memory, of which the first ones are mapped here. The other process may change them
+/// at any time, but cannot take them away.
 pub struct SharedMemory {
     words: NonNull<AtomicU64>,
+    /// Words that are mapped.
     count: NonZeroUsize,
+    file: File,
 }
 
 #[expect(unsafe_code, reason = "words are atomic")]
@@ -64,6 +96,12 @@ unsafe impl Send for SharedMemory {}
 #[expect(unsafe_code, reason = "words are atomic")]
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
+
+impl fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMemory").field("words", &self.count).field("file", &self.file).finish()
+    }
+}
 
 impl Deref for SharedMemory {
     type Target = [AtomicU64];
@@ -84,32 +122,38 @@ impl Drop for SharedMemory {
 }
 
 impl SharedMemory {
-    /// Shared memory of a process with this name and size; `None` if it has none. Reads its mappings,
-    /// which may hang.
+    /// Shared memory of a process, by one of its threads; `None` if it has none. Reads all of its
+    /// mappings, which may hang, and takes long if there are many.
     ///
     /// # Errors
     /// If it cannot be read, or could be taken away later.
-    pub fn of_process(
-        roots: &Roots,
-        pid: u32,
-        name: &CStr,
-        bytes: NonZeroUsize,
-    ) -> Result<Option<Self>, SharedMemoryError> {
-        let folder = roots.proc.join(pid.to_string());
-        let device = device().map_err(SharedMemoryError::Map)?;
-        let maps = File::open(folder.join("maps")).map_err(SharedMemoryError::Mappings)?;
-        let Some(range) = find(maps, name, device).map_err(SharedMemoryError::Mappings)? else { return Ok(None) };
-        let file = folder.join("map_files").join(format!("{:x}-{:x}", range.start, range.end));
-        Self::open(&file, bytes).map(Some)
+    pub fn of_process(roots: &Roots, thread: u32, form: Form) -> Result<Option<Self>, SharedMemoryError> {
+        let mut search = Search::begin(roots, thread, [form])?;
+        while !search.advance(u64::MAX)? {}
+        let [found] = search.open();
+        found
     }
 
-    /// Makes such memory, as the helper does.
+    /// Makes such memory, as the helper does, with all of its pages, and with all of it mapped.
     ///
     /// # Errors
     /// If it cannot be made.
     #[cfg(any(test, feature = "fake"))]
     pub fn create(name: &CStr, bytes: NonZeroUsize) -> io::Result<Self> {
-        Self::with_seals(name, bytes, SealFlags::SHRINK | SealFlags::GROW)
+        let memory = Self::with_seals(name, bytes, SealFlags::SHRINK | SealFlags::GROW)?;
+        rustix::fs::fallocate(&memory.file, rustix::fs::FallocateFlags::empty(), 0, bytes.get() as u64)?;
+        Ok(memory)
+    }
+
+    /// Takes whole pages out of the memory, as the process can.
+    ///
+    /// # Errors
+    /// If the kernel does not.
+    #[cfg(any(test, feature = "fake"))]
+    pub fn take_pages_out(&self, bytes: Range<u64>) -> io::Result<()> {
+        use rustix::fs::{FallocateFlags, fallocate};
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.file, flags, bytes.start, bytes.end - bytes.start)?)
     }
 
     #[cfg(any(test, feature = "fake"))]
@@ -117,25 +161,56 @@ impl SharedMemory {
         let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&memory, bytes.get() as u64)?;
         rustix::fs::fcntl_add_seals(&memory, seals)?;
-        Self::map(&File::from(memory), bytes)
+        Self::map(File::from(memory), bytes)
     }
 
-    fn open(file: &Path, bytes: NonZeroUsize) -> Result<Self, SharedMemoryError> {
-        // Without blocking: the process may have a lease on it.
-        let options = &mut File::options();
-        let options = options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
-        let memory = options.open(file).map_err(SharedMemoryError::Open)?;
-        let seals = fcntl_get_seals(&memory).unwrap_or(SealFlags::empty());
-        let is_sealed = seals.contains(SealFlags::SHRINK);
-        let there = memory.metadata().map_err(SharedMemoryError::Open)?.len();
-        if there != bytes.get() as u64 || !is_sealed {
-            return Err(SharedMemoryError::Form { bytes: there, is_sealed });
+    /// Copies bytes of the memory, also of what is not mapped here. Pages that the process has taken
+    /// out are zeros, and stay out.
+    ///
+    /// # Errors
+    /// If the kernel cannot read them, or the memory ends before.
+    pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
+    }
+
+    /// Bytes of memory that it takes, whoever pays for them; less than its size if pages were taken
+    /// out.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub fn allocated_bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.blocks().saturating_mul(SECTOR_BYTES))
+    }
+
+    /// Opens the file of a mapping, if it is still of this device and form.
+    fn open(mapping: &Path, form: &Form, device: (u32, u32)) -> Result<Self, SharedMemoryError> {
+        let failed = |error: rustix::io::Errno| SharedMemoryError::Open(error.into());
+        // Such an open does not reach the file, nor does such a look ask its file system.
+        let place = openat(CWD, mapping, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let there = statx(&place, c"", flags, StatxFlags::TYPE).map_err(failed)?;
+        let is_regular = FileType::from_raw_mode(there.stx_mode.into()) == FileType::RegularFile;
+        if !is_regular || (there.stx_dev_major, there.stx_dev_minor) != device {
+            return Err(SharedMemoryError::Replaced);
         }
-        Self::map(&memory, bytes).map_err(SharedMemoryError::Map)
+        // Without blocking: the process may have a lease on it.
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let memory = open(format!("/proc/self/fd/{}", place.as_raw_fd()), flags, Mode::empty()).map_err(failed)?;
+        // Before the size, which is final with this seal.
+        if !fcntl_get_seals(&memory).unwrap_or(SealFlags::empty()).contains(SealFlags::SHRINK) {
+            return Err(SharedMemoryError::Unsealed);
+        }
+        let memory = File::from(memory);
+        let (bytes, expected) = (memory.metadata().map_err(SharedMemoryError::Open)?.len(), form.bytes.get());
+        if bytes != expected as u64 {
+            return Err(SharedMemoryError::Size { bytes, expected });
+        }
+        Self::map(memory, form.mapped_bytes.min(form.bytes)).map_err(SharedMemoryError::Map)
     }
 
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
-    fn map(memory: &File, bytes: NonZeroUsize) -> io::Result<Self> {
+    fn map(file: File, bytes: NonZeroUsize) -> io::Result<Self> {
+        let count = NonZeroUsize::new(bytes.get() / WORD_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: a new mapping, which touches no other.
         let address = unsafe {
             libc::mmap(
@@ -143,7 +218,7 @@ impl SharedMemory {
                 bytes.get(),
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
-                memory.as_raw_fd(),
+                file.as_raw_fd(),
                 0,
             )
         };
@@ -151,8 +226,59 @@ impl SharedMemory {
             return Err(io::Error::last_os_error());
         }
         let words = NonNull::new(address.cast()).ok_or_else(io::Error::last_os_error)?;
-        let count = NonZeroUsize::new(bytes.get() / WORD_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Self { words, count })
+        Ok(Self { words, count, file })
+    }
+}
+
+/// Search for shared memories of one process, which reads its mappings once, in slices.
+#[derive(Debug)]
+pub struct Search<const N: usize> {
+    mappings: Mappings<File>,
+    /// Folder with a file for each mapping.
+    folder: PathBuf,
+    device: (u32, u32),
+    memories: [(Form, Option<Range<u64>>); N],
+}
+
+impl<const N: usize> Search<N> {
+    /// Begins a search for memories of these forms in a process, by one of its threads.
+    ///
+    /// # Errors
+    /// If its mappings cannot be read.
+    pub fn begin(roots: &Roots, thread: u32, forms: [Form; N]) -> Result<Self, SharedMemoryError> {
+        let folder = roots.proc.join(thread.to_string());
+        let device = device().map_err(SharedMemoryError::Map)?;
+        let maps = File::open(folder.join("maps")).map_err(SharedMemoryError::Mappings)?;
+        let mappings = Mappings::new(maps, MAPS_MAX_BYTES);
+        Ok(Self { mappings, folder: folder.join("map_files"), device, memories: forms.map(|form| (form, None)) })
+    }
+
+    /// Reads the next mappings, about this many bytes of text. Returns whether the search is complete.
+    /// This may hang: the process can hold the lock of its memory map.
+    ///
+    /// # Errors
+    /// If they cannot be read, or are too many.
+    pub fn advance(&mut self, bytes: u64) -> Result<bool, SharedMemoryError> {
+        let Self { mappings, device, memories, .. } = self;
+        let is_end = mappings.read(bytes, |mapping| {
+            // The first shared mapping of a memory that has it from its begin.
+            let Some(name) = mapping.path.strip_prefix("/memfd:") else { return };
+            let is_memory = mapping.is_shared && mapping.offset_bytes == 0 && mapping.device == *device;
+            for (form, found) in &mut *memories {
+                if is_memory && found.is_none() && form.name.to_bytes() == name.as_bytes() {
+                    *found = Some(mapping.range.clone());
+                }
+            }
+        });
+        Ok(is_end.map_err(SharedMemoryError::Mappings)? || memories.iter().all(|(_, found)| found.is_some()))
+    }
+
+    /// Opens what was found, in the order of the forms: `None` for those that are not there.
+    pub fn open(self) -> [Result<Option<SharedMemory>, SharedMemoryError>; N] {
+        self.memories.map(|(form, found)| {
+            let Some(Range { start, end }) = found else { return Ok(None) };
+            SharedMemory::open(&self.folder.join(format!("{start:x}-{end:x}")), &form, self.device).map(Some)
+        })
     }
 }
 
@@ -160,28 +286,20 @@ impl SharedMemory {
 /// this device never hangs.
 fn device() -> io::Result<(u32, u32)> {
     let probe = memfd_create("uvmd-probe", MemfdFlags::CLOEXEC)?;
-    let device = fstat(probe.as_fd())?.st_dev;
-    Ok((rustix::fs::major(device), rustix::fs::minor(device)))
-}
-
-/// First shared mapping of a `memfd` of this name that has it from its begin.
-fn find(maps: impl Read, name: &CStr, device: (u32, u32)) -> io::Result<Option<Range<u64>>> {
-    let mut found = None;
-    mappings::for_each(maps, MAPS_MAX_BYTES, |mapping| {
-        let is_named = mapping.path.strip_prefix("/memfd:").is_some_and(|path| path.as_bytes() == name.to_bytes());
-        let is_whole = mapping.is_shared && mapping.offset_bytes == 0;
-        if found.is_none() && is_named && is_whole && mapping.device == device {
-            found = Some(mapping.range);
-        }
-    })?;
-    Ok(found)
+    let probe = statx(&probe, c"", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
+    Ok((probe.stx_dev_major, probe.stx_dev_minor))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
+    use std::{
+        os::fd::{AsFd, BorrowedFd, OwnedFd},
+        process::Command,
+        sync::atomic::Ordering,
+    };
 
     use super::*;
+    use crate::fake::Machine;
 
     const BYTES: NonZeroUsize = NonZeroUsize::new(8192).unwrap();
 
@@ -189,8 +307,12 @@ mod tests {
         SharedMemory::with_seals(name, NonZeroUsize::new(bytes).unwrap(), seals).unwrap()
     }
 
-    fn of_this_process(name: &CStr) -> Result<Option<SharedMemory>, SharedMemoryError> {
-        SharedMemory::of_process(&Roots::default(), std::process::id(), name, BYTES)
+    const fn form(name: &'static CStr) -> Form {
+        Form { name, bytes: BYTES, mapped_bytes: BYTES }
+    }
+
+    fn of_this_process(name: &'static CStr) -> Result<Option<SharedMemory>, SharedMemoryError> {
+        SharedMemory::of_process(&Roots::default(), std::process::id(), form(name))
     }
 
     /// Whether this machine lets the test open mappings.
@@ -209,6 +331,9 @@ mod tests {
         let found = of_this_process(c"uvmd-test-words").unwrap().unwrap();
         own[1023].store(7, Ordering::Relaxed);
         assert_eq!((found.len(), found[1023].load(Ordering::Relaxed)), (1024, 7));
+        let mut copy = [0; 8];
+        found.read_at(8184, &mut copy).unwrap();
+        assert_eq!(u64::from_ne_bytes(copy), 7);
         found[0].store(8, Ordering::Relaxed);
         assert_eq!(own[0].load(Ordering::Relaxed), 8);
     }
@@ -220,10 +345,10 @@ mod tests {
         }
         let _unsealed = made(c"uvmd-test-unsealed", 8192, SealFlags::GROW);
         let refused = of_this_process(c"uvmd-test-unsealed").unwrap_err();
-        assert!(matches!(refused, SharedMemoryError::Form { bytes: 8192, is_sealed: false }), "{refused}");
+        assert!(matches!(refused, SharedMemoryError::Unsealed), "{refused}");
         let _larger = made(c"uvmd-test-larger", 12288, SealFlags::SHRINK);
         let refused = of_this_process(c"uvmd-test-larger").unwrap_err();
-        assert!(matches!(refused, SharedMemoryError::Form { bytes: 12288, is_sealed: true }), "{refused}");
+        assert!(matches!(refused, SharedMemoryError::Size { bytes: 12288, expected: 8192 }), "{refused}");
     }
 
     #[test]
@@ -232,11 +357,100 @@ mod tests {
     }
 
     #[test]
-    fn file_of_another_file_system_with_the_same_name_is_not_opened() {
-        let line = "7f0000000000-7f0000002000 rw-s 00000000 00:01 1024 /memfd:uvmd-ring (deleted)\n";
-        let found = |line: &str| find(line.as_bytes(), c"uvmd-ring", (0, 1)).unwrap();
-        assert_eq!(found(line), Some(0x7f00_0000_0000..0x7f00_0000_2000));
-        assert_eq!(found(&line.replace("00:01", "00:2a")), None);
+    fn one_search_finds_all_memories_of_a_process() {
+        if !is_permitted() {
+            return;
+        }
+        let _own = [c"uvmd-test-first", c"uvmd-test-second"].map(|name| made(name, 8192, SealFlags::SHRINK));
+        let forms = [form(c"uvmd-test-second"), form(c"uvmd-test-absent"), form(c"uvmd-test-first")];
+        let mut search = Search::begin(&Roots::default(), std::process::id(), forms).unwrap();
+        while !search.advance(100).unwrap() {}
+        assert_eq!(search.open().map(|found| found.unwrap().is_some()), [true, false, true]);
+    }
+
+    #[test]
+    fn copies_of_pages_that_were_taken_out_take_no_memory() {
+        if !is_permitted() {
+            return;
+        }
+        let own = made(c"uvmd-test-sparse", 8192, SealFlags::SHRINK);
+        let form = Form { mapped_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-sparse") };
+        let found = SharedMemory::of_process(&Roots::default(), std::process::id(), form).unwrap().unwrap();
+        let mut copy = [1; 8192];
+        found.read_at(0, &mut copy).unwrap();
+        assert_eq!((copy, found.allocated_bytes().unwrap()), ([0; 8192], 0));
+        assert_eq!(found[511].load(Ordering::Relaxed), 0);
+        assert_eq!((found.len(), own.allocated_bytes().unwrap()), (512, 4096), "a mapped page");
+        assert_eq!(found.read_at(8192, &mut copy).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    /// Opens of a file while this value lives.
+    struct Opens(OwnedFd);
+
+    impl Opens {
+        fn of(file: &Path) -> Self {
+            use rustix::fs::inotify;
+            let opens = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+            inotify::add_watch(&opens, file, inotify::WatchFlags::OPEN).unwrap();
+            Self(opens)
+        }
+
+        fn is_empty(&self) -> bool {
+            rustix::io::read(&self.0, &mut [0; 256]) == Err(rustix::io::Errno::AGAIN)
+        }
+    }
+
+    #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+    fn map_over(memory: &SharedMemory, file: BorrowedFd<'_>) {
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+        let address = memory.words.as_ptr().cast();
+        // SAFETY: in place of the mapping of a value that nobody reads any more.
+        let mapped = unsafe { libc::mmap(address, 8192, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
+        assert_eq!(mapped, address);
+    }
+
+    #[test]
+    fn file_that_is_mapped_in_place_of_the_memory_is_not_opened() {
+        if !is_permitted() {
+            return;
+        }
+        let own = made(c"uvmd-test-replaced", 8192, SealFlags::SHRINK);
+        let other = tempfile::NamedTempFile::new().unwrap();
+        other.as_file().set_len(8192).unwrap();
+        let mut search = Search::begin(&Roots::default(), std::process::id(), [form(c"uvmd-test-replaced")]).unwrap();
+        while !search.advance(u64::MAX).unwrap() {}
+        map_over(&own, other.as_file().as_fd());
+        let opens = Opens::of(other.path());
+        let [refused] = search.open();
+        assert!(matches!(refused, Err(SharedMemoryError::Replaced)), "{refused:?}");
+        assert!(opens.is_empty());
+    }
+
+    #[test]
+    fn pipe_in_place_of_the_memory_delays_nobody() {
+        let machine = Machine::new().with("memory", "");
+        let pipe = machine.roots.proc.join("pipe");
+        std::fs::create_dir_all(&machine.roots.proc).unwrap();
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let refused = SharedMemory::open(&pipe, &form(c"uvmd-test-pipe"), device().unwrap());
+        assert!(matches!(refused, Err(SharedMemoryError::Replaced)), "{refused:?}");
+    }
+
+    #[test]
+    fn file_of_another_file_system_with_the_same_name_is_not_found() {
+        let (major, minor) = device().unwrap();
+        let line = format!(
+            "7f0000000000-7f0000002000 rw-s 00000000 {major:02x}:{minor:02x} 1024 /memfd:uvmd-ring (deleted)\n"
+        );
+        let found = |line: &str| {
+            let machine = Machine::new().with("proc/7/maps", line);
+            let mut search = Search::begin(&machine.roots, 7, [form(c"uvmd-ring")]).unwrap();
+            while !search.advance(1).unwrap() {}
+            let [(_, found)] = search.memories;
+            found
+        };
+        assert_eq!(found(&line), Some(0x7f00_0000_0000..0x7f00_0000_2000));
+        assert_eq!(found(&line.replace(&format!(" {major:02x}:"), " ff:")), None);
         assert_eq!(found(&line.replace("rw-s", "rw-p")), None);
         assert_eq!(found(&line.replace(" 00000000", " 00001000")), None);
         assert_eq!(found(&line.replace("uvmd-ring", "uvmd-ring2")), None);

@@ -12,8 +12,9 @@ use call_ring::call::Call;
 use collector::Snapshots;
 use model::{ProcessId, Snapshot};
 use recorder::{
-    Program, Quotas, Recordings,
+    Memories, Program, Quotas, Recordings,
     recordings::{Recording, State},
+    searches::Delay,
 };
 use sys::Roots;
 use web::{CallsRequest, OpsSource, Source, TraceSource};
@@ -86,6 +87,13 @@ impl Recorder {
             Err(TryLockError::WouldBlock) => return None,
         };
         Some(recorded(&recordings, process).map(|_| ()))
+    }
+
+    /// Memories of the helper in a process, or the reason why they are not known.
+    pub(crate) fn memories(&self, process: ProcessId) -> Result<Memories, String> {
+        let recordings = lock(&self.recordings);
+        recorded(&recordings, process)?;
+        recordings.memories(process).cloned().ok_or_else(|| "its recording has ended".to_owned())
     }
 
     /// Reads the calls of one process now, before the next reading of all.
@@ -166,14 +174,27 @@ fn running(snapshot: &Snapshot) -> BTreeMap<ProcessId, u32> {
 
 /// Recording of a process, or the reason why there is none.
 fn recorded(recordings: &Recordings, process: ProcessId) -> Result<&Recording, String> {
-    let none = "its calls are not recorded: no helper was found in it";
-    let recording = recordings.of(process).ok_or(none)?;
+    let recording = recordings.of(process).ok_or_else(|| not_found(recordings.delay_of(process)))?;
     match recording.state() {
         State::Recording => Ok(recording),
         State::Ended => Err("its recording has ended".to_owned()),
         State::Unreadable(reason) => Err(format!("its recording is not readable: {reason}")),
         State::QuotaReached => Err("the quota of recordings is reached".to_owned()),
     }
+}
+
+/// Reason why the helper in a process is not found.
+fn not_found(delay: Option<Delay>) -> String {
+    let reason = match delay {
+        None => "no helper was found in it",
+        Some(Delay::Turn) => "its memory map is being searched for the helper",
+        Some(Delay::Budget) => {
+            "its memory map is too large to search now, as its user's processes have used up the processor time for searches"
+        }
+        Some(Delay::Lock) => "it holds its memory map, which is searched for the helper",
+        Some(Delay::LocksOfUser) => "its memory map is not searched while other processes of its user hold theirs",
+    };
+    format!("its calls are not recorded: {reason}")
 }
 
 fn lock(recordings: &Mutex<Recordings>) -> MutexGuard<'_, Recordings> {

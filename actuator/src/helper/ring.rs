@@ -1,12 +1,13 @@
 //! Ring of a process, with a place for commands.
 
-use std::num::NonZeroUsize;
+use std::{num::NonZeroUsize, sync::Arc};
 
-use call_ring::{Commands, Invalid, Memory, NAME, TOTAL_BYTES, command::AgentState};
+use call_ring::{Commands, Invalid, Memory, NAME, TOTAL_BYTES, command::AgentState, memory::HEADER_BYTES};
 use sys::{
     Roots,
     pidfd::PidFd,
-    shared_memory::{SharedMemory, SharedMemoryError},
+    processes::{self, Image},
+    shared_memory::{Form, SharedMemory, SharedMemoryError},
 };
 use thiserror::Error;
 
@@ -33,15 +34,45 @@ pub(crate) enum RingError {
     Ended,
 }
 
+/// Ring of a process. Its header alone is mapped: two pages at most that uvmd pays for.
+const RING: Form = Form {
+    name: NAME,
+    bytes: NonZeroUsize::new(TOTAL_BYTES).unwrap(),
+    mapped_bytes: NonZeroUsize::new(HEADER_BYTES).unwrap(),
+};
+
 /// Ring whose helper carries out commands.
 #[derive(Debug)]
-pub(crate) struct Ring(SharedMemory);
+pub(crate) struct Ring(Arc<SharedMemory>);
+
+/// Search for the ring of a process, which is made once for each program that the process executes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RingSearch {
+    /// Process, the program that it executed, and what was found; no memory without a helper.
+    found: Option<(u32, Image, Option<Arc<SharedMemory>>)>,
+}
+
+impl RingSearch {
+    fn memory(&mut self, roots: &Roots, pid: u32) -> Result<Option<Arc<SharedMemory>>, SharedMemoryError> {
+        let image = || processes::image(roots, pid).ok().flatten();
+        let before = image();
+        if let (Some((of, known, memory)), Some(before)) = (&self.found, before)
+            && (*of, *known) == (pid, before)
+        {
+            return Ok(memory.clone());
+        }
+        let memory = SharedMemory::of_process(roots, pid, RING)?.map(Arc::new);
+        let after = image().filter(|after| before == Some(*after));
+        self.found = after.map(|image| (pid, image, memory.clone()));
+        Ok(memory)
+    }
+}
 
 impl Ring {
-    /// Ring of a process, whose helper acts from now on. Reads the process's mappings, which may
+    /// Ring of a process, whose helper acts from now on. May read the process's mappings, which may
     /// hang.
-    pub(crate) fn open(roots: &Roots, process: &PidFd) -> Result<Self, RingError> {
-        let ring = Self::look_up(roots, process)?;
+    pub(crate) fn open(search: &mut RingSearch, roots: &Roots, process: &PidFd) -> Result<Self, RingError> {
+        let ring = Self::look_up(search, roots, process)?;
         if !Memory::open(&ring.0)?.act() {
             return Err(RingError::Off);
         }
@@ -49,11 +80,10 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Ring of a process with commands, whose helper is not made to act. Reads the process's
+    /// Ring of a process with commands, whose helper is not made to act. May read the process's
     /// mappings, which may hang.
-    pub(crate) fn look_up(roots: &Roots, process: &PidFd) -> Result<Self, RingError> {
-        const BYTES: NonZeroUsize = NonZeroUsize::new(TOTAL_BYTES).unwrap();
-        let ring = Self(SharedMemory::of_process(roots, process.pid(), NAME, BYTES)?.ok_or(RingError::Absent)?);
+    pub(crate) fn look_up(search: &mut RingSearch, roots: &Roots, process: &PidFd) -> Result<Self, RingError> {
+        let ring = Self(search.memory(roots, process.pid())?.ok_or(RingError::Absent)?);
         if Memory::open(&ring.0)?.has_commands() { Ok(ring) } else { Err(RingError::Older) }
     }
 

@@ -4,11 +4,17 @@
 //! Input: files, each after a line `%% NAME` with one of [`FILES`]. The results are bounded,
 //! ordered, and safe for a label or a terminal.
 
-use std::{cell::OnceCell, fs, path::Path};
+use std::{cell::OnceCell, fs, num::NonZeroUsize, path::Path};
 
+use call_ring::{NAME, PLAN_NAME};
 use collector::fuzzing;
 use model::ProcessId;
-use sys::{Roots, driver, kernel, parameters, preconditions, processes, symbols, uvm::mapped};
+use sys::{
+    Roots, driver, kernel, parameters, preconditions, processes,
+    shared_memory::{Form, Search},
+    symbols,
+    uvm::mapped,
+};
 
 const PID: u32 = 42;
 /// Files of an input; others are not written.
@@ -89,6 +95,16 @@ fn is_stat(text: &[u8]) -> bool {
     digits > 0 && state.is_some_and(|state| state.first().is_some_and(u8::is_ascii_alphabetic))
 }
 
+/// Which memories of a helper a search of the maps finds, in slices of this many bytes. There is none to
+/// be opened.
+fn found(roots: &Roots, slice_bytes: u64) -> Option<[bool; 2]> {
+    const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+    let form = |name| Form { name, bytes: PAGE, mapped_bytes: PAGE };
+    let mut search = Search::begin(roots, PID, [NAME, PLAN_NAME].map(form)).ok()?;
+    while !search.advance(slice_bytes).ok()? {}
+    Some(search.open().map(|memory| memory.is_err()))
+}
+
 fn check(roots: &Roots) {
     if let Ok(mapped) = mapped::of(roots, PID) {
         assert!(mapped.iter().all(|range| range.start < range.end));
@@ -99,6 +115,7 @@ fn check(roots: &Roots) {
             assert!(ranges.len() <= RANGES_MAX && ranges.is_sorted_by(|one, next| one.1 <= next.0), "{ranges:?}");
         }
     }
+    assert_eq!(found(roots, 1), found(roots, u64::MAX));
     if let Some((_, _, owner)) = fuzzing::identity(roots, PID) {
         let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_graphic());
         assert!(owner.unit.is_none_or(|unit| unit.len() <= UNIT_MAX_BYTES && is_plain(&unit)));

@@ -25,7 +25,7 @@ pub(super) fn run(input: &[u8]) {
         let Ok(memory) = Memory::open(&words) else { break };
         let number = usize::from(step[1]) % LANES;
         let lane = memory.lane(number);
-        match step[0] % 5 {
+        match step[0] % 6 {
             // Records of a call are published together.
             0 => {
                 lane.write(ahead[number], Record::from_words(values));
@@ -40,8 +40,14 @@ pub(super) fn run(input: &[u8]) {
                 let at = usize::try_from(values[0] % words.len() as u64).expect("an index");
                 words[at].store(values[1], Ordering::Relaxed);
             }
-            3 => merge.poll(&memory).into_iter().for_each(|call| window.add(call)),
-            _ => check(&window),
+            3 => {
+                let copy = |place, bytes: &mut [u8]| memory.copy_to(place, bytes);
+                let calls = merge.poll(&memory, copy).expect("all of it is mapped");
+                calls.into_iter().for_each(|call| window.add(call));
+            }
+            4 => check(&window),
+            // Records that were never written, or are of the last round.
+            _ => lane.publish(usize::try_from(values[0] % (lane.capacity() as u64 + 2)).expect("a count")),
         }
     }
     merge.finish().into_iter().for_each(|call| window.add(call));

@@ -4,7 +4,7 @@ use crate::{
     group::{NAME_BYTES, NAME_BYTES_MAX, POINTERS_MAX},
     kind::{ASYNCHRONOUS, CUT, Kind, MemoryKind, NO_ARGUMENTS, Size, SyncKind, TARGET_SHIFT, Target},
     lane::Lane,
-    record::{Record, Stamp},
+    record::{RECORD_BYTES, Record, Stamp},
     token::{PointersHash, Signature, Token},
 };
 use alloc::{string::String, vec::Vec};
@@ -226,32 +226,81 @@ pub enum Read {
 }
 
 /// Most records that follow the first one of a call: those of its pointers, and few others.
-const MORE_MAX: u64 = (POINTERS_MAX / 4 + NAME_BYTES_MAX / NAME_BYTES + 4) as u64;
+const MORE_MAX: usize = POINTERS_MAX / 4 + NAME_BYTES_MAX / NAME_BYTES + 4;
+/// Records that are copied at a time: more than a call has.
+const BATCH_MAX: usize = 1024;
+const _: () = assert!(BATCH_MAX > MORE_MAX + 1, "each batch has a whole call");
 
-/// Reads a call of a lane; `None` if there is none yet.
-#[must_use]
-pub fn read(lane: &Lane<'_>) -> Option<Read> {
-    let first = lane.read()?;
-    // In memory that a helper writes they are there: they were published together.
-    let more_max = lane.waiting().unwrap_or(0).min(MORE_MAX);
-    if u64::from(first.count) > more_max {
-        return Some(Read::Invalid);
+/// Reader of lanes, which works on copies: of no record is a word read twice.
+#[derive(Debug, Default)]
+pub struct Reader {
+    batch: Vec<[u8; RECORD_BYTES]>,
+}
+
+impl Reader {
+    /// Reads the calls that wait in a lane, and no later ones: a program that writes all the time ends no
+    /// read. `copy` copies bytes from a place in the memory on.
+    ///
+    /// # Errors
+    /// That of `copy`.
+    pub fn read<E>(
+        &mut self,
+        lane: &Lane<'_>,
+        mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        mut take: impl FnMut(Read),
+    ) -> Result<(), E> {
+        let mut waiting = lane.waiting();
+        while waiting.records() > 0 {
+            let records = waiting.records().min(BATCH_MAX);
+            self.batch.resize(records, [0; RECORD_BYTES]);
+            let batch = &mut self.batch[..];
+            let [first, anew] = lane.places(&waiting, records);
+            let (bytes_of_first, bytes_anew) = batch.as_flattened_mut().split_at_mut(first.len());
+            copy(first.start, bytes_of_first)?;
+            if !bytes_anew.is_empty() {
+                copy(anew.start, bytes_anew)?;
+            }
+            let mut rest: &[[u8; RECORD_BYTES]] = batch;
+            let is_last = records == waiting.records();
+            while let Some((read, behind)) = next(rest, is_last) {
+                take(read);
+                rest = behind;
+            }
+            let left = rest.len();
+            lane.consume(&mut waiting, records - left);
+        }
+        Ok(())
     }
-    let more: Vec<Record> = (0..first.count).map_while(|_| lane.read()).collect();
-    if more.len() != usize::from(first.count) || more.iter().any(|record| record.stamp.sequence != first.stamp.sequence)
-    {
-        return Some(Read::Invalid);
+}
+
+/// First call of copied records, and the records after it; `None` if there is none, or not all of it.
+/// Of the last records, all of it is there in memory that a helper writes: it was published together.
+fn next(records: &[[u8; RECORD_BYTES]], is_last: bool) -> Option<(Read, &[[u8; RECORD_BYTES]])> {
+    let (first, rest) = records.split_first()?;
+    let first = Record::from_bytes(first);
+    let count = usize::from(first.count);
+    if count > MORE_MAX || is_last && count > rest.len() {
+        return Some((Read::Invalid, rest));
     }
-    let Some(kind) = Kind::of(first.kind) else { return Some(Read::Unknown) };
-    Some(action(kind, &first, &more).map_or(Read::Invalid, |action| {
+    let (more, rest) = rest.split_at_checked(count)?;
+    let more: Vec<Record> = more.iter().map(Record::from_bytes).collect();
+    Some((call(&first, &more), rest))
+}
+
+fn call(first: &Record, more: &[Record]) -> Read {
+    if more.iter().any(|record| record.stamp.sequence != first.stamp.sequence) {
+        return Read::Invalid;
+    }
+    let Some(kind) = Kind::of(first.kind) else { return Read::Unknown };
+    action(kind, first, more).map_or(Read::Invalid, |action| {
         Read::Call(Call {
             stamp: first.stamp,
             is_asynchronous: first.flags & ASYNCHRONOUS != 0,
             is_cut: first.flags & CUT != 0,
-            number: number(&action, &first),
+            number: number(&action, first),
             action,
         })
-    }))
+    })
 }
 
 fn words_of(kind: Kind, more: &[Record]) -> impl Iterator<Item = [u64; 5]> {

@@ -4,9 +4,12 @@
 //! (calls that did not fit), owner (thread, or 0), lock (of a shared lane). Then the consumer's:
 //! tail (records ever read).
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::{
+    ops::Range,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
-use crate::record::{RECORD_WORDS, Record};
+use crate::record::{RECORD_BYTES, RECORD_WORDS, Record};
 
 const HEAD: usize = 0;
 const DROPPED: usize = 1;
@@ -19,13 +22,32 @@ const TAIL: usize = 8;
 pub struct Lane<'a> {
     header: &'a [AtomicU64],
     words: &'a [AtomicU64],
+    /// Place of its first record in the memory, in bytes.
+    begin: usize,
     /// Records, a power of two.
     capacity: usize,
 }
 
+/// Records of a lane that wait for the consumer.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    /// Position of the first one.
+    position: u64,
+    records: usize,
+}
+
+impl Waiting {
+    /// Number of records.
+    #[must_use]
+    pub const fn records(&self) -> usize {
+        self.records
+    }
+}
+
 impl<'a> Lane<'a> {
-    pub(crate) const fn new(header: &'a [AtomicU64], words: &'a [AtomicU64], capacity: usize) -> Self {
-        Self { header, words, capacity }
+    /// Lane with this header and these records, which are empty where the header alone is mapped.
+    pub(crate) const fn new(header: &'a [AtomicU64], words: &'a [AtomicU64], begin: usize, capacity: usize) -> Self {
+        Self { header, words, begin, capacity }
     }
 
     fn load(&self, at: usize) -> u64 {
@@ -101,28 +123,35 @@ impl<'a> Lane<'a> {
         self.load(DROPPED)
     }
 
-    /// Takes a record, of the consumer. A head that no producer can have written counts as that of
+    /// Records that wait for the consumer. A head that no producer can have written counts as that of
     /// an empty lane.
     #[must_use]
-    pub fn read(&self) -> Option<Record> {
-        let (head, tail) = (self.load(HEAD), self.load(TAIL));
-        let used = head.wrapping_sub(tail);
-        if used == 0 || used > self.capacity as u64 {
-            return None;
-        }
-        let mut words = [0; RECORD_WORDS];
-        for (value, word) in words.iter_mut().zip(self.slot(tail)) {
-            *value = word.load(Ordering::Relaxed);
-        }
-        self.store(TAIL, tail.wrapping_add(1));
-        Some(Record::from_words(words))
+    #[expect(clippy::cast_possible_truncation, reason = "within the capacity")]
+    pub fn waiting(&self) -> Waiting {
+        let (head, position) = (self.load(HEAD), self.load(TAIL));
+        let records = Some(head.wrapping_sub(position)).filter(|records| *records <= self.capacity as u64);
+        Waiting { position, records: records.unwrap_or(0) as usize }
     }
 
-    /// Records that wait for the consumer; `None` if no producer can have written the head.
+    /// Places of the first of these records in the memory, in bytes: in two parts where the lane begins
+    /// anew.
     #[must_use]
-    pub fn waiting(&self) -> Option<u64> {
-        let used = self.load(HEAD).wrapping_sub(self.load(TAIL));
-        (used <= self.capacity as u64).then_some(used)
+    #[expect(clippy::cast_possible_truncation, reason = "masked by the capacity")]
+    pub fn places(&self, waiting: &Waiting, records: usize) -> [Range<usize>; 2] {
+        let first = waiting.position as usize & (self.capacity - 1);
+        let in_a_row = records.min(self.capacity - first);
+        let place = |first: usize, records: usize| {
+            let begin = self.begin + first * RECORD_BYTES;
+            begin..begin + records * RECORD_BYTES
+        };
+        [place(first, in_a_row), place(0, records - in_a_row)]
+    }
+
+    /// Gives the producer the room of the first of these records, which were copied.
+    pub fn consume(&self, waiting: &mut Waiting, records: usize) {
+        waiting.position = waiting.position.wrapping_add(records as u64);
+        waiting.records = waiting.records.saturating_sub(records);
+        self.store(TAIL, waiting.position);
     }
 
     /// Most records that a lane holds.

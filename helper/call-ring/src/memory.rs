@@ -16,6 +16,7 @@
 //! thread has, then those of the others.
 
 use core::{
+    convert::Infallible,
     ffi::CStr,
     fmt,
     sync::atomic::{AtomicU64, Ordering},
@@ -127,12 +128,13 @@ impl<'a> Memory<'a> {
         Ok(memory)
     }
 
-    /// Opens a ring that another process made.
+    /// Opens a ring that another process made, by its header of [`HEADER_BYTES`], or by the whole.
     ///
     /// # Errors
     /// If it is none, or one of another version.
     pub fn open(words: &'a [AtomicU64]) -> Result<Self, Invalid> {
-        let memory = Self::of(words)?;
+        let is_header = words.len().saturating_mul(WORD_BYTES) == HEADER_BYTES;
+        let memory = if is_header { Self { words } } else { Self::of(words)? };
         if memory.load(0) != MAGIC {
             return Err(Invalid::Header);
         }
@@ -239,7 +241,20 @@ impl<'a> Memory<'a> {
             Some(before) => (HEADER_BYTES + FIRST_LANE_BYTES + before * LANE_BYTES, LANE_BYTES),
         };
         let slice = |from: usize, count: usize| self.words.get(from..from + count).unwrap_or_default();
-        Lane::new(slice(header, LANE_HEADER_WORDS), slice(begin / WORD_BYTES, bytes / WORD_BYTES), bytes / RECORD_BYTES)
+        let records = slice(begin / WORD_BYTES, bytes / WORD_BYTES);
+        Lane::new(slice(header, LANE_HEADER_WORDS), records, begin, bytes / RECORD_BYTES)
+    }
+
+    /// Copies bytes from a place in the memory on, of which all is mapped: what is not is left as it is.
+    ///
+    /// # Errors
+    /// None.
+    pub fn copy_to(&self, place: usize, bytes: &mut [u8]) -> Result<(), Infallible> {
+        let words = self.words.get(place / WORD_BYTES..).unwrap_or_default();
+        for (word, to) in words.iter().zip(bytes.as_chunks_mut::<WORD_BYTES>().0) {
+            *to = word.load(Ordering::Relaxed).to_le_bytes();
+        }
+        Ok(())
     }
 
     /// All lanes.

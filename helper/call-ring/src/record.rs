@@ -39,6 +39,16 @@ pub struct Record {
 }
 
 impl Record {
+    /// Of bytes of memory; any bytes are a record.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; RECORD_BYTES]) -> Self {
+        let mut words = [0; RECORD_WORDS];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        Self::from_words(words)
+    }
+
     /// As words of memory.
     #[must_use]
     pub const fn to_words(self) -> [u64; RECORD_WORDS] {

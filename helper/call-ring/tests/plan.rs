@@ -9,7 +9,7 @@ use std::{
 
 use call_ring::{
     Group, Invalid, Kind, Memory, Mode, PLAN_BYTES, Plan, PlanMemory, Size, TOTAL_BYTES, Target, Token,
-    call::{Call, Read, read},
+    call::{Call, Read, Reader},
     plan::{BEAT_AGE_MAX_NS, Counter, Destination, MOVES_MAX, Move, PERIOD_MAX, Reason, State, TABLE_WORDS, Table},
     token::Signature,
 };
@@ -186,8 +186,10 @@ fn launch(memory: &Memory<'_>, function: u64, addresses: &[u64], number: u32) ->
 }
 
 fn next(memory: &Memory<'_>) -> Call {
-    match read(&memory.lane(0)) {
-        Some(Read::Call(call)) => call,
+    let (mut reads, copy) = (Vec::new(), |place, bytes: &mut [u8]| memory.copy_to(place, bytes));
+    Reader::default().read(&memory.lane(0), copy, |read| reads.push(read)).unwrap();
+    match reads.pop() {
+        Some(Read::Call(call)) if reads.is_empty() => call,
         other => panic!("{other:?}"),
     }
 }

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use call_ring::{
     Group, Invalid, Kind, Lane, Memory, MemoryKind, Mode, Size, TOTAL_BYTES, Target,
-    call::{Action, Call, Pointer, Read, read},
+    call::{Action, Call, Pointer, Read, Reader},
     group::{NAME_BYTES_MAX, POINTERS_MAX},
     kind::ASYNCHRONOUS,
-    memory::{LANES, OWN_LANES},
+    memory::{HEADER_BYTES, LANES, OWN_LANES},
 };
 use proptest::prelude::*;
 
@@ -20,11 +20,17 @@ fn create(words: &[AtomicU64]) -> Memory<'_> {
     Memory::create(words, Mode::Record).unwrap()
 }
 
-fn call(read: Option<Read>) -> Call {
-    match read {
-        Some(Read::Call(call)) => call,
-        other => panic!("{other:?}"),
-    }
+/// What a reader finds in a lane.
+fn reads(memory: &Memory<'_>, lane: &Lane<'_>) -> Vec<Read> {
+    let (mut reads, copy) = (Vec::new(), |place, bytes: &mut [u8]| memory.copy_to(place, bytes));
+    Reader::default().read(lane, copy, |read| reads.push(read)).unwrap();
+    reads
+}
+
+fn calls<const N: usize>(memory: &Memory<'_>, lane: &Lane<'_>) -> [Call; N] {
+    let reads = reads(memory, lane).into_iter();
+    let calls = reads.map(|read| if let Read::Call(call) = read { call } else { panic!("{read:?}") });
+    calls.collect::<Vec<Call>>().try_into().unwrap()
 }
 
 fn malloc<'a>(memory: &Memory<'a>, lane: Lane<'a>, address: u64) -> bool {
@@ -55,11 +61,10 @@ fn calls_are_read_as_they_were_written() {
 
     let memory = Memory::open(&words).unwrap();
     let lane = memory.lane(0);
-    let first = call(read(&lane));
+    let [first, second, third] = calls(&memory, &lane);
     assert_eq!((first.stamp.sequence, first.stamp.time_ns, first.stamp.thread), (0, 7, 99));
     let malloc = Action::Malloc { stream: 0, address: 0x7000_0000, bytes: 4096, kind: MemoryKind::Managed, device: 1 };
     assert_eq!(first.action, malloc);
-    let second = call(read(&lane));
     assert!(second.is_asynchronous && !second.is_cut);
     let pointers = (0..9).map(|at| Pointer { offset_bytes: at * 8, address: 0x7000_0000 + u64::from(at) }).collect();
     let launch = Action::Launch {
@@ -72,8 +77,8 @@ fn calls_are_read_as_they_were_written() {
     };
     assert_eq!(second.action, launch);
     let name = "a_function_whose_name_is_longer_than_a_record_has_room_for".to_owned();
-    assert_eq!(call(read(&lane)).action, Action::Function { function: 0x1230, name });
-    assert_eq!(read(&lane), None);
+    assert_eq!(third.action, Action::Function { function: 0x1230, name });
+    assert_eq!(reads(&memory, &lane), []);
 }
 
 #[test]
@@ -85,10 +90,9 @@ fn what_exceeds_a_call_is_cut_and_said_to_be() {
     let mut named = Group::begin(lane, memory.stamp(9, 99), Kind::Function, 0, [0; 5]);
     named.name(std::iter::repeat_n(b'x', NAME_BYTES_MAX + 1));
     assert!(named.publish());
-    let launch = call(read(&lane));
+    let [launch, named] = calls(&memory, &lane);
     let Action::Launch { pointers: Some(pointers), .. } = launch.action else { panic!("{launch:?}") };
     assert!(launch.is_cut && pointers.len() == POINTERS_MAX);
-    let named = call(read(&lane));
     assert!(named.is_cut && matches!(named.action, Action::Function { name, .. } if name.len() == NAME_BYTES_MAX));
 }
 
@@ -97,20 +101,42 @@ fn call_that_does_not_fit_is_dropped_as_a_whole_and_counted() {
     let words = words();
     let memory = create(&words);
     let lane = memory.lane(1);
-    let fitting = (0..1 << 20).take_while(|at| lane.has_room(1) && malloc(&memory, lane, *at)).count();
-    assert_eq!((fitting, lane.dropped()), (lane.capacity(), 0));
-    for _ in 0..3 {
-        call(read(&lane));
-    }
     // Three records are free, and it takes four.
+    let fitting = (0..1 << 20).take_while(|at| lane.has_room(4) && malloc(&memory, lane, *at)).count();
+    assert_eq!((fitting, lane.dropped()), (lane.capacity() - 3, 0));
     assert!(!launch(&memory, lane, Target::Stream(0), 12).publish());
     assert!(launch(&memory, lane, Target::Stream(0), 8).publish());
-    assert_eq!(lane.dropped(), 1);
-    for at in 3..lane.capacity() as u64 {
-        assert!(matches!(call(read(&lane)).action, Action::Malloc { address, .. } if address == at));
+    assert_eq!((lane.dropped(), lane.has_room(1)), (1, false));
+    let reads = reads(&memory, &lane);
+    let (last, mallocs) = reads.split_last().unwrap();
+    for (read, at) in mallocs.iter().zip(0..) {
+        assert!(matches!(read, Read::Call(Call { action: Action::Malloc { address, .. }, .. }) if *address == at));
     }
-    assert!(matches!(call(read(&lane)).action, Action::Launch { pointers: Some(pointers), .. } if pointers.len() == 8));
-    assert_eq!(read(&lane), None);
+    assert!(
+        matches!(last, Read::Call(Call { action: Action::Launch { pointers: Some(pointers), .. }, .. }) if pointers.len() == 8)
+    );
+    assert_eq!((mallocs.len(), lane.has_room(lane.capacity())), (fitting, true));
+}
+
+proptest! {
+    #[test]
+    fn calls_are_whole_wherever_their_records_lie(
+        rounds in prop::collection::vec(prop::collection::vec(0_usize..200, 1..40), 1..20),
+    ) {
+        let words = words();
+        let memory = create(&words);
+        for lane in [memory.lane(1), memory.lane(15)] {
+            for pointers in &rounds {
+                let published = pointers.iter().filter(|count| lane.has_room(1) && launch(&memory, lane, Target::Stream(0), **count).publish());
+                let published: Vec<usize> = published.copied().collect();
+                let read = reads(&memory, &lane).into_iter().map(|read| match read {
+                    Read::Call(Call { action: Action::Launch { pointers: Some(pointers), .. }, .. }) => pointers.len(),
+                    other => panic!("{other:?}"),
+                });
+                prop_assert_eq!(read.collect::<Vec<usize>>(), published);
+            }
+        }
+    }
 }
 
 #[test]
@@ -133,6 +159,8 @@ fn memory_of_another_size_or_version_is_no_ring() {
     create(&all);
     assert!(Memory::open(&all).is_ok());
     assert!(matches!(Memory::open(&all[1..]), Err(Invalid::Size { .. })));
+    let header = Memory::open(&all[..HEADER_BYTES / 8]).unwrap();
+    assert_eq!(header.lanes().map(|lane| lane.waiting().records()).sum::<usize>(), 0);
     all[1].store(2 << 32, Ordering::Relaxed);
     assert_eq!(Memory::open(&all).unwrap_err(), Invalid::Version { major: 2 });
 }
@@ -147,8 +175,8 @@ fn records_of_a_later_version_are_skipped_as_a_whole() {
     lane.write(1, later);
     lane.publish(2);
     assert!(malloc(&memory, lane, 1));
-    assert_eq!(read(&lane), Some(Read::Unknown));
-    call(read(&lane));
+    let reads = reads(&memory, &lane);
+    assert!(matches!(&reads[..], [Read::Unknown, Read::Call(_)]), "{reads:?}");
 }
 
 proptest! {
@@ -172,8 +200,7 @@ proptest! {
         }
         if let Ok(ring) = Memory::open(&memory) {
             for lane in ring.lanes() {
-                let reads = (0..1 << 20).take_while(|_| read(&lane).is_some()).count();
-                prop_assert!(reads <= lane.capacity());
+                prop_assert!(reads(&ring, &lane).len() <= lane.capacity());
             }
         }
     }

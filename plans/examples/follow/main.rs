@@ -30,7 +30,7 @@ use link::{Counts, Link};
 use model::{PlanReport, policy::PLAN_CHOOSER};
 use options::Options;
 use plans::{Bytes, Change, Follower, Planned, Settings, State, Traffic, methods};
-use recorder::Process;
+use recorder::{Memories, Process};
 use serde_json::{Value, json};
 use sys::Roots;
 
@@ -274,12 +274,14 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         if let Ok(Some(process)) = Process::find(&roots, child.id()) {
             // The helper shares both at once: an error says that it is another version's.
-            match HelperPlan::find(&roots, child.id()) {
+            let Memories { ring, plan } = process.memories().clone();
+            let plan = plan.map_err(anyhow::Error::msg).map(|plan| plan.map(|plan| HelperPlan::new(ring, plan)));
+            match plan.and_then(|place| Ok(place.transpose()?)) {
                 Ok(Some(place)) => break (process, place),
                 Ok(None) => {}
                 Err(error) => {
                     child.kill()?;
-                    return Err(error.into());
+                    return Err(error);
                 }
             }
         }

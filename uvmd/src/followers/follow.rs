@@ -13,21 +13,22 @@ use model::{
     ProbedIteration, ProcessId, policy::PLAN_CHOOSER,
 };
 use plans::{Begin, Bytes, Figures, Follower, Method, Planned, ProbeQuota, Probing, Settings, State, Table, methods};
-use sys::{Roots, cpu_time, processes};
+use recorder::Memories;
+use sys::cpu_time;
 
 use super::{
     Delivery, Latest, Shared, Sources, Target,
     executor::{Executor, IoctlPlan},
     lock,
 };
-use crate::recording::Since;
+use crate::recording::{Recorder, Since};
 
 /// Interval of looks for new calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The same while uvmd carries a plan out from outside: a move begins this much later than planned.
 const LAUNCH_INTERVAL: Duration = Duration::from_millis(1);
-/// Interval of searches for the memory that the helper shares.
-const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of looks for who carries plans out.
+const EXECUTOR_INTERVAL: Duration = Duration::from_secs(1);
 /// Most ranges that a plan is described by.
 const RANGES_MAX: usize = 256;
 
@@ -52,11 +53,11 @@ struct Calls {
 pub(super) fn run(sources: &Sources, process: ProcessId, target: Target, shared: &Shared) {
     let recorder = &sources.recorder;
     let mut known = Known { calls: None, versions: 0, probes: sources.probes.quota_of(target.gpu_bytes) };
-    let mut searched: Option<Instant> = None;
+    let mut looked: Option<Instant> = None;
     while !shared.ends.load(Ordering::Relaxed) {
         let begun = cpu_time::of_this_thread();
-        if lock(&shared.executor).is_none() && searched.is_none_or(|at| at.elapsed() >= SEARCH_INTERVAL) {
-            searched = Some(Instant::now());
+        if lock(&shared.executor).is_none() && looked.is_none_or(|at| at.elapsed() >= EXECUTOR_INTERVAL) {
+            looked = Some(Instant::now());
             match executor(sources, process, target) {
                 Ok(executor) => *lock(&shared.executor) = Some(executor),
                 Err(reason) => unavailable(shared, reason),
@@ -197,7 +198,7 @@ fn executor(sources: &Sources, process: ProcessId, target: Target) -> Result<Box
     let may_be =
         |kind| matches!(sources.actuator, ActuatorChoice::Auto) || sources.actuator == ActuatorChoice::Only(kind);
     if may_be(ActuatorKind::Helper)
-        && let Some(helper_plan) = find(process)?
+        && let Some(helper_plan) = helper_plan(&sources.recorder, process)?
     {
         return Ok(Box::new(helper_plan));
     }
@@ -209,14 +210,11 @@ fn executor(sources: &Sources, process: ProcessId, target: Target) -> Result<Box
     Ok(Box::new(IoctlPlan::new(mover, target.gpu)))
 }
 
-/// Memory of the plan of this process, and not of a later one with its pid.
-fn find(process: ProcessId) -> Result<Option<HelperPlan>, String> {
-    let roots = Roots::default();
-    // Of a process whose first thread has ended, only the others have a memory map.
-    let thread = processes::live_thread(&roots, process.pid).ok().flatten().unwrap_or(process.pid);
-    let found = HelperPlan::find(&roots, thread).map_err(|error| error.to_string())?;
-    let is_same = processes::start_ticks(&roots, process.pid).is_ok_and(|ticks| ticks == Some(process.start_ticks));
-    Ok(found.filter(|_| is_same))
+/// Memory of the plan of a process, found with its ring.
+fn helper_plan(recorder: &Recorder, process: ProcessId) -> Result<Option<HelperPlan>, String> {
+    let Memories { ring, plan } = recorder.memories(process)?;
+    let Some(plan) = plan? else { return Ok(None) };
+    HelperPlan::new(ring, plan).map(Some).map_err(|error| error.to_string())
 }
 
 fn methods_of(policy: &str) -> Vec<Box<dyn Method>> {

@@ -1,0 +1,409 @@
+//! Searches for the memories that helpers share with uvmd, in the memory maps of processes.
+//!
+//! A process decides how long that takes: it can have very many mappings, and hold the lock of its memory
+//! map. So maps are read in slices, each on a thread of its own, whose processor time is charged to the
+//! user of the process; [`schedule`] has the limits. One search finds all memories. Another one is made
+//! once the process executes another program, and not each time that it opens the driver.
+
+mod schedule;
+
+use std::{
+    collections::BTreeMap,
+    sync::mpsc::{self, Receiver, Sender},
+    thread,
+    time::{Duration, Instant},
+};
+
+use call_ring::Invalid;
+use model::ProcessId;
+pub use schedule::Delay;
+use schedule::Schedule;
+use sys::{
+    Roots, cpu_time,
+    processes::{self, Image},
+    shared_memory::Search,
+};
+
+use crate::process::{FORMS, Memories, Process, ProcessError};
+
+/// Bytes of a memory map that are read at a time: some 2,000 mappings.
+const SLICE_BYTES: u64 = 256 << 10;
+/// Looks at a ring without a header, whose helper is just making it. It makes that before it opens the
+/// driver, so that uvmd finds the memory at the first search.
+const HEADER_LOOKS: u32 = 3;
+/// Processes that are looked at, at a time: for the processor time of a user's, or for their exit.
+const LOOKED_AT_MAX: usize = 64;
+const STACK_BYTES: usize = 256 << 10;
+/// Processor time that a thread takes to start and end.
+const THREAD_TIME: Duration = Duration::from_micros(100);
+
+/// Result of a search: the process with its ring; `None` if there is none.
+pub(crate) type Found = Result<Option<Process>, ProcessError>;
+
+/// Searches for the memories of helpers.
+#[derive(Debug)]
+pub(crate) struct Searches {
+    roots: Roots,
+    schedule: Schedule,
+    paused: BTreeMap<ProcessId, Paused>,
+    /// What was found in processes that still run.
+    known: BTreeMap<ProcessId, Known>,
+    /// Memories in [`Self::known`], at most: of a user, and in all. The others are searched for again.
+    known_max: (usize, usize),
+    /// Rings that have no header yet, with the looks at them.
+    unfinished: BTreeMap<ProcessId, (u32, Memories, u32)>,
+    /// Processor time of processes whose users have used up their budget.
+    used: BTreeMap<ProcessId, Duration>,
+    slices: Receiver<Slice>,
+    /// For the threads.
+    sender: Sender<Slice>,
+    begun: Instant,
+}
+
+/// Search of which a slice was read.
+#[derive(Debug)]
+struct Paused {
+    search: Search<2>,
+    image: Image,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    uid: u32,
+    image: Image,
+    /// `None` without a helper.
+    memories: Option<Memories>,
+}
+
+/// Slice that was read, with the processor time that it took.
+#[derive(Debug)]
+struct Slice {
+    process: ProcessId,
+    spent: Duration,
+    result: Progress,
+}
+
+#[derive(Debug)]
+enum Progress {
+    /// There are further mappings.
+    Paused(Box<Paused>),
+    /// The process executes another program by now.
+    Stale,
+    /// The search is complete.
+    Complete(Option<Image>, Result<Option<Memories>, ProcessError>),
+}
+
+impl Searches {
+    /// Searches which keep what they have found in this many processes: of a user, and in all.
+    pub(crate) fn new(roots: Roots, known_max: (usize, usize)) -> Self {
+        let (sender, slices) = mpsc::channel();
+        Self {
+            roots,
+            schedule: Schedule::default(),
+            paused: BTreeMap::new(),
+            known: BTreeMap::new(),
+            known_max,
+            unfinished: BTreeMap::new(),
+            used: BTreeMap::new(),
+            slices,
+            sender,
+            begun: Instant::now(),
+        }
+    }
+
+    /// Searches for the memories of a process of a user, until there is a result.
+    pub(crate) fn seek(&mut self, process: ProcessId, uid: u32) {
+        if !self.unfinished.contains_key(&process) {
+            self.schedule.want(process, uid);
+        }
+    }
+
+    /// Searches in these processes alone. The results of slices that are read for others are for nobody.
+    pub(crate) fn retain(&mut self, is_wanted: impl Fn(&ProcessId) -> bool) {
+        self.schedule.retain(&is_wanted);
+        self.paused.retain(|process, _| is_wanted(process));
+        self.unfinished.retain(|process, _| is_wanted(process));
+    }
+
+    /// Why the search in a process is not complete, if it is not.
+    pub(crate) fn delay_of(&self, process: ProcessId) -> Option<Delay> {
+        let is_sought = self.schedule.is_wanted(process) || self.unfinished.contains_key(&process);
+        self.schedule.delay_of(process, self.begun.elapsed()).or(is_sought.then_some(Delay::Turn))
+    }
+
+    /// Takes the processes at the driver, with their users, for whose processor time users have more of
+    /// uvmd's. To be called each second.
+    pub(crate) fn look(&mut self, running: &BTreeMap<ProcessId, u32>) {
+        self.look_at(running, self.begun.elapsed());
+    }
+
+    fn look_at(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) {
+        self.schedule.forget(now);
+        self.credit(running, now);
+        for (_, _, looks) in self.unfinished.values_mut() {
+            *looks += 1;
+        }
+        // What was found in a process is of no use after its exit.
+        let absent = self.known.keys().filter(|process| !running.contains_key(process));
+        let start_ticks = |process: &ProcessId| processes::start_ticks(&self.roots, process.pid);
+        let has_exited =
+            |process: &ProcessId| start_ticks(process).is_ok_and(|ticks| ticks != Some(process.start_ticks));
+        let exited: Vec<ProcessId> = absent.copied().take(LOOKED_AT_MAX).filter(has_exited).collect();
+        for process in exited {
+            self.known.remove(&process);
+        }
+    }
+
+    /// Credits users that have used up their budget, for what their processes use.
+    fn credit(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) {
+        let mut used = BTreeMap::new();
+        for uid in self.schedule.over_budget(now).collect::<Vec<u32>>() {
+            let begun = cpu_time::of_this_thread();
+            let mut earned = Duration::ZERO;
+            for (process, _) in running.iter().filter(|(_, of)| **of == uid).take(LOOKED_AT_MAX) {
+                let Some(time) = processes::cpu_time(&self.roots, process.pid) else { continue };
+                // Of before the first look, nothing is known.
+                let before = self.used.get(process).copied().unwrap_or(time);
+                earned += time.saturating_sub(before);
+                used.insert(*process, time);
+            }
+            self.schedule.credit(uid, earned);
+            self.schedule.charge(uid, cpu_time::of_this_thread().saturating_sub(begun), now);
+        }
+        self.used = used;
+    }
+
+    /// Starts to read the slices whose turn it is.
+    pub(crate) fn start(&mut self) {
+        self.start_at(self.begun.elapsed());
+    }
+
+    fn start_at(&mut self, now: Duration) {
+        while let Some(process) = self.schedule.next(now) {
+            let (roots, sender) = (self.roots.clone(), self.sender.clone());
+            let (paused, known) = (self.paused.remove(&process), self.known.get(&process).cloned());
+            let read = move || {
+                let begun = cpu_time::of_this_thread();
+                let result = slice(&roots, process, paused, known);
+                let spent = cpu_time::of_this_thread().saturating_sub(begun);
+                // Nobody takes it after the end.
+                let _ = sender.send(Slice { process, spent, result });
+            };
+            let thread = thread::Builder::new().name("recorder-find".to_owned()).stack_size(STACK_BYTES);
+            if thread.spawn(read).is_err() {
+                self.schedule.end(process, Duration::ZERO, false, now);
+                return;
+            }
+        }
+    }
+
+    /// Next result, with its process and user.
+    pub(crate) fn take(&mut self) -> Option<(ProcessId, u32, Found)> {
+        self.take_at(self.begun.elapsed())
+    }
+
+    fn take_at(&mut self, now: Duration) -> Option<(ProcessId, u32, Found)> {
+        while let Ok(Slice { process, spent, result }) = self.slices.try_recv() {
+            let is_wanted = self.schedule.is_wanted(process);
+            let is_complete = matches!(result, Progress::Complete(..));
+            let Some(uid) = self.schedule.end(process, spent + THREAD_TIME, is_complete, now) else { continue };
+            match result {
+                Progress::Paused(paused) if is_wanted => drop(self.paused.insert(process, *paused)),
+                Progress::Paused(_) | Progress::Stale => {}
+                Progress::Complete(image, found) => {
+                    if let (Some(image), Ok(memories)) = (image, &found) {
+                        self.keep(process, Known { uid, image, memories: memories.clone() });
+                    }
+                    match found {
+                        _ if !is_wanted => {}
+                        Ok(Some(memories)) => drop(self.unfinished.insert(process, (uid, memories, 0))),
+                        Ok(None) => return Some((process, uid, Ok(None))),
+                        Err(error) => return Some((process, uid, Err(error))),
+                    }
+                }
+            }
+        }
+        self.take_finished()
+    }
+
+    /// Next process whose ring has a header, or has none after all looks.
+    fn take_finished(&mut self) -> Option<(ProcessId, u32, Found)> {
+        let finished =
+            self.unfinished.iter().find_map(|(process, (uid, memories, looks))| match Process::new(memories.clone()) {
+                Err(ProcessError::Ring(Invalid::Header)) if *looks < HEADER_LOOKS => None,
+                found => Some((*process, *uid, found.map(Some))),
+            });
+        if let Some((process, ..)) = finished {
+            self.unfinished.remove(&process);
+        }
+        finished
+    }
+
+    /// Remembers what was found in a process, if there is room.
+    fn keep(&mut self, process: ProcessId, known: Known) {
+        self.known.remove(&process);
+        // Absence takes no descriptors: there is room for ten times as much of it.
+        let is_alike = |other: &&Known| other.memories.is_some() == known.memories.is_some();
+        let times = if known.memories.is_some() { 1 } else { 10 };
+        let of_user = self.known.values().filter(is_alike).filter(|other| other.uid == known.uid).count();
+        let all = self.known.values().filter(is_alike).count();
+        if of_user < self.known_max.0 * times && all < self.known_max.1 * times {
+            self.known.insert(process, known);
+        }
+    }
+}
+
+/// Reads the next slice of a search, or the first one.
+fn slice(roots: &Roots, process: ProcessId, paused: Option<Paused>, known: Option<Known>) -> Progress {
+    let begun = paused.map_or_else(|| begin(roots, process, known), Ok);
+    let Paused { mut search, image: before } = match begun {
+        Ok(begun) => begun,
+        Err(progress) => return progress,
+    };
+    let found = match search.advance(SLICE_BYTES) {
+        Ok(false) => return Progress::Paused(Box::new(Paused { search, image: before })),
+        Ok(true) => Memories::open(search),
+        Err(error) => Err(error),
+    };
+    match image_of(roots, process) {
+        None => Progress::Complete(None, Ok(None)),
+        Some(image) if image != before => Progress::Stale,
+        Some(image) => Progress::Complete(Some(image), found.map_err(ProcessError::from)),
+    }
+}
+
+/// Begins a search, unless what it would find is known.
+fn begin(roots: &Roots, process: ProcessId, known: Option<Known>) -> Result<Paused, Progress> {
+    let Some(image) = image_of(roots, process) else { return Err(Progress::Complete(None, Ok(None))) };
+    if let Some(known) = known.filter(|known| known.image == image) {
+        return Err(Progress::Complete(Some(image), Ok(known.memories)));
+    }
+    // Of a process whose first thread has ended, only the others have a memory map.
+    let thread = processes::live_thread(roots, process.pid).ok().flatten().unwrap_or(process.pid);
+    let search = Search::begin(roots, thread, FORMS);
+    let search = search.map_err(|error| Progress::Complete(Some(image), Err(error.into())))?;
+    Ok(Paused { search, image })
+}
+
+/// Image of this process, and not of a later one with its pid.
+fn image_of(roots: &Roots, process: ProcessId) -> Option<Image> {
+    processes::image(roots, process.pid).ok().flatten().filter(|image| image.is_of(process.start_ticks))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, process::Command};
+
+    use sys::fake::Machine;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    const fn process(pid: u32) -> ProcessId {
+        ProcessId { pid, start_ticks: 7 }
+    }
+
+    /// Stat of a process, with its stack at this address.
+    fn stat(pid: u32, stack: u64) -> String {
+        stat_after(pid, stack, 0)
+    }
+
+    /// The same of one that has used so many ticks of processor time.
+    fn stat_after(pid: u32, stack: u64, used_ticks: u64) -> String {
+        let fields = (4..=52).map(|field| match field {
+            14 => used_ticks,
+            22 => 7,
+            28 => stack,
+            _ => 0,
+        });
+        let fields: Vec<String> = fields.map(|value: u64| value.to_string()).collect();
+        format!("{pid} (app) S {}\n", fields.join(" "))
+    }
+
+    fn searches(machine: &Machine) -> Searches {
+        Searches::new(machine.roots.clone(), (2, 4))
+    }
+
+    /// Result of a search in a process, with the slices that it took.
+    fn search(searches: &mut Searches, pid: u32) -> (Found, u32) {
+        searches.seek(process(pid), 1000);
+        let mut slices = 0;
+        loop {
+            searches.start();
+            let slice = searches.slices.recv_timeout(60 * SECOND).unwrap();
+            slices += 1;
+            searches.sender.send(slice).unwrap();
+            if let Some((found, uid, result)) = searches.take() {
+                assert_eq!((found, uid), (process(pid), 1000));
+                return (result, slices);
+            }
+        }
+    }
+
+    #[test]
+    fn program_is_searched_once_however_often_it_opens_the_driver() {
+        let machine = Machine::new().with("proc/42/stat", stat(42, 1)).with("proc/42/maps", "");
+        let mut searches = searches(&machine);
+        assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
+        fs::remove_file(machine.roots.proc.join("42/maps")).unwrap();
+        assert!(matches!(search(&mut searches, 42), (Ok(None), 1)), "its map is not read");
+        // It executes another program.
+        machine.write("proc/42/stat", stat(42, 2));
+        assert!(matches!(search(&mut searches, 42), (Err(ProcessError::Memory(_)), 1)));
+        // What is known of a process is forgotten once it has exited.
+        machine.remove("proc/42");
+        searches.look(&BTreeMap::new());
+        assert!(searches.known.is_empty());
+    }
+
+    #[test]
+    fn large_map_is_read_in_slices_of_which_each_is_charged() {
+        let line = |at: u64| format!("{:012x}-{:012x} rw-p 00000000 00:00 0\n", at << 12, (at << 12) + 2048);
+        let map = (1..30_000).map(line).collect::<Vec<String>>().concat();
+        let slices_min = u32::try_from(map.len() as u64 / SLICE_BYTES).unwrap();
+        let machine = Machine::new().with("proc/42/stat", stat(42, 1)).with("proc/42/maps", map);
+        let mut searches = searches(&machine);
+        let (found, slices) = search(&mut searches, 42);
+        assert!(matches!(found, Ok(None)) && (slices_min..slices_min + 2).contains(&slices), "{slices} slices");
+        // A user without budget waits, and is told so.
+        searches.schedule.charge(1000, 10 * SECOND, searches.begun.elapsed());
+        machine.write("proc/42/stat", stat(42, 2));
+        searches.seek(process(42), 1000);
+        searches.start();
+        assert!(searches.slices.try_recv().is_err());
+        assert_eq!(searches.delay_of(process(42)), Some(Delay::Budget));
+        // What its processes use pays for the search.
+        let running = BTreeMap::from([(process(42), 1000)]);
+        searches.look(&running);
+        machine.write("proc/42/stat", stat_after(42, 2, 1_000_000));
+        searches.look(&running);
+        assert_eq!(searches.delay_of(process(42)), Some(Delay::Turn));
+    }
+
+    #[test]
+    fn processes_that_hold_their_maps_delay_no_other_user() {
+        let mut machine = Machine::new().with("proc/9/stat", stat(9, 1)).with("proc/9/maps", "");
+        for pid in 100..108 {
+            machine = machine.with(&format!("proc/{pid}/stat"), stat(pid, 1));
+        }
+        // An open blocks until there is a writer.
+        let pipes: Vec<_> = (100..108).map(|pid| machine.roots.proc.join(format!("{pid}/maps"))).collect();
+        assert!(Command::new("mkfifo").args(&pipes).status().unwrap().success());
+        let mut searches = searches(&machine);
+        for pid in 100..108 {
+            searches.seek(process(pid), pid / 2);
+        }
+        searches.start_at(SECOND);
+        searches.start_at(4 * SECOND);
+        searches.seek(process(9), 1);
+        searches.start_at(7 * SECOND);
+        let slice = searches.slices.recv_timeout(60 * SECOND).unwrap();
+        assert!(matches!(slice, Slice { process: ProcessId { pid: 9, .. }, result: Progress::Complete(..), .. }));
+        // The threads end with the locks.
+        for pipe in pipes {
+            fs::write(pipe, "").unwrap();
+            searches.slices.recv_timeout(60 * SECOND).unwrap();
+        }
+    }
+}
