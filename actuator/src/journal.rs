@@ -53,10 +53,14 @@ pub(crate) struct Waits {
     pub(crate) intent: Duration,
     /// Wait at the last drop of the journal, until all is written.
     pub(crate) closing: Duration,
+    /// Pause after a failed write, after which it is repeated, even if nothing else is to be
+    /// written: the disk may have recovered.
+    pub(crate) retry: Duration,
 }
 
 impl Waits {
-    const USUAL: Self = Self { intent: Duration::from_secs(2), closing: Duration::from_secs(1) };
+    const USUAL: Self =
+        Self { intent: Duration::from_secs(2), closing: Duration::from_secs(1), retry: Duration::from_secs(5) };
 }
 
 /// Advice of a former run that may still be in force.

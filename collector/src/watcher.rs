@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use crate::{
     Config, Retention,
+    clock::SteadyClock,
     command_line::CommandLines,
     gpus::{self, Gpus},
     history::Histories,
@@ -63,6 +64,7 @@ const BACKLOG_MAX: usize = 64;
 /// Watcher of the driver.
 pub(crate) struct Watcher {
     config: Config,
+    clock: SteadyClock,
     families: Families,
     state: State,
     ledger: Ledger,
@@ -90,6 +92,7 @@ enum State {
 impl Watcher {
     pub(crate) fn new(config: Config) -> Result<Self, TableError> {
         let mut watcher = Self {
+            clock: SteadyClock::new(SystemTime::now()),
             families: Families::known()?,
             state: State::Waiting(Vec::new()),
             ledger: Ledger::new(Limits {
@@ -126,7 +129,7 @@ impl Watcher {
         };
         let is_same = known.is_some() && known == module.as_ref();
         if !is_same || retry.is_some_and(|retry| retry.is_due(Instant::now())) {
-            self.detach(Some(SystemTime::now()));
+            self.detach(Some(self.clock.now()));
             let missing = preconditions::missing(&self.config.roots, module.as_ref());
             match module {
                 Some(module) if missing.is_empty() => self.attach(module, retry.filter(|_| is_same)),
@@ -233,7 +236,7 @@ impl Watcher {
 
     /// Checks which processes are alive, and their names and cgroups: a number per second, in turn.
     pub(crate) fn look_at_processes(&mut self) {
-        let now = SystemTime::now();
+        let now = self.clock.now();
         let present = self.ledger.present();
         for process in self.turn.take(&present, LOOKS_MAX) {
             self.ledger.seen(process, self.processes.read(process), now);

@@ -221,8 +221,10 @@ pub struct SourceStatus {
 /// Everything known at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Time of the snapshot.
+    /// Time of the snapshot, by a clock that may be set.
     pub taken: SystemTime,
+    /// The same by a clock that is never set, since the source started: for durations.
+    pub elapsed: Duration,
     /// The source.
     pub source: SourceStatus,
     /// The GPUs seen so far, and those that were counted on.
@@ -250,6 +252,7 @@ impl Snapshot {
     pub const fn empty(taken: SystemTime, source: SourceStatus) -> Self {
         Self {
             taken,
+            elapsed: Duration::ZERO,
             source,
             gpus: BTreeMap::new(),
             processes: Vec::new(),

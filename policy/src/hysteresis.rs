@@ -8,7 +8,7 @@ use model::{GpuKey, ProcessId, Verdict, verdict::Inputs};
 use crate::{
     decision::{Decision, decide, precedes},
     ranges::involved,
-    reading::add,
+    reading::{Moment, add},
     thresholds::CONTRARY_WINDOWS,
     window::Stretch,
 };
@@ -33,8 +33,10 @@ pub(crate) struct Hysteresis {
 #[derive(Clone, Debug)]
 struct Active {
     verdict: Verdict,
+    /// Start of the verdict.
+    since: Moment,
     /// End of the last window that showed it.
-    shown_until: SystemTime,
+    shown_until: Moment,
 }
 
 #[derive(Clone, Debug)]
@@ -50,7 +52,7 @@ impl Hysteresis {
 
     /// End of the last window that showed it.
     pub(crate) fn shown_until(&self) -> Option<SystemTime> {
-        self.active.as_ref().map(|active| active.shown_until)
+        self.active.as_ref().map(|active| active.calendar(active.shown_until))
     }
 
     /// Processes a complete window. At most one verdict ends, and then one starts.
@@ -83,9 +85,9 @@ impl Hysteresis {
     /// Ends the verdict, as there were no events for long, or the process has exited.
     pub(crate) fn end(&mut self) -> Option<Verdict> {
         self.contrary.clear();
-        let Active { verdict, shown_until } = self.active.take()?;
-        // Not before its start, in case the clock was set back.
-        Some(Verdict { ended_at: Some(shown_until.max(verdict.started_at)), ..verdict })
+        let active = self.active.take()?;
+        let ended_at = Some(active.calendar(active.shown_until));
+        Some(Verdict { ended_at, ..active.verdict })
     }
 
     /// Replaces the GPU, whose identity has become known.
@@ -105,13 +107,14 @@ impl Active {
         let mut showing = windows.drain(before..);
         let first = showing.next()?;
         let mut active = Self {
+            since: first.stretch.from.at,
             shown_until: first.stretch.to.at,
             verdict: Verdict {
                 process,
                 gpu,
                 kind,
-                started_at: first.stretch.from.at,
-                confirmed_at: first.stretch.to.at,
+                started_at: first.stretch.from.at.calendar,
+                confirmed_at: first.stretch.from.at.calendar + first.stretch.to.at.since(first.stretch.from.at),
                 ended_at: None,
                 ranges: Vec::new(),
                 window: Duration::ZERO,
@@ -122,10 +125,16 @@ impl Active {
         };
         active.goes_on(&[], first);
         for window in showing {
-            active.verdict.confirmed_at = window.stretch.to.at;
+            active.verdict.confirmed_at = active.calendar(window.stretch.to.at);
             active.goes_on(&[], window);
         }
         Some(active)
+    }
+
+    /// Calendar time of a moment by the clock as it was at the start, so that times of the verdict
+    /// differ by durations, even if the clock was set since.
+    fn calendar(&self, moment: Moment) -> SystemTime {
+        self.since.calendar + moment.since(self.since)
     }
 
     /// Extends the verdict: a window showed it again, after some that did not.
@@ -137,7 +146,7 @@ impl Active {
         }
         verdict.total = add(&verdict.total, &inputs);
         verdict.ranges = involved(verdict.kind, &from.ranges, &to.ranges);
-        verdict.window = to.at.duration_since(from.at).unwrap_or_default();
+        verdict.window = to.at.since(from.at);
         verdict.inputs = inputs;
         verdict.checks = decision.checks;
         self.shown_until = to.at;

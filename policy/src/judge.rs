@@ -11,7 +11,7 @@ use model::{Gpu, GpuKey, Process, ProcessId, Snapshot, Verdict, Verdicts};
 use crate::{
     held::Held,
     hysteresis::{Change, Hysteresis},
-    reading::{ProcessReading, Reading, difference},
+    reading::{Moment, ProcessReading, Reading, difference},
     thresholds::{ENDED_MAX, WINDOW},
     victims::Victims,
     window::{Cut, Window},
@@ -22,7 +22,7 @@ use crate::{
 pub struct Judge {
     window: Duration,
     /// Time of the last snapshot.
-    last: Option<SystemTime>,
+    last: Option<Moment>,
     processes: BTreeMap<ProcessId, Watched>,
     /// Ended verdicts, the latest first.
     ended: VecDeque<Verdict>,
@@ -86,7 +86,7 @@ impl Judge {
         }
         self.held.of_listed(snapshot);
         self.victims.observe(snapshot, self.window);
-        self.last = Some(snapshot.taken);
+        self.last = Some(Moment::of(snapshot));
         changes
     }
 
@@ -115,7 +115,7 @@ impl Judge {
     }
 
     fn observe_process(&mut self, process: &Process, snapshot: &Snapshot) -> Vec<Change> {
-        let now = ProcessReading::of(process, snapshot.taken);
+        let now = ProcessReading::of(process, Moment::of(snapshot));
         let Some(last) = self.last else {
             self.processes.insert(process.id, Watched::beginning_with(now));
             return Vec::new();

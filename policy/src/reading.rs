@@ -1,15 +1,39 @@
 //! Readings of one snapshot: cumulative counts of a process at a GPU.
 
-use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
-use model::{Counters, GpuKey, Process, RemoteCause, Reuse, verdict::Inputs};
+use model::{Counters, GpuKey, Process, RemoteCause, Reuse, Snapshot, verdict::Inputs};
 
 use crate::ranges::RangesReading;
+
+/// Time of a reading.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// By the calendar, which may be set.
+    pub(crate) calendar: SystemTime,
+    /// By a clock that is never set: for durations.
+    pub(crate) elapsed: Duration,
+}
+
+impl Moment {
+    pub(crate) const fn of(snapshot: &Snapshot) -> Self {
+        Self { calendar: snapshot.taken, elapsed: snapshot.elapsed }
+    }
+
+    /// Time since an earlier reading.
+    pub(crate) const fn since(self, earlier: Self) -> Duration {
+        self.elapsed.saturating_sub(earlier.elapsed)
+    }
+}
 
 /// Cumulative counts at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
-    pub(crate) at: SystemTime,
+    pub(crate) at: Moment,
     pub(crate) counted: Inputs,
     /// Busiest ranges of the process, for all GPUs.
     pub(crate) ranges: Arc<RangesReading>,
@@ -24,13 +48,13 @@ pub(crate) struct ProcessReading {
 
 impl Reading {
     /// Reading without counts.
-    pub(crate) fn nothing(at: SystemTime) -> Self {
+    pub(crate) fn nothing(at: Moment) -> Self {
         Self { at, counted: Inputs::default(), ranges: Arc::default() }
     }
 }
 
 impl ProcessReading {
-    pub(crate) fn of(process: &Process, at: SystemTime) -> Self {
+    pub(crate) fn of(process: &Process, at: Moment) -> Self {
         let ranges = Arc::new(RangesReading::of(&process.ranges));
         let host = add(
             &of_counters(&process.host),

@@ -1,10 +1,6 @@
 //! Evictions by victim and evictor in the last window, from their cumulative sums.
 
-use std::{
-    cmp::Reverse,
-    collections::BTreeMap,
-    time::{Duration, SystemTime},
-};
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use model::{GpuKey, Party, ProcessId, Snapshot, verdict::Victim};
 
@@ -21,8 +17,8 @@ type Bytes = BTreeMap<Pair, u64>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Victims {
-    /// Start of the window.
-    from: Option<(SystemTime, Bytes)>,
+    /// Start of the window, by the clock of [`Snapshot::elapsed`].
+    from: Option<(Duration, Bytes)>,
     latest: Vec<Victim>,
 }
 
@@ -30,16 +26,13 @@ impl Victims {
     pub(crate) fn observe(&mut self, snapshot: &Snapshot, least: Duration) {
         let now = pairs(snapshot);
         let Some((began, then)) = &self.from else {
-            self.from = Some((snapshot.taken, now));
+            self.from = Some((snapshot.elapsed, now));
             return;
         };
-        let Ok(window) = snapshot.taken.duration_since(*began) else {
-            self.from = Some((snapshot.taken, now));
-            return;
-        };
+        let window = snapshot.elapsed.saturating_sub(*began);
         if moved(then, &now) {
             // Counts that moved to another key were not there in this window.
-            self.from = Some((snapshot.taken, now));
+            self.from = Some((snapshot.elapsed, now));
             return;
         }
         if window < least.mul_f64(1.0 - EARLY) || window.is_zero() {
@@ -58,7 +51,7 @@ impl Victims {
             })
             .collect();
         self.latest.sort_by_key(|victim| Reverse(victim.bytes));
-        self.from = Some((snapshot.taken, now));
+        self.from = Some((snapshot.elapsed, now));
     }
 
     /// Victims in descending order of bytes.

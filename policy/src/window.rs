@@ -2,12 +2,12 @@
 //! enough evidence, whichever is later, so that a slow machine is judged by as much evidence as a
 //! fast one. If there is too little for long, it was quiet.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use model::verdict::Inputs;
 
 use crate::{
-    reading::{Reading, difference},
+    reading::{Moment, Reading, difference},
     thresholds::{EARLY, ENOUGH_BYTES, ENOUGH_FAULTS, ENOUGH_THROTTLES, QUIET_WINDOWS},
 };
 
@@ -36,12 +36,7 @@ pub(crate) struct Window {
     /// Start: the last reading before any event.
     from: Reading,
     /// End of the last window, complete or quiet.
-    silent_since: SystemTime,
-}
-
-/// Time between two readings; 0 if the clock was set back.
-fn between(earlier: SystemTime, later: SystemTime) -> Duration {
-    later.duration_since(earlier).unwrap_or_default()
+    silent_since: Moment,
 }
 
 impl Window {
@@ -51,18 +46,17 @@ impl Window {
 
     /// Restarts, as the counts until now do not continue.
     pub(crate) fn restart(&mut self, from: Reading) {
-        self.silent_since = self.silent_since.min(from.at);
         self.from = from;
     }
 
     pub(crate) fn read(&mut self, now: Reading, least: Duration) -> Cut {
-        let Some(inputs) = difference(&self.from.counted, &now.counted).filter(|_| now.at >= self.from.at) else {
+        let Some(inputs) = difference(&self.from.counted, &now.counted) else {
             self.restart(now);
             return Cut::Open;
         };
-        let lasted = between(self.from.at, now.at);
+        let lasted = now.at.since(self.from.at);
         let quiet_after = least.saturating_mul(QUIET_WINDOWS);
-        let silent = between(self.silent_since, now.at) >= quiet_after;
+        let silent = now.at.since(self.silent_since) >= quiet_after;
         if lasted >= least.mul_f64(1.0 - EARLY) && is_enough(&inputs) {
             self.silent_since = now.at;
             let from = std::mem::replace(&mut self.from, now.clone());

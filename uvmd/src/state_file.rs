@@ -1,7 +1,9 @@
 //! Small files that outlive the service: at any moment, each has the old or the new contents.
 
 use std::{
-    fs, io,
+    fs::{self, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -61,6 +63,20 @@ impl StateFile {
         self.disk.wait();
         let written = private::make_folder(&self.folder).and_then(|()| private::replace(&self.path, &text));
         written.map(drop).map_err(|error| self.failed(&error))
+    }
+
+    /// Creates the file without a value, if there is none. Unlike a value, an empty file fits on
+    /// most full disks.
+    pub(crate) fn mark(&self) -> anyhow::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let marked = private::make_folder(&self.folder).and_then(|()| private::open(&options, &self.path));
+        marked.and_then(|_| private::sync_folder(&self.path)).map_err(|error| self.failed(&error))
+    }
+
+    /// Whether there is a file without a value, as of [`Self::mark`].
+    pub(crate) fn is_marked(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|file| file.is_file() && file.len() == 0)
     }
 
     /// Removes the value.

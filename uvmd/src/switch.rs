@@ -19,6 +19,9 @@ use tokio::{
 
 use crate::state_file::StateFile;
 
+/// Requester of a former run, for whose name the disk had no room.
+const UNNAMED: &str = "a request whose name a full disk did not save";
+
 /// Kill switch. Cheap to clone; all clones share one state.
 #[derive(Clone, Debug)]
 pub(crate) struct Switch(Arc<Shared>);
@@ -53,14 +56,13 @@ impl Switch {
     /// State of a former run.
     pub(crate) fn open(file: &Path, state_dir: &Path) -> Self {
         let state_file = StateFile::new(state_dir, "policy-off.json");
+        let unknown =
+            |actor: String| DisabledBy { source: "api".to_owned(), actor, disabled_at: text::time(SystemTime::now()) };
+        let read = if state_file.is_marked() { Ok(Some(unknown(UNNAMED.to_owned()))) } else { state_file.read() };
         // An unknown state counts as off.
-        let off = state_file.read().unwrap_or_else(|error| {
+        let off = read.unwrap_or_else(|error| {
             tracing::warn!("acting is switched off until it is switched on again: {error:#}");
-            Some(DisabledBy {
-                source: "api".to_owned(),
-                actor: format!("{error:#}"),
-                disabled_at: text::time(SystemTime::now()),
-            })
+            Some(unknown(format!("{error:#}")))
         });
         let is_off = AtomicBool::new(off.is_some());
         let requests = Mutex::new(Requests { off, ..Requests::default() });
@@ -118,6 +120,14 @@ impl Switch {
         }
         let was_refused = self.0.is_persist_failing.swap(written.is_err(), Ordering::Relaxed);
         match written {
+            // The next run finds it off then, though not by whom.
+            Err(error) if self.0.state_file.mark().is_ok() => {
+                if !was_refused {
+                    tracing::warn!(
+                        "acting is switched off beyond restarts too, but by whom is not saved yet: {error:#}"
+                    );
+                }
+            }
             Err(error) if !was_refused => {
                 tracing::warn!("acting is switched off, but not beyond a restart until this is saved: {error:#}");
             }

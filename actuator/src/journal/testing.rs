@@ -21,8 +21,8 @@ pub(crate) const LIVING: ProcessId = ProcessId { pid: 42, start_ticks: 7 };
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// Functions that are not needed.
-pub(crate) const LONG: Waits = Waits { intent: SOON, closing: SOON };
-pub(crate) const NONE: Waits = Waits { intent: Duration::ZERO, closing: Duration::ZERO };
+pub(crate) const LONG: Waits = Waits { intent: SOON, closing: SOON, retry: Duration::MAX };
+pub(crate) const NONE: Waits = Waits { intent: Duration::ZERO, closing: Duration::ZERO, retry: Duration::MAX };
 
 pub(crate) fn machine() -> Machine {
     Machine::new().with("proc/sys/kernel/random/boot_id", "first\n").with("proc/42/stat", stat(42, 7))

@@ -68,14 +68,23 @@ impl<S: Storage> Writer<S> {
         shared.changed.notify_all();
     }
 
-    /// Waits for the next write.
+    /// Waits for the next write; a failed one is repeated after a pause.
     fn next(&self) -> Option<Batch> {
         let mut state = self.shared.state();
         while !state.waiting.is_due {
             if state.life == Life::Closing {
                 return None;
             }
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if state.last_error.is_none() {
+                state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let waited = self.shared.changed.wait_timeout(state, self.shared.waits.retry);
+            let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = after;
+            if timeout.timed_out() {
+                state.waiting.rewrite();
+            }
         }
         // Most of it may be useless: exits of processes are detected at a rewrite only.
         let has_grown = self.lines > 2 * self.needed + SPARE_LINES_MAX;

@@ -87,7 +87,6 @@ impl Ledger {
         let share = share(by_user.values().copied().collect(), self.limits.max_ended);
         let mut forgotten = BTreeSet::new();
         for (when, process, uid) in ended {
-            // A clock set back makes a process stay longer, but not forever: the number is bounded.
             let is_old = now.duration_since(when).is_ok_and(|age| age >= self.limits.retention);
             let of_user = by_user.entry(uid).or_default();
             if (is_old || *of_user > share)

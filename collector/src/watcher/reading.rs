@@ -43,7 +43,7 @@ impl Watcher {
                 Some(LifecycleKind::SharedByUser) => self.tenants.owns(record.generation, owner(&record)),
                 Some(LifecycleKind::Destroyed) => {
                     let losses = Losses { events: record.dropped_events, records: record.records };
-                    self.ledger.destroyed(record.generation, losses, SystemTime::now());
+                    self.ledger.destroyed(record.generation, losses, self.clock.now());
                 }
                 None => tracing::error!("a lifecycle record of unknown kind {}", record.kind),
             }
@@ -86,7 +86,8 @@ impl Watcher {
         }
         self.take_lifecycles();
         self.look_for_missed();
-        let now = SystemTime::now();
+        self.clock.follow(SystemTime::now());
+        let now = self.clock.now();
         self.ledger.forget(now);
         self.ledger.settle_owners(now);
     }
@@ -115,7 +116,7 @@ impl Watcher {
                     tracing::warn!(
                         "the record of a destroyed VA space was dropped: its process counts as exited from now on"
                     );
-                    self.ledger.destroyed(generation, Losses::default(), SystemTime::now());
+                    self.ledger.destroyed(generation, Losses::default(), self.clock.now());
                 }
             }
             Err(error) => unread(&error),
@@ -188,7 +189,7 @@ impl Watcher {
         for Shared { tenant, generation, usage, is_idle } in self.tenants.shared(now_ns) {
             let is_known = self.ledger.is_open(generation);
             if is_idle && is_known {
-                self.ledger.destroyed(generation, Losses::default(), SystemTime::now());
+                self.ledger.destroyed(generation, Losses::default(), self.clock.now());
             } else if !is_idle && !is_known && tenant.kind == TenantKind::Process as u32 {
                 // Its record was dropped, or it had ended and is reused.
                 self.registered(&record_of(tenant, &usage), Duration::from_nanos(now_ns));

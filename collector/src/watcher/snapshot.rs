@@ -108,8 +108,16 @@ impl Watcher {
                 *residency = residency.at_most(bytes);
             }
         }
+        for process in &mut processes {
+            process.exited_at = process.exited_at.map(|at| self.clock.shown(at));
+        }
+        let mut owners = self.ledger.owners();
+        for totals in owners.values_mut() {
+            totals.last_active_at = self.clock.shown(totals.last_active_at);
+        }
         Snapshot {
             taken: SystemTime::now(),
+            elapsed: self.clock.elapsed(),
             source: SourceStatus {
                 backend: "ebpf",
                 state,
@@ -126,7 +134,7 @@ impl Watcher {
             gpu_totals: totals.gpus,
             host_totals: totals.host,
             reuse_totals: self.ledger.reuse(),
-            owners: self.ledger.owners(),
+            owners,
             evictions: self.ledger.evictions(),
             owner_evictions: self.ledger.owner_evictions(),
         }

@@ -339,7 +339,8 @@ impl Card {
             dropped_events: BTreeMap::new(),
             block_records: model::RecordFigures::default(),
         };
-        let mut snapshot = Snapshot::empty(self.now, source);
+        let elapsed = self.now.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let mut snapshot = Snapshot { elapsed, ..Snapshot::empty(self.now, source) };
         let memory_bytes = Some((self.frames.count() as u64 + 1) * BLOCK_BYTES);
         snapshot.gpus.insert(KEY, Gpu { memory_bytes, ..Gpu::default() });
         snapshot.gpu_totals.insert(KEY, self.programs.iter().map(|program| &program.counters).sum());

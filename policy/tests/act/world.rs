@@ -250,7 +250,7 @@ impl World {
             dropped_events: BTreeMap::new(),
             block_records: model::RecordFigures::default(),
         };
-        let mut snapshot = Snapshot::empty(self.now, source);
+        let mut snapshot = Snapshot { elapsed: self.elapsed, ..Snapshot::empty(self.now, source) };
         let gpu = Gpu { name: self.gpu_name.clone(), memory_bytes: Some(1 << 30), ..Gpu::default() };
         snapshot.gpus.insert(KEY, gpu);
         snapshot.gpu_totals.insert(KEY, self.processes.iter().map(|process| &process.counters).sum());

@@ -64,28 +64,29 @@ fn repeated_readings_of_equal_counters_change_nothing() {
 }
 
 #[test]
-fn clock_set_back_costs_one_window() {
-    let mut history = thrashing();
-    history.now_ms = 1000;
-    history.pass(&thrashes(), 20_000, 1000);
-    assert_eq!(history.reported().len(), 1, "{:?}", history.changes);
-    history.pass(&idles(), 10_000, 1000);
-    let over = &ended(&history)[0];
-    assert!(over.ended_at.unwrap() >= over.started_at);
-    history.pass(&thrashes(), 5000, 1000);
-    assert_eq!(history.active(), Some(CapacityThrash));
+fn calendar_that_is_set_changes_neither_windows_nor_the_duration_of_a_verdict() {
+    const HOUR_MS: i64 = 3_600_000;
+    let with_calendar_set_by = |set_by_ms: i64| {
+        let mut history = History::new();
+        history.pass(&idles(), 2 * HOUR_MS.unsigned_abs(), 60_000).pass(&thrashes(), 10_000, 1000);
+        history.set_by_ms = set_by_ms;
+        history.pass(&idles(), 1000, 1000).pass(&thrashes(), 10_000, 1000).pass(&idles(), 20_000, 1000);
+        let over = ended(&history).remove(0);
+        (history.reported(), over.window, over.ended_at.unwrap().duration_since(over.started_at).unwrap())
+    };
+    let undisturbed = with_calendar_set_by(0);
+    assert_eq!(undisturbed.0.len(), 1);
+    for set_by_ms in [-2 * HOUR_MS, -HOUR_MS, HOUR_MS, 24 * 365 * HOUR_MS] {
+        assert_eq!(with_calendar_set_by(set_by_ms), undisturbed, "{set_by_ms} ms");
+    }
 }
 
 #[test]
-fn verdict_never_ends_before_its_start_when_the_clock_is_set_back() {
+fn verdict_is_published_with_the_time_of_the_calendar_at_its_start() {
     let mut history = History::new();
-    history.now_ms = 100_000;
-    history.look();
-    history.pass(&thrashes(), 4000, 1000);
-    history.now_ms = 10_000;
-    history.pass(&thrashes(), 10_000, 1000).pass(&idles(), 10_000, 1000);
-    let over = &ended(&history)[0];
-    assert_eq!(over.ended_at, Some(over.started_at));
+    history.set_by_ms = 3_600_000;
+    history.pass(&idles(), 3000, 1000).pass(&thrashes(), 4000, 1000);
+    assert_eq!(ms(history.judge.verdicts().active[0].started_at), 3_603_000);
 }
 
 #[test]

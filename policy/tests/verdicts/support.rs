@@ -118,6 +118,8 @@ pub(crate) type Reported = (VerdictKind, u64, Option<u64>);
 pub(crate) struct History {
     pub(crate) judge: Judge,
     pub(crate) now_ms: u64,
+    /// Milliseconds by which the calendar was set, ahead or back.
+    pub(crate) set_by_ms: i64,
     /// Counts per second, times 1000, without rounding.
     counted: Load,
     pub(crate) gpu: GpuKey,
@@ -132,6 +134,7 @@ impl History {
         let mut history = Self {
             judge: Judge::new(Duration::from_millis(WINDOW_MS)),
             now_ms: 0,
+            set_by_ms: 0,
             counted: Load::default(),
             gpu: GPU,
             gpu_has_id: None,
@@ -162,7 +165,8 @@ impl History {
     }
 
     pub(crate) fn look(&mut self) {
-        let mut taken = snapshot(self.now_ms, vec![self.process()]);
+        let calendar = at(self.now_ms.checked_add_signed(self.set_by_ms).unwrap());
+        let mut taken = Snapshot { taken: calendar, ..snapshot(self.now_ms, vec![self.process()]) };
         taken.gpus.insert(GPU, Gpu { id: self.gpu_has_id, ..Gpu::default() });
         self.observe(&taken);
     }
@@ -222,7 +226,7 @@ pub(crate) fn snapshot(ms: u64, processes: Vec<Process>) -> Snapshot {
         dropped_events: BTreeMap::new(),
         block_records: model::RecordFigures::default(),
     };
-    Snapshot { processes, ..Snapshot::empty(at(ms), source) }
+    Snapshot { elapsed: Duration::from_millis(ms), processes, ..Snapshot::empty(at(ms), source) }
 }
 
 pub(crate) fn id(pid: u32) -> ProcessId {

@@ -60,11 +60,21 @@ fn identification_of_a_gpu_makes_no_victims() {
 }
 
 #[test]
-fn forgotten_process_is_no_victim_and_a_clock_set_back_begins_a_window() {
+fn forgotten_process_is_no_victim() {
     let mut judge = Judge::default();
-    judge.observe(&with(9000, vec![lost(GPU, 1, 2, FAULT, 1000)]));
     judge.observe(&with(2000, vec![lost(GPU, 1, 2, FAULT, 1000)]));
     let forgotten = EvictionPair { victim: Party::Forgotten, ..lost(GPU, 1, 2, FAULT, 9000) };
     judge.observe(&with(4000, vec![forgotten]));
     assert_eq!(victims(&judge), []);
+}
+
+#[test]
+fn calendar_that_is_set_does_not_change_the_window_of_victims() {
+    for set in [at(0), at(3_600_000)] {
+        let mut judge = Judge::default();
+        judge.observe(&with(7000, vec![lost(GPU, 1, 2, FAULT, 1000)]));
+        judge.observe(&Snapshot { taken: set, ..with(9000, vec![lost(GPU, 1, 2, FAULT, 1100)]) });
+        assert_eq!(victims(&judge), [(1, 2, 100)]);
+        assert_eq!(judge.verdicts().victims[0].window, Duration::from_secs(2));
+    }
 }

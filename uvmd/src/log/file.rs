@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -20,7 +20,7 @@ pub(crate) struct LogFile {
     path: PathBuf,
     /// `None` while it cannot be opened.
     file: Option<File>,
-    /// Whether the last write ended within a line.
+    /// Whether the file ends within a line, as after a full disk, a kill or a power cut.
     is_cut: bool,
     /// Whether the file may be new or renamed, without a sync of its folder.
     is_name_unsynced: bool,
@@ -29,14 +29,15 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    /// Fails if the path is invalid; a full disk may have room later.
+    /// Fails if the path is invalid; a full disk may have room later, and a read-only one may be
+    /// mounted again.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let file = match open(path) {
             Ok(file) => Some(file),
-            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => None,
+            Err(error) if may_pass(error.kind()) => None,
             Err(error) => return Err(anyhow!("cannot write to {}: {}", path.display(), reason(&error))),
         };
-        Ok(Self { file, ..Self::later(path) })
+        Ok(Self { is_cut: file.is_some() && ends_within_a_line(path), file, ..Self::later(path) })
     }
 
     /// File that is opened with the first line.
@@ -60,8 +61,9 @@ impl Destination for LogFile {
         let file = if let Some(file) = self.file.take().filter(|file| is_named(file, &self.path)) {
             file
         } else {
-            (self.is_cut, self.is_name_unsynced) = (false, true);
-            open(&self.path)?
+            let file = open(&self.path)?;
+            (self.is_cut, self.is_name_unsynced) = (ends_within_a_line(&self.path), true);
+            file
         };
         let file = self.file.insert(file);
         if self.is_cut {
@@ -100,8 +102,8 @@ impl Destination for LogFile {
     fn reopen(&mut self) -> io::Result<()> {
         // If it cannot be opened now, the next line retries.
         self.file = None;
-        (self.is_cut, self.is_name_unsynced) = (false, true);
         self.file = Some(open(&self.path)?);
+        (self.is_cut, self.is_name_unsynced) = (ends_within_a_line(&self.path), true);
         Ok(())
     }
 }
@@ -110,6 +112,24 @@ impl Destination for LogFile {
 fn is_named(file: &File, path: &Path) -> bool {
     let (Ok(open), Ok(named)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
     (open.dev(), open.ino()) == (named.dev(), named.ino())
+}
+
+/// Whether an error of the disk may pass.
+const fn may_pass(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// Whether a regular file has a last line without its end. The next line would be lost in it.
+fn ends_within_a_line(path: &Path) -> bool {
+    let last_byte = || -> io::Result<[u8; 1]> {
+        let mut file = private::open(OpenOptions::new().read(true), path)?;
+        // Fails if the file is empty.
+        file.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        Ok(last)
+    };
+    last_byte().is_ok_and(|last| last != *b"\n")
 }
 
 /// Opens the file as if for the first time: uvmd may be root, and users with write permission in
@@ -140,6 +160,29 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert_eq!(written("two\n"), "two\n");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777 & !MODE, 0);
+    }
+
+    #[test]
+    fn line_after_a_cut_one_starts_a_line_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("uvmd.log"), folder.path().join("other"));
+        let text = || fs::read_to_string(&path).unwrap();
+        // Of a former run, to whose disk it was too much.
+        fs::write(&path, "whole\ncut").unwrap();
+        let mut log = LogFile::open(&path).unwrap();
+        log.append(b"one\n").unwrap();
+        log.append(b"two\n").unwrap();
+        assert_eq!(text(), "whole\ncut\none\ntwo\n");
+        // Another file of the name.
+        fs::write(&other, "cut").unwrap();
+        fs::rename(&other, &path).unwrap();
+        log.append(b"three\n").unwrap();
+        assert_eq!(text(), "cut\nthree\n");
+        fs::write(&other, "cut").unwrap();
+        fs::rename(&other, &path).unwrap();
+        log.reopen().unwrap();
+        log.append(b"four\n").unwrap();
+        assert_eq!(text(), "cut\nfour\n");
     }
 
     #[test]

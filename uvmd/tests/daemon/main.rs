@@ -5,6 +5,7 @@ mod audit;
 mod authority;
 mod configuration;
 mod control;
+mod disk;
 mod errors;
 mod listening;
 mod log;

@@ -175,6 +175,27 @@ fn full_disk_denies_intents_until_there_is_room() {
 }
 
 #[test]
+fn disk_that_recovers_is_written_without_further_advice() {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, Waits { retry: Duration::from_millis(1), ..LONG });
+    give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
+    assert!(journal.flush(SOON));
+    disk.fill(true);
+    withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
+    assert!(!journal.flush(SOON) && !journal.health().is_writable);
+    // Each attempt fails until there is room.
+    disk.wait_for_tries(disk.state().tries + 2);
+    assert!(!journal.health().is_writable);
+    disk.fill(false);
+    let begun = Instant::now();
+    while !journal.health().is_writable {
+        assert!(begun.elapsed() < SOON, "{:?}", journal.health());
+        std::thread::yield_now();
+    }
+    assert_eq!(lines(&machine), 1);
+}
+
+#[test]
 fn queue_for_a_stuck_disk_is_bounded_and_loses_nothing() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, LONG);
