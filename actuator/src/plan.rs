@@ -16,8 +16,8 @@ pub enum PlanError {
     /// The kernel does not say which pages the memory has.
     #[error("the size of its shared memory is unknown: {}", sys::reason(.0))]
     Memory(#[from] io::Error),
-    /// The process has taken pages out of the memory, which uvmd would have to pay for.
-    #[error("the process has taken pages out of the memory of its plan")]
+    /// The memory has holes, whose pages uvmd would have to pay for.
+    #[error("the process has punched holes in the memory of its plan")]
     Sparse,
     /// The memory is none of this version.
     #[error("its shared memory is none of the helper: {0}")]
@@ -54,8 +54,8 @@ impl HelperPlan {
     /// as long as [`beat`](Self::beat) is called.
     ///
     /// # Errors
-    /// If the helper passes calls through, the process has overwritten the memory or taken pages out of
-    /// it, or the helper would refuse the plan.
+    /// If the helper passes calls through, the process has overwritten the memory or punched holes
+    /// in it, or the helper would refuse the plan.
     pub fn publish(&mut self, plan: &Plan<'_>) -> Result<(), PlanError> {
         if self.plan.allocated_bytes()? < PLAN_BYTES as u64 {
             return Err(PlanError::Sparse);
@@ -231,9 +231,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_where_the_process_has_taken_pages_out() {
+    fn plan_is_not_published_in_memory_with_holes() {
         let mut place = memory_of_plan(Mode::Record);
-        place.plan.take_pages_out(4096..8192).unwrap();
+        place.plan.punch_hole(4096..8192).unwrap();
         assert!(matches!(publish(&mut place), Err(PlanError::Sparse)));
         assert_eq!(Memory::open(&place.ring).unwrap().mode(), Mode::Record);
     }

@@ -6,7 +6,8 @@
 //! * [`ops`]: calls as a stream of operations, which planners take
 //! * [`window`]: the last calls of a process, within its quota
 //! * [`recordings`]: recordings of the processes of a node, within the quotas of their users; `view`:
-//!   one of them, as the API shows it; `searches`: for their rings
+//!   one of them, as the API shows it
+//! * [`searches`]: searches for rings in the memory maps of processes
 //!
 //! The memory that is read belongs to the program, which may write anything into it: each record is
 //! copied once and then validated, what is not valid is counted, and none of it says anything of

@@ -9,6 +9,7 @@ mod schedule;
 
 use std::{
     collections::BTreeMap,
+    ops::Bound,
     sync::mpsc::{self, Receiver, Sender},
     thread,
     time::{Duration, Instant},
@@ -31,8 +32,10 @@ const SLICE_BYTES: u64 = 256 << 10;
 /// Looks at a ring without a header, whose helper is just making it. It makes that before it opens the
 /// driver, so that uvmd finds the memory at the first search.
 const HEADER_LOOKS: u32 = 3;
-/// Processes that are looked at, at a time: for the processor time of a user's, or for their exit.
-const LOOKED_AT_MAX: usize = 64;
+/// Processes of a user whose processor time is read at a time.
+const CREDITED_MAX: usize = 64;
+/// Processes of [`Searches::known`] whose exit is looked for at a time.
+const EXIT_LOOKS: usize = 16;
 const STACK_BYTES: usize = 256 << 10;
 /// Processor time that a thread takes to start and end.
 const THREAD_TIME: Duration = Duration::from_micros(100);
@@ -48,6 +51,8 @@ pub(crate) struct Searches {
     paused: BTreeMap<ProcessId, Paused>,
     /// What was found in processes that still run.
     known: BTreeMap<ProcessId, Known>,
+    /// The last one whose exit was looked for.
+    last_looked_at: ProcessId,
     /// Memories in [`Self::known`], at most: of a user, and in all. The others are searched for again.
     known_max: (usize, usize),
     /// Rings that have no header yet, with the looks at them.
@@ -102,6 +107,7 @@ impl Searches {
             schedule: Schedule::default(),
             paused: BTreeMap::new(),
             known: BTreeMap::new(),
+            last_looked_at: ProcessId { pid: 0, start_ticks: 0 },
             known_max,
             unfinished: BTreeMap::new(),
             used: BTreeMap::new(),
@@ -143,15 +149,23 @@ impl Searches {
         for (_, _, looks) in self.unfinished.values_mut() {
             *looks += 1;
         }
-        // What was found in a process is of no use after its exit.
-        let absent = self.known.keys().filter(|process| !running.contains_key(process));
-        let start_ticks = |process: &ProcessId| processes::start_ticks(&self.roots, process.pid);
-        let has_exited =
-            |process: &ProcessId| start_ticks(process).is_ok_and(|ticks| ticks != Some(process.start_ticks));
-        let exited: Vec<ProcessId> = absent.copied().take(LOOKED_AT_MAX).filter(has_exited).collect();
-        for process in exited {
-            self.known.remove(&process);
+        self.forget_exited(running);
+    }
+
+    /// Forgets what was found in processes that have exited, some of them at a time.
+    fn forget_exited(&mut self, running: &BTreeMap<ProcessId, u32>) {
+        let next = self.known.range((Bound::Excluded(self.last_looked_at), Bound::Unbounded));
+        let absent = next.map(|(process, _)| *process).filter(|process| !running.contains_key(process));
+        let looked_at: Vec<ProcessId> = absent.take(EXIT_LOOKS).collect();
+        for process in &looked_at {
+            let start_ticks = processes::start_ticks(&self.roots, process.pid);
+            if start_ticks.is_ok_and(|ticks| ticks != Some(process.start_ticks)) {
+                self.known.remove(process);
+            }
         }
+        // From the first one on, after the last one.
+        let last = looked_at.last().filter(|_| looked_at.len() == EXIT_LOOKS);
+        self.last_looked_at = last.copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 });
     }
 
     /// Credits users that have used up their budget, for what their processes use.
@@ -160,7 +174,7 @@ impl Searches {
         for uid in self.schedule.over_budget(now).collect::<Vec<u32>>() {
             let begun = cpu_time::of_this_thread();
             let mut earned = Duration::ZERO;
-            for (process, _) in running.iter().filter(|(_, of)| **of == uid).take(LOOKED_AT_MAX) {
+            for (process, _) in running.iter().filter(|(_, of)| **of == uid).take(CREDITED_MAX) {
                 let Some(time) = processes::cpu_time(&self.roots, process.pid) else { continue };
                 // Of before the first look, nothing is known.
                 let before = self.used.get(process).copied().unwrap_or(time);
@@ -309,7 +323,7 @@ mod tests {
         stat_after(pid, stack, 0)
     }
 
-    /// The same of one that has used so many ticks of processor time.
+    /// The same, with this processor time used.
     fn stat_after(pid: u32, stack: u64, used_ticks: u64) -> String {
         let fields = (4..=52).map(|field| match field {
             14 => used_ticks,

@@ -193,7 +193,7 @@ fn user_at_its_quota_takes_no_place_of_others() {
     }
 }
 
-/// Shares a ring with this header whose lanes have no pages, but full of records as they say.
+/// Shares a ring whose lanes are holes, and claim to be full of records.
 const SPARSE: &str = r#"
 import fcntl, mmap, os, struct, sys
 size, lanes = map(int, sys.argv[1:])
@@ -213,7 +213,7 @@ for _ in sys.stdin:
 "#;
 
 #[test]
-fn reader_of_a_ring_without_pages_takes_no_memory_for_them() {
+fn reader_of_a_ring_with_holes_takes_no_memory_for_them() {
     if !is_permitted() {
         return;
     }

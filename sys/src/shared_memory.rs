@@ -6,9 +6,9 @@
 //! is known to be of the kernel's own file system for such memory, which no user can mount: to open
 //! another one, or to ask for its size, may hang or have an effect.
 //!
-//! The process can also take pages out of the memory. Whoever accesses such a page through a mapping
-//! pays for a new one, so only the begin of a memory is mapped; [`SharedMemory::read_at`] copies from the
-//! rest, which takes no memory.
+//! The process can also punch holes in the memory. Whoever accesses a hole through a mapping pays for the
+//! page, so only the begin of a memory is mapped; [`SharedMemory::read_at`] copies from the rest, which
+//! takes no memory.
 
 use std::{
     ffi::CStr,
@@ -145,12 +145,12 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Takes whole pages out of the memory, as the process can.
+    /// Punches a hole of whole pages, as the process can.
     ///
     /// # Errors
     /// If the kernel does not.
     #[cfg(any(test, feature = "fake"))]
-    pub fn take_pages_out(&self, bytes: Range<u64>) -> io::Result<()> {
+    pub fn punch_hole(&self, bytes: Range<u64>) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(fallocate(&self.file, flags, bytes.start, bytes.end - bytes.start)?)
@@ -164,8 +164,7 @@ impl SharedMemory {
         Self::map(File::from(memory), bytes)
     }
 
-    /// Copies bytes of the memory, also of what is not mapped here. Pages that the process has taken
-    /// out are zeros, and stay out.
+    /// Copies bytes of the memory, also of what is not mapped here. Holes are zeros, and stay holes.
     ///
     /// # Errors
     /// If the kernel cannot read them, or the memory ends before.
@@ -173,8 +172,7 @@ impl SharedMemory {
         self.file.read_exact_at(bytes, offset)
     }
 
-    /// Bytes of memory that it takes, whoever pays for them; less than its size if pages were taken
-    /// out.
+    /// Bytes of memory that it takes, whoever pays for them; less than its size if it has holes.
     ///
     /// # Errors
     /// If the kernel does not say.
@@ -369,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_pages_that_were_taken_out_take_no_memory() {
+    fn copies_of_holes_take_no_memory() {
         if !is_permitted() {
             return;
         }

@@ -262,9 +262,9 @@ impl Reader {
             }
             let mut rest: &[[u8; RECORD_BYTES]] = batch;
             let is_last = records == waiting.records();
-            while let Some((read, behind)) = next(rest, is_last) {
+            while let Some((read, after)) = next(rest, is_last) {
                 take(read);
-                rest = behind;
+                rest = after;
             }
             let left = rest.len();
             lane.consume(&mut waiting, records - left);
