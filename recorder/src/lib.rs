@@ -12,6 +12,7 @@
 //! copied once and then validated, what is not valid is counted, and none of it says anything of
 //! another process.
 
+mod map;
 pub mod merge;
 pub mod ops;
 pub mod process;

@@ -82,7 +82,7 @@ impl Ops {
         self.recorder.malloc(self.time_ns, address, Block { bytes, address: Some(address) }).map(drop)
     }
 
-    fn launch(&mut self, stream: u64, Work { name, grid, block, addresses, bytes }: Work) -> Result<(), Invalid> {
+    fn launch(&mut self, stream: u64, Work { function, grid, block, addresses, bytes }: Work) -> Result<(), Invalid> {
         let mut arguments: Vec<Argument> = Vec::new();
         for address in addresses.iter().copied() {
             if let Some((block, offset)) = self.block(address) {
@@ -94,7 +94,8 @@ impl Ops {
         }
         let count = u32::try_from(self.streams.len()).map_err(|_| Invalid::TooMany)?;
         let stream = *self.streams.entry(stream).or_insert(count);
-        let signature = Signature { name: name.to_string(), grid: dimensions(grid), block: dimensions(block) };
+        let name = self.program.name(function).into_owned();
+        let signature = Signature { name, grid: dimensions(grid), block: dimensions(block) };
         let signature = self.recorder.signature(signature);
         let launch = Launch { signature, stream, start_ns: None, duration_ns: None, arguments };
         self.recorder.launch(self.time_ns, launch).map(drop)

@@ -102,7 +102,7 @@ fn action(program: &Program, action: &Action) -> api::OpAction {
         Action::Function { function, name } => api::OpAction::Function { function: hex(*function), name: name.clone() },
         Action::Launch { target: to, function, grid, block, shared_bytes, pointers } => api::OpAction::Launch {
             target: target(*to),
-            function: program.function(*function).map_or_else(|| hex(*function), ToString::to_string),
+            function: program.function(*function).map_or_else(|| hex(*function), str::to_owned),
             grid: dimensions(*grid),
             block: dimensions(*block),
             shared_bytes: *shared_bytes,
