@@ -169,7 +169,8 @@ impl Program {
     }
 
     /// Name of a function, if the program has told it.
-    pub(crate) fn function(&self, function: u64) -> Option<&str> {
+    #[must_use]
+    pub fn function(&self, function: u64) -> Option<&str> {
         self.functions.get(function).map(|name| &**name)
     }
 
