@@ -21,7 +21,7 @@ pub use eviction::{EvictionPair, Evictions, Party};
 pub use gpu::{Gpu, GpuDetail, GpuId, Gpus};
 pub use history::{History, HistorySample};
 pub use memory::{Block, HeatCell, HeatMap, HeatRange, Pattern, Range, Ranges};
-pub use ops::{Op, OpAction, OpPointer, OpTarget, Ops};
+pub use ops::{Op, OpAction, OpPointer, OpTarget, Ops, QuotaHolder};
 pub use owner::{Owner, OwnerDetail, OwnerEviction, OwnerGpu, OwnerProcess, OwnerTotals, OwnerVerdict, Owners};
 pub use process::{
     DecisionSummary, Diagnosis, Evictor, Process, ProcessDetail, ProcessGpu, ProcessSummaries, ProcessSummary,

@@ -121,7 +121,7 @@ impl Sequence {
         self.detect(&call, sync);
         self.program.advance(&call.action);
         self.window.add(call);
-        while self.marks.len() > self.window.calls().len() {
+        while self.marks.len() > self.window.retained() {
             self.marks.pop_front();
         }
         if self.detector.due() {

@@ -13,10 +13,14 @@
 //! copied once and then validated, what is not valid is counted, and none of it says anything of
 //! another process.
 
+mod budgets;
+pub mod clock;
+mod map;
 pub mod merge;
 pub mod ops;
 pub mod process;
 mod program;
+pub mod recording;
 pub mod recordings;
 pub mod searches;
 mod view;

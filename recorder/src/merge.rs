@@ -18,6 +18,14 @@ use crate::window::bytes_of;
 const WAITING_MAX: usize = 1 << 16;
 /// Most bytes of these, likewise.
 const WAITING_BYTES_MAX: usize = 8 << 20;
+/// Most calls that a part of a poll returns. It takes as many records, and the rest of a lane: some
+/// milliseconds of work.
+pub const PART_MAX: usize = 2048;
+
+/// Bytes of a call that waits. Nodes of the map are half full.
+fn waiting_bytes_of(call: &Call) -> usize {
+    bytes_of(call) + size_of::<Call>()
+}
 
 /// Counts of what is not among the calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +50,24 @@ pub struct Merge {
     /// Numbers given out before the last polls, the latest first: missing ones are waited for so
     /// many polls.
     given_out: [u64; 3],
+    /// Missing numbers below this one are waited for no longer.
+    overdue: u64,
+    /// Poll that is not over.
+    pass: Option<Pass>,
+    /// Whether there may be calls whose turn it is.
+    is_releasing: bool,
     losses: Losses,
+}
+
+/// Poll of all lanes, one after another.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    /// Numbers given out before it.
+    given_out: u64,
+    /// Next lane.
+    lane: usize,
+    /// Whether it is between two polls.
+    is_early: bool,
 }
 
 impl Merge {
@@ -56,11 +81,7 @@ impl Merge {
         memory: &Memory<'_>,
         copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<Vec<Call>, E> {
-        let given_out = memory.sequence();
-        self.take_all(memory, copy)?;
-        let [first, second, overdue] = self.given_out;
-        self.given_out = [given_out, first, second];
-        Ok(self.release(overdue))
+        self.poll_all(memory, copy, false)
     }
 
     /// The same between two polls: missing numbers are waited for as long as without it.
@@ -72,22 +93,74 @@ impl Merge {
         memory: &Memory<'_>,
         copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
     ) -> Result<Vec<Call>, E> {
-        self.take_all(memory, copy)?;
-        Ok(self.release(0))
+        self.poll_all(memory, copy, true)
     }
 
-    fn take_all<E>(
+    fn poll_all<E>(
         &mut self,
         memory: &Memory<'_>,
         mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        is_early: bool,
+    ) -> Result<Vec<Call>, E> {
+        let mut calls = self.poll_part(memory, &mut copy, is_early)?;
+        while self.has_more() {
+            calls.append(&mut self.poll_part(memory, &mut copy, is_early)?);
+        }
+        Ok(calls)
+    }
+
+    /// A part of a poll, or of one between two polls. The next part goes on where it ended.
+    ///
+    /// # Errors
+    /// That of `copy`.
+    pub fn poll_part<E>(
+        &mut self,
+        memory: &Memory<'_>,
+        copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        is_early: bool,
+    ) -> Result<Vec<Call>, E> {
+        // Calls whose turn it is come first: they take memory.
+        if !self.is_releasing {
+            let new = Pass { given_out: memory.sequence(), lane: 0, is_early };
+            let pass = self.pass.take().unwrap_or(new);
+            self.take_some(memory, copy, Pass { is_early: is_early && pass.is_early, ..pass })?;
+        }
+        Ok(self.release())
+    }
+
+    /// Whether the poll of the last part is not over.
+    #[must_use]
+    pub const fn has_more(&self) -> bool {
+        self.pass.is_some() || self.is_releasing
+    }
+
+    /// Takes records from where a poll is.
+    fn take_some<E>(
+        &mut self,
+        memory: &Memory<'_>,
+        mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+        mut pass: Pass,
     ) -> Result<(), E> {
-        let mut reader = Reader::default();
-        for lane in memory.lanes() {
-            reader.read(&lane, &mut copy, |read| match read {
-                Read::Call(call) => self.take(call),
-                Read::Unknown => self.losses.unknown += 1,
-                Read::Invalid => self.losses.invalid += 1,
+        let (mut reader, mut taken) = (Reader::default(), 0);
+        for lane in memory.lanes().skip(pass.lane) {
+            if taken >= PART_MAX {
+                self.pass = Some(pass);
+                return Ok(());
+            }
+            reader.read(&lane, &mut copy, |read| {
+                taken += 1;
+                match read {
+                    Read::Call(call) => self.take(call),
+                    Read::Unknown => self.losses.unknown += 1,
+                    Read::Invalid => self.losses.invalid += 1,
+                }
             })?;
+            pass.lane += 1;
+        }
+        if !pass.is_early {
+            let [first, second, overdue] = self.given_out;
+            self.given_out = [pass.given_out, first, second];
+            self.overdue = overdue;
         }
         self.losses.dropped =
             self.losses.dropped.max(memory.lanes().map(|lane| lane.dropped()).fold(0, u64::saturating_add));
@@ -95,28 +168,33 @@ impl Merge {
         Ok(())
     }
 
-    /// Calls whose turn it is; missing numbers below this one are waited for no longer.
-    fn release(&mut self, overdue: u64) -> Vec<Call> {
+    /// Calls whose turn it is.
+    fn release(&mut self) -> Vec<Call> {
         let mut calls = Vec::new();
         while let Some(entry) = self.waiting.first_entry() {
             let sequence = *entry.key();
             // Those that are overdue are waited for no longer; later ones are.
-            self.next = self.next.max(sequence.min(overdue));
+            self.next = self.next.max(sequence.min(self.overdue));
             if sequence != self.next {
                 break;
             }
+            if calls.len() >= PART_MAX {
+                self.is_releasing = true;
+                return calls;
+            }
             self.next = sequence.saturating_add(1);
             let call = entry.remove();
-            self.waiting_bytes -= bytes_of(&call);
+            self.waiting_bytes -= waiting_bytes_of(&call);
             calls.push(call);
         }
+        self.is_releasing = false;
         calls
     }
 
     fn take(&mut self, call: Call) {
         let sequence = call.stamp.sequence;
         // Numbers that were waited for long enough, that come twice, or that are far ahead.
-        let bytes = self.waiting_bytes + bytes_of(&call);
+        let bytes = self.waiting_bytes + waiting_bytes_of(&call);
         let has_room = self.waiting.len() < WAITING_MAX && bytes <= WAITING_BYTES_MAX;
         if sequence < self.next || !has_room || self.waiting.contains_key(&sequence) {
             self.losses.invalid += 1;
@@ -174,6 +252,10 @@ mod tests {
 
         fn poll_early(&self, merge: &mut Merge) -> Vec<Call> {
             merge.poll_early(&self.memory(), self.copy()).unwrap()
+        }
+
+        fn poll_part(&self, merge: &mut Merge) -> Vec<Call> {
+            merge.poll_part(&self.memory(), self.copy(), false).unwrap()
         }
 
         /// A call that took its number and is not published yet.
@@ -277,5 +359,44 @@ mod tests {
         ring.0[8].store(u64::MAX, Ordering::Relaxed);
         let polled: Vec<usize> = (0..5).map(|_| ring.poll(&mut merge).len()).collect();
         assert_eq!(polled.iter().sum::<usize>(), 3);
+    }
+
+    #[test]
+    fn parts_of_a_poll_are_bounded_and_together_what_the_poll_is() {
+        let (ring, mut merge) = (Ring::new(), Merge::default());
+        let _lost = ring.begin(1);
+        // A full first lane, whose calls have every other number.
+        for at in 0..PART_MAX * 3 {
+            ring.begin(0).publish();
+            if at < 512 {
+                ring.begin(2).publish();
+            }
+        }
+        let mut parts: Vec<Vec<Call>> = Vec::new();
+        for _ in 0..4 {
+            parts.push(ring.poll_part(&mut merge));
+            while merge.has_more() {
+                parts.push(ring.poll_part(&mut merge));
+            }
+        }
+        assert!(parts.iter().all(|calls| calls.len() <= PART_MAX));
+        let calls: Vec<Call> = parts.into_iter().flatten().collect();
+        assert_eq!(sequences(&calls), (1..=PART_MAX as u64 * 3 + 512).collect::<Vec<_>>());
+        assert_eq!(merge.losses(), Losses::default());
+    }
+
+    #[test]
+    fn program_that_writes_all_the_time_ends_no_poll_and_no_part() {
+        let (ring, mut merge) = (Ring::new(), Merge::default());
+        let mut parts = 0;
+        loop {
+            assert!((0..PART_MAX * 2).all(|_| ring.begin(0).publish()));
+            ring.poll_part(&mut merge);
+            parts += 1;
+            if !merge.has_more() {
+                break;
+            }
+        }
+        assert!(parts <= 20, "{parts} parts, and the first lane holds as many calls as eight");
     }
 }

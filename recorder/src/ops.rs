@@ -12,6 +12,8 @@ use crate::program::{Program, Step, Work};
 
 /// Most operations of a stream and arguments of its launches: a program can multiply them, by graphs.
 const OPS_MAX: usize = 1 << 18;
+/// Most bytes of the names of a stream's functions: each launch configuration has the name again.
+const NAMES_BYTES_MAX: usize = 8 << 20;
 
 /// Builder of a stream from calls in their order. Pointers into memory that the program is not known
 /// to have are left out.
@@ -24,6 +26,8 @@ pub struct Ops {
     time_ns: u64,
     /// Operations and arguments so far.
     count: usize,
+    signatures: usize,
+    names_bytes: usize,
 }
 
 fn dimensions(Size { x, y, z }: Size) -> [u32; 3] {
@@ -82,7 +86,7 @@ impl Ops {
         self.recorder.malloc(self.time_ns, address, Block { bytes, address: Some(address) }).map(drop)
     }
 
-    fn launch(&mut self, stream: u64, Work { name, grid, block, addresses, bytes }: Work) -> Result<(), Invalid> {
+    fn launch(&mut self, stream: u64, Work { function, grid, block, addresses, bytes }: Work) -> Result<(), Invalid> {
         let mut arguments: Vec<Argument> = Vec::new();
         for address in addresses.iter().copied() {
             if let Some((block, offset)) = self.block(address) {
@@ -94,8 +98,17 @@ impl Ops {
         }
         let count = u32::try_from(self.streams.len()).map_err(|_| Invalid::TooMany)?;
         let stream = *self.streams.entry(stream).or_insert(count);
-        let signature = Signature { name: name.to_string(), grid: dimensions(grid), block: dimensions(block) };
+        let name = self.program.name(function).into_owned();
+        let signature = Signature { name, grid: dimensions(grid), block: dimensions(block) };
+        let name_bytes = signature.name.len();
         let signature = self.recorder.signature(signature);
+        if signature.0 as usize >= self.signatures {
+            self.signatures += 1;
+            self.names_bytes += name_bytes;
+        }
+        if self.names_bytes > NAMES_BYTES_MAX {
+            return Err(Invalid::TooMany);
+        }
         let launch = Launch { signature, stream, start_ns: None, duration_ns: None, arguments };
         self.recorder.launch(self.time_ns, launch).map(drop)
     }
@@ -227,5 +240,24 @@ mod tests {
         let stream = stream(vec![malloc(0x10000), malloc(0x10000)]);
         let kinds: Vec<OpKind> = stream.ops().values().iter().map(|op| op.kind).collect();
         assert_eq!(kinds, [OpKind::Malloc(BlockId(0)), OpKind::Free(BlockId(0)), OpKind::Malloc(BlockId(1))]);
+    }
+
+    #[test]
+    fn stream_of_one_name_in_many_configurations_is_bounded() {
+        let mut ops = Ops::default();
+        ops.add(&call(0, Action::Function { function: 5, name: "x".repeat(1024) })).unwrap();
+        let launch = |x| Action::Launch {
+            target: Target::Stream(0),
+            function: 5,
+            grid: Size::new(x, 1, 1),
+            block: Size::new(1, 1, 1),
+            shared_bytes: 0,
+            pointers: None,
+        };
+        let added = (1..20_000).take_while(|x| ops.add(&call(1, launch(*x))).is_ok()).count();
+        assert_eq!(added, 8192);
+        // Launches of configurations that there are cost nothing more.
+        let mut ops = Ops::default();
+        assert!((0..20_000).all(|x| ops.add(&call(1, launch(1 + x % 10))).is_ok()));
     }
 }

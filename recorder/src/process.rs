@@ -116,6 +116,26 @@ impl Process {
         Ok(self.merge.poll_early(&memory, copy(&self.memories.ring))?)
     }
 
+    /// A part of a poll, or of one between two polls.
+    ///
+    /// # Errors
+    /// If the process has overwritten the header, or the kernel cannot read its memory.
+    pub fn poll_part(&mut self, is_early: bool) -> Result<Vec<Call>, ProcessError> {
+        let memory = Memory::open(&self.memories.ring)?;
+        Ok(self.merge.poll_part(&memory, copy(&self.memories.ring), is_early)?)
+    }
+
+    /// Whether the poll of the last part is not over.
+    #[must_use]
+    pub const fn has_more(&self) -> bool {
+        self.merge.has_more()
+    }
+
+    /// Calls that wait for others: of a process that has exited, none come.
+    pub fn finish_waiting(&mut self) -> Vec<Call> {
+        self.merge.finish()
+    }
+
     /// Last calls of a process that has exited, also those that waited for others.
     ///
     /// # Errors

@@ -1,25 +1,33 @@
 //! What a program has, by the calls that it has made: memory, functions and graphs.
 
 mod advised;
+mod graphs;
 
-use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
-    ops::Range,
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::VecDeque, ops::Range, sync::Arc};
 
 use advised::Advised;
 use call_ring::{
     MemoryKind, Size, SyncKind, Target,
     call::{Action, Call, Pointer},
 };
+use graphs::{Graph, Graphs};
 use trace::ops;
+
+use crate::map::{Map, entry_bytes};
+
+/// Function of a work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Function {
+    /// Kernel, by the handle of its function.
+    Kernel(u64),
+    Copy,
+    Fill,
+}
 
 /// Work of a call, or of a node of a graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
-    /// Name of the function, or kind of copy.
-    pub(crate) name: Arc<str>,
+    pub(crate) function: Function,
     /// Thread blocks; zeros for copies and fills.
     pub(crate) grid: Size,
     /// Threads of a block; zeros for copies and fills.
@@ -41,70 +49,15 @@ pub(crate) enum Step {
     Launch { stream: u64, work: Work },
 }
 
-/// Most bytes of what is known of a program: some 60,000 blocks, functions and nodes of graphs.
+/// Most bytes of what is known of a program: some 30,000 nodes of graphs, or twice as many blocks or
+/// functions.
 pub(crate) const BYTES_MAX: usize = 8 << 20;
-/// Bytes of a block, of a function beside its name, or of a graph without nodes.
-const ENTRY_BYTES: usize = 128;
+/// Bytes of a block.
+const BLOCK_BYTES: usize = entry_bytes::<u64, Memory>();
+/// Bytes of a function beside its name.
+const FUNCTION_BYTES: usize = entry_bytes::<u64, Arc<str>>() + 32;
 /// Frees that a failure may take back: more than threads free at once.
 const FREED_MAX: usize = 16;
-
-impl Work {
-    /// Bytes of a node with this work.
-    fn bytes(&self) -> usize {
-        ENTRY_BYTES + size_of_val(&*self.addresses)
-    }
-}
-
-/// Graphs by handle, with the works of their nodes in the order in which they were added.
-#[derive(Clone, Debug, Default)]
-struct Graphs {
-    nodes: HashMap<u64, Vec<(u64, Work)>>,
-    bytes: usize,
-}
-
-/// Bytes of a graph with these nodes.
-fn bytes_of(nodes: &[(u64, Work)]) -> usize {
-    ENTRY_BYTES + nodes.iter().map(|(_, work)| work.bytes()).sum::<usize>()
-}
-
-impl Graphs {
-    fn insert(&mut self, graph: u64, nodes: Vec<(u64, Work)>) {
-        self.remove(graph);
-        self.bytes += bytes_of(&nodes);
-        self.nodes.insert(graph, nodes);
-    }
-
-    fn remove(&mut self, graph: u64) -> Vec<(u64, Work)> {
-        let Some(nodes) = self.nodes.remove(&graph) else { return Vec::new() };
-        self.bytes -= bytes_of(&nodes);
-        nodes
-    }
-
-    fn get(&self, graph: u64) -> &[(u64, Work)] {
-        self.nodes.get(&graph).map_or(&[], Vec::as_slice)
-    }
-
-    /// Graph that has a node.
-    fn with_node(&self, node: u64) -> Option<u64> {
-        self.nodes.iter().find(|(_, nodes)| nodes.iter().any(|(there, _)| *there == node)).map(|(graph, _)| *graph)
-    }
-
-    /// Adds a node, or changes its work.
-    fn set(&mut self, graph: u64, node: u64, work: Work) {
-        let Self { nodes, bytes } = self;
-        let nodes = nodes.entry(graph).or_insert_with(|| {
-            *bytes += ENTRY_BYTES;
-            Vec::new()
-        });
-        *bytes += work.bytes();
-        if let Some((_, there)) = nodes.iter_mut().find(|(there, _)| *there == node) {
-            *bytes -= there.bytes();
-            *there = work;
-        } else {
-            nodes.push((node, work));
-        }
-    }
-}
 
 /// A block.
 #[derive(Clone, Copy, Debug)]
@@ -136,15 +89,17 @@ impl LiveBlock {
     }
 }
 
-/// What a program has.
+/// What a program has. A clone takes no time.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     /// Live blocks by their first address.
-    live: BTreeMap<u64, Memory>,
-    functions: HashMap<u64, Arc<str>>,
+    live: Map<u64, Memory>,
+    functions: Map<u64, Arc<str>>,
     /// Captures that have not ended; nodes are numbers.
     captures: Graphs,
     graphs: Graphs,
+    /// Graph of each node with a handle.
+    graph_of: Map<u64, u64>,
     executables: Graphs,
     /// The last frees, with their addresses.
     freed: VecDeque<(u64, Memory)>,
@@ -164,20 +119,20 @@ const NO_SIZE: Size = Size { x: 0, y: 0, z: 0 };
 impl Program {
     /// Live blocks by address.
     pub fn live(&self) -> impl Iterator<Item = LiveBlock> {
-        self.live.iter().map(|(address, memory)| LiveBlock::new(*address, *memory))
+        self.live.iter().map(|(address, memory)| LiveBlock::new(address, *memory))
     }
 
     /// Live block that an address is in.
     #[must_use]
     pub fn block(&self, address: u64) -> Option<LiveBlock> {
-        let (begin, memory) = self.live.range(..=address).next_back()?;
-        (address - begin < memory.bytes).then_some(LiveBlock::new(*begin, *memory))
+        let (begin, memory) = self.live.last_up_to(address)?;
+        (address - begin < memory.bytes).then_some(LiveBlock::new(begin, *memory))
     }
 
     /// Live block that begins at an address; one without bytes, too.
     #[must_use]
     pub fn block_from(&self, address: u64) -> Option<LiveBlock> {
-        self.live.get(&address).map(|memory| LiveBlock::new(address, *memory))
+        self.live.get(address).map(|memory| LiveBlock::new(address, *memory))
     }
 
     /// Whether the program has given advice on where memory in a range lies: a preferred location, or read
@@ -214,8 +169,20 @@ impl Program {
     }
 
     /// Name of a function, if the program has told it.
-    pub(crate) fn function(&self, function: u64) -> Option<&Arc<str>> {
-        self.functions.get(&function)
+    #[must_use]
+    pub fn function(&self, function: u64) -> Option<&str> {
+        self.functions.get(function).map(|name| &**name)
+    }
+
+    /// Name of the function of a work.
+    pub(crate) fn name(&self, function: Function) -> Cow<'_, str> {
+        match function {
+            Function::Copy => "copy".into(),
+            Function::Fill => "fill".into(),
+            Function::Kernel(function) => {
+                self.function(function).map_or_else(|| format!("{function:#x}").into(), Cow::Borrowed)
+            }
+        }
     }
 
     /// Whether it had more than 8 MiB of blocks, functions and nodes. What came after is not
@@ -227,8 +194,9 @@ impl Program {
 
     /// Bytes of what is known.
     fn bytes(&self) -> usize {
-        let graphs = [&self.captures, &self.graphs, &self.executables].map(|graphs| graphs.bytes);
-        self.live.len() * ENTRY_BYTES + self.function_bytes + graphs.iter().sum::<usize>()
+        let graphs = [&self.captures, &self.graphs, &self.executables].map(Graphs::bytes);
+        let index = self.graph_of.len() * graphs::INDEX_BYTES;
+        self.live.len() * BLOCK_BYTES + self.function_bytes + graphs.iter().sum::<usize>() + index
     }
 
     /// Whether there is room for so many bytes.
@@ -255,29 +223,30 @@ impl Program {
             Action::Malloc { address, bytes, kind, .. } => self.malloc(*address, Memory { bytes: *bytes, kind: *kind }),
             Action::Free { address, .. } => self.free(*address).into_iter().collect(),
             Action::Function { function, name } => {
-                let bytes = ENTRY_BYTES + name.len();
+                let bytes = FUNCTION_BYTES + name.len();
                 if self.has_room(bytes) {
-                    let before = self.functions.insert(*function, name.as_str().into());
+                    let before = self.function(*function).map_or(0, |name| FUNCTION_BYTES + name.len());
+                    self.functions.insert(*function, name.as_str().into());
                     self.function_bytes += bytes;
-                    self.function_bytes -= before.map_or(0, |name| ENTRY_BYTES + name.len());
+                    self.function_bytes -= before;
                 }
                 Vec::new()
             }
             Action::Launch { target, function, grid, block, pointers, .. } => {
-                let name = self.functions.get(function).cloned().unwrap_or_else(|| format!("{function:#x}").into());
                 let pointers = pointers.as_deref().unwrap_or_default();
                 let addresses = pointers.iter().map(|Pointer { address, .. }| *address).collect();
-                self.work(*target, Work { name, grid: *grid, block: *block, addresses, bytes: None })
+                let function = Function::Kernel(*function);
+                self.work(*target, Work { function, grid: *grid, block: *block, addresses, bytes: None })
             }
             Action::Copy { target, to, from, bytes, rows } => {
-                self.copy_or_fill(*target, "copy", &[*to, *from], known(*bytes, *rows))
+                self.copy_or_fill(*target, Function::Copy, &[*to, *from], known(*bytes, *rows))
             }
             Action::Fill { target, address, bytes, rows } => {
-                self.copy_or_fill(*target, "fill", &[*address], known(*bytes, *rows))
+                self.copy_or_fill(*target, Function::Fill, &[*address], known(*bytes, *rows))
             }
             Action::GraphLaunch { stream, executable } => {
-                let nodes = self.executables.get(*executable).iter();
-                nodes.map(|(_, work)| Step::Launch { stream: *stream, work: work.clone() }).collect()
+                let works = self.executables.get(*executable).map(Graph::works).unwrap_or_default();
+                works.into_iter().map(|work| Step::Launch { stream: *stream, work: work.clone() }).collect()
             }
             Action::GraphCaptured { .. }
             | Action::GraphCloned { .. }
@@ -307,23 +276,50 @@ impl Program {
     /// Makes a call that makes or destroys a graph.
     fn make_graph(&mut self, action: &Action) {
         match action {
+            // The nodes of these graphs have handles of their own, which nobody tells.
             Action::GraphCaptured { capture, graph } => {
-                let nodes = self.captures.remove(*capture);
-                if self.has_room(bytes_of(&nodes)) {
-                    self.graphs.insert(*graph, nodes);
+                let nodes = self.captures.remove(*capture).unwrap_or_default();
+                if self.has_room(nodes.bytes()) {
+                    self.set_graph(*graph, nodes.with_new_handles());
                 }
             }
-            Action::GraphCloned { graph, clone } if self.has_room(bytes_of(self.graphs.get(*graph))) => {
-                // The nodes of a clone have handles of their own, which nobody tells.
-                let nodes = self.graphs.get(*graph).iter().map(|(_, work)| (0, work.clone())).collect();
-                self.graphs.insert(*clone, nodes);
+            Action::GraphCloned { graph, clone } => {
+                let nodes = self.graphs.get(*graph).cloned().unwrap_or_default();
+                if self.has_room(nodes.bytes()) {
+                    self.set_graph(*clone, nodes.with_new_handles());
+                }
             }
-            Action::GraphInstantiated { graph, executable } if self.has_room(bytes_of(self.graphs.get(*graph))) => {
-                self.executables.insert(*executable, self.graphs.get(*graph).to_vec());
+            Action::GraphInstantiated { graph, executable } => {
+                let nodes = self.graphs.get(*graph).cloned().unwrap_or_default();
+                if self.has_room(nodes.bytes()) {
+                    self.executables.insert(*executable, nodes);
+                }
             }
-            Action::GraphDestroyed { graph } => drop(self.graphs.remove(*graph)),
+            Action::GraphDestroyed { graph } => self.remove_graph(*graph),
             Action::ExecutableDestroyed { executable } => drop(self.executables.remove(*executable)),
             _ => {}
+        }
+    }
+
+    /// Sets a graph, none of whose nodes has a handle that was told.
+    fn set_graph(&mut self, handle: u64, graph: Graph) {
+        self.remove_graph(handle);
+        self.graphs.insert(handle, graph);
+    }
+
+    fn remove_graph(&mut self, handle: u64) {
+        let Some(graph) = self.graphs.remove(handle) else { return };
+        for node in graph.handles() {
+            if self.graph_of.get(node) == Some(&handle) {
+                self.graph_of.remove(node);
+            }
+        }
+    }
+
+    /// Adds a node to a graph, or changes its work.
+    fn set_node(&mut self, graph: u64, node: u64, work: Work) {
+        if self.graphs.set(graph, node, work) {
+            self.graph_of.insert(node, graph);
         }
     }
 
@@ -333,7 +329,7 @@ impl Program {
         }
         // If it is live, its free was of a call that is missing.
         let mut steps: Vec<Step> = self.free(address).into_iter().collect();
-        if !self.has_room(ENTRY_BYTES) {
+        if !self.has_room(BLOCK_BYTES) {
             return steps;
         }
         self.live.insert(address, memory);
@@ -342,7 +338,7 @@ impl Program {
     }
 
     fn free(&mut self, address: u64) -> Option<Step> {
-        let memory = self.live.remove(&address)?;
+        let memory = self.live.remove(address)?;
         self.advised.free(&(address..address.saturating_add(memory.bytes)));
         if self.freed.len() >= FREED_MAX {
             self.freed.pop_front();
@@ -351,26 +347,24 @@ impl Program {
         Some(Step::Free { address })
     }
 
-    fn copy_or_fill(&mut self, target: Target, name: &str, addresses: &[u64], bytes: Option<u64>) -> Vec<Step> {
-        self.work(target, Work { name: name.into(), grid: NO_SIZE, block: NO_SIZE, addresses: addresses.into(), bytes })
+    fn copy_or_fill(&mut self, target: Target, function: Function, addresses: &[u64], bytes: Option<u64>) -> Vec<Step> {
+        self.work(target, Work { function, grid: NO_SIZE, block: NO_SIZE, addresses: addresses.into(), bytes })
     }
 
     fn work(&mut self, target: Target, work: Work) -> Vec<Step> {
         match target {
             Target::Stream(stream) => return vec![Step::Launch { stream, work }],
             // A new node of a new graph, at most.
-            _ if !self.has_room(ENTRY_BYTES + work.bytes()) => {}
-            Target::Captured(capture) => {
-                self.captures.set(capture, self.captures.get(capture).len() as u64, work);
-            }
+            _ if !self.has_room(graphs::bytes_of_first(&work)) => {}
+            Target::Captured(capture) => self.captures.push(capture, work),
             // A node that is changed without its graph: a node's handle is the node's alone.
             Target::Graph { graph: 0, node } => {
-                if let Some(graph) = self.graphs.with_node(node) {
-                    self.graphs.set(graph, node, work);
+                if let Some(graph) = self.graph_of.get(node).copied() {
+                    self.set_node(graph, node, work);
                 }
             }
-            Target::Graph { graph, node } => self.graphs.set(graph, node, work),
-            Target::Executable { executable, node } => self.executables.set(executable, node, work),
+            Target::Graph { graph, node } => self.set_node(graph, node, work),
+            Target::Executable { executable, node } => drop(self.executables.set(executable, node, work)),
         }
         Vec::new()
     }
@@ -378,7 +372,10 @@ impl Program {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::map::visits;
 
     fn fill(target: Target) -> Action {
         Action::Fill { target, address: 1, bytes: 1, rows: 1 }
@@ -452,14 +449,102 @@ mod tests {
         program.make(&Action::GraphCaptured { capture: 3, graph: 4 });
         program.make(&Action::GraphInstantiated { graph: 4, executable: 5 });
         let steps = program.make(&Action::GraphLaunch { stream: 9, executable: 5 });
-        let names: Vec<&str> = steps
+        let functions: Vec<Function> = steps
             .iter()
             .map(|step| match step {
-                Step::Launch { stream: 9, work } => &*work.name,
+                Step::Launch { stream: 9, work } => work.function,
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(names, ["fill", "copy"]);
-        assert_eq!(program.captures.bytes, 0);
+        assert_eq!(functions, [Function::Fill, Function::Copy]);
+        assert_eq!(program.captures.bytes(), 0);
+    }
+
+    /// Entries that a call may visit: some paths from the root of a map, of 15,000 entries or fewer each.
+    const VISITS_MAX: u64 = 600;
+
+    fn visits_of(program: &mut Program, action: &Action) -> u64 {
+        let before = visits::count();
+        program.make(action);
+        visits::count() - before
+    }
+
+    #[test]
+    fn call_visits_few_entries_however_large_the_graphs_are() {
+        let mut program = Program::default();
+        for node in 1..12_000 {
+            assert!(visits_of(&mut program, &fill(Target::Graph { graph: 1, node })) < VISITS_MAX);
+        }
+        for call in 0..2000 {
+            let (executable, node) = (call % 2 + 1, 1 + call * 5);
+            for action in [
+                Action::GraphInstantiated { graph: 1, executable },
+                fill(Target::Executable { executable, node }),
+                fill(Target::Graph { graph: 1, node }),
+                fill(Target::Graph { graph: 0, node }),
+                Action::ExecutableDestroyed { executable },
+                Action::GraphCloned { graph: 1, clone: 2 },
+                fill(Target::Graph { graph: 2, node }),
+                Action::GraphDestroyed { graph: 2 },
+            ] {
+                let visits = visits_of(&mut program, &action);
+                assert!(visits < VISITS_MAX, "{visits} entries of {action:?}");
+            }
+        }
+        assert!(!program.is_full());
+    }
+
+    fn any_action() -> impl Strategy<Value = Action> {
+        // Few handles, so that calls meet, and a run of nodes for graphs that are large.
+        let handle = || prop_oneof![0..4_u64, 0..3000_u64];
+        let target = (0..3, handle(), handle()).prop_map(|(kind, graph, node)| match kind {
+            0 => Target::Captured(graph),
+            1 => Target::Graph { graph, node },
+            _ => Target::Executable { executable: graph, node },
+        });
+        let memory = || (handle(), 0..9000_u64);
+        prop_oneof![
+            4 => target.prop_map(fill),
+            1 => (handle(), handle()).prop_map(|(graph, executable)| Action::GraphInstantiated { graph, executable }),
+            1 => (handle(), handle()).prop_map(|(graph, clone)| Action::GraphCloned { graph, clone }),
+            1 => (handle(), handle()).prop_map(|(capture, graph)| Action::GraphCaptured { capture, graph }),
+            1 => handle().prop_map(|graph| Action::GraphDestroyed { graph }),
+            1 => handle().prop_map(|executable| Action::ExecutableDestroyed { executable }),
+            1 => memory().prop_map(|(address, bytes)| {
+                Action::Malloc { stream: 0, address, bytes, kind: MemoryKind::Managed, device: 0 }
+            }),
+            1 => handle().prop_map(|address| Action::Free { stream: 0, address }),
+            1 => handle().prop_map(|address| Action::NotFreed { address }),
+            1 => (memory(), 1..7_u32).prop_map(|((address, bytes), advice)| {
+                Action::Advise { address, bytes, advice, to: 0 }
+            }),
+            1 => handle().prop_map(|function| Action::Function { function, name: "f".repeat(50) }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+
+        /// What a call destroys was added by calls before it, which pay for it.
+        #[test]
+        fn calls_visit_few_entries_each_on_average(actions in prop::collection::vec(any_action(), 1..1500)) {
+            let (mut program, before) = (Program::default(), visits::count());
+            let mut snapshots = Vec::new();
+            for (call, action) in (1..).zip(&actions) {
+                program.make(action);
+                if call % 100 == 0 {
+                    snapshots.push(program.clone());
+                }
+                prop_assert!(visits::count() - before <= VISITS_MAX * call);
+            }
+            for graph in 0..3000 {
+                program.make(&Action::GraphDestroyed { graph });
+                program.make(&Action::ExecutableDestroyed { executable: graph });
+                program.make(&Action::GraphCaptured { capture: graph, graph: 0 });
+            }
+            program.make(&Action::GraphDestroyed { graph: 0 });
+            let others = program.live.len() * BLOCK_BYTES + program.function_bytes;
+            prop_assert_eq!(program.bytes(), others, "nothing is charged for graphs that are gone");
+        }
     }
 }

@@ -1,17 +1,23 @@
-//! Recordings of the processes of a node. Each process has a window of a fixed size, and each user a
-//! number of them.
+//! Recordings of the processes of a node. Each process has a window of a fixed size, each user a
+//! number of recordings and of reader time.
+//!
+//! The registry is locked to look up alone: rings are read without it, those of users in turn.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use call_ring::call::Call;
 use model::ProcessId;
-use sys::{Roots, cpu_time};
+use sys::Roots;
 
 use crate::{
-    merge::Losses,
-    process::{Memories, Process, ProcessError},
-    searches::{Delay, Found, Searches},
-    window::Window,
+    budgets::Budgets,
+    clock::{Clock, SystemClock},
+    process::{Memories, ProcessError},
+    recording::{Holder, Reader, Reading, Recording, Ring, State, lock},
+    searches::{Delay, Searches},
 };
 
 /// Limits of what is recorded.
@@ -21,46 +27,37 @@ pub struct Quotas {
     pub window_bytes: usize,
     /// Recordings of a user's processes.
     pub user_max: usize,
-    /// Recordings of the node.
+    /// Recordings of the node. A quarter of them is a reserve for users with few.
     pub node_max: usize,
 }
 
-/// Processor time of a poll of one process: many times what the calls of a full ring take. Graphs can be
-/// such that each call takes long.
-const POLL_MAX: Duration = Duration::from_millis(250);
-/// Calls between two looks at that.
-const CALLS_PER_LOOK: usize = 64;
+impl Quotas {
+    /// Recordings of a user that may be of the reserve.
+    fn few(self) -> usize {
+        (self.user_max / 4).max(1)
+    }
 
-/// State of a recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Calls are read.
-    Recording,
-    /// The process has exited; what it recorded is still there.
-    Ended,
-    /// The ring cannot be read, for this reason.
-    Unreadable(String),
-    /// Its user, or the node, has as many recordings as it may have.
-    QuotaReached,
+    /// Whether a user with recordings of this count may have one more, where all have that many.
+    fn has_room(self, of_user: usize, all: usize) -> bool {
+        let reserve = if of_user < self.few() { 0 } else { self.node_max / 4 };
+        of_user < self.user_max && all < self.node_max - reserve
+    }
 }
 
-/// Recording of a process.
-#[derive(Clone, Debug)]
-pub struct Recording {
-    state: State,
-    window: Window,
-    losses: Losses,
-}
+/// Time of a reading of all rings. What is not read by then is read by the next one.
+const READING_MAX: Duration = Duration::from_millis(50);
+/// Time without calls after which a recording gives way to one of a user with fewer.
+const IDLE: Duration = Duration::from_mins(1);
 
-/// Recording with the ring that it is read from, and its owner.
+/// Entry of a recording.
 #[derive(Debug)]
 struct Recorded {
-    recording: Recording,
+    reader: Arc<Reader>,
     uid: u32,
-    /// While it is read.
-    ring: Option<Process>,
-    /// Number of its end among all ends; 0 before it.
+    /// Number of its process's exit among all; 0 before it.
     end: u64,
+    /// Processor time that its process has used until the last look.
+    used: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -69,84 +66,42 @@ enum Entry {
     Sought,
     /// It has no ring.
     Absent,
-    Recorded(Box<Recorded>),
+    Recorded(Recorded),
 }
 
 /// Recordings of all processes.
 #[derive(Debug)]
 pub struct Recordings {
+    clock: Arc<dyn Clock>,
+    registry: Mutex<Registry>,
+}
+
+/// Which recordings there are.
+#[derive(Debug)]
+struct Registry {
     quotas: Quotas,
     entries: BTreeMap<ProcessId, Entry>,
     searches: Searches,
-    /// Recordings that have ended so far.
+    budgets: Budgets,
+    /// Processes with a recording that have exited so far.
     ends: u64,
 }
 
-impl Recording {
-    /// State.
-    #[must_use]
-    pub const fn state(&self) -> &State {
-        &self.state
-    }
-
-    /// Calls.
-    #[must_use]
-    pub const fn window(&self) -> &Window {
-        &self.window
-    }
-
-    /// What is not among the calls.
-    #[must_use]
-    pub const fn losses(&self) -> Losses {
-        self.losses
-    }
-
-    /// Adds calls; fails if that takes too long.
-    fn add(&mut self, calls: Vec<Call>, begun: Duration) -> Result<(), String> {
-        for (at, call) in calls.into_iter().enumerate() {
-            self.window.add(call);
-            if at % CALLS_PER_LOOK == 0 && cpu_time::of_this_thread().saturating_sub(begun) > POLL_MAX {
-                return Err("reading its calls takes too long".to_owned());
-            }
-        }
-        Ok(())
-    }
+/// Rings of a user that are to be read.
+#[derive(Debug)]
+struct Turn {
+    uid: u32,
+    rings: VecDeque<(Arc<Reader>, Reading)>,
 }
 
 impl Recorded {
-    fn new(uid: u32, state: State, ring: Option<Process>, quotas: Quotas) -> Self {
-        let recording = Recording { state, window: Window::new(quotas.window_bytes), losses: Losses::default() };
-        Self { recording, uid, ring, end: 0 }
-    }
-
-    fn poll(&mut self) {
-        self.read(Process::poll);
-    }
-
-    /// Reads the last calls of a process that has exited; this is the end of this number.
-    fn finish(&mut self, end: u64) {
-        self.read(Process::finish);
-        if self.ring.take().is_some() {
-            (self.recording.state, self.end) = (State::Ended, end);
-        }
-    }
-
-    fn read(&mut self, read: impl FnOnce(&mut Process) -> Result<Vec<Call>, ProcessError>) {
-        let Some(ring) = &mut self.ring else { return };
-        let begun = cpu_time::of_this_thread();
-        let calls = read(ring).map_err(|error| error.to_string());
-        self.recording.losses = ring.losses();
-        if let Err(reason) = calls.and_then(|calls| self.recording.add(calls, begun)) {
-            self.recording.state = State::Unreadable(reason);
-            self.ring = None;
-            // Outside of the quotas, it takes no memory.
-            self.recording.window = Window::new(0);
-        }
-    }
-
     /// Whether it takes memory.
     fn is_held(&self) -> bool {
-        matches!(self.recording.state, State::Recording | State::Ended)
+        self.reader.recording().is_held()
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(self.reader.recording().state(), State::QuotaReached(_))
     }
 }
 
@@ -154,41 +109,186 @@ impl Recordings {
     /// No recordings yet.
     #[must_use]
     pub fn new(roots: Roots, quotas: Quotas) -> Self {
-        let searches = Searches::new(roots, (quotas.user_max, quotas.node_max));
-        Self { quotas, entries: BTreeMap::new(), searches, ends: 0 }
+        Self::with_clock(roots.clone(), quotas, Arc::new(SystemClock(roots)))
     }
 
-    /// Recording of a process; `None` if it has no helper.
+    /// The same, by another clock.
     #[must_use]
-    pub fn of(&self, process: ProcessId) -> Option<&Recording> {
-        match self.entries.get(&process)? {
-            Entry::Recorded(recorded) => Some(&recorded.recording),
-            Entry::Sought | Entry::Absent => None,
-        }
+    pub fn with_clock(roots: Roots, quotas: Quotas, clock: Arc<dyn Clock>) -> Self {
+        let searches = Searches::new(roots, (quotas.user_max, quotas.node_max));
+        let registry = Registry { quotas, entries: BTreeMap::new(), searches, budgets: Budgets::default(), ends: 0 };
+        Self { clock, registry: Mutex::new(registry) }
+    }
+
+    /// Recording of a process as it is now; `None` if it has no helper.
+    #[must_use]
+    pub fn of(&self, process: ProcessId) -> Option<Recording> {
+        let reader = Arc::clone(&lock(&self.registry).recorded_of(process)?.reader);
+        let recording = reader.recording().clone();
+        Some(recording)
     }
 
     /// Why the search for the ring of a process is not complete, if it is not.
     #[must_use]
     pub fn delay_of(&self, process: ProcessId) -> Option<Delay> {
-        self.searches.delay_of(process)
+        lock(&self.registry).searches.delay_of(process)
     }
 
     /// Memories of the helper in a process that is recorded.
     #[must_use]
-    pub fn memories(&self, process: ProcessId) -> Option<&Memories> {
+    pub fn memories(&self, process: ProcessId) -> Option<Memories> {
+        let reader = Arc::clone(&lock(&self.registry).recorded_of(process)?.reader);
+        reader.memories()
+    }
+
+    /// Takes the processes that run now, with their users, and looks for the rings of new ones.
+    pub fn look(&self, running: &BTreeMap<ProcessId, u32>) {
+        let recorded = lock(&self.registry).running();
+        let used: Vec<(ProcessId, Option<Duration>)> =
+            recorded.into_iter().map(|process| (process, self.clock.used_by(process))).collect();
+        let now = self.clock.now();
+        let mut registry = lock(&self.registry);
+        registry.credit(used);
+        registry.recover(now);
+        registry.follow(running);
+        registry.readmit(now);
+        registry.searches.look(running);
+        registry.search();
+    }
+
+    /// Reads all rings: a part of one of each user, then the next, until all is read or the time is up.
+    pub fn poll(&self) {
+        let begun = self.clock.now();
+        let mut turns = {
+            let mut registry = lock(&self.registry);
+            registry.admit_found(begun);
+            registry.turns()
+        };
+        // Each user has a turn, however long those of others took.
+        let mut first_turns = turns.len();
+        while let Some(Turn { uid, mut rings }) = turns.pop_front() {
+            if first_turns == 0 && self.clock.now().saturating_sub(begun) >= READING_MAX {
+                break;
+            }
+            first_turns = first_turns.saturating_sub(1);
+            let Some((reader, reading)) = rings.pop_front() else { continue };
+            let has_more = self.read(uid, &reader, reading);
+            if lock(&self.registry).budgets.is_throttled(uid) {
+                continue;
+            }
+            if has_more {
+                rings.push_back((reader, reading));
+            }
+            if !rings.is_empty() {
+                turns.push_back(Turn { uid, rings });
+            }
+        }
+    }
+
+    /// Reads the ring of one process, between two polls of all.
+    pub fn poll_early(&self, process: ProcessId) {
+        let (uid, reader) = {
+            let registry = lock(&self.registry);
+            match registry.recorded_of(process) {
+                Some(Recorded { reader, uid, end: 0, .. }) if !registry.budgets.is_throttled(*uid) => {
+                    (*uid, Arc::clone(reader))
+                }
+                _ => return,
+            }
+        };
+        self.read(uid, &reader, Reading::Early);
+    }
+
+    /// Reads a part of a ring at its user's expense. Whether there is more to read now.
+    fn read(&self, uid: u32, reader: &Reader, reading: Reading) -> bool {
+        let (now, begun) = (self.clock.now(), self.clock.spent());
+        let has_more = reader.read(reading, now);
+        let spent = self.clock.spent().saturating_sub(begun);
+        lock(&self.registry).charge(uid, spent, now);
+        has_more
+    }
+}
+
+impl Registry {
+    fn recorded_of(&self, process: ProcessId) -> Option<&Recorded> {
         match self.entries.get(&process)? {
-            Entry::Recorded(recorded) => recorded.ring.as_ref().map(Process::memories),
+            Entry::Recorded(recorded) => Some(recorded),
             Entry::Sought | Entry::Absent => None,
         }
     }
 
-    /// Takes the processes that run now, with their users, and looks for the rings of new ones.
-    pub fn look(&mut self, running: &BTreeMap<ProcessId, u32>) {
+    fn recorded(&self) -> impl Iterator<Item = (ProcessId, &Recorded)> {
+        self.entries.iter().filter_map(|(process, entry)| match entry {
+            Entry::Recorded(recorded) => Some((*process, recorded)),
+            Entry::Sought | Entry::Absent => None,
+        })
+    }
+
+    /// Processes that are recorded and run.
+    fn running(&self) -> Vec<ProcessId> {
+        let running = self.recorded().filter(|(_, recorded)| recorded.end == 0 && recorded.is_held());
+        running.map(|(process, _)| process).collect()
+    }
+
+    // === Reader time ===
+
+    fn credit(&mut self, used: Vec<(ProcessId, Option<Duration>)>) {
+        for (process, used) in used {
+            let Some(Entry::Recorded(recorded)) = self.entries.get_mut(&process) else { continue };
+            if let (Some(used), Some(before)) = (used, recorded.used) {
+                self.budgets.credit(recorded.uid, used.saturating_sub(before));
+            }
+            recorded.used = used;
+        }
+    }
+
+    fn charge(&mut self, uid: u32, spent: Duration, now: Duration) {
+        if self.budgets.charge(uid, spent, now) {
+            self.set_states(uid, &State::Throttled);
+        }
+    }
+
+    fn recover(&mut self, now: Duration) {
+        for uid in self.budgets.recover(now) {
+            self.set_states(uid, &State::Recording);
+        }
+    }
+
+    fn set_states(&self, uid: u32, state: &State) {
+        let of_user = self.recorded().filter(|(_, recorded)| recorded.uid == uid);
+        of_user.for_each(|(_, recorded)| recorded.reader.set_state(state.clone()));
+    }
+
+    /// Users whose rings are to be read, with these: those that were not read for the longest time first.
+    fn turns(&self) -> VecDeque<Turn> {
+        let mut by_user: BTreeMap<u32, Vec<(Duration, &Recorded)>> = BTreeMap::new();
+        for (_, recorded) in self.recorded() {
+            let recording = recorded.reader.recording();
+            if *recording.state() == State::Recording {
+                by_user.entry(recorded.uid).or_default().push((recording.read_at(), recorded));
+            }
+        }
+        let mut turns: Vec<(Duration, Turn)> = Vec::new();
+        for (uid, mut rings) in by_user {
+            rings.sort_by_key(|(read_at, _)| *read_at);
+            let first = rings.first().map_or(Duration::ZERO, |(read_at, _)| *read_at);
+            let reading = |end| if end == 0 { Reading::Regular } else { Reading::Last };
+            let rings = rings.into_iter().map(|(_, ring)| (Arc::clone(&ring.reader), reading(ring.end))).collect();
+            turns.push((first, Turn { uid, rings }));
+        }
+        turns.sort_by_key(|(first, _)| *first);
+        turns.into_iter().map(|(_, turn)| turn).collect()
+    }
+
+    // === Which processes are recorded ===
+
+    /// Takes the processes that run now.
+    fn follow(&mut self, running: &BTreeMap<ProcessId, u32>) {
         for (process, uid) in running {
             let is_sought = match self.entries.get(process) {
                 None => true,
                 // It closed the driver and opened it again, perhaps as another program.
-                Some(Entry::Recorded(recorded)) => recorded.recording.state == State::Ended,
+                Some(Entry::Recorded(recorded)) => recorded.end != 0,
                 Some(Entry::Sought | Entry::Absent) => false,
             };
             if is_sought {
@@ -199,19 +299,14 @@ impl Recordings {
         self.entries.retain(|process, entry| match entry {
             _ if running.contains_key(process) => true,
             Entry::Recorded(recorded) => {
-                if recorded.recording.state == State::Recording {
+                if recorded.end == 0 {
                     *ends += 1;
-                    recorded.finish(*ends);
+                    recorded.end = *ends;
                 }
                 recorded.is_held()
             }
             Entry::Sought | Entry::Absent => false,
         });
-        self.readmit();
-        let Self { entries, searches, .. } = self;
-        searches.retain(|process| matches!(entries.get(process), Some(Entry::Sought)));
-        searches.look(running);
-        searches.start();
     }
 
     fn seek(&mut self, process: ProcessId, uid: u32) {
@@ -219,87 +314,115 @@ impl Recordings {
         self.searches.seek(process, uid);
     }
 
+    fn search(&mut self) {
+        let Self { entries, searches, .. } = self;
+        searches.retain(|process| matches!(entries.get(process), Some(Entry::Sought)));
+        searches.start();
+    }
+
     /// Looks again for the rings that a quota kept out, if there is room now.
-    fn readmit(&mut self) {
+    fn readmit(&mut self, now: Duration) {
         let waiting: Vec<(ProcessId, u32)> = self
             .recorded()
-            .filter(|(_, recorded)| recorded.recording.state == State::QuotaReached)
+            .filter(|(_, recorded)| recorded.is_waiting())
             .map(|(process, recorded)| (process, recorded.uid))
             .collect();
         for (process, uid) in waiting {
-            if self.has_room(uid) || self.first_to_go(uid).is_some() {
+            if self.has_room(uid) || self.first_to_go(uid, now).is_some() {
                 self.seek(process, uid);
+            } else if let Some(recorded) = self.recorded_of(process) {
+                recorded.reader.give_way(self.holder(uid));
             }
         }
     }
 
-    /// Reads all rings.
-    pub fn poll(&mut self) {
+    fn admit_found(&mut self, now: Duration) {
         while let Some((process, uid, found)) = self.searches.take() {
-            self.admit(process, uid, found);
+            match found {
+                Ok(None) => drop(self.entries.insert(process, Entry::Absent)),
+                Ok(Some(ring)) => self.admit(process, uid, Ok(Box::new(ring)), now),
+                Err(error) => self.admit(process, uid, Err(error), now),
+            }
         }
         self.searches.start();
-        for entry in self.entries.values_mut() {
-            if let Entry::Recorded(recorded) = entry {
-                recorded.poll();
-            }
-        }
     }
 
-    /// Reads the ring of one process, between two polls of all.
-    pub fn poll_early(&mut self, process: ProcessId) {
-        if let Some(Entry::Recorded(recorded)) = self.entries.get_mut(&process) {
-            recorded.read(Process::poll_early);
-        }
-    }
-
-    fn admit(&mut self, process: ProcessId, uid: u32, found: Found) {
-        let (state, ring) = match found {
-            Ok(None) => {
-                self.entries.insert(process, Entry::Absent);
-                return;
+    fn admit(&mut self, process: ProcessId, uid: u32, ring: Result<Box<dyn Ring>, ProcessError>, now: Duration) {
+        let (state, ring) = match ring {
+            Ok(ring) if self.make_room(uid, now) => {
+                let is_throttled = self.budgets.is_throttled(uid);
+                (if is_throttled { State::Throttled } else { State::Recording }, Some(ring))
             }
-            Ok(Some(ring)) if self.make_room(uid) => (State::Recording, Some(ring)),
-            Ok(Some(_)) => (State::QuotaReached, None),
+            Ok(_) => (State::QuotaReached(self.holder(uid)), None),
             Err(error) => (State::Unreadable(error.to_string()), None),
         };
-        let recorded = Recorded::new(uid, state, ring, self.quotas);
-        self.entries.insert(process, Entry::Recorded(Box::new(recorded)));
+        let reader = Arc::new(Reader::new(state, ring, self.quotas.window_bytes, now));
+        self.entries.insert(process, Entry::Recorded(Recorded { reader, uid, end: 0, used: None }));
     }
 
-    fn recorded(&self) -> impl Iterator<Item = (ProcessId, &Recorded)> {
-        self.entries.iter().filter_map(|(process, entry)| match entry {
-            Entry::Recorded(recorded) => Some((*process, &**recorded)),
-            Entry::Sought | Entry::Absent => None,
-        })
-    }
+    // === Quotas ===
 
-    /// Recordings that take memory: of a user, and of the node.
-    fn held(&self, uid: u32) -> (usize, usize) {
-        let held = self.recorded().filter(|(_, recorded)| recorded.is_held());
-        held.fold((0, 0), |(of_user, all), (_, recorded)| (of_user + usize::from(recorded.uid == uid), all + 1))
+    /// Recordings that take memory, by user.
+    fn held(&self) -> BTreeMap<u32, usize> {
+        let mut held = BTreeMap::new();
+        for (_, recorded) in self.recorded().filter(|(_, recorded)| recorded.is_held()) {
+            *held.entry(recorded.uid).or_insert(0) += 1;
+        }
+        held
     }
 
     fn has_room(&self, uid: u32) -> bool {
-        let (of_user, all) = self.held(uid);
-        of_user < self.quotas.user_max && all < self.quotas.node_max
+        let held = self.held();
+        self.quotas.has_room(held.get(&uid).copied().unwrap_or(0), held.values().sum())
+    }
+
+    /// Who has the recordings that a user may not have.
+    fn holder(&self, uid: u32) -> Holder {
+        let Quotas { user_max, node_max, .. } = self.quotas;
+        let held = self.held();
+        let own = held.get(&uid).copied().unwrap_or(0);
+        if own >= user_max {
+            return Holder { uid, recordings: own, max: user_max };
+        }
+        let most = held.into_iter().max_by_key(|(_, recordings)| *recordings);
+        let (uid, recordings) = most.unwrap_or((uid, own));
+        Holder { uid, recordings, max: node_max }
     }
 
     /// Recording that gives way to one of a user: of those that have ended, the first, the user's own
-    /// before those of others.
-    fn first_to_go(&self, uid: u32) -> Option<ProcessId> {
-        let is_user_full = self.held(uid).0 >= self.quotas.user_max;
-        let ended = self.recorded().filter(|(_, recorded)| recorded.recording.state == State::Ended);
+    /// before those of others; else of those of users with more, the one without calls for the longest time.
+    fn first_to_go(&self, uid: u32, now: Duration) -> Option<ProcessId> {
+        let held = self.held();
+        let of = |uid| held.get(&uid).copied().unwrap_or(0);
+        let is_user_full = of(uid) >= self.quotas.user_max;
+        let held_ones = || self.recorded().filter(|(_, recorded)| recorded.is_held());
+        let ended = held_ones().filter(|(_, recorded)| recorded.end != 0);
         let may_go = ended.filter(|(_, recorded)| !is_user_full || recorded.uid == uid);
-        may_go.min_by_key(|(_, recorded)| (recorded.uid != uid, recorded.end)).map(|(process, _)| process)
+        let ended = may_go.min_by_key(|(_, recorded)| (recorded.uid != uid, recorded.end));
+        let idle = || {
+            let idle =
+                held_ones().map(|(process, recorded)| (process, recorded, recorded.reader.recording().active_at()));
+            let may_go = idle.filter(|(_, recorded, active_at)| {
+                !is_user_full && of(recorded.uid) > of(uid) + 1 && now.saturating_sub(*active_at) >= IDLE
+            });
+            may_go.min_by_key(|(_, _, active_at)| *active_at).map(|(process, ..)| process)
+        };
+        ended.map(|(process, _)| process).or_else(idle)
     }
 
     /// Makes room for a recording of a user, if it may have one.
-    fn make_room(&mut self, uid: u32) -> bool {
+    fn make_room(&mut self, uid: u32, now: Duration) -> bool {
         while !self.has_room(uid) {
-            let Some(process) = self.first_to_go(uid) else { return false };
-            self.entries.remove(&process);
+            let Some(process) = self.first_to_go(uid, now) else { return false };
+            match self.entries.get(&process) {
+                // It waits for a place again.
+                Some(Entry::Recorded(Recorded { reader, end: 0, .. })) => reader.give_way(self.holder(uid)),
+                _ => drop(self.entries.remove(&process)),
+            }
         }
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,49 +8,55 @@ use model::api;
 
 use crate::{
     merge::Losses,
-    program::Program,
-    recordings::{Recording, State},
+    recording::{Holder, Recording, State},
+    window::Window,
 };
 
 impl Recording {
-    /// The recording with its last calls, so many.
+    /// The recording with its last calls, of this number.
     #[must_use]
     pub fn view(&self, count: usize) -> api::Ops {
-        let (mut program, calls) = self.window().last(count);
         let Losses { dropped, unrecorded, unknown, invalid } = self.losses();
+        let window = self.window();
         api::Ops {
             state: match self.state() {
                 State::Recording => "recording",
+                State::Throttled => "throttled",
                 State::Ended => "ended",
                 State::Unreadable(_) => "unreadable",
-                State::QuotaReached => "quota_reached",
+                State::QuotaReached(_) => "quota_reached",
             }
             .to_owned(),
             unreadable_reason: match self.state() {
                 State::Unreadable(reason) => Some(reason.clone()),
-                State::Recording | State::Ended | State::QuotaReached => None,
+                _ => None,
             },
-            calls: self.window().added(),
-            calls_retained: self.window().calls().len() as u64,
+            quota_holder: match self.state() {
+                State::QuotaReached(Holder { uid, recordings, max }) => {
+                    Some(api::QuotaHolder { uid: *uid, recordings: *recordings as u64, max_recordings: *max as u64 })
+                }
+                _ => None,
+            },
+            calls: window.added(),
+            calls_retained: window.retained() as u64,
             calls_dropped: dropped,
             calls_unrecorded: unrecorded,
             records_unknown: unknown,
             records_invalid: invalid,
-            is_incomplete: self.window().is_full(),
-            ops: calls.into_iter().map(|call| op(&mut program, call)).collect(),
+            is_incomplete: window.is_full(),
+            ops: window.last_calls(count).map(|(number, call)| op(window, number, call)).collect(),
         }
     }
 }
 
-fn op(program: &mut Program, call: &Call) -> api::Op {
-    program.make(&call.action);
+fn op(window: &Window, number: u64, call: &Call) -> api::Op {
     api::Op {
         sequence: call.stamp.sequence,
         time_ns: call.stamp.time_ns,
         tid: call.stamp.thread,
         is_asynchronous: call.is_asynchronous,
         is_cut: call.is_cut,
-        action: action(program, &call.action),
+        action: action(&call.action, |function| window.function_at(function, number)),
     }
 }
 
@@ -89,7 +95,7 @@ const fn sync(kind: SyncKind) -> &'static str {
     }
 }
 
-fn action(program: &Program, action: &Action) -> api::OpAction {
+fn action<'a>(action: &Action, name: impl Fn(u64) -> Option<&'a str>) -> api::OpAction {
     match action {
         Action::Malloc { address, bytes, kind, device, .. } => api::OpAction::Malloc {
             address: hex(*address),
@@ -102,7 +108,7 @@ fn action(program: &Program, action: &Action) -> api::OpAction {
         Action::Function { function, name } => api::OpAction::Function { function: hex(*function), name: name.clone() },
         Action::Launch { target: to, function, grid, block, shared_bytes, pointers } => api::OpAction::Launch {
             target: target(*to),
-            function: program.function(*function).map_or_else(|| hex(*function), ToString::to_string),
+            function: name(*function).map_or_else(|| hex(*function), str::to_owned),
             grid: dimensions(*grid),
             block: dimensions(*block),
             shared_bytes: *shared_bytes,

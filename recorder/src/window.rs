@@ -1,12 +1,21 @@
 //! The last calls of a process, as many as its quota holds, with what they rest on: memory, functions
 //! and graphs from before.
+//!
+//! Calls lie in segments, which clones of a window share: a clone takes no time.
 
-use std::{collections::VecDeque, mem::size_of};
+use std::{collections::VecDeque, mem::size_of, sync::Arc};
 
 use call_ring::call::{Action, Call, Pointer};
 use trace::ops::{Invalid, OpStream};
 
-use crate::{ops::Ops, program::Program};
+use crate::{
+    map::{Map, entry_bytes},
+    ops::Ops,
+    program::Program,
+};
+
+/// Segments of a full window.
+const SEGMENTS: usize = 64;
 
 /// The last calls of a process.
 #[derive(Clone, Debug)]
@@ -14,17 +23,31 @@ pub struct Window {
     /// What the program had before the calls, and when.
     before: Program,
     before_ns: u64,
-    calls: VecDeque<Call>,
+    segments: VecDeque<Arc<Segment>>,
+    /// Calls that name a function, by its handle and their number.
+    names: Map<(u64, u64), ()>,
+    retained: usize,
     bytes: usize,
     bytes_max: usize,
     added: u64,
 }
 
+/// Calls that were added one after another. They leave the window together.
+#[derive(Clone, Debug)]
+struct Segment {
+    /// Calls that were added before them.
+    first: u64,
+    calls: Vec<Call>,
+    bytes: usize,
+}
+
 /// Bytes that a call takes here.
 pub(crate) fn bytes_of(call: &Call) -> usize {
+    /// What the allocator adds to a part.
+    const PART: usize = 16;
     let more = match &call.action {
-        Action::Launch { pointers: Some(pointers), .. } => pointers.len() * size_of::<Pointer>(),
-        Action::Function { name, .. } => name.len(),
+        Action::Launch { pointers: Some(pointers), .. } => pointers.capacity() * size_of::<Pointer>() + PART,
+        Action::Function { name, .. } => name.capacity() + PART + entry_bytes::<(u64, u64), ()>(),
         _ => 0,
     };
     size_of::<Call>() + more
@@ -34,26 +57,61 @@ impl Window {
     /// Window of this many bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
-        Self { before: Program::default(), before_ns: 0, calls: VecDeque::new(), bytes: 0, bytes_max, added: 0 }
+        Self::after(Program::default(), bytes_max)
     }
 
     /// Window of this many bytes, of a program that has this much already.
     #[must_use]
     pub fn after(program: Program, bytes_max: usize) -> Self {
-        Self { before: program, ..Self::new(bytes_max) }
+        Self {
+            before: program,
+            before_ns: 0,
+            segments: VecDeque::new(),
+            names: Map::default(),
+            retained: 0,
+            bytes: 0,
+            bytes_max,
+            added: 0,
+        }
     }
 
     /// Adds a call; the first ones leave for it.
     pub fn add(&mut self, call: Call) {
-        self.bytes += bytes_of(&call);
-        self.calls.push_back(call);
+        if let Action::Function { function, .. } = call.action {
+            self.names.insert((function, self.added), ());
+        }
+        let bytes = bytes_of(&call);
+        self.bytes += bytes;
+        let segment_bytes = self.bytes_max / SEGMENTS;
+        match self.segments.back_mut() {
+            Some(last) if last.bytes < segment_bytes => Arc::make_mut(last).add(call, bytes),
+            last => {
+                if let Some(last) = last {
+                    Arc::make_mut(last).calls.shrink_to_fit();
+                }
+                let segment = Segment { first: self.added, calls: vec![call], bytes };
+                self.segments.push_back(Arc::new(segment));
+            }
+        }
+        self.retained += 1;
         self.added += 1;
         while self.bytes > self.bytes_max
-            && let Some(first) = self.calls.pop_front()
+            && let Some(first) = self.segments.pop_front()
         {
-            self.bytes -= bytes_of(&first);
-            self.before_ns = self.before_ns.max(first.stamp.time_ns);
-            self.before.advance(&first.action);
+            self.leave(&first);
+        }
+    }
+
+    fn leave(&mut self, segment: &Segment) {
+        let Segment { first, calls, bytes } = segment;
+        self.bytes -= bytes;
+        self.retained -= calls.len();
+        for (number, call) in (*first..).zip(calls) {
+            if let Action::Function { function, .. } = call.action {
+                self.names.remove((function, number));
+            }
+            self.before_ns = self.before_ns.max(call.stamp.time_ns);
+            self.before.advance(&call.action);
         }
     }
 
@@ -63,12 +121,17 @@ impl Window {
         self.added
     }
 
-    /// Calls since the first so many that were ever added; `None` if one of them has left.
+    /// Calls in the window.
+    #[must_use]
+    pub const fn retained(&self) -> usize {
+        self.retained
+    }
+
+    /// Calls since this number that were ever added; `None` if one of them has left.
     #[must_use]
     pub fn since(&self, added: u64) -> Option<Vec<Call>> {
         let count = usize::try_from(self.added.saturating_sub(added)).ok()?;
-        let first = self.calls.len().checked_sub(count)?;
-        Some(self.calls.range(first..).cloned().collect())
+        (count <= self.retained).then(|| self.last_calls(count).map(|(_, call)| call.clone()).collect())
     }
 
     /// What the program had before the window.
@@ -86,22 +149,51 @@ impl Window {
 
     /// Calls in the window, in their order.
     #[must_use]
-    pub fn calls(&self) -> impl DoubleEndedIterator<Item = &Call> + ExactSizeIterator {
-        self.calls.iter()
+    pub fn calls(&self) -> impl DoubleEndedIterator<Item = &Call> {
+        self.segments.iter().flat_map(|segment| &segment.calls)
     }
 
-    /// What the program had before the last calls, so many, and these calls.
+    /// The last calls of this count, with the number of calls before each. Others are not visited.
+    pub fn last_calls(&self, count: usize) -> impl Iterator<Item = (u64, &Call)> {
+        let first = self.added - count.min(self.retained) as u64;
+        let segments = self.segments.partition_point(|segment| segment.first + segment.calls.len() as u64 <= first);
+        self.segments.range(segments..).flat_map(move |segment| {
+            let skipped = first.saturating_sub(segment.first);
+            let calls = segment.calls.get(usize::try_from(skipped).unwrap_or(usize::MAX)..).unwrap_or_default();
+            (segment.first + skipped..).zip(calls)
+        })
+    }
+
+    /// Name of a function at the call of this number, if the program has told it.
+    #[must_use]
+    pub fn function_at(&self, function: u64, number: u64) -> Option<&str> {
+        let named = self.names.last_up_to((function, number)).filter(|((named, _), ())| *named == function);
+        let Some(((_, number), ())) = named else { return self.before.function(function) };
+        match &self.call(number)?.action {
+            Action::Function { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Call of a number.
+    fn call(&self, number: u64) -> Option<&Call> {
+        let at = self.segments.partition_point(|segment| segment.first <= number).checked_sub(1)?;
+        let segment = self.segments.get(at)?;
+        segment.calls.get(usize::try_from(number - segment.first).ok()?)
+    }
+
+    /// What the program had before the last calls of this count, and these calls.
     #[must_use]
     pub fn last(&self, count: usize) -> (Program, Vec<&Call>) {
         let mut program = self.before.clone();
-        let first = self.calls.len().saturating_sub(count);
-        for call in self.calls.iter().take(first) {
+        let first = self.retained.saturating_sub(count);
+        for call in self.calls().take(first) {
             program.advance(&call.action);
         }
-        (program, self.calls.iter().skip(first).collect())
+        (program, self.last_calls(count).map(|(_, call)| call).collect())
     }
 
-    /// The last calls, so many, as a stream of operations.
+    /// The last calls of this count, as a stream of operations.
     ///
     /// # Errors
     /// If graphs make more operations of them than a stream may have.
@@ -116,11 +208,19 @@ impl Window {
     }
 }
 
+impl Segment {
+    fn add(&mut self, call: Call, bytes: usize) {
+        self.calls.push(call);
+        self.bytes += bytes;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use call_ring::{MemoryKind, Size, Stamp, Target};
 
     use super::*;
+    use crate::map::visits;
 
     fn call(sequence: u64, action: Action) -> Call {
         let stamp = Stamp { sequence, time_ns: sequence, thread: 1 };
@@ -185,6 +285,46 @@ mod tests {
     fn call_that_is_larger_than_the_window_leaves_it_empty() {
         let mut window = Window::new(1);
         window.add(malloc(0, 0x10000));
-        assert_eq!((window.calls().len(), window.trace(9).unwrap().blocks().len()), (0, 1));
+        assert_eq!((window.retained(), window.trace(9).unwrap().blocks().len()), (0, 1));
+    }
+
+    #[test]
+    fn last_calls_are_found_without_those_before_them_and_have_the_names_of_their_time() {
+        let name = |name: &str| Action::Function { function: 5, name: name.to_owned() };
+        let mut window = Window::new(1 << 20);
+        window.add(call(0, name("first")));
+        for sequence in 1..4000 {
+            window.add(launch(sequence, 0x10000));
+        }
+        window.add(call(4000, name("second")));
+        window.add(launch(4001, 0x10000));
+        let names = |window: &Window, count| {
+            let launches = window.last_calls(count).filter(|(_, call)| matches!(call.action, Action::Launch { .. }));
+            launches.map(|(number, _)| window.function_at(5, number).map(str::to_owned)).collect::<Vec<_>>()
+        };
+        let expected = [Some("first"), Some("second")].map(|name| name.map(str::to_owned));
+        let before = visits::count();
+        assert_eq!(names(&window, 3), expected);
+        assert!(visits::count() - before < 20, "{} entries", visits::count() - before);
+        assert_eq!(window.function_at(6, 4001), None);
+        // The names have left with their calls, and are those of before.
+        for sequence in 4002..20_000 {
+            window.add(launch(sequence, 0x10000));
+        }
+        assert!(window.retained() < 9000);
+        assert_eq!(names(&window, 1), [Some("second".to_owned())]);
+    }
+
+    #[test]
+    fn snapshot_has_the_calls_of_its_time() {
+        let mut window = window();
+        let snapshot = window.clone();
+        let sequences = |window: &Window| window.calls().map(|call| call.stamp.sequence).collect::<Vec<u64>>();
+        for sequence in 100..150 {
+            window.add(launch(sequence, 0x10000));
+        }
+        assert_eq!(sequences(&snapshot), (90..100).collect::<Vec<u64>>());
+        assert_eq!(sequences(&window), (140..150).collect::<Vec<u64>>());
+        assert_eq!(snapshot.trace(9).unwrap().launches().len(), 9);
     }
 }

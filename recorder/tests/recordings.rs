@@ -13,7 +13,7 @@ use call_ring::{Kind, TOTAL_BYTES, memory::LANES};
 use model::ProcessId;
 use recorder::{
     Quotas, Recordings,
-    recordings::{Recording, State},
+    recording::{Holder, Recording, State},
 };
 use sys::{Roots, processes};
 
@@ -103,7 +103,7 @@ fn recordings() -> Recordings {
 }
 
 /// Looks until each process has a recording.
-fn look(recordings: &mut Recordings, running: &BTreeMap<ProcessId, u32>) {
+fn look(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>) {
     while running.keys().any(|process| recordings.of(*process).is_none()) {
         recordings.look(running);
         thread::sleep(Duration::from_millis(2));
@@ -112,7 +112,7 @@ fn look(recordings: &mut Recordings, running: &BTreeMap<ProcessId, u32>) {
 }
 
 fn calls(recording: &Recording) -> (u64, usize) {
-    (recording.window().added(), recording.window().calls().len())
+    (recording.window().added(), recording.window().retained())
 }
 
 #[test]
@@ -120,18 +120,19 @@ fn calls_of_a_process_are_read_while_it_runs_and_stay_after_its_end() {
     if !is_permitted() {
         return;
     }
-    let (mut program, mut recordings) = (Program::with_ring(), recordings());
+    let (mut program, recordings) = (Program::with_ring(), recordings());
     let id = program.id();
     program.call();
-    look(&mut recordings, &BTreeMap::from([(id, 1000)]));
+    look(&recordings, &BTreeMap::from([(id, 1000)]));
     recordings.poll();
-    assert_eq!(calls(recordings.of(id).unwrap()), (1, 1));
+    assert_eq!(calls(&recordings.of(id).unwrap()), (1, 1));
     program.call();
     program.call();
     drop(program);
     recordings.look(&BTreeMap::new());
+    recordings.poll();
     let recording = recordings.of(id).unwrap();
-    assert_eq!((recording.state(), calls(recording)), (&State::Ended, (3, 3)));
+    assert_eq!((recording.state(), calls(&recording)), (&State::Ended, (3, 3)));
     assert_eq!(recording.view(2).ops.len(), 2);
 }
 
@@ -140,7 +141,7 @@ fn process_without_a_ring_has_no_recording() {
     if !is_permitted() {
         return;
     }
-    let mut recordings = recordings();
+    let recordings = recordings();
     let pid = std::process::id();
     let start_ticks = processes::start_ticks(&Roots::default(), pid).unwrap().unwrap();
     let id = ProcessId { pid, start_ticks };
@@ -157,9 +158,9 @@ fn ring_of_another_version_or_size_is_unreadable_with_the_reason() {
     if !is_permitted() {
         return;
     }
-    let mut recordings = recordings();
+    let recordings = recordings();
     let (later, larger) = (Program::start(TOTAL_BYTES, 2), Program::start(TOTAL_BYTES * 2, 1));
-    look(&mut recordings, &BTreeMap::from([(later.id(), 1000), (larger.id(), 1001)]));
+    look(&recordings, &BTreeMap::from([(later.id(), 1000), (larger.id(), 1001)]));
     let reason = |program: &Program| recordings.of(program.id()).unwrap().view(0).unreadable_reason.unwrap();
     assert_eq!(reason(&later), "its shared memory is no ring of the helper: version 2 instead of 1");
     assert!(reason(&larger).starts_with("its shared memory has "), "{}", reason(&larger));
@@ -170,16 +171,17 @@ fn user_at_its_quota_takes_no_place_of_others() {
     if !is_permitted() {
         return;
     }
-    let mut recordings = recordings();
+    let recordings = recordings();
     let mut programs: Vec<Program> = (0..4).map(|_| Program::with_ring()).collect();
     let mut running = BTreeMap::new();
     let states = |recordings: &Recordings, programs: &[Program]| -> Vec<Option<State>> {
         programs.iter().map(|program| recordings.of(program.id()).map(|recording| recording.state().clone())).collect()
     };
-    let [recording, full] = [State::Recording, State::QuotaReached].map(Some);
+    let holder = Holder { uid: 1000, recordings: 2, max: 2 };
+    let [recording, full] = [State::Recording, State::QuotaReached(holder)].map(Some);
     for (program, uid) in programs.iter().zip([1000, 1000, 1000, 1001]) {
         running.insert(program.id(), uid);
-        look(&mut recordings, &running);
+        look(&recordings, &running);
     }
     let expected = [&recording, &recording, &full, &recording].map(Clone::clone);
     assert_eq!(states(&recordings, &programs), expected, "two of a user at most");
@@ -219,8 +221,8 @@ fn reader_of_a_ring_with_holes_takes_no_memory_for_them() {
     }
     let mut program = Program::of(SPARSE, &[TOTAL_BYTES, LANES]);
     let before = program.answer();
-    let mut recordings = recordings();
-    look(&mut recordings, &BTreeMap::from([(program.id(), 1000)]));
+    let recordings = recordings();
+    look(&recordings, &BTreeMap::from([(program.id(), 1000)]));
     recordings.poll();
     let recording = recordings.of(program.id()).unwrap();
     assert_eq!(recording.state(), &State::Recording);
@@ -238,7 +240,7 @@ fn ring_that_is_just_being_made_is_read_once_it_has_a_header() {
         "for _ in sys.stdin:\n    put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n",
     );
     let mut program = Program::of(&late, &[TOTAL_BYTES, LANES]);
-    let (mut recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
+    let (recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
     recordings.look(&running);
     for _ in 0..50 {
         thread::sleep(Duration::from_millis(2));

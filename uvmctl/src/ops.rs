@@ -4,7 +4,7 @@ use std::{fs::File, io::Write, path::PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use model::api::{Op, OpAction, OpTarget, Ops};
+use model::api::{Op, OpAction, OpTarget, Ops, QuotaHolder};
 use trace::OpStream;
 
 use crate::{
@@ -90,10 +90,13 @@ impl View for List {
 
 /// State of the recording, and what it lacks.
 fn heading(ops: &Ops) -> String {
-    let state = match (ops.state.as_str(), &ops.unreadable_reason) {
-        ("quota_reached", _) => "not recorded: its user or the node has as many recordings as it may have".to_owned(),
-        ("unreadable", Some(reason)) => format!("not recorded any more: {}", text::printable(reason)),
-        (state, _) => text::printable(state).replace('_', " "),
+    let state = match (ops.state.as_str(), &ops.unreadable_reason, &ops.quota_holder) {
+        ("quota_reached", _, Some(QuotaHolder { uid, recordings, max_recordings })) => {
+            format!("not recorded: user {uid} has {recordings} of {max_recordings} recordings")
+        }
+        ("throttled", ..) => "not recorded for now: the reader time of its user is used up".to_owned(),
+        ("unreadable", Some(reason), _) => format!("not recorded any more: {}", text::printable(reason)),
+        (state, ..) => text::printable(state).replace('_', " "),
     };
     let calls = format!("{}, the last {} retained", text::counted(ops.calls, "call"), text::count(ops.calls_retained));
     let losses = [
@@ -246,6 +249,9 @@ NUMBER     MS  TID  CALL
             heading(&lossy),
             "recording: 1.2k calls, the last 40 retained; 3 dropped; too many blocks, functions or graphs for a whole trace"
         );
+        let holder = Some(QuotaHolder { uid: 1001, recordings: 8, max_recordings: 16 });
+        let waiting = Ops { state: "quota_reached".to_owned(), quota_holder: holder, ..Ops::default() };
+        assert!(heading(&waiting).starts_with("not recorded: user 1001 has 8 of 16 recordings: no calls"));
         let unreadable = Ops { state: "unreadable".to_owned(), unreadable_reason: Some("x".to_owned()), ..lossy };
         assert!(heading(&unreadable).starts_with("not recorded any more: x: 1.2k calls"));
     }

@@ -184,13 +184,12 @@ impl Followers {
         for (id, (target, process)) in targets {
             let followed = match self.followed.entry(id) {
                 Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(vacant) => match self.sources.recorder.try_is_recorded(id) {
-                    None => continue,
-                    Some(Err(reason)) => {
+                Entry::Vacant(vacant) => match self.sources.recorder.is_recorded(id) {
+                    Err(reason) => {
                         all.insert(id, unavailable(target.gpu, target.policy, reason));
                         continue;
                     }
-                    Some(Ok(())) => match start(&self.sources, id, target) {
+                    Ok(()) => match start(&self.sources, id, target) {
                         Ok(followed) => vacant.insert(followed),
                         Err(error) => {
                             tracing::warn!("cannot start a thread that follows {}: {error}", id.pid);

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak},
+    sync::{Arc, Weak},
     thread,
     time::{Duration, Instant},
 };
@@ -13,10 +13,11 @@ use collector::Snapshots;
 use model::{ProcessId, Snapshot};
 use recorder::{
     Memories, Program, Quotas, Recordings,
-    recordings::{Recording, State},
+    recording::{Holder, Recording, State},
     searches::Delay,
 };
 use sys::Roots;
+use tokio::sync::Semaphore;
 use web::{CallsRequest, OpsSource, Source, TraceSource};
 
 /// Interval of readings: a ring holds 16,384 calls of a program's first thread.
@@ -26,10 +27,15 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of the calls of a process.
 const WINDOW_BYTES: usize = 4 << 20;
 
+/// Traces that are made at a time: each takes up to some 100 MiB and a second.
+const TRACES_MAX: usize = 2;
+/// Answers with calls, likewise.
+const ANSWERS_MAX: usize = 8;
+
 /// Recordings of all processes. The thread ends with the last clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
-    recordings: Arc<Mutex<Recordings>>,
+    recordings: Arc<Recordings>,
     is_enabled: bool,
 }
 
@@ -52,7 +58,7 @@ impl Recorder {
     pub(crate) fn start(config: config::Recordings, snapshots: Snapshots) -> anyhow::Result<Self> {
         let (node_max, user_max) = (config.max.0 as usize, config.max_per_user.0 as usize);
         let quotas = Quotas { window_bytes: WINDOW_BYTES, user_max, node_max };
-        let recordings = Arc::new(Mutex::new(Recordings::new(Roots::default(), quotas)));
+        let recordings = Arc::new(Recordings::new(Roots::default(), quotas));
         if config.enabled {
             let weak = Arc::downgrade(&recordings);
             let thread = thread::Builder::new().name("recorder".to_owned());
@@ -64,13 +70,13 @@ impl Recorder {
     /// Recordings that only [`Self::poll`] reads any further.
     #[cfg(test)]
     pub(crate) fn of(recordings: Recordings) -> Self {
-        Self { recordings: Arc::new(Mutex::new(recordings)), is_enabled: true }
+        Self { recordings: Arc::new(recordings), is_enabled: true }
     }
 
     /// Reads the calls that there are.
     #[cfg(test)]
     pub(crate) fn poll(&self) {
-        lock(&self.recordings).poll();
+        self.recordings.poll();
     }
 
     /// Whether recordings are enabled.
@@ -78,37 +84,29 @@ impl Recorder {
         self.is_enabled
     }
 
-    /// Whether the calls of a process are recorded, or the reason why not; `None` while rings are read,
-    /// for which this does not wait.
-    pub(crate) fn try_is_recorded(&self, process: ProcessId) -> Option<Result<(), String>> {
-        let recordings = match self.recordings.try_lock() {
-            Ok(recordings) => recordings,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(recorded(&recordings, process).map(|_| ()))
+    /// Whether the calls of a process are recorded, or the reason why not.
+    pub(crate) fn is_recorded(&self, process: ProcessId) -> Result<(), String> {
+        recorded(&self.recordings, process).map(drop)
     }
 
     /// Memories of the helper in a process, or the reason why they are not known.
     pub(crate) fn memories(&self, process: ProcessId) -> Result<Memories, String> {
-        let recordings = lock(&self.recordings);
-        recorded(&recordings, process)?;
-        recordings.memories(process).cloned().ok_or_else(|| "its recording has ended".to_owned())
+        recorded(&self.recordings, process)?;
+        self.recordings.memories(process).ok_or_else(|| "its recording has ended".to_owned())
     }
 
     /// Reads the calls of one process now, before the next reading of all.
     pub(crate) fn poll_early(&self, process: ProcessId) {
-        lock(&self.recordings).poll_early(process);
+        self.recordings.poll_early(process);
     }
 
-    /// Calls of a process since so many; all that are retained without a count. Copies them: other
-    /// processes' calls are read meanwhile.
+    /// Calls of a process since this count of them; all that are retained without a count.
     pub(crate) fn since(&self, process: ProcessId, added: Option<u64>) -> Since {
-        let recordings = lock(&self.recordings);
-        let window = match recorded(&recordings, process) {
-            Ok(recording) => recording.window(),
+        let recording = match recorded(&self.recordings, process) {
+            Ok(recording) => recording,
             Err(reason) => return Since::Absent(reason),
         };
+        let window = recording.window();
         // Fewer calls than before are those of another recording.
         let added = added.filter(|added| *added <= window.added());
         let (program, calls) = match added.and_then(|added| window.since(added)) {
@@ -120,49 +118,51 @@ impl Recorder {
 
     /// Source of calls.
     pub(crate) fn ops(&self) -> OpsSource {
-        self.source(Recording::view)
+        self.source(ANSWERS_MAX, Recording::view)
     }
 
     /// Source of traces.
     pub(crate) fn traces(&self) -> TraceSource {
-        self.source(|recording, count| {
+        self.source(TRACES_MAX, |recording, count| {
             let trace = recording.window().trace(count).map_err(|error| error.to_string())?;
             serde_json::to_vec(&trace).map_err(|error| error.to_string())
         })
     }
 
+    /// Source of answers, of which this many are made at a time.
     fn source<A: Send + 'static>(
         &self,
+        max: usize,
         answer: impl Fn(&Recording, usize) -> A + Clone + Send + Sync + 'static,
     ) -> Source<CallsRequest, Option<A>> {
-        let recordings = Arc::clone(&self.recordings);
+        let (recordings, places) = (Arc::clone(&self.recordings), Arc::new(Semaphore::new(max)));
         Source::new(move |CallsRequest { process, count }| {
-            let (recordings, answer) = (Arc::clone(&recordings), answer.clone());
-            // Built from a copy: other processes' calls are read meanwhile.
-            let make = move || {
-                let copy = lock(&recordings).of(process).cloned();
-                copy.map(|recording| answer(&recording, count))
-            };
-            async move { tokio::task::spawn_blocking(make).await.ok() }
+            let (recordings, places, answer) = (Arc::clone(&recordings), Arc::clone(&places), answer.clone());
+            async move {
+                let place = places.acquire_owned().await.ok()?;
+                // Whoever asked may be gone: the place is taken until it is made.
+                let make = move || {
+                    let _place = place;
+                    recordings.of(process).map(|recording| answer(&recording, count))
+                };
+                tokio::task::spawn_blocking(make).await.ok()
+            }
         })
     }
 }
 
-fn run(recordings: &Weak<Mutex<Recordings>>, snapshots: &Snapshots) {
+fn run(recordings: &Weak<Recordings>, snapshots: &Snapshots) {
     let mut looked: Option<Instant> = None;
     while let Some(recordings) = recordings.upgrade() {
         let now = Instant::now();
-        {
-            let mut recordings = lock(&recordings);
-            // Before the look: a process that has exited since has written its last calls.
-            recordings.poll();
-            if looked.is_none_or(|looked| now.duration_since(looked) >= LOOK_INTERVAL) {
-                looked = Some(now);
-                recordings.look(&running(&snapshots.latest()));
-            }
+        // Before the look: a process that has exited since has written its last calls.
+        recordings.poll();
+        if looked.is_none_or(|looked| now.duration_since(looked) >= LOOK_INTERVAL) {
+            looked = Some(now);
+            recordings.look(&running(&snapshots.latest()));
         }
         drop(recordings);
-        thread::sleep(POLL_INTERVAL);
+        thread::sleep(POLL_INTERVAL.saturating_sub(now.elapsed()));
     }
 }
 
@@ -172,14 +172,17 @@ fn running(snapshot: &Snapshot) -> BTreeMap<ProcessId, u32> {
     running.map(|process| (process.id, process.uid)).collect()
 }
 
-/// Recording of a process, or the reason why there is none.
-fn recorded(recordings: &Recordings, process: ProcessId) -> Result<&Recording, String> {
+/// Recording of a process as it is now, or the reason why there is none.
+fn recorded(recordings: &Recordings, process: ProcessId) -> Result<Recording, String> {
     let recording = recordings.of(process).ok_or_else(|| not_found(recordings.delay_of(process)))?;
     match recording.state() {
         State::Recording => Ok(recording),
+        State::Throttled => Err("its calls are not read for now: its user's reader time is used up".to_owned()),
         State::Ended => Err("its recording has ended".to_owned()),
         State::Unreadable(reason) => Err(format!("its recording is not readable: {reason}")),
-        State::QuotaReached => Err("the quota of recordings is reached".to_owned()),
+        State::QuotaReached(Holder { uid, recordings, max }) => {
+            Err(format!("the quota of recordings is reached: user {uid} has {recordings} of {max}"))
+        }
     }
 }
 
@@ -195,8 +198,4 @@ fn not_found(delay: Option<Delay>) -> String {
         Some(Delay::LocksOfUser) => "its memory map is not searched while other processes of its user hold theirs",
     };
     format!("its calls are not recorded: {reason}")
-}
-
-fn lock(recordings: &Mutex<Recordings>) -> MutexGuard<'_, Recordings> {
-    recordings.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use call_ring::{Memory, Mode, Record, TOTAL_BYTES, memory::LANES, record::RECORD_WORDS};
+use call_ring::{Memory, Mode, Record, TOTAL_BYTES, call::Action, memory::LANES, record::RECORD_WORDS};
 use recorder::{Merge, Window};
 use trace::OpStream;
 
@@ -25,7 +25,7 @@ pub(super) fn run(input: &[u8]) {
         let Ok(memory) = Memory::open(&words) else { break };
         let number = usize::from(step[1]) % LANES;
         let lane = memory.lane(number);
-        match step[0] % 6 {
+        match step[0] % 8 {
             // Records of a call are published together.
             0 => {
                 lane.write(ahead[number], Record::from_words(values));
@@ -46,6 +46,12 @@ pub(super) fn run(input: &[u8]) {
                 calls.into_iter().for_each(|call| window.add(call));
             }
             4 => check(&window),
+            // A part of a poll: the next one goes on, with what the program has written since.
+            5 | 6 => {
+                let copy = |place, bytes: &mut [u8]| memory.copy_to(place, bytes);
+                let calls = merge.poll_part(&memory, copy, step[0] % 8 == 5).expect("all of it is mapped");
+                calls.into_iter().for_each(|call| window.add(call));
+            }
             // Records that were never written, or are of the last round.
             _ => lane.publish(usize::try_from(values[0] % (lane.capacity() as u64 + 2)).expect("a count")),
         }
@@ -55,7 +61,18 @@ pub(super) fn run(input: &[u8]) {
 }
 
 fn check(window: &Window) {
-    assert!(window.calls().len() * size_of::<call_ring::call::Call>() <= WINDOW_BYTES);
+    // A snapshot that outlives what is added.
+    let window = window.clone();
+    let last: Vec<u64> = window.last_calls(9).map(|(_, call)| call.stamp.sequence).collect();
+    let all: Vec<u64> = window.calls().map(|call| call.stamp.sequence).collect();
+    assert_eq!(last, all[all.len() - last.len()..]);
+    for (number, call) in window.last_calls(usize::MAX) {
+        if let Action::Launch { function, .. } = call.action {
+            let (program, _) = window.last(usize::try_from(window.added() - number).expect("a count"));
+            assert_eq!(program.function(function), window.function_at(function, number));
+        }
+    }
+    assert!(window.retained() * size_of::<call_ring::call::Call>() <= WINDOW_BYTES);
     if let Ok(trace) = window.trace(usize::MAX) {
         let text = serde_json::to_string(&trace).expect("a trace has keys of text alone");
         let parsed: OpStream = serde_json::from_str(&text).expect("a trace is valid");

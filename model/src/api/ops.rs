@@ -6,11 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Ops {
-    /// `recording`, `ended`: the process has exited, `unreadable`, or `quota_reached`: its user or the
-    /// node has as many recordings as it may have.
+    /// `recording`; `throttled`: its user's reader time is used up, and calls are read again in a while;
+    /// `ended`: the process has exited; `unreadable`; or `quota_reached`: its user or the node has as many
+    /// recordings as it may have.
     pub state: String,
     /// Reason why its calls cannot be read; null where they can.
     pub unreadable_reason: Option<String>,
+    /// Who has the recordings that the quota allows, in state `quota_reached`; null in others.
+    pub quota_holder: Option<QuotaHolder>,
     /// Calls read since uvmd found the process.
     pub calls: u64,
     /// The last ones of these, which are retained.
@@ -28,6 +31,18 @@ pub struct Ops {
     pub is_incomplete: bool,
     /// The last calls, in their order.
     pub ops: Vec<Op>,
+}
+
+/// Who has the recordings that a quota allows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct QuotaHolder {
+    /// User: that of the process, or the one with the most recordings of the node.
+    pub uid: u32,
+    /// Recordings of this user.
+    pub recordings: u64,
+    /// Most recordings that the quota allows: of a user, or of the node.
+    pub max_recordings: u64,
 }
 
 /// Call of a process.

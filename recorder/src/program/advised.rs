@@ -4,42 +4,106 @@ use std::ops::Range;
 
 use call_ring::advice::Subject;
 
+use crate::map::Map;
+
 /// Most ranges. In a program with more of them, all memory counts as advised.
 const RANGES_MAX: usize = 2048;
 
 /// Ranges with advice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Advised {
-    ranges: Vec<(Subject, Range<u64>)>,
+    duplicated: Ranges,
+    located: Ranges,
+    unknown: Ranges,
     is_all: bool,
     /// Whether GPUs were ever to access memory where it is.
     has_access: bool,
+}
+
+/// Ranges that do not overlap: ends by begins.
+#[derive(Clone, Debug, Default)]
+struct Ranges(Map<u64, u64>);
+
+impl Ranges {
+    /// Range with an address.
+    fn with(&self, address: u64) -> Option<Range<u64>> {
+        let (begin, end) = self.0.last_up_to(address)?;
+        (address < *end).then_some(begin..*end)
+    }
+
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        !range.is_empty() && (self.with(range.start).is_some() || self.0.first_in(range.clone()).is_some())
+    }
+
+    fn add(&mut self, range: Range<u64>) {
+        if !range.is_empty() {
+            self.remove(&range);
+            self.0.insert(range.start, range.end);
+        }
+    }
+
+    fn remove(&mut self, range: &Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        if let Some(first) = self.with(range.start) {
+            self.0.remove(first.start);
+            for rest in [first.start..range.start, range.end..first.end] {
+                if !rest.is_empty() {
+                    self.0.insert(rest.start, rest.end);
+                }
+            }
+        }
+        // One that goes on past the end is the last.
+        while let Some((begin, end)) = self.0.first_in(range.clone()) {
+            let end = *end;
+            self.0.remove(begin);
+            if range.end < end {
+                self.0.insert(range.end, end);
+            }
+        }
+    }
 }
 
 impl Advised {
     /// Notes a call with this `CUmem_advise`.
     pub(super) fn advise(&mut self, advice: u32, address: u64, bytes: u64) {
         let range = address..address.saturating_add(bytes);
-        match Subject::of(advice) {
-            (Subject::Access, is_given) => self.has_access |= is_given,
-            (subject, true) => self.add(subject, range),
-            (subject, false) => self.remove(&range, |there| there == subject),
+        let (subject, is_given) = Subject::of(advice);
+        let ranges = match subject {
+            Subject::Access => {
+                self.has_access |= is_given;
+                return;
+            }
+            Subject::ReadDuplication => &mut self.duplicated,
+            Subject::Location => &mut self.located,
+            Subject::Unknown => &mut self.unknown,
+        };
+        if is_given {
+            ranges.add(range);
+        } else {
+            ranges.remove(&range);
         }
+        self.bound();
     }
 
     /// Notes that the memory of a range is freed, and its advice with it.
     pub(super) fn free(&mut self, range: &Range<u64>) {
-        self.remove(range, |_| true);
+        for ranges in [&mut self.duplicated, &mut self.located, &mut self.unknown] {
+            ranges.remove(range);
+        }
+        self.bound();
     }
 
     /// Notes that the advice on a range is not known.
     pub(super) fn forget(&mut self, range: Range<u64>) {
-        self.add(Subject::Unknown, range);
+        self.unknown.add(range);
+        self.bound();
     }
 
     /// Whether there is advice on a part of a range.
     pub(super) fn has(&self, range: &Range<u64>) -> bool {
-        self.is_all || self.ranges.iter().any(|(_, there)| overlaps(there, range))
+        self.is_all || self.all().into_iter().any(|ranges| ranges.overlaps(range))
     }
 
     /// Whether there ever was advice that GPUs access memory where it is.
@@ -47,39 +111,17 @@ impl Advised {
         self.has_access
     }
 
-    fn add(&mut self, subject: Subject, range: Range<u64>) {
-        if range.is_empty() {
-            return;
-        }
-        self.remove(&range, |there| there == subject);
-        self.push(subject, range);
+    const fn all(&self) -> [&Ranges; 3] {
+        [&self.duplicated, &self.located, &self.unknown]
     }
 
-    fn push(&mut self, subject: Subject, range: Range<u64>) {
-        if self.is_all {
-            return;
-        }
-        if self.ranges.len() < RANGES_MAX {
-            self.ranges.push((subject, range));
-        } else {
-            (self.is_all, self.ranges) = (true, Vec::new());
+    /// Gives up on single ranges where there are too many.
+    fn bound(&mut self) {
+        let count: usize = self.all().into_iter().map(|Ranges(ranges)| ranges.len()).sum();
+        if self.is_all || count > RANGES_MAX {
+            *self = Self { is_all: true, has_access: self.has_access, ..Self::default() };
         }
     }
-
-    fn remove(&mut self, range: &Range<u64>, is_meant: impl Fn(Subject) -> bool) {
-        let is_cut = |(subject, there): &mut (Subject, Range<u64>)| is_meant(*subject) && overlaps(there, range);
-        for (subject, there) in self.ranges.extract_if(.., is_cut).collect::<Vec<_>>() {
-            for rest in [there.start..range.start, range.end..there.end] {
-                if !rest.is_empty() {
-                    self.push(subject, rest);
-                }
-            }
-        }
-    }
-}
-
-const fn overlaps(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
 }
 
 #[cfg(test)]
@@ -119,6 +161,10 @@ mod tests {
         for page in 0..5000 {
             advised.advise(3, page << 13, 4096);
         }
-        assert!(advised.ranges.len() <= RANGES_MAX && advised.has(&(u64::MAX - 1..u64::MAX)));
+        assert!(
+            advised.is_all
+                && advised.all().into_iter().all(|Ranges(ranges)| ranges.len() == 0)
+                && advised.has(&(u64::MAX - 1..u64::MAX))
+        );
     }
 }

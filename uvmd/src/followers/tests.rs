@@ -113,7 +113,7 @@ fn mover_factory() -> (MoverFactory, mpsc::Receiver<Step>) {
 /// Recordings of a process, with the calls that its ring has now.
 fn recorder(process: ProcessId) -> Recorder {
     let quotas = Quotas { window_bytes: 1 << 20, user_max: 1, node_max: 1 };
-    let (mut recordings, running) = (Recordings::new(Roots::default(), quotas), [(process, 0)].into());
+    let (recordings, running) = (Recordings::new(Roots::default(), quotas), [(process, 0)].into());
     wait_for("calls", || {
         recordings.look(&running);
         recordings.poll();

@@ -1,0 +1,37 @@
+//! Times that readings are measured by.
+
+use std::{fmt, time::Duration};
+
+use model::ProcessId;
+use sys::{Roots, clock, cpu_time, processes};
+
+/// Clock of readings.
+pub trait Clock: fmt::Debug + Send + Sync {
+    /// Monotonic time.
+    fn now(&self) -> Duration;
+
+    /// Processor time that the current thread has used.
+    fn spent(&self) -> Duration;
+
+    /// Processor time that a process has used, if it runs.
+    fn used_by(&self, process: ProcessId) -> Option<Duration>;
+}
+
+/// Clock of the system.
+#[derive(Clone, Debug)]
+pub struct SystemClock(pub Roots);
+
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(clock::monotonic_ns())
+    }
+
+    fn spent(&self) -> Duration {
+        cpu_time::of_this_thread()
+    }
+
+    fn used_by(&self, ProcessId { pid, .. }: ProcessId) -> Option<Duration> {
+        // A later process with this pid has used less, which pays for nothing.
+        processes::cpu_time(&self.0, pid)
+    }
+}

@@ -1,0 +1,309 @@
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering},
+};
+
+use call_ring::{Group, Kind, Memory, Mode, TOTAL_BYTES, call::Call};
+
+use super::*;
+use crate::merge::{Losses, Merge};
+
+const SECOND: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_millis(50);
+/// Processor time that the reading of a call takes here.
+const CALL_COST: Duration = Duration::from_micros(1);
+
+/// Time that passes with the work that is done.
+#[derive(Debug, Default)]
+struct Work {
+    now_ns: AtomicU64,
+    spent_ns: AtomicU64,
+    used: Mutex<BTreeMap<ProcessId, Duration>>,
+}
+
+impl Work {
+    fn spend(&self, spent: Duration) {
+        let spent_ns = u64::try_from(spent.as_nanos()).unwrap();
+        self.now_ns.fetch_add(spent_ns, Ordering::Relaxed);
+        self.spent_ns.fetch_add(spent_ns, Ordering::Relaxed);
+    }
+
+    fn wait_until(&self, time: Duration) {
+        self.now_ns.fetch_max(u64::try_from(time.as_nanos()).unwrap(), Ordering::Relaxed);
+    }
+
+    fn set_used(&self, process: ProcessId, used: Duration) {
+        lock(&self.used).insert(process, used);
+    }
+}
+
+impl Clock for Work {
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.now_ns.load(Ordering::Relaxed))
+    }
+
+    fn spent(&self) -> Duration {
+        Duration::from_nanos(self.spent_ns.load(Ordering::Relaxed))
+    }
+
+    fn used_by(&self, process: ProcessId) -> Option<Duration> {
+        lock(&self.used).get(&process).copied()
+    }
+}
+
+/// What a program writes.
+#[derive(Clone, Copy, Debug)]
+enum Program {
+    /// Calls per second of its first thread.
+    Calls(u64),
+    /// All lanes are full whenever they are read.
+    Flood,
+}
+
+/// Ring of a program that writes into it whenever it is read, as it would have until then.
+#[derive(Debug)]
+struct WrittenRing {
+    words: Vec<AtomicU64>,
+    merge: Merge,
+    program: Program,
+    written: u64,
+    clock: Arc<Work>,
+    /// Times at which it is read.
+    reads: Arc<Mutex<Vec<Duration>>>,
+}
+
+impl WrittenRing {
+    fn new(program: Program, clock: &Arc<Work>, reads: &Arc<Mutex<Vec<Duration>>>) -> Box<Self> {
+        let words: Vec<AtomicU64> = (0..TOTAL_BYTES / 8).map(|_| AtomicU64::new(0)).collect();
+        Memory::create(&words, Mode::Record).unwrap();
+        let (clock, reads) = (Arc::clone(clock), Arc::clone(reads));
+        Box::new(Self { words, merge: Merge::default(), program, written: 0, clock, reads })
+    }
+
+    fn write(&mut self) {
+        let memory = Memory::open(&self.words).unwrap();
+        match self.program {
+            Program::Calls(rate) => {
+                let due = u64::try_from(self.clock.now().as_micros()).unwrap() * rate / 1_000_000;
+                for _ in self.written..due {
+                    let (stamp, lane) = (memory.stamp(0, 1), memory.lane(0));
+                    if lane.has_room(1) {
+                        Group::begin(lane, stamp, Kind::Free, 0, [0; 5]).publish();
+                    } else {
+                        lane.count_dropped();
+                    }
+                }
+                self.written = due;
+            }
+            Program::Flood => {
+                for lane in memory.lanes() {
+                    while lane.has_room(1) {
+                        Group::begin(lane, memory.stamp(0, 1), Kind::Free, 0, [0; 5]).publish();
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Ring for WrittenRing {
+    fn part(&mut self, is_early: bool) -> Result<Vec<Call>, ProcessError> {
+        self.write();
+        lock(&self.reads).push(self.clock.now());
+        let memory = Memory::open(&self.words)?;
+        let copy = |place, bytes: &mut [u8]| -> Result<(), std::io::Error> {
+            memory.copy_to(place, bytes);
+            Ok(())
+        };
+        let calls = self.merge.poll_part(&memory, copy, is_early)?;
+        self.clock.spend(CALL_COST * u32::try_from(calls.len() + 10).unwrap());
+        Ok(calls)
+    }
+
+    fn has_more(&self) -> bool {
+        self.merge.has_more()
+    }
+
+    fn rest(&mut self) -> Vec<Call> {
+        self.merge.finish()
+    }
+
+    fn losses(&self) -> Losses {
+        self.merge.losses()
+    }
+}
+
+/// A node with programs.
+struct Node {
+    clock: Arc<Work>,
+    recordings: Recordings,
+    running: BTreeMap<ProcessId, u32>,
+    /// Next interval and next look.
+    next: Duration,
+    looked: Duration,
+}
+
+const fn process(pid: u32) -> ProcessId {
+    ProcessId { pid, start_ticks: 1 }
+}
+
+impl Node {
+    fn new(user_max: usize, node_max: usize) -> Self {
+        let clock = Arc::new(Work::default());
+        let quotas = Quotas { window_bytes: 1 << 16, user_max, node_max };
+        let recordings = Recordings::with_clock(Roots::default(), quotas, Arc::clone(&clock) as Arc<dyn Clock>);
+        Self { clock, recordings, running: BTreeMap::new(), next: Duration::ZERO, looked: Duration::ZERO }
+    }
+
+    /// Starts a program of a user, and returns the times at which its ring will be read.
+    fn start(&mut self, pid: u32, uid: u32, program: Program) -> Arc<Mutex<Vec<Duration>>> {
+        let reads = Arc::default();
+        let ring = WrittenRing::new(program, &self.clock, &reads);
+        self.running.insert(process(pid), uid);
+        lock(&self.recordings.registry).admit(process(pid), uid, Ok(ring), self.clock.now());
+        reads
+    }
+
+    /// Runs for a time, in which each of these processes uses this share of a processor.
+    fn run(&mut self, time: Duration, busy: &[(u32, f64)], mut look: impl FnMut(&Recordings)) {
+        let end = self.next + time;
+        while self.next < end {
+            self.clock.wait_until(self.next);
+            self.recordings.poll();
+            let now = self.clock.now();
+            if now >= self.looked + SECOND {
+                self.looked = now;
+                for (pid, share) in busy {
+                    self.clock.set_used(process(*pid), now.mul_f64(*share));
+                }
+                self.recordings.look(&self.running);
+            }
+            look(&self.recordings);
+            self.next = (self.next + INTERVAL).max(now);
+        }
+    }
+
+    fn state(&self, pid: u32) -> State {
+        self.recordings.of(process(pid)).unwrap().state().clone()
+    }
+
+    fn states(&self, pids: std::ops::Range<u32>) -> Vec<State> {
+        pids.map(|pid| self.state(pid)).collect()
+    }
+}
+
+fn longest(reads: &Mutex<Vec<Duration>>) -> Duration {
+    let reads = lock(reads);
+    reads.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap()
+}
+
+#[test]
+fn user_whose_rings_take_all_time_takes_no_call_of_another() {
+    let mut node = Node::new(8, 64);
+    let floods: Vec<_> = (0..16).map(|pid| node.start(pid, 1000 + pid / 8, Program::Flood)).collect();
+    let honest = node.start(100, 2000, Program::Calls(20_000));
+    let mut has_paused = false;
+    // The attackers do next to nothing themselves; the honest program is busy.
+    node.run(4 * SECOND, &[(0, 0.001), (8, 0.001), (100, 1.0)], |recordings| {
+        has_paused |= *recordings.of(process(0)).unwrap().state() == State::Throttled;
+        assert_eq!(*recordings.of(process(100)).unwrap().state(), State::Recording);
+    });
+    assert!(has_paused && floods.iter().all(|reads| !lock(reads).is_empty()));
+    let recording = node.recordings.of(process(100)).unwrap();
+    assert_eq!(recording.losses(), Losses::default());
+    assert!(recording.window().added() > 78_000);
+    assert!(longest(&honest) <= 3 * INTERVAL, "{:?} without a reading", longest(&honest));
+    // A second each, and a hundredth of the time.
+    let honest_cost = CALL_COST * 80_000;
+    let cost = node.clock.spent().saturating_sub(honest_cost);
+    assert!(cost < 2 * (SECOND + node.clock.now() / 100) + SECOND / 10, "{cost:?} for two users");
+}
+
+#[test]
+fn throttled_user_is_read_again_once_its_time_has_recovered() {
+    let mut node = Node::new(8, 16);
+    node.start(0, 1000, Program::Flood);
+    node.run(5 * SECOND, &[], |_| {});
+    assert_eq!(node.state(0), State::Throttled);
+    let added = |node: &Node| node.recordings.of(process(0)).unwrap().window().added();
+    let before = added(&node);
+    node.recordings.poll_early(process(0));
+    assert_eq!(added(&node), before, "not between two readings either");
+    let mut is_read = false;
+    node.run(10 * SECOND, &[], |recordings| {
+        is_read |= *recordings.of(process(0)).unwrap().state() == State::Recording;
+    });
+    assert!(is_read && added(&node) > before);
+}
+
+#[test]
+fn reading_of_busy_programs_takes_a_tenth_of_their_time_at_most() {
+    let mut node = Node::new(8, 16);
+    node.start(0, 1000, Program::Flood);
+    node.run(8 * SECOND, &[(0, 1.0)], |_| {});
+    let (spent, now) = (node.clock.spent(), node.clock.now());
+    assert!(spent > now / 10, "{spent:?}");
+    assert!(spent < SECOND + now * 12 / 100, "{spent:?} in {now:?}");
+}
+
+#[test]
+fn last_calls_of_an_exited_program_are_read_in_turn() {
+    let mut node = Node::new(8, 16);
+    node.start(0, 1000, Program::Calls(1000));
+    node.run(SECOND / 2, &[], |_| {});
+    node.running.clear();
+    node.recordings.look(&node.running);
+    assert_eq!(node.state(0), State::Recording);
+    node.run(INTERVAL, &[], |_| {});
+    assert_eq!(node.state(0), State::Ended);
+    let ended = node.recordings.of(process(0)).unwrap().window().added();
+    node.run(SECOND, &[], |_| {});
+    assert_eq!(node.recordings.of(process(0)).unwrap().window().added(), ended);
+}
+
+#[test]
+fn users_with_few_recordings_have_a_reserve() {
+    let mut node = Node::new(8, 16);
+    for pid in 0..16 {
+        node.start(pid, 1000 + pid / 8, Program::Calls(100));
+    }
+    assert!(node.states(0..12).iter().all(|state| *state == State::Recording));
+    let holder = Holder { uid: 1000, recordings: 8, max: 16 };
+    assert!(node.states(12..16).iter().all(|state| *state == State::QuotaReached(holder)));
+    for pid in 20..24 {
+        node.start(pid, 2000 + pid / 2, Program::Calls(100));
+    }
+    assert!(node.states(20..24).iter().all(|state| *state == State::Recording), "two users with two each");
+    // The reserve is used up, and nothing is idle.
+    node.start(30, 3000, Program::Calls(100));
+    assert_eq!(node.state(30), State::QuotaReached(holder));
+}
+
+#[test]
+fn user_at_its_own_quota_is_named_as_the_holder() {
+    let mut node = Node::new(2, 16);
+    for pid in 0..3 {
+        node.start(pid, 1000, Program::Calls(100));
+    }
+    assert_eq!(node.state(2), State::QuotaReached(Holder { uid: 1000, recordings: 2, max: 2 }));
+}
+
+#[test]
+fn idle_recording_of_a_user_with_many_gives_way() {
+    let mut node = Node::new(8, 8);
+    let calls = |pid| if pid < 3 { Program::Calls(100) } else { Program::Calls(0) };
+    for pid in 0..6 {
+        node.start(pid, 1000, calls(pid));
+    }
+    node.start(20, 2000, Program::Calls(0));
+    node.start(21, 2000, Program::Calls(0));
+    node.start(30, 3000, Program::Calls(0));
+    assert!(matches!(node.state(30), State::QuotaReached(_)), "nothing is idle yet");
+    node.run(61 * SECOND, &[], |_| {});
+    node.start(31, 3000, Program::Calls(0));
+    assert_eq!(node.state(31), State::Recording);
+    let holder = Holder { uid: 1000, recordings: 6, max: 8 };
+    assert_eq!(node.states(0..6).iter().filter(|state| **state == State::QuotaReached(holder)).count(), 1);
+    assert!(node.states(0..3).iter().all(|state| *state == State::Recording), "those with calls stay");
+    assert!(node.states(20..22).iter().all(|state| *state == State::Recording), "a user with few keeps both");
+}
