@@ -50,7 +50,9 @@ fn refusal(follower: &Follower) -> &Refusal {
 /// Iterations of 24 launches that name a claim each.
 fn claims_of(claims: &[(u64, u64)]) -> Program {
     let mut program = Program::default();
-    claims.iter().for_each(|(address, bytes)| program.malloc(*address, *bytes));
+    for (address, bytes) in claims {
+        program.malloc(*address, *bytes);
+    }
     for _ in 0..ITERATIONS {
         for launch in 0..24 {
             let named: Vec<u64> = claims.iter().map(|(address, _)| *address).collect();
@@ -114,7 +116,7 @@ fn plan_is_the_same_where_all_that_is_claimed_is_mapped() {
     assert!(unknown.planned().is_some());
     assert_eq!(known.planned(), unknown.planned());
     // Other memory of the process changes nothing, and neither does a mapping that is larger.
-    let larger = followed_within(&mapped([0..1 << 50]), &program.calls);
+    let larger = followed_within(&mapped(std::iter::once(0..1 << 50)), &program.calls);
     assert_eq!(larger.planned(), unknown.planned());
 }
 
