@@ -29,6 +29,13 @@ pub fn of_node(roots: &Roots) -> Option<u64> {
     field(&meminfo, "MemAvailable:")?.checked_mul(1024)
 }
 
+/// All memory of the node.
+#[must_use]
+pub fn node_bytes(roots: &Roots) -> Option<u64> {
+    let meminfo = fs::read_to_string(roots.proc.join("meminfo")).ok()?;
+    field(&meminfo, "MemTotal:")?.checked_mul(1024)
+}
+
 /// Headroom of the process with this id.
 pub(crate) fn of(roots: &Roots, pid: u32) -> Option<u64> {
     Some(of_node(roots)?.min(of_cgroups(roots, pid)?))

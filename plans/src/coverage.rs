@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use planner::Part;
 use trace::footprints::Coverage;
 
-use crate::pieces::Pieces;
+use crate::{pieces::Pieces, ranges::Ranges};
 
 /// GPU faults of a process by the first address of the VA block. They only grow.
 pub type FaultCounts = BTreeMap<u64, u64>;
@@ -66,16 +66,12 @@ impl Faults {
             return None;
         }
         let faulted = self.faulted();
-        let blocks = pieces.all.iter().flat_map(|piece| {
-            let end = piece.address.saturating_add(piece.bytes);
-            piece.address / Part::BLOCK_BYTES..end.div_ceil(Part::BLOCK_BYTES)
-        });
-        let named: BTreeSet<u64> = blocks.map(|number| number * Part::BLOCK_BYTES).collect();
+        let named: Ranges = pieces.all.iter().map(|piece| Ranges::blocks_of(piece.address, piece.bytes)).collect();
         let bytes = |blocks: usize| blocks as u64 * Part::BLOCK_BYTES;
         (!faulted.is_empty()).then(|| Coverage {
-            named_bytes: bytes(named.len()),
+            named_bytes: named.bytes(),
             accessed_bytes: bytes(faulted.len()),
-            both_bytes: bytes(faulted.intersection(&named).count()),
+            both_bytes: bytes(faulted.iter().filter(|block| named.contains(**block)).count()),
         })
     }
 }

@@ -9,6 +9,7 @@ use recorder::Program;
 use trace::{detect, footprints::Coverage};
 
 use crate::{
+    claims::ClaimLimits,
     coverage::{FaultCounts, Faults},
     methods::{GpuMemory, Method, Outline, Workload},
     pieces::Pieces,
@@ -65,6 +66,8 @@ pub struct Planned {
     pub peak_bytes: u64,
     /// Bytes that it may have there.
     pub room_bytes: u64,
+    /// Bytes that launches name and the program claims, and that do not count: they are not mapped.
+    pub unmapped_bytes: u64,
     /// Memory that arguments name beside what the GPU faulted on, if that was counted.
     pub coverage: Option<Coverage>,
     /// What probes have found, if there were any.
@@ -139,6 +142,7 @@ pub struct Follower {
     methods: Vec<Box<dyn Method>>,
     sequence: Sequence,
     faults: Faults,
+    claim_limits: ClaimLimits,
     capacity_bytes: Option<u64>,
     state: State,
     rhythm: Option<Rhythm>,
@@ -167,6 +171,7 @@ impl Follower {
             methods,
             sequence,
             faults,
+            claim_limits: ClaimLimits::default(),
             capacity_bytes: None,
             state: State::Watching,
             rhythm: None,
@@ -219,6 +224,11 @@ impl Follower {
     /// Adds the GPU faults of the process until now; `None` if nobody counts them by VA block.
     pub fn deliver(&mut self, faults: Option<FaultCounts>) {
         self.faults.deliver(faults);
+    }
+
+    /// Sets the limits of what the program claims of its memory.
+    pub fn set_claim_limits(&mut self, limits: ClaimLimits) {
+        self.claim_limits = limits;
     }
 
     /// Sets the managed bytes of the process that are on the GPU while the driver evicts: their frames are
@@ -308,7 +318,7 @@ impl Follower {
         if let Some(probe) = self.probe.take() {
             self.evidence = Some(probe.evidence());
         }
-        let work = match self.sequence.work(rhythm) {
+        let work = match self.sequence.work(rhythm, &self.claim_limits) {
             Ok(work) => work?,
             Err(refusal) => return Some(self.refuse(refusal)),
         };
@@ -322,10 +332,14 @@ impl Follower {
             self.state = State::Probing(Box::new(Probing { table: None, duration_ns, figures }));
             return Some(Change::Probing);
         }
+        let unmapped_bytes = work.unmapped_bytes;
         match self.plan(work) {
             Ok(planned) => {
                 self.state = State::Planned(Box::new(planned));
                 Some(Change::Planned)
+            }
+            Err(reason) if unmapped_bytes > 0 => {
+                Some(self.refuse(Refusal::Unmapped { unmapped_bytes, reason: Box::new(reason) }))
             }
             Err(refusal) => Some(self.refuse(refusal)),
         }
@@ -361,7 +375,7 @@ impl Follower {
             None => work.pieces.clone(),
         };
         let workload = self.workload(&work, pieces);
-        let Work { first_launch, tokens, durations_ns, queue_starts, .. } = work;
+        let Work { first_launch, tokens, durations_ns, queue_starts, unmapped_bytes, .. } = work;
         let leads = leads(&queue_starts);
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
         let (mut best, mut refusal): (Option<(&'static str, Outline)>, _) = (None, None);
@@ -390,6 +404,7 @@ impl Follower {
             leads,
             peak_bytes,
             room_bytes,
+            unmapped_bytes,
             coverage,
             probed,
         })
@@ -411,7 +426,18 @@ impl Follower {
 
 impl std::fmt::Debug for Follower {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { settings, methods, sequence: _, faults: _, capacity_bytes, state, rhythm, iteration, .. } = self;
+        let Self {
+            settings,
+            methods,
+            sequence: _,
+            faults: _,
+            claim_limits: _,
+            capacity_bytes,
+            state,
+            rhythm,
+            iteration,
+            ..
+        } = self;
         let methods: Vec<&str> = methods.iter().map(|method| method.name()).collect();
         let mut debug = formatter.debug_struct("Follower");
         debug.field("settings", settings).field("methods", &methods).field("capacity_bytes", capacity_bytes);

@@ -4,6 +4,7 @@
 //! moves at launches, which the helper makes, or uvmd from outside
 //!
 //! * [`follower`]: the calls of a process, and the plan for it
+//! * [`claims`]: limits of what a program says of its memory; [`ranges`]: sets of addresses
 //! * [`coverage`]: how much of what the GPU faults on is known
 //! * [`refusal`]: reasons why there is no plan
 //! * [`pieces`]: memory that an iteration uses, and which launches use it
@@ -15,22 +16,26 @@
 //!
 //! No I/O, no clock: the same calls give the same plan.
 
+pub mod claims;
 pub mod coverage;
 pub mod follower;
 pub mod methods;
 mod moves;
 pub mod pieces;
 pub mod probe;
+pub mod ranges;
 pub mod refusal;
 mod sequence;
 pub mod table;
 pub mod tracker;
 pub mod traffic;
 
+pub use claims::ClaimLimits;
 pub use coverage::FaultCounts;
 pub use follower::{Begin, Change, Follower, Planned, ProbeQuota, Probing, Settings, State};
 pub use methods::Method;
 pub use probe::{Evidence, Figures, Observation};
+pub use ranges::Ranges;
 pub use refusal::Refusal;
 pub use table::Table;
 pub use tracker::{Begun, Ending, Tracker};

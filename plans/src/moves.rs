@@ -34,7 +34,7 @@ pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) 
         let piece = pieces.all.get(piece)?;
         // Only whole pages of the allocation.
         let first = piece.address.checked_next_multiple_of(PAGE_BYTES)?;
-        let bytes = (piece.address + piece.bytes).saturating_sub(first) / PAGE_BYTES * PAGE_BYTES;
+        let bytes = piece.address.saturating_add(piece.bytes).saturating_sub(first) / PAGE_BYTES * PAGE_BYTES;
         let (begin_op, wait_op, expiry_op) = (op(begin), wait.map(op), expiry.map(op));
         Some((piece.block, Move { begin: first, bytes, destination, begin_op, wait_op, expiry_op }))
     };
@@ -52,9 +52,9 @@ pub(crate) fn assembled(pieces: &Pieces, steps: impl IntoIterator<Item = Step>) 
                 if *there == block
                     && (last.begin_op, last.wait_op, last.destination)
                         == (step.begin_op, step.wait_op, step.destination)
-                    && last.begin + last.bytes == step.begin =>
+                    && last.begin.checked_add(last.bytes) == Some(step.begin) =>
             {
-                last.bytes += step.bytes;
+                last.bytes = last.bytes.saturating_add(step.bytes);
                 // Together they expire with the first of them.
                 let ahead = |op: &u32| (*op as usize + pieces.ops - step.begin_op as usize - 1) % pieces.ops;
                 last.expiry_op = [last.expiry_op, step.expiry_op].into_iter().flatten().min_by_key(ahead);

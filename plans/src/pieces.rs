@@ -1,17 +1,17 @@
 //! Memory that an iteration uses, in units of the driver's blocks.
+//!
+//! * `cut`: division of memory into pieces, which are counted before they are made
 
-use std::collections::{BTreeMap, BTreeSet};
+mod cut;
 
 use call_ring::plan::PAGE_BYTES;
 use planner::Part;
 use trace::{BlockId, Draft, Iteration, OpStream, Role, Tensor, TensorId, draft::DraftKernel, footprints::Extent};
 
-use crate::refusal::Refusal;
+use crate::{claims::ClaimLimits, refusal::Refusal};
 
 /// Most pieces of an iteration; units are larger where there were more.
 pub const PIECES_MAX: usize = 1024;
-/// Most units of an iteration that are made to count the pieces in them; extents overlap.
-const UNITS_MAX: u64 = 64 * PIECES_MAX as u64;
 
 /// Chunk of the driver, and the least bytes of a part of a block that is prefetched.
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -61,23 +61,17 @@ pub(crate) struct Block {
 }
 
 impl Pieces {
-    /// Pieces of the extents that each launch of an iteration uses.
-    pub(crate) fn of(stream: &OpStream, uses: &[Vec<Extent>], block: impl Fn(BlockId) -> Block) -> Self {
-        let mut unit_bytes = Part::BLOCK_BYTES;
-        // Blocks are as large as the program says: their units are counted before they are made.
-        while units_of(stream, uses, unit_bytes) > UNITS_MAX {
-            unit_bytes *= 2;
-        }
-        loop {
-            let all = pieces(stream, uses, unit_bytes, &block);
-            // Parts of blocks stay as they are, however large units are.
-            let is_part = |piece: &Piece| piece.outlives && !piece.is_block();
-            let units = all.iter().filter(|piece| !is_part(piece)).count();
-            if units <= PIECES_MAX || unit_bytes >= 1 << 40 {
-                return Self { ops: uses.len(), all };
-            }
-            unit_bytes *= 2;
-        }
+    /// Pieces of the extents that each launch of an iteration uses, as far as claims are there.
+    ///
+    /// # Errors
+    /// If they would take too much memory.
+    pub(crate) fn of(
+        stream: &OpStream,
+        uses: &[Vec<Extent>],
+        limits: &ClaimLimits,
+        block: impl Fn(BlockId) -> Block,
+    ) -> Result<Self, Refusal> {
+        Ok(Self { ops: uses.len(), all: cut::pieces(&cut::Claims { stream, limits, block: &block }, uses)? })
     }
 
     /// Those that are managed.
@@ -141,17 +135,24 @@ impl Pieces {
 
     /// Bytes that are alive at each launch.
     pub(crate) fn bytes_by_op(&self) -> Vec<u64> {
-        let mut by_op = vec![0_u64; self.ops];
+        // Changes from launch to launch, as there may be many pieces of many launches each.
+        let mut changes = vec![0_i128; self.ops + 1];
         for piece in &self.all {
-            let (first, last) = match (piece.uses.first(), piece.uses.last()) {
-                (Some(first), Some(last)) if !piece.outlives => (*first, *last),
+            let (first, end) = match (piece.uses.first(), piece.uses.last()) {
+                (Some(first), Some(last)) if !piece.outlives => (*first, last + 1),
                 _ => (0, self.ops),
             };
-            for bytes in by_op.iter_mut().take(last + 1).skip(first) {
-                *bytes = piece.bytes.saturating_add(*bytes);
+            for (at, change) in [(first, i128::from(piece.bytes)), (end, -i128::from(piece.bytes))] {
+                if let Some(bytes) = changes.get_mut(at) {
+                    *bytes += change;
+                }
             }
         }
-        by_op
+        let alive = changes.into_iter().scan(0, |bytes, change| {
+            *bytes += change;
+            Some(u64::try_from(*bytes).unwrap_or(u64::MAX))
+        });
+        alive.take(self.ops).collect()
     }
 
     /// Padding of parts of blocks: bytes of the driver's chunks that they do not fill. It has 64 KiB of a
@@ -199,68 +200,12 @@ impl Pieces {
     }
 }
 
-/// First unit of an extent, and the one behind its last.
-fn units(base: u64, extent: &Extent, unit_bytes: u64) -> (u64, u64) {
-    (base.saturating_add(extent.begin) / unit_bytes, base.saturating_add(extent.end).div_ceil(unit_bytes))
-}
-
-/// Units of all extents, which count once for each of these.
-fn units_of(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64) -> u64 {
-    let extents: BTreeSet<(BlockId, u64, u64)> =
-        uses.iter().flatten().map(|extent| (extent.block, extent.begin, extent.end)).collect();
-    let count = |(block, begin, end): (BlockId, u64, u64)| {
-        let base = stream.blocks()[block].address.unwrap_or(0);
-        let (first, behind) = units(base, &Extent { block, begin, end }, unit_bytes);
-        behind - first
-    };
-    extents.into_iter().map(count).fold(0, u64::saturating_add)
-}
-
 const fn is_whole(bytes: u64) -> bool {
     bytes.is_multiple_of(Part::BLOCK_BYTES)
 }
 
-/// Range, cut at the first and at the last boundary of a block in it; parts may be empty.
-fn parts(begin: u64, end: u64) -> [(u64, u64); 3] {
-    let first = begin.checked_next_multiple_of(Part::BLOCK_BYTES).map_or(end, |first| first.min(end));
-    let last = (end / Part::BLOCK_BYTES * Part::BLOCK_BYTES).max(first);
-    [(begin, first), (first, last), (last, end)]
-}
-
 fn sum<'a>(pieces: impl Iterator<Item = &'a Piece>) -> u64 {
     pieces.map(|piece| piece.bytes).fold(0, u64::saturating_add)
-}
-
-fn pieces(stream: &OpStream, uses: &[Vec<Extent>], unit_bytes: u64, block: &impl Fn(BlockId) -> Block) -> Vec<Piece> {
-    let mut pieces: BTreeMap<(u64, BlockId), Piece> = BTreeMap::new();
-    for (op, extents) in uses.iter().enumerate() {
-        for extent in extents {
-            let of = &stream.blocks()[extent.block];
-            let (Some(base), Block { is_managed, outlives }) = (of.address, block(extent.block)) else { continue };
-            let (first, behind) = units(base, extent, unit_bytes);
-            for unit in first..behind {
-                let begin = base.max(unit * unit_bytes);
-                let end = base.saturating_add(of.bytes).min((unit + 1).saturating_mul(unit_bytes));
-                for (address, behind) in parts(begin, end).into_iter().filter(|(begin, end)| begin < end) {
-                    let bytes = behind - address;
-                    let moves = is_managed && outlives && bytes >= CHUNK_BYTES;
-                    let piece = pieces.entry((address, extent.block)).or_insert_with(|| Piece {
-                        block: extent.block,
-                        address,
-                        bytes,
-                        is_managed,
-                        moves,
-                        outlives,
-                        uses: Vec::new(),
-                    });
-                    if piece.uses.last() != Some(&op) {
-                        piece.uses.push(op);
-                    }
-                }
-            }
-        }
-    }
-    pieces.into_values().collect()
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ use call_ring::{
     Token,
     plan::{Destination, MOVES_MAX, Move},
 };
-use planner::Part;
 
 use self::target::{FIRST, Target};
 pub use self::{
@@ -33,6 +32,7 @@ pub use self::{
 use crate::{
     moves::{Step, assembled},
     pieces::Pieces,
+    ranges::Ranges,
     sequence::Work,
     table::Table,
 };
@@ -202,8 +202,8 @@ impl Probe {
         for target in &self.targets {
             *ops.entry(target.op).or_insert(true) &= target.is_known();
             if target.is_known() {
-                figures.named_bytes += target.bytes(&self.pieces);
-                figures.touched_bytes += target.touched.len() as u64 * Part::BLOCK_BYTES;
+                figures.named_bytes = figures.named_bytes.saturating_add(target.bytes(&self.pieces));
+                figures.touched_bytes = figures.touched_bytes.saturating_add(target.touched.bytes());
             }
         }
         figures.launches = ops.len() as u64;
@@ -245,7 +245,7 @@ impl Probe {
 
     /// Targets that are probed together: no two launches in a row, and no block twice.
     fn group(&self) -> Vec<usize> {
-        let (mut group, mut blocks, mut bytes, mut moves) = (Vec::new(), BTreeSet::new(), 0_u64, 0);
+        let (mut group, mut blocks, mut bytes, mut moves) = (Vec::new(), Ranges::default(), 0_u64, 0);
         let mut ops: BTreeSet<usize> = BTreeSet::new();
         for (at, target) in self.targets.iter().enumerate().filter(|(_, target)| !target.is_over()) {
             let last = self.pieces.ops - 1;
@@ -264,7 +264,7 @@ impl Probe {
             if of_target.is_disjoint(&blocks) {
                 group.push(at);
                 ops.insert(target.op);
-                blocks.extend(of_target);
+                blocks.add(&of_target);
                 (bytes, moves) = (bytes.saturating_add(both), moves + pieces);
             }
         }
@@ -315,16 +315,20 @@ impl Probe {
                 target.attempts += 1;
                 continue;
             };
-            let since = |counts: fn(&Observation) -> &BTreeMap<u64, u64>, block: &u64| {
-                let count = |observed| counts(observed).get(block).copied().unwrap_or(0_u64);
-                count(after).saturating_sub(count(before))
+            // Blocks of which so many events at least were counted meanwhile.
+            let counted = |counts: fn(&Observation) -> &BTreeMap<u64, u64>, least: u64| -> Ranges {
+                let before = counts(before);
+                let since = |(block, count): &(&u64, &u64)| {
+                    count.saturating_sub(before.get(*block).copied().unwrap_or(0)) >= least
+                };
+                let counted = blocks.iter().flat_map(|range| counts(after).range(range)).filter(since);
+                counted.map(|(block, _)| Ranges::blocks_of(*block, 1)).collect()
             };
             let proven = if target.executions == 0 { executed.saturating_sub(FIRST) } else { executed };
-            let is_touched = |block: &u64| {
-                let returns = since(|counts| &counts.idle_returns, block);
-                returns < proven || since(|counts| &counts.interrupted_absences, block) > 0
-            };
-            target.touched.extend(blocks.iter().copied().filter(is_touched));
+            if proven > 0 {
+                target.touched.add(&blocks.without(&counted(|counts| &counts.idle_returns, proven)));
+            }
+            target.touched.add(&counted(|counts| &counts.interrupted_absences, 1));
             target.executions = target.executions.saturating_add(executed);
         }
     }
@@ -332,10 +336,10 @@ impl Probe {
 
 /// Times that these blocks left and came back again, of so many moves that were made in their order; `None` if
 /// some of them came back once more than others.
-fn executions(table: &Table, blocks: &BTreeSet<u64>, moves: u64) -> Option<u64> {
+fn executions(table: &Table, blocks: &Ranges, moves: u64) -> Option<u64> {
     let len = table.moves.len() as u64;
     let (whole, rest) = (moves.checked_div(len)?, moves.checked_rem(len)?);
-    let is_of = |step: &Move| blocks.range(step.begin..step.begin.saturating_add(step.bytes)).next().is_some();
+    let is_of = |step: &Move| !blocks.places(&(step.begin..step.begin.saturating_add(step.bytes))).is_empty();
     let of_blocks = |destination: Destination| {
         (0..).zip(&table.moves).filter(move |(_, step)| step.destination == destination && is_of(step))
     };

@@ -41,6 +41,12 @@ pub enum Refusal {
     NoLead,
     #[error("none of the memory that an iteration uses may be moved")]
     NothingMoves,
+    #[error("the program claims an allocation of {claimed_bytes} bytes, and the node and its GPUs have {limit_bytes}")]
+    ClaimTooLarge { claimed_bytes: u64, limit_bytes: u64 },
+    #[error("{reason}; {unmapped_bytes} bytes that the program claims are not mapped, and do not count")]
+    Unmapped { unmapped_bytes: u64, reason: Box<Self> },
+    #[error("to follow the program takes {needed_bytes} bytes of memory, more than the {limit_bytes} for it")]
+    MemoryBudget { needed_bytes: u64, limit_bytes: u64 },
     #[error("the calls are no valid trace: {reason}")]
     Invalid { reason: String },
 }

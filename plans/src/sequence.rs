@@ -17,6 +17,7 @@ use trace::{
 };
 
 use crate::{
+    claims::ClaimLimits,
     pieces::{Block, Pieces},
     refusal::Refusal,
 };
@@ -60,6 +61,8 @@ pub(crate) struct Work {
     pub(crate) are_alone: Vec<bool>,
     /// Whether the program moves its managed memory itself, or lets the GPU access it elsewhere.
     pub(crate) places_memory: bool,
+    /// Bytes of managed memory that launches name, the program claims, and it has not mapped.
+    pub(crate) unmapped_bytes: u64,
 }
 
 /// Calls in their order.
@@ -189,7 +192,7 @@ impl Sequence {
     }
 
     /// The last whole iteration; `None` if it differs from the one before, or is not there yet.
-    pub(crate) fn work(&self, rhythm: Rhythm) -> Result<Option<Work>, Refusal> {
+    pub(crate) fn work(&self, rhythm: Rhythm, limits: &ClaimLimits) -> Result<Option<Work>, Refusal> {
         if self.program.is_full() {
             return Err(Refusal::Incomplete);
         }
@@ -242,13 +245,22 @@ impl Sequence {
         let durations_ns = durations.collect();
         let [.., first_launch] = begins;
         let queue_starts = self.queue_starts(begin..end);
-        let (pieces, are_alone) = self.pieces(begin..end)?;
+        let (pieces, are_alone, unmapped_bytes) = self.pieces(begin..end, limits)?;
         let is_placing = |call: &Call| matches!(call.action, Action::Prefetch { .. } | Action::Advise { .. });
         let places_memory = self.program.has_advised_access() || calls(begin..end).any(is_placing);
         if pieces.ops as u64 != period {
             return Err(Refusal::Invalid { reason: "a launch without thread blocks".to_owned() });
         }
-        Ok(Some(Work { first_launch, tokens, durations_ns, queue_starts, pieces, are_alone, places_memory }))
+        Ok(Some(Work {
+            first_launch,
+            tokens,
+            durations_ns,
+            queue_starts,
+            pieces,
+            are_alone,
+            places_memory,
+            unmapped_bytes,
+        }))
     }
 
     /// Of each launch of an iteration, the first one behind the last sync.
@@ -269,11 +281,16 @@ impl Sequence {
         starts
     }
 
-    /// Memory that launches of an iteration use, and the copies and fills before each of them; and which
-    /// launches have none of these before them.
-    fn pieces(&self, range: std::ops::Range<usize>) -> Result<(Pieces, Vec<bool>), Refusal> {
+    /// Memory that launches of an iteration use, and the copies and fills before each of them; which
+    /// launches have none of these before them; and bytes of claims that are not mapped.
+    fn pieces(&self, range: std::ops::Range<usize>, limits: &ClaimLimits) -> Result<(Pieces, Vec<bool>, u64), Refusal> {
         let invalid = |reason: ops::Invalid| Refusal::Invalid { reason: reason.to_string() };
         let (program, calls) = self.window.last(self.marks.len() - range.start);
+        let allocated = calls.iter().filter_map(|call| match call.action {
+            Action::Malloc { address, bytes, kind, .. } => Some(LiveBlock { address, bytes, kind }),
+            _ => None,
+        });
+        program.live().chain(allocated).filter(LiveBlock::is_on_gpu).try_for_each(|block| limits.check(block.bytes))?;
         let mut ops = Ops::after(program, calls.first().map_or(0, |call| call.stamp.time_ns)).map_err(invalid)?;
         for call in calls.into_iter().take(range.len()) {
             ops.add(call).map_err(invalid)?;
@@ -315,14 +332,20 @@ impl Sequence {
         for extents in &mut uses {
             extents.retain(on_gpu);
         }
-        Ok((Pieces::of(&stream, &uses, block), are_alone))
+        let managed = uses.iter().flatten().filter(|extent| block(extent.block).is_managed);
+        let unmapped_bytes = limits.unmapped_bytes(managed.filter_map(|extent| {
+            let ops::Block { bytes, address } = stream.blocks()[extent.block];
+            address.map(|address| address..address.saturating_add(bytes))
+        }));
+        Ok((Pieces::of(&stream, &uses, limits, block)?, are_alone, unmapped_bytes))
     }
 
     /// Bytes that live on GPUs and are not managed, beside those of an iteration's pieces.
     pub(crate) fn unmanaged_bytes(&self, pieces: &Pieces) -> u64 {
         let used: HashMap<u64, u64> = pieces.all.iter().fold(HashMap::new(), |mut used, piece| {
             if let Some(block) = self.program.block(piece.address) {
-                *used.entry(block.address).or_insert(0) += piece.bytes;
+                let bytes = used.entry(block.address).or_insert(0_u64);
+                *bytes = piece.bytes.saturating_add(*bytes);
             }
             used
         });

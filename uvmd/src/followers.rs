@@ -20,14 +20,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actuator::MoverFactory;
+use actuator::{MoverFactory, headroom};
 use capacity::Capacity;
 use executor::Executor;
 use model::{
     ActuatorChoice, ActuatorKind, Counters, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin,
     Memory, Mode, PlanCommand, PlanReport, Process, ProcessId, Publication, Snapshot, policy::of_plans,
 };
-use plans::{FaultCounts, Observation, ProbeQuota, Table};
+use plans::{ClaimLimits, FaultCounts, Observation, ProbeQuota, Table};
+use sys::Roots;
 
 use crate::recording::Recorder;
 
@@ -44,6 +45,8 @@ pub(crate) struct Followers {
     sources: Sources,
     /// Reason why no plan may be carried out.
     disabled: Option<&'static str>,
+    /// Memory of the node; that of any node if it is not known.
+    node_bytes: u64,
     followed: BTreeMap<ProcessId, Followed>,
 }
 
@@ -107,6 +110,8 @@ struct Shared {
 struct Delivery {
     /// GPU faults of the process by VA block; none if nobody counts them.
     faults: Option<FaultCounts>,
+    /// Limits of what its calls claim of its memory.
+    claim_limits: ClaimLimits,
     /// Managed bytes of it that the GPU holds, if that is known.
     capacity_bytes: Option<u64>,
     /// What probes of launches are judged by; none if they may not be made.
@@ -157,7 +162,9 @@ impl Followers {
         } else {
             None
         };
-        Self { sources: Sources { recorder, actuator, mover_factory, probes }, disabled, followed: BTreeMap::new() }
+        let sources = Sources { recorder, actuator, mover_factory, probes };
+        let node_bytes = headroom::node_bytes(&Roots::default()).unwrap_or(u64::MAX);
+        Self { sources, disabled, node_bytes, followed: BTreeMap::new() }
     }
 
     /// Follows the processes whose directive names plans, and no others.
@@ -169,6 +176,8 @@ impl Followers {
     ) -> BTreeMap<ProcessId, Following> {
         let mut all = BTreeMap::new();
         let mut targets = BTreeMap::new();
+        let gpus_bytes = snapshot.gpus.values().filter_map(|gpu| gpu.memory_bytes).fold(0, u64::saturating_add);
+        let allocation_bytes_max = self.node_bytes.saturating_add(gpus_bytes);
         for process in snapshot.processes.iter().filter(|process| process.exited_at.is_none()) {
             let Some(policy) = directives.get(&process.id).and_then(|directive| of_plans(&directive.policy)) else {
                 continue;
@@ -201,7 +210,7 @@ impl Followers {
             followed.observe(process);
             let may_act = directives.get(&id).is_some_and(|directive| directive.mode == Mode::Act);
             let memory = memory.get(&id).filter(|_| !snapshot.source.block_records.is_off);
-            followed.deliver(process, memory, may_act && self.sources.probes.are_enabled);
+            followed.deliver(process, memory, allocation_bytes_max, may_act && self.sources.probes.are_enabled);
             all.insert(id, followed.read());
         }
         all
@@ -250,12 +259,22 @@ impl Followed {
     }
 
     /// Hands counts of the process over to the thread, which needs them until there is a plan.
-    fn deliver(&self, process: &Process, memory: Option<&Memory>, may_probe: bool) {
+    fn deliver(&self, process: &Process, memory: Option<&Memory>, allocation_bytes_max: u64, may_probe: bool) {
         if matches!(lock(&self.shared.latest).state, FollowingState::Watching | FollowingState::Probing(_)) {
-            let counts =
-                |memory: &Memory| memory.blocks.iter().map(|block| (block.address, block.fault_entries)).collect();
+            let counts = |memory: &Memory| {
+                let faulted = memory.blocks.iter().filter(|block| block.fault_entries > 0);
+                faulted.map(|block| (block.address, block.fault_entries)).collect()
+            };
             let observed = memory.filter(|_| may_probe).and_then(|memory| self.observed(process, memory));
-            let delivery = Delivery { faults: memory.map(counts), capacity_bytes: self.capacity.bytes(), observed };
+            // Mappings as /proc has shown them, and blocks since. Where it is not read, no claim is refuted.
+            let known = memory.filter(|_| process.managed_bytes.is_some());
+            let mapped = known.map(|memory| {
+                let mapped = memory.ranges.iter().filter(|range| range.mapped);
+                mapped.map(|range| range.begin..range.end).collect()
+            });
+            let claim_limits = ClaimLimits { allocation_bytes_max, mapped };
+            let (faults, capacity_bytes) = (memory.map(counts), self.capacity.bytes());
+            let delivery = Delivery { faults, claim_limits, capacity_bytes, observed };
             *lock(&self.shared.delivery) = Some(delivery);
         }
     }

@@ -327,11 +327,24 @@ const fn number(action: &Action, &Record { words: [_, _, third, _, fifth], .. }:
     }
 }
 
+/// End of the addresses that a program can have, on any processor and with any page tables.
+pub const USER_SPACE_END: u64 = 1 << 56;
+
+/// Whether memory is in the address space of a program.
+const fn is_in_user_space(address: u64, bytes: u64) -> bool {
+    matches!(address.checked_add(bytes), Some(end) if end <= USER_SPACE_END)
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "half of a word")]
 fn action(kind: Kind, record: &Record, more: &[Record]) -> Option<Action> {
     let [first, second, third, fourth, fifth] = record.words;
     let node = words_of(Kind::Node, more).next().map_or(0, |[_, node, ..]| node);
     let target = Target::of(record.flags >> TARGET_SHIFT, first, node);
+    // Ends of copies may be memory of other kinds, whose addresses are no addresses of the program.
+    let names_memory = matches!(kind, Kind::Malloc | Kind::Fill | Kind::Prefetch | Kind::Advise);
+    if names_memory && !is_in_user_space(second, third) {
+        return None;
+    }
     Some(match kind {
         Kind::Malloc => Action::Malloc {
             stream: first,

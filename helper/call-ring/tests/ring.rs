@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use call_ring::{
     Group, Invalid, Kind, Lane, Memory, MemoryKind, Mode, Size, TOTAL_BYTES, Target,
-    call::{Action, Call, Pointer, Read, Reader},
+    call::{Action, Call, Pointer, Read, Reader, USER_SPACE_END},
     group::{NAME_BYTES_MAX, POINTERS_MAX},
     kind::ASYNCHRONOUS,
     memory::{HEADER_BYTES, LANES, OWN_LANES},
@@ -94,6 +94,23 @@ fn what_exceeds_a_call_is_cut_and_said_to_be() {
     let Action::Launch { pointers: Some(pointers), .. } = launch.action else { panic!("{launch:?}") };
     assert!(launch.is_cut && pointers.len() == POINTERS_MAX);
     assert!(named.is_cut && matches!(named.action, Action::Function { name, .. } if name.len() == NAME_BYTES_MAX));
+}
+
+#[test]
+fn memory_outside_of_user_space_is_no_memory_of_a_program() {
+    let words = words();
+    let memory = create(&words);
+    let lane = memory.lane(0);
+    let ranges =
+        [(0x1000, 1, true), (USER_SPACE_END - 8, 8, true), (USER_SPACE_END - 8, 9, false), (8, u64::MAX, false)];
+    for kind in [Kind::Malloc, Kind::Fill, Kind::Prefetch, Kind::Advise] {
+        for (address, bytes, is_valid) in ranges {
+            assert!(Group::begin(lane, memory.stamp(1, 1), kind, 0, [0, address, bytes, 1, 0]).publish());
+            let read = reads(&memory, &lane).pop();
+            assert_eq!(matches!(read, Some(Read::Call(_))), is_valid, "{kind:?}: {address:#x}, {bytes}: {read:?}");
+            assert!(is_valid || read == Some(Read::Invalid));
+        }
+    }
 }
 
 #[test]

@@ -205,13 +205,15 @@ impl Coverage {
     /// one launch, or of all. Extents need no order and may overlap.
     pub fn add(&mut self, named: &[Extent], accessed: &[Extent], elsewhere_bytes: u64) {
         let (named, accessed) = (merged(named.to_vec()), merged(accessed.to_vec()));
-        let sum = |extents: &[Extent]| extents.iter().map(|extent| extent.end - extent.begin).sum::<u64>();
-        self.named_bytes += sum(&named);
-        self.accessed_bytes += sum(&accessed) + elsewhere_bytes;
+        let sum =
+            |extents: &[Extent]| extents.iter().map(|extent| extent.end - extent.begin).fold(0, u64::saturating_add);
+        self.named_bytes = self.named_bytes.saturating_add(sum(&named));
+        self.accessed_bytes = self.accessed_bytes.saturating_add(sum(&accessed)).saturating_add(elsewhere_bytes);
         let (mut named, mut accessed) = (named.iter().peekable(), accessed.iter().peekable());
         while let (Some(one), Some(other)) = (named.peek(), accessed.peek()) {
             if one.block == other.block {
-                self.both_bytes += one.end.min(other.end).saturating_sub(one.begin.max(other.begin));
+                let bytes = one.end.min(other.end).saturating_sub(one.begin.max(other.begin));
+                self.both_bytes = self.both_bytes.saturating_add(bytes);
             }
             if (one.block, one.end) < (other.block, other.end) {
                 named.next();

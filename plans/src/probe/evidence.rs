@@ -1,11 +1,13 @@
 //! What probes have found.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use call_ring::Token;
 
-use super::target::blocks;
-use crate::pieces::Pieces;
+use crate::{pieces::Pieces, ranges::Ranges};
 
 /// Figures of probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,10 +29,10 @@ pub struct Figures {
 pub struct Evidence {
     /// Token of each launch of the iteration.
     tokens: Vec<Token>,
-    /// First addresses of the blocks by the place of the launch.
-    untouched: BTreeMap<usize, BTreeSet<u64>>,
+    /// By the place of the launch.
+    untouched: BTreeMap<usize, Ranges>,
     /// Those that count as accessed, as far as they were probed, likewise.
-    touched: BTreeMap<usize, BTreeSet<u64>>,
+    touched: BTreeMap<usize, Ranges>,
     figures: Figures,
 }
 
@@ -42,9 +44,9 @@ impl Evidence {
 
     /// Adds what is known of the launch at this place: blocks that were probed, and those of them that count
     /// as accessed.
-    pub(super) fn add(&mut self, op: usize, probed: &BTreeSet<u64>, touched: &BTreeSet<u64>) {
-        self.untouched.entry(op).or_default().extend(probed.difference(touched));
-        self.touched.entry(op).or_default().extend(touched);
+    pub(super) fn add(&mut self, op: usize, probed: &Ranges, touched: &Ranges) {
+        self.untouched.entry(op).or_default().add(&probed.without(touched));
+        self.touched.entry(op).or_default().add(touched);
     }
 
     /// Figures of the probes that it is of.
@@ -53,9 +55,9 @@ impl Evidence {
         self.figures
     }
 
-    /// Blocks that the launch at this place does not access, by their first addresses.
-    pub fn untouched(&self, op: usize) -> impl Iterator<Item = u64> + '_ {
-        self.untouched.get(&op).into_iter().flatten().copied()
+    /// Whole blocks that the launch at this place does not access.
+    pub fn untouched(&self, op: usize) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.untouched.get(&op).into_iter().flat_map(Ranges::iter)
     }
 
     /// Places of the launches that were probed.
@@ -63,9 +65,9 @@ impl Evidence {
         self.untouched.keys().copied()
     }
 
-    /// Blocks that were probed and count as accessed by the launch at this place, by their first addresses.
-    pub fn touched(&self, op: usize) -> impl Iterator<Item = u64> + '_ {
-        self.touched.get(&op).into_iter().flatten().copied()
+    /// Whole blocks that were probed and count as accessed by the launch at this place.
+    pub fn touched(&self, op: usize) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.touched.get(&op).into_iter().flat_map(Ranges::iter)
     }
 
     /// Whether it is about launches with these tokens.
@@ -77,12 +79,10 @@ impl Evidence {
     /// the GPU has faulted on it: `faulted` are the first addresses of such blocks.
     pub(crate) fn reduced(&self, mut pieces: Pieces, faulted: &BTreeSet<u64>) -> Pieces {
         for piece in &mut pieces.all {
-            let blocks = || blocks(piece.address, piece.bytes);
-            let is_used = |op: &usize| {
-                self.untouched.get(op).is_none_or(|untouched| blocks().any(|block| !untouched.contains(&block)))
-            };
+            let blocks = Ranges::blocks_of(piece.address, piece.bytes);
+            let is_used = |op: &usize| self.untouched.get(op).is_none_or(|untouched| !untouched.covers(&blocks));
             let uses: Vec<usize> = piece.uses.iter().copied().filter(is_used).collect();
-            if !uses.is_empty() || !blocks().any(|block| faulted.contains(&block)) {
+            if !uses.is_empty() || faulted.range(blocks).next().is_none() {
                 piece.uses = uses;
             }
         }

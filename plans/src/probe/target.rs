@@ -1,11 +1,11 @@
 //! Launches that are probed, and the parts of their footprints that are probed at a time.
 
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::cmp::Reverse;
 
 use call_ring::plan::MOVES_MAX;
 use planner::Part;
 
-use crate::{pieces::Pieces, sequence::Work};
+use crate::{pieces::Pieces, ranges::Ranges, sequence::Work};
 
 /// Most launches that are probed.
 pub const LAUNCHES_MAX: usize = 64;
@@ -31,7 +31,7 @@ pub(super) struct Target {
     /// Windows in vain.
     pub(super) attempts: u32,
     /// Blocks that were accessed in one of them, or may have been.
-    pub(super) touched: BTreeSet<u64>,
+    pub(super) touched: Ranges,
 }
 
 impl Target {
@@ -48,10 +48,10 @@ impl Target {
         bytes(pieces, &self.pieces)
     }
 
-    /// First addresses of its blocks.
-    pub(super) fn blocks(&self, pieces: &Pieces) -> BTreeSet<u64> {
+    /// Its blocks.
+    pub(super) fn blocks(&self, pieces: &Pieces) -> Ranges {
         let pieces = self.pieces.iter().filter_map(|place| pieces.all.get(*place));
-        pieces.flat_map(|piece| blocks(piece.address, piece.bytes)).collect()
+        pieces.map(|piece| Ranges::blocks_of(piece.address, piece.bytes)).collect()
     }
 }
 
@@ -91,19 +91,14 @@ fn parts(pieces: &Pieces, op: usize, places: &[usize], most_bytes: u64) -> Vec<T
                 room -= bytes;
             }
             _ => {
-                let target = Target { op, pieces: vec![*place], executions: 0, attempts: 0, touched: BTreeSet::new() };
+                let target =
+                    Target { op, pieces: vec![*place], executions: 0, attempts: 0, touched: Ranges::default() };
                 targets.push(target);
                 room = most_bytes.saturating_sub(bytes);
             }
         }
     }
     targets
-}
-
-/// First addresses of the blocks in a range of whole blocks.
-pub(super) fn blocks(address: u64, bytes: u64) -> impl Iterator<Item = u64> {
-    let first = address / Part::BLOCK_BYTES;
-    (first..address.saturating_add(bytes).div_ceil(Part::BLOCK_BYTES)).map(|number| number * Part::BLOCK_BYTES)
 }
 
 fn bytes(pieces: &Pieces, places: &[usize]) -> u64 {

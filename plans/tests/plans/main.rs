@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod claims;
 mod coverage;
 mod harm;
 mod made_up;

@@ -268,7 +268,7 @@ fn run(launches: &[Launch], world: &mut World, beside: Beside) -> Run {
 
 /// Units that launches are found not to access.
 fn untouched(evidence: &Evidence, op: usize) -> BTreeSet<u64> {
-    evidence.untouched(op).map(|address| address / UNIT).collect()
+    evidence.untouched(op).flat_map(|range| range.start / UNIT..range.end / UNIT).collect()
 }
 
 /// Forth and back through the pools, a third of each: what is named does not fit, and what is accessed does nearly.

@@ -99,8 +99,9 @@ fn follow(sources: &Sources, process: ProcessId, target: Target, shared: &Shared
     let Some(Calls { follower, added: before }) = calls else { return };
     *before = added;
     let delivery = lock(&shared.delivery).take();
-    let observed = delivery.map(|Delivery { faults, capacity_bytes, observed }| {
+    let observed = delivery.map(|Delivery { faults, claim_limits, capacity_bytes, observed }| {
         follower.deliver(faults);
+        follower.set_claim_limits(claim_limits);
         follower.set_capacity(capacity_bytes);
         observed
     });
@@ -174,8 +175,7 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, versi
 fn log_evidence(process: ProcessId, follower: &Follower, first_launch: u64, launches: usize) {
     let Some(evidence) = follower.evidence().filter(|_| tracing::enabled!(tracing::Level::DEBUG)) else { return };
     for op in evidence.launches() {
-        let (touched, untouched): (Vec<u64>, Vec<u64>) =
-            (evidence.touched(op).collect(), evidence.untouched(op).collect());
+        let (touched, untouched): (Vec<_>, Vec<_>) = (evidence.touched(op).collect(), evidence.untouched(op).collect());
         tracing::debug!(
             "probe of {}: launch {op} of {launches} from {first_launch}: accessed {touched:x?}, not accessed {untouched:x?}",
             process.pid

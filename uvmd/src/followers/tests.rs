@@ -272,6 +272,20 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     let reason = "0 % of what is accessed is in the footprints, which is too little";
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason.to_owned()));
 
+    // The same program, of whose memory nothing is mapped.
+    followers.clear();
+    let mut unmapped = snapshot.clone();
+    unmapped.processes.iter_mut().for_each(|process| process.managed_bytes = Some(0));
+    let refused = wait_for("refusal", || {
+        count += 1;
+        ring.iterate();
+        recorder.poll();
+        followed(&mut followers, &unmapped, id, "auto-plan", &[(id, faults(ELSEWHERE, count))].into())
+    });
+    let claimed_bytes = 3 * LAYERS * UNIT;
+    let reason = format!("{reason}; {claimed_bytes} bytes that the program claims are not mapped, and do not count");
+    assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason));
+
     // The same program, while the GPU is full with it.
     followers.clear();
     let planned = wait_for("plan for what the GPU holds", || {

@@ -1,0 +1,217 @@
+//! Division of the memory that launches name into pieces.
+//!
+//! What is named is as large as the program says: pieces and their uses are counted by arithmetic on
+//! ranges, in time and memory that depend on the number of ranges alone, and made only within a budget.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use planner::Part;
+use trace::{BlockId, OpStream, footprints::Extent};
+
+use super::{Block, CHUNK_BYTES, PIECES_MAX, Piece, is_whole};
+use crate::{claims::ClaimLimits, refusal::Refusal};
+
+/// Most bytes of the pieces of an iteration.
+pub(crate) const PIECES_BYTES_MAX: usize = 12 << 20;
+/// Most bytes of what they are counted by.
+pub(crate) const NAMED_BYTES_MAX: usize = 12 << 20;
+
+/// Bytes of a piece, and of one of its uses: tables grow by doubling.
+const PIECE_BYTES: u64 = 2 * size_of::<((u64, BlockId), Piece)>() as u64 + MIN_USES_BYTES;
+const USE_BYTES: u64 = 2 * size_of::<usize>() as u64;
+const MIN_USES_BYTES: u64 = 4 * size_of::<usize>() as u64;
+
+/// Size of units from which on more pieces than wanted are taken: they are of as many allocations.
+const WANTED_UNIT_BYTES_MAX: u64 = 1 << 40;
+/// Largest size of units.
+const UNIT_BYTES_MAX: u64 = 1 << 62;
+
+/// What is known of the memory that launches name.
+pub(super) struct Claims<'a, F> {
+    pub(super) stream: &'a OpStream,
+    pub(super) limits: &'a ClaimLimits,
+    pub(super) block: &'a F,
+}
+
+/// Part of an allocation that is there, and cut on its own.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Area {
+    block: BlockId,
+    begin: u64,
+    end: u64,
+}
+
+/// Addresses of an area that launches name together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Named {
+    area: Area,
+    begin: u64,
+    end: u64,
+    outlives: bool,
+}
+
+/// Numbers of what is to be made.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    /// Pieces.
+    pieces: u64,
+    /// Those that depend on the size of units. Parts of blocks stay as they are, however large units are.
+    of_units: u64,
+    /// Uses of pieces by launches.
+    uses: u64,
+}
+
+impl Count {
+    const fn bytes(self) -> u64 {
+        self.pieces.saturating_mul(PIECE_BYTES).saturating_add(self.uses.saturating_mul(USE_BYTES))
+    }
+}
+
+/// Pieces of the extents that each launch uses, in units that are as small as the number of pieces lets
+/// them be.
+pub(super) fn pieces<F: Fn(BlockId) -> Block>(
+    claims: &Claims<'_, F>,
+    uses: &[Vec<Extent>],
+) -> Result<Vec<Piece>, Refusal> {
+    let named = claims.named(uses)?;
+    let (limit_bytes, mut unit_bytes) = (PIECES_BYTES_MAX as u64, Part::BLOCK_BYTES);
+    loop {
+        let count = count(&named, unit_bytes);
+        let are_few = count.of_units <= PIECES_MAX as u64 || unit_bytes >= WANTED_UNIT_BYTES_MAX;
+        if are_few && count.bytes() <= limit_bytes {
+            return Ok(claims.pieces(uses, unit_bytes));
+        }
+        if unit_bytes >= UNIT_BYTES_MAX {
+            return Err(Refusal::MemoryBudget { needed_bytes: count.bytes(), limit_bytes });
+        }
+        unit_bytes *= 2;
+    }
+}
+
+impl<F: Fn(BlockId) -> Block> Claims<'_, F> {
+    /// Allocation that an extent is in, its addresses, and what is known of it.
+    fn claim(&self, extent: &Extent) -> Option<(Range<u64>, Range<u64>, Block)> {
+        let of = &self.stream.blocks()[extent.block];
+        let at = |offset: u64| of.address.map(|base| base.saturating_add(offset));
+        let (allocation, range) = (at(0)?..at(of.bytes)?, at(extent.begin)?..at(extent.end)?);
+        Some((allocation, range, (self.block)(extent.block)))
+    }
+
+    /// Areas that an extent is in, with what it names of each.
+    fn areas(&self, extent: &Extent) -> impl Iterator<Item = (Named, Block)> {
+        self.claim(extent).into_iter().flat_map(move |(allocation, range, block)| {
+            let areas = self.limits.areas(block.is_managed, &allocation, &range);
+            areas.map(move |area| {
+                let (begin, end) = (range.start.max(area.start), range.end.min(area.end));
+                let area = Area { block: extent.block, begin: area.start, end: area.end };
+                (Named { area, begin, end, outlives: block.outlives }, block)
+            })
+        })
+    }
+
+    /// All that is named, in order, with the number of its uses.
+    fn named(&self, uses: &[Vec<Extent>]) -> Result<Vec<(Named, u64)>, Refusal> {
+        let areas = |extent: &Extent| {
+            let claim = self.claim(extent);
+            claim.map_or(0, |(_, range, block)| self.limits.count(block.is_managed, &range)) as u64
+        };
+        let count = uses.iter().flatten().map(areas).fold(0, u64::saturating_add);
+        let needed_bytes = count.saturating_mul(size_of::<(Named, u64)>() as u64);
+        let limit_bytes = NAMED_BYTES_MAX as u64;
+        if needed_bytes > limit_bytes {
+            return Err(Refusal::MemoryBudget { needed_bytes, limit_bytes });
+        }
+        let mut named: Vec<(Named, u64)> = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+        named.extend(uses.iter().flatten().flat_map(|extent| self.areas(extent)).map(|(named, _)| (named, 1)));
+        named.sort_unstable();
+        named.dedup_by(|(next, uses), (last, all)| {
+            let is_same = next == last;
+            *all += if is_same { *uses } else { 0 };
+            is_same
+        });
+        Ok(named)
+    }
+
+    /// Makes the pieces.
+    fn pieces(&self, uses: &[Vec<Extent>], unit_bytes: u64) -> Vec<Piece> {
+        let mut pieces: BTreeMap<(u64, BlockId), Piece> = BTreeMap::new();
+        for (op, extents) in uses.iter().enumerate() {
+            for (named, Block { is_managed, outlives }) in extents.iter().flat_map(|extent| self.areas(extent)) {
+                let block = named.area.block;
+                let units = units(&named, unit_bytes);
+                for (address, end) in units.flat_map(|unit| cut(&named.area, unit, unit_bytes)) {
+                    let bytes = end - address;
+                    let moves = is_managed && outlives && bytes >= CHUNK_BYTES;
+                    let piece = pieces.entry((address, block)).or_insert_with(|| {
+                        let uses = Vec::new();
+                        Piece { block, address, bytes, is_managed, moves, outlives, uses }
+                    });
+                    if piece.uses.last() != Some(&op) {
+                        piece.uses.push(op);
+                    }
+                }
+            }
+        }
+        pieces.into_values().collect()
+    }
+}
+
+/// Numbers of the pieces of what is named, and of their uses, in units of this size.
+fn count(named: &[(Named, u64)], unit_bytes: u64) -> Count {
+    let mut all = Count::default();
+    let mut add = |named: &Named, units: Range<u64>| {
+        let Count { pieces, of_units, .. } = counted(named, &units, unit_bytes);
+        all.pieces = all.pieces.saturating_add(pieces);
+        all.of_units = all.of_units.saturating_add(of_units);
+    };
+    let mut uses = 0_u64;
+    let mut last: Option<(&Named, Range<u64>)> = None;
+    for (next, times) in named {
+        let next_units = units(next, unit_bytes);
+        uses = uses.saturating_add(counted(next, &next_units, unit_bytes).pieces.saturating_mul(*times));
+        match &mut last {
+            Some((named, units)) if named.area == next.area && next_units.start <= units.end => {
+                units.end = units.end.max(next_units.end);
+            }
+            _ => {
+                if let Some((named, units)) = last.replace((next, next_units)) {
+                    add(named, units);
+                }
+            }
+        }
+    }
+    if let Some((named, units)) = last {
+        add(named, units);
+    }
+    Count { uses, ..all }
+}
+
+/// Numbers of the pieces in some units of an area. Between the first one and the last one, each unit is
+/// a piece of whole blocks.
+fn counted(named: &Named, units: &Range<u64>, unit_bytes: u64) -> Count {
+    let (first, last) = (units.start, units.end.saturating_sub(1));
+    let between = last.saturating_sub(first).saturating_sub(1);
+    let mut count = Count { pieces: between, of_units: between, uses: 0 };
+    for unit in [Some(first), (last > first).then_some(last)].into_iter().flatten() {
+        for (begin, end) in cut(&named.area, unit, unit_bytes) {
+            let is_part = named.outlives && !(is_whole(begin) && is_whole(end - begin));
+            count.pieces += 1;
+            count.of_units += u64::from(!is_part);
+        }
+    }
+    count
+}
+
+/// Units of the addresses that are named.
+const fn units(named: &Named, unit_bytes: u64) -> Range<u64> {
+    named.begin / unit_bytes..named.end.div_ceil(unit_bytes)
+}
+
+/// Pieces of an area in a unit: it is cut at the first and at the last boundary of a block in it.
+fn cut(area: &Area, unit: u64, unit_bytes: u64) -> impl Iterator<Item = (u64, u64)> + use<> {
+    let begin = area.begin.max(unit.saturating_mul(unit_bytes));
+    let end = area.end.min(unit.saturating_add(1).saturating_mul(unit_bytes));
+    let first = begin.checked_next_multiple_of(Part::BLOCK_BYTES).map_or(end, |first| first.min(end));
+    let last = (end / Part::BLOCK_BYTES * Part::BLOCK_BYTES).max(first);
+    [(begin, first), (first, last), (last, end)].into_iter().filter(|(begin, end)| begin < end)
+}

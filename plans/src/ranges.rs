@@ -1,0 +1,141 @@
+//! Sets of addresses, as ranges: their size depends on the number of ranges, not on that of bytes.
+
+use std::ops::Range;
+
+use planner::Part;
+
+/// Set of addresses: ranges in order, neither empty nor adjacent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ranges(Vec<Range<u64>>);
+
+impl Ranges {
+    /// Whole blocks of the driver that a range of memory lies in.
+    pub(crate) const fn blocks_of(address: u64, bytes: u64) -> Range<u64> {
+        let end = address.saturating_add(bytes).div_ceil(Part::BLOCK_BYTES);
+        address / Part::BLOCK_BYTES * Part::BLOCK_BYTES..end.saturating_mul(Part::BLOCK_BYTES)
+    }
+
+    /// Ranges in order.
+    pub fn iter(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.0.iter().cloned()
+    }
+
+    /// Number of addresses.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().map(|range| range.end - range.start).fold(0, u64::saturating_add)
+    }
+
+    /// Places of the ranges that overlap with another one.
+    pub(crate) fn places(&self, other: &Range<u64>) -> Range<usize> {
+        let first = self.0.partition_point(|range| range.end <= other.start);
+        let end = self.0.partition_point(|range| range.start < other.end);
+        first..end.max(first)
+    }
+
+    /// Ranges that overlap with another one.
+    pub(crate) fn overlapping(&self, other: &Range<u64>) -> &[Range<u64>] {
+        self.0.get(self.places(other)).unwrap_or_default()
+    }
+
+    /// Parts of a range that are in the set.
+    pub(crate) fn within(&self, other: &Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let (begin, end) = (other.start, other.end);
+        self.overlapping(other).iter().map(move |range| range.start.max(begin)..range.end.min(end))
+    }
+
+    /// Whether an address is in the set.
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        !self.places(&(address..address.saturating_add(1))).is_empty()
+    }
+
+    /// Whether all of a range is in the set.
+    pub(crate) fn covers(&self, other: &Range<u64>) -> bool {
+        other.is_empty() || self.within(other).next().as_ref() == Some(other)
+    }
+
+    /// Whether no address is in both sets.
+    pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
+        self.0.iter().all(|range| other.places(range).is_empty())
+    }
+
+    /// Addresses that are not in the other set.
+    pub(crate) fn without(&self, other: &Self) -> Self {
+        let mut rest = Vec::new();
+        for range in &self.0 {
+            let mut begin = range.start;
+            for there in other.within(range) {
+                rest.push(begin..there.start);
+                begin = there.end;
+            }
+            rest.push(begin..range.end);
+        }
+        rest.into_iter().collect()
+    }
+
+    /// Adds the addresses of another set.
+    pub(crate) fn add(&mut self, other: &Self) {
+        *self = self.iter().chain(other.iter()).collect();
+    }
+}
+
+/// Ranges in any order, which may overlap.
+impl FromIterator<Range<u64>> for Ranges {
+    fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> Self {
+        let mut all: Vec<Range<u64>> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
+        all.sort_unstable_by_key(|range| range.start);
+        all.dedup_by(|range, last| {
+            let is_joined = range.start <= last.end;
+            if is_joined {
+                last.end = last.end.max(range.end);
+            }
+            is_joined
+        });
+        Self(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ranges() -> impl Strategy<Value = Vec<Range<u64>>> {
+        prop::collection::vec((0_u64..40, 0_u64..9), 0..8)
+            .prop_map(|all| all.into_iter().map(|(begin, bytes)| begin..begin + bytes).collect())
+    }
+
+    fn addresses(ranges: impl IntoIterator<Item = Range<u64>>) -> BTreeSet<u64> {
+        ranges.into_iter().flatten().collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn sets_of_ranges_equal_sets_of_addresses(one in ranges(), other in ranges(), probe in 0_u64..40, bytes in 0_u64..9) {
+            let (all, of_other) = (addresses(one.clone()), addresses(other.clone()));
+            let (set, set_of_other): (Ranges, Ranges) = (one.into_iter().collect(), other.into_iter().collect());
+            prop_assert_eq!(addresses(set.iter()), all.clone());
+            prop_assert!(set.0.windows(2).all(|pair| pair[0].end < pair[1].start), "{set:?}");
+            prop_assert_eq!(set.bytes(), all.len() as u64);
+            prop_assert_eq!(set.contains(probe), all.contains(&probe));
+            let range = probe..probe + bytes;
+            prop_assert_eq!(addresses(set.within(&range)), &all & &addresses([range.clone()]));
+            prop_assert_eq!(set.covers(&range), range.clone().all(|address| all.contains(&address)));
+            prop_assert_eq!(set.is_disjoint(&set_of_other), all.is_disjoint(&of_other));
+            prop_assert_eq!(addresses(set.without(&set_of_other).iter()), &all - &of_other);
+            let mut both = set;
+            both.add(&set_of_other);
+            prop_assert_eq!(addresses(both.iter()), &all | &of_other);
+        }
+    }
+
+    #[test]
+    fn last_block_of_the_address_space_has_an_end() {
+        assert_eq!(Ranges::blocks_of(1, 2), 0..Part::BLOCK_BYTES);
+        assert_eq!(Ranges::blocks_of(u64::MAX - 1, u64::MAX).end, u64::MAX);
+    }
+}
