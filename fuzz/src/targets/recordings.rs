@@ -43,14 +43,18 @@ pub(super) fn run(input: &[u8]) {
             3 => {
                 let copy = |place, bytes: &mut [u8]| memory.copy_to(place, bytes);
                 let calls = merge.poll(&memory, copy).expect("all of it is mapped");
-                calls.into_iter().for_each(|call| window.add(call));
+                for call in calls {
+                    window.add(call);
+                }
             }
             4 => check(&window),
             // A part of a poll: the next one goes on, with what the program has written since.
             5 | 6 => {
                 let copy = |place, bytes: &mut [u8]| memory.copy_to(place, bytes);
                 let calls = merge.poll_part(&memory, copy, step[0] % 8 == 5).expect("all of it is mapped");
-                calls.into_iter().for_each(|call| window.add(call));
+                for call in calls {
+                    window.add(call);
+                }
             }
             // Records that were never written, or are of the last round.
             _ => lane.publish(usize::try_from(values[0] % (lane.capacity() as u64 + 2)).expect("a count")),
