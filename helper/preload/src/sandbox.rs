@@ -2,6 +2,8 @@
 //! so. From then on, even to ask the kernel whether there is a filter may end the process.
 //!
 //! `prctl` and `syscall` note such a request, and jump to the C library's.
+//! A child of `vfork` that asks for one before it executes another program does so in its parent's memory: the
+//! helper then holds back in the parent, too.
 
 #![expect(unsafe_code, reason = "functions of the C library's ABI")]
 
@@ -20,7 +22,7 @@ pub(crate) static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 static PRCTL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// Of linux/prctl.h: a filter, and that no privileges can be gained, which an unprivileged one takes.
+/// Of `linux/prctl.h`: a filter, and that no privileges can be gained, which an unprivileged one takes.
 const SET_SECCOMP: c_int = 22;
 const SET_NO_NEW_PRIVILEGES: c_int = 38;
 /// Numbers of x86-64.
