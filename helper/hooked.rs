@@ -38,6 +38,7 @@ exports! {
     cuGraphMemcpyNodeSetParams
     cuGraphMemsetNodeSetParams
     cuGraphNodeSetParams
+    cuInit
     cuLaunchCooperativeKernel
     cuLaunchCooperativeKernelMultiDevice
     cuLaunchCooperativeKernel_ptsz

@@ -41,7 +41,7 @@ static inline void launch_grid(unsigned grid, uint64_t word, Handle stream) {
 static inline void launch(uint64_t word, Handle stream) { launch_grid(2, word, stream); }
 
 /* What so many threads count, each by so many launches: `thread` takes their number, and returns the sum. */
-static unsigned counted_by(int count, void *(*thread)(void *), int launches) {
+static inline unsigned counted_by(int count, void *(*thread)(void *), int launches) {
   pthread_t threads[32];
   unsigned sum = 0;
   for (int at = 0; at < count; at++) CHECK(pthread_create(&threads[at], NULL, thread, (void *)(uintptr_t)launches));

@@ -48,6 +48,7 @@ done
 for what in run threads graph unload fork; do is_recorded "program linked to the driver, $what" 5 "$programs/program" "$what"; done
 is_recorded "allocator for PyTorch" 0 "$programs/pluggable" "$helper"
 is_recorded "allocator for PyTorch, before any context" 0 "$programs/pluggable" "$helper" first
+is_recorded "program linked to a stub of the driver" 0 "$programs/stubbed"
 for how in plain process reopened; do is_recorded "program that finds the driver by itself, $how" 0 "$programs/handles" "$how"; done
 for model in mlp cnn; do
   PYTHONPATH=$tinygrad DEV=CUDA:PTX CACHEDB=$work/cache is_recorded "tinygrad, $model" 0 python3 lab/programs/train.py $model --iterations 3
@@ -61,6 +62,7 @@ fi
 LD_LIBRARY_PATH=$(dirname "$driver_tests")/cuda-lab is_recorded "the driver's own tests" 0 "$driver_tests" --test-threads 8
 of_others=(--tinygrad "$tinygrad" --numba "$numba")
 tests/scripts/helper_harm.py "$helper" "$record" "$work/cuda" "$programs" "${of_others[@]}" --kills $kills
+tests/scripts/helper_filters.py "$helper" "$work/cuda" "$programs"
 if [ "$(id -u)" = 0 ]; then
   tests/scripts/helper_acts.py "$helper" "$record" "$work/cuda" "$programs" --workload target/release/uvm-workload "${of_others[@]}" --kills $((kills * 10))
   tests/scripts/helper_plans.py "$helper" "$plan" "$work/cuda" "$programs" --kills $kills

@@ -406,8 +406,8 @@ class Test:
         within("the agent has ended", lambda: program.ring.words[AGENT] == ENDED)
         assert "uvmd-helper" not in program.threads().values()
         assert program.end() == (5, "")
-        # A filter of system calls that was there before, as in a container, and one that is installed since.
-        program = Program(self, arguments=["filter"])
+        # A filter of system calls that was there before and is admitted, as in a container, and one that is installed since.
+        program = Program(self, arguments=["filter"], environment={"UVMD_HELPER_FILTERS": "1"})
         assert program.ring.words[AGENT] == RUNNING
         assert program.end()[0] == 5
         program = Program(self, mode=RECORD)

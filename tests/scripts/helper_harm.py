@@ -7,7 +7,6 @@ HELPER is libuvmd_helper.so, RECORD recorder's example, CUDA_FOLDER has libcuda.
 made. With --nvidia, the driver is NVIDIA's: it needs its descriptors, and answers a call beside an exit with an error.
 """
 import argparse
-import ctypes
 import os
 import pathlib
 import random
@@ -16,7 +15,6 @@ import resource
 import shutil
 import signal
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
@@ -27,28 +25,6 @@ sys.dont_write_bytecode = True
 from helper_program import add_programs, numba_kernels, tinygrad_environment, tinygrad_training, without_times  # noqa: E402
 
 SECONDS_MAX = 120
-
-
-def seccomp_filter(result):
-    """A filter of system calls that gives memfd_create this result (linux/seccomp.h, linux/filter.h)."""
-    memfd_create, allow = 319, 0x7FFF0000
-    program = [
-        (0x20, 0, 0, 0),  # load the number
-        (0x15, 0, 1, memfd_create),  # not this one: skip
-        (0x06, 0, 0, result),
-        (0x06, 0, 0, allow),
-    ]
-    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
-
-    def apply():
-        libc = ctypes.CDLL(None, use_errno=True)
-        buffer = ctypes.create_string_buffer(code)
-        fprog = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
-        set_no_new_privileges, set_seccomp, mode_filter = 38, 22, 2
-        assert libc.prctl(set_no_new_privileges, 1, 0, 0, 0) == 0
-        assert libc.prctl(set_seccomp, mode_filter, fprog, 0, 0) == 0
-
-    return apply
 
 
 def limit(kind, value):
@@ -76,7 +52,7 @@ class Harm:
     def run(self, command, preload, before=None, environment=None):
         environment = {**self.environment, **(environment or {})}
         if preload:
-            environment.update(LD_PRELOAD=preload, UVMD_HELPER="record")
+            environment = {"UVMD_HELPER": "record", **environment, "LD_PRELOAD": preload}
         done = subprocess.run(
             command, env=environment, preexec_fn=before, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS_MAX, check=False
         )
@@ -144,8 +120,6 @@ class Harm:
         memory = self.least(resource.RLIMIT_AS, 1 << 20, 1 << 46)
         for more in (8, 16, 32, 64):
             self.same(f"address space for {more} MiB more than it needs", [self.program], limit(resource.RLIMIT_AS, memory + (more << 20)))
-        for name, result in (("EPERM", 0x50000 | 1), ("ENOSYS", 0x50000 | 38), ("the end of the process", 0x80000000), ("the end of the thread", 0)):
-            self.same(f"a filter that answers memfd_create with {name}", [self.program, "threads"], seccomp_filter(result))
         if os.geteuid() == 0:
             full = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=4k nodev /dev/shm && head -c 4096 /dev/zero >/dev/shm/full && exec "$0"']
             self.same("a full /dev/shm", [*full, self.program])
@@ -165,6 +139,31 @@ class Harm:
             print("same: a helper without its second stage")
         else:
             self.differs("a helper without its second stage")
+
+    def stubs(self):
+        """A program that is linked to a stub of the driver gets what the stub answers, whether the helper is off or on."""
+        for what, environment in (("on", {}), ("off", {"UVMD_HELPER": "off"})):
+            _, out, _ = self.same(f"a program linked to a stub of the driver, the helper {what}", [str(self.programs_folder / "stubbed")], environment=environment)
+            assert b"cuDevicePrimaryCtxRetain(&context, 0): 3\n" in out and b"cuMemFree_v2(memory): 0\n" in out, out
+
+    def lifetimes(self):
+        """Libraries, threads and processes end in any order, without the helper's thread and with it."""
+        program, folder = str(self.programs_folder / "lifetimes"), pathlib.Path(self.helper).resolve().parent
+        paths = {"LD_LIBRARY_PATH": f"{self.environment['LD_LIBRARY_PATH']}:{folder}"}
+        for act, environment in (("", paths), (", with the helper's thread", {**paths, "ACT": "1"})):
+            for what in ("plain", "fork-first", "destructors", "exit", "fork-in-thread", "vfork", "exec-in-thread", "first-thread-ends"):
+                code, out, errors = self.same(f"lifetimes: {what}{act}", [program, what], environment=environment)
+                assert code == 5 and not errors, (code, out, errors)
+            for what in ("open-first", "open-in-thread", "open"):
+                plain = self.run([program, what, "libm.so.6"], "", environment=environment)
+                for preload in ("", self.helper):
+                    if self.run([program, what, self.helper], preload, environment=environment) != plain:
+                        self.differs(f"lifetimes: {what}{act}, the helper itself, preloaded: {preload != ''}")
+            uses = [program, "open", str(self.programs_folder / "libuses.so")]
+            code, out, _ = self.same(f"lifetimes: an object that is linked to the helper is opened and closed{act}", uses, environment=environment)
+            assert code == 5 and out.count(b"used 64\n") == 3, out
+        stand_in = {"LD_LIBRARY_PATH": str(self.programs_folder / "stand-in")}
+        self.same("lifetimes: data of threads whose destructors call the driver", [program, "keys"], environment=stand_in)
 
     def kills(self, count):
         """uvmd dies at any time, and so does the program: the other side goes on."""
@@ -217,6 +216,9 @@ def main():
         harm.programs()
         harm.limits()
         harm.beside_others()
+        if not harm.is_nvidia:
+            harm.stubs()
+            harm.lifetimes()
         harm.kills(options.kills)
         if harm.failures:
             sys.exit(f"{harm.failures} differences")

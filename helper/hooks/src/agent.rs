@@ -26,8 +26,9 @@ use call_ring::{
 
 use crate::{
     act::Acting,
-    filter, headroom,
-    libc::Dlsym,
+    clock,
+    first_stage::FirstStage,
+    headroom,
     plan::Moving,
     process,
     system::{self, Sharing, Waited},
@@ -52,17 +53,19 @@ pub(crate) struct Agent {
     threads: Option<Threads>,
     /// Filters of system calls when the helper came into the process.
     filters: Option<u64>,
+    first_stage: FirstStage,
     acting: Acting,
     moving: Moving,
 }
 
 impl Agent {
     /// No thread.
-    pub(crate) fn new(dlsym: Dlsym, words: &mut Words, acting: Acting, moving: &Moving) -> Option<Self> {
+    pub(crate) fn new(first_stage: FirstStage, words: &mut Words, acting: Acting, moving: &Moving) -> Option<Self> {
         Some(Self {
             is_started: words.next()?,
-            threads: Threads::find(dlsym),
-            filters: filter::count(),
+            threads: Threads::find(first_stage.dlsym),
+            filters: first_stage.filters(),
+            first_stage,
             acting,
             moving: *moving,
         })
@@ -80,13 +83,17 @@ impl Agent {
         }
     }
 
+    /// Whether no filter of system calls has come for the calling thread since the helper came into the
+    /// process, as far as that may be asked.
+    pub(crate) fn has_filters_of_start(&self) -> bool {
+        self.filters.is_some() && self.first_stage.filters() == self.filters
+    }
+
     /// Whether the program goes on as without the thread.
     fn is_permitted(&self) -> bool {
-        let filters = filter::count();
         // One that the program has installed since then may end it for a new thread. Under those of
         // before, the driver has started threads of its own.
-        filters.is_some()
-            && filters == self.filters
+        self.has_filters_of_start()
             && headroom::has_room(STACK_BYTES as u64, STACK_BYTES as u64 + ARENA_BYTES)
             && process::sees_ends()
     }
@@ -102,7 +109,7 @@ impl Agent {
             let Some((ticket, command)) = commands.take() else {
                 if is_following {
                     self.moving.plan.wait(if commanded_ns.is_some() { BUSY_SLICE_NS } else { SLICE_NS });
-                    if commanded_ns.is_some_and(|time_ns| system::monotonic_ns().saturating_sub(time_ns) >= LOOK_NS) {
+                    if commanded_ns.is_some_and(|time_ns| clock::monotonic_ns().saturating_sub(time_ns) >= LOOK_NS) {
                         commanded_ns = None;
                         acting.rest();
                     }
@@ -124,7 +131,7 @@ impl Agent {
                 Some(command) => acting.carry_out(&command, &mut watch),
                 None => refused(Answer::Unsupported),
             };
-            commanded_ns = Some(system::monotonic_ns());
+            commanded_ns = Some(clock::monotonic_ns());
             commands.respond(ticket, response);
             system::wake(word, Sharing::Shared);
         }

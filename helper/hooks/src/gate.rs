@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
     system::{self, Sharing},
+    thread,
     zeroed::Words,
 };
 
@@ -79,7 +80,7 @@ impl Gate {
 
     /// Has calls of this thread let through: it is the one whose parts are at work.
     pub(crate) fn is_for_this_thread(&self) {
-        self.thread.store(system::thread_id().into(), Ordering::Release);
+        self.thread.store(this_thread(), Ordering::Release);
     }
 
     /// Lets a call of the program in, behind the part at work.
@@ -92,7 +93,7 @@ impl Gate {
 
     /// Waits for the part at work.
     fn wait(&self) {
-        if self.state() & AT_WORK == 0 || self.thread.load(Ordering::Acquire) == u64::from(system::thread_id()) {
+        if self.state() & AT_WORK == 0 || self.thread.load(Ordering::Acquire) == this_thread() {
             return;
         }
         for _ in 0..SLICES_MAX {
@@ -137,6 +138,11 @@ impl Gate {
         self.state.fetch_or(SHUT, Ordering::AcqRel);
         self.wait();
     }
+}
+
+/// The calling thread; one that no other is if that is not known.
+fn this_thread() -> u64 {
+    thread::own_id().map_or(u64::MAX, u64::from)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the half that a futex compares")]

@@ -4,10 +4,12 @@
 
 use core::ffi::CStr;
 
-use crate::{
-    system::{self, TEXT_BYTES_MAX, read_text},
+use syscalls::{
+    file::{TEXT_BYTES_MAX, read_text},
     text::{number, number_behind},
 };
+
+use crate::system;
 
 /// Address space that the process may have, of linux/resource.h.
 const ADDRESS_SPACE: usize = 9;

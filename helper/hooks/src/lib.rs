@@ -25,10 +25,10 @@
 //! * [`parameters`]: where parameters of functions lie
 //! * [`driver`]: functions of the driver that the helper calls for itself
 //! * [`cuda`], [`program`], [`real`]: types, the program's memory, and the driver's functions
-//! * [`headroom`], [`filter`], [`process`]: what the process has left, what it may do, whether it
-//!   ends
-//! * [`libc`], [`threads`], [`system`], [`text`], [`lock`], [`shared`], [`zeroed`]: threads, system
-//!   calls and memory
+//! * [`first_stage`], [`headroom`], [`process`]: what the first stage knows, what the process has left,
+//!   whether it ends
+//! * [`libc`], [`clock`], [`thread`], [`threads`], [`system`], [`lock`], [`shared`], [`zeroed`]: threads, system calls and
+//!   memory
 
 #![cfg_attr(not(test), no_std)]
 
@@ -37,10 +37,11 @@ mod advised;
 mod agent;
 mod blocks;
 mod calls;
+mod clock;
 mod contexts;
 mod cuda;
 mod driver;
-mod filter;
+mod first_stage;
 mod gate;
 mod headroom;
 mod hooks;
@@ -56,12 +57,14 @@ mod recorder;
 mod shared;
 mod stream;
 mod system;
-mod text;
+mod thread;
 mod threads;
 mod watch;
 mod zeroed;
 
-use core::ffi::c_void;
+use core::{ffi::c_void, sync::atomic::AtomicBool};
+
+use first_stage::FirstStage;
 
 /// Replaces a function of the driver by its hook; other functions stay.
 pub type Replace = extern "C" fn(*mut c_void) -> *mut c_void;
@@ -70,19 +73,22 @@ extern "C" fn replace(function: *mut c_void) -> *mut c_void {
     hooks::in_place_of(function)
 }
 
-/// Starts the second stage, given the real `dlsym` and a handle of the driver. Called once.
+/// Starts the second stage, given the real `dlsym`, a handle of the driver, the thread with which the
+/// process began, or 0, and whether the program has asked for a filter of system calls. Called once.
 ///
 /// # Safety
-/// `dlsym` is the C library's, and the handle one of `dlopen`.
+/// `dlsym` is the C library's, the handle one of `dlopen`, and the thread one of `pthread_self`.
 #[expect(unsafe_code, reason = "called by the first stage")]
 #[cfg_attr(feature = "injected", unsafe(no_mangle))]
 pub unsafe extern "C" fn uvmd_helper_start(
     dlsym: unsafe extern "C" fn(*mut c_void, *const core::ffi::c_char) -> *mut c_void,
     driver: *mut c_void,
+    first_thread: usize,
+    is_filter_requested: &'static AtomicBool,
 ) -> Replace {
     hooks::find(dlsym, driver);
     driver::find(dlsym, driver);
-    recorder::start(dlsym);
+    recorder::start(FirstStage { dlsym, first_thread, is_filter_requested });
     replace
 }
 

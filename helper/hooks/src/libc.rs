@@ -19,7 +19,6 @@ pub(crate) struct Libc {
     get: unsafe extern "C" fn(c_uint) -> *mut c_void,
     set: unsafe extern "C" fn(c_uint, *const c_void) -> c_int,
     create: unsafe extern "C" fn(*mut c_uint, Option<Destructor>) -> c_int,
-    clock: Option<unsafe extern "C" fn(c_int, *mut [u64; 2]) -> c_int>,
 }
 
 /// Function of the process by name; null if it has none.
@@ -49,20 +48,7 @@ impl Libc {
             set: unsafe { named(dlsym, c"pthread_setspecific") }?,
             // SAFETY: as above.
             create: unsafe { named(dlsym, c"pthread_key_create") }?,
-            // SAFETY: of time.h, whose timespec has two words.
-            clock: unsafe { named(dlsym, c"clock_gettime") },
         })
-    }
-
-    /// Time of the monotonic clock.
-    pub(crate) fn monotonic_ns(&self) -> u64 {
-        const MONOTONIC: c_int = 1;
-        let Some(clock) = self.clock else { return crate::system::monotonic_ns() };
-        let mut time = [0; 2];
-        // SAFETY: writes a timespec of two words.
-        unsafe { clock(MONOTONIC, &raw mut time) };
-        let [seconds, nanoseconds] = time;
-        seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
     }
 
     /// A place of each thread, with what is called at a thread's end.

@@ -1,14 +1,18 @@
 //! Lock of a table, for changes that take less time than a system call.
 //!
-//! Whoever waits gives way to others, and gives up after so many turns: the thread that has the
-//! lock may have ended within its change, or have a lower priority than those that wait.
+//! Whoever waits gives way to others, and gives up after [`TURNS_MAX`]: the thread that has the lock may
+//! have ended within its change, or have a lower priority than those that wait.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::system;
 
 /// Turns that are given to a thread that has the lock before one gives up.
-const TURNS_MAX: usize = 10_000;
+const TURNS_MAX: usize = 2_000;
+/// Turns of these in which the thread that waits keeps its processor.
+const SPINS: usize = 200;
+/// Time of each other one.
+const TURN_NS: u64 = 20_000;
 
 /// Lock.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +32,11 @@ impl Lock {
                 return None;
             }
             turns += 1;
-            system::give_way();
+            if turns <= SPINS {
+                core::hint::spin_loop();
+            } else {
+                system::sleep(TURN_NS);
+            }
         }
         let result = change();
         self.0.store(0, Ordering::Release);

@@ -34,8 +34,8 @@ use self::{events::Events, queue::Queue};
 pub(crate) use self::{launch::Launch, moves::Moving};
 use crate::{
     blocks::Block,
+    clock,
     cuda::Handle,
-    libc::Libc,
     parts::Range,
     stream::Stream,
     system::{self, Errno, Sharing},
@@ -72,8 +72,6 @@ const AT_EXPIRY: u64 = 1 << 32;
 pub(crate) struct Plan {
     ring: Memory<'static>,
     shared: PlanMemory<'static>,
-    /// For the time, without a system call where there is a C library.
-    libc: Option<Libc>,
     /// Generation that is followed, or 0; 0 as well in a child that a fork makes.
     followed: &'static AtomicU64,
     /// Launches at the plan.
@@ -168,12 +166,7 @@ impl Plan {
     ///
     /// # Errors
     /// If there is no memory for one.
-    pub(crate) fn new(
-        ring: Memory<'static>,
-        shared: PlanMemory<'static>,
-        libc: Option<Libc>,
-        at_fork: &mut Words,
-    ) -> Result<Self, Errno> {
+    pub(crate) fn new(ring: Memory<'static>, shared: PlanMemory<'static>, at_fork: &mut Words) -> Result<Self, Errno> {
         const NONE: Errno = Errno(0);
         let tables = TABLE_WORDS + PERIOD_MAX + 3 * MOVES_MAX + Queue::WORDS + Events::WORDS;
         let words = zeroed::private(HEAD_WORDS + tables)?;
@@ -195,7 +188,6 @@ impl Plan {
         Ok(Self {
             ring,
             shared,
-            libc,
             followed: at_fork.next().ok_or(NONE)?,
             within,
             launches,
@@ -311,7 +303,7 @@ impl Plan {
 
     /// Whether uvmd is there.
     fn is_live(&self) -> bool {
-        self.shared.is_live(self.libc.map_or_else(system::monotonic_ns, |libc| libc.monotonic_ns()))
+        self.shared.is_live(clock::monotonic_ns())
     }
 
     fn is_acting(&self) -> bool {

@@ -1,45 +1,80 @@
 //! The process's first thread: it stays as a zombie while others live.
 //!
-//! The kernel knows by the number of a thread whether it has ended, when it is asked to lock a word
-//! that names the thread as its owner. That opens no file: neither does the helper take a
-//! descriptor's number that the program expects to be given next, nor does a limit of descriptors
-//! matter, or a program that closes them all.
+//! The C library knows whether it has ended, as the kernel erases its number. That takes no system call,
+//! which a filter could forbid by now, and no file: neither does the helper take a descriptor's number
+//! that the program expects to be given next, nor does a limit of descriptors matter.
 
-use crate::system;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Number that no thread has: the largest one of a lock's word.
-const NOBODY: u32 = (1 << 30) - 1;
+use crate::{
+    system,
+    thread::{self, Thread},
+};
+
+/// The first thread; 0 if it is not known. Its data stay, as they are not of a stack that is given back.
+static FIRST: AtomicUsize = AtomicUsize::new(0);
+
+/// Finds the first thread: the one with which the process began, or in a child of a fork the one that
+/// forked, if it calls this.
+pub(crate) fn find_first_thread(loader: Thread) {
+    let id = system::process_id();
+    let found = [loader, thread::own()].into_iter().find(|thread| thread::id_of(*thread) == Some(id));
+    FIRST.store(found.unwrap_or(0), Ordering::Relaxed);
+}
 
 /// Whether the first thread has ended, and the process not; `None` if that cannot be known.
 pub(crate) fn first_thread_has_ended() -> Option<bool> {
-    system::thread_has_ended(system::process_id())
+    let first = FIRST.load(Ordering::Relaxed);
+    (first != 0).then(|| thread::id_of(first).is_none())
 }
 
 /// Whether the end of the first thread, which lives, will be known.
 pub(crate) fn sees_ends() -> bool {
-    first_thread_has_ended() == Some(false) && system::thread_has_ended(NOBODY) == Some(true)
+    first_thread_has_ended() == Some(false)
 }
 
 #[cfg(test)]
+#[expect(unsafe_code, reason = "a function of the C library, by link")]
 mod tests {
-    use std::{sync::mpsc, thread};
+    use std::{
+        ffi::{c_char, c_void},
+        path::Path,
+        sync::mpsc,
+        thread,
+        time::Duration,
+    };
 
     use super::*;
 
+    unsafe extern "C" {
+        fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+    }
+
     #[test]
     fn ends_of_threads_are_known() {
-        assert!(sees_ends());
-        assert_eq!(system::thread_has_ended(system::thread_id()), Some(false));
+        assert!(crate::thread::find(dlsym));
         let (send, receive) = mpsc::channel();
         let (end, ends) = mpsc::channel::<()>();
         let other = thread::spawn(move || {
-            send.send(system::thread_id()).unwrap();
+            send.send((crate::thread::own(), system::thread_id())).unwrap();
             let _ = ends.recv();
         });
-        let id = receive.recv().unwrap();
-        assert_eq!(system::thread_has_ended(id), Some(false));
+        let (other_thread, id) = receive.recv().unwrap();
+        assert_eq!(crate::thread::id_of(other_thread), Some(id));
         drop(end);
+        while Path::new(&format!("/proc/self/task/{id}")).exists() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // Not joined yet: its data are there.
+        assert_eq!(crate::thread::id_of(other_thread), None);
         other.join().unwrap();
-        assert_eq!(system::thread_has_ended(id), Some(true));
+    }
+
+    #[test]
+    fn first_thread_is_the_one_with_the_number_of_the_process() {
+        assert!(crate::thread::find(dlsym));
+        find_first_thread(crate::thread::own());
+        assert_eq!(first_thread_has_ended(), None, "tests run in other threads");
+        assert!(!sees_ends());
     }
 }

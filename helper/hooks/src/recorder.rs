@@ -7,6 +7,25 @@ use core::{
     sync::atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
+use crate::{
+    act::Acting,
+    advised::{Advised, Subject},
+    agent::Agent,
+    blocks::{Block, Blocks, Found},
+    clock,
+    cuda::{CuResult, Handle, LEGACY_STREAM, PER_THREAD_STREAM},
+    driver,
+    first_stage::FirstStage,
+    gate::{self, Gate},
+    libc::{Libc, ThreadKey},
+    parameters::Parameters,
+    parts::Range,
+    plan::{Launch, Moving, Plan},
+    process, shared,
+    stream::Stream,
+    thread,
+    zeroed::{self, Words},
+};
 use call_ring::{
     Group, Kind, Lane, Memory, Mode, PlanMemory, Stamp, Target,
     kind::{LEGACY, PER_THREAD},
@@ -14,28 +33,10 @@ use call_ring::{
     token::Signature,
 };
 
-use crate::{
-    act::Acting,
-    advised::{Advised, Subject},
-    agent::Agent,
-    blocks::{Block, Blocks, Found},
-    cuda::{CuResult, Handle, LEGACY_STREAM, PER_THREAD_STREAM},
-    driver,
-    gate::{self, Gate},
-    libc::{Dlsym, Libc, ThreadKey},
-    parameters::Parameters,
-    parts::Range,
-    plan::{Launch, Moving, Plan},
-    shared,
-    stream::Stream,
-    system,
-    zeroed::{self, Words},
-};
-
 /// What recording takes, made once.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    libc: Libc,
+    first_stage: FirstStage,
     memory: Memory<'static>,
     thread: ThreadKey,
     pub(crate) blocks: Blocks,
@@ -63,7 +64,7 @@ const READY: u8 = 2;
 struct Place(UnsafeCell<MaybeUninit<Recorder>>);
 
 #[expect(unsafe_code, reason = "written once, before all that read it")]
-// SAFETY: `start` writes it between NONE and READY, which one thread does; others read after READY.
+// SAFETY: it is written while the state is BUSY, which one thread has set; others read at READY.
 unsafe impl Sync for Place {}
 
 static RECORDER: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
@@ -103,16 +104,40 @@ pub(crate) fn after(result: CuResult, record: impl FnOnce(&'static Recorder)) ->
 }
 
 /// Starts to record, once; without the means nothing is recorded.
-#[expect(unsafe_code, reason = "see Place")]
-pub(crate) fn start(dlsym: Dlsym) {
+pub(crate) fn start(first_stage: FirstStage) {
     if STATE.compare_exchange(NONE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
     }
-    let Some(recorder) = Recorder::new(dlsym) else { return };
-    // SAFETY: this thread alone is between NONE and READY.
+    make(first_stage);
+}
+
+/// Makes the recorder, in the one thread that has set the state to BUSY.
+#[expect(unsafe_code, reason = "see Place")]
+fn make(first_stage: FirstStage) {
+    let Some(recorder) = Recorder::new(first_stage) else { return };
+    // SAFETY: nobody reads it while the state is BUSY.
     let place = unsafe { &mut *RECORDER.0.get() };
     place.write(recorder);
     STATE.store(READY, Ordering::Release);
+}
+
+/// Starts to record anew in a child that a fork made, and that has just called `cuInit`: the driver has done
+/// so in one process of the two alone.
+#[expect(unsafe_code, reason = "see Place")]
+pub(crate) fn start_in_child() {
+    let is_child = STATE.load(Ordering::Acquire) == READY && existing().is_none();
+    if !is_child || STATE.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return;
+    }
+    // SAFETY: this thread alone has set the state to BUSY.
+    let place = unsafe { &*RECORDER.0.get() };
+    // SAFETY: it was written before the state was READY.
+    let parent = unsafe { place.assume_init_ref() };
+    let first_stage = FirstStage { first_thread: 0, ..parent.first_stage };
+    // A filter that came since the parent began may forbid what follows.
+    if parent.agent.has_filters_of_start() {
+        make(first_stage);
+    }
 }
 
 /// Words that a child that a fork makes has as zeros.
@@ -121,23 +146,27 @@ const WORDS: usize = 32;
 /// Bits of a thread's number that are its lane, plus 1.
 const LANE_BITS: u32 = 8;
 
-/// At a thread's end: its lane is free for another.
+/// At a thread's end: its lane is free for another. Calls that the program makes after this, as its own
+/// data of the thread end, go to the lanes that threads share: nothing would give up another one.
 extern "C" fn thread_ends(value: *mut c_void) {
-    let lane = value as usize & ((1 << LANE_BITS) - 1);
-    if let (Some(recorder), Some(lane)) = (existing(), lane.checked_sub(1))
+    let Some(recorder) = existing() else { return };
+    let (value, mask) = (value as usize, (1 << LANE_BITS) - 1);
+    if let Some(lane) = (value & mask).checked_sub(1)
         && lane < OWN_LANES
     {
         recorder.memory.lane(lane).release();
     }
+    recorder.thread.set(value & !mask | (OWN_LANES + 1));
 }
 
 impl Recorder {
-    fn new(dlsym: Dlsym) -> Option<Self> {
-        if !shared::is_permitted() {
+    fn new(first_stage: FirstStage) -> Option<Self> {
+        let FirstStage { dlsym, first_thread, .. } = first_stage;
+        if !(clock::find(dlsym) && thread::find(dlsym) && shared::is_permitted()) {
             return None;
         }
-        let libc = Libc::find(dlsym)?;
-        let thread = libc.thread_key(thread_ends)?;
+        process::find_first_thread(first_thread);
+        let thread = Libc::find(dlsym)?.thread_key(thread_ends)?;
         let mut words = Words::new(zeroed::private_zero_at_fork(WORDS).ok()?);
         let is_own = words.next()?;
         let (gate, stream) = (Gate::new(&mut words)?, Stream::new(&mut words)?);
@@ -145,12 +174,25 @@ impl Recorder {
         // Before the ring: whoever sees that sees both.
         let plan_memory = PlanMemory::create(shared::make_plan().ok()?).ok()?;
         let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
-        let plan = Plan::new(memory, plan_memory, Some(libc), &mut words).ok()?;
+        let plan = Plan::new(memory, plan_memory, &mut words).ok()?;
         let acting = Acting { memory, blocks, advised, gate, stream };
-        let agent = Agent::new(dlsym, &mut words, acting, &Moving { plan, blocks, advised, gate })?;
+        let agent = Agent::new(first_stage, &mut words, acting, &Moving { plan, blocks, advised, gate })?;
         is_own.store(1, Ordering::Release);
         let captures = AtomicU64::new(0);
-        Some(Self { libc, memory, thread, blocks, parameters, advised, gate, stream, plan, agent, captures, is_own })
+        Some(Self {
+            first_stage,
+            memory,
+            thread,
+            blocks,
+            parameters,
+            advised,
+            gate,
+            stream,
+            plan,
+            agent,
+            captures,
+            is_own,
+        })
     }
 
     /// Whether calls are recorded.
@@ -169,7 +211,7 @@ impl Recorder {
     fn thread(&self) -> Option<(usize, u32)> {
         let value = self.thread.get();
         let value = if value == 0 {
-            let id = system::thread_id();
+            let id = thread::own_id()?;
             let own = (0..OWN_LANES).find(|lane| self.memory.lane(*lane).acquire(id));
             let value = (id as usize) << LANE_BITS | (own.unwrap_or(OWN_LANES) + 1);
             if !self.thread.set(value) {
@@ -210,7 +252,7 @@ impl Recorder {
     fn write_to(&self, lane: Lane<'static>, thread: u32, call: impl FnOnce(Lane<'static>, Stamp) -> Group<'static>) {
         // A full lane takes no number: the reader would wait for it.
         if lane.has_room(1) {
-            call(lane, self.memory.stamp(self.libc.monotonic_ns(), thread)).publish();
+            call(lane, self.memory.stamp(clock::monotonic_ns(), thread)).publish();
         } else {
             lane.count_dropped();
         }

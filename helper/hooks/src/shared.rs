@@ -6,7 +6,7 @@ use core::{ffi::CStr, sync::atomic::AtomicU64};
 use call_ring::{NAME, PLAN_BYTES, PLAN_NAME, TOTAL_BYTES};
 
 use crate::{
-    filter, headroom,
+    headroom,
     system::{self, Errno},
     zeroed,
 };
@@ -18,10 +18,7 @@ const FILE_SIZE: usize = 1;
 /// about the same size.
 pub(crate) fn is_permitted() -> bool {
     let bytes = (TOTAL_BYTES + PLAN_BYTES) as u64;
-    system::limit(FILE_SIZE) >= TOTAL_BYTES as u64
-        && headroom::has_room(bytes, bytes)
-        // A filter may end the process for the call.
-        && (filter::count() == Some(0) || system::may_make_memory())
+    system::limit(FILE_SIZE) >= TOTAL_BYTES as u64 && headroom::has_room(bytes, bytes)
 }
 
 /// Makes the memory of the ring. No descriptor of it stays open.

@@ -1,66 +1,32 @@
-//! System calls, made directly: they leave `errno` alone, and need no function of a C library. They
-//! are those that C libraries make, which filters of system calls permit.
+//! System calls beside those of crate `syscalls`. They are made where the helper starts, or its thread:
+//! there the filters of system calls are known. A call of the program's makes none of them.
 
 #![expect(unsafe_code, reason = "system calls")]
 
-use core::{arch::asm, sync::atomic::AtomicU64};
+pub(crate) use syscalls::{
+    Errno,
+    futex::{Sharing, Waited, sleep, wait, wake},
+};
+use syscalls::{call, file::Descriptor};
 
 /// Numbers of x86-64.
 mod number {
-    pub(super) const READ: usize = 0;
-    pub(super) const CLOSE: usize = 3;
     pub(super) const MMAP: usize = 9;
     pub(super) const MUNMAP: usize = 11;
     pub(super) const MADVISE: usize = 28;
     pub(super) const RT_SIGPROCMASK: usize = 14;
-    pub(super) const SCHED_YIELD: usize = 24;
     pub(super) const GETPID: usize = 39;
     pub(super) const FCNTL: usize = 72;
     pub(super) const FTRUNCATE: usize = 77;
     pub(super) const PRCTL: usize = 157;
     pub(super) const GETTID: usize = 186;
-    pub(super) const FUTEX: usize = 202;
     pub(super) const CLOCK_GETTIME: usize = 228;
-    pub(super) const OPENAT: usize = 257;
     pub(super) const FALLOCATE: usize = 285;
     pub(super) const PRLIMIT64: usize = 302;
-    pub(super) const CLONE: usize = 56;
-    pub(super) const EXIT: usize = 60;
-    pub(super) const WAIT4: usize = 61;
     pub(super) const MEMFD_CREATE: usize = 319;
 }
 
-/// Error number of a system call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Errno(pub(crate) i32);
-
-/// # Safety
-/// As the call with this number demands of its arguments.
-unsafe fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
-    let [first, second, third, fourth, fifth, sixth] = arguments;
-    let result: isize;
-    // SAFETY: the kernel changes rax, rcx and r11 alone; the rest is the caller's promise.
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") first,
-            in("rsi") second,
-            in("rdx") third,
-            in("r10") fourth,
-            in("r8") fifth,
-            in("r9") sixth,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    match result {
-        -4095..0 => Err(Errno(i32::try_from(-result).unwrap_or(0))),
-        _ => Ok(result.cast_unsigned()),
-    }
-}
-
+/// Number of the calling thread.
 pub(crate) fn thread_id() -> u32 {
     // SAFETY: takes no arguments, and succeeds always.
     let id = unsafe { call(number::GETTID, [0; 6]) };
@@ -72,90 +38,6 @@ pub(crate) fn process_id() -> u32 {
     // SAFETY: takes no arguments, and succeeds always.
     let id = unsafe { call(number::GETPID, [0; 6]) };
     id.ok().and_then(|id| u32::try_from(id).ok()).unwrap_or(0)
-}
-
-/// Lets another thread run.
-pub(crate) fn give_way() {
-    // SAFETY: takes no arguments.
-    let _ = unsafe { call(number::SCHED_YIELD, [0; 6]) };
-}
-
-/// Who shares a word that is waited at.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Sharing {
-    /// Threads of this process.
-    Private,
-    /// Other processes, too.
-    Shared,
-}
-
-impl Sharing {
-    /// Operation on a word, of linux/futex.h.
-    const fn operation(self, operation: usize) -> usize {
-        const PRIVATE: usize = 128;
-        match self {
-            Self::Private => operation | PRIVATE,
-            Self::Shared => operation,
-        }
-    }
-}
-
-/// What ended a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
-    /// The word was woken, or may have been.
-    Woken,
-    /// The time is up.
-    TimedOut,
-    /// The kernel lets nobody wait.
-    Failed,
-}
-
-/// Waits until a word is woken, for so long at most, unless its first half is another.
-pub(crate) fn wait(word: &AtomicU64, half: u32, sharing: Sharing, time_ns: u64) -> Waited {
-    const WAIT: usize = 0;
-    // Of asm-generic/errno.h: interrupted, another half, and the time.
-    const WOKEN: [Errno; 2] = [Errno(4), Errno(11)];
-    const TIMED_OUT: Errno = Errno(110);
-    let time = [time_ns / 1_000_000_000, time_ns % 1_000_000_000];
-    let arguments = [word.as_ptr() as usize, sharing.operation(WAIT), half as usize, (&raw const time) as usize, 0, 0];
-    // SAFETY: reads the word and a timespec of two words.
-    match unsafe { call(number::FUTEX, arguments) } {
-        Err(TIMED_OUT) => Waited::TimedOut,
-        Err(error) if !WOKEN.contains(&error) => Waited::Failed,
-        _ => Waited::Woken,
-    }
-}
-
-/// Wakes all that wait at a word.
-pub(crate) fn wake(word: &AtomicU64, sharing: Sharing) {
-    const WAKE: usize = 1;
-    const ALL: usize = i32::MAX as usize;
-    // SAFETY: takes an address as a name alone.
-    let _ = unsafe { call(number::FUTEX, [word.as_ptr() as usize, sharing.operation(WAKE), ALL, 0, 0, 0]) };
-}
-
-/// Whether a thread has ended, by its number; `None` if that is not known. The kernel refuses to lock a
-/// word whose owner has ended, and one whose owner has not, for different reasons.
-pub(crate) fn thread_has_ended(thread: u32) -> Option<bool> {
-    const TRY_LOCK_PI: usize = 8;
-    // Of asm-generic/errno.h: no such thread; locked; locked by the calling thread.
-    const ENDED: Errno = Errno(3);
-    const LIVES: [Errno; 2] = [Errno(11), Errno(35)];
-    let word = AtomicU64::new(thread.into());
-    let arguments = [word.as_ptr() as usize, Sharing::Private.operation(TRY_LOCK_PI), 0, 0, 0, 0];
-    // SAFETY: changes the word.
-    match unsafe { call(number::FUTEX, arguments) } {
-        Err(ENDED) => Some(true),
-        Err(error) if LIVES.contains(&error) => Some(false),
-        _ => None,
-    }
-}
-
-/// Sleeps. By the call that is made to wait: a filter that permits that permits this.
-pub(crate) fn sleep(time_ns: u64) {
-    let nobody = AtomicU64::new(0);
-    wait(&nobody, 0, Sharing::Private, time_ns);
 }
 
 /// Signals that a thread blocks, by bit.
@@ -200,58 +82,6 @@ pub(crate) fn limit(resource: usize) -> u64 {
     let _ = unsafe { call(number::PRLIMIT64, [0, resource, 0, (&raw mut limits) as usize, 0, 0]) };
     let [soft, _] = limits;
     soft
-}
-
-/// Descriptor that is closed at its end.
-#[derive(Debug)]
-pub(crate) struct Descriptor(usize);
-
-impl Drop for Descriptor {
-    fn drop(&mut self) {
-        // SAFETY: the descriptor is this value's own.
-        let _ = unsafe { call(number::CLOSE, [self.0, 0, 0, 0, 0, 0]) };
-    }
-}
-
-/// Most bytes of a text that is read.
-pub(crate) const TEXT_BYTES_MAX: usize = 4096;
-
-/// Text of a file; what does not fit is cut.
-pub(crate) fn read_text<'a>(path: &core::ffi::CStr, text: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<&'a [u8]> {
-    const IN_CURRENT_FOLDER: usize = (-100_isize).cast_unsigned();
-    const READ_AND_CLOSE_ON_EXEC: usize = 0o2_000_000;
-    let arguments = [IN_CURRENT_FOLDER, path.as_ptr() as usize, READ_AND_CLOSE_ON_EXEC, 0, 0, 0];
-    // SAFETY: the path ends with a zero.
-    let file = unsafe { call(number::OPENAT, arguments) }.map(Descriptor).ok()?;
-    let mut length = 0;
-    while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        // SAFETY: writes at most as many bytes as there are.
-        match unsafe { call(number::READ, [file.0, rest.as_mut_ptr() as usize, rest.len(), 0, 0, 0]) } {
-            Ok(0) => break,
-            Ok(more) => length = length.saturating_add(more),
-            Err(_) => return None,
-        }
-    }
-    text.get(..length)
-}
-
-/// Whether a filter of system calls lets the process live that makes shared memory: asked by a
-/// child of its own, which nobody but this function waits for and no signal tells of.
-pub(crate) fn may_make_memory() -> bool {
-    // Of linux/wait.h: also for children without a signal at their end.
-    const ALL: usize = 0x4000_0000;
-    // SAFETY: a child with a copy of this memory, which makes system calls alone, and no signal at
-    // its end.
-    let Ok(child) = (unsafe { call(number::CLONE, [0; 6]) }) else { return false };
-    if child == 0 {
-        let made = sealed_memory(c"uvmd-probe", 4096).is_ok();
-        // SAFETY: ends the child.
-        let _ = unsafe { call(number::EXIT, [usize::from(!made), 0, 0, 0, 0, 0]) };
-    }
-    let mut status = -1_i32;
-    // SAFETY: writes a status.
-    let waited = unsafe { call(number::WAIT4, [child, (&raw mut status) as usize, ALL, 0, 0, 0]) };
-    waited.is_ok() && status == 0
 }
 
 /// Anonymous shared memory of this size, which cannot be resized any more, all of it there.

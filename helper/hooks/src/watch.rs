@@ -1,6 +1,7 @@
 //! What ends the work of the helper's thread.
 
 use crate::{
+    clock,
     gate::{Closed, Gate, Part, TURN_NS, TURNS_MAX},
     process, system,
 };
@@ -19,7 +20,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Begins now.
     pub(crate) fn new(gate: Gate) -> Self {
-        Self { gate, looked_ns: system::monotonic_ns(), has_ended: false }
+        Self { gate, looked_ns: clock::monotonic_ns(), has_ended: false }
     }
 
     /// Begins a part within a second; `None` if the program's calls leave no time for it, or the
@@ -38,7 +39,7 @@ impl Watch {
     /// Whether the thread is to end: the gate is shut, or the program's first thread has ended for
     /// certain.
     pub(crate) fn is_over(&mut self) -> bool {
-        let now_ns = system::monotonic_ns();
+        let now_ns = clock::monotonic_ns();
         if now_ns.saturating_sub(self.looked_ns) >= LOOK_NS {
             self.looked_ns = now_ns;
             self.has_ended |= process::first_thread_has_ended() == Some(true);

@@ -4,6 +4,8 @@
 
 use core::{slice, sync::atomic::AtomicU64};
 
+use syscalls::file::Descriptor;
+
 use crate::system::{self, Errno};
 
 /// Private words, for ever; pages that are never used take no memory.
@@ -37,7 +39,7 @@ impl Words {
 }
 
 /// Words of shared memory, for ever, which no child has.
-pub(crate) fn shared(memory: &system::Descriptor, words: usize) -> Result<&'static [AtomicU64], Errno> {
+pub(crate) fn shared(memory: &Descriptor, words: usize) -> Result<&'static [AtomicU64], Errno> {
     let address = system::map_shared(memory, words * 8)?;
     if let Err(error) = system::at_fork(address, words * 8, system::AtFork::Absent) {
         system::unmap(address, words * 8);

@@ -7,7 +7,6 @@
 #![expect(unsafe_code, reason = "functions of PyTorch's ABI, which call the driver")]
 
 use core::{
-    arch::asm,
     ffi::{CStr, c_int, c_void},
     mem::{transmute, transmute_copy},
     ptr::null_mut,
@@ -115,11 +114,8 @@ fn in_primary_context(device: c_int, mut call: impl FnMut() -> c_int) -> Option<
 fn complain(line: &[u8]) {
     const WRITE: usize = 1;
     const STANDARD_ERROR: usize = 2;
-    // SAFETY: a system call that reads the line, and changes these registers alone.
-    unsafe {
-        asm!("syscall", inlateout("rax") WRITE => _, in("rdi") STANDARD_ERROR, in("rsi") line.as_ptr(), in("rdx") line.len(),
-            lateout("rcx") _, lateout("r11") _, options(nostack, readonly));
-    }
+    // SAFETY: a system call that reads the line.
+    let _ = unsafe { syscalls::call(WRITE, [STANDARD_ERROR, line.as_ptr() as usize, line.len(), 0, 0, 0]) };
 }
 
 /// Function of the driver itself, past the hooks: what the program does not do is not recorded.
@@ -128,7 +124,7 @@ fn complain(line: &[u8]) {
 /// `F` is the type of a pointer to the function of this name.
 unsafe fn of_driver<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
-    let (.., function) = exports::find(name)?;
+    let function = exports::of_driver(name)?;
     // SAFETY: the caller's promise.
     Some(unsafe { transmute_copy(&function) })
 }

@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// `void *dlsym(void *handle, const char *name)`. With the handle of a library, the answer may be a
-/// hook. Else this jumps to the C library's, which tells by the return address who asks.
+/// hook. Else this jumps to the C library's, which tells by the return address who asks: unless that would
+/// find the name of a function in this library, and in no other.
 ///
 /// # Safety
 /// As of `dlsym`.
@@ -26,6 +27,15 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "lea rax, [rdi + 1]",
         "cmp rax, 1",
         "ja {of_handle}",
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {is_ours_alone}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test al, al",
+        "jnz {missing}",
         "mov rax, [rip + {DLSYM}]",
         "test rax, rax",
         "jnz 2f",
@@ -42,9 +52,29 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "2:",
         "jmp rax",
         of_handle = sym of_handle,
+        is_ours_alone = sym is_ours_alone,
+        missing = sym missing,
         find_dlsym = sym libc::find_dlsym,
         DLSYM = sym libc::DLSYM,
     )
+}
+
+/// Whether a name is one of this library's exports, and no other object has it: without this library, the
+/// program would not find it in the whole process.
+unsafe extern "C" fn is_ours_alone(handle: *mut c_void, name: *const c_char) -> bool {
+    if !handle.is_null() || name.is_null() {
+        return false;
+    }
+    // SAFETY: a text, as dlsym demands.
+    let name = unsafe { CStr::from_ptr(name) };
+    is_of_driver(name) && exports::named(name).is_some() && exports::next(name).is_none()
+}
+
+/// `dlsym` with a name that no other object has.
+unsafe extern "C" fn missing(_: *mut c_void, name: *const c_char) -> *mut c_void {
+    const NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
+    // SAFETY: what the program passes. It sets the error that the program may ask for.
+    libc::dlsym().map_or(null_mut(), |real| unsafe { real(NEXT, name) })
 }
 
 /// `dlsym` with the handle of a library.

@@ -1,5 +1,5 @@
-//! Symbols of loaded libraries, found in their own tables: those of the ELF specification, and the
-//! hash table in GNU's form.
+//! Symbols of loaded objects, found in their own tables: those of the ELF specification, and the hash
+//! table in GNU's form.
 
 #![expect(unsafe_code, reason = "reads the tables of loaded libraries")]
 
@@ -49,6 +49,9 @@ const TAG_END: usize = 0;
 const TAG_STRINGS: usize = 5;
 const TAG_SYMBOLS: usize = 6;
 const TAG_GNU_HASH: usize = 0x6fff_fef5;
+/// Kind of a `Symbol`, among its information: a function that returns the function.
+const KIND: u8 = 0xf;
+const INDIRECT: u8 = 10;
 
 unsafe extern "C" {
     // In each version of the C library. Calls with each loaded object until a call answers other
@@ -59,18 +62,36 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Search for a symbol in the objects behind one's own.
+/// Symbol of another object than one's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Of the first object after one's own that has it, in the order in which they were loaded. That is
+    /// what a program gets that is linked to it, without one's own.
+    After(*mut c_void),
+    /// Of the first object before one's own that has it, where none after it does: one's own was
+    /// loaded into a process that had begun.
+    Before(*mut c_void),
+}
+
+impl Next {
+    pub(crate) const fn address(self) -> *mut c_void {
+        match self {
+            Self::After(address) | Self::Before(address) => address,
+        }
+    }
+}
+
+/// Search for a symbol in other objects than one's own.
 struct Search<'a> {
     name: &'a CStr,
     own: usize,
-    is_behind: bool,
-    found: *mut c_void,
+    is_after: bool,
+    found: Option<Next>,
 }
 
-/// Address of a symbol in the first library that has it, of those loaded behind the one with the
-/// address `own`; null if none has it.
-pub(crate) fn find_behind(own: usize, name: &CStr) -> *mut c_void {
-    let mut search = Search { name, own, is_behind: false, found: null_mut() };
+/// Definition of a symbol that comes next to that of the object with the address `own`.
+pub(crate) fn next(own: usize, name: &CStr) -> Option<Next> {
+    let mut search = Search { name, own, is_after: false, found: None };
     // SAFETY: the callback is of the type that the C library demands, and gets this search.
     unsafe { dl_iterate_phdr(look, (&raw mut search).cast()) };
     search.found
@@ -88,7 +109,7 @@ unsafe fn at<T: Copy>(address: usize) -> T {
 unsafe extern "C" fn look(object: *const Object, _: usize, search: *mut c_void) -> c_int {
     // SAFETY: dl_iterate_phdr passes an object.
     let Some(object) = (unsafe { object.as_ref() }) else { return 0 };
-    // SAFETY: it passes what find_behind gave it.
+    // SAFETY: it passes what next gave it.
     let Some(search) = (unsafe { search.cast::<Search<'_>>().as_mut() }) else { return 0 };
     let mut dynamic = 0;
     for number in 0..object.header_count {
@@ -97,19 +118,23 @@ unsafe extern "C" fn look(object: *const Object, _: usize, search: *mut c_void) 
         let begin = object.base.wrapping_add(header.address);
         match header.kind {
             LOAD if search.own.wrapping_sub(begin) < header.bytes => {
-                search.is_behind = true;
+                search.is_after = true;
                 return 0;
             }
             DYNAMIC => dynamic = begin,
             _ => {}
         }
     }
-    if !search.is_behind || dynamic == 0 {
+    if dynamic == 0 || (search.found.is_some() && !search.is_after) {
         return 0;
     }
     // SAFETY: the header says that the dynamic section is there.
-    search.found = unsafe { symbol(object.base, dynamic, search.name) };
-    c_int::from(!search.found.is_null())
+    let found = unsafe { symbol(object.base, dynamic, search.name) };
+    if found.is_null() {
+        return 0;
+    }
+    search.found = Some(if search.is_after { Next::After(found) } else { Next::Before(found) });
+    search.is_after.into()
 }
 
 /// Hash of a name, of the GNU hash table.
@@ -117,7 +142,8 @@ fn hash(name: &CStr) -> u32 {
     name.to_bytes().iter().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add((*byte).into()))
 }
 
-/// Symbol that a library defines; null if it does not, or has no such table.
+/// Symbol that an object defines; null if it does not, has no such table, or leaves the choice to a
+/// function.
 ///
 /// # Safety
 /// The library's dynamic section is at this address.
@@ -157,11 +183,11 @@ unsafe fn symbol(base: usize, dynamic: usize, name: &CStr) -> *mut c_void {
         let chained = unsafe { at::<u32>(chain_begin + (number - first) * 4) };
         if chained | 1 == hash | 1 {
             // SAFETY: the symbol of that number is there.
-            let Symbol { name: at_name, section, value, .. } =
+            let Symbol { name: at_name, info, section, value, .. } =
                 unsafe { ((symbols + number * size_of::<Symbol>()) as *const Symbol).read_unaligned() };
             // SAFETY: a name that ends with a zero, among the strings.
             let there = unsafe { CStr::from_ptr((strings + at_name as usize) as *const c_char) };
-            if section != 0 && there == name {
+            if section != 0 && info & KIND != INDIRECT && there == name {
                 return base.wrapping_add(value) as *mut c_void;
             }
         }

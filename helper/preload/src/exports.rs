@@ -1,16 +1,20 @@
 //! The driver's functions under their own names. A program that is linked to the driver finds these
-//! first; each finds the hook, or the driver's function, when it is first called.
+//! first; each finds the definition that the program would have had without this library when it is first
+//! called, and if that is the driver's, its hook.
 
 #![expect(unsafe_code, reason = "functions of the driver's ABI")]
 
 use core::{
-    arch::{asm, naked_asm},
+    arch::naked_asm,
     ffi::{CStr, c_int, c_void},
     ptr::null_mut,
     sync::atomic::{AtomicPtr, Ordering},
 };
 
+use syscalls::futex;
+
 use crate::{
+    elf::{self, Next},
     libc::{self, Dlsym},
     stage::{self, Replaced},
 };
@@ -34,47 +38,67 @@ extern "C" fn no_driver() -> c_int {
     34
 }
 
-/// Times that a call lets other threads run while one of them loads the second stage.
-const TURNS_MAX: u32 = 100_000;
+/// Turns in which a call lets other threads run while one of them loads the second stage, and the time
+/// of each.
+const TURNS_MAX: u32 = 20_000;
+const TURN_NS: u64 = 50_000;
 
-/// Finds the function behind an export, and remembers it.
+/// Finds the function of an export, and remembers it unless a driver that is loaded later changes it.
 extern "C" fn resolve(export: &'static Export) -> *mut c_void {
-    let Some((dlsym, driver, function)) = find(export.name) else {
+    let next = next(export.name);
+    let Some((dlsym, driver)) = driver() else {
         if let Some(dlsym) = libc::dlsym() {
             libc::forget_error(dlsym);
         }
-        return no_driver as *mut c_void;
+        return next.unwrap_or(no_driver as *mut c_void);
     };
+    // SAFETY: a handle of dlopen.
+    let function = next.unwrap_or_else(|| unsafe { dlsym(driver, export.name.as_ptr()) });
+    if function.is_null() {
+        libc::forget_error(dlsym);
+        return no_driver as *mut c_void;
+    }
     for _ in 0..TURNS_MAX {
         match stage::replace(dlsym, driver, function) {
             Replaced::By(found) => {
                 export.target.store(found, Ordering::Relaxed);
                 return found;
             }
-            Replaced::Loading => give_way(),
+            Replaced::Loading => futex::sleep(TURN_NS),
         }
     }
     // Within a dlopen for which the loading waits. The next call looks again.
     function
 }
 
-/// Lets another thread run.
-fn give_way() {
-    const SCHED_YIELD: usize = 24;
-    // SAFETY: a system call without arguments, which changes these registers alone.
-    unsafe {
-        asm!("syscall", inlateout("rax") SCHED_YIELD => _, lateout("rcx") _, lateout("r11") _, options(nostack));
+/// Loads the second stage if the driver is loaded, and has it start.
+pub(crate) fn prepare() {
+    if next(stage::OF_DRIVER).is_none() {
+        return;
+    }
+    if let Some((dlsym, driver)) = driver() {
+        stage::replace(dlsym, driver, null_mut());
     }
 }
 
-/// The real `dlsym`, the driver, and its function of a name.
-pub(crate) fn find(name: &CStr) -> Option<(Dlsym, *mut c_void, *mut c_void)> {
+/// Definition of a name that the program has without this library.
+pub(crate) fn next(name: &CStr) -> Option<*mut c_void> {
+    elf::next((&raw const EXPORTS) as usize, name).map(Next::address)
+}
+
+/// The real `dlsym`, and the driver if it is loaded.
+fn driver() -> Option<(Dlsym, *mut c_void)> {
     const LAZY_AND_LOADED_ALREADY: c_int = 1 | 4;
     let dlsym = libc::dlsym()?;
-    let driver = libc::dlopen(dlsym, c"libcuda.so.1", LAZY_AND_LOADED_ALREADY)?;
+    Some((dlsym, libc::dlopen(dlsym, c"libcuda.so.1", LAZY_AND_LOADED_ALREADY)?))
+}
+
+/// The driver's own function of a name, past the hooks.
+pub(crate) fn of_driver(name: &CStr) -> Option<*mut c_void> {
+    let (dlsym, driver) = driver()?;
     // SAFETY: a handle of dlopen.
     let function = unsafe { dlsym(driver, name.as_ptr()) };
-    (!function.is_null()).then_some((dlsym, driver, function))
+    (!function.is_null()).then_some(function)
 }
 
 /// Export of a name.

@@ -9,6 +9,9 @@
 //! * [`dlsym`]: functions by name, as programs with `dlopen` find the driver's
 //! * [`elf`]: symbols of loaded libraries
 //! * [`libc`]: the C library's own `dlsym`
+//! * [`load`]: what is done before the program begins; [`origin`]: what the process began with
+//! * [`sandbox`]: filters of system calls that the program installs; [`permission`]: those under which
+//!   nothing is loaded
 //! * [`exports`]: the driver's functions under their own names, for programs that are linked to it
 //! * [`allocator`]: managed memory for PyTorch
 //! * [`stage`]: loads the second stage, once
@@ -21,6 +24,10 @@ pub mod dlsym;
 mod elf;
 pub mod exports;
 mod libc;
+mod load;
+mod origin;
+mod permission;
+pub mod sandbox;
 mod stage;
 
 #[cfg(feature = "injected")]

@@ -9,7 +9,7 @@ use core::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use crate::elf;
+use crate::elf::{self, Next};
 
 /// Type of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -19,9 +19,14 @@ pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// Finds it. Before glibc 2.34 it is in a library that may be loaded later on.
 pub(crate) extern "C" fn find_dlsym() -> *mut c_void {
-    let found = elf::find_behind((&raw const DLSYM) as usize, c"dlsym");
+    let found = next_dlsym().map_or(null_mut(), Next::address);
     DLSYM.store(found, Ordering::Relaxed);
     found
+}
+
+/// The definition of `dlsym` that comes next to this library's.
+pub(crate) fn next_dlsym() -> Option<Next> {
+    elf::next((&raw const DLSYM) as usize, c"dlsym")
 }
 
 /// The C library's `dlsym`.
@@ -67,6 +72,15 @@ pub(crate) fn forget_error(dlsym: Dlsym) {
     }
 }
 
+/// The calling thread, as `pthread_self` names it.
+pub(crate) fn own_thread(dlsym: Dlsym) -> Option<usize> {
+    type Own = unsafe extern "C" fn() -> usize;
+    // SAFETY: of pthread.h.
+    let own: Own = unsafe { named(dlsym, c"pthread_self") }?;
+    // SAFETY: takes no arguments.
+    Some(unsafe { own() })
+}
+
 /// Variable of the environment.
 pub(crate) fn environment(dlsym: Dlsym, name: &CStr) -> Option<&'static CStr> {
     type Getenv = unsafe extern "C" fn(*const c_char) -> *const c_char;
@@ -98,27 +112,24 @@ pub(crate) fn library_of(dlsym: Dlsym, address: *const c_void) -> Option<&'stati
     (found != 0 && !info.path.is_null()).then(|| unsafe { CStr::from_ptr(info.path) })
 }
 
-/// Before the program begins, and has threads.
-#[cfg(feature = "injected")]
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = {
-    extern "C" fn at_load() {
-        find_dlsym();
-    }
-    at_load
-};
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn definition_before_ones_own_object_is_found_where_none_comes_after_it() {
+        // SAFETY: null is the process itself.
+        let dlsym = unsafe { ::libc::dlsym(null_mut(), c"dlsym".as_ptr()) };
+        assert_eq!(elf::next(0, c"dlsym"), Some(Next::Before(dlsym)), "an object that is not loaded");
+        assert_eq!(elf::next(dlsym as usize, c"dlsym"), None, "the only definition is one's own");
+    }
+
+    #[test]
     fn dlsym_of_the_c_library_is_found_in_its_tables() {
-        assert!(elf::find_behind(0, c"dlsym").is_null(), "no library is behind one that is not loaded");
         let own = (&raw const DLSYM) as usize;
         // SAFETY: null is the process itself.
-        assert_eq!(elf::find_behind(own, c"dlsym"), unsafe { ::libc::dlsym(null_mut(), c"dlsym".as_ptr()) });
-        assert!(elf::find_behind(own, c"no_such_function").is_null());
+        let dlsym = unsafe { ::libc::dlsym(null_mut(), c"dlsym".as_ptr()) };
+        assert_eq!(elf::next(own, c"dlsym"), Some(Next::After(dlsym)));
+        assert_eq!(elf::next(own, c"no_such_function"), None);
     }
 }

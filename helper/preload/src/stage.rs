@@ -6,10 +6,13 @@ use core::{
     ffi::{CStr, c_int, c_void},
     mem::transmute,
     ptr::null_mut,
-    sync::atomic::{AtomicPtr, AtomicU8, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering},
 };
 
-use crate::libc::{self, Dlsym};
+use crate::{
+    libc::{self, Dlsym},
+    origin, permission, sandbox,
+};
 
 /// File of the second stage, beside that of the first.
 const FILE: &CStr = c"libuvmd_helper_cuda.so";
@@ -18,7 +21,7 @@ const START: &CStr = c"uvmd_helper_start";
 /// Name of the driver.
 const DRIVER: &CStr = c"libcuda.so.1";
 /// A function that the driver has, and no other library.
-const OF_DRIVER: &CStr = c"cuDriverGetVersion";
+pub(crate) const OF_DRIVER: &CStr = c"cuDriverGetVersion";
 /// Variable of the environment that switches the helper on, and its value.
 const VARIABLE: &CStr = c"UVMD_HELPER";
 /// See [`VARIABLE`].
@@ -27,7 +30,7 @@ const RECORD: &CStr = c"record";
 const PATH_BYTES_MAX: usize = 4096;
 
 type Replace = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
-type Start = unsafe extern "C" fn(Dlsym, *mut c_void) -> Replace;
+type Start = unsafe extern "C" fn(Dlsym, *mut c_void, usize, &'static AtomicBool) -> Replace;
 
 static STATE: AtomicU8 = AtomicU8::new(NONE);
 const NONE: u8 = 0;
@@ -78,7 +81,7 @@ pub(crate) fn replace(dlsym: Dlsym, handle: *mut c_void, function: *mut c_void) 
 fn load(dlsym: Dlsym, driver: *mut c_void) -> Option<Replace> {
     const NOW_AND_FOR_EVER: c_int = 2 | 0x1000;
     const LAZY_IF_LOADED: c_int = 1 | 4;
-    if libc::environment(dlsym, VARIABLE) != Some(RECORD) {
+    if libc::environment(dlsym, VARIABLE) != Some(RECORD) || !permission::is_given(dlsym) {
         return None;
     }
     let mut path = [0; PATH_BYTES_MAX];
@@ -94,8 +97,8 @@ fn load(dlsym: Dlsym, driver: *mut c_void) -> Option<Replace> {
     let driver = libc::dlopen(dlsym, DRIVER, LAZY_IF_LOADED).unwrap_or(driver);
     // SAFETY: the second stage has it as this.
     let start = unsafe { transmute::<*mut c_void, Start>(start) };
-    // SAFETY: the real dlsym, and a handle of the driver.
-    Some(unsafe { start(dlsym, driver) })
+    // SAFETY: the real dlsym, a handle of the driver, and a thread.
+    Some(unsafe { start(dlsym, driver, origin::first_thread(), &sandbox::IS_REQUESTED) })
 }
 
 /// Path of the second stage: that of the first, with another file.

@@ -13,8 +13,9 @@ use call_ring::{
 
 use super::{AT_EXPIRY, Places, Plan, get, stage};
 use crate::{
+    clock,
     cuda::{CuResult, Handle, PER_THREAD_STREAM},
-    driver, system,
+    driver, system, thread,
 };
 
 /// Interval of looks at a move whose hand-over a launch waits for.
@@ -79,7 +80,7 @@ impl Plan {
         if most_ns == 0 {
             return None;
         }
-        let now_ns = system::monotonic_ns();
+        let now_ns = clock::monotonic_ns();
         (now_ns >= self.wait_pause_end_ns.load(Ordering::Relaxed)).then(|| now_ns.saturating_add(most_ns))
     }
 
@@ -87,7 +88,7 @@ impl Plan {
     pub(super) fn wait_for_handover(&self, word: &AtomicU64, generation: u64, deadline_ns: u64) {
         let is_pending = || !matches!(word.load(Ordering::Acquire), stage::IDLE | stage::ENQUEUED);
         while is_pending() && self.followed() == generation && self.is_acting() {
-            let now_ns = system::monotonic_ns();
+            let now_ns = clock::monotonic_ns();
             if now_ns >= deadline_ns {
                 // The thread does not come to it.
                 self.wait_pause_end_ns.store(now_ns.saturating_add(WAIT_PAUSE_NS), Ordering::Relaxed);
@@ -152,7 +153,7 @@ impl Op<'_> {
     /// was before.
     fn is_in_stream(&self) -> bool {
         let own = match self.stream {
-            PER_THREAD_STREAM => PER_THREAD_STREAM | u64::from(system::thread_id()) << 32,
+            PER_THREAD_STREAM => PER_THREAD_STREAM | u64::from(thread::own_id().unwrap_or(0)) << 32,
             stream => stream,
         };
         let bound = self.plan().stream.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire);

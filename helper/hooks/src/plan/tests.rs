@@ -13,7 +13,7 @@ use super::*;
 fn none() -> Plan {
     let ring = Memory::create(zeroed::private(TOTAL_BYTES / 8).unwrap(), Mode::Act).unwrap();
     let shared = PlanMemory::create(zeroed::private(PLAN_BYTES / 8).unwrap()).unwrap();
-    Plan::new(ring, shared, None, &mut Words::new(zeroed::private(16).unwrap())).unwrap()
+    Plan::new(ring, shared, &mut Words::new(zeroed::private(16).unwrap())).unwrap()
 }
 
 /// A plan that was published, copied and checked.
@@ -166,9 +166,9 @@ fn launch_waits_for_a_hand_over_once_a_second_in_vain_and_not_at_all_without_the
     assert_eq!((queued.load(Ordering::Relaxed), waits()), (stage::ENQUEUED, true));
     plan.wait_for_handover(&AtomicU64::new(stage::AT_WORK), 2, 0);
     let pause_end_ns = plan.wait_pause_end_ns.load(Ordering::Relaxed);
-    assert!(pause_end_ns > system::monotonic_ns() - launch::WAIT_PAUSE_NS);
+    assert!(pause_end_ns > clock::monotonic_ns() - launch::WAIT_PAUSE_NS);
     plan.wait_pause_end_ns.store(u64::MAX, Ordering::Relaxed);
     assert!(!waits());
-    plan.wait_pause_end_ns.store(system::monotonic_ns(), Ordering::Relaxed);
+    plan.wait_pause_end_ns.store(clock::monotonic_ns(), Ordering::Relaxed);
     assert!(waits(), "the pause is over");
 }

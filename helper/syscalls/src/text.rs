@@ -1,7 +1,8 @@
 //! Numbers in texts of the kernel's.
 
 /// Number at the begin of a text; the largest one for "max".
-pub(crate) fn number(text: &[u8]) -> Option<u64> {
+#[must_use]
+pub fn number(text: &[u8]) -> Option<u64> {
     if text.starts_with(b"max") {
         return Some(u64::MAX);
     }
@@ -14,7 +15,8 @@ pub(crate) fn number(text: &[u8]) -> Option<u64> {
 }
 
 /// Number behind a word, with what separates the two, at the begin of a line.
-pub(crate) fn number_behind(word: &[u8], text: &[u8]) -> Option<u64> {
+#[must_use]
+pub fn number_behind(word: &[u8], text: &[u8]) -> Option<u64> {
     text.split(|byte| *byte == b'\n').find_map(|line| number(line.strip_prefix(word)?))
 }
 

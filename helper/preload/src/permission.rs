@@ -1,0 +1,62 @@
+//! Filters of system calls (seccomp). One may end the process for a call of the helper's, or run a
+//! handler of the program's, and cannot be asked beforehand: neither what it permits nor what it does
+//! otherwise is to be seen. So the second stage is loaded without a filter, or if all filters were there
+//! when the process began, and the operator has said that so many of them admit the helper's calls.
+
+use core::{ffi::CStr, sync::atomic::Ordering};
+
+use syscalls::{filter, text};
+
+use crate::{
+    libc::{self, Dlsym},
+    origin, sandbox,
+};
+
+/// Variable of the environment: number of filters of the environment that the operator has checked, as the
+/// one that a container runtime installs.
+const VARIABLE: &CStr = c"UVMD_HELPER_FILTERS";
+
+/// Filters that the operator admits; 0 without the variable, or with a value that is no number.
+pub(crate) fn admitted_filters(dlsym: Dlsym) -> u64 {
+    let value = libc::environment(dlsym, VARIABLE).map(CStr::to_bytes).unwrap_or_default();
+    if value.iter().all(u8::is_ascii_digit) { text::number(value).unwrap_or(0) } else { 0 }
+}
+
+/// Whether the second stage may be loaded by this thread.
+pub(crate) fn is_given(dlsym: Dlsym) -> bool {
+    !sandbox::IS_REQUESTED.load(Ordering::Relaxed)
+        && is_given_under(filter::count(), origin::filters(), admitted_filters(dlsym))
+}
+
+/// Under these filters of now and of the process's begin. A program's own filters are never admitted: the
+/// operator speaks of those that a process begins with.
+fn is_given_under(now: Option<u64>, at_load: Option<u64>, admitted: u64) -> bool {
+    now == Some(0) || (now.is_some() && now == at_load && now <= Some(admitted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_filter_nothing_has_to_be_admitted() {
+        assert!(is_given_under(Some(0), None, 0) && is_given_under(Some(0), Some(0), 1));
+    }
+
+    #[test]
+    fn filters_that_the_process_began_with_are_admitted_by_their_number() {
+        assert!(is_given_under(Some(1), Some(1), 1) && is_given_under(Some(1), Some(1), 2));
+        assert!(!is_given_under(Some(1), Some(1), 0) && !is_given_under(Some(2), Some(2), 1));
+    }
+
+    #[test]
+    fn filters_of_the_program_are_never_admitted() {
+        assert!(!is_given_under(Some(1), Some(0), 1) && !is_given_under(Some(2), Some(1), 2));
+    }
+
+    #[test]
+    fn filters_that_are_not_known_are_not_admitted() {
+        assert!(!is_given_under(None, None, 9) && !is_given_under(None, Some(1), 9));
+        assert!(!is_given_under(Some(1), None, 9));
+    }
+}

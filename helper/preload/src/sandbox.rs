@@ -1,0 +1,141 @@
+//! Filters of system calls (seccomp) that the program installs itself, seen where it has the C library do
+//! so. From then on, even to ask the kernel whether there is a filter may end the process.
+//!
+//! `prctl` and `syscall` note such a request, and jump to the C library's.
+//! A child of `vfork` that asks for one before it executes another program does so in its parent's memory: the
+//! helper then holds back in the parent, too.
+
+#![expect(unsafe_code, reason = "functions of the C library's ABI")]
+
+use core::{
+    arch::naked_asm,
+    ffi::{CStr, c_int, c_long, c_void},
+    ptr::null_mut,
+    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
+};
+
+use crate::elf::{self, Next};
+
+/// Whether the program has asked for a filter, or for the state that one takes. In its children, too.
+pub(crate) static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
+
+static PRCTL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+static SYSCALL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Of `linux/prctl.h`: a filter, and that no privileges can be gained, which an unprivileged one takes.
+const SET_SECCOMP: c_int = 22;
+const SET_NO_NEW_PRIVILEGES: c_int = 38;
+/// Numbers of x86-64.
+const NUMBER_PRCTL: c_long = 157;
+const NUMBER_SECCOMP: c_long = 317;
+
+/// Finds the C library's, before anybody calls them as a rule.
+pub(crate) fn find() {
+    for (name, function) in [(c"prctl", &PRCTL), (c"syscall", &SYSCALL)] {
+        find_one(name, function);
+    }
+}
+
+fn find_one(name: &CStr, function: &AtomicPtr<c_void>) -> *mut c_void {
+    let found = elf::next((&raw const IS_REQUESTED) as usize, name).map_or(fails as *mut c_void, Next::address);
+    function.store(found, Ordering::Relaxed);
+    found
+}
+
+/// In place of a function that no object has, which nobody can call.
+extern "C" fn fails() -> c_long {
+    -1
+}
+
+extern "C" fn of_prctl(option: c_int) -> *mut c_void {
+    if matches!(option, SET_SECCOMP | SET_NO_NEW_PRIVILEGES) {
+        IS_REQUESTED.store(true, Ordering::Relaxed);
+    }
+    found(c"prctl", &PRCTL)
+}
+
+extern "C" fn of_syscall(number: c_long, option: c_int) -> *mut c_void {
+    if number == NUMBER_SECCOMP || (number == NUMBER_PRCTL && matches!(option, SET_SECCOMP | SET_NO_NEW_PRIVILEGES)) {
+        IS_REQUESTED.store(true, Ordering::Relaxed);
+    }
+    found(c"syscall", &SYSCALL)
+}
+
+fn found(name: &CStr, function: &AtomicPtr<c_void>) -> *mut c_void {
+    let found = function.load(Ordering::Relaxed);
+    if found.is_null() { find_one(name, function) } else { found }
+}
+
+macro_rules! watched {
+    ($name:ident, $find:ident) => {
+        #[doc = concat!("`", stringify!($name), "` of the C library.\n\n# Safety\nAs the C library's.")]
+        #[unsafe(naked)]
+        #[cfg_attr(feature = "injected", unsafe(no_mangle))]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                // All registers of arguments, and the number of those that are vectors; none of these
+                // functions has one.
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                "sub rsp, 8",
+                "call {find}",
+                "add rsp, 8",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "mov r11, rax",
+                "xor eax, eax",
+                "jmp r11",
+                find = sym $find,
+            )
+        }
+    };
+}
+
+watched!(prctl, of_prctl);
+watched!(syscall, of_syscall);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+    type Prctl = unsafe extern "C" fn(c_int, usize, usize, usize, usize) -> c_int;
+
+    fn requested_by(call: impl FnOnce()) -> bool {
+        IS_REQUESTED.store(false, Ordering::Relaxed);
+        call();
+        IS_REQUESTED.swap(false, Ordering::Relaxed)
+    }
+
+    /// One test, as what is asked for is noted for the whole process.
+    #[test]
+    fn requests_for_filters_are_noted_and_all_calls_are_made() {
+        const GETPID: c_long = 39;
+        const GET_SECCOMP: c_int = 21;
+        find();
+        // SAFETY: of unistd.h, with all arguments.
+        let syscall = unsafe { core::mem::transmute::<*const (), Syscall>(syscall as *const ()) };
+        // SAFETY: of sys/prctl.h, with all arguments.
+        let prctl = unsafe { core::mem::transmute::<*const (), Prctl>(prctl as *const ()) };
+        let (no_filter, nobody) = (usize::MAX, usize::MAX);
+        // SAFETY: takes no arguments.
+        assert!(!requested_by(|| assert_eq!(unsafe { syscall(GETPID, 1, 2, 3, 4, 5, 6) }, std::process::id().into())));
+        // SAFETY: takes no arguments.
+        assert!(!requested_by(|| assert_eq!(unsafe { prctl(GET_SECCOMP, 0, 0, 0, 0) }, 0)));
+        // SAFETY: the kernel refuses a mode that there is not.
+        assert!(requested_by(|| assert_eq!(unsafe { prctl(SET_SECCOMP, no_filter, 0, 0, 0) }, -1)));
+        // SAFETY: the kernel refuses an operation that there is not.
+        assert!(requested_by(|| assert_eq!(unsafe { syscall(NUMBER_SECCOMP, nobody, 0, 0, 0, 0, 0) }, -1)));
+        let option = usize::try_from(SET_SECCOMP).unwrap();
+        // SAFETY: as above.
+        assert!(requested_by(|| assert_eq!(unsafe { syscall(NUMBER_PRCTL, option, no_filter, 0, 0, 0, 0) }, -1)));
+    }
+}

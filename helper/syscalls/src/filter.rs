@@ -1,0 +1,52 @@
+//! Filters of system calls, which may end the process, or run a handler of its own, for a call that
+//! the program does not make.
+
+use crate::{
+    file::{TEXT_BYTES_MAX, read_text},
+    text::number_behind,
+};
+
+/// Filters of a thread, of its status.
+fn of_status(status: &[u8]) -> Option<u64> {
+    const NONE: u64 = 0;
+    const FILTERED: u64 = 2;
+    // One that is cut, as for hundreds of groups, may lack them.
+    let whole = Some(status).filter(|status| status.len() < TEXT_BYTES_MAX)?;
+    match number_behind(b"Seccomp:\t", whole)? {
+        NONE => Some(0),
+        FILTERED => number_behind(b"Seccomp_filters:\t", whole),
+        _ => None,
+    }
+}
+
+/// Filters of the calling thread. `None` if that is not known: without /proc, or under a filter on a
+/// kernel that does not count them, before Linux 5.9.
+///
+/// It opens, reads and closes a file, as whatever loads a library does.
+#[must_use]
+pub fn count() -> Option<u64> {
+    let mut text = [0; TEXT_BYTES_MAX];
+    of_status(read_text(c"/proc/thread-self/status", &mut text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_those_of_the_status() {
+        let status: &[u8] = b"Name:\tx\nThreads:\t1\nSeccomp:\t2\nSeccomp_filters:\t3\nSpeculation_Store_Bypass:\tx\n";
+        assert_eq!(of_status(status), Some(3));
+        assert_eq!(of_status(b"Seccomp:\t0\nSeccomp_filters:\t0\n"), Some(0));
+        assert_eq!(of_status(b"Seccomp:\t0\nCpus_allowed:\t3\n"), Some(0));
+        assert_eq!(of_status(&[b'\n'; TEXT_BYTES_MAX]), None);
+        assert!(count().is_some());
+    }
+
+    #[test]
+    fn filters_that_are_not_counted_are_not_known() {
+        assert_eq!(of_status(b"Seccomp:\t2\nCpus_allowed:\t3\n"), None);
+        assert_eq!(of_status(b"Seccomp:\t1\nSeccomp_filters:\t0\n"), None);
+        assert_eq!(of_status(b"Name:\tx\n"), None);
+    }
+}

@@ -1,0 +1,34 @@
+/* A CUDA program that is linked to a stub of the driver, for tests of the helper: it says what each call answers. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef int CUresult;
+typedef void *Handle;
+extern CUresult cuInit(unsigned), cuDeviceGet(int *, int), cuCtxSetCurrent(Handle);
+extern CUresult cuDevicePrimaryCtxRetain(Handle *, int), cuDevicePrimaryCtxRelease_v2(int);
+extern CUresult cuMemAllocManaged(Handle *, size_t, unsigned), cuMemsetD8_v2(Handle, unsigned char, size_t), cuMemFree_v2(Handle);
+
+#define SAY(call) printf("%s: %d\n", #call, call)
+
+int main(void) {
+  int device = 0;
+  Handle context = NULL, memory = NULL;
+  /* Neither the stub nor any library has this one, as the driver is not loaded yet. */
+  void *found = dlsym(RTLD_DEFAULT, "cuMemcpyDtoH_v2");
+  const char *error = dlerror();
+  printf("found: %d, error: %s\n", found != NULL, error ? strstr(error, "undefined") : "none");
+  printf("found: %d\n", dlsym(RTLD_DEFAULT, "cuMemFree_v2") != NULL);
+  SAY(cuDevicePrimaryCtxRetain(&context, 0));
+  SAY(cuInit(0));
+  SAY(cuDeviceGet(&device, 0));
+  SAY(cuDevicePrimaryCtxRetain(&context, device));
+  SAY(cuCtxSetCurrent(context));
+  SAY(cuMemAllocManaged(&memory, 4096, 1));
+  SAY(cuMemsetD8_v2(memory, 1, 4096));
+  SAY(cuMemFree_v2(memory));
+  SAY(cuDevicePrimaryCtxRelease_v2(device));
+  return 0;
+}
