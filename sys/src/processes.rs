@@ -7,6 +7,7 @@
 use std::{
     fs, io, iter,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use procfs::{
@@ -60,6 +61,29 @@ pub fn named(roots: &Roots, name: &str) -> ProcResult<Vec<Running>> {
 /// If unknown: the process may exist.
 pub fn start_ticks(roots: &Roots, pid: u32) -> io::Result<Option<u64>> {
     Ok(stat(roots, pid)?.map(|stat| stat.starttime))
+}
+
+/// Processor time that a process has used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Start time of the process, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// Processor time of all its threads, those that have exited included.
+    pub cpu: Duration,
+}
+
+/// Processor time of a process, also of one whose status is not reaped yet; `None` if there is no
+/// such process.
+///
+/// # Errors
+/// If unknown: the process may exist.
+pub fn usage(roots: &Roots, pid: u32) -> io::Result<Option<Usage>> {
+    let usage = |stat: Stat| {
+        let ticks = stat.utime.saturating_add(stat.stime);
+        let cpu = Duration::from_millis(ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1));
+        Usage { start_ticks: stat.starttime, cpu }
+    };
+    Ok(stat(roots, pid)?.map(usage))
 }
 
 /// Real user id of a process; `None` if there is no such process, or it is unknown.
