@@ -5,6 +5,7 @@
 mod coverage;
 mod harm;
 mod made_up;
+mod planning;
 mod prefetches;
 mod probe;
 mod recorded;
