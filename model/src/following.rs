@@ -31,6 +31,8 @@ pub enum FollowingState {
     Watching,
     /// Probes find out which memory launches access, before a plan is made.
     Probing(ProbedIteration),
+    /// A plan is being made: what its planners do, or wait for.
+    Planning(&'static str),
     /// There is no plan for the iteration: the reason.
     Refused(String),
     /// There is a plan.
@@ -45,6 +47,7 @@ impl FollowingState {
             Self::Unavailable(_) => "unavailable",
             Self::Watching => "watching",
             Self::Probing(_) => "probing",
+            Self::Planning(_) => "planning",
             Self::Refused(_) => "refused",
             Self::Planned(_) => "planned",
         }
@@ -55,6 +58,7 @@ impl FollowingState {
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Unavailable(reason) | Self::Refused(reason) => Some(reason),
+            Self::Planning(status) => Some(status),
             Self::Watching => Some("no iteration is confirmed yet"),
             Self::Probing(_) => Some("probes find out which memory launches access"),
             Self::Planned(_) => None,

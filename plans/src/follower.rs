@@ -11,8 +11,9 @@ use trace::{detect, footprints::Coverage};
 use crate::{
     claims::ClaimLimits,
     coverage::{FaultCounts, Faults},
-    methods::{GpuMemory, Method, Outline, Workload},
+    methods::{GpuMemory, Outline, Workload},
     pieces::Pieces,
+    planning::{self, Answer, Outlined, Outliner},
     probe::{Evidence, Figures, Observation, Probe},
     refusal::Refusal,
     sequence::{Rhythm, Sequence, Work},
@@ -108,6 +109,8 @@ pub enum State {
     Watching,
     /// Probes find out what launches access, before there is a plan.
     Probing(Box<Probing>),
+    /// Planners compute.
+    Planning,
     /// There is a plan.
     Planned(Box<Planned>),
     /// There is none for the iteration that is confirmed.
@@ -119,6 +122,8 @@ pub enum State {
 pub enum Change {
     /// Another table of a probe is to be followed, or none any more.
     Probing,
+    /// Planners have begun to compute.
+    Planning,
     /// There is a plan.
     Planned,
     /// There is none for the iteration.
@@ -136,10 +141,24 @@ pub struct Begin {
     pub at_ns: u64,
 }
 
+/// What is known of a plan before planners answer.
+struct Prospect {
+    first_launch: u64,
+    duration_ns: u64,
+    tokens: Vec<Token>,
+    leads: Vec<u64>,
+    room_bytes: u64,
+    unmapped_bytes: u64,
+    coverage: Option<Coverage>,
+    probed: Option<Figures>,
+}
+
 /// Follows the calls of a process.
 pub struct Follower {
     settings: Settings,
-    methods: Vec<Box<dyn Method>>,
+    outliner: Box<dyn Outliner>,
+    /// Plan that planners compute.
+    prospect: Option<Box<Prospect>>,
     sequence: Sequence,
     faults: Faults,
     claim_limits: ClaimLimits,
@@ -155,20 +174,20 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follower of a process from its first call on. Of the plans by these methods, it takes the one
-    /// with the fewest bytes over the link.
+    /// Follower of a process from its first call on, with the planners of its plans.
     #[must_use]
-    pub fn new(settings: Settings, methods: Vec<Box<dyn Method>>) -> Self {
-        Self::after(Program::default(), settings, methods)
+    pub fn new(settings: Settings, outliner: impl Outliner + 'static) -> Self {
+        Self::after(Program::default(), settings, outliner)
     }
 
     /// Follower of a process that has this much already.
     #[must_use]
-    pub fn after(program: Program, settings: Settings, methods: Vec<Box<dyn Method>>) -> Self {
+    pub fn after(program: Program, settings: Settings, outliner: impl Outliner + 'static) -> Self {
         let (sequence, faults) = (Sequence::after(program), Faults::new(settings.are_faults_counted));
         Self {
             settings,
-            methods,
+            outliner: Box::new(outliner),
+            prospect: None,
             sequence,
             faults,
             claim_limits: ClaimLimits::default(),
@@ -193,7 +212,7 @@ impl Follower {
     pub const fn planned(&self) -> Option<&Planned> {
         match &self.state {
             State::Planned(planned) => Some(&**planned),
-            State::Watching | State::Probing(_) | State::Refused(_) => None,
+            State::Watching | State::Probing(_) | State::Planning | State::Refused(_) => None,
         }
     }
 
@@ -284,6 +303,9 @@ impl Follower {
             self.rhythm = None;
             self.faults.restart();
             (self.probe, self.evidence) = (None, None);
+            if self.prospect.take().is_some() {
+                self.outliner.stop();
+            }
             let had = std::mem::replace(&mut self.state, State::Watching);
             return (had != State::Watching).then_some(Change::Drifted);
         };
@@ -291,7 +313,7 @@ impl Follower {
             _ if !is_launch => return None,
             State::Watching => {}
             State::Probing(_) if self.probe.as_ref().is_none_or(|probe| probe.is_over()) => {}
-            State::Probing(_) | State::Planned(_) | State::Refused(_) => return None,
+            State::Probing(_) | State::Planning | State::Planned(_) | State::Refused(_) => return None,
         }
         let is_confirmed = matches!(self.sequence.state(), detect::State::Locked(_));
         if self.rhythm.is_none() {
@@ -322,6 +344,10 @@ impl Follower {
             Ok(work) => work?,
             Err(refusal) => return Some(self.refuse(refusal)),
         };
+        // Before anything is computed of it.
+        if let Err(refusal) = planning::admit(&work.pieces) {
+            return Some(self.refuse(refusal));
+        }
         if let Some(probe) = self.probe_of(&work) {
             let duration_ns = work.durations_ns.iter().copied().fold(0, u64::saturating_add);
             let figures = probe.figures();
@@ -333,16 +359,20 @@ impl Follower {
             return Some(Change::Probing);
         }
         let unmapped_bytes = work.unmapped_bytes;
-        match self.plan(work) {
-            Ok(planned) => {
-                self.state = State::Planned(Box::new(planned));
-                Some(Change::Planned)
-            }
-            Err(reason) if unmapped_bytes > 0 => {
-                Some(self.refuse(Refusal::Unmapped { unmapped_bytes, reason: Box::new(reason) }))
-            }
-            Err(refusal) => Some(self.refuse(refusal)),
-        }
+        Some(self.plan(work).unwrap_or_else(|refusal| self.refuse(refusal.of_claims(unmapped_bytes))))
+    }
+
+    /// What planners do, while they plan.
+    #[must_use]
+    pub fn planning_status(&self) -> &'static str {
+        self.outliner.status()
+    }
+
+    /// Takes the answer of planners, if there is one by now.
+    pub fn poll(&mut self) -> Option<Change> {
+        self.prospect.as_ref()?;
+        let answer = self.outliner.poll()?;
+        Some(self.answered(answer))
     }
 
     /// Probes of an iteration, once; `None` if none may be made, or if they cannot matter.
@@ -359,11 +389,13 @@ impl Follower {
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Change {
+        self.prospect = None;
         self.state = State::Refused(refusal);
         Change::Refused
     }
 
-    fn plan(&self, work: Work) -> Result<Planned, Refusal> {
+    /// Has planners compute the plan of an iteration.
+    fn plan(&mut self, work: Work) -> Result<Change, Refusal> {
         let coverage = self.faults.coverage(&work.pieces);
         if let Some(coverage) = coverage.filter(|coverage| !coverage.suffices()) {
             return Err(Refusal::CoverageTooLow { percent: percent(coverage.recall()) });
@@ -378,36 +410,30 @@ impl Follower {
         let Work { first_launch, tokens, durations_ns, queue_starts, unmapped_bytes, .. } = work;
         let leads = leads(&queue_starts);
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
-        let (mut best, mut refusal): (Option<(&'static str, Outline)>, _) = (None, None);
-        let total = |outline: &Outline| outline.traffic.bytes.total();
-        for method in &self.methods {
-            match method.outline(&workload) {
-                Ok(outline) if best.as_ref().is_none_or(|(_, best)| total(&outline) < total(best)) => {
-                    best = Some((method.name(), outline));
-                }
-                Ok(_) => {}
-                Err(reason) => refusal = refusal.or(Some(reason)),
-            }
-        }
-        let Some((planner, Outline { moves, traffic, peak_bytes })) = best else {
-            return Err(refusal.unwrap_or(Refusal::NoRoom));
+        let room_bytes = workload.room_bytes();
+        let prospect =
+            Prospect { first_launch, duration_ns, tokens, leads, room_bytes, unmapped_bytes, coverage, probed };
+        self.prospect = Some(Box::new(prospect));
+        self.state = State::Planning;
+        let answer = self.outliner.begin(workload);
+        Ok(answer.map_or(Change::Planning, |answer| self.answered(answer)))
+    }
+
+    fn answered(&mut self, answer: Answer) -> Change {
+        let Some(prospect) = self.prospect.take() else { return self.refuse(Refusal::ShapesVary) };
+        let unmapped_bytes = prospect.unmapped_bytes;
+        let varies = self.sequence.state().lock().is_none_or(|lock| lock.shapes_vary);
+        let planned = match answer {
+            Ok(_) if varies => Err(Refusal::ShapesVary),
+            answer => answer.map(|outlined| prospect.planned(outlined)),
         };
-        let (driver, room_bytes) = (workload.driver(), workload.room_bytes());
-        Ok(Planned {
-            planner,
-            first_launch,
-            duration_ns,
-            tokens,
-            moves,
-            traffic,
-            driver,
-            leads,
-            peak_bytes,
-            room_bytes,
-            unmapped_bytes,
-            coverage,
-            probed,
-        })
+        match planned {
+            Ok(planned) => {
+                self.state = State::Planned(Box::new(planned));
+                Change::Planned
+            }
+            Err(refusal) => self.refuse(refusal.of_claims(unmapped_bytes)),
+        }
     }
 
     /// Iteration that uses these pieces, on the memory that there is for it.
@@ -420,27 +446,39 @@ impl Follower {
             let taken_bytes = self.sequence.unmanaged_bytes(&pieces);
             (pieces, GpuMemory::estimated(self.settings.gpu_bytes.saturating_sub(taken_bytes)))
         };
-        Workload::new(pieces, work.durations_ns.clone(), work.queue_starts.clone(), memory)
+        Workload { pieces, durations_ns: work.durations_ns.clone(), queue_starts: work.queue_starts.clone(), memory }
+    }
+}
+
+impl Prospect {
+    fn planned(self, Outlined { method, outline, driver }: Outlined) -> Planned {
+        let Outline { moves, traffic, peak_bytes } = outline;
+        let Self { first_launch, duration_ns, tokens, leads, room_bytes, unmapped_bytes, coverage, probed } = self;
+        Planned {
+            planner: method,
+            first_launch,
+            duration_ns,
+            tokens,
+            moves,
+            traffic,
+            driver,
+            leads,
+            peak_bytes,
+            room_bytes,
+            unmapped_bytes,
+            coverage,
+            probed,
+        }
     }
 }
 
 impl std::fmt::Debug for Follower {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
-            settings,
-            methods,
-            sequence: _,
-            faults: _,
-            claim_limits: _,
-            capacity_bytes,
-            state,
-            rhythm,
-            iteration,
-            ..
+            settings, sequence: _, faults: _, claim_limits: _, capacity_bytes, state, rhythm, iteration, ..
         } = self;
-        let methods: Vec<&str> = methods.iter().map(|method| method.name()).collect();
         let mut debug = formatter.debug_struct("Follower");
-        debug.field("settings", settings).field("methods", &methods).field("capacity_bytes", capacity_bytes);
+        debug.field("settings", settings).field("capacity_bytes", capacity_bytes);
         debug.field("state", state).field("rhythm", rhythm).field("iteration", iteration).finish_non_exhaustive()
     }
 }

@@ -11,6 +11,7 @@
 //! * [`probe`]: which blocks of its footprint a launch accesses
 //! * [`table`]: moves of a plan or a probe, as a helper follows them
 //! * [`methods`]: methods of making moves between launches
+//! * [`planning`]: the best moves of some methods, at once or by a process that answers later
 //! * [`traffic`]: bytes over the link and faults, with a plan and without one
 //! * [`tracker`]: place of a program in a plan that is carried out from outside
 //!
@@ -22,6 +23,7 @@ pub mod follower;
 pub mod methods;
 mod moves;
 pub mod pieces;
+pub mod planning;
 pub mod probe;
 pub mod ranges;
 pub mod refusal;
@@ -34,6 +36,7 @@ pub use claims::ClaimLimits;
 pub use coverage::FaultCounts;
 pub use follower::{Begin, Change, Follower, Planned, ProbeQuota, Probing, Settings, State};
 pub use methods::Method;
+pub use planning::{Answer, Outlined, Outliner};
 pub use probe::{Evidence, Figures, Observation};
 pub use ranges::Ranges;
 pub use refusal::Refusal;

@@ -14,6 +14,7 @@ use planner::{
     machine::Store,
     pump::{self, Pump},
 };
+use serde::{Deserialize, Serialize};
 
 use crate::{
     pieces::Pieces,
@@ -36,7 +37,7 @@ pub trait Method: sealed::Sealed {
     ///
     /// # Errors
     /// If there are none that keep what the method promises.
-    fn outline(&self, workload: &Workload) -> Result<Outline, Refusal>;
+    fn outline(&self, problem: &Problem) -> Result<Outline, Refusal>;
 }
 
 mod sealed {
@@ -71,7 +72,7 @@ pub fn of_chooser() -> Vec<Box<dyn Method>> {
 }
 
 /// Memory of the GPU for the pieces of an iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GpuMemory {
     /// Bytes of it.
     bytes: u64,
@@ -97,14 +98,21 @@ impl GpuMemory {
 }
 
 /// Iteration that a plan is to be made for, and the memory that there is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
-    pieces: Pieces,
-    durations_ns: Vec<u64>,
+    pub(crate) pieces: Pieces,
+    pub(crate) durations_ns: Vec<u64>,
     /// Of each launch, the first one that may wait for the GPU together with it: that behind the last
     /// sync. `None` if that is in the iteration before.
-    queue_starts: Vec<Option<usize>>,
-    memory: GpuMemory,
+    pub(crate) queue_starts: Vec<Option<usize>>,
+    pub(crate) memory: GpuMemory,
+}
+
+/// Workload with what all methods need of it.
+#[derive(Debug)]
+pub struct Problem {
+    workload: Workload,
+    /// Traffic of the driver alone.
     driver: Traffic,
     /// Pieces with frames of their own.
     blocks: Pieces,
@@ -124,23 +132,6 @@ pub struct Outline {
 }
 
 impl Workload {
-    /// Iteration of these pieces on a GPU with so much memory for them.
-    pub(crate) fn new(
-        pieces: Pieces,
-        durations_ns: Vec<u64>,
-        queue_starts: Vec<Option<usize>>,
-        memory: GpuMemory,
-    ) -> Self {
-        let driver = traffic::of(&pieces, memory.bytes, &[]);
-        let (blocks, parts_bytes) = (pieces.blocks(), frames_bytes(&pieces.parts()));
-        Self { pieces, durations_ns, queue_starts, memory, driver, blocks, parts_bytes }
-    }
-
-    /// Traffic of the driver alone.
-    pub(crate) const fn driver(&self) -> Traffic {
-        self.driver
-    }
-
     /// Bytes of the GPU that a plan may use.
     pub(crate) const fn room_bytes(&self) -> u64 {
         self.memory.room_bytes
@@ -148,7 +139,25 @@ impl Workload {
 
     /// Whether all of it fits: then nothing has to move.
     pub(crate) fn fits(&self) -> bool {
-        self.blocks.bytes().saturating_add(self.parts_bytes) <= self.room_bytes()
+        let blocks = self.pieces.all.iter().filter(|piece| piece.is_block());
+        let bytes = blocks.map(|piece| piece.bytes).fold(0, u64::saturating_add);
+        bytes.saturating_add(frames_bytes(&self.pieces.parts())) <= self.room_bytes()
+    }
+}
+
+impl From<Workload> for Problem {
+    fn from(workload: Workload) -> Self {
+        let Workload { pieces, memory, .. } = &workload;
+        let driver = traffic::of(pieces, memory.bytes, &[]);
+        let (blocks, parts_bytes) = (pieces.blocks(), frames_bytes(&pieces.parts()));
+        Self { workload, driver, blocks, parts_bytes }
+    }
+}
+
+impl Problem {
+    /// Traffic of the driver alone.
+    pub(crate) const fn driver(&self) -> Traffic {
+        self.driver
     }
 
     /// Checks that a plan is needed.
@@ -156,8 +165,9 @@ impl Workload {
     /// # Errors
     /// If everything fits.
     fn check_need(&self) -> Result<(), Refusal> {
-        if self.fits() {
-            let (used_bytes, room_bytes) = (self.pieces.bytes(), self.room_bytes());
+        let room_bytes = self.workload.room_bytes();
+        if self.blocks.bytes().saturating_add(self.parts_bytes) <= room_bytes {
+            let used_bytes = self.workload.pieces.bytes();
             return Err(Refusal::Fits { used_bytes, room_bytes });
         }
         Ok(())

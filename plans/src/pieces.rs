@@ -6,6 +6,7 @@ mod cut;
 
 use call_ring::plan::PAGE_BYTES;
 use planner::Part;
+use serde::{Deserialize, Serialize};
 use trace::{BlockId, Draft, Iteration, OpStream, Role, Tensor, TensorId, draft::DraftKernel, footprints::Extent};
 
 use crate::{claims::ClaimLimits, refusal::Refusal};
@@ -17,7 +18,7 @@ pub const PIECES_MAX: usize = 1024;
 const CHUNK_BYTES: u64 = 64 << 10;
 
 /// Memory that moves as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
     /// Allocation that it is in.
     pub block: BlockId,
@@ -45,7 +46,7 @@ impl Piece {
 }
 
 /// Memory of an iteration.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pieces {
     /// Number of launches.
     pub ops: usize,

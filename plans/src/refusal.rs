@@ -1,10 +1,11 @@
 //! Reasons why there is no plan.
 
 use planner::Unplannable;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Reason why there is no plan for an iteration.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the messages document the variants")]
 pub enum Refusal {
     #[error("graphs hide launches, between which nothing can move")]
@@ -49,4 +50,39 @@ pub enum Refusal {
     MemoryBudget { needed_bytes: u64, limit_bytes: u64 },
     #[error("the calls are no valid trace: {reason}")]
     Invalid { reason: String },
+    #[error(
+        "an iteration has {launches} launches and {pieces} pieces of memory with {uses} uses, more than planners take"
+    )]
+    TooLarge { launches: usize, pieces: usize, uses: usize },
+    #[error("planning took more than {limit_ms} ms of processor time, the limit for this process")]
+    PlanningTime { limit_ms: u64 },
+    #[error("planning needs more than {limit_bytes} bytes of memory")]
+    PlanningMemory { limit_bytes: u64 },
+    #[error("the planner process failed: {reason}")]
+    PlannerFailed { reason: String },
+    #[error("the answer of the planner process is invalid: {0}")]
+    InvalidAnswer(#[from] InvalidAnswer),
+}
+
+impl Refusal {
+    /// The refusal of a program that claims this much memory that is not mapped.
+    pub(crate) fn of_claims(self, unmapped_bytes: u64) -> Self {
+        if unmapped_bytes == 0 { self } else { Self::Unmapped { unmapped_bytes, reason: Box::new(self) } }
+    }
+}
+
+/// Reason why an answer of planners is not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the messages document the variants")]
+pub enum InvalidAnswer {
+    #[error("it has no such form")]
+    Malformed,
+    #[error("its method was not asked for")]
+    Method,
+    #[error("the helper would refuse its moves")]
+    Plan,
+    #[error("a move is not of memory that the iteration uses and that may move")]
+    Memory,
+    #[error("its figures are not those of its moves")]
+    Figures,
 }

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use call_ring::plan::{Destination, Move};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     moves::within,
@@ -21,7 +22,7 @@ const WARM_UP: u64 = 2;
 const MEASURED: u64 = 6;
 
 /// Bytes over the link in an iteration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bytes {
     /// To the GPU, by moves.
     pub to_gpu: u64,
@@ -43,7 +44,7 @@ impl Bytes {
 }
 
 /// Traffic of an iteration, in the steady state: the mean of some.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Bytes over the link.
     pub bytes: Bytes,

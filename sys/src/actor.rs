@@ -34,14 +34,14 @@
 //! the spawner still exists), which dies with this process.
 
 mod actor_handle;
-mod confinement;
+pub(crate) mod confinement;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod server;
 mod spawner;
 mod spawner_handle;
-mod step;
+pub(crate) mod step;
 mod wire;
 
 pub use actor_handle::{Actor, Reply};

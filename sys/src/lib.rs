@@ -12,6 +12,7 @@
 //! * [`pidfd`]: another process, its exit, and its open files
 //! * [`uvm`]: calls of nvidia-uvm on another process's VA space
 //! * [`actor`]: processes that make these calls, in the target's cgroup
+//! * [`sandbox`]: computations in a process that can do nothing else
 //! * [`memory`]: return of freed memory to the kernel
 //! * [`executable`]: program files, and whether libraries are preloaded into them
 //! * [`shared_memory`]: shared memory that a process made for uvmd; [`futex`]: waits for its words
@@ -48,6 +49,7 @@ pub mod preconditions;
 pub mod private;
 pub mod processes;
 pub mod roots;
+pub mod sandbox;
 pub mod shared_memory;
 pub mod symbols;
 pub mod uvm;

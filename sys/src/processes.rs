@@ -63,15 +63,6 @@ pub fn start_ticks(roots: &Roots, pid: u32) -> io::Result<Option<u64>> {
     Ok(stat(roots, pid)?.map(|stat| stat.starttime))
 }
 
-/// Processor time that a process has used, with all of its threads; `None` if there is no such process,
-/// or it is unknown.
-#[must_use]
-pub fn cpu_time(roots: &Roots, pid: u32) -> Option<Duration> {
-    let Stat { utime, stime, .. } = stat(roots, pid).ok()??;
-    let ticks = utime.saturating_add(stime);
-    Some(Duration::from_millis(ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1)))
-}
-
 /// Program that a process executes: another one after each exec, also of the same file, as the kernel
 /// places its memory anew. A process can have it look like another, and only the same without exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +93,35 @@ pub fn image(roots: &Roots, pid: u32) -> io::Result<Option<Image>> {
     let Stat { startcode, startstack, arg_start, env_start, .. } = other.unwrap_or(leader);
     let addresses = [startcode, startstack, arg_start.unwrap_or(0), env_start.unwrap_or(0)];
     Ok(Some(Image { start_ticks, addresses }))
+}
+
+/// Processor time that a process has used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Start time of the process, in clock ticks since boot.
+    pub start_ticks: u64,
+    /// Processor time of all its threads, those that have exited included.
+    pub cpu: Duration,
+}
+
+/// Processor time of a process, also of one whose status is not reaped yet; `None` if there is no
+/// such process.
+///
+/// # Errors
+/// If unknown: the process may exist.
+pub fn usage(roots: &Roots, pid: u32) -> io::Result<Option<Usage>> {
+    let usage = |stat: Stat| {
+        let ticks = stat.utime.saturating_add(stat.stime);
+        let cpu = Duration::from_millis(ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1));
+        Usage { start_ticks: stat.starttime, cpu }
+    };
+    Ok(stat(roots, pid)?.map(usage))
+}
+
+/// Processor time that a process has used; `None` if there is no such process, or it is unknown.
+#[must_use]
+pub fn cpu_time(roots: &Roots, pid: u32) -> Option<Duration> {
+    Some(usage(roots, pid).ok()??.cpu)
 }
 
 /// Real user id of a process; `None` if there is no such process, or it is unknown.

@@ -1,34 +1,41 @@
 //! Plans of moves at launches, for programs with the helper in them whose directive names a policy of
 //! plans.
 //!
-//! Each such process whose calls are recorded has a thread, [`follow`], which follows them and makes
-//! plans: so the quotas of recordings hold for plans, too. The loop that acts reads what came of it,
+//! Each such process whose calls are recorded has a thread, [`follow`], which follows them: so the
+//! quotas of recordings hold for plans, too. [`planning`] has plans made by a process of their own, and
+//! [`budget`] bounds what all of it may cost for a user. The loop that acts reads what came of it,
 //! and has the [`executor`] of the process carry out a plan or none: the helper, or ioctls from outside.
 //! It also beats: if it hangs, programs run without their plans.
 
+mod budget;
 mod capacity;
 mod executor;
 mod follow;
+mod planning;
 
 use std::{
+    any::Any,
     collections::{BTreeMap, btree_map::Entry},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use actuator::{MoverFactory, headroom};
+use budget::Accounts;
 use capacity::Capacity;
 use executor::Executor;
 use model::{
     ActuatorChoice, ActuatorKind, Counters, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin,
     Memory, Mode, PlanCommand, PlanReport, Process, ProcessId, Publication, Snapshot, policy::of_plans,
 };
+pub(crate) use planning::{Planners, run_if_planner};
 use plans::{ClaimLimits, FaultCounts, Observation, ProbeQuota, Table};
-use sys::Roots;
+use sys::{Roots, cpu_budget::Allowance};
 
 use crate::recording::Recorder;
 
@@ -39,6 +46,14 @@ const INTERVAL_MAX: Duration = Duration::from_millis(500);
 const PROBE_STARTS_MAX: u32 = 4;
 /// Age up to which the last iteration counts as the present one: five intervals of reading calls.
 const FRESHNESS: Duration = Duration::from_millis(250);
+/// Age from which on the state of a follower is not shown as the present one.
+const AGE_MAX: Duration = Duration::from_secs(10);
+/// Pause of a follower from which on it is shown.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Processor time of followers for a user, planners excluded.
+const FOLLOWING_ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(2) };
+/// Share of the time that a process uses itself, which its user's followers may use, too: 1 / this.
+const FOLLOWING_CREDIT_PART: u32 = 20;
 
 /// Followers of all processes, of the loop that acts.
 pub(crate) struct Followers {
@@ -56,6 +71,9 @@ struct Sources {
     recorder: Recorder,
     actuator: ActuatorChoice,
     mover_factory: MoverFactory,
+    planners: Planners,
+    /// Processor time of followers.
+    accounts: Arc<Mutex<Accounts>>,
     probes: Probes,
 }
 
@@ -88,6 +106,9 @@ struct Target {
 struct Followed {
     target: Target,
     shared: Arc<Shared>,
+    thread: JoinHandle<()>,
+    /// Reason why the thread before this one has died, which this one replaces.
+    died: Option<String>,
     /// What the GPU holds of it.
     capacity: Capacity,
     /// Error of the last command.
@@ -98,6 +119,8 @@ struct Followed {
 #[derive(Debug)]
 struct Shared {
     ends: AtomicBool,
+    /// Reason why the thread has died.
+    died: Mutex<Option<String>>,
     latest: Mutex<Latest>,
     /// Counts that the thread has not taken yet.
     delivery: Mutex<Option<Delivery>>,
@@ -124,15 +147,26 @@ struct Latest {
     iteration: Option<IterationBegin>,
     /// Time at which the calls were read that this is made of.
     read_at: Option<Instant>,
+    /// Time of the thread's last turn.
+    beat_at: Instant,
+    /// Begin of the pause of the thread, if it pauses.
+    paused_at: Option<Instant>,
     /// Plan or table of a probe, with its version.
     table: Option<(u64, Table)>,
 }
 
 impl Default for Shared {
     fn default() -> Self {
-        let latest = Latest { state: FollowingState::Watching, iteration: None, read_at: None, table: None };
+        let latest = Latest {
+            state: FollowingState::Watching,
+            iteration: None,
+            read_at: None,
+            beat_at: Instant::now(),
+            paused_at: None,
+            table: None,
+        };
         let (latest, delivery, executor) = (Mutex::new(latest), Mutex::new(None), Mutex::new(None));
-        Self { ends: AtomicBool::new(false), latest, delivery, executor }
+        Self { ends: AtomicBool::new(false), died: Mutex::new(None), latest, delivery, executor }
     }
 }
 
@@ -150,6 +184,7 @@ impl Followers {
         recorder: Recorder,
         actuator: ActuatorChoice,
         mover_factory: MoverFactory,
+        planners: Planners,
         probes: Probes,
         interval: Duration,
     ) -> Self {
@@ -162,7 +197,8 @@ impl Followers {
         } else {
             None
         };
-        let sources = Sources { recorder, actuator, mover_factory, probes };
+        let accounts = Arc::new(Mutex::new(Accounts::new(FOLLOWING_ALLOWANCE, FOLLOWING_CREDIT_PART)));
+        let sources = Sources { recorder, actuator, mover_factory, planners, accounts, probes };
         let node_bytes = headroom::node_bytes(&Roots::default()).unwrap_or(u64::MAX);
         Self { sources, disabled, node_bytes, followed: BTreeMap::new() }
     }
@@ -198,15 +234,19 @@ impl Followers {
                         all.insert(id, unavailable(target.gpu, target.policy, reason));
                         continue;
                     }
-                    Ok(()) => match start(&self.sources, id, target) {
-                        Ok(followed) => vacant.insert(followed),
-                        Err(error) => {
-                            tracing::warn!("cannot start a thread that follows {}: {error}", id.pid);
-                            continue;
-                        }
+                    Ok(()) => match start(&self.sources, process, target, None) {
+                        Some(followed) => vacant.insert(followed),
+                        None => continue,
                     },
                 },
             };
+            // Once: what has killed two followers kills the third.
+            if let Some(reason) = followed.has_died()
+                && followed.died.is_none()
+                && let Some(next) = start(&self.sources, process, target, Some(reason))
+            {
+                *followed = next;
+            }
             followed.observe(process);
             let may_act = directives.get(&id).is_some_and(|directive| directive.mode == Mode::Act);
             let memory = memory.get(&id).filter(|_| !snapshot.source.block_records.is_off);
@@ -260,7 +300,10 @@ impl Followed {
 
     /// Hands counts of the process over to the thread, which needs them until there is a plan.
     fn deliver(&self, process: &Process, memory: Option<&Memory>, allocation_bytes_max: u64, may_probe: bool) {
-        if matches!(lock(&self.shared.latest).state, FollowingState::Watching | FollowingState::Probing(_)) {
+        let has_plan = |state: &FollowingState| {
+            matches!(state, FollowingState::Planning(_) | FollowingState::Refused(_) | FollowingState::Planned(_))
+        };
+        if !has_plan(&lock(&self.shared.latest).state) {
             let counts = |memory: &Memory| {
                 let faulted = memory.blocks.iter().filter(|block| block.fault_entries > 0);
                 faulted.map(|block| (block.address, block.fault_entries)).collect()
@@ -300,6 +343,25 @@ impl Followed {
         })
     }
 
+    /// Reason why the thread has died, if it has.
+    fn has_died(&self) -> Option<String> {
+        let reason = || lock(&self.shared.died).clone().unwrap_or_else(|| "it has ended".to_owned());
+        self.thread.is_finished().then(reason)
+    }
+
+    /// Reason why the state of the thread is not the present one, if that is so.
+    fn is_stale(&self, latest: &Latest) -> Option<String> {
+        if let Some(reason) = self.has_died() {
+            return Some(format!("its follower has died: {reason}"));
+        }
+        let (age, paused) = (latest.beat_at.elapsed(), latest.paused_at.map(|at| at.elapsed()));
+        if age > AGE_MAX {
+            return Some(format!("its follower has not reported for {} s", age.as_secs()));
+        }
+        let is_long = paused.is_some_and(|pause| pause > PAUSE_MAX);
+        is_long.then(|| "its user's processor time for following calls is used up for now".to_owned())
+    }
+
     fn read(&self) -> Following {
         let Target { policy, gpu, .. } = self.target;
         let (mut actuator, mut report) = (None, PlanReport::default());
@@ -314,7 +376,8 @@ impl Followed {
         // Bytes of now do not belong to an iteration of some time ago.
         let is_fresh = latest.read_at.is_some_and(|read| read.elapsed() <= FRESHNESS);
         let iteration = latest.iteration.filter(|_| is_fresh);
-        Following { gpu, policy, state: latest.state.clone(), iteration, actuator, report }
+        let state = self.is_stale(&latest).map_or_else(|| latest.state.clone(), FollowingState::Unavailable);
+        Following { gpu, policy, state, iteration, actuator, report }
     }
 
     fn carry_out(&mut self, publish: Option<Publication>) {
@@ -330,12 +393,31 @@ impl Followed {
     }
 }
 
-fn start(sources: &Sources, process: ProcessId, target: Target) -> std::io::Result<Followed> {
+/// Starts a thread that follows a process, in place of one that has died for this reason, if any.
+fn start(sources: &Sources, process: &Process, target: Target, died: Option<String>) -> Option<Followed> {
     let shared = Arc::new(Shared::default());
-    let (sources, of_thread) = (sources.clone(), Arc::clone(&shared));
-    let thread = thread::Builder::new().name("follower".to_owned());
-    thread.spawn(move || follow::run(&sources, process, target, &of_thread))?;
-    Ok(Followed { target, shared, capacity: Capacity::default(), error: None })
+    let (sources, of_thread, id, user) = (sources.clone(), Arc::clone(&shared), process.id, process.uid);
+    let follow = move || {
+        let run = AssertUnwindSafe(|| follow::run(&sources, id, user, target, &of_thread));
+        if let Err(panic) = catch_unwind(run) {
+            let reason = message(panic.as_ref());
+            tracing::error!("the follower of {} has died: {reason}", id.pid);
+            *lock(&of_thread.died) = Some(reason);
+        }
+    };
+    match thread::Builder::new().name("follower".to_owned()).spawn(follow) {
+        Ok(thread) => Some(Followed { target, shared, thread, died, capacity: Capacity::default(), error: None }),
+        Err(error) => {
+            tracing::warn!("cannot start a thread that follows {}: {error}", id.pid);
+            None
+        }
+    }
+}
+
+/// Message of a panic.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a message").to_owned()
 }
 
 fn unavailable(gpu: GpuUuid, policy: &'static str, reason: String) -> Following {

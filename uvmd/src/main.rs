@@ -48,6 +48,9 @@ fn main() -> ExitCode {
     if let Some(ended) = sys::actor::run_if_spawner() {
         return ended;
     }
+    if let Some(ended) = followers::run_if_planner() {
+        return ended;
+    }
     // Before any other thread starts. Without it, uvmd uses more memory than it needs.
     let _ = sys::memory::return_freed_memory();
     // First of all, before there are threads.

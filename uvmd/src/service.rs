@@ -29,7 +29,7 @@ use crate::{
     acting::{self, ActingHandle, Actuation, Rates},
     audit::{Audit, Denials},
     control::Control,
-    followers::{Followers, Probes},
+    followers::{Followers, Planners, Probes},
     listeners::Listeners,
     log::Logging,
     notify,
@@ -100,6 +100,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
         recorder.clone(),
         policy.actuator.0,
         mover_factory(policy, &switch),
+        Planners::in_processes(sys::actor::Program::this()),
         probes(policy),
         policy.interval.0,
     );

@@ -133,7 +133,7 @@ pub struct EffectivePolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PlanState {
-    /// State: `unavailable` (its calls cannot be followed), `watching` (no iteration is confirmed), `probing` (probes find out which memory launches access), `refused` (there is no plan for it) or `planned`.
+    /// State: `unavailable` (its calls cannot be followed), `watching` (no iteration is confirmed), `probing` (probes find out which memory launches access), `planning` (planners compute, or wait for their turn), `refused` (there is no plan for it) or `planned`.
     pub state: String,
     /// Reason, as a sentence; null for `planned`.
     pub reason: Option<String>,
@@ -163,7 +163,10 @@ impl From<&Following> for PlanState {
         let probes = match &following.state {
             FollowingState::Planned(planned) => planned.probes,
             FollowingState::Probing(probed) => Some(probed.figures),
-            FollowingState::Unavailable(_) | FollowingState::Watching | FollowingState::Refused(_) => None,
+            FollowingState::Unavailable(_)
+            | FollowingState::Watching
+            | FollowingState::Planning(_)
+            | FollowingState::Refused(_) => None,
         };
         Self {
             state: following.state.name().to_owned(),

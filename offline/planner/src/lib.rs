@@ -52,6 +52,7 @@ pub use machine::{Link, Machine, Tier};
 pub use placement::Placement;
 pub use schedule::{Act, Action, Part, Schedule};
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use trace::{Iteration, KernelId};
 
@@ -92,7 +93,7 @@ pub fn by_name(name: &str) -> Option<Box<dyn Planner>> {
 }
 
 /// Reason why there is no schedule.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the messages document the variants")]
 pub enum Unplannable {
     #[error("kernel {kernel} needs {needed_bytes} bytes at once, and the GPU has {gpu_bytes}")]

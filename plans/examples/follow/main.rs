@@ -107,7 +107,7 @@ impl Session<'_> {
                         has_drifted = true;
                     }
                     // It has no records of blocks, and so no probes.
-                    Some(Change::Probing) | None => {}
+                    Some(Change::Probing | Change::Planning) | None => {}
                 }
             }
             if has_drifted {

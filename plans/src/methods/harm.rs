@@ -2,7 +2,7 @@
 
 use call_ring::plan::{Destination, MOVES_MAX, Move};
 
-use super::{Method, Outline, Workload};
+use super::{Method, Outline, Problem, Workload};
 use crate::{
     moves::{Step, assembled},
     refusal::Refusal,
@@ -20,8 +20,8 @@ impl Method for Harm {
         NAME
     }
 
-    fn outline(&self, workload: &Workload) -> Result<Outline, Refusal> {
-        let Workload { pieces, memory, .. } = workload;
+    fn outline(&self, problem: &Problem) -> Result<Outline, Refusal> {
+        let Workload { pieces, memory, .. } = &problem.workload;
         let mut moves: Vec<Move> = Vec::new();
         for (begin, uses) in pieces.by_op().into_iter().enumerate() {
             if moves.len() >= MOVES_MAX {

@@ -16,7 +16,7 @@ use call_ring::plan::{Destination, MOVES_MAX, Move};
 use planner::{Act, Planner, Schedule, Tier, pump::Pump};
 use trace::id::Id;
 
-use super::{Method, Outline, Workload, machine};
+use super::{Method, Outline, Problem, Workload, machine};
 use crate::{
     moves::{Step, assembled, moved_piece, within},
     pieces::Pieces,
@@ -40,15 +40,16 @@ impl Method for Prefetches {
     }
 
     /// The moves that leave the fewest pieces to faults; of equal ones, those of the shortest queue.
-    fn outline(&self, workload: &Workload) -> Result<Outline, Refusal> {
-        let schedule_bytes = schedule_bytes(workload)?;
+    fn outline(&self, problem: &Problem) -> Result<Outline, Refusal> {
+        let schedule_bytes = schedule_bytes(problem)?;
+        let workload = &problem.workload;
         if workload.queue_starts.iter().enumerate().all(|(op, start)| *start == Some(op)) {
             return Err(Refusal::NoLead);
         }
         let (iteration, tensors) = workload.pieces.iteration(&workload.durations_ns)?;
         let outlines = QUEUES.map(|queue| {
             let schedule = Pump { queue, ..self.0 }.plan(&iteration, &machine(schedule_bytes))?;
-            outline(workload, &tensors, &schedule)
+            outline(problem, &tensors, &schedule)
         });
         // The first refusal, if all are refused.
         let better = |best: Result<Outline, Refusal>, next: Result<Outline, Refusal>| match (&best, &next) {
@@ -61,18 +62,20 @@ impl Method for Prefetches {
 }
 
 /// Bytes of the GPU for what moves: all parts of blocks have their frames.
-fn schedule_bytes(workload: &Workload) -> Result<u64, Refusal> {
-    workload.check_need()?;
+fn schedule_bytes(problem: &Problem) -> Result<u64, Refusal> {
+    problem.check_need()?;
+    let Problem { workload, blocks, parts_bytes, .. } = problem;
     let (pieces, room_bytes) = (&workload.pieces, workload.room_bytes());
-    let (staying_bytes, frames_bytes) = (pieces.staying_bytes(), workload.parts_bytes);
-    let parts_bytes = (pieces.bytes() - workload.blocks.bytes()).min(frames_bytes);
+    let (staying_bytes, frames_bytes) = (pieces.staying_bytes(), *parts_bytes);
+    let parts_bytes = (pieces.bytes() - blocks.bytes()).min(frames_bytes);
     let bytes = room_bytes.checked_sub(frames_bytes).and_then(|bytes| (bytes + parts_bytes).checked_sub(staying_bytes));
     bytes.filter(|bytes| *bytes > 0).ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })
 }
 
 /// Moves of a schedule.
-fn outline(workload: &Workload, tensors: &[usize], schedule: &Schedule) -> Result<Outline, Refusal> {
-    let Workload { pieces, memory, driver, .. } = workload;
+fn outline(problem: &Problem, tensors: &[usize], schedule: &Schedule) -> Result<Outline, Refusal> {
+    let Problem { workload, driver, .. } = problem;
+    let Workload { pieces, memory, .. } = workload;
     let mut moves = assembled(pieces, steps(workload, tensors, schedule)?);
     if moves.len() > MOVES_MAX {
         moves = traffic::without_idle(pieces, memory.bytes, moves);

@@ -9,7 +9,7 @@ use call_ring::plan::MOVES_MAX;
 use planner::{Part, Planner};
 
 use self::absences::Absence;
-use super::{Method, Outline, Workload, machine};
+use super::{Method, Outline, Problem, Workload, machine};
 use crate::{pieces::Pieces, refusal::Refusal, traffic};
 
 /// Most schedules that a planner makes for an iteration, each for less memory than the one before.
@@ -27,17 +27,18 @@ impl Method for Swaps {
         self.planner.name()
     }
 
-    fn outline(&self, workload: &Workload) -> Result<Outline, Refusal> {
-        workload.check_need()?;
-        let Workload { pieces, memory, driver, blocks, .. } = workload;
+    fn outline(&self, problem: &Problem) -> Result<Outline, Refusal> {
+        problem.check_need()?;
+        let Problem { workload, driver, blocks, parts_bytes } = problem;
+        let Workload { pieces, memory, durations_ns, .. } = workload;
         let (needed_bytes, limit_bytes) = (pieces.op_bytes_max(), memory.launch_bytes_max);
         if needed_bytes > limit_bytes {
             return Err(Refusal::OpTooLarge { needed_bytes, limit_bytes });
         }
-        let (staying_bytes, room_bytes) = (workload.parts_bytes, workload.room_bytes());
+        let (staying_bytes, room_bytes) = (*parts_bytes, workload.room_bytes());
         let blocks_bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
         let blocks_bytes = blocks_bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })?;
-        let mut absences = self.absences(blocks, &workload.durations_ns, blocks_bytes);
+        let mut absences = self.absences(blocks, durations_ns, blocks_bytes);
         if self.exchanges {
             let least = absences::least(blocks, blocks_bytes, absences.as_ref().ok().cloned());
             absences = least.map_or(absences, Ok);

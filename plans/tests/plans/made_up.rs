@@ -23,7 +23,7 @@ pub(crate) fn address(block: usize) -> u64 {
 }
 
 /// An iteration uses these blocks launch by launch, and ends with a sync.
-fn iterate(program: &mut Program, launches: &[Vec<usize>]) {
+pub(crate) fn iterate(program: &mut Program, launches: &[Vec<usize>]) {
     for (function, blocks) in (1..).zip(launches) {
         program.launch(function, &blocks.iter().map(|block| address(*block)).collect::<Vec<_>>());
     }

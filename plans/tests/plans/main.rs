@@ -6,6 +6,7 @@ mod claims;
 mod coverage;
 mod harm;
 mod made_up;
+mod planning;
 mod prefetches;
 mod probe;
 mod recorded;

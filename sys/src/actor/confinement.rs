@@ -17,7 +17,7 @@ use crate::uvm::call::Call;
 /// actor, so no other process may have this id. It is therefore not 65534, as which many daemons
 /// run, but one of 2147483648 to 4294967294, which systemd's table of ids leaves unassigned.
 /// Container engines that assign these to user namespaces begin at the lower end.
-const ACTOR_ID: u32 = 4_000_000_019;
+pub(crate) const ACTOR_ID: u32 = 4_000_000_019;
 /// OOM score of the first victim in a cgroup, or of the node.
 const KILLED_FIRST: &str = "1000";
 /// Signals that request an exit. A spawner ignores them: it exits with its socket, and uvmd needs
@@ -29,9 +29,9 @@ const OF_SPAWNER: CapabilitySet =
     CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
 /// Step that failed, and its error.
-pub(super) type Failed = (Step, io::Error);
+pub(crate) type Failed = (Step, io::Error);
 
-fn at(step: Step) -> impl Fn(rustix::io::Errno) -> Failed {
+pub(crate) fn at(step: Step) -> impl Fn(rustix::io::Errno) -> Failed {
     move |error| (step, error.into())
 }
 
@@ -152,7 +152,7 @@ pub(super) fn filter() -> Result<BpfProgram, Failed> {
 
 /// Closes all descriptors except these, which are sorted.
 #[expect(unsafe_code, reason = "other owners of these descriptors must not use them any more")]
-fn close_all_but(open_fds: &[i32]) -> io::Result<()> {
+pub(crate) fn close_all_but(open_fds: &[i32]) -> io::Result<()> {
     let close = |first: u32, last: u32| {
         if first > last {
             return Ok(());

@@ -1,8 +1,8 @@
-//! Steps before a spawner or an actor starts its work.
+//! Steps before a spawner, an actor or a computation in a sandbox starts its work.
 
 use std::fmt;
 
-/// Step of the confinement of a spawner or an actor.
+/// Step of the confinement of a spawner, an actor or a computation in a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Check that the process has one thread.
@@ -13,6 +13,8 @@ pub enum Step {
     DisableHugePages,
     /// OOM score that makes it the first victim in the target's cgroup.
     RaiseOomScore,
+    /// Limits of memory and processor time.
+    LimitResources,
     /// Drop of capabilities, user and groups.
     DropPrivileges,
     /// Death signal, to exit with the parent.
@@ -22,11 +24,12 @@ pub enum Step {
 }
 
 impl Step {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::BeAlone,
         Self::CloseDescriptors,
         Self::DisableHugePages,
         Self::RaiseOomScore,
+        Self::LimitResources,
         Self::DropPrivileges,
         Self::FollowParent,
         Self::RestrictCalls,
@@ -40,6 +43,7 @@ impl fmt::Display for Step {
             Self::CloseDescriptors => "close descriptors",
             Self::DisableHugePages => "disable huge pages",
             Self::RaiseOomScore => "raise its OOM score (oom_score_adj)",
+            Self::LimitResources => "limit its memory and processor time",
             Self::DropPrivileges => "drop privileges",
             Self::FollowParent => "follow its parent's end",
             Self::RestrictCalls => "restrict its system calls",

@@ -1,4 +1,4 @@
-//! Following of the calls of one process, on a thread of its own: a planner may take long.
+//! Following of the calls of one process, on a thread of its own.
 
 use std::{
     sync::atomic::Ordering,
@@ -10,14 +10,15 @@ use actuator::HelperPlan;
 use call_ring::plan::Destination;
 use model::{
     ActuatorChoice, ActuatorKind, FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProbeFigures,
-    ProbedIteration, ProcessId, policy::PLAN_CHOOSER,
+    ProbedIteration, ProcessId,
 };
-use plans::{Begin, Bytes, Figures, Follower, Method, Planned, ProbeQuota, Probing, Settings, State, Table, methods};
+use plans::{Begin, Bytes, Figures, Follower, Planned, ProbeQuota, Probing, Settings, State, Table};
 use recorder::Memories;
-use sys::cpu_time;
+use sys::{clock, cpu_time};
 
 use super::{
-    Delivery, Latest, Shared, Sources, Target,
+    Delivery, Shared, Sources, Target,
+    budget::Meter,
     executor::{Executor, IoctlPlan},
     lock,
 };
@@ -50,12 +51,23 @@ struct Calls {
 }
 
 /// Follows a process until nobody wants it any more.
-pub(super) fn run(sources: &Sources, process: ProcessId, target: Target, shared: &Shared) {
+pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared) {
     let recorder = &sources.recorder;
     let mut known = Known { calls: None, versions: 0, probes: sources.probes.quota_of(target.gpu_bytes) };
     let mut looked: Option<Instant> = None;
+    let mut meter = Meter::new(process);
     while !shared.ends.load(Ordering::Relaxed) {
         let begun = cpu_time::of_this_thread();
+        if let Some(used) = meter.used() {
+            lock(&sources.accounts).credit(user, used);
+            sources.planners.credit(user, used);
+        }
+        let pauses = lock(&sources.accounts).is_over(user, now());
+        beat(shared, pauses);
+        if pauses {
+            thread::sleep(POLL_INTERVAL);
+            continue;
+        }
         if lock(&shared.executor).is_none() && looked.is_none_or(|at| at.elapsed() >= EXECUTOR_INTERVAL) {
             looked = Some(Instant::now());
             match executor(sources, process, target) {
@@ -64,20 +76,35 @@ pub(super) fn run(sources: &Sources, process: ProcessId, target: Target, shared:
             }
         }
         let observes_launches = lock(&shared.executor).as_ref().map(|executor| executor.observes_launches());
-        if let Some(observes_launches) = observes_launches {
+        // Calls wait for the first counts, without which no plan is made of them.
+        let has_counts = known.calls.is_some() || lock(&shared.delivery).is_some();
+        if let Some(observes_launches) = observes_launches.filter(|_| has_counts) {
             if observes_launches {
                 recorder.poll_early(process);
             }
-            follow(sources, process, target, shared, &mut known);
+            follow(sources, process, user, target, shared, &mut known);
         }
-        // It takes no more than half of a processor, planners included.
         let spent = cpu_time::of_this_thread().saturating_sub(begun);
-        let interval = if observes_launches == Some(true) { LAUNCH_INTERVAL } else { POLL_INTERVAL };
+        let is_short = {
+            let mut accounts = lock(&sources.accounts);
+            accounts.charge(user, spent, now());
+            accounts.is_short(user, now())
+        };
+        let is_early = observes_launches == Some(true) && !is_short;
+        let interval = if is_early { LAUNCH_INTERVAL } else { POLL_INTERVAL };
+        // It takes no more than half of a processor.
         thread::sleep(interval.max(spent));
     }
 }
 
-fn follow(sources: &Sources, process: ProcessId, target: Target, shared: &Shared, known: &mut Known) {
+/// Shows that the thread is there, and whether it pauses.
+fn beat(shared: &Shared, pauses: bool) {
+    let mut latest = lock(&shared.latest);
+    latest.beat_at = Instant::now();
+    latest.paused_at = pauses.then(|| latest.paused_at.unwrap_or(latest.beat_at));
+}
+
+fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared, known: &mut Known) {
     let Known { calls, versions, probes } = known;
     let read_at = Instant::now();
     let added = calls.as_ref().map(|calls| calls.added);
@@ -92,7 +119,7 @@ fn follow(sources: &Sources, process: ProcessId, target: Target, shared: &Shared
     if let Some(program) = program {
         let settings =
             Settings { gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, are_faults_counted: true, probes: *probes };
-        let follower = Follower::after(*program, settings, methods_of(target.policy));
+        let follower = Follower::after(*program, settings, sources.planners.start(process, user, target.policy));
         *calls = Some(Calls { follower, added });
         publish(shared, FollowingState::Watching, None, None);
     }
@@ -110,10 +137,18 @@ fn follow(sources: &Sources, process: ProcessId, target: Target, shared: &Shared
         executor.observe(&new, follower.program());
     }
     for call in new {
+        if shared.ends.load(Ordering::Relaxed) {
+            return;
+        }
         let change = follower.add(call);
         if change.is_some() {
             publish_state(shared, process, follower, versions);
         }
+    }
+    if follower.poll().is_some() {
+        publish_state(shared, process, follower, versions);
+    } else if *follower.state() == State::Planning {
+        lock(&shared.latest).state = FollowingState::Planning(follower.planning_status());
     }
     // Behind the calls, which may move the same memory.
     if let Some(observed) = observed
@@ -137,6 +172,7 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, versi
     let iteration = begun(follower);
     match follower.state() {
         State::Watching => publish(shared, FollowingState::Watching, iteration, None),
+        State::Planning => publish(shared, FollowingState::Planning(follower.planning_status()), iteration, None),
         State::Refused(refusal) => publish(shared, FollowingState::Refused(refusal.to_string()), iteration, None),
         State::Probing(probing) => {
             let Probing { table, duration_ns, figures } = &**probing;
@@ -185,8 +221,7 @@ fn log_evidence(process: ProcessId, follower: &Follower, first_launch: u64, laun
 
 fn publish(shared: &Shared, state: FollowingState, iteration: Option<IterationBegin>, table: Option<(u64, Table)>) {
     let mut latest = lock(&shared.latest);
-    let read_at = latest.read_at;
-    *latest = Latest { state, iteration, read_at, table };
+    (latest.state, latest.iteration, latest.table) = (state, iteration, table);
 }
 
 fn unavailable(shared: &Shared, reason: String) {
@@ -217,8 +252,8 @@ fn helper_plan(recorder: &Recorder, process: ProcessId) -> Result<Option<HelperP
     HelperPlan::new(ring, plan).map(Some).map_err(|error| error.to_string())
 }
 
-fn methods_of(policy: &str) -> Vec<Box<dyn Method>> {
-    if policy == PLAN_CHOOSER { methods::of_chooser() } else { methods::by_name(policy).into_iter().collect() }
+fn now() -> Duration {
+    Duration::from_nanos(clock::monotonic_ns())
 }
 
 fn figures(version: u64, planned: &Planned) -> PlannedIteration {
@@ -279,21 +314,7 @@ fn joined(ranges: &[(u64, u64)], gap_bytes: u64) -> Vec<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use model::policy::of_plans;
-
     use super::*;
-
-    #[test]
-    fn every_policy_of_plans_has_its_methods() {
-        for policy in model::policy::POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
-            let names: Vec<&str> = methods_of(policy.name).iter().map(|method| method.name()).collect();
-            if policy.name == PLAN_CHOOSER {
-                assert_eq!(names, ["foresight", "autoswap", "appobmem", "g10"]);
-            } else {
-                assert_eq!(names, [policy.name]);
-            }
-        }
-    }
 
     #[test]
     fn memory_in_many_places_is_described_by_few_ranges() {

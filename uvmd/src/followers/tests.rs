@@ -12,6 +12,7 @@ use model::{
     Action, Actuator, ActuatorKind, Block, Budget, Call, CallResult, Counters, Gpu, Interrupt, Mode, Order, Outcome,
     Place, PlanCounters, PlannedIteration, RecordFigures, Residency, SourceState, SourceStatus, Step, policy::POLICIES,
 };
+use plans::{Answer, Outliner, methods::Workload};
 use recorder::{Quotas, Recordings};
 use sys::{Roots, processes, shared_memory::SharedMemory};
 
@@ -173,6 +174,11 @@ fn followed(
     }
 }
 
+/// Planners in this process, which answer at once.
+fn at_once() -> Planners {
+    Planners::of(|_, _, _, methods| Box::new(methods))
+}
+
 /// Command to carry a table out.
 const fn publication(process: ProcessId, version: u64, launches_wait: bool) -> PlanCommand {
     PlanCommand { process, publish: Some(Publication { version, launches_wait }) }
@@ -225,8 +231,14 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
 
     let recorder = recorder(id);
     let interval = Duration::from_millis(100);
-    let mut followers =
-        Followers::new(recorder.clone(), ActuatorChoice::Auto, mover_factory().0, Probes::default(), interval);
+    let mut followers = Followers::new(
+        recorder.clone(),
+        ActuatorChoice::Auto,
+        mover_factory().0,
+        at_once(),
+        Probes::default(),
+        interval,
+    );
     let snapshot = snapshot(id);
     for policy in POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
         let nobody = BTreeMap::new();
@@ -286,6 +298,9 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     let reason = format!("{reason}; {claimed_bytes} bytes that the program claims are not mapped, and do not count");
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason));
 
+    follower_that_dies_is_replaced_once_and_then_refused(&snapshot, id, &mut ring, &recorder);
+    plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(&snapshot, id, &mut ring, &recorder);
+
     // The same program, while the GPU is full with it.
     followers.clear();
     let planned = wait_for("plan for what the GPU holds", || {
@@ -298,14 +313,142 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     assert_eq!(planned.map(|planned| planned.peak_bytes), Ok((GPU_UNITS - 1) * UNIT));
 
     let probes = Probes { are_enabled: true, bytes: None };
-    let mut probing = Followers::new(recorder.clone(), ActuatorChoice::Auto, mover_factory().0, probes, interval);
+    let mut probing =
+        Followers::new(recorder.clone(), ActuatorChoice::Auto, mover_factory().0, at_once(), probes, interval);
     probes_come_before_the_plan_in_mode_act_alone(&mut probing, &snapshot, id, &mut ring, &recorder, &plan);
 
     let (mover_factory, told) = mover_factory();
     // The same program again, by ioctl.
     let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
-    let mut followers = Followers::new(recorder, by_ioctl, mover_factory, Probes::default(), interval);
+    let mut followers = Followers::new(recorder, by_ioctl, mover_factory, at_once(), Probes::default(), interval);
     plan_is_carried_out_from_outside(&mut followers, &snapshot, id, &mut ring, &told);
+}
+
+/// Planners that never answer.
+struct Never(Arc<AtomicBool>);
+
+impl Outliner for Never {
+    fn begin(&mut self, _: Workload) -> Option<Answer> {
+        None
+    }
+
+    fn poll(&mut self) -> Option<Answer> {
+        None
+    }
+
+    fn status(&self) -> &'static str {
+        "planners sleep"
+    }
+
+    fn stop(&mut self) {}
+}
+
+impl Drop for Never {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A follower whose planners panic.
+fn follower_that_dies_is_replaced_once_and_then_refused(
+    snapshot: &Snapshot,
+    id: ProcessId,
+    ring: &mut Ring<'_>,
+    recorder: &Recorder,
+) {
+    let started = Arc::new(AtomicU64::new(0));
+    let starts = Arc::clone(&started);
+    let planners = Planners::of(move |_, _, _, _| {
+        starts.fetch_add(1, Ordering::Relaxed);
+        Box::new(Panics)
+    });
+    let interval = Duration::from_millis(100);
+    let mut followers = Followers::new(
+        recorder.clone(),
+        ActuatorChoice::Auto,
+        mover_factory().0,
+        planners,
+        Probes::default(),
+        interval,
+    );
+    let mut follow = || {
+        ring.iterate();
+        recorder.poll();
+        let directives = [(id, directive("auto-plan"))].into();
+        followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id)
+    };
+    let reason = wait_for("its death", || match follow()?.state {
+        FollowingState::Unavailable(reason) => Some(reason),
+        FollowingState::Watching => None,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(reason, "its follower has died: no such tensor");
+    assert_eq!(started.load(Ordering::Relaxed), 2, "it was replaced once");
+    for _ in 0..20 {
+        assert_eq!(follow().unwrap().state, FollowingState::Unavailable(reason.clone()));
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(started.load(Ordering::Relaxed), 2);
+}
+
+/// Planners that panic.
+struct Panics;
+
+impl Outliner for Panics {
+    fn begin(&mut self, _: Workload) -> Option<Answer> {
+        panic!("no such tensor")
+    }
+
+    fn poll(&mut self) -> Option<Answer> {
+        None
+    }
+
+    fn stop(&mut self) {}
+}
+
+/// A follower whose planners never answer goes on following, and takes them with it.
+fn plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(
+    snapshot: &Snapshot,
+    id: ProcessId,
+    ring: &mut Ring<'_>,
+    recorder: &Recorder,
+) {
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&has_ended);
+    let planners = Planners::of(move |_, _, _, _| Box::new(Never(Arc::clone(&ends))));
+    let interval = Duration::from_millis(100);
+    let mut followers = Followers::new(
+        recorder.clone(),
+        ActuatorChoice::Auto,
+        mover_factory().0,
+        planners,
+        Probes::default(),
+        interval,
+    );
+    let mut follow = || {
+        ring.iterate();
+        recorder.poll();
+        let directives = [(id, directive("auto-plan"))].into();
+        followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id)
+    };
+    let first = wait_for("planning", || {
+        let Following { state, iteration, .. } = follow()?;
+        match state {
+            FollowingState::Planning(status) => Some((status, iteration?.number)),
+            FollowingState::Watching => None,
+            other => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(first.0, "planners sleep");
+    let (status, number) = first;
+    wait_for("further iterations", || {
+        let Following { state, iteration, .. } = follow()?;
+        assert_eq!(state, FollowingState::Planning(status));
+        (iteration?.number > number + 2).then_some(())
+    });
+    assert!(!has_ended.load(Ordering::Relaxed));
+    followers.clear();
+    wait_for("the end of its planners", || has_ended.load(Ordering::Relaxed).then_some(()));
 }
 
 /// Probes are to be followed before there is a plan, which is made where nobody follows them.
@@ -386,4 +529,35 @@ fn plan_is_carried_out_from_outside(
     assert_eq!(ended, "launch 0 of an iteration was another one than planned");
     followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
     assert_eq!(follow(followers).report.ended, None, "there is none");
+}
+
+#[test]
+fn state_of_a_follower_that_hangs_pauses_or_has_died_is_not_shown_as_the_present_one() {
+    let shared = Arc::new(Shared::default());
+    let of_thread = Arc::clone(&shared);
+    let thread = thread::spawn(move || {
+        while !of_thread.ends.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let target = Target { policy: "auto-plan", gpu: GPU, gpu_bytes: UNIT };
+    let capacity = Capacity::default();
+    let followed = Followed { target, shared: Arc::clone(&shared), thread, died: None, capacity, error: None };
+    let now = Instant::now();
+    let state = |age: Duration, pause: Option<Duration>| {
+        let mut latest = lock(&shared.latest);
+        latest.beat_at = now.checked_sub(age).unwrap();
+        latest.paused_at = pause.map(|pause| now.checked_sub(pause).unwrap());
+        drop(latest);
+        followed.read().state
+    };
+    assert_eq!(state(Duration::ZERO, None), FollowingState::Watching);
+    let FollowingState::Unavailable(reason) = state(AGE_MAX + Duration::from_secs(1), None) else { panic!() };
+    assert!(reason.starts_with("its follower has not reported for 1"), "{reason}");
+    let FollowingState::Unavailable(reason) = state(Duration::ZERO, Some(PAUSE_MAX * 2)) else { panic!() };
+    assert_eq!(reason, "its user's processor time for following calls is used up for now");
+    shared.ends.store(true, Ordering::Relaxed);
+    *lock(&shared.died) = Some("no such tensor".to_owned());
+    let died = FollowingState::Unavailable("its follower has died: no such tensor".to_owned());
+    wait_for("its end", || (state(Duration::ZERO, None) == died).then_some(()));
 }

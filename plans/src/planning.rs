@@ -1,0 +1,150 @@
+//! Planning: from the workload of an iteration to the best moves of some methods.
+//!
+//! Methods may take any time and memory, as a workload is what a program says of itself. So a
+//! follower hands the workload to an [`Outliner`], which may answer later. In tests and examples
+//! that is a list of methods, which answers at once; in uvmd, a process that it kills when it takes
+//! too much: [`wire`] has the messages, [`answer`](mod@wire) its side, and the check of the answer.
+
+pub mod wire;
+
+use crate::{
+    methods::{Method, Outline, Problem, Workload},
+    pieces::Pieces,
+    refusal::Refusal,
+    traffic::Traffic,
+};
+
+/// Most pieces of memory that planners take.
+const PIECES_MAX: usize = 1 << 16;
+/// Most uses of pieces by launches, of which each takes some bytes of a message.
+const USES_MAX: usize = 1 << 20;
+/// Most pairs of a piece and a launch: what methods look at once or more.
+const PAIRS_MAX: usize = 1 << 25;
+
+/// Who outlines plans.
+pub trait Outliner {
+    /// Begins to outline a workload, instead of any before. Answers if that is done at once.
+    fn begin(&mut self, workload: Workload) -> Option<Answer>;
+
+    /// The answer, if there is one by now.
+    fn poll(&mut self) -> Option<Answer>;
+
+    /// What it does until it answers.
+    fn status(&self) -> &'static str {
+        "planners compute"
+    }
+
+    /// Stops: no answer is wanted any more.
+    fn stop(&mut self);
+}
+
+impl<O: Outliner + ?Sized> Outliner for Box<O> {
+    fn begin(&mut self, workload: Workload) -> Option<Answer> {
+        (**self).begin(workload)
+    }
+
+    fn poll(&mut self) -> Option<Answer> {
+        (**self).poll()
+    }
+
+    fn status(&self) -> &'static str {
+        (**self).status()
+    }
+
+    fn stop(&mut self) {
+        (**self).stop();
+    }
+}
+
+/// Answer of planners.
+pub type Answer = Result<Outlined, Refusal>;
+
+/// The best outline of some methods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outlined {
+    /// Method that made it.
+    pub method: &'static str,
+    /// The outline.
+    pub outline: Outline,
+    /// Traffic of the driver alone.
+    pub driver: Traffic,
+}
+
+impl Outliner for Vec<Box<dyn Method>> {
+    fn begin(&mut self, workload: Workload) -> Option<Answer> {
+        Some(best(self, workload))
+    }
+
+    fn poll(&mut self) -> Option<Answer> {
+        None
+    }
+
+    fn stop(&mut self) {}
+}
+
+/// Of the outlines by these methods, the one with the fewest bytes over the link; of equal ones, the
+/// first. Without any, the first refusal.
+///
+/// # Errors
+/// If all methods refuse.
+pub fn best(methods: &[Box<dyn Method>], workload: Workload) -> Answer {
+    admit(&workload.pieces)?;
+    let problem = Problem::from(workload);
+    let (mut best, mut refusal): (Option<(&'static str, Outline)>, _) = (None, None);
+    let total = |outline: &Outline| outline.traffic.bytes.total();
+    for method in methods {
+        match method.outline(&problem) {
+            Ok(outline) if best.as_ref().is_none_or(|(_, best)| total(&outline) < total(best)) => {
+                best = Some((method.name(), outline));
+            }
+            Ok(_) => {}
+            Err(reason) => refusal = refusal.or(Some(reason)),
+        }
+    }
+    let (method, outline) = best.ok_or_else(|| refusal.unwrap_or(Refusal::NoRoom))?;
+    Ok(Outlined { method, outline, driver: problem.driver() })
+}
+
+/// Checks that a workload is in proportion to what planners can do.
+///
+/// # Errors
+/// If it is not.
+pub(crate) fn admit(pieces: &Pieces) -> Result<(), Refusal> {
+    let (launches, count) = (pieces.ops, pieces.all.len());
+    let uses = pieces.all.iter().map(|piece| piece.uses.len()).sum();
+    if count > PIECES_MAX || uses > USES_MAX || count.saturating_mul(launches) > PAIRS_MAX {
+        return Err(Refusal::TooLarge { launches, pieces: count, uses });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use trace::BlockId;
+
+    use super::*;
+    use crate::pieces::Piece;
+
+    /// Pieces with this many uses each.
+    fn pieces(ops: usize, count: usize, uses: usize) -> Pieces {
+        let piece = |at: usize| Piece {
+            block: BlockId(0),
+            address: (at as u64) << 21,
+            bytes: 2 << 20,
+            is_managed: true,
+            moves: true,
+            outlives: true,
+            uses: (0..uses).collect(),
+        };
+        Pieces { ops, all: (0..count).map(piece).collect() }
+    }
+
+    #[test]
+    fn workload_out_of_proportion_is_refused_before_anything_is_computed() {
+        assert_eq!(admit(&pieces(16_384, 1024, 64)), Ok(()));
+        for (ops, count, uses) in [(1024, 1024, 1025), (1, PIECES_MAX + 1, 1), (16_384, 2049, 1)] {
+            let refusal = Refusal::TooLarge { launches: ops, pieces: count, uses: count * uses };
+            assert_eq!(admit(&pieces(ops, count, uses)), Err(refusal));
+        }
+    }
+}

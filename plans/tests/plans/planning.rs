@@ -1,0 +1,211 @@
+//! Planners that answer later, and answers that are believed as far as they are checked.
+
+use std::{cell::RefCell, ops::Range, rc::Rc};
+
+use plans::{
+    Answer, Change, Follower, Outliner, Refusal, Settings, State,
+    methods::{self, Workload},
+    planning::{self, wire},
+    refusal::InvalidAnswer,
+};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{
+    made_up::{ITERATIONS, address, iterate, layers, run},
+    replay::UNIT,
+};
+
+/// Planners that answer when a test says so.
+#[derive(Clone, Default)]
+struct Later(Rc<RefCell<Work>>);
+
+#[derive(Default)]
+struct Work {
+    workload: Option<Workload>,
+    answer: Option<Answer>,
+    stops: usize,
+}
+
+impl Outliner for Later {
+    fn begin(&mut self, workload: Workload) -> Option<Answer> {
+        self.0.borrow_mut().workload = Some(workload);
+        None
+    }
+
+    fn poll(&mut self) -> Option<Answer> {
+        self.0.borrow_mut().answer.take()
+    }
+
+    fn stop(&mut self) {
+        let mut work = self.0.borrow_mut();
+        work.workload = None;
+        work.stops += 1;
+    }
+}
+
+const fn settings(units: u64) -> Settings {
+    Settings { gpu: [1; 16], gpu_bytes: units * UNIT, are_faults_counted: false, probes: None }
+}
+
+fn best(method: &str, workload: Workload) -> Answer {
+    planning::best(&[methods::by_name(method).unwrap()], workload)
+}
+
+/// Follower of a training whose planners have not answered yet.
+fn planning() -> (Follower, Later) {
+    let later = Later::default();
+    let mut follower = Follower::new(settings(17), later.clone());
+    let changes: Vec<Change> = run(24, &layers(8)).calls.iter().filter_map(|call| follower.add(call.clone())).collect();
+    assert_eq!((changes, follower.state()), (vec![Change::Planning], &State::Planning));
+    (follower, later)
+}
+
+/// Workload of iterations that use blocks so, if planners are asked for a plan.
+fn workload(units: u64, blocks: usize, launches: &[Vec<usize>]) -> Option<Workload> {
+    let later = Later::default();
+    let mut follower = Follower::new(settings(units), later.clone());
+    run(blocks, launches).calls.iter().for_each(|call| _ = follower.add(call.clone()));
+    later.0.take().workload
+}
+
+#[test]
+fn calls_are_followed_while_planners_compute_and_the_plan_is_that_of_the_iteration() {
+    let (mut follower, later) = planning();
+    assert_eq!(follower.poll(), None);
+    let (mut program, before) = (run(24, &layers(8)), follower.iteration().unwrap().number);
+    let known = program.calls.len();
+    (0..3).for_each(|_| iterate(&mut program, &layers(8)));
+    assert!(program.calls[known..].iter().all(|call| follower.add(call.clone()).is_none()));
+    assert_eq!(follower.iteration().unwrap().number, before + 3);
+    let workload = later.0.borrow().workload.clone().unwrap();
+    later.0.borrow_mut().answer = Some(best("foresight", workload));
+    assert_eq!(follower.poll(), Some(Change::Planned));
+    // As if it had been made at once.
+    let mut other = Follower::new(settings(17), vec![methods::by_name("foresight").unwrap()]);
+    program.calls.iter().for_each(|call| _ = other.add(call.clone()));
+    assert_eq!(follower.planned(), other.planned());
+    assert_eq!(follower.poll(), None);
+}
+
+#[test]
+fn answer_for_an_iteration_that_the_program_has_left_is_not_wanted() {
+    let (mut follower, later) = planning();
+    let mut program = run(24, &layers(8));
+    let known = program.calls.len();
+    program.launch(99, &[address(5)]);
+    let workload = later.0.borrow().workload.clone().unwrap();
+    assert_eq!(follower.add(program.calls[known].clone()), Some(Change::Drifted));
+    assert_eq!(later.0.borrow().stops, 1);
+    later.0.borrow_mut().answer = Some(best("foresight", workload));
+    assert_eq!((follower.poll(), follower.state()), (None, &State::Watching));
+    // The next iteration is planned anew.
+    later.0.borrow_mut().answer = None;
+    let known = program.calls.len();
+    (0..ITERATIONS).for_each(|_| iterate(&mut program, &layers(8)));
+    program.calls[known..].iter().for_each(|call| _ = follower.add(call.clone()));
+    assert_eq!(follower.state(), &State::Planning);
+}
+
+#[test]
+fn refusal_of_planners_is_that_of_the_follower() {
+    let (mut follower, later) = planning();
+    let refusal = Refusal::PlanningTime { limit_ms: 2000 };
+    later.0.borrow_mut().answer = Some(Err(refusal.clone()));
+    assert_eq!((follower.poll(), follower.state()), (Some(Change::Refused), &State::Refused(refusal)));
+}
+
+/// Answer of a planner process to a question about a training, with a change.
+fn checked(change: impl Fn(&mut Value)) -> Answer {
+    let workload = workload(17, 24, &layers(8)).unwrap();
+    let answer = wire::answer(&wire::question(&["foresight"], &workload).unwrap());
+    let mut answer: Value = serde_json::from_slice(&answer).unwrap();
+    change(&mut answer);
+    wire::check(&serde_json::to_vec(&answer).unwrap(), &["foresight"], &workload)
+}
+
+#[test]
+fn answer_of_a_planner_process_is_that_of_its_methods() {
+    let workload = workload(17, 24, &layers(8)).unwrap();
+    assert_eq!(checked(|_| {}), best("foresight", workload.clone()));
+    let refused = wire::answer(&wire::question(&["pump"], &workload).unwrap());
+    assert_eq!(wire::check(&refused, &["pump"], &workload), best("pump", workload.clone()));
+    assert_eq!(wire::check(b"", &["pump"], &workload), Err(InvalidAnswer::Malformed.into()));
+    let malformed = wire::answer(b"{}");
+    assert_eq!(wire::check(&malformed, &["pump"], &workload), Err(InvalidAnswer::Malformed.into()));
+}
+
+#[test]
+fn answers_that_are_not_of_the_question_are_refused_by_name() {
+    let refused = |change: &dyn Fn(&mut Value), reason: InvalidAnswer| {
+        assert_eq!(checked(|answer| change(&mut answer["Ok"])), Err(reason.into()));
+    };
+    refused(&|answer| answer["method"] = json!("pump"), InvalidAnswer::Method);
+    refused(&|answer| answer["moves"] = json!([{}]), InvalidAnswer::Malformed);
+    refused(&|answer| answer["moves"][0]["begin_op"] = json!(24), InvalidAnswer::Plan);
+    refused(&|answer| answer["moves"][0]["bytes"] = json!(0), InvalidAnswer::Plan);
+    refused(&|answer| answer["moves"][0]["begin"] = json!(address(0) + 1), InvalidAnswer::Plan);
+    refused(&|answer| answer["moves"].as_array_mut().unwrap().reverse(), InvalidAnswer::Plan);
+    // Memory of nobody, that between two blocks, and more than a block.
+    refused(&|answer| answer["moves"][0]["begin"] = json!(4096), InvalidAnswer::Memory);
+    refused(&|answer| answer["moves"][0]["begin"] = json!(address(0) + UNIT), InvalidAnswer::Memory);
+    refused(&|answer| answer["moves"][0]["bytes"] = json!(UNIT + 4096), InvalidAnswer::Memory);
+    refused(&|answer| answer["traffic"]["bytes"]["to_gpu"] = json!(1_u64 << 40), InvalidAnswer::Figures);
+    let long = "x".repeat(257);
+    let invalid = checked(|answer| *answer = json!({ "Err": { "PlannerFailed": { "reason": long } } }));
+    assert_eq!(invalid, Err(InvalidAnswer::Malformed.into()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever workload there is, it reaches planners and their answer comes back as it is.
+    #[test]
+    fn messages_lose_nothing(
+        launches in prop::collection::vec(prop::collection::vec(0_usize..12, 1..4), 4..24),
+        units in 4_u64..12,
+    ) {
+        if let Some(workload) = workload(units, 12, &launches) {
+            for method in ["foresight", "autoswap", "pump", "harmful-plan"] {
+                let answer = wire::answer(&wire::question(&[method], &workload).unwrap());
+                prop_assert_eq!(wire::check(&answer, &[method], &workload), best(method, workload.clone()));
+            }
+        }
+    }
+
+    /// Whatever a planner process answers, no other memory than that of the iteration moves.
+    #[test]
+    fn no_answer_moves_memory_that_the_iteration_does_not_use(
+        moves in prop::collection::vec((0_u64..52, 0_u64..2048, 1_u64..1200, any::<bool>(), 0_u32..26), 0..8),
+        bytes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
+        let workload = workload(17, 24, &layers(8)).unwrap();
+        let answer = wire::answer(&wire::question(&["foresight"], &workload).unwrap());
+        let mut answer: Value = serde_json::from_slice(&answer).unwrap();
+        let step = |(unit, page, pages, to_gpu, begin_op)| {
+            let begin = address(0) + unit * UNIT + page / 4 * 4096;
+            json!({ "begin": begin, "bytes": pages * 4096, "to_gpu": to_gpu, "begin_op": begin_op,
+                "wait_op": null, "expiry_op": null })
+        };
+        if !moves.is_empty() {
+            let mut moves = moves;
+            moves.sort_by_key(|step| step.4);
+            answer["Ok"]["moves"] = moves.into_iter().map(step).collect();
+            answer["Ok"]["traffic"]["bytes"]["to_gpu"] = json!(0);
+            answer["Ok"]["traffic"]["bytes"]["to_host"] = json!(0);
+        }
+        let mut text = serde_json::to_vec(&answer).unwrap();
+        for (at, byte) in bytes {
+            let at = at.index(text.len());
+            text[at] = byte;
+        }
+        let blocks: Vec<Range<u64>> = (0..24).map(|block| address(block)..address(block) + UNIT).collect();
+        if let Ok(outlined) = wire::check(&text, &["foresight"], &workload) {
+            for step in outlined.outline.moves {
+                let end = step.begin + step.bytes;
+                prop_assert!(blocks.iter().any(|block| block.contains(&step.begin) && end <= block.end), "{step:?}");
+                prop_assert!((step.begin_op as usize) < 24);
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Planners of a process's plans: in a process of their own for each planning, as the workload is
+//! what a program says of itself. They may take any time and memory there, or abort, and then there
+//! is no plan.
+//!
+//! A thread waits for each planner process and kills it: after its processor time, and when the
+//! follower does not want its answer any more. [`quota`]: how many there are, and for whom.
+
+mod quota;
+
+use std::{
+    fmt,
+    process::ExitCode,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, TryRecvError},
+    },
+    thread,
+    time::Duration,
+};
+
+use model::{ProcessId, policy::PLAN_CHOOSER};
+use plans::{Answer, Method, Outliner, Refusal, methods, methods::Workload, planning::wire};
+use quota::{Quota, Wait};
+use sys::{
+    actor::Program,
+    clock,
+    sandbox::{self, Deadline, Ended, Failure, Limits, Process},
+};
+
+use super::{budget::cpu_of, lock};
+
+/// Argument that starts a planner process, the only word of its command line.
+const ARGUMENT: &str = "--planner";
+/// Most processor time of a planning.
+const CPU_MAX: Duration = Duration::from_secs(30);
+/// Processor time that a planning may take in any case.
+const CPU_MIN: Duration = Duration::from_secs(2);
+/// Limits of a planner process.
+const LIMITS: Limits = Limits { memory_bytes: 128 << 20, cpu: CPU_MAX };
+/// Time that a planning may take, by its processor time: others go first.
+const WALL_PER_CPU: u32 = 20;
+
+/// Runs a planner, if this process was started as one. To be called first in main.
+pub(crate) fn run_if_planner() -> Option<ExitCode> {
+    sandbox::run_if_sandboxed(ARGUMENT, LIMITS, wire::answer)
+}
+
+/// Makes planners of processes.
+#[derive(Clone)]
+pub(crate) struct Planners {
+    quota: Arc<Mutex<Quota>>,
+    make: Arc<Make>,
+}
+
+type Make = dyn Fn(&Planners, ProcessId, u32, Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync;
+
+impl Planners {
+    /// Planners in processes: executions of this program, whose main function calls
+    /// [`run_if_planner`] first.
+    pub(crate) fn in_processes(program: Program) -> Self {
+        Self::of(move |planners, process, user, methods| {
+            let methods = methods.iter().map(|method| method.name()).collect();
+            let quota = Arc::clone(&planners.quota);
+            Box::new(PlannerProcess { program: program.clone(), process, user, methods, quota, state: State::Idle })
+        })
+    }
+
+    /// Planners that this makes.
+    pub(super) fn of(
+        make: impl Fn(&Self, ProcessId, u32, Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync + 'static,
+    ) -> Self {
+        Self { quota: Arc::default(), make: Arc::new(make) }
+    }
+
+    /// Planners of a policy for a process of this user.
+    pub(super) fn start(&self, process: ProcessId, user: u32, policy: &str) -> Box<dyn Outliner> {
+        (self.make)(self, process, user, methods_of(policy))
+    }
+
+    /// Credits processor time that a process of this user has used itself.
+    pub(super) fn credit(&self, user: u32, cpu: Duration) {
+        lock(&self.quota).credit(user, cpu);
+    }
+}
+
+impl fmt::Debug for Planners {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Planners").field("quota", &self.quota).finish_non_exhaustive()
+    }
+}
+
+fn methods_of(policy: &str) -> Vec<Box<dyn Method>> {
+    if policy == PLAN_CHOOSER { methods::of_chooser() } else { methods::by_name(policy).into_iter().collect() }
+}
+
+/// Planners of one process, in a process of their own.
+struct PlannerProcess {
+    program: Program,
+    process: ProcessId,
+    user: u32,
+    methods: Vec<&'static str>,
+    quota: Arc<Mutex<Quota>>,
+    state: State,
+}
+
+enum State {
+    Idle,
+    Waiting(Workload, Wait),
+    Computing { workload: Workload, limit: Duration, answer: Receiver<Result<Vec<u8>, Failure>>, stop: Arc<AtomicBool> },
+}
+
+impl Outliner for PlannerProcess {
+    fn begin(&mut self, workload: Workload) -> Option<Answer> {
+        self.stop();
+        self.state = State::Waiting(workload, Wait::Node);
+        self.poll()
+    }
+
+    fn poll(&mut self) -> Option<Answer> {
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Idle => None,
+            State::Waiting(workload, _) => {
+                let turn = lock(&self.quota).start(self.process, self.user, now());
+                match turn {
+                    Err(wait) => {
+                        self.state = State::Waiting(workload, wait);
+                        None
+                    }
+                    Ok(()) => self.start(workload).err().map(Err),
+                }
+            }
+            State::Computing { workload, limit, answer, stop } => match answer.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    self.state = State::Computing { workload, limit, answer, stop };
+                    None
+                }
+                Err(TryRecvError::Disconnected) => Some(Err(failed("its thread has ended".to_owned()))),
+                Ok(Err(failure)) => {
+                    let refusal = refusal(failure, limit);
+                    tracing::warn!("no plan for process {}: {refusal}", self.process.pid);
+                    Some(Err(refusal))
+                }
+                Ok(Ok(answer)) => Some(wire::check(&answer, &self.methods, &workload)),
+            },
+        }
+    }
+
+    fn status(&self) -> &'static str {
+        match self.state {
+            State::Idle | State::Computing { .. } => "planners compute",
+            State::Waiting(_, Wait::User) => "planners compute for another process of its user",
+            State::Waiting(_, Wait::Node) => "planners compute for other processes",
+            State::Waiting(_, Wait::Budget) => "its user's processor time for planners is used up for now",
+        }
+    }
+
+    fn stop(&mut self) {
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Idle => {}
+            State::Waiting(..) => lock(&self.quota).leave(self.process),
+            State::Computing { stop, .. } => {
+                stop.store(true, Ordering::Relaxed);
+                tracing::debug!("a planning for process {} is dropped: it does something else", self.process.pid);
+            }
+        }
+    }
+}
+
+impl Drop for PlannerProcess {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl PlannerProcess {
+    /// Starts a planner process, which has its turn.
+    fn start(&mut self, workload: Workload) -> Result<(), Refusal> {
+        let turn = Turn { user: self.user, quota: Arc::clone(&self.quota), spent: Duration::ZERO };
+        let question = wire::question(&self.methods, &workload)?;
+        let limit = (cpu_of(self.process).unwrap_or_default() / quota::CREDIT_PART).clamp(CPU_MIN, CPU_MAX);
+        let deadline = Deadline { cpu: limit, wall: limit * WALL_PER_CPU };
+        let (sender, answer) = mpsc::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (program, stops) = (self.program.clone(), Arc::clone(&stop));
+        let compute = move || {
+            let mut turn = turn;
+            let Ended { output, cpu } = compute(&program, &question, deadline, || stops.load(Ordering::Relaxed));
+            turn.spent = cpu;
+            drop(turn);
+            let _ = sender.send(output);
+        };
+        let thread = thread::Builder::new().name("planner".to_owned());
+        thread.spawn(compute).map_err(|error| failed(format!("no thread for it: {error}")))?;
+        self.state = State::Computing { workload, limit, answer, stop };
+        Ok(())
+    }
+}
+
+/// Turn of a planner process, which ends on drop.
+struct Turn {
+    user: u32,
+    quota: Arc<Mutex<Quota>>,
+    spent: Duration,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        lock(&self.quota).end(self.user, self.spent, now());
+    }
+}
+
+/// Answer of a planner process to a question.
+fn compute(program: &Program, question: &[u8], deadline: Deadline, stops: impl Fn() -> bool) -> Ended {
+    match Process::start(program, ARGUMENT) {
+        Ok(process) => process.run(question, wire::ANSWER_BYTES_MAX, deadline, stops),
+        Err(error) => Ended { output: Err(Failure::Unwatched(error)), cpu: Duration::ZERO },
+    }
+}
+
+fn refusal(failure: Failure, limit: Duration) -> Refusal {
+    match failure {
+        Failure::CpuTime(_) | Failure::WallTime(_) => {
+            Refusal::PlanningTime { limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
+        }
+        Failure::Memory => Refusal::PlanningMemory { limit_bytes: LIMITS.memory_bytes },
+        failure => failed(failure.to_string()),
+    }
+}
+
+fn failed(reason: String) -> Refusal {
+    Refusal::PlannerFailed { reason }
+}
+
+fn now() -> Duration {
+    Duration::from_nanos(clock::monotonic_ns())
+}
+
+#[cfg(test)]
+mod tests;

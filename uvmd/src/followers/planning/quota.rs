@@ -1,0 +1,198 @@
+//! Turns of planner processes: few at a time, one for each user, and none for a user whose
+//! processor time is used up.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::ProcessId;
+use sys::cpu_budget::Allowance;
+
+use crate::followers::budget::Accounts;
+
+/// Planner processes of the node at a time.
+const RUNNING_MAX: usize = 2;
+/// Processor time of planner processes for a user.
+const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(2) };
+/// Share of the time that a process uses itself, which its user's planners may use, too: 1 / this.
+pub(super) const CREDIT_PART: u32 = 10;
+/// Age of the last request from which on a process does not wait any more.
+const REQUEST_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// Reason why a planner process does not start yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Another one of the user computes.
+    User,
+    /// Others compute, or are before it.
+    Node,
+    /// The user's processor time is used up.
+    Budget,
+}
+
+/// Process that waits for its turn.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    user: u32,
+    /// Number of its first request.
+    number: u64,
+    requested_at: Duration,
+}
+
+/// Planner processes that run and wait.
+#[derive(Debug)]
+pub(super) struct Quota {
+    accounts: Accounts,
+    /// Users of the planner processes that run.
+    running: Vec<u32>,
+    waiting: BTreeMap<ProcessId, Waiting>,
+    /// Number of the last start for each user that waits or runs: the one with the lowest is next.
+    started: BTreeMap<u32, u64>,
+    number: u64,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        Self {
+            accounts: Accounts::new(ALLOWANCE, CREDIT_PART),
+            running: Vec::new(),
+            waiting: BTreeMap::new(),
+            started: BTreeMap::new(),
+            number: 0,
+        }
+    }
+}
+
+impl Quota {
+    /// Starts a planner process for a process, if it is its turn. To be repeated until it is; who
+    /// does not repeat it for a while waits no more.
+    pub(super) fn start(&mut self, process: ProcessId, user: u32, now: Duration) -> Result<(), Wait> {
+        self.number += 1;
+        let number = self.number;
+        let waiting = self.waiting.entry(process).or_insert(Waiting { user, number, requested_at: now });
+        (waiting.user, waiting.requested_at) = (user, now);
+        self.waiting.retain(|_, waiting| now.saturating_sub(waiting.requested_at) <= REQUEST_AGE_MAX);
+        let Self { accounts, running, waiting, started, .. } = self;
+        if running.contains(&user) {
+            return Err(Wait::User);
+        }
+        if accounts.is_over(user, now) {
+            return Err(Wait::Budget);
+        }
+        let may_run = |waiting: &&Waiting| !running.contains(&waiting.user) && !accounts.is_over(waiting.user, now);
+        let turn = |waiting: &&Waiting| (started.get(&waiting.user).copied().unwrap_or(0), waiting.number);
+        let next = waiting.values().filter(may_run).min_by_key(turn).map(|waiting| waiting.user);
+        let is_first_of_user = |this: &Waiting| {
+            let others = waiting.values().filter(|other| other.user == user);
+            others.map(|other| other.number).min() == Some(this.number)
+        };
+        if running.len() >= RUNNING_MAX || next != Some(user) || !waiting.get(&process).is_some_and(is_first_of_user) {
+            return Err(Wait::Node);
+        }
+        self.waiting.remove(&process);
+        self.running.push(user);
+        self.started.insert(user, number);
+        Ok(())
+    }
+
+    /// Ends the wait of a process.
+    pub(super) fn leave(&mut self, process: ProcessId) {
+        self.waiting.remove(&process);
+    }
+
+    /// Ends a planner process of this user, which has used this much.
+    pub(super) fn end(&mut self, user: u32, spent: Duration, now: Duration) {
+        if let Some(at) = self.running.iter().position(|running| *running == user) {
+            self.running.swap_remove(at);
+        }
+        self.accounts.charge(user, spent, now);
+        let Self { running, waiting, started, .. } = self;
+        // Who had a turn is not forgotten while others wait.
+        if waiting.is_empty() {
+            started.retain(|user, _| running.contains(user));
+        }
+    }
+
+    /// Credits time that a process of this user has used itself.
+    pub(super) fn credit(&mut self, user: u32, cpu: Duration) {
+        self.accounts.credit(user, cpu);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const NOW: Duration = Duration::from_secs(1000);
+
+    const fn process(pid: u32) -> ProcessId {
+        ProcessId { pid, start_ticks: 1 }
+    }
+
+    #[test]
+    fn one_planner_runs_for_a_user_and_two_on_the_node() {
+        let mut quota = Quota::default();
+        assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
+        assert_eq!(quota.start(process(2), 1, NOW), Err(Wait::User));
+        assert_eq!(quota.start(process(3), 2, NOW), Ok(()));
+        assert_eq!(quota.start(process(4), 3, NOW), Err(Wait::Node));
+        quota.end(1, Duration::ZERO, NOW);
+        // The first that waits is of the user that had a turn.
+        assert_eq!(quota.start(process(2), 1, NOW), Err(Wait::Node));
+        assert_eq!(quota.start(process(4), 3, NOW), Ok(()));
+        quota.end(2, Duration::ZERO, NOW);
+        assert_eq!(quota.start(process(2), 1, NOW), Ok(()));
+    }
+
+    #[test]
+    fn users_take_turns_however_many_processes_they_have() {
+        let mut quota = Quota::default();
+        // A hundred of the first user were there before.
+        for pid in 1..=100 {
+            let _ = quota.start(process(pid), 1, NOW);
+        }
+        assert_eq!(quota.start(process(201), 2, NOW), Ok(()));
+        let mut starts = Vec::new();
+        for pid in 202..=206 {
+            let _ = quota.start(process(pid), 2, NOW);
+            let _ = quota.start(process(pid + 100), 3, NOW);
+        }
+        for _ in 0..6 {
+            let running = quota.running[0];
+            quota.end(running, Duration::ZERO, NOW);
+            let all = (1..=100).map(|pid| (pid, 1)).chain((202..=206).flat_map(|pid| [(pid, 2), (pid + 100, 3)]));
+            let waiting: Vec<_> = all.filter(|(pid, _)| quota.waiting.contains_key(&process(*pid))).collect();
+            let started = waiting.into_iter().find(|(pid, user)| quota.start(process(*pid), *user, NOW).is_ok());
+            starts.extend(started.map(|(_, user)| user));
+        }
+        assert_eq!(starts, [3, 1, 2, 3, 1, 2]);
+    }
+
+    #[test]
+    fn user_in_debt_waits_until_time_or_its_own_processor_time_has_paid() {
+        let mut quota = Quota::default();
+        assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
+        quota.end(1, 3 * SECOND, NOW);
+        assert_eq!(quota.start(process(1), 1, NOW), Err(Wait::Budget));
+        // Others do not wait for it.
+        assert_eq!(quota.start(process(2), 2, NOW), Ok(()));
+        assert_eq!(quota.start(process(1), 1, NOW + 49 * SECOND), Err(Wait::Budget));
+        let mut with_credit = NOW;
+        quota.credit(1, 10 * SECOND);
+        with_credit += SECOND;
+        assert_eq!(quota.start(process(1), 1, with_credit), Ok(()));
+    }
+
+    #[test]
+    fn process_that_requests_nothing_any_more_holds_up_nobody() {
+        let mut quota = Quota::default();
+        assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
+        assert_eq!(quota.start(process(2), 2, NOW), Ok(()));
+        assert_eq!(quota.start(process(3), 3, NOW), Err(Wait::Node));
+        assert_eq!(quota.start(process(4), 4, NOW + SECOND), Err(Wait::Node));
+        quota.end(1, Duration::ZERO, NOW + SECOND);
+        assert_eq!(quota.start(process(4), 4, NOW + SECOND), Err(Wait::Node));
+        assert_eq!(quota.start(process(4), 4, NOW + 6 * SECOND), Ok(()));
+        quota.leave(process(3));
+        assert!(quota.waiting.is_empty());
+    }
+}

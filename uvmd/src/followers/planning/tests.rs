@@ -1,0 +1,138 @@
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, time::Instant};
+
+use model::policy::{POLICIES, of_plans};
+use plans::refusal::InvalidAnswer;
+use tempfile::TempDir;
+
+use super::*;
+
+/// Time within which something has to come about.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Planners in processes of this script, whatever that does.
+struct Scripted {
+    planners: Planners,
+    folder: TempDir,
+}
+
+impl Scripted {
+    fn new(script: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("planner");
+        fs::write(
+            &path,
+            format!("#!/bin/sh\necho $$ >{}/pid.new\nmv {0}/pid.new {0}/pid\n{script}\n", folder.path().display()),
+        )
+        .unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        Self { planners: Planners::in_processes(Program::at(path)), folder }
+    }
+
+    /// Planners of a process with this pid.
+    fn start(&self, pid: u32, user: u32) -> Box<dyn Outliner> {
+        self.planners.start(ProcessId { pid, start_ticks: 1 }, user, "autoswap")
+    }
+
+    /// Folder in /proc of the process that began last.
+    fn process(&self) -> PathBuf {
+        let pid = wait_for(|| fs::read_to_string(self.folder.path().join("pid")).ok());
+        PathBuf::from("/proc").join(pid.trim())
+    }
+}
+
+fn workload() -> Workload {
+    let text = r#"{"pieces":{"ops":1,"all":[]},"durations_ns":[1],"queue_starts":[null],
+        "memory":{"bytes":1,"room_bytes":1,"launch_bytes_max":1}}"#;
+    serde_json::from_str(text).unwrap()
+}
+
+fn wait_for<T>(mut poll: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(result) = poll() {
+            return result;
+        }
+        assert!(begun.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Answer to a question.
+fn answer(script: &str) -> Result<(), String> {
+    let scripted = Scripted::new(script);
+    let mut outliner = scripted.start(1, 1);
+    let answer = outliner.begin(workload()).unwrap_or_else(|| wait_for(|| outliner.poll()));
+    answer.map(drop).map_err(|refusal| refusal.to_string())
+}
+
+#[test]
+fn planner_process_that_fails_is_a_refusal_with_its_reason() {
+    let failed = |reason: &str| Err(format!("the planner process failed: {reason}"));
+    assert_eq!(answer("exit 7"), failed("it exited with status 7"));
+    assert_eq!(answer("kill -SEGV $$"), failed("it was killed by signal 11: "));
+    assert_eq!(answer("echo panicked at x.rs; exit 101"), failed("it panicked at x.rs"));
+    assert_eq!(answer("yes"), failed("its output has more than 1048576 bytes"));
+    let memory = Refusal::PlanningMemory { limit_bytes: 128 << 20 };
+    assert_eq!(answer("echo memory allocation of 8 bytes failed; kill -ABRT $$"), Err(memory.to_string()));
+    let malformed = Refusal::InvalidAnswer(InvalidAnswer::Malformed).to_string();
+    assert_eq!(answer("echo moves"), Err(malformed.clone()));
+    // Without a look at the question.
+    assert_eq!(answer("exec <&-; echo"), Err(malformed));
+    let planners = Planners::in_processes(Program::at("/nonexistent"));
+    let mut outliner = planners.start(ProcessId { pid: 1, start_ticks: 1 }, 1, "autoswap");
+    let answer = outliner.begin(workload()).unwrap_or_else(|| wait_for(|| outliner.poll()));
+    assert!(matches!(answer, Err(Refusal::PlannerFailed { reason }) if reason.contains("No such file")));
+}
+
+#[test]
+fn planner_process_is_killed_when_its_answer_is_not_wanted_any_more() {
+    for ends in [
+        |outliner: Box<dyn Outliner>| drop(outliner),
+        |mut outliner: Box<dyn Outliner>| {
+            outliner.stop();
+            assert!(outliner.poll().is_none());
+        },
+    ] {
+        let scripted = Scripted::new("exec sleep 600");
+        let mut outliner = scripted.start(1, 1);
+        assert_eq!(outliner.begin(workload()), None);
+        let process = scripted.process();
+        assert!(process.exists());
+        ends(outliner);
+        wait_for(|| (!process.exists()).then_some(()));
+    }
+}
+
+#[test]
+fn turn_of_a_planner_process_ends_with_it() {
+    let scripted = Scripted::new("exec sleep 600");
+    let mut outliners = [(1, 1), (2, 1), (3, 2), (4, 3)].map(|(pid, user)| scripted.start(pid, user));
+    for outliner in &mut outliners {
+        assert_eq!(outliner.begin(workload()), None);
+    }
+    let statuses = outliners.each_ref().map(Outliner::status);
+    let (computes, of_user, of_node) = (
+        "planners compute",
+        "planners compute for another process of its user",
+        "planners compute for other processes",
+    );
+    assert_eq!(statuses, [computes, of_user, computes, of_node]);
+    outliners[0].stop();
+    let fourth = &mut outliners[3];
+    wait_for(|| {
+        assert_eq!(fourth.poll(), None);
+        (fourth.status() == computes).then_some(())
+    });
+}
+
+#[test]
+fn every_policy_of_plans_has_its_methods() {
+    for policy in POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
+        let names: Vec<&str> = methods_of(policy.name).iter().map(|method| method.name()).collect();
+        if policy.name == PLAN_CHOOSER {
+            assert_eq!(names, ["foresight", "autoswap", "appobmem", "g10"]);
+        } else {
+            assert_eq!(names, [policy.name]);
+        }
+    }
+}
