@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use call_ring::{Size, call::Call};
 use trace::{
     BlockId, Recorder,
+    id::Id,
     ops::{Argument, Block, Invalid, Launch, OpStream, Signature},
 };
 
@@ -12,6 +13,9 @@ use crate::program::{Program, Step, Work};
 
 /// Most operations of a stream and arguments of its launches: a program can multiply them, by graphs.
 const OPS_MAX: usize = 1 << 18;
+
+/// Most bytes of the names of all signatures: each has a copy of its function's.
+const NAMES_BYTES_MAX: usize = 4 << 20;
 
 /// Builder of a stream from calls in their order. Pointers into memory that the program is not known
 /// to have are left out.
@@ -24,6 +28,9 @@ pub struct Ops {
     time_ns: u64,
     /// Operations and arguments so far.
     count: usize,
+    /// Signatures so far, and bytes of their names.
+    signatures: usize,
+    names_bytes: usize,
 }
 
 fn dimensions(Size { x, y, z }: Size) -> [u32; 3] {
@@ -95,7 +102,15 @@ impl Ops {
         let count = u32::try_from(self.streams.len()).map_err(|_| Invalid::TooMany)?;
         let stream = *self.streams.entry(stream).or_insert(count);
         let signature = Signature { name: name.to_string(), grid: dimensions(grid), block: dimensions(block) };
+        let name_bytes = signature.name.len();
         let signature = self.recorder.signature(signature);
+        if signature.index() >= self.signatures {
+            self.signatures = signature.index() + 1;
+            self.names_bytes += name_bytes;
+            if self.names_bytes > NAMES_BYTES_MAX {
+                return Err(Invalid::TooMany);
+            }
+        }
         let launch = Launch { signature, stream, start_ns: None, duration_ns: None, arguments };
         self.recorder.launch(self.time_ns, launch).map(drop)
     }
