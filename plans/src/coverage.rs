@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use planner::Part;
 use trace::footprints::Coverage;
 
-use crate::{pieces::Pieces, ranges::Ranges};
+use crate::{pieces::Pieces, ranges::Ranges, refusal::Refusal};
 
 /// GPU faults of a process by the first address of the VA block. They only grow.
 pub type FaultCounts = BTreeMap<u64, u64>;
@@ -18,6 +18,9 @@ pub type FaultCounts = BTreeMap<u64, u64>;
 /// they come: those of the second are the first ones of iterations alone.
 const DELIVERIES: u32 = 3;
 
+/// Most blocks with faults of which counts are held, of 512 GiB of memory.
+pub const FAULTED_BLOCKS_MAX: usize = 1 << 18;
+
 /// Faults since iterations are known.
 #[derive(Debug)]
 pub(crate) struct Faults {
@@ -25,11 +28,13 @@ pub(crate) struct Faults {
     deliveries: u32,
     first: FaultCounts,
     last: FaultCounts,
+    /// Whether there are more than are held.
+    are_too_many: bool,
 }
 
 impl Faults {
     pub(crate) const fn new(is_counted: bool) -> Self {
-        Self { is_counted, deliveries: 0, first: FaultCounts::new(), last: FaultCounts::new() }
+        Self { is_counted, deliveries: 0, first: FaultCounts::new(), last: FaultCounts::new(), are_too_many: false }
     }
 
     /// Iterations are not known, or known from now on.
@@ -41,6 +46,8 @@ impl Faults {
     pub(crate) fn deliver(&mut self, counts: Option<FaultCounts>) {
         self.is_counted = counts.is_some();
         let Some(counts) = counts else { return };
+        self.are_too_many = counts.len() > FAULTED_BLOCKS_MAX;
+        let counts = if self.are_too_many { FaultCounts::new() } else { counts };
         self.deliveries = self.deliveries.saturating_add(1);
         if self.deliveries < DELIVERIES {
             self.first.clone_from(&counts);
@@ -51,6 +58,11 @@ impl Faults {
     /// Whether the faults of iterations are counted, or never will be.
     pub(crate) const fn are_known(&self) -> bool {
         !self.is_counted || self.deliveries >= DELIVERIES
+    }
+
+    /// Checks that all blocks with faults are known.
+    pub(crate) const fn check(&self) -> Result<(), Refusal> {
+        if self.are_too_many { Err(Refusal::TooManyFaults { blocks_max: FAULTED_BLOCKS_MAX }) } else { Ok(()) }
     }
 
     /// First addresses of the blocks with faults.

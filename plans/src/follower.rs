@@ -340,7 +340,8 @@ impl Follower {
         if let Some(probe) = self.probe.take() {
             self.evidence = Some(probe.evidence());
         }
-        let work = match self.sequence.work(rhythm, &self.claim_limits) {
+        let known = self.faults.check();
+        let work = match known.and_then(|()| self.sequence.work(rhythm, &self.claim_limits)) {
             Ok(work) => work?,
             Err(refusal) => return Some(self.refuse(refusal)),
         };

@@ -4,6 +4,7 @@
 //! moves at launches, which the helper makes, or uvmd from outside
 //!
 //! * [`follower`]: the calls of a process, and the plan for it
+//! * [`budget`]: memory of a follower
 //! * [`claims`]: limits of what a program says of its memory; [`ranges`]: sets of addresses
 //! * [`coverage`]: how much of what the GPU faults on is known
 //! * [`refusal`]: reasons why there is no plan
@@ -17,6 +18,7 @@
 //!
 //! No I/O, no clock: the same calls give the same plan.
 
+pub mod budget;
 pub mod claims;
 pub mod coverage;
 pub mod follower;
@@ -32,6 +34,7 @@ pub mod table;
 pub mod tracker;
 pub mod traffic;
 
+pub use budget::FOLLOWER_BYTES_MAX;
 pub use claims::ClaimLimits;
 pub use coverage::FaultCounts;
 pub use follower::{Begin, Change, Follower, Planned, ProbeQuota, Probing, Settings, State};

@@ -42,6 +42,8 @@ pub enum Refusal {
     NoLead,
     #[error("none of the memory that an iteration uses may be moved")]
     NothingMoves,
+    #[error("the GPU faults on more than {blocks_max} blocks, whose counts are not all held")]
+    TooManyFaults { blocks_max: usize },
     #[error("the program claims an allocation of {claimed_bytes} bytes, and the node and its GPUs have {limit_bytes}")]
     ClaimTooLarge { claimed_bytes: u64, limit_bytes: u64 },
     #[error("{reason}; {unmapped_bytes} bytes that the program claims are not mapped, and do not count")]

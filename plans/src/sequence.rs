@@ -17,13 +17,11 @@ use trace::{
 };
 
 use crate::{
+    budget::{self, WINDOW_BYTES},
     claims::ClaimLimits,
     pieces::{Block, Pieces},
     refusal::Refusal,
 };
-
-/// Bytes of calls that are retained.
-const WINDOW_BYTES: usize = 8 << 20;
 
 /// What is known of a call beside it.
 #[derive(Clone, Copy, Debug)]
@@ -291,6 +289,8 @@ impl Sequence {
             _ => None,
         });
         program.live().chain(allocated).filter(LiveBlock::is_on_gpu).try_for_each(|block| limits.check(block.bytes))?;
+        let blocks = program.live().count() + calls.len();
+        budget::check_stream(blocks, calls.iter().take(range.len()).map(|call| addresses(call)).sum())?;
         let mut ops = Ops::after(program, calls.first().map_or(0, |call| call.stamp.time_ns)).map_err(invalid)?;
         for call in calls.into_iter().take(range.len()) {
             ops.add(call).map_err(invalid)?;
@@ -329,6 +329,7 @@ impl Sequence {
             let address = stream.blocks()[extent.block].address;
             address.and_then(|address| self.program.block(address)).is_some_and(|block| block.is_on_gpu())
         };
+        drop(footprints);
         for extents in &mut uses {
             extents.retain(on_gpu);
         }
@@ -354,5 +355,14 @@ impl Sequence {
         let unused = self.program.live().filter(of_gpu).map(|block| unused(&block));
         // What the program says of its memory may have no end.
         unused.fold(0, u64::saturating_add)
+    }
+}
+
+/// Addresses that a call names, at most.
+fn addresses(call: &Call) -> usize {
+    match &call.action {
+        Action::Launch { pointers, .. } => pointers.as_ref().map_or(0, Vec::len),
+        Action::Copy { .. } => 2,
+        _ => 1,
     }
 }

@@ -12,8 +12,8 @@ use crate::program::{Program, Step, Work};
 
 /// Most operations of a stream and arguments of its launches: a program can multiply them, by graphs.
 const OPS_MAX: usize = 1 << 18;
-/// Most bytes of the names of a stream's functions: each launch configuration has the name again.
-const NAMES_BYTES_MAX: usize = 8 << 20;
+/// Most bytes of the names of all signatures: each has a copy of its function's.
+const NAMES_BYTES_MAX: usize = 4 << 20;
 
 /// Builder of a stream from calls in their order. Pointers into memory that the program is not known
 /// to have are left out.
@@ -26,6 +26,7 @@ pub struct Ops {
     time_ns: u64,
     /// Operations and arguments so far.
     count: usize,
+    /// Signatures so far, and bytes of their names.
     signatures: usize,
     names_bytes: usize,
 }
