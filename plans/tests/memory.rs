@@ -31,7 +31,8 @@ impl Attack {
     fn new(limits: ClaimLimits, faults: FaultCounts) -> Self {
         let settings = Settings { gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true, probes: None };
         // The method with the most moves: planners have limits of their own.
-        let mut follower = Follower::new(settings, methods::by_name("harmful-plan").into_iter().collect());
+        let methods: Vec<_> = methods::by_name("harmful-plan").into_iter().collect();
+        let mut follower = Follower::new(settings, methods);
         follower.set_claim_limits(limits);
         Self { follower, calls: 0, launches: 0, faults }
     }
@@ -202,7 +203,7 @@ fn follower_keeps_to_its_limit_whatever_its_program_claims() {
         let end = match &state {
             State::Refused(refusal) => refusal.to_string(),
             State::Planned(planned) => format!("a plan of {} moves", planned.moves.len()),
-            State::Watching | State::Probing(_) => "none".to_owned(),
+            State::Watching | State::Probing(_) | State::Planning => "none".to_owned(),
         };
         println!("{name}: {bytes} bytes at most; {end}");
         assert!(bytes <= FOLLOWER_BYTES_MAX, "{name}: {bytes} bytes");
