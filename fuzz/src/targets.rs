@@ -22,6 +22,7 @@ targets! {
     override_toml,
     pages,
     plan_memory,
+    plans,
     recordings,
     records,
     trace,

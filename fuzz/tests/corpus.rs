@@ -26,7 +26,7 @@ use fuzz::{TARGETS, Target, mutate::Mutator};
 /// Mutations per target, over all of its seeds.
 const MUTATIONS: usize = 2000;
 /// Mutations of targets that have a service, a socket, or a large memory with every input.
-const FEWER_MUTATIONS: [(&str, usize); 3] = [("http", 300), ("pages", 500), ("plan_memory", 300)];
+const FEWER_MUTATIONS: [(&str, usize); 4] = [("http", 300), ("pages", 500), ("plan_memory", 300), ("plans", 300)];
 /// Time limit of an input, after which it counts as hung even on a busy machine.
 const INPUT_MAX: Duration = Duration::from_mins(1);
 
