@@ -2,12 +2,13 @@
 //!
 //! For a read the kernel holds the lock of the process's memory map, and a process may have very
 //! many mappings. Reads therefore run on a separate thread, rarely, one process at a time, and are
-//! abandoned if there are too many. A process may also hold the lock itself, for any time: then the
-//! read hangs, and is replaced.
+//! abandoned if there are too many. The processor time of reads is charged to the process's user. A
+//! process may also hold the lock itself, for any time: then the read hangs, and is replaced.
 
 use std::{
+    collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -15,7 +16,11 @@ use std::{
 
 use model::ProcessId;
 use procfs::process::Process;
-use sys::Roots;
+use sys::{
+    Roots,
+    cpu_budget::{Account, Allowance},
+    cpu_time, processes,
+};
 
 use crate::{
     clock,
@@ -31,6 +36,10 @@ const PACE: Pace = Pace {
     running_max: 1,
     patience: Duration::from_secs(2),
 };
+/// Processor time of reads of a user's processes. Beyond it, their managed memory is as last read.
+const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1) };
+/// Users whose accounts are retained without debts.
+const USERS_MAX: usize = 1024;
 /// Maximum of named processes whose read hangs.
 const NAMED_MAX: usize = 4;
 
@@ -58,11 +67,9 @@ impl ManagedMemory {
     pub(crate) fn new(roots: &Roots) -> Self {
         let roots = roots.clone();
         let ranges_max = Arc::new(AtomicUsize::new(RANGES_MAX));
-        let max = Arc::clone(&ranges_max);
-        Self {
-            read: LookupCache::new(PACE, move |process| read(&roots, *process, max.load(Ordering::Relaxed))),
-            ranges_max,
-        }
+        let (max, budget) = (Arc::clone(&ranges_max), Budget::default());
+        let read = move |process: &ProcessId| budget.read(&roots, *process, max.load(Ordering::Relaxed));
+        Self { read: LookupCache::new(PACE, read), ranges_max }
     }
 
     /// Sets the maximum of ranges of each process.
@@ -78,6 +85,46 @@ impl ManagedMemory {
     /// Processes whose mappings cannot be read, as they hold their memory maps.
     pub(crate) fn warning(&self) -> Option<String> {
         warning(&self.read.hung(Instant::now()))
+    }
+}
+
+/// Processor time that reads take, by user.
+#[derive(Debug)]
+struct Budget {
+    begun: Instant,
+    accounts: Mutex<BTreeMap<u32, Account>>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { begun: Instant::now(), accounts: Mutex::default() }
+    }
+}
+
+impl Budget {
+    /// Reads the mappings of a process, as [`read`]; `None` also while its user has used up its budget.
+    fn read(&self, roots: &Roots, process: ProcessId, ranges_max: usize) -> Option<Managed> {
+        let uid = processes::user(roots, process.pid)?;
+        if self.is_over(uid, self.begun.elapsed()) {
+            return None;
+        }
+        let begun = cpu_time::of_this_thread();
+        let managed = read(roots, process, ranges_max);
+        self.charge(uid, cpu_time::of_this_thread().saturating_sub(begun), self.begun.elapsed());
+        managed
+    }
+
+    fn is_over(&self, uid: u32, now: Duration) -> bool {
+        let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.get(&uid).is_some_and(|account| account.is_over(ALLOWANCE, now))
+    }
+
+    fn charge(&self, uid: u32, spent: Duration, now: Duration) {
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.entry(uid).or_default().charge(spent, ALLOWANCE, now);
+        if accounts.len() > USERS_MAX {
+            accounts.retain(|_, account| !account.debt(ALLOWANCE, now).is_zero());
+        }
     }
 }
 
@@ -138,6 +185,8 @@ mod tests {
             .with("proc/uptime", "5.00 5.00\n")
             .with("proc/42/stat", stat(42))
             .with("proc/43/stat", stat(43))
+            .with("proc/42/status", "Uid:\t1000\t1000\t1000\t1000\n")
+            .with("proc/43/status", "Uid:\t1001\t1001\t1001\t1001\n")
             .with("proc/43/maps", "7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n");
         // An open blocks until there is a writer.
         let made = Command::new("mkfifo").arg(machine.roots.proc.join("42/maps")).status().unwrap();
@@ -157,6 +206,28 @@ mod tests {
             assert!(Instant::now() < deadline);
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    #[test]
+    fn user_whose_maps_take_too_long_is_not_read_for_a_while() {
+        let zeros = "0 ".repeat(30);
+        let mut machine = Machine::new().with("proc/uptime", "5.00 5.00\n");
+        for pid in [42, 43] {
+            machine = machine
+                .with(&format!("proc/{pid}/stat"), format!("{pid} (app) S {}7 {zeros}\n", &zeros[..36]))
+                .with(&format!("proc/{pid}/status"), format!("Uid:\t{pid}\t0\t0\t0\n"))
+                .with(&format!("proc/{pid}/maps"), "7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n");
+        }
+        let budget = Budget::default();
+        let bytes = |pid| {
+            let managed = budget.read(&machine.roots, ProcessId { pid, start_ticks: 7 }, 10);
+            managed.map(|managed| managed.bytes)
+        };
+        assert_eq!([42, 43].map(bytes), [Some(4096); 2]);
+        // Large maps of the first user.
+        budget.charge(42, Duration::from_hours(1), budget.begun.elapsed());
+        assert_eq!([42, 43].map(bytes), [None, Some(4096)]);
+        assert!(!budget.is_over(42, Duration::from_hours(51)), "for a while");
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Ops {
         let added = arguments.sum::<usize>() + usize::from(sync.is_some());
         self.count = self.count.saturating_add(added);
         if self.count > OPS_MAX {
-            return Err(Invalid::TooMany);
+            return Err(Invalid::RecordingTooLarge { what: "operations and arguments", max: OPS_MAX });
         }
         for step in steps {
             match step {
@@ -108,7 +108,7 @@ impl Ops {
             self.names_bytes += name_bytes;
         }
         if self.names_bytes > NAMES_BYTES_MAX {
-            return Err(Invalid::TooMany);
+            return Err(Invalid::RecordingTooLarge { what: "bytes of function names", max: NAMES_BYTES_MAX });
         }
         let launch = Launch { signature, stream, start_ns: None, duration_ns: None, arguments };
         self.recorder.launch(self.time_ns, launch).map(drop)

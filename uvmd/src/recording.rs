@@ -18,7 +18,7 @@ use recorder::{
 };
 use sys::Roots;
 use tokio::sync::Semaphore;
-use web::{CallsRequest, OpsSource, Source, TraceSource};
+use web::{CallsRequest, OpsSource, Source, TraceSource, Unrecorded};
 
 /// Interval of readings: a ring holds 16,384 calls of a program's first thread.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -134,7 +134,8 @@ impl Recorder {
         &self,
         max: usize,
         answer: impl Fn(&Recording, usize) -> A + Clone + Send + Sync + 'static,
-    ) -> Source<CallsRequest, Option<A>> {
+    ) -> Source<CallsRequest, Result<A, Unrecorded>> {
+        let is_enabled = self.is_enabled;
         let (recordings, places) = (Arc::clone(&self.recordings), Arc::new(Semaphore::new(max)));
         Source::new(move |CallsRequest { process, count }| {
             let (recordings, places, answer) = (Arc::clone(&recordings), Arc::clone(&places), answer.clone());
@@ -143,7 +144,12 @@ impl Recorder {
                 // Whoever asked may be gone: the place is taken until it is made.
                 let make = move || {
                     let _place = place;
-                    recordings.of(process).map(|recording| answer(&recording, count))
+                    if !is_enabled {
+                        return Err(Unrecorded("recordings.enabled is false".to_owned()));
+                    }
+                    let recording = recordings.of(process);
+                    let absent = || not_found(recordings.delay_of(process));
+                    recording.map(|recording| answer(&recording, count)).ok_or_else(absent)
                 };
                 tokio::task::spawn_blocking(make).await.ok()
             }
@@ -174,7 +180,9 @@ fn running(snapshot: &Snapshot) -> BTreeMap<ProcessId, u32> {
 
 /// Recording of a process as it is now, or the reason why there is none.
 fn recorded(recordings: &Recordings, process: ProcessId) -> Result<Recording, String> {
-    let recording = recordings.of(process).ok_or_else(|| not_found(recordings.delay_of(process)))?;
+    let recording = recordings.of(process);
+    let absent = || format!("its calls are not recorded: {}", not_found(recordings.delay_of(process)).0);
+    let recording = recording.ok_or_else(absent)?;
     match recording.state() {
         State::Recording => Ok(recording),
         State::Throttled => Err("its calls are not read for now: its user's reader time is used up".to_owned()),
@@ -187,15 +195,15 @@ fn recorded(recordings: &Recordings, process: ProcessId) -> Result<Recording, St
 }
 
 /// Reason why the helper in a process is not found.
-fn not_found(delay: Option<Delay>) -> String {
+fn not_found(delay: Option<Delay>) -> Unrecorded {
+    let Some(delay) = delay else { return Unrecorded::without_helper() };
     let reason = match delay {
-        None => "no helper was found in it",
-        Some(Delay::Turn) => "its memory map is being searched for the helper",
-        Some(Delay::Budget) => {
+        Delay::Turn => "its memory map is being searched for the helper",
+        Delay::Budget => {
             "its memory map is too large to search now, as its user's processes have used up the processor time for searches"
         }
-        Some(Delay::Lock) => "it holds its memory map, which is searched for the helper",
-        Some(Delay::LocksOfUser) => "its memory map is not searched while other processes of its user hold theirs",
+        Delay::Lock => "it holds its memory map, which is searched for the helper",
+        Delay::LocksOfUser => "its memory map is not searched while other processes of its user hold theirs",
     };
-    format!("its calls are not recorded: {reason}")
+    Unrecorded(reason.to_owned())
 }

@@ -122,7 +122,7 @@ use server::Site;
 use settings::Settings;
 pub use socket::{Socket, SocketError, Trusted};
 pub use sources::{
-    CallsRequest, Heat, HistorySource, OpsSource, Snapshots, Source, Sources, TraceSource, VerdictSource,
+    CallsRequest, Heat, HistorySource, OpsSource, Snapshots, Source, Sources, TraceSource, Unrecorded, VerdictSource,
 };
 use stopwatch::Stopwatch;
 use streams::Streams;

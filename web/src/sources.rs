@@ -32,11 +32,22 @@ pub struct CallsRequest {
     pub count: usize,
 }
 
-/// Source of recorded calls; `None` for a process without a recording.
-pub type OpsSource = Source<CallsRequest, Option<api::Ops>>;
-/// Source of recorded calls as a trace, in JSON; `None` for a process without a recording, or the
-/// reason why there is no trace of so many calls.
-pub type TraceSource = Source<CallsRequest, Option<Result<Vec<u8>, String>>>;
+/// Reason why no calls of a process are recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unrecorded(pub String);
+
+impl Unrecorded {
+    /// The program runs without the helper.
+    #[must_use]
+    pub fn without_helper() -> Self {
+        Self("it runs without the helper (docs/helper.md)".to_owned())
+    }
+}
+
+/// Source of recorded calls.
+pub type OpsSource = Source<CallsRequest, Result<api::Ops, Unrecorded>>;
+/// Source of recorded calls as a trace, in JSON, or the reason why there is no trace of as many calls.
+pub type TraceSource = Source<CallsRequest, Result<Result<Vec<u8>, String>, Unrecorded>>;
 /// Source of recent counts; `None` if the subject is unknown.
 pub type HistorySource = Source<HistoryRequest, Option<History>>;
 
@@ -167,8 +178,8 @@ impl From<Snapshots> for Sources {
             snapshots,
             heat: Source::new(|_| std::future::ready(Some(None))),
             history: Source::new(|_| std::future::ready(Some(None))),
-            ops: Source::new(|_| std::future::ready(Some(None))),
-            traces: Source::new(|_| std::future::ready(Some(None))),
+            ops: Source::new(|_| std::future::ready(Some(Err(Unrecorded::without_helper())))),
+            traces: Source::new(|_| std::future::ready(Some(Err(Unrecorded::without_helper())))),
             verdicts: VerdictSource::new(Arc::default),
             decisions: DecisionSource::new(Arc::default),
             events: Events::default(),

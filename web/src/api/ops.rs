@@ -14,7 +14,7 @@ use crate::{
     problem::{Kind, Problem},
     query::Parameters,
     responses::{Reading, Responses, SharedResponse, Text, on_a_thread},
-    sources::{CallsRequest, OpsSource, TraceSource},
+    sources::{CallsRequest, OpsSource, TraceSource, Unrecorded},
 };
 
 /// Default and maximum number of calls in a response.
@@ -89,7 +89,8 @@ pub(crate) async fn ops(
     let make = async move |reading: Arc<Reading>| {
         let process = choose(&reading.known.snapshot, pid, start_ticks)?.id;
         drop(reading);
-        let ops = source.request(CallsRequest { process, count }).await?.ok_or_else(|| unrecorded(process))?;
+        let ops =
+            source.request(CallsRequest { process, count }).await?.map_err(|reason| unrecorded(process, reason))?;
         on_a_thread(move || Ok(Text::json(&ops))).await
     };
     responses.of_query(cache_key, make).await
@@ -117,16 +118,14 @@ pub(crate) async fn trace(
     let make = async move |reading: Arc<Reading>| {
         let process = choose(&reading.known.snapshot, pid, start_ticks)?.id;
         drop(reading);
-        let trace = source.request(CallsRequest { process, count }).await?.ok_or_else(|| unrecorded(process))?;
+        let trace =
+            source.request(CallsRequest { process, count }).await?.map_err(|reason| unrecorded(process, reason))?;
         let text = trace.map_err(|reason| Problem::new(Kind::InvalidParameter, reason))?;
         Ok(Text::of_type("application/json", text))
     };
     responses.of_query(cache_key, make).await
 }
 
-fn unrecorded(ProcessId { pid, .. }: ProcessId) -> Problem {
-    let detail = format!(
-        "no calls of process {pid} are recorded: it runs without the helper, or recordings.enabled is false (docs/helper.md)"
-    );
-    Problem::new(Kind::NotFound, detail)
+fn unrecorded(ProcessId { pid, .. }: ProcessId, Unrecorded(reason): Unrecorded) -> Problem {
+    Problem::new(Kind::NotFound, format!("no calls of process {pid} are recorded: {reason}"))
 }

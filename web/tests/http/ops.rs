@@ -33,12 +33,12 @@ fn recorded(requests: &Arc<Mutex<Vec<CallsRequest>>>, trace: Result<&'static str
     let (of_ops, of_traces) = (Arc::clone(requests), Arc::clone(requests));
     let ops = Source::new(move |request| {
         of_ops.lock().unwrap().push(request);
-        std::future::ready(Some(Some(recording())))
+        std::future::ready(Some(Ok(recording())))
     });
     let traces = Source::new(move |request| {
         of_traces.lock().unwrap().push(request);
         let trace = trace.map(|text| text.as_bytes().to_vec()).map_err(str::to_owned);
-        std::future::ready(Some(Some(trace)))
+        std::future::ready(Some(Ok(trace)))
     });
     router_over(Sources { ops, traces, ..always(busy()).into() })
 }

@@ -43,8 +43,8 @@ pub(crate) fn router() -> Router {
     router_over(Sources {
         heat,
         history,
-        ops: Source::new(|_| std::future::ready(Some(Some(ops::recording())))),
-        traces: Source::new(|_| std::future::ready(Some(Some(Ok(ops::TRACE.into()))))),
+        ops: Source::new(|_| std::future::ready(Some(Ok(ops::recording())))),
+        traces: Source::new(|_| std::future::ready(Some(Ok(Ok(ops::TRACE.into()))))),
         verdicts: verdict_source,
         decisions: decision_source,
         controls,
