@@ -1,8 +1,13 @@
 //! Hostile process: exhausts resources of programs that watch the driver, as a user without
 //! privileges can.
 //!
-//! Runs as user [`NOBODY`] until it is killed, and prints a line when the attack has reached its
+//! Runs as an unprivileged user until it is killed, and prints a line when the attack has reached its
 //! full strength.
+//!
+//! * [`programs`]: attacks by rings of calls, as the helper makes them; [`ring`]: such a ring
+
+mod programs;
+mod ring;
 
 use std::{process, thread, time::Duration};
 
@@ -11,8 +16,8 @@ use gpu::uvm::VaSpace;
 
 use crate::sys::process as sys_process;
 
-/// User id of the attack.
-const NOBODY: u32 = 65534;
+/// User id of an attack, if no other is given.
+pub(crate) const NOBODY: u32 = 65534;
 /// VA spaces of the attack: more than uvmd's quota of one process and of one user.
 const SPACES: usize = 9000;
 /// VA spaces of one process of a crowd: uvmd's quota of a process.
@@ -42,11 +47,25 @@ pub(crate) enum Attack {
     Crowd,
     /// `spaces`, `churn`, `calls` and `processes`, each in its own process.
     All,
+    /// Claim an allocation of 2^60 bytes.
+    Claims,
+    /// Change graphs of 60,000 nodes.
+    Graphs,
+    /// Open and close the driver, with 60,000 mappings.
+    Maps,
+    /// Launch in iterations for which planners take long.
+    Iterations,
+    /// Use more than 65,536 ranges of memory in an iteration.
+    Extents,
+    /// Have memory charged to whoever reads a ring.
+    Holes,
+    /// Hold as many rings as uvmd reads of a user.
+    Idle,
 }
 
-pub(crate) fn attack(attack: Attack) -> anyhow::Result<()> {
+pub(crate) fn attack(attack: Attack, uid: u32) -> anyhow::Result<()> {
     sys_process::allow_descriptors(SPACES as u64 + 100)?;
-    sys_process::become_user(NOBODY)?;
+    sys_process::become_user(uid)?;
     match attack {
         Attack::Spaces => spaces("spaces", SPACES),
         Attack::Churn => churn(),
@@ -55,6 +74,13 @@ pub(crate) fn attack(attack: Attack) -> anyhow::Result<()> {
         Attack::Share => spaces("share", SHARE),
         Attack::Crowd => all(&["share"; CROWD]),
         Attack::All => all(&["spaces", "churn", "calls", "processes"]),
+        Attack::Claims => programs::claims(),
+        Attack::Graphs => programs::graphs(),
+        Attack::Maps => programs::maps(),
+        Attack::Iterations => programs::iterations(),
+        Attack::Extents => programs::extents(),
+        Attack::Holes => programs::holes(),
+        Attack::Idle => programs::idle(),
     }
 }
 

@@ -139,6 +139,9 @@ enum Task {
     Attack {
         /// Resource to exhaust.
         attack: attack::Attack,
+        /// User id of the attack.
+        #[arg(long, default_value_t = attack::NOBODY)]
+        uid: u32,
         /// Exit when the parent process exits.
         #[arg(long)]
         with_parent: bool,
@@ -259,7 +262,7 @@ fn main() -> ExitCode {
         Task::Loop { file } => load(&file).and_then(|scenario| repeat::repeat(&scenario)).map(|()| ExitCode::SUCCESS),
         Task::Churn(options) => churn::churn(options).map(|()| ExitCode::SUCCESS),
         Task::Mirror(options) => mirror::mirror(&options).map(|()| ExitCode::SUCCESS),
-        Task::Attack { attack, with_parent } => begin(attack, with_parent).map(|()| ExitCode::SUCCESS),
+        Task::Attack { attack, uid, with_parent } => begin(attack, uid, with_parent).map(|()| ExitCode::SUCCESS),
         Task::Generate { seed, gpu_mem_mib, gpus } => {
             print!("{}", generate::scenario(seed, generate::Machine { gpu_mem_mib, gpus }));
             Ok(ExitCode::SUCCESS)
@@ -284,11 +287,11 @@ fn main() -> ExitCode {
     })
 }
 
-fn begin(attack: attack::Attack, with_parent: bool) -> anyhow::Result<()> {
+fn begin(attack: attack::Attack, uid: u32, with_parent: bool) -> anyhow::Result<()> {
     if with_parent {
         sys::process::die_with_parent()?;
     }
-    attack::attack(attack)
+    attack::attack(attack, uid)
 }
 
 fn load(file: &Path) -> anyhow::Result<Scenario> {

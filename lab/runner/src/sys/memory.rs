@@ -1,6 +1,8 @@
-//! Runner's memory: zeroed, and shared between processes so that it outlives its writer.
+//! Runner's memory: zeroed, and shared between processes so that it outlives its writer; and memory
+//! that an attack shares.
 
 use std::{
+    ffi::CStr,
     fs::File,
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
@@ -21,6 +23,36 @@ pub(crate) fn zeroed(words: usize) -> Box<[AtomicU64]> {
     unsafe { Box::from_raw(words as *mut [AtomicU64]) }
 }
 const _: () = assert!(align_of::<AtomicU64>() == align_of::<u64>());
+
+/// Shared memory of this size under a name.
+fn anonymous(name: &CStr, bytes: u64) -> anyhow::Result<File> {
+    // SAFETY: reads a NUL-terminated name.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error()).context("cannot make shared memory");
+    }
+    // SAFETY: a descriptor that was just created, without another owner.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.set_len(bytes).context("cannot size shared memory")?;
+    Ok(file)
+}
+
+/// Shared memory of this size, which cannot be resized any more.
+pub(crate) fn sealed(name: &CStr, bytes: u64) -> anyhow::Result<File> {
+    let file = anonymous(name, bytes)?;
+    // SAFETY: takes numbers, touches no memory.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) };
+    if result == 0 { Ok(file) } else { Err(io::Error::last_os_error()).context("cannot seal shared memory") }
+}
+
+/// Makes a hole of part of shared memory, which reads as zeros.
+pub(crate) fn punch(file: &File, offset: u64, bytes: u64) -> anyhow::Result<()> {
+    let (offset, bytes) = (libc::off_t::try_from(offset)?, libc::off_t::try_from(bytes)?);
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: takes numbers; what the mapping holds changes under atomics.
+    let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, bytes) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()).context("cannot make a hole of shared memory") }
+}
 
 const PAGE_BYTES: usize = 4096;
 /// Number of pages, in the order of the accessors below.
@@ -47,15 +79,7 @@ unsafe impl Sync for SharedPages {}
 
 impl SharedPages {
     pub(crate) fn create() -> anyhow::Result<Self> {
-        // SAFETY: reads a NUL-terminated name.
-        let fd = unsafe { libc::memfd_create(c"lab-runner".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error()).context("cannot make shared memory");
-        }
-        // SAFETY: a descriptor that was just created, without another owner.
-        let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        file.set_len((PAGES * PAGE_BYTES) as u64).context("cannot size shared memory")?;
-        Self::map(file)
+        Self::map(anonymous(c"lab-runner", (PAGES * PAGE_BYTES) as u64)?)
     }
 
     /// Maps pages that another process created.

@@ -89,6 +89,23 @@ fn status_of_child(act: impl FnOnce()) -> anyhow::Result<i32> {
     }
 }
 
+/// Starts a child process that runs a function, and that the kernel kills when this process dies. This
+/// process must have no other thread.
+pub(crate) fn start_child(act: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    // SAFETY: this process has one thread; the child runs the function and exits.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()).context("cannot fork"),
+        0 => {
+            if let Err(error) = die_with_parent().and_then(|()| act()) {
+                eprintln!("lab-runner: {error:#}");
+            }
+            // SAFETY: exits this process without running code of the parent.
+            unsafe { libc::_exit(1) }
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Signal of an access to memory that is not there.
 pub(crate) const SIGSEGV: i32 = libc::SIGSEGV;
 
