@@ -13,7 +13,7 @@ use crate::{
     coverage::{FaultCounts, Faults},
     methods::{GpuMemory, Outline, Workload},
     pieces::Pieces,
-    planning::{self, Answer, Outlined, Outliner},
+    planning::{self, Answer, BestOutline, Outliner},
     probe::{Evidence, Figures, Observation, Probe},
     refusal::Refusal,
     sequence::{Rhythm, Sequence, Work},
@@ -142,7 +142,7 @@ pub struct Begin {
 }
 
 /// What is known of a plan before planners answer.
-struct Prospect {
+struct PendingPlan {
     first_launch: u64,
     duration_ns: u64,
     tokens: Vec<Token>,
@@ -158,7 +158,7 @@ pub struct Follower {
     settings: Settings,
     outliner: Box<dyn Outliner>,
     /// Plan that planners compute.
-    prospect: Option<Box<Prospect>>,
+    pending_plan: Option<Box<PendingPlan>>,
     sequence: Sequence,
     faults: Faults,
     claim_limits: ClaimLimits,
@@ -187,7 +187,7 @@ impl Follower {
         Self {
             settings,
             outliner: Box::new(outliner),
-            prospect: None,
+            pending_plan: None,
             sequence,
             faults,
             claim_limits: ClaimLimits::default(),
@@ -303,7 +303,7 @@ impl Follower {
             self.rhythm = None;
             self.faults.restart();
             (self.probe, self.evidence) = (None, None);
-            if self.prospect.take().is_some() {
+            if self.pending_plan.take().is_some() {
                 self.outliner.stop();
             }
             let had = std::mem::replace(&mut self.state, State::Watching);
@@ -371,7 +371,7 @@ impl Follower {
 
     /// Takes the answer of planners, if there is one by now.
     pub fn poll(&mut self) -> Option<Change> {
-        self.prospect.as_ref()?;
+        self.pending_plan.as_ref()?;
         let answer = self.outliner.poll()?;
         Some(self.answered(answer))
     }
@@ -390,7 +390,7 @@ impl Follower {
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Change {
-        self.prospect = None;
+        self.pending_plan = None;
         self.state = State::Refused(refusal);
         Change::Refused
     }
@@ -412,21 +412,21 @@ impl Follower {
         let leads = leads(&queue_starts);
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
         let room_bytes = workload.room_bytes();
-        let prospect =
-            Prospect { first_launch, duration_ns, tokens, leads, room_bytes, unmapped_bytes, coverage, probed };
-        self.prospect = Some(Box::new(prospect));
+        let pending_plan =
+            PendingPlan { first_launch, duration_ns, tokens, leads, room_bytes, unmapped_bytes, coverage, probed };
+        self.pending_plan = Some(Box::new(pending_plan));
         self.state = State::Planning;
         let answer = self.outliner.begin(workload);
         Ok(answer.map_or(Change::Planning, |answer| self.answered(answer)))
     }
 
     fn answered(&mut self, answer: Answer) -> Change {
-        let Some(prospect) = self.prospect.take() else { return self.refuse(Refusal::ShapesVary) };
-        let unmapped_bytes = prospect.unmapped_bytes;
+        let Some(pending_plan) = self.pending_plan.take() else { return self.refuse(Refusal::ShapesVary) };
+        let unmapped_bytes = pending_plan.unmapped_bytes;
         let varies = self.sequence.state().lock().is_none_or(|lock| lock.shapes_vary);
         let planned = match answer {
             Ok(_) if varies => Err(Refusal::ShapesVary),
-            answer => answer.map(|outlined| prospect.planned(outlined)),
+            answer => answer.map(|outlined| pending_plan.planned(outlined)),
         };
         match planned {
             Ok(planned) => {
@@ -451,8 +451,8 @@ impl Follower {
     }
 }
 
-impl Prospect {
-    fn planned(self, Outlined { method, outline, driver }: Outlined) -> Planned {
+impl PendingPlan {
+    fn planned(self, BestOutline { method, outline, driver }: BestOutline) -> Planned {
         let Outline { moves, traffic, peak_bytes } = outline;
         let Self { first_launch, duration_ns, tokens, leads, room_bytes, unmapped_bytes, coverage, probed } = self;
         Planned {

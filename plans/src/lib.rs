@@ -39,7 +39,7 @@ pub use claims::ClaimLimits;
 pub use coverage::FaultCounts;
 pub use follower::{Begin, Change, Follower, Planned, ProbeQuota, Probing, Settings, State};
 pub use methods::Method;
-pub use planning::{Answer, Outlined, Outliner};
+pub use planning::{Answer, BestOutline, Outliner};
 pub use probe::{Evidence, Figures, Observation};
 pub use ranges::Ranges;
 pub use refusal::Refusal;

@@ -21,7 +21,7 @@ const USES_MAX: usize = 1 << 20;
 /// Most pairs of a piece and a launch: what methods look at once or more.
 const PAIRS_MAX: usize = 1 << 25;
 
-/// Who outlines plans.
+/// Runs planners, and returns their best outline at once or later.
 pub trait Outliner {
     /// Begins to outline a workload, instead of any before. Answers if that is done at once.
     fn begin(&mut self, workload: Workload) -> Option<Answer>;
@@ -57,11 +57,11 @@ impl<O: Outliner + ?Sized> Outliner for Box<O> {
 }
 
 /// Answer of planners.
-pub type Answer = Result<Outlined, Refusal>;
+pub type Answer = Result<BestOutline, Refusal>;
 
 /// The best outline of some methods.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outlined {
+pub struct BestOutline {
     /// Method that made it.
     pub method: &'static str,
     /// The outline.
@@ -102,7 +102,7 @@ pub fn best(methods: &[Box<dyn Method>], workload: Workload) -> Answer {
         }
     }
     let (method, outline) = best.ok_or_else(|| refusal.unwrap_or(Refusal::NoRoom))?;
-    Ok(Outlined { method, outline, driver: problem.driver() })
+    Ok(BestOutline { method, outline, driver: problem.driver() })
 }
 
 /// Checks that a workload is in proportion to what planners can do.

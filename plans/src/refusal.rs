@@ -42,23 +42,24 @@ pub enum Refusal {
     NoLead,
     #[error("none of the memory that an iteration uses may be moved")]
     NothingMoves,
-    #[error("the GPU faults on more than {blocks_max} blocks, whose counts are not all held")]
+    #[error("the GPU faults on more than {blocks_max} VA blocks of the process, the limit of its follower")]
     TooManyFaults { blocks_max: usize },
     #[error("the program claims an allocation of {claimed_bytes} bytes, and the node and its GPUs have {limit_bytes}")]
     ClaimTooLarge { claimed_bytes: u64, limit_bytes: u64 },
     #[error("{reason}; {unmapped_bytes} bytes that the program claims are not mapped, and do not count")]
     Unmapped { unmapped_bytes: u64, reason: Box<Self> },
-    #[error("to follow the program takes {needed_bytes} bytes of memory, more than the {limit_bytes} for it")]
+    #[error("following the program needs {needed_bytes} bytes of memory, more than its limit of {limit_bytes} bytes")]
     MemoryBudget { needed_bytes: u64, limit_bytes: u64 },
     #[error("the calls are no valid trace: {reason}")]
     Invalid { reason: String },
     #[error(
-        "an iteration has {launches} launches and {pieces} pieces of memory with {uses} uses, more than planners take"
+        "an iteration has {launches} launches and {pieces} pieces of memory with {uses} uses; \
+         planners take 65536 pieces, 1048576 uses, and 33554432 pairs of a piece and a launch"
     )]
     TooLarge { launches: usize, pieces: usize, uses: usize },
-    #[error("planning took more than {limit_ms} ms of processor time, the limit for this process")]
+    #[error("planning exceeded its limit of {limit_ms} ms of processor time, or 20 times that in elapsed time")]
     PlanningTime { limit_ms: u64 },
-    #[error("planning needs more than {limit_bytes} bytes of memory")]
+    #[error("planning needs more than {limit_bytes} bytes of memory, the limit of a planner process")]
     PlanningMemory { limit_bytes: u64 },
     #[error("the planner process failed: {reason}")]
     PlannerFailed { reason: String },
@@ -77,14 +78,14 @@ impl Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the messages document the variants")]
 pub enum InvalidAnswer {
-    #[error("it has no such form")]
+    #[error("it is not in the format of an answer")]
     Malformed,
-    #[error("its method was not asked for")]
+    #[error("it names a method that was not requested")]
     Method,
     #[error("the helper would refuse its moves")]
     Plan,
     #[error("a move is not of memory that the iteration uses and that may move")]
     Memory,
-    #[error("its figures are not those of its moves")]
+    #[error("its traffic exceeds the bytes of its moves")]
     Figures,
 }

@@ -31,11 +31,11 @@ use crate::process::{FORMS, Memories, Process, ProcessError};
 const SLICE_BYTES: u64 = 256 << 10;
 /// Looks at a ring without a header, whose helper is just making it. It makes that before it opens the
 /// driver, so that uvmd finds the memory at the first search.
-const HEADER_LOOKS: u32 = 3;
+const HEADER_CHECKS_MAX: u32 = 3;
 /// Processes of a user whose processor time is read at a time.
 const CREDITED_MAX: usize = 64;
 /// Processes of [`Searches::known`] whose exit is looked for at a time.
-const EXIT_LOOKS: usize = 16;
+const EXIT_CHECKS_MAX: usize = 16;
 const STACK_BYTES: usize = 256 << 10;
 /// Processor time that a thread takes to start and end.
 const THREAD_TIME: Duration = Duration::from_micros(100);
@@ -48,7 +48,7 @@ pub(crate) type Found = Result<Option<Process>, ProcessError>;
 pub(crate) struct Searches {
     roots: Roots,
     schedule: Schedule,
-    paused: BTreeMap<ProcessId, Paused>,
+    partial: BTreeMap<ProcessId, Partial>,
     /// What was found in processes that still run.
     known: BTreeMap<ProcessId, Known>,
     /// The last one whose exit was looked for.
@@ -67,7 +67,7 @@ pub(crate) struct Searches {
 
 /// Search of which a slice was read.
 #[derive(Debug)]
-struct Paused {
+struct Partial {
     search: Search<2>,
     image: Image,
 }
@@ -91,7 +91,7 @@ struct Slice {
 #[derive(Debug)]
 enum Progress {
     /// There are further mappings.
-    Paused(Box<Paused>),
+    Partial(Box<Partial>),
     /// The process executes another program by now.
     Stale,
     /// The search is complete.
@@ -105,7 +105,7 @@ impl Searches {
         Self {
             roots,
             schedule: Schedule::default(),
-            paused: BTreeMap::new(),
+            partial: BTreeMap::new(),
             known: BTreeMap::new(),
             last_looked_at: ProcessId { pid: 0, start_ticks: 0 },
             known_max,
@@ -127,7 +127,7 @@ impl Searches {
     /// Searches in these processes alone. The results of slices that are read for others are for nobody.
     pub(crate) fn retain(&mut self, is_wanted: impl Fn(&ProcessId) -> bool) {
         self.schedule.retain(&is_wanted);
-        self.paused.retain(|process, _| is_wanted(process));
+        self.partial.retain(|process, _| is_wanted(process));
         self.unfinished.retain(|process, _| is_wanted(process));
     }
 
@@ -156,7 +156,7 @@ impl Searches {
     fn forget_exited(&mut self, running: &BTreeMap<ProcessId, u32>) {
         let next = self.known.range((Bound::Excluded(self.last_looked_at), Bound::Unbounded));
         let absent = next.map(|(process, _)| *process).filter(|process| !running.contains_key(process));
-        let looked_at: Vec<ProcessId> = absent.take(EXIT_LOOKS).collect();
+        let looked_at: Vec<ProcessId> = absent.take(EXIT_CHECKS_MAX).collect();
         for process in &looked_at {
             let start_ticks = processes::start_ticks(&self.roots, process.pid);
             if start_ticks.is_ok_and(|ticks| ticks != Some(process.start_ticks)) {
@@ -164,7 +164,7 @@ impl Searches {
             }
         }
         // From the first one on, after the last one.
-        let last = looked_at.last().filter(|_| looked_at.len() == EXIT_LOOKS);
+        let last = looked_at.last().filter(|_| looked_at.len() == EXIT_CHECKS_MAX);
         self.last_looked_at = last.copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 });
     }
 
@@ -195,10 +195,10 @@ impl Searches {
     fn start_at(&mut self, now: Duration) {
         while let Some(process) = self.schedule.next(now) {
             let (roots, sender) = (self.roots.clone(), self.sender.clone());
-            let (paused, known) = (self.paused.remove(&process), self.known.get(&process).cloned());
+            let (partial, known) = (self.partial.remove(&process), self.known.get(&process).cloned());
             let read = move || {
                 let begun = cpu_time::of_this_thread();
-                let result = slice(&roots, process, paused, known);
+                let result = slice(&roots, process, partial, known);
                 let spent = cpu_time::of_this_thread().saturating_sub(begun);
                 // Nobody takes it after the end.
                 let _ = sender.send(Slice { process, spent, result });
@@ -222,8 +222,8 @@ impl Searches {
             let is_complete = matches!(result, Progress::Complete(..));
             let Some(uid) = self.schedule.end(process, spent + THREAD_TIME, is_complete, now) else { continue };
             match result {
-                Progress::Paused(paused) if is_wanted => drop(self.paused.insert(process, *paused)),
-                Progress::Paused(_) | Progress::Stale => {}
+                Progress::Partial(partial) if is_wanted => drop(self.partial.insert(process, *partial)),
+                Progress::Partial(_) | Progress::Stale => {}
                 Progress::Complete(image, found) => {
                     if let (Some(image), Ok(memories)) = (image, &found) {
                         self.keep(process, Known { uid, image, memories: memories.clone() });
@@ -244,7 +244,7 @@ impl Searches {
     fn take_finished(&mut self) -> Option<(ProcessId, u32, Found)> {
         let finished =
             self.unfinished.iter().find_map(|(process, (uid, memories, looks))| match Process::new(memories.clone()) {
-                Err(ProcessError::Ring(Invalid::Header)) if *looks < HEADER_LOOKS => None,
+                Err(ProcessError::Ring(Invalid::Header)) if *looks < HEADER_CHECKS_MAX => None,
                 found => Some((*process, *uid, found.map(Some))),
             });
         if let Some((process, ..)) = finished {
@@ -268,14 +268,14 @@ impl Searches {
 }
 
 /// Reads the next slice of a search, or the first one.
-fn slice(roots: &Roots, process: ProcessId, paused: Option<Paused>, known: Option<Known>) -> Progress {
-    let begun = paused.map_or_else(|| begin(roots, process, known), Ok);
-    let Paused { mut search, image: before } = match begun {
+fn slice(roots: &Roots, process: ProcessId, partial: Option<Partial>, known: Option<Known>) -> Progress {
+    let begun = partial.map_or_else(|| begin(roots, process, known), Ok);
+    let Partial { mut search, image: before } = match begun {
         Ok(begun) => begun,
         Err(progress) => return progress,
     };
     let found = match search.advance(SLICE_BYTES) {
-        Ok(false) => return Progress::Paused(Box::new(Paused { search, image: before })),
+        Ok(false) => return Progress::Partial(Box::new(Partial { search, image: before })),
         Ok(true) => Memories::open(search),
         Err(error) => Err(error),
     };
@@ -287,7 +287,7 @@ fn slice(roots: &Roots, process: ProcessId, paused: Option<Paused>, known: Optio
 }
 
 /// Begins a search, unless what it would find is known.
-fn begin(roots: &Roots, process: ProcessId, known: Option<Known>) -> Result<Paused, Progress> {
+fn begin(roots: &Roots, process: ProcessId, known: Option<Known>) -> Result<Partial, Progress> {
     let Some(image) = image_of(roots, process) else { return Err(Progress::Complete(None, Ok(None))) };
     if let Some(known) = known.filter(|known| known.image == image) {
         return Err(Progress::Complete(Some(image), Ok(known.memories)));
@@ -296,7 +296,7 @@ fn begin(roots: &Roots, process: ProcessId, known: Option<Known>) -> Result<Paus
     let thread = processes::live_thread(roots, process.pid).ok().flatten().unwrap_or(process.pid);
     let search = Search::begin(roots, thread, FORMS);
     let search = search.map_err(|error| Progress::Complete(Some(image), Err(error.into())))?;
-    Ok(Paused { search, image })
+    Ok(Partial { search, image })
 }
 
 /// Image of this process, and not of a later one with its pid.

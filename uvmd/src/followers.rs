@@ -3,7 +3,7 @@
 //!
 //! Each such process whose calls are recorded has a thread, [`follow`], which follows them: so the
 //! quotas of recordings hold for plans, too. [`planning`] has plans made by a process of their own, and
-//! [`budget`] bounds what all of it may cost for a user. The loop that acts reads what came of it,
+//! [`budget`] limits its processor time per user. The loop that acts reads the resulting state,
 //! and has the [`executor`] of the process carry out a plan or none: the helper, or ioctls from outside.
 //! It also beats: if it hangs, programs run without their plans.
 
@@ -46,9 +46,9 @@ const INTERVAL_MAX: Duration = Duration::from_millis(500);
 const PROBE_STARTS_MAX: u32 = 4;
 /// Age up to which the last iteration counts as the present one: five intervals of reading calls.
 const FRESHNESS: Duration = Duration::from_millis(250);
-/// Age from which on the state of a follower is not shown as the present one.
+/// Age of the last pass of a follower beyond which its state is reported as unavailable.
 const AGE_MAX: Duration = Duration::from_secs(10);
-/// Pause of a follower from which on it is shown.
+/// Time for which a follower may be throttled before its state is reported as unavailable.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Processor time of followers for a user, planners excluded.
 const FOLLOWING_ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(2) };
@@ -241,7 +241,7 @@ impl Followers {
                 },
             };
             // Once: what has killed two followers kills the third.
-            if let Some(reason) = followed.has_died()
+            if let Some(reason) = followed.death_reason()
                 && followed.died.is_none()
                 && let Some(next) = start(&self.sources, process, target, Some(reason))
             {
@@ -344,14 +344,14 @@ impl Followed {
     }
 
     /// Reason why the thread has died, if it has.
-    fn has_died(&self) -> Option<String> {
+    fn death_reason(&self) -> Option<String> {
         let reason = || lock(&self.shared.died).clone().unwrap_or_else(|| "it has ended".to_owned());
         self.thread.is_finished().then(reason)
     }
 
     /// Reason why the state of the thread is not the present one, if that is so.
-    fn is_stale(&self, latest: &Latest) -> Option<String> {
-        if let Some(reason) = self.has_died() {
+    fn stale_reason(&self, latest: &Latest) -> Option<String> {
+        if let Some(reason) = self.death_reason() {
             return Some(format!("its follower has died: {reason}"));
         }
         let (age, paused) = (latest.beat_at.elapsed(), latest.paused_at.map(|at| at.elapsed()));
@@ -376,7 +376,7 @@ impl Followed {
         // Bytes of now do not belong to an iteration of some time ago.
         let is_fresh = latest.read_at.is_some_and(|read| read.elapsed() <= FRESHNESS);
         let iteration = latest.iteration.filter(|_| is_fresh);
-        let state = self.is_stale(&latest).map_or_else(|| latest.state.clone(), FollowingState::Unavailable);
+        let state = self.stale_reason(&latest).map_or_else(|| latest.state.clone(), FollowingState::Unavailable);
         Following { gpu, policy, state, iteration, actuator, report }
     }
 

@@ -200,10 +200,10 @@ fn not_found(delay: Option<Delay>) -> Unrecorded {
     let reason = match delay {
         Delay::Turn => "its memory map is being searched for the helper",
         Delay::Budget => {
-            "its memory map is too large to search now, as its user's processes have used up the processor time for searches"
+            "its memory map is not searched for the helper until its user has processor time for searches again"
         }
-        Delay::Lock => "it holds its memory map, which is searched for the helper",
-        Delay::LocksOfUser => "its memory map is not searched while other processes of its user hold theirs",
+        Delay::Lock => "the search for the helper waits for the lock of its memory map, which the process holds",
+        Delay::LocksOfUser => "the search for the helper waits: processes of its user hold their memory maps",
     };
     Unrecorded(reason.to_owned())
 }

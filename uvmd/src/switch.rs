@@ -124,7 +124,7 @@ impl Switch {
             Err(error) if self.0.state_file.mark().is_ok() => {
                 if !was_refused {
                     tracing::warn!(
-                        "acting is switched off beyond restarts too, but by whom is not saved yet: {error:#}"
+                        "acting is switched off, also after a restart; who requested it is not saved yet: {error:#}"
                     );
                 }
             }

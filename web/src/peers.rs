@@ -18,7 +18,7 @@ use crate::auth::{Grant, Peer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PeerKey {
     User(u32),
-    /// A user with write permission, likewise. Limits of all peers together do not apply.
+    /// User on the socket with write permission. Limits of all peers together do not apply; its own do.
     Operator(u32),
     /// All clients over TCP from this machine, since any of its users has as many of its addresses
     /// as they like.

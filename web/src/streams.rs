@@ -1,7 +1,7 @@
 //! Places of event streams, of which each peer has a share.
 //!
-//! If all are taken, a peer with fewer streams than another one gets a place of the peer with the
-//! most, whose oldest stream ends. Users with write permission have places of their own.
+//! If all are taken, a new stream displaces the oldest one of the peer with the most streams, if that
+//! peer has at least two more. Users with write permission have places of their own.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,

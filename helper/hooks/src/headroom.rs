@@ -6,7 +6,7 @@ use core::ffi::CStr;
 
 use syscalls::{
     file::{TEXT_BYTES_MAX, read_text},
-    text::{number, number_behind},
+    text::{number, number_after},
 };
 
 use crate::system;
@@ -64,7 +64,7 @@ fn has_in(files: &Files, folder: &[u8], bytes: u64) -> bool {
     let mut read_in = |file: &[u8], word: &[u8]| {
         let path = path([files.root, folder, b"/", file], &mut name)?;
         let text = read_text(path, &mut text)?;
-        if word.is_empty() { number(text) } else { number_behind(word, text) }
+        if word.is_empty() { number(text) } else { number_after(word, text) }
     };
     let Some(limit) = read_in(files.limit, b"").filter(|limit| *limit != u64::MAX) else { return true };
     let Some(usage) = read_in(files.usage, b"") else { return true };

@@ -1,7 +1,7 @@
 //! Filters of system calls (seccomp). One may end the process for a call of the helper's, or run a
-//! handler of the program's, and cannot be asked beforehand: neither what it permits nor what it does
-//! otherwise is to be seen. So the second stage is loaded without a filter, or if all filters were there
-//! when the process began, and the operator has said that so many of them admit the helper's calls.
+//! SIGSYS handler of the program's; what a filter permits cannot be queried. So the second stage is loaded
+//! only if there is no filter, or if all filters were there when the process began, and are no more than
+//! the operator admits.
 
 use core::{ffi::CStr, sync::atomic::Ordering};
 

@@ -3,7 +3,7 @@
 
 use crate::{
     file::{TEXT_BYTES_MAX, read_text},
-    text::number_behind,
+    text::number_after,
 };
 
 /// Filters of a thread, of its status.
@@ -12,9 +12,9 @@ fn of_status(status: &[u8]) -> Option<u64> {
     const FILTERED: u64 = 2;
     // One that is cut, as for hundreds of groups, may lack them.
     let whole = Some(status).filter(|status| status.len() < TEXT_BYTES_MAX)?;
-    match number_behind(b"Seccomp:\t", whole)? {
+    match number_after(b"Seccomp:\t", whole)? {
         NONE => Some(0),
-        FILTERED => number_behind(b"Seccomp_filters:\t", whole),
+        FILTERED => number_after(b"Seccomp_filters:\t", whole),
         _ => None,
     }
 }

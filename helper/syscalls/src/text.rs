@@ -16,7 +16,7 @@ pub fn number(text: &[u8]) -> Option<u64> {
 
 /// Number behind a word, with what separates the two, at the begin of a line.
 #[must_use]
-pub fn number_behind(word: &[u8], text: &[u8]) -> Option<u64> {
+pub fn number_after(word: &[u8], text: &[u8]) -> Option<u64> {
     text.split(|byte| *byte == b'\n').find_map(|line| number(line.strip_prefix(word)?))
 }
 
@@ -31,6 +31,6 @@ mod tests {
         assert_eq!(number(b"99999999999999999999999\n"), Some(u64::MAX));
         assert_eq!(number(b"\n"), None);
         let stat = b"anon 5\nfile 6\ninactive_file 77\n";
-        assert_eq!((number_behind(b"inactive_file ", stat), number_behind(b"inactive ", stat)), (Some(77), None));
+        assert_eq!((number_after(b"inactive_file ", stat), number_after(b"inactive ", stat)), (Some(77), None));
     }
 }

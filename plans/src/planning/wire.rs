@@ -9,7 +9,7 @@ use call_ring::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, Outlined, best};
+use super::{Answer, BestOutline, best};
 use crate::{
     methods::{self, Outline, Workload},
     pieces::{Piece, Pieces},
@@ -85,7 +85,7 @@ pub fn answer(question: &[u8]) -> Vec<u8> {
             best(&methods, workload)
         },
     );
-    let found = answer.map(|Outlined { method, outline, driver }| {
+    let found = answer.map(|BestOutline { method, outline, driver }| {
         let Outline { moves, traffic, peak_bytes } = outline;
         let moves = moves.iter().map(Step::from).collect();
         Found { method: method.to_owned(), moves, traffic, peak_bytes, driver }
@@ -115,7 +115,7 @@ pub fn check(answer: &[u8], methods: &[&'static str], workload: &Workload) -> An
     if bytes.to_gpu > bytes_to(Destination::Gpu) || bytes.to_host > bytes_to(Destination::Host) {
         return Err(InvalidAnswer::Figures.into());
     }
-    Ok(Outlined { method, outline: Outline { moves, traffic, peak_bytes }, driver })
+    Ok(BestOutline { method, outline: Outline { moves, traffic, peak_bytes }, driver })
 }
 
 /// Refusal with a reason of no more than a line.

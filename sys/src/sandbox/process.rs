@@ -66,7 +66,7 @@ pub enum Failure {
     #[error("it {0}")]
     Crashed(String),
     /// It could not confine itself.
-    #[error("it is not confined: {0}")]
+    #[error("it could not confine itself: {0}")]
     NotConfined(String),
     /// The kernel does not answer about it.
     #[error("it cannot be watched: {0}")]

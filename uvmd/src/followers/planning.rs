@@ -38,7 +38,7 @@ const CPU_MAX: Duration = Duration::from_secs(30);
 const CPU_MIN: Duration = Duration::from_secs(2);
 /// Limits of a planner process.
 const LIMITS: Limits = Limits { memory_bytes: 128 << 20, cpu: CPU_MAX };
-/// Time that a planning may take, by its processor time: others go first.
+/// Limit of the elapsed time of a planning, per processor time: the process has the lowest priority.
 const WALL_PER_CPU: u32 = 20;
 
 /// Runs a planner, if this process was started as one. To be called first in main.
@@ -161,7 +161,7 @@ impl Outliner for PlannerProcess {
             State::Waiting(..) => lock(&self.quota).leave(self.process),
             State::Computing { stop, .. } => {
                 stop.store(true, Ordering::Relaxed);
-                tracing::debug!("a planning for process {} is dropped: it does something else", self.process.pid);
+                tracing::debug!("planning for process {} is cancelled: no plan is needed any more", self.process.pid);
             }
         }
     }
@@ -191,7 +191,7 @@ impl PlannerProcess {
             let _ = sender.send(output);
         };
         let thread = thread::Builder::new().name("planner".to_owned());
-        thread.spawn(compute).map_err(|error| failed(format!("no thread for it: {error}")))?;
+        thread.spawn(compute).map_err(|error| failed(format!("its thread cannot be started: {error}")))?;
         self.state = State::Computing { workload, limit, answer, stop };
         Ok(())
     }

@@ -183,7 +183,7 @@ pub(crate) async fn check(
         }
         None => {
             rejected.fetch_add(1, Ordering::Relaxed);
-            let detail = "too many passwords are being verified: retry in a second";
+            let detail = "no turn to verify the password yet: other requests came first; retry in a second";
             Err(Problem::new(Kind::Overloaded, detail.to_owned()).retry_soon())
         }
     }
