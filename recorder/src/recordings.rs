@@ -1,7 +1,7 @@
 //! Recordings of the processes of a node. Each process has a window of a fixed size, each user a
 //! number of recordings and of reader time.
 //!
-//! The registry is locked for lookups only. Rings are read without that lock, those of users in turn.
+//! The registry is locked for look-ups only. Rings are read without that lock, those of users in turn.
 
 use std::{
     collections::{BTreeMap, VecDeque},
