@@ -147,7 +147,7 @@ fn memory_that_a_program_only_claims_takes_no_time_and_no_room() {
 fn program_with_more_blocks_than_are_kept_of_it_has_no_plan() {
     let mut program = run(24, &layers(8));
     let mut calls = Program::default();
-    (0..70_000_u64).for_each(|block| calls.malloc((1 << 50) + block * 4096, 4096));
+    (0..160_000_u64).for_each(|block| calls.malloc((1 << 50) + block * 4096, 4096));
     calls.calls.append(&mut program.calls);
     let (follower, _) = followed("foresight", 17, &calls.calls);
     assert_eq!(*follower.state(), State::Refused(Refusal::Incomplete));
