@@ -104,6 +104,8 @@ attack() {
   within 120 "the attack $1 does not begin" grep -q '^attack' /tmp/attack
   sleep 8
   uvmd_is_alive || fail "uvmd is dead after the attack $1"
+  is_whole training $training
+  is_whole chatty $chatty
   shared=$(($(memory_kib shmem) - shared_before))
   own=$(($(ticks "$uvmd") - before - usual * ($(now) - begun) / usual_of)) taken=$(($(attack_ticks) - attack_before))
   # What uvmd says of the programs.
