@@ -140,6 +140,28 @@ fn calls_of_a_process_are_read_while_it_runs_and_stay_after_its_end() {
 }
 
 #[test]
+fn program_that_another_one_replaces_between_two_looks_is_recorded_no_more() {
+    if !is_permitted() {
+        return;
+    }
+    let (begin, _) = PROGRAM.split_once("for count").unwrap();
+    let next = "import sys; print('executed', flush=True); sys.stdin.readline()";
+    let program =
+        format!("{begin}sys.stdin.readline()\nos.execv(sys.executable, ['python3', '-c', \"\"\"{next}\"\"\"])\n");
+    let mut program = Program::of(&program, &[TOTAL_BYTES, 1, LANES, Kind::Free as usize]);
+    let (recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
+    look(&recordings, &running);
+    assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
+    assert_eq!(program.answer(), "executed");
+    // It is at the driver in both looks.
+    while recordings.of(program.id()).is_some() {
+        recordings.look(&running);
+        thread::sleep(Duration::from_millis(20));
+        recordings.poll();
+    }
+}
+
+#[test]
 fn process_without_a_ring_has_no_recording() {
     if !is_permitted() {
         return;
