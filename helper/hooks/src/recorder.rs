@@ -121,8 +121,8 @@ fn make(first_stage: FirstStage) {
     STATE.store(READY, Ordering::Release);
 }
 
-/// Starts to record anew in a child that a fork made, and that has just called `cuInit`: the driver has done
-/// so in one process of the two alone.
+/// Starts to record anew in a child that a fork made, and that calls `cuInit`: where the parent has done so
+/// before, the driver refuses that, and nothing is recorded.
 #[expect(unsafe_code, reason = "see Place")]
 pub(crate) fn start_in_child() {
     let is_child = STATE.load(Ordering::Acquire) == READY && existing().is_none();
