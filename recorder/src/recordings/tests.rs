@@ -361,3 +361,24 @@ fn recording_gives_way_while_its_ring_is_being_read() {
     node.recordings.poll();
     assert!(lock(&node.recordings.registry).leaving.is_empty());
 }
+
+#[test]
+fn as_many_waiting_rings_are_sought_as_there_are_places() {
+    let mut node = Node::new(8, 8);
+    for pid in 0..40 {
+        node.start(pid, 1000 + pid / 6, Program::Calls(100));
+    }
+    let count = |node: &Node, is: fn(&Entry) -> bool| {
+        lock(&node.recordings.registry).entries.values().filter(|entry| is(entry)).count()
+    };
+    let is_sought = |entry: &Entry| matches!(entry, Entry::Sought);
+    node.recordings.look(&node.running);
+    assert_eq!(count(&node, is_sought), 0, "all places are taken");
+    // Two places get free, of recordings that can no longer be read.
+    for pid in [0, 1] {
+        node.running.remove(&process(pid));
+        lock(&node.recordings.registry).entries.remove(&process(pid));
+    }
+    node.recordings.look(&node.running);
+    assert_eq!(count(&node, is_sought), 2);
+}
