@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use call_ring::{
-    Invalid, Memory, PLAN_BYTES, Plan, PlanMemory,
+    Invalid, Memory, Plan, PlanMemory,
     plan::{Counters, Reason, State},
 };
 use model::{PlanCounters, PlanReport};
@@ -45,9 +45,10 @@ impl HelperPlan {
     /// # Errors
     /// If one of them is none of this version.
     pub fn new(ring: Arc<SharedMemory>, plan: Arc<SharedMemory>) -> Result<Self, PlanError> {
-        Memory::open(&ring)?;
-        PlanMemory::open(&plan)?;
-        Ok(Self { ring, plan, generation: None })
+        let place = Self { ring, plan, generation: None };
+        place.ring()?;
+        place.plan()?;
+        Ok(place)
     }
 
     /// Publishes a plan in place of the last one: the helper follows it from the next iteration on,
@@ -57,17 +58,28 @@ impl HelperPlan {
     /// If the helper passes calls through, the process has overwritten the memory or punched holes
     /// in it, or the helper would refuse the plan.
     pub fn publish(&mut self, plan: &Plan<'_>) -> Result<(), PlanError> {
-        if self.plan.allocated_bytes()? < PLAN_BYTES as u64 {
-            return Err(PlanError::Sparse);
-        }
-        if !Memory::open(&self.ring)?.act() {
+        let memory = self.plan()?;
+        if !self.ring()?.act() {
             return Err(PlanError::Off);
         }
-        self.beat();
-        let generation = PlanMemory::open(&self.plan)?.publish(plan).map_err(PlanError::Plan)?;
+        memory.beat(clock::monotonic_ns());
+        let generation = memory.publish(plan).map_err(PlanError::Plan)?;
         self.generation = Some(generation);
+        // Holes that were punched just before are filled; others may show, and then it was the last plan.
+        if let Err(error) = self.plan() {
+            self.generation = None;
+            return Err(error);
+        }
         self.wake();
         Ok(())
+    }
+
+    fn ring(&self) -> Result<Memory<'_>, PlanError> {
+        Ok(Memory::open(without_holes(&self.ring)?)?)
+    }
+
+    fn plan(&self) -> Result<PlanMemory<'_>, PlanError> {
+        Ok(PlanMemory::open(without_holes(&self.plan)?)?)
     }
 
     /// Withdraws the plan: nothing is moved from the next launch on.
@@ -75,8 +87,8 @@ impl HelperPlan {
         if self.generation.take().is_none() {
             return;
         }
-        // A process that has overwritten the memory has no plan.
-        if let Ok(memory) = PlanMemory::open(&self.plan) {
+        // A process that has overwritten the memory has no plan. Without beats, the helper ends one.
+        if let Ok(memory) = self.plan() {
             memory.withdraw();
         }
         self.wake();
@@ -90,7 +102,7 @@ impl HelperPlan {
 
     /// Shows the helper that uvmd is there. To be called each second while a plan is published.
     pub fn beat(&self) {
-        if let Ok(memory) = PlanMemory::open(&self.plan) {
+        if let Ok(memory) = self.plan() {
             memory.beat(clock::monotonic_ns());
         }
     }
@@ -98,13 +110,11 @@ impl HelperPlan {
     /// What the helper reports.
     #[must_use]
     pub fn report(&self) -> PlanReport {
-        let Ok(memory) = PlanMemory::open(&self.plan) else {
-            return PlanReport {
-                ended: Some("the process has overwritten its plan".to_owned()),
-                ..PlanReport::default()
-            };
+        let report = match self.plan() {
+            Ok(memory) => memory.report(),
+            Err(PlanError::Invalid(_)) => return ended_by("the process has overwritten its plan".to_owned()),
+            Err(error) => return ended_by(error.to_string()),
         };
-        let report = memory.report();
         let Counters { iterations, moves, late, expired, skipped, mismatched: _, bytes_to_gpu, bytes_to_host } =
             report.counters;
         let counters = PlanCounters {
@@ -123,7 +133,7 @@ impl HelperPlan {
     }
 
     fn wake(&self) {
-        if let Ok(memory) = Memory::open(&self.ring)
+        if let Ok(memory) = self.ring()
             && let Some((word, _)) = memory.commands().futex()
         {
             futex::wake(word);
@@ -136,6 +146,15 @@ impl Drop for HelperPlan {
     fn drop(&mut self) {
         self.withdraw();
     }
+}
+
+/// A memory whose pages are all there, as far as is known: a hole that is punched just then costs uvmd a page.
+fn without_holes(memory: &SharedMemory) -> Result<&SharedMemory, PlanError> {
+    if memory.has_holes()? { Err(PlanError::Sparse) } else { Ok(memory) }
+}
+
+fn ended_by(reason: String) -> PlanReport {
+    PlanReport { ended: Some(reason), ..PlanReport::default() }
 }
 
 /// Why a plan is not followed any more.
@@ -177,7 +196,7 @@ mod tests {
     use std::num::NonZeroUsize;
 
     use call_ring::{
-        Mode, NAME, PLAN_NAME, TOTAL_BYTES, Token,
+        Mode, NAME, PLAN_BYTES, PLAN_NAME, TOTAL_BYTES, Token,
         plan::{Destination, Move},
     };
 
@@ -236,6 +255,26 @@ mod tests {
         place.plan.punch_hole(4096..8192).unwrap();
         assert!(matches!(publish(&mut place), Err(PlanError::Sparse)));
         assert_eq!(Memory::open(&place.ring).unwrap().mode(), Mode::Record);
+        // Nor once they are filled.
+        PlanMemory::create(&place.plan).unwrap();
+        for word in place.plan.iter() {
+            word.fetch_add(0, std::sync::atomic::Ordering::Relaxed);
+        }
+        assert!(matches!(publish(&mut place), Err(PlanError::Sparse)));
+    }
+
+    #[test]
+    fn plan_in_memory_with_holes_has_ended_and_its_memory_takes_no_more() {
+        let mut place = memory_of_plan(Mode::Record);
+        publish(&mut place).unwrap();
+        place.plan.punch_hole(0..4096).unwrap();
+        let why = place.report().ended;
+        assert!(why.as_ref().is_some_and(|why| why.contains("punched holes")), "{why:?}");
+        place.beat();
+        place.withdraw();
+        let mut page = [1; 4096];
+        place.plan.read_at(0, &mut page).unwrap();
+        assert_eq!(page, [0; 4096], "nothing was written");
     }
 
     #[test]

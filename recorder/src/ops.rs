@@ -256,7 +256,7 @@ mod tests {
             pointers: None,
         };
         let added = (1..20_000).take_while(|x| ops.add(&call(1, launch(*x))).is_ok()).count();
-        assert_eq!(added, 8192);
+        assert_eq!(added, NAMES_BYTES_MAX / 1024);
         // Launches of configurations that there are cost nothing more.
         let mut ops = Ops::default();
         assert!((0..20_000).all(|x| ops.add(&call(1, launch(1 + x % 10))).is_ok()));

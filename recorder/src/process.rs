@@ -20,6 +20,9 @@ pub enum ProcessError {
     /// The kernel cannot read it.
     #[error("its shared memory cannot be read: {}", sys::reason(.0))]
     Read(#[from] io::Error),
+    /// It has punched holes in its memory, whose pages uvmd would have to pay for.
+    #[error("it has punched holes in its shared memory")]
+    Sparse,
     /// Its memory is no ring of this version.
     #[error("its shared memory is no ring of the helper: {0}")]
     Ring(#[from] call_ring::Invalid),
@@ -79,7 +82,7 @@ impl Process {
 
     /// Process with these memories.
     pub(crate) fn new(memories: Memories) -> Result<Self, ProcessError> {
-        Memory::open(&memories.ring)?;
+        header(&memories.ring)?;
         Ok(Self { memories, merge: Merge::default() })
     }
 
@@ -94,34 +97,34 @@ impl Process {
     /// # Errors
     /// If the process has overwritten the header.
     pub fn set_mode(&self, mode: Mode) -> Result<(), ProcessError> {
-        Memory::open(&self.memories.ring)?.set_mode(mode);
+        header(&self.memories.ring)?.set_mode(mode);
         Ok(())
     }
 
     /// Calls since the last poll, in their order.
     ///
     /// # Errors
-    /// If the process has overwritten the header, or the kernel cannot read its memory.
+    /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
     pub fn poll(&mut self) -> Result<Vec<Call>, ProcessError> {
-        let memory = Memory::open(&self.memories.ring)?;
+        let memory = header(&self.memories.ring)?;
         Ok(self.merge.poll(&memory, copy(&self.memories.ring))?)
     }
 
     /// The same between two polls, of which each still waits as long for calls that are missing.
     ///
     /// # Errors
-    /// If the process has overwritten the header, or the kernel cannot read its memory.
+    /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
     pub fn poll_early(&mut self) -> Result<Vec<Call>, ProcessError> {
-        let memory = Memory::open(&self.memories.ring)?;
+        let memory = header(&self.memories.ring)?;
         Ok(self.merge.poll_early(&memory, copy(&self.memories.ring))?)
     }
 
     /// A part of a poll, or of one between two polls.
     ///
     /// # Errors
-    /// If the process has overwritten the header, or the kernel cannot read its memory.
+    /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
     pub fn poll_part(&mut self, is_early: bool) -> Result<Vec<Call>, ProcessError> {
-        let memory = Memory::open(&self.memories.ring)?;
+        let memory = header(&self.memories.ring)?;
         Ok(self.merge.poll_part(&memory, copy(&self.memories.ring), is_early)?)
     }
 
@@ -139,7 +142,7 @@ impl Process {
     /// Last calls of a process that has exited, also those that waited for others.
     ///
     /// # Errors
-    /// If the process has overwritten the header, or the kernel cannot read its memory.
+    /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
     pub fn finish(&mut self) -> Result<Vec<Call>, ProcessError> {
         let mut calls = self.poll()?;
         calls.extend(self.merge.finish());
@@ -151,6 +154,14 @@ impl Process {
     pub const fn losses(&self) -> Losses {
         self.merge.losses()
     }
+}
+
+/// Header of a ring, unless it has holes: a hole that is punched just then costs uvmd a page.
+fn header(ring: &SharedMemory) -> Result<Memory<'_>, ProcessError> {
+    if ring.has_holes()? {
+        return Err(ProcessError::Sparse);
+    }
+    Ok(Memory::open(ring)?)
 }
 
 fn copy(memory: &SharedMemory) -> impl FnMut(usize, &mut [u8]) -> io::Result<()> {

@@ -208,10 +208,23 @@ impl Reader {
         has_more && place.is_some()
     }
 
-    /// Takes the recording's place for another one.
+    /// Takes the recording's place for another one. [`Self::release`] frees its memory.
     pub(crate) fn give_way(&self, holder: Holder) {
-        *lock(&self.ring) = None;
-        self.close(State::QuotaReached(holder));
+        self.recording().state = State::QuotaReached(holder);
+    }
+
+    /// Keeps the ring as its reading does.
+    #[cfg(test)]
+    pub(crate) fn while_read(&self) -> MutexGuard<'_, Option<Box<dyn Ring>>> {
+        lock(&self.ring)
+    }
+
+    /// Frees the memory of a recording that has lost its place, once its ring is not being read.
+    pub(crate) fn release(&self) {
+        let mut place = lock(&self.ring);
+        *place = None;
+        let window = mem::replace(&mut self.recording().window, Window::new(0));
+        drop(window);
     }
 
     /// Ends the recording in a state outside of the quotas, in which it takes no memory.

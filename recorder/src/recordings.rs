@@ -4,20 +4,22 @@
 //! The registry is locked for look-ups only. Rings are read without that lock, those of users in turn.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex},
+    mem,
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use model::ProcessId;
-use sys::Roots;
+use sys::{Roots, processes::Image};
 
 use crate::{
     budgets::Budgets,
     clock::{Clock, SystemClock},
     process::{Memories, ProcessError},
     recording::{Holder, Reader, Reading, Recording, Ring, State, lock},
-    searches::{Delay, Searches},
+    searches::{Delay, Searched, Searches},
 };
 
 /// Limits of what is recorded.
@@ -48,6 +50,11 @@ impl Quotas {
 const READING_MAX: Duration = Duration::from_millis(50);
 /// Time without calls after which a recording gives way to one of a user with fewer.
 const IDLE: Duration = Duration::from_mins(1);
+/// Time after which a recording of a user with several gives way to one of a user with none, with calls or
+/// without: a program can make one from time to time.
+const TERM: Duration = Duration::from_mins(10);
+/// Time without calls after which uvmd looks whether the process executes another program.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// Entry of a recording.
 #[derive(Debug)]
@@ -58,6 +65,9 @@ struct Recorded {
     end: u64,
     /// Processor time that its process has used until the last look.
     used: Option<Duration>,
+    /// Program that its process executed when its ring was found.
+    image: Option<Image>,
+    since: Duration,
 }
 
 #[derive(Debug)]
@@ -85,6 +95,8 @@ struct Registry {
     budgets: Budgets,
     /// Processes with a recording that have exited so far.
     ends: u64,
+    /// Recordings that have lost their places, whose memory is to be freed without the lock.
+    leaving: Vec<Arc<Reader>>,
 }
 
 /// Rings of a user that are to be read.
@@ -116,7 +128,14 @@ impl Recordings {
     #[must_use]
     pub fn with_clock(roots: Roots, quotas: Quotas, clock: Arc<dyn Clock>) -> Self {
         let searches = Searches::new(roots, (quotas.user_max, quotas.node_max));
-        let registry = Registry { quotas, entries: BTreeMap::new(), searches, budgets: Budgets::default(), ends: 0 };
+        let registry = Registry {
+            quotas,
+            entries: BTreeMap::new(),
+            searches,
+            budgets: Budgets::default(),
+            ends: 0,
+            leaving: Vec::new(),
+        };
         Self { clock, registry: Mutex::new(registry) }
     }
 
@@ -151,9 +170,11 @@ impl Recordings {
         registry.credit(used);
         registry.recover(now);
         registry.follow(running);
+        registry.follow_programs(now);
         registry.readmit(now);
-        registry.searches.look(running);
+        registry.repeat(running);
         registry.search();
+        release(registry);
     }
 
     /// Reads all rings: a part of one of each user, then the next, until all is read or the time is up.
@@ -162,7 +183,9 @@ impl Recordings {
         let mut turns = {
             let mut registry = lock(&self.registry);
             registry.admit_found(begun);
-            registry.turns()
+            let turns = registry.turns();
+            release(registry);
+            turns
         };
         // Each user has a turn, however long those of others took.
         let mut first_turns = turns.len();
@@ -295,23 +318,67 @@ impl Registry {
                 self.seek(*process, *uid);
             }
         }
-        let ends = &mut self.ends;
-        self.entries.retain(|process, entry| match entry {
+        let Self { entries, ends, leaving, .. } = self;
+        entries.retain(|process, entry| match entry {
             _ if running.contains_key(process) => true,
             Entry::Recorded(recorded) => {
                 if recorded.end == 0 {
                     *ends += 1;
                     recorded.end = *ends;
                 }
-                recorded.is_held()
+                let is_held = recorded.is_held();
+                if !is_held {
+                    leaving.push(Arc::clone(&recorded.reader));
+                }
+                is_held
             }
             Entry::Sought | Entry::Absent => false,
         });
     }
 
+    /// Looks for the rings of programs that recorded processes without calls execute by now: they may have
+    /// closed the driver and opened it again between two looks.
+    fn follow_programs(&mut self, now: Duration) {
+        let is_quiet = |recorded: &Recorded| {
+            recorded.end == 0 && now.saturating_sub(recorded.reader.recording().active_at()) >= QUIET
+        };
+        let quiet = self.recorded().filter(|(_, recorded)| recorded.is_held() && is_quiet(recorded));
+        let others: Vec<(ProcessId, u32)> = quiet
+            .filter(|(process, recorded)| {
+                recorded.image.is_some_and(|image| self.searches.executes_another(*process, image))
+            })
+            .map(|(process, recorded)| (process, recorded.uid))
+            .collect();
+        for (process, uid) in others {
+            self.seek(process, uid);
+        }
+    }
+
+    /// Repeats searches whose time has come.
+    fn repeat(&mut self, running: &BTreeMap<ProcessId, u32>) {
+        for process in self.searches.look(running) {
+            let has_no_ring = match self.entries.get(&process) {
+                Some(Entry::Absent) => true,
+                Some(Entry::Recorded(recorded)) => {
+                    matches!(recorded.reader.recording().state(), State::Unreadable(_))
+                }
+                Some(Entry::Sought) | None => false,
+            };
+            if let (true, Some(uid)) = (has_no_ring, running.get(&process)) {
+                self.seek(process, *uid);
+            }
+        }
+    }
+
     fn seek(&mut self, process: ProcessId, uid: u32) {
-        self.entries.insert(process, Entry::Sought);
+        self.replace(process, Entry::Sought);
         self.searches.seek(process, uid);
+    }
+
+    fn replace(&mut self, process: ProcessId, entry: Entry) {
+        if let Some(Entry::Recorded(recorded)) = self.entries.insert(process, entry) {
+            self.leaving.push(recorded.reader);
+        }
     }
 
     fn search(&mut self) {
@@ -320,15 +387,21 @@ impl Registry {
         searches.start();
     }
 
-    /// Looks again for the rings that a quota kept out, if there is room now.
+    /// Looks again for the rings that a quota kept out, as many as there are places now: those of users
+    /// with the fewest recordings first.
     fn readmit(&mut self, now: Duration) {
-        let waiting: Vec<(ProcessId, u32)> = self
-            .recorded()
-            .filter(|(_, recorded)| recorded.is_waiting())
-            .map(|(process, recorded)| (process, recorded.uid))
-            .collect();
+        let mut held = self.held();
+        let of = |held: &BTreeMap<u32, usize>, uid| held.get(&uid).copied().unwrap_or(0);
+        let waiting = self.recorded().filter(|(_, recorded)| recorded.is_waiting());
+        let mut waiting: Vec<(ProcessId, u32)> = waiting.map(|(process, recorded)| (process, recorded.uid)).collect();
+        waiting.sort_by_key(|(_, uid)| of(&held, *uid));
+        // One that has to be made at a time.
+        let mut may_make_room = true;
         for (process, uid) in waiting {
-            if self.has_room(uid) || self.first_to_go(uid, now).is_some() {
+            let has_room = self.quotas.has_room(of(&held, uid), held.values().sum());
+            if has_room || (may_make_room && self.first_to_go(uid, now).is_some()) {
+                may_make_room &= has_room;
+                *held.entry(uid).or_insert(0) += 1;
                 self.seek(process, uid);
             } else if let Some(recorded) = self.recorded_of(process) {
                 recorded.reader.give_way(self.holder(uid));
@@ -337,17 +410,24 @@ impl Registry {
     }
 
     fn admit_found(&mut self, now: Duration) {
-        while let Some((process, uid, found)) = self.searches.take() {
+        while let Some(Searched { process, uid, image, found }) = self.searches.take() {
             match found {
-                Ok(None) => drop(self.entries.insert(process, Entry::Absent)),
-                Ok(Some(ring)) => self.admit(process, uid, Ok(Box::new(ring)), now),
-                Err(error) => self.admit(process, uid, Err(error), now),
+                Ok(None) => self.replace(process, Entry::Absent),
+                Ok(Some(ring)) => self.admit(process, uid, image, Ok(Box::new(ring)), now),
+                Err(error) => self.admit(process, uid, image, Err(error), now),
             }
         }
         self.searches.start();
     }
 
-    fn admit(&mut self, process: ProcessId, uid: u32, ring: Result<Box<dyn Ring>, ProcessError>, now: Duration) {
+    fn admit(
+        &mut self,
+        process: ProcessId,
+        uid: u32,
+        image: Option<Image>,
+        ring: Result<Box<dyn Ring>, ProcessError>,
+        now: Duration,
+    ) {
         let (state, ring) = match ring {
             Ok(ring) if self.make_room(uid, now) => {
                 let is_throttled = self.budgets.is_throttled(uid);
@@ -357,7 +437,8 @@ impl Registry {
             Err(error) => (State::Unreadable(error.to_string()), None),
         };
         let reader = Arc::new(Reader::new(state, ring, self.quotas.window_bytes, now));
-        self.entries.insert(process, Entry::Recorded(Recorded { reader, uid, end: 0, used: None }));
+        let recorded = Recorded { reader, uid, end: 0, used: None, image, since: now };
+        self.replace(process, Entry::Recorded(recorded));
     }
 
     // === Quotas ===
@@ -390,37 +471,64 @@ impl Registry {
     }
 
     /// Recording that gives way to one of a user: of those that have ended, the first, the user's own
-    /// before those of others; else of those of users with more, the one without calls for the longest time.
+    /// before those of users with more; else of users with more, the one without calls for the longest
+    /// time; else, for a user with none, one that has had its term.
     fn first_to_go(&self, uid: u32, now: Duration) -> Option<ProcessId> {
         let held = self.held();
         let of = |uid| held.get(&uid).copied().unwrap_or(0);
-        let is_user_full = of(uid) >= self.quotas.user_max;
+        let own = of(uid);
+        let is_user_full = own >= self.quotas.user_max;
         let held_ones = || self.recorded().filter(|(_, recorded)| recorded.is_held());
-        let ended = held_ones().filter(|(_, recorded)| recorded.end != 0);
-        let may_go = ended.filter(|(_, recorded)| !is_user_full || recorded.uid == uid);
-        let ended = may_go.min_by_key(|(_, recorded)| (recorded.uid != uid, recorded.end));
+        let ended = held_ones().filter(|(_, recorded)| {
+            let is_of_more = !is_user_full && of(recorded.uid) > own;
+            recorded.end != 0 && (recorded.uid == uid || is_of_more)
+        });
+        let ended = ended.min_by_key(|(_, recorded)| (recorded.uid != uid, recorded.end));
+        let active_at = |recorded: &Recorded| recorded.reader.recording().active_at();
         let idle = || {
-            let idle =
-                held_ones().map(|(process, recorded)| (process, recorded, recorded.reader.recording().active_at()));
-            let may_go = idle.filter(|(_, recorded, active_at)| {
-                !is_user_full && of(recorded.uid) > of(uid) + 1 && now.saturating_sub(*active_at) >= IDLE
+            let idle = held_ones().map(|(process, recorded)| (process, recorded.uid, active_at(recorded)));
+            let may_go = idle.filter(|(_, of_whom, active_at)| {
+                !is_user_full && of(*of_whom) > own + 1 && now.saturating_sub(*active_at) >= IDLE
             });
             may_go.min_by_key(|(_, _, active_at)| *active_at).map(|(process, ..)| process)
         };
-        ended.map(|(process, _)| process).or_else(idle)
+        let after_its_term = || {
+            let may_go = held_ones()
+                .filter(|(_, recorded)| own == 0 && of(recorded.uid) > 1 && now.saturating_sub(recorded.since) >= TERM);
+            let first = may_go.min_by_key(|(_, recorded)| (Reverse(of(recorded.uid)), active_at(recorded)));
+            first.map(|(process, _)| process)
+        };
+        ended.map(|(process, _)| process).or_else(idle).or_else(after_its_term)
     }
 
     /// Makes room for a recording of a user, if it may have one.
     fn make_room(&mut self, uid: u32, now: Duration) -> bool {
         while !self.has_room(uid) {
             let Some(process) = self.first_to_go(uid, now) else { return false };
+            let holder = self.holder(uid);
             match self.entries.get(&process) {
                 // It waits for a place again.
-                Some(Entry::Recorded(Recorded { reader, end: 0, .. })) => reader.give_way(self.holder(uid)),
-                _ => drop(self.entries.remove(&process)),
+                Some(Entry::Recorded(Recorded { reader, end: 0, .. })) => {
+                    reader.give_way(holder);
+                    self.leaving.push(Arc::clone(reader));
+                }
+                _ => {
+                    if let Some(Entry::Recorded(recorded)) = self.entries.remove(&process) {
+                        self.leaving.push(recorded.reader);
+                    }
+                }
             }
         }
         true
+    }
+}
+
+/// Unlocks the registry, and frees the memory of recordings that have lost their places.
+fn release(mut registry: MutexGuard<'_, Registry>) {
+    let leaving = mem::take(&mut registry.leaving);
+    drop(registry);
+    for reader in leaving {
+        reader.release();
     }
 }
 

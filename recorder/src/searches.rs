@@ -29,8 +29,11 @@ use crate::process::{FORMS, Memories, Process, ProcessError};
 
 /// Bytes of a memory map that are read at a time: some 2,000 mappings.
 const SLICE_BYTES: u64 = 256 << 10;
-/// Looks at a ring without a header, whose helper is just making it. It makes that before it opens the
-/// driver, so that uvmd finds the memory at the first search.
+/// Times after which a search is repeated that found nothing, or failed: a library of the helper's may come
+/// late, and a failure may be of the moment.
+const REPEATS_AFTER: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(10)];
+/// Looks at a ring without a header, whose helper is just making it. It makes that before the program opens
+/// the driver, also in a child that a fork makes.
 const HEADER_CHECKS_MAX: u32 = 3;
 /// Processes of a user whose processor time is read at a time.
 const CREDITED_MAX: usize = 64;
@@ -42,6 +45,34 @@ const THREAD_TIME: Duration = Duration::from_micros(100);
 
 /// Result of a search: the process with its ring; `None` if there is none.
 pub(crate) type Found = Result<Option<Process>, ProcessError>;
+
+/// Search that is complete.
+#[derive(Debug)]
+pub(crate) struct Searched {
+    pub(crate) process: ProcessId,
+    pub(crate) uid: u32,
+    /// Program that the process executes.
+    pub(crate) image: Option<Image>,
+    pub(crate) found: Found,
+}
+
+/// Repeats of a search that found nothing.
+#[derive(Clone, Copy, Debug)]
+struct Repeats {
+    image: Option<Image>,
+    /// How many there were or will be.
+    count: usize,
+    due: Option<Duration>,
+}
+
+/// Memories that were found, whose ring has no header yet.
+#[derive(Debug)]
+struct Unfinished {
+    uid: u32,
+    image: Option<Image>,
+    memories: Memories,
+    looks: u32,
+}
 
 /// Searches for the memories of helpers.
 #[derive(Debug)]
@@ -55,8 +86,8 @@ pub(crate) struct Searches {
     last_looked_at: ProcessId,
     /// Memories in [`Self::known`], at most: of a user, and in all. The others are searched for again.
     known_max: (usize, usize),
-    /// Rings that have no header yet, with the looks at them.
-    unfinished: BTreeMap<ProcessId, (u32, Memories, u32)>,
+    unfinished: BTreeMap<ProcessId, Unfinished>,
+    repeats: BTreeMap<ProcessId, Repeats>,
     /// Processor time of processes whose users have used up their budget.
     used: BTreeMap<ProcessId, Duration>,
     slices: Receiver<Slice>,
@@ -110,6 +141,7 @@ impl Searches {
             last_looked_at: ProcessId { pid: 0, start_ticks: 0 },
             known_max,
             unfinished: BTreeMap::new(),
+            repeats: BTreeMap::new(),
             used: BTreeMap::new(),
             slices,
             sender,
@@ -138,18 +170,46 @@ impl Searches {
     }
 
     /// Takes the processes at the driver, with their users, for whose processor time users have more of
-    /// uvmd's. To be called each second.
-    pub(crate) fn look(&mut self, running: &BTreeMap<ProcessId, u32>) {
-        self.look_at(running, self.begun.elapsed());
+    /// uvmd's. To be called each second. Returns processes whose search is to be repeated.
+    #[must_use]
+    pub(crate) fn look(&mut self, running: &BTreeMap<ProcessId, u32>) -> Vec<ProcessId> {
+        self.look_at(running, self.begun.elapsed())
     }
 
-    fn look_at(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) {
+    fn look_at(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Vec<ProcessId> {
         self.schedule.forget(now);
         self.credit(running, now);
-        for (_, _, looks) in self.unfinished.values_mut() {
-            *looks += 1;
-        }
+        self.unfinished.values_mut().for_each(|unfinished| unfinished.looks += 1);
         self.forget_exited(running);
+        let known = &self.known;
+        self.repeats.retain(|process, _| running.contains_key(process) || known.contains_key(process));
+        let mut due = Vec::new();
+        for (process, repeats) in &mut self.repeats {
+            if repeats.due.is_some_and(|time| time <= now) && running.contains_key(process) {
+                repeats.due = None;
+                self.known.remove(process);
+                due.push(*process);
+            }
+        }
+        due
+    }
+
+    /// Plans to repeat a search that found nothing, if that was not done often enough.
+    fn plan_repeat(&mut self, process: ProcessId, image: Option<Image>, now: Duration) {
+        let none = Repeats { image, count: 0, due: None };
+        let repeats = self.repeats.entry(process).or_insert(none);
+        if repeats.image != image {
+            *repeats = none;
+        }
+        if let (None, Some(after)) = (repeats.due, REPEATS_AFTER.get(repeats.count)) {
+            repeats.count += 1;
+            repeats.due = Some(now + *after);
+        }
+    }
+
+    /// Whether a process executes another program than this one.
+    pub(crate) fn executes_another(&self, process: ProcessId, image: Image) -> bool {
+        image_of(&self.roots, process).is_some_and(|now| now != image)
     }
 
     /// Forgets what was found in processes that have exited, some of them at a time.
@@ -211,43 +271,54 @@ impl Searches {
         }
     }
 
-    /// Next result, with its process and user.
-    pub(crate) fn take(&mut self) -> Option<(ProcessId, u32, Found)> {
+    /// Next result.
+    pub(crate) fn take(&mut self) -> Option<Searched> {
         self.take_at(self.begun.elapsed())
     }
 
-    fn take_at(&mut self, now: Duration) -> Option<(ProcessId, u32, Found)> {
+    fn take_at(&mut self, now: Duration) -> Option<Searched> {
         while let Ok(Slice { process, spent, result }) = self.slices.try_recv() {
             let is_wanted = self.schedule.is_wanted(process);
             let is_complete = matches!(result, Progress::Complete(..));
             let Some(uid) = self.schedule.end(process, spent + THREAD_TIME, is_complete, now) else { continue };
-            match result {
-                Progress::Partial(partial) if is_wanted => drop(self.partial.insert(process, *partial)),
-                Progress::Partial(_) | Progress::Stale => {}
-                Progress::Complete(image, found) => {
-                    if let (Some(image), Ok(memories)) = (image, &found) {
-                        self.keep(process, Known { uid, image, memories: memories.clone() });
+            let (image, found) = match result {
+                Progress::Partial(partial) => {
+                    if is_wanted {
+                        self.partial.insert(process, *partial);
                     }
-                    match found {
-                        _ if !is_wanted => {}
-                        Ok(Some(memories)) => drop(self.unfinished.insert(process, (uid, memories, 0))),
-                        Ok(None) => return Some((process, uid, Ok(None))),
-                        Err(error) => return Some((process, uid, Err(error))),
-                    }
+                    continue;
                 }
+                Progress::Stale => continue,
+                Progress::Complete(image, found) => (image, found),
+            };
+            if let (Some(image), Ok(memories)) = (image, &found) {
+                self.keep(process, Known { uid, image, memories: memories.clone() });
             }
+            let found = match found {
+                _ if !is_wanted => continue,
+                Ok(Some(memories)) => {
+                    self.unfinished.insert(process, Unfinished { uid, image, memories, looks: 0 });
+                    continue;
+                }
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            };
+            self.plan_repeat(process, image, now);
+            return Some(Searched { process, uid, image, found });
         }
         self.take_finished()
     }
 
     /// Next process whose ring has a header, or has none after all looks.
-    fn take_finished(&mut self) -> Option<(ProcessId, u32, Found)> {
-        let finished =
-            self.unfinished.iter().find_map(|(process, (uid, memories, looks))| match Process::new(memories.clone()) {
+    fn take_finished(&mut self) -> Option<Searched> {
+        let finished = self.unfinished.iter().find_map(|(process, unfinished)| {
+            let Unfinished { uid, image, memories, looks } = unfinished;
+            match Process::new(memories.clone()) {
                 Err(ProcessError::Ring(Invalid::Header)) if *looks < HEADER_CHECKS_MAX => None,
-                found => Some((*process, *uid, found.map(Some))),
-            });
-        if let Some((process, ..)) = finished {
+                found => Some(Searched { process: *process, uid: *uid, image: *image, found: found.map(Some) }),
+            }
+        });
+        if let Some(Searched { process, .. }) = finished {
             self.unfinished.remove(&process);
         }
         finished
@@ -348,7 +419,7 @@ mod tests {
             let slice = searches.slices.recv_timeout(60 * SECOND).unwrap();
             slices += 1;
             searches.sender.send(slice).unwrap();
-            if let Some((found, uid, result)) = searches.take() {
+            if let Some(Searched { process: found, uid, found: result, .. }) = searches.take() {
                 assert_eq!((found, uid), (process(pid), 1000));
                 return (result, slices);
             }
@@ -367,8 +438,28 @@ mod tests {
         assert!(matches!(search(&mut searches, 42), (Err(ProcessError::Memory(_)), 1)));
         // What is known of a process is forgotten once it has exited.
         machine.remove("proc/42");
-        searches.look(&BTreeMap::new());
+        let _ = searches.look(&BTreeMap::new());
         assert!(searches.known.is_empty());
+    }
+
+    #[test]
+    fn search_that_found_nothing_or_failed_is_repeated_twice() {
+        let machine = Machine::new().with("proc/42/stat", stat(42, 1)).with("proc/42/maps", "");
+        let (mut searches, running) = (searches(&machine), BTreeMap::from([(process(42), 1000)]));
+        assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
+        assert!(searches.look_at(&running, SECOND).is_empty());
+        // The map cannot be read for a moment.
+        fs::remove_file(machine.roots.proc.join("42/maps")).unwrap();
+        assert_eq!(searches.look_at(&running, 30 * SECOND), [process(42)]);
+        assert!(matches!(search(&mut searches, 42), (Err(_), 1)), "what was known is not used");
+        machine.write("proc/42/maps", "");
+        assert_eq!(searches.look_at(&running, 60 * SECOND), [process(42)]);
+        assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
+        assert!(searches.look_at(&running, 600 * SECOND).is_empty());
+        // However often it opens the driver.
+        let _ = searches.look_at(&BTreeMap::new(), 600 * SECOND);
+        assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
+        assert!(searches.look_at(&running, 900 * SECOND).is_empty());
     }
 
     #[test]
@@ -389,9 +480,9 @@ mod tests {
         assert_eq!(searches.delay_of(process(42)), Some(Delay::Budget));
         // What its processes use pays for the search.
         let running = BTreeMap::from([(process(42), 1000)]);
-        searches.look(&running);
+        let _ = searches.look(&running);
         machine.write("proc/42/stat", stat_after(42, 2, 1_000_000));
-        searches.look(&running);
+        let _ = searches.look(&running);
         assert_eq!(searches.delay_of(process(42)), Some(Delay::Turn));
     }
 

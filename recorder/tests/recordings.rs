@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use call_ring::{Kind, TOTAL_BYTES, memory::LANES};
+use call_ring::{
+    Kind, TOTAL_BYTES,
+    memory::{HEADER_BYTES, LANES},
+};
 use model::ProcessId;
 use recorder::{
     Quotas, Recordings,
@@ -22,7 +25,7 @@ const PROGRAM: &str = r#"
 import fcntl, mmap, os, struct, sys
 size, major, lanes, kind = map(int, sys.argv[1:])
 memory = os.memfd_create("uvmd-ring", os.MFD_ALLOW_SEALING)
-os.ftruncate(memory, size)
+os.posix_fallocate(memory, 0, size)
 fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
 ring = mmap.mmap(memory, size)
 def put(at, *words): ring[at:at + 8 * len(words)] = struct.pack(f"<{len(words)}Q", *words)
@@ -137,6 +140,28 @@ fn calls_of_a_process_are_read_while_it_runs_and_stay_after_its_end() {
 }
 
 #[test]
+fn program_that_another_one_replaces_between_two_looks_is_recorded_no_more() {
+    if !is_permitted() {
+        return;
+    }
+    let (begin, _) = PROGRAM.split_once("for count").unwrap();
+    let next = "import sys; print('executed', flush=True); sys.stdin.readline()";
+    let program =
+        format!("{begin}sys.stdin.readline()\nos.execv(sys.executable, ['python3', '-c', \"\"\"{next}\"\"\"])\n");
+    let mut program = Program::of(&program, &[TOTAL_BYTES, 1, LANES, Kind::Free as usize]);
+    let (recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
+    look(&recordings, &running);
+    assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
+    assert_eq!(program.answer(), "executed");
+    // It is at the driver in both looks.
+    while recordings.of(program.id()).is_some() {
+        recordings.look(&running);
+        thread::sleep(Duration::from_millis(20));
+        recordings.poll();
+    }
+}
+
+#[test]
 fn process_without_a_ring_has_no_recording() {
     if !is_permitted() {
         return;
@@ -195,12 +220,14 @@ fn user_at_its_quota_takes_no_place_of_others() {
     }
 }
 
-/// Shares a ring whose lanes are holes, and claim to be full of records.
+/// Shares a ring whose lanes claim to be full of records. Then makes the pages in the range of its
+/// arguments holes for each line of its input, and says how much memory it takes.
 const SPARSE: &str = r#"
-import fcntl, mmap, os, struct, sys
-size, lanes = map(int, sys.argv[1:])
+import ctypes, fcntl, mmap, os, struct, sys
+size, lanes, begin, end = map(int, sys.argv[1:])
+libc = ctypes.CDLL(None, use_errno=True)
 memory = os.memfd_create("uvmd-ring", os.MFD_ALLOW_SEALING)
-os.ftruncate(memory, size)
+os.posix_fallocate(memory, 0, size)
 fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
 ring = mmap.mmap(memory, size)
 def put(at, *words): ring[at:at + 8 * len(words)] = struct.pack(f"<{len(words)}Q", *words)
@@ -211,23 +238,52 @@ put(128, 1)
 put(0, int.from_bytes(b"UVMDRING", "little"))
 print("ready", flush=True)
 for _ in sys.stdin:
+    # PUNCH_HOLE | KEEP_SIZE of linux/falloc.h.
+    assert libc.fallocate(memory, 3, ctypes.c_long(begin), ctypes.c_long(end - begin)) == 0
     print(os.fstat(memory).st_blocks * 512, flush=True)
 "#;
 
+fn state(recordings: &Recordings, program: &Program) -> State {
+    recordings.of(program.id()).unwrap().state().clone()
+}
+
+fn bytes(answer: &str) -> usize {
+    answer.parse().unwrap()
+}
+
 #[test]
-fn reader_of_a_ring_with_holes_takes_no_memory_for_them() {
+fn ring_with_holes_is_refused_and_takes_no_memory() {
     if !is_permitted() {
         return;
     }
-    let mut program = Program::of(SPARSE, &[TOTAL_BYTES, LANES]);
-    let before = program.answer();
+    for holes in [[0, 4096], [4096, 8192], [HEADER_BYTES, TOTAL_BYTES]] {
+        let mut program = Program::of(SPARSE, &[TOTAL_BYTES, LANES, holes[0], holes[1]]);
+        let before = bytes(&program.answer());
+        assert_eq!(before, TOTAL_BYTES - (holes[1] - holes[0]));
+        let recordings = recordings();
+        look(&recordings, &BTreeMap::from([(program.id(), 1000)]));
+        assert_eq!(state(&recordings, &program), State::Unreadable("its shared memory has holes".to_owned()));
+        assert_eq!(bytes(&program.answer()), before);
+    }
+}
+
+#[test]
+fn ring_is_read_no_more_once_it_has_holes() {
+    if !is_permitted() {
+        return;
+    }
+    let mut program = Program::of(SPARSE, &[TOTAL_BYTES, LANES, 0, TOTAL_BYTES]);
     let recordings = recordings();
     look(&recordings, &BTreeMap::from([(program.id(), 1000)]));
     recordings.poll();
-    let recording = recordings.of(program.id()).unwrap();
-    assert_eq!(recording.state(), &State::Recording);
-    assert_eq!(recording.losses().invalid + recording.losses().unknown, 16384 + 15 * 1024);
-    assert_eq!((before.as_str(), program.answer().as_str()), ("4096", "4096"), "the header's page");
+    assert_eq!(state(&recordings, &program), State::Recording);
+    let losses = recordings.of(program.id()).unwrap().losses();
+    assert_eq!(losses.invalid + losses.unknown, 16384 + 15 * 1024);
+    program.answer();
+    recordings.poll();
+    let reason = "it has punched holes in its shared memory".to_owned();
+    assert_eq!(state(&recordings, &program), State::Unreadable(reason));
+    assert_eq!(program.answer(), "0");
 }
 
 #[test]
@@ -237,9 +293,9 @@ fn ring_that_is_just_being_made_is_read_once_it_has_a_header() {
     }
     let late = SPARSE.replace("put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n", "").replace(
         "for _ in sys.stdin:\n",
-        "for _ in sys.stdin:\n    put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n",
+        "for _ in sys.stdin:\n    put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n    print(0, flush=True)\n    continue\n",
     );
-    let mut program = Program::of(&late, &[TOTAL_BYTES, LANES]);
+    let mut program = Program::of(&late, &[TOTAL_BYTES, LANES, 0, 0]);
     let (recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
     recordings.look(&running);
     for _ in 0..50 {

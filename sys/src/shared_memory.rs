@@ -7,13 +7,14 @@
 //! another one, or to ask for its size, may hang or have an effect.
 //!
 //! The process can also punch holes in the memory. Whoever accesses a hole through a mapping pays for the
-//! page, so only the begin of a memory is mapped; [`SharedMemory::read_at`] copies from the rest, which
-//! takes no memory.
+//! page, for as long as the process keeps the memory. So memory with holes is refused before it is mapped,
+//! only the begin is mapped, and whoever accesses that asks [`SharedMemory::has_holes`] first;
+//! [`SharedMemory::read_at`] copies from the rest, which takes no memory.
 
 use std::{
     ffi::CStr,
     fmt,
-    fs::File,
+    fs::{File, Metadata},
     io,
     num::NonZeroUsize,
     ops::{Deref, Range},
@@ -24,7 +25,7 @@ use std::{
     path::{Path, PathBuf},
     ptr::NonNull,
     slice,
-    sync::atomic::AtomicU64,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use rustix::fs::{
@@ -65,6 +66,9 @@ pub enum SharedMemoryError {
     /// It can be resized, which would end uvmd.
     #[error("its shared memory can be resized")]
     Unsealed,
+    /// It lacks pages, which uvmd would pay for.
+    #[error("its shared memory has holes")]
+    Sparse,
     /// It cannot be mapped.
     #[error("its shared memory cannot be mapped: {}", crate::reason(.0))]
     Map(#[source] io::Error),
@@ -88,6 +92,8 @@ pub struct SharedMemory {
     /// Words that are mapped.
     count: NonZeroUsize,
     file: File,
+    /// Whether holes were seen in it.
+    had_holes: AtomicBool,
 }
 
 #[expect(unsafe_code, reason = "words are atomic")]
@@ -99,7 +105,7 @@ unsafe impl Sync for SharedMemory {}
 
 impl fmt::Debug for SharedMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedMemory").field("words", &self.count).field("file", &self.file).finish()
+        f.debug_struct("SharedMemory").field("words", &self.count).field("file", &self.file).finish_non_exhaustive()
     }
 }
 
@@ -140,9 +146,7 @@ impl SharedMemory {
     /// If it cannot be made.
     #[cfg(any(test, feature = "fake"))]
     pub fn create(name: &CStr, bytes: NonZeroUsize) -> io::Result<Self> {
-        let memory = Self::with_seals(name, bytes, SealFlags::SHRINK | SealFlags::GROW)?;
-        rustix::fs::fallocate(&memory.file, rustix::fs::FallocateFlags::empty(), 0, bytes.get() as u64)?;
-        Ok(memory)
+        Self::with_seals(name, bytes, SealFlags::SHRINK | SealFlags::GROW)
     }
 
     /// Punches a hole of whole pages, as the process can.
@@ -159,7 +163,7 @@ impl SharedMemory {
     #[cfg(any(test, feature = "fake"))]
     fn with_seals(name: &CStr, bytes: NonZeroUsize, seals: SealFlags) -> io::Result<Self> {
         let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&memory, bytes.get() as u64)?;
+        rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, bytes.get() as u64)?;
         rustix::fs::fcntl_add_seals(&memory, seals)?;
         Self::map(File::from(memory), bytes)
     }
@@ -172,12 +176,15 @@ impl SharedMemory {
         self.file.read_exact_at(bytes, offset)
     }
 
-    /// Bytes of memory that it takes, whoever pays for them; less than its size if it has holes.
+    /// Whether it lacks pages, or did when this was asked before: the process can punch holes at any time.
     ///
     /// # Errors
     /// If the kernel does not say.
-    pub fn allocated_bytes(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.blocks().saturating_mul(SECTOR_BYTES))
+    pub fn has_holes(&self) -> io::Result<bool> {
+        if !self.had_holes.load(Ordering::Relaxed) && is_sparse(&self.file.metadata()?) {
+            self.had_holes.store(true, Ordering::Relaxed);
+        }
+        Ok(self.had_holes.load(Ordering::Relaxed))
     }
 
     /// Opens the file of a mapping, if it is still of this device and form.
@@ -199,9 +206,13 @@ impl SharedMemory {
             return Err(SharedMemoryError::Unsealed);
         }
         let memory = File::from(memory);
-        let (bytes, expected) = (memory.metadata().map_err(SharedMemoryError::Open)?.len(), form.bytes.get());
+        let metadata = memory.metadata().map_err(SharedMemoryError::Open)?;
+        let (bytes, expected) = (metadata.len(), form.bytes.get());
         if bytes != expected as u64 {
             return Err(SharedMemoryError::Size { bytes, expected });
+        }
+        if is_sparse(&metadata) {
+            return Err(SharedMemoryError::Sparse);
         }
         Self::map(memory, form.mapped_bytes.min(form.bytes)).map_err(SharedMemoryError::Map)
     }
@@ -224,8 +235,13 @@ impl SharedMemory {
             return Err(io::Error::last_os_error());
         }
         let words = NonNull::new(address.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { words, count, file })
+        Ok(Self { words, count, file, had_holes: AtomicBool::new(false) })
     }
+}
+
+/// Whether a file takes less memory than its size, whoever pays for it.
+fn is_sparse(metadata: &Metadata) -> bool {
+    metadata.blocks().saturating_mul(SECTOR_BYTES) < metadata.len()
 }
 
 /// Search for shared memories of one process, which reads its mappings once, in slices.
@@ -293,7 +309,6 @@ mod tests {
     use std::{
         os::fd::{AsFd, BorrowedFd, OwnedFd},
         process::Command,
-        sync::atomic::Ordering,
     };
 
     use super::*;
@@ -367,18 +382,33 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_holes_take_no_memory() {
+    fn memory_with_holes_is_refused_before_it_takes_any() {
         if !is_permitted() {
             return;
         }
         let own = made(c"uvmd-test-sparse", 8192, SealFlags::SHRINK);
-        let form = Form { mapped_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-sparse") };
+        own.punch_hole(0..4096).unwrap();
+        let refused = of_this_process(c"uvmd-test-sparse").unwrap_err();
+        assert!(matches!(refused, SharedMemoryError::Sparse), "{refused}");
+        assert_eq!(own.file.metadata().unwrap().blocks(), 8, "no page was filled");
+    }
+
+    #[test]
+    fn copies_of_holes_take_no_memory() {
+        if !is_permitted() {
+            return;
+        }
+        let own = made(c"uvmd-test-punched", 8192, SealFlags::SHRINK);
+        let form = Form { mapped_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-punched") };
         let found = SharedMemory::of_process(&Roots::default(), std::process::id(), form).unwrap().unwrap();
+        assert_eq!((found.len(), found.has_holes().unwrap()), (512, false));
+        own[1023].store(1, Ordering::Relaxed);
+        own.punch_hole(4096..8192).unwrap();
         let mut copy = [1; 8192];
         found.read_at(0, &mut copy).unwrap();
-        assert_eq!((copy, found.allocated_bytes().unwrap()), ([0; 8192], 0));
-        assert_eq!(found[511].load(Ordering::Relaxed), 0);
-        assert_eq!((found.len(), own.allocated_bytes().unwrap()), (512, 4096), "a mapped page");
+        assert_eq!((copy, found.has_holes().unwrap()), ([0; 8192], true));
+        own[1023].store(1, Ordering::Relaxed);
+        assert!(found.has_holes().unwrap() && !own.has_holes().unwrap(), "once is enough");
         assert_eq!(found.read_at(8192, &mut copy).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 

@@ -143,8 +143,10 @@ class Harm:
     def stubs(self):
         """A program that is linked to a stub of the driver gets what the stub answers, whether the helper is off or on."""
         for what, environment in (("on", {}), ("off", {"UVMD_HELPER": "off"})):
-            _, out, _ = self.same(f"a program linked to a stub of the driver, the helper {what}", [str(self.programs_folder / "stubbed")], environment=environment)
-            assert b"cuDevicePrimaryCtxRetain(&context, 0): 3\n" in out and b"cuMemFree_v2(memory): 0\n" in out, out
+            for hashes, program in (("GNU's", "stubbed"), ("the specification's", "stubbed_sysv")):
+                about = f"a program linked to a stub of the driver with {hashes} hash table, the helper {what}"
+                _, out, _ = self.same(about, [str(self.programs_folder / program)], environment=environment)
+                assert b"cuDevicePrimaryCtxRetain(&context, 0): 3\n" in out and b"cuMemFree_v2(memory): 0\n" in out, out
 
     def lifetimes(self):
         """Libraries, threads and processes end in any order, without the helper's thread and with it."""

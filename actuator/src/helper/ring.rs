@@ -23,6 +23,9 @@ pub(crate) enum RingError {
     /// Its memory is no ring of this version.
     #[error("its shared memory is no ring of the helper: {0}")]
     Invalid(#[from] Invalid),
+    /// It has punched holes in its memory, whose pages uvmd would have to pay for.
+    #[error("it has punched holes in its shared memory")]
+    Sparse,
     /// The helper knows no commands.
     #[error("its helper is an older one, which carries out no commands")]
     Older,
@@ -73,7 +76,7 @@ impl Ring {
     /// hang.
     pub(crate) fn open(search: &mut RingSearch, roots: &Roots, process: &PidFd) -> Result<Self, RingError> {
         let ring = Self::look_up(search, roots, process)?;
-        if !Memory::open(&ring.0)?.act() {
+        if !ring.header()?.act() {
             return Err(RingError::Off);
         }
         ring.commands()?;
@@ -84,12 +87,21 @@ impl Ring {
     /// mappings, which may hang.
     pub(crate) fn look_up(search: &mut RingSearch, roots: &Roots, process: &PidFd) -> Result<Self, RingError> {
         let ring = Self(search.memory(roots, process.pid())?.ok_or(RingError::Absent)?);
-        if Memory::open(&ring.0)?.has_commands() { Ok(ring) } else { Err(RingError::Older) }
+        if ring.header()?.has_commands() { Ok(ring) } else { Err(RingError::Older) }
+    }
+
+    /// Header, unless the ring has holes: one that is punched just then costs uvmd a page.
+    fn header(&self) -> Result<Memory<'_>, RingError> {
+        // Where the kernel does not say, there may be some.
+        if self.0.has_holes().unwrap_or(true) {
+            return Err(RingError::Sparse);
+        }
+        Ok(Memory::open(&self.0)?)
     }
 
     /// Place of the command. The process may have overwritten anything since the last call.
     pub(super) fn commands(&self) -> Result<Commands<'_>, RingError> {
-        let commands = Memory::open(&self.0)?.commands();
+        let commands = self.header()?.commands();
         if commands.agent() == AgentState::Ended { Err(RingError::Ended) } else { Ok(commands) }
     }
 

@@ -14,12 +14,20 @@ use crate::{
 /// The first thread; 0 if it is not known. Its data stay, as they are not of a stack that is given back.
 static FIRST: AtomicUsize = AtomicUsize::new(0);
 
-/// Finds the first thread: the one with which the process began, or in a child of a fork the one that
-/// forked, if it calls this.
+/// Finds the first thread: the one with which the process began, or the calling one, if it is the first.
 pub(crate) fn find_first_thread(loader: Thread) {
     let id = system::process_id();
     let found = [loader, thread::own()].into_iter().find(|thread| thread::id_of(*thread) == Some(id));
     FIRST.store(found.unwrap_or(0), Ordering::Relaxed);
+}
+
+/// Finds the first thread of a child that a fork made: the parent's, if that has forked. The data of
+/// another one are of a stack that is given back when it ends, so that it is not known then.
+pub(crate) fn find_first_thread_in_child() {
+    let first = FIRST.load(Ordering::Relaxed);
+    if thread::id_of(first) != Some(system::process_id()) {
+        FIRST.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Whether the first thread has ended, and the process not; `None` if that cannot be known.
@@ -76,5 +84,10 @@ mod tests {
         find_first_thread(crate::thread::own());
         assert_eq!(first_thread_has_ended(), None, "tests run in other threads");
         assert!(!sees_ends());
+        // In a child, the thread that has forked is the first, whichever it was. This one was none.
+        FIRST.store(crate::thread::own(), Ordering::Relaxed);
+        assert!(sees_ends());
+        find_first_thread_in_child();
+        assert_eq!(first_thread_has_ended(), None);
     }
 }

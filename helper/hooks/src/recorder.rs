@@ -108,7 +108,10 @@ pub(crate) fn start(first_stage: FirstStage) {
     if STATE.compare_exchange(NONE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
     }
-    make(first_stage);
+    if thread::find(first_stage.dlsym) {
+        process::find_first_thread(first_stage.first_thread);
+        make(first_stage);
+    }
 }
 
 /// Makes the recorder, in the one thread that has set the state to BUSY.
@@ -121,8 +124,8 @@ fn make(first_stage: FirstStage) {
     STATE.store(READY, Ordering::Release);
 }
 
-/// Starts to record anew in a child that a fork made, and that has just called `cuInit`: the driver has done
-/// so in one process of the two alone.
+/// Starts to record anew in a child that a fork made, and that calls `cuInit`: where the parent has done so
+/// before, the driver refuses that, and nothing is recorded.
 #[expect(unsafe_code, reason = "see Place")]
 pub(crate) fn start_in_child() {
     let is_child = STATE.load(Ordering::Acquire) == READY && existing().is_none();
@@ -133,10 +136,10 @@ pub(crate) fn start_in_child() {
     let place = unsafe { &*RECORDER.0.get() };
     // SAFETY: it was written before the state was READY.
     let parent = unsafe { place.assume_init_ref() };
-    let first_stage = FirstStage { first_thread: 0, ..parent.first_stage };
+    process::find_first_thread_in_child();
     // A filter that came since the parent began may forbid what follows.
     if parent.agent.has_filters_of_start() {
-        make(first_stage);
+        make(parent.first_stage);
     }
 }
 
@@ -161,11 +164,10 @@ extern "C" fn thread_ends(value: *mut c_void) {
 
 impl Recorder {
     fn new(first_stage: FirstStage) -> Option<Self> {
-        let FirstStage { dlsym, first_thread, .. } = first_stage;
+        let dlsym = first_stage.dlsym;
         if !(clock::find(dlsym) && thread::find(dlsym) && shared::is_permitted()) {
             return None;
         }
-        process::find_first_thread(first_thread);
         let thread = Libc::find(dlsym)?.thread_key(thread_ends)?;
         let mut words = Words::new(zeroed::private_zero_at_fork(WORDS).ok()?);
         let is_own = words.next()?;

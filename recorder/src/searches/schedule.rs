@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Bound,
     time::Duration,
 };
 
@@ -11,14 +12,20 @@ use sys::cpu_budget::{Account, Allowance};
 /// Processor time for the searches of a user.
 pub(super) const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_secs(1) };
 /// Part of the processor time of a user's processes that their searches may take as well.
-const CREDIT_PART: u32 = 10;
+const CREDIT_PART: u32 = 40;
 /// Slices that are read at a time, of all processes and of those of a user.
 const RUNNING_MAX: usize = 4;
 const RUNNING_OF_USER_MAX: usize = 2;
 /// Time after which the read of a slice counts as hung, and those of other users no longer wait for it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Slices that are read or hang at a time: those of 32 users at their limit.
+/// Time after which the read of a slice counts as slow. Its user is slow then for a while, and leaves one of
+/// the places and a quarter of the threads to others.
+const SLOW: Duration = Duration::from_millis(200);
+const SLOW_FOR: Duration = Duration::from_mins(10);
+const RUNNING_OF_SLOW_MAX: usize = RUNNING_MAX - 1;
+/// Slices that are read or hang at a time: those of 32 users at their limit, of 24 slow ones.
 pub(super) const THREADS_MAX: usize = 64;
+const THREADS_OF_SLOW_MAX: usize = THREADS_MAX / 4 * 3;
 
 /// Reason why the search in a process's memory map is not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +51,10 @@ impl Running {
     fn is_hung(&self, now: Duration) -> bool {
         now.saturating_sub(self.since) > PATIENCE
     }
+
+    fn is_slow(&self, now: Duration) -> bool {
+        now.saturating_sub(self.since) > SLOW
+    }
 }
 
 /// Schedule of searches. Times are of one monotonic clock.
@@ -51,24 +62,49 @@ impl Running {
 pub(super) struct Schedule {
     /// Processes to be searched, with their users.
     wanted: BTreeMap<ProcessId, u32>,
+    /// The same by user: first those whose search has begun, so that few are paused.
+    queues: BTreeMap<u32, BTreeSet<(Stage, ProcessId)>>,
     /// Slices that are read, also of processes that are no longer wanted.
     running: BTreeMap<ProcessId, Running>,
-    /// Processes whose search has begun: those go on before others of their user begin, so that few are
-    /// paused.
-    begun: BTreeSet<ProcessId>,
     accounts: BTreeMap<u32, Account>,
+    /// Users with a slow read, until a time.
+    slow: BTreeMap<u32, Duration>,
     /// User of the last slice.
     last_uid: u32,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Begun,
+    New,
+}
+
 impl Schedule {
     pub(super) fn want(&mut self, process: ProcessId, uid: u32) {
-        self.wanted.insert(process, uid);
+        if self.wanted.get(&process) != Some(&uid) {
+            self.forget_process(process);
+            self.wanted.insert(process, uid);
+            self.queues.entry(uid).or_default().insert((Stage::New, process));
+        }
+    }
+
+    fn forget_process(&mut self, process: ProcessId) {
+        let Some(uid) = self.wanted.remove(&process) else { return };
+        let Some(queue) = self.queues.get_mut(&uid) else { return };
+        for stage in [Stage::Begun, Stage::New] {
+            queue.remove(&(stage, process));
+        }
+        if queue.is_empty() {
+            self.queues.remove(&uid);
+        }
     }
 
     pub(super) fn retain(&mut self, is_wanted: impl Fn(&ProcessId) -> bool) {
         self.wanted.retain(|process, _| is_wanted(process));
-        self.begun.retain(is_wanted);
+        self.queues.retain(|_, queue| {
+            queue.retain(|(_, process)| is_wanted(process));
+            !queue.is_empty()
+        });
     }
 
     pub(super) fn is_wanted(&self, process: ProcessId) -> bool {
@@ -77,27 +113,57 @@ impl Schedule {
 
     /// Process whose next slice is to be read now: of the users in turn.
     pub(super) fn next(&mut self, now: Duration) -> Option<ProcessId> {
-        let hung = self.running.values().filter(|running| running.is_hung(now)).count();
-        if self.running.len() >= THREADS_MAX || self.running.len() - hung >= RUNNING_MAX {
+        let threads = self.running.len();
+        let active: Vec<u32> =
+            self.running.values().filter(|slice| !slice.is_hung(now)).map(|slice| slice.uid).collect();
+        if threads >= THREADS_MAX || active.len() >= RUNNING_MAX {
             return None;
         }
-        let due = self.wanted.iter().filter(|(process, _)| self.delay_of(**process, now) == Some(Delay::Turn));
-        let (process, uid) =
-            due.min_by_key(|(process, uid)| (**uid <= self.last_uid, **uid, !self.begun.contains(process)))?;
-        let (process, uid) = (*process, *uid);
+        let of_slow = active.iter().filter(|uid| self.is_slow(**uid, now)).count();
+        let has_place_for_slow = threads < THREADS_OF_SLOW_MAX && of_slow < RUNNING_OF_SLOW_MAX;
+        let others = self.queues.range((Bound::Excluded(self.last_uid), Bound::Unbounded));
+        let users = others.chain(self.queues.range(..=self.last_uid));
+        let (uid, stage, process) = users
+            .filter(|(uid, _)| {
+                let has_room = self.of_user(**uid).count() < RUNNING_OF_USER_MAX;
+                has_room && !self.is_over_budget(**uid, now) && (has_place_for_slow || !self.is_slow(**uid, now))
+            })
+            .find_map(|(uid, queue)| {
+                let due = queue.iter().find(|(_, process)| !self.running.contains_key(process));
+                due.map(|(stage, process)| (*uid, *stage, *process))
+            })?;
+        if let Some(queue) = self.queues.get_mut(&uid) {
+            queue.remove(&(stage, process));
+            queue.insert((Stage::Begun, process));
+        }
         self.last_uid = uid;
-        self.begun.insert(process);
         self.running.insert(process, Running { uid, since: now });
         Some(process)
     }
 
+    fn of_user(&self, uid: u32) -> impl Iterator<Item = &Running> {
+        self.running.values().filter(move |running| running.uid == uid)
+    }
+
+    fn is_over_budget(&self, uid: u32, now: Duration) -> bool {
+        self.accounts.get(&uid).is_some_and(|account| account.is_over(ALLOWANCE, now))
+    }
+
+    /// Whether a user holds, or has held, a slice for long.
+    fn is_slow(&self, uid: u32, now: Duration) -> bool {
+        self.slow.get(&uid).is_some_and(|until| *until > now) || self.of_user(uid).any(|running| running.is_slow(now))
+    }
+
     /// Charges a slice to its user; returns the user. The search is over if it is complete.
     pub(super) fn end(&mut self, process: ProcessId, spent: Duration, is_complete: bool, now: Duration) -> Option<u32> {
-        let Running { uid, .. } = self.running.remove(&process)?;
+        let running = self.running.remove(&process)?;
+        let uid = running.uid;
+        if running.is_slow(now) {
+            self.slow.insert(uid, now + SLOW_FOR);
+        }
         self.charge(uid, spent, now);
         if is_complete {
-            self.wanted.remove(&process);
-            self.begun.remove(&process);
+            self.forget_process(process);
         }
         Some(uid)
     }
@@ -119,8 +185,9 @@ impl Schedule {
         self.accounts.iter().filter(is_over).map(|(uid, _)| *uid)
     }
 
-    /// Forgets users without debt.
+    /// Forgets users without debt, and slow ones after a while.
     pub(super) fn forget(&mut self, now: Duration) {
+        self.slow.retain(|_, until| *until > now);
         self.accounts.retain(|_, account| account.debt(ALLOWANCE, now) > Duration::ZERO);
     }
 
@@ -130,14 +197,13 @@ impl Schedule {
         if let Some(running) = self.running.get(&process) {
             return running.is_hung(now).then_some(Delay::Lock);
         }
-        let of_user = || self.running.values().filter(|running| running.uid == *uid);
-        if self.accounts.get(uid).is_some_and(|account| account.is_over(ALLOWANCE, now)) {
+        if self.is_over_budget(*uid, now) {
             return Some(Delay::Budget);
         }
-        if of_user().count() < RUNNING_OF_USER_MAX {
+        if self.of_user(*uid).count() < RUNNING_OF_USER_MAX {
             return Some(Delay::Turn);
         }
-        of_user().all(|running| running.is_hung(now)).then_some(Delay::LocksOfUser)
+        self.of_user(*uid).all(|running| running.is_hung(now)).then_some(Delay::LocksOfUser)
     }
 }
 
@@ -184,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_take_at_most_a_tenth_of_what_the_processes_use_beyond_that() {
+    fn searches_take_at_most_a_fortieth_of_what_the_processes_use_beyond_that() {
         let mut schedule = Schedule::default();
         (0..8).for_each(|pid| schedule.want(process(pid), 7));
         let mut spent = Duration::ZERO;
@@ -193,7 +259,7 @@ mod tests {
             spent += run(&mut schedule, now..now + SECOND, 10 * MS, |_| false).get(&7).copied().unwrap_or_default();
             schedule.credit(7, SECOND / 2);
         }
-        let allowed = SECOND + 600 * SECOND / 100 + 600 * SECOND / 2 / 10 + 50 * MS;
+        let allowed = SECOND + 600 * SECOND / 100 + 600 * SECOND / 2 / 40 + 50 * MS;
         assert!(spent <= allowed && spent + SECOND >= allowed, "{spent:?} of {allowed:?}");
     }
 
@@ -241,6 +307,54 @@ mod tests {
             now += 3 * SECOND;
         }
         assert_eq!(begun, THREADS_MAX);
+    }
+
+    #[test]
+    fn users_that_hold_their_maps_leave_threads_to_others() {
+        let (mut schedule, mut now) = (Schedule::default(), SECOND);
+        for pid in 0..100 {
+            schedule.want(process(pid), pid / 2);
+        }
+        // Each has held one before.
+        schedule.slow = (0..50).map(|uid| (uid, Duration::MAX)).collect();
+        let mut begun = 0;
+        for _ in 0..100 {
+            begun += std::iter::from_fn(|| schedule.next(now)).count();
+            now += 3 * SECOND;
+        }
+        assert_eq!(begun, THREADS_OF_SLOW_MAX);
+        schedule.want(process(200), 200);
+        assert_eq!(schedule.next(now), Some(process(200)));
+    }
+
+    #[test]
+    fn reads_that_nearly_hang_leave_a_place_to_others() {
+        let (mut schedule, mut now) = (Schedule::default(), SECOND);
+        (0..100).for_each(|pid| schedule.want(process(pid), pid % 2));
+        let mut held: Vec<ProcessId> = std::iter::from_fn(|| schedule.next(now)).collect();
+        assert_eq!(held.len(), RUNNING_MAX);
+        for other in 200..220 {
+            now += 1990 * MS;
+            for process in held.drain(..) {
+                schedule.end(process, MS, false, now);
+            }
+            held.extend(std::iter::from_fn(|| schedule.next(now)));
+            schedule.want(process(other), other);
+            assert_eq!((held.len(), schedule.next(now)), (RUNNING_OF_SLOW_MAX, Some(process(other))));
+            schedule.end(process(other), MS, true, now);
+        }
+    }
+
+    #[test]
+    fn user_over_budget_is_skipped_with_all_its_processes() {
+        let mut schedule = Schedule::default();
+        (0..3500).for_each(|pid| schedule.want(process(pid), 7));
+        schedule.charge(7, 10 * SECOND, SECOND);
+        schedule.want(process(9000), 8);
+        assert_eq!((schedule.next(SECOND), schedule.next(SECOND)), (Some(process(9000)), None));
+        assert_eq!(schedule.queues.len(), 2, "users, and not processes, are looked at");
+        schedule.retain(|process| process.pid == 0);
+        assert_eq!((schedule.wanted.len(), schedule.queues.len()), (1, 1));
     }
 
     #[test]

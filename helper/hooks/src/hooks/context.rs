@@ -84,11 +84,9 @@ hooks! {
     // Of programs that have loaded a library that is linked to the driver, the helper starts here, where the
     // driver itself opens files: later on, the program may have forbidden that.
     cuInit = fn(flags: u32) |real, per_thread| {
-        let result = real();
-        if result.is_ok() {
-            recorder::start_in_child();
-        }
-        result
+        // Before the driver is opened: uvmd looks for the ring from then on.
+        recorder::start_in_child();
+        real()
     }
 
     cuDevicePrimaryCtxRetain = fn(context: *mut Handle, device: i32) |real, per_thread| {

@@ -37,9 +37,13 @@ fn anonymous(name: &CStr, bytes: u64) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Shared memory of this size, which cannot be resized any more.
+/// Shared memory of this size, all of it there, which cannot be resized any more.
 pub(crate) fn sealed(name: &CStr, bytes: u64) -> anyhow::Result<File> {
     let file = anonymous(name, bytes)?;
+    // SAFETY: takes numbers; nobody has mapped it.
+    if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, libc::off_t::try_from(bytes)?) } != 0 {
+        return Err(io::Error::last_os_error()).context("cannot allocate shared memory");
+    }
     // SAFETY: takes numbers, touches no memory.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) };
     if result == 0 { Ok(file) } else { Err(io::Error::last_os_error()).context("cannot seal shared memory") }
