@@ -27,8 +27,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of the calls of a process.
 const WINDOW_BYTES: usize = 4 << 20;
 
-/// Traces that are made at a time: each takes up to some 100 MiB and a second.
-const TRACES_MAX: usize = 2;
+/// Traces that are made at a time: one takes up to some 100 MiB and a second.
+const TRACES_MAX: usize = 1;
 /// Answers with calls, likewise.
 const ANSWERS_MAX: usize = 8;
 

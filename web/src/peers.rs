@@ -66,6 +66,11 @@ impl PeerKey {
         matches!(self, Self::Operator(_))
     }
 
+    /// Whether this is no user on the socket.
+    pub(crate) const fn is_over_tcp(self) -> bool {
+        matches!(self, Self::Loopback | Self::Address(_) | Self::Unidentified)
+    }
+
     /// Share of `all`, if a peer's is `of_peer`: three quarters for all local users over TCP
     /// together.
     pub(crate) fn share(self, all: usize, of_peer: usize) -> usize {

@@ -1,7 +1,8 @@
 //! Places of event streams, of which each peer has a share.
 //!
 //! If all are taken, a new stream displaces the oldest one of the peer with the most streams, if that
-//! peer has at least two more. Users with write permission have places of their own.
+//! peer has at least two more. A part of them is for users on the socket alone: addresses are cheap.
+//! Users with write permission have places of their own.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -16,6 +17,8 @@ use crate::{closed::Closed, connection_table::ConnectionTable, peers::PeerKey};
 /// connections as well.
 const MAX: usize = 32;
 const OF_PEER_MAX: usize = 8;
+/// Maximum of those over TCP.
+const OVER_TCP_MAX: usize = 24;
 
 /// Open event streams. Cheap to clone; all clones share their state.
 #[derive(Clone, Debug)]
@@ -55,8 +58,7 @@ impl Streams {
         let mut open = self.open();
         open.retain(|each| !each.place.is_closed());
         let own = count(&open, peer);
-        let is_free = peer.is_operator() || open.iter().filter(|each| !each.peer.is_operator()).count() < MAX;
-        if own >= peer.share(MAX, OF_PEER_MAX) || (!is_free && !self.displace(&mut open, own)) {
+        if own >= peer.share(MAX, OF_PEER_MAX) || !self.make_place(&mut open, peer, own) {
             self.0.rejected.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -65,10 +67,21 @@ impl Streams {
         Some(StreamPlace { streams: self.clone(), displaced })
     }
 
-    /// Ends a stream of the peer with the most, for one of a peer with this number of them; false
-    /// if none has more than that peer will have.
-    fn displace(&self, open: &mut Vec<Open>, own: usize) -> bool {
-        let counts = open.iter().map(|each| if each.peer.is_operator() { 0 } else { count(open, each.peer) });
+    /// Whether there is a place for this peer with its number of streams, maybe that of another one.
+    fn make_place(&self, open: &mut Vec<Open>, peer: PeerKey, own: usize) -> bool {
+        let is_common: fn(PeerKey) -> bool = |peer| !peer.is_operator();
+        let number = |of: fn(PeerKey) -> bool| open.iter().filter(|each| of(each.peer)).count();
+        if peer.is_over_tcp() && number(PeerKey::is_over_tcp) >= OVER_TCP_MAX {
+            self.displace(open, own, PeerKey::is_over_tcp)
+        } else {
+            peer.is_operator() || number(is_common) < MAX || self.displace(open, own, is_common)
+        }
+    }
+
+    /// Ends a stream of the peer of this kind with the most, for one of a peer with this number of
+    /// them; false if none has more than that peer will have.
+    fn displace(&self, open: &mut Vec<Open>, own: usize, is_of_kind: fn(PeerKey) -> bool) -> bool {
+        let counts = open.iter().map(|each| if is_of_kind(each.peer) { count(open, each.peer) } else { 0 });
         let counts: Vec<_> = counts.collect();
         let most = counts.iter().copied().max().unwrap_or(0);
         let Some(first) = counts.iter().position(|count| *count == most && most > own + 1) else { return false };

@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     io,
     sync::{Arc, PoisonError},
+    time::Instant,
 };
 
 use model::ProcessId;
@@ -68,8 +69,10 @@ impl<S: Storage> Writer<S> {
         shared.changed.notify_all();
     }
 
-    /// Waits for the next write; a failed one is repeated after a pause.
+    /// Waits for the next write; a failed one is repeated after a pause, however often others are
+    /// notified during it.
     fn next(&self) -> Option<Batch> {
+        let begun = Instant::now();
         let mut state = self.shared.state();
         while !state.waiting.is_due {
             if state.life == Life::Closing {
@@ -79,12 +82,13 @@ impl<S: Storage> Writer<S> {
                 state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let waited = self.shared.changed.wait_timeout(state, self.shared.waits.retry);
-            let (after, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = after;
-            if timeout.timed_out() {
+            let pause = self.shared.waits.retry.saturating_sub(begun.elapsed());
+            if pause.is_zero() {
                 state.waiting.rewrite();
+                continue;
             }
+            let waited = self.shared.changed.wait_timeout(state, pause);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
         // Most of it may be useless: exits of processes are detected at a rewrite only.
         let has_grown = self.lines > 2 * self.needed + SPARE_LINES_MAX;

@@ -68,6 +68,14 @@ struct Verification {
     cpu_time: Duration,
 }
 
+/// Reason why a request waits no more.
+#[derive(Clone, Copy, Debug)]
+enum Granted {
+    Turn,
+    /// Its credentials were verified in the turn of another one.
+    Verified,
+}
+
 /// Request that waits for its turn, until it is dropped.
 struct Waiting {
     verifications: Verifications,
@@ -83,11 +91,12 @@ impl Default for Verifications {
 
 impl Verifications {
     /// Whether the credentials are verified: by this verification, in its turn, or by that of
-    /// another request meanwhile. `None` if it had no turn.
+    /// another request meanwhile. `None` if it had no turn, and others came first.
     async fn verify(
         &self,
         peer: PeerKey,
         digest: Digest,
+        wait_max: Duration,
         was_verified: impl Fn() -> bool,
         verification: impl Future<Output = Verification> + Send + 'static,
     ) -> Option<bool> {
@@ -95,14 +104,11 @@ impl Verifications {
         let waiting = Waiting { verifications: self.clone(), number };
         // It may be first.
         self.0.changed.notify_waiters();
-        let Ok(has_turn) = time::timeout(WAIT_MAX, self.turn(number, was_verified)).await else {
-            self.turns().keep(number, digest);
-            return None;
-        };
-        if !has_turn {
-            return Some(true);
+        match time::timeout(wait_max, self.turn(number, was_verified)).await {
+            Ok(Some(Granted::Turn)) => drop(waiting),
+            Ok(Some(Granted::Verified)) => return Some(true),
+            Ok(None) | Err(_) => return None,
         }
-        drop(waiting);
         let (verifications, (done, is_done)) = (self.clone(), oneshot::channel());
         // A client that leaves does not make room for another verification.
         tokio::spawn(async move {
@@ -114,13 +120,13 @@ impl Verifications {
         Some(is_done.await.unwrap_or(false))
     }
 
-    /// Waits for the turn of a request and takes it; false if its credentials were verified
-    /// meanwhile.
-    async fn turn(&self, number: Number, was_verified: impl Fn() -> bool) -> bool {
+    /// Waits for the turn of a request and takes it, unless its credentials are verified meanwhile.
+    /// `None` if it waits no more, as others came first.
+    async fn turn(&self, number: Number, was_verified: impl Fn() -> bool) -> Option<Granted> {
         loop {
             let changed = self.0.changed.notified();
             if was_verified() {
-                return false;
+                return Some(Granted::Verified);
             }
             let turn = {
                 let mut turns = self.turns();
@@ -131,19 +137,15 @@ impl Verifications {
                 turn
             };
             match turn {
-                Turn::Now => return true,
+                Turn::Now => return Some(Granted::Turn),
                 Turn::At(at) => tokio::select! {
                     () = changed => {}
                     () = time::sleep_until(self.0.begun + at) => {}
                 },
                 Turn::Later => changed.await,
+                Turn::Never => return None,
             }
         }
-    }
-
-    /// Whether a password of the peer was wrong recently.
-    fn has_failed(&self, peer: PeerKey) -> bool {
-        self.turns().has_failed(peer, self.now())
     }
 
     fn now(&self) -> Duration {
@@ -201,10 +203,8 @@ async fn is_verified(
     if users.was_verified(&name, digest) {
         return Some(true);
     }
-    // Those who guess do not occupy the few places of the reserve.
-    if is_in_reserve && verifications.has_failed(peer) {
-        return None;
-    }
+    // Nobody occupies the few places of the reserve by waiting.
+    let wait_max = if is_in_reserve { Duration::ZERO } else { WAIT_MAX };
     let verifier = Arc::clone(&users);
     let verification = async move {
         let verify = move || {
@@ -214,7 +214,7 @@ async fn is_verified(
         };
         task::spawn_blocking(verify).await.unwrap_or_default()
     };
-    verifications.verify(peer, digest, || users.was_verified(&name, digest), verification).await
+    verifications.verify(peer, digest, wait_max, || users.was_verified(&name, digest), verification).await
 }
 
 /// Name and password of a request; `None` if it has none, or more than one.
@@ -263,6 +263,10 @@ mod tests {
 
     impl Bench {
         async fn request(&self, peer: PeerKey, password: &str, cost: Duration) -> Option<bool> {
+            self.request_for(WAIT_MAX, peer, password, cost).await
+        }
+
+        async fn request_for(&self, wait_max: Duration, peer: PeerKey, password: &str, cost: Duration) -> Option<bool> {
             let Self { verifications, spent, verified } = self.clone();
             let was_verified = || verified.lock().unwrap().iter().any(|known| known == password);
             if was_verified() {
@@ -278,7 +282,7 @@ mod tests {
                 }
                 Verification { is_verified, cpu_time: cost }
             };
-            verifications.verify(peer, Digest::of_test(password), was_verified, verification).await
+            verifications.verify(peer, Digest::of_test(password), wait_max, was_verified, verification).await
         }
 
         /// Clients of this peer that try one password after another.
@@ -289,11 +293,26 @@ mod tests {
                     for at in 0.. {
                         let password = format!("{peer:?} {client} {at}");
                         if bench.request(peer, &password, cost).await.is_none() {
-                            time::sleep(MS).await;
+                            time::sleep(100 * MS).await;
                         }
                     }
                 });
             }
+        }
+
+        /// A client of this peer that tries a password after each interval, without a wait for the
+        /// result.
+        fn flood(&self, peer: PeerKey, interval: Duration, guesses: &mut JoinSet<()>) {
+            let bench = self.clone();
+            guesses.spawn(async move {
+                let mut requests = JoinSet::new();
+                for at in 0.. {
+                    let bench = bench.clone();
+                    requests.spawn(async move { bench.request(peer, &format!("flood {at}"), USUAL).await });
+                    while requests.try_join_next().is_some() {}
+                    time::sleep(interval).await;
+                }
+            });
         }
 
         fn spent(&self, of: impl Fn(PeerKey) -> bool) -> Duration {
@@ -329,15 +348,60 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn first_scrape_is_served_beside_24_guessing_clients_of_its_address() {
+    async fn first_scrape_is_served_beside_a_few_guessing_clients_of_its_address() {
         for peer in [PeerKey::Loopback, address(1)] {
             let (bench, mut guesses) = (Bench::default(), JoinSet::new());
-            bench.guess(peer, 24, USUAL, &mut guesses);
+            bench.guess(peer, 6, USUAL, &mut guesses);
             time::sleep(60 * USUAL).await;
-            let (before, begun) = (bench.verifications(), Instant::now());
+            let before = bench.verifications();
             assert_eq!(bench.request(peer, RIGHT, USUAL).await, Some(true), "{peer:?}");
-            assert!(bench.verifications() - before <= 26, "{peer:?}");
-            println!("{peer:?}: {:?}", begun.elapsed());
+            assert!(bench.verifications() - before <= 8, "{peer:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_requests_wait_and_the_others_are_rejected_at_once() {
+        let (bench, mut guesses) = (Bench::default(), JoinSet::new());
+        bench.guess(address(1), 2, LONG, &mut guesses);
+        bench.guess(address(2), 2, LONG, &mut guesses);
+        time::sleep(Duration::from_mins(1)).await;
+        let (quick, begun) = (Arc::new(AtomicU64::new(0)), Instant::now());
+        let mut requests = JoinSet::new();
+        for at in 0..48 {
+            let (bench, quick) = (bench.clone(), Arc::clone(&quick));
+            requests.spawn(async move {
+                let outcome = bench.request(address(1), &format!("flood {at}"), LONG).await;
+                if outcome.is_none() && begun.elapsed() < MS {
+                    quick.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        time::sleep(MS).await;
+        assert!(quick.load(Ordering::Relaxed) >= 40, "{quick:?} of 48 leave their places");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn scraper_that_waits_shorter_than_uvmd_is_served_by_its_second_scrape() {
+        let (bench, mut guesses) = (Bench::default(), JoinSet::new());
+        bench.guess(address(1), 6, LONG, &mut guesses);
+        time::sleep(Duration::from_mins(1)).await;
+        let mut scrapes = Vec::new();
+        for _ in 0..3 {
+            scrapes.push(time::timeout(WAIT_MAX * 3 / 4, bench.request(address(1), RIGHT, LONG)).await.ok());
+            time::sleep(Duration::from_secs(15)).await;
+        }
+        assert_eq!((scrapes[0], scrapes[2]), (None, Some(Some(true))), "{scrapes:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn scraper_is_served_by_its_second_scrape_beside_a_flood_of_guesses() {
+        for peer in [PeerKey::Loopback, address(1)] {
+            let (bench, mut guesses) = (Bench::default(), JoinSet::new());
+            bench.flood(peer, 2 * MS, &mut guesses);
+            time::sleep(Duration::from_secs(20)).await;
+            let first = bench.request(peer, RIGHT, USUAL).await;
+            time::sleep(Duration::from_secs(15)).await;
+            assert_eq!((first, bench.request(peer, RIGHT, USUAL).await), (None, Some(true)), "{peer:?}");
         }
     }
 
@@ -428,20 +492,18 @@ mod tests {
         assert_eq!(both().await, (Some(true), Some(true), 2), "one verification for both");
     }
 
-    #[tokio::test]
-    async fn wrong_password_on_a_reserved_place_is_rejected_after_a_failure() {
-        let users = |name: &str| {
-            let hash = bcrypt::hash("secret", 4).unwrap();
-            Arc::new(Users::new([(name.to_owned(), hash)]).unwrap())
-        };
-        let (verifications, users) = (Verifications::default(), users("a"));
-        let request = |peer, is_in_reserve, password: &str| {
-            let presented = Presented { name: "a".to_owned(), password: password.into() };
-            is_verified(&verifications, peer, is_in_reserve, Arc::clone(&users), presented)
-        };
-        assert_eq!(request(address(1), true, "wrong").await, Some(false));
-        assert_eq!(request(address(1), true, "secret").await, None);
-        assert_eq!(request(address(2), true, "secret").await, Some(true));
-        assert_eq!(request(address(1), true, "secret").await, Some(true), "it is known now");
+    #[tokio::test(start_paused = true)]
+    async fn request_on_a_reserved_place_has_its_turn_at_once_or_keeps_its_position() {
+        let bench = Bench::default();
+        let on_reserve = |peer, password| bench.request_for(Duration::ZERO, peer, password, USUAL);
+        assert_eq!(on_reserve(address(1), "wrong").await, Some(false));
+        assert_eq!(on_reserve(address(2), RIGHT).await, None, "the last one is not paid for");
+        time::sleep(MS).await;
+        let mut guesses = JoinSet::new();
+        bench.guess(address(2), 8, USUAL, &mut guesses);
+        time::sleep(MS).await;
+        assert_eq!(bench.request(address(2), RIGHT, USUAL).await, Some(true));
+        assert_eq!(bench.verifications(), 2, "its position was kept, and those that came later wait");
+        assert_eq!(on_reserve(address(2), RIGHT).await, Some(true), "it is known now");
     }
 }

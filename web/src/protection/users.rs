@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
+    hash::{Hash, Hasher},
     str::FromStr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -128,6 +129,15 @@ impl PartialEq for Digest {
     fn eq(&self, Self(other): &Self) -> bool {
         let Self(tag) = self;
         tag.as_ref() == other.as_ref()
+    }
+}
+
+impl Eq for Digest {}
+
+impl Hash for Digest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self(tag) = self;
+        tag.as_ref().hash(state);
     }
 }
 

@@ -7,12 +7,13 @@ use std::{
     time::Duration,
 };
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    task::{self, JoinHandle},
-    time::timeout,
+    task::{self, JoinHandle, JoinSet},
+    time::{sleep, timeout},
 };
 use tokio_rustls::{
     TlsConnector,
@@ -392,4 +393,51 @@ async fn curl_scrapes_with_certificate_and_password() {
         let output = task::spawn_blocking(move || curl.output().unwrap()).await.unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), status, "{output:?}");
     }
+}
+
+#[tokio::test]
+async fn scrapers_are_served_beside_guesses_that_fill_all_places_and_the_queue() {
+    let server = Server::start().await;
+    let slow = |password: &str| bcrypt::hash(password, 10).unwrap();
+    let users = [("prometheus", "secret"), ("other", "unknown yet")];
+    let users = users.map(|(name, password)| (name.to_owned(), slow(password)));
+    server.protection.change(None, Some(Users::new(users).unwrap()));
+    assert_eq!(server.status(RIGHT).await, 200);
+
+    let (mut guesses, address) = (JoinSet::new(), server.address);
+    // More than the 48 places and the 64 of the queue, which all clients of this node share.
+    for client in 0..128_u32 {
+        guesses.spawn(async move {
+            for guess in 0_u32.. {
+                // `prometheus:` and a number.
+                let password = format!("{:08}", client * 100_000 + guess);
+                let encoded = BASE64_STANDARD.encode(format!("prometheus:{password}"));
+                if let Ok(stream) = TcpStream::connect(address).await {
+                    try_request(stream, "GET", "/metrics", &format!("Authorization: Basic {encoded}\r\n")).await;
+                }
+                sleep(Duration::from_millis(500)).await;
+            }
+        });
+    }
+    while server.metric("uvmd_http_requests_rejected_total{reason=\"passwords\"} ").await.parse::<u64>().unwrap() < 100
+    {
+        sleep(Duration::from_millis(10)).await;
+    }
+    let scrape = async |headers: &str| {
+        let (head, _) = try_request(server.connect().await, "GET", "/metrics", headers).await?;
+        Some(status(&head))
+    };
+    let mut verified = Vec::new();
+    for _ in 0..10 {
+        verified.push(scrape(RIGHT).await);
+    }
+    assert_eq!(verified, [Some(200); 10]);
+    let other = format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode("other:unknown yet"));
+    let mut unverified = Vec::new();
+    while unverified.last() != Some(&Some(200)) {
+        unverified.push(scrape(&other).await);
+        assert!(unverified.len() < 8, "{unverified:?}");
+        sleep(Duration::from_millis(100)).await;
+    }
+    println!("{unverified:?}");
 }

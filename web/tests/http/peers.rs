@@ -177,9 +177,9 @@ async fn rest(stream: &mut Client) -> String {
 async fn event_streams_are_limited_by_peer_and_shared_by_peers() {
     let server = Server::start(Sources { events: Events::default(), ..always(busy()).into() });
     let mut streams = Vec::new();
-    let greedy = open_streams(&server, (1..=4).map(remote), 9, &mut streams).await;
+    let greedy = open_streams(&server, (1001..=1004).map(local), 9, &mut streams).await;
     assert_eq!(greedy.iter().filter(|status| *status == "200").count(), 4 * 8);
-    let late = open_streams(&server, [remote(5)], 9, &mut streams).await;
+    let late = open_streams(&server, [local(1005)], 9, &mut streams).await;
     assert_eq!(late.iter().filter(|status| *status == "200").count(), 6, "{late:?}");
     assert_eq!(server.metric("uvmd_http_event_streams").await, 32);
     assert_eq!(server.metric("uvmd_http_requests_rejected_total{reason=\"event_streams\"}").await, 4 + 3);
@@ -187,8 +187,19 @@ async fn event_streams_are_limited_by_peer_and_shared_by_peers() {
     assert!(rest(&mut streams[0]).await.contains(": stream_displaced"), "the oldest one of the peer with the most");
     drop(streams);
     sleep(SECOND).await;
-    let mut again = server.request(remote(5), "/api/v1/events").await;
+    let mut again = server.request(local(1005), "/api/v1/events").await;
     assert_eq!(again.status().await.as_deref(), Some("200"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn users_on_the_socket_have_an_event_stream_whoever_has_all_over_tcp() {
+    let server = Server::start(Sources { events: Events::default(), ..always(busy()).into() });
+    let mut streams = Vec::new();
+    let many = open_streams(&server, (1..=40).map(remote), 1, &mut streams).await;
+    assert_eq!(many.iter().filter(|status| *status == "200").count(), 24);
+    let users = open_streams(&server, (1001..=1008).map(local), 1, &mut streams).await;
+    assert!(users.iter().all(|status| status == "200"), "{users:?}");
+    assert_eq!(server.closed("stream_displaced").await, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -196,6 +196,24 @@ fn disk_that_recovers_is_written_without_further_advice() {
 }
 
 #[test]
+fn failed_write_is_repeated_however_often_the_journal_is_used_meanwhile() {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, Waits { retry: Duration::from_millis(200), ..LONG });
+    give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
+    assert!(journal.flush(SOON));
+    disk.fill(true);
+    withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
+    assert!(!journal.flush(SOON));
+    let (tries, begun) = (disk.state().tries, Instant::now());
+    // As by each order that gives no advice.
+    while disk.state().tries < tries + 2 {
+        journal.0.shared.changed.notify_all();
+        assert!(begun.elapsed() < SOON, "no try");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
 fn queue_for_a_stuck_disk_is_bounded_and_loses_nothing() {
     let (machine, disk) = (machine(), Disk::default());
     let journal = disk.open(&machine, LONG);
