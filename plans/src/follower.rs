@@ -1,5 +1,7 @@
 //! Plan for a process, by its calls.
 
+use std::time::Duration;
+
 use call_ring::{
     Token,
     call::{Action, Call},
@@ -159,6 +161,8 @@ pub struct Follower {
     outliner: Box<dyn Outliner>,
     /// Plan that planners compute.
     pending_plan: Option<Box<PendingPlan>>,
+    /// Whether the state is a refusal of planners, which may plan again.
+    is_planner_refusal: bool,
     sequence: Sequence,
     faults: Faults,
     claim_limits: ClaimLimits,
@@ -188,6 +192,7 @@ impl Follower {
             settings,
             outliner: Box::new(outliner),
             pending_plan: None,
+            is_planner_refusal: false,
             sequence,
             faults,
             claim_limits: ClaimLimits::default(),
@@ -313,6 +318,7 @@ impl Follower {
             _ if !is_launch => return None,
             State::Watching => {}
             State::Probing(_) if self.probe.as_ref().is_none_or(|probe| probe.is_over()) => {}
+            State::Refused(_) if self.is_planner_refusal && self.outliner.is_retry_due() => {}
             State::Probing(_) | State::Planning | State::Planned(_) | State::Refused(_) => return None,
         }
         let is_confirmed = matches!(self.sequence.state(), detect::State::Locked(_));
@@ -369,6 +375,17 @@ impl Follower {
         self.outliner.status()
     }
 
+    /// Time from a refusal after which the iteration is planned again, at a begin; `None` if it is final.
+    #[must_use]
+    pub fn retry_delay(&self) -> Option<Duration> {
+        self.outliner.retry_delay().filter(|_| self.is_planner_refusal)
+    }
+
+    /// Pauses until the next call or [`Self::poll`].
+    pub fn pause(&mut self) {
+        self.outliner.pause();
+    }
+
     /// Takes the answer of planners, if there is one by now.
     pub fn poll(&mut self) -> Option<Change> {
         self.pending_plan.as_ref()?;
@@ -390,7 +407,7 @@ impl Follower {
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Change {
-        self.pending_plan = None;
+        (self.pending_plan, self.is_planner_refusal) = (None, false);
         self.state = State::Refused(refusal);
         Change::Refused
     }
@@ -414,7 +431,7 @@ impl Follower {
         let room_bytes = workload.room_bytes();
         let pending_plan =
             PendingPlan { first_launch, duration_ns, tokens, leads, room_bytes, unmapped_bytes, coverage, probed };
-        self.pending_plan = Some(Box::new(pending_plan));
+        (self.pending_plan, self.is_planner_refusal) = (Some(Box::new(pending_plan)), false);
         self.state = State::Planning;
         let answer = self.outliner.begin(workload);
         Ok(answer.map_or(Change::Planning, |answer| self.answered(answer)))
@@ -433,7 +450,11 @@ impl Follower {
                 self.state = State::Planned(Box::new(planned));
                 Change::Planned
             }
-            Err(refusal) => self.refuse(refusal.of_claims(unmapped_bytes)),
+            Err(refusal) => {
+                let change = self.refuse(refusal.of_claims(unmapped_bytes));
+                self.is_planner_refusal = true;
+                change
+            }
         }
     }
 

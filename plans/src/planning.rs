@@ -7,6 +7,8 @@
 
 pub mod wire;
 
+use std::time::Duration;
+
 use crate::{
     methods::{Method, Outline, Problem, Workload},
     pieces::Pieces,
@@ -18,8 +20,9 @@ use crate::{
 const PIECES_MAX: usize = 1 << 16;
 /// Most uses of pieces by launches, of which each takes some bytes of a message.
 const USES_MAX: usize = 1 << 20;
-/// Most pairs of a piece and a launch: what methods look at once or more.
-const PAIRS_MAX: usize = 1 << 25;
+/// Most pairs of a piece and a launch. Processor time and memory of a planner process limit what methods
+/// do with them.
+const PAIRS_MAX: usize = 1 << 28;
 
 /// Runs planners, and returns their best outline at once or later.
 pub trait Outliner {
@@ -36,6 +39,19 @@ pub trait Outliner {
 
     /// Stops: no answer is wanted any more.
     fn stop(&mut self);
+
+    /// Pauses: who waits for a turn holds up nobody until the next [`poll`](Self::poll).
+    fn pause(&mut self) {}
+
+    /// Time from the last answer, a refusal, after which another answer is possible; `None` if it is final.
+    fn retry_delay(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether that time has passed.
+    fn is_retry_due(&self) -> bool {
+        false
+    }
 }
 
 impl<O: Outliner + ?Sized> Outliner for Box<O> {
@@ -53,6 +69,18 @@ impl<O: Outliner + ?Sized> Outliner for Box<O> {
 
     fn stop(&mut self) {
         (**self).stop();
+    }
+
+    fn pause(&mut self) {
+        (**self).pause();
+    }
+
+    fn retry_delay(&self) -> Option<Duration> {
+        (**self).retry_delay()
+    }
+
+    fn is_retry_due(&self) -> bool {
+        (**self).is_retry_due()
     }
 }
 
@@ -88,21 +116,45 @@ impl Outliner for Vec<Box<dyn Method>> {
 /// # Errors
 /// If all methods refuse.
 pub fn best(methods: &[Box<dyn Method>], workload: Workload) -> Answer {
-    admit(&workload.pieces)?;
-    let problem = Problem::from(workload);
-    let (mut best, mut refusal): (Option<(&'static str, Outline)>, _) = (None, None);
-    let total = |outline: &Outline| outline.traffic.bytes.total();
+    let mut best = Best::of(workload)?;
     for method in methods {
-        match method.outline(&problem) {
-            Ok(outline) if best.as_ref().is_none_or(|(_, best)| total(&outline) < total(best)) => {
-                best = Some((method.name(), outline));
+        best.try_method(&**method);
+    }
+    best.answer()
+}
+
+/// The best outline of the methods that were tried.
+struct Best {
+    problem: Problem,
+    outline: Option<(&'static str, Outline)>,
+    /// The first refusal.
+    refusal: Option<Refusal>,
+}
+
+impl Best {
+    fn of(workload: Workload) -> Result<Self, Refusal> {
+        admit(&workload.pieces)?;
+        Ok(Self { problem: Problem::from(workload), outline: None, refusal: None })
+    }
+
+    /// Tries a method. Returns whether its outline is the best so far.
+    fn try_method(&mut self, method: &dyn Method) -> bool {
+        let total = |outline: &Outline| outline.traffic.bytes.total();
+        match method.outline(&self.problem) {
+            Ok(outline) if self.outline.as_ref().is_none_or(|(_, best)| total(&outline) < total(best)) => {
+                self.outline = Some((method.name(), outline));
+                return true;
             }
             Ok(_) => {}
-            Err(reason) => refusal = refusal.or(Some(reason)),
+            Err(reason) => self.refusal = self.refusal.take().or(Some(reason)),
         }
+        false
     }
-    let (method, outline) = best.ok_or_else(|| refusal.unwrap_or(Refusal::NoRoom))?;
-    Ok(BestOutline { method, outline, driver: problem.driver() })
+
+    fn answer(&self) -> Answer {
+        let (method, outline) = self.outline.clone().ok_or_else(|| self.refusal.clone().unwrap_or(Refusal::NoRoom))?;
+        Ok(BestOutline { method, outline, driver: self.problem.driver() })
+    }
 }
 
 /// Checks that a workload is in proportion to what planners can do.
@@ -142,7 +194,9 @@ mod tests {
     #[test]
     fn workload_out_of_proportion_is_refused_before_anything_is_computed() {
         assert_eq!(admit(&pieces(16_384, 1024, 64)), Ok(()));
-        for (ops, count, uses) in [(1024, 1024, 1025), (1, PIECES_MAX + 1, 1), (16_384, 2049, 1)] {
+        // A training of 6,000 tensors and launches.
+        assert_eq!(admit(&pieces(6000, 6000, 4)), Ok(()));
+        for (ops, count, uses) in [(1024, 1024, 1025), (1, PIECES_MAX + 1, 1), (16_384, 16_385, 1)] {
             let refusal = Refusal::TooLarge { launches: ops, pieces: count, uses: count * uses };
             assert_eq!(admit(&pieces(ops, count, uses)), Err(refusal));
         }

@@ -54,11 +54,13 @@ pub enum Refusal {
     Invalid { reason: String },
     #[error(
         "an iteration has {launches} launches and {pieces} pieces of memory with {uses} uses; \
-         planners take 65536 pieces, 1048576 uses, and 33554432 pairs of a piece and a launch"
+         planners take 65536 pieces, 1048576 uses, and 268435456 pairs of a piece and a launch"
     )]
     TooLarge { launches: usize, pieces: usize, uses: usize },
-    #[error("planning exceeded its limit of {limit_ms} ms of processor time, or 20 times that in elapsed time")]
+    #[error("planning exceeded its limit of {limit_ms} ms of processor time")]
     PlanningTime { limit_ms: u64 },
+    #[error("the planner process did not get enough processor time in {limit_ms} ms")]
+    PlanningDelayed { limit_ms: u64 },
     #[error("planning needs more than {limit_bytes} bytes of memory, the limit of a planner process")]
     PlanningMemory { limit_bytes: u64 },
     #[error("the planner process failed: {reason}")]

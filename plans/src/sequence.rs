@@ -284,11 +284,6 @@ impl Sequence {
     fn pieces(&self, range: std::ops::Range<usize>, limits: &ClaimLimits) -> Result<(Pieces, Vec<bool>, u64), Refusal> {
         let invalid = |reason: ops::Invalid| Refusal::Invalid { reason: reason.to_string() };
         let (program, calls) = self.window.last(self.marks.len() - range.start);
-        let allocated = calls.iter().filter_map(|call| match call.action {
-            Action::Malloc { address, bytes, kind, .. } => Some(LiveBlock { address, bytes, kind }),
-            _ => None,
-        });
-        program.live().chain(allocated).filter(LiveBlock::is_on_gpu).try_for_each(|block| limits.check(block.bytes))?;
         let blocks = program.live().count() + calls.len();
         budget::check_stream(blocks, calls.iter().take(range.len()).map(|call| addresses(call)).sum())?;
         let mut ops = Ops::after(program, calls.first().map_or(0, |call| call.stamp.time_ns)).map_err(invalid)?;
@@ -333,6 +328,8 @@ impl Sequence {
         for extents in &mut uses {
             extents.retain(on_gpu);
         }
+        // Of what the iteration names alone: a pool may reserve more than there is.
+        uses.iter().flatten().try_for_each(|extent| limits.check(stream.blocks()[extent.block].bytes))?;
         let managed = uses.iter().flatten().filter(|extent| block(extent.block).is_managed);
         let unmapped_bytes = limits.unmapped_bytes(managed.filter_map(|extent| {
             let ops::Block { bytes, address } = stream.blocks()[extent.block];

@@ -118,6 +118,16 @@ pub fn usage(roots: &Roots, pid: u32) -> io::Result<Option<Usage>> {
     Ok(stat(roots, pid)?.map(usage))
 }
 
+/// Processor time that a process of one thread has used, to the nanosecond where the kernel counts so,
+/// also of one whose status is not reaped yet; `None` if there is no such process, or it is unknown.
+#[must_use]
+pub fn run_time(roots: &Roots, pid: u32) -> Option<Duration> {
+    let text = fs::read_to_string(roots.proc.join(pid.to_string()).join("schedstat")).unwrap_or_default();
+    let exact = text.split_ascii_whitespace().next().and_then(|ns| ns.parse().ok()).map(Duration::from_nanos);
+    // Zero where the kernel does not count.
+    exact.filter(|time| !time.is_zero()).or_else(|| cpu_time(roots, pid))
+}
+
 /// Processor time that a process has used; `None` if there is no such process, or it is unknown.
 #[must_use]
 pub fn cpu_time(roots: &Roots, pid: u32) -> Option<Duration> {
@@ -253,6 +263,17 @@ mod tests {
             sum = std::hint::black_box(sum + 1);
         }
         assert_eq!(cpu_time(&Roots::default(), u32::MAX), None);
+    }
+
+    #[test]
+    fn run_time_of_a_process_is_exact_where_the_kernel_counts_it() {
+        let ticks = format!("7 (a) Z {}\n", "5 ".repeat(49));
+        let machine = Machine::new().with("proc/7/stat", ticks.clone()).with("proc/7/schedstat", "9999999 5 1\n");
+        assert_eq!(run_time(&machine.roots, 7), Some(Duration::from_nanos(9_999_999)));
+        let machine = Machine::new().with("proc/7/stat", ticks).with("proc/7/schedstat", "0 0 0\n");
+        assert_eq!(run_time(&machine.roots, 7), cpu_time(&machine.roots, 7));
+        assert!(run_time(&machine.roots, 7).is_some_and(|time| !time.is_zero()));
+        assert_eq!(run_time(&machine.roots, 8), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod process;
 
 use std::time::Duration;
 
-pub use child::run_if_sandboxed;
+pub use child::{Compute, run_if_sandboxed};
 pub use process::{Deadline, Ended, Failure, Process};
 
 /// Limits that the process sets itself.

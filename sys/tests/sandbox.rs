@@ -5,6 +5,7 @@
 use std::{
     fs,
     hint::black_box,
+    io::{self, Write},
     path::Path,
     process::{Command, ExitCode, Stdio},
     thread,
@@ -23,10 +24,10 @@ const LONG: Deadline = Deadline { cpu: Duration::from_secs(15), wall: Duration::
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Computations, good and bad, by the first word of the input.
-fn compute(input: &[u8]) -> Vec<u8> {
+fn compute(input: &[u8], output: &mut dyn Write) -> io::Result<()> {
     let text = String::from_utf8_lossy(input);
     let (name, rest) = text.split_once(' ').unwrap_or((&text, ""));
-    match name {
+    let bytes = match name {
         "reverse" => rest.bytes().rev().collect(),
         "allocate" => {
             let mut all: Vec<Vec<u8>> = Vec::new();
@@ -44,8 +45,15 @@ fn compute(input: &[u8]) -> Vec<u8> {
         "execute" => Command::new("/bin/true").output().map(|output| output.stdout).unwrap_or_default(),
         "thread" => thread::spawn(Vec::new).join().unwrap_or_default(),
         "connect" => std::net::TcpStream::connect("127.0.0.1:1").map(|_| Vec::new()).unwrap_or_default(),
+        "steps" => {
+            output.write_all(b"first\nsec")?;
+            output.flush()?;
+            compute(rest.as_bytes(), output)?;
+            Vec::new()
+        }
         _ => Vec::new(),
-    }
+    };
+    output.write_all(&bytes)
 }
 
 #[expect(unconditional_recursion, reason = "the stack is to end")]
@@ -74,11 +82,19 @@ fn output_is_of_the_input() {
 
 fn computation_without_end_is_killed_at_its_deadline_and_its_time_is_known() {
     let cpu = Duration::from_millis(300);
-    let Ended { output, cpu: used } = run("spin", Deadline { cpu, ..LONG });
+    let Ended { output, cpu: used, .. } = run("spin", Deadline { cpu, ..LONG });
     assert!(matches!(output, Err(Failure::CpuTime(limit)) if limit == cpu), "{output:?}");
     assert!(used >= cpu, "{used:?}");
     let wall = Duration::from_millis(200);
     assert!(matches!(run("spin", Deadline { wall, ..LONG }).output, Err(Failure::WallTime(_))));
+}
+
+fn output_so_far_is_that_of_a_computation_that_is_killed() {
+    let cpu = Duration::from_millis(300);
+    let Ended { output, written, .. } = run("steps spin", Deadline { cpu, ..LONG });
+    assert!(matches!(output, Err(Failure::CpuTime(_))), "{output:?}");
+    assert_eq!(String::from_utf8(written).unwrap(), "first\nsec");
+    assert!(matches!(run("steps allocate", LONG).output, Err(Failure::Memory)));
 }
 
 fn memory_of_a_computation_is_limited_and_named() {
@@ -166,6 +182,10 @@ fn main() -> ExitCode {
             computation_without_end_is_killed_at_its_deadline_and_its_time_is_known,
         ),
         ("memory_of_a_computation_is_limited_and_named", memory_of_a_computation_is_limited_and_named),
+        (
+            "output_so_far_is_that_of_a_computation_that_is_killed",
+            output_so_far_is_that_of_a_computation_that_is_killed,
+        ),
         ("computation_that_dies_is_reported_with_its_message", computation_that_dies_is_reported_with_its_message),
         ("output_is_bounded", output_is_bounded),
         (

@@ -53,7 +53,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Processor time of followers for a user, planners excluded.
 const FOLLOWING_ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(2) };
 /// Share of the time that a process uses itself, which its user's followers may use, too: 1 / this.
-const FOLLOWING_CREDIT_PART: u32 = 20;
+const FOLLOWING_CREDIT_PART: u32 = 40;
 
 /// Followers of all processes, of the loop that acts.
 pub(crate) struct Followers {

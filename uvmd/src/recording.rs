@@ -43,6 +43,8 @@ pub(crate) struct Recorder {
 pub(crate) enum Since {
     /// There are none, for this reason.
     Absent(String),
+    /// They are not read for now, for this reason.
+    Throttled(String),
     /// These calls.
     Calls {
         /// What the program had before them, if they do not begin at the count: some have left.
@@ -86,12 +88,12 @@ impl Recorder {
 
     /// Whether the calls of a process are recorded, or the reason why not.
     pub(crate) fn is_recorded(&self, process: ProcessId) -> Result<(), String> {
-        recorded(&self.recordings, process).map(drop)
+        recorded(&self.recordings, process).map(drop).map_err(|Unread { reason, .. }| reason)
     }
 
     /// Memories of the helper in a process, or the reason why they are not known.
     pub(crate) fn memories(&self, process: ProcessId) -> Result<Memories, String> {
-        recorded(&self.recordings, process)?;
+        self.is_recorded(process)?;
         self.recordings.memories(process).ok_or_else(|| "its recording has ended".to_owned())
     }
 
@@ -104,7 +106,8 @@ impl Recorder {
     pub(crate) fn since(&self, process: ProcessId, added: Option<u64>) -> Since {
         let recording = match recorded(&self.recordings, process) {
             Ok(recording) => recording,
-            Err(reason) => return Since::Absent(reason),
+            Err(Unread { reason, is_throttled: true }) => return Since::Throttled(reason),
+            Err(Unread { reason, .. }) => return Since::Absent(reason),
         };
         let window = recording.window();
         // Fewer calls than before are those of another recording.
@@ -179,19 +182,28 @@ fn running(snapshot: &Snapshot) -> BTreeMap<ProcessId, u32> {
 }
 
 /// Recording of a process as it is now, or the reason why there is none.
-fn recorded(recordings: &Recordings, process: ProcessId) -> Result<Recording, String> {
+fn recorded(recordings: &Recordings, process: ProcessId) -> Result<Recording, Unread> {
     let recording = recordings.of(process);
     let absent = || format!("its calls are not recorded: {}", not_found(recordings.delay_of(process)).0);
-    let recording = recording.ok_or_else(absent)?;
-    match recording.state() {
-        State::Recording => Ok(recording),
-        State::Throttled => Err("its calls are not read for now: its user's reader time is used up".to_owned()),
-        State::Ended => Err("its recording has ended".to_owned()),
-        State::Unreadable(reason) => Err(format!("its recording is not readable: {reason}")),
+    let unread = |reason| Unread { reason, is_throttled: false };
+    let recording = recording.ok_or_else(absent).map_err(unread)?;
+    let reason = match recording.state() {
+        State::Recording => return Ok(recording),
+        State::Throttled => "its calls are not read for now: its user's reader time is used up".to_owned(),
+        State::Ended => "its recording has ended".to_owned(),
+        State::Unreadable(reason) => format!("its recording is not readable: {reason}"),
         State::QuotaReached(Holder { uid, recordings, max }) => {
-            Err(format!("the quota of recordings is reached: user {uid} has {recordings} of {max}"))
+            format!("the quota of recordings is reached: user {uid} has {recordings} of {max}")
         }
-    }
+    };
+    Err(Unread { reason, is_throttled: *recording.state() == State::Throttled })
+}
+
+/// Reason why the calls of a process are not read.
+struct Unread {
+    reason: String,
+    /// Whether its user's reader time is used up, for now.
+    is_throttled: bool,
 }
 
 /// Reason why the helper in a process is not found.

@@ -2,6 +2,11 @@
 //!
 //! The process believes nothing: what uvmd passes on is what a program says of itself. uvmd believes
 //! no answer: it takes moves of memory that the iteration uses and that may move, and nothing else.
+//!
+//! The process writes its best answer so far after each method, one a line. The last complete line is
+//! the answer, also of a process that is killed at its deadline.
+
+use std::io::{self, Write};
 
 use call_ring::{
     Plan, Token,
@@ -9,16 +14,21 @@ use call_ring::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, BestOutline, best};
+use super::{Answer, Best, BestOutline};
 use crate::{
     methods::{self, Outline, Workload},
+    moves::within,
     pieces::{Piece, Pieces},
     refusal::{InvalidAnswer, Refusal},
     traffic::Traffic,
 };
 
-/// Most bytes of an answer: some 150 for each move.
-pub const ANSWER_BYTES_MAX: usize = 256 * MOVES_MAX;
+/// Most bytes of the answers of this many methods: some 150 for each move.
+#[must_use]
+pub const fn answer_bytes_max(methods: usize) -> usize {
+    (256 * MOVES_MAX).saturating_mul(methods)
+}
+
 /// Most bytes of a reason in an answer.
 const REASON_BYTES_MAX: usize = 256;
 
@@ -76,29 +86,59 @@ pub fn question(methods: &[&str], workload: &Workload) -> Result<Vec<u8>, Refusa
     serde_json::to_vec(&Question { methods, workload }).map_err(|_| InvalidAnswer::Malformed.into())
 }
 
-/// Answer of a planner process to a question.
-#[must_use]
-pub fn answer(question: &[u8]) -> Vec<u8> {
-    let answer = serde_json::from_slice(question).map_err(|_| InvalidAnswer::Malformed.into()).and_then(
-        |Asked { methods, workload }| {
-            let methods: Vec<_> = methods.iter().filter_map(|name| methods::by_name(name)).collect();
-            best(&methods, workload)
+/// Writes the answers of a planner process to a question: the best one so far after each method that
+/// finds a better one, or the refusal of all.
+///
+/// # Errors
+/// Those of the writer.
+pub fn answer(question: &[u8], output: &mut dyn Write) -> io::Result<()> {
+    let (methods, mut best) = match serde_json::from_slice(question) {
+        Ok(Asked { methods, workload }) => match Best::of(workload) {
+            Ok(best) => (methods, best),
+            Err(refusal) => return write_line(output, &Err(refusal)),
         },
-    );
-    let found = answer.map(|BestOutline { method, outline, driver }| {
+        Err(_) => return write_line(output, &Err(InvalidAnswer::Malformed.into())),
+    };
+    for method in methods.iter().filter_map(|name| methods::by_name(name)) {
+        if best.try_method(&*method) {
+            write_line(output, &best.answer())?;
+        }
+    }
+    let answer = best.answer();
+    if answer.is_err() { write_line(output, &answer) } else { Ok(()) }
+}
+
+fn write_line(output: &mut dyn Write, answer: &Answer) -> io::Result<()> {
+    let found = answer.clone().map(|BestOutline { method, outline, driver }| {
         let Outline { moves, traffic, peak_bytes } = outline;
         let moves = moves.iter().map(Step::from).collect();
         Found { method: method.to_owned(), moves, traffic, peak_bytes, driver }
     });
-    // Without a text the other end finds the answer malformed.
-    serde_json::to_vec(&found).unwrap_or_default()
+    // One write: the other end sees a line as a whole, or its begin.
+    let mut line = serde_json::to_vec(&found)?;
+    line.push(b'\n');
+    output.write_all(&line)?;
+    output.flush()
 }
 
-/// Checks an answer of a planner process to the question of these methods and this workload.
+/// Checks the last answer of a planner process to the question of these methods and this workload.
 ///
 /// # Errors
 /// If it is a refusal, or none that is to be used.
-pub fn check(answer: &[u8], methods: &[&'static str], workload: &Workload) -> Answer {
+pub fn check(answers: &[u8], methods: &[&'static str], workload: &Workload) -> Answer {
+    let answer = answers.strip_suffix(b"\n").ok_or(InvalidAnswer::Malformed)?;
+    check_line(answer.rsplit(|byte| *byte == b'\n').next().unwrap_or_default(), methods, workload)
+}
+
+/// The last plan that a planner process has written, which did not end by itself; `None` without one.
+#[must_use]
+pub fn best_so_far(answers: &[u8], methods: &[&'static str], workload: &Workload) -> Option<BestOutline> {
+    // Behind the last line end is what it was killed at.
+    let lines = answers.rsplit(|byte| *byte == b'\n').skip(1);
+    lines.take(methods.len()).find_map(|line| check_line(line, methods, workload).ok())
+}
+
+fn check_line(answer: &[u8], methods: &[&'static str], workload: &Workload) -> Answer {
     let answer: Result<Found, Refusal> = serde_json::from_slice(answer).map_err(|_| InvalidAnswer::Malformed)?;
     let Found { method, moves, traffic, peak_bytes, driver } = answer.map_err(bounded)?;
     let method = methods.iter().find(|name| **name == method).ok_or(InvalidAnswer::Method)?;
@@ -107,9 +147,20 @@ pub fn check(answer: &[u8], methods: &[&'static str], workload: &Workload) -> An
     if !moves.iter().all(|step| is_movable(&workload.pieces, step)) {
         return Err(InvalidAnswer::Memory.into());
     }
+    // Of pieces that begin in a move, all of their bytes count, also those that fill no page.
+    let mut bytes_before = vec![0_u64];
+    bytes_before.extend(workload.pieces.all.iter().scan(0_u64, |sum, piece| {
+        *sum = sum.saturating_add(piece.bytes);
+        Some(*sum)
+    }));
+    let bytes_of = |step: &Move| {
+        let places = within(&workload.pieces, step);
+        let [first, behind] = [places.start, places.end].map(|place| bytes_before.get(place).copied().unwrap_or(0));
+        behind.saturating_sub(first).max(step.bytes)
+    };
     let bytes_to = |destination| {
         let moves = moves.iter().filter(|step| step.destination == destination);
-        moves.map(|step| step.bytes).fold(0, u64::saturating_add)
+        moves.map(bytes_of).fold(0, u64::saturating_add)
     };
     let bytes = traffic.bytes;
     if bytes.to_gpu > bytes_to(Destination::Gpu) || bytes.to_host > bytes_to(Destination::Host) {

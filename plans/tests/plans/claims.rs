@@ -93,14 +93,21 @@ fn allocation_that_is_larger_than_the_node_and_its_gpus_is_refused() {
     let limits = ClaimLimits { allocation_bytes_max: 64 * UNIT, mapped: None };
     let mut program = run(24, &layers(8));
     assert!(followed_within(&limits, &program.calls).planned().is_some());
-    // Whether launches name it or not.
     for kind in [MemoryKind::Managed, MemoryKind::Device] {
         let mut claims = Program::default();
         claims.malloc_of(kind, 1 << 50, 65 * UNIT);
-        claims.calls.append(&mut program.calls.clone());
+        for _ in 0..ITERATIONS {
+            (1..=12).for_each(|function| claims.launch(function, &[1 << 50]));
+            claims.sync();
+        }
         let refused = Refusal::ClaimTooLarge { claimed_bytes: 65 * UNIT, limit_bytes: 64 * UNIT };
         assert_eq!(*refusal(&followed_within(&limits, &claims.calls)), refused);
     }
+    // A pool that no launch names may reserve more than there is.
+    let mut claims = Program::default();
+    claims.malloc_of(MemoryKind::Managed, 1 << 50, 65 * UNIT);
+    claims.calls.append(&mut program.calls.clone());
+    assert!(followed_within(&limits, &claims.calls).planned().is_some());
     // Of memory of the host, the node may map more than it has.
     let mut claims = Program::default();
     claims.malloc_of(MemoryKind::Registered, 1 << 50, 65 * UNIT);

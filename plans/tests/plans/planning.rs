@@ -1,6 +1,6 @@
 //! Planners that answer later, and answers that are believed as far as they are checked.
 
-use std::{cell::RefCell, ops::Range, rc::Rc};
+use std::{cell::RefCell, ops::Range, rc::Rc, time::Duration};
 
 use plans::{
     Answer, Change, Follower, Outliner, Refusal, Settings, State,
@@ -25,11 +25,15 @@ struct Work {
     workload: Option<Workload>,
     answer: Option<Answer>,
     stops: usize,
+    begins: usize,
+    retry_delay: Option<Duration>,
+    is_retry_due: bool,
 }
 
 impl Outliner for Later {
     fn begin(&mut self, workload: Workload) -> Option<Answer> {
-        self.0.borrow_mut().workload = Some(workload);
+        let mut work = self.0.borrow_mut();
+        (work.workload, work.begins) = (Some(workload), work.begins + 1);
         None
     }
 
@@ -41,6 +45,14 @@ impl Outliner for Later {
         let mut work = self.0.borrow_mut();
         work.workload = None;
         work.stops += 1;
+    }
+
+    fn retry_delay(&self) -> Option<Duration> {
+        self.0.borrow().retry_delay
+    }
+
+    fn is_retry_due(&self) -> bool {
+        self.0.borrow().is_retry_due
     }
 }
 
@@ -115,23 +127,96 @@ fn refusal_of_planners_is_that_of_the_follower() {
     assert_eq!((follower.poll(), follower.state()), (Some(Change::Refused), &State::Refused(refusal)));
 }
 
+#[test]
+fn iteration_is_planned_again_at_a_begin_once_planners_may_answer_otherwise() {
+    let (mut follower, later) = planning();
+    let mut program = run(24, &layers(8));
+    let workload = later.0.borrow().workload.clone().unwrap();
+    later.0.borrow_mut().answer = Some(Err(Refusal::PlanningTime { limit_ms: 2000 }));
+    later.0.borrow_mut().retry_delay = Some(Duration::from_secs(10));
+    assert_eq!(follower.poll(), Some(Change::Refused));
+    assert_eq!(follower.retry_delay(), Some(Duration::from_secs(10)));
+    let mut iteration = |follower: &mut Follower| -> Vec<Change> {
+        let known = program.calls.len();
+        iterate(&mut program, &layers(8));
+        program.calls[known..].iter().filter_map(|call| follower.add(call.clone())).collect()
+    };
+    assert_eq!(iteration(&mut follower), []);
+    later.0.borrow_mut().is_retry_due = true;
+    assert_eq!((iteration(&mut follower), later.0.borrow().begins), (vec![Change::Planning], 2));
+    assert_eq!(follower.retry_delay(), None);
+    later.0.borrow_mut().answer = Some(best("foresight", workload));
+    assert_eq!(follower.poll(), Some(Change::Planned));
+    assert_eq!(iteration(&mut follower), []);
+}
+
+#[test]
+fn best_answer_so_far_is_that_of_a_process_that_is_killed() {
+    let workload = workload(17, 24, &layers(8)).unwrap();
+    let methods = ["foresight", "autoswap"];
+    let mut answers = answered(&wire::question(&["foresight"], &workload).unwrap());
+    let best = best("foresight", workload.clone()).ok();
+    assert!(best.is_some());
+    assert_eq!(wire::best_so_far(&answers, &methods, &workload), best);
+    // In the middle of a second answer, or with the message of an abort.
+    for rest in
+        [&answers.clone()[..40], b"memory allocation of 8 bytes failed", b"memory allocation of 8 bytes failed\n"]
+    {
+        let all = [&answers[..], rest].concat();
+        assert_eq!(wire::best_so_far(&all, &methods, &workload), best);
+    }
+    // Not a line that is not complete.
+    answers.pop();
+    assert_eq!(wire::best_so_far(&answers, &methods, &workload), None);
+}
+
+#[test]
+fn memory_that_is_no_multiple_of_a_page_is_prefetched() {
+    // Each allocation is a piece of whole blocks, and one of the rest.
+    let piece = |at: u64, offset: u64, bytes: u64| {
+        json!({ "block": at, "address": (1_u64 << 40) + at * (16 << 20) + offset, "bytes": bytes,
+            "is_managed": true, "moves": true, "outlives": true, "uses": [at] })
+    };
+    let pieces: Vec<Value> = (0..16).flat_map(|at| [piece(at, 0, 8 << 20), piece(at, 8 << 20, 100_001)]).collect();
+    let gpu_bytes = 48_u64 << 20;
+    let workload: Workload = serde_json::from_value(json!({
+        "pieces": { "ops": 16, "all": pieces },
+        "durations_ns": vec![1_000_000_u64; 16],
+        "queue_starts": vec![Some(0_usize); 16],
+        "memory": { "bytes": gpu_bytes, "room_bytes": gpu_bytes, "launch_bytes_max": gpu_bytes },
+    }))
+    .unwrap();
+    let best = best("pump", workload.clone()).unwrap();
+    let moved: u64 = best.outline.moves.iter().map(|step| step.bytes).sum();
+    assert!(best.outline.traffic.bytes.to_gpu > moved);
+    let answers = answered(&wire::question(&["pump"], &workload).unwrap());
+    assert_eq!(wire::check(&answers, &["pump"], &workload), Ok(best));
+}
+
+/// Answers of a planner process to a question.
+fn answered(question: &[u8]) -> Vec<u8> {
+    let mut answers = Vec::new();
+    wire::answer(question, &mut answers).unwrap();
+    answers
+}
+
 /// Answer of a planner process to a question about a training, with a change.
 fn checked(change: impl Fn(&mut Value)) -> Answer {
     let workload = workload(17, 24, &layers(8)).unwrap();
-    let answer = wire::answer(&wire::question(&["foresight"], &workload).unwrap());
+    let answer = answered(&wire::question(&["foresight"], &workload).unwrap());
     let mut answer: Value = serde_json::from_slice(&answer).unwrap();
     change(&mut answer);
-    wire::check(&serde_json::to_vec(&answer).unwrap(), &["foresight"], &workload)
+    wire::check(format!("{answer}\n").as_bytes(), &["foresight"], &workload)
 }
 
 #[test]
 fn answer_of_a_planner_process_is_that_of_its_methods() {
     let workload = workload(17, 24, &layers(8)).unwrap();
     assert_eq!(checked(|_| {}), best("foresight", workload.clone()));
-    let refused = wire::answer(&wire::question(&["pump"], &workload).unwrap());
+    let refused = answered(&wire::question(&["pump"], &workload).unwrap());
     assert_eq!(wire::check(&refused, &["pump"], &workload), best("pump", workload.clone()));
     assert_eq!(wire::check(b"", &["pump"], &workload), Err(InvalidAnswer::Malformed.into()));
-    let malformed = wire::answer(b"{}");
+    let malformed = answered(b"{}");
     assert_eq!(wire::check(&malformed, &["pump"], &workload), Err(InvalidAnswer::Malformed.into()));
 }
 
@@ -167,7 +252,7 @@ proptest! {
     ) {
         if let Some(workload) = workload(units, 12, &launches) {
             for method in ["foresight", "autoswap", "pump", "harmful-plan"] {
-                let answer = wire::answer(&wire::question(&[method], &workload).unwrap());
+                let answer = answered(&wire::question(&[method], &workload).unwrap());
                 prop_assert_eq!(wire::check(&answer, &[method], &workload), best(method, workload.clone()));
             }
         }
@@ -180,7 +265,7 @@ proptest! {
         bytes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
     ) {
         let workload = workload(17, 24, &layers(8)).unwrap();
-        let answer = wire::answer(&wire::question(&["foresight"], &workload).unwrap());
+        let answer = answered(&wire::question(&["foresight"], &workload).unwrap());
         let mut answer: Value = serde_json::from_slice(&answer).unwrap();
         let step = |(unit, page, pages, to_gpu, begin_op)| {
             let begin = address(0) + unit * UNIT + page / 4 * 4096;
@@ -194,7 +279,7 @@ proptest! {
             answer["Ok"]["traffic"]["bytes"]["to_gpu"] = json!(0);
             answer["Ok"]["traffic"]["bytes"]["to_host"] = json!(0);
         }
-        let mut text = serde_json::to_vec(&answer).unwrap();
+        let mut text = format!("{answer}\n").into_bytes();
         for (at, byte) in bytes {
             let at = at.index(text.len());
             text[at] = byte;

@@ -17,11 +17,14 @@ pub(super) const NOT_CONFINED: i32 = 3;
 /// Exit status after a panic.
 pub(super) const PANICKED: i32 = 101;
 
+/// Computation: reads its input, and writes its output as far as it is known.
+pub type Compute = fn(&[u8], &mut dyn Write) -> io::Result<()>;
+
 /// Runs a computation and exits, if this process was started as one with this argument. To be
 /// called first in main: there must be no other thread. Returns the status if it was started by
 /// hand.
 #[must_use]
-pub fn run_if_sandboxed(argument: &str, limits: Limits, compute: impl Fn(&[u8]) -> Vec<u8>) -> Option<ExitCode> {
+pub fn run_if_sandboxed(argument: &str, limits: Limits, compute: Compute) -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     if words.next()? != OsStr::new(argument) || words.next().is_some() {
         return None;
@@ -50,7 +53,7 @@ pub fn run_if_sandboxed(argument: &str, limits: Limits, compute: impl Fn(&[u8]) 
         }
         read?;
         let mut output = output.lock();
-        output.write_all(&compute(&bytes))?;
+        compute(&bytes, &mut output)?;
         output.flush()
     };
     exit(i32::from(compute().is_err()))

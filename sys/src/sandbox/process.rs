@@ -21,7 +21,9 @@ use crate::{Roots, actor::Program, pidfd::PidFd, processes};
 
 /// Interval of looks at the deadline and the request to stop.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// Bytes of a message that are reported.
+/// Last lines of the output that are the message of a panic or an abort, and bytes of each that are
+/// reported.
+const MESSAGE_LINES: usize = 2;
 const MESSAGE_BYTES_MAX: usize = 256;
 /// Begin of the standard library's message when memory is short.
 const NO_MEMORY: &str = "memory allocation of ";
@@ -40,6 +42,8 @@ pub struct Deadline {
 pub struct Ended {
     /// Its output.
     pub output: Result<Vec<u8>, Failure>,
+    /// What it has written by its end, without an [`output`](Self::output).
+    pub written: Vec<u8>,
     /// Processor time that it has used.
     pub cpu: Duration,
 }
@@ -107,26 +111,27 @@ impl Process {
     /// Passes the input, and waits for the output of at most this size. Kills the process at the
     /// deadline, and when it is to stop.
     pub fn run(mut self, input: &[u8], output_bytes_max: usize, deadline: Deadline, stops: impl Fn() -> bool) -> Ended {
-        let exchanged = self.exchange(input, output_bytes_max, deadline, stops);
+        let mut written = Vec::new();
+        let exchanged = self.exchange(input, (&mut written, output_bytes_max), deadline, stops);
         let _ = self.child.kill();
         // Before its status is reaped.
         let cpu = self.cpu();
         let output = match (exchanged, self.child.wait()) {
             (Err(failure), _) => Err(failure),
-            (Ok(_), Err(error)) => Err(Failure::Unwatched(error)),
-            (Ok(output), Ok(status)) => ended(status, output, deadline),
+            (Ok(()), Err(error)) => Err(Failure::Unwatched(error)),
+            (Ok(()), Ok(status)) => ended(status, &written, deadline).map(|()| std::mem::take(&mut written)),
         };
-        Ended { output, cpu }
+        Ended { output, written, cpu }
     }
 
     /// Output of the process, which has exited.
     fn exchange(
         &mut self,
         mut input: &[u8],
-        output_bytes_max: usize,
+        (output, output_bytes_max): (&mut Vec<u8>, usize),
         deadline: Deadline,
         stops: impl Fn() -> bool,
-    ) -> Result<Vec<u8>, Failure> {
+    ) -> Result<(), Failure> {
         let gone = |error| Failure::Unwatched(io::Error::other(error));
         let process = PidFd::open(self.pid()).map_err(gone)?;
         let mut stdin = self.child.stdin.take();
@@ -134,7 +139,7 @@ impl Process {
         for pipe in stdin.iter().map(AsFd::as_fd).chain([stdout.as_fd()]) {
             set_nonblocking(pipe).map_err(Failure::Unwatched)?;
         }
-        let (begun, mut output, mut is_open) = (Instant::now(), Vec::new(), true);
+        let (begun, mut is_open) = (Instant::now(), true);
         loop {
             let has_exited = process.has_exited().map_err(gone)?;
             if input.is_empty() {
@@ -147,14 +152,14 @@ impl Process {
             }
             let at_most = output_bytes_max.saturating_add(1).saturating_sub(output.len());
             if is_open {
-                let read = Read::take(&mut stdout, at_most as u64).read_to_end(&mut output);
+                let read = Read::take(&mut stdout, at_most as u64).read_to_end(output);
                 is_open = read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
             }
             if output.len() > output_bytes_max {
                 return Err(Failure::OutputTooLarge(output_bytes_max));
             }
             if has_exited {
-                return Ok(output);
+                return Ok(());
             }
             if stops() {
                 return Err(Failure::Stopped);
@@ -180,7 +185,7 @@ impl Process {
     }
 
     fn cpu(&self) -> Duration {
-        processes::usage(&Roots::default(), self.pid()).ok().flatten().map(|usage| usage.cpu).unwrap_or_default()
+        processes::run_time(&Roots::default(), self.pid()).unwrap_or_default()
     }
 }
 
@@ -207,18 +212,22 @@ fn write_some(pipe: &mut ChildStdin, input: &mut &[u8]) -> bool {
     false
 }
 
-/// Output, or the reason why there is none, of a process that has exited by itself.
-fn ended(status: ExitStatus, output: Vec<u8>, deadline: Deadline) -> Result<Vec<u8>, Failure> {
+/// Whether the output is complete, or the reason why not, of a process that has exited by itself.
+fn ended(status: ExitStatus, output: &[u8], deadline: Deadline) -> Result<(), Failure> {
     let message = || {
-        let text = String::from_utf8_lossy(output.get(..MESSAGE_BYTES_MAX).unwrap_or(&output)).into_owned();
-        text.split_whitespace().collect::<Vec<_>>().join(" ")
+        // Before it are lines of output.
+        let lines = output.rsplit(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(MESSAGE_LINES);
+        let text = |line: &[u8]| String::from_utf8_lossy(line.get(..MESSAGE_BYTES_MAX).unwrap_or(line)).into_owned();
+        let mut lines: Vec<String> = lines.map(text).collect();
+        lines.reverse();
+        lines.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
     };
     match (status.code(), status.signal()) {
-        (Some(0), _) => Ok(output),
+        (Some(0), _) => Ok(()),
         (Some(NOT_CONFINED), _) => Err(Failure::NotConfined(message())),
         (Some(PANICKED), _) => Err(Failure::Crashed(message())),
         (_, Some(libc::SIGXCPU)) => Err(Failure::CpuTime(deadline.cpu)),
-        (_, Some(libc::SIGABRT)) if output.starts_with(NO_MEMORY.as_bytes()) => Err(Failure::Memory),
+        (_, Some(libc::SIGABRT)) if message().contains(NO_MEMORY.trim_end()) => Err(Failure::Memory),
         (_, Some(signal)) => Err(Failure::Crashed(format!("was killed by signal {signal}: {}", message()))),
         (code, None) => Err(Failure::Crashed(format!("exited with status {}", code.unwrap_or_default()))),
     }

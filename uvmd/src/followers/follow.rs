@@ -65,6 +65,9 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
         let pauses = lock(&sources.accounts).is_over(user, now());
         beat(shared, pauses);
         if pauses {
+            if let Some(calls) = &mut known.calls {
+                calls.follower.pause();
+            }
             thread::sleep(POLL_INTERVAL);
             continue;
         }
@@ -112,6 +115,14 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         Since::Absent(reason) => {
             *calls = None;
             return unavailable(shared, reason);
+        }
+        // What is known of its calls holds until calls are lost, which are followed anew then.
+        Since::Throttled(reason) => {
+            let Some(Calls { follower, .. }) = calls else { return unavailable(shared, reason) };
+            if follower.poll().is_some() {
+                publish_state(shared, process, follower, versions);
+            }
+            return;
         }
         Since::Calls { program, calls, added } => (program, calls, added),
     };
@@ -173,7 +184,13 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, versi
     match follower.state() {
         State::Watching => publish(shared, FollowingState::Watching, iteration, None),
         State::Planning => publish(shared, FollowingState::Planning(follower.planning_status()), iteration, None),
-        State::Refused(refusal) => publish(shared, FollowingState::Refused(refusal.to_string()), iteration, None),
+        State::Refused(refusal) => {
+            let reason = match follower.retry_delay() {
+                Some(delay) => format!("{refusal}; planned again after {} s", delay.as_secs()),
+                None => refusal.to_string(),
+            };
+            publish(shared, FollowingState::Refused(reason), iteration, None);
+        }
         State::Probing(probing) => {
             let Probing { table, duration_ns, figures } = &**probing;
             let was_probing = matches!(lock(&shared.latest).state, FollowingState::Probing(_));

@@ -5,6 +5,7 @@
 //! A thread waits for each planner process and kills it: after its processor time, and when the
 //! follower does not want its answer any more. [`quota`]: how many there are, and for whom.
 
+mod backoff;
 mod quota;
 
 use std::{
@@ -19,12 +20,13 @@ use std::{
     time::Duration,
 };
 
+use backoff::Backoff;
 use model::{ProcessId, policy::PLAN_CHOOSER};
 use plans::{Answer, Method, Outliner, Refusal, methods, methods::Workload, planning::wire};
 use quota::{Quota, Wait};
 use sys::{
     actor::Program,
-    clock,
+    clock, cpu_time,
     sandbox::{self, Deadline, Ended, Failure, Limits, Process},
 };
 
@@ -38,8 +40,14 @@ const CPU_MAX: Duration = Duration::from_secs(30);
 const CPU_MIN: Duration = Duration::from_secs(2);
 /// Limits of a planner process.
 const LIMITS: Limits = Limits { memory_bytes: 128 << 20, cpu: CPU_MAX };
+/// Share of the time that a process has used so far, which a planning may take: 1 / this.
+const LIMIT_PART: u32 = 10;
 /// Limit of the elapsed time of a planning, per processor time: the process has the lowest priority.
 const WALL_PER_CPU: u32 = 20;
+/// The same while other users wait.
+const SHARED_WALL_PER_CPU: u32 = 4;
+/// Processor time of a start of a planner process, which the kernel does not charge to it.
+const START_CPU: Duration = Duration::from_millis(5);
 
 /// Runs a planner, if this process was started as one. To be called first in main.
 pub(crate) fn run_if_planner() -> Option<ExitCode> {
@@ -62,7 +70,15 @@ impl Planners {
         Self::of(move |planners, process, user, methods| {
             let methods = methods.iter().map(|method| method.name()).collect();
             let quota = Arc::clone(&planners.quota);
-            Box::new(PlannerProcess { program: program.clone(), process, user, methods, quota, state: State::Idle })
+            Box::new(PlannerProcess {
+                program: program.clone(),
+                process,
+                user,
+                methods,
+                quota,
+                backoff: Backoff::default(),
+                state: State::Idle,
+            })
         })
     }
 
@@ -101,13 +117,14 @@ struct PlannerProcess {
     user: u32,
     methods: Vec<&'static str>,
     quota: Arc<Mutex<Quota>>,
+    backoff: Backoff,
     state: State,
 }
 
 enum State {
     Idle,
     Waiting(Workload, Wait),
-    Computing { workload: Workload, limit: Duration, answer: Receiver<Result<Vec<u8>, Failure>>, stop: Arc<AtomicBool> },
+    Computing { workload: Workload, limit: Duration, answer: Receiver<Ended>, stop: Arc<AtomicBool> },
 }
 
 impl Outliner for PlannerProcess {
@@ -118,31 +135,25 @@ impl Outliner for PlannerProcess {
     }
 
     fn poll(&mut self) -> Option<Answer> {
-        match std::mem::replace(&mut self.state, State::Idle) {
-            State::Idle => None,
-            State::Waiting(workload, _) => {
-                let turn = lock(&self.quota).start(self.process, self.user, now());
-                match turn {
-                    Err(wait) => {
-                        self.state = State::Waiting(workload, wait);
-                        None
-                    }
-                    Ok(()) => self.start(workload).err().map(Err),
-                }
-            }
-            State::Computing { workload, limit, answer, stop } => match answer.try_recv() {
-                Err(TryRecvError::Empty) => {
-                    self.state = State::Computing { workload, limit, answer, stop };
-                    None
-                }
-                Err(TryRecvError::Disconnected) => Some(Err(failed("its thread has ended".to_owned()))),
-                Ok(Err(failure)) => {
-                    let refusal = refusal(failure, limit);
-                    tracing::warn!("no plan for process {}: {refusal}", self.process.pid);
-                    Some(Err(refusal))
-                }
-                Ok(Ok(answer)) => Some(wire::check(&answer, &self.methods, &workload)),
-            },
+        let answer = self.next_answer()?;
+        match &answer {
+            Ok(_) => self.backoff = Backoff::default(),
+            Err(refusal) => self.backoff.refuse(is_passing(refusal), now()),
+        }
+        Some(answer)
+    }
+
+    fn retry_delay(&self) -> Option<Duration> {
+        self.backoff.delay()
+    }
+
+    fn is_retry_due(&self) -> bool {
+        self.backoff.is_due(now())
+    }
+
+    fn pause(&mut self) {
+        if let State::Waiting(..) = self.state {
+            lock(&self.quota).leave(self.process);
         }
     }
 
@@ -174,21 +185,61 @@ impl Drop for PlannerProcess {
 }
 
 impl PlannerProcess {
+    /// The answer, if there is one by now.
+    fn next_answer(&mut self) -> Option<Answer> {
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::Idle => None,
+            State::Waiting(workload, _) => {
+                let turn = lock(&self.quota).start(self.process, self.user, now());
+                match turn {
+                    Err(wait) => {
+                        self.state = State::Waiting(workload, wait);
+                        None
+                    }
+                    Ok(()) => self.start(workload).err().map(Err),
+                }
+            }
+            State::Computing { workload, limit, answer, stop } => match answer.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    self.state = State::Computing { workload, limit, answer, stop };
+                    None
+                }
+                Err(TryRecvError::Disconnected) => Some(Err(failed("its thread has ended".to_owned()))),
+                Ok(Ended { output: Ok(answers), .. }) => Some(wire::check(&answers, &self.methods, &workload)),
+                Ok(Ended { output: Err(failure), written, .. }) => {
+                    let best = wire::best_so_far(&written, &self.methods, &workload);
+                    let answer = best.ok_or_else(|| refusal(&failure, limit));
+                    let result =
+                        answer.as_ref().map_or_else(ToString::to_string, |best| format!("that of {}", best.method));
+                    tracing::warn!(
+                        "planning for process {} ended early, as {failure}: plan: {result}",
+                        self.process.pid
+                    );
+                    Some(answer)
+                }
+            },
+        }
+    }
+
     /// Starts a planner process, which has its turn.
     fn start(&mut self, workload: Workload) -> Result<(), Refusal> {
         let turn = Turn { user: self.user, quota: Arc::clone(&self.quota), spent: Duration::ZERO };
         let question = wire::question(&self.methods, &workload)?;
-        let limit = (cpu_of(self.process).unwrap_or_default() / quota::CREDIT_PART).clamp(CPU_MIN, CPU_MAX);
+        let limit = (cpu_of(self.process).unwrap_or_default() / LIMIT_PART).clamp(CPU_MIN, CPU_MAX);
         let deadline = Deadline { cpu: limit, wall: limit * WALL_PER_CPU };
         let (sender, answer) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let (program, stops) = (self.program.clone(), Arc::clone(&stop));
+        let (program, methods, stops) = (self.program.clone(), self.methods.len(), Arc::clone(&stop));
         let compute = move || {
             let mut turn = turn;
-            let Ended { output, cpu } = compute(&program, &question, deadline, || stops.load(Ordering::Relaxed));
-            turn.spent = cpu;
+            let (begun, quota) = (now(), Arc::clone(&turn.quota));
+            let is_shared = || lock(&quota).do_others_wait(turn.user, now());
+            let is_long = || now().saturating_sub(begun) > limit * SHARED_WALL_PER_CPU;
+            let stops = || stops.load(Ordering::Relaxed) || (is_long() && is_shared());
+            let ended = compute(&program, &question, methods, deadline, stops);
+            turn.spent = ended.cpu + START_CPU + cpu_time::of_this_thread();
             drop(turn);
-            let _ = sender.send(output);
+            let _ = sender.send(ended);
         };
         let thread = thread::Builder::new().name("planner".to_owned());
         thread.spawn(compute).map_err(|error| failed(format!("its thread cannot be started: {error}")))?;
@@ -211,21 +262,34 @@ impl Drop for Turn {
 }
 
 /// Answer of a planner process to a question.
-fn compute(program: &Program, question: &[u8], deadline: Deadline, stops: impl Fn() -> bool) -> Ended {
+fn compute(program: &Program, question: &[u8], methods: usize, deadline: Deadline, stops: impl Fn() -> bool) -> Ended {
     match Process::start(program, ARGUMENT) {
-        Ok(process) => process.run(question, wire::ANSWER_BYTES_MAX, deadline, stops),
-        Err(error) => Ended { output: Err(Failure::Unwatched(error)), cpu: Duration::ZERO },
+        Ok(process) => process.run(question, wire::answer_bytes_max(methods), deadline, stops),
+        Err(error) => Ended { output: Err(Failure::Unwatched(error)), written: Vec::new(), cpu: Duration::ZERO },
     }
 }
 
-fn refusal(failure: Failure, limit: Duration) -> Refusal {
+fn refusal(failure: &Failure, limit: Duration) -> Refusal {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     match failure {
-        Failure::CpuTime(_) | Failure::WallTime(_) => {
-            Refusal::PlanningTime { limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX) }
-        }
+        Failure::CpuTime(_) => Refusal::PlanningTime { limit_ms: ms(limit) },
+        Failure::WallTime(wall) => Refusal::PlanningDelayed { limit_ms: ms(*wall) },
+        // While others waited: an answer that is not wanted any more is not read.
+        Failure::Stopped => Refusal::PlanningDelayed { limit_ms: ms(limit * SHARED_WALL_PER_CPU) },
         Failure::Memory => Refusal::PlanningMemory { limit_bytes: LIMITS.memory_bytes },
         failure => failed(failure.to_string()),
     }
+}
+
+/// Whether another planning of the same iteration may have another end.
+const fn is_passing(refusal: &Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::PlanningTime { .. }
+            | Refusal::PlanningDelayed { .. }
+            | Refusal::PlanningMemory { .. }
+            | Refusal::PlannerFailed { .. }
+    )
 }
 
 fn failed(reason: String) -> Refusal {

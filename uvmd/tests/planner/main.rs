@@ -45,7 +45,7 @@ fn workload(launches: usize, units: usize, window: usize) -> Workload {
 
 fn ask(method: &'static str, workload: &Workload, deadline: Deadline) -> (Result<Answer, Failure>, Duration) {
     let question = wire::question(&[method], workload).unwrap();
-    let Ended { output, cpu } = start().run(&question, wire::ANSWER_BYTES_MAX, deadline, || false);
+    let Ended { output, cpu, .. } = start().run(&question, wire::answer_bytes_max(1), deadline, || false);
     (output.map(|answer| wire::check(&answer, &[method], workload)), cpu)
 }
 
@@ -122,7 +122,7 @@ fn planning_that_is_not_wanted_any_more_is_killed() {
     let question = wire::question(&["foresight"], &workload(16_384, 1024, 64)).unwrap();
     let begun = Instant::now();
     let stops = || begun.elapsed() > Duration::from_millis(100);
-    let ended = process.run(&question, wire::ANSWER_BYTES_MAX, LONG, stops);
+    let ended = process.run(&question, wire::answer_bytes_max(1), LONG, stops);
     assert!(matches!(ended.output, Err(Failure::Stopped)), "{ended:?}");
     assert!(!fs::exists(format!("/proc/{pid}")).unwrap());
 }
@@ -131,7 +131,7 @@ fn planning_that_is_not_wanted_any_more_is_killed() {
 fn question_that_takes_too_much_memory_ends_the_planner_process_alone() {
     // As uvmd asks none; a number takes a byte or two here, and eight there.
     let question = format!(r#"{{"methods":[],"workload":{{"durations_ns":[{}0]}}}}"#, "1,".repeat(30 << 20));
-    let ended = start().run(question.as_bytes(), wire::ANSWER_BYTES_MAX, LONG, || false);
+    let ended = start().run(question.as_bytes(), wire::answer_bytes_max(1), LONG, || false);
     assert!(matches!(ended.output, Err(Failure::Memory)), "{ended:?}");
 }
 

@@ -13,7 +13,9 @@ const RUNNING_MAX: usize = 2;
 /// Processor time of planner processes for a user.
 const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(2) };
 /// Share of the time that a process uses itself, which its user's planners may use, too: 1 / this.
-pub(super) const CREDIT_PART: u32 = 10;
+const CREDIT_PART: u32 = 40;
+/// Age of a user's last planning up to which it leaves one place to others.
+const RECENT_MAX: Duration = Duration::from_mins(1);
 /// Age of the last request from which on a process does not wait any more.
 const REQUEST_AGE_MAX: Duration = Duration::from_secs(5);
 
@@ -47,6 +49,8 @@ pub(super) struct Quota {
     /// Number of the last start for each user that waits or runs: the one with the lowest is next.
     started: BTreeMap<u32, u64>,
     number: u64,
+    /// End of the last planning for each user, if it is recent.
+    ended: BTreeMap<u32, Duration>,
 }
 
 impl Default for Quota {
@@ -57,6 +61,7 @@ impl Default for Quota {
             waiting: BTreeMap::new(),
             started: BTreeMap::new(),
             number: 0,
+            ended: BTreeMap::new(),
         }
     }
 }
@@ -70,27 +75,42 @@ impl Quota {
         let waiting = self.waiting.entry(process).or_insert(Waiting { user, number, requested_at: now });
         (waiting.user, waiting.requested_at) = (user, now);
         self.waiting.retain(|_, waiting| now.saturating_sub(waiting.requested_at) <= REQUEST_AGE_MAX);
-        let Self { accounts, running, waiting, started, .. } = self;
+        self.ended.retain(|_, at| now.saturating_sub(*at) <= RECENT_MAX);
+        let Self { accounts, running, waiting, started, ended, .. } = self;
         if running.contains(&user) {
             return Err(Wait::User);
         }
         if accounts.is_over(user, now) {
             return Err(Wait::Budget);
         }
-        let may_run = |waiting: &&Waiting| !running.contains(&waiting.user) && !accounts.is_over(waiting.user, now);
+        let has_place = |user: u32| running.len() + usize::from(ended.contains_key(&user)) < RUNNING_MAX;
+        let may_run = |waiting: &&Waiting| {
+            let Waiting { user, .. } = **waiting;
+            has_place(user) && !running.contains(&user) && !accounts.is_over(user, now)
+        };
         let turn = |waiting: &&Waiting| (started.get(&waiting.user).copied().unwrap_or(0), waiting.number);
         let next = waiting.values().filter(may_run).min_by_key(turn).map(|waiting| waiting.user);
         let is_first_of_user = |this: &Waiting| {
             let others = waiting.values().filter(|other| other.user == user);
             others.map(|other| other.number).min() == Some(this.number)
         };
-        if running.len() >= RUNNING_MAX || next != Some(user) || !waiting.get(&process).is_some_and(is_first_of_user) {
+        if next != Some(user) || !waiting.get(&process).is_some_and(is_first_of_user) {
             return Err(Wait::Node);
         }
         self.waiting.remove(&process);
         self.running.push(user);
         self.started.insert(user, number);
         Ok(())
+    }
+
+    /// Whether processes of other users wait for a turn that this user has.
+    pub(super) fn do_others_wait(&self, user: u32, now: Duration) -> bool {
+        let Self { accounts, running, waiting, .. } = self;
+        let waits = |waiting: &Waiting| {
+            let is_present = now.saturating_sub(waiting.requested_at) <= REQUEST_AGE_MAX;
+            is_present && !running.contains(&waiting.user) && !accounts.is_over(waiting.user, now)
+        };
+        waiting.values().any(|waiting| waiting.user != user && waits(waiting))
     }
 
     /// Ends the wait of a process.
@@ -104,6 +124,7 @@ impl Quota {
             self.running.swap_remove(at);
         }
         self.accounts.charge(user, spent, now);
+        self.ended.insert(user, now);
         let Self { running, waiting, started, .. } = self;
         // Who had a turn is not forgotten while others wait.
         if waiting.is_empty() {
@@ -140,7 +161,36 @@ mod tests {
         assert_eq!(quota.start(process(2), 1, NOW), Err(Wait::Node));
         assert_eq!(quota.start(process(4), 3, NOW), Ok(()));
         quota.end(2, Duration::ZERO, NOW);
-        assert_eq!(quota.start(process(2), 1, NOW), Ok(()));
+        assert_eq!(quota.start(process(2), 1, NOW + 61 * SECOND), Ok(()));
+    }
+
+    #[test]
+    fn user_with_a_recent_planning_leaves_one_place_to_others() {
+        let mut quota = Quota::default();
+        for (pid, user) in [(1, 1), (2, 2)] {
+            assert_eq!(quota.start(process(pid), user, NOW), Ok(()));
+            quota.end(user, Duration::ZERO, NOW);
+        }
+        assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
+        assert_eq!(quota.start(process(2), 2, NOW), Err(Wait::Node));
+        // It is not before a user that had none, however long it has waited.
+        assert_eq!(quota.start(process(3), 3, NOW), Ok(()));
+        quota.end(1, Duration::ZERO, NOW);
+        quota.end(3, Duration::ZERO, NOW);
+        assert_eq!(quota.start(process(2), 2, NOW), Ok(()));
+    }
+
+    #[test]
+    fn turn_is_shared_while_processes_of_others_wait_that_could_run() {
+        let mut quota = Quota::default();
+        assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
+        assert_eq!(quota.start(process(2), 2, NOW), Ok(()));
+        assert_eq!(quota.start(process(3), 1, NOW), Err(Wait::User));
+        assert!(!quota.do_others_wait(1, NOW));
+        assert_eq!(quota.start(process(4), 3, NOW), Err(Wait::Node));
+        assert!(quota.do_others_wait(1, NOW) && !quota.do_others_wait(1, NOW + 6 * SECOND));
+        quota.accounts.charge(3, 3 * SECOND, NOW);
+        assert!(!quota.do_others_wait(1, NOW));
     }
 
     #[test]
@@ -159,6 +209,8 @@ mod tests {
         for _ in 0..6 {
             let running = quota.running[0];
             quota.end(running, Duration::ZERO, NOW);
+            // No planning is recent.
+            quota.ended.clear();
             let all = (1..=100).map(|pid| (pid, 1)).chain((202..=206).flat_map(|pid| [(pid, 2), (pid + 100, 3)]));
             let waiting: Vec<_> = all.filter(|(pid, _)| quota.waiting.contains_key(&process(*pid))).collect();
             let started = waiting.into_iter().find(|(pid, user)| quota.start(process(*pid), *user, NOW).is_ok());
@@ -176,8 +228,9 @@ mod tests {
         // Others do not wait for it.
         assert_eq!(quota.start(process(2), 2, NOW), Ok(()));
         assert_eq!(quota.start(process(1), 1, NOW + 49 * SECOND), Err(Wait::Budget));
+        quota.end(2, Duration::ZERO, NOW);
         let mut with_credit = NOW;
-        quota.credit(1, 10 * SECOND);
+        quota.credit(1, 40 * SECOND);
         with_credit += SECOND;
         assert_eq!(quota.start(process(1), 1, with_credit), Ok(()));
     }

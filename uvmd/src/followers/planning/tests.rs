@@ -82,6 +82,8 @@ fn planner_process_that_fails_is_a_refusal_with_its_reason() {
     let mut outliner = planners.start(ProcessId { pid: 1, start_ticks: 1 }, 1, "autoswap");
     let answer = outliner.begin(workload()).unwrap_or_else(|| wait_for(|| outliner.poll()));
     assert!(matches!(answer, Err(Refusal::PlannerFailed { reason }) if reason.contains("No such file")));
+    // That may pass.
+    assert_eq!((outliner.retry_delay(), outliner.is_retry_due()), (Some(Duration::from_secs(10)), false));
 }
 
 #[test]

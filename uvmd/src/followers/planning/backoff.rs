@@ -1,0 +1,65 @@
+//! Retries of plannings that failed for reasons that may pass: time, memory, or a planner process that died.
+
+use std::time::Duration;
+
+/// First delay, which doubles with each further failure.
+const DELAY_MIN: Duration = Duration::from_secs(10);
+const DELAY_MAX: Duration = Duration::from_mins(10);
+
+/// Delay of the next planning.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Backoff {
+    /// Delay after the last failure; none before the first.
+    last: Option<Duration>,
+    /// Time of the next planning, if there is to be one.
+    due_at: Option<Duration>,
+}
+
+impl Backoff {
+    /// Adds a failure, which is final or may pass.
+    pub(super) fn refuse(&mut self, is_passing: bool, now: Duration) {
+        let delay = self.last.map_or(DELAY_MIN, |last| last.saturating_mul(2).min(DELAY_MAX));
+        *self = if is_passing {
+            Self { last: Some(delay), due_at: Some(now.saturating_add(delay)) }
+        } else {
+            Self::default()
+        };
+    }
+
+    /// Time from the last failure to the next planning, if there is to be one.
+    pub(super) fn delay(self) -> Option<Duration> {
+        self.last.filter(|_| self.due_at.is_some())
+    }
+
+    /// Whether that time has passed.
+    pub(super) fn is_due(self, now: Duration) -> bool {
+        self.due_at.is_some_and(|at| at <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const NOW: Duration = Duration::from_secs(1000);
+
+    #[test]
+    fn delay_doubles_with_each_failure_up_to_ten_minutes() {
+        let mut backoff = Backoff::default();
+        assert!(!backoff.is_due(NOW));
+        for seconds in [10, 20, 40, 80, 160, 320, 600, 600] {
+            backoff.refuse(true, NOW);
+            assert_eq!(backoff.delay(), Some(seconds * SECOND));
+            assert!(!backoff.is_due(NOW + (seconds - 1) * SECOND) && backoff.is_due(NOW + seconds * SECOND));
+        }
+    }
+
+    #[test]
+    fn refusal_that_is_final_is_not_tried_again() {
+        let mut backoff = Backoff::default();
+        backoff.refuse(true, NOW);
+        backoff.refuse(false, NOW);
+        assert!(backoff.delay().is_none() && !backoff.is_due(Duration::MAX));
+    }
+}
