@@ -71,7 +71,7 @@ sleep 6
 preload=/usr/lib/uvmd/libuvmd_helper.so
 launch training training 20 1000
 training=$launched
-launch chatty training 0 1000 14000
+launch chatty training 0 4000 14000
 chatty=$launched
 within 120 "the training does not begin" has_iterated training 2
 within 120 "the chatty program does not begin" has_iterated chatty 2
@@ -95,14 +95,14 @@ usual=$(($(ticks "$uvmd") - before)) usual_of=$(($(now) - begun))
 
 # --- the attacks: uvmd takes at most a tenth of what they take, beside what it takes anyway
 own_sum=0 taken_sum=0
-# attack KIND: for eight seconds
+# attack KIND: for ten seconds
 attack() {
   : >/tmp/attack
   before=$(ticks "$uvmd") attack_before=$(attack_ticks) shared_before=$(memory_kib shmem) begun=$(now)
   (within_cgroup attack lab-runner attack "$1" >/tmp/attack 2>&1) &
   attack=$!
   within 120 "the attack $1 does not begin" grep -q '^attack' /tmp/attack
-  sleep 8
+  sleep 10
   uvmd_is_alive || fail "uvmd is dead after the attack $1"
   is_whole training $training
   is_whole chatty $chatty
@@ -126,7 +126,7 @@ echo "all attacks: took $taken_sum hundredths of a second, uvmd $own_sum beside 
 # --- programs under filters of system calls end as without the helper
 # is_right_under ACTION: of the filter
 is_right_under() {
-  launch filtered filtered "$1" /usr/bin/training 1 100
+  launch filtered filtered "$1" /usr/bin/training 0 100
   has_begun() { has_iterated filtered 2 || ! kill -0 $launched 2>/dev/null; }
   within 60 "a program under the filter $1 does not begin" has_begun
   is_right filtered $launched

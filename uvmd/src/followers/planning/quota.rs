@@ -11,7 +11,7 @@ use crate::followers::budget::Accounts;
 /// Planner processes of the node at a time.
 const RUNNING_MAX: usize = 2;
 /// Processor time of planner processes for a user.
-const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(2) };
+const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1) };
 /// Share of the time that a process uses itself, which its user's planners may use, too: 1 / this.
 const CREDIT_PART: u32 = 40;
 /// Age of a user's last planning up to which it leaves one place to others.
