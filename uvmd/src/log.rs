@@ -69,7 +69,17 @@ impl Logging {
         let journal = (log.format == LogFormat::Auto && !is_file).then(|| stderr.journal()).flatten();
         let is_journal = journal.is_some();
         let queue = match (&log.file, journal) {
-            (Some(path), _) => writer::write_to("uvmd-log", LogFile::open(&path.0)?, dropped.clone())?,
+            (Some(path), _) => {
+                let mut file = LogFile::open(&path.0)?;
+                if !file.is_open()
+                    && let Err(error) = file.reopen()
+                {
+                    let reason = sys::reason(&error);
+                    // Nothing else can have it: the log itself is what fails.
+                    let _ = writeln!(io::stderr(), "uvmd: log.file: cannot write to {}: {reason}", path.0.display());
+                }
+                writer::write_to("uvmd-log", file, dropped.clone())?
+            }
             (None, Some(journal)) => writer::write_to("uvmd-log", journal, dropped.clone())?,
             (None, None) => writer::write_to("uvmd-log", stderr, dropped.clone())?,
         };

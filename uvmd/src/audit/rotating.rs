@@ -44,7 +44,13 @@ impl Rotating {
             }
             file => file?,
         };
-        Ok(Self { path: path.to_owned(), file, rotation, warnings })
+        let is_open = file.is_open();
+        let mut rotating = Self { path: path.to_owned(), file, rotation, warnings };
+        if !is_open && !rotating.warnings.is_active(Warning::AuditUnavailable) {
+            // The warning has the reason; each line retries.
+            let _ = rotating.reopen();
+        }
+        Ok(rotating)
     }
 
     fn note(&self, result: io::Result<()>) -> io::Result<()> {

@@ -40,6 +40,11 @@ impl LogFile {
         Ok(Self { is_cut: file.is_some() && ends_within_a_line(path), file, ..Self::later(path) })
     }
 
+    /// Whether it can be written so far.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// File that is opened with the first line.
     pub(crate) fn later(path: &Path) -> Self {
         Self {

@@ -116,6 +116,8 @@ fn read_only_disk_prevents_neither_the_start_nor_the_counts() {
     assert!(disk.mount(&["-o", "remount,ro"]));
 
     let daemon = disk.uvmd();
+    let warning = &disk.0.get("/api/v1/status")["warnings"][0];
+    assert_eq!(warning["name"], "audit_unavailable", "before the first line");
     assert_eq!(disk.put("after").1["type"], "/problems/change-not-audited");
     assert_eq!(disk.0.ask("DELETE", "/api/v1/overrides/before", "").1["type"], "/problems/change-not-saved");
     let off = disk.0.ask("POST", "/api/v1/policy/off", "").1;
