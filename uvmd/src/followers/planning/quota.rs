@@ -223,7 +223,7 @@ mod tests {
     fn user_in_debt_waits_until_time_or_its_own_processor_time_has_paid() {
         let mut quota = Quota::default();
         assert_eq!(quota.start(process(1), 1, NOW), Ok(()));
-        quota.end(1, 3 * SECOND, NOW);
+        quota.end(1, 2 * SECOND, NOW);
         assert_eq!(quota.start(process(1), 1, NOW), Err(Wait::Budget));
         // Others do not wait for it.
         assert_eq!(quota.start(process(2), 2, NOW), Ok(()));
