@@ -144,7 +144,7 @@ is_whole chatty $chatty
 is_right training $training
 is_right chatty $chatty
 
-peak=$(cat $CGROUPS/uvmd/memory.peak) resident=$(sed -n 's/^VmHWM: *\([0-9]*\) kB/\1/p' "/proc/$uvmd/status")
+peak=$(cat $CGROUPS/uvmd/memory.peak) resident=$(sed -n 's/^VmHWM:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$uvmd/status")
 echo "uvmd's memory: at most $((resident / 1024)) MiB, with its cgroup's $((peak >> 20)) MiB"
 [ $((resident * 1024)) -le $MEMORY_MAX ] || fail "uvmd has taken too much memory"
 [ "$peak" -le $MEMORY_MAX ] || fail "uvmd's cgroup has taken too much memory"
