@@ -251,7 +251,7 @@ NUMBER     MS  TID  CALL
         );
         let holder = Some(QuotaHolder { uid: 1001, recordings: 8, max_recordings: 16 });
         let waiting = Ops { state: "quota_reached".to_owned(), quota_holder: holder, ..Ops::default() };
-        assert!(heading(&waiting).starts_with("not recorded: user 1001 has 8 of 16 recordings: no calls"));
+        assert_eq!(heading(&waiting), "not recorded: user 1001 has 8 of 16 recordings: 0 calls, the last 0 retained");
         let unreadable = Ops { state: "unreadable".to_owned(), unreadable_reason: Some("x".to_owned()), ..lossy };
         assert!(heading(&unreadable).starts_with("not recorded any more: x: 1.2k calls"));
     }
