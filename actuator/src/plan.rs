@@ -40,10 +40,10 @@ pub struct HelperPlan {
 }
 
 impl HelperPlan {
-    /// Memory of the plan of a process, beside that of its ring.
+    /// Memory of the plan of a process, found with that of its ring.
     ///
     /// # Errors
-    /// If one of them is none of this version.
+    /// If one of them has another version.
     pub fn new(ring: Arc<SharedMemory>, plan: Arc<SharedMemory>) -> Result<Self, PlanError> {
         let place = Self { ring, plan, generation: None };
         place.ring()?;

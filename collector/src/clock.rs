@@ -42,7 +42,7 @@ impl SteadyClock {
     pub(crate) fn follow(&mut self, calendar: SystemTime) {
         let now = self.now();
         let expected = self.shown(now);
-        if calendar.duration_since(expected).unwrap_or_else(|behind| behind.duration()) >= SET {
+        if calendar.duration_since(expected).unwrap_or_else(|earlier| earlier.duration()) >= SET {
             self.same = (now, calendar);
         }
     }

@@ -315,7 +315,7 @@ impl Probe {
                 target.attempts += 1;
                 continue;
             };
-            // Blocks of which so many events at least were counted meanwhile.
+            // Blocks with at least as many counted events meanwhile.
             let counted = |counts: fn(&Observation) -> &BTreeMap<u64, u64>, least: u64| -> Ranges {
                 let before = counts(before);
                 let since = |(block, count): &(&u64, &u64)| {

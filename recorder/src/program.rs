@@ -54,7 +54,7 @@ pub(crate) enum Step {
 pub(crate) const BYTES_MAX: usize = 8 << 20;
 /// Bytes of a block.
 const BLOCK_BYTES: usize = entry_bytes::<u64, Memory>();
-/// Bytes of a function beside its name.
+/// Bytes of a function without its name.
 const FUNCTION_BYTES: usize = entry_bytes::<u64, Arc<str>>() + 32;
 /// Frees that a failure may take back: more than threads free at once.
 const FREED_MAX: usize = 16;
@@ -301,7 +301,7 @@ impl Program {
         }
     }
 
-    /// Sets a graph, none of whose nodes has a handle that was told.
+    /// Sets a graph whose nodes have no known handles.
     fn set_graph(&mut self, handle: u64, graph: Graph) {
         self.remove_graph(handle);
         self.graphs.insert(handle, graph);

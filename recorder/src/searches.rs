@@ -43,7 +43,7 @@ const STACK_BYTES: usize = 256 << 10;
 /// Processor time that a thread takes to start and end.
 const THREAD_TIME: Duration = Duration::from_micros(100);
 
-/// Result of a search: the process with its ring; `None` if there is none.
+/// Result of a search: the process with its ring; `None` without a helper.
 pub(crate) type Found = Result<Option<Process>, ProcessError>;
 
 /// Search that is complete.
@@ -471,7 +471,7 @@ mod tests {
         let mut searches = searches(&machine);
         let (found, slices) = search(&mut searches, 42);
         assert!(matches!(found, Ok(None)) && (slices_min..slices_min + 2).contains(&slices), "{slices} slices");
-        // A user without budget waits, and is told so.
+        // A user without budget waits, with that reason.
         searches.schedule.charge(1000, 10 * SECOND, searches.begun.elapsed());
         machine.write("proc/42/stat", stat(42, 2));
         searches.seek(process(42), 1000);

@@ -164,7 +164,7 @@ impl Window {
         })
     }
 
-    /// Name of a function at the call of this number, if the program has told it.
+    /// Name of a function at the call of this number, if it was recorded.
     #[must_use]
     pub fn function_at(&self, function: u64, number: u64) -> Option<&str> {
         let named = self.names.last_up_to((function, number)).filter(|((named, _), ())| *named == function);

@@ -69,7 +69,7 @@ impl<R: Read> Mappings<R> {
     }
 
     /// Calls with the next mappings, in the order of addresses, up to the first line after this many bytes;
-    /// lines that are none are left out. Returns whether the file has ended.
+    /// malformed lines are skipped. Returns whether the file has ended.
     ///
     /// # Errors
     /// If the file cannot be read, or is too large.

@@ -95,8 +95,8 @@ fn is_stat(text: &[u8]) -> bool {
     digits > 0 && state.is_some_and(|state| state.first().is_some_and(u8::is_ascii_alphabetic))
 }
 
-/// Which memories of a helper a search of the maps finds, in slices of this many bytes. There is none to
-/// be opened.
+/// Which memories of a helper a search of the maps finds, in slices of this many bytes. Their
+/// files are not opened.
 fn found(roots: &Roots, slice_bytes: u64) -> Option<[bool; 2]> {
     const PAGE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
     let form = |name| Form { name, bytes: PAGE, mapped_bytes: PAGE };

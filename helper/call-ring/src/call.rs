@@ -273,7 +273,7 @@ impl Reader {
     }
 }
 
-/// First call of copied records, and the records after it; `None` if there is none, or not all of it.
+/// First call of copied records, and the records after it; `None` without a complete call.
 /// Of the last records, all of it is there in memory that a helper writes: it was published together.
 fn next(records: &[[u8; RECORD_BYTES]], is_last: bool) -> Option<(Read, &[[u8; RECORD_BYTES]])> {
     let (first, rest) = records.split_first()?;

@@ -1,4 +1,4 @@
-//! System calls beside those of crate `syscalls`. They are made where the helper starts, or its thread:
+//! System calls that crate `syscalls` lacks. They are made where the helper starts, or its thread:
 //! there the filters of system calls are known. A call of the program's makes none of them.
 
 #![expect(unsafe_code, reason = "system calls")]

@@ -225,7 +225,7 @@ impl Tables {
         let chain_begin = bucket_begin + buckets * 4;
         // SAFETY: a bucket for each remainder.
         let mut number = unsafe { at::<u32>(bucket_begin + hash(name) as usize % buckets * 4) } as usize;
-        // A chain ends with symbol 0, which is none.
+        // Symbol 0 ends a chain.
         while number != 0 && number < chained {
             // SAFETY: the table has the next one of each symbol.
             let found = unsafe { self.defined(number, name) };

@@ -155,8 +155,8 @@ fn check_line(answer: &[u8], methods: &[&'static str], workload: &Workload) -> A
     }));
     let bytes_of = |step: &Move| {
         let places = within(&workload.pieces, step);
-        let [first, behind] = [places.start, places.end].map(|place| bytes_before.get(place).copied().unwrap_or(0));
-        behind.saturating_sub(first).max(step.bytes)
+        let [first, end] = [places.start, places.end].map(|place| bytes_before.get(place).copied().unwrap_or(0));
+        end.saturating_sub(first).max(step.bytes)
     };
     let bytes_to = |destination| {
         let moves = moves.iter().filter(|step| step.destination == destination);
@@ -190,7 +190,7 @@ fn is_plan(moves: &[Move], pieces: &Pieces) -> Result<(), InvalidAnswer> {
 /// Whether all of a move is of pieces that may move.
 fn is_movable(pieces: &Pieces, step: &Move) -> bool {
     let Some(end) = step.begin.checked_add(step.bytes) else { return false };
-    let behind = |piece: &Piece| piece.address.saturating_add(piece.bytes);
+    let end_of = |piece: &Piece| piece.address.saturating_add(piece.bytes);
     let first = pieces.all.partition_point(|piece| piece.address <= step.begin).saturating_sub(1);
     let mut next = step.begin;
     for piece in pieces.all.iter().skip(first) {
@@ -198,7 +198,7 @@ fn is_movable(pieces: &Pieces, step: &Move) -> bool {
             break;
         }
         if piece.moves {
-            next = next.max(behind(piece));
+            next = next.max(end_of(piece));
         }
     }
     next >= end

@@ -61,7 +61,7 @@ impl Graph {
         nodes.into_iter().map(|node| &node.work).collect()
     }
 
-    /// Handles that name nodes: each was told of a node of this graph.
+    /// Known handles of the nodes of this graph.
     pub(super) fn handles(&self) -> impl Iterator<Item = u64> {
         self.nodes.range((self.generation, 0)..).map(|((_, handle), _)| handle)
     }

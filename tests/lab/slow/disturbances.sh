@@ -7,7 +7,7 @@ set -u
 . /lab/expect
 # shellcheck source=lab/vm/guest
 . /lab/guest
-evidence="/tmp/told /tmp/ps $UVMD_LOG"
+evidence="/tmp/answer /tmp/ps $UVMD_LOG"
 MIB=$((1 << 20))
 HOUR=3600
 YEAR=$((365 * 24 * HOUR))
@@ -68,7 +68,7 @@ within 60 "the target does nothing" goes_on
 ends_well
 target acted-on
 within 30 "uvmd does not act" is_accessed
-uvmctl policy set --uid 4242 --mode observe --expires 2h >/tmp/told 2>&1 || fail "no override"
+uvmctl policy set --uid 4242 --mode observe --expires 2h >/tmp/answer 2>&1 || fail "no override"
 is_listed() { uvmctl ps --all >/tmp/ps 2>/dev/null && grep -q early /tmp/ps; }
 has_expired() { ! uvmctl policy list -o json 2>/dev/null | grep -q 4242; }
 within 10 "a process that has exited is not listed" is_listed
@@ -92,9 +92,9 @@ echo "a clock that is set: overrides expire, and nothing else changes"
 
 # --- a frozen target: its advice can be withdrawn, and it goes on
 freeze $CGROUPS/acted-on
-undone=$(ordered $AUDIT "$pid" true)
+withdrawn=$(ordered $AUDIT "$pid" true)
 touch $OFF
-is_withdrawn() { [ "$(ordered $AUDIT "$pid" true)" -gt "$undone" ]; }
+is_withdrawn() { [ "$(ordered $AUDIT "$pid" true)" -gt "$withdrawn" ]; }
 within 30 "nothing is withdrawn from a frozen process" is_withdrawn
 state_is counting || fail "it does not count"
 before=$(rounds)
@@ -127,8 +127,8 @@ echo "a frozen uvmd: nothing is done late"
 # --- a second uvmd
 other="--listen 127.0.0.1:9478 --set socket.path=/run/other/uvmd.sock"
 # shellcheck disable=SC2086 # words
-! uvmd $policy $other --set policy.state_dir=$STATE >/tmp/told 2>&1 || fail "a second uvmd with the same state"
-grep -q "another uvmd keeps its state in $STATE" /tmp/told || fail "it is not said why"
+! uvmd $policy $other --set policy.state_dir=$STATE >/tmp/answer 2>&1 || fail "a second uvmd with the same state"
+grep -q "another uvmd keeps its state in $STATE" /tmp/answer || fail "it is not said why"
 is_accessed || fail "a uvmd that does not start withdrew the advice"
 # shellcheck disable=SC2086 # words
 uvmd $policy $other --set policy.state_dir=/run/other-state >/run/other.log 2>&1 &

@@ -46,7 +46,7 @@ impl Accounts {
         }
     }
 
-    /// Whether more than half of the burst is used up: optional work is left out.
+    /// Whether more than half of the burst is used up: optional work is skipped.
     pub(super) fn is_short(&self, user: u32, now: Duration) -> bool {
         let debt = self.of_users.get(&user).map(|account| account.debt(self.allowance, now));
         debt.is_some_and(|debt| debt > self.allowance.burst / 2)

@@ -29,7 +29,7 @@ const MODE: (usize, u64) = (16, 1);
 const HEAD: usize = 32;
 const TAIL: usize = 40;
 const LANE_HEADER_WORDS: usize = 16;
-/// Memory of a plan, which uvmd looks for beside the ring.
+/// Memory of a plan, which uvmd finds with the ring.
 const PLAN_BYTES: u64 = 262_720;
 
 /// Kinds of records, and of managed memory.
