@@ -6,9 +6,8 @@
 //! process may also hold the lock itself, for any time: then the read hangs, and is replaced.
 
 use std::{
-    collections::BTreeMap,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -18,7 +17,7 @@ use model::ProcessId;
 use procfs::process::Process;
 use sys::{
     Roots,
-    cpu_budget::{Account, Allowance},
+    cpu_budget::{Accounts, Allowance},
     cpu_time, processes,
 };
 
@@ -38,8 +37,6 @@ const PACE: Pace = Pace {
 };
 /// Processor time of reads of a user's processes. Beyond it, their managed memory is as last read.
 const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1) };
-/// Users whose accounts are retained without debts.
-const USERS_MAX: usize = 1024;
 /// Maximum of named processes whose read hangs.
 const NAMED_MAX: usize = 4;
 
@@ -92,12 +89,12 @@ impl ManagedMemory {
 #[derive(Debug)]
 struct Budget {
     begun: Instant,
-    accounts: Mutex<BTreeMap<u32, Account>>,
+    accounts: Mutex<Accounts>,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { begun: Instant::now(), accounts: Mutex::default() }
+        Self { begun: Instant::now(), accounts: Mutex::new(Accounts::new(ALLOWANCE)) }
     }
 }
 
@@ -105,26 +102,18 @@ impl Budget {
     /// Reads the mappings of a process, as [`read`]; `None` also while its user has used up its budget.
     fn read(&self, roots: &Roots, process: ProcessId, ranges_max: usize) -> Option<Managed> {
         let uid = processes::user(roots, process.pid)?;
-        if self.is_over(uid, self.begun.elapsed()) {
+        if self.accounts().is_over(uid, self.begun.elapsed()) {
             return None;
         }
         let begun = cpu_time::of_this_thread();
         let managed = read(roots, process, ranges_max);
-        self.charge(uid, cpu_time::of_this_thread().saturating_sub(begun), self.begun.elapsed());
+        let spent = cpu_time::of_this_thread().saturating_sub(begun);
+        self.accounts().charge(uid, spent, self.begun.elapsed());
         managed
     }
 
-    fn is_over(&self, uid: u32, now: Duration) -> bool {
-        let accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        accounts.get(&uid).is_some_and(|account| account.is_over(ALLOWANCE, now))
-    }
-
-    fn charge(&self, uid: u32, spent: Duration, now: Duration) {
-        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
-        accounts.entry(uid).or_default().charge(spent, ALLOWANCE, now);
-        if accounts.len() > USERS_MAX {
-            accounts.retain(|_, account| !account.debt(ALLOWANCE, now).is_zero());
-        }
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -225,9 +214,9 @@ mod tests {
         };
         assert_eq!([42, 43].map(bytes), [Some(4096); 2]);
         // Large maps of the first user.
-        budget.charge(42, Duration::from_hours(1), budget.begun.elapsed());
+        budget.accounts().charge(42, Duration::from_hours(1), budget.begun.elapsed());
         assert_eq!([42, 43].map(bytes), [None, Some(4096)]);
-        assert!(!budget.is_over(42, Duration::from_hours(51)), "for a while");
+        assert!(!budget.accounts().is_over(42, Duration::from_hours(51)), "for a while");
     }
 
     #[test]

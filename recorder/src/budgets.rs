@@ -1,8 +1,8 @@
 //! Reader time of users: what uvmd spends on reading the rings of a user's processes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
-use sys::cpu_budget::{Account, Allowance};
+use sys::cpu_budget::{Accounts, Allowance};
 
 /// Time of the node for the rings of a user.
 const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_secs(1) };
@@ -13,48 +13,41 @@ const RECOVERED: Duration = Duration::from_millis(500);
 /// may take, too: 1 / this. A program that calls without end is busy.
 const CREDIT_PART: u32 = 20;
 
-/// Reader time of a user.
-#[derive(Debug, Default)]
-struct Budget {
-    account: Account,
-    is_throttled: bool,
+/// Reader time of all users.
+#[derive(Debug)]
+pub(crate) struct Budgets {
+    accounts: Accounts,
+    throttled: BTreeSet<u32>,
 }
 
-/// Reader time of all users.
-#[derive(Debug, Default)]
-pub(crate) struct Budgets(BTreeMap<u32, Budget>);
+impl Default for Budgets {
+    fn default() -> Self {
+        Self { accounts: Accounts::new(ALLOWANCE), throttled: BTreeSet::new() }
+    }
+}
 
 impl Budgets {
     /// Charges time that was spent for a user. Whether that uses the user's time up.
     pub(crate) fn charge(&mut self, uid: u32, spent: Duration, now: Duration) -> bool {
-        let Budget { account, is_throttled } = self.0.entry(uid).or_default();
-        account.charge(spent, ALLOWANCE, now);
-        let is_over = account.is_over(ALLOWANCE, now);
-        is_over && !std::mem::replace(is_throttled, true)
+        self.accounts.charge(uid, spent, now);
+        self.accounts.is_over(uid, now) && self.throttled.insert(uid)
     }
 
     /// Counts processor time that recorded processes of a user have used.
     pub(crate) fn credit(&mut self, uid: u32, used: Duration) {
-        if let Some(Budget { account, .. }) = self.0.get_mut(&uid) {
-            account.credit(used / CREDIT_PART, ALLOWANCE);
-        }
+        self.accounts.credit(uid, used / CREDIT_PART);
     }
 
     /// Whether the rings of a user are not read for now.
     pub(crate) fn is_throttled(&self, uid: u32) -> bool {
-        self.0.get(&uid).is_some_and(|budget| budget.is_throttled)
+        self.throttled.contains(&uid)
     }
 
     /// Ends the throttling of users whose time has recovered, and returns them.
     pub(crate) fn recover(&mut self, now: Duration) -> Vec<u32> {
-        let mut recovered = Vec::new();
-        self.0.retain(|uid, Budget { account, is_throttled }| {
-            if *is_throttled && account.debt(ALLOWANCE, now) <= RECOVERED {
-                *is_throttled = false;
-                recovered.push(*uid);
-            }
-            account.debt(ALLOWANCE, now) > Duration::ZERO
-        });
+        let Self { accounts, throttled } = self;
+        let recovered = throttled.extract_if(.., |uid| accounts.debt(*uid, now) <= RECOVERED).collect();
+        accounts.forget(now);
         recovered
     }
 }

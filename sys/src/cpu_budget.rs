@@ -4,9 +4,9 @@
 //! A program causes work in uvmd by what it does and by what it writes. The work is charged to an
 //! [`Account`] after it was done. Where an [`Allowance`] is used up, uvmd does no further work for
 //! the account until the debt is paid. Debts are paid by time that passes, and by
-//! [credits](Account::credit).
+//! [credits](Account::credit). [`Accounts`] has one for each user.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 /// Share of a processor that may be spent.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,68 @@ impl Account {
     }
 }
 
+/// Users that are retained without debts.
+const USERS_MAX: usize = 1024;
+
+/// Accounts of users for one kind of work.
+#[derive(Debug)]
+pub struct Accounts {
+    allowance: Allowance,
+    of_users: BTreeMap<u32, Account>,
+}
+
+impl Accounts {
+    /// Accounts without debts, of which each has this allowance.
+    #[must_use]
+    pub const fn new(allowance: Allowance) -> Self {
+        Self { allowance, of_users: BTreeMap::new() }
+    }
+
+    /// Charges time that was spent for a user.
+    pub fn charge(&mut self, uid: u32, spent: Duration, now: Duration) {
+        self.of_users.entry(uid).or_default().charge(spent, self.allowance, now);
+        if self.of_users.len() > USERS_MAX {
+            self.forget(now);
+        }
+    }
+
+    /// Forgives a user spent time, for time that its processes have used themselves.
+    pub fn credit(&mut self, uid: u32, earned: Duration) {
+        if let Some(account) = self.of_users.get_mut(&uid) {
+            account.credit(earned, self.allowance);
+        }
+    }
+
+    /// Spent time of a user that is not paid for yet.
+    #[must_use]
+    pub fn debt(&self, uid: u32, now: Duration) -> Duration {
+        self.of_users.get(&uid).map_or(Duration::ZERO, |account| account.debt(self.allowance, now))
+    }
+
+    /// Whether the burst of a user is used up.
+    #[must_use]
+    pub fn is_over(&self, uid: u32, now: Duration) -> bool {
+        self.of_users.get(&uid).is_some_and(|account| account.is_over(self.allowance, now))
+    }
+
+    /// Whether more than half of the burst of a user is used up: optional work is skipped.
+    #[must_use]
+    pub fn is_short(&self, uid: u32, now: Duration) -> bool {
+        self.debt(uid, now) > self.allowance.burst / 2
+    }
+
+    /// Users whose burst is used up.
+    pub fn over(&self, now: Duration) -> impl Iterator<Item = u32> {
+        let is_over = move |(_, account): &(&u32, &Account)| account.is_over(self.allowance, now);
+        self.of_users.iter().filter(is_over).map(|(uid, _)| *uid)
+    }
+
+    /// Forgets users without debts.
+    pub fn forget(&mut self, now: Duration) {
+        self.of_users.retain(|_, account| !account.debt(self.allowance, now).is_zero());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,5 +156,33 @@ mod tests {
         account.credit(Duration::MAX, ALLOWANCE);
         account.charge(101 * MS, ALLOWANCE, NOW);
         assert!(account.is_over(ALLOWANCE, NOW));
+    }
+
+    #[test]
+    fn each_user_pays_for_its_own_processes_alone() {
+        let mut accounts = Accounts::new(ALLOWANCE);
+        accounts.charge(1, 50 * MS, NOW);
+        assert_eq!([1, 2].map(|uid| accounts.is_short(uid, NOW)), [false; 2]);
+        accounts.charge(1, 10 * MS, NOW);
+        assert_eq!([1, 2].map(|uid| accounts.is_short(uid, NOW)), [true, false]);
+        accounts.charge(1, 90 * MS, NOW);
+        assert_eq!([1, 2].map(|uid| accounts.is_over(uid, NOW)), [true, false]);
+        assert_eq!(accounts.over(NOW).collect::<Vec<_>>(), [1]);
+        // What its processes use pays for it, and so does time.
+        accounts.credit(1, 30 * MS);
+        assert!(accounts.is_over(1, NOW));
+        accounts.credit(1, 20 * MS);
+        assert!(!accounts.is_over(1, NOW));
+        accounts.charge(1, 50 * MS, NOW);
+        assert!(accounts.is_over(1, NOW) && !accounts.is_over(1, NOW + 500 * MS));
+    }
+
+    #[test]
+    fn users_without_debts_are_forgotten() {
+        let mut accounts = Accounts::new(ALLOWANCE);
+        (0..=1024).for_each(|uid| accounts.charge(uid, MS, NOW));
+        assert_eq!(accounts.of_users.len(), 1025);
+        accounts.charge(7, MS, NOW + Duration::from_secs(1));
+        assert_eq!(accounts.of_users.keys().collect::<Vec<_>>(), [&7]);
     }
 }

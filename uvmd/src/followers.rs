@@ -3,14 +3,14 @@
 //!
 //! Each such process whose calls are recorded has a thread, [`follow`], which follows them: so the
 //! quotas of recordings hold for plans, too. [`planning`] has plans made by a process of their own, and
-//! [`budget`] limits its processor time per user. The loop that acts reads the resulting state,
+//! what all of it takes is limited per user. The loop that acts reads the resulting state,
 //! and has the [`executor`] of the process carry out a plan or none: the helper, or ioctls from outside.
 //! It also beats: if it hangs, programs run without their plans.
 
-mod budget;
 mod capacity;
 mod executor;
 mod follow;
+mod meter;
 mod planning;
 
 use std::{
@@ -26,7 +26,6 @@ use std::{
 };
 
 use actuator::{MoverFactory, headroom};
-use budget::Accounts;
 use capacity::Capacity;
 use executor::Executor;
 use model::{
@@ -35,7 +34,10 @@ use model::{
 };
 pub(crate) use planning::{Planners, run_if_planner};
 use plans::{ClaimLimits, FaultCounts, Observation, ProbeQuota, Table};
-use sys::{Roots, cpu_budget::Allowance};
+use sys::{
+    Roots,
+    cpu_budget::{Accounts, Allowance},
+};
 
 use crate::recording::Recorder;
 
@@ -197,7 +199,7 @@ impl Followers {
         } else {
             None
         };
-        let accounts = Arc::new(Mutex::new(Accounts::new(FOLLOWING_ALLOWANCE, FOLLOWING_CREDIT_PART)));
+        let accounts = Arc::new(Mutex::new(Accounts::new(FOLLOWING_ALLOWANCE)));
         let sources = Sources { recorder, actuator, mover_factory, planners, accounts, probes };
         let node_bytes = headroom::node_bytes(&Roots::default()).unwrap_or(u64::MAX);
         Self { sources, disabled, node_bytes, followed: BTreeMap::new() }

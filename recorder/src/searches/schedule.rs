@@ -7,10 +7,10 @@ use std::{
 };
 
 use model::ProcessId;
-use sys::cpu_budget::{Account, Allowance};
+use sys::cpu_budget::{Accounts, Allowance};
 
 /// Processor time for the searches of a user.
-pub(super) const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_millis(250) };
+const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_millis(250) };
 /// Part of the processor time of a user's processes that their searches may take as well.
 const CREDIT_PART: u32 = 40;
 /// Slices that are read at a time, of all processes and of those of a user.
@@ -58,7 +58,7 @@ impl Running {
 }
 
 /// Schedule of searches. Times are of one monotonic clock.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Schedule {
     /// Processes to be searched, with their users.
     wanted: BTreeMap<ProcessId, u32>,
@@ -66,7 +66,7 @@ pub(super) struct Schedule {
     queues: BTreeMap<u32, BTreeSet<(Stage, ProcessId)>>,
     /// Slices that are read, also of processes that are no longer wanted.
     running: BTreeMap<ProcessId, Running>,
-    accounts: BTreeMap<u32, Account>,
+    accounts: Accounts,
     /// Users with a slow read, until a time.
     slow: BTreeMap<u32, Duration>,
     /// User of the last slice.
@@ -77,6 +77,19 @@ pub(super) struct Schedule {
 enum Stage {
     Begun,
     New,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self {
+            wanted: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            running: BTreeMap::new(),
+            accounts: Accounts::new(ALLOWANCE),
+            slow: BTreeMap::new(),
+            last_uid: 0,
+        }
+    }
 }
 
 impl Schedule {
@@ -146,7 +159,7 @@ impl Schedule {
     }
 
     fn is_over_budget(&self, uid: u32, now: Duration) -> bool {
-        self.accounts.get(&uid).is_some_and(|account| account.is_over(ALLOWANCE, now))
+        self.accounts.is_over(uid, now)
     }
 
     /// Whether a user holds, or has held, a slice for long.
@@ -169,26 +182,23 @@ impl Schedule {
     }
 
     pub(super) fn charge(&mut self, uid: u32, spent: Duration, now: Duration) {
-        self.accounts.entry(uid).or_default().charge(spent, ALLOWANCE, now);
+        self.accounts.charge(uid, spent, now);
     }
 
     /// Credits a user for processor time of its processes.
     pub(super) fn credit(&mut self, uid: u32, used: Duration) {
-        if let Some(account) = self.accounts.get_mut(&uid) {
-            account.credit(used / CREDIT_PART, ALLOWANCE);
-        }
+        self.accounts.credit(uid, used / CREDIT_PART);
     }
 
     /// Users whose searches wait for their budget.
     pub(super) fn over_budget(&self, now: Duration) -> impl Iterator<Item = u32> {
-        let is_over = move |(_, account): &(&u32, &Account)| account.is_over(ALLOWANCE, now);
-        self.accounts.iter().filter(is_over).map(|(uid, _)| *uid)
+        self.accounts.over(now)
     }
 
     /// Forgets users without debt, and slow ones after a while.
     pub(super) fn forget(&mut self, now: Duration) {
         self.slow.retain(|_, until| *until > now);
-        self.accounts.retain(|_, account| account.debt(ALLOWANCE, now) > Duration::ZERO);
+        self.accounts.forget(now);
     }
 
     /// What a process's search waits for; `None` if none is wanted, or a slice is being read.
@@ -355,15 +365,5 @@ mod tests {
         assert_eq!(schedule.queues.len(), 2, "users, and not processes, are looked at");
         schedule.retain(|process| process.pid == 0);
         assert_eq!((schedule.wanted.len(), schedule.queues.len()), (1, 1));
-    }
-
-    #[test]
-    fn user_without_debt_is_forgotten() {
-        let mut schedule = Schedule::default();
-        schedule.charge(7, MS, SECOND);
-        schedule.forget(SECOND);
-        assert_eq!(schedule.accounts.len(), 1);
-        schedule.forget(2 * SECOND);
-        assert!(schedule.accounts.is_empty());
     }
 }

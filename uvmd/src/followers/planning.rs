@@ -30,7 +30,7 @@ use sys::{
     sandbox::{self, Deadline, Ended, Failure, Limits, Process},
 };
 
-use super::{budget::cpu_of, lock};
+use super::{lock, meter::cpu_of};
 
 /// Argument that starts a planner process, the only word of its command line.
 const ARGUMENT: &str = "--planner";

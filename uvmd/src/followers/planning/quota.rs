@@ -4,9 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use model::ProcessId;
-use sys::cpu_budget::Allowance;
-
-use crate::followers::budget::Accounts;
+use sys::cpu_budget::{Accounts, Allowance};
 
 /// Planner processes of the node at a time.
 const RUNNING_MAX: usize = 2;
@@ -56,7 +54,7 @@ pub(super) struct Quota {
 impl Default for Quota {
     fn default() -> Self {
         Self {
-            accounts: Accounts::new(ALLOWANCE, CREDIT_PART),
+            accounts: Accounts::new(ALLOWANCE),
             running: Vec::new(),
             waiting: BTreeMap::new(),
             started: BTreeMap::new(),
@@ -134,7 +132,7 @@ impl Quota {
 
     /// Credits time that a process of this user has used itself.
     pub(super) fn credit(&mut self, user: u32, cpu: Duration) {
-        self.accounts.credit(user, cpu);
+        self.accounts.credit(user, cpu / CREDIT_PART);
     }
 }
 
