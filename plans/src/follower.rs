@@ -412,7 +412,7 @@ impl Follower {
         Change::Refused
     }
 
-    /// Has planners compute the plan of an iteration.
+    /// Begins the planning of an iteration.
     fn plan(&mut self, work: Work) -> Result<Change, Refusal> {
         let coverage = self.faults.coverage(&work.pieces);
         if let Some(coverage) = coverage.filter(|coverage| !coverage.suffices()) {

@@ -34,7 +34,7 @@ pub trait Outliner {
 
     /// What it does until it answers.
     fn status(&self) -> &'static str {
-        "planners compute"
+        "its plan is being computed"
     }
 
     /// Stops: no answer is wanted any more.

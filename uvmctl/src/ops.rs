@@ -92,7 +92,7 @@ impl View for List {
 fn heading(ops: &Ops) -> String {
     let state = match (ops.state.as_str(), &ops.unreadable_reason, &ops.quota_holder) {
         ("quota_reached", _, Some(QuotaHolder { uid, recordings, max_recordings })) => {
-            format!("not recorded: user {uid} has {recordings} of {max_recordings} recordings")
+            return format!("not recorded: user {uid} has {recordings} of {max_recordings} recordings");
         }
         ("throttled", ..) => "not recorded for now: the reader time of its user is used up".to_owned(),
         ("unreadable", Some(reason), _) => format!("not recorded any more: {}", text::printable(reason)),
@@ -251,7 +251,7 @@ NUMBER     MS  TID  CALL
         );
         let holder = Some(QuotaHolder { uid: 1001, recordings: 8, max_recordings: 16 });
         let waiting = Ops { state: "quota_reached".to_owned(), quota_holder: holder, ..Ops::default() };
-        assert_eq!(heading(&waiting), "not recorded: user 1001 has 8 of 16 recordings: 0 calls, the last 0 retained");
+        assert_eq!(heading(&waiting), "not recorded: user 1001 has 8 of 16 recordings");
         let unreadable = Ops { state: "unreadable".to_owned(), unreadable_reason: Some("x".to_owned()), ..lossy };
         assert!(heading(&unreadable).starts_with("not recorded any more: x: 1.2k calls"));
     }

@@ -159,10 +159,10 @@ impl Outliner for PlannerProcess {
 
     fn status(&self) -> &'static str {
         match self.state {
-            State::Idle | State::Computing { .. } => "planners compute",
-            State::Waiting(_, Wait::User) => "planners compute for another process of its user",
-            State::Waiting(_, Wait::Node) => "planners compute for other processes",
-            State::Waiting(_, Wait::Budget) => "its user's processor time for planners is used up for now",
+            State::Idle | State::Computing { .. } => "its plan is being computed",
+            State::Waiting(_, Wait::User) => "its plan waits for the one of another process of its user",
+            State::Waiting(_, Wait::Node) => "its plan waits for those of other users",
+            State::Waiting(_, Wait::Budget) => "its plan waits until its user has processor time for planners again",
         }
     }
 

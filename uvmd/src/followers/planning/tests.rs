@@ -114,9 +114,9 @@ fn turn_of_a_planner_process_ends_with_it() {
     }
     let statuses = outliners.each_ref().map(Outliner::status);
     let (computes, of_user, of_node) = (
-        "planners compute",
-        "planners compute for another process of its user",
-        "planners compute for other processes",
+        "its plan is being computed",
+        "its plan waits for the one of another process of its user",
+        "its plan waits for those of other users",
     );
     assert_eq!(statuses, [computes, of_user, computes, of_node]);
     outliners[0].stop();
