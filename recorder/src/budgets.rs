@@ -11,7 +11,7 @@ const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_secs(1
 const RECOVERED: Duration = Duration::from_millis(500);
 /// Share of the processor time that the recorded processes of a user take themselves, which their reading
 /// may take, too: 1 / this. A program that calls without end is busy.
-const CREDIT_PART: u32 = 20;
+pub const CREDIT_PART: u32 = 20;
 
 /// Reader time of all users.
 #[derive(Debug)]

@@ -23,6 +23,7 @@ use std::{
 use backoff::Backoff;
 use model::{ProcessId, policy::PLAN_CHOOSER};
 use plans::{Answer, Method, Outliner, Refusal, methods, methods::Workload, planning::wire};
+pub(super) use quota::CREDIT_PART as PLANNERS_CREDIT_PART;
 use quota::{Quota, Wait};
 use sys::{
     actor::Program,
