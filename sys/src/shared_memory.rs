@@ -128,18 +128,6 @@ impl Drop for SharedMemory {
 }
 
 impl SharedMemory {
-    /// Shared memory of a process, by one of its threads; `None` if it has none. Reads all of its
-    /// mappings, which may hang, and takes long if there are many.
-    ///
-    /// # Errors
-    /// If it cannot be read, or could be taken away later.
-    pub fn of_process(roots: &Roots, thread: u32, form: Form) -> Result<Option<Self>, SharedMemoryError> {
-        let mut search = Search::begin(roots, thread, [form])?;
-        while !search.advance(u64::MAX)? {}
-        let [found] = search.open();
-        found
-    }
-
     /// Makes such memory, as the helper does, with all of its pages, and with all of it mapped.
     ///
     /// # Errors
@@ -289,10 +277,47 @@ impl<const N: usize> Search<N> {
 
     /// Opens what was found, in the order of the forms: `None` for those that are not there.
     pub fn open(self) -> [Result<Option<SharedMemory>, SharedMemoryError>; N] {
-        self.memories.map(|(form, found)| {
-            let Some(Range { start, end }) = found else { return Ok(None) };
-            SharedMemory::open(&self.folder.join(format!("{start:x}-{end:x}")), &form, self.device).map(Some)
+        self.places().map(|place| place.map(|place| place.open()).transpose())
+    }
+
+    /// Places of what was found, in the order of the forms.
+    fn places(self) -> [Option<Place>; N] {
+        let Self { folder, device, memories, mappings: _ } = self;
+        memories.map(|(form, found)| {
+            let Range { start, end } = found?;
+            Some(Place { mapping: folder.join(format!("{start:x}-{end:x}")), form, device })
         })
+    }
+}
+
+/// Place of a shared memory among the mappings of a process: the result of a search, which holds neither a
+/// descriptor nor memory of the process.
+#[derive(Clone, Debug)]
+pub struct Place {
+    mapping: PathBuf,
+    form: Form,
+    device: (u32, u32),
+}
+
+impl Place {
+    /// Place of a shared memory in a process, by one of its threads; `None` if it has none. Reads all of its
+    /// mappings, which may hang, and takes long if there are many.
+    ///
+    /// # Errors
+    /// If they cannot be read, or are too many.
+    pub fn find(roots: &Roots, thread: u32, form: Form) -> Result<Option<Self>, SharedMemoryError> {
+        let mut search = Search::begin(roots, thread, [form])?;
+        while !search.advance(u64::MAX)? {}
+        let [place] = search.places();
+        Ok(place)
+    }
+
+    /// Opens the memory that is there now: of this form, but maybe another one than was found.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read, or could be taken away later.
+    pub fn open(&self) -> Result<SharedMemory, SharedMemoryError> {
+        SharedMemory::open(&self.mapping, &self.form, self.device)
     }
 }
 
@@ -324,8 +349,12 @@ mod tests {
         Form { name, bytes: BYTES, mapped_bytes: BYTES }
     }
 
+    fn open(form: Form) -> Result<Option<SharedMemory>, SharedMemoryError> {
+        Place::find(&Roots::default(), std::process::id(), form)?.map(|place| place.open()).transpose()
+    }
+
     fn of_this_process(name: &'static CStr) -> Result<Option<SharedMemory>, SharedMemoryError> {
-        SharedMemory::of_process(&Roots::default(), std::process::id(), form(name))
+        open(form(name))
     }
 
     /// Whether this machine lets the test open mappings.
@@ -400,7 +429,7 @@ mod tests {
         }
         let own = made(c"uvmd-test-punched", 8192, SealFlags::SHRINK);
         let form = Form { mapped_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-punched") };
-        let found = SharedMemory::of_process(&Roots::default(), std::process::id(), form).unwrap().unwrap();
+        let found = open(form).unwrap().unwrap();
         assert_eq!((found.len(), found.has_holes().unwrap()), (512, false));
         own[1023].store(1, Ordering::Relaxed);
         own.punch_hole(4096..8192).unwrap();

@@ -22,7 +22,8 @@ use call_ring::{
 use model::ProcessId;
 use sys::{Roots, futex, pidfd::PidFd, processes, shared_memory::SharedMemory};
 
-use super::{Ring, RingSearch};
+use super::Ring;
+use crate::inspections::Inspections;
 
 /// Environment variable with the part that this process plays.
 const PART: &str = "UVMD_TEST_HELPER";
@@ -116,7 +117,7 @@ impl Program {
     /// Starts it, and the helper's thread, as a call of the program does once uvmd has asked for it.
     pub(crate) fn start_acting(part: Part) -> Self {
         let program = Self::start(part);
-        let ring = Ring::open(&mut RingSearch::default(), &Roots::default(), &program.process).unwrap();
+        let ring = Ring::open(memory_of(&program.process)).unwrap();
         while ring.commands().unwrap().agent() != AgentState::Running {
             thread::sleep(Duration::from_millis(1));
         }
@@ -158,6 +159,11 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Memory of the ring of a process.
+pub(crate) fn memory_of(process: &PidFd) -> Option<SharedMemory> {
+    Inspections::default().ring(&Roots::default(), process.pid(), Duration::ZERO).unwrap()
 }
 
 fn report(line: &str) {
