@@ -18,9 +18,6 @@ pub(crate) enum RingError {
     /// Its memory is no ring of this version.
     #[error("its shared memory is no ring of the helper: {0}")]
     Invalid(#[from] Invalid),
-    /// It has punched holes in its memory, whose pages uvmd would have to pay for.
-    #[error("it has punched holes in its shared memory")]
-    Sparse,
     /// The helper knows no commands.
     #[error("its helper is an older one, which carries out no commands")]
     Older,
@@ -53,13 +50,8 @@ impl Ring {
         if ring.header()?.has_commands() { Ok(ring) } else { Err(RingError::Older) }
     }
 
-    /// Header, unless the ring has holes: one that is punched just then costs uvmd a page.
     fn header(&self) -> Result<Memory<'_>, RingError> {
-        // Where the kernel does not say, there may be some.
-        if self.0.has_holes().unwrap_or(true) {
-            return Err(RingError::Sparse);
-        }
-        Ok(Memory::open(&self.0)?)
+        Ok(Memory::open(self.0.words().map_err(Arc::new)?)?)
     }
 
     /// Place of the command. The process may have overwritten anything since the last call.

@@ -186,9 +186,10 @@ fn plays_a_helper() {
             thread::park();
         }
     }
-    let words = SharedMemory::create(NAME, NonZeroUsize::new(TOTAL_BYTES).unwrap()).unwrap();
+    let shared = SharedMemory::create(NAME, NonZeroUsize::new(TOTAL_BYTES).unwrap()).unwrap();
+    let words = shared.words().unwrap();
     let mode = if part == Part::IsOff { Mode::Off } else { Mode::Record };
-    let memory = Memory::create(&words, mode).unwrap();
+    let memory = Memory::create(words, mode).unwrap();
     if part == Part::IsOlder {
         words[1].store(u64::from(MAJOR) << 32, Ordering::Release);
     }
