@@ -17,7 +17,7 @@ use pace::Pace;
 use part::{Part, next_part};
 use sys::{
     Roots,
-    actor::Program,
+    executable::Program,
     pidfd::PidFd,
     uvm::pages::{CALL_MAX_BYTES, PageRange},
 };
