@@ -25,9 +25,9 @@ use crate::hung::Target;
 /// Processor time of an inspection that is not charged: enough for some thousand mappings.
 const USUAL: Duration = Duration::from_millis(5);
 /// Time charged to a user, beyond which orders are denied.
-const OF_USER: Allowance = Allowance { part: 50, burst: Duration::from_secs(1) };
+const OF_USER: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: None };
 /// Time of the withdrawals from a target, beyond which they are tried later.
-const OF_TARGET: Allowance = Allowance { part: 200, burst: Duration::from_secs(1) };
+const OF_TARGET: Allowance = Allowance { part: 200, burst: Duration::from_secs(1), credit_part: None };
 /// Account of users whose id is unknown: no user has this one.
 const UNKNOWN_USER: u32 = u32::MAX;
 /// Age of a search that found no ring, or failed, from which on another one is made.

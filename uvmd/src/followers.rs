@@ -55,7 +55,8 @@ const AGE_MAX: Duration = Duration::from_secs(10);
 /// Time for which a follower may be throttled before its state is reported as unavailable.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Processor time of followers for a user, planners excluded.
-const FOLLOWING_ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_millis(500) };
+const FOLLOWING_ALLOWANCE: Allowance =
+    Allowance { part: 50, burst: Duration::from_millis(500), credit_part: Some(FOLLOWING_CREDIT_PART) };
 /// Share of the time that a process uses itself, which its user's followers may use, too: 1 / this.
 const FOLLOWING_CREDIT_PART: u32 = 40;
 /// Share of the time that a process uses itself, which all work for its calls may use together, at most:

@@ -10,7 +10,7 @@ use model::ProcessId;
 use sys::cpu_budget::{Accounts, Allowance};
 
 /// Processor time for the searches of a user.
-const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_millis(250) };
+const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_millis(250), credit_part: Some(CREDIT_PART) };
 /// Part of the processor time of a user's processes that their searches may take as well.
 pub const CREDIT_PART: u32 = 80;
 /// Slices that are read at a time, of all processes and of those of a user.
@@ -187,7 +187,7 @@ impl Schedule {
 
     /// Credits a user for processor time of its processes.
     pub(super) fn credit(&mut self, uid: u32, used: Duration) {
-        self.accounts.credit(uid, used / CREDIT_PART);
+        self.accounts.credit(uid, used);
     }
 
     /// Users whose searches wait for their budget.
@@ -195,10 +195,9 @@ impl Schedule {
         self.accounts.over(now)
     }
 
-    /// Forgets users without debt, and slow ones after a while.
+    /// Forgets slow users after a while.
     pub(super) fn forget(&mut self, now: Duration) {
         self.slow.retain(|_, until| *until > now);
-        self.accounts.forget(now);
     }
 
     /// What a process's search waits for; `None` if none is wanted, or a slice is being read.

@@ -9,7 +9,7 @@ use sys::cpu_budget::{Accounts, Allowance};
 /// Planner processes of the node at a time.
 const RUNNING_MAX: usize = 2;
 /// Processor time of planner processes for a user.
-const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1) };
+const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: Some(CREDIT_PART) };
 /// Share of the time that a process uses itself, which its user's planners may use, too: 1 / this.
 pub(in crate::followers) const CREDIT_PART: u32 = 80;
 /// Age of a user's last planning up to which it leaves one place to others.
@@ -132,7 +132,7 @@ impl Quota {
 
     /// Credits time that a process of this user has used itself.
     pub(super) fn credit(&mut self, user: u32, cpu: Duration) {
-        self.accounts.credit(user, cpu / CREDIT_PART);
+        self.accounts.credit(user, cpu);
     }
 }
 
