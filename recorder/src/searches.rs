@@ -17,8 +17,8 @@ use std::{
 
 use call_ring::Invalid;
 use model::ProcessId;
-pub use schedule::Delay;
 use schedule::Schedule;
+pub use schedule::{CREDIT_PART, Delay};
 use sys::{
     Roots, cpu_time,
     processes::{self, Image},

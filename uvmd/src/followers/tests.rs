@@ -240,7 +240,8 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     }
     // The program is this test.
     let (ring, plan) = (memory(NAME, TOTAL_BYTES), memory(PLAN_NAME, PLAN_BYTES));
-    let (memory, plan) = (Memory::create(&ring, RingMode::Record).unwrap(), PlanMemory::create(&plan).unwrap());
+    let memory = Memory::create(ring.words().unwrap(), RingMode::Record).unwrap();
+    let plan = PlanMemory::create(plan.words().unwrap()).unwrap();
     let mut ring = Ring { memory, lane: memory.lane(0), launches: 0, time_ns: 0 };
     for unit in 0..3 * LAYERS {
         let words = [0, address(unit), UNIT, MemoryKind::Managed as u64, 0];

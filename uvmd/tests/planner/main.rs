@@ -12,7 +12,7 @@ use plans::{Answer, methods, methods::Workload, planning, planning::wire};
 use rustix::process::geteuid;
 use serde_json::json;
 use sys::{
-    actor::Program,
+    executable::Program,
     sandbox::{Deadline, Ended, Failure, Process},
 };
 
