@@ -3,21 +3,33 @@
 //!
 //! | part | limit | beyond it |
 //! | --- | --- | --- |
-//! | what the program has, now, before the window, and while an iteration is taken apart | 8 MiB each | [`Refusal::Incomplete`] |
+//! | what the program has: now, before the window, and while an iteration is taken apart | [`PROGRAM_BYTES_MAX`] each | [`Refusal::Incomplete`] |
 //! | calls of the window | [`WINDOW_BYTES`] | the first ones leave |
-//! | detector, and marks of calls | 40 MiB | tokens leave |
-//! | counts of faults, at first and last | [`FAULTED_BLOCKS_MAX`](crate::coverage::FAULTED_BLOCKS_MAX) | [`Refusal::TooManyFaults`] |
+//! | detector, and marks of calls | [`DETECTOR_BYTES_MAX`] | tokens leave |
+//! | counts of faults, at first and last | [`FAULTED_BLOCKS_MAX`] each | [`Refusal::TooManyFaults`] |
 //! | an iteration as a stream of operations, with footprints | [`STREAM_BYTES_MAX`] | [`Refusal::MemoryBudget`] |
-//! | extents and pieces | 24 MiB | the same |
+//! | pieces, also reduced ones, and what they are counted by | 12 MiB each | the same |
 //!
-//! Planners have limits of their own.
+//! Planners have limits of their own. Iterations are taken apart by one follower at a time, so that
+//! [`TURN_BYTES_MAX`] is taken once by all of them.
 
-use crate::refusal::Refusal;
+use recorder::PROGRAM_BYTES_MAX;
 
-/// Most bytes of a follower.
-pub const FOLLOWER_BYTES_MAX: usize = 160 << 20;
+use crate::{
+    coverage::{COUNT_BYTES, FAULTED_BLOCKS_MAX},
+    pieces::{NAMED_BYTES_MAX, PIECES_BYTES_MAX},
+    refusal::Refusal,
+};
+
+/// Most bytes of a follower between calls.
+pub const HELD_BYTES_MAX: usize =
+    2 * PROGRAM_BYTES_MAX + WINDOW_BYTES + DETECTOR_BYTES_MAX + 2 * FAULTED_BLOCKS_MAX * COUNT_BYTES + PIECES_BYTES_MAX;
+/// Most bytes that it takes beyond these while it takes an iteration apart.
+pub const TURN_BYTES_MAX: usize = PROGRAM_BYTES_MAX + STREAM_BYTES_MAX + NAMED_BYTES_MAX + PIECES_BYTES_MAX;
 /// Bytes of calls that are retained.
 pub const WINDOW_BYTES: usize = 8 << 20;
+/// Most bytes of the detector, and of the marks of calls.
+pub const DETECTOR_BYTES_MAX: usize = 24 << 20;
 /// Most bytes of an iteration as a stream of operations.
 pub const STREAM_BYTES_MAX: usize = 48 << 20;
 

@@ -25,6 +25,11 @@ impl Default for ClaimLimits {
 }
 
 impl ClaimLimits {
+    /// Bytes of memory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.mapped.as_ref().map_or(0, Ranges::heap_bytes)
+    }
+
     /// Checks the size of an allocation.
     pub(crate) const fn check(&self, claimed_bytes: u64) -> Result<(), Refusal> {
         let limit_bytes = self.allocation_bytes_max;

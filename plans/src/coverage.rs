@@ -21,6 +21,9 @@ const DELIVERIES: u32 = 3;
 /// Most blocks with faults of which counts are held, of 512 GiB of memory.
 pub const FAULTED_BLOCKS_MAX: usize = 1 << 18;
 
+/// Bytes of a count in a map that was made as a whole.
+pub(crate) const COUNT_BYTES: usize = 20;
+
 /// Faults since iterations are known.
 #[derive(Debug)]
 pub(crate) struct Faults {
@@ -35,6 +38,11 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) const fn new(is_counted: bool) -> Self {
         Self { is_counted, deliveries: 0, first: FaultCounts::new(), last: FaultCounts::new(), are_too_many: false }
+    }
+
+    /// Bytes of memory, by counts.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        (self.first.len() + self.last.len()) * COUNT_BYTES
     }
 
     /// Iterations are not known, or known from now on.

@@ -21,11 +21,18 @@ use crate::{
     sequence::{Rhythm, Sequence, Work},
     table::Table,
     traffic::Traffic,
+    turns::TURNS,
 };
+
+/// Iterations of which calls are retained once they are confirmed: two whole ones before the last begin,
+/// and another one for launches whose numbers are not known.
+const RETAINED_ITERATIONS: u64 = 3;
 
 /// What a plan is made for.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// User of the process. Users take turns at taking iterations apart, which takes memory.
+    pub user: u32,
     /// UUID of the GPU.
     pub gpu: [u8; 16],
     /// Its memory that the process may use.
@@ -83,6 +90,12 @@ impl Planned {
     #[must_use]
     pub fn coverage_percent(&self) -> Option<u64> {
         self.coverage.map(|coverage| percent(coverage.recall()))
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let Self { tokens, moves, leads, .. } = self;
+        let launches = tokens.capacity() * size_of::<Token>() + leads.capacity() * size_of::<u64>();
+        launches + moves.capacity() * size_of::<Move>()
     }
 
     /// Its moves, as a helper follows them.
@@ -153,6 +166,8 @@ struct PendingPlan {
     unmapped_bytes: u64,
     coverage: Option<Coverage>,
     probed: Option<Figures>,
+    /// Bytes of memory of the workload, which the outliner has meanwhile.
+    workload_bytes: usize,
 }
 
 /// Follows the calls of a process.
@@ -210,6 +225,21 @@ impl Follower {
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
+    }
+
+    /// Bytes of memory that it takes between calls, by counts.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let state = match &self.state {
+            State::Watching | State::Planning | State::Refused(_) => 0,
+            State::Probing(probing) => probing.table.as_ref().map_or(0, Table::heap_bytes),
+            State::Planned(planned) => planned.heap_bytes(),
+        };
+        let pending_plan = self.pending_plan.as_ref().map_or(0, |pending_plan| pending_plan.heap_bytes());
+        let probe = self.probe.as_ref().map_or(0, |probe| probe.heap_bytes());
+        let evidence = self.evidence.as_ref().map_or(0, Evidence::heap_bytes);
+        let counts = self.faults.heap_bytes() + self.claim_limits.heap_bytes();
+        self.sequence.heap_bytes() + counts + state + pending_plan + probe + evidence
     }
 
     /// The plan, if there is one.
@@ -293,6 +323,9 @@ impl Follower {
         let number = self.number();
         if number != self.iteration.map(|iteration| iteration.number) {
             self.iteration = number.map(|number| Begin { number, at_ns: time_ns });
+            if let Some(rhythm) = self.rhythm.filter(|_| self.state != State::Watching) {
+                self.sequence.shorten(rhythm, RETAINED_ITERATIONS);
+            }
         }
         change
     }
@@ -346,6 +379,7 @@ impl Follower {
         if let Some(probe) = self.probe.take() {
             self.evidence = Some(probe.evidence());
         }
+        let turn = TURNS.wait(self.settings.user);
         let known = self.faults.check();
         let work = match known.and_then(|()| self.sequence.work(rhythm, &self.claim_limits)) {
             Ok(work) => work?,
@@ -366,7 +400,18 @@ impl Follower {
             return Some(Change::Probing);
         }
         let unmapped_bytes = work.unmapped_bytes;
-        Some(self.plan(work).unwrap_or_else(|refusal| self.refuse(refusal.of_claims(unmapped_bytes))))
+        let (workload, pending_plan) = match self.prepare(work) {
+            Ok(prepared) => prepared,
+            Err(refusal) => return Some(self.refuse(refusal.of_claims(unmapped_bytes))),
+        };
+        drop(turn);
+        self.is_planner_refusal = false;
+        self.state = State::Planning;
+        if let Some(answer) = self.outliner.begin(workload) {
+            return Some(self.answered(pending_plan, answer));
+        }
+        self.pending_plan = Some(Box::new(pending_plan));
+        Some(Change::Planning)
     }
 
     /// What planners do, while they plan.
@@ -390,7 +435,8 @@ impl Follower {
     pub fn poll(&mut self) -> Option<Change> {
         self.pending_plan.as_ref()?;
         let answer = self.outliner.poll()?;
-        Some(self.answered(answer))
+        let pending_plan = self.pending_plan.take()?;
+        Some(self.answered(*pending_plan, answer))
     }
 
     /// Probes of an iteration, once; `None` if none may be made, or if they cannot matter.
@@ -412,8 +458,8 @@ impl Follower {
         Change::Refused
     }
 
-    /// Begins the planning of an iteration.
-    fn plan(&mut self, work: Work) -> Result<Change, Refusal> {
+    /// What planners compute the plan of an iteration from, and what is known of the plan.
+    fn prepare(&self, work: Work) -> Result<(Workload, PendingPlan), Refusal> {
         let coverage = self.faults.coverage(&work.pieces);
         if let Some(coverage) = coverage.filter(|coverage| !coverage.suffices()) {
             return Err(Refusal::CoverageTooLow { percent: percent(coverage.recall()) });
@@ -429,16 +475,21 @@ impl Follower {
         let leads = leads(&queue_starts);
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
         let room_bytes = workload.room_bytes();
-        let pending_plan =
-            PendingPlan { first_launch, duration_ns, tokens, leads, room_bytes, unmapped_bytes, coverage, probed };
-        (self.pending_plan, self.is_planner_refusal) = (Some(Box::new(pending_plan)), false);
-        self.state = State::Planning;
-        let answer = self.outliner.begin(workload);
-        Ok(answer.map_or(Change::Planning, |answer| self.answered(answer)))
+        let pending_plan = PendingPlan {
+            first_launch,
+            duration_ns,
+            tokens,
+            leads,
+            room_bytes,
+            unmapped_bytes,
+            coverage,
+            probed,
+            workload_bytes: workload.heap_bytes(),
+        };
+        Ok((workload, pending_plan))
     }
 
-    fn answered(&mut self, answer: Answer) -> Change {
-        let Some(pending_plan) = self.pending_plan.take() else { return self.refuse(Refusal::ShapesVary) };
+    fn answered(&mut self, pending_plan: PendingPlan, answer: Answer) -> Change {
         let unmapped_bytes = pending_plan.unmapped_bytes;
         let varies = self.sequence.state().lock().is_none_or(|lock| lock.shapes_vary);
         let planned = match answer {
@@ -473,9 +524,14 @@ impl Follower {
 }
 
 impl PendingPlan {
+    fn heap_bytes(&self) -> usize {
+        let tokens = self.tokens.capacity() * size_of::<Token>();
+        tokens + self.leads.capacity() * size_of::<u64>() + self.workload_bytes
+    }
+
     fn planned(self, BestOutline { method, outline, driver }: BestOutline) -> Planned {
         let Outline { moves, traffic, peak_bytes } = outline;
-        let Self { first_launch, duration_ns, tokens, leads, room_bytes, unmapped_bytes, coverage, probed } = self;
+        let Self { first_launch, duration_ns, tokens, leads, room_bytes, unmapped_bytes, coverage, probed, .. } = self;
         Planned {
             planner: method,
             first_launch,

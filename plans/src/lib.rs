@@ -15,6 +15,7 @@
 //! * [`planning`]: the best moves of some methods, at once or by a process that answers later
 //! * [`traffic`]: bytes over the link and faults, with a plan and without one
 //! * [`tracker`]: place of a program in a plan that is carried out from outside
+//! * `turns`: turns of users at what takes much memory for a moment
 //!
 //! No I/O, no clock: the same calls give the same plan.
 
@@ -33,8 +34,9 @@ mod sequence;
 pub mod table;
 pub mod tracker;
 pub mod traffic;
+mod turns;
 
-pub use budget::FOLLOWER_BYTES_MAX;
+pub use budget::{HELD_BYTES_MAX, TURN_BYTES_MAX};
 pub use claims::ClaimLimits;
 pub use coverage::FaultCounts;
 pub use follower::{Begin, Change, Follower, Planned, ProbeQuota, Probing, Settings, State};

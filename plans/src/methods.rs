@@ -132,6 +132,14 @@ pub struct Outline {
 }
 
 impl Workload {
+    /// Bytes of memory that it is described in.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let Self { pieces, durations_ns, queue_starts, memory: _ } = self;
+        let launches =
+            durations_ns.capacity() * size_of::<u64>() + queue_starts.capacity() * size_of::<Option<usize>>();
+        pieces.heap_bytes() + launches
+    }
+
     /// Bytes of the GPU that a plan may use.
     pub(crate) const fn room_bytes(&self) -> u64 {
         self.memory.room_bytes

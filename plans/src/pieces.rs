@@ -9,6 +9,7 @@ use planner::Part;
 use serde::{Deserialize, Serialize};
 use trace::{BlockId, Draft, Iteration, OpStream, Role, Tensor, TensorId, draft::DraftKernel, footprints::Extent};
 
+pub(crate) use self::cut::{NAMED_BYTES_MAX, PIECES_BYTES_MAX};
 use crate::{claims::ClaimLimits, refusal::Refusal};
 
 /// Most pieces of an iteration; units are larger where there were more.
@@ -73,6 +74,12 @@ impl Pieces {
         block: impl Fn(BlockId) -> Block,
     ) -> Result<Self, Refusal> {
         Ok(Self { ops: uses.len(), all: cut::pieces(&cut::Claims { stream, limits, block: &block }, uses)? })
+    }
+
+    /// Bytes of memory that they are described in.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let uses = self.all.iter().map(|piece| piece.uses.capacity() * size_of::<usize>()).sum::<usize>();
+        self.all.capacity() * size_of::<Piece>() + uses
     }
 
     /// Those that are managed.

@@ -30,6 +30,7 @@ pub use self::{
     target::{ATTEMPTS_MAX, LAUNCHES_MAX, PROBES_PER_LAUNCH},
 };
 use crate::{
+    coverage::COUNT_BYTES,
     moves::{Step, assembled},
     pieces::Pieces,
     ranges::Ranges,
@@ -73,6 +74,12 @@ pub struct Observation {
     pub interrupted_absences: BTreeMap<u64, u64>,
     /// Records of blocks that were lost.
     pub dropped_records: u64,
+}
+
+impl Observation {
+    fn heap_bytes(&self) -> usize {
+        (self.idle_returns.len() + self.interrupted_absences.len()) * COUNT_BYTES
+    }
 }
 
 /// Time in which the table of some targets may be followed.
@@ -126,6 +133,16 @@ impl Probe {
             iterations: 0,
             is_over: false,
         })
+    }
+
+    /// Bytes of memory, by counts.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let targets = self.targets.iter().map(Target::heap_bytes).sum::<usize>();
+        let window = self.window.as_ref().map_or(0, |window| {
+            let observed = window.before.heap_bytes() + window.last.heap_bytes();
+            window.table.heap_bytes() + observed
+        });
+        self.tokens.capacity() * size_of::<Token>() + self.pieces.heap_bytes() + targets + window
     }
 
     /// Table that is to be followed now, if any.

@@ -20,6 +20,11 @@ impl Ranges {
         self.0.iter().cloned()
     }
 
+    /// Bytes of memory.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Range<u64>>()
+    }
+
     /// Number of addresses.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|range| range.end - range.start).fold(0, u64::saturating_add)

@@ -77,6 +77,8 @@ pub(crate) struct Sequence {
     last: Option<u64>,
 }
 
+/// Tokens of the detector's window: two of the longest iterations that a plan may have.
+const DETECTED_TOKENS: usize = 2 * PERIOD_MAX;
 /// Tokens of a graph: iterations of few graphs are too short for the detector otherwise.
 const GRAPH_TOKENS: usize = 8;
 /// Numbers of copies and fills for the detector, which no function's handle is.
@@ -86,7 +88,7 @@ const FILL: u64 = u64::MAX - 2;
 impl Sequence {
     /// Sequence of the calls of a program that has this much already.
     pub(crate) fn after(program: Program) -> Self {
-        let settings = detect::Settings { has_syncs: true, ..detect::Settings::default() };
+        let settings = detect::Settings { has_syncs: true, window: DETECTED_TOKENS, ..detect::Settings::default() };
         Self {
             window: Window::after(program.clone(), WINDOW_BYTES),
             marks: VecDeque::new(),
@@ -95,6 +97,22 @@ impl Sequence {
             tokens: 0,
             program,
             last: None,
+        }
+    }
+
+    /// Bytes of memory, by counts.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let Self { window, marks, detector, program, .. } = self;
+        window.bytes() + marks.capacity() * size_of::<Mark>() + detector.bytes() + program.bytes()
+    }
+
+    /// Has the calls leave that are older than the last iterations, of this rhythm and number.
+    pub(crate) fn shorten(&mut self, rhythm: Rhythm, iterations: u64) {
+        let Some(since) = self.last.map(|last| last.saturating_sub(iterations * rhythm.period)) else { return };
+        if let Some(first) = self.marks.iter().rposition(|mark| mark.number == Some(since)) {
+            self.window.shorten(self.marks.len() - first);
+            self.marks.drain(..self.marks.len() - self.window.retained());
+            self.marks.shrink_to(2 * self.marks.len());
         }
     }
 

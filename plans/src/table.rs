@@ -17,6 +17,11 @@ pub struct Table {
 }
 
 impl Table {
+    /// Bytes of memory that it takes.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.tokens.capacity() * size_of::<Token>() + self.moves.capacity() * size_of::<Move>()
+    }
+
     /// Bytes of an iteration in this direction.
     #[must_use]
     pub fn bytes(&self, destination: Destination) -> u64 {

@@ -30,7 +30,7 @@ pub use budgets::CREDIT_PART as READING_CREDIT_PART;
 pub use merge::Merge;
 pub use ops::Ops;
 pub use process::{Memories, Process, ProcessError};
-pub use program::{LiveBlock, Program};
+pub use program::{BYTES_MAX as PROGRAM_BYTES_MAX, LiveBlock, Program};
 pub use recordings::{Quotas, Recordings};
 pub use searches::CREDIT_PART as SEARCHES_CREDIT_PART;
 pub use window::Window;

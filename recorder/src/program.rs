@@ -51,7 +51,7 @@ pub(crate) enum Step {
 
 /// Most bytes of what is known of a program: some 30,000 nodes of graphs, or twice as many blocks or
 /// functions.
-pub(crate) const BYTES_MAX: usize = 8 << 20;
+pub const BYTES_MAX: usize = 8 << 20;
 /// Bytes of a block.
 const BLOCK_BYTES: usize = entry_bytes::<u64, Memory>();
 /// Bytes of a function without its name.
@@ -193,7 +193,8 @@ impl Program {
     }
 
     /// Bytes of what is known.
-    fn bytes(&self) -> usize {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
         let graphs = [&self.captures, &self.graphs, &self.executables].map(Graphs::bytes);
         let index = self.graph_of.len() * graphs::INDEX_BYTES;
         self.live.len() * BLOCK_BYTES + self.function_bytes + graphs.iter().sum::<usize>() + index

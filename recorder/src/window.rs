@@ -102,6 +102,13 @@ impl Window {
         }
     }
 
+    /// Has the first calls leave as far as at least this many are retained.
+    pub fn shorten(&mut self, retained_min: usize) {
+        while let Some(first) = self.segments.pop_front_if(|first| self.retained - first.calls.len() >= retained_min) {
+            self.leave(&first);
+        }
+    }
+
     fn leave(&mut self, segment: &Segment) {
         let Segment { first, calls, bytes } = segment;
         self.bytes -= bytes;
@@ -113,6 +120,12 @@ impl Window {
             self.before_ns = self.before_ns.max(call.stamp.time_ns);
             self.before.advance(&call.action);
         }
+    }
+
+    /// Bytes of memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.before.bytes() + self.bytes
     }
 
     /// Calls that were ever added.

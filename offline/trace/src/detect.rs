@@ -496,6 +496,12 @@ impl Detector {
         self.mallocs.searched() + self.calls.signatures.searched() + self.calls.functions.searched()
     }
 
+    /// Bytes of memory.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.mallocs.bytes() + self.calls.signatures.bytes() + self.calls.functions.bytes()
+    }
+
     /// Adds all operations of a stream, and searches whenever due. Returns each new state with the
     /// number of operations so far: the states of the run while it continued.
     pub fn observe(&mut self, stream: &OpStream) -> Vec<(u64, State)> {

@@ -240,8 +240,13 @@ fn planned_line(policy: &str, planned: &Planned) -> Value {
 
 fn main() -> anyhow::Result<ExitCode> {
     let options = Options::of_arguments()?;
-    let settings =
-        Settings { gpu: options.gpu, gpu_bytes: options.gpu_mib << 20, are_faults_counted: false, probes: None };
+    let settings = Settings {
+        user: 0,
+        gpu: options.gpu,
+        gpu_bytes: options.gpu_mib << 20,
+        are_faults_counted: false,
+        probes: None,
+    };
     let arm = |policy: &String| {
         let methods = match policy.trim_end_matches(WAIT) {
             PLAN_CHOOSER => methods::of_chooser(),

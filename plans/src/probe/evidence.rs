@@ -49,6 +49,12 @@ impl Evidence {
         self.touched.entry(op).or_default().add(touched);
     }
 
+    /// Bytes of memory, by counts.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let ranges = self.untouched.values().chain(self.touched.values()).map(Ranges::heap_bytes).sum::<usize>();
+        self.tokens.capacity() * size_of::<Token>() + ranges
+    }
+
     /// Figures of the probes that it is of.
     #[must_use]
     pub const fn figures(&self) -> Figures {

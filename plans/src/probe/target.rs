@@ -43,6 +43,11 @@ impl Target {
         self.is_known() || self.attempts >= ATTEMPTS_MAX
     }
 
+    /// Bytes of memory.
+    pub(super) fn heap_bytes(&self) -> usize {
+        size_of::<Self>() + self.pieces.capacity() * size_of::<usize>() + self.touched.heap_bytes()
+    }
+
     /// Its bytes, of whole blocks.
     pub(super) fn bytes(&self, pieces: &Pieces) -> u64 {
         bytes(pieces, &self.pieces)

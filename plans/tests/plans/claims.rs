@@ -20,7 +20,8 @@ fn followed(calls: &[Call]) -> Follower {
 
 /// The same with these limits of claims.
 fn followed_within(limits: &ClaimLimits, calls: &[Call]) -> Follower {
-    let settings = Settings { gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: true, probes: None };
+    let settings =
+        Settings { user: 0, gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: true, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
     follower.set_claim_limits(limits.clone());
     for (number, call) in (1..).zip(calls) {

@@ -12,7 +12,7 @@ const BLOCKS: usize = 24;
 /// State behind a training of 24 blocks on a GPU of 17, while faults are delivered as often as five
 /// times an iteration: those of all calls so far, by the number of these.
 fn state(faults: impl Fn(u64) -> Option<FaultCounts>) -> State {
-    let settings = Settings { gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true, probes: None };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
     for (number, call) in (1..).zip(run(BLOCKS, &layers(8)).calls) {
         if number % 5 == 0 {
@@ -56,7 +56,7 @@ fn faults_before_iterations_are_known_do_not_count() {
 #[test]
 fn plan_waits_for_faults_of_iterations_unless_nobody_counts_them() {
     assert_eq!(percent(&state(|_| None)), None);
-    let settings = Settings { gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true, probes: None };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 17 * UNIT, are_faults_counted: true, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
     for call in run(BLOCKS, &layers(8)).calls {
         assert_eq!(follower.add(call), None);

@@ -43,7 +43,7 @@ fn run_of(sizes: &[u64], launches: &[Vec<usize>]) -> Program {
 }
 
 fn follower(planner: &str, units: u64) -> Follower {
-    let settings = Settings { gpu: [1; 16], gpu_bytes: units * UNIT, are_faults_counted: false, probes: None };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: units * UNIT, are_faults_counted: false, probes: None };
     Follower::new(settings, vec![methods::by_name(planner).unwrap()])
 }
 

@@ -57,7 +57,7 @@ impl Outliner for Later {
 }
 
 const fn settings(units: u64) -> Settings {
-    Settings { gpu: [1; 16], gpu_bytes: units * UNIT, are_faults_counted: false, probes: None }
+    Settings { user: 0, gpu: [1; 16], gpu_bytes: units * UNIT, are_faults_counted: false, probes: None }
 }
 
 fn best(method: &str, workload: Workload) -> Answer {

@@ -215,7 +215,7 @@ struct Beside {
 
 fn run(launches: &[Launch], world: &mut World, beside: Beside) -> Run {
     let probes = Some(ProbeQuota { iteration_bytes: 12 * UNIT, starts: beside.starts });
-    let settings = Settings { gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: false, probes };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: GPU_UNITS * UNIT, are_faults_counted: false, probes };
     let mut follower = Follower::new(settings, vec![methods::by_name("foresight").unwrap()]);
     let mut program = Program::default();
     (0..POOLS).for_each(|at| program.malloc(pool(at), POOL_UNITS * UNIT));

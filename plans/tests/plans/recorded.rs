@@ -69,7 +69,8 @@ fn followed(program: Program, gpu_mib: u64) -> (Follower, Vec<Change>) {
 }
 
 fn followed_by(method: &str, program: Program, gpu_mib: u64) -> (Follower, Vec<Change>) {
-    let settings = Settings { gpu: [1; 16], gpu_bytes: gpu_mib * MIB, are_faults_counted: false, probes: None };
+    let settings =
+        Settings { user: 0, gpu: [1; 16], gpu_bytes: gpu_mib * MIB, are_faults_counted: false, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name(method).unwrap()]);
     let changes = program.calls.into_iter().filter_map(|call| follower.add(call)).collect();
     (follower, changes)
@@ -90,7 +91,7 @@ fn training_whose_memory_is_larger_than_the_gpu_has_a_plan() {
 #[test]
 fn plan_uses_the_memory_that_was_measured_where_it_was() {
     let [estimated, measured] = [None, Some(30 * MIB)].map(|capacity_bytes| {
-        let settings = Settings { gpu: [1; 16], gpu_bytes: 32 * MIB, are_faults_counted: false, probes: None };
+        let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 32 * MIB, are_faults_counted: false, probes: None };
         let mut follower = Follower::new(settings, methods::of_chooser());
         follower.set_capacity(capacity_bytes);
         for call in calls(&stream("deep"), 1).calls {
@@ -105,7 +106,7 @@ fn plan_uses_the_memory_that_was_measured_where_it_was() {
 
 /// Plan for a run, on a GPU that holds so much of its memory.
 fn planned(name: &str, planner: &str, capacity_mib: u64) -> Planned {
-    let settings = Settings { gpu: [1; 16], gpu_bytes: 64 * MIB, are_faults_counted: false, probes: None };
+    let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 64 * MIB, are_faults_counted: false, probes: None };
     let mut follower = Follower::new(settings, vec![methods::by_name(planner).unwrap()]);
     follower.set_capacity(Some(capacity_mib * MIB));
     for call in calls(&stream(name), 1).calls {

@@ -128,8 +128,13 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
     };
     // Calls have left before they were read: those behind them are followed anew.
     if let Some(program) = program {
-        let settings =
-            Settings { gpu: target.gpu.0, gpu_bytes: target.gpu_bytes, are_faults_counted: true, probes: *probes };
+        let settings = Settings {
+            user,
+            gpu: target.gpu.0,
+            gpu_bytes: target.gpu_bytes,
+            are_faults_counted: true,
+            probes: *probes,
+        };
         let follower = Follower::after(*program, settings, sources.planners.start(process, user, target.policy));
         *calls = Some(Calls { follower, added });
         publish(shared, FollowingState::Watching, None, None);

@@ -78,8 +78,9 @@ pub(super) struct Tracker {
     /// Best candidate as the period of an iteration.
     best: Option<Candidate>,
     /// Number of the token after each place, by a number of the place that any tokens can be chosen
-    /// for: what hashes it has a random key.
-    places: HashMap<u64, u64, RandomState>,
+    /// for: what hashes it has a random key. The upper half of a place's number and the lower one of a
+    /// token's suffice.
+    places: HashMap<u32, u32, RandomState>,
     /// Tokens that may be compared now.
     comparable: usize,
     /// Period of the lock, or of the last one that is trusted.
@@ -145,8 +146,9 @@ impl Tracker {
             // Half at once, so that each token is moved once.
             self.tokens.drain(..self.window);
             self.positions.drain(..self.window);
-            let oldest = self.pushed - self.tokens.len() as u64;
-            self.places.retain(|_, number| *number > oldest);
+            let (pushed, retained) = (self.pushed, self.tokens.len() as u64);
+            self.places.retain(|_, number| distance(pushed, *number) < retained);
+            self.places.shrink_to_fit();
         }
         let tokens = &self.tokens;
         let repeats = |period| tokens.len().checked_sub(period).and_then(|at| tokens.get(at)) == Some(&token);
@@ -172,8 +174,8 @@ impl Tracker {
     fn add_place(&mut self) {
         let Some(place) = self.tokens.last_chunk::<PLACE_TOKENS>() else { return };
         let place = place.iter().fold(0_u64, |hash, token| (hash.rotate_left(29) ^ token).wrapping_mul(FACTOR));
-        let Some(last) = self.places.insert(place, self.pushed) else { return };
-        let period = usize::try_from(self.pushed - last).unwrap_or(usize::MAX);
+        let Some(last) = self.places.insert(upper_half(place), lower_half(self.pushed)) else { return };
+        let period = usize::try_from(distance(self.pushed, last)).unwrap_or(usize::MAX);
         if period >= self.tokens.len() || self.candidates.iter().any(|candidate| candidate.period == period) {
             return;
         }
@@ -400,6 +402,29 @@ impl Tracker {
     pub(super) fn searched(&self) -> u64 {
         self.searched
     }
+
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> usize {
+        /// Entry of the table, and its tag.
+        const PLACE_BYTES: usize = 2 * size_of::<u32>() + 1;
+        let places = self.places.capacity() / 7 * 8 * PLACE_BYTES;
+        self.tokens.capacity() * size_of::<u64>() + self.positions.capacity() * size_of::<Position>() + places
+    }
+}
+
+const fn upper_half(number: u64) -> u32 {
+    (number >> 32) as u32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the upper half is left out")]
+const fn lower_half(number: u64) -> u32 {
+    number as u32
+}
+
+/// Tokens from the one of a number to this one, of which the lower half is known and which is not older than
+/// all of 32 bits.
+fn distance(pushed: u64, number: u32) -> u64 {
+    u64::from(lower_half(pushed).wrapping_sub(number))
 }
 
 /// Which of these beginnings, in ascending order on a circle, is before the longest stretch; the
