@@ -166,7 +166,7 @@ struct PendingPlan {
     unmapped_bytes: u64,
     coverage: Option<Coverage>,
     probed: Option<Figures>,
-    /// Bytes of memory of the workload, which the outliner has meanwhile.
+    /// Bytes of memory of the workload, which planners have meanwhile.
     workload_bytes: usize,
 }
 

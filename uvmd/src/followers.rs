@@ -7,11 +7,13 @@
 //! and has the [`executor`] of the process carry out a plan or none: the helper, or ioctls from outside.
 //! It also beats: if it hangs, programs run without their plans.
 
+mod backoff;
 mod capacity;
 mod executor;
 mod follow;
 mod meter;
 mod planning;
+mod shares;
 
 use std::{
     any::Any,
@@ -36,6 +38,7 @@ use planning::PLANNERS_CREDIT_PART;
 pub(crate) use planning::{Planners, run_if_planner};
 use plans::{ClaimLimits, FaultCounts, Observation, ProbeQuota, Table};
 use recorder::{READING_CREDIT_PART, SEARCHES_CREDIT_PART};
+use shares::Shares;
 use sys::{
     Roots,
     cpu_budget::{Accounts, Allowance},
@@ -88,6 +91,8 @@ struct Sources {
     planners: Planners,
     /// Processor time of followers.
     accounts: Arc<Mutex<Accounts>>,
+    /// Memory of followers.
+    shares: Shares,
     probes: Probes,
 }
 
@@ -212,7 +217,8 @@ impl Followers {
             None
         };
         let accounts = Arc::new(Mutex::new(Accounts::new(FOLLOWING_ALLOWANCE)));
-        let sources = Sources { recorder, actuator, mover_factory, planners, accounts, probes };
+        let shares = Shares::default();
+        let sources = Sources { recorder, actuator, mover_factory, planners, accounts, shares, probes };
         let node_bytes = headroom::node_bytes(&Roots::default()).unwrap_or(u64::MAX);
         Self { sources, disabled, node_bytes, followed: BTreeMap::new() }
     }

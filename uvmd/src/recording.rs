@@ -102,6 +102,11 @@ impl Recorder {
         self.recordings.poll_early(process);
     }
 
+    /// Bytes of the calls of a process that are retained, with what it had before them; 0 without any.
+    pub(crate) fn bytes(&self, process: ProcessId) -> usize {
+        recorded(&self.recordings, process).map_or(0, |recording| recording.window().bytes())
+    }
+
     /// Calls of a process since this count of them; all that are retained without a count.
     pub(crate) fn since(&self, process: ProcessId, added: Option<u64>) -> Since {
         let recording = match recorded(&self.recordings, process) {

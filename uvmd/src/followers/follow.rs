@@ -21,6 +21,7 @@ use super::{
     executor::{Executor, IoctlPlan},
     lock,
     meter::Meter,
+    shares::Share,
 };
 use crate::recording::{Recorder, Since};
 
@@ -30,6 +31,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const LAUNCH_INTERVAL: Duration = Duration::from_millis(1);
 /// Interval of looks for who carries plans out.
 const EXECUTOR_INTERVAL: Duration = Duration::from_secs(1);
+/// Calls after which the memory of a follower is counted anew.
+const COUNTED_CALLS: usize = 64;
 /// Most ranges that a plan is described by.
 const RANGES_MAX: usize = 256;
 
@@ -39,6 +42,8 @@ struct Known {
     calls: Option<Calls>,
     /// Tables that there were.
     versions: u64,
+    /// Memory of its follower.
+    share: Share,
     /// What is left of the quota of probes, of which calls that were lost give nothing back.
     probes: Option<ProbeQuota>,
 }
@@ -53,7 +58,8 @@ struct Calls {
 /// Follows a process until nobody wants it any more.
 pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared) {
     let recorder = &sources.recorder;
-    let mut known = Known { calls: None, versions: 0, probes: sources.probes.quota_of(target.gpu_bytes) };
+    let share = sources.shares.start(user);
+    let mut known = Known { calls: None, versions: 0, share, probes: sources.probes.quota_of(target.gpu_bytes) };
     let mut looked: Option<Instant> = None;
     let mut meter = Meter::new(process);
     while !shared.ends.load(Ordering::Relaxed) {
@@ -108,12 +114,24 @@ fn beat(shared: &Shared, pauses: bool) {
 }
 
 fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared, known: &mut Known) {
-    let Known { calls, versions, probes } = known;
+    let Known { calls, versions, share, probes } = known;
     let read_at = Instant::now();
+    let mut first_bytes = 0;
+    if calls.is_none() {
+        if !share.is_due(now()) {
+            return;
+        }
+        // Before they are copied; and what the program has is counted twice: before its calls, and now.
+        first_bytes = 2 * sources.recorder.bytes(process);
+        if let Err(reason) = share.resize(first_bytes, now()) {
+            return unavailable(shared, reason);
+        }
+    }
     let added = calls.as_ref().map(|calls| calls.added);
     let (program, new, added) = match sources.recorder.since(process, added) {
         Since::Absent(reason) => {
             *calls = None;
+            share.end();
             return unavailable(shared, reason);
         }
         // What is known of its calls holds until calls are lost, which are followed anew then.
@@ -152,14 +170,23 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
     if let Some(executor) = &mut *lock(&shared.executor) {
         executor.observe(&new, follower.program());
     }
-    for call in new {
+    for (at, call) in new.into_iter().enumerate() {
         if shared.ends.load(Ordering::Relaxed) {
             return;
         }
         let change = follower.add(call);
+        if (change.is_some() || at % COUNTED_CALLS == 0)
+            && let Err(reason) = share.resize(follower.bytes().max(first_bytes), now())
+        {
+            *calls = None;
+            return unavailable(shared, reason);
+        }
         if change.is_some() {
             publish_state(shared, process, follower, versions);
         }
+    }
+    if *follower.state() != State::Watching {
+        share.settle();
     }
     if follower.poll().is_some() {
         publish_state(shared, process, follower, versions);

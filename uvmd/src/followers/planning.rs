@@ -5,7 +5,6 @@
 //! A thread waits for each planner process and kills it: after its processor time, and when the
 //! follower does not want its answer any more. [`quota`]: how many there are, and for whom.
 
-mod backoff;
 mod quota;
 
 use std::{
@@ -20,7 +19,6 @@ use std::{
     time::Duration,
 };
 
-use backoff::Backoff;
 use model::{ProcessId, policy::PLAN_CHOOSER};
 use plans::{Answer, Method, Outliner, Refusal, methods, methods::Workload, planning::wire};
 pub(super) use quota::CREDIT_PART as PLANNERS_CREDIT_PART;
@@ -31,7 +29,7 @@ use sys::{
     sandbox::{self, Deadline, Ended, Failure, Limits, Process},
 };
 
-use super::{lock, meter::cpu_of};
+use super::{backoff::Backoff, lock, meter::cpu_of};
 
 /// Argument that starts a planner process, the only word of its command line.
 const ARGUMENT: &str = "--planner";

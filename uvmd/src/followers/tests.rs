@@ -14,6 +14,7 @@ use model::{
 };
 use plans::{Answer, Outliner, methods::Workload};
 use recorder::{Quotas, Recordings};
+use shares::Limits;
 use sys::{Roots, processes, shared_memory::SharedMemory};
 
 use super::*;
@@ -313,6 +314,7 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     let reason = format!("{reason}; {claimed_bytes} bytes that the program claims are not mapped, and do not count");
     assert_eq!(refused.map(|planned| planned.coverage_percent), Err(reason));
 
+    followers_of_one_user_leave_memory_to_another(&snapshot, id, &recorder);
     follower_that_dies_is_replaced_once_and_then_refused(&snapshot, id, &mut ring, &recorder);
     plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(&snapshot, id, &mut ring, &recorder);
 
@@ -362,6 +364,58 @@ impl Drop for Never {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// Many followers of one user, and then one of another.
+fn followers_of_one_user_leave_memory_to_another(snapshot: &Snapshot, id: ProcessId, recorder: &Recorder) {
+    let mut followers = Followers::new(
+        recorder.clone(),
+        ActuatorChoice::Auto,
+        mover_factory().0,
+        at_once(),
+        Probes::default(),
+        Duration::from_millis(100),
+    );
+    // Room for three followers of a user, before their calls are followed.
+    let user_bytes = 6 * recorder.bytes(id);
+    let shares = Shares::new(Limits { node_bytes: 2 * user_bytes, user_bytes });
+    followers.sources.shares = shares.clone();
+    let target = Target { policy: "auto-plan", gpu: GPU, gpu_bytes: GPU_UNITS * UNIT };
+    let start = |uid| {
+        let process = Process { uid, ..snapshot.processes[0].clone() };
+        let followed = start(&followers.sources, &process, target, None).unwrap();
+        followed.deliver(&process, None, u64::MAX, false);
+        followed
+    };
+    let state = |followed: &Followed| {
+        assert!(shares.bytes() <= user_bytes * 2);
+        match followed.read().state {
+            FollowingState::Watching => None,
+            state => Some(state),
+        }
+    };
+    let many: Vec<Followed> = (0..12).map(|_| start(1)).collect();
+    let states: Vec<FollowingState> =
+        many.iter().map(|followed| wait_for("plans of the first user", || state(followed))).collect();
+    let planned = states.iter().filter(|state| matches!(state, FollowingState::Planned(_))).count();
+    assert!(planned > 0 && planned < many.len(), "{planned} followers have room");
+    assert!(shares.bytes() <= user_bytes, "{} of {user_bytes} bytes", shares.bytes());
+    for state in states {
+        match state {
+            FollowingState::Planned(_) => {}
+            FollowingState::Unavailable(reason) => assert!(
+                reason
+                    .starts_with("memory for following calls: the quota of the process's user is reached: user 1 has"),
+                "{reason}"
+            ),
+            other => panic!("{other:?}"),
+        }
+    }
+    let other = start(2);
+    let planned = wait_for("the plan of another user", || state(&other));
+    assert!(matches!(planned, FollowingState::Planned(_)), "{planned:?}");
+    drop((many, other));
+    wait_for("the end of all followers", || (shares.bytes() == 0).then_some(()));
 }
 
 /// A follower whose planners panic.

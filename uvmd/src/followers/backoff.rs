@@ -1,4 +1,5 @@
-//! Retries of plannings that failed for reasons that may pass: time, memory, or a planner process that died.
+//! Retries of what failed for reasons that may pass: plannings, for time, memory, or a planner process that
+//! died; followers, for memory.
 
 use std::time::Duration;
 
@@ -6,12 +7,12 @@ use std::time::Duration;
 const DELAY_MIN: Duration = Duration::from_secs(10);
 const DELAY_MAX: Duration = Duration::from_mins(10);
 
-/// Delay of the next planning.
+/// Delay of the next attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Backoff {
     /// Delay after the last failure; none before the first.
     last: Option<Duration>,
-    /// Time of the next planning, if there is to be one.
+    /// Time of the next attempt, if there is to be one.
     due_at: Option<Duration>,
 }
 
@@ -26,7 +27,7 @@ impl Backoff {
         };
     }
 
-    /// Time from the last failure to the next planning, if there is to be one.
+    /// Time from the last failure to the next attempt, if there is to be one.
     pub(super) fn delay(self) -> Option<Duration> {
         self.last.filter(|_| self.due_at.is_some())
     }
