@@ -196,16 +196,16 @@ impl Follower {
     /// Follower of a process from its first call on, with the planners of its plans.
     #[must_use]
     pub fn new(settings: Settings, outliner: impl Outliner + 'static) -> Self {
-        Self::after(Program::default(), settings, outliner)
+        Self::after(Program::default(), settings, Box::new(outliner))
     }
 
     /// Follower of a process that has this much already.
     #[must_use]
-    pub fn after(program: Program, settings: Settings, outliner: impl Outliner + 'static) -> Self {
+    pub fn after(program: Program, settings: Settings, outliner: Box<dyn Outliner>) -> Self {
         let (sequence, faults) = (Sequence::after(program), Faults::new(settings.are_faults_counted));
         Self {
             settings,
-            outliner: Box::new(outliner),
+            outliner,
             pending_plan: None,
             is_planner_refusal: false,
             sequence,

@@ -8,7 +8,7 @@ mod harm;
 mod prefetches;
 mod swaps;
 
-use call_ring::plan::Move;
+use call_ring::plan::{Destination, Move};
 use planner::{
     Link, Machine, Part, foresight,
     machine::Store,
@@ -17,6 +17,7 @@ use planner::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    moves::within,
     pieces::Pieces,
     refusal::Refusal,
     traffic::{self, Traffic},
@@ -38,6 +39,12 @@ pub trait Method: sealed::Sealed {
     /// # Errors
     /// If there are none that keep what the method promises.
     fn outline(&self, problem: &Problem) -> Result<Outline, Refusal>;
+
+    /// What moves come to, whoever made them.
+    ///
+    /// # Errors
+    /// If they do not keep what the method promises.
+    fn assess(&self, problem: &Problem, moves: Vec<Move>) -> Result<Outline, Refusal>;
 }
 
 mod sealed {
@@ -187,6 +194,34 @@ fn frames_bytes(parts: &Pieces) -> u64 {
     let peak_bytes = parts.bytes_by_op().into_iter().max().unwrap_or(0);
     let bytes = peak_bytes.saturating_add(parts.padding_bytes());
     bytes.checked_next_multiple_of(Part::BLOCK_BYTES).unwrap_or(bytes)
+}
+
+/// Most bytes of moves to the GPU that have begun, up to the end of the launch that waits for them.
+fn ahead_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
+    let mut ahead = vec![Vec::new(); pieces.all.len()];
+    for step in moves.iter().filter(|step| step.destination == Destination::Gpu) {
+        for place in within(pieces, step) {
+            if let Some(ahead) = ahead.get_mut(place) {
+                ahead.push((step.begin_op as usize, step.wait_op.unwrap_or(step.begin_op) as usize));
+            }
+        }
+    }
+    let mut bytes = vec![0_u64; pieces.ops];
+    for (piece, ahead) in pieces.all.iter().zip(ahead).filter(|(_, ahead)| !ahead.is_empty()) {
+        let mut is_ahead = vec![false; pieces.ops];
+        for (begin, wait) in ahead {
+            let behind = if wait > begin { wait } else { wait + pieces.ops };
+            for place in begin + 1..=behind {
+                if let Some(is_ahead) = is_ahead.get_mut(place % pieces.ops) {
+                    *is_ahead = true;
+                }
+            }
+        }
+        for (bytes, _) in bytes.iter_mut().zip(is_ahead).filter(|(_, is_ahead)| *is_ahead) {
+            *bytes = bytes.saturating_add(piece.bytes);
+        }
+    }
+    bytes.into_iter().max().unwrap_or(0)
 }
 
 /// Machine that planners plan for.

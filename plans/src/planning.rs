@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Most pieces of memory that planners take.
-const PIECES_MAX: usize = 1 << 16;
+const PLANNED_PIECES_MAX: usize = 1 << 16;
 /// Most uses of pieces by launches, of which each takes some bytes of a message.
 const USES_MAX: usize = 1 << 20;
 /// Most pairs of a piece and a launch. Processor time and memory of a planner process limit what methods
@@ -51,36 +51,6 @@ pub trait Outliner {
     /// Whether that time has passed.
     fn is_retry_due(&self) -> bool {
         false
-    }
-}
-
-impl<O: Outliner + ?Sized> Outliner for Box<O> {
-    fn begin(&mut self, workload: Workload) -> Option<Answer> {
-        (**self).begin(workload)
-    }
-
-    fn poll(&mut self) -> Option<Answer> {
-        (**self).poll()
-    }
-
-    fn status(&self) -> &'static str {
-        (**self).status()
-    }
-
-    fn stop(&mut self) {
-        (**self).stop();
-    }
-
-    fn pause(&mut self) {
-        (**self).pause();
-    }
-
-    fn retry_delay(&self) -> Option<Duration> {
-        (**self).retry_delay()
-    }
-
-    fn is_retry_due(&self) -> bool {
-        (**self).is_retry_due()
     }
 }
 
@@ -164,8 +134,9 @@ impl Best {
 pub(crate) fn admit(pieces: &Pieces) -> Result<(), Refusal> {
     let (launches, count) = (pieces.ops, pieces.all.len());
     let uses = pieces.all.iter().map(|piece| piece.uses.len()).sum();
-    if count > PIECES_MAX || uses > USES_MAX || count.saturating_mul(launches) > PAIRS_MAX {
-        return Err(Refusal::TooLarge { launches, pieces: count, uses });
+    if count > PLANNED_PIECES_MAX || uses > USES_MAX || count.saturating_mul(launches) > PAIRS_MAX {
+        let (pieces_max, uses_max, pairs_max) = (PLANNED_PIECES_MAX, USES_MAX, PAIRS_MAX);
+        return Err(Refusal::TooLarge { launches, pieces: count, uses, pieces_max, uses_max, pairs_max });
     }
     Ok(())
 }
@@ -196,9 +167,12 @@ mod tests {
         assert_eq!(admit(&pieces(16_384, 1024, 64)), Ok(()));
         // A training of 6,000 tensors and launches.
         assert_eq!(admit(&pieces(6000, 6000, 4)), Ok(()));
-        for (ops, count, uses) in [(1024, 1024, 1025), (1, PIECES_MAX + 1, 1), (16_384, 16_385, 1)] {
-            let refusal = Refusal::TooLarge { launches: ops, pieces: count, uses: count * uses };
-            assert_eq!(admit(&pieces(ops, count, uses)), Err(refusal));
+        for (ops, count, uses) in [(1024, 1024, 1025), (1, PLANNED_PIECES_MAX + 1, 1), (16_384, 16_385, 1)] {
+            let refused = admit(&pieces(ops, count, uses));
+            let is_of = |launches, pieces, all| (launches, pieces, all) == (ops, count, count * uses);
+            assert!(
+                matches!(refused, Err(Refusal::TooLarge { launches, pieces, uses, .. }) if is_of(launches, pieces, uses))
+            );
         }
     }
 }

@@ -54,9 +54,9 @@ pub enum Refusal {
     Invalid { reason: String },
     #[error(
         "an iteration has {launches} launches and {pieces} pieces of memory with {uses} uses; \
-         planners take 65536 pieces, 1048576 uses, and 268435456 pairs of a piece and a launch"
+         planners take {pieces_max} pieces, {uses_max} uses, and {pairs_max} pairs of a piece and a launch"
     )]
-    TooLarge { launches: usize, pieces: usize, uses: usize },
+    TooLarge { launches: usize, pieces: usize, uses: usize, pieces_max: usize, uses_max: usize, pairs_max: usize },
     #[error("planning exceeded its limit of {limit_ms} ms of processor time")]
     PlanningTime { limit_ms: u64 },
     #[error("the planner process did not get enough processor time in {limit_ms} ms")]
@@ -88,6 +88,6 @@ pub enum InvalidAnswer {
     Plan,
     #[error("a move is not of memory that the iteration uses and that may move")]
     Memory,
-    #[error("its traffic exceeds the bytes of its moves")]
-    Figures,
+    #[error("its moves are of more pieces of memory than are checked")]
+    Places,
 }

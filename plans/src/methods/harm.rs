@@ -2,7 +2,7 @@
 
 use call_ring::plan::{Destination, MOVES_MAX, Move};
 
-use super::{Method, Outline, Problem, Workload};
+use super::{Method, Outline, Problem, Workload, ahead_bytes};
 use crate::{
     moves::{Step, assembled},
     refusal::Refusal,
@@ -21,7 +21,7 @@ impl Method for Harm {
     }
 
     fn outline(&self, problem: &Problem) -> Result<Outline, Refusal> {
-        let Workload { pieces, memory, .. } = &problem.workload;
+        let pieces = &problem.workload.pieces;
         let mut moves: Vec<Move> = Vec::new();
         for (begin, uses) in pieces.by_op().into_iter().enumerate() {
             if moves.len() >= MOVES_MAX {
@@ -34,10 +34,16 @@ impl Method for Harm {
             moves.extend(assembled(pieces, steps));
         }
         moves.truncate(MOVES_MAX);
+        self.assess(problem, moves)
+    }
+
+    fn assess(&self, problem: &Problem, moves: Vec<Move>) -> Result<Outline, Refusal> {
+        let Workload { pieces, memory, .. } = &problem.workload;
         if moves.is_empty() {
             return Err(Refusal::NothingMoves);
         }
         let traffic = traffic::of(pieces, memory.bytes, &moves);
-        Ok(Outline { moves, traffic, peak_bytes: 0 })
+        let peak_bytes = ahead_bytes(pieces, &moves);
+        Ok(Outline { moves, traffic, peak_bytes })
     }
 }

@@ -16,10 +16,9 @@ use call_ring::plan::{Destination, MOVES_MAX, Move};
 use planner::{Act, Planner, Schedule, Tier, pump::Pump};
 use trace::id::Id;
 
-use super::{Method, Outline, Problem, Workload, machine};
+use super::{Method, Outline, Problem, Workload, ahead_bytes, machine};
 use crate::{
-    moves::{Step, assembled, moved_piece, within},
-    pieces::Pieces,
+    moves::{Step, assembled, moved_piece},
     refusal::Refusal,
     traffic,
 };
@@ -49,7 +48,7 @@ impl Method for Prefetches {
         let (iteration, tensors) = workload.pieces.iteration(&workload.durations_ns)?;
         let outlines = QUEUES.map(|queue| {
             let schedule = Pump { queue, ..self.0 }.plan(&iteration, &machine(schedule_bytes))?;
-            outline(problem, &tensors, &schedule)
+            self.assess(problem, moves(workload, &tensors, &schedule)?)
         });
         // The first refusal, if all are refused.
         let better = |best: Result<Outline, Refusal>, next: Result<Outline, Refusal>| match (&best, &next) {
@@ -58,6 +57,25 @@ impl Method for Prefetches {
             _ => best,
         };
         outlines.into_iter().reduce(better).unwrap_or(Err(Refusal::NoLead))
+    }
+
+    fn assess(&self, problem: &Problem, moves: Vec<Move>) -> Result<Outline, Refusal> {
+        let Problem { workload, driver, .. } = problem;
+        let Workload { pieces, memory, .. } = workload;
+        if moves.len() > MOVES_MAX {
+            return Err(Refusal::TooManyMoves { moves: moves.len() });
+        }
+        let traffic = traffic::of(pieces, memory.bytes, &moves);
+        let (planned, of_driver) = (traffic.faulted_pieces, driver.faulted_pieces);
+        if planned >= of_driver {
+            return Err(Refusal::NoFewerFaults { planned, driver: of_driver });
+        }
+        let (planned_bytes, driver_bytes) = (traffic.bytes.total(), driver.bytes.total());
+        if planned_bytes > driver_bytes.saturating_add(driver_bytes / 100 * MORE_BYTES_MAX_PERCENT) {
+            return Err(Refusal::NoGain { planned_bytes, driver_bytes });
+        }
+        let peak_bytes = ahead_bytes(pieces, &moves);
+        Ok(Outline { moves, traffic, peak_bytes })
     }
 }
 
@@ -73,27 +91,10 @@ fn schedule_bytes(problem: &Problem) -> Result<u64, Refusal> {
 }
 
 /// Moves of a schedule.
-fn outline(problem: &Problem, tensors: &[usize], schedule: &Schedule) -> Result<Outline, Refusal> {
-    let Problem { workload, driver, .. } = problem;
+fn moves(workload: &Workload, tensors: &[usize], schedule: &Schedule) -> Result<Vec<Move>, Refusal> {
     let Workload { pieces, memory, .. } = workload;
-    let mut moves = assembled(pieces, steps(workload, tensors, schedule)?);
-    if moves.len() > MOVES_MAX {
-        moves = traffic::without_idle(pieces, memory.bytes, moves);
-    }
-    if moves.len() > MOVES_MAX {
-        return Err(Refusal::TooManyMoves { moves: moves.len() });
-    }
-    let traffic = traffic::of(pieces, memory.bytes, &moves);
-    let (planned, of_driver) = (traffic.faulted_pieces, driver.faulted_pieces);
-    if planned >= of_driver {
-        return Err(Refusal::NoFewerFaults { planned, driver: of_driver });
-    }
-    let (planned_bytes, driver_bytes) = (traffic.bytes.total(), driver.bytes.total());
-    if planned_bytes > driver_bytes.saturating_add(driver_bytes / 100 * MORE_BYTES_MAX_PERCENT) {
-        return Err(Refusal::NoGain { planned_bytes, driver_bytes });
-    }
-    let peak_bytes = ahead_bytes(pieces, &moves);
-    Ok(Outline { moves, traffic, peak_bytes })
+    let moves = assembled(pieces, steps(workload, tensors, schedule)?);
+    Ok(if moves.len() > MOVES_MAX { traffic::without_idle(pieces, memory.bytes, moves) } else { moves })
 }
 
 /// Prefetches of a schedule. Of those of a piece that begin together, the one that is waited for first
@@ -124,32 +125,4 @@ fn steps(
     let step =
         |((piece, begin), wait)| Step { piece, destination: Destination::Gpu, begin, wait: Some(wait), expiry: None };
     Ok(waits.into_iter().map(step))
-}
-
-/// Most bytes of moves that have begun, up to the end of the launch that waits for them.
-fn ahead_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
-    let mut ahead = vec![Vec::new(); pieces.all.len()];
-    for step in moves {
-        for place in within(pieces, step) {
-            if let Some(ahead) = ahead.get_mut(place) {
-                ahead.push((step.begin_op as usize, step.wait_op.unwrap_or(step.begin_op) as usize));
-            }
-        }
-    }
-    let mut bytes = vec![0_u64; pieces.ops];
-    for (piece, ahead) in pieces.all.iter().zip(ahead) {
-        let mut is_ahead = vec![false; pieces.ops];
-        for (begin, wait) in ahead {
-            let behind = if wait > begin { wait } else { wait + pieces.ops };
-            for place in begin + 1..=behind {
-                if let Some(is_ahead) = is_ahead.get_mut(place % pieces.ops) {
-                    *is_ahead = true;
-                }
-            }
-        }
-        for (bytes, _) in bytes.iter_mut().zip(is_ahead).filter(|(_, is_ahead)| *is_ahead) {
-            *bytes = bytes.saturating_add(piece.bytes);
-        }
-    }
-    bytes.into_iter().max().unwrap_or(0)
 }

@@ -5,7 +5,7 @@
 
 mod absences;
 
-use call_ring::plan::MOVES_MAX;
+use call_ring::plan::{MOVES_MAX, Move};
 use planner::{Part, Planner};
 
 use self::absences::Absence;
@@ -29,21 +29,24 @@ impl Method for Swaps {
 
     fn outline(&self, problem: &Problem) -> Result<Outline, Refusal> {
         problem.check_need()?;
-        let Problem { workload, driver, blocks, parts_bytes } = problem;
+        let Problem { workload, blocks, .. } = problem;
         let Workload { pieces, memory, durations_ns, .. } = workload;
         let (needed_bytes, limit_bytes) = (pieces.op_bytes_max(), memory.launch_bytes_max);
         if needed_bytes > limit_bytes {
             return Err(Refusal::OpTooLarge { needed_bytes, limit_bytes });
         }
-        let (staying_bytes, room_bytes) = (*parts_bytes, workload.room_bytes());
-        let blocks_bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
-        let blocks_bytes = blocks_bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })?;
+        let blocks_bytes = blocks_bytes(problem)?;
         let mut absences = self.absences(blocks, durations_ns, blocks_bytes);
         if self.exchanges {
             let least = absences::least(blocks, blocks_bytes, absences.as_ref().ok().cloned());
             absences = least.map_or(absences, Ok);
         }
-        let moves = absences::moves(blocks, absences?, blocks_bytes);
+        self.assess(problem, absences::moves(blocks, absences?, blocks_bytes))
+    }
+
+    fn assess(&self, problem: &Problem, moves: Vec<Move>) -> Result<Outline, Refusal> {
+        let Problem { workload, driver, blocks, parts_bytes } = problem;
+        let blocks_bytes = blocks_bytes(problem)?;
         if moves.len() > MOVES_MAX {
             return Err(Refusal::TooManyMoves { moves: moves.len() });
         }
@@ -51,13 +54,20 @@ impl Method for Swaps {
         if peak_bytes > blocks_bytes {
             return Err(Refusal::NoRoom);
         }
-        let traffic = traffic::of(pieces, memory.bytes, &moves);
+        let traffic = traffic::of(&workload.pieces, workload.memory.bytes, &moves);
         let (planned_bytes, driver_bytes) = (traffic.bytes.total(), driver.bytes.total());
         if planned_bytes >= driver_bytes {
             return Err(Refusal::NoGain { planned_bytes, driver_bytes });
         }
-        Ok(Outline { moves, traffic, peak_bytes: peak_bytes.saturating_add(staying_bytes) })
+        Ok(Outline { moves, traffic, peak_bytes: peak_bytes.saturating_add(*parts_bytes) })
     }
+}
+
+/// Bytes of the GPU for blocks: parts of them stay.
+fn blocks_bytes(problem: &Problem) -> Result<u64, Refusal> {
+    let (staying_bytes, room_bytes) = (problem.parts_bytes, problem.workload.room_bytes());
+    let bytes = room_bytes.checked_sub(staying_bytes).filter(|bytes| *bytes > 0);
+    bytes.ok_or(Refusal::TooMuchStays { staying_bytes, room_bytes })
 }
 
 impl Swaps {

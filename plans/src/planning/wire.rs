@@ -1,7 +1,8 @@
 //! Messages between uvmd and a planner process: JSON, as both ends are of one build.
 //!
 //! The process believes nothing: what uvmd passes on is what a program says of itself. uvmd believes
-//! no answer: it takes moves of memory that the iteration uses and that may move, and nothing else.
+//! no answer: it takes moves of memory that the iteration uses and that may move, and nothing else. What
+//! they come to, it computes itself, and whether they keep what their method promises.
 //!
 //! The process writes its best answer so far after each method, one a line. The last complete line is
 //! the answer, also of a process that is killed at its deadline.
@@ -16,11 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Answer, Best, BestOutline};
 use crate::{
-    methods::{self, Outline, Workload},
+    methods::{self, Problem, Workload},
     moves::within,
     pieces::{Piece, Pieces},
     refusal::{InvalidAnswer, Refusal},
-    traffic::Traffic,
 };
 
 /// Most bytes of the answers of this many methods: some 150 for each move.
@@ -29,8 +29,10 @@ pub const fn answer_bytes_max(methods: usize) -> usize {
     (256 * MOVES_MAX).saturating_mul(methods)
 }
 
-/// Most bytes of a reason in an answer.
-const REASON_BYTES_MAX: usize = 256;
+/// Most bytes of a refusal in an answer.
+const REASON_BYTES_MAX: usize = 512;
+/// Most pieces in the ranges of all moves: those of an answer have two for each use of a piece at most.
+const PLACES_MAX: usize = 2 * super::USES_MAX;
 
 #[derive(Serialize)]
 struct Question<'a> {
@@ -48,9 +50,6 @@ struct Asked {
 struct Found {
     method: String,
     moves: Vec<Step>,
-    traffic: Traffic,
-    peak_bytes: u64,
-    driver: Traffic,
 }
 
 /// A [`Move`].
@@ -80,9 +79,8 @@ impl From<Step> for Move {
 /// Question to a planner process.
 ///
 /// # Errors
-/// If the workload is out of proportion.
+/// If there is no JSON of it.
 pub fn question(methods: &[&str], workload: &Workload) -> Result<Vec<u8>, Refusal> {
-    super::admit(&workload.pieces)?;
     serde_json::to_vec(&Question { methods, workload }).map_err(|_| InvalidAnswer::Malformed.into())
 }
 
@@ -109,10 +107,9 @@ pub fn answer(question: &[u8], output: &mut dyn Write) -> io::Result<()> {
 }
 
 fn write_line(output: &mut dyn Write, answer: &Answer) -> io::Result<()> {
-    let found = answer.clone().map(|BestOutline { method, outline, driver }| {
-        let Outline { moves, traffic, peak_bytes } = outline;
-        let moves = moves.iter().map(Step::from).collect();
-        Found { method: method.to_owned(), moves, traffic, peak_bytes, driver }
+    let found = answer.as_ref().map(|BestOutline { method, outline, .. }| {
+        let moves = outline.moves.iter().map(Step::from).collect();
+        Found { method: (*method).to_owned(), moves }
     });
     // One write: the other end sees a line as a whole, or its begin.
     let mut line = serde_json::to_vec(&found)?;
@@ -140,43 +137,29 @@ pub fn best_so_far(answers: &[u8], methods: &[&'static str], workload: &Workload
 
 fn check_line(answer: &[u8], methods: &[&'static str], workload: &Workload) -> Answer {
     let answer: Result<Found, Refusal> = serde_json::from_slice(answer).map_err(|_| InvalidAnswer::Malformed)?;
-    let Found { method, moves, traffic, peak_bytes, driver } = answer.map_err(bounded)?;
-    let method = methods.iter().find(|name| **name == method).ok_or(InvalidAnswer::Method)?;
+    let Found { method, moves } = answer.map_err(bounded)?;
+    let name = methods.iter().find(|name| **name == method).ok_or(InvalidAnswer::Method)?;
+    let method = methods::by_name(name).ok_or(InvalidAnswer::Method)?;
     let moves: Vec<Move> = moves.into_iter().map(Move::from).collect();
     is_plan(&moves, &workload.pieces)?;
     if !moves.iter().all(|step| is_movable(&workload.pieces, step)) {
         return Err(InvalidAnswer::Memory.into());
     }
-    // Of pieces that begin in a move, all of their bytes count, also those that fill no page.
-    let mut bytes_before = vec![0_u64];
-    bytes_before.extend(workload.pieces.all.iter().scan(0_u64, |sum, piece| {
-        *sum = sum.saturating_add(piece.bytes);
-        Some(*sum)
-    }));
-    let bytes_of = |step: &Move| {
-        let places = within(&workload.pieces, step);
-        let [first, end] = [places.start, places.end].map(|place| bytes_before.get(place).copied().unwrap_or(0));
-        end.saturating_sub(first).max(step.bytes)
-    };
-    let bytes_to = |destination| {
-        let moves = moves.iter().filter(|step| step.destination == destination);
-        moves.map(bytes_of).fold(0, u64::saturating_add)
-    };
-    let bytes = traffic.bytes;
-    if bytes.to_gpu > bytes_to(Destination::Gpu) || bytes.to_host > bytes_to(Destination::Host) {
-        return Err(InvalidAnswer::Figures.into());
+    if moves.iter().map(|step| within(&workload.pieces, step).len()).fold(0, usize::saturating_add) > PLACES_MAX {
+        return Err(InvalidAnswer::Places.into());
     }
-    Ok(BestOutline { method, outline: Outline { moves, traffic, peak_bytes }, driver })
+    let problem = Problem::from(workload.clone());
+    let outline = method.assess(&problem, moves)?;
+    Ok(BestOutline { method: name, outline, driver: problem.driver() })
 }
 
-/// Refusal with a reason of no more than a line.
+/// Refusal of no more than a line.
 fn bounded(refusal: Refusal) -> Refusal {
-    match refusal {
-        Refusal::Invalid { reason } | Refusal::PlannerFailed { reason } if reason.len() > REASON_BYTES_MAX => {
-            InvalidAnswer::Malformed.into()
-        }
-        refusal => refusal,
+    let text = refusal.to_string();
+    if text.len() > REASON_BYTES_MAX || text.contains(char::is_control) {
+        return InvalidAnswer::Malformed.into();
     }
+    refusal
 }
 
 /// Checks moves as whoever carries them out does.

@@ -235,10 +235,33 @@ fn answers_that_are_not_of_the_question_are_refused_by_name() {
     refused(&|answer| answer["moves"][0]["begin"] = json!(4096), InvalidAnswer::Memory);
     refused(&|answer| answer["moves"][0]["begin"] = json!(address(0) + UNIT), InvalidAnswer::Memory);
     refused(&|answer| answer["moves"][0]["bytes"] = json!(UNIT + 4096), InvalidAnswer::Memory);
-    refused(&|answer| answer["traffic"]["bytes"]["to_gpu"] = json!(1_u64 << 40), InvalidAnswer::Figures);
-    let long = "x".repeat(257);
-    let invalid = checked(|answer| *answer = json!({ "Err": { "PlannerFailed": { "reason": long } } }));
-    assert_eq!(invalid, Err(InvalidAnswer::Malformed.into()));
+}
+
+#[test]
+fn refusal_of_a_planner_process_is_no_more_than_a_line() {
+    let refusal = |refusal: Value| checked(|answer| *answer = json!({ "Err": refusal }));
+    let failed = |reason: &str| json!({ "PlannerFailed": { "reason": reason } });
+    let nested = |reason: Value| json!({ "Unmapped": { "unmapped_bytes": 1, "reason": reason } });
+    assert_eq!(refusal(failed("of it")), Err(Refusal::PlannerFailed { reason: "of it".to_owned() }));
+    let long = "x".repeat(1000);
+    for invalid in [failed(&long), nested(failed(&long)), nested(nested(failed(&long))), failed("two\nlines")] {
+        assert_eq!(refusal(invalid.clone()), Err(InvalidAnswer::Malformed.into()), "{invalid}");
+    }
+}
+
+/// What a plan comes to is computed from its moves: an answer that claims little has no other figures.
+#[test]
+fn figures_of_an_answer_are_those_of_its_moves() {
+    let nothing = json!({ "bytes": { "to_gpu": 0, "to_host": 0, "faulted": 0, "evicted": 0 },
+        "faulted_pieces": 0, "peak_bytes": 0 });
+    let claimed = checked(|answer| {
+        answer["Ok"]["peak_bytes"] = json!(0);
+        (answer["Ok"]["traffic"], answer["Ok"]["driver"]) = (nothing.clone(), nothing.clone());
+    });
+    assert_eq!(claimed, best("foresight", workload(17, 24, &layers(8)).unwrap()));
+    // Memory that comes and does not leave has no room.
+    let stays = checked(|answer| answer["Ok"]["moves"].as_array_mut().unwrap().retain(|step| step["to_gpu"] == true));
+    assert_eq!(stays, Err(Refusal::NoRoom));
 }
 
 proptest! {

@@ -2,8 +2,8 @@
 //! what a program says of itself. They may take any time and memory there, or abort, and then there
 //! is no plan.
 //!
-//! A thread waits for each planner process and kills it: after its processor time, and when the
-//! follower does not want its answer any more. [`quota`]: how many there are, and for whom.
+//! A thread waits for each planner process, checks its answer, and kills it: after its processor time, and
+//! when the follower does not want its answer any more. [`quota`]: how many there are, and for whom.
 
 mod quota;
 
@@ -57,40 +57,51 @@ pub(crate) fn run_if_planner() -> Option<ExitCode> {
 #[derive(Clone)]
 pub(crate) struct Planners {
     quota: Arc<Mutex<Quota>>,
-    make: Arc<Make>,
+    kind: Kind,
 }
 
-type Make = dyn Fn(&Planners, ProcessId, u32, Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync;
+/// Where planners compute.
+#[derive(Clone)]
+enum Kind {
+    /// In executions of this program.
+    Processes(Program),
+    /// In what a test makes of methods.
+    #[cfg(test)]
+    Made(Arc<Make>),
+}
+
+#[cfg(test)]
+type Make = dyn Fn(Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync;
 
 impl Planners {
     /// Planners in processes: executions of this program, whose main function calls
     /// [`run_if_planner`] first.
     pub(crate) fn in_processes(program: Program) -> Self {
-        Self::of(move |planners, process, user, methods| {
-            let methods = methods.iter().map(|method| method.name()).collect();
-            let quota = Arc::clone(&planners.quota);
-            Box::new(PlannerProcess {
-                program: program.clone(),
-                process,
-                user,
-                methods,
-                quota,
-                backoff: Backoff::default(),
-                state: State::Idle,
-            })
-        })
+        Self { quota: Arc::default(), kind: Kind::Processes(program) }
     }
 
     /// Planners that this makes.
-    pub(super) fn of(
-        make: impl Fn(&Self, ProcessId, u32, Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync + 'static,
-    ) -> Self {
-        Self { quota: Arc::default(), make: Arc::new(make) }
+    #[cfg(test)]
+    pub(super) fn of(make: impl Fn(Vec<Box<dyn Method>>) -> Box<dyn Outliner> + Send + Sync + 'static) -> Self {
+        Self { quota: Arc::default(), kind: Kind::Made(Arc::new(make)) }
     }
 
     /// Planners of a policy for a process of this user.
     pub(super) fn start(&self, process: ProcessId, user: u32, policy: &str) -> Box<dyn Outliner> {
-        (self.make)(self, process, user, methods_of(policy))
+        let methods = methods_of(policy);
+        match &self.kind {
+            Kind::Processes(program) => Box::new(PlannerProcess {
+                program: program.clone(),
+                process,
+                user,
+                methods: methods.iter().map(|method| method.name()).collect(),
+                quota: Arc::clone(&self.quota),
+                backoff: Backoff::default(),
+                state: State::Idle,
+            }),
+            #[cfg(test)]
+            Kind::Made(make) => make(methods),
+        }
     }
 
     /// Credits processor time that a process of this user has used itself.
@@ -123,7 +134,7 @@ struct PlannerProcess {
 enum State {
     Idle,
     Waiting(Workload, Wait),
-    Computing { workload: Workload, limit: Duration, answer: Receiver<Ended>, stop: Arc<AtomicBool> },
+    Computing { answer: Receiver<Answer>, stop: Arc<AtomicBool> },
 }
 
 impl Outliner for PlannerProcess {
@@ -198,24 +209,13 @@ impl PlannerProcess {
                     Ok(()) => self.start(workload).err().map(Err),
                 }
             }
-            State::Computing { workload, limit, answer, stop } => match answer.try_recv() {
+            State::Computing { answer, stop } => match answer.try_recv() {
                 Err(TryRecvError::Empty) => {
-                    self.state = State::Computing { workload, limit, answer, stop };
+                    self.state = State::Computing { answer, stop };
                     None
                 }
                 Err(TryRecvError::Disconnected) => Some(Err(failed("its thread has ended".to_owned()))),
-                Ok(Ended { output: Ok(answers), .. }) => Some(wire::check(&answers, &self.methods, &workload)),
-                Ok(Ended { output: Err(failure), written, .. }) => {
-                    let best = wire::best_so_far(&written, &self.methods, &workload);
-                    let answer = best.ok_or_else(|| refusal(&failure, limit));
-                    let result =
-                        answer.as_ref().map_or_else(ToString::to_string, |best| format!("that of {}", best.method));
-                    tracing::warn!(
-                        "planning for process {} ended early, as {failure}: plan: {result}",
-                        self.process.pid
-                    );
-                    Some(answer)
-                }
+                Ok(answer) => Some(answer),
             },
         }
     }
@@ -228,21 +228,28 @@ impl PlannerProcess {
         let deadline = Deadline { cpu: limit, wall: limit * WALL_PER_CPU };
         let (sender, answer) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let (program, methods, stops) = (self.program.clone(), self.methods.len(), Arc::clone(&stop));
+        let (program, methods, stopped) = (self.program.clone(), self.methods.clone(), Arc::clone(&stop));
+        let pid = self.process.pid;
         let compute = move || {
             let mut turn = turn;
             let (begun, quota) = (now(), Arc::clone(&turn.quota));
             let is_shared = || lock(&quota).do_others_wait(turn.user, now());
             let is_long = || now().saturating_sub(begun) > limit * SHARED_WALL_PER_CPU;
-            let stops = || stops.load(Ordering::Relaxed) || (is_long() && is_shared());
-            let ended = compute(&program, &question, methods, deadline, stops);
-            turn.spent = ended.cpu + START_CPU + cpu_time::of_this_thread();
+            let stops = || stopped.load(Ordering::Relaxed) || (is_long() && is_shared());
+            let ended = compute(&program, &question, methods.len(), deadline, stops);
+            turn.spent = ended.cpu + START_CPU;
+            // The check takes time and memory, too, and is a part of the turn.
+            let is_wanted = !stopped.load(Ordering::Relaxed);
+            let answer = is_wanted.then(|| checked(&ended, &methods, &workload, limit, pid));
+            turn.spent += cpu_time::of_this_thread();
             drop(turn);
-            let _ = sender.send(ended);
+            if let Some(answer) = answer {
+                let _ = sender.send(answer);
+            }
         };
         let thread = thread::Builder::new().name("planner".to_owned());
         thread.spawn(compute).map_err(|error| failed(format!("its thread cannot be started: {error}")))?;
-        self.state = State::Computing { workload, limit, answer, stop };
+        self.state = State::Computing { answer, stop };
         Ok(())
     }
 }
@@ -266,6 +273,19 @@ fn compute(program: &Program, question: &[u8], methods: usize, deadline: Deadlin
         Ok(process) => process.run(question, wire::answer_bytes_max(methods), deadline, stops),
         Err(error) => Ended { output: Err(Failure::Unwatched(error)), written: Vec::new(), cpu: Duration::ZERO },
     }
+}
+
+/// Checked answer of a planner process: of one that was ended, the best so far.
+fn checked(ended: &Ended, methods: &[&'static str], workload: &Workload, limit: Duration, pid: u32) -> Answer {
+    let failure = match &ended.output {
+        Ok(answers) => return wire::check(answers, methods, workload),
+        Err(failure) => failure,
+    };
+    let best = wire::best_so_far(&ended.written, methods, workload);
+    let answer = best.ok_or_else(|| refusal(failure, limit));
+    let result = answer.as_ref().map_or_else(ToString::to_string, |best| format!("that of {}", best.method));
+    tracing::warn!("planning for process {pid} ended early, as {failure}: plan: {result}");
+    answer
 }
 
 fn refusal(failure: &Failure, limit: Duration) -> Refusal {

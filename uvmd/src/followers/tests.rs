@@ -179,7 +179,7 @@ fn followed(
 
 /// Planners in this process, which answer at once.
 fn at_once() -> Planners {
-    Planners::of(|_, _, _, methods| Box::new(methods))
+    Planners::of(|methods| Box::new(methods))
 }
 
 /// Followers of what a recorder has, with these planners and the helper.
@@ -427,7 +427,7 @@ fn follower_that_dies_is_replaced_once_and_then_refused(
 ) {
     let started = Arc::new(AtomicU64::new(0));
     let starts = Arc::clone(&started);
-    let planners = Planners::of(move |_, _, _, _| {
+    let planners = Planners::of(move |_| {
         starts.fetch_add(1, Ordering::Relaxed);
         Box::new(Panics)
     });
@@ -471,7 +471,7 @@ fn plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(
 ) {
     let has_ended = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&has_ended);
-    let planners = Planners::of(move |_, _, _, _| Box::new(Never(Arc::clone(&ends))));
+    let planners = Planners::of(move |_| Box::new(Never(Arc::clone(&ends))));
     let mut followers = with_planners(recorder, planners);
     let mut follow = || followed_on(&mut followers, snapshot, id, ring, recorder);
     let first = wait_for("planning", || {

@@ -112,7 +112,7 @@ fn turn_of_a_planner_process_ends_with_it() {
     for outliner in &mut outliners {
         assert_eq!(outliner.begin(workload()), None);
     }
-    let statuses = outliners.each_ref().map(Outliner::status);
+    let statuses = outliners.each_ref().map(|outliner| outliner.status());
     let (computes, of_user, of_node) = (
         "its plan is being computed",
         "its plan waits for the one of another process of its user",
