@@ -22,6 +22,7 @@ targets! {
     override_toml,
     pages,
     plan_memory,
+    planner_answers,
     plans,
     recordings,
     records,
