@@ -18,7 +18,6 @@ mod shares;
 use std::{
     any::Any,
     collections::{BTreeMap, btree_map::Entry},
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -125,9 +124,12 @@ struct Target {
 struct Followed {
     target: Target,
     shared: Arc<Shared>,
-    thread: JoinHandle<()>,
-    /// Reason why the thread before this one has died, which this one replaces.
-    died: Option<String>,
+    /// `None` once it has died.
+    thread: Option<JoinHandle<()>>,
+    /// Reason why the thread has died.
+    death: Option<String>,
+    /// Whether the thread before this one has died.
+    is_replacement: bool,
     /// What the GPU holds of it.
     capacity: Capacity,
     /// Error of the last command.
@@ -138,8 +140,6 @@ struct Followed {
 #[derive(Debug)]
 struct Shared {
     ends: AtomicBool,
-    /// Reason why the thread has died.
-    died: Mutex<Option<String>>,
     latest: Mutex<Latest>,
     /// Counts that the thread has not taken yet.
     delivery: Mutex<Option<Delivery>>,
@@ -185,7 +185,7 @@ impl Default for Shared {
             table: None,
         };
         let (latest, delivery, executor) = (Mutex::new(latest), Mutex::new(None), Mutex::new(None));
-        Self { ends: AtomicBool::new(false), died: Mutex::new(None), latest, delivery, executor }
+        Self { ends: AtomicBool::new(false), latest, delivery, executor }
     }
 }
 
@@ -254,19 +254,13 @@ impl Followers {
                         all.insert(id, unavailable(target.gpu, target.policy, reason));
                         continue;
                     }
-                    Ok(()) => match start(&self.sources, process, target, None) {
+                    Ok(()) => match start(&self.sources, process, target) {
                         Some(followed) => vacant.insert(followed),
                         None => continue,
                     },
                 },
             };
-            // Once: what has killed two followers kills the third.
-            if let Some(reason) = followed.death_reason()
-                && followed.died.is_none()
-                && let Some(next) = start(&self.sources, process, target, Some(reason))
-            {
-                *followed = next;
-            }
+            followed.replace_dead(id, || start(&self.sources, process, target));
             followed.observe(process);
             let may_act = directives.get(&id).is_some_and(|directive| directive.mode == Mode::Act);
             let memory = memory.get(&id).filter(|_| !snapshot.source.block_records.is_off);
@@ -310,6 +304,11 @@ impl Followers {
 }
 
 impl Followed {
+    fn new(target: Target, shared: Arc<Shared>, thread: JoinHandle<()>) -> Self {
+        let (thread, capacity) = (Some(thread), Capacity::default());
+        Self { target, shared, thread, death: None, is_replacement: false, capacity, error: None }
+    }
+
     /// Measures what the GPU holds of the process.
     fn observe(&mut self, process: &Process) {
         let key = GpuKey::Known(self.target.gpu);
@@ -318,28 +317,49 @@ impl Followed {
         }
     }
 
-    /// Hands counts of the process over to the thread, which needs them until there is a plan.
+    /// Joins the thread if it has died, and replaces it once: what has killed two followers kills the third.
+    fn replace_dead(&mut self, process: ProcessId, start: impl FnOnce() -> Option<Self>) {
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
+            let reason = thread.join().map_or_else(|panic| message(panic.as_ref()), |()| "it has ended".to_owned());
+            tracing::error!("the follower of {} has died: {reason}", process.pid);
+            self.death = Some(reason);
+        }
+        if self.death.is_some()
+            && !self.is_replacement
+            && let Some(next) = start()
+        {
+            *self = next;
+            self.is_replacement = true;
+        }
+    }
+
+    /// Hands counts of the process over to the thread, which needs them until there is a plan, and not while
+    /// it pauses.
     fn deliver(&self, process: &Process, memory: Option<&Memory>, allocation_bytes_max: u64, may_probe: bool) {
-        let has_plan = |state: &FollowingState| {
+        let needs_no_counts = |state: &FollowingState| {
             matches!(state, FollowingState::Planning(_) | FollowingState::Refused(_) | FollowingState::Planned(_))
         };
-        if !has_plan(&lock(&self.shared.latest).state) {
-            let counts = |memory: &Memory| {
-                let faulted = memory.blocks.iter().filter(|block| block.fault_entries > 0);
-                faulted.map(|block| (block.address, block.fault_entries)).collect()
-            };
-            let observed = memory.filter(|_| may_probe).and_then(|memory| self.observed(process, memory));
-            // Mappings as /proc has shown them, and blocks since. Where it is not read, no claim is refuted.
-            let known = memory.filter(|_| process.managed_bytes.is_some());
-            let mapped = known.map(|memory| {
-                let mapped = memory.ranges.iter().filter(|range| range.mapped);
-                mapped.map(|range| range.begin..range.end).collect()
-            });
-            let claim_limits = ClaimLimits { allocation_bytes_max, mapped };
-            let (faults, capacity_bytes) = (memory.map(counts), self.capacity.bytes());
-            let delivery = Delivery { faults, claim_limits, capacity_bytes, observed };
-            *lock(&self.shared.delivery) = Some(delivery);
+        let is_read = {
+            let latest = lock(&self.shared.latest);
+            self.death.is_none() && latest.paused_at.is_none() && !needs_no_counts(&latest.state)
+        };
+        if !is_read {
+            return;
         }
+        let counts = |memory: &Memory| {
+            let faulted = memory.blocks.iter().filter(|block| block.fault_entries > 0);
+            faulted.map(|block| (block.address, block.fault_entries)).collect()
+        };
+        let observed = memory.filter(|_| may_probe).and_then(|memory| self.observed(process, memory));
+        // Mappings as /proc has shown them, and blocks since. Where it is not read, no claim is refuted.
+        let known = memory.filter(|_| process.managed_bytes.is_some());
+        let mapped = known.map(|memory| {
+            let mapped = memory.ranges.iter().filter(|range| range.mapped);
+            mapped.map(|range| range.begin..range.end).collect()
+        });
+        let claim_limits = ClaimLimits { allocation_bytes_max, mapped };
+        let (faults, capacity_bytes) = (memory.map(counts), self.capacity.bytes());
+        *lock(&self.shared.delivery) = Some(Delivery { faults, claim_limits, capacity_bytes, observed });
     }
 
     /// What probes are judged by; `None` if no helper follows their tables. From outside, launches do not wait.
@@ -363,15 +383,9 @@ impl Followed {
         })
     }
 
-    /// Reason why the thread has died, if it has.
-    fn death_reason(&self) -> Option<String> {
-        let reason = || lock(&self.shared.died).clone().unwrap_or_else(|| "it has ended".to_owned());
-        self.thread.is_finished().then(reason)
-    }
-
     /// Reason why the state of the thread is not the present one, if that is so.
     fn stale_reason(&self, latest: &Latest) -> Option<String> {
-        if let Some(reason) = self.death_reason() {
+        if let Some(reason) = &self.death {
             return Some(format!("its follower has died: {reason}"));
         }
         let (age, paused) = (latest.beat_at.elapsed(), latest.paused_at.map(|at| at.elapsed()));
@@ -413,20 +427,13 @@ impl Followed {
     }
 }
 
-/// Starts a thread that follows a process, in place of one that has died for this reason, if any.
-fn start(sources: &Sources, process: &Process, target: Target, died: Option<String>) -> Option<Followed> {
+/// Starts a thread that follows a process.
+fn start(sources: &Sources, process: &Process, target: Target) -> Option<Followed> {
     let shared = Arc::new(Shared::default());
     let (sources, of_thread, id, user) = (sources.clone(), Arc::clone(&shared), process.id, process.uid);
-    let follow = move || {
-        let run = AssertUnwindSafe(|| follow::run(&sources, id, user, target, &of_thread));
-        if let Err(panic) = catch_unwind(run) {
-            let reason = message(panic.as_ref());
-            tracing::error!("the follower of {} has died: {reason}", id.pid);
-            *lock(&of_thread.died) = Some(reason);
-        }
-    };
+    let follow = move || follow::run(&sources, id, user, target, &of_thread);
     match thread::Builder::new().name("follower".to_owned()).spawn(follow) {
-        Ok(thread) => Some(Followed { target, shared, thread, died, capacity: Capacity::default(), error: None }),
+        Ok(thread) => Some(Followed::new(target, shared, thread)),
         Err(error) => {
             tracing::warn!("cannot start a thread that follows {}: {error}", id.pid);
             None

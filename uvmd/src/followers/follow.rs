@@ -140,7 +140,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
             if follower.poll().is_some() {
                 publish_state(shared, process, follower, versions);
             }
-            return;
+            return publish_wait(shared, follower, Some(reason));
         }
         Since::Calls { program, calls, added } => (program, calls, added),
     };
@@ -190,9 +190,8 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
     }
     if follower.poll().is_some() {
         publish_state(shared, process, follower, versions);
-    } else if *follower.state() == State::Planning {
-        lock(&shared.latest).state = FollowingState::Planning(follower.planning_status());
     }
+    publish_wait(shared, follower, None);
     // Behind the calls, which may move the same memory.
     if let Some(observed) = observed
         && follower.observe(observed.as_ref()).is_some()
@@ -254,6 +253,17 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, versi
             publish(shared, state, iteration, Some((*versions, planned.table())));
         }
     }
+}
+
+/// Publishes what a follower waits for that has no plan yet; calls may not be read for some reason.
+fn publish_wait(shared: &Shared, follower: &Follower, unread: Option<String>) {
+    let state = match (follower.state(), unread) {
+        (State::Planning, _) => FollowingState::Planning(follower.planning_status()),
+        (State::Watching, Some(reason)) => FollowingState::Unavailable(reason),
+        (State::Watching, None) => FollowingState::Watching,
+        (State::Probing(_) | State::Planned(_) | State::Refused(_), _) => return,
+    };
+    lock(&shared.latest).state = state;
 }
 
 /// Logs what each probed launch accesses, for comparisons.
@@ -364,6 +374,18 @@ fn joined(ranges: &[(u64, u64)], gap_bytes: u64) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn process_that_is_watched_while_its_calls_are_not_read_has_the_reason() {
+        let settings = Settings { user: 0, gpu: [1; 16], gpu_bytes: 1 << 30, are_faults_counted: true, probes: None };
+        let (shared, follower) = (Shared::default(), Follower::new(settings, Vec::new()));
+        let state = |unread: Option<&str>| {
+            publish_wait(&shared, &follower, unread.map(str::to_owned));
+            lock(&shared.latest).state.clone()
+        };
+        assert_eq!(state(Some("not read")), FollowingState::Unavailable("not read".to_owned()));
+        assert_eq!(state(None), FollowingState::Watching);
+    }
 
     #[test]
     fn memory_in_many_places_is_described_by_few_ranges() {

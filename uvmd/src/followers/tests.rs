@@ -383,7 +383,7 @@ fn followers_of_one_user_leave_memory_to_another(snapshot: &Snapshot, id: Proces
     let target = Target { policy: "auto-plan", gpu: GPU, gpu_bytes: GPU_UNITS * UNIT };
     let start = |uid| {
         let process = Process { uid, ..snapshot.processes[0].clone() };
-        let followed = start(&followers.sources, &process, target, None).unwrap();
+        let followed = start(&followers.sources, &process, target).unwrap();
         followed.deliver(&process, None, u64::MAX, false);
         followed
     };
@@ -584,23 +584,46 @@ fn state_of_a_follower_that_hangs_pauses_or_has_died_is_not_shown_as_the_present
         }
     });
     let target = Target { policy: "auto-plan", gpu: GPU, gpu_bytes: UNIT };
-    let capacity = Capacity::default();
-    let followed = Followed { target, shared: Arc::clone(&shared), thread, died: None, capacity, error: None };
+    let mut followed = Followed::new(target, Arc::clone(&shared), thread);
     let now = Instant::now();
-    let state = |age: Duration, pause: Option<Duration>| {
+    let state = |followed: &Followed, age: Duration, pause: Option<Duration>| {
         let mut latest = lock(&shared.latest);
         latest.beat_at = now.checked_sub(age).unwrap();
         latest.paused_at = pause.map(|pause| now.checked_sub(pause).unwrap());
         drop(latest);
         followed.read().state
     };
-    assert_eq!(state(Duration::ZERO, None), FollowingState::Watching);
-    let FollowingState::Unavailable(reason) = state(AGE_MAX + Duration::from_secs(1), None) else { panic!() };
+    assert_eq!(state(&followed, Duration::ZERO, None), FollowingState::Watching);
+    let FollowingState::Unavailable(reason) = state(&followed, AGE_MAX + Duration::from_secs(1), None) else {
+        panic!()
+    };
     assert!(reason.starts_with("its follower has not reported for 1"), "{reason}");
-    let FollowingState::Unavailable(reason) = state(Duration::ZERO, Some(PAUSE_MAX * 2)) else { panic!() };
+    let FollowingState::Unavailable(reason) = state(&followed, Duration::ZERO, Some(PAUSE_MAX * 2)) else { panic!() };
     assert_eq!(reason, "its user's processor time for following calls is used up for now");
     shared.ends.store(true, Ordering::Relaxed);
-    *lock(&shared.died) = Some("no such tensor".to_owned());
-    let died = FollowingState::Unavailable("its follower has died: no such tensor".to_owned());
-    wait_for("its end", || (state(Duration::ZERO, None) == died).then_some(()));
+    let died = FollowingState::Unavailable("its follower has died: it has ended".to_owned());
+    wait_for("its end", || {
+        followed.replace_dead(ProcessId { pid: 1, start_ticks: 1 }, || None);
+        (state(&followed, Duration::ZERO, None) == died).then_some(())
+    });
+}
+
+#[test]
+fn follower_that_dies_is_replaced_once() {
+    let target = Target { policy: "auto-plan", gpu: GPU, gpu_bytes: UNIT };
+    let starts = AtomicU64::new(0);
+    let start = || {
+        starts.fetch_add(1, Ordering::Relaxed);
+        let thread = thread::spawn(|| panic!("no such tensor"));
+        Some(Followed::new(target, Arc::new(Shared::default()), thread))
+    };
+    let mut followed = start().unwrap();
+    wait_for("its second death", || {
+        followed.replace_dead(ProcessId { pid: 1, start_ticks: 1 }, start);
+        (followed.is_replacement && followed.death.is_some()).then_some(())
+    });
+    followed.replace_dead(ProcessId { pid: 1, start_ticks: 1 }, start);
+    assert_eq!(starts.load(Ordering::Relaxed), 2);
+    let FollowingState::Unavailable(reason) = followed.read().state else { panic!() };
+    assert_eq!(reason, "its follower has died: no such tensor");
 }
