@@ -76,8 +76,6 @@ pub struct Planned {
     pub peak_bytes: u64,
     /// Bytes that it may have there.
     pub room_bytes: u64,
-    /// Bytes that launches name and the program claims, and that do not count: they are not mapped.
-    pub unmapped_bytes: u64,
     /// Memory that arguments name beside what the GPU faulted on, if that was counted.
     pub coverage: Option<Coverage>,
     /// What probes have found, if there were any.
@@ -446,7 +444,7 @@ impl Follower {
             return None;
         }
         let is_covered = self.faults.coverage(&work.pieces).is_none_or(|coverage| coverage.suffices());
-        if !is_covered || self.workload(work, work.pieces.clone()).fits() {
+        if !is_covered || self.workload(work.pieces.clone(), Vec::new(), Vec::new()).fits() {
             return None;
         }
         Probe::of(work, quota.iteration_bytes)
@@ -466,14 +464,14 @@ impl Follower {
         }
         let evidence = self.evidence.as_ref().filter(|evidence| evidence.is_of(&work.tokens));
         let probed = evidence.map(Evidence::figures).filter(|figures| figures.probed > 0);
+        let Work { first_launch, tokens, durations_ns, queue_starts, pieces, unmapped_bytes, .. } = work;
         let pieces = match evidence {
-            Some(evidence) => evidence.reduced(work.pieces.clone(), &self.faults.faulted()),
-            None => work.pieces.clone(),
+            Some(evidence) => evidence.reduced(pieces, &self.faults.faulted()),
+            None => pieces,
         };
-        let workload = self.workload(&work, pieces);
-        let Work { first_launch, tokens, durations_ns, queue_starts, unmapped_bytes, .. } = work;
         let leads = leads(&queue_starts);
         let duration_ns = durations_ns.iter().copied().fold(0, u64::saturating_add);
+        let workload = self.workload(pieces, durations_ns, queue_starts);
         let room_bytes = workload.room_bytes();
         let pending_plan = PendingPlan {
             first_launch,
@@ -510,7 +508,7 @@ impl Follower {
     }
 
     /// Iteration that uses these pieces, on the memory that there is for it.
-    fn workload(&self, work: &Work, pieces: Pieces) -> Workload {
+    fn workload(&self, pieces: Pieces, durations_ns: Vec<u64>, queue_starts: Vec<Option<usize>>) -> Workload {
         let (pieces, memory) = if let Some(bytes) = self.capacity_bytes {
             let taken_bytes = self.sequence.unmanaged_bytes(&Pieces::default());
             let bytes = bytes.min(self.settings.gpu_bytes.saturating_sub(taken_bytes));
@@ -519,7 +517,7 @@ impl Follower {
             let taken_bytes = self.sequence.unmanaged_bytes(&pieces);
             (pieces, GpuMemory::estimated(self.settings.gpu_bytes.saturating_sub(taken_bytes)))
         };
-        Workload { pieces, durations_ns: work.durations_ns.clone(), queue_starts: work.queue_starts.clone(), memory }
+        Workload { pieces, durations_ns, queue_starts, memory }
     }
 }
 
@@ -531,7 +529,7 @@ impl PendingPlan {
 
     fn planned(self, BestOutline { method, outline, driver }: BestOutline) -> Planned {
         let Outline { moves, traffic, peak_bytes } = outline;
-        let Self { first_launch, duration_ns, tokens, leads, room_bytes, unmapped_bytes, coverage, probed, .. } = self;
+        let Self { first_launch, duration_ns, tokens, leads, room_bytes, coverage, probed, .. } = self;
         Planned {
             planner: method,
             first_launch,
@@ -543,7 +541,6 @@ impl PendingPlan {
             leads,
             peak_bytes,
             room_bytes,
-            unmapped_bytes,
             coverage,
             probed,
         }
