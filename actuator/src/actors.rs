@@ -28,15 +28,13 @@ use sys::{
 
 use crate::{
     budget::{Expired, TimeBudget},
-    hung::{Hung, Target},
+    hung::{Slot, Slots, Target},
     placement::{Placement, PlacementError},
     process::{answer_of, answer_to},
 };
 
 /// Minimum pause between the end of a spawner and the start of the next.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// Reason why no actor is started.
-const HANGS: &str = "a former call about it, or about too many processes of its user, hangs in the driver";
 
 /// Starter of actors.
 #[derive(Debug)]
@@ -46,8 +44,7 @@ pub(crate) struct Actors {
     spawner: Option<Spawner>,
     /// Earliest time of the next start, after an end.
     restart: Option<Instant>,
-    /// Killed actors that have not exited.
-    hung: Hung<PidFd>,
+    slots: Slots,
 }
 
 /// Actor for some calls about one process.
@@ -56,9 +53,8 @@ pub(crate) struct Batch<'a, 'b> {
     actors: &'a mut Actors,
     /// Time that its order may still wait for the target.
     budget: &'a mut TimeBudget<'b>,
-    target: Target,
-    /// Actor; `None` once the batch is complete.
-    actor: Option<Actor>,
+    /// Actor with its slot; `None` once the batch is complete.
+    actor: Option<(Actor, Slot)>,
     spaces: usize,
     /// In the target's cgroup, if possible.
     place: Option<Placement>,
@@ -95,8 +91,8 @@ impl From<ActorError> for ReplyError {
 
 impl Actors {
     /// Uses spawners that are executions of this program.
-    pub(crate) const fn new(program: Program, roots: Roots) -> Self {
-        Self { program, roots, spawner: None, restart: None, hung: Hung::none() }
+    pub(crate) const fn new(program: Program, roots: Roots, slots: Slots) -> Self {
+        Self { program, roots, spawner: None, restart: None, slots }
     }
 
     /// Starts an actor for these VA spaces of a process.
@@ -104,23 +100,25 @@ impl Actors {
         &'a mut self,
         process: &PidFd,
         target: Target,
+        is_withdrawal: bool,
         spaces: &[impl AsFd],
         budget: &'a mut TimeBudget<'b>,
     ) -> Result<Batch<'a, 'b>, CallResult> {
-        self.hung.retain(|actor| !actor.has_exited().unwrap_or_default());
-        if !self.hung.has_room(target) {
-            return Err(CallResult::Failed(HANGS.to_owned()));
-        }
-        let (actor, place, reason) = match self.placed(process, target, spaces, budget) {
+        let slots = self.slots.clone();
+        let slot = |budget: &mut TimeBudget<'_>| {
+            let taken = slots.take(target, is_withdrawal, Duration::MAX, budget);
+            taken.map_err(|no_slot| no_slot.answer("call"))
+        };
+        let (actor, place, reason) = match self.placed(process, slot(budget)?, spaces, budget) {
             Ok((actor, place)) => (actor, Some(place), None),
             Err(StartError::AtAll(answer)) => return Err(answer),
-            Err(StartError::Here(reason)) => match self.spawn(spaces, None) {
+            Err(StartError::Here(reason)) => match self.spawn(slot(budget)?, spaces, None) {
                 Ok(actor) => (actor, None, Some(reason)),
                 Err(StartError::AtAll(answer)) => return Err(answer),
                 Err(StartError::Here(nowhere)) => return Err(CallResult::Failed(nowhere.to_string())),
             },
         };
-        let mut batch = Batch { target, spaces: spaces.len(), actors: self, budget, actor: Some(actor), place };
+        let mut batch = Batch { spaces: spaces.len(), actors: self, budget, actor: Some(actor), place };
         match reason {
             Some(reason) if !batch.is_charged_to_target(process)? => Err(CallResult::Failed(format!(
                 "the driver charges host memory of its VA space to the caller, and no actor can be placed in its cgroup: {reason}"
@@ -132,33 +130,38 @@ impl Actors {
     fn placed(
         &mut self,
         process: &PidFd,
-        target: Target,
+        slot: Slot,
         spaces: &[impl AsFd],
         budget: &mut TimeBudget<'_>,
-    ) -> Result<(Actor, Placement), StartError> {
+    ) -> Result<((Actor, Slot), Placement), StartError> {
         let place = Placement::of(&self.roots, process.pid()).map_err(StartError::Here)?;
-        let mut actor = self.spawn(spaces, Some(&place))?;
+        let (mut actor, slot) = self.spawn(slot, spaces, Some(&place))?;
         let error = if [actor.pid(), process.pid()].into_iter().all(|pid| place.holds(&self.roots, pid)) {
             // It makes no call before it is the first OOM victim of the cgroup.
             let confined = wait(budget, Some(&place), |at_most| {
                 actor.is_confined(process, at_most).map(|is_confined| is_confined.then_some(()))
             });
             match confined {
-                Ok(()) => return Ok((actor, place)),
+                Ok(()) => return Ok(((actor, slot), place)),
                 Err(ReplyError::Actor(error @ ActorError::NotConfined { .. })) => {
                     StartError::Here(PlacementError::NotConfined(error.to_string()))
                 }
                 Err(ReplyError::Placement(reason)) => StartError::Here(reason),
-                Err(error) => return Err(StartError::AtAll(self.abandon(process, target, Some(actor), error, budget))),
+                Err(error) => return Err(StartError::AtAll(self.abandon(process, Some((actor, slot)), error, budget))),
             }
         } else {
             StartError::Here(PlacementError::Moved)
         };
-        self.end(target, actor);
+        self.end(actor, slot);
         Err(error)
     }
 
-    fn spawn(&mut self, spaces: &[impl AsFd], place: Option<&Placement>) -> Result<Actor, StartError> {
+    fn spawn(
+        &mut self,
+        slot: Slot,
+        spaces: &[impl AsFd],
+        place: Option<&Placement>,
+    ) -> Result<(Actor, Slot), StartError> {
         let refused = |error: ActorError| StartError::AtAll(CallResult::Failed(error.to_string()));
         let spawner = self.spawner().map_err(StartError::AtAll)?;
         match spawner.start_actor(spaces, place.map(AsFd::as_fd)) {
@@ -167,7 +170,7 @@ impl Actors {
                 self.lose(&error);
                 Err(refused(error))
             }
-            started => started.map_err(refused),
+            started => Ok((started.map_err(refused)?, slot)),
         }
     }
 
@@ -200,12 +203,11 @@ impl Actors {
     fn abandon(
         &mut self,
         process: &PidFd,
-        target: Target,
-        actor: Option<Actor>,
+        actor: Option<(Actor, Slot)>,
         error: ReplyError,
         budget: &TimeBudget<'_>,
     ) -> CallResult {
-        let ended = actor.and_then(|actor| self.end(target, actor));
+        let ended = actor.and_then(|(actor, slot)| self.end(actor, slot));
         if process.has_exited().unwrap_or_default() {
             return CallResult::Exited;
         }
@@ -222,7 +224,7 @@ impl Actors {
     }
 
     /// Ends an actor, and returns its exit.
-    fn end(&mut self, target: Target, actor: Actor) -> Option<String> {
+    fn end(&mut self, actor: Actor, slot: Slot) -> Option<String> {
         let ended = match self.spawner.as_mut() {
             Some(spawner) => spawner.end(actor),
             // The kernel completes its exit; its status is unavailable.
@@ -231,7 +233,7 @@ impl Actors {
         match ended {
             Ok(ending) => Some(ending.to_string()),
             Err(hangs) => {
-                self.hung.push(target, hangs);
+                slot.keep_until_exit(hangs);
                 None
             }
         }
@@ -250,12 +252,13 @@ impl Batch<'_, '_> {
     pub(crate) fn call(&mut self, process: &PidFd, space: usize, call: Call) -> Result<Reply, CallResult> {
         self.reply(process, space, call).map_err(|error| {
             let actor = self.actor.take();
-            self.actors.abandon(process, self.target, actor, error, self.budget)
+            self.actors.abandon(process, actor, error, self.budget)
         })
     }
 
     fn reply(&mut self, process: &PidFd, space: usize, call: Call) -> Result<Reply, ReplyError> {
-        let actor = self.actor.as_mut().ok_or_else(|| ActorError::SpawnerGone(io::ErrorKind::NotConnected.into()))?;
+        let (actor, _) =
+            self.actor.as_mut().ok_or_else(|| ActorError::SpawnerGone(io::ErrorKind::NotConnected.into()))?;
         if self.budget.is_spent() {
             return Err(Expired::Time.into());
         }
@@ -289,10 +292,10 @@ impl Batch<'_, '_> {
 
 impl Drop for Batch<'_, '_> {
     fn drop(&mut self) {
-        if let Some(actor) = self.actor.take() {
+        if let Some((actor, slot)) = self.actor.take() {
             // An actor needs a processor to exit, too, which may be scarce in its target's cgroup.
             let begun = Instant::now();
-            self.actors.end(self.target, actor);
+            self.actors.end(actor, slot);
             self.budget.spend(begun.elapsed());
         }
     }
@@ -322,7 +325,7 @@ mod tests {
     fn start(actors: &mut Actors, process: &PidFd) -> String {
         let (target, mut budget) =
             (Target::of(&Roots::default(), process.pid()), TimeBudget::new(ORDER_BUDGET, &NEVER));
-        match actors.start(process, target, &[] as &[std::fs::File], &mut budget) {
+        match actors.start(process, target, false, &[] as &[std::fs::File], &mut budget) {
             Err(CallResult::Failed(why)) => why,
             other => panic!("{other:?}"),
         }
@@ -331,7 +334,7 @@ mod tests {
     #[test]
     fn missing_spawner_is_reported_and_restarted_later() {
         let process = PidFd::open(std::process::id()).unwrap();
-        let mut actors = Actors::new(Program::at("/bin/true"), Roots::default());
+        let mut actors = Actors::new(Program::at("/bin/true"), Roots::default(), Slots::default());
         let ended = "the actor spawner cannot be started: unexpected end of file";
         assert_eq!(start(&mut actors, &process), ended);
         let waits = "the actor spawner ended, or cannot be started; the next attempt is within a second";
@@ -341,20 +344,18 @@ mod tests {
     }
 
     #[test]
-    fn hung_actors_are_bounded_per_target_and_in_total() {
+    fn actor_that_hangs_for_a_worker_counts_for_all_others_until_it_has_exited() {
         let (own, mut child) = (std::process::id(), std::process::Command::new("sleep").arg("600").spawn().unwrap());
         let process = PidFd::open(own).unwrap();
-        let machine = Machine::new();
-        let mut actors = Actors::new(Program::at("/bin/true"), machine.roots.clone());
-        actors.hung.push(Target::of(&Roots::default(), own), PidFd::open(child.id()).unwrap());
-        assert_eq!(start(&mut actors, &process), HANGS);
-        actors.hung = Hung::none();
-        for pid in 0..64 {
-            actors.hung.push(Target { pid, uid: Some(pid) }, PidFd::open(child.id()).unwrap());
-        }
-        assert_eq!(start(&mut actors, &process), HANGS);
+        let (machine, slots) = (Machine::new(), Slots::default());
+        let target = Target::of(&Roots::default(), own);
+        let slot = slots.take(target, false, Duration::ZERO, &mut TimeBudget::new(ORDER_BUDGET, &NEVER)).unwrap();
+        slot.keep_until_exit(PidFd::open(child.id()).unwrap());
+        let start =
+            || start(&mut Actors::new(Program::at("/bin/true"), machine.roots.clone(), slots.clone()), &process);
+        assert!(start().starts_with("a former call hangs"));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_ne!(start(&mut actors, &process), HANGS, "they have ended");
+        assert_eq!(start(), "the actor spawner cannot be started: unexpected end of file");
     }
 }

@@ -86,12 +86,12 @@ struct Held {
 }
 
 impl Caller {
-    /// Actuator with these settings; all of a node share the inspections. Actors are executions of this program: its main function
-    /// begins with [`run_if_spawner`](sys::actor::run_if_spawner).
+    /// Actuator with these settings; all of a node share the inspections. Actors are executions of this
+    /// program: its main function begins with [`run_if_spawner`](sys::actor::run_if_spawner).
     #[must_use]
     pub fn new(settings: Settings, roots: Roots, inspections: Inspections) -> Self {
         let part_bytes = settings.part_bytes.clamp(part::BLOCK_BYTES, CALL_MAX_BYTES);
-        let actors = Actors::new(Program::this(), roots.clone());
+        let actors = Actors::new(Program::this(), roots.clone(), inspections.actor_slots().clone());
         let settings = Settings { part_bytes, ..settings };
         let (inspector, pace, backoff) = (Inspector::new(inspections), Pace::default(), Backoff::default());
         Self { settings, roots, inspector, actors, pace, order_budget: ORDER_BUDGET, backoff }
@@ -129,7 +129,8 @@ impl Caller {
             // The actor has duplicates of the descriptors.
             Some(Access::Spaces(spaces)) => {
                 held.actuators = &[ActuatorKind::Ioctl];
-                Some(Box::new(IoctlCalls::start(actors, process, target, outcome.gpu, &spaces, budget)?))
+                let gpu = outcome.gpu;
+                Some(Box::new(IoctlCalls::start(actors, process, target, is_withdrawal, gpu, &spaces, budget)?))
             }
             Some(Access::Ring(ring)) => {
                 held.actuators = &[ActuatorKind::Helper];

@@ -1,13 +1,24 @@
-//! Hung inspections by target: one for each target, with a total limit and one for each user.
+//! Slots of calls that a target can make hang: inspections, or actors. All workers and movers of a node
+//! share them, and a call that hangs keeps its slot after the caller has given up, or is gone.
 
-use sys::{Roots, processes};
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
 
-/// Total limit at one GPU.
+use model::CallResult;
+use sys::{Roots, pidfd::PidFd, processes};
+
+use crate::budget::{Expired, TimeBudget};
+
+/// Total limit.
 const MAX: usize = 64;
+/// Slots of these for withdrawals alone, which other users' orders do not prevent.
+const OF_WITHDRAWALS: usize = 16;
 /// Limit for the targets of one user, so that others are not blocked.
 const OF_USER_MAX: usize = 16;
 
-/// Process at which an inspection may hang.
+/// Process at which a call may hang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) pid: u32,
@@ -21,60 +32,267 @@ impl Target {
     }
 }
 
-/// A hung inspection.
+/// Slots of one kind of calls.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Slots(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Number of the last slot.
+    last: u64,
+    taken: Vec<Taken>,
+}
+
 #[derive(Debug)]
-pub(crate) struct Hung<T>(Vec<(Target, T)>);
+struct Taken {
+    number: u64,
+    target: Target,
+    progress: Progress,
+}
 
-impl<T> Hung<T> {
-    pub(crate) const fn none() -> Self {
-        Self(Vec::new())
+#[derive(Debug)]
+enum Progress {
+    /// Its caller waits for it.
+    Awaited,
+    /// Nobody waits for it, and it hangs until its slot is dropped.
+    Abandoned,
+    /// It hangs until this process has exited.
+    Exits(PidFd),
+}
+
+/// Slot of a call, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    number: u64,
+    slots: Slots,
+}
+
+/// Reason why there is no slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoSlot {
+    /// Too many calls hang.
+    Hung,
+    /// Too many calls are in progress, for too long.
+    Busy(Expired),
+}
+
+impl From<Expired> for NoSlot {
+    fn from(expired: Expired) -> Self {
+        Self::Busy(expired)
+    }
+}
+
+impl NoSlot {
+    /// Result of an order that needs a slot for such a call.
+    pub(crate) fn answer(self, call: &str) -> CallResult {
+        CallResult::Failed(match self {
+            Self::Hung => {
+                format!("a former {call} hangs: about this process, or too many of its user's or of all users'")
+            }
+            Self::Busy(expired) => format!("too many other {call}s are in progress, and {expired}"),
+        })
+    }
+}
+
+// === impl Slots ===
+
+impl Slots {
+    /// Takes a slot for a call about a target. Waits at most this long while too many others are in
+    /// progress.
+    ///
+    /// # Errors
+    /// If too many of them hang, or the wait is over.
+    pub(crate) fn take(
+        &self,
+        target: Target,
+        is_withdrawal: bool,
+        at_most: Duration,
+        budget: &mut TimeBudget<'_>,
+    ) -> Result<Slot, NoSlot> {
+        let number = budget.wait(at_most, Instant::now, |at_most| {
+            let mut state = self.state();
+            let taken = state.take(target, is_withdrawal)?;
+            if taken.is_none() {
+                let _state = self.0.freed.wait_timeout(state, at_most).unwrap_or_else(PoisonError::into_inner);
+            }
+            Ok::<_, NoSlot>(taken)
+        })?;
+        Ok(Slot { number, slots: self.clone() })
     }
 
-    /// Removes those that have returned.
-    pub(crate) fn retain(&mut self, mut hangs: impl FnMut(&T) -> bool) {
-        self.0.retain(|(_, what)| hangs(what));
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether another inspection may hang at this target.
-    pub(crate) fn has_room(&self, target: Target) -> bool {
-        let of_user = self.0.iter().filter(|(other, _)| other.uid == target.uid).count();
-        self.0.len() < MAX && of_user < OF_USER_MAX && self.0.iter().all(|(other, _)| other.pid != target.pid)
+    /// Waits until no slot is taken.
+    #[cfg(test)]
+    pub(crate) fn wait_until_free(&self) {
+        let _free = self.0.freed.wait_while(self.state(), |state| !state.taken.is_empty()).unwrap();
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Number of a new slot; `None` while too many calls are in progress.
+    fn take(&mut self, target: Target, is_withdrawal: bool) -> Result<Option<u64>, NoSlot> {
+        self.taken.retain(|taken| match &taken.progress {
+            Progress::Exits(process) => !process.has_exited().unwrap_or_default(),
+            Progress::Awaited | Progress::Abandoned => true,
+        });
+        let total_max = if is_withdrawal { MAX } else { MAX - OF_WITHDRAWALS };
+        let has_room = |taken: &[&Taken]| {
+            let of_user = taken.iter().filter(|taken| taken.target.uid == target.uid).count();
+            taken.len() < total_max && of_user < OF_USER_MAX
+        };
+        let hung: Vec<&Taken> =
+            self.taken.iter().filter(|taken| !matches!(taken.progress, Progress::Awaited)).collect();
+        if !has_room(&hung) || hung.iter().any(|hung| hung.target.pid == target.pid) {
+            return Err(NoSlot::Hung);
+        }
+        if !has_room(&self.taken.iter().collect::<Vec<_>>()) {
+            return Ok(None);
+        }
+        self.last += 1;
+        self.taken.push(Taken { number: self.last, target, progress: Progress::Awaited });
+        Ok(Some(self.last))
     }
 
-    pub(crate) fn push(&mut self, target: Target, what: T) {
-        self.0.push((target, what));
+    fn set_progress(&mut self, number: u64, progress: Progress) {
+        if let Some(taken) = self.taken.iter_mut().find(|taken| taken.number == number) {
+            taken.progress = progress;
+        }
+    }
+}
+
+// === impl Slot ===
+
+impl Slot {
+    /// Function that declares the call abandoned, unless it has returned.
+    pub(crate) fn abandons(&self) -> impl FnOnce() + use<> {
+        let (number, slots) = (self.number, self.slots.clone());
+        move || slots.state().set_progress(number, Progress::Abandoned)
+    }
+
+    /// Keeps the slot until a process has exited.
+    pub(crate) fn keep_until_exit(self, process: PidFd) {
+        self.slots.state().set_progress(self.number, Progress::Exits(process));
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let is_over = |taken: &Taken| taken.number == self.number && !matches!(taken.progress, Progress::Exits(_));
+        self.slots.state().taken.retain(|taken| !is_over(taken));
+        self.slots.0.freed.notify_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
+    use proptest::prelude::*;
+
     use super::*;
 
-    fn of(targets: impl IntoIterator<Item = (u32, u32)>) -> Hung<u32> {
-        let mut hung = Hung::none();
-        for (pid, uid) in targets {
-            hung.push(Target { pid, uid: Some(uid) }, pid);
-        }
-        hung
+    const LONG: Duration = Duration::from_mins(2);
+
+    fn take_for(slots: &Slots, pid: u32, uid: u32, is_withdrawal: bool, at_most: Duration) -> Result<Slot, NoSlot> {
+        let target = Target { pid, uid: Some(uid) };
+        slots.take(target, is_withdrawal, at_most, &mut TimeBudget::new(LONG, &|| false))
     }
 
-    fn has_room(hung: &Hung<u32>, pid: u32, uid: u32) -> bool {
-        hung.has_room(Target { pid, uid: Some(uid) })
+    fn take(slots: &Slots, pid: u32, uid: u32) -> Result<Slot, NoSlot> {
+        take_for(slots, pid, uid, false, Duration::ZERO)
+    }
+
+    /// Slots of calls that hang.
+    fn hung(slots: &Slots, targets: impl IntoIterator<Item = (u32, u32)>) -> Vec<Slot> {
+        let hangs = |(pid, uid)| {
+            let slot = take(slots, pid, uid).unwrap();
+            slot.abandons()();
+            slot
+        };
+        targets.into_iter().map(hangs).collect()
     }
 
     #[test]
-    fn one_hung_call_per_target() {
-        let hung = of([(7, 1000)]);
-        assert_eq!((has_room(&hung, 7, 1000), has_room(&hung, 8, 1000)), (false, true));
+    fn one_hung_call_per_target_until_it_returns() {
+        let slots = Slots::default();
+        let hung = hung(&slots, [(7, 1000)]);
+        assert_eq!(take(&slots, 7, 1000).unwrap_err(), NoSlot::Hung);
+        assert!(take(&slots, 8, 1000).is_ok());
+        drop(hung);
+        assert!(take(&slots, 7, 1000).is_ok());
     }
 
     #[test]
     fn hung_calls_per_user_are_bounded() {
-        let hung = of((0..16).map(|pid| (pid, 1000)));
-        assert_eq!((has_room(&hung, 100, 1000), has_room(&hung, 100, 1001)), (false, true));
-        let mut hung = of((0..64).map(|pid| (pid, 1000 + pid / 16)));
-        assert!(!has_room(&hung, 100, 2000), "64 in all");
-        hung.retain(|pid| *pid != 63);
-        assert!(has_room(&hung, 100, 2000));
+        let slots = Slots::default();
+        let _hung = hung(&slots, (0..16).map(|pid| (pid, 1000)));
+        assert_eq!(take(&slots, 100, 1000).unwrap_err(), NoSlot::Hung);
+        assert!(take(&slots, 100, 1001).is_ok());
+    }
+
+    #[test]
+    fn hung_calls_of_orders_leave_a_quarter_of_all_slots_to_withdrawals() {
+        let slots = Slots::default();
+        let _hung = hung(&slots, (0..48).map(|pid| (pid, pid / 16)));
+        assert_eq!(take(&slots, 100, 9).unwrap_err(), NoSlot::Hung);
+        let withdrawals: Vec<_> =
+            (0..17).map(|pid| take_for(&slots, 100 + pid, 9 + pid, true, Duration::ZERO)).collect();
+        let have_slots: Vec<bool> = withdrawals.iter().map(Result::is_ok).collect();
+        assert_eq!(have_slots, [[true; 16].as_slice(), &[false]].concat());
+    }
+
+    #[test]
+    fn call_waits_for_those_in_progress_and_takes_the_slot_of_one_that_returns() {
+        let slots = Slots::default();
+        let mut in_progress: Vec<Slot> = (0..16).map(|pid| take(&slots, pid, 1000).unwrap()).collect();
+        assert_eq!(take(&slots, 16, 1000).unwrap_err(), NoSlot::Busy(Expired::Time));
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| take_for(&slots, 16, 1000, false, LONG).is_ok());
+            drop(in_progress.pop());
+            assert!(waits.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn killed_actor_keeps_its_slot_until_it_has_exited() {
+        let slots = Slots::default();
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        take(&slots, 7, 1000).unwrap().keep_until_exit(PidFd::open(child.id()).unwrap());
+        assert_eq!(take(&slots, 7, 1000).unwrap_err(), NoSlot::Hung);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(take(&slots, 7, 1000).is_ok());
+    }
+
+    proptest! {
+        #[test]
+        fn calls_in_progress_and_hung_ones_never_exceed_the_limits(
+            events in prop::collection::vec((0..200_u32, 0..8_u32, any::<bool>(), any::<u8>()), 0..300),
+        ) {
+            let slots = Slots::default();
+            let mut held: Vec<(u32, Slot)> = Vec::new();
+            for (pid, uid, is_withdrawal, event) in events {
+                match event % 4 {
+                    0 | 1 => held.extend(
+                        take_for(&slots, pid, uid, is_withdrawal, Duration::ZERO).ok().map(|slot| (uid, slot)),
+                    ),
+                    2 => held.iter().take(1).for_each(|(_, slot)| slot.abandons()()),
+                    _ => drop(held.pop()),
+                }
+                prop_assert!(held.len() <= MAX);
+                prop_assert!((0..8).all(|uid| held.iter().filter(|(of, _)| *of == uid).count() <= OF_USER_MAX));
+            }
+        }
     }
 }

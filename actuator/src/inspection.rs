@@ -7,7 +7,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc,
-        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+        mpsc::{self, RecvTimeoutError, Sender},
     },
     thread,
     time::{Duration, Instant},
@@ -23,7 +23,7 @@ use sys::{
 use crate::{
     budget::{Expired, TimeBudget},
     helper::{Ring, RingError},
-    hung::{Hung, Target},
+    hung::Target,
     inspections::{Inspections, now},
     process::answer_of,
 };
@@ -67,14 +67,12 @@ type Job = Box<dyn FnOnce() + Send>;
 pub(crate) struct Inspector {
     /// Thread that waits for the next one.
     idle: Option<Sender<Job>>,
-    /// Hung inspections; disconnected when they return.
-    hung: Hung<Receiver<()>>,
     inspections: Inspections,
 }
 
 impl Inspector {
-    pub(crate) fn new(inspections: Inspections) -> Self {
-        Self { idle: None, hung: Hung::none(), inspections }
+    pub(crate) const fn new(inspections: Inspections) -> Self {
+        Self { idle: None, inspections }
     }
 
     /// Inspects a process for the first possible actuator, in the rest of its order's budget.
@@ -101,34 +99,34 @@ impl Inspector {
             let inspect = || inspect(&roots, &held, actuators, is_withdrawal, &inspections);
             inspections.charged(target, is_withdrawal, now(), inspect)
         };
-        self.within(TIMEOUT, budget, target, inspect)?
+        self.within(TIMEOUT, budget, target, is_withdrawal, inspect)?
     }
 
-    /// Result of a function that returns within this time and the budget.
+    /// Result of a function about a target, for a withdrawal or not, that returns within this time and the
+    /// budget.
     pub(crate) fn within<T: Send + 'static>(
         &mut self,
         at_most: Duration,
         budget: &mut TimeBudget<'_>,
         target: Target,
+        is_withdrawal: bool,
         what: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CallResult> {
-        self.hung.retain(|returned| returned.try_recv() != Err(mpsc::TryRecvError::Disconnected));
-        if !self.hung.has_room(target) {
-            return Err(CallResult::Failed(
-                "a former inspection of it, or of too many processes of its user, hangs".to_owned(),
-            ));
-        }
+        let slot = self.inspections.slots().take(target, is_withdrawal, at_most, budget);
+        let slot = slot.map_err(|no_slot| no_slot.answer("inspection"))?;
         let jobs = match self.idle.take() {
             Some(jobs) => jobs,
             None => start().map_err(|error| CallResult::Failed(format!("no thread to inspect it: {error}")))?,
         };
         let begun = Instant::now();
         let (tell, result) = mpsc::channel();
-        let (returning, returned) = mpsc::channel::<()>();
+        let abandon = slot.abandons();
         let job = move || {
-            // Dropped last, even in a panic.
-            let _returning = returning;
-            let _ = tell.send(what());
+            // Until it returns, even by a panic.
+            let slot = slot;
+            let result = what();
+            drop(slot);
+            let _ = tell.send(result);
         };
         let _ = jobs.send(Box::new(job));
         let waited = budget.wait(at_most, Instant::now, |at_most| match result.recv_timeout(at_most) {
@@ -145,7 +143,7 @@ impl Inspector {
                 Err(CallResult::Failed("the inspection of its files and memory map failed".to_owned()))
             }
             Err(WaitError::Expired(expired)) => {
-                self.hung.push(target, returned);
+                abandon();
                 Err(abandoned(target.pid, begun.elapsed(), expired))
             }
         }
@@ -241,6 +239,7 @@ fn first_access<A>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hung::NoSlot;
 
     const LONG: Duration = Duration::from_mins(2);
 
@@ -254,7 +253,7 @@ mod tests {
         target: Target,
         what: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, CallResult> {
-        inspector.within(at_most, &mut TimeBudget::new(LONG, &|| false), target, what)
+        inspector.within(at_most, &mut TimeBudget::new(LONG, &|| false), target, false, what)
     }
 
     #[test]
@@ -278,31 +277,10 @@ mod tests {
         let CallResult::Failed(late) = hangs else { panic!("{hangs:?}") };
         assert!(late.starts_with("the inspection of its files and memory map took more than 0."), "{late}");
         assert_eq!(within(&mut inspector, LONG, target(8), || 2).unwrap(), 2);
-        let not_again = "a former inspection of it, or of too many processes of its user, hangs";
-        assert_eq!(
-            within(&mut inspector, LONG, target(7), || 1).unwrap_err(),
-            CallResult::Failed(not_again.to_owned())
-        );
+        assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap_err(), NoSlot::Hung.answer("inspection"));
         drop(open);
-        inspector.hung.retain(|returned| {
-            assert!(returned.recv_timeout(LONG).is_err(), "it returns");
-            true
-        });
+        inspector.inspections.slots().wait_until_free();
         assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
-    }
-
-    #[test]
-    fn hung_inspections_are_bounded() {
-        let mut inspector = Inspector::new(Inspections::default());
-        let ends: Vec<_> = (0..64).map(|pid| (mpsc::channel::<()>(), pid)).collect();
-        let mut pending = Vec::new();
-        for ((returning, returned), pid) in ends {
-            pending.push(returning);
-            inspector.hung.push(target(pid), returned);
-        }
-        assert!(within(&mut inspector, LONG, target(100), || 1).is_err());
-        drop(pending);
-        assert_eq!(within(&mut inspector, LONG, target(100), || 1).unwrap(), 1);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use sys::{
     shared_memory::{Form, Place, SharedMemory, SharedMemoryError},
 };
 
-use crate::hung::Target;
+use crate::hung::{Slots, Target};
 
 /// Processor time of an inspection that is not charged: enough for some thousand mappings.
 const USUAL: Duration = Duration::from_millis(5);
@@ -42,9 +42,13 @@ const RING: Form = Form {
     mapped_bytes: NonZeroUsize::new(HEADER_BYTES).unwrap(),
 };
 
-/// Inspections by all workers. Times are of one monotonic clock.
+/// Inspections, and actors, of all workers and movers. Times are of one monotonic clock.
 #[derive(Clone, Debug, Default)]
-pub struct Inspections(Arc<Mutex<State>>);
+pub struct Inspections {
+    state: Arc<Mutex<State>>,
+    slots: Slots,
+    actor_slots: Slots,
+}
 
 #[derive(Debug)]
 struct State {
@@ -72,7 +76,17 @@ impl Default for State {
 
 impl Inspections {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Slots of inspections.
+    pub(crate) const fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// Slots of actors.
+    pub(crate) const fn actor_slots(&self) -> &Slots {
+        &self.actor_slots
     }
 
     /// Whether there is time for an inspection of a target.

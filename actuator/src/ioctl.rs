@@ -30,11 +30,12 @@ impl<'a, 'b> IoctlCalls<'a, 'b> {
         actors: &'a mut Actors,
         process: &'a PidFd,
         target: Target,
+        is_withdrawal: bool,
         gpu: GpuUuid,
         spaces: &[impl AsFd],
         budget: &'a mut TimeBudget<'b>,
     ) -> Result<Self, CallResult> {
-        Ok(Self { process, gpu, batch: actors.start(process, target, spaces, budget)? })
+        Ok(Self { process, gpu, batch: actors.start(process, target, is_withdrawal, spaces, budget)? })
     }
 
     fn answer_of(&self, error: &UvmError, action: Action) -> CallResult {

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use actuator::MoverFactory;
+use actuator::{Inspections, MoverFactory};
 use anyhow::{Context, anyhow};
 use collector::{Collector, Retention};
 use config::{Config, Loaded, value::HostNames};
@@ -99,7 +99,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
     let followers = Followers::new(
         recorder.clone(),
         policy.actuator.0,
-        mover_factory(policy, &switch),
+        mover_factory(policy, &switch, actuation.inspections.clone()),
         Planners::in_processes(sys::executable::Program::this()),
         probes(policy),
         policy.interval.0,
@@ -294,11 +294,12 @@ fn limits(policy: &config::Policy, window: Duration) -> policy::act::Limits {
 }
 
 /// Makers of the moves of plans from outside: by ioctl alone, as helpers follow plans by themselves.
-fn mover_factory(policy: &config::Policy, switch: &Switch) -> MoverFactory {
+fn mover_factory(policy: &config::Policy, switch: &Switch, inspections: Inspections) -> MoverFactory {
     let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
     let settings = actuator::Settings { actuator: by_ioctl, ..start::settings(policy) };
     let switch = switch.clone();
-    MoverFactory::new(acting::actuators(settings, Roots::default(), policy.enabled), move || !switch.is_on())
+    let make = acting::actuators(settings, Roots::default(), inspections, policy.enabled);
+    MoverFactory::new(make, move || !switch.is_on())
 }
 
 /// Probes of launches that may be made.

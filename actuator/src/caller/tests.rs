@@ -1,6 +1,7 @@
 use std::{
     path::Path,
     process::{Command, id},
+    thread,
 };
 
 use call_ring::command::Answer;
@@ -13,6 +14,7 @@ use sys::{
 
 use super::*;
 use crate::{
+    MoverFactory, PlanMove,
     budget::tests::Awaited,
     helper::testing::{ADVICE_CALLS, Part as HelperPart, Program, is_permitted},
 };
@@ -291,4 +293,38 @@ fn program_with_a_helper_is_called_by_ioctl_unless_descriptors_are_refused() {
     let outcome = outcome_by(&program, ActuatorChoice::Auto, Action::Migrate(Place::Host));
     assert!(are_refused(&outcome.calls.into_iter().map(|call| call.result).collect::<Vec<_>>()));
     assert!(!program.has_reported());
+}
+
+/// Why a mover of this process ends the plan at its first move.
+fn end_of_first_move(factory: &MoverFactory) -> String {
+    let mover = factory.start(process(id()), GPU).unwrap();
+    mover.begin(1, [PlanMove { at: 0, begin: 0, end: 4 << 20, place: Place::Host, deadline_launch: None }]);
+    loop {
+        match mover.report().ended {
+            Some(reason) => return reason,
+            None => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+#[test]
+fn inspection_that_hangs_for_a_mover_counts_for_the_next_one_until_it_returns() {
+    let own = id();
+    let machine = Machine::new().with(&format!("proc/{own}/status"), "Uid:\t1000\t1000\t1000\t1000\n");
+    machine.link(&format!("proc/{own}/stat"), &format!("/proc/{own}/stat"));
+    // Opening it hangs until there is a writer.
+    let maps = machine.roots.proc.join(format!("{own}/maps"));
+    assert!(Command::new("mkfifo").arg(&maps).status().unwrap().success());
+    let (roots, inspections) = (machine.roots.clone(), Inspections::default());
+    let of_movers = inspections.clone();
+    let make = move |_| -> Box<dyn Actuator> {
+        let caller = Caller::new(Settings::default(), roots.clone(), of_movers.clone());
+        Box::new(Caller { order_budget: Duration::from_millis(10), ..caller })
+    };
+    let factory = MoverFactory::new(make, || false);
+    let reason = end_of_first_move(&factory);
+    assert!(reason.contains("took more than"), "{reason}");
+    let reason = end_of_first_move(&factory);
+    assert!(reason.contains("a former inspection hangs"), "{reason}");
+    let _writer = std::fs::File::options().write(true).open(&maps).unwrap();
 }

@@ -19,7 +19,8 @@ impl Actuator for Inspects {
         self.begun.send(pid).unwrap();
         let hangs = self.hang.contains(&pid);
         let target = Target { pid, uid: None };
-        let inspected = self.inspector.within(FOR_EVER, &mut TimeBudget::new(FOR_EVER, interrupt), target, move || {
+        let budget = &mut TimeBudget::new(FOR_EVER, interrupt);
+        let inspected = self.inspector.within(FOR_EVER, budget, target, order.is_rollback, move || {
             if hangs {
                 loop {
                     thread::park();
