@@ -40,6 +40,8 @@ use crate::{
 };
 
 const WORD_BYTES: usize = 8;
+/// Seals of such memory: its size is final, and it takes no memory after its end.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// Unit in which the kernel counts the memory that a file takes.
 const SECTOR_BYTES: u64 = 512;
 
@@ -124,7 +126,7 @@ impl SharedMemory {
     /// If it cannot be made.
     #[cfg(any(test, feature = "fake"))]
     pub fn create(name: &CStr, bytes: NonZeroUsize) -> io::Result<Self> {
-        Self::with_seals(name, bytes, SealFlags::SHRINK | SealFlags::GROW)
+        Self::with_seals(name, bytes, SEALS)
     }
 
     /// Punches a hole of whole pages, as the process can.
@@ -185,17 +187,19 @@ impl SharedMemory {
         // Without blocking: the process may have a lease on it.
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let memory = open(format!("/proc/self/fd/{}", place.as_raw_fd()), flags, Mode::empty()).map_err(failed)?;
-        // Before the size, which is final with this seal.
-        if !fcntl_get_seals(&memory).unwrap_or(SealFlags::empty()).contains(SealFlags::SHRINK) {
+        // Before the size, which is final with these seals.
+        if !fcntl_get_seals(&memory).unwrap_or(SealFlags::empty()).contains(SEALS) {
             return Err(SharedMemoryError::Unsealed);
         }
         let memory = File::from(memory);
-        let metadata = memory.metadata().map_err(SharedMemoryError::Open)?;
-        let (bytes, expected) = (metadata.len(), form.bytes.get());
+        let bytes = memory.metadata().map_err(SharedMemoryError::Open)?.len();
+        let expected = form.bytes.get();
         if bytes != expected as u64 {
             return Err(SharedMemoryError::Size { bytes, expected });
         }
-        if is_sparse(&metadata) {
+        // Frees memory after the end, which would count in place of holes. The seals forbid more of it.
+        memory.set_len(bytes).map_err(SharedMemoryError::Open)?;
+        if memory.metadata().map_or(true, |metadata| is_sparse(&metadata)) {
             return Err(SharedMemoryError::Sparse);
         }
         Self::map(memory, form.mapped_bytes.min(form.bytes)).map_err(SharedMemoryError::Map)
@@ -365,7 +369,7 @@ mod tests {
         if !is_permitted() {
             return;
         }
-        let own = made(c"uvmd-test-words", 8192, SealFlags::SHRINK | SealFlags::GROW);
+        let own = made(c"uvmd-test-words", 8192, SEALS);
         let found = of_this_process(c"uvmd-test-words").unwrap().unwrap();
         let (own, words) = (own.words().unwrap(), found.words().unwrap());
         own[1023].store(7, Ordering::Relaxed);
@@ -378,14 +382,16 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_can_shrink_or_has_another_size_is_refused() {
+    fn memory_that_can_be_resized_or_has_another_size_is_refused() {
         if !is_permitted() {
             return;
         }
-        let _unsealed = made(c"uvmd-test-unsealed", 8192, SealFlags::GROW);
-        let refused = of_this_process(c"uvmd-test-unsealed").unwrap_err();
-        assert!(matches!(refused, SharedMemoryError::Unsealed), "{refused}");
-        let _larger = made(c"uvmd-test-larger", 12288, SealFlags::SHRINK);
+        for seals in [SealFlags::GROW, SealFlags::SHRINK] {
+            let _unsealed = made(c"uvmd-test-unsealed", 8192, seals);
+            let refused = of_this_process(c"uvmd-test-unsealed").unwrap_err();
+            assert!(matches!(refused, SharedMemoryError::Unsealed), "{refused}");
+        }
+        let _larger = made(c"uvmd-test-larger", 12288, SEALS);
         let refused = of_this_process(c"uvmd-test-larger").unwrap_err();
         assert!(matches!(refused, SharedMemoryError::Size { bytes: 12288, expected: 8192 }), "{refused}");
     }
@@ -400,7 +406,7 @@ mod tests {
         if !is_permitted() {
             return;
         }
-        let _own = [c"uvmd-test-first", c"uvmd-test-second"].map(|name| made(name, 8192, SealFlags::SHRINK));
+        let _own = [c"uvmd-test-first", c"uvmd-test-second"].map(|name| made(name, 8192, SEALS));
         let forms = [form(c"uvmd-test-second"), form(c"uvmd-test-absent"), form(c"uvmd-test-first")];
         let mut search = Search::begin(&Roots::default(), std::process::id(), forms).unwrap();
         while !search.advance(100).unwrap() {}
@@ -412,7 +418,7 @@ mod tests {
         if !is_permitted() {
             return;
         }
-        let own = made(c"uvmd-test-sparse", 8192, SealFlags::SHRINK);
+        let own = made(c"uvmd-test-sparse", 8192, SEALS);
         own.punch_hole(0..4096).unwrap();
         let refused = of_this_process(c"uvmd-test-sparse").unwrap_err();
         assert!(matches!(refused, SharedMemoryError::Sparse), "{refused}");
@@ -420,11 +426,30 @@ mod tests {
     }
 
     #[test]
+    fn memory_after_the_end_hides_no_holes() {
+        use rustix::fs::{FallocateFlags, fallocate, fcntl_add_seals};
+        if !is_permitted() {
+            return;
+        }
+        let own = made(c"uvmd-test-extended", 8192, SealFlags::empty());
+        let after_end = || fallocate(&own.file, FallocateFlags::KEEP_SIZE, 8192, 8192);
+        after_end().unwrap();
+        let refused = of_this_process(c"uvmd-test-extended").unwrap_err();
+        assert!(matches!(refused, SharedMemoryError::Unsealed), "{refused}");
+        fcntl_add_seals(&own.file, SEALS).unwrap();
+        let found = of_this_process(c"uvmd-test-extended").unwrap().unwrap();
+        assert_eq!(after_end(), Err(rustix::io::Errno::PERM));
+        own.punch_hole(0..4096).unwrap();
+        let refused = [found.words().unwrap_err(), of_this_process(c"uvmd-test-extended").unwrap_err()];
+        assert!(refused.iter().all(|refused| matches!(refused, SharedMemoryError::Sparse)), "{refused:?}");
+    }
+
+    #[test]
     fn copies_of_holes_take_no_memory() {
         if !is_permitted() {
             return;
         }
-        let own = made(c"uvmd-test-punched", 8192, SealFlags::SHRINK);
+        let own = made(c"uvmd-test-punched", 8192, SEALS);
         let form = Form { mapped_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-punched") };
         let found = open(form).unwrap().unwrap();
         let words = own.words().unwrap();
@@ -470,7 +495,7 @@ mod tests {
         if !is_permitted() {
             return;
         }
-        let own = made(c"uvmd-test-replaced", 8192, SealFlags::SHRINK);
+        let own = made(c"uvmd-test-replaced", 8192, SEALS);
         let other = tempfile::NamedTempFile::new().unwrap();
         other.as_file().set_len(8192).unwrap();
         let mut search = Search::begin(&Roots::default(), std::process::id(), [form(c"uvmd-test-replaced")]).unwrap();
