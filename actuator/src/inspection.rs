@@ -17,6 +17,7 @@ use model::{ActuatorKind, CallResult};
 use sys::{
     Roots,
     pidfd::{PidFd, PidFdError},
+    shared_memory::SharedMemory,
     uvm::{UvmError, mapped, target::VaSpace},
 };
 
@@ -25,7 +26,7 @@ use crate::{
     helper::{Ring, RingError},
     hung::Target,
     inspections::{Inspections, now},
-    process::answer_of,
+    process::{answer_of, answer_to},
 };
 
 /// Time limit of an inspection, after which it is abandoned.
@@ -185,24 +186,37 @@ fn inspect(
     inspections: &Inspections,
 ) -> Result<Inspection, CallResult> {
     let mapped = mapped_of(roots, process)?;
-    let memory = || inspections.ring(roots, process.pid(), now()).map_err(RingError::from);
     let access = |actuator: ActuatorKind| match actuator {
         ActuatorKind::Ioctl => spaces_of(roots, process).map(Access::Spaces),
         ActuatorKind::Helper => {
-            let ring = memory().and_then(Ring::open);
-            ring.map(Access::Ring).map_err(|error| NoAccess::Here(error.to_string()))
+            let memory = ring_memory(roots, process, inspections).map_err(NoAccess::AtAll)?;
+            memory.and_then(Ring::open).map(Access::Ring).map_err(|error| NoAccess::Here(error.to_string()))
         }
     };
     let access = if mapped.is_empty() { None } else { Some(first_access(actuators, access)?) };
     // Without a ring that can be opened, no command was submitted.
     let is_beside = is_withdrawal && matches!(access, Some(Access::Spaces(_)));
-    let beside = if is_beside { memory().and_then(Ring::look_up).ok() } else { None };
+    let beside = if is_beside { ring_memory(roots, process, inspections)?.and_then(Ring::look_up).ok() } else { None };
     Ok(Inspection { mapped, access, beside })
 }
 
 fn mapped_of(roots: &Roots, process: &PidFd) -> Result<Vec<Range<u64>>, CallResult> {
     let pid = process.pid();
     mapped::of(roots, pid).map_err(|source| answer_of(process, &UvmError::Unreadable { pid, source }))
+}
+
+/// Memory of the ring of this process, and not of a later one with its pid.
+fn ring_memory(
+    roots: &Roots,
+    process: &PidFd,
+    inspections: &Inspections,
+) -> Result<Result<Option<SharedMemory>, RingError>, CallResult> {
+    let memory = inspections.ring(roots, process.pid(), now());
+    // It has had its pid until now.
+    if process.has_exited().map_err(|error| answer_to(&error))? {
+        return Err(CallResult::Exited);
+    }
+    Ok(memory.map_err(RingError::from))
 }
 
 fn spaces_of(roots: &Roots, process: &PidFd) -> Result<Vec<OwnedFd>, NoAccess> {
@@ -238,8 +252,13 @@ fn first_access<A>(
 
 #[cfg(test)]
 mod tests {
+    use sys::fake::Machine;
+
     use super::*;
-    use crate::hung::NoSlot;
+    use crate::{
+        helper::testing::{Part, Program, is_permitted, memory_of},
+        hung::NoSlot,
+    };
 
     const LONG: Duration = Duration::from_mins(2);
 
@@ -296,6 +315,29 @@ mod tests {
         assert_eq!(first_access(&both, neither), Err(CallResult::Failed("no descriptors; no helper".to_owned())));
         let exits = |_| -> Result<ActuatorKind, _> { Err(NoAccess::AtAll(CallResult::Exited)) };
         assert_eq!(first_access(&both, exits), Err(CallResult::Exited));
+    }
+
+    #[test]
+    fn ring_of_a_process_that_has_the_pid_of_the_target_by_now_is_not_touched() {
+        if !is_permitted() {
+            return;
+        }
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let target = PidFd::open(child.id()).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let program = Program::start(Part::Rests);
+        let (pid, other) = (target.pid(), program.process.pid());
+        let maps = std::fs::read_to_string(format!("/proc/{other}/maps")).unwrap();
+        let managed = "20000000000-20000200000 rw-s 20000000000 00:06 123 /dev/nvidia-uvm\n";
+        let machine = Machine::new().with(&format!("proc/{pid}/maps"), maps + managed);
+        for name in ["stat", "map_files"] {
+            machine.link(&format!("proc/{pid}/{name}"), &format!("/proc/{other}/{name}"));
+        }
+        let inspected = inspect(&machine.roots, &target, &[ActuatorKind::Helper], false, &Inspections::default());
+        assert_eq!(inspected.unwrap_err(), CallResult::Exited);
+        let memory = memory_of(&program.process).unwrap();
+        assert_eq!(call_ring::Memory::open(memory.words().unwrap()).unwrap().mode(), call_ring::Mode::Record);
     }
 
     #[test]

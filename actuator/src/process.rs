@@ -13,8 +13,8 @@ use sys::{
 /// Opens the process; otherwise returns the call result.
 pub(crate) fn hold(roots: &Roots, id: ProcessId) -> Result<PidFd, CallResult> {
     let held = PidFd::open(id.pid).map_err(|error| answer_to(&error))?;
-    // Checked with an open handle, which prevents reuse of the id: an equal start time means the
-    // intended process.
+    // Checked after the open: if the intended process has the id now, it had it then. The handle does not
+    // prevent later reuse of the id, but shows that the process has exited.
     match is_alive(roots, id) {
         Ok(true) => Ok(held),
         Ok(false) => Err(CallResult::Exited),

@@ -1,5 +1,6 @@
-//! Another process, held by a descriptor: its id is not reused meanwhile, its exit can be waited
-//! for, and its open files can be duplicated.
+//! Another process, held by a descriptor: its exit can be waited for, and its open files can be
+//! duplicated. Once it has exited, another process may have its id, which the descriptor never refers to:
+//! what was read by the id is of this process if it has not exited even then.
 
 use std::{
     cmp::Ordering,
