@@ -51,6 +51,8 @@ const STALLED_DELIVERIES: u32 = 64;
 const STALLED_ITERATIONS: u64 = 8;
 /// Deliveries without progress after which it ends in any case.
 const STALLED_DELIVERIES_MAX: u32 = 6000;
+/// Deliveries of a probe: an hour by default. A program can have its counts change with each.
+const DELIVERIES_MAX: u32 = 36_000;
 
 /// What is counted of a process at one time. Counts only grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,6 +110,7 @@ pub struct Probe {
     targets: Vec<Target>,
     window: Option<Window>,
     iterations: u64,
+    deliveries: u32,
     is_over: bool,
 }
 
@@ -131,6 +134,7 @@ impl Probe {
             targets,
             window: None,
             iterations: 0,
+            deliveries: 0,
             is_over: false,
         })
     }
@@ -173,7 +177,8 @@ impl Probe {
     /// Adds what is counted now, in iteration `iteration` of the program. Returns whether the table
     /// that is to be followed is another one, or none any more.
     pub fn deliver(&mut self, observed: &Observation, iteration: u64) -> bool {
-        if self.is_over {
+        self.deliveries = self.deliveries.saturating_add(1);
+        if self.is_over || self.deliveries >= DELIVERIES_MAX {
             return self.end();
         }
         let Some(window) = &mut self.window else {

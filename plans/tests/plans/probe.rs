@@ -209,6 +209,8 @@ struct Beside {
     is_idle: bool,
     /// Delivery at which the program prefetches once.
     prefetches_at: Option<usize>,
+    /// Once there is a table, counts change with each of an hour of deliveries.
+    is_restless: bool,
     /// How often probing may start.
     starts: u32,
 }
@@ -220,6 +222,7 @@ fn run(launches: &[Launch], world: &mut World, beside: Beside) -> Run {
     let mut program = Program::default();
     (0..POOLS).for_each(|at| program.malloc(pool(at), POOL_UNITS * UNIT));
     let (mut added, mut deliveries, mut evidence, mut tables) = (0, 0, None, Vec::new());
+    let mut is_restless = beside.is_restless;
     let mut take = |follower: &Follower, world: &mut World, change: Option<Change>| {
         if let (Some(Change::Probing), State::Probing(probing)) = (change, follower.state()) {
             tables.extend(probing.table.clone());
@@ -249,6 +252,13 @@ fn run(launches: &[Launch], world: &mut World, beside: Beside) -> Run {
                 }
                 let change = follower.observe(may_probe.then_some(&world.counted));
                 take(&follower, world, change);
+                let is_hour = is_restless && world.table.is_some();
+                is_restless &= !is_hour;
+                for _ in 0..if is_hour { 36_000 } else { 0 } {
+                    world.counted.late += 1;
+                    let change = follower.observe(Some(&world.counted));
+                    take(&follower, world, change);
+                }
             }
         }
         if beside.prefetches {
@@ -285,6 +295,7 @@ const EACH: Beside = Beside {
     forbidden_from: None,
     is_idle: false,
     prefetches_at: None,
+    is_restless: false,
     starts: 1,
 };
 
@@ -356,6 +367,14 @@ fn probing_ends_if_nobody_follows_the_table_or_it_is_not_permitted_any_more() {
         assert!(!tables.is_empty() && iterations < PATIENCE, "{beside:?}");
         assert!(matches!(follower.state(), State::Planned(_) | State::Refused(_)), "{:?}", follower.state());
     }
+}
+
+#[test]
+fn probing_ends_within_an_hour_of_deliveries_however_counts_change() {
+    let beside = Beside { is_restless: true, ..EACH };
+    let Run { follower, tables, iterations, .. } = run(&training(), &mut World::default(), beside);
+    assert!(tables.len() == 1 && iterations < PATIENCE, "{}", tables.len());
+    assert!(matches!(follower.state(), State::Planned(_) | State::Refused(_)), "{:?}", follower.state());
 }
 
 #[test]

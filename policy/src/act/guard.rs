@@ -299,6 +299,11 @@ impl Guard {
         if let Some(node) = &mut self.node {
             node.take(bytes);
         }
+        self.charge_process(bytes, sight, limits);
+    }
+
+    /// Charges bytes to a process alone, and not to the node.
+    pub(crate) fn charge_process(&mut self, bytes: u64, sight: &Sight<'_>, limits: &Limits) {
         let account = self.account(sight, limits);
         account.bucket.take(bytes);
         account.moved_bytes = account.moved_bytes.saturating_add(bytes);

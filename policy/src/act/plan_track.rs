@@ -46,6 +46,8 @@ struct Probes {
     charged_bytes: u64,
     /// Whether a budget was exceeded: nothing more is moved.
     is_exhausted: bool,
+    /// Whether a table was published until the last interval: its last moves are counted after it.
+    was_published: bool,
 }
 
 /// Result of one interval.
@@ -135,15 +137,16 @@ impl PlanTrack {
         guard: &mut Guard,
         limits: &Limits,
     ) -> Option<u64> {
+        let is_published = self.is_published();
         let FollowingState::Probing(iteration) = &following.state else {
             // What was moved last.
             if let Some(mut probes) = self.probes.take() {
-                probes.charge(&counts, sight, guard, limits);
+                probes.charge(&counts, is_published, sight, guard, limits);
             }
             return None;
         };
-        let probes = self.probes.get_or_insert(Probes { begin: counts, charged_bytes: 0, is_exhausted: false });
-        probes.charge(&counts, sight, guard, limits);
+        let probes = self.probes.get_or_insert_with(|| Probes::new(counts));
+        probes.charge(&counts, is_published, sight, guard, limits);
         if probes.is_exhausted {
             return None;
         }
@@ -265,10 +268,20 @@ impl PlanTrack {
 }
 
 impl Probes {
-    fn charge(&mut self, counts: &Counts, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits) {
+    const fn new(begin: Counts) -> Self {
+        Self { begin, charged_bytes: 0, is_exhausted: false, was_published: false }
+    }
+
+    /// Charges what was moved since the last interval. Without a table, moves are a claim of the process, and
+    /// the node pays for none of them.
+    fn charge(&mut self, counts: &Counts, is_published: bool, sight: &Sight<'_>, guard: &mut Guard, limits: &Limits) {
         let moved_bytes = counts.moved_since(&self.begin).bytes();
         let bytes = moved_bytes.saturating_sub(self.charged_bytes);
         self.charged_bytes = moved_bytes.max(self.charged_bytes);
-        self.is_exhausted |= bytes > 0 && guard.charge_plan(bytes, sight, limits).is_err();
+        if std::mem::replace(&mut self.was_published, is_published) || is_published {
+            self.is_exhausted |= bytes > 0 && guard.charge_plan(bytes, sight, limits).is_err();
+        } else {
+            guard.charge_process(bytes, sight, limits);
+        }
     }
 }

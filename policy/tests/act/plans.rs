@@ -489,6 +489,29 @@ fn probes_move_no_more_than_the_budget() {
 }
 
 #[test]
+fn process_that_claims_moves_of_no_table_uses_up_its_own_bytes_alone() {
+    let act = || directive(Mode::Act, "auto-plan");
+    for (of_other, publish) in [(act(), Some(1)), (act(), None), (directive(Mode::Shadow, "auto-plan"), Some(1))] {
+        let mut training = Training::new(act(), 84 * MIB, 52 * MIB);
+        let other = training.world.add(Program::Idle, 8, Some(of_other));
+        // It is charged first.
+        training.world.processes.reverse();
+        let state = FollowingState::Probing(probed(publish));
+        let following = Following { state, ..training.following().clone() };
+        training.world.following.insert(other, following);
+        // More than the node may move, in each interval.
+        let bytes = 8 << 30;
+        while !matches!(training.world.acting.decisions().next(), Some(decision) if decision.stage.name() == "confirmed")
+        {
+            training.world.process(other).counters.bytes_htod[Cause::Fault] += bytes;
+            training.world.following.get_mut(&other).unwrap().report.counters.to_gpu_bytes += bytes;
+            training.interval();
+            assert!(training.interval < 2000, "{:?}", training.stage());
+        }
+    }
+}
+
+#[test]
 fn plan_that_the_helper_refuses_is_ended_with_its_reason() {
     let mut training = Training::new(directive(Mode::Act, "auto-plan"), 84 * MIB, 52 * MIB);
     while training.published.is_none() {
