@@ -4,10 +4,11 @@ use std::{
     sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
+    vec,
 };
 
 use actuator::HelperPlan;
-use call_ring::plan::Destination;
+use call_ring::{call::Call, plan::Destination};
 use model::{
     ActuatorChoice, ActuatorKind, FollowingState, IterationBegin, LaunchLead, PlannedIteration, ProbeFigures,
     ProbedIteration, ProcessId,
@@ -33,6 +34,8 @@ const LAUNCH_INTERVAL: Duration = Duration::from_millis(1);
 const EXECUTOR_INTERVAL: Duration = Duration::from_secs(1);
 /// Calls after which the memory of a follower is counted anew.
 const COUNTED_CALLS: usize = 64;
+/// Processor time of a pass after which it ends, and is charged.
+const PASS_MAX: Duration = Duration::from_millis(100);
 /// Most ranges that a plan is described by.
 const RANGES_MAX: usize = 256;
 
@@ -158,7 +161,6 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         publish(shared, FollowingState::Watching, None, None);
     }
     let Some(Calls { follower, added: before }) = calls else { return };
-    *before = added;
     let delivery = lock(&shared.delivery).take();
     let observed = delivery.map(|Delivery { faults, claim_limits, capacity_bytes, observed }| {
         follower.deliver(faults);
@@ -166,25 +168,38 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         follower.set_capacity(capacity_bytes);
         observed
     });
-    // Before planners: moves wait for nobody.
-    if let Some(executor) = &mut *lock(&shared.executor) {
-        executor.observe(&new, follower.program());
+    let mut left = new.into_iter();
+    let (begun_at, mut spent) = (cpu_time::of_this_thread(), Duration::ZERO);
+    loop {
+        let next = next_calls(&left, spent);
+        let count = next.len();
+        if count == 0 {
+            break;
+        }
+        // Before planners: moves wait for nobody.
+        if let Some(executor) = &mut *lock(&shared.executor) {
+            executor.observe(next, follower.program());
+        }
+        for (at, call) in left.by_ref().take(count).enumerate() {
+            if shared.ends.load(Ordering::Relaxed) {
+                return;
+            }
+            let change = follower.add(call);
+            if (change.is_some() || at == 0)
+                && let Err(reason) = share.resize(follower.bytes().max(first_bytes), now())
+            {
+                *calls = None;
+                return unavailable(shared, reason);
+            }
+            if change.is_some() {
+                publish_state(shared, process, follower, versions);
+            }
+        }
+        spent = cpu_time::of_this_thread().saturating_sub(begun_at);
     }
-    for (at, call) in new.into_iter().enumerate() {
-        if shared.ends.load(Ordering::Relaxed) {
-            return;
-        }
-        let change = follower.add(call);
-        if (change.is_some() || at % COUNTED_CALLS == 0)
-            && let Err(reason) = share.resize(follower.bytes().max(first_bytes), now())
-        {
-            *calls = None;
-            return unavailable(shared, reason);
-        }
-        if change.is_some() {
-            publish_state(shared, process, follower, versions);
-        }
-    }
+    // The others are read again.
+    *before = added.saturating_sub(left.len() as u64);
+    let has_followed_all = left.len() == 0;
     if *follower.state() != State::Watching {
         share.settle();
     }
@@ -193,7 +208,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
     }
     publish_wait(shared, follower, None);
     // Behind the calls, which may move the same memory.
-    if let Some(observed) = observed
+    if let Some(observed) = observed.filter(|_| has_followed_all)
         && follower.observe(observed.as_ref()).is_some()
     {
         publish_state(shared, process, follower, versions);
@@ -201,7 +216,15 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
     *probes = follower.probe_quota();
     let mut latest = lock(&shared.latest);
     latest.iteration = begun(follower);
-    latest.read_at = Some(read_at);
+    if has_followed_all {
+        latest.read_at = Some(read_at);
+    }
+}
+
+/// The next calls of a pass that has taken this long.
+fn next_calls(left: &vec::IntoIter<Call>, spent: Duration) -> &[Call] {
+    let count = if spent < PASS_MAX { left.len().min(COUNTED_CALLS) } else { 0 };
+    left.as_slice().get(..count).unwrap_or_default()
 }
 
 /// The last iteration that has begun.
@@ -373,6 +396,8 @@ fn joined(ranges: &[(u64, u64)], gap_bytes: u64) -> Vec<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use call_ring::{Stamp, call::Action};
+
     use super::*;
 
     #[test]
@@ -385,6 +410,23 @@ mod tests {
         };
         assert_eq!(state(Some("not read")), FollowingState::Unavailable("not read".to_owned()));
         assert_eq!(state(None), FollowingState::Watching);
+    }
+
+    #[test]
+    fn pass_that_takes_long_leaves_the_other_calls_to_the_next_one() {
+        let action = Action::Free { stream: 0, address: 0 };
+        let call = Call { stamp: Stamp::default(), is_asynchronous: false, is_cut: false, number: None, action };
+        // Each call takes a millisecond.
+        let follow = |left: &mut vec::IntoIter<Call>| {
+            let mut spent = Duration::ZERO;
+            while let count @ 1.. = next_calls(left, spent).len() {
+                let followed = left.by_ref().take(count).count();
+                spent += Duration::from_millis(1) * u32::try_from(followed).unwrap();
+            }
+            left.len()
+        };
+        let mut left = vec![call; 150].into_iter();
+        assert_eq!([(); 2].map(|()| follow(&mut left)), [22, 0]);
     }
 
     #[test]
