@@ -24,6 +24,8 @@ pub mod recording;
 pub mod recordings;
 pub mod searches;
 mod view;
+#[cfg(test)]
+mod visits;
 pub mod window;
 
 pub use merge::Merge;

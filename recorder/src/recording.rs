@@ -11,6 +11,8 @@ use std::{
 
 use call_ring::call::Call;
 
+#[cfg(test)]
+use crate::visits;
 use crate::{
     merge::Losses,
     process::{Memories, Process, ProcessError},
@@ -162,6 +164,8 @@ impl Reader {
 
     /// The recording as it is now.
     pub(crate) fn recording(&self) -> MutexGuard<'_, Recording> {
+        #[cfg(test)]
+        visits::add();
         lock(&self.recording)
     }
 

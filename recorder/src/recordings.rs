@@ -3,15 +3,18 @@
 //!
 //! The registry is locked for look-ups only. Rings are read without that lock, those of users in turn.
 
+mod places;
+
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
 use model::ProcessId;
+pub use places::Quotas;
+use places::{Place, Places};
 use sys::{Roots, processes::Image};
 
 use crate::{
@@ -22,37 +25,8 @@ use crate::{
     searches::{Delay, Searched, Searches},
 };
 
-/// Limits of what is recorded.
-#[derive(Clone, Copy, Debug)]
-pub struct Quotas {
-    /// Bytes of the calls of a process.
-    pub window_bytes: usize,
-    /// Recordings of a user's processes.
-    pub user_max: usize,
-    /// Recordings of the node. A quarter of them is a reserve for users with few.
-    pub node_max: usize,
-}
-
-impl Quotas {
-    /// Recordings of a user that may be of the reserve.
-    fn few(self) -> usize {
-        (self.user_max / 4).max(1)
-    }
-
-    /// Whether a user with recordings of this count may have one more, where all have that many.
-    fn has_room(self, of_user: usize, all: usize) -> bool {
-        let reserve = if of_user < self.few() { 0 } else { self.node_max / 4 };
-        of_user < self.user_max && all < self.node_max - reserve
-    }
-}
-
 /// Time of a reading of all rings. What is not read by then is read by the next one.
 const READING_MAX: Duration = Duration::from_millis(50);
-/// Time without calls after which a recording gives way to one of a user with fewer.
-const IDLE: Duration = Duration::from_mins(1);
-/// Time after which a recording of a user with several gives way to one of a user with none, with calls or
-/// without: a program can make one from time to time.
-const TERM: Duration = Duration::from_mins(10);
 /// Time without calls after which uvmd looks whether the process executes another program.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -91,6 +65,8 @@ pub struct Recordings {
 struct Registry {
     quotas: Quotas,
     entries: BTreeMap<ProcessId, Entry>,
+    /// Processes whose recordings take memory, or did a while ago.
+    held: BTreeSet<ProcessId>,
     searches: Searches,
     budgets: Budgets,
     /// Processes with a recording that have exited so far.
@@ -131,6 +107,7 @@ impl Recordings {
         let registry = Registry {
             quotas,
             entries: BTreeMap::new(),
+            held: BTreeSet::new(),
             searches,
             budgets: Budgets::default(),
             ends: 0,
@@ -247,9 +224,15 @@ impl Registry {
         })
     }
 
+    /// Recordings that take memory.
+    fn held(&self) -> impl Iterator<Item = (ProcessId, &Recorded)> {
+        let recorded = self.held.iter().filter_map(|process| Some((*process, self.recorded_of(*process)?)));
+        recorded.filter(|(_, recorded)| recorded.is_held())
+    }
+
     /// Processes that are recorded and run.
     fn running(&self) -> Vec<ProcessId> {
-        let running = self.recorded().filter(|(_, recorded)| recorded.end == 0 && recorded.is_held());
+        let running = self.held().filter(|(_, recorded)| recorded.end == 0);
         running.map(|(process, _)| process).collect()
     }
 
@@ -278,14 +261,14 @@ impl Registry {
     }
 
     fn set_states(&self, uid: u32, state: &State) {
-        let of_user = self.recorded().filter(|(_, recorded)| recorded.uid == uid);
+        let of_user = self.held().filter(|(_, recorded)| recorded.uid == uid);
         of_user.for_each(|(_, recorded)| recorded.reader.set_state(state.clone()));
     }
 
     /// Users whose rings are to be read, with these: those that were not read for the longest time first.
     fn turns(&self) -> VecDeque<Turn> {
         let mut by_user: BTreeMap<u32, Vec<(Duration, &Recorded)>> = BTreeMap::new();
-        for (_, recorded) in self.recorded() {
+        for (_, recorded) in self.held() {
             let recording = recorded.reader.recording();
             if *recording.state() == State::Recording {
                 by_user.entry(recorded.uid).or_default().push((recording.read_at(), recorded));
@@ -342,7 +325,7 @@ impl Registry {
         let is_quiet = |recorded: &Recorded| {
             recorded.end == 0 && now.saturating_sub(recorded.reader.recording().active_at()) >= QUIET
         };
-        let quiet = self.recorded().filter(|(_, recorded)| recorded.is_held() && is_quiet(recorded));
+        let quiet = self.held().filter(|(_, recorded)| is_quiet(recorded));
         let others: Vec<(ProcessId, u32)> = quiet
             .filter(|(process, recorded)| {
                 recorded.image.is_some_and(|image| self.searches.executes_another(*process, image))
@@ -390,22 +373,32 @@ impl Registry {
     /// Looks again for the rings that a quota kept out, as many as there are places now: those of users
     /// with the fewest recordings first.
     fn readmit(&mut self, now: Duration) {
-        let mut held = self.held();
-        let of = |held: &BTreeMap<u32, usize>, uid| held.get(&uid).copied().unwrap_or(0);
-        let waiting = self.recorded().filter(|(_, recorded)| recorded.is_waiting());
-        let mut waiting: Vec<(ProcessId, u32)> = waiting.map(|(process, recorded)| (process, recorded.uid)).collect();
-        waiting.sort_by_key(|(_, uid)| of(&held, *uid));
+        let mut waiting: BTreeMap<u32, VecDeque<ProcessId>> = BTreeMap::new();
+        for (process, recorded) in self.recorded().filter(|(_, recorded)| recorded.is_waiting()) {
+            waiting.entry(recorded.uid).or_default().push_back(process);
+        }
+        let places = self.places();
+        // With those that are looked for.
+        let mut expected = places.clone();
         // One that has to be made at a time.
         let mut may_make_room = true;
-        for (process, uid) in waiting {
-            let has_room = self.quotas.has_room(of(&held, uid), held.values().sum());
-            if has_room || (may_make_room && self.first_to_go(uid, now).is_some()) {
-                may_make_room &= has_room;
-                *held.entry(uid).or_insert(0) += 1;
-                self.seek(process, uid);
-            } else if let Some(recorded) = self.recorded_of(process) {
-                recorded.reader.give_way(self.holder(uid));
+        let mut users: BTreeSet<(usize, u32)> = waiting.keys().map(|uid| (places.of_user(*uid), *uid)).collect();
+        while let Some((_, uid)) = users.pop_first() {
+            let has_room = expected.has_room(uid);
+            let may_have_one = has_room || (may_make_room && places.first_to_go(uid, now).is_some());
+            if !may_have_one {
+                continue;
             }
+            let Some(process) = waiting.get_mut(&uid).and_then(VecDeque::pop_front) else { continue };
+            may_make_room &= has_room;
+            expected.reserve(uid);
+            self.seek(process, uid);
+            users.insert((expected.of_user(uid), uid));
+        }
+        for (uid, processes) in waiting {
+            let holder = places.holder(uid);
+            let of_user = processes.iter().filter_map(|process| self.recorded_of(*process));
+            of_user.for_each(|recorded| recorded.reader.give_way(holder));
         }
     }
 
@@ -428,14 +421,18 @@ impl Registry {
         ring: Result<Box<dyn Ring>, ProcessError>,
         now: Duration,
     ) {
-        let (state, ring) = match ring {
-            Ok(ring) if self.make_room(uid, now) => {
+        let (state, ring) = match ring.map(|ring| self.make_room(uid, now).map(|()| ring)) {
+            Ok(Ok(ring)) => {
                 let is_throttled = self.budgets.is_throttled(uid);
                 (if is_throttled { State::Throttled } else { State::Recording }, Some(ring))
             }
-            Ok(_) => (State::QuotaReached(self.holder(uid)), None),
+            Ok(Err(holder)) => (State::QuotaReached(holder), None),
             Err(error) => (State::Unreadable(error.to_string()), None),
         };
+        if ring.is_some() {
+            let held = self.held().map(|(process, _)| process).chain([process]).collect();
+            self.held = held;
+        }
         let reader = Arc::new(Reader::new(state, ring, self.quotas.window_bytes, now));
         let recorded = Recorded { reader, uid, end: 0, used: None, image, since: now };
         self.replace(process, Entry::Recorded(recorded));
@@ -443,69 +440,22 @@ impl Registry {
 
     // === Quotas ===
 
-    /// Recordings that take memory, by user.
-    fn held(&self) -> BTreeMap<u32, usize> {
-        let mut held = BTreeMap::new();
-        for (_, recorded) in self.recorded().filter(|(_, recorded)| recorded.is_held()) {
-            *held.entry(recorded.uid).or_insert(0) += 1;
-        }
-        held
-    }
-
-    fn has_room(&self, uid: u32) -> bool {
-        let held = self.held();
-        self.quotas.has_room(held.get(&uid).copied().unwrap_or(0), held.values().sum())
-    }
-
-    /// Who has the recordings that a user may not have.
-    fn holder(&self, uid: u32) -> Holder {
-        let Quotas { user_max, node_max, .. } = self.quotas;
-        let held = self.held();
-        let own = held.get(&uid).copied().unwrap_or(0);
-        if own >= user_max {
-            return Holder { uid, recordings: own, max: user_max };
-        }
-        let most = held.into_iter().max_by_key(|(_, recordings)| *recordings);
-        let (uid, recordings) = most.unwrap_or((uid, own));
-        Holder { uid, recordings, max: node_max }
-    }
-
-    /// Recording that gives way to one of a user: of those that have ended, the first, the user's own
-    /// before those of users with more; else of users with more, the one without calls for the longest
-    /// time; else, for a user with none, one that has had its term.
-    fn first_to_go(&self, uid: u32, now: Duration) -> Option<ProcessId> {
-        let held = self.held();
-        let of = |uid| held.get(&uid).copied().unwrap_or(0);
-        let own = of(uid);
-        let is_user_full = own >= self.quotas.user_max;
-        let held_ones = || self.recorded().filter(|(_, recorded)| recorded.is_held());
-        let ended = held_ones().filter(|(_, recorded)| {
-            let is_of_more = !is_user_full && of(recorded.uid) > own;
-            recorded.end != 0 && (recorded.uid == uid || is_of_more)
-        });
-        let ended = ended.min_by_key(|(_, recorded)| (recorded.uid != uid, recorded.end));
-        let active_at = |recorded: &Recorded| recorded.reader.recording().active_at();
-        let idle = || {
-            let idle = held_ones().map(|(process, recorded)| (process, recorded.uid, active_at(recorded)));
-            let may_go = idle.filter(|(_, of_whom, active_at)| {
-                !is_user_full && of(*of_whom) > own + 1 && now.saturating_sub(*active_at) >= IDLE
-            });
-            may_go.min_by_key(|(_, _, active_at)| *active_at).map(|(process, ..)| process)
+    fn places(&self) -> Places {
+        let place = |(process, recorded): (ProcessId, &Recorded)| {
+            let active_at = recorded.reader.recording().active_at();
+            Place { process, uid: recorded.uid, end: recorded.end, since: recorded.since, active_at }
         };
-        let after_its_term = || {
-            let may_go = held_ones()
-                .filter(|(_, recorded)| own == 0 && of(recorded.uid) > 1 && now.saturating_sub(recorded.since) >= TERM);
-            let first = may_go.min_by_key(|(_, recorded)| (Reverse(of(recorded.uid)), active_at(recorded)));
-            first.map(|(process, _)| process)
-        };
-        ended.map(|(process, _)| process).or_else(idle).or_else(after_its_term)
+        Places::new(self.quotas, self.held().map(place).collect())
     }
 
-    /// Makes room for a recording of a user, if it may have one.
-    fn make_room(&mut self, uid: u32, now: Duration) -> bool {
-        while !self.has_room(uid) {
-            let Some(process) = self.first_to_go(uid, now) else { return false };
-            let holder = self.holder(uid);
+    /// Makes room for a recording of a user, or returns who has its place.
+    fn make_room(&mut self, uid: u32, now: Duration) -> Result<(), Holder> {
+        let mut places = self.places();
+        while !places.has_room(uid) {
+            let holder = places.holder(uid);
+            let process = places.first_to_go(uid, now).ok_or(holder)?;
+            places.remove(process);
+            self.held.remove(&process);
             match self.entries.get(&process) {
                 // It waits for a place again.
                 Some(Entry::Recorded(Recorded { reader, end: 0, .. })) => {
@@ -519,7 +469,7 @@ impl Registry {
                 }
             }
         }
-        true
+        Ok(())
     }
 }
 

@@ -220,7 +220,7 @@ mod tests {
     use call_ring::{MemoryKind, Size, Stamp, Target};
 
     use super::*;
-    use crate::map::visits;
+    use crate::visits;
 
     fn call(sequence: u64, action: Action) -> Call {
         let stamp = Stamp { sequence, time_ns: sequence, thread: 1 };

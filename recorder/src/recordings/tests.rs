@@ -5,8 +5,11 @@ use std::sync::{
 
 use call_ring::{Group, Kind, Memory, Mode, TOTAL_BYTES, call::Call};
 
-use super::*;
-use crate::merge::{Losses, Merge};
+use super::{places::TERM, *};
+use crate::{
+    merge::{Losses, Merge},
+    visits,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -133,6 +136,28 @@ impl Ring for WrittenRing {
     }
 }
 
+/// Ring of a program without calls, which takes no memory.
+#[derive(Debug)]
+struct IdleRing;
+
+impl Ring for IdleRing {
+    fn part(&mut self, _is_early: bool) -> Result<Vec<Call>, ProcessError> {
+        Ok(Vec::new())
+    }
+
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    fn rest(&mut self) -> Vec<Call> {
+        Vec::new()
+    }
+
+    fn losses(&self) -> Losses {
+        Losses::default()
+    }
+}
+
 /// A node with programs.
 struct Node {
     clock: Arc<Work>,
@@ -158,10 +183,13 @@ impl Node {
     /// Starts a program of a user, and returns the times at which its ring will be read.
     fn start(&mut self, pid: u32, uid: u32, program: Program) -> Arc<Mutex<Vec<Duration>>> {
         let reads = Arc::default();
-        let ring = WrittenRing::new(program, &self.clock, &reads);
+        self.start_with(pid, uid, WrittenRing::new(program, &self.clock, &reads));
+        reads
+    }
+
+    fn start_with(&mut self, pid: u32, uid: u32, ring: Box<dyn Ring>) {
         self.running.insert(process(pid), uid);
         lock(&self.recordings.registry).admit(process(pid), uid, None, Ok(ring), self.clock.now());
-        reads
     }
 
     /// Runs for a time, in which each of these processes uses this share of a processor.
@@ -381,4 +409,35 @@ fn as_many_waiting_rings_are_sought_as_there_are_places() {
     }
     node.recordings.look(&node.running);
     assert_eq!(count(&node, is_sought), 2);
+}
+
+/// Recordings that this work visits.
+fn visits_of(work: impl FnOnce()) -> u64 {
+    let before = visits::count();
+    work();
+    visits::count() - before
+}
+
+#[test]
+fn processes_that_wait_for_a_place_are_visited_few_times_each() {
+    const WAITING: u32 = 3500;
+    /// Places of the node.
+    const PLACES: u64 = 16;
+    // Of one user, and of a user each.
+    for user_of in [|_| 3000, |pid| 3000 + pid] {
+        let mut node = Node::new(8, 16);
+        for pid in 0..16 {
+            node.start_with(pid, 1000 + pid / 2, Box::new(IdleRing));
+        }
+        let admissions = visits_of(|| {
+            (100..100 + WAITING).for_each(|pid| node.start_with(pid, user_of(pid), Box::new(IdleRing)));
+        });
+        assert!(admissions <= u64::from(WAITING) * 4 * PLACES, "{admissions} visits by admissions");
+        let holder = Holder { uid: 1007, recordings: 2, max: 16 };
+        assert_eq!(node.state(100), State::QuotaReached(holder));
+        let look = visits_of(|| node.recordings.look(&node.running));
+        assert!(look <= u64::from(WAITING) * 4, "{look} visits by a look");
+        let poll = visits_of(|| node.recordings.poll());
+        assert!(poll <= 10 * PLACES, "{poll} visits by a poll");
+    }
 }
