@@ -32,8 +32,8 @@ const SLICE_BYTES: u64 = 256 << 10;
 /// Times after which a search is repeated that found nothing, or failed: a library of the helper's may come
 /// late, and a failure may be of the moment.
 const REPEATS_AFTER: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(10)];
-/// Looks at a ring without a header, whose helper is just making it. It makes that before the program opens
-/// the driver, also in a child that a fork makes.
+/// Repeats of a search that found a ring without a header, one after each look: its helper is just making it.
+/// It makes that before the program opens the driver, also in a child that a fork makes.
 const HEADER_CHECKS_MAX: u32 = 3;
 /// Processes of a user whose processor time is read at a time.
 const CREDITED_MAX: usize = 64;
@@ -65,13 +65,19 @@ struct Repeats {
     due: Option<Duration>,
 }
 
-/// Memories that were found, whose ring has no header yet.
+/// Process whose ring has no header yet.
 #[derive(Debug)]
 struct Unfinished {
     uid: u32,
-    image: Option<Image>,
+    /// How often the header was looked for.
+    checks: u32,
+}
+
+/// Memories that were found, and the process by its ring.
+#[derive(Debug)]
+struct Opened {
     memories: Memories,
-    looks: u32,
+    process: Result<Process, ProcessError>,
 }
 
 /// Searches for the memories of helpers.
@@ -126,7 +132,7 @@ enum Progress {
     /// The process executes another program by now.
     Stale,
     /// The search is complete.
-    Complete(Option<Image>, Result<Option<Memories>, ProcessError>),
+    Complete(Option<Image>, Result<Option<Box<Opened>>, ProcessError>),
 }
 
 impl Searches {
@@ -179,7 +185,9 @@ impl Searches {
     fn look_at(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Vec<ProcessId> {
         self.schedule.forget(now);
         self.credit(running, now);
-        self.unfinished.values_mut().for_each(|unfinished| unfinished.looks += 1);
+        for (process, Unfinished { uid, .. }) in &self.unfinished {
+            self.schedule.want(*process, *uid);
+        }
         self.forget_exited(running);
         let known = &self.known;
         self.repeats.retain(|process, _| running.contains_key(process) || known.contains_key(process));
@@ -291,37 +299,37 @@ impl Searches {
                 Progress::Stale => continue,
                 Progress::Complete(image, found) => (image, found),
             };
-            if let (Some(image), Ok(memories)) = (image, &found) {
-                self.keep(process, Known { uid, image, memories: memories.clone() });
+            if let (Some(image), Ok(opened)) = (image, &found) {
+                let memories = opened.as_ref().map(|opened| opened.memories.clone());
+                self.keep(process, Known { uid, image, memories });
             }
             let found = match found {
                 _ if !is_wanted => continue,
-                Ok(Some(memories)) => {
-                    self.unfinished.insert(process, Unfinished { uid, image, memories, looks: 0 });
-                    continue;
+                Ok(Some(opened)) => {
+                    let found = opened.process;
+                    let is_unfinished = matches!(found, Err(ProcessError::Ring(Invalid::Header)));
+                    if is_unfinished && self.waits_for_header(process, uid) {
+                        continue;
+                    }
+                    self.unfinished.remove(&process);
+                    found.map(Some)
                 }
-                Ok(None) => Ok(None),
-                Err(error) => Err(error),
+                not_found => {
+                    self.unfinished.remove(&process);
+                    self.plan_repeat(process, image, now);
+                    not_found.map(|_| None)
+                }
             };
-            self.plan_repeat(process, image, now);
             return Some(Searched { process, uid, image, found });
         }
-        self.take_finished()
+        None
     }
 
-    /// Next process whose ring has a header, or has none after all looks.
-    fn take_finished(&mut self) -> Option<Searched> {
-        let finished = self.unfinished.iter().find_map(|(process, unfinished)| {
-            let Unfinished { uid, image, memories, looks } = unfinished;
-            match Process::new(memories.clone()) {
-                Err(ProcessError::Ring(Invalid::Header)) if *looks < HEADER_CHECKS_MAX => None,
-                found => Some(Searched { process: *process, uid: *uid, image: *image, found: found.map(Some) }),
-            }
-        });
-        if let Some(Searched { process, .. }) = finished {
-            self.unfinished.remove(&process);
-        }
-        finished
+    /// Whether the ring of a process may get a header yet.
+    fn waits_for_header(&mut self, process: ProcessId, uid: u32) -> bool {
+        let unfinished = self.unfinished.entry(process).or_insert(Unfinished { uid, checks: 0 });
+        unfinished.checks += 1;
+        unfinished.checks <= HEADER_CHECKS_MAX
     }
 
     /// Remembers what was found in a process, if there is room.
@@ -353,15 +361,19 @@ fn slice(roots: &Roots, process: ProcessId, partial: Option<Partial>, known: Opt
     match image_of(roots, process) {
         None => Progress::Complete(None, Ok(None)),
         Some(image) if image != before => Progress::Stale,
-        Some(image) => Progress::Complete(Some(image), found.map_err(ProcessError::from)),
+        Some(image) => Progress::Complete(Some(image), found.map(opened).map_err(ProcessError::from)),
     }
+}
+
+fn opened(memories: Option<Memories>) -> Option<Box<Opened>> {
+    memories.map(|memories| Box::new(Opened { process: Process::new(memories.clone()), memories }))
 }
 
 /// Begins a search, unless what it would find is known.
 fn begin(roots: &Roots, process: ProcessId, known: Option<Known>) -> Result<Partial, Progress> {
     let Some(image) = image_of(roots, process) else { return Err(Progress::Complete(None, Ok(None))) };
     if let Some(known) = known.filter(|known| known.image == image) {
-        return Err(Progress::Complete(Some(image), Ok(known.memories)));
+        return Err(Progress::Complete(Some(image), Ok(opened(known.memories))));
     }
     // Of a process whose first thread has ended, only the others have a memory map.
     let thread = processes::live_thread(roots, process.pid).ok().flatten().unwrap_or(process.pid);
@@ -377,9 +389,10 @@ fn image_of(roots: &Roots, process: ProcessId) -> Option<Image> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, process::Command};
+    use std::{fs, process::Command, sync::Arc};
 
-    use sys::fake::Machine;
+    use call_ring::{Memory, Mode, NAME, TOTAL_BYTES};
+    use sys::{fake::Machine, shared_memory::SharedMemory};
 
     use super::*;
 
@@ -510,5 +523,65 @@ mod tests {
             fs::write(pipe, "").unwrap();
             searches.slices.recv_timeout(60 * SECOND).unwrap();
         }
+    }
+
+    /// Searches that know the ring of a process, which has no header.
+    fn searches_with_unfinished_ring(machine: &Machine) -> (Searches, Arc<SharedMemory>) {
+        let ring = Arc::new(SharedMemory::create(NAME, TOTAL_BYTES.try_into().unwrap()).unwrap());
+        let mut searches = searches(machine);
+        let image = image_of(&machine.roots, process(42)).unwrap();
+        let memories = Some(Memories { ring: Arc::clone(&ring), plan: Ok(None) });
+        searches.keep(process(42), Known { uid: 1000, image, memories });
+        searches.seek(process(42), 1000);
+        (searches, ring)
+    }
+
+    /// Reads the slices that are due; returns how many they are, and the results.
+    fn poll(searches: &mut Searches) -> (usize, Vec<Searched>) {
+        searches.start();
+        let mut slices = Vec::new();
+        while slices.len() < searches.schedule.running() {
+            slices.push(searches.slices.recv_timeout(60 * SECOND).unwrap());
+        }
+        let count = slices.len();
+        for slice in slices {
+            searches.sender.send(slice).unwrap();
+        }
+        (count, std::iter::from_fn(|| searches.take()).collect())
+    }
+
+    #[test]
+    fn ring_without_a_header_is_read_once_a_look_at_its_users_expense() {
+        let machine = Machine::new().with("proc/42/stat", stat(42, 1));
+        let running = BTreeMap::from([(process(42), 1000)]);
+        let (mut searches, ring) = searches_with_unfinished_ring(&machine);
+        let polls = |searches: &mut Searches| (0..20).map(|_| poll(searches).0).sum::<usize>();
+        assert_eq!(polls(&mut searches), 1);
+        let _ = searches.look(&running);
+        assert_eq!(polls(&mut searches), 1);
+        assert_eq!(searches.delay_of(process(42)), Some(Delay::Turn));
+        Memory::create(&ring, Mode::Record).unwrap();
+        searches.schedule.charge(1000, 10 * SECOND, searches.begun.elapsed());
+        let _ = searches.look(&running);
+        assert_eq!(polls(&mut searches), 0);
+        assert_eq!(searches.delay_of(process(42)), Some(Delay::Budget));
+        searches.schedule.credit(1000, 1000 * SECOND);
+        let (_, found) = poll(&mut searches);
+        assert!(matches!(&found[..], [Searched { uid: 1000, found: Ok(Some(_)), .. }]), "{found:?}");
+    }
+
+    #[test]
+    fn ring_that_gets_no_header_is_none() {
+        let machine = Machine::new().with("proc/42/stat", stat(42, 1));
+        let running = BTreeMap::from([(process(42), 1000)]);
+        let (mut searches, _ring) = searches_with_unfinished_ring(&machine);
+        for _ in 0..HEADER_CHECKS_MAX {
+            assert!(poll(&mut searches).1.is_empty());
+            let _ = searches.look(&running);
+        }
+        let (_, found) = poll(&mut searches);
+        let is_none = |found: &Found| matches!(found, Err(ProcessError::Ring(Invalid::Header)));
+        assert!(found.len() == 1 && is_none(&found[0].found), "{found:?}");
+        assert_eq!(searches.delay_of(process(42)), None);
     }
 }

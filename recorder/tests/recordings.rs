@@ -3,7 +3,9 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Write},
+    fs::{self, DirEntry},
+    io::{self, BufRead, BufReader, Write},
+    os::unix::fs::MetadataExt,
     process::{Child, ChildStdout, Command, Stdio},
     thread,
     time::Duration,
@@ -286,25 +288,37 @@ fn ring_is_read_no_more_once_it_has_holes() {
     assert_eq!(program.answer(), "0");
 }
 
+/// Whether this process has a file open.
+fn has_open(inode: u64) -> bool {
+    let is_it = |entry: io::Result<DirEntry>| {
+        // The target, not the link. It may be closed by now.
+        entry.and_then(|entry| fs::metadata(entry.path())).is_ok_and(|file| file.ino() == inode)
+    };
+    fs::read_dir("/proc/self/fd").unwrap().any(is_it)
+}
+
 #[test]
 fn ring_that_is_just_being_made_is_read_once_it_has_a_header() {
     if !is_permitted() {
         return;
     }
-    let late = SPARSE.replace("put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n", "").replace(
-        "for _ in sys.stdin:\n",
-        "for _ in sys.stdin:\n    put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n    print(0, flush=True)\n    continue\n",
+    let (begin, _) = PROGRAM.split_once("put(0, int").unwrap();
+    let late = format!(
+        "{begin}print('ready', flush=True)\nsys.stdin.readline()\nprint(os.fstat(memory).st_ino, flush=True)\n\
+         sys.stdin.readline()\nput(0, int.from_bytes(b'UVMDRING', 'little'))\nprint('made', flush=True)\n\
+         sys.stdin.readline()\n"
     );
-    let mut program = Program::of(&late, &[TOTAL_BYTES, LANES, 0, 0]);
+    let mut program = Program::of(&late, &[TOTAL_BYTES, 1, LANES, Kind::Free as usize]);
+    let inode = program.answer().parse().unwrap();
     let (recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
     recordings.look(&running);
-    for _ in 0..50 {
+    while !has_open(inode) {
         thread::sleep(Duration::from_millis(2));
         recordings.poll();
     }
-    assert!(recordings.of(program.id()).is_none());
-    program.answer();
-    recordings.look(&running);
     recordings.poll();
+    assert!(recordings.of(program.id()).is_none());
+    assert_eq!(program.answer(), "made");
+    look(&recordings, &running);
     assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
 }
