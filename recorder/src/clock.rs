@@ -6,7 +6,7 @@ use model::ProcessId;
 use sys::{Roots, clock, cpu_time, processes};
 
 /// Clock of readings.
-pub trait Clock: fmt::Debug + Send + Sync {
+pub(crate) trait Clock: fmt::Debug + Send + Sync {
     /// Monotonic time.
     fn now(&self) -> Duration;
 
@@ -19,7 +19,7 @@ pub trait Clock: fmt::Debug + Send + Sync {
 
 /// Clock of the system.
 #[derive(Clone, Debug)]
-pub struct SystemClock(pub Roots);
+pub(crate) struct SystemClock(pub(crate) Roots);
 
 impl Clock for SystemClock {
     fn now(&self) -> Duration {

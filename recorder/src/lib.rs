@@ -14,7 +14,7 @@
 //! another process.
 
 mod budgets;
-pub mod clock;
+mod clock;
 mod map;
 pub mod merge;
 pub mod ops;

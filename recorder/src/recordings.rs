@@ -100,9 +100,7 @@ impl Recordings {
         Self::with_clock(roots.clone(), quotas, Arc::new(SystemClock(roots)))
     }
 
-    /// The same, by another clock.
-    #[must_use]
-    pub fn with_clock(roots: Roots, quotas: Quotas, clock: Arc<dyn Clock>) -> Self {
+    fn with_clock(roots: Roots, quotas: Quotas, clock: Arc<dyn Clock>) -> Self {
         let searches = Searches::new(roots, (quotas.user_max, quotas.node_max));
         let registry = Registry {
             quotas,
@@ -127,7 +125,7 @@ impl Recordings {
     /// Why the search for the ring of a process is not complete, if it is not.
     #[must_use]
     pub fn delay_of(&self, process: ProcessId) -> Option<Delay> {
-        lock(&self.registry).searches.delay_of(process)
+        lock(&self.registry).searches.delay_of(process, self.clock.now())
     }
 
     /// Memories of the helper in a process that is recorded.
@@ -149,8 +147,8 @@ impl Recordings {
         registry.follow(running);
         registry.follow_programs(now);
         registry.readmit(now);
-        registry.repeat(running);
-        registry.search();
+        registry.repeat(running, now);
+        registry.search(now);
         release(registry);
     }
 
@@ -338,8 +336,8 @@ impl Registry {
     }
 
     /// Repeats searches whose time has come.
-    fn repeat(&mut self, running: &BTreeMap<ProcessId, u32>) {
-        for process in self.searches.look(running) {
+    fn repeat(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) {
+        for process in self.searches.look(running, now) {
             let has_no_ring = match self.entries.get(&process) {
                 Some(Entry::Absent) => true,
                 Some(Entry::Recorded(recorded)) => {
@@ -364,10 +362,10 @@ impl Registry {
         }
     }
 
-    fn search(&mut self) {
+    fn search(&mut self, now: Duration) {
         let Self { entries, searches, .. } = self;
         searches.retain(|process| matches!(entries.get(process), Some(Entry::Sought)));
-        searches.start();
+        searches.start(now);
     }
 
     /// Looks again for the rings that a quota kept out, as many as there are places now: those of users
@@ -403,14 +401,14 @@ impl Registry {
     }
 
     fn admit_found(&mut self, now: Duration) {
-        while let Some(Searched { process, uid, image, found }) = self.searches.take() {
+        while let Some(Searched { process, uid, image, found }) = self.searches.take(now) {
             match found {
                 Ok(None) => self.replace(process, Entry::Absent),
                 Ok(Some(ring)) => self.admit(process, uid, image, Ok(Box::new(ring)), now),
                 Err(error) => self.admit(process, uid, image, Err(error), now),
             }
         }
-        self.searches.start();
+        self.searches.start(now);
     }
 
     fn admit(

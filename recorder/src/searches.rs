@@ -12,7 +12,7 @@ use std::{
     ops::Bound,
     sync::mpsc::{self, Receiver, Sender},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use call_ring::Invalid;
@@ -80,7 +80,7 @@ struct Opened {
     process: Result<Process, ProcessError>,
 }
 
-/// Searches for the memories of helpers.
+/// Searches for the memories of helpers. Times are of one monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Searches {
     roots: Roots,
@@ -99,7 +99,6 @@ pub(crate) struct Searches {
     slices: Receiver<Slice>,
     /// For the threads.
     sender: Sender<Slice>,
-    begun: Instant,
 }
 
 /// Search of which a slice was read.
@@ -151,7 +150,6 @@ impl Searches {
             used: BTreeMap::new(),
             slices,
             sender,
-            begun: Instant::now(),
         }
     }
 
@@ -170,19 +168,15 @@ impl Searches {
     }
 
     /// Why the search in a process is not complete, if it is not.
-    pub(crate) fn delay_of(&self, process: ProcessId) -> Option<Delay> {
+    pub(crate) fn delay_of(&self, process: ProcessId, now: Duration) -> Option<Delay> {
         let is_sought = self.schedule.is_wanted(process) || self.unfinished.contains_key(&process);
-        self.schedule.delay_of(process, self.begun.elapsed()).or(is_sought.then_some(Delay::Turn))
+        self.schedule.delay_of(process, now).or(is_sought.then_some(Delay::Turn))
     }
 
     /// Takes the processes at the driver, with their users, for whose processor time users have more of
     /// uvmd's. To be called each second. Returns processes whose search is to be repeated.
     #[must_use]
-    pub(crate) fn look(&mut self, running: &BTreeMap<ProcessId, u32>) -> Vec<ProcessId> {
-        self.look_at(running, self.begun.elapsed())
-    }
-
-    fn look_at(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Vec<ProcessId> {
+    pub(crate) fn look(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Vec<ProcessId> {
         self.schedule.forget(now);
         self.credit(running, now);
         for (process, Unfinished { uid, .. }) in &self.unfinished {
@@ -256,11 +250,7 @@ impl Searches {
     }
 
     /// Starts to read the slices whose turn it is.
-    pub(crate) fn start(&mut self) {
-        self.start_at(self.begun.elapsed());
-    }
-
-    fn start_at(&mut self, now: Duration) {
+    pub(crate) fn start(&mut self, now: Duration) {
         while let Some(process) = self.schedule.next(now) {
             let (roots, sender) = (self.roots.clone(), self.sender.clone());
             let (partial, known) = (self.partial.remove(&process), self.known.get(&process).cloned());
@@ -280,11 +270,7 @@ impl Searches {
     }
 
     /// Next result.
-    pub(crate) fn take(&mut self) -> Option<Searched> {
-        self.take_at(self.begun.elapsed())
-    }
-
-    fn take_at(&mut self, now: Duration) -> Option<Searched> {
+    pub(crate) fn take(&mut self, now: Duration) -> Option<Searched> {
         while let Ok(Slice { process, spent, result }) = self.slices.try_recv() {
             let is_wanted = self.schedule.is_wanted(process);
             let is_complete = matches!(result, Progress::Complete(..));
@@ -428,11 +414,11 @@ mod tests {
         searches.seek(process(pid), 1000);
         let mut slices = 0;
         loop {
-            searches.start();
+            searches.start(SECOND);
             let slice = searches.slices.recv_timeout(60 * SECOND).unwrap();
             slices += 1;
             searches.sender.send(slice).unwrap();
-            if let Some(Searched { process: found, uid, found: result, .. }) = searches.take() {
+            if let Some(Searched { process: found, uid, found: result, .. }) = searches.take(SECOND) {
                 assert_eq!((found, uid), (process(pid), 1000));
                 return (result, slices);
             }
@@ -451,7 +437,7 @@ mod tests {
         assert!(matches!(search(&mut searches, 42), (Err(ProcessError::Memory(_)), 1)));
         // What is known of a process is forgotten once it has exited.
         machine.remove("proc/42");
-        let _ = searches.look(&BTreeMap::new());
+        let _ = searches.look(&BTreeMap::new(), SECOND);
         assert!(searches.known.is_empty());
     }
 
@@ -460,19 +446,19 @@ mod tests {
         let machine = Machine::new().with("proc/42/stat", stat(42, 1)).with("proc/42/maps", "");
         let (mut searches, running) = (searches(&machine), BTreeMap::from([(process(42), 1000)]));
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
-        assert!(searches.look_at(&running, SECOND).is_empty());
+        assert!(searches.look(&running, SECOND).is_empty());
         // The map cannot be read for a moment.
         fs::remove_file(machine.roots.proc.join("42/maps")).unwrap();
-        assert_eq!(searches.look_at(&running, 30 * SECOND), [process(42)]);
+        assert_eq!(searches.look(&running, 30 * SECOND), [process(42)]);
         assert!(matches!(search(&mut searches, 42), (Err(_), 1)), "what was known is not used");
         machine.write("proc/42/maps", "");
-        assert_eq!(searches.look_at(&running, 60 * SECOND), [process(42)]);
+        assert_eq!(searches.look(&running, 60 * SECOND), [process(42)]);
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
-        assert!(searches.look_at(&running, 600 * SECOND).is_empty());
+        assert!(searches.look(&running, 600 * SECOND).is_empty());
         // However often it opens the driver.
-        let _ = searches.look_at(&BTreeMap::new(), 600 * SECOND);
+        let _ = searches.look(&BTreeMap::new(), 600 * SECOND);
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
-        assert!(searches.look_at(&running, 900 * SECOND).is_empty());
+        assert!(searches.look(&running, 900 * SECOND).is_empty());
     }
 
     #[test]
@@ -485,18 +471,18 @@ mod tests {
         let (found, slices) = search(&mut searches, 42);
         assert!(matches!(found, Ok(None)) && (slices_min..slices_min + 2).contains(&slices), "{slices} slices");
         // A user without budget waits, with that reason.
-        searches.schedule.charge(1000, 10 * SECOND, searches.begun.elapsed());
+        searches.schedule.charge(1000, 10 * SECOND, SECOND);
         machine.write("proc/42/stat", stat(42, 2));
         searches.seek(process(42), 1000);
-        searches.start();
+        searches.start(SECOND);
         assert!(searches.slices.try_recv().is_err());
-        assert_eq!(searches.delay_of(process(42)), Some(Delay::Budget));
+        assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Budget));
         // What its processes use pays for the search.
         let running = BTreeMap::from([(process(42), 1000)]);
-        let _ = searches.look(&running);
+        let _ = searches.look(&running, SECOND);
         machine.write("proc/42/stat", stat_after(42, 2, 1_000_000));
-        let _ = searches.look(&running);
-        assert_eq!(searches.delay_of(process(42)), Some(Delay::Turn));
+        let _ = searches.look(&running, SECOND);
+        assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Turn));
     }
 
     #[test]
@@ -512,10 +498,10 @@ mod tests {
         for pid in 100..108 {
             searches.seek(process(pid), pid / 2);
         }
-        searches.start_at(SECOND);
-        searches.start_at(4 * SECOND);
+        searches.start(SECOND);
+        searches.start(4 * SECOND);
         searches.seek(process(9), 1);
-        searches.start_at(7 * SECOND);
+        searches.start(7 * SECOND);
         let slice = searches.slices.recv_timeout(60 * SECOND).unwrap();
         assert!(matches!(slice, Slice { process: ProcessId { pid: 9, .. }, result: Progress::Complete(..), .. }));
         // The threads end with the locks.
@@ -538,7 +524,7 @@ mod tests {
 
     /// Reads the slices that are due; returns how many they are, and the results.
     fn poll(searches: &mut Searches) -> (usize, Vec<Searched>) {
-        searches.start();
+        searches.start(SECOND);
         let mut slices = Vec::new();
         while slices.len() < searches.schedule.running() {
             slices.push(searches.slices.recv_timeout(60 * SECOND).unwrap());
@@ -547,7 +533,7 @@ mod tests {
         for slice in slices {
             searches.sender.send(slice).unwrap();
         }
-        (count, std::iter::from_fn(|| searches.take()).collect())
+        (count, std::iter::from_fn(|| searches.take(SECOND)).collect())
     }
 
     #[test]
@@ -557,14 +543,14 @@ mod tests {
         let (mut searches, ring) = searches_with_unfinished_ring(&machine);
         let polls = |searches: &mut Searches| (0..20).map(|_| poll(searches).0).sum::<usize>();
         assert_eq!(polls(&mut searches), 1);
-        let _ = searches.look(&running);
+        let _ = searches.look(&running, SECOND);
         assert_eq!(polls(&mut searches), 1);
-        assert_eq!(searches.delay_of(process(42)), Some(Delay::Turn));
+        assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Turn));
         Memory::create(&ring, Mode::Record).unwrap();
-        searches.schedule.charge(1000, 10 * SECOND, searches.begun.elapsed());
-        let _ = searches.look(&running);
+        searches.schedule.charge(1000, 10 * SECOND, SECOND);
+        let _ = searches.look(&running, SECOND);
         assert_eq!(polls(&mut searches), 0);
-        assert_eq!(searches.delay_of(process(42)), Some(Delay::Budget));
+        assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Budget));
         searches.schedule.credit(1000, 1000 * SECOND);
         let (_, found) = poll(&mut searches);
         assert!(matches!(&found[..], [Searched { uid: 1000, found: Ok(Some(_)), .. }]), "{found:?}");
@@ -577,11 +563,11 @@ mod tests {
         let (mut searches, _ring) = searches_with_unfinished_ring(&machine);
         for _ in 0..HEADER_CHECKS_MAX {
             assert!(poll(&mut searches).1.is_empty());
-            let _ = searches.look(&running);
+            let _ = searches.look(&running, SECOND);
         }
         let (_, found) = poll(&mut searches);
         let is_none = |found: &Found| matches!(found, Err(ProcessError::Ring(Invalid::Header)));
         assert!(found.len() == 1 && is_none(&found[0].found), "{found:?}");
-        assert_eq!(searches.delay_of(process(42)), None);
+        assert_eq!(searches.delay_of(process(42), SECOND), None);
     }
 }
