@@ -1,7 +1,8 @@
 //! Recordings of the processes of a node. Each process has a window of a fixed size, each user a
 //! number of recordings and of reader time.
 //!
-//! The registry is locked for look-ups only. Rings are read without that lock, those of users in turn.
+//! The registry is locked for look-ups only. Without that lock, rings are read, those of users in turn, and
+//! so are files in /proc; threads are started without it, too.
 
 mod places;
 
@@ -22,7 +23,7 @@ use crate::{
     clock::{Clock, SystemClock},
     process::{Memories, ProcessError},
     recording::{Holder, Reader, Reading, Recording, Ring, State, lock},
-    searches::{Delay, Searched, Searches},
+    searches::{Checked, Delay, PendingSlice, Searched, Searches, image_of},
 };
 
 /// Time of a reading of all rings. What is not read by then is read by the next one.
@@ -56,6 +57,7 @@ enum Entry {
 /// Recordings of all processes.
 #[derive(Debug)]
 pub struct Recordings {
+    roots: Roots,
     clock: Arc<dyn Clock>,
     registry: Mutex<Registry>,
 }
@@ -73,6 +75,18 @@ struct Registry {
     ends: u64,
     /// Recordings that have lost their places, whose memory is to be freed without the lock.
     leaving: Vec<Arc<Reader>>,
+}
+
+/// What a look has read of a process that is recorded.
+#[derive(Debug)]
+struct Observation {
+    process: ProcessId,
+    /// Processor time that it has used.
+    used: Option<Duration>,
+    /// Program that it executes, if that was read.
+    image: Option<Image>,
+    /// Processor time of uvmd that the reading took.
+    spent: Duration,
 }
 
 /// Rings of a user that are to be read.
@@ -101,7 +115,7 @@ impl Recordings {
     }
 
     fn with_clock(roots: Roots, quotas: Quotas, clock: Arc<dyn Clock>) -> Self {
-        let searches = Searches::new(roots, (quotas.user_max, quotas.node_max));
+        let searches = Searches::new(roots.clone(), (quotas.user_max, quotas.node_max));
         let registry = Registry {
             quotas,
             entries: BTreeMap::new(),
@@ -111,7 +125,7 @@ impl Recordings {
             ends: 0,
             leaving: Vec::new(),
         };
-        Self { clock, registry: Mutex::new(registry) }
+        Self { roots, clock, registry: Mutex::new(registry) }
     }
 
     /// Recording of a process as it is now; `None` if it has no helper.
@@ -137,31 +151,52 @@ impl Recordings {
 
     /// Takes the processes that run now, with their users, and looks for the rings of new ones.
     pub fn look(&self, running: &BTreeMap<ProcessId, u32>) {
-        let recorded = lock(&self.registry).running();
-        let used: Vec<(ProcessId, Option<Duration>)> =
-            recorded.into_iter().map(|process| (process, self.clock.used_by(process))).collect();
+        let now = self.clock.now();
+        let (recorded, checks) = {
+            let mut registry = lock(&self.registry);
+            (registry.running(now), registry.searches.checks(running, now))
+        };
+        // /proc is read without the lock: how long that takes is up to the processes.
+        let observations: Vec<Observation> =
+            recorded.into_iter().map(|(process, is_quiet)| self.observe(process, is_quiet)).collect();
+        let checked = checks.read();
         let now = self.clock.now();
         let mut registry = lock(&self.registry);
-        registry.credit(used);
+        registry.credit(&observations, now);
         registry.recover(now);
         registry.follow(running);
-        registry.follow_programs(now);
+        registry.follow_programs(&observations);
         registry.readmit(now);
-        registry.repeat(running, now);
-        registry.search(now);
+        registry.repeat(running, checked, now);
+        let slices = registry.search(now);
         release(registry);
+        self.start(slices);
+    }
+
+    /// Reads the processor time of a process, and its program if no calls of it were read for a while.
+    fn observe(&self, process: ProcessId, is_quiet: bool) -> Observation {
+        let begun = self.clock.spent();
+        let used = self.clock.used_by(process);
+        let image = if is_quiet { image_of(&self.roots, process) } else { None };
+        Observation { process, used, image, spent: self.clock.spent().saturating_sub(begun) }
+    }
+
+    fn start(&self, slices: Vec<PendingSlice>) {
+        for slice in slices {
+            if let Err(process) = slice.start() {
+                lock(&self.registry).searches.abandon(process, self.clock.now());
+            }
+        }
     }
 
     /// Reads all rings: a part of one of each user, then the next, until all is read or the time is up.
     pub fn poll(&self) {
         let begun = self.clock.now();
-        let mut turns = {
-            let mut registry = lock(&self.registry);
-            registry.admit_found(begun);
-            let turns = registry.turns();
-            release(registry);
-            turns
-        };
+        let mut registry = lock(&self.registry);
+        let slices = registry.admit_found(begun);
+        let mut turns = registry.turns();
+        release(registry);
+        self.start(slices);
         // Each user has a turn, however long those of others took.
         let mut first_turns = turns.len();
         while let Some(Turn { uid, mut rings }) = turns.pop_front() {
@@ -228,21 +263,27 @@ impl Registry {
         recorded.filter(|(_, recorded)| recorded.is_held())
     }
 
-    /// Processes that are recorded and run.
-    fn running(&self) -> Vec<ProcessId> {
+    /// Processes that are recorded and run, and whether each is quiet: it may execute another program.
+    fn running(&self, now: Duration) -> Vec<(ProcessId, bool)> {
         let running = self.held().filter(|(_, recorded)| recorded.end == 0);
-        running.map(|(process, _)| process).collect()
+        let is_quiet = |recorded: &Recorded| {
+            let has_no_calls = now.saturating_sub(recorded.reader.recording().active_at()) >= QUIET;
+            has_no_calls && !self.budgets.is_throttled(recorded.uid)
+        };
+        running.map(|(process, recorded)| (process, is_quiet(recorded))).collect()
     }
 
     // === Reader time ===
 
-    fn credit(&mut self, used: Vec<(ProcessId, Option<Duration>)>) {
-        for (process, used) in used {
-            let Some(Entry::Recorded(recorded)) = self.entries.get_mut(&process) else { continue };
-            if let (Some(used), Some(before)) = (used, recorded.used) {
+    fn credit(&mut self, observations: &[Observation], now: Duration) {
+        for Observation { process, used, spent, .. } in observations {
+            let Some(Entry::Recorded(recorded)) = self.entries.get_mut(process) else { continue };
+            if let (Some(used), Some(before)) = (*used, recorded.used) {
                 self.budgets.credit(recorded.uid, used.saturating_sub(before));
             }
-            recorded.used = used;
+            recorded.used = *used;
+            let uid = recorded.uid;
+            self.charge(uid, *spent, now);
         }
     }
 
@@ -319,25 +360,20 @@ impl Registry {
 
     /// Looks for the rings of programs that recorded processes without calls execute by now: they may have
     /// closed the driver and opened it again between two looks.
-    fn follow_programs(&mut self, now: Duration) {
-        let is_quiet = |recorded: &Recorded| {
-            recorded.end == 0 && now.saturating_sub(recorded.reader.recording().active_at()) >= QUIET
-        };
-        let quiet = self.held().filter(|(_, recorded)| is_quiet(recorded));
-        let others: Vec<(ProcessId, u32)> = quiet
-            .filter(|(process, recorded)| {
-                recorded.image.is_some_and(|image| self.searches.executes_another(*process, image))
-            })
-            .map(|(process, recorded)| (process, recorded.uid))
-            .collect();
-        for (process, uid) in others {
-            self.seek(process, uid);
+    fn follow_programs(&mut self, observations: &[Observation]) {
+        for Observation { process, image, .. } in observations {
+            let Some(Entry::Recorded(recorded)) = self.entries.get(process) else { continue };
+            let is_another = image.is_some() && recorded.image.is_some() && *image != recorded.image;
+            if recorded.end == 0 && is_another {
+                let uid = recorded.uid;
+                self.seek(*process, uid);
+            }
         }
     }
 
     /// Repeats searches whose time has come.
-    fn repeat(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) {
-        for process in self.searches.look(running, now) {
+    fn repeat(&mut self, running: &BTreeMap<ProcessId, u32>, checked: Checked, now: Duration) {
+        for process in self.searches.look(running, checked, now) {
             let has_no_ring = match self.entries.get(&process) {
                 Some(Entry::Absent) => true,
                 Some(Entry::Recorded(recorded)) => {
@@ -362,10 +398,10 @@ impl Registry {
         }
     }
 
-    fn search(&mut self, now: Duration) {
+    fn search(&mut self, now: Duration) -> Vec<PendingSlice> {
         let Self { entries, searches, .. } = self;
         searches.retain(|process| matches!(entries.get(process), Some(Entry::Sought)));
-        searches.start(now);
+        searches.next_slices(now)
     }
 
     /// Looks again for the rings that a quota kept out, as many as there are places now: those of users
@@ -400,7 +436,7 @@ impl Registry {
         }
     }
 
-    fn admit_found(&mut self, now: Duration) {
+    fn admit_found(&mut self, now: Duration) -> Vec<PendingSlice> {
         while let Some(Searched { process, uid, image, found }) = self.searches.take(now) {
             match found {
                 Ok(None) => self.replace(process, Entry::Absent),
@@ -408,7 +444,7 @@ impl Registry {
                 Err(error) => self.admit(process, uid, image, Err(error), now),
             }
         }
-        self.searches.start(now);
+        self.searches.next_slices(now)
     }
 
     fn admit(

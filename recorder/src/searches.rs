@@ -5,10 +5,12 @@
 //! user of the process; [`schedule`] has the limits. One search finds all memories. Another one is made
 //! once the process executes another program, and not each time that it opens the driver.
 
+mod checks;
 mod schedule;
 
 use std::{
     collections::BTreeMap,
+    mem,
     ops::Bound,
     sync::mpsc::{self, Receiver, Sender},
     thread,
@@ -16,6 +18,8 @@ use std::{
 };
 
 use call_ring::Invalid;
+pub(crate) use checks::Checked;
+use checks::{Checks, UserTime};
 use model::ProcessId;
 pub use schedule::Delay;
 use schedule::Schedule;
@@ -116,6 +120,35 @@ struct Known {
     memories: Option<Memories>,
 }
 
+/// Slice that is to be read.
+#[derive(Debug)]
+pub(crate) struct PendingSlice {
+    process: ProcessId,
+    partial: Option<Partial>,
+    known: Option<Known>,
+    roots: Roots,
+    sender: Sender<Slice>,
+}
+
+impl PendingSlice {
+    /// Reads it on a thread of its own.
+    ///
+    /// # Errors
+    /// The process, if there can be no thread.
+    pub(crate) fn start(self) -> Result<(), ProcessId> {
+        let Self { process, partial, known, roots, sender } = self;
+        let read = move || {
+            let begun = cpu_time::of_this_thread();
+            let result = slice(&roots, process, partial, known);
+            let spent = cpu_time::of_this_thread().saturating_sub(begun);
+            // Nobody takes it after the end.
+            let _ = sender.send(Slice { process, spent, result });
+        };
+        let thread = thread::Builder::new().name("recorder-find".to_owned()).stack_size(STACK_BYTES);
+        thread.spawn(read).map(drop).map_err(|_| process)
+    }
+}
+
 /// Slice that was read, with the processor time that it took.
 #[derive(Debug)]
 struct Slice {
@@ -173,16 +206,50 @@ impl Searches {
         self.schedule.delay_of(process, now).or(is_sought.then_some(Delay::Turn))
     }
 
+    /// What is to be read of processes for the next [`Self::look`].
+    pub(crate) fn checks(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Checks {
+        let mut of_users: BTreeMap<u32, Vec<ProcessId>> =
+            self.schedule.over_budget(now).map(|uid| (uid, Vec::new())).collect();
+        if !of_users.is_empty() {
+            for (process, uid) in running {
+                match of_users.get_mut(uid) {
+                    Some(processes) if processes.len() < CREDITED_MAX => processes.push(*process),
+                    _ => {}
+                }
+            }
+        }
+        Checks { roots: self.roots.clone(), exits: self.exit_checks(running), of_users }
+    }
+
+    /// Some of the processes that may have exited, of which something is known.
+    fn exit_checks(&mut self, running: &BTreeMap<ProcessId, u32>) -> Vec<ProcessId> {
+        let next = self.known.range((Bound::Excluded(self.last_looked_at), Bound::Unbounded));
+        let absent = next.map(|(process, _)| *process).filter(|process| !running.contains_key(process));
+        let checks: Vec<ProcessId> = absent.take(EXIT_CHECKS_MAX).collect();
+        // From the first one on, after the last one.
+        let last = checks.last().filter(|_| checks.len() == EXIT_CHECKS_MAX);
+        self.last_looked_at = last.copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 });
+        checks
+    }
+
     /// Takes the processes at the driver, with their users, for whose processor time users have more of
     /// uvmd's. To be called each second. Returns processes whose search is to be repeated.
     #[must_use]
-    pub(crate) fn look(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Vec<ProcessId> {
+    pub(crate) fn look(
+        &mut self,
+        running: &BTreeMap<ProcessId, u32>,
+        checked: Checked,
+        now: Duration,
+    ) -> Vec<ProcessId> {
         self.schedule.forget(now);
-        self.credit(running, now);
+        let Checked { exited, of_users } = checked;
+        self.credit(of_users, now);
         for (process, Unfinished { uid, .. }) in &self.unfinished {
             self.schedule.want(*process, *uid);
         }
-        self.forget_exited(running);
+        for process in exited {
+            self.known.remove(&process);
+        }
         let known = &self.known;
         self.repeats.retain(|process, _| running.contains_key(process) || known.contains_key(process));
         let mut due = Vec::new();
@@ -209,64 +276,34 @@ impl Searches {
         }
     }
 
-    /// Whether a process executes another program than this one.
-    pub(crate) fn executes_another(&self, process: ProcessId, image: Image) -> bool {
-        image_of(&self.roots, process).is_some_and(|now| now != image)
-    }
-
-    /// Forgets what was found in processes that have exited, some of them at a time.
-    fn forget_exited(&mut self, running: &BTreeMap<ProcessId, u32>) {
-        let next = self.known.range((Bound::Excluded(self.last_looked_at), Bound::Unbounded));
-        let absent = next.map(|(process, _)| *process).filter(|process| !running.contains_key(process));
-        let looked_at: Vec<ProcessId> = absent.take(EXIT_CHECKS_MAX).collect();
-        for process in &looked_at {
-            let start_ticks = processes::start_ticks(&self.roots, process.pid);
-            if start_ticks.is_ok_and(|ticks| ticks != Some(process.start_ticks)) {
-                self.known.remove(process);
-            }
-        }
-        // From the first one on, after the last one.
-        let last = looked_at.last().filter(|_| looked_at.len() == EXIT_CHECKS_MAX);
-        self.last_looked_at = last.copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 });
-    }
-
     /// Credits users that have used up their budget, for what their processes use.
-    fn credit(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) {
-        let mut used = BTreeMap::new();
-        for uid in self.schedule.over_budget(now).collect::<Vec<u32>>() {
-            let begun = cpu_time::of_this_thread();
-            let mut earned = Duration::ZERO;
-            for (process, _) in running.iter().filter(|(_, of)| **of == uid).take(CREDITED_MAX) {
-                let Some(time) = processes::cpu_time(&self.roots, process.pid) else { continue };
-                // Of before the first look, nothing is known.
-                let before = self.used.get(process).copied().unwrap_or(time);
-                earned += time.saturating_sub(before);
-                used.insert(*process, time);
-            }
-            self.schedule.credit(uid, earned);
-            self.schedule.charge(uid, cpu_time::of_this_thread().saturating_sub(begun), now);
+    fn credit(&mut self, of_users: BTreeMap<u32, UserTime>, now: Duration) {
+        let before = mem::take(&mut self.used);
+        for (uid, UserTime { used, spent }) in of_users {
+            // Of before the first look, nothing is known.
+            let earned = used.iter().map(|(process, time)| {
+                before.get(process).map_or(Duration::ZERO, |before| time.saturating_sub(*before))
+            });
+            self.schedule.credit(uid, earned.sum());
+            self.schedule.charge(uid, spent, now);
+            self.used.extend(used);
         }
-        self.used = used;
     }
 
-    /// Starts to read the slices whose turn it is.
-    pub(crate) fn start(&mut self, now: Duration) {
+    /// Slices whose turn it is. Each is to be started.
+    pub(crate) fn next_slices(&mut self, now: Duration) -> Vec<PendingSlice> {
+        let mut slices = Vec::new();
         while let Some(process) = self.schedule.next(now) {
-            let (roots, sender) = (self.roots.clone(), self.sender.clone());
             let (partial, known) = (self.partial.remove(&process), self.known.get(&process).cloned());
-            let read = move || {
-                let begun = cpu_time::of_this_thread();
-                let result = slice(&roots, process, partial, known);
-                let spent = cpu_time::of_this_thread().saturating_sub(begun);
-                // Nobody takes it after the end.
-                let _ = sender.send(Slice { process, spent, result });
-            };
-            let thread = thread::Builder::new().name("recorder-find".to_owned()).stack_size(STACK_BYTES);
-            if thread.spawn(read).is_err() {
-                self.schedule.end(process, Duration::ZERO, false, now);
-                return;
-            }
+            let (roots, sender) = (self.roots.clone(), self.sender.clone());
+            slices.push(PendingSlice { process, partial, known, roots, sender });
         }
+        slices
+    }
+
+    /// Takes back a slice that could not be started.
+    pub(crate) fn abandon(&mut self, process: ProcessId, now: Duration) {
+        self.schedule.end(process, Duration::ZERO, false, now);
     }
 
     /// Next result.
@@ -369,7 +406,7 @@ fn begin(roots: &Roots, process: ProcessId, known: Option<Known>) -> Result<Part
 }
 
 /// Image of this process, and not of a later one with its pid.
-fn image_of(roots: &Roots, process: ProcessId) -> Option<Image> {
+pub(crate) fn image_of(roots: &Roots, process: ProcessId) -> Option<Image> {
     processes::image(roots, process.pid).ok().flatten().filter(|image| image.is_of(process.start_ticks))
 }
 
@@ -409,12 +446,21 @@ mod tests {
         Searches::new(machine.roots.clone(), (2, 4))
     }
 
+    fn start(searches: &mut Searches, now: Duration) {
+        searches.next_slices(now).into_iter().for_each(|slice| slice.start().unwrap());
+    }
+
+    fn look(searches: &mut Searches, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Vec<ProcessId> {
+        let checked = searches.checks(running, now).read();
+        searches.look(running, checked, now)
+    }
+
     /// Result of a search in a process, with the slices that it took.
     fn search(searches: &mut Searches, pid: u32) -> (Found, u32) {
         searches.seek(process(pid), 1000);
         let mut slices = 0;
         loop {
-            searches.start(SECOND);
+            start(searches, SECOND);
             let slice = searches.slices.recv_timeout(60 * SECOND).unwrap();
             slices += 1;
             searches.sender.send(slice).unwrap();
@@ -437,7 +483,7 @@ mod tests {
         assert!(matches!(search(&mut searches, 42), (Err(ProcessError::Memory(_)), 1)));
         // What is known of a process is forgotten once it has exited.
         machine.remove("proc/42");
-        let _ = searches.look(&BTreeMap::new(), SECOND);
+        let _ = look(&mut searches, &BTreeMap::new(), SECOND);
         assert!(searches.known.is_empty());
     }
 
@@ -446,19 +492,19 @@ mod tests {
         let machine = Machine::new().with("proc/42/stat", stat(42, 1)).with("proc/42/maps", "");
         let (mut searches, running) = (searches(&machine), BTreeMap::from([(process(42), 1000)]));
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
-        assert!(searches.look(&running, SECOND).is_empty());
+        assert!(look(&mut searches, &running, SECOND).is_empty());
         // The map cannot be read for a moment.
         fs::remove_file(machine.roots.proc.join("42/maps")).unwrap();
-        assert_eq!(searches.look(&running, 30 * SECOND), [process(42)]);
+        assert_eq!(look(&mut searches, &running, 30 * SECOND), [process(42)]);
         assert!(matches!(search(&mut searches, 42), (Err(_), 1)), "what was known is not used");
         machine.write("proc/42/maps", "");
-        assert_eq!(searches.look(&running, 60 * SECOND), [process(42)]);
+        assert_eq!(look(&mut searches, &running, 60 * SECOND), [process(42)]);
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
-        assert!(searches.look(&running, 600 * SECOND).is_empty());
+        assert!(look(&mut searches, &running, 600 * SECOND).is_empty());
         // However often it opens the driver.
-        let _ = searches.look(&BTreeMap::new(), 600 * SECOND);
+        let _ = look(&mut searches, &BTreeMap::new(), 600 * SECOND);
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
-        assert!(searches.look(&running, 900 * SECOND).is_empty());
+        assert!(look(&mut searches, &running, 900 * SECOND).is_empty());
     }
 
     #[test]
@@ -474,14 +520,14 @@ mod tests {
         searches.schedule.charge(1000, 10 * SECOND, SECOND);
         machine.write("proc/42/stat", stat(42, 2));
         searches.seek(process(42), 1000);
-        searches.start(SECOND);
+        start(&mut searches, SECOND);
         assert!(searches.slices.try_recv().is_err());
         assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Budget));
         // What its processes use pays for the search.
         let running = BTreeMap::from([(process(42), 1000)]);
-        let _ = searches.look(&running, SECOND);
+        let _ = look(&mut searches, &running, SECOND);
         machine.write("proc/42/stat", stat_after(42, 2, 1_000_000));
-        let _ = searches.look(&running, SECOND);
+        let _ = look(&mut searches, &running, SECOND);
         assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Turn));
     }
 
@@ -498,10 +544,10 @@ mod tests {
         for pid in 100..108 {
             searches.seek(process(pid), pid / 2);
         }
-        searches.start(SECOND);
-        searches.start(4 * SECOND);
+        start(&mut searches, SECOND);
+        start(&mut searches, 4 * SECOND);
         searches.seek(process(9), 1);
-        searches.start(7 * SECOND);
+        start(&mut searches, 7 * SECOND);
         let slice = searches.slices.recv_timeout(60 * SECOND).unwrap();
         assert!(matches!(slice, Slice { process: ProcessId { pid: 9, .. }, result: Progress::Complete(..), .. }));
         // The threads end with the locks.
@@ -524,7 +570,7 @@ mod tests {
 
     /// Reads the slices that are due; returns how many they are, and the results.
     fn poll(searches: &mut Searches) -> (usize, Vec<Searched>) {
-        searches.start(SECOND);
+        start(searches, SECOND);
         let mut slices = Vec::new();
         while slices.len() < searches.schedule.running() {
             slices.push(searches.slices.recv_timeout(60 * SECOND).unwrap());
@@ -543,12 +589,12 @@ mod tests {
         let (mut searches, ring) = searches_with_unfinished_ring(&machine);
         let polls = |searches: &mut Searches| (0..20).map(|_| poll(searches).0).sum::<usize>();
         assert_eq!(polls(&mut searches), 1);
-        let _ = searches.look(&running, SECOND);
+        let _ = look(&mut searches, &running, SECOND);
         assert_eq!(polls(&mut searches), 1);
         assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Turn));
         Memory::create(&ring, Mode::Record).unwrap();
         searches.schedule.charge(1000, 10 * SECOND, SECOND);
-        let _ = searches.look(&running, SECOND);
+        let _ = look(&mut searches, &running, SECOND);
         assert_eq!(polls(&mut searches), 0);
         assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Budget));
         searches.schedule.credit(1000, 1000 * SECOND);
@@ -563,7 +609,7 @@ mod tests {
         let (mut searches, _ring) = searches_with_unfinished_ring(&machine);
         for _ in 0..HEADER_CHECKS_MAX {
             assert!(poll(&mut searches).1.is_empty());
-            let _ = searches.look(&running, SECOND);
+            let _ = look(&mut searches, &running, SECOND);
         }
         let (_, found) = poll(&mut searches);
         let is_none = |found: &Found| matches!(found, Err(ProcessError::Ring(Invalid::Header)));

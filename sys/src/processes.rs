@@ -88,9 +88,8 @@ pub fn image(roots: &Roots, pid: u32) -> io::Result<Option<Image>> {
     let Some(leader) = stat(roots, pid)? else { return Ok(None) };
     let start_ticks = leader.starttime;
     // Of a process whose first thread has ended, only the others have memory.
-    let other = live_thread(roots, pid)?.filter(|thread| *thread != pid);
-    let other = other.map(|thread| stat_in(&task_folder(roots, pid, thread))).transpose()?.flatten();
-    let Stat { startcode, startstack, arg_start, env_start, .. } = other.unwrap_or(leader);
+    let other = if lives(&leader) { None } else { other_live_thread(roots, pid)? };
+    let Stat { startcode, startstack, arg_start, env_start, .. } = other.map_or(leader, |(_, stat)| stat);
     let addresses = [startcode, startstack, arg_start.unwrap_or(0), env_start.unwrap_or(0)];
     Ok(Some(Image { start_ticks, addresses }))
 }
@@ -149,14 +148,23 @@ pub fn user(roots: &Roots, pid: u32) -> Option<u32> {
 /// # Errors
 /// If unknown: a live thread may exist.
 pub fn live_thread(roots: &Roots, pid: u32) -> io::Result<Option<u32>> {
-    let lives = |stat: &Stat| !matches!(stat.state, 'Z' | 'X' | 'x');
     let Some(leader) = stat(roots, pid)? else { return Ok(None) };
     if lives(&leader) {
         return Ok(Some(pid));
     }
+    Ok(other_live_thread(roots, pid)?.map(|(thread, _)| thread))
+}
+
+/// Whether a thread has not exited.
+fn lives(stat: &Stat) -> bool {
+    !matches!(stat.state, 'Z' | 'X' | 'x')
+}
+
+/// Live thread of a process whose first one has exited.
+fn other_live_thread(roots: &Roots, pid: u32) -> io::Result<Option<(u32, Stat)>> {
     for thread in other_threads(roots, pid)? {
-        if stat_in(&task_folder(roots, pid, thread))?.as_ref().is_some_and(lives) {
-            return Ok(Some(thread));
+        if let Some(stat) = stat_in(&task_folder(roots, pid, thread))?.filter(lives) {
+            return Ok(Some((thread, stat)));
         }
     }
     Ok(None)

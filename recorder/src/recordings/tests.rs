@@ -1,9 +1,19 @@
-use std::sync::{
-    Mutex,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    process::Command,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
 };
 
 use call_ring::{Group, Kind, Memory, Mode, TOTAL_BYTES, call::Call};
+use rustix::fs::OFlags;
+use sys::fake::Machine;
 
 use super::{places::TERM, *};
 use crate::{
@@ -440,4 +450,57 @@ fn processes_that_wait_for_a_place_are_visited_few_times_each() {
         let poll = visits_of(|| node.recordings.poll());
         assert!(poll <= 10 * PLACES, "{poll} visits by a poll");
     }
+}
+
+/// Looks while a file of a process is being read, which takes until its writer ends.
+fn look_while_read(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>, file: &Path, ask: impl FnOnce()) {
+    fs::remove_file(file).unwrap();
+    assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let look = scope.spawn(|| recordings.look(running));
+        let mut options = OpenOptions::new();
+        let write = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        // It opens once there is a reader.
+        let writer = loop {
+            match write.open(file) {
+                Ok(writer) => break writer,
+                Err(_) if !look.is_finished() && begun.elapsed() < 60 * SECOND => thread::yield_now(),
+                Err(error) => panic!("it is not read: {error}"),
+            }
+        };
+        ask();
+        drop(writer);
+    });
+}
+
+#[test]
+fn process_whose_files_are_read_slowly_delays_no_question() {
+    let stat = |pid| format!("{pid} (app) S {} 1 {}\n", "0 ".repeat(18).trim_end(), "0 ".repeat(30).trim_end());
+    let machine = Machine::new().with("proc/42/stat", stat(42)).with("proc/42/maps", "").with("proc/43/stat", stat(43));
+    let clock = Arc::new(Work::default());
+    let quotas = Quotas { window_bytes: 1 << 16, user_max: 8, node_max: 16 };
+    let recordings = Recordings::with_clock(machine.roots.clone(), quotas, Arc::clone(&clock) as Arc<dyn Clock>);
+    let is_free = || recordings.registry.try_lock().is_ok();
+    // A search found nothing in a process that has left the driver since: whether it has exited is read.
+    let running = BTreeMap::from([(process(42), 1000)]);
+    recordings.look(&running);
+    let begun = Instant::now();
+    while recordings.delay_of(process(42)).is_some() {
+        assert!(begun.elapsed() < 60 * SECOND);
+        thread::sleep(Duration::from_millis(1));
+        recordings.poll();
+    }
+    let file = machine.roots.proc.join("42/stat");
+    look_while_read(&recordings, &BTreeMap::new(), &file, || assert!(is_free()));
+    machine.remove("proc/42");
+    // A recorded process without calls: which program it executes is read.
+    let running = BTreeMap::from([(process(43), 1000)]);
+    lock(&recordings.registry).admit(process(43), 1000, None, Ok(Box::new(IdleRing)), clock.now());
+    clock.wait_until(QUIET);
+    let file = machine.roots.proc.join("43/stat");
+    look_while_read(&recordings, &running, &file, || {
+        assert!(is_free());
+        assert_eq!(*recordings.of(process(43)).unwrap().state(), State::Recording);
+    });
 }
