@@ -8,7 +8,7 @@ use std::{
     os::unix::fs::MetadataExt,
     process::{Child, ChildStdout, Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use call_ring::{
@@ -107,13 +107,32 @@ fn recordings() -> Recordings {
     Recordings::new(Roots::default(), Quotas { window_bytes: 1 << 20, user_max: 2, node_max: 3 })
 }
 
+/// Time within which something has to come about, on a machine however busy.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Repeats this until a condition holds.
+fn repeat(what: &str, mut step: impl FnMut(), is_over: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_over() {
+        assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(2));
+        step();
+    }
+}
+
+/// Looks at these processes until a condition holds.
+fn look_until(what: &str, recordings: &Recordings, running: &BTreeMap<ProcessId, u32>, is_over: impl Fn() -> bool) {
+    let look = || {
+        recordings.look(running);
+        recordings.poll();
+    };
+    repeat(what, look, is_over);
+}
+
 /// Looks until each process has a recording.
 fn look(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>) {
-    while running.keys().any(|process| recordings.of(*process).is_none()) {
-        recordings.look(running);
-        thread::sleep(Duration::from_millis(2));
-        recordings.poll();
-    }
+    let is_recorded = |process: &ProcessId| recordings.of(*process).is_some();
+    look_until("a recording", recordings, running, || running.keys().all(is_recorded));
 }
 
 fn calls(recording: &Recording) -> (u64, usize) {
@@ -156,11 +175,7 @@ fn program_that_another_one_replaces_between_two_looks_is_recorded_no_more() {
     assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
     assert_eq!(program.answer(), "executed");
     // It is at the driver in both looks.
-    while recordings.of(program.id()).is_some() {
-        recordings.look(&running);
-        thread::sleep(Duration::from_millis(20));
-        recordings.poll();
-    }
+    look_until("no recording", &recordings, &running, || recordings.of(program.id()).is_none());
 }
 
 #[test]
@@ -172,11 +187,9 @@ fn process_without_a_ring_has_no_recording() {
     let pid = std::process::id();
     let start_ticks = processes::start_ticks(&Roots::default(), pid).unwrap().unwrap();
     let id = ProcessId { pid, start_ticks };
-    for _ in 0..50 {
-        recordings.look(&BTreeMap::from([(id, 0)]));
-        thread::sleep(Duration::from_millis(1));
-        recordings.poll();
-    }
+    recordings.look(&BTreeMap::from([(id, 0)]));
+    assert!(recordings.delay_of(id).is_some(), "it is searched");
+    repeat("the end of the search", || recordings.poll(), || recordings.delay_of(id).is_none());
     assert!(recordings.of(id).is_none());
 }
 
@@ -215,11 +228,7 @@ fn user_at_its_quota_takes_no_place_of_others() {
     // The place of one that has ended is for the next one of its user.
     running.remove(&programs.remove(0).id());
     let all = [&recording, &recording, &recording].map(Clone::clone);
-    while states(&recordings, &programs) != all {
-        recordings.look(&running);
-        thread::sleep(Duration::from_millis(2));
-        recordings.poll();
-    }
+    look_until("a place", &recordings, &running, || states(&recordings, &programs) == all);
 }
 
 /// Shares a ring whose lanes claim to be full of records. Then makes the pages in the range of its
@@ -312,10 +321,7 @@ fn ring_that_is_just_being_made_is_read_once_it_has_a_header() {
     let inode = program.answer().parse().unwrap();
     let (recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
     recordings.look(&running);
-    while !has_open(inode) {
-        thread::sleep(Duration::from_millis(2));
-        recordings.poll();
-    }
+    repeat("an open ring", || recordings.poll(), || has_open(inode));
     recordings.poll();
     assert!(recordings.of(program.id()).is_none());
     assert_eq!(program.answer(), "made");
