@@ -30,8 +30,7 @@ impl Clock for SystemClock {
         cpu_time::of_this_thread()
     }
 
-    fn used_by(&self, ProcessId { pid, .. }: ProcessId) -> Option<Duration> {
-        // A later process with this pid has used less, which pays for nothing.
-        processes::cpu_time(&self.0, pid)
+    fn used_by(&self, ProcessId { pid, start_ticks }: ProcessId) -> Option<Duration> {
+        processes::cpu_time(&self.0, pid, start_ticks)
     }
 }

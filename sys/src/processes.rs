@@ -94,27 +94,13 @@ pub fn image(roots: &Roots, pid: u32) -> io::Result<Option<Image>> {
     Ok(Some(Image { start_ticks, addresses }))
 }
 
-/// Processor time that a process has used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Start time of the process, in clock ticks since boot.
-    pub start_ticks: u64,
-    /// Processor time of all its threads, those that have exited included.
-    pub cpu: Duration,
-}
-
-/// Processor time of a process, also of one whose status is not reaped yet; `None` if there is no
-/// such process.
-///
-/// # Errors
-/// If unknown: the process may exist.
-pub fn usage(roots: &Roots, pid: u32) -> io::Result<Option<Usage>> {
-    let usage = |stat: Stat| {
-        let ticks = stat.utime.saturating_add(stat.stime);
-        let cpu = Duration::from_millis(ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1));
-        Usage { start_ticks: stat.starttime, cpu }
-    };
-    Ok(stat(roots, pid)?.map(usage))
+/// Processor time that all threads of a process have used, those that have exited included, also of a
+/// process whose status is not reaped yet; `None` if there is no such process of this start time, in clock
+/// ticks since boot, or it is unknown.
+#[must_use]
+pub fn cpu_time(roots: &Roots, pid: u32, start_ticks: u64) -> Option<Duration> {
+    let stat = stat(roots, pid).ok()??;
+    (stat.starttime == start_ticks).then(|| cpu_of(&stat))
 }
 
 /// Processor time that a process of one thread has used, to the nanosecond where the kernel counts so,
@@ -124,13 +110,12 @@ pub fn run_time(roots: &Roots, pid: u32) -> Option<Duration> {
     let text = fs::read_to_string(roots.proc.join(pid.to_string()).join("schedstat")).unwrap_or_default();
     let exact = text.split_ascii_whitespace().next().and_then(|ns| ns.parse().ok()).map(Duration::from_nanos);
     // Zero where the kernel does not count.
-    exact.filter(|time| !time.is_zero()).or_else(|| cpu_time(roots, pid))
+    exact.filter(|time| !time.is_zero()).or_else(|| Some(cpu_of(&stat(roots, pid).ok()??)))
 }
 
-/// Processor time that a process has used; `None` if there is no such process, or it is unknown.
-#[must_use]
-pub fn cpu_time(roots: &Roots, pid: u32) -> Option<Duration> {
-    Some(usage(roots, pid).ok()??.cpu)
+fn cpu_of(stat: &Stat) -> Duration {
+    let ticks = stat.utime.saturating_add(stat.stime);
+    Duration::from_millis(ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1))
 }
 
 /// Real user id of a process; `None` if there is no such process, or it is unknown.
@@ -271,12 +256,16 @@ mod tests {
 
     #[test]
     fn processor_time_of_a_process_grows_with_its_work() {
-        let time = || cpu_time(&Roots::default(), id()).unwrap();
+        let roots = Roots::default();
+        let start_ticks = start_ticks(&roots, id()).unwrap().unwrap();
+        let time = || cpu_time(&roots, id(), start_ticks).unwrap();
         let (begun, mut sum) = (time(), 0_u64);
         while time() == begun {
             sum = std::hint::black_box(sum + 1);
         }
-        assert_eq!(cpu_time(&Roots::default(), u32::MAX), None);
+        assert_eq!(cpu_time(&roots, u32::MAX, start_ticks), None);
+        // Of another process that had this pid.
+        assert_eq!(cpu_time(&roots, id(), start_ticks + 1), None);
     }
 
     #[test]
@@ -285,7 +274,7 @@ mod tests {
         let machine = Machine::new().with("proc/7/stat", ticks.clone()).with("proc/7/schedstat", "9999999 5 1\n");
         assert_eq!(run_time(&machine.roots, 7), Some(Duration::from_nanos(9_999_999)));
         let machine = Machine::new().with("proc/7/stat", ticks).with("proc/7/schedstat", "0 0 0\n");
-        assert_eq!(run_time(&machine.roots, 7), cpu_time(&machine.roots, 7));
+        assert_eq!(run_time(&machine.roots, 7), cpu_time(&machine.roots, 7, 5));
         assert!(run_time(&machine.roots, 7).is_some_and(|time| !time.is_zero()));
         assert_eq!(run_time(&machine.roots, 8), None);
     }

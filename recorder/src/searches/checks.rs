@@ -41,7 +41,8 @@ impl Checks {
         exits.retain(has_exited);
         let user_time = |processes: Vec<ProcessId>| {
             let begun = cpu_time::of_this_thread();
-            let used = |process: ProcessId| Some((process, processes::cpu_time(&roots, process.pid)?));
+            let used =
+                |process: ProcessId| Some((process, processes::cpu_time(&roots, process.pid, process.start_ticks)?));
             let used = processes.into_iter().filter_map(used).collect();
             UserTime { used, spent: cpu_time::of_this_thread().saturating_sub(begun) }
         };
