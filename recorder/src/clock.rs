@@ -23,7 +23,7 @@ pub(crate) struct SystemClock(pub(crate) Roots);
 
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
-        Duration::from_nanos(clock::monotonic_ns())
+        clock::monotonic()
     }
 
     fn spent(&self) -> Duration {

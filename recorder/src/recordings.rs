@@ -89,6 +89,15 @@ struct Observation {
     spent: Duration,
 }
 
+/// Part of a ring that was read.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// Whether there is more to read now.
+    has_more: bool,
+    /// Whether its user's reader time is used up.
+    is_throttled: bool,
+}
+
 /// Rings of a user that are to be read.
 #[derive(Debug)]
 struct Turn {
@@ -205,8 +214,8 @@ impl Recordings {
             }
             first_turns = first_turns.saturating_sub(1);
             let Some((reader, reading)) = rings.pop_front() else { continue };
-            let has_more = self.read(uid, &reader, reading);
-            if lock(&self.registry).budgets.is_throttled(uid) {
+            let Part { has_more, is_throttled } = self.read(uid, &reader, reading);
+            if is_throttled {
                 continue;
             }
             if has_more {
@@ -232,13 +241,14 @@ impl Recordings {
         self.read(uid, &reader, Reading::Early);
     }
 
-    /// Reads a part of a ring at its user's expense. Whether there is more to read now.
-    fn read(&self, uid: u32, reader: &Reader, reading: Reading) -> bool {
+    /// Reads a part of a ring at its user's expense.
+    fn read(&self, uid: u32, reader: &Reader, reading: Reading) -> Part {
         let (now, begun) = (self.clock.now(), self.clock.spent());
         let has_more = reader.read(reading, now);
         let spent = self.clock.spent().saturating_sub(begun);
-        lock(&self.registry).charge(uid, spent, now);
-        has_more
+        let mut registry = lock(&self.registry);
+        registry.charge(uid, spent, now);
+        Part { has_more, is_throttled: registry.budgets.is_throttled(uid) }
     }
 }
 
