@@ -4,7 +4,10 @@
 //! The registry is locked for look-ups only. Without that lock, rings are read, those of users in turn, and
 //! so are files in /proc; threads are started without it, too.
 
+mod clock;
 mod places;
+mod reader_time;
+pub mod recording;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -13,16 +16,16 @@ use std::{
     time::Duration,
 };
 
+use clock::{Clock, SystemClock};
 use model::ProcessId;
 pub use places::Quotas;
 use places::{Place, Places};
+use reader_time::Budgets;
+use recording::{Holder, Reader, Reading, Recording, Ring, State, lock};
 use sys::{Roots, processes::Image};
 
 use crate::{
-    budgets::Budgets,
-    clock::{Clock, SystemClock},
     process::{Memories, ProcessError},
-    recording::{Holder, Reader, Reading, Recording, Ring, State, lock},
     searches::{Checked, Delay, PendingSlice, Searched, Searches, image_of},
 };
 

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use model::ProcessId;
 
-use crate::recording::Holder;
+use super::recording::Holder;
 
 /// Time without calls after which a recording gives way to one of a user with fewer.
 const IDLE: Duration = Duration::from_mins(1);
