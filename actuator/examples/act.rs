@@ -96,8 +96,9 @@ impl Hand {
             actuator: options.actuator,
         };
         let journal = options.journal.as_ref().map(|path| Journal::open(path, roots.clone())).transpose()?;
-        let (made_of, off) = (roots.clone(), options.off.clone());
-        let make = move |_| -> Box<dyn Actuator> { Box::new(Caller::new(settings, made_of.clone())) };
+        let (made_of, inspections, off) = (roots.clone(), actuator::Inspections::default(), options.off.clone());
+        let make =
+            move |_| -> Box<dyn Actuator> { Box::new(Caller::new(settings, made_of.clone(), inspections.clone())) };
         let workers = Workers::start(make, move || off.exists(), journal.clone());
         Ok(Self { gpu: GpuUuid(gpu.bytes()), journal, workers, meter: actuator::link::meter(roots), calls })
     }

@@ -16,7 +16,8 @@ use std::{
 use model::CallResult;
 use sys::{
     Roots,
-    actor::{Actor, ActorError, Program, Reply, Spawner},
+    actor::{Actor, ActorError, Reply, Spawner},
+    executable::Program,
     parameters,
     pidfd::PidFd,
     uvm::{

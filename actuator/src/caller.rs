@@ -17,7 +17,7 @@ use pace::Pace;
 use part::{Part, next_part};
 use sys::{
     Roots,
-    actor::Program,
+    executable::Program,
     pidfd::PidFd,
     uvm::pages::{CALL_MAX_BYTES, PageRange},
 };
@@ -32,6 +32,7 @@ use crate::{
     helper::{HelperCalls, Program as HelperProgram, wait_until_clear},
     hung::Target,
     inspection::{Access, Inspection, Inspector},
+    inspections::Inspections,
     ioctl::IoctlCalls,
     process::hold,
     untried,
@@ -85,14 +86,14 @@ struct Held {
 }
 
 impl Caller {
-    /// Actuator with these settings. Actors are executions of this program: its main function
+    /// Actuator with these settings; all of a node share the inspections. Actors are executions of this program: its main function
     /// begins with [`run_if_spawner`](sys::actor::run_if_spawner).
     #[must_use]
-    pub fn new(settings: Settings, roots: Roots) -> Self {
+    pub fn new(settings: Settings, roots: Roots, inspections: Inspections) -> Self {
         let part_bytes = settings.part_bytes.clamp(part::BLOCK_BYTES, CALL_MAX_BYTES);
         let actors = Actors::new(Program::this(), roots.clone());
         let settings = Settings { part_bytes, ..settings };
-        let (inspector, pace, backoff) = (Inspector::new(), Pace::default(), Backoff::default());
+        let (inspector, pace, backoff) = (Inspector::new(inspections), Pace::default(), Backoff::default());
         Self { settings, roots, inspector, actors, pace, order_budget: ORDER_BUDGET, backoff }
     }
 

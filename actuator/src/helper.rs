@@ -24,7 +24,7 @@ use call_ring::{
 };
 use cuda_error::CudaError;
 use model::{Action, Advice, CallResult, GpuUuid, Place, ProcessId};
-pub(crate) use ring::{Ring, RingError, RingSearch};
+pub(crate) use ring::{Ring, RingError};
 use stuck::Look;
 use sys::{Roots, futex, pidfd::PidFd, uvm::pages::PageRange};
 use turn::Turn;

@@ -22,8 +22,9 @@ use sys::{
 
 use crate::{
     budget::{Expired, TimeBudget},
-    helper::{Ring, RingSearch},
+    helper::{Ring, RingError},
     hung::{Hung, Target},
+    inspections::{Inspections, now},
     process::answer_of,
 };
 
@@ -39,7 +40,6 @@ pub(crate) struct Inspection {
     pub(crate) access: Option<Access>,
     /// For withdrawals by ioctl: ring of a helper, whose command they must not overtake.
     pub(crate) beside: Option<Ring>,
-    search: RingSearch,
 }
 
 /// Access of an actuator to the memory of a process.
@@ -69,18 +69,17 @@ pub(crate) struct Inspector {
     idle: Option<Sender<Job>>,
     /// Hung inspections; disconnected when they return.
     hung: Hung<Receiver<()>>,
-    /// Search for the ring of the last process: orders have several batches, each with an inspection.
-    search: RingSearch,
+    inspections: Inspections,
 }
 
 impl Inspector {
-    pub(crate) fn new() -> Self {
-        Self { idle: None, hung: Hung::none(), search: RingSearch::default() }
+    pub(crate) fn new(inspections: Inspections) -> Self {
+        Self { idle: None, hung: Hung::none(), inspections }
     }
 
     /// Inspects a process for the first possible actuator, in the rest of its order's budget.
     ///
-    /// Result of its orders, also if a former inspection of it hangs.
+    /// Result of its orders, also if a former inspection of it hangs, or no processor time is left.
     pub(crate) fn inspect(
         &mut self,
         roots: &Roots,
@@ -90,11 +89,19 @@ impl Inspector {
         is_withdrawal: bool,
         budget: &mut TimeBudget<'_>,
     ) -> Result<Inspection, CallResult> {
-        let (roots, held, search) = (roots.clone(), Arc::clone(process), self.search.clone());
-        let inspect = move || inspect(&roots, &held, actuators, is_withdrawal, search);
-        let inspection = self.within(TIMEOUT, budget, target, inspect)??;
-        self.search = inspection.search.clone();
-        Ok(inspection)
+        if !self.inspections.has_time(target, is_withdrawal, now()) {
+            let why =
+                "the processor time for inspections of processes with large memory maps is used up: it recovers slowly";
+            let result = if is_withdrawal { CallResult::Failed } else { CallResult::Denied };
+            return Err(result(why.to_owned()));
+        }
+        let (roots, held, inspections) = (roots.clone(), Arc::clone(process), self.inspections.clone());
+        let inspect = move || {
+            // Also if it is abandoned.
+            let inspect = || inspect(&roots, &held, actuators, is_withdrawal, &inspections);
+            inspections.charged(target, is_withdrawal, now(), inspect)
+        };
+        self.within(TIMEOUT, budget, target, inspect)?
     }
 
     /// Result of a function that returns within this time and the budget.
@@ -177,20 +184,22 @@ fn inspect(
     process: &PidFd,
     actuators: &[ActuatorKind],
     is_withdrawal: bool,
-    mut search: RingSearch,
+    inspections: &Inspections,
 ) -> Result<Inspection, CallResult> {
     let mapped = mapped_of(roots, process)?;
-    let mut access = |actuator: ActuatorKind| match actuator {
+    let memory = || inspections.ring(roots, process.pid(), now()).map_err(RingError::from);
+    let access = |actuator: ActuatorKind| match actuator {
         ActuatorKind::Ioctl => spaces_of(roots, process).map(Access::Spaces),
         ActuatorKind::Helper => {
-            Ring::open(&mut search, roots, process).map(Access::Ring).map_err(|error| NoAccess::Here(error.to_string()))
+            let ring = memory().and_then(Ring::open);
+            ring.map(Access::Ring).map_err(|error| NoAccess::Here(error.to_string()))
         }
     };
-    let access = if mapped.is_empty() { None } else { Some(first_access(actuators, &mut access)?) };
+    let access = if mapped.is_empty() { None } else { Some(first_access(actuators, access)?) };
     // Without a ring that can be opened, no command was submitted.
     let is_beside = is_withdrawal && matches!(access, Some(Access::Spaces(_)));
-    let beside = if is_beside { Ring::look_up(&mut search, roots, process).ok() } else { None };
-    Ok(Inspection { mapped, access, beside, search })
+    let beside = if is_beside { memory().and_then(Ring::look_up).ok() } else { None };
+    Ok(Inspection { mapped, access, beside })
 }
 
 fn mapped_of(roots: &Roots, process: &PidFd) -> Result<Vec<Range<u64>>, CallResult> {
@@ -250,7 +259,7 @@ mod tests {
 
     #[test]
     fn completed_inspection_returns_its_result() {
-        let mut inspector = Inspector::new();
+        let mut inspector = Inspector::new(Inspections::default());
         assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap(), 1);
         let first = within(&mut inspector, LONG, target(7), || thread::current().id()).unwrap();
         assert_eq!(
@@ -262,7 +271,7 @@ mod tests {
 
     #[test]
     fn hung_inspection_blocks_only_its_own_process() {
-        let mut inspector = Inspector::new();
+        let mut inspector = Inspector::new(Inspections::default());
         let (open, gate) = mpsc::channel::<()>();
         let hangs =
             within(&mut inspector, Duration::from_millis(1), target(7), move || gate.recv().is_ok()).unwrap_err();
@@ -284,7 +293,7 @@ mod tests {
 
     #[test]
     fn hung_inspections_are_bounded() {
-        let mut inspector = Inspector::new();
+        let mut inspector = Inspector::new(Inspections::default());
         let ends: Vec<_> = (0..64).map(|pid| (mpsc::channel::<()>(), pid)).collect();
         let mut pending = Vec::new();
         for ((returning, returned), pid) in ends {
@@ -313,7 +322,7 @@ mod tests {
 
     #[test]
     fn panic_is_reported_as_an_error() {
-        let mut inspector = Inspector::new();
+        let mut inspector = Inspector::new(Inspections::default());
         let panics = || -> u8 { panic!("in a test") };
         assert!(matches!(within(&mut inspector, LONG, target(7), panics), Err(CallResult::Failed(_))));
         assert_eq!(within(&mut inspector, LONG, target(7), || 1).unwrap(), 1);

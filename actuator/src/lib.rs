@@ -3,6 +3,7 @@
 //! * [`Caller`]: calls of the driver; `inspection` finds the managed memory of the process, and
 //!   access to it. `ioctl`: `actors` make the calls from outside of the process, in the target's
 //!   cgroup (`placement`). `helper`: the helper in the process makes them
+//! * [`Inspections`]: processor time of inspections, and rings that they have found, of all workers
 //! * [`HelperPlan`]: the plan that the helper in a process follows
 //! * [`Mover`]: the moves of a plan, from outside of the process
 //! * [`Shadow`]: executes no order
@@ -23,6 +24,7 @@ pub mod headroom;
 mod helper;
 mod hung;
 mod inspection;
+mod inspections;
 mod ioctl;
 mod journal;
 pub mod link;
@@ -34,6 +36,7 @@ mod shadow;
 mod workers;
 
 pub use caller::{Caller, Settings};
+pub use inspections::Inspections;
 pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover};
 pub use mover::{Mover, MoverFactory, PlanMove};
 pub use plan::{HelperPlan, PlanError};

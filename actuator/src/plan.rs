@@ -1,24 +1,24 @@
 //! Plan of a process, in the memory that its helper shares.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
 use call_ring::{
     Invalid, Memory, Plan, PlanMemory,
     plan::{Counters, Reason, State},
 };
 use model::{PlanCounters, PlanReport};
-use sys::{clock, futex, shared_memory::SharedMemory};
+use sys::{
+    clock, futex,
+    shared_memory::{SharedMemory, SharedMemoryError},
+};
 use thiserror::Error;
 
 /// Reason why the helper of a process follows no plan.
 #[derive(Debug, Error)]
 pub enum PlanError {
-    /// The kernel does not say which pages the memory has.
-    #[error("the size of its shared memory is unknown: {}", sys::reason(.0))]
-    Memory(#[from] io::Error),
-    /// The memory has holes, whose pages uvmd would have to pay for.
-    #[error("the process has punched holes in the memory of its plan")]
-    Sparse,
+    /// The memory has holes.
+    #[error(transparent)]
+    Memory(#[from] SharedMemoryError),
     /// The memory is none of this version.
     #[error("its shared memory is none of the helper: {0}")]
     Invalid(#[from] Invalid),
@@ -75,11 +75,11 @@ impl HelperPlan {
     }
 
     fn ring(&self) -> Result<Memory<'_>, PlanError> {
-        Ok(Memory::open(without_holes(&self.ring)?)?)
+        Ok(Memory::open(self.ring.words()?)?)
     }
 
     fn plan(&self) -> Result<PlanMemory<'_>, PlanError> {
-        Ok(PlanMemory::open(without_holes(&self.plan)?)?)
+        Ok(PlanMemory::open(self.plan.words()?)?)
     }
 
     /// Withdraws the plan: nothing is moved from the next launch on.
@@ -148,11 +148,6 @@ impl Drop for HelperPlan {
     }
 }
 
-/// A memory whose pages are all there, as far as is known: a hole that is punched just then costs uvmd a page.
-fn without_holes(memory: &SharedMemory) -> Result<&SharedMemory, PlanError> {
-    if memory.has_holes()? { Err(PlanError::Sparse) } else { Ok(memory) }
-}
-
 fn ended_by(reason: String) -> PlanReport {
     PlanReport { ended: Some(reason), ..PlanReport::default() }
 }
@@ -206,8 +201,8 @@ mod tests {
     fn memory_of_plan(mode: Mode) -> HelperPlan {
         let memory = |name, bytes| SharedMemory::create(name, NonZeroUsize::new(bytes).unwrap()).unwrap();
         let (ring, plan) = (Arc::new(memory(NAME, TOTAL_BYTES)), Arc::new(memory(PLAN_NAME, PLAN_BYTES)));
-        Memory::create(&ring, mode).unwrap();
-        PlanMemory::create(&plan).unwrap();
+        Memory::create(ring.words().unwrap(), mode).unwrap();
+        PlanMemory::create(plan.words().unwrap()).unwrap();
         HelperPlan::new(ring, plan).unwrap()
     }
 
@@ -235,32 +230,34 @@ mod tests {
     fn publishing_has_the_helper_act_and_dropping_withdraws() {
         let mut place = memory_of_plan(Mode::Record);
         publish(&mut place).unwrap();
-        assert_eq!(Memory::open(&place.ring).unwrap().mode(), Mode::Act);
-        let memory = PlanMemory::open(&place.plan).unwrap();
+        assert_eq!(Memory::open(place.ring.words().unwrap()).unwrap().mode(), Mode::Act);
+        let memory = PlanMemory::open(place.plan.words().unwrap()).unwrap();
         assert!(memory.is_live(clock::monotonic_ns()));
         let generation = memory.generation();
         place.withdraw();
         assert!(!place.is_published());
-        let memory = PlanMemory::open(&place.plan).unwrap();
+        let memory = PlanMemory::open(place.plan.words().unwrap()).unwrap();
         assert_ne!(memory.generation(), generation);
         // There is nothing left to withdraw.
         let generation = memory.generation();
         place.withdraw();
-        assert_eq!(PlanMemory::open(&place.plan).unwrap().generation(), generation);
+        assert_eq!(PlanMemory::open(place.plan.words().unwrap()).unwrap().generation(), generation);
     }
 
     #[test]
     fn plan_is_not_published_in_memory_with_holes() {
         let mut place = memory_of_plan(Mode::Record);
+        let plan = Arc::clone(&place.plan);
+        let words = plan.words().unwrap();
         place.plan.punch_hole(4096..8192).unwrap();
-        assert!(matches!(publish(&mut place), Err(PlanError::Sparse)));
-        assert_eq!(Memory::open(&place.ring).unwrap().mode(), Mode::Record);
+        assert!(matches!(publish(&mut place), Err(PlanError::Memory(_))));
+        assert_eq!(Memory::open(place.ring.words().unwrap()).unwrap().mode(), Mode::Record);
         // Nor once they are filled.
-        PlanMemory::create(&place.plan).unwrap();
-        for word in place.plan.iter() {
+        PlanMemory::create(words).unwrap();
+        for word in words {
             word.fetch_add(0, std::sync::atomic::Ordering::Relaxed);
         }
-        assert!(matches!(publish(&mut place), Err(PlanError::Sparse)));
+        assert!(matches!(publish(&mut place), Err(PlanError::Memory(_))));
     }
 
     #[test]
@@ -269,7 +266,7 @@ mod tests {
         publish(&mut place).unwrap();
         place.plan.punch_hole(0..4096).unwrap();
         let why = place.report().ended;
-        assert!(why.as_ref().is_some_and(|why| why.contains("punched holes")), "{why:?}");
+        assert!(why.as_ref().is_some_and(|why| why.contains("holes")), "{why:?}");
         place.beat();
         place.withdraw();
         let mut page = [1; 4096];
@@ -281,7 +278,7 @@ mod tests {
     fn helper_that_is_off_stays_off() {
         let mut place = memory_of_plan(Mode::Off);
         assert!(matches!(publish(&mut place), Err(PlanError::Off)));
-        assert_eq!(Memory::open(&place.ring).unwrap().mode(), Mode::Off);
+        assert_eq!(Memory::open(place.ring.words().unwrap()).unwrap().mode(), Mode::Off);
     }
 
     #[test]
@@ -289,10 +286,10 @@ mod tests {
         let mut place = memory_of_plan(Mode::Record);
         publish(&mut place).unwrap();
         let state = |place: &HelperPlan, generation, state| {
-            PlanMemory::open(&place.plan).unwrap().set_state(generation, state);
+            PlanMemory::open(place.plan.words().unwrap()).unwrap().set_state(generation, state);
             place.report().ended
         };
-        let generation = PlanMemory::open(&place.plan).unwrap().generation();
+        let generation = PlanMemory::open(place.plan.words().unwrap()).unwrap().generation();
         assert_eq!(state(&place, generation, State::Following), None);
         assert_eq!(state(&place, generation + 2, State::Drifted(3)), None);
         assert!(state(&place, generation, State::Drifted(3)).is_some_and(|why| why.contains("launch 3")));

@@ -36,7 +36,7 @@ const PACE: Pace = Pace {
     patience: Duration::from_secs(2),
 };
 /// Processor time of reads of a user's processes. Beyond it, their managed memory is as last read.
-const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1) };
+const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: None };
 /// Maximum of named processes whose read hangs.
 const NAMED_MAX: usize = 4;
 

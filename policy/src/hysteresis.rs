@@ -52,7 +52,7 @@ impl Hysteresis {
 
     /// End of the last window that showed it.
     pub(crate) fn shown_until(&self) -> Option<SystemTime> {
-        self.active.as_ref().map(|active| active.calendar(active.shown_until))
+        self.active.as_ref().map(|active| active.since.calendar_of(active.shown_until))
     }
 
     /// Processes a complete window. At most one verdict ends, and then one starts.
@@ -86,7 +86,7 @@ impl Hysteresis {
     pub(crate) fn end(&mut self) -> Option<Verdict> {
         self.contrary.clear();
         let active = self.active.take()?;
-        let ended_at = Some(active.calendar(active.shown_until));
+        let ended_at = Some(active.since.calendar_of(active.shown_until));
         Some(Verdict { ended_at, ..active.verdict })
     }
 
@@ -102,19 +102,20 @@ impl Active {
     /// Verdict of the last of these windows, from the first on after which all show it.
     fn begins(process: ProcessId, gpu: GpuKey, mut windows: Vec<Shown>) -> Option<Self> {
         let last = windows.last()?;
-        let kind = last.decision.kind?;
+        let (kind, confirmed) = (last.decision.kind?, last.stretch.to.at);
         let before = windows.iter().rposition(|window| window.decision.kind != Some(kind)).map_or(0, |at| at + 1);
         let mut showing = windows.drain(before..);
         let first = showing.next()?;
+        let since = first.stretch.from.at;
         let mut active = Self {
-            since: first.stretch.from.at,
+            since,
             shown_until: first.stretch.to.at,
             verdict: Verdict {
                 process,
                 gpu,
                 kind,
-                started_at: first.stretch.from.at.calendar,
-                confirmed_at: first.stretch.from.at.calendar + first.stretch.to.at.since(first.stretch.from.at),
+                started_at: since.calendar,
+                confirmed_at: since.calendar_of(confirmed),
                 ended_at: None,
                 ranges: Vec::new(),
                 window: Duration::ZERO,
@@ -125,16 +126,9 @@ impl Active {
         };
         active.goes_on(&[], first);
         for window in showing {
-            active.verdict.confirmed_at = active.calendar(window.stretch.to.at);
             active.goes_on(&[], window);
         }
         Some(active)
-    }
-
-    /// Calendar time of a moment by the clock as it was at the start, so that times of the verdict
-    /// differ by durations, even if the clock was set since.
-    fn calendar(&self, moment: Moment) -> SystemTime {
-        self.since.calendar + moment.since(self.since)
     }
 
     /// Extends the verdict: a window showed it again, after some that did not.

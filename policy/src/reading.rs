@@ -28,6 +28,12 @@ impl Moment {
     pub(crate) const fn since(self, earlier: Self) -> Duration {
         self.elapsed.saturating_sub(earlier.elapsed)
     }
+
+    /// Calendar time of a later reading by the clock as it was at this one, so that times differ by
+    /// durations, even if the clock was set since.
+    pub(crate) fn calendar_of(self, later: Self) -> SystemTime {
+        self.calendar + later.since(self)
+    }
 }
 
 /// Cumulative counts at one moment.

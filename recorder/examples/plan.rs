@@ -121,14 +121,15 @@ fn main() -> anyhow::Result<()> {
     let process = Process::find(&roots, pid)?.context("it has no ring")?;
     let Memories { ring, plan } = process.memories().clone();
     let shared = plan.map_err(anyhow::Error::msg)?.context("it has no plan")?;
-    let memory = PlanMemory::open(&shared)?;
+    let memory = PlanMemory::open(shared.words()?)?;
     let beats = Arc::new(AtomicBool::new(true));
     thread::spawn({
         let (shared, beats) = (Arc::clone(&shared), Arc::clone(&beats));
         move || {
             loop {
                 if beats.load(Ordering::Relaxed)
-                    && let Ok(memory) = PlanMemory::open(&shared)
+                    && let Ok(words) = shared.words()
+                    && let Ok(memory) = PlanMemory::open(words)
                 {
                     memory.beat(now_ns());
                 }
@@ -142,7 +143,7 @@ fn main() -> anyhow::Result<()> {
         let answer = match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["mode", mode] => {
                 let mode = [("record", Mode::Record), ("act", Mode::Act)].into_iter().find(|(name, _)| *name == mode);
-                Memory::open(&ring)?.set_mode(mode.map_or(Mode::Off, |(_, mode)| mode));
+                Memory::open(ring.words()?)?.set_mode(mode.map_or(Mode::Off, |(_, mode)| mode));
                 json!({})
             }
             ["learn", period] => launches.learn(period.parse()?)?,
@@ -175,7 +176,7 @@ fn main() -> anyhow::Result<()> {
             ["exit"] => return Ok(()),
             _ => bail!("no such command: {line}"),
         };
-        if let Some((word, _)) = Memory::open(&ring)?.commands().futex() {
+        if let Some((word, _)) = Memory::open(ring.words()?)?.commands().futex() {
             futex::wake(word);
         }
         println!("{answer}");

@@ -29,5 +29,6 @@ pub use merge::Merge;
 pub use ops::Ops;
 pub use process::{Memories, Process, ProcessError};
 pub use program::{LiveBlock, Program};
-pub use recordings::{Quotas, Recordings, recording};
+pub use recordings::{CREDIT_PART as READING_CREDIT_PART, Quotas, Recordings, recording};
+pub use searches::CREDIT_PART as SEARCHES_CREDIT_PART;
 pub use window::Window;

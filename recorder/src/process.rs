@@ -20,9 +20,6 @@ pub enum ProcessError {
     /// The kernel cannot read it.
     #[error("its shared memory cannot be read: {}", sys::reason(.0))]
     Read(#[from] io::Error),
-    /// It has punched holes in its memory, whose pages uvmd would have to pay for.
-    #[error("it has punched holes in its shared memory")]
-    Sparse,
     /// Its memory is no ring of this version.
     #[error("its shared memory is no ring of the helper: {0}")]
     Ring(#[from] call_ring::Invalid),
@@ -147,12 +144,8 @@ impl Process {
     }
 }
 
-/// Header of a ring, unless it has holes: a hole that is punched just then costs uvmd a page.
 fn header(ring: &SharedMemory) -> Result<Memory<'_>, ProcessError> {
-    if ring.has_holes()? {
-        return Err(ProcessError::Sparse);
-    }
-    Ok(Memory::open(ring)?)
+    Ok(Memory::open(ring.words()?)?)
 }
 
 fn copy(memory: &SharedMemory) -> impl FnMut(usize, &mut [u8]) -> io::Result<()> {

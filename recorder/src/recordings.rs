@@ -21,6 +21,7 @@ use model::ProcessId;
 pub use places::Quotas;
 use places::{Place, Places};
 use reader_time::Budgets;
+pub use reader_time::CREDIT_PART;
 use recording::{Holder, Reader, Reading, Recording, Ring, State, lock};
 use sys::{Roots, processes::Image};
 

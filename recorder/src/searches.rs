@@ -21,8 +21,8 @@ use call_ring::Invalid;
 pub(crate) use checks::Checked;
 use checks::{Checks, UserTime};
 use model::ProcessId;
-pub use schedule::Delay;
 use schedule::Schedule;
+pub use schedule::{CREDIT_PART, Delay};
 use sys::{
     Roots, cpu_time,
     processes::{self, Image},
@@ -592,7 +592,7 @@ mod tests {
         let _ = look(&mut searches, &running, SECOND);
         assert_eq!(polls(&mut searches), 1);
         assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Turn));
-        Memory::create(&ring, Mode::Record).unwrap();
+        Memory::create(ring.words().unwrap(), Mode::Record).unwrap();
         searches.schedule.charge(1000, 10 * SECOND, SECOND);
         let _ = look(&mut searches, &running, SECOND);
         assert_eq!(polls(&mut searches), 0);

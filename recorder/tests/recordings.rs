@@ -292,7 +292,7 @@ fn ring_is_read_no_more_once_it_has_holes() {
     assert_eq!(losses.invalid + losses.unknown, 16384 + 15 * 1024);
     program.answer();
     recordings.poll();
-    let reason = "it has punched holes in its shared memory".to_owned();
+    let reason = "its shared memory has holes".to_owned();
     assert_eq!(state(&recordings, &program), State::Unreadable(reason));
     assert_eq!(program.answer(), "0");
 }

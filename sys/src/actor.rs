@@ -23,7 +23,7 @@
 //! exec, as any lock of the allocator may be held. An exec per batch of calls costs milliseconds
 //! and, in the target's cgroup, the memory of a new process image. The spawner has one thread, a
 //! small heap and none of this process's memory, as it is an exec of the same program
-//! ([`Program`]). Its children may therefore run ordinary code, and their memory is the few pages
+//! ([`Program`](crate::executable::Program)). Its children may therefore run ordinary code, and their memory is the few pages
 //! that they write. It can be restarted at any time, unlike a fork made before the first thread. It
 //! belongs to the thread that started it, and exits with that thread or its socket.
 //!
@@ -34,20 +34,19 @@
 //! the spawner still exists), which dies with this process.
 
 mod actor_handle;
-pub(crate) mod confinement;
+mod confinement;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod server;
 mod spawner;
 mod spawner_handle;
-pub(crate) mod step;
 mod wire;
 
 pub use actor_handle::{Actor, Reply};
 pub use error::{ActorError, Ending};
 pub use spawner::run_if_spawner;
-pub use spawner_handle::{Program, Spawner};
+pub use spawner_handle::Spawner;
 
 /// Argument that starts a spawner, the only word of its command line.
 pub const SPAWNER_ARGUMENT: &str = "--actor-spawner";

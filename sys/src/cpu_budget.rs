@@ -15,6 +15,8 @@ pub struct Allowance {
     pub part: u32,
     /// Time that may be spent at once, above the share.
     pub burst: Duration,
+    /// Share of the processor time of a user's own processes that may be spent as well: 1 / this.
+    pub credit_part: Option<u32>,
 }
 
 /// Spent time, as the time at which the share has paid for all of it. Times are of one monotonic
@@ -29,11 +31,13 @@ impl Account {
         *paid_at = (*paid_at).max(now).saturating_add(spent.saturating_mul(allowance.part));
     }
 
-    /// Forgives spent time: the program has used processor time of its own that pays for it. What
-    /// exceeds the debt is lost.
-    pub fn credit(&mut self, earned: Duration, allowance: Allowance) {
+    /// Forgives a share of what the user's processes have used themselves. What exceeds the debt is
+    /// lost.
+    pub fn credit(&mut self, used: Duration, allowance: Allowance) {
         let Self(paid_at) = self;
-        *paid_at = paid_at.saturating_sub(earned.saturating_mul(allowance.part));
+        if let Some(earned) = allowance.credit_part.and_then(|part| used.checked_div(part)) {
+            *paid_at = paid_at.saturating_sub(earned.saturating_mul(allowance.part));
+        }
     }
 
     /// Spent time that is not paid for yet.
@@ -57,7 +61,7 @@ impl Account {
     }
 }
 
-/// Users that are retained without debts.
+/// Users that are retained without debts, at least.
 const USERS_MAX: usize = 1024;
 
 /// Accounts of users for one kind of work.
@@ -65,40 +69,50 @@ const USERS_MAX: usize = 1024;
 pub struct Accounts {
     allowance: Allowance,
     of_users: BTreeMap<u32, Account>,
+    /// Number of users beyond which those without debts are forgotten.
+    users_max: usize,
 }
 
 impl Accounts {
     /// Accounts without debts, of which each has this allowance.
     #[must_use]
     pub const fn new(allowance: Allowance) -> Self {
-        Self { allowance, of_users: BTreeMap::new() }
+        Self { allowance, of_users: BTreeMap::new(), users_max: USERS_MAX }
     }
 
     /// Charges time that was spent for a user.
     pub fn charge(&mut self, uid: u32, spent: Duration, now: Duration) {
         self.of_users.entry(uid).or_default().charge(spent, self.allowance, now);
-        if self.of_users.len() > USERS_MAX {
-            self.forget(now);
+        if self.of_users.len() > self.users_max {
+            self.of_users.retain(|_, account| !account.debt(self.allowance, now).is_zero());
+            // Of as many charges, at most one looks at all users.
+            self.users_max = USERS_MAX.max(2 * self.of_users.len());
         }
     }
 
-    /// Forgives a user spent time, for time that its processes have used themselves.
-    pub fn credit(&mut self, uid: u32, earned: Duration) {
+    /// Forgives a user a share of the time that its processes have used themselves.
+    pub fn credit(&mut self, uid: u32, used: Duration) {
         if let Some(account) = self.of_users.get_mut(&uid) {
-            account.credit(earned, self.allowance);
+            account.credit(used, self.allowance);
         }
+    }
+
+    /// Account of a user.
+    #[must_use]
+    pub fn of(&self, uid: u32) -> Account {
+        self.of_users.get(&uid).copied().unwrap_or_default()
     }
 
     /// Spent time of a user that is not paid for yet.
     #[must_use]
     pub fn debt(&self, uid: u32, now: Duration) -> Duration {
-        self.of_users.get(&uid).map_or(Duration::ZERO, |account| account.debt(self.allowance, now))
+        self.of(uid).debt(self.allowance, now)
     }
 
     /// Whether the burst of a user is used up.
     #[must_use]
     pub fn is_over(&self, uid: u32, now: Duration) -> bool {
-        self.of_users.get(&uid).is_some_and(|account| account.is_over(self.allowance, now))
+        self.of(uid).is_over(self.allowance, now)
     }
 
     /// Whether more than half of the burst of a user is used up: optional work is skipped.
@@ -112,11 +126,6 @@ impl Accounts {
         let is_over = move |(_, account): &(&u32, &Account)| account.is_over(self.allowance, now);
         self.of_users.iter().filter(is_over).map(|(uid, _)| *uid)
     }
-
-    /// Forgets users without debts.
-    pub fn forget(&mut self, now: Duration) {
-        self.of_users.retain(|_, account| !account.debt(self.allowance, now).is_zero());
-    }
 }
 
 #[cfg(test)]
@@ -125,7 +134,8 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1000);
     const MS: Duration = Duration::from_millis(1);
-    const ALLOWANCE: Allowance = Allowance { part: 10, burst: Duration::from_millis(100) };
+    const SECOND: Duration = Duration::from_secs(1);
+    const ALLOWANCE: Allowance = Allowance { part: 10, burst: Duration::from_millis(100), credit_part: Some(2) };
 
     fn charged(spent: Duration) -> Account {
         let mut account = Account::default();
@@ -151,11 +161,20 @@ mod tests {
     #[test]
     fn credit_pays_debt_and_is_not_saved_for_later() {
         let mut account = charged(150 * MS);
-        account.credit(50 * MS, ALLOWANCE);
+        account.credit(99 * MS, ALLOWANCE);
+        assert!(account.is_over(ALLOWANCE, NOW), "half of it counts");
+        account.credit(MS, ALLOWANCE);
         assert!(!account.is_over(ALLOWANCE, NOW));
         account.credit(Duration::MAX, ALLOWANCE);
         account.charge(101 * MS, ALLOWANCE, NOW);
         assert!(account.is_over(ALLOWANCE, NOW));
+    }
+
+    #[test]
+    fn debt_is_paid_by_time_alone_without_credit() {
+        let mut account = charged(150 * MS);
+        account.credit(Duration::MAX, Allowance { credit_part: None, ..ALLOWANCE });
+        assert_eq!(account.debt(ALLOWANCE, NOW), 150 * MS);
     }
 
     #[test]
@@ -169,9 +188,9 @@ mod tests {
         assert_eq!([1, 2].map(|uid| accounts.is_over(uid, NOW)), [true, false]);
         assert_eq!(accounts.over(NOW).collect::<Vec<_>>(), [1]);
         // What its processes use pays for it, and so does time.
-        accounts.credit(1, 30 * MS);
+        accounts.credit(1, 60 * MS);
         assert!(accounts.is_over(1, NOW));
-        accounts.credit(1, 20 * MS);
+        accounts.credit(1, 40 * MS);
         assert!(!accounts.is_over(1, NOW));
         accounts.charge(1, 50 * MS, NOW);
         assert!(accounts.is_over(1, NOW) && !accounts.is_over(1, NOW + 500 * MS));
@@ -182,7 +201,20 @@ mod tests {
         let mut accounts = Accounts::new(ALLOWANCE);
         (0..=1024).for_each(|uid| accounts.charge(uid, MS, NOW));
         assert_eq!(accounts.of_users.len(), 1025);
-        accounts.charge(7, MS, NOW + Duration::from_secs(1));
-        assert_eq!(accounts.of_users.keys().collect::<Vec<_>>(), [&7]);
+        (1025..=2050).for_each(|uid| accounts.charge(uid, MS, NOW + SECOND));
+        assert_eq!(accounts.of_users.keys().copied().collect::<Vec<_>>(), (1025..=2050).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn users_are_at_most_twice_those_with_debts_and_seldom_looked_at() {
+        let (mut accounts, mut looks) = (Accounts::new(ALLOWANCE), 0);
+        // Each is in debt for 10 s: 10,000 of them at a time.
+        for uid in 0..100_000 {
+            let (users, users_max) = (accounts.of_users.len(), accounts.users_max);
+            accounts.charge(uid, SECOND, NOW + uid * MS);
+            looks += if accounts.users_max == users_max { 0 } else { users };
+            assert!(accounts.of_users.len() <= 20_000);
+        }
+        assert!(looks <= 200_000, "{looks} looks for 100,000 charges");
     }
 }

@@ -1,4 +1,4 @@
-//! Program files: whether the dynamic loader puts a preloaded library into them.
+//! Program files: which one to execute, and whether the dynamic loader puts a preloaded library into it.
 
 use std::{
     fs::{self, File},
@@ -22,6 +22,28 @@ const SCRIPT_BYTES: u64 = 256;
 /// Interpreters of interpreters that the kernel follows (`bprm_execve`).
 const SCRIPTS_MAX: u32 = 5;
 const SET_USER_OR_GROUP: u32 = 0o6000;
+
+/// Executable of a process that this one starts.
+#[derive(Clone, Debug)]
+pub struct Program(PathBuf);
+
+impl Program {
+    /// Executable of this process, even if its file was replaced.
+    #[must_use]
+    pub fn this() -> Self {
+        Self("/proc/self/exe".into())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Executable at a path.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+}
 
 /// Reason why a preloaded library would not be in a program.
 #[derive(Debug, Error)]

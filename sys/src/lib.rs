@@ -12,7 +12,8 @@
 //! * [`pidfd`]: another process, its exit, and its open files
 //! * [`uvm`]: calls of nvidia-uvm on another process's VA space
 //! * [`actor`]: processes that make these calls, in the target's cgroup
-//! * [`sandbox`]: computations in a process that can do nothing else
+//! * [`sandbox`]: computations in a process that can do nothing else; `confinement`: what these and
+//!   actors give up
 //! * [`memory`]: return of freed memory to the kernel
 //! * [`executable`]: program files, and whether libraries are preloaded into them
 //! * [`shared_memory`]: shared memory that a process made for uvmd; [`futex`]: waits for its words
@@ -27,6 +28,7 @@ pub mod actor;
 pub mod btf;
 pub mod capabilities;
 pub mod clock;
+mod confinement;
 pub mod cpu_budget;
 pub mod cpu_time;
 pub mod driver;

@@ -8,7 +8,7 @@
 //!
 //! The process can also punch holes in the memory. Whoever accesses a hole through a mapping pays for the
 //! page, for as long as the process keeps the memory. So memory with holes is refused before it is mapped,
-//! only the begin is mapped, and whoever accesses that asks [`SharedMemory::has_holes`] first;
+//! only the begin is mapped, and [`SharedMemory::words`] refuses access to it once there are holes;
 //! [`SharedMemory::read_at`] copies from the rest, which takes no memory.
 
 use std::{
@@ -17,7 +17,7 @@ use std::{
     fs::{File, Metadata},
     io,
     num::NonZeroUsize,
-    ops::{Deref, Range},
+    ops::Range,
     os::{
         fd::AsRawFd,
         unix::fs::{FileExt, MetadataExt},
@@ -109,16 +109,6 @@ impl fmt::Debug for SharedMemory {
     }
 }
 
-impl Deref for SharedMemory {
-    type Target = [AtomicU64];
-
-    #[expect(unsafe_code, reason = "memory that was mapped")]
-    fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: mapped for as long as this value lives; the seals forbid to shrink the memory.
-        unsafe { slice::from_raw_parts(self.words.as_ptr(), self.count.get()) }
-    }
-}
-
 impl Drop for SharedMemory {
     #[expect(unsafe_code, reason = "a system call without a safe wrapper")]
     fn drop(&mut self) {
@@ -128,18 +118,6 @@ impl Drop for SharedMemory {
 }
 
 impl SharedMemory {
-    /// Shared memory of a process, by one of its threads; `None` if it has none. Reads all of its
-    /// mappings, which may hang, and takes long if there are many.
-    ///
-    /// # Errors
-    /// If it cannot be read, or could be taken away later.
-    pub fn of_process(roots: &Roots, thread: u32, form: Form) -> Result<Option<Self>, SharedMemoryError> {
-        let mut search = Search::begin(roots, thread, [form])?;
-        while !search.advance(u64::MAX)? {}
-        let [found] = search.open();
-        found
-    }
-
     /// Makes such memory, as the helper does, with all of its pages, and with all of it mapped.
     ///
     /// # Errors
@@ -176,15 +154,21 @@ impl SharedMemory {
         self.file.read_exact_at(bytes, offset)
     }
 
-    /// Whether it lacks pages, or did when this was asked before: the process can punch holes at any time.
+    /// Words that are mapped here. To be asked for anew before each use: the process can punch holes at any
+    /// time, and an access to one that is punched just then costs this process a page.
     ///
     /// # Errors
-    /// If the kernel does not say.
-    pub fn has_holes(&self) -> io::Result<bool> {
-        if !self.had_holes.load(Ordering::Relaxed) && is_sparse(&self.file.metadata()?) {
+    /// If the memory lacks pages, or did before, or the kernel does not say.
+    #[expect(unsafe_code, reason = "memory that was mapped")]
+    pub fn words(&self) -> Result<&[AtomicU64], SharedMemoryError> {
+        if self.file.metadata().map_or(true, |metadata| is_sparse(&metadata)) {
             self.had_holes.store(true, Ordering::Relaxed);
         }
-        Ok(self.had_holes.load(Ordering::Relaxed))
+        if self.had_holes.load(Ordering::Relaxed) {
+            return Err(SharedMemoryError::Sparse);
+        }
+        // SAFETY: mapped for as long as this value lives; the seals forbid to shrink the memory.
+        Ok(unsafe { slice::from_raw_parts(self.words.as_ptr(), self.count.get()) })
     }
 
     /// Opens the file of a mapping, if it is still of this device and form.
@@ -289,10 +273,47 @@ impl<const N: usize> Search<N> {
 
     /// Opens what was found, in the order of the forms: `None` for those that are not there.
     pub fn open(self) -> [Result<Option<SharedMemory>, SharedMemoryError>; N] {
-        self.memories.map(|(form, found)| {
-            let Some(Range { start, end }) = found else { return Ok(None) };
-            SharedMemory::open(&self.folder.join(format!("{start:x}-{end:x}")), &form, self.device).map(Some)
+        self.places().map(|place| place.map(|place| place.open()).transpose())
+    }
+
+    /// Places of what was found, in the order of the forms.
+    fn places(self) -> [Option<Place>; N] {
+        let Self { folder, device, memories, mappings: _ } = self;
+        memories.map(|(form, found)| {
+            let Range { start, end } = found?;
+            Some(Place { mapping: folder.join(format!("{start:x}-{end:x}")), form, device })
         })
+    }
+}
+
+/// Place of a shared memory among the mappings of a process: the result of a search, which holds neither a
+/// descriptor nor memory of the process.
+#[derive(Clone, Debug)]
+pub struct Place {
+    mapping: PathBuf,
+    form: Form,
+    device: (u32, u32),
+}
+
+impl Place {
+    /// Place of a shared memory in a process, by one of its threads; `None` if it has none. Reads all of its
+    /// mappings, which may hang, and takes long if there are many.
+    ///
+    /// # Errors
+    /// If they cannot be read, or are too many.
+    pub fn find(roots: &Roots, thread: u32, form: Form) -> Result<Option<Self>, SharedMemoryError> {
+        let mut search = Search::begin(roots, thread, [form])?;
+        while !search.advance(u64::MAX)? {}
+        let [place] = search.places();
+        Ok(place)
+    }
+
+    /// Opens the memory that is there now: of this form, but maybe another one than was found.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read, or could be taken away later.
+    pub fn open(&self) -> Result<SharedMemory, SharedMemoryError> {
+        SharedMemory::open(&self.mapping, &self.form, self.device)
     }
 }
 
@@ -324,8 +345,12 @@ mod tests {
         Form { name, bytes: BYTES, mapped_bytes: BYTES }
     }
 
+    fn open(form: Form) -> Result<Option<SharedMemory>, SharedMemoryError> {
+        Place::find(&Roots::default(), std::process::id(), form)?.map(|place| place.open()).transpose()
+    }
+
     fn of_this_process(name: &'static CStr) -> Result<Option<SharedMemory>, SharedMemoryError> {
-        SharedMemory::of_process(&Roots::default(), std::process::id(), form(name))
+        open(form(name))
     }
 
     /// Whether this machine lets the test open mappings.
@@ -342,12 +367,13 @@ mod tests {
         }
         let own = made(c"uvmd-test-words", 8192, SealFlags::SHRINK | SealFlags::GROW);
         let found = of_this_process(c"uvmd-test-words").unwrap().unwrap();
+        let (own, words) = (own.words().unwrap(), found.words().unwrap());
         own[1023].store(7, Ordering::Relaxed);
-        assert_eq!((found.len(), found[1023].load(Ordering::Relaxed)), (1024, 7));
+        assert_eq!((words.len(), words[1023].load(Ordering::Relaxed)), (1024, 7));
         let mut copy = [0; 8];
         found.read_at(8184, &mut copy).unwrap();
         assert_eq!(u64::from_ne_bytes(copy), 7);
-        found[0].store(8, Ordering::Relaxed);
+        words[0].store(8, Ordering::Relaxed);
         assert_eq!(own[0].load(Ordering::Relaxed), 8);
     }
 
@@ -400,15 +426,17 @@ mod tests {
         }
         let own = made(c"uvmd-test-punched", 8192, SealFlags::SHRINK);
         let form = Form { mapped_bytes: NonZeroUsize::new(4096).unwrap(), ..form(c"uvmd-test-punched") };
-        let found = SharedMemory::of_process(&Roots::default(), std::process::id(), form).unwrap().unwrap();
-        assert_eq!((found.len(), found.has_holes().unwrap()), (512, false));
-        own[1023].store(1, Ordering::Relaxed);
+        let found = open(form).unwrap().unwrap();
+        let words = own.words().unwrap();
+        assert_eq!(found.words().unwrap().len(), 512);
+        words[1023].store(1, Ordering::Relaxed);
         own.punch_hole(4096..8192).unwrap();
         let mut copy = [1; 8192];
         found.read_at(0, &mut copy).unwrap();
-        assert_eq!((copy, found.has_holes().unwrap()), ([0; 8192], true));
-        own[1023].store(1, Ordering::Relaxed);
-        assert!(found.has_holes().unwrap() && !own.has_holes().unwrap(), "once is enough");
+        let is_sparse = |memory: &SharedMemory| matches!(memory.words(), Err(SharedMemoryError::Sparse));
+        assert!(copy == [0; 8192] && is_sparse(&found));
+        words[1023].store(1, Ordering::Relaxed);
+        assert!(is_sparse(&found) && !is_sparse(&own), "once is enough");
         assert_eq!(found.read_at(8192, &mut copy).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::panic, clippy::print_stdout, clippy::unwrap_used, reason = "tests without a harness")]
 
 use std::{
+    ffi::CStr,
     fs,
     hint::black_box,
     io::{self, Write},
@@ -13,11 +14,12 @@ use std::{
 };
 
 use sys::{
-    actor::Program,
+    executable::Program,
     sandbox::{Deadline, Ended, Failure, Limits, Process, run_if_sandboxed},
 };
 
 const ARGUMENT: &str = "--computation";
+const NAME: &CStr = c"uvmd-computes";
 const LIMITS: Limits = Limits { memory_bytes: 64 << 20, cpu: Duration::from_secs(20) };
 /// Deadline that no computation here reaches, on a machine however busy.
 const LONG: Deadline = Deadline { cpu: Duration::from_secs(15), wall: Duration::from_mins(5) };
@@ -175,7 +177,7 @@ fn computation_is_not_started_by_hand() {
 }
 
 fn main() -> ExitCode {
-    if let Some(ended) = run_if_sandboxed(ARGUMENT, LIMITS, compute) {
+    if let Some(ended) = run_if_sandboxed(ARGUMENT, NAME, LIMITS, compute) {
         return ended;
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();

@@ -88,16 +88,24 @@ impl View for List {
     }
 }
 
+/// Reason why no further calls are recorded; `None` if they are, or if the process has exited.
+pub(crate) fn obstacle(ops: &Ops) -> Option<String> {
+    match (ops.state.as_str(), &ops.unreadable_reason, &ops.quota_holder) {
+        ("quota_reached", _, Some(QuotaHolder { uid, recordings, max_recordings })) => {
+            Some(format!("not recorded: user {uid} has {recordings} of {max_recordings} recordings"))
+        }
+        ("throttled", ..) => Some("not recorded for now: the reader time of its user is used up".to_owned()),
+        ("unreadable", Some(reason), _) => Some(format!("not recorded any more: {}", text::printable(reason))),
+        _ => None,
+    }
+}
+
 /// State of the recording, and what it lacks.
 fn heading(ops: &Ops) -> String {
-    let state = match (ops.state.as_str(), &ops.unreadable_reason, &ops.quota_holder) {
-        ("quota_reached", _, Some(QuotaHolder { uid, recordings, max_recordings })) => {
-            return format!("not recorded: user {uid} has {recordings} of {max_recordings} recordings");
-        }
-        ("throttled", ..) => "not recorded for now: the reader time of its user is used up".to_owned(),
-        ("unreadable", Some(reason), _) => format!("not recorded any more: {}", text::printable(reason)),
-        (state, ..) => text::printable(state).replace('_', " "),
-    };
+    let state = obstacle(ops).unwrap_or_else(|| text::printable(&ops.state).replace('_', " "));
+    if ops.quota_holder.is_some() {
+        return state;
+    }
     let calls = format!("{}, the last {} retained", text::counted(ops.calls, "call"), text::count(ops.calls_retained));
     let losses = [
         ("dropped", ops.calls_dropped),
@@ -252,6 +260,9 @@ NUMBER     MS  TID  CALL
         let holder = Some(QuotaHolder { uid: 1001, recordings: 8, max_recordings: 16 });
         let waiting = Ops { state: "quota_reached".to_owned(), quota_holder: holder, ..Ops::default() };
         assert_eq!(heading(&waiting), "not recorded: user 1001 has 8 of 16 recordings");
+        let throttled = heading(&Ops { state: "throttled".to_owned(), ..lossy.clone() });
+        let expected = "not recorded for now: the reader time of its user is used up: 1.2k calls, the last 40 retained";
+        assert!(throttled.starts_with(&format!("{expected}; 3 dropped; ")), "{throttled}");
         let unreadable = Ops { state: "unreadable".to_owned(), unreadable_reason: Some("x".to_owned()), ..lossy };
         assert!(heading(&unreadable).starts_with("not recorded any more: x: 1.2k calls"));
     }

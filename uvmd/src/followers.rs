@@ -32,8 +32,10 @@ use model::{
     ActuatorChoice, ActuatorKind, Counters, Directive, Following, FollowingState, GpuKey, GpuUuid, IterationBegin,
     Memory, Mode, PlanCommand, PlanReport, Process, ProcessId, Publication, Snapshot, policy::of_plans,
 };
+use planning::PLANNERS_CREDIT_PART;
 pub(crate) use planning::{Planners, run_if_planner};
 use plans::{ClaimLimits, FaultCounts, Observation, ProbeQuota, Table};
+use recorder::{READING_CREDIT_PART, SEARCHES_CREDIT_PART};
 use sys::{
     Roots,
     cpu_budget::{Accounts, Allowance},
@@ -53,9 +55,19 @@ const AGE_MAX: Duration = Duration::from_secs(10);
 /// Time for which a follower may be throttled before its state is reported as unavailable.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Processor time of followers for a user, planners excluded.
-const FOLLOWING_ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_millis(500) };
+const FOLLOWING_ALLOWANCE: Allowance =
+    Allowance { part: 50, burst: Duration::from_millis(500), credit_part: Some(FOLLOWING_CREDIT_PART) };
 /// Share of the time that a process uses itself, which its user's followers may use, too: 1 / this.
 const FOLLOWING_CREDIT_PART: u32 = 40;
+/// Share of the time that a process uses itself, which all work for its calls may use together, at most:
+/// 1 / this.
+const CREDITS_PART: u32 = 10;
+const _: () = {
+    let parts = [READING_CREDIT_PART, SEARCHES_CREDIT_PART, FOLLOWING_CREDIT_PART, PLANNERS_CREDIT_PART];
+    let [reading, searches, following, planners] = parts;
+    let all = reading * searches * following * planners;
+    assert!(all / reading + all / searches + all / following + all / planners <= all / CREDITS_PART);
+};
 
 /// Followers of all processes, of the loop that acts.
 pub(crate) struct Followers {

@@ -18,7 +18,7 @@ use recorder::{
 };
 use sys::Roots;
 use tokio::sync::Semaphore;
-use web::{CallsRequest, OpsSource, Source, TraceSource, Unrecorded};
+use web::{CallsRefusal, CallsRequest, OpsSource, Source, TraceSource, Unrecorded};
 
 /// Interval of readings: a ring holds 16,384 calls of a program's first thread.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -121,42 +121,70 @@ impl Recorder {
 
     /// Source of calls.
     pub(crate) fn ops(&self) -> OpsSource {
-        self.source(ANSWERS_MAX, Recording::view)
+        self.source(Places::new(ANSWERS_MAX, "lists of calls"), Recording::view)
     }
 
     /// Source of traces.
     pub(crate) fn traces(&self) -> TraceSource {
-        self.source(TRACES_MAX, |recording, count| {
+        self.source(Places::new(TRACES_MAX, "trace"), |recording, count| {
             let trace = recording.window().trace(count).map_err(|error| error.to_string())?;
             serde_json::to_vec(&trace).map_err(|error| error.to_string())
         })
     }
 
-    /// Source of answers, of which this many are made at a time.
+    /// Source of answers, which are made in these places.
     fn source<A: Send + 'static>(
         &self,
-        max: usize,
+        places: Places,
         answer: impl Fn(&Recording, usize) -> A + Clone + Send + Sync + 'static,
-    ) -> Source<CallsRequest, Result<A, Unrecorded>> {
-        let is_enabled = self.is_enabled;
-        let (recordings, places) = (Arc::clone(&self.recordings), Arc::new(Semaphore::new(max)));
+    ) -> Source<CallsRequest, Result<A, CallsRefusal>> {
+        let (is_enabled, recordings) = (self.is_enabled, Arc::clone(&self.recordings));
         Source::new(move |CallsRequest { process, count }| {
-            let (recordings, places, answer) = (Arc::clone(&recordings), Arc::clone(&places), answer.clone());
+            let (places, recordings, answer) = (places.clone(), Arc::clone(&recordings), answer.clone());
             async move {
-                let place = places.acquire_owned().await.ok()?;
-                // Whoever asked may be gone: the place is taken until it is made.
+                if !is_enabled {
+                    return Some(Err(Unrecorded("recordings.enabled is false".to_owned()).into()));
+                }
                 let make = move || {
-                    let _place = place;
-                    if !is_enabled {
-                        return Err(Unrecorded("recordings.enabled is false".to_owned()));
-                    }
                     let recording = recordings.of(process);
                     let absent = || not_found(recordings.delay_of(process));
                     recording.map(|recording| answer(&recording, count)).ok_or_else(absent)
                 };
-                tokio::task::spawn_blocking(make).await.ok()
+                places.make(make).await
             }
         })
+    }
+}
+
+/// Places of answers that are made at a time.
+#[derive(Clone)]
+struct Places {
+    free: Arc<Semaphore>,
+    max: usize,
+    /// Name of the answers.
+    noun: &'static str,
+}
+
+impl Places {
+    fn new(max: usize, noun: &'static str) -> Self {
+        Self { free: Arc::new(Semaphore::new(max)), max, noun }
+    }
+
+    /// Makes an answer on a thread that may block, or refuses it at once if all places are taken: while
+    /// it waited, it would hold one of the few places in which all responses are built.
+    async fn make<A: Send + 'static>(
+        &self,
+        make: impl FnOnce() -> Result<A, Unrecorded> + Send + 'static,
+    ) -> Option<Result<A, CallsRefusal>> {
+        let Ok(place) = Arc::clone(&self.free).try_acquire_owned() else {
+            return Some(Err(CallsRefusal::Busy(format!("uvmd makes {} {} at a time", self.max, self.noun))));
+        };
+        // The client may be gone: the place is taken until the answer is made.
+        let make = move || {
+            let _place = place;
+            make().map_err(CallsRefusal::from)
+        };
+        tokio::task::spawn_blocking(make).await.ok()
     }
 }
 
@@ -218,4 +246,42 @@ fn not_found(delay: Option<Delay>) -> Unrecorded {
         Delay::LocksOfUser => "the search for the helper waits: processes of its user hold their memory maps",
     };
     Unrecorded(reason.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Time within which nothing hangs.
+    const HANG_LIMIT: Duration = Duration::from_mins(1);
+
+    #[tokio::test]
+    async fn requests_beyond_the_places_are_refused_at_once_until_one_is_free() {
+        let places = Places::new(1, "trace");
+        let (release, released) = mpsc::channel::<()>();
+        let (start, started) = mpsc::channel();
+        let (first, of_first) = (places.clone(), move || {
+            start.send(()).unwrap();
+            Ok(released.recv().is_ok())
+        });
+        let first = tokio::spawn(async move { first.make(of_first).await });
+        tokio::task::spawn_blocking(move || started.recv_timeout(HANG_LIMIT)).await.unwrap().unwrap();
+        let busy = CallsRefusal::Busy("uvmd makes 1 trace at a time".to_owned());
+        for _ in 0..16 {
+            let refused = timeout(HANG_LIMIT, places.make(|| Ok(true))).await.expect("a refusal waits for nobody");
+            assert_eq!(refused, Some(Err(busy.clone())));
+        }
+        // A client that is gone frees no place: the answer is still being made.
+        first.abort();
+        assert!(first.await.is_err());
+        assert_eq!(places.make(|| Ok(true)).await, Some(Err(busy)));
+        drop(release);
+        let free = timeout(HANG_LIMIT, places.free.acquire()).await.expect("the place is freed with the answer");
+        drop(free);
+        assert_eq!(places.make(|| Ok(true)).await, Some(Ok(true)));
+    }
 }

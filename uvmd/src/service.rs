@@ -100,7 +100,7 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
         recorder.clone(),
         policy.actuator.0,
         mover_factory(policy, &switch),
-        Planners::in_processes(sys::actor::Program::this()),
+        Planners::in_processes(sys::executable::Program::this()),
         probes(policy),
         policy.interval.0,
     );

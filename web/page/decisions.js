@@ -101,11 +101,6 @@ function describe(list, rows) {
   list.replaceChildren(...shown.flatMap(([title, value]) => [make("dt", { textContent: title }), make("dd", { textContent: value })]));
 }
 
-// What an iteration has with a plan, of what the plan promises to lower.
-function outlook({ promise, planned_bytes, planned_faulted_blocks }) {
-  return promise === "faults" ? `${format.count(planned_faulted_blocks)} blocks left to faults` : `${format.bytes(planned_bytes)} over the link`;
-}
-
 // Rows of a plan that the helper follows.
 function plan(evidence) {
   const { planner, promise, launches, lead, coverage_ratio, planned_moves, launches_wait, without, with: followed, p_value, counters } = evidence;
@@ -218,7 +213,7 @@ export function showPolicy(effective, status) {
     ["Reason", format.printable(reason)],
     ["Acting", active ? "permitted" : "disabled on this node"],
     ["Budget", budget(effective.budget)],
-    ["Plan", effective.plan?.planner ? `${format.printable(effective.plan.planner)}, ${outlook(effective.plan)} in an iteration` : ""],
+    ["Plan", effective.plan ? words.plan(effective.plan) : ""],
     ["Restrictions", format.printable(restrictions.map(where).join("; ")) || "none"],
   ]);
   const wanted = addressed("override");

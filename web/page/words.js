@@ -1,4 +1,4 @@
-// Names and descriptions of verdicts, owners, GPUs and patterns; the names are those of uvmctl.
+// Names and descriptions of verdicts, owners, GPUs, patterns and plans; the names are those of uvmctl.
 
 import { processHref } from "./dom.js";
 import * as format from "./format.js";
@@ -149,6 +149,18 @@ export function bounds(resident) {
   const { bytes, min_bytes, max_bytes } = resident;
   const [least, most] = [format.bytes(min_bytes), format.bytes(max_bytes)];
   return least === format.bytes(bytes) && most === least ? "" : `${least} to ${most}`;
+}
+
+// === plans ===
+
+const counted = (number, thing) => `${format.count(number)} ${thing}${number === 1 ? "" : "s"}`;
+
+// Plan of a process's iterations, or the state on the way to one with its reason.
+export function plan({ state, reason, planner, promise, planned_bytes, planned_faulted_blocks, iterations }) {
+  const soFar = iterations === null ? "" : `, ${counted(iterations, "iteration")} so far`;
+  if (planner === null) return format.printable(`${state}${soFar}${reason === null ? "" : `: ${reason}`}`);
+  const outlook = promise === "faults" ? `${counted(planned_faulted_blocks, "block")} left to faults` : `${format.bytes(planned_bytes)} over the link`;
+  return `${format.printable(planner)}, ${outlook} in an iteration${soFar}`;
 }
 
 // === kill switch ===

@@ -41,9 +41,9 @@ impl EntityTags {
         let mut tags = Vec::new();
         let mut rest = text.trim_start_matches([' ', '\t', ',']);
         while !rest.is_empty() {
-            let strong = rest.strip_prefix("W/");
-            let (opaque, after) = strong.unwrap_or(rest).strip_prefix('"')?.split_once('"')?;
-            tags.push(EntityTag { is_weak: strong.is_some(), opaque: opaque.to_owned() });
+            let weak = rest.strip_prefix("W/");
+            let (opaque, after) = weak.unwrap_or(rest).strip_prefix('"')?.split_once('"')?;
+            tags.push(EntityTag { is_weak: weak.is_some(), opaque: opaque.to_owned() });
             let after = after.trim_start_matches([' ', '\t']);
             if !after.is_empty() && !after.starts_with(',') {
                 return None;

@@ -122,7 +122,8 @@ use server::Site;
 use settings::Settings;
 pub use socket::{Socket, SocketError, Trusted};
 pub use sources::{
-    CallsRequest, Heat, HistorySource, OpsSource, Snapshots, Source, Sources, TraceSource, Unrecorded, VerdictSource,
+    CallsRefusal, CallsRequest, Heat, HistorySource, OpsSource, Snapshots, Source, Sources, TraceSource, Unrecorded,
+    VerdictSource,
 };
 use stopwatch::Stopwatch;
 use streams::Streams;

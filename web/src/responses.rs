@@ -97,6 +97,8 @@ pub(crate) struct Figures {
     pub(crate) rejected_by_queue: u64,
     /// Requests rejected for want of memory.
     pub(crate) rejected_by_budget: u64,
+    /// Requests rejected because their source had the maximum of others.
+    pub(crate) rejected_by_source: u64,
 }
 
 // === impl Text ===
@@ -247,6 +249,11 @@ impl Responses {
         .await
     }
 
+    /// Problem of a request whose source has the maximum of others, which is counted.
+    pub(crate) fn busy_source(&self, reason: &str) -> Problem {
+        self.lists.busy_source(reason)
+    }
+
     /// Durations of snapshots for requests.
     pub(crate) fn snapshot_durations(&self) -> Distribution {
         self.readings.stopwatch.durations()
@@ -259,6 +266,7 @@ impl Responses {
             built: lane.built.load(Ordering::Relaxed),
             rejected_by_queue: lane.rejected_by_queue(),
             rejected_by_budget: lane.rejected_by_budget.load(Ordering::Relaxed),
+            rejected_by_source: lane.rejected_by_source.load(Ordering::Relaxed),
         })
     }
 

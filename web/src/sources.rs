@@ -44,10 +44,25 @@ impl Unrecorded {
     }
 }
 
+/// Refusal of a request for recorded calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallsRefusal {
+    /// There are no such calls.
+    Unrecorded(Unrecorded),
+    /// The maximum of responses with calls is being built, for the reason.
+    Busy(String),
+}
+
+impl From<Unrecorded> for CallsRefusal {
+    fn from(unrecorded: Unrecorded) -> Self {
+        Self::Unrecorded(unrecorded)
+    }
+}
+
 /// Source of recorded calls.
-pub type OpsSource = Source<CallsRequest, Result<api::Ops, Unrecorded>>;
+pub type OpsSource = Source<CallsRequest, Result<api::Ops, CallsRefusal>>;
 /// Source of recorded calls as a trace, in JSON, or the reason why there is no trace of as many calls.
-pub type TraceSource = Source<CallsRequest, Result<Result<Vec<u8>, String>, Unrecorded>>;
+pub type TraceSource = Source<CallsRequest, Result<Result<Vec<u8>, String>, CallsRefusal>>;
 /// Source of recent counts; `None` if the subject is unknown.
 pub type HistorySource = Source<HistoryRequest, Option<History>>;
 
@@ -178,8 +193,8 @@ impl From<Snapshots> for Sources {
             snapshots,
             heat: Source::new(|_| std::future::ready(Some(None))),
             history: Source::new(|_| std::future::ready(Some(None))),
-            ops: Source::new(|_| std::future::ready(Some(Err(Unrecorded::without_helper())))),
-            traces: Source::new(|_| std::future::ready(Some(Err(Unrecorded::without_helper())))),
+            ops: Source::new(|_| std::future::ready(Some(Err(Unrecorded::without_helper().into())))),
+            traces: Source::new(|_| std::future::ready(Some(Err(Unrecorded::without_helper().into())))),
             verdicts: VerdictSource::new(Arc::default),
             decisions: DecisionSource::new(Arc::default),
             events: Events::default(),

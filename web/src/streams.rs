@@ -56,7 +56,6 @@ impl Streams {
     /// streams.
     pub(crate) fn take(&self, peer: PeerKey) -> Option<StreamPlace> {
         let mut open = self.open();
-        open.retain(|each| !each.place.is_closed());
         let own = count(&open, peer);
         if own >= peer.share(MAX, OF_PEER_MAX) || !self.make_place(&mut open, peer, own) {
             self.0.rejected.fetch_add(1, Ordering::Relaxed);
@@ -92,7 +91,7 @@ impl Streams {
 
     /// Number of open streams.
     pub(crate) fn count(&self) -> usize {
-        self.open().iter().filter(|each| !each.place.is_closed()).count()
+        self.open().len()
     }
 
     /// Number of rejected requests for a stream.
@@ -115,8 +114,9 @@ impl StreamPlace {
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
+        let mut open = self.streams.open();
         self.displaced.close();
-        self.streams.open().retain(|each| !each.place.is_closed());
+        open.retain(|each| !each.place.is_closed());
     }
 }
 

@@ -30,7 +30,8 @@ fn order(process: ProcessId, is_rollback: bool) -> Order {
 }
 
 fn answers(order: &Order, interrupt: &dyn Interrupt) -> Vec<CallResult> {
-    let outcome = Caller::new(Settings::default(), Roots::default()).carry_out(order, interrupt);
+    let outcome =
+        Caller::new(Settings::default(), Roots::default(), Inspections::default()).carry_out(order, interrupt);
     let reported_bytes: u64 = outcome.calls.iter().map(|call| call.step.bytes()).sum();
     assert_eq!(reported_bytes, order.steps.iter().map(Step::bytes).sum::<u64>(), "every byte has an answer");
     outcome.calls.into_iter().map(|call| call.result).collect()
@@ -64,8 +65,8 @@ const MAPS: &str = "000000000000-000001000000 rw-s 000000000000 00:06 123 /dev/n
 
 /// Results of an order for a process with these files.
 fn answers_of(machine: &Machine, pid: u32) -> Vec<CallResult> {
-    let outcome =
-        Caller::new(Settings::default(), machine.roots.clone()).carry_out(&order(process(pid), true), &|| false);
+    let outcome = Caller::new(Settings::default(), machine.roots.clone(), Inspections::default())
+        .carry_out(&order(process(pid), true), &|| false);
     outcome.calls.into_iter().map(|call| call.result).collect()
 }
 
@@ -96,7 +97,10 @@ fn answers_after(caller: &mut Caller, begun: Instant, passed_s: u64, is_rollback
 
 #[test]
 fn target_of_an_abandoned_order_is_paused_except_for_withdrawals() {
-    let mut caller = Caller { order_budget: Duration::ZERO, ..Caller::new(Settings::default(), Roots::default()) };
+    let mut caller = Caller {
+        order_budget: Duration::ZERO,
+        ..Caller::new(Settings::default(), Roots::default(), Inspections::default())
+    };
     let begun = Instant::now();
     let given_up = [(); 2].map(|()| CallResult::Failed("gave up: its calls took more than 0 s together".to_owned()));
     let denied = |seconds| {
@@ -127,6 +131,24 @@ fn mapping_of_a_process_without_its_first_thread_is_not_taken_for_unmapped() {
 }
 
 #[test]
+fn orders_for_a_user_with_large_memory_maps_are_denied_once_their_inspections_have_taken_its_time() {
+    let own = process(id());
+    let mappings = (0..100_000_u64).map(|at| format!("{at:x}000-{at:x}800 rw-p 00000000 00:00 0\n"));
+    let machine = Machine::new()
+        .with(&format!("proc/{}/maps", own.pid), mappings.collect::<String>())
+        .with(&format!("proc/{}/status", own.pid), "Uid:\t1000\t1000\t1000\t1000\n");
+    machine.link(&format!("proc/{}/stat", own.pid), &format!("/proc/{}/stat", own.pid));
+    let inspections = Inspections::default();
+    let mut caller = Caller::new(Settings::default(), machine.roots.clone(), inspections.clone());
+    let mut result = |is_rollback| caller.carry_out(&order(own, is_rollback), &|| false).calls[0].result.clone();
+    // Other targets of the user have taken all but the last of its time.
+    inspections.use_up(1000);
+    assert_eq!(result(false), CallResult::NotMapped);
+    assert!(matches!(result(false), CallResult::Denied(why) if why.contains("large memory maps")));
+    assert_eq!(result(true), CallResult::NotMapped, "withdrawals continue");
+}
+
+#[test]
 fn cancelled_order_makes_no_calls_unless_it_is_a_rollback() {
     let own = process(id());
     assert_eq!(answers(&order(own, false), &|| true), [CallResult::Cancelled, CallResult::Cancelled]);
@@ -137,7 +159,7 @@ fn cancelled_order_makes_no_calls_unless_it_is_a_rollback() {
 fn call_size_is_bounded() {
     let part_bytes = |part_bytes| {
         let settings = Settings { part_bytes, ..Settings::default() };
-        Caller::new(settings, Roots::default()).settings.part_bytes
+        Caller::new(settings, Roots::default(), Inspections::default()).settings.part_bytes
     };
     assert_eq!(part_bytes(0), 2 << 20);
     assert_eq!(part_bytes(u64::MAX), 32 << 20);
@@ -168,7 +190,7 @@ fn outcome_by(program: &Program, choice: ActuatorChoice, action: Action) -> Outc
     let step = Step { begin: BASE, end: BASE + (48 << 20), action };
     let is_rollback = matches!(action, Action::Withdraw(_));
     let order = Order { decision: DecisionId(1), process: program.id(), gpu: GPU, steps: vec![step], is_rollback };
-    Caller::new(settings, machine_of(program).roots.clone()).carry_out(&order, &|| false)
+    Caller::new(settings, machine_of(program).roots.clone(), Inspections::default()).carry_out(&order, &|| false)
 }
 
 const BY_HELPER: ActuatorChoice = ActuatorChoice::Only(ActuatorKind::Helper);

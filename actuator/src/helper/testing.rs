@@ -22,7 +22,8 @@ use call_ring::{
 use model::ProcessId;
 use sys::{Roots, futex, pidfd::PidFd, processes, shared_memory::SharedMemory};
 
-use super::{Ring, RingSearch};
+use super::Ring;
+use crate::inspections::Inspections;
 
 /// Environment variable with the part that this process plays.
 const PART: &str = "UVMD_TEST_HELPER";
@@ -116,7 +117,7 @@ impl Program {
     /// Starts it, and the helper's thread, as a call of the program does once uvmd has asked for it.
     pub(crate) fn start_acting(part: Part) -> Self {
         let program = Self::start(part);
-        let ring = Ring::open(&mut RingSearch::default(), &Roots::default(), &program.process).unwrap();
+        let ring = Ring::open(memory_of(&program.process)).unwrap();
         while ring.commands().unwrap().agent() != AgentState::Running {
             thread::sleep(Duration::from_millis(1));
         }
@@ -160,6 +161,11 @@ impl Drop for Program {
     }
 }
 
+/// Memory of the ring of a process.
+pub(crate) fn memory_of(process: &PidFd) -> Option<SharedMemory> {
+    Inspections::default().ring(&Roots::default(), process.pid(), Duration::ZERO).unwrap()
+}
+
 fn report(line: &str) {
     // Behind what the test harness has written.
     writeln!(io::stdout(), "\nhelper: {line}").unwrap();
@@ -180,9 +186,10 @@ fn plays_a_helper() {
             thread::park();
         }
     }
-    let words = SharedMemory::create(NAME, NonZeroUsize::new(TOTAL_BYTES).unwrap()).unwrap();
+    let shared = SharedMemory::create(NAME, NonZeroUsize::new(TOTAL_BYTES).unwrap()).unwrap();
+    let words = shared.words().unwrap();
     let mode = if part == Part::IsOff { Mode::Off } else { Mode::Record };
-    let memory = Memory::create(&words, mode).unwrap();
+    let memory = Memory::create(words, mode).unwrap();
     if part == Part::IsOlder {
         words[1].store(u64::from(MAJOR) << 32, Ordering::Release);
     }

@@ -1,15 +1,14 @@
 use std::{
-    fs,
     sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
 use model::Interrupt;
-use sys::{Roots, fake::Machine};
+use sys::Roots;
 
 use super::{
     Program as Target,
-    testing::{ADVICE_CALLS, LONG, Part, Program, is_permitted},
+    testing::{ADVICE_CALLS, LONG, Part, Program, is_permitted, memory_of},
     *,
 };
 
@@ -90,7 +89,7 @@ fn call_with_cost(
     budget: &mut TimeBudget<'_>,
 ) -> (Result<CallResult, CallResult>, Cost) {
     let (roots, id, process) = (Roots::default(), program.id(), &program.process);
-    let ring = Ring::open(&mut RingSearch::default(), &roots, process).unwrap();
+    let ring = Ring::open(memory_of(process)).unwrap();
     let (pages, mut cost) = (PageRange::new(0x20_0000, 0x2000).unwrap(), Cost::default());
     let target = Target { roots: &roots, id, process };
     let result = HelperCalls::new(ring, target, GPU, budget).make(action, pages, &mut cost);
@@ -100,13 +99,13 @@ fn call_with_cost(
 /// Wait of a withdrawal by ioctls for the helper.
 fn clear_within(program: &Program, limit: Duration) -> Result<u64, CallResult> {
     let (roots, id, process) = (Roots::default(), program.id(), &program.process);
-    let ring = Ring::look_up(&mut RingSearch::default(), &roots, process).unwrap();
+    let ring = Ring::look_up(memory_of(process)).unwrap();
     wait_until_clear(&ring, Target { roots: &roots, id, process }, &mut TimeBudget::new(limit, &|| false))
 }
 
 /// Submits a command as a former uvmd, and wakes the helper.
 fn submit_formerly(program: &Program) {
-    let ring = Ring::look_up(&mut RingSearch::default(), &Roots::default(), &program.process).unwrap();
+    let ring = Ring::look_up(memory_of(&program.process)).unwrap();
     let commands = ring.commands().unwrap();
     commands.submit(&Command { action: HelperAction::PreferGpu, gpu: GPU.0, begin: 0, end: 4096 }).unwrap();
     futex::wake(commands.futex().unwrap().0);
@@ -139,7 +138,7 @@ fn command_that_nobody_takes_is_revoked() {
     let limit = Duration::from_millis(20);
     assert_eq!(call_within(&program, ADVISE, limit), (Err(CallResult::Denied(reason())), false));
     assert_eq!(call_within(&program, WITHDRAW, limit), (Err(CallResult::Failed(reason())), false));
-    let ring = Ring::open(&mut RingSearch::default(), &Roots::default(), &program.process).unwrap();
+    let ring = Ring::open(memory_of(&program.process)).unwrap();
     assert_eq!(ring.commands().unwrap().take(), None);
 }
 
@@ -153,7 +152,7 @@ fn program_without_calls_is_not_waited_for() {
     let (Err(CallResult::Denied(reason)), false) = call_within(&program, ADVISE, LONG) else { panic!() };
     assert_eq!(reason, NOT_STARTED);
     assert!(begun.elapsed() < LONG / 2);
-    let ring = Ring::open(&mut RingSearch::default(), &Roots::default(), &program.process).unwrap();
+    let ring = Ring::open(memory_of(&program.process)).unwrap();
     assert_eq!(ring.commands().unwrap().take(), None, "nothing was submitted");
 }
 
@@ -235,7 +234,7 @@ fn ioctls_of_a_withdrawal_revoke_a_command_that_nobody_has_taken() {
     let program = Program::start_acting(Part::Sleeps);
     submit_formerly(&program);
     assert_eq!(clear_within(&program, LONG), Ok(0));
-    let ring = Ring::look_up(&mut RingSearch::default(), &Roots::default(), &program.process).unwrap();
+    let ring = Ring::look_up(memory_of(&program.process)).unwrap();
     assert_eq!(ring.commands().unwrap().take(), None);
 }
 
@@ -246,7 +245,7 @@ fn process_that_is_killed_meanwhile_has_exited() {
     }
     let program = Program::start_acting(Part::Hangs);
     let (roots, id, process) = (Roots::default(), program.id(), PidFd::open(program.process.pid()).unwrap());
-    let ring = Ring::open(&mut RingSearch::default(), &roots, &process).unwrap();
+    let ring = Ring::open(memory_of(&process)).unwrap();
     let (pages, mut cost) = (PageRange::new(0x20_0000, 0x2000).unwrap(), Cost::default());
     let killed = thread::spawn(move || {
         let mut program = program;
@@ -268,35 +267,7 @@ fn process_that_overwrites_its_ring_fails_its_own_order() {
     let program = Program::start_acting(Part::Overwrites);
     let (Err(CallResult::Failed(reason)), true) = call_within(&program, ADVISE, LONG) else { panic!() };
     assert_eq!(reason, "its shared memory is no ring of the helper: no header of a ring");
-    assert!(matches!(
-        Ring::open(&mut RingSearch::default(), &Roots::default(), &program.process),
-        Err(RingError::Invalid(_))
-    ));
-}
-
-#[test]
-fn ring_is_searched_for_once_for_each_program_that_the_process_executes() {
-    if !is_permitted() {
-        return;
-    }
-    let program = Program::start(Part::Rests);
-    let proc = format!("proc/{}", program.process.pid());
-    let stat = fs::read_to_string(format!("/{proc}/stat")).unwrap();
-    let machine = Machine::new().with(&format!("{proc}/stat"), &stat);
-    for name in ["maps", "map_files"] {
-        machine.link(&format!("{proc}/{name}"), &format!("/{proc}/{name}"));
-    }
-    let mut search = RingSearch::default();
-    let mut look_up = || Ring::look_up(&mut search, &machine.roots, &program.process);
-    look_up().unwrap();
-    fs::remove_file(machine.roots.proc.join(format!("{}/maps", program.process.pid()))).unwrap();
-    look_up().unwrap();
-    // Another one, with its stack elsewhere.
-    let (name, fields) = stat.rsplit_once(") ").unwrap();
-    let mut fields: Vec<&str> = fields.split(' ').collect();
-    fields[25] = "4096";
-    machine.write(&format!("{proc}/stat"), format!("{name}) {}", fields.join(" ")));
-    assert!(matches!(look_up(), Err(RingError::Memory(_))));
+    assert!(matches!(Ring::open(memory_of(&program.process)), Err(RingError::Invalid(_))));
 }
 
 #[test]
@@ -304,8 +275,7 @@ fn helper_without_commands_is_reported() {
     if !is_permitted() {
         return;
     }
-    let error =
-        |part| Ring::open(&mut RingSearch::default(), &Roots::default(), &Program::start(part).process).unwrap_err();
+    let error = |part| Ring::open(memory_of(&Program::start(part).process)).unwrap_err();
     assert!(matches!(error(Part::IsAbsent), RingError::Absent));
     assert!(matches!(error(Part::IsOlder), RingError::Older));
     assert!(matches!(error(Part::IsOff), RingError::Off));

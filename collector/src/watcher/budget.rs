@@ -4,9 +4,9 @@
 //!
 //! A user that starts and ends processes without end causes work here for each: this bounds it.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use sys::cpu_budget::{Account, Allowance};
+use sys::cpu_budget::{Account, Accounts, Allowance};
 
 /// Cost of the follow-up of a record, as a multiple of the cost of its read: the command line,
 /// checks of the process, its end, and its entry in every snapshot.
@@ -15,15 +15,21 @@ const FOLLOW_UP: u32 = 16;
 /// must not use up its user's budget: 31 are always distinguished at once, on any machine.
 const RECORD_MAX: Duration = Duration::from_millis(2);
 /// Budget of one user: a hundredth of a processor, and a burst of one second.
-const OF_USER: Allowance = Allowance { part: 100, burst: Duration::from_secs(1) };
+const OF_USER: Allowance = Allowance { part: 100, burst: Duration::from_secs(1), credit_part: None };
 /// Budget of all users together.
-const OF_NODE: Allowance = Allowance { part: 10, burst: Duration::from_secs(4) };
+const OF_NODE: Allowance = Allowance { part: 10, burst: Duration::from_secs(4), credit_part: None };
 
 /// Budgets of all users. Times are since boot, as in the probes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Budget {
-    users: BTreeMap<u32, Account>,
+    users: Accounts,
     node: Account,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { users: Accounts::new(OF_USER), node: Account::default() }
+    }
 }
 
 /// Whether half of the burst is left.
@@ -40,20 +46,20 @@ impl Budget {
     /// Charges a user for a record that took this much processor time.
     pub(super) fn charge(&mut self, uid: u32, took: Duration, now: Duration) {
         let used = took.min(RECORD_MAX).saturating_mul(FOLLOW_UP);
-        self.users.entry(uid).or_default().charge(used, OF_USER, now);
+        self.users.charge(uid, used, now);
         self.node.charge(used, OF_NODE, now);
     }
 
     /// Whether /proc is to be read for a new process of this user: while half of its budget is
     /// left, and half of the node's. Users with little use do not pay for the excess of all.
     pub(super) fn may_look(&self, uid: u32, now: Duration) -> bool {
-        let user = self.of(uid);
+        let user = self.users.of(uid);
         is_low(user, OF_USER, now) && (is_low(self.node, OF_NODE, now) || is_quiet(user, OF_USER, now))
     }
 
     /// Time until which processes of this user are not distinguished; `None` if they are.
     pub(super) fn over_until(&self, uid: u32, now: Duration) -> Option<Duration> {
-        let user = self.of(uid);
+        let user = self.users.of(uid);
         let until = user.over_until(OF_USER);
         // Users with little use do not pay for the excess of all.
         let until = if is_low(user, OF_USER, now) { until } else { until.max(self.node.over_until(OF_NODE)) };
@@ -64,15 +70,6 @@ impl Budget {
     pub(super) fn others_over_until(&self, now: Duration) -> Option<Duration> {
         let until = self.node.over_until(OF_NODE);
         (until > now).then_some(until)
-    }
-
-    fn of(&self, uid: u32) -> Account {
-        self.users.get(&uid).copied().unwrap_or_default()
-    }
-
-    /// Forgets users whose budget has recovered.
-    pub(super) fn forget(&mut self, now: Duration) {
-        self.users.retain(|_, account| account.debt(OF_USER, now) > Duration::ZERO);
     }
 }
 
@@ -132,14 +129,5 @@ mod tests {
         }
         assert!(budget.may_look(1, NOW));
         assert_eq!(budget.over_until(1, NOW), None);
-    }
-
-    #[test]
-    fn users_without_debt_are_forgotten() {
-        let mut budget = charged(1..100, 1);
-        budget.forget(NOW);
-        assert_eq!(budget.users.len(), 99);
-        budget.forget(NOW + Duration::from_secs(4));
-        assert_eq!(budget.users.len(), 0);
     }
 }

@@ -164,8 +164,7 @@ impl Watcher {
             probes.forget_eviction(&key)?;
         }
         let keys = counts.iter().chain(&distributions).map(|(key, _)| key);
-        let (budget, now) = (&mut self.budget, Duration::from_nanos(until_ns));
-        budget.forget(now);
+        let (budget, now) = (&self.budget, Duration::from_nanos(until_ns));
         let over_until = |tenant| {
             let until = match tenant {
                 Tenant::OTHER_USERS => budget.others_over_until(now),

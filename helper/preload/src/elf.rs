@@ -271,7 +271,7 @@ unsafe fn symbol(base: usize, dynamic: usize, name: &CStr) -> *mut c_void {
 
 #[cfg(test)]
 mod tests {
-    use std::{env, ffi::CString, format, fs, process, process::Command};
+    use std::{ffi::CString, format, fs, process::Command};
 
     use super::*;
 
@@ -281,8 +281,9 @@ mod tests {
 
     #[test]
     fn symbols_are_found_by_either_hash_table() {
+        let folder = tempfile::tempdir().unwrap();
         for (style, name) in [("gnu", c"uvmd_test_gnu"), ("sysv", c"uvmd_test_sysv")] {
-            let library = env::temp_dir().join(format!("uvmd-test-{style}-{}.so", process::id()));
+            let library = folder.path().join(format!("{style}.so"));
             let source = library.with_extension("c");
             // Others share its buckets.
             let other = |number| format!("int other{number}(void) {{ return {number}; }}\n");
@@ -301,7 +302,6 @@ mod tests {
             let function: extern "C" fn() -> c_int = unsafe { core::mem::transmute(found.address()) };
             assert_eq!(function(), 7);
             assert_eq!(next(own, c"uvmd_test_nothing"), None);
-            fs::remove_file(library).and_then(|()| fs::remove_file(source)).unwrap();
         }
     }
 

@@ -5,13 +5,13 @@ use std::{collections::BTreeSet, time::Duration};
 use sys::cpu_budget::{Accounts, Allowance};
 
 /// Time of the node for the rings of a user.
-const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_secs(1) };
+const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_secs(1), credit_part: Some(CREDIT_PART) };
 /// Debt at which calls are read again: at the burst itself, a user slightly above its share would be
 /// throttled again at once.
 const RECOVERED: Duration = Duration::from_millis(500);
 /// Share of the processor time that the recorded processes of a user take themselves, which their reading
 /// may take, too: 1 / this. A program that calls without end is busy.
-const CREDIT_PART: u32 = 20;
+pub const CREDIT_PART: u32 = 20;
 
 /// Reader time of all users.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Budgets {
 
     /// Counts processor time that recorded processes of a user have used.
     pub(crate) fn credit(&mut self, uid: u32, used: Duration) {
-        self.accounts.credit(uid, used / CREDIT_PART);
+        self.accounts.credit(uid, used);
     }
 
     /// Whether the rings of a user are not read for now.
@@ -46,9 +46,7 @@ impl Budgets {
     /// Ends the throttling of users whose time has recovered, and returns them.
     pub(crate) fn recover(&mut self, now: Duration) -> Vec<u32> {
         let Self { accounts, throttled } = self;
-        let recovered = throttled.extract_if(.., |uid| accounts.debt(*uid, now) <= RECOVERED).collect();
-        accounts.forget(now);
-        recovered
+        throttled.extract_if(.., |uid| accounts.debt(*uid, now) <= RECOVERED).collect()
     }
 }
 

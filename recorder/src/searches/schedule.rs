@@ -10,9 +10,9 @@ use model::ProcessId;
 use sys::cpu_budget::{Accounts, Allowance};
 
 /// Processor time for the searches of a user.
-const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_millis(250) };
+const ALLOWANCE: Allowance = Allowance { part: 100, burst: Duration::from_millis(250), credit_part: Some(CREDIT_PART) };
 /// Part of the processor time of a user's processes that their searches may take as well.
-const CREDIT_PART: u32 = 40;
+pub const CREDIT_PART: u32 = 80;
 /// Slices that are read at a time, of all processes and of those of a user.
 const RUNNING_MAX: usize = 4;
 const RUNNING_OF_USER_MAX: usize = 2;
@@ -193,7 +193,7 @@ impl Schedule {
 
     /// Credits a user for processor time of its processes.
     pub(super) fn credit(&mut self, uid: u32, used: Duration) {
-        self.accounts.credit(uid, used / CREDIT_PART);
+        self.accounts.credit(uid, used);
     }
 
     /// Users whose searches wait for their budget.
@@ -201,10 +201,9 @@ impl Schedule {
         self.accounts.over(now)
     }
 
-    /// Forgets users without debt, and slow ones after a while.
+    /// Forgets slow users after a while.
     pub(super) fn forget(&mut self, now: Duration) {
         self.slow.retain(|_, until| *until > now);
-        self.accounts.forget(now);
     }
 
     /// What a process's search waits for; `None` if none is wanted, or a slice is being read.
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_take_at_most_a_fortieth_of_what_the_processes_use_beyond_that() {
+    fn searches_take_at_most_an_eightieth_of_what_the_processes_use_beyond_that() {
         let mut schedule = Schedule::default();
         (0..8).for_each(|pid| schedule.want(process(pid), 7));
         let mut spent = Duration::ZERO;
@@ -275,7 +274,7 @@ mod tests {
             spent += run(&mut schedule, now..now + SECOND, 10 * MS, |_| false).get(&7).copied().unwrap_or_default();
             schedule.credit(7, SECOND / 2);
         }
-        let allowed = SECOND / 4 + 600 * SECOND / 100 + 600 * SECOND / 2 / 40 + 50 * MS;
+        let allowed = SECOND / 4 + 600 * SECOND / 100 + 600 * SECOND / 2 / 80 + 50 * MS;
         assert!(spent <= allowed && spent + SECOND >= allowed, "{spent:?} of {allowed:?}");
     }
 

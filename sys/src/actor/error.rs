@@ -4,8 +4,7 @@ use std::{fmt, io};
 
 use thiserror::Error;
 
-use super::step::Step;
-use crate::{pidfd::PidFdError, reason};
+use crate::{confinement::Step, pidfd::PidFdError, reason};
 
 /// Reason for a missing reply.
 #[derive(Debug, Error)]

@@ -16,11 +16,11 @@ use seccompiler::BpfProgram;
 
 use super::{
     Ending, SPAWNER_ARGUMENT,
-    confinement::{self, Failed, OfActor},
+    confinement::{self, OfActor},
     server,
     wire::{Order, Report, receive, send},
 };
-use crate::uvm::target::SPACES_MAX;
+use crate::{confinement::Failed, uvm::target::SPACES_MAX};
 
 /// Maximum of live actors. There is more than one only if some hang.
 const ACTORS_MAX: usize = 65;

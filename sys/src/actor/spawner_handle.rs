@@ -3,7 +3,6 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -17,36 +16,13 @@ use super::{
     Actor, ActorError, Ending, SPAWNER_ARGUMENT,
     wire::{Order, Report, Wire, receive, send},
 };
-use crate::pidfd::PidFd;
+use crate::{executable::Program, pidfd::PidFd};
 
 /// Time limit of a spawner's reply, which is immediate unless the machine is very busy; the spawner
 /// waits a second for an actor's exit.
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
 /// Time that the spawner has to exit.
 const END: Duration = Duration::from_secs(1);
-
-/// Executable of a spawner: a program whose main function calls
-/// [`run_if_spawner`](super::run_if_spawner) first.
-#[derive(Clone, Debug)]
-pub struct Program(PathBuf);
-
-impl Program {
-    /// Executable of this process, even if its file was replaced.
-    #[must_use]
-    pub fn this() -> Self {
-        Self("/proc/self/exe".into())
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Executable at a path.
-    #[must_use]
-    pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self(path.into())
-    }
-}
 
 /// Handle of the spawner process. The spawner exits on drop and with the thread that started it;
 /// its actors exit with it.
@@ -58,14 +34,15 @@ pub struct Spawner {
 }
 
 impl Spawner {
-    /// Starts a spawner, and waits until it is ready. It inherits only this process's user,
+    /// Starts a spawner, and waits until it is ready: an execution of a program whose main function
+    /// calls [`run_if_spawner`](super::run_if_spawner) first. It inherits only this process's user,
     /// capabilities and cgroup.
     ///
     /// # Errors
     /// If it cannot be started, or cannot drop its privileges.
     pub fn start(program: &Program) -> Result<Self, ActorError> {
         let (socket, other_end) = pair().map_err(ActorError::NoSpawner)?;
-        let mut command = Command::new(&program.0);
+        let mut command = Command::new(program.path());
         command.arg(SPAWNER_ARGUMENT).env_clear().current_dir("/");
         command.stdin(other_end).stdout(Stdio::null()).stderr(Stdio::null());
         let process = command.spawn().map_err(ActorError::NoSpawner)?;

@@ -14,12 +14,15 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-use super::{Ending, step::Step};
-use crate::uvm::{
-    Status, Uuid, UvmError,
-    call::{Call, SpaceFlags},
-    pages::PageRange,
-    target::SPACES_MAX,
+use super::Ending;
+use crate::{
+    confinement::Step,
+    uvm::{
+        Status, Uuid, UvmError,
+        call::{Call, SpaceFlags},
+        pages::PageRange,
+        target::SPACES_MAX,
+    },
 };
 
 /// Maximum descriptors of a message: the channel, the VA spaces and the cgroup.

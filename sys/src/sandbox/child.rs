@@ -1,7 +1,7 @@
 //! Main function of the process.
 
 use std::{
-    ffi::OsStr,
+    ffi::{CStr, OsStr},
     io::{self, Read, Write},
     os::fd::{AsFd, BorrowedFd},
     panic,
@@ -20,11 +20,11 @@ pub(super) const PANICKED: i32 = 101;
 /// Computation: reads its input, and writes its output as far as it is known.
 pub type Compute = fn(&[u8], &mut dyn Write) -> io::Result<()>;
 
-/// Runs a computation and exits, if this process was started as one with this argument. To be
-/// called first in main: there must be no other thread. Returns the status if it was started by
-/// hand.
+/// Runs a computation and exits, if this process was started as one with this argument. The process
+/// takes this name. To be called first in main: there must be no other thread. Returns the status if
+/// it was started by hand.
 #[must_use]
-pub fn run_if_sandboxed(argument: &str, limits: Limits, compute: Compute) -> Option<ExitCode> {
+pub fn run_if_sandboxed(argument: &str, name: &CStr, limits: Limits, compute: Compute) -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     if words.next()? != OsStr::new(argument) || words.next().is_some() {
         return None;
@@ -35,7 +35,7 @@ pub fn run_if_sandboxed(argument: &str, limits: Limits, compute: Compute) -> Opt
         let _ = writeln!(io::stderr(), "{argument} is for uvmd itself, which starts it with pipes");
         return Some(ExitCode::from(2));
     }
-    if let Err((step, error)) = confinement::confine(limits) {
+    if let Err((step, error)) = confinement::confine(name, limits) {
         let _ = write!(io::stderr(), "cannot {step}: {}", crate::reason(&error));
         exit(NOT_CONFINED);
     }

@@ -17,7 +17,7 @@ use rustix::{
 use thiserror::Error;
 
 use super::child::{NOT_CONFINED, PANICKED};
-use crate::{Roots, actor::Program, pidfd::PidFd, processes};
+use crate::{Roots, executable::Program, pidfd::PidFd, processes};
 
 /// Interval of looks at the deadline and the request to stop.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };

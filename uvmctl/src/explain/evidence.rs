@@ -1,6 +1,6 @@
 //! Fetches the evidence about one process.
 
-use model::api::{GpuDetail, Gpus, Process, ProcessDetail, Ranges, Verdict, Verdicts};
+use model::api::{GpuDetail, Gpus, Ops, Process, ProcessDetail, Ranges, Verdict, Verdicts};
 
 use super::case::Case;
 use crate::client::{Client, Error, Response};
@@ -14,6 +14,8 @@ pub(crate) struct Evidence {
     /// `None` without read permission.
     pub(crate) ranges: Option<Ranges>,
     pub(crate) gpus: Gpus,
+    /// Recording of its calls; `None` without one, or without read permission.
+    pub(crate) recording: Option<Ops>,
 }
 
 /// Path of a process; without `start_ticks`, of the running process with this pid, else the last
@@ -38,11 +40,16 @@ pub(crate) fn fetch(client: &Client, pid: u32, start_ticks: Option<u64>) -> Resu
         Err(error) => return Err(error),
     };
     let verdicts = verdicts(client, pid, start_ticks)?.body;
-    Ok(Evidence::new(process, &verdicts, ranges, client.get("/api/v1/gpus")?.body))
+    let recording = match client.get(&format!("{}&last=1", path(pid, start_ticks, "/ops"))) {
+        Ok(answer) => Some(answer.body),
+        Err(Error::Denied { .. } | Error::Failed { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    Ok(Evidence { recording, ..Evidence::new(process, &verdicts, ranges, client.get("/api/v1/gpus")?.body) })
 }
 
 impl Evidence {
-    /// Selects the verdicts on the process.
+    /// Selects the verdicts on the process, without its recording.
     pub(crate) fn new(process: Process, verdicts: &Verdicts, ranges: Option<Ranges>, gpus: Gpus) -> Self {
         let is_of_process =
             |verdict: &Verdict| (verdict.pid, verdict.start_ticks) == (process.pid, process.start_ticks);
@@ -56,7 +63,7 @@ impl Evidence {
             unavailable: unavailable.clone(),
             ..Verdicts::default()
         };
-        Self { process, verdicts, ranges, gpus }
+        Self { process, verdicts, ranges, gpus, recording: None }
     }
 
     pub(crate) fn case<'a>(&'a self, verdict: &'a Verdict) -> Case<'a> {

@@ -1,7 +1,7 @@
 //! Explanation as paragraphs, for the command line and for `uvmctl top`.
 
 use super::{Evidence, advice, finding, healthy};
-use crate::{terminal::Style, text};
+use crate::{ops, terminal::Style, text};
 
 /// Text to be wrapped, with its style and indents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,9 @@ pub(crate) fn paragraphs(evidence: &Evidence, remedy: Option<&str>) -> Vec<Parag
         if let Some(remedy) = remedy.filter(|_| evidence.ranges.is_none()) {
             page.push(item("-", Style::Warning, format!("The ranges of its memory require read permission: {remedy}")));
         }
+    }
+    if let Some(obstacle) = evidence.recording.as_ref().and_then(ops::obstacle) {
+        page.push(Paragraph::new(Style::Warning, (0, 2), format!("Its calls are {obstacle}.")));
     }
     page.push(Paragraph::title(&format!("Evidence: uvmctl explain {} -o json", evidence.process.pid)));
     page

@@ -155,19 +155,21 @@ fn probes(plan: &PlanState) -> Option<String> {
     ))
 }
 
-/// Plan of its iterations, if there is one; the reason why there is none is a restriction.
-fn planned(plan: &PlanState) -> Option<String> {
-    let PlanState { planner, promise, planned_bytes, planned_faulted_blocks, iterations, .. } = plan;
+/// Plan of its iterations, or the state on the way to one, whose reason is a restriction.
+fn planned(plan: &PlanState) -> String {
+    let PlanState { state, planner, promise, planned_bytes, planned_faulted_blocks, iterations, .. } = plan;
     let outlook = match promise {
-        Some(Promise::Faults) => format!("{} left to faults", text::counted((*planned_faulted_blocks)?, "block")),
-        Some(Promise::LinkBytes) | None => format!("{} over the link", text::bytes((*planned_bytes)?)),
+        Some(Promise::Faults) => {
+            planned_faulted_blocks.map(|blocks| format!("{} left to faults", text::counted(blocks, "block")))
+        }
+        Some(Promise::LinkBytes) | None => planned_bytes.map(|bytes| format!("{} over the link", text::bytes(bytes))),
+    };
+    let plan = match (planner, outlook) {
+        (Some(planner), Some(outlook)) => format!("{}, {outlook} in an iteration", text::printable(planner)),
+        _ => text::printable(state).into_owned(),
     };
     let iterations = iterations.map(|count| format!(", {} so far", text::counted(count, "iteration")));
-    Some(format!(
-        "  Plan: {}, {outlook} in an iteration{}.",
-        text::printable(planner.as_ref()?),
-        iterations.unwrap_or_default()
-    ))
+    format!("  Plan: {plan}{}.", iterations.unwrap_or_default())
 }
 
 /// Policy in effect for a process, and its reasons.
@@ -185,7 +187,7 @@ pub(crate) fn effective(effective: &EffectivePolicy, colour: Colour) -> String {
         _ => None,
     };
     lines.extend(no_action.map(|text| colour.paint(Style::Warning, text)));
-    lines.extend(plan.iter().filter_map(planned));
+    lines.extend(plan.iter().map(planned));
     lines.extend(plan.iter().filter_map(probes));
     lines.extend(restrictions.iter().map(|each| colour.paint(Style::Warning, &restriction(each))));
     let mark = |selected: bool, matches: bool| {

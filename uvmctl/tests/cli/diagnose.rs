@@ -1,7 +1,7 @@
 //! Output of `ps`, `explain`, `evictions`, `heatmap`, `gpus` and `show` for a node with a thrashing
 //! process and its victim.
 
-use model::api::{UnavailableKind, Verdicts};
+use model::api::{Ops, QuotaHolder, UnavailableKind, Verdicts};
 
 use nodes::thrashing::{NOW, detail_of, evictions, gpus, heat, processes, ranges_of, status, verdicts};
 
@@ -23,6 +23,7 @@ fn two_tenants() -> Canned {
         daemon = daemon
             .with(&format!("{path}/verdict"), &verdicts_of(pid))
             .with(&format!("{path}/ranges"), &ranges_of(pid))
+            .with(&format!("{path}/ops"), &Ops { state: "recording".to_owned(), ..Ops::default() })
             .with(&path, &detail_of(pid));
     }
     daemon
@@ -101,6 +102,25 @@ No verdict on 512 idle (user alice).
 Evidence: uvmctl explain 512 -o json
 ";
     assert_eq!(stdout(&output), expected);
+}
+
+#[test]
+fn explain_has_what_keeps_calls_from_being_recorded() {
+    let of_state = |state: &str| Ops { state: state.to_owned(), ..Ops::default() };
+    let quota_holder = Some(QuotaHolder { uid: 1001, recordings: 8, max_recordings: 16 });
+    for (ops, line) in [
+        (of_state("throttled"), "Its calls are not recorded for now: the reader time of its user is used up.\n"),
+        (
+            Ops { quota_holder, ..of_state("quota_reached") },
+            "Its calls are not recorded: user 1001 has 8 of 16 recordings.\n",
+        ),
+    ] {
+        for pid in ["512", "182"] {
+            let daemon = two_tenants().once(&format!("/api/v1/processes/{pid}/ops?"), &ops);
+            let text = stdout(&run(&daemon.serve(), &["explain", pid]));
+            assert!(text.ends_with(&format!("{line}Evidence: uvmctl explain {pid} -o json\n")), "{text}");
+        }
+    }
 }
 
 #[test]

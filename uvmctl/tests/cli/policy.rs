@@ -200,6 +200,28 @@ fn plan_is_described_by_what_it_promises() {
 }
 
 #[test]
+fn plan_that_is_not_made_yet_has_its_state_its_iterations_and_its_reason() {
+    for (state, iterations, line) in [
+        ("planning", Some(12), "  Plan: planning, 12 iterations so far."),
+        ("refused", Some(1), "  Plan: refused, 1 iteration so far."),
+        ("watching", None, "  Plan: watching."),
+    ] {
+        let plan = PlanState { state: state.to_owned(), iterations, ..PlanState::default() };
+        let reason = "it waits for its turn".to_owned();
+        let restriction = Restriction { gpu_uuid: None, scope: "auto-plan".to_owned(), reason };
+        let policy = EffectivePolicy {
+            pid: 41207,
+            plan: Some(plan),
+            restrictions: vec![restriction],
+            ..EffectivePolicy::default()
+        };
+        let daemon = Canned::default().with("/api/v1/processes/41207/override", &policy);
+        let text = stdout(&run(&daemon.serve(), &["policy", "explain", "41207"]));
+        assert!(text.contains(&format!("{line}\n  No auto-plan: it waits for its turn.\n")), "{text}");
+    }
+}
+
+#[test]
 fn acting_is_switched_off_and_on() {
     let daemon = Canned::default().with("/api/v1/policy/off", &state(false)).with("/api/v1/policy/on", &state(true));
     let url = daemon.serve();

@@ -102,8 +102,12 @@ pub(crate) fn actuators(
     roots: Roots,
     may_act: bool,
 ) -> impl Fn(GpuUuid) -> Box<dyn Actuator> + Send + Sync + 'static {
+    let inspections = actuator::Inspections::default();
     move |_| {
-        if may_act { Box::new(actuator::Caller::new(settings, roots.clone())) } else { Box::new(actuator::Shadow) }
+        if !may_act {
+            return Box::new(actuator::Shadow);
+        }
+        Box::new(actuator::Caller::new(settings, roots.clone(), inspections.clone()))
     }
 }
 

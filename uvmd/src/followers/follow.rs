@@ -17,7 +17,7 @@ use recorder::Memories;
 use sys::{clock, cpu_time};
 
 use super::{
-    Delivery, FOLLOWING_CREDIT_PART, Shared, Sources, Target,
+    Delivery, Shared, Sources, Target,
     executor::{Executor, IoctlPlan},
     lock,
     meter::Meter,
@@ -59,7 +59,7 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
     while !shared.ends.load(Ordering::Relaxed) {
         let begun = cpu_time::of_this_thread();
         if let Some(used) = meter.used() {
-            lock(&sources.accounts).credit(user, used / FOLLOWING_CREDIT_PART);
+            lock(&sources.accounts).credit(user, used);
             sources.planners.credit(user, used);
         }
         let pauses = lock(&sources.accounts).is_over(user, now());

@@ -23,10 +23,11 @@ use std::{
 use backoff::Backoff;
 use model::{ProcessId, policy::PLAN_CHOOSER};
 use plans::{Answer, Method, Outliner, Refusal, methods, methods::Workload, planning::wire};
+pub(super) use quota::CREDIT_PART as PLANNERS_CREDIT_PART;
 use quota::{Quota, Wait};
 use sys::{
-    actor::Program,
     clock, cpu_time,
+    executable::Program,
     sandbox::{self, Deadline, Ended, Failure, Limits, Process},
 };
 
@@ -51,7 +52,7 @@ const START_CPU: Duration = Duration::from_millis(5);
 
 /// Runs a planner, if this process was started as one. To be called first in main.
 pub(crate) fn run_if_planner() -> Option<ExitCode> {
-    sandbox::run_if_sandboxed(ARGUMENT, LIMITS, wire::answer)
+    sandbox::run_if_sandboxed(ARGUMENT, c"uvmd-planner", LIMITS, wire::answer)
 }
 
 /// Makes planners of processes.

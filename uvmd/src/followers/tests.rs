@@ -25,6 +25,8 @@ const BASE: u64 = 1 << 40;
 const LAYERS: u64 = 8;
 /// Fewer units than the training has.
 const GPU_UNITS: u64 = 19;
+/// Interval of the loop that acts.
+const INTERVAL: Duration = Duration::from_millis(100);
 /// Time within which something has to come about.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -179,6 +181,26 @@ fn at_once() -> Planners {
     Planners::of(|_, _, _, methods| Box::new(methods))
 }
 
+/// Followers of what a recorder has, with these planners and the helper.
+fn with_planners(recorder: &Recorder, planners: Planners) -> Followers {
+    let (factory, probes) = (mover_factory().0, Probes::default());
+    Followers::new(recorder.clone(), ActuatorChoice::Auto, factory, planners, probes, INTERVAL)
+}
+
+/// The process after one more iteration, followed for a plan.
+fn followed_on(
+    followers: &mut Followers,
+    snapshot: &Snapshot,
+    id: ProcessId,
+    ring: &mut Ring<'_>,
+    recorder: &Recorder,
+) -> Option<Following> {
+    ring.iterate();
+    recorder.poll();
+    let directives = [(id, directive("auto-plan"))].into();
+    followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id)
+}
+
 /// Command to carry a table out.
 const fn publication(process: ProcessId, version: u64, launches_wait: bool) -> PlanCommand {
     PlanCommand { process, publish: Some(Publication { version, launches_wait }) }
@@ -218,7 +240,8 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     }
     // The program is this test.
     let (ring, plan) = (memory(NAME, TOTAL_BYTES), memory(PLAN_NAME, PLAN_BYTES));
-    let (memory, plan) = (Memory::create(&ring, RingMode::Record).unwrap(), PlanMemory::create(&plan).unwrap());
+    let memory = Memory::create(ring.words().unwrap(), RingMode::Record).unwrap();
+    let plan = PlanMemory::create(plan.words().unwrap()).unwrap();
     let mut ring = Ring { memory, lane: memory.lane(0), launches: 0, time_ns: 0 };
     for unit in 0..3 * LAYERS {
         let words = [0, address(unit), UNIT, MemoryKind::Managed as u64, 0];
@@ -230,15 +253,7 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     let id = ProcessId { pid, start_ticks };
 
     let recorder = recorder(id);
-    let interval = Duration::from_millis(100);
-    let mut followers = Followers::new(
-        recorder.clone(),
-        ActuatorChoice::Auto,
-        mover_factory().0,
-        at_once(),
-        Probes::default(),
-        interval,
-    );
+    let mut followers = with_planners(&recorder, at_once());
     let snapshot = snapshot(id);
     for policy in POLICIES.iter().filter_map(|policy| of_plans(policy.name)) {
         let nobody = BTreeMap::new();
@@ -314,13 +329,13 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
 
     let probes = Probes { are_enabled: true, bytes: None };
     let mut probing =
-        Followers::new(recorder.clone(), ActuatorChoice::Auto, mover_factory().0, at_once(), probes, interval);
+        Followers::new(recorder.clone(), ActuatorChoice::Auto, mover_factory().0, at_once(), probes, INTERVAL);
     probes_come_before_the_plan_in_mode_act_alone(&mut probing, &snapshot, id, &mut ring, &recorder, &plan);
 
     let (mover_factory, told) = mover_factory();
     // The same program again, by ioctl.
     let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
-    let mut followers = Followers::new(recorder, by_ioctl, mover_factory, at_once(), Probes::default(), interval);
+    let mut followers = Followers::new(recorder, by_ioctl, mover_factory, at_once(), Probes::default(), INTERVAL);
     plan_is_carried_out_from_outside(&mut followers, &snapshot, id, &mut ring, &told);
 }
 
@@ -362,21 +377,8 @@ fn follower_that_dies_is_replaced_once_and_then_refused(
         starts.fetch_add(1, Ordering::Relaxed);
         Box::new(Panics)
     });
-    let interval = Duration::from_millis(100);
-    let mut followers = Followers::new(
-        recorder.clone(),
-        ActuatorChoice::Auto,
-        mover_factory().0,
-        planners,
-        Probes::default(),
-        interval,
-    );
-    let mut follow = || {
-        ring.iterate();
-        recorder.poll();
-        let directives = [(id, directive("auto-plan"))].into();
-        followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id)
-    };
+    let mut followers = with_planners(recorder, planners);
+    let mut follow = || followed_on(&mut followers, snapshot, id, ring, recorder);
     let reason = wait_for("its death", || match follow()?.state {
         FollowingState::Unavailable(reason) => Some(reason),
         FollowingState::Watching => None,
@@ -416,21 +418,8 @@ fn plan_is_made_while_calls_are_followed_and_dropped_with_its_follower(
     let has_ended = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&has_ended);
     let planners = Planners::of(move |_, _, _, _| Box::new(Never(Arc::clone(&ends))));
-    let interval = Duration::from_millis(100);
-    let mut followers = Followers::new(
-        recorder.clone(),
-        ActuatorChoice::Auto,
-        mover_factory().0,
-        planners,
-        Probes::default(),
-        interval,
-    );
-    let mut follow = || {
-        ring.iterate();
-        recorder.poll();
-        let directives = [(id, directive("auto-plan"))].into();
-        followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id)
-    };
+    let mut followers = with_planners(recorder, planners);
+    let mut follow = || followed_on(&mut followers, snapshot, id, ring, recorder);
     let first = wait_for("planning", || {
         let Following { state, iteration, .. } = follow()?;
         match state {

@@ -4,7 +4,8 @@ use std::{mem, thread, time::Duration};
 
 use rustix::process::Signal;
 use sys::{
-    actor::{ActorError, Ending, Program, Spawner},
+    actor::{ActorError, Ending, Spawner},
+    executable::Program,
     pidfd::PidFdError,
 };
 

@@ -12,7 +12,8 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 use sys::{
-    actor::{Actor, ActorError, Program, Reply, Spawner},
+    actor::{Actor, ActorError, Reply, Spawner},
+    executable::Program,
     pidfd::PidFd,
     uvm::{Uuid, call::Call, pages::PageRange},
 };

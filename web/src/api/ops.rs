@@ -14,7 +14,7 @@ use crate::{
     problem::{Kind, Problem},
     query::Parameters,
     responses::{Reading, Responses, SharedResponse, Text, on_a_thread},
-    sources::{CallsRequest, OpsSource, TraceSource, Unrecorded},
+    sources::{CallsRefusal, CallsRequest, OpsSource, TraceSource, Unrecorded},
 };
 
 /// Default and maximum number of calls in a response.
@@ -86,11 +86,12 @@ pub(crate) async fn ops(
 ) -> Result<SharedResponse, Problem> {
     let count = last.map_or(CALLS, |UpTo(last)| last) as usize;
     let cache_key = format!("ops of {pid:?} {start_ticks:?} {count}");
+    let queue = responses.clone();
     let make = async move |reading: Arc<Reading>| {
         let process = choose(&reading.known.snapshot, pid, start_ticks)?.id;
         drop(reading);
-        let ops =
-            source.request(CallsRequest { process, count }).await?.map_err(|reason| unrecorded(process, reason))?;
+        let ops = source.request(CallsRequest { process, count }).await?;
+        let ops = ops.map_err(|refusal| refused(&queue, process, refusal))?;
         on_a_thread(move || Ok(Text::json(&ops))).await
     };
     responses.of_query(cache_key, make).await
@@ -115,17 +116,23 @@ pub(crate) async fn trace(
 ) -> Result<SharedResponse, Problem> {
     let count = last.map_or(TRACE_CALLS_MAX, |UpTo(last)| last) as usize;
     let cache_key = format!("trace of {pid:?} {start_ticks:?} {count}");
+    let queue = responses.clone();
     let make = async move |reading: Arc<Reading>| {
         let process = choose(&reading.known.snapshot, pid, start_ticks)?.id;
         drop(reading);
-        let trace =
-            source.request(CallsRequest { process, count }).await?.map_err(|reason| unrecorded(process, reason))?;
+        let trace = source.request(CallsRequest { process, count }).await?;
+        let trace = trace.map_err(|refusal| refused(&queue, process, refusal))?;
         let text = trace.map_err(|reason| Problem::new(Kind::InvalidParameter, reason))?;
         Ok(Text::of_type("application/json", text))
     };
     responses.of_query(cache_key, make).await
 }
 
-fn unrecorded(ProcessId { pid, .. }: ProcessId, Unrecorded(reason): Unrecorded) -> Problem {
-    Problem::new(Kind::NotFound, format!("no calls of process {pid} are recorded: {reason}"))
+fn refused(responses: &Responses, ProcessId { pid, .. }: ProcessId, refusal: CallsRefusal) -> Problem {
+    match refusal {
+        CallsRefusal::Unrecorded(Unrecorded(reason)) => {
+            Problem::new(Kind::NotFound, format!("no calls of process {pid} are recorded: {reason}"))
+        }
+        CallsRefusal::Busy(reason) => responses.busy_source(&reason),
+    }
 }

@@ -163,6 +163,7 @@ pub(super) static CLOSED: Label = Label {
 pub(super) static REJECTED: Label = Label {
     name: "reason",
     help: "`build_queue` (64 other responses waited to be built, or the peer's share of them), `connections` (all places were taken for a quarter of a second), `response_memory` (responses to slow clients had all the memory for responses), \
+           `recorded_calls` (the maximum of traces or of lists of calls was being made), \
            `event_streams` (the maximum of streams was open), `passwords` (the passwords of others were being verified).",
 };
 pub(super) static RESPONSE_KIND: Label =

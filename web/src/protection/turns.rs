@@ -17,9 +17,9 @@ use super::users::Digest;
 use crate::peers::PeerKey;
 
 /// Half of a processor for all peers.
-const OF_ALL: Allowance = Allowance { part: 2, burst: Duration::ZERO };
+const OF_ALL: Allowance = Allowance { part: 2, burst: Duration::ZERO, credit_part: None };
 /// A fifth of a processor for a peer.
-const OF_PEER: Allowance = Allowance { part: 5, burst: Duration::ZERO };
+const OF_PEER: Allowance = Allowance { part: 5, burst: Duration::ZERO, credit_part: None };
 /// Time for which a failure of a peer counts.
 const RECENT: Duration = Duration::from_mins(5);
 /// Maximum of peers that are known. Beyond it, the one whose verification is the oldest is

@@ -29,6 +29,8 @@ pub(crate) struct Lane {
     pub(super) built: AtomicU64,
     /// Requests rejected for want of memory.
     pub(super) rejected_by_budget: AtomicU64,
+    /// Requests rejected because their source had the maximum of others.
+    pub(super) rejected_by_source: AtomicU64,
     pub(super) budget: Arc<Budget>,
 }
 
@@ -47,6 +49,7 @@ impl Lane {
             expected_bytes,
             built: AtomicU64::new(0),
             rejected_by_budget: AtomicU64::new(0),
+            rejected_by_source: AtomicU64::new(0),
             budget: Arc::new(budget),
         }
     }
@@ -65,6 +68,11 @@ impl Lane {
     pub(super) fn out_of_memory(&self) -> Problem {
         self.rejected_by_budget.fetch_add(1, Ordering::Relaxed);
         busy("the memory for responses is used by slow clients")
+    }
+
+    pub(super) fn busy_source(&self, reason: &str) -> Problem {
+        self.rejected_by_source.fetch_add(1, Ordering::Relaxed);
+        busy(reason)
     }
 }
 

@@ -59,6 +59,13 @@ impl Server {
         Self { address, service, protection, task }
     }
 
+    /// Server with this protection.
+    async fn serving(tls: Option<Tls>, users: Option<Users>) -> Self {
+        let server = Self::start().await;
+        server.protection.change(tls, users);
+        server
+    }
+
     async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
@@ -217,8 +224,7 @@ async fn metrics_are_those_of_the_api_and_there_is_nothing_else() {
 
 #[tokio::test]
 async fn requests_are_counted_by_route_and_code() {
-    let server = Server::start().await;
-    server.protection.change(None, Some(users()));
+    let server = Server::serving(None, Some(users())).await;
     for (headers, expected) in [(RIGHT, 200), (RIGHT, 200), ("", 401)] {
         assert_eq!(server.status(headers).await, expected);
     }
@@ -279,8 +285,8 @@ async fn new_users_replace_the_old_ones_at_once() {
 
 #[tokio::test]
 async fn tls_serves_those_who_trust_it_and_nobody_in_the_clear() {
-    let (server, authority) = (Server::start().await, Authority::new());
-    server.protection.change(Some(authority.tls(&BOTH, None)), Some(users()));
+    let authority = Authority::new();
+    let server = Server::serving(Some(authority.tls(&BOTH, None)), Some(users())).await;
     let stream = server.connect_tls(authority.client(&BOTH, None)).await.unwrap();
     let (head, body) = request(stream, "GET", "/metrics", RIGHT).await;
     assert!(status(&head) == 200 && body.contains("uvm_"), "{head}");
@@ -303,8 +309,8 @@ async fn only_the_configured_versions_of_tls_are_spoken() {
 
 #[tokio::test]
 async fn client_certificate_of_the_authority_is_required() {
-    let (server, authority, clients) = (Server::start().await, Authority::new(), Authority::new());
-    server.protection.change(Some(authority.tls(&BOTH, Some(&clients))), None);
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let server = Server::serving(Some(authority.tls(&BOTH, Some(&clients))), None).await;
     for version in [&BOTH[..1], &BOTH[1..]] {
         for (own, expected) in [(Some(&clients), Some(200)), (None, None), (Some(&authority), None)] {
             assert_eq!(server.scrape_tls(authority.client(version, own)).await, expected, "{version:?}");
@@ -314,8 +320,8 @@ async fn client_certificate_of_the_authority_is_required() {
 
 #[tokio::test]
 async fn replaced_certificate_is_in_effect_for_new_connections() {
-    let (server, old, new) = (Server::start().await, Authority::new(), Authority::new());
-    server.protection.change(Some(old.tls(&BOTH, None)), None);
+    let (old, new) = (Authority::new(), Authority::new());
+    let server = Server::serving(Some(old.tls(&BOTH, None)), None).await;
     let open = server.connect_tls(old.client(&BOTH, None)).await.unwrap();
     assert_eq!(server.scrape_tls(old.client(&BOTH, None)).await, Some(200));
     server.protection.change(Some(new.tls(&BOTH, None)), None);
@@ -381,8 +387,8 @@ async fn curl_scrapes_with_certificate_and_password() {
         println!("skipped: there is no curl");
         return;
     }
-    let (server, authority, folder) = (Server::start().await, Authority::new(), tempfile::tempdir().unwrap());
-    server.protection.change(Some(authority.tls(&BOTH, None)), Some(users()));
+    let (authority, folder) = (Authority::new(), tempfile::tempdir().unwrap());
+    let server = Server::serving(Some(authority.tls(&BOTH, None)), Some(users())).await;
     let trusted = folder.path().join("ca.pem");
     std::fs::write(&trusted, authority.0.pem()).unwrap();
     let url = format!("https://{}/metrics", server.address);
@@ -397,11 +403,10 @@ async fn curl_scrapes_with_certificate_and_password() {
 
 #[tokio::test]
 async fn scrapers_are_served_beside_guesses_that_fill_all_places_and_the_queue() {
-    let server = Server::start().await;
     let slow = |password: &str| bcrypt::hash(password, 10).unwrap();
     let users = [("prometheus", "secret"), ("other", "unknown yet")];
     let users = users.map(|(name, password)| (name.to_owned(), slow(password)));
-    server.protection.change(None, Some(Users::new(users).unwrap()));
+    let server = Server::serving(None, Some(Users::new(users).unwrap())).await;
     assert_eq!(server.status(RIGHT).await, 200);
 
     let (mut guesses, address) = (JoinSet::new(), server.address);
@@ -419,10 +424,13 @@ async fn scrapers_are_served_beside_guesses_that_fill_all_places_and_the_queue()
             }
         });
     }
-    while server.metric("uvmd_http_requests_rejected_total{reason=\"passwords\"} ").await.parse::<u64>().unwrap() < 100
-    {
-        sleep(Duration::from_millis(10)).await;
-    }
+    let rejected = "uvmd_http_requests_rejected_total{reason=\"passwords\"} ";
+    let is_full = async {
+        while server.metric(rejected).await.parse::<u64>().unwrap() < 100 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(HANG_LIMIT, is_full).await.expect("the queue is not full");
     let scrape = async |headers: &str| {
         let (head, _) = try_request(server.connect().await, "GET", "/metrics", headers).await?;
         Some(status(&head))
@@ -433,11 +441,10 @@ async fn scrapers_are_served_beside_guesses_that_fill_all_places_and_the_queue()
     }
     assert_eq!(verified, [Some(200); 10]);
     let other = format!("Authorization: Basic {}\r\n", BASE64_STANDARD.encode("other:unknown yet"));
-    let mut unverified = Vec::new();
-    while unverified.last() != Some(&Some(200)) {
-        unverified.push(scrape(&other).await);
-        assert!(unverified.len() < 8, "{unverified:?}");
-        sleep(Duration::from_millis(100)).await;
-    }
-    println!("{unverified:?}");
+    let is_verified = async {
+        while scrape(&other).await != Some(200) {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(HANG_LIMIT, is_verified).await.expect("the other scraper is kept out");
 }

@@ -7,9 +7,9 @@ use model::{
     ProcessId,
     api::{Op, OpAction, OpPointer, OpTarget, Ops},
 };
-use web::{CallsRequest, Source, Sources};
+use web::{CallsRefusal, CallsRequest, Source, Sources};
 
-use crate::support::{always, assert_problem, busy, get, get_as_reader, router, router_over};
+use crate::support::{always, assert_problem, busy, get, get_as_reader, metrics, router, router_over};
 
 /// A trace of one block.
 pub(crate) const TRACE: &str = r#"{"blocks":[{"bytes":1}],"signatures":[],"launches":[],"ops":[]}"#;
@@ -77,6 +77,21 @@ async fn process_without_a_recording_is_a_problem_that_names_the_helper() {
         let response = get_as_reader(&router(busy()), path).await;
         assert_problem(&response, StatusCode::NOT_FOUND, "no calls of process 20 are recorded");
     }
+}
+
+#[tokio::test]
+async fn request_beyond_those_that_are_answered_at_a_time_is_overload_with_its_own_detail() {
+    let busy_with = |reason: &'static str| CallsRefusal::Busy(reason.to_owned());
+    let ops = Source::new(move |_| std::future::ready(Some(Err(busy_with("uvmd makes 8 lists of calls at a time")))));
+    let traces = Source::new(move |_| std::future::ready(Some(Err(busy_with("uvmd makes 1 trace at a time")))));
+    let router = router_over(Sources { ops, traces, ..always(busy()).into() });
+    for (path, detail) in [("", "uvmd makes 8 lists of calls at a time"), ("/trace", "uvmd makes 1 trace at a time")] {
+        let response = get_as_reader(&router, &format!("/api/v1/processes/20/ops{path}")).await;
+        assert_problem(&response, StatusCode::SERVICE_UNAVAILABLE, &format!("{detail}: retry in a second"));
+        assert_eq!((&response.json()["type"], response.header("retry-after")), (&"/problems/overloaded".into(), "1"));
+    }
+    let rejected = "uvmd_http_requests_rejected_total{reason=\"recorded_calls\"} 2";
+    assert!(metrics(&router).await.lines().any(|line| line == rejected));
 }
 
 #[tokio::test]

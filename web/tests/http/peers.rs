@@ -148,6 +148,12 @@ async fn while_memory_is_short_peers_that_read_nothing_are_closed() {
     assert_eq!(server.metric("uvmd_http_requests_rejected_total{reason=\"response_memory\"}").await, 0);
 }
 
+/// Server with event streams, and what they send.
+fn stream_server() -> (Server, Events) {
+    let events = Events::default();
+    (Server::start(Sources { events: events.clone(), ..always(busy()).into() }), events)
+}
+
 /// Requests event streams, and returns their statuses.
 async fn open_streams(
     server: &Server,
@@ -175,7 +181,7 @@ async fn rest(stream: &mut Client) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn event_streams_are_limited_by_peer_and_shared_by_peers() {
-    let server = Server::start(Sources { events: Events::default(), ..always(busy()).into() });
+    let (server, _) = stream_server();
     let mut streams = Vec::new();
     let greedy = open_streams(&server, (1001..=1004).map(local), 9, &mut streams).await;
     assert_eq!(greedy.iter().filter(|status| *status == "200").count(), 4 * 8);
@@ -193,7 +199,7 @@ async fn event_streams_are_limited_by_peer_and_shared_by_peers() {
 
 #[tokio::test(start_paused = true)]
 async fn users_on_the_socket_have_an_event_stream_whoever_has_all_over_tcp() {
-    let server = Server::start(Sources { events: Events::default(), ..always(busy()).into() });
+    let (server, _) = stream_server();
     let mut streams = Vec::new();
     let many = open_streams(&server, (1..=40).map(remote), 1, &mut streams).await;
     assert_eq!(many.iter().filter(|status| *status == "200").count(), 24);
@@ -204,8 +210,7 @@ async fn users_on_the_socket_have_an_event_stream_whoever_has_all_over_tcp() {
 
 #[tokio::test(start_paused = true)]
 async fn reader_keeps_its_stream_beside_users_with_as_many_as_they_can_get() {
-    let events = Events::default();
-    let server = Server::start(Sources { events: events.clone(), ..always(busy()).into() });
+    let (server, events) = stream_server();
     let mut streams = Vec::new();
     open_streams(&server, (1001..1008).map(local), 16, &mut streams).await;
     let mut reader = server.request(local(2000), "/api/v1/events").await;
@@ -225,7 +230,7 @@ async fn reader_keeps_its_stream_beside_users_with_as_many_as_they_can_get() {
 
 #[tokio::test(start_paused = true)]
 async fn users_with_write_permission_have_an_event_stream_whoever_has_the_others() {
-    let server = Server::start(Sources { events: Events::default(), ..always(busy()).into() });
+    let (server, _) = stream_server();
     let mut streams = Vec::new();
     let many = open_streams(&server, (1000..1040).map(local), 1, &mut streams).await;
     assert_eq!(many.iter().filter(|status| *status == "200").count(), 32);
@@ -238,8 +243,7 @@ async fn users_with_write_permission_have_an_event_stream_whoever_has_the_others
 
 #[tokio::test(start_paused = true)]
 async fn event_stream_that_nobody_reads_is_closed_and_counted() {
-    let events = Events::default();
-    let server = Server::start(Sources { events: events.clone(), ..always(busy()).into() });
+    let (server, events) = stream_server();
     let _stalled = server.request(remote(1), "/api/v1/events").await;
     sleep(SECOND).await;
     for _ in 0..1000 {
@@ -252,8 +256,7 @@ async fn event_stream_that_nobody_reads_is_closed_and_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_stream_has_no_send_timeout() {
-    let events = Events::default();
-    let server = Server::start(Sources { events, ..always(busy()).into() });
+    let (server, _) = stream_server();
     let mut stream = server.request(remote(1), "/api/v1/events").await;
     let mut bytes = vec![0; BUFFER];
     // A heartbeat every 15 s.

@@ -22,6 +22,16 @@ fn begin(journal: &Journal, gpu: GpuUuid, steps: &[Step]) -> (Intent, mpsc::Rece
     )
 }
 
+/// Journal with advice on two pages, on a disk that is full since.
+fn filled(waits: Waits) -> (Machine, Disk, Journal) {
+    let (machine, disk) = (machine(), Disk::default());
+    let journal = disk.open(&machine, waits);
+    give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
+    assert!(journal.flush(SOON));
+    disk.fill(true);
+    (machine, disk, journal)
+}
+
 /// Pages of advice in force.
 fn in_force(journal: &Journal) -> Vec<u64> {
     journal
@@ -151,11 +161,7 @@ fn abandoned_intent_restores_earlier_advice() {
 
 #[test]
 fn full_disk_denies_intents_until_there_is_room() {
-    let (machine, disk) = (machine(), Disk::default());
-    let journal = disk.open(&machine, LONG);
-    give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
-    assert!(journal.flush(SOON));
-    disk.fill(true);
+    let (machine, disk, journal) = filled(LONG);
     let (intent, has_result) = begin(&journal, GPU, &[advise(4)]);
     has_result.recv_timeout(SOON).unwrap();
     let error = intent.result().unwrap().unwrap_err().to_string();
@@ -176,11 +182,7 @@ fn full_disk_denies_intents_until_there_is_room() {
 
 #[test]
 fn disk_that_recovers_is_written_without_further_advice() {
-    let (machine, disk) = (machine(), Disk::default());
-    let journal = disk.open(&machine, Waits { retry: Duration::from_millis(1), ..LONG });
-    give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
-    assert!(journal.flush(SOON));
-    disk.fill(true);
+    let (machine, disk, journal) = filled(Waits { retry: Duration::from_millis(1), ..LONG });
     withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
     assert!(!journal.flush(SOON) && !journal.health().is_writable);
     // Each attempt fails until there is room.
@@ -197,11 +199,7 @@ fn disk_that_recovers_is_written_without_further_advice() {
 
 #[test]
 fn failed_write_is_repeated_however_often_the_journal_is_used_meanwhile() {
-    let (machine, disk) = (machine(), Disk::default());
-    let journal = disk.open(&machine, Waits { retry: Duration::from_millis(200), ..LONG });
-    give(&journal, LIVING, GPU, &[advise(0), advise(2)]);
-    assert!(journal.flush(SOON));
-    disk.fill(true);
+    let (_machine, disk, journal) = filled(Waits { retry: Duration::from_millis(200), ..LONG });
     withdrawn(&journal, LIVING, GPU, step(0, 4096, withdraw(READ)));
     assert!(!journal.flush(SOON));
     let (tries, begun) = (disk.state().tries, Instant::now());

@@ -1,7 +1,7 @@
 //! Processes that hold their memory-map lock for ever.
 
 use super::*;
-use crate::{budget::TimeBudget, hung::Target, inspection::Inspector};
+use crate::{budget::TimeBudget, hung::Target, inspection::Inspector, inspections::Inspections};
 
 /// Actuator that inspects the process, for ever if it is one of these, and replies.
 struct Inspects {
@@ -35,7 +35,11 @@ fn workers(hang: &[u32]) -> (Workers, Receiver<u32>) {
     let hang = hang.to_vec();
     let (begun, is_begun) = mpsc::channel();
     let make = move |_| -> Box<dyn Actuator> {
-        Box::new(Inspects { inspector: Inspector::new(), hang: hang.clone(), begun: begun.clone() })
+        Box::new(Inspects {
+            inspector: Inspector::new(Inspections::default()),
+            hang: hang.clone(),
+            begun: begun.clone(),
+        })
     };
     (Workers::start(make, || false, None), is_begun)
 }

@@ -9,9 +9,9 @@ use sys::cpu_budget::{Accounts, Allowance};
 /// Planner processes of the node at a time.
 const RUNNING_MAX: usize = 2;
 /// Processor time of planner processes for a user.
-const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1) };
+const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: Some(CREDIT_PART) };
 /// Share of the time that a process uses itself, which its user's planners may use, too: 1 / this.
-const CREDIT_PART: u32 = 40;
+pub(in crate::followers) const CREDIT_PART: u32 = 80;
 /// Age of a user's last planning up to which it leaves one place to others.
 const RECENT_MAX: Duration = Duration::from_mins(1);
 /// Age of the last request from which on a process does not wait any more.
@@ -132,7 +132,7 @@ impl Quota {
 
     /// Credits time that a process of this user has used itself.
     pub(super) fn credit(&mut self, user: u32, cpu: Duration) {
-        self.accounts.credit(user, cpu / CREDIT_PART);
+        self.accounts.credit(user, cpu);
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(quota.start(process(1), 1, NOW + 49 * SECOND), Err(Wait::Budget));
         quota.end(2, Duration::ZERO, NOW);
         let mut with_credit = NOW;
-        quota.credit(1, 40 * SECOND);
+        quota.credit(1, 80 * SECOND);
         with_credit += SECOND;
         assert_eq!(quota.start(process(1), 1, with_credit), Ok(()));
     }

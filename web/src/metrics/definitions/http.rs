@@ -66,6 +66,7 @@ pub(super) const DEFINITIONS: &[Definition] = &[
                 ("build_queue", responses.rejected_by_queue + exposition.rejected_by_queue),
                 ("response_memory", responses.rejected_by_budget + exposition.rejected_by_budget),
                 ("connections", *rejected_connections),
+                ("recorded_calls", responses.rejected_by_source),
                 ("event_streams", *rejected_streams),
                 ("passwords", *rejected_passwords),
             ]

@@ -24,7 +24,7 @@ pub enum Step {
 }
 
 impl Step {
-    pub(super) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::BeAlone,
         Self::CloseDescriptors,
         Self::DisableHugePages,

@@ -1,0 +1,281 @@
+//! Inspections by all workers: their processor time, and the places of rings that they have found.
+//!
+//! A process decides how long an inspection takes: it can have very many mappings. So the processor
+//! time beyond that of a usual inspection is charged to the target's user, who gets no orders without
+//! it. Withdrawals have an account for each target, as no other process of the user must prevent them.
+
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use call_ring::{NAME, TOTAL_BYTES, memory::HEADER_BYTES};
+use sys::{
+    Roots, clock,
+    cpu_budget::{Accounts, Allowance},
+    cpu_time,
+    processes::{self, Image},
+    shared_memory::{Form, Place, SharedMemory, SharedMemoryError},
+};
+
+use crate::hung::Target;
+
+/// Processor time of an inspection that is not charged: enough for some thousand mappings.
+const USUAL: Duration = Duration::from_millis(5);
+/// Time charged to a user, beyond which orders are denied.
+const OF_USER: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: None };
+/// Time of the withdrawals from a target, beyond which they are tried later.
+const OF_TARGET: Allowance = Allowance { part: 200, burst: Duration::from_secs(1), credit_part: None };
+/// Account of users whose id is unknown: no user has this one.
+const UNKNOWN_USER: u32 = u32::MAX;
+/// Age of a search that found no ring, or failed, from which on another one is made.
+const SEARCH_AGE_MAX: Duration = Duration::from_secs(10);
+/// Searches that are remembered.
+const SEARCHES_MAX: usize = 1024;
+
+/// Ring of a process. Its header alone is mapped: two pages at most that uvmd pays for.
+const RING: Form = Form {
+    name: NAME,
+    bytes: NonZeroUsize::new(TOTAL_BYTES).unwrap(),
+    mapped_bytes: NonZeroUsize::new(HEADER_BYTES).unwrap(),
+};
+
+/// Inspections by all workers. Times are of one monotonic clock.
+#[derive(Clone, Debug, Default)]
+pub struct Inspections(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    of_users: Accounts,
+    /// By process id.
+    of_targets: Accounts,
+    searches: BTreeMap<u32, Search>,
+}
+
+/// Completed search for the ring of a process.
+#[derive(Clone, Debug)]
+struct Search {
+    /// Program that the process executed.
+    image: Image,
+    at: Duration,
+    found: Result<Option<Place>, Arc<SharedMemoryError>>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let [of_users, of_targets] = [OF_USER, OF_TARGET].map(Accounts::new);
+        Self { of_users, of_targets, searches: BTreeMap::new() }
+    }
+}
+
+impl Inspections {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is time for an inspection of a target.
+    pub(crate) fn has_time(&self, target: Target, is_withdrawal: bool, now: Duration) -> bool {
+        let state = self.state();
+        if is_withdrawal {
+            !state.of_targets.is_over(target.pid, now)
+        } else {
+            !state.of_users.is_over(target.uid.unwrap_or(UNKNOWN_USER), now)
+        }
+    }
+
+    /// Result of an inspection on this thread, whose processor time is charged.
+    pub(crate) fn charged<T>(
+        &self,
+        target: Target,
+        is_withdrawal: bool,
+        now: Duration,
+        inspect: impl FnOnce() -> T,
+    ) -> T {
+        let begun = cpu_time::of_this_thread();
+        let result = inspect();
+        self.charge(target, is_withdrawal, cpu_time::of_this_thread().saturating_sub(begun), now);
+        result
+    }
+
+    fn charge(&self, target: Target, is_withdrawal: bool, spent: Duration, now: Duration) {
+        let excess = spent.saturating_sub(USUAL);
+        if excess.is_zero() {
+            return;
+        }
+        let mut state = self.state();
+        state.of_users.charge(target.uid.unwrap_or(UNKNOWN_USER), excess, now);
+        if is_withdrawal {
+            state.of_targets.charge(target.pid, excess, now);
+        }
+    }
+
+    /// Uses up the burst of a user, as of now.
+    #[cfg(test)]
+    pub(crate) fn use_up(&self, uid: u32) {
+        self.charge(Target { pid: u32::MAX, uid: Some(uid) }, false, OF_USER.burst + USUAL, now());
+    }
+
+    /// Memory of the ring of a process; `None` without a helper. Its mappings are read, which may hang,
+    /// once for each program that it executes, and again after a while if there was no ring.
+    ///
+    /// # Errors
+    /// If it cannot be read, or could be taken away later.
+    pub(crate) fn ring(
+        &self,
+        roots: &Roots,
+        pid: u32,
+        now: Duration,
+    ) -> Result<Option<SharedMemory>, Arc<SharedMemoryError>> {
+        let image = || processes::image(roots, pid).ok().flatten();
+        let before = image();
+        let known = self.state().searches.get(&pid).filter(|search| Some(search.image) == before).cloned();
+        let is_recent = |search: &Search| now.saturating_sub(search.at) < SEARCH_AGE_MAX;
+        let found = match known {
+            Some(search) if is_recent(&search) || matches!(search.found, Ok(Some(_))) => search.found,
+            _ => {
+                let found = Place::find(roots, pid, RING).map_err(Arc::new);
+                if let Some(image) = image().filter(|after| before == Some(*after)) {
+                    self.state().remember(pid, Search { image, at: now, found: found.clone() });
+                }
+                found
+            }
+        };
+        let Some(place) = found? else { return Ok(None) };
+        Ok(Some(place.open()?))
+    }
+}
+
+/// Time of the clock of inspections.
+pub(crate) fn now() -> Duration {
+    Duration::from_nanos(clock::monotonic_ns())
+}
+
+impl State {
+    /// Remembers a search, in place of the oldest one if there are too many.
+    fn remember(&mut self, pid: u32, search: Search) {
+        self.searches.insert(pid, search);
+        if self.searches.len() > SEARCHES_MAX
+            && let Some((oldest, _)) = self.searches.iter().min_by_key(|(_, search)| search.at)
+        {
+            let oldest = *oldest;
+            self.searches.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use sys::fake::Machine;
+
+    use super::*;
+    use crate::helper::{
+        Ring, RingError,
+        testing::{Part, Program, is_permitted},
+    };
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const NOW: Duration = Duration::from_secs(1000);
+
+    const fn target(pid: u32, uid: u32) -> Target {
+        Target { pid, uid: Some(uid) }
+    }
+
+    /// Stat of a process with its stack at this address.
+    fn stat(pid: u32, stack: u64) -> String {
+        let fields: Vec<String> = (4..=52).map(|field| if field == 28 { stack } else { 0 }.to_string()).collect();
+        format!("{pid} (app) S {}\n", fields.join(" "))
+    }
+
+    fn remove_maps(machine: &Machine, pid: u32) {
+        fs::remove_file(machine.roots.proc.join(format!("{pid}/maps"))).unwrap();
+    }
+
+    #[test]
+    fn process_is_searched_once_for_each_program_that_it_executes() {
+        if !is_permitted() {
+            return;
+        }
+        let program = Program::start(Part::Rests);
+        let pid = program.process.pid();
+        let machine = Machine::new().with(&format!("proc/{pid}/stat"), stat(pid, 1));
+        for name in ["maps", "map_files"] {
+            machine.link(&format!("proc/{pid}/{name}"), &format!("/proc/{pid}/{name}"));
+        }
+        let inspections = Inspections::default();
+        let look_up = || inspections.ring(&machine.roots, pid, NOW).map_err(RingError::from).and_then(Ring::look_up);
+        look_up().unwrap();
+        remove_maps(&machine, pid);
+        look_up().unwrap();
+        machine.write(&format!("proc/{pid}/stat"), stat(pid, 2));
+        assert!(matches!(look_up(), Err(RingError::Memory(_))));
+    }
+
+    #[test]
+    fn searches_that_find_nothing_or_fail_are_not_repeated_at_once_whatever_is_searched_meanwhile() {
+        let machine = Machine::new().with("proc/7/stat", stat(7, 1)).with("proc/8/stat", stat(8, 1));
+        machine.write("proc/7/maps", "");
+        let inspections = Inspections::default();
+        // The map of the second cannot be read.
+        let are_absent =
+            |now| [7, 8].map(|pid| inspections.ring(&machine.roots, pid, now).map(|ring| ring.is_none()).ok());
+        assert_eq!(are_absent(NOW), [Some(true), None]);
+        remove_maps(&machine, 7);
+        machine.write("proc/8/maps", "");
+        assert_eq!(are_absent(NOW + 9 * SECOND), [Some(true), None], "neither is read again");
+        assert_eq!(are_absent(NOW + 10 * SECOND), [None, Some(true)]);
+    }
+
+    #[test]
+    fn searches_that_are_remembered_are_bounded() {
+        let machine = Machine::new().with("proc/7/stat", stat(7, 1));
+        let image = processes::image(&machine.roots, 7).unwrap().unwrap();
+        let mut state = State::default();
+        for pid in 0..2000 {
+            state.remember(pid, Search { image, at: NOW + SECOND * pid, found: Ok(None) });
+        }
+        assert_eq!((state.searches.len(), state.searches.first_key_value().map(|(pid, _)| *pid)), (1024, Some(976)));
+    }
+
+    #[test]
+    fn user_of_large_memory_maps_gets_no_orders_until_the_time_is_paid_and_others_do() {
+        let inspections = Inspections::default();
+        let has_time = |uid, now| inspections.has_time(target(9, uid), false, now);
+        for pid in 0..1000 {
+            inspections.charge(target(pid, 1), false, USUAL, NOW);
+        }
+        assert!(has_time(1, NOW), "usual inspections are free");
+        for pid in 0..11 {
+            inspections.charge(target(pid, 1), false, USUAL + SECOND / 10, NOW);
+        }
+        assert_eq!([1, 2].map(|uid| has_time(uid, NOW)), [false, true]);
+        assert!(!has_time(1, NOW + 4 * SECOND) && has_time(1, NOW + 5 * SECOND), "2 % of a processor");
+    }
+
+    #[test]
+    fn withdrawals_wait_for_former_withdrawals_from_their_target_alone() {
+        let inspections = Inspections::default();
+        let has_time = |pid, now| inspections.has_time(target(pid, 1), true, now);
+        for pid in [7, 8] {
+            inspections.charge(target(pid, 1), false, 3 * SECOND, NOW);
+        }
+        assert_eq!([7, 8].map(|pid| has_time(pid, NOW)), [true; 2]);
+        inspections.charge(target(7, 1), true, USUAL + 2 * SECOND, NOW);
+        assert_eq!([7, 8].map(|pid| has_time(pid, NOW)), [false, true]);
+        assert!(!has_time(7, NOW + 199 * SECOND) && has_time(7, NOW + 200 * SECOND), "0.5 % of a processor");
+    }
+
+    #[test]
+    fn processor_time_of_a_long_inspection_is_charged() {
+        let inspections = Inspections::default();
+        inspections.charged(target(7, 1), true, NOW, || {
+            let until = cpu_time::of_this_thread() + 2 * USUAL;
+            while cpu_time::of_this_thread() < until {}
+        });
+        let state = inspections.state();
+        assert!(state.of_users.debt(1, NOW) >= USUAL && state.of_targets.debt(7, NOW) >= USUAL);
+    }
+}
