@@ -149,6 +149,14 @@ impl Recordings {
         Some(recording)
     }
 
+    /// State of the recording of a process; `None` if it has no helper.
+    #[must_use]
+    pub fn state_of(&self, process: ProcessId) -> Option<State> {
+        let reader = Arc::clone(&lock(&self.registry).recorded_of(process)?.reader);
+        let state = reader.recording().state().clone();
+        Some(state)
+    }
+
     /// Why the search for the ring of a process is not complete, if it is not.
     #[must_use]
     pub fn delay_of(&self, process: ProcessId) -> Option<Delay> {

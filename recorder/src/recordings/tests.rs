@@ -222,7 +222,7 @@ impl Node {
     }
 
     fn state(&self, pid: u32) -> State {
-        self.recordings.of(process(pid)).unwrap().state().clone()
+        self.recordings.state_of(process(pid)).unwrap()
     }
 
     fn states(&self, pids: std::ops::Range<u32>) -> Vec<State> {
