@@ -7,7 +7,7 @@ use call_ring::{
     call::{Action, Call},
     plan::PERIOD_MAX,
 };
-use recorder::{LiveBlock, Ops, Program, Window};
+use recorder::{LiveBlock, Ops, Program, Window, ops::OpsError};
 use trace::{
     BlockId, Detector, Footprints, OpId, OpKind,
     detect::{self, Lock, State},
@@ -300,7 +300,7 @@ impl Sequence {
     /// Memory that launches of an iteration use, and the copies and fills before each of them; which
     /// launches have none of these before them; and bytes of claims that are not mapped.
     fn pieces(&self, range: std::ops::Range<usize>, limits: &ClaimLimits) -> Result<(Pieces, Vec<bool>, u64), Refusal> {
-        let invalid = |reason: ops::Invalid| Refusal::Invalid { reason: reason.to_string() };
+        let invalid = |reason: OpsError| Refusal::Invalid { reason: reason.to_string() };
         let (program, calls) = self.window.last(self.marks.len() - range.start);
         let blocks = program.live().count() + calls.len();
         budget::check_stream(blocks, calls.iter().take(range.len()).map(|call| addresses(call)).sum())?;

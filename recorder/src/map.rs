@@ -6,6 +6,9 @@ use std::{cmp::Ordering, ops::RangeBounds};
 
 use rpds::RedBlackTreeMapSync;
 
+#[cfg(test)]
+use crate::visits;
+
 /// Map of keys that are numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Map<K: Ord, V>(RedBlackTreeMapSync<Key<K>, V>);
@@ -94,24 +97,5 @@ impl<K: Ord + Copy, V> Map<K, V> {
     /// Last entry up to a key.
     pub(crate) fn last_up_to(&self, key: K) -> Option<(K, &V)> {
         self.range(..=key).next_back()
-    }
-}
-
-/// Count of the entries that operations of this thread have visited.
-#[cfg(test)]
-pub(crate) mod visits {
-    use std::cell::Cell;
-
-    thread_local! {
-        static COUNT: Cell<u64> = const { Cell::new(0) };
-    }
-
-    pub(super) fn add() {
-        COUNT.set(COUNT.get() + 1);
-    }
-
-    /// Entries visited so far.
-    pub(crate) fn count() -> u64 {
-        COUNT.get()
     }
 }

@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 1 << 16;
 const WAITING_BYTES_MAX: usize = 8 << 20;
 /// Most calls that a part of a poll returns. It takes as many records, and the rest of a lane: some
 /// milliseconds of work.
-pub const PART_MAX: usize = 2048;
+const PART_MAX: usize = 2048;
 
 /// Bytes of a call that waits. Nodes of the map are half full.
 fn waiting_bytes_of(call: &Call) -> usize {
@@ -79,37 +79,17 @@ impl Merge {
     pub fn poll<E>(
         &mut self,
         memory: &Memory<'_>,
-        copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
-    ) -> Result<Vec<Call>, E> {
-        self.poll_all(memory, copy, false)
-    }
-
-    /// The same between two polls: missing numbers are waited for as long as without it.
-    ///
-    /// # Errors
-    /// That of `copy`.
-    pub fn poll_early<E>(
-        &mut self,
-        memory: &Memory<'_>,
-        copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
-    ) -> Result<Vec<Call>, E> {
-        self.poll_all(memory, copy, true)
-    }
-
-    fn poll_all<E>(
-        &mut self,
-        memory: &Memory<'_>,
         mut copy: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
-        is_early: bool,
     ) -> Result<Vec<Call>, E> {
-        let mut calls = self.poll_part(memory, &mut copy, is_early)?;
+        let mut calls = self.poll_part(memory, &mut copy, false)?;
         while self.has_more() {
-            calls.append(&mut self.poll_part(memory, &mut copy, is_early)?);
+            calls.append(&mut self.poll_part(memory, &mut copy, false)?);
         }
         Ok(calls)
     }
 
-    /// A part of a poll, or of one between two polls. The next part goes on where it ended.
+    /// A part of a poll, or of an early one, between two polls: missing numbers are waited for as long as
+    /// without that. The next part goes on where it ended.
     ///
     /// # Errors
     /// That of `copy`.
@@ -251,7 +231,9 @@ mod tests {
         }
 
         fn poll_early(&self, merge: &mut Merge) -> Vec<Call> {
-            merge.poll_early(&self.memory(), self.copy()).unwrap()
+            let calls = merge.poll_part(&self.memory(), self.copy(), true).unwrap();
+            assert!(!merge.has_more());
+            calls
         }
 
         fn poll_part(&self, merge: &mut Merge) -> Vec<Call> {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use call_ring::{Size, call::Call};
+use thiserror::Error;
 use trace::{
     BlockId, Recorder,
     ops::{Argument, Block, Invalid, Launch, OpStream, Signature},
@@ -14,6 +15,22 @@ use crate::program::{Program, Step, Work};
 const OPS_MAX: usize = 1 << 18;
 /// Most bytes of the names of all signatures: each has a copy of its function's.
 const NAMES_BYTES_MAX: usize = 4 << 20;
+
+/// Reason why calls are not a stream of operations.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum OpsError {
+    /// They are too many.
+    #[error("more {what} than the {max} that a trace of recorded calls may have")]
+    TooLarge {
+        /// What is too much.
+        what: &'static str,
+        /// Most of it that a stream may have.
+        max: usize,
+    },
+    /// Their operations are not valid.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+}
 
 /// Builder of a stream from calls in their order. Pointers into memory that the program is not known
 /// to have are left out.
@@ -41,7 +58,7 @@ impl Ops {
     ///
     /// # Errors
     /// If it has too much memory, or too many blocks of it.
-    pub fn after(program: Program, time_ns: u64) -> Result<Self, Invalid> {
+    pub fn after(program: Program, time_ns: u64) -> Result<Self, OpsError> {
         let mut ops = Self { time_ns, ..Self::default() };
         for block in program.live() {
             ops.malloc(block.address, block.bytes)?;
@@ -53,7 +70,7 @@ impl Ops {
     ///
     /// # Errors
     /// If there are too many of them, or too many bytes.
-    pub fn add(&mut self, call: &Call) -> Result<(), Invalid> {
+    pub fn add(&mut self, call: &Call) -> Result<(), OpsError> {
         // Threads take their time before their number.
         self.time_ns = self.time_ns.max(call.stamp.time_ns);
         let sync = self.program.sync(call);
@@ -65,16 +82,19 @@ impl Ops {
         let added = arguments.sum::<usize>() + usize::from(sync.is_some());
         self.count = self.count.saturating_add(added);
         if self.count > OPS_MAX {
-            return Err(Invalid::RecordingTooLarge { what: "operations and arguments", max: OPS_MAX });
+            return Err(OpsError::TooLarge { what: "operations and arguments", max: OPS_MAX });
         }
         for step in steps {
             match step {
                 Step::Malloc { address, bytes } => self.malloc(address, bytes)?,
-                Step::Free { address } => self.recorder.free(self.time_ns, address).map(drop)?,
+                Step::Free { address } => drop(self.recorder.free(self.time_ns, address)?),
                 Step::Launch { stream, work } => self.launch(stream, work)?,
             }
         }
-        sync.map_or(Ok(()), |kind| self.recorder.sync(self.time_ns, kind))
+        if let Some(kind) = sync {
+            self.recorder.sync(self.time_ns, kind)?;
+        }
+        Ok(())
     }
 
     /// The stream.
@@ -83,11 +103,12 @@ impl Ops {
         self.recorder.finish()
     }
 
-    fn malloc(&mut self, address: u64, bytes: u64) -> Result<(), Invalid> {
-        self.recorder.malloc(self.time_ns, address, Block { bytes, address: Some(address) }).map(drop)
+    fn malloc(&mut self, address: u64, bytes: u64) -> Result<(), OpsError> {
+        self.recorder.malloc(self.time_ns, address, Block { bytes, address: Some(address) })?;
+        Ok(())
     }
 
-    fn launch(&mut self, stream: u64, Work { function, grid, block, addresses, bytes }: Work) -> Result<(), Invalid> {
+    fn launch(&mut self, stream: u64, Work { function, grid, block, addresses, bytes }: Work) -> Result<(), OpsError> {
         let mut arguments: Vec<Argument> = Vec::new();
         for address in addresses.iter().copied() {
             if let Some((block, offset)) = self.block(address) {
@@ -108,10 +129,11 @@ impl Ops {
             self.names_bytes += name_bytes;
         }
         if self.names_bytes > NAMES_BYTES_MAX {
-            return Err(Invalid::RecordingTooLarge { what: "bytes of function names", max: NAMES_BYTES_MAX });
+            return Err(OpsError::TooLarge { what: "bytes of function names", max: NAMES_BYTES_MAX });
         }
         let launch = Launch { signature, stream, start_ns: None, duration_ns: None, arguments };
-        self.recorder.launch(self.time_ns, launch).map(drop)
+        self.recorder.launch(self.time_ns, launch)?;
+        Ok(())
     }
 
     /// Live block that an address is in, and the offset in it.
@@ -176,6 +198,14 @@ mod tests {
         assert_eq!(blocks(0), [(0, Some(0)), (0, Some(0xff8)), (1, Some(8))]);
         assert_eq!(blocks(1), [(1, Some(0))]);
         assert_eq!(stream.signatures().values()[0].name, "add");
+    }
+
+    #[test]
+    fn operations_beyond_the_most_of_a_stream_are_refused() {
+        let mut ops = Ops { count: OPS_MAX - 1, ..Ops::default() };
+        ops.add(&call(0, malloc(0x10000))).unwrap();
+        let refused = ops.add(&call(1, malloc(0x20000)));
+        assert_eq!(refused, Err(OpsError::TooLarge { what: "operations and arguments", max: OPS_MAX }));
     }
 
     #[test]

@@ -107,15 +107,6 @@ impl Process {
         Ok(self.merge.poll(&memory, copy(&self.memories.ring))?)
     }
 
-    /// The same between two polls, of which each still waits as long for calls that are missing.
-    ///
-    /// # Errors
-    /// If the process has overwritten the header or punched holes, or the kernel cannot read its memory.
-    pub fn poll_early(&mut self) -> Result<Vec<Call>, ProcessError> {
-        let memory = header(&self.memories.ring)?;
-        Ok(self.merge.poll_early(&memory, copy(&self.memories.ring))?)
-    }
-
     /// A part of a poll, or of one between two polls.
     ///
     /// # Errors

@@ -376,7 +376,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::map::visits;
+    use crate::visits;
 
     fn fill(target: Target) -> Action {
         Action::Fill { target, address: 1, bytes: 1, rows: 1 }

@@ -1,58 +1,37 @@
 //! Recordings of the processes of a node. Each process has a window of a fixed size, each user a
 //! number of recordings and of reader time.
 //!
-//! The registry is locked for look-ups only. Rings are read without that lock, those of users in turn.
+//! The registry is locked for look-ups only. Without that lock, rings are read, those of users in turn, and
+//! so are files in /proc; threads are started without it, too.
+
+mod clock;
+mod places;
+mod reader_time;
+pub mod recording;
 
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     mem,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
+use clock::{Clock, SystemClock};
 use model::ProcessId;
+pub use places::Quotas;
+use places::{Place, Places};
+use reader_time::Budgets;
+pub use reader_time::CREDIT_PART;
+use recording::{Holder, Reader, Reading, Recording, Ring, State, lock};
 use sys::{Roots, processes::Image};
 
 use crate::{
-    budgets::Budgets,
-    clock::{Clock, SystemClock},
     process::{Memories, ProcessError},
-    recording::{Holder, Reader, Reading, Recording, Ring, State, lock},
-    searches::{Delay, Searched, Searches},
+    searches::{Checked, Delay, PendingSlice, Searched, Searches, image_of},
 };
-
-/// Limits of what is recorded.
-#[derive(Clone, Copy, Debug)]
-pub struct Quotas {
-    /// Bytes of the calls of a process.
-    pub window_bytes: usize,
-    /// Recordings of a user's processes.
-    pub user_max: usize,
-    /// Recordings of the node. A quarter of them is a reserve for users with few.
-    pub node_max: usize,
-}
-
-impl Quotas {
-    /// Recordings of a user that may be of the reserve.
-    fn few(self) -> usize {
-        (self.user_max / 4).max(1)
-    }
-
-    /// Whether a user with recordings of this count may have one more, where all have that many.
-    fn has_room(self, of_user: usize, all: usize) -> bool {
-        let reserve = if of_user < self.few() { 0 } else { self.node_max / 4 };
-        of_user < self.user_max && all < self.node_max - reserve
-    }
-}
 
 /// Time of a reading of all rings. What is not read by then is read by the next one.
 const READING_MAX: Duration = Duration::from_millis(50);
-/// Time without calls after which a recording gives way to one of a user with fewer.
-const IDLE: Duration = Duration::from_mins(1);
-/// Time after which a recording of a user with several gives way to one of a user with none, with calls or
-/// without: a program can make one from time to time.
-const TERM: Duration = Duration::from_mins(10);
 /// Time without calls after which uvmd looks whether the process executes another program.
 const QUIET: Duration = Duration::from_secs(1);
 
@@ -82,6 +61,7 @@ enum Entry {
 /// Recordings of all processes.
 #[derive(Debug)]
 pub struct Recordings {
+    roots: Roots,
     clock: Arc<dyn Clock>,
     registry: Mutex<Registry>,
 }
@@ -91,12 +71,35 @@ pub struct Recordings {
 struct Registry {
     quotas: Quotas,
     entries: BTreeMap<ProcessId, Entry>,
+    /// Processes whose recordings take memory, or did a while ago.
+    held: BTreeSet<ProcessId>,
     searches: Searches,
     budgets: Budgets,
     /// Processes with a recording that have exited so far.
     ends: u64,
     /// Recordings that have lost their places, whose memory is to be freed without the lock.
     leaving: Vec<Arc<Reader>>,
+}
+
+/// What a look has read of a process that is recorded.
+#[derive(Debug)]
+struct Observation {
+    process: ProcessId,
+    /// Processor time that it has used.
+    used: Option<Duration>,
+    /// Program that it executes, if that was read.
+    image: Option<Image>,
+    /// Processor time of uvmd that the reading took.
+    spent: Duration,
+}
+
+/// Part of a ring that was read.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// Whether there is more to read now.
+    has_more: bool,
+    /// Whether its user's reader time is used up.
+    is_throttled: bool,
 }
 
 /// Rings of a user that are to be read.
@@ -124,19 +127,18 @@ impl Recordings {
         Self::with_clock(roots.clone(), quotas, Arc::new(SystemClock(roots)))
     }
 
-    /// The same, by another clock.
-    #[must_use]
-    pub fn with_clock(roots: Roots, quotas: Quotas, clock: Arc<dyn Clock>) -> Self {
-        let searches = Searches::new(roots, (quotas.user_max, quotas.node_max));
+    fn with_clock(roots: Roots, quotas: Quotas, clock: Arc<dyn Clock>) -> Self {
+        let searches = Searches::new(roots.clone(), (quotas.user_max, quotas.node_max));
         let registry = Registry {
             quotas,
             entries: BTreeMap::new(),
+            held: BTreeSet::new(),
             searches,
             budgets: Budgets::default(),
             ends: 0,
             leaving: Vec::new(),
         };
-        Self { clock, registry: Mutex::new(registry) }
+        Self { roots, clock, registry: Mutex::new(registry) }
     }
 
     /// Recording of a process as it is now; `None` if it has no helper.
@@ -147,10 +149,18 @@ impl Recordings {
         Some(recording)
     }
 
+    /// State of the recording of a process; `None` if it has no helper.
+    #[must_use]
+    pub fn state_of(&self, process: ProcessId) -> Option<State> {
+        let reader = Arc::clone(&lock(&self.registry).recorded_of(process)?.reader);
+        let state = reader.recording().state().clone();
+        Some(state)
+    }
+
     /// Why the search for the ring of a process is not complete, if it is not.
     #[must_use]
     pub fn delay_of(&self, process: ProcessId) -> Option<Delay> {
-        lock(&self.registry).searches.delay_of(process)
+        lock(&self.registry).searches.delay_of(process, self.clock.now())
     }
 
     /// Memories of the helper in a process that is recorded.
@@ -162,31 +172,52 @@ impl Recordings {
 
     /// Takes the processes that run now, with their users, and looks for the rings of new ones.
     pub fn look(&self, running: &BTreeMap<ProcessId, u32>) {
-        let recorded = lock(&self.registry).running();
-        let used: Vec<(ProcessId, Option<Duration>)> =
-            recorded.into_iter().map(|process| (process, self.clock.used_by(process))).collect();
+        let now = self.clock.now();
+        let (recorded, checks) = {
+            let mut registry = lock(&self.registry);
+            (registry.running(now), registry.searches.checks(running, now))
+        };
+        // /proc is read without the lock: how long that takes is up to the processes.
+        let observations: Vec<Observation> =
+            recorded.into_iter().map(|(process, is_quiet)| self.observe(process, is_quiet)).collect();
+        let checked = checks.read();
         let now = self.clock.now();
         let mut registry = lock(&self.registry);
-        registry.credit(used);
+        registry.credit(&observations, now);
         registry.recover(now);
         registry.follow(running);
-        registry.follow_programs(now);
+        registry.follow_programs(&observations);
         registry.readmit(now);
-        registry.repeat(running);
-        registry.search();
+        registry.repeat(running, checked, now);
+        let slices = registry.search(now);
         release(registry);
+        self.start(slices);
+    }
+
+    /// Reads the processor time of a process, and its program if no calls of it were read for a while.
+    fn observe(&self, process: ProcessId, is_quiet: bool) -> Observation {
+        let begun = self.clock.spent();
+        let used = self.clock.used_by(process);
+        let image = if is_quiet { image_of(&self.roots, process) } else { None };
+        Observation { process, used, image, spent: self.clock.spent().saturating_sub(begun) }
+    }
+
+    fn start(&self, slices: Vec<PendingSlice>) {
+        for slice in slices {
+            if let Err(process) = slice.start() {
+                lock(&self.registry).searches.abandon(process, self.clock.now());
+            }
+        }
     }
 
     /// Reads all rings: a part of one of each user, then the next, until all is read or the time is up.
     pub fn poll(&self) {
         let begun = self.clock.now();
-        let mut turns = {
-            let mut registry = lock(&self.registry);
-            registry.admit_found(begun);
-            let turns = registry.turns();
-            release(registry);
-            turns
-        };
+        let mut registry = lock(&self.registry);
+        let slices = registry.admit_found(begun);
+        let mut turns = registry.turns();
+        release(registry);
+        self.start(slices);
         // Each user has a turn, however long those of others took.
         let mut first_turns = turns.len();
         while let Some(Turn { uid, mut rings }) = turns.pop_front() {
@@ -195,8 +226,8 @@ impl Recordings {
             }
             first_turns = first_turns.saturating_sub(1);
             let Some((reader, reading)) = rings.pop_front() else { continue };
-            let has_more = self.read(uid, &reader, reading);
-            if lock(&self.registry).budgets.is_throttled(uid) {
+            let Part { has_more, is_throttled } = self.read(uid, &reader, reading);
+            if is_throttled {
                 continue;
             }
             if has_more {
@@ -222,13 +253,14 @@ impl Recordings {
         self.read(uid, &reader, Reading::Early);
     }
 
-    /// Reads a part of a ring at its user's expense. Whether there is more to read now.
-    fn read(&self, uid: u32, reader: &Reader, reading: Reading) -> bool {
+    /// Reads a part of a ring at its user's expense.
+    fn read(&self, uid: u32, reader: &Reader, reading: Reading) -> Part {
         let (now, begun) = (self.clock.now(), self.clock.spent());
         let has_more = reader.read(reading, now);
         let spent = self.clock.spent().saturating_sub(begun);
-        lock(&self.registry).charge(uid, spent, now);
-        has_more
+        let mut registry = lock(&self.registry);
+        registry.charge(uid, spent, now);
+        Part { has_more, is_throttled: registry.budgets.is_throttled(uid) }
     }
 }
 
@@ -247,21 +279,33 @@ impl Registry {
         })
     }
 
-    /// Processes that are recorded and run.
-    fn running(&self) -> Vec<ProcessId> {
-        let running = self.recorded().filter(|(_, recorded)| recorded.end == 0 && recorded.is_held());
-        running.map(|(process, _)| process).collect()
+    /// Recordings that take memory.
+    fn held(&self) -> impl Iterator<Item = (ProcessId, &Recorded)> {
+        let recorded = self.held.iter().filter_map(|process| Some((*process, self.recorded_of(*process)?)));
+        recorded.filter(|(_, recorded)| recorded.is_held())
+    }
+
+    /// Processes that are recorded and run, and whether each is quiet: it may execute another program.
+    fn running(&self, now: Duration) -> Vec<(ProcessId, bool)> {
+        let running = self.held().filter(|(_, recorded)| recorded.end == 0);
+        let is_quiet = |recorded: &Recorded| {
+            let has_no_calls = now.saturating_sub(recorded.reader.recording().active_at()) >= QUIET;
+            has_no_calls && !self.budgets.is_throttled(recorded.uid)
+        };
+        running.map(|(process, recorded)| (process, is_quiet(recorded))).collect()
     }
 
     // === Reader time ===
 
-    fn credit(&mut self, used: Vec<(ProcessId, Option<Duration>)>) {
-        for (process, used) in used {
-            let Some(Entry::Recorded(recorded)) = self.entries.get_mut(&process) else { continue };
-            if let (Some(used), Some(before)) = (used, recorded.used) {
+    fn credit(&mut self, observations: &[Observation], now: Duration) {
+        for Observation { process, used, spent, .. } in observations {
+            let Some(Entry::Recorded(recorded)) = self.entries.get_mut(process) else { continue };
+            if let (Some(used), Some(before)) = (*used, recorded.used) {
                 self.budgets.credit(recorded.uid, used.saturating_sub(before));
             }
-            recorded.used = used;
+            recorded.used = *used;
+            let uid = recorded.uid;
+            self.charge(uid, *spent, now);
         }
     }
 
@@ -278,14 +322,14 @@ impl Registry {
     }
 
     fn set_states(&self, uid: u32, state: &State) {
-        let of_user = self.recorded().filter(|(_, recorded)| recorded.uid == uid);
+        let of_user = self.held().filter(|(_, recorded)| recorded.uid == uid);
         of_user.for_each(|(_, recorded)| recorded.reader.set_state(state.clone()));
     }
 
     /// Users whose rings are to be read, with these: those that were not read for the longest time first.
     fn turns(&self) -> VecDeque<Turn> {
         let mut by_user: BTreeMap<u32, Vec<(Duration, &Recorded)>> = BTreeMap::new();
-        for (_, recorded) in self.recorded() {
+        for (_, recorded) in self.held() {
             let recording = recorded.reader.recording();
             if *recording.state() == State::Recording {
                 by_user.entry(recorded.uid).or_default().push((recording.read_at(), recorded));
@@ -338,25 +382,20 @@ impl Registry {
 
     /// Looks for the rings of programs that recorded processes without calls execute by now: they may have
     /// closed the driver and opened it again between two looks.
-    fn follow_programs(&mut self, now: Duration) {
-        let is_quiet = |recorded: &Recorded| {
-            recorded.end == 0 && now.saturating_sub(recorded.reader.recording().active_at()) >= QUIET
-        };
-        let quiet = self.recorded().filter(|(_, recorded)| recorded.is_held() && is_quiet(recorded));
-        let others: Vec<(ProcessId, u32)> = quiet
-            .filter(|(process, recorded)| {
-                recorded.image.is_some_and(|image| self.searches.executes_another(*process, image))
-            })
-            .map(|(process, recorded)| (process, recorded.uid))
-            .collect();
-        for (process, uid) in others {
-            self.seek(process, uid);
+    fn follow_programs(&mut self, observations: &[Observation]) {
+        for Observation { process, image, .. } in observations {
+            let Some(Entry::Recorded(recorded)) = self.entries.get(process) else { continue };
+            let is_another = image.is_some() && recorded.image.is_some() && *image != recorded.image;
+            if recorded.end == 0 && is_another {
+                let uid = recorded.uid;
+                self.seek(*process, uid);
+            }
         }
     }
 
     /// Repeats searches whose time has come.
-    fn repeat(&mut self, running: &BTreeMap<ProcessId, u32>) {
-        for process in self.searches.look(running) {
+    fn repeat(&mut self, running: &BTreeMap<ProcessId, u32>, checked: Checked, now: Duration) {
+        for process in self.searches.look(running, checked, now) {
             let has_no_ring = match self.entries.get(&process) {
                 Some(Entry::Absent) => true,
                 Some(Entry::Recorded(recorded)) => {
@@ -381,43 +420,53 @@ impl Registry {
         }
     }
 
-    fn search(&mut self) {
+    fn search(&mut self, now: Duration) -> Vec<PendingSlice> {
         let Self { entries, searches, .. } = self;
         searches.retain(|process| matches!(entries.get(process), Some(Entry::Sought)));
-        searches.start();
+        searches.next_slices(now)
     }
 
     /// Looks again for the rings that a quota kept out, as many as there are places now: those of users
     /// with the fewest recordings first.
     fn readmit(&mut self, now: Duration) {
-        let mut held = self.held();
-        let of = |held: &BTreeMap<u32, usize>, uid| held.get(&uid).copied().unwrap_or(0);
-        let waiting = self.recorded().filter(|(_, recorded)| recorded.is_waiting());
-        let mut waiting: Vec<(ProcessId, u32)> = waiting.map(|(process, recorded)| (process, recorded.uid)).collect();
-        waiting.sort_by_key(|(_, uid)| of(&held, *uid));
+        let mut waiting: BTreeMap<u32, VecDeque<ProcessId>> = BTreeMap::new();
+        for (process, recorded) in self.recorded().filter(|(_, recorded)| recorded.is_waiting()) {
+            waiting.entry(recorded.uid).or_default().push_back(process);
+        }
+        let places = self.places();
+        // With those that are looked for.
+        let mut expected = places.clone();
         // One that has to be made at a time.
         let mut may_make_room = true;
-        for (process, uid) in waiting {
-            let has_room = self.quotas.has_room(of(&held, uid), held.values().sum());
-            if has_room || (may_make_room && self.first_to_go(uid, now).is_some()) {
-                may_make_room &= has_room;
-                *held.entry(uid).or_insert(0) += 1;
-                self.seek(process, uid);
-            } else if let Some(recorded) = self.recorded_of(process) {
-                recorded.reader.give_way(self.holder(uid));
+        let mut users: BTreeSet<(usize, u32)> = waiting.keys().map(|uid| (places.of_user(*uid), *uid)).collect();
+        while let Some((_, uid)) = users.pop_first() {
+            let has_room = expected.has_room(uid);
+            let may_have_one = has_room || (may_make_room && places.first_to_go(uid, now).is_some());
+            if !may_have_one {
+                continue;
             }
+            let Some(process) = waiting.get_mut(&uid).and_then(VecDeque::pop_front) else { continue };
+            may_make_room &= has_room;
+            expected.reserve(uid);
+            self.seek(process, uid);
+            users.insert((expected.of_user(uid), uid));
+        }
+        for (uid, processes) in waiting {
+            let holder = places.holder(uid);
+            let of_user = processes.iter().filter_map(|process| self.recorded_of(*process));
+            of_user.for_each(|recorded| recorded.reader.give_way(holder));
         }
     }
 
-    fn admit_found(&mut self, now: Duration) {
-        while let Some(Searched { process, uid, image, found }) = self.searches.take() {
+    fn admit_found(&mut self, now: Duration) -> Vec<PendingSlice> {
+        while let Some(Searched { process, uid, image, found }) = self.searches.take(now) {
             match found {
                 Ok(None) => self.replace(process, Entry::Absent),
                 Ok(Some(ring)) => self.admit(process, uid, image, Ok(Box::new(ring)), now),
                 Err(error) => self.admit(process, uid, image, Err(error), now),
             }
         }
-        self.searches.start();
+        self.searches.next_slices(now)
     }
 
     fn admit(
@@ -428,14 +477,18 @@ impl Registry {
         ring: Result<Box<dyn Ring>, ProcessError>,
         now: Duration,
     ) {
-        let (state, ring) = match ring {
-            Ok(ring) if self.make_room(uid, now) => {
+        let (state, ring) = match ring.map(|ring| self.make_room(uid, now).map(|()| ring)) {
+            Ok(Ok(ring)) => {
                 let is_throttled = self.budgets.is_throttled(uid);
                 (if is_throttled { State::Throttled } else { State::Recording }, Some(ring))
             }
-            Ok(_) => (State::QuotaReached(self.holder(uid)), None),
+            Ok(Err(holder)) => (State::QuotaReached(holder), None),
             Err(error) => (State::Unreadable(error.to_string()), None),
         };
+        if ring.is_some() {
+            let held = self.held().map(|(process, _)| process).chain([process]).collect();
+            self.held = held;
+        }
         let reader = Arc::new(Reader::new(state, ring, self.quotas.window_bytes, now));
         let recorded = Recorded { reader, uid, end: 0, used: None, image, since: now };
         self.replace(process, Entry::Recorded(recorded));
@@ -443,69 +496,22 @@ impl Registry {
 
     // === Quotas ===
 
-    /// Recordings that take memory, by user.
-    fn held(&self) -> BTreeMap<u32, usize> {
-        let mut held = BTreeMap::new();
-        for (_, recorded) in self.recorded().filter(|(_, recorded)| recorded.is_held()) {
-            *held.entry(recorded.uid).or_insert(0) += 1;
-        }
-        held
-    }
-
-    fn has_room(&self, uid: u32) -> bool {
-        let held = self.held();
-        self.quotas.has_room(held.get(&uid).copied().unwrap_or(0), held.values().sum())
-    }
-
-    /// Who has the recordings that a user may not have.
-    fn holder(&self, uid: u32) -> Holder {
-        let Quotas { user_max, node_max, .. } = self.quotas;
-        let held = self.held();
-        let own = held.get(&uid).copied().unwrap_or(0);
-        if own >= user_max {
-            return Holder { uid, recordings: own, max: user_max };
-        }
-        let most = held.into_iter().max_by_key(|(_, recordings)| *recordings);
-        let (uid, recordings) = most.unwrap_or((uid, own));
-        Holder { uid, recordings, max: node_max }
-    }
-
-    /// Recording that gives way to one of a user: of those that have ended, the first, the user's own
-    /// before those of users with more; else of users with more, the one without calls for the longest
-    /// time; else, for a user with none, one that has had its term.
-    fn first_to_go(&self, uid: u32, now: Duration) -> Option<ProcessId> {
-        let held = self.held();
-        let of = |uid| held.get(&uid).copied().unwrap_or(0);
-        let own = of(uid);
-        let is_user_full = own >= self.quotas.user_max;
-        let held_ones = || self.recorded().filter(|(_, recorded)| recorded.is_held());
-        let ended = held_ones().filter(|(_, recorded)| {
-            let is_of_more = !is_user_full && of(recorded.uid) > own;
-            recorded.end != 0 && (recorded.uid == uid || is_of_more)
-        });
-        let ended = ended.min_by_key(|(_, recorded)| (recorded.uid != uid, recorded.end));
-        let active_at = |recorded: &Recorded| recorded.reader.recording().active_at();
-        let idle = || {
-            let idle = held_ones().map(|(process, recorded)| (process, recorded.uid, active_at(recorded)));
-            let may_go = idle.filter(|(_, of_whom, active_at)| {
-                !is_user_full && of(*of_whom) > own + 1 && now.saturating_sub(*active_at) >= IDLE
-            });
-            may_go.min_by_key(|(_, _, active_at)| *active_at).map(|(process, ..)| process)
+    fn places(&self) -> Places {
+        let place = |(process, recorded): (ProcessId, &Recorded)| {
+            let active_at = recorded.reader.recording().active_at();
+            Place { process, uid: recorded.uid, end: recorded.end, since: recorded.since, active_at }
         };
-        let after_its_term = || {
-            let may_go = held_ones()
-                .filter(|(_, recorded)| own == 0 && of(recorded.uid) > 1 && now.saturating_sub(recorded.since) >= TERM);
-            let first = may_go.min_by_key(|(_, recorded)| (Reverse(of(recorded.uid)), active_at(recorded)));
-            first.map(|(process, _)| process)
-        };
-        ended.map(|(process, _)| process).or_else(idle).or_else(after_its_term)
+        Places::new(self.quotas, self.held().map(place).collect())
     }
 
-    /// Makes room for a recording of a user, if it may have one.
-    fn make_room(&mut self, uid: u32, now: Duration) -> bool {
-        while !self.has_room(uid) {
-            let Some(process) = self.first_to_go(uid, now) else { return false };
-            let holder = self.holder(uid);
+    /// Makes room for a recording of a user, or returns who has its place.
+    fn make_room(&mut self, uid: u32, now: Duration) -> Result<(), Holder> {
+        let mut places = self.places();
+        while !places.has_room(uid) {
+            let holder = places.holder(uid);
+            let process = places.first_to_go(uid, now).ok_or(holder)?;
+            places.remove(process);
+            self.held.remove(&process);
             match self.entries.get(&process) {
                 // It waits for a place again.
                 Some(Entry::Recorded(Recorded { reader, end: 0, .. })) => {
@@ -519,7 +525,7 @@ impl Registry {
                 }
             }
         }
-        true
+        Ok(())
     }
 }
 

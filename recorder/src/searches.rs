@@ -5,17 +5,21 @@
 //! user of the process; [`schedule`] has the limits. One search finds all memories. Another one is made
 //! once the process executes another program, and not each time that it opens the driver.
 
+mod checks;
 mod schedule;
 
 use std::{
     collections::BTreeMap,
+    mem,
     ops::Bound,
     sync::mpsc::{self, Receiver, Sender},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use call_ring::Invalid;
+pub(crate) use checks::Checked;
+use checks::{Checks, UserTime};
 use model::ProcessId;
 use schedule::Schedule;
 pub use schedule::{CREDIT_PART, Delay};
@@ -32,8 +36,8 @@ const SLICE_BYTES: u64 = 256 << 10;
 /// Times after which a search is repeated that found nothing, or failed: a library of the helper's may come
 /// late, and a failure may be of the moment.
 const REPEATS_AFTER: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(10)];
-/// Looks at a ring without a header, whose helper is just making it. It makes that before the program opens
-/// the driver, also in a child that a fork makes.
+/// Repeats of a search that found a ring without a header, one after each look: its helper is just making it.
+/// It makes that before the program opens the driver, also in a child that a fork makes.
 const HEADER_CHECKS_MAX: u32 = 3;
 /// Processes of a user whose processor time is read at a time.
 const CREDITED_MAX: usize = 64;
@@ -65,16 +69,22 @@ struct Repeats {
     due: Option<Duration>,
 }
 
-/// Memories that were found, whose ring has no header yet.
+/// Process whose ring has no header yet.
 #[derive(Debug)]
 struct Unfinished {
     uid: u32,
-    image: Option<Image>,
-    memories: Memories,
-    looks: u32,
+    /// How often the header was looked for.
+    checks: u32,
 }
 
-/// Searches for the memories of helpers.
+/// Memories that were found, and the process by its ring.
+#[derive(Debug)]
+struct Opened {
+    memories: Memories,
+    process: Result<Process, ProcessError>,
+}
+
+/// Searches for the memories of helpers. Times are of one monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Searches {
     roots: Roots,
@@ -93,7 +103,6 @@ pub(crate) struct Searches {
     slices: Receiver<Slice>,
     /// For the threads.
     sender: Sender<Slice>,
-    begun: Instant,
 }
 
 /// Search of which a slice was read.
@@ -111,6 +120,35 @@ struct Known {
     memories: Option<Memories>,
 }
 
+/// Slice that is to be read.
+#[derive(Debug)]
+pub(crate) struct PendingSlice {
+    process: ProcessId,
+    partial: Option<Partial>,
+    known: Option<Known>,
+    roots: Roots,
+    sender: Sender<Slice>,
+}
+
+impl PendingSlice {
+    /// Reads it on a thread of its own.
+    ///
+    /// # Errors
+    /// The process, if there can be no thread.
+    pub(crate) fn start(self) -> Result<(), ProcessId> {
+        let Self { process, partial, known, roots, sender } = self;
+        let read = move || {
+            let begun = cpu_time::of_this_thread();
+            let result = slice(&roots, process, partial, known);
+            let spent = cpu_time::of_this_thread().saturating_sub(begun);
+            // Nobody takes it after the end.
+            let _ = sender.send(Slice { process, spent, result });
+        };
+        let thread = thread::Builder::new().name("recorder-find".to_owned()).stack_size(STACK_BYTES);
+        thread.spawn(read).map(drop).map_err(|_| process)
+    }
+}
+
 /// Slice that was read, with the processor time that it took.
 #[derive(Debug)]
 struct Slice {
@@ -126,7 +164,7 @@ enum Progress {
     /// The process executes another program by now.
     Stale,
     /// The search is complete.
-    Complete(Option<Image>, Result<Option<Memories>, ProcessError>),
+    Complete(Option<Image>, Result<Option<Box<Opened>>, ProcessError>),
 }
 
 impl Searches {
@@ -145,7 +183,6 @@ impl Searches {
             used: BTreeMap::new(),
             slices,
             sender,
-            begun: Instant::now(),
         }
     }
 
@@ -164,23 +201,55 @@ impl Searches {
     }
 
     /// Why the search in a process is not complete, if it is not.
-    pub(crate) fn delay_of(&self, process: ProcessId) -> Option<Delay> {
+    pub(crate) fn delay_of(&self, process: ProcessId, now: Duration) -> Option<Delay> {
         let is_sought = self.schedule.is_wanted(process) || self.unfinished.contains_key(&process);
-        self.schedule.delay_of(process, self.begun.elapsed()).or(is_sought.then_some(Delay::Turn))
+        self.schedule.delay_of(process, now).or(is_sought.then_some(Delay::Turn))
+    }
+
+    /// What is to be read of processes for the next [`Self::look`].
+    pub(crate) fn checks(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Checks {
+        let mut of_users: BTreeMap<u32, Vec<ProcessId>> =
+            self.schedule.over_budget(now).map(|uid| (uid, Vec::new())).collect();
+        if !of_users.is_empty() {
+            for (process, uid) in running {
+                match of_users.get_mut(uid) {
+                    Some(processes) if processes.len() < CREDITED_MAX => processes.push(*process),
+                    _ => {}
+                }
+            }
+        }
+        Checks { roots: self.roots.clone(), exits: self.exit_checks(running), of_users }
+    }
+
+    /// Some of the processes that may have exited, of which something is known.
+    fn exit_checks(&mut self, running: &BTreeMap<ProcessId, u32>) -> Vec<ProcessId> {
+        let next = self.known.range((Bound::Excluded(self.last_looked_at), Bound::Unbounded));
+        let absent = next.map(|(process, _)| *process).filter(|process| !running.contains_key(process));
+        let checks: Vec<ProcessId> = absent.take(EXIT_CHECKS_MAX).collect();
+        // From the first one on, after the last one.
+        let last = checks.last().filter(|_| checks.len() == EXIT_CHECKS_MAX);
+        self.last_looked_at = last.copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 });
+        checks
     }
 
     /// Takes the processes at the driver, with their users, for whose processor time users have more of
     /// uvmd's. To be called each second. Returns processes whose search is to be repeated.
     #[must_use]
-    pub(crate) fn look(&mut self, running: &BTreeMap<ProcessId, u32>) -> Vec<ProcessId> {
-        self.look_at(running, self.begun.elapsed())
-    }
-
-    fn look_at(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Vec<ProcessId> {
+    pub(crate) fn look(
+        &mut self,
+        running: &BTreeMap<ProcessId, u32>,
+        checked: Checked,
+        now: Duration,
+    ) -> Vec<ProcessId> {
         self.schedule.forget(now);
-        self.credit(running, now);
-        self.unfinished.values_mut().for_each(|unfinished| unfinished.looks += 1);
-        self.forget_exited(running);
+        let Checked { exited, of_users } = checked;
+        self.credit(of_users, now);
+        for (process, Unfinished { uid, .. }) in &self.unfinished {
+            self.schedule.want(*process, *uid);
+        }
+        for process in exited {
+            self.known.remove(&process);
+        }
         let known = &self.known;
         self.repeats.retain(|process, _| running.contains_key(process) || known.contains_key(process));
         let mut due = Vec::new();
@@ -207,76 +276,38 @@ impl Searches {
         }
     }
 
-    /// Whether a process executes another program than this one.
-    pub(crate) fn executes_another(&self, process: ProcessId, image: Image) -> bool {
-        image_of(&self.roots, process).is_some_and(|now| now != image)
-    }
-
-    /// Forgets what was found in processes that have exited, some of them at a time.
-    fn forget_exited(&mut self, running: &BTreeMap<ProcessId, u32>) {
-        let next = self.known.range((Bound::Excluded(self.last_looked_at), Bound::Unbounded));
-        let absent = next.map(|(process, _)| *process).filter(|process| !running.contains_key(process));
-        let looked_at: Vec<ProcessId> = absent.take(EXIT_CHECKS_MAX).collect();
-        for process in &looked_at {
-            let start_ticks = processes::start_ticks(&self.roots, process.pid);
-            if start_ticks.is_ok_and(|ticks| ticks != Some(process.start_ticks)) {
-                self.known.remove(process);
-            }
-        }
-        // From the first one on, after the last one.
-        let last = looked_at.last().filter(|_| looked_at.len() == EXIT_CHECKS_MAX);
-        self.last_looked_at = last.copied().unwrap_or(ProcessId { pid: 0, start_ticks: 0 });
-    }
-
     /// Credits users that have used up their budget, for what their processes use.
-    fn credit(&mut self, running: &BTreeMap<ProcessId, u32>, now: Duration) {
-        let mut used = BTreeMap::new();
-        for uid in self.schedule.over_budget(now).collect::<Vec<u32>>() {
-            let begun = cpu_time::of_this_thread();
-            let mut earned = Duration::ZERO;
-            for (process, _) in running.iter().filter(|(_, of)| **of == uid).take(CREDITED_MAX) {
-                let Some(time) = processes::cpu_time(&self.roots, process.pid) else { continue };
-                // Of before the first look, nothing is known.
-                let before = self.used.get(process).copied().unwrap_or(time);
-                earned += time.saturating_sub(before);
-                used.insert(*process, time);
-            }
-            self.schedule.credit(uid, earned);
-            self.schedule.charge(uid, cpu_time::of_this_thread().saturating_sub(begun), now);
+    fn credit(&mut self, of_users: BTreeMap<u32, UserTime>, now: Duration) {
+        let before = mem::take(&mut self.used);
+        for (uid, UserTime { used, spent }) in of_users {
+            // Of before the first look, nothing is known.
+            let earned = used.iter().map(|(process, time)| {
+                before.get(process).map_or(Duration::ZERO, |before| time.saturating_sub(*before))
+            });
+            self.schedule.credit(uid, earned.sum());
+            self.schedule.charge(uid, spent, now);
+            self.used.extend(used);
         }
-        self.used = used;
     }
 
-    /// Starts to read the slices whose turn it is.
-    pub(crate) fn start(&mut self) {
-        self.start_at(self.begun.elapsed());
-    }
-
-    fn start_at(&mut self, now: Duration) {
+    /// Slices whose turn it is. Each is to be started.
+    pub(crate) fn next_slices(&mut self, now: Duration) -> Vec<PendingSlice> {
+        let mut slices = Vec::new();
         while let Some(process) = self.schedule.next(now) {
-            let (roots, sender) = (self.roots.clone(), self.sender.clone());
             let (partial, known) = (self.partial.remove(&process), self.known.get(&process).cloned());
-            let read = move || {
-                let begun = cpu_time::of_this_thread();
-                let result = slice(&roots, process, partial, known);
-                let spent = cpu_time::of_this_thread().saturating_sub(begun);
-                // Nobody takes it after the end.
-                let _ = sender.send(Slice { process, spent, result });
-            };
-            let thread = thread::Builder::new().name("recorder-find".to_owned()).stack_size(STACK_BYTES);
-            if thread.spawn(read).is_err() {
-                self.schedule.end(process, Duration::ZERO, false, now);
-                return;
-            }
+            let (roots, sender) = (self.roots.clone(), self.sender.clone());
+            slices.push(PendingSlice { process, partial, known, roots, sender });
         }
+        slices
+    }
+
+    /// Takes back a slice that could not be started.
+    pub(crate) fn abandon(&mut self, process: ProcessId, now: Duration) {
+        self.schedule.end(process, Duration::ZERO, false, now);
     }
 
     /// Next result.
-    pub(crate) fn take(&mut self) -> Option<Searched> {
-        self.take_at(self.begun.elapsed())
-    }
-
-    fn take_at(&mut self, now: Duration) -> Option<Searched> {
+    pub(crate) fn take(&mut self, now: Duration) -> Option<Searched> {
         while let Ok(Slice { process, spent, result }) = self.slices.try_recv() {
             let is_wanted = self.schedule.is_wanted(process);
             let is_complete = matches!(result, Progress::Complete(..));
@@ -291,37 +322,37 @@ impl Searches {
                 Progress::Stale => continue,
                 Progress::Complete(image, found) => (image, found),
             };
-            if let (Some(image), Ok(memories)) = (image, &found) {
-                self.keep(process, Known { uid, image, memories: memories.clone() });
+            if let (Some(image), Ok(opened)) = (image, &found) {
+                let memories = opened.as_ref().map(|opened| opened.memories.clone());
+                self.keep(process, Known { uid, image, memories });
             }
             let found = match found {
                 _ if !is_wanted => continue,
-                Ok(Some(memories)) => {
-                    self.unfinished.insert(process, Unfinished { uid, image, memories, looks: 0 });
-                    continue;
+                Ok(Some(opened)) => {
+                    let found = opened.process;
+                    let is_unfinished = matches!(found, Err(ProcessError::Ring(Invalid::Header)));
+                    if is_unfinished && self.waits_for_header(process, uid) {
+                        continue;
+                    }
+                    self.unfinished.remove(&process);
+                    found.map(Some)
                 }
-                Ok(None) => Ok(None),
-                Err(error) => Err(error),
+                not_found => {
+                    self.unfinished.remove(&process);
+                    self.plan_repeat(process, image, now);
+                    not_found.map(|_| None)
+                }
             };
-            self.plan_repeat(process, image, now);
             return Some(Searched { process, uid, image, found });
         }
-        self.take_finished()
+        None
     }
 
-    /// Next process whose ring has a header, or has none after all looks.
-    fn take_finished(&mut self) -> Option<Searched> {
-        let finished = self.unfinished.iter().find_map(|(process, unfinished)| {
-            let Unfinished { uid, image, memories, looks } = unfinished;
-            match Process::new(memories.clone()) {
-                Err(ProcessError::Ring(Invalid::Header)) if *looks < HEADER_CHECKS_MAX => None,
-                found => Some(Searched { process: *process, uid: *uid, image: *image, found: found.map(Some) }),
-            }
-        });
-        if let Some(Searched { process, .. }) = finished {
-            self.unfinished.remove(&process);
-        }
-        finished
+    /// Whether the ring of a process may get a header yet.
+    fn waits_for_header(&mut self, process: ProcessId, uid: u32) -> bool {
+        let unfinished = self.unfinished.entry(process).or_insert(Unfinished { uid, checks: 0 });
+        unfinished.checks += 1;
+        unfinished.checks <= HEADER_CHECKS_MAX
     }
 
     /// Remembers what was found in a process, if there is room.
@@ -353,15 +384,19 @@ fn slice(roots: &Roots, process: ProcessId, partial: Option<Partial>, known: Opt
     match image_of(roots, process) {
         None => Progress::Complete(None, Ok(None)),
         Some(image) if image != before => Progress::Stale,
-        Some(image) => Progress::Complete(Some(image), found.map_err(ProcessError::from)),
+        Some(image) => Progress::Complete(Some(image), found.map(opened).map_err(ProcessError::from)),
     }
+}
+
+fn opened(memories: Option<Memories>) -> Option<Box<Opened>> {
+    memories.map(|memories| Box::new(Opened { process: Process::new(memories.clone()), memories }))
 }
 
 /// Begins a search, unless what it would find is known.
 fn begin(roots: &Roots, process: ProcessId, known: Option<Known>) -> Result<Partial, Progress> {
     let Some(image) = image_of(roots, process) else { return Err(Progress::Complete(None, Ok(None))) };
     if let Some(known) = known.filter(|known| known.image == image) {
-        return Err(Progress::Complete(Some(image), Ok(known.memories)));
+        return Err(Progress::Complete(Some(image), Ok(opened(known.memories))));
     }
     // Of a process whose first thread has ended, only the others have a memory map.
     let thread = processes::live_thread(roots, process.pid).ok().flatten().unwrap_or(process.pid);
@@ -371,15 +406,16 @@ fn begin(roots: &Roots, process: ProcessId, known: Option<Known>) -> Result<Part
 }
 
 /// Image of this process, and not of a later one with its pid.
-fn image_of(roots: &Roots, process: ProcessId) -> Option<Image> {
+pub(crate) fn image_of(roots: &Roots, process: ProcessId) -> Option<Image> {
     processes::image(roots, process.pid).ok().flatten().filter(|image| image.is_of(process.start_ticks))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, process::Command};
+    use std::{fs, process::Command, sync::Arc};
 
-    use sys::fake::Machine;
+    use call_ring::{Memory, Mode, NAME, TOTAL_BYTES};
+    use sys::{fake::Machine, shared_memory::SharedMemory};
 
     use super::*;
 
@@ -410,16 +446,25 @@ mod tests {
         Searches::new(machine.roots.clone(), (2, 4))
     }
 
+    fn start(searches: &mut Searches, now: Duration) {
+        searches.next_slices(now).into_iter().for_each(|slice| slice.start().unwrap());
+    }
+
+    fn look(searches: &mut Searches, running: &BTreeMap<ProcessId, u32>, now: Duration) -> Vec<ProcessId> {
+        let checked = searches.checks(running, now).read();
+        searches.look(running, checked, now)
+    }
+
     /// Result of a search in a process, with the slices that it took.
     fn search(searches: &mut Searches, pid: u32) -> (Found, u32) {
         searches.seek(process(pid), 1000);
         let mut slices = 0;
         loop {
-            searches.start();
+            start(searches, SECOND);
             let slice = searches.slices.recv_timeout(60 * SECOND).unwrap();
             slices += 1;
             searches.sender.send(slice).unwrap();
-            if let Some(Searched { process: found, uid, found: result, .. }) = searches.take() {
+            if let Some(Searched { process: found, uid, found: result, .. }) = searches.take(SECOND) {
                 assert_eq!((found, uid), (process(pid), 1000));
                 return (result, slices);
             }
@@ -438,7 +483,7 @@ mod tests {
         assert!(matches!(search(&mut searches, 42), (Err(ProcessError::Memory(_)), 1)));
         // What is known of a process is forgotten once it has exited.
         machine.remove("proc/42");
-        let _ = searches.look(&BTreeMap::new());
+        let _ = look(&mut searches, &BTreeMap::new(), SECOND);
         assert!(searches.known.is_empty());
     }
 
@@ -447,19 +492,19 @@ mod tests {
         let machine = Machine::new().with("proc/42/stat", stat(42, 1)).with("proc/42/maps", "");
         let (mut searches, running) = (searches(&machine), BTreeMap::from([(process(42), 1000)]));
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
-        assert!(searches.look_at(&running, SECOND).is_empty());
+        assert!(look(&mut searches, &running, SECOND).is_empty());
         // The map cannot be read for a moment.
         fs::remove_file(machine.roots.proc.join("42/maps")).unwrap();
-        assert_eq!(searches.look_at(&running, 30 * SECOND), [process(42)]);
+        assert_eq!(look(&mut searches, &running, 30 * SECOND), [process(42)]);
         assert!(matches!(search(&mut searches, 42), (Err(_), 1)), "what was known is not used");
         machine.write("proc/42/maps", "");
-        assert_eq!(searches.look_at(&running, 60 * SECOND), [process(42)]);
+        assert_eq!(look(&mut searches, &running, 60 * SECOND), [process(42)]);
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
-        assert!(searches.look_at(&running, 600 * SECOND).is_empty());
+        assert!(look(&mut searches, &running, 600 * SECOND).is_empty());
         // However often it opens the driver.
-        let _ = searches.look_at(&BTreeMap::new(), 600 * SECOND);
+        let _ = look(&mut searches, &BTreeMap::new(), 600 * SECOND);
         assert!(matches!(search(&mut searches, 42), (Ok(None), 1)));
-        assert!(searches.look_at(&running, 900 * SECOND).is_empty());
+        assert!(look(&mut searches, &running, 900 * SECOND).is_empty());
     }
 
     #[test]
@@ -472,18 +517,18 @@ mod tests {
         let (found, slices) = search(&mut searches, 42);
         assert!(matches!(found, Ok(None)) && (slices_min..slices_min + 2).contains(&slices), "{slices} slices");
         // A user without budget waits, with that reason.
-        searches.schedule.charge(1000, 10 * SECOND, searches.begun.elapsed());
+        searches.schedule.charge(1000, 10 * SECOND, SECOND);
         machine.write("proc/42/stat", stat(42, 2));
         searches.seek(process(42), 1000);
-        searches.start();
+        start(&mut searches, SECOND);
         assert!(searches.slices.try_recv().is_err());
-        assert_eq!(searches.delay_of(process(42)), Some(Delay::Budget));
+        assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Budget));
         // What its processes use pays for the search.
         let running = BTreeMap::from([(process(42), 1000)]);
-        let _ = searches.look(&running);
+        let _ = look(&mut searches, &running, SECOND);
         machine.write("proc/42/stat", stat_after(42, 2, 1_000_000));
-        let _ = searches.look(&running);
-        assert_eq!(searches.delay_of(process(42)), Some(Delay::Turn));
+        let _ = look(&mut searches, &running, SECOND);
+        assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Turn));
     }
 
     #[test]
@@ -499,10 +544,10 @@ mod tests {
         for pid in 100..108 {
             searches.seek(process(pid), pid / 2);
         }
-        searches.start_at(SECOND);
-        searches.start_at(4 * SECOND);
+        start(&mut searches, SECOND);
+        start(&mut searches, 4 * SECOND);
         searches.seek(process(9), 1);
-        searches.start_at(7 * SECOND);
+        start(&mut searches, 7 * SECOND);
         let slice = searches.slices.recv_timeout(60 * SECOND).unwrap();
         assert!(matches!(slice, Slice { process: ProcessId { pid: 9, .. }, result: Progress::Complete(..), .. }));
         // The threads end with the locks.
@@ -510,5 +555,65 @@ mod tests {
             fs::write(pipe, "").unwrap();
             searches.slices.recv_timeout(60 * SECOND).unwrap();
         }
+    }
+
+    /// Searches that know the ring of a process, which has no header.
+    fn searches_with_unfinished_ring(machine: &Machine) -> (Searches, Arc<SharedMemory>) {
+        let ring = Arc::new(SharedMemory::create(NAME, TOTAL_BYTES.try_into().unwrap()).unwrap());
+        let mut searches = searches(machine);
+        let image = image_of(&machine.roots, process(42)).unwrap();
+        let memories = Some(Memories { ring: Arc::clone(&ring), plan: Ok(None) });
+        searches.keep(process(42), Known { uid: 1000, image, memories });
+        searches.seek(process(42), 1000);
+        (searches, ring)
+    }
+
+    /// Reads the slices that are due; returns how many they are, and the results.
+    fn poll(searches: &mut Searches) -> (usize, Vec<Searched>) {
+        start(searches, SECOND);
+        let mut slices = Vec::new();
+        while slices.len() < searches.schedule.running() {
+            slices.push(searches.slices.recv_timeout(60 * SECOND).unwrap());
+        }
+        let count = slices.len();
+        for slice in slices {
+            searches.sender.send(slice).unwrap();
+        }
+        (count, std::iter::from_fn(|| searches.take(SECOND)).collect())
+    }
+
+    #[test]
+    fn ring_without_a_header_is_read_once_a_look_at_its_users_expense() {
+        let machine = Machine::new().with("proc/42/stat", stat(42, 1));
+        let running = BTreeMap::from([(process(42), 1000)]);
+        let (mut searches, ring) = searches_with_unfinished_ring(&machine);
+        let polls = |searches: &mut Searches| (0..20).map(|_| poll(searches).0).sum::<usize>();
+        assert_eq!(polls(&mut searches), 1);
+        let _ = look(&mut searches, &running, SECOND);
+        assert_eq!(polls(&mut searches), 1);
+        assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Turn));
+        Memory::create(ring.words().unwrap(), Mode::Record).unwrap();
+        searches.schedule.charge(1000, 10 * SECOND, SECOND);
+        let _ = look(&mut searches, &running, SECOND);
+        assert_eq!(polls(&mut searches), 0);
+        assert_eq!(searches.delay_of(process(42), SECOND), Some(Delay::Budget));
+        searches.schedule.credit(1000, 1000 * SECOND);
+        let (_, found) = poll(&mut searches);
+        assert!(matches!(&found[..], [Searched { uid: 1000, found: Ok(Some(_)), .. }]), "{found:?}");
+    }
+
+    #[test]
+    fn ring_that_gets_no_header_is_none() {
+        let machine = Machine::new().with("proc/42/stat", stat(42, 1));
+        let running = BTreeMap::from([(process(42), 1000)]);
+        let (mut searches, _ring) = searches_with_unfinished_ring(&machine);
+        for _ in 0..HEADER_CHECKS_MAX {
+            assert!(poll(&mut searches).1.is_empty());
+            let _ = look(&mut searches, &running, SECOND);
+        }
+        let (_, found) = poll(&mut searches);
+        let is_none = |found: &Found| matches!(found, Err(ProcessError::Ring(Invalid::Header)));
+        assert!(found.len() == 1 && is_none(&found[0].found), "{found:?}");
+        assert_eq!(searches.delay_of(process(42), SECOND), None);
     }
 }

@@ -6,11 +6,11 @@
 use std::{collections::VecDeque, mem::size_of, sync::Arc};
 
 use call_ring::call::{Action, Call, Pointer};
-use trace::ops::{Invalid, OpStream};
+use trace::ops::OpStream;
 
 use crate::{
     map::{Map, entry_bytes},
-    ops::Ops,
+    ops::{Ops, OpsError},
     program::Program,
 };
 
@@ -210,7 +210,7 @@ impl Window {
     ///
     /// # Errors
     /// If graphs make more operations of them than a stream may have.
-    pub fn trace(&self, count: usize) -> Result<OpStream, Invalid> {
+    pub fn trace(&self, count: usize) -> Result<OpStream, OpsError> {
         let (program, calls) = self.last(count);
         let begin_ns = calls.first().map_or(self.before_ns, |call| call.stamp.time_ns);
         let mut ops = Ops::after(program, begin_ns)?;
@@ -233,7 +233,7 @@ mod tests {
     use call_ring::{MemoryKind, Size, Stamp, Target};
 
     use super::*;
-    use crate::map::visits;
+    use crate::visits;
 
     fn call(sequence: u64, action: Action) -> Call {
         let stamp = Stamp { sequence, time_ns: sequence, thread: 1 };

@@ -3,10 +3,12 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Write},
+    fs::{self, DirEntry},
+    io::{self, BufRead, BufReader, Write},
+    os::unix::fs::MetadataExt,
     process::{Child, ChildStdout, Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use call_ring::{
@@ -105,13 +107,32 @@ fn recordings() -> Recordings {
     Recordings::new(Roots::default(), Quotas { window_bytes: 1 << 20, user_max: 2, node_max: 3 })
 }
 
+/// Time within which something has to come about, on a machine however busy.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Repeats this until a condition holds.
+fn repeat(what: &str, mut step: impl FnMut(), is_over: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_over() {
+        assert!(begun.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(2));
+        step();
+    }
+}
+
+/// Looks at these processes until a condition holds.
+fn look_until(what: &str, recordings: &Recordings, running: &BTreeMap<ProcessId, u32>, is_over: impl Fn() -> bool) {
+    let look = || {
+        recordings.look(running);
+        recordings.poll();
+    };
+    repeat(what, look, is_over);
+}
+
 /// Looks until each process has a recording.
 fn look(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>) {
-    while running.keys().any(|process| recordings.of(*process).is_none()) {
-        recordings.look(running);
-        thread::sleep(Duration::from_millis(2));
-        recordings.poll();
-    }
+    let is_recorded = |process: &ProcessId| recordings.of(*process).is_some();
+    look_until("a recording", recordings, running, || running.keys().all(is_recorded));
 }
 
 fn calls(recording: &Recording) -> (u64, usize) {
@@ -154,11 +175,7 @@ fn program_that_another_one_replaces_between_two_looks_is_recorded_no_more() {
     assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
     assert_eq!(program.answer(), "executed");
     // It is at the driver in both looks.
-    while recordings.of(program.id()).is_some() {
-        recordings.look(&running);
-        thread::sleep(Duration::from_millis(20));
-        recordings.poll();
-    }
+    look_until("no recording", &recordings, &running, || recordings.of(program.id()).is_none());
 }
 
 #[test]
@@ -170,11 +187,9 @@ fn process_without_a_ring_has_no_recording() {
     let pid = std::process::id();
     let start_ticks = processes::start_ticks(&Roots::default(), pid).unwrap().unwrap();
     let id = ProcessId { pid, start_ticks };
-    for _ in 0..50 {
-        recordings.look(&BTreeMap::from([(id, 0)]));
-        thread::sleep(Duration::from_millis(1));
-        recordings.poll();
-    }
+    recordings.look(&BTreeMap::from([(id, 0)]));
+    assert!(recordings.delay_of(id).is_some(), "it is searched");
+    repeat("the end of the search", || recordings.poll(), || recordings.delay_of(id).is_none());
     assert!(recordings.of(id).is_none());
 }
 
@@ -213,11 +228,7 @@ fn user_at_its_quota_takes_no_place_of_others() {
     // The place of one that has ended is for the next one of its user.
     running.remove(&programs.remove(0).id());
     let all = [&recording, &recording, &recording].map(Clone::clone);
-    while states(&recordings, &programs) != all {
-        recordings.look(&running);
-        thread::sleep(Duration::from_millis(2));
-        recordings.poll();
-    }
+    look_until("a place", &recordings, &running, || states(&recordings, &programs) == all);
 }
 
 /// Shares a ring whose lanes claim to be full of records. Then makes the pages in the range of its
@@ -286,25 +297,34 @@ fn ring_is_read_no_more_once_it_has_holes() {
     assert_eq!(program.answer(), "0");
 }
 
+/// Whether this process has a file open.
+fn has_open(inode: u64) -> bool {
+    let is_it = |entry: io::Result<DirEntry>| {
+        // The target, not the link. It may be closed by now.
+        entry.and_then(|entry| fs::metadata(entry.path())).is_ok_and(|file| file.ino() == inode)
+    };
+    fs::read_dir("/proc/self/fd").unwrap().any(is_it)
+}
+
 #[test]
 fn ring_that_is_just_being_made_is_read_once_it_has_a_header() {
     if !is_permitted() {
         return;
     }
-    let late = SPARSE.replace("put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n", "").replace(
-        "for _ in sys.stdin:\n",
-        "for _ in sys.stdin:\n    put(0, int.from_bytes(b\"UVMDRING\", \"little\"))\n    print(0, flush=True)\n    continue\n",
+    let (begin, _) = PROGRAM.split_once("put(0, int").unwrap();
+    let late = format!(
+        "{begin}print('ready', flush=True)\nsys.stdin.readline()\nprint(os.fstat(memory).st_ino, flush=True)\n\
+         sys.stdin.readline()\nput(0, int.from_bytes(b'UVMDRING', 'little'))\nprint('made', flush=True)\n\
+         sys.stdin.readline()\n"
     );
-    let mut program = Program::of(&late, &[TOTAL_BYTES, LANES, 0, 0]);
+    let mut program = Program::of(&late, &[TOTAL_BYTES, 1, LANES, Kind::Free as usize]);
+    let inode = program.answer().parse().unwrap();
     let (recordings, running) = (recordings(), BTreeMap::from([(program.id(), 1000)]));
     recordings.look(&running);
-    for _ in 0..50 {
-        thread::sleep(Duration::from_millis(2));
-        recordings.poll();
-    }
-    assert!(recordings.of(program.id()).is_none());
-    program.answer();
-    recordings.look(&running);
+    repeat("an open ring", || recordings.poll(), || has_open(inode));
     recordings.poll();
+    assert!(recordings.of(program.id()).is_none());
+    assert_eq!(program.answer(), "made");
+    look(&recordings, &running);
     assert_eq!(recordings.of(program.id()).unwrap().state(), &State::Recording);
 }

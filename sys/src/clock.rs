@@ -1,6 +1,14 @@
 //! Clock that this process shares with others.
 
+use std::time::Duration;
+
 use rustix::time::{ClockId, clock_gettime};
+
+/// Time of the monotonic clock.
+#[must_use]
+pub fn monotonic() -> Duration {
+    Duration::from_nanos(monotonic_ns())
+}
 
 /// Time of the monotonic clock, in nanoseconds.
 #[must_use]

@@ -88,34 +88,19 @@ pub fn image(roots: &Roots, pid: u32) -> io::Result<Option<Image>> {
     let Some(leader) = stat(roots, pid)? else { return Ok(None) };
     let start_ticks = leader.starttime;
     // Of a process whose first thread has ended, only the others have memory.
-    let other = live_thread(roots, pid)?.filter(|thread| *thread != pid);
-    let other = other.map(|thread| stat_in(&task_folder(roots, pid, thread))).transpose()?.flatten();
-    let Stat { startcode, startstack, arg_start, env_start, .. } = other.unwrap_or(leader);
+    let other = if lives(&leader) { None } else { other_live_thread(roots, pid)? };
+    let Stat { startcode, startstack, arg_start, env_start, .. } = other.map_or(leader, |(_, stat)| stat);
     let addresses = [startcode, startstack, arg_start.unwrap_or(0), env_start.unwrap_or(0)];
     Ok(Some(Image { start_ticks, addresses }))
 }
 
-/// Processor time that a process has used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Start time of the process, in clock ticks since boot.
-    pub start_ticks: u64,
-    /// Processor time of all its threads, those that have exited included.
-    pub cpu: Duration,
-}
-
-/// Processor time of a process, also of one whose status is not reaped yet; `None` if there is no
-/// such process.
-///
-/// # Errors
-/// If unknown: the process may exist.
-pub fn usage(roots: &Roots, pid: u32) -> io::Result<Option<Usage>> {
-    let usage = |stat: Stat| {
-        let ticks = stat.utime.saturating_add(stat.stime);
-        let cpu = Duration::from_millis(ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1));
-        Usage { start_ticks: stat.starttime, cpu }
-    };
-    Ok(stat(roots, pid)?.map(usage))
+/// Processor time that all threads of a process have used, those that have exited included, also of a
+/// process whose status is not reaped yet; `None` if there is no such process of this start time, in clock
+/// ticks since boot, or it is unknown.
+#[must_use]
+pub fn cpu_time(roots: &Roots, pid: u32, start_ticks: u64) -> Option<Duration> {
+    let stat = stat(roots, pid).ok()??;
+    (stat.starttime == start_ticks).then(|| cpu_of(&stat))
 }
 
 /// Processor time that a process of one thread has used, to the nanosecond where the kernel counts so,
@@ -125,13 +110,12 @@ pub fn run_time(roots: &Roots, pid: u32) -> Option<Duration> {
     let text = fs::read_to_string(roots.proc.join(pid.to_string()).join("schedstat")).unwrap_or_default();
     let exact = text.split_ascii_whitespace().next().and_then(|ns| ns.parse().ok()).map(Duration::from_nanos);
     // Zero where the kernel does not count.
-    exact.filter(|time| !time.is_zero()).or_else(|| cpu_time(roots, pid))
+    exact.filter(|time| !time.is_zero()).or_else(|| Some(cpu_of(&stat(roots, pid).ok()??)))
 }
 
-/// Processor time that a process has used; `None` if there is no such process, or it is unknown.
-#[must_use]
-pub fn cpu_time(roots: &Roots, pid: u32) -> Option<Duration> {
-    Some(usage(roots, pid).ok()??.cpu)
+fn cpu_of(stat: &Stat) -> Duration {
+    let ticks = stat.utime.saturating_add(stat.stime);
+    Duration::from_millis(ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1))
 }
 
 /// Real user id of a process; `None` if there is no such process, or it is unknown.
@@ -149,14 +133,23 @@ pub fn user(roots: &Roots, pid: u32) -> Option<u32> {
 /// # Errors
 /// If unknown: a live thread may exist.
 pub fn live_thread(roots: &Roots, pid: u32) -> io::Result<Option<u32>> {
-    let lives = |stat: &Stat| !matches!(stat.state, 'Z' | 'X' | 'x');
     let Some(leader) = stat(roots, pid)? else { return Ok(None) };
     if lives(&leader) {
         return Ok(Some(pid));
     }
+    Ok(other_live_thread(roots, pid)?.map(|(thread, _)| thread))
+}
+
+/// Whether a thread has not exited.
+fn lives(stat: &Stat) -> bool {
+    !matches!(stat.state, 'Z' | 'X' | 'x')
+}
+
+/// Live thread of a process whose first one has exited.
+fn other_live_thread(roots: &Roots, pid: u32) -> io::Result<Option<(u32, Stat)>> {
     for thread in other_threads(roots, pid)? {
-        if stat_in(&task_folder(roots, pid, thread))?.as_ref().is_some_and(lives) {
-            return Ok(Some(thread));
+        if let Some(stat) = stat_in(&task_folder(roots, pid, thread))?.filter(lives) {
+            return Ok(Some((thread, stat)));
         }
     }
     Ok(None)
@@ -231,7 +224,10 @@ fn stat_in(folder: &Path) -> io::Result<Option<Stat>> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio, id};
+    use std::{
+        process::{Command, Stdio, id},
+        time::Instant,
+    };
 
     use super::*;
     use crate::fake::{Machine, Process};
@@ -248,7 +244,10 @@ mod tests {
         let first = image();
         assert_eq!(image(), first);
         io::Write::write_all(&mut input, b"\n").unwrap();
+        // Its arguments are others: also where the kernel places memory at the same addresses each time.
+        let begun = Instant::now();
         while image() == first {
+            assert!(begun.elapsed() < Duration::from_mins(2), "the same image after an exec");
             std::thread::yield_now();
         }
         shell.kill().unwrap();
@@ -257,12 +256,16 @@ mod tests {
 
     #[test]
     fn processor_time_of_a_process_grows_with_its_work() {
-        let time = || cpu_time(&Roots::default(), id()).unwrap();
+        let roots = Roots::default();
+        let start_ticks = start_ticks(&roots, id()).unwrap().unwrap();
+        let time = || cpu_time(&roots, id(), start_ticks).unwrap();
         let (begun, mut sum) = (time(), 0_u64);
         while time() == begun {
             sum = std::hint::black_box(sum + 1);
         }
-        assert_eq!(cpu_time(&Roots::default(), u32::MAX), None);
+        assert_eq!(cpu_time(&roots, u32::MAX, start_ticks), None);
+        // Of another process that had this pid.
+        assert_eq!(cpu_time(&roots, id(), start_ticks + 1), None);
     }
 
     #[test]
@@ -271,7 +274,7 @@ mod tests {
         let machine = Machine::new().with("proc/7/stat", ticks.clone()).with("proc/7/schedstat", "9999999 5 1\n");
         assert_eq!(run_time(&machine.roots, 7), Some(Duration::from_nanos(9_999_999)));
         let machine = Machine::new().with("proc/7/stat", ticks).with("proc/7/schedstat", "0 0 0\n");
-        assert_eq!(run_time(&machine.roots, 7), cpu_time(&machine.roots, 7));
+        assert_eq!(run_time(&machine.roots, 7), cpu_time(&machine.roots, 7, 5));
         assert!(run_time(&machine.roots, 7).is_some_and(|time| !time.is_zero()));
         assert_eq!(run_time(&machine.roots, 8), None);
     }

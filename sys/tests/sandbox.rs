@@ -143,14 +143,20 @@ fn dropped_handle_kills_the_process() {
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
 }
 
+fn wait_until(what: &str, is_over: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_over() {
+        assert!(begun.elapsed() < LONG.wall, "{what} within {:?}", LONG.wall);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn process_dies_with_the_thread_that_started_it() {
     let pid = thread::spawn(|| {
         let process = start();
         let pid = process.pid();
         let is_confined = || fs::read_to_string(format!("/proc/{pid}/status")).unwrap().contains("Seccomp:\t2");
-        while !is_confined() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("confinement", is_confined);
         std::mem::forget(process);
         pid
     })
@@ -160,9 +166,7 @@ fn process_dies_with_the_thread_that_started_it() {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.is_empty() || stat.contains(") Z ")
     };
-    while !has_ended() {
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the end of the process", has_ended);
 }
 
 fn computation_is_not_started_by_hand() {

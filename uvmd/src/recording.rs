@@ -88,7 +88,8 @@ impl Recorder {
 
     /// Whether the calls of a process are recorded, or the reason why not.
     pub(crate) fn is_recorded(&self, process: ProcessId) -> Result<(), String> {
-        recorded(&self.recordings, process).map(drop).map_err(|Unread { reason, .. }| reason)
+        let state = self.recordings.state_of(process).ok_or_else(|| absent(&self.recordings, process));
+        state.and_then(|state| check(&state)).map_err(|Unread { reason, .. }| reason)
     }
 
     /// Memories of the helper in a process, or the reason why they are not known.
@@ -216,12 +217,21 @@ fn running(snapshot: &Snapshot) -> BTreeMap<ProcessId, u32> {
 
 /// Recording of a process as it is now, or the reason why there is none.
 fn recorded(recordings: &Recordings, process: ProcessId) -> Result<Recording, Unread> {
-    let recording = recordings.of(process);
-    let absent = || format!("its calls are not recorded: {}", not_found(recordings.delay_of(process)).0);
-    let unread = |reason| Unread { reason, is_throttled: false };
-    let recording = recording.ok_or_else(absent).map_err(unread)?;
-    let reason = match recording.state() {
-        State::Recording => return Ok(recording),
+    let recording = recordings.of(process).ok_or_else(|| absent(recordings, process))?;
+    check(recording.state())?;
+    Ok(recording)
+}
+
+/// Reason why a process has no recording.
+fn absent(recordings: &Recordings, process: ProcessId) -> Unread {
+    let reason = format!("its calls are not recorded: {}", not_found(recordings.delay_of(process)).0);
+    Unread { reason, is_throttled: false }
+}
+
+/// Whether calls are read in this state of a recording, or the reason why not.
+fn check(state: &State) -> Result<(), Unread> {
+    let reason = match state {
+        State::Recording => return Ok(()),
         State::Throttled => "its calls are not read for now: its user's reader time is used up".to_owned(),
         State::Ended => "its recording has ended".to_owned(),
         State::Unreadable(reason) => format!("its recording is not readable: {reason}"),
@@ -229,7 +239,7 @@ fn recorded(recordings: &Recordings, process: ProcessId) -> Result<Recording, Un
             format!("the quota of recordings is reached: user {uid} has {recordings} of {max}")
         }
     };
-    Err(Unread { reason, is_throttled: *recording.state() == State::Throttled })
+    Err(Unread { reason, is_throttled: *state == State::Throttled })
 }
 
 /// Reason why the calls of a process are not read.

@@ -208,8 +208,6 @@ impl OpStream {
 pub enum Invalid {
     #[error("more than {MAX_ENTRIES} ops or blocks")]
     TooMany,
-    #[error("more {what} than the {max} that a trace of recorded calls may have")]
-    RecordingTooLarge { what: &'static str, max: usize },
     #[error("time decreases from {before_ns} ns to {time_ns} ns")]
     TimeDecreases { before_ns: u64, time_ns: u64 },
     #[error("block of 0 bytes")]

@@ -1,12 +1,25 @@
-use std::sync::{
-    Mutex,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    fs::{self, OpenOptions},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+    process::Command,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Instant,
 };
 
 use call_ring::{Group, Kind, Memory, Mode, TOTAL_BYTES, call::Call};
+use rustix::fs::OFlags;
+use sys::fake::Machine;
 
-use super::*;
-use crate::merge::{Losses, Merge};
+use super::{places::TERM, *};
+use crate::{
+    merge::{Losses, Merge},
+    visits,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -133,6 +146,28 @@ impl Ring for WrittenRing {
     }
 }
 
+/// Ring of a program without calls, which takes no memory.
+#[derive(Debug)]
+struct IdleRing;
+
+impl Ring for IdleRing {
+    fn part(&mut self, _is_early: bool) -> Result<Vec<Call>, ProcessError> {
+        Ok(Vec::new())
+    }
+
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    fn rest(&mut self) -> Vec<Call> {
+        Vec::new()
+    }
+
+    fn losses(&self) -> Losses {
+        Losses::default()
+    }
+}
+
 /// A node with programs.
 struct Node {
     clock: Arc<Work>,
@@ -158,10 +193,13 @@ impl Node {
     /// Starts a program of a user, and returns the times at which its ring will be read.
     fn start(&mut self, pid: u32, uid: u32, program: Program) -> Arc<Mutex<Vec<Duration>>> {
         let reads = Arc::default();
-        let ring = WrittenRing::new(program, &self.clock, &reads);
+        self.start_with(pid, uid, WrittenRing::new(program, &self.clock, &reads));
+        reads
+    }
+
+    fn start_with(&mut self, pid: u32, uid: u32, ring: Box<dyn Ring>) {
         self.running.insert(process(pid), uid);
         lock(&self.recordings.registry).admit(process(pid), uid, None, Ok(ring), self.clock.now());
-        reads
     }
 
     /// Runs for a time, in which each of these processes uses this share of a processor.
@@ -184,7 +222,7 @@ impl Node {
     }
 
     fn state(&self, pid: u32) -> State {
-        self.recordings.of(process(pid)).unwrap().state().clone()
+        self.recordings.state_of(process(pid)).unwrap()
     }
 
     fn states(&self, pids: std::ops::Range<u32>) -> Vec<State> {
@@ -381,4 +419,88 @@ fn as_many_waiting_rings_are_sought_as_there_are_places() {
     }
     node.recordings.look(&node.running);
     assert_eq!(count(&node, is_sought), 2);
+}
+
+/// Recordings that this work visits.
+fn visits_of(work: impl FnOnce()) -> u64 {
+    let before = visits::count();
+    work();
+    visits::count() - before
+}
+
+#[test]
+fn processes_that_wait_for_a_place_are_visited_few_times_each() {
+    const WAITING: u32 = 3500;
+    /// Places of the node.
+    const PLACES: u64 = 16;
+    // Of one user, and of a user each.
+    for user_of in [|_| 3000, |pid| 3000 + pid] {
+        let mut node = Node::new(8, 16);
+        for pid in 0..16 {
+            node.start_with(pid, 1000 + pid / 2, Box::new(IdleRing));
+        }
+        let admissions = visits_of(|| {
+            (100..100 + WAITING).for_each(|pid| node.start_with(pid, user_of(pid), Box::new(IdleRing)));
+        });
+        assert!(admissions <= u64::from(WAITING) * 4 * PLACES, "{admissions} visits by admissions");
+        let holder = Holder { uid: 1007, recordings: 2, max: 16 };
+        assert_eq!(node.state(100), State::QuotaReached(holder));
+        let look = visits_of(|| node.recordings.look(&node.running));
+        assert!(look <= u64::from(WAITING) * 4, "{look} visits by a look");
+        let poll = visits_of(|| node.recordings.poll());
+        assert!(poll <= 10 * PLACES, "{poll} visits by a poll");
+    }
+}
+
+/// Looks while a file of a process is being read, which takes until its writer ends.
+fn look_while_read(recordings: &Recordings, running: &BTreeMap<ProcessId, u32>, file: &Path, ask: impl FnOnce()) {
+    fs::remove_file(file).unwrap();
+    assert!(Command::new("mkfifo").arg(file).status().unwrap().success());
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let look = scope.spawn(|| recordings.look(running));
+        let mut options = OpenOptions::new();
+        let write = options.write(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        // It opens once there is a reader.
+        let writer = loop {
+            match write.open(file) {
+                Ok(writer) => break writer,
+                Err(_) if !look.is_finished() && begun.elapsed() < 60 * SECOND => thread::yield_now(),
+                Err(error) => panic!("it is not read: {error}"),
+            }
+        };
+        ask();
+        drop(writer);
+    });
+}
+
+#[test]
+fn process_whose_files_are_read_slowly_delays_no_question() {
+    let stat = |pid| format!("{pid} (app) S {} 1 {}\n", "0 ".repeat(18).trim_end(), "0 ".repeat(30).trim_end());
+    let machine = Machine::new().with("proc/42/stat", stat(42)).with("proc/42/maps", "").with("proc/43/stat", stat(43));
+    let clock = Arc::new(Work::default());
+    let quotas = Quotas { window_bytes: 1 << 16, user_max: 8, node_max: 16 };
+    let recordings = Recordings::with_clock(machine.roots.clone(), quotas, Arc::clone(&clock) as Arc<dyn Clock>);
+    let is_free = || recordings.registry.try_lock().is_ok();
+    // A search found nothing in a process that has left the driver since: whether it has exited is read.
+    let running = BTreeMap::from([(process(42), 1000)]);
+    recordings.look(&running);
+    let begun = Instant::now();
+    while recordings.delay_of(process(42)).is_some() {
+        assert!(begun.elapsed() < 60 * SECOND);
+        thread::sleep(Duration::from_millis(1));
+        recordings.poll();
+    }
+    let file = machine.roots.proc.join("42/stat");
+    look_while_read(&recordings, &BTreeMap::new(), &file, || assert!(is_free()));
+    machine.remove("proc/42");
+    // A recorded process without calls: which program it executes is read.
+    let running = BTreeMap::from([(process(43), 1000)]);
+    lock(&recordings.registry).admit(process(43), 1000, None, Ok(Box::new(IdleRing)), clock.now());
+    clock.wait_until(QUIET);
+    let file = machine.roots.proc.join("43/stat");
+    look_while_read(&recordings, &running, &file, || {
+        assert!(is_free());
+        assert_eq!(*recordings.of(process(43)).unwrap().state(), State::Recording);
+    });
 }

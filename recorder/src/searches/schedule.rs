@@ -120,6 +120,12 @@ impl Schedule {
         });
     }
 
+    /// Slices that are being read.
+    #[cfg(test)]
+    pub(super) fn running(&self) -> usize {
+        self.running.len()
+    }
+
     pub(super) fn is_wanted(&self, process: ProcessId) -> bool {
         self.wanted.contains_key(&process)
     }

@@ -335,7 +335,7 @@ fn helper_plan(recorder: &Recorder, process: ProcessId) -> Result<Option<HelperP
 }
 
 fn now() -> Duration {
-    Duration::from_nanos(clock::monotonic_ns())
+    clock::monotonic()
 }
 
 fn figures(version: u64, planned: &Planned) -> PlannedIteration {

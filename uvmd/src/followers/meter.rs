@@ -3,10 +3,7 @@
 use std::time::{Duration, Instant};
 
 use model::ProcessId;
-use sys::{
-    Roots,
-    processes::{self, Usage},
-};
+use sys::{Roots, processes};
 
 /// Interval of readings of a process's own processor time.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
@@ -15,27 +12,29 @@ const READ_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Meter {
     process: ProcessId,
-    read: Option<(Instant, Duration)>,
+    /// Time of the last reading, also of one that failed.
+    read_at: Option<Instant>,
+    used: Option<Duration>,
 }
 
 impl Meter {
     pub(super) const fn new(process: ProcessId) -> Self {
-        Self { process, read: None }
+        Self { process, read_at: None, used: None }
     }
 
-    /// Time used since the last reading; `None` before the next one is due.
+    /// Time used since the last reading; `None` before the next one is due, and if the process is gone.
     pub(super) fn used(&mut self) -> Option<Duration> {
-        if self.read.is_some_and(|(at, _)| at.elapsed() < READ_INTERVAL) {
+        if self.read_at.is_some_and(|at| at.elapsed() < READ_INTERVAL) {
             return None;
         }
-        let cpu = cpu_of(self.process)?;
-        let (_, before) = self.read.replace((Instant::now(), cpu)).unwrap_or((Instant::now(), cpu));
-        Some(cpu.saturating_sub(before))
+        self.read_at = Some(Instant::now());
+        let used = cpu_of(self.process)?;
+        let before = self.used.replace(used).unwrap_or(used);
+        Some(used.saturating_sub(before))
     }
 }
 
 /// Processor time that a process has used so far; `None` if it is gone.
-pub(super) fn cpu_of(process: ProcessId) -> Option<Duration> {
-    let usage = processes::usage(&Roots::default(), process.pid).ok().flatten();
-    usage.filter(|usage| usage.start_ticks == process.start_ticks).map(|Usage { cpu, .. }| cpu)
+pub(super) fn cpu_of(ProcessId { pid, start_ticks }: ProcessId) -> Option<Duration> {
+    processes::cpu_time(&Roots::default(), pid, start_ticks)
 }

@@ -316,7 +316,7 @@ fn failed(reason: String) -> Refusal {
 }
 
 fn now() -> Duration {
-    Duration::from_nanos(clock::monotonic_ns())
+    clock::monotonic()
 }
 
 #[cfg(test)]

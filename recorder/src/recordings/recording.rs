@@ -11,6 +11,8 @@ use std::{
 
 use call_ring::call::Call;
 
+#[cfg(test)]
+use crate::visits;
 use crate::{
     merge::Losses,
     process::{Memories, Process, ProcessError},
@@ -162,6 +164,8 @@ impl Reader {
 
     /// The recording as it is now.
     pub(crate) fn recording(&self) -> MutexGuard<'_, Recording> {
+        #[cfg(test)]
+        visits::add();
         lock(&self.recording)
     }
 
@@ -198,8 +202,8 @@ impl Reader {
                 }
             }
             Err(error) => {
-                *place = None;
-                self.close(State::Unreadable(error.to_string()));
+                self.free(&mut place);
+                self.recording().state = State::Unreadable(error.to_string());
             }
         }
         let mut recording = self.recording();
@@ -221,17 +225,14 @@ impl Reader {
 
     /// Frees the memory of a recording that has lost its place, once its ring is not being read.
     pub(crate) fn release(&self) {
-        let mut place = lock(&self.ring);
+        self.free(&mut lock(&self.ring));
+    }
+
+    /// Frees the memory of a recording with the place of its ring.
+    fn free(&self, place: &mut Option<Box<dyn Ring>>) {
         *place = None;
         let window = mem::replace(&mut self.recording().window, Window::new(0));
         drop(window);
-    }
-
-    /// Ends the recording in a state outside of the quotas, in which it takes no memory.
-    fn close(&self, state: State) {
-        let window = mem::replace(&mut self.recording().window, Window::new(0));
-        drop(window);
-        self.recording().state = state;
     }
 
     fn add(&self, calls: Vec<Call>, now: Duration) {

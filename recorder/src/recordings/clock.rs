@@ -6,7 +6,7 @@ use model::ProcessId;
 use sys::{Roots, clock, cpu_time, processes};
 
 /// Clock of readings.
-pub trait Clock: fmt::Debug + Send + Sync {
+pub(crate) trait Clock: fmt::Debug + Send + Sync {
     /// Monotonic time.
     fn now(&self) -> Duration;
 
@@ -19,19 +19,18 @@ pub trait Clock: fmt::Debug + Send + Sync {
 
 /// Clock of the system.
 #[derive(Clone, Debug)]
-pub struct SystemClock(pub Roots);
+pub(crate) struct SystemClock(pub(crate) Roots);
 
 impl Clock for SystemClock {
     fn now(&self) -> Duration {
-        Duration::from_nanos(clock::monotonic_ns())
+        clock::monotonic()
     }
 
     fn spent(&self) -> Duration {
         cpu_time::of_this_thread()
     }
 
-    fn used_by(&self, ProcessId { pid, .. }: ProcessId) -> Option<Duration> {
-        // A later process with this pid has used less, which pays for nothing.
-        processes::cpu_time(&self.0, pid)
+    fn used_by(&self, ProcessId { pid, start_ticks }: ProcessId) -> Option<Duration> {
+        processes::cpu_time(&self.0, pid, start_ticks)
     }
 }

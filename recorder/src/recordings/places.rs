@@ -1,0 +1,133 @@
+//! Places of recordings: quotas of users and of the node, and which recording gives way to which.
+
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+
+use model::ProcessId;
+
+use super::recording::Holder;
+
+/// Time without calls after which a recording gives way to one of a user with fewer.
+const IDLE: Duration = Duration::from_mins(1);
+/// Time after which a recording of a user with several gives way to one of a user with none, with calls or
+/// without: a program can make one from time to time.
+pub(super) const TERM: Duration = Duration::from_mins(10);
+
+/// Limits of what is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Quotas {
+    /// Bytes of the calls of a process.
+    pub window_bytes: usize,
+    /// Recordings of a user's processes.
+    pub user_max: usize,
+    /// Recordings of the node. A quarter of them is a reserve for users with few.
+    pub node_max: usize,
+}
+
+impl Quotas {
+    /// Recordings of a user that may be of the reserve.
+    fn few(self) -> usize {
+        (self.user_max / 4).max(1)
+    }
+}
+
+/// Recording that takes memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) process: ProcessId,
+    pub(super) uid: u32,
+    /// Number of its process's exit among all; 0 before it.
+    pub(super) end: u64,
+    pub(super) since: Duration,
+    /// Time of the last calls that were read.
+    pub(super) active_at: Duration,
+}
+
+/// Recordings that take memory: [`Quotas::node_max`] at most.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    quotas: Quotas,
+    held: Vec<Place>,
+    /// Counts of them.
+    of_users: BTreeMap<u32, usize>,
+    of_node: usize,
+}
+
+impl Places {
+    pub(super) fn new(quotas: Quotas, held: Vec<Place>) -> Self {
+        let (mut of_users, of_node) = (BTreeMap::new(), held.len());
+        for place in &held {
+            *of_users.entry(place.uid).or_insert(0) += 1;
+        }
+        Self { quotas, held, of_users, of_node }
+    }
+
+    /// Recordings of a user.
+    pub(super) fn of_user(&self, uid: u32) -> usize {
+        self.of_users.get(&uid).copied().unwrap_or(0)
+    }
+
+    /// Whether a user may have one more.
+    pub(super) fn has_room(&self, uid: u32) -> bool {
+        let Quotas { user_max, node_max, .. } = self.quotas;
+        let own = self.of_user(uid);
+        let reserve = if own < self.quotas.few() { 0 } else { node_max / 4 };
+        own < user_max && self.of_node < node_max - reserve
+    }
+
+    /// Counts one more of a user.
+    pub(super) fn reserve(&mut self, uid: u32) {
+        *self.of_users.entry(uid).or_insert(0) += 1;
+        self.of_node += 1;
+    }
+
+    pub(super) fn remove(&mut self, process: ProcessId) {
+        let Some(at) = self.held.iter().position(|place| place.process == process) else { return };
+        let Place { uid, .. } = self.held.swap_remove(at);
+        self.of_node -= 1;
+        if let Some(count) = self.of_users.get_mut(&uid) {
+            *count -= 1;
+        }
+    }
+
+    /// Who has the recordings that a user may not have.
+    pub(super) fn holder(&self, uid: u32) -> Holder {
+        let Quotas { user_max, node_max, .. } = self.quotas;
+        let own = self.of_user(uid);
+        if own >= user_max {
+            return Holder { uid, recordings: own, max: user_max };
+        }
+        let most = self.of_users.iter().max_by_key(|(_, recordings)| **recordings);
+        let (uid, recordings) = most.map_or((uid, own), |(uid, recordings)| (*uid, *recordings));
+        Holder { uid, recordings, max: node_max }
+    }
+
+    /// Recording that gives way to one of a user: of those that have ended, the first, the user's own
+    /// before those of users with more; else of users with more, the one without calls for the longest
+    /// time; else, for a user with none, one that has had its term.
+    pub(super) fn first_to_go(&self, uid: u32, now: Duration) -> Option<ProcessId> {
+        let own = self.of_user(uid);
+        let is_user_full = own >= self.quotas.user_max;
+        let ended = || {
+            let may_go = self.held.iter().filter(|place| {
+                let is_of_more = !is_user_full && self.of_user(place.uid) > own;
+                place.end != 0 && (place.uid == uid || is_of_more)
+            });
+            may_go.min_by_key(|place| (place.uid != uid, place.end))
+        };
+        let idle = || {
+            let may_go = self.held.iter().filter(|place| {
+                let is_of_more = !is_user_full && self.of_user(place.uid) > own + 1;
+                is_of_more && now.saturating_sub(place.active_at) >= IDLE
+            });
+            may_go.min_by_key(|place| place.active_at)
+        };
+        let after_its_term = || {
+            let may_go = self
+                .held
+                .iter()
+                .filter(|place| own == 0 && self.of_user(place.uid) > 1 && now.saturating_sub(place.since) >= TERM);
+            may_go.min_by_key(|place| (Reverse(self.of_user(place.uid)), place.active_at))
+        };
+        ended().or_else(idle).or_else(after_its_term).map(|place| place.process)
+    }
+}

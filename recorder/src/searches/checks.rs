@@ -1,0 +1,52 @@
+//! What each look reads of processes in /proc. Others may ask the searches meanwhile.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use model::ProcessId;
+use sys::{Roots, cpu_time, processes};
+
+/// Processes that are to be read.
+#[derive(Debug)]
+pub(crate) struct Checks {
+    pub(super) roots: Roots,
+    /// Processes that may have exited.
+    pub(super) exits: Vec<ProcessId>,
+    /// Processes of users that have used up their budget.
+    pub(super) of_users: BTreeMap<u32, Vec<ProcessId>>,
+}
+
+/// What was read.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(super) exited: Vec<ProcessId>,
+    pub(super) of_users: BTreeMap<u32, UserTime>,
+}
+
+/// Processor time of the processes of a user.
+#[derive(Debug)]
+pub(super) struct UserTime {
+    pub(super) used: Vec<(ProcessId, Duration)>,
+    /// Processor time of uvmd that the reading took.
+    pub(super) spent: Duration,
+}
+
+impl Checks {
+    /// Reads them.
+    pub(crate) fn read(self) -> Checked {
+        let Self { roots, mut exits, of_users } = self;
+        let has_exited = |process: &ProcessId| {
+            let start_ticks = processes::start_ticks(&roots, process.pid);
+            start_ticks.is_ok_and(|ticks| ticks != Some(process.start_ticks))
+        };
+        exits.retain(has_exited);
+        let user_time = |processes: Vec<ProcessId>| {
+            let begun = cpu_time::of_this_thread();
+            let used =
+                |process: ProcessId| Some((process, processes::cpu_time(&roots, process.pid, process.start_ticks)?));
+            let used = processes.into_iter().filter_map(used).collect();
+            UserTime { used, spent: cpu_time::of_this_thread().saturating_sub(begun) }
+        };
+        let of_users = of_users.into_iter().map(|(uid, processes)| (uid, user_time(processes))).collect();
+        Checked { exited: exits, of_users }
+    }
+}

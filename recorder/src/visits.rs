@@ -1,0 +1,16 @@
+//! Count of the entries and recordings that operations of this thread have visited, for tests.
+
+use std::cell::Cell;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+pub(crate) fn add() {
+    COUNT.set(COUNT.get() + 1);
+}
+
+/// Visits so far.
+pub(crate) fn count() -> u64 {
+    COUNT.get()
+}
