@@ -117,6 +117,8 @@ pub(crate) fn start_in_child() {
         return;
     }
     process::find_first_thread_in_child();
+    // The lane that the thread has in the parent's ring may be another thread's in the child's.
+    parent.thread.set(0);
     // A filter that came since the parent began may forbid what follows.
     if parent.agent.has_filters_of_start() {
         make(parent.first_stage);
@@ -399,6 +401,8 @@ mod tests {
         static IS_FILTER_REQUESTED: AtomicBool = AtomicBool::new(false);
         start(FirstStage { dlsym, first_thread: 0, is_filter_requested: &IS_FILTER_REQUESTED });
         let parent = existing().unwrap();
+        let (lane, _) = parent.thread().unwrap();
+        assert!(lane < OWN_LANES);
         // As the kernel does in a child that a fork makes.
         parent.is_own.store(0, Ordering::Relaxed);
         assert!(existing().is_none());
@@ -407,6 +411,8 @@ mod tests {
         assert!(!ptr::eq(parent, child));
         // Handlers and threads that have the parent's find it unchanged.
         assert_eq!(parent.is_own.load(Ordering::Relaxed), 0);
+        // Its lane of the parent's ring is none of the child's: it would release another thread's at its end.
+        assert_eq!(parent.thread.get(), 0);
         start_in_child();
         assert!(ptr::eq(existing().unwrap(), child));
     }
