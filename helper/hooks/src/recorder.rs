@@ -93,7 +93,7 @@ pub(crate) fn after(result: CuResult, record: impl FnOnce(&'static Recorder)) ->
 
 /// Starts to record, once; without the means nothing is recorded.
 pub(crate) fn start(first_stage: FirstStage) {
-    if thread::find(first_stage.dlsym) {
+    if clock::find(first_stage.dlsym) && thread::find(first_stage.dlsym) {
         process::find_first_thread(first_stage.first_thread);
         make(first_stage);
     }
@@ -147,7 +147,7 @@ extern "C" fn thread_ends(value: *mut c_void) {
 impl Recorder {
     fn new(first_stage: FirstStage) -> Option<Self> {
         let dlsym = first_stage.dlsym;
-        if !(clock::find(dlsym) && thread::find(dlsym) && shared::is_permitted()) {
+        if !(thread::has_number_of_kernel() && shared::is_permitted()) {
             return None;
         }
         let thread = Libc::find(dlsym)?.thread_key(thread_ends)?;
@@ -386,15 +386,11 @@ pub(crate) fn named_stream(stream: Handle, is_per_thread: bool) -> Handle {
 }
 
 #[cfg(test)]
-#[expect(unsafe_code, reason = "a function of the C library, by link")]
 mod tests {
-    use std::{ffi::c_char, sync::atomic::AtomicBool};
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
-
-    unsafe extern "C" {
-        fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-    }
+    use crate::libc::dlsym;
 
     #[test]
     fn recorder_of_a_child_leaves_that_of_its_parent_as_it_is() {

@@ -20,7 +20,6 @@ mod number {
     pub(super) const FTRUNCATE: usize = 77;
     pub(super) const PRCTL: usize = 157;
     pub(super) const GETTID: usize = 186;
-    pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const FALLOCATE: usize = 285;
     pub(super) const PRLIMIT64: usize = 302;
     pub(super) const MEMFD_CREATE: usize = 319;
@@ -63,16 +62,6 @@ pub(crate) fn name_thread(name: &core::ffi::CStr) {
     const SET_NAME: usize = 15;
     // SAFETY: the name ends with a zero.
     let _ = unsafe { call(number::PRCTL, [SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
-}
-
-/// Time of the monotonic clock.
-pub(crate) fn monotonic_ns() -> u64 {
-    const MONOTONIC: usize = 1;
-    let mut time = [0_u64; 2];
-    // SAFETY: writes a timespec of two words.
-    let _ = unsafe { call(number::CLOCK_GETTIME, [MONOTONIC, (&raw mut time) as usize, 0, 0, 0, 0]) };
-    let [seconds, nanoseconds] = time;
-    seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
 
 /// Limit of a resource for this process: the soft one.
