@@ -1,5 +1,6 @@
 //! System calls that crate `syscalls` lacks. They are made where the helper starts, or its thread:
-//! there the filters of system calls are known. A call of the program's makes none of them.
+//! there the filters of system calls are known. Once the helper has started, a call of the program's makes
+//! none of them.
 
 #![expect(unsafe_code, reason = "system calls")]
 
