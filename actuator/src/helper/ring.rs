@@ -15,7 +15,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub(crate) enum RingError {
     /// The process has no ring.
-    #[error("it runs without the helper")]
+    #[error("the helper is not in it, or is off, as under a seccomp filter")]
     Absent,
     /// Its memory is not readable.
     #[error(transparent)]
