@@ -6,6 +6,13 @@ use core::{
     sync::atomic::{AtomicPtr, AtomicU64, Ordering},
 };
 
+use call_ring::{
+    Group, Kind, Lane, Memory, Mode, PlanMemory, Stamp, Target,
+    kind::{LEGACY, PER_THREAD},
+    memory::OWN_LANES,
+    token::Signature,
+};
+
 use crate::{
     act::Acting,
     advised::{Advised, Subject},
@@ -24,12 +31,6 @@ use crate::{
     stream::Stream,
     thread,
     zeroed::{self, Words},
-};
-use call_ring::{
-    Group, Kind, Lane, Memory, Mode, PlanMemory, Stamp, Target,
-    kind::{LEGACY, PER_THREAD},
-    memory::OWN_LANES,
-    token::Signature,
 };
 
 /// What recording takes, made once.

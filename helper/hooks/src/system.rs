@@ -82,14 +82,15 @@ pub(crate) fn sealed_memory(name: &core::ffi::CStr, bytes: usize) -> Result<Desc
     const SEAL_SEAL_SHRINK_GROW: usize = 1 | 2 | 4;
     // SAFETY: the name ends with a zero.
     let number = unsafe { call(number::MEMFD_CREATE, [name.as_ptr() as usize, CLOSE_ON_EXEC_AND_SEALS, 0, 0, 0, 0]) }?;
-    let memory = Descriptor(number);
+    // SAFETY: it was just opened.
+    let memory = unsafe { Descriptor::from_raw(number) };
     // SAFETY: takes numbers.
-    unsafe { call(number::FTRUNCATE, [memory.0, bytes, 0, 0, 0, 0]) }?;
+    unsafe { call(number::FTRUNCATE, [memory.number(), bytes, 0, 0, 0, 0]) }?;
     // Now or never: no later write can fail for want of memory.
     // SAFETY: takes numbers.
-    unsafe { call(number::FALLOCATE, [memory.0, 0, 0, bytes, 0, 0]) }?;
+    unsafe { call(number::FALLOCATE, [memory.number(), 0, 0, bytes, 0, 0]) }?;
     // SAFETY: takes numbers.
-    unsafe { call(number::FCNTL, [memory.0, ADD_SEALS, SEAL_SEAL_SHRINK_GROW, 0, 0, 0]) }?;
+    unsafe { call(number::FCNTL, [memory.number(), ADD_SEALS, SEAL_SEAL_SHRINK_GROW, 0, 0, 0]) }?;
     Ok(memory)
 }
 
@@ -99,7 +100,7 @@ const READ_WRITE: usize = 1 | 2;
 pub(crate) fn map_shared(memory: &Descriptor, bytes: usize) -> Result<usize, Errno> {
     const SHARED: usize = 1;
     // SAFETY: a new mapping, which touches no other.
-    unsafe { call(number::MMAP, [0, bytes, READ_WRITE, SHARED, memory.0, 0]) }
+    unsafe { call(number::MMAP, [0, bytes, READ_WRITE, SHARED, memory.number(), 0]) }
 }
 
 /// Maps private memory that is all zeros, for ever.
