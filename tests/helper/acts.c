@@ -12,8 +12,8 @@
 #include "count.h"
 #include "filter.h"
 
-extern CUresult cuInit(unsigned), cuDevicePrimaryCtxRetain(Handle *, int), cuDevicePrimaryCtxReset_v2(int), cuCtxSetCurrent(Handle);
-extern CUresult cuCtxCreate_v2(Handle *, unsigned, int), cuCtxDestroy_v2(Handle);
+extern CUresult cuDevicePrimaryCtxRetain(Handle *, int), cuDevicePrimaryCtxReset_v2(int), cuCtxSetCurrent(Handle);
+extern CUresult cuCtxDestroy_v2(Handle);
 extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t);
 extern CUresult cuMemsetD8_v2(uint64_t, unsigned char, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
 extern CUresult cuMemAdvise(uint64_t, size_t, unsigned, int), cuMemRangeGetAttribute(void *, size_t, unsigned, uint64_t, size_t);

@@ -16,9 +16,7 @@
 #include "filter.h"
 #include "ring.h"
 
-extern CUresult cuInit(unsigned), cuDeviceGet(int *, int), cuCtxCreate_v2(Handle *, unsigned, int), cuCtxSetCurrent(Handle);
-extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemFree_v2(uint64_t);
-extern CUresult cuMemsetD32_v2(uint64_t, unsigned, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
+extern CUresult cuCtxSetCurrent(Handle);
 
 static Handle context;
 static volatile sig_atomic_t trapped;
@@ -31,25 +29,8 @@ static void handler(int signal, siginfo_t *information, void *state) {
   ((ucontext_t *)state)->uc_mcontext.gregs[REG_RAX] = -ENOSYS;
 }
 
-static void begin(void) {
-  int device;
-  CHECK(cuInit(0));
-  CHECK(cuDeviceGet(&device, 0));
-  CHECK(cuCtxCreate_v2(&context, 0, device));
-  load();
-}
-
-/* Launches in the default stream, on memory of its own. */
-static unsigned counted(int launches) {
-  uint64_t word;
-  unsigned value;
-  CHECK(cuMemAllocManaged(&word, 4096, 1));
-  CHECK(cuMemsetD32_v2(word, 0, 1024));
-  for (int at = 0; at < launches; at++) launch(word, NULL);
-  CHECK(cuMemcpyDtoH_v2(&value, word, 4));
-  CHECK(cuMemFree_v2(word));
-  return value;
-}
+/* In the default stream. */
+static unsigned counted(int launches) { return counted_in(NULL, launches); }
 
 static unsigned counted_once(void) { return counted(1); }
 
@@ -84,7 +65,7 @@ int main(int count, char **arguments) {
   sigaction(SIGSYS, &change, NULL);
   int is_first = strcmp(when, "first") == 0, for_all = strcmp(when, "all") == 0;
   if (is_first) install(action, 0);
-  begin();
+  context = begin_context();
   counted(3);
   act(counted_once);
   volatile uint64_t *words = getenv("ACT_LATER") ? ring() : NULL;
