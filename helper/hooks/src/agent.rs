@@ -1,6 +1,6 @@
 //! The helper's thread, which carries out commands of uvmd.
 //!
-//! The first call that is recorded in [`Mode::Act`] starts it, once. It waits at the command's
+//! The first call that is recorded in [`Act`](call_ring::Mode::Act) starts it, once. It waits at the command's
 //! word, carries a command out, answers, and wakes uvmd. In another mode it carries out nothing. While
 //! it follows a [plan](crate::plan), it waits for moves that begin, and looks at commands and at uvmd's
 //! beat every 100 ms; every 10 ms within a second of a command, as others may follow.
@@ -19,7 +19,6 @@ use core::{
 };
 
 use call_ring::{
-    Mode,
     command::{AgentState, Answer, Response},
     plan::Reason,
 };
@@ -127,7 +126,7 @@ impl Agent {
             };
             let refused = |answer| Response { answer, advice_calls: 0 };
             let response = match command {
-                _ if acting.memory.mode() != Mode::Act => refused(Answer::NotActing),
+                _ if !acting.permission.is_given() => refused(Answer::NotActing),
                 Some(command) => acting.carry_out(&command, &mut watch),
                 None => refused(Answer::Unsupported),
             };

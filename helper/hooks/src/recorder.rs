@@ -26,6 +26,7 @@ use crate::{
     libc::{Libc, ThreadKey},
     parameters::Parameters,
     parts::Range,
+    permission::Permission,
     plan::{Launch, Moving, Plan},
     process, shared,
     stream::Stream,
@@ -159,8 +160,9 @@ impl Recorder {
         // Before the ring: whoever sees that sees both.
         let plan_memory = PlanMemory::create(shared::make_plan().ok()?).ok()?;
         let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
-        let plan = Plan::new(memory, plan_memory, &mut words).ok()?;
-        let acting = Acting { memory, blocks, advised, gate, stream };
+        let permission = Permission::new(memory, first_stage.is_filter_requested);
+        let plan = Plan::new(permission, plan_memory, &mut words).ok()?;
+        let acting = Acting { memory, permission, blocks, advised, gate, stream };
         let agent = Agent::new(first_stage, &mut words, acting, &Moving { plan, blocks, advised, gate })?;
         is_own.store(1, Ordering::Release);
         let captures = AtomicU64::new(0);
