@@ -3,7 +3,7 @@
 //! * [`Caller`]: calls of the driver; `inspection` finds the managed memory of the process, and
 //!   access to it. `ioctl`: `actors` make the calls from outside of the process, in the target's
 //!   cgroup (`placement`). `helper`: the helper in the process makes them
-//! * [`HelperPlan`]: the plan that the helper in a process follows
+//! * [`HelperPlan`]: the plan that the helper in a process follows; `permission`: whether the helper may act
 //! * [`Mover`]: the moves of a plan, from outside of the process
 //! * [`Shadow`]: executes no order
 //! * [`Workers`]: a thread for each GPU, with one of these actuators
@@ -27,6 +27,7 @@ mod ioctl;
 mod journal;
 pub mod link;
 mod mover;
+mod permission;
 mod placement;
 mod plan;
 mod process;
@@ -36,6 +37,7 @@ mod workers;
 pub use caller::{Caller, Settings};
 pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover};
 pub use mover::{Mover, MoverFactory, PlanMove};
+pub use permission::ActError;
 pub use plan::{HelperPlan, PlanError};
 pub use shadow::Shadow;
 pub use workers::Workers;

@@ -11,6 +11,8 @@ use sys::{
 };
 use thiserror::Error;
 
+use crate::permission::{self, ActError};
+
 /// Reason why the helper of a process carries out no commands.
 #[derive(Debug, Error)]
 pub(crate) enum RingError {
@@ -29,9 +31,9 @@ pub(crate) enum RingError {
     /// The helper knows no commands.
     #[error("its helper is an older one, which carries out no commands")]
     Older,
-    /// The helper passes calls through.
-    #[error("its helper carries out no commands: recording is off in it")]
-    Off,
+    /// The helper may not act.
+    #[error("its helper carries out no commands: {0}")]
+    NoAction(#[from] ActError),
     /// The helper's thread could not be started, or has ended.
     #[error("its helper carries out no commands: it could not start a thread, or that has ended")]
     Ended,
@@ -76,9 +78,7 @@ impl Ring {
     /// hang.
     pub(crate) fn open(search: &mut RingSearch, roots: &Roots, process: &PidFd) -> Result<Self, RingError> {
         let ring = Self::look_up(search, roots, process)?;
-        if !ring.header()?.act() {
-            return Err(RingError::Off);
-        }
+        permission::act(roots, process.pid(), &ring.header()?)?;
         ring.commands()?;
         Ok(ring)
     }

@@ -20,7 +20,7 @@ use call_ring::{
     memory::MAJOR,
 };
 use model::ProcessId;
-use sys::{Roots, futex, pidfd::PidFd, processes, shared_memory::SharedMemory};
+use sys::{Roots, futex, pidfd::PidFd, processes, seccomp, shared_memory::SharedMemory};
 
 use super::{Ring, RingSearch};
 
@@ -49,6 +49,8 @@ pub(crate) enum Part {
     Overwrites,
     /// Passes calls through.
     IsOff,
+    /// Started before the program installed a filter of system calls.
+    IsFiltered,
     /// Is of a version without commands.
     IsOlder,
     /// The process has no ring.
@@ -56,7 +58,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Answers(Answer::Done),
         Self::Answers(Answer::Failed(1)),
         Self::Answers(Answer::Failed(600)),
@@ -71,6 +73,7 @@ impl Part {
         Self::Fails,
         Self::Overwrites,
         Self::IsOff,
+        Self::IsFiltered,
         Self::IsOlder,
         Self::IsAbsent,
     ];
@@ -183,6 +186,8 @@ fn plays_a_helper() {
     let words = SharedMemory::create(NAME, NonZeroUsize::new(TOTAL_BYTES).unwrap()).unwrap();
     let mode = if part == Part::IsOff { Mode::Off } else { Mode::Record };
     let memory = Memory::create(&words, mode).unwrap();
+    let filters = seccomp::own(&Roots::default()).unwrap();
+    memory.set_filters(if part == Part::IsFiltered { filters.map(|filters| filters + 1) } else { filters });
     if part == Part::IsOlder {
         words[1].store(u64::from(MAJOR) << 32, Ordering::Release);
     }

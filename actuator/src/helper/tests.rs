@@ -12,6 +12,7 @@ use super::{
     testing::{ADVICE_CALLS, LONG, Part, Program, is_permitted},
     *,
 };
+use crate::ActError;
 
 const GPU: GpuUuid = GpuUuid([1; 16]);
 const ADVICE: Advice = Advice::AccessedBy(GPU);
@@ -308,6 +309,7 @@ fn helper_without_commands_is_reported() {
         |part| Ring::open(&mut RingSearch::default(), &Roots::default(), &Program::start(part).process).unwrap_err();
     assert!(matches!(error(Part::IsAbsent), RingError::Absent));
     assert!(matches!(error(Part::IsOlder), RingError::Older));
-    assert!(matches!(error(Part::IsOff), RingError::Off));
+    assert!(matches!(error(Part::IsFiltered), RingError::NoAction(ActError::Filtered)));
+    assert!(matches!(error(Part::IsOff), RingError::NoAction(ActError::Off)));
     assert!(matches!(error(Part::Fails), RingError::Ended));
 }
