@@ -105,6 +105,10 @@ impl Agent {
         // Time of the last command, as long as it is not a second ago.
         let mut commanded_ns = None;
         while !watch.is_over() {
+            // For uvmd, which acts from outside then. The thread stays: its end takes system calls.
+            if acting.permission.has_ended() {
+                commands.set_agent(AgentState::Ended);
+            }
             let Some((word, stage)) = commands.futex() else { return };
             let is_following = self.moving.follow(&mut watch);
             let Some((ticket, command)) = commands.take() else {

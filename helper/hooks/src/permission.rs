@@ -20,6 +20,11 @@ impl Permission {
 
     /// Whether the helper may act.
     pub(crate) fn is_given(&self) -> bool {
-        self.memory.mode() == Mode::Act && !self.is_filter_requested.load(Ordering::Relaxed)
+        self.memory.mode() == Mode::Act && !self.has_ended()
+    }
+
+    /// Whether it is given no more, whatever the mode.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_filter_requested.load(Ordering::Relaxed)
     }
 }
