@@ -190,7 +190,8 @@ fn inspect(
         ActuatorKind::Ioctl => spaces_of(roots, process).map(Access::Spaces),
         ActuatorKind::Helper => {
             let memory = ring_memory(roots, process, inspections).map_err(NoAccess::AtAll)?;
-            memory.and_then(Ring::open).map(Access::Ring).map_err(|error| NoAccess::Here(error.to_string()))
+            let ring = memory.and_then(|memory| Ring::open(roots, process, memory));
+            ring.map(Access::Ring).map_err(|error| NoAccess::Here(error.to_string()))
         }
     };
     let access = if mapped.is_empty() { None } else { Some(first_access(actuators, access)?) };

@@ -4,7 +4,7 @@
 //!   access to it. `ioctl`: `actors` make the calls from outside of the process, in the target's
 //!   cgroup (`placement`). `helper`: the helper in the process makes them
 //! * [`Inspections`]: processor time of inspections, and rings that they have found, of all workers
-//! * [`HelperPlan`]: the plan that the helper in a process follows
+//! * [`HelperPlan`]: the plan that the helper in a process follows; `permission`: whether the helper may act
 //! * [`Mover`]: the moves of a plan, from outside of the process
 //! * [`Shadow`]: executes no order
 //! * [`Workers`]: a thread for each GPU, with one of these actuators
@@ -29,6 +29,7 @@ mod ioctl;
 mod journal;
 pub mod link;
 mod mover;
+mod permission;
 mod placement;
 mod plan;
 mod process;
@@ -39,6 +40,7 @@ pub use caller::{Caller, Settings};
 pub use inspections::Inspections;
 pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover};
 pub use mover::{Mover, MoverFactory, PlanMove};
+pub use permission::ActError;
 pub use plan::{HelperPlan, PlanError};
 pub use shadow::Shadow;
 pub use workers::Workers;

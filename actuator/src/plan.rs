@@ -8,10 +8,12 @@ use call_ring::{
 };
 use model::{PlanCounters, PlanReport};
 use sys::{
-    clock, futex,
+    Roots, clock, futex,
     shared_memory::{SharedMemory, SharedMemoryError},
 };
 use thiserror::Error;
+
+use crate::permission::{self, ActError};
 
 /// Reason why the helper of a process follows no plan.
 #[derive(Debug, Error)]
@@ -22,9 +24,9 @@ pub enum PlanError {
     /// The memory is none of this version.
     #[error("its shared memory is none of the helper: {0}")]
     Invalid(#[from] Invalid),
-    /// The helper passes calls through.
-    #[error("its helper follows no plans: recording is off in it")]
-    Off,
+    /// The helper may not act.
+    #[error("its helper follows no plans: {0}")]
+    NoAction(#[from] ActError),
     /// The plan is none.
     #[error("the plan is none: {0:?}")]
     Plan(Reason),
@@ -33,6 +35,8 @@ pub enum PlanError {
 /// Memory of the plan of a process.
 #[derive(Debug)]
 pub struct HelperPlan {
+    roots: Roots,
+    pid: u32,
     ring: Arc<SharedMemory>,
     plan: Arc<SharedMemory>,
     /// Generation of the plan that was published last.
@@ -44,8 +48,8 @@ impl HelperPlan {
     ///
     /// # Errors
     /// If one of them has another version.
-    pub fn new(ring: Arc<SharedMemory>, plan: Arc<SharedMemory>) -> Result<Self, PlanError> {
-        let place = Self { ring, plan, generation: None };
+    pub fn new(roots: Roots, pid: u32, ring: Arc<SharedMemory>, plan: Arc<SharedMemory>) -> Result<Self, PlanError> {
+        let place = Self { roots, pid, ring, plan, generation: None };
         place.ring()?;
         place.plan()?;
         Ok(place)
@@ -55,13 +59,11 @@ impl HelperPlan {
     /// as long as [`beat`](Self::beat) is called.
     ///
     /// # Errors
-    /// If the helper passes calls through, the process has overwritten the memory or punched holes
-    /// in it, or the helper would refuse the plan.
+    /// If the helper passes calls through or is under a filter that came later, the process has overwritten the
+    /// memory or punched holes in it, or the helper would refuse the plan.
     pub fn publish(&mut self, plan: &Plan<'_>) -> Result<(), PlanError> {
         let memory = self.plan()?;
-        if !self.ring()?.act() {
-            return Err(PlanError::Off);
-        }
+        permission::act(&self.roots, self.pid, &self.ring()?)?;
         memory.beat(clock::monotonic_ns());
         let generation = memory.publish(plan).map_err(PlanError::Plan)?;
         self.generation = Some(generation);
@@ -195,15 +197,18 @@ mod tests {
         plan::{Destination, Move},
     };
 
+    use sys::seccomp;
+
     use super::*;
 
     /// Memory of a plan whose program is this test.
     fn memory_of_plan(mode: Mode) -> HelperPlan {
         let memory = |name, bytes| SharedMemory::create(name, NonZeroUsize::new(bytes).unwrap()).unwrap();
         let (ring, plan) = (Arc::new(memory(NAME, TOTAL_BYTES)), Arc::new(memory(PLAN_NAME, PLAN_BYTES)));
-        Memory::create(ring.words().unwrap(), mode).unwrap();
+        let filters = seccomp::own(&Roots::default()).unwrap();
+        Memory::create(ring.words().unwrap(), mode).unwrap().set_filters(filters);
         PlanMemory::create(plan.words().unwrap()).unwrap();
-        HelperPlan::new(ring, plan).unwrap()
+        HelperPlan::new(Roots::default(), std::process::id(), ring, plan).unwrap()
     }
 
     fn publish(place: &mut HelperPlan) -> Result<(), PlanError> {
@@ -275,9 +280,22 @@ mod tests {
     }
 
     #[test]
+    fn program_that_has_installed_a_filter_since_the_helper_started_follows_no_plan() {
+        for mode in [Mode::Record, Mode::Act] {
+            let mut place = memory_of_plan(mode);
+            publish(&mut place).unwrap();
+            for filters in [place.ring().unwrap().filters().map(|filters| filters + 1), None] {
+                place.ring().unwrap().set_filters(filters);
+                assert!(matches!(publish(&mut place), Err(PlanError::NoAction(ActError::Filtered))));
+                assert_eq!(place.ring().unwrap().mode(), Mode::Record, "it moves nothing more");
+            }
+        }
+    }
+
+    #[test]
     fn helper_that_is_off_stays_off() {
         let mut place = memory_of_plan(Mode::Off);
-        assert!(matches!(publish(&mut place), Err(PlanError::Off)));
+        assert!(matches!(publish(&mut place), Err(PlanError::NoAction(ActError::Off))));
         assert_eq!(Memory::open(place.ring.words().unwrap()).unwrap().mode(), Mode::Off);
     }
 

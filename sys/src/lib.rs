@@ -15,7 +15,8 @@
 //! * [`sandbox`]: computations in a process that can do nothing else; `confinement`: what these and
 //!   actors give up
 //! * [`memory`]: return of freed memory to the kernel
-//! * [`executable`]: program files, and whether libraries are preloaded into them
+//! * [`executable`]: program files, and whether libraries are preloaded into them; [`seccomp`]: filters of
+//!   system calls
 //! * [`shared_memory`]: shared memory that a process made for uvmd; [`futex`]: waits for its words
 //! * [`symbols`]: functions of the driver that can be probed
 //! * [`families`] and [`btf`]: offsets of the fields that the probes read, in this driver and
@@ -52,6 +53,7 @@ pub mod private;
 pub mod processes;
 pub mod roots;
 pub mod sandbox;
+pub mod seccomp;
 pub mod shared_memory;
 pub mod symbols;
 pub mod uvm;

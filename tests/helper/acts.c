@@ -1,21 +1,19 @@
 /* A CUDA program that does what lines of standard input say, and answers each with a line: for tests of commands to the helper. */
 #define _GNU_SOURCE
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "count.h"
+#include "filter.h"
 
-extern CUresult cuInit(unsigned), cuDevicePrimaryCtxRetain(Handle *, int), cuDevicePrimaryCtxReset_v2(int), cuCtxSetCurrent(Handle);
-extern CUresult cuCtxCreate_v2(Handle *, unsigned, int), cuCtxDestroy_v2(Handle);
+extern CUresult cuDevicePrimaryCtxRetain(Handle *, int), cuDevicePrimaryCtxReset_v2(int), cuCtxSetCurrent(Handle);
+extern CUresult cuCtxDestroy_v2(Handle);
 extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t);
 extern CUresult cuMemsetD8_v2(uint64_t, unsigned char, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
 extern CUresult cuMemAdvise(uint64_t, size_t, unsigned, int), cuMemRangeGetAttribute(void *, size_t, unsigned, uint64_t, size_t);
@@ -111,11 +109,7 @@ static void *exits(void *code) {
 }
 
 /* A filter of system calls, which permits them all. */
-static int filter(void) {
-  struct sock_filter permit[] = {{BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW}};
-  struct sock_fprog program = {1, permit};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
+static int filter(void) { return install_filter("errno", NULL, 0, 0); }
 
 int main(int count, char **arguments) {
   char line[256];

@@ -6,6 +6,9 @@
 
 typedef int CUresult;
 typedef void *Handle;
+extern CUresult cuInit(unsigned), cuDeviceGet(int *, int), cuCtxCreate_v2(Handle *, unsigned, int);
+extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemFree_v2(uint64_t);
+extern CUresult cuMemsetD32_v2(uint64_t, unsigned, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t), cuStreamSynchronize(Handle);
 extern CUresult cuModuleLoadData(Handle *, const void *), cuModuleGetFunction(Handle *, Handle, const char *);
 extern CUresult cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **);
 
@@ -31,6 +34,17 @@ static void load(void) {
   CHECK(cuModuleGetFunction(&function, module, "count"));
 }
 
+/* A context on the first device, with the kernel in it. */
+static inline Handle begin_context(void) {
+  int device;
+  Handle context;
+  CHECK(cuInit(0));
+  CHECK(cuDeviceGet(&device, 0));
+  CHECK(cuCtxCreate_v2(&context, 0, device));
+  load();
+  return context;
+}
+
 /* Adds 32 to a word for each block of the grid. */
 static inline void launch_grid(unsigned grid, uint64_t word, Handle stream) {
   void *arguments[] = {&word};
@@ -39,6 +53,19 @@ static inline void launch_grid(unsigned grid, uint64_t word, Handle stream) {
 
 /* Adds 64 to a word. */
 static inline void launch(uint64_t word, Handle stream) { launch_grid(2, word, stream); }
+
+/* What the kernels of so many launches in a stream count, in managed memory of their own. */
+static inline unsigned counted_in(Handle stream, int launches) {
+  uint64_t word;
+  unsigned value = 0;
+  CHECK(cuMemAllocManaged(&word, 4096, 1));
+  CHECK(cuMemsetD32_v2(word, 0, 1024));
+  for (int at = 0; at < launches; at++) launch(word, stream);
+  if (stream) CHECK(cuStreamSynchronize(stream));
+  CHECK(cuMemcpyDtoH_v2(&value, word, 4));
+  CHECK(cuMemFree_v2(word));
+  return value;
+}
 
 /* What so many threads count, each by so many launches: `thread` takes their number, and returns the sum. */
 static inline unsigned counted_by(int count, void *(*thread)(void *), int launches) {

@@ -1,133 +1,21 @@
-/* A CUDA program that installs a filter of system calls, for tests of the helper.
+/* Runs a program under a filter of system calls, as containers, services and sandboxes do.
  *
- *   filtered WHEN ACTION NUMBER...
+ *   filtered ACTION NUMBER... -- PROGRAM ARGUMENT...
  *
- * WHEN: `first`, before it initializes CUDA; `later`, when it has launched; `all`, as `later` and for all of its threads, with another one
- * that launches then. With ACT in its environment it plays uvmd before, and has the helper start its thread, for which it waits at its end;
- * with ACT_LATER, it does so when the filter is there.
- * ACTION: what the filter does with the calls of these numbers: `kill`, `trap` (a handler of the program counts them, and refuses), `errno`;
- * or with all others: `only`, which kills.
- * Its output is how often the handler was called, unless calls of the program itself are not as many each time. */
-#define _GNU_SOURCE
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <signal.h>
-#include <stddef.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <ucontext.h>
-#include <unistd.h>
+ * ACTION and NUMBER: see filter.h. Each launcher before another adds a filter. */
+#include <stdio.h>
 
-#include "count.h"
-#include "ring.h"
-
-extern CUresult cuInit(unsigned), cuDeviceGet(int *, int), cuCtxCreate_v2(Handle *, unsigned, int), cuCtxSetCurrent(Handle);
-extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemFree_v2(uint64_t);
-extern CUresult cuMemsetD32_v2(uint64_t, unsigned, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
-
-static Handle context;
-static volatile sig_atomic_t trapped;
-static char **numbers;
-static int number_count;
-
-static void handler(int signal, siginfo_t *information, void *state) {
-  (void)signal, (void)information;
-  trapped++;
-  ((ucontext_t *)state)->uc_mcontext.gregs[REG_RAX] = -ENOSYS;
-}
-
-static void begin(void) {
-  int device;
-  CHECK(cuInit(0));
-  CHECK(cuDeviceGet(&device, 0));
-  CHECK(cuCtxCreate_v2(&context, 0, device));
-  load();
-}
-
-/* Launches in the default stream, on memory of its own. */
-static unsigned counted(int launches) {
-  uint64_t word;
-  unsigned value;
-  CHECK(cuMemAllocManaged(&word, 4096, 1));
-  CHECK(cuMemsetD32_v2(word, 0, 1024));
-  for (int at = 0; at < launches; at++) launch(word, NULL);
-  CHECK(cuMemcpyDtoH_v2(&value, word, 4));
-  CHECK(cuMemFree_v2(word));
-  return value;
-}
-
-static unsigned counted_once(void) { return counted(1); }
-
-static void install(const char *action, int for_all) {
-  struct sock_filter program[64];
-  unsigned short length = 0;
-  unsigned result = strcmp(action, "trap") == 0 ? SECCOMP_RET_TRAP : strcmp(action, "errno") == 0 ? SECCOMP_RET_ERRNO | EPERM : SECCOMP_RET_KILL_PROCESS;
-  int is_only = strcmp(action, "only") == 0;
-  program[length++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-  for (int at = 0; at < number_count; at++) {
-    program[length++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)atoi(numbers[at]), 0, 1);
-    program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, is_only ? SECCOMP_RET_ALLOW : result);
-  }
-  program[length++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, is_only ? result : SECCOMP_RET_ALLOW);
-  struct sock_fprog filter = {length, program};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, for_all ? SECCOMP_FILTER_FLAG_TSYNC : 0, &filter)) _exit(3);
-}
-
-static volatile int has_begun, is_filtered, has_ended;
-
-/* Launches before and under the filter. What it says would be a call of its own. */
-static void *other(void *nothing) {
-  cuCtxSetCurrent(context);
-  unsigned before = counted(2);
-  has_begun = 1;
-  while (!is_filtered) {
-  }
-  unsigned under = 0;
-  for (int at = 0; at < 20; at++) under += counted(2);
-  has_ended = 1;
-  if (before != 128 || under != 20 * 128) _exit(4);
-  for (;;) {
-  }
-  return nothing;
-}
+#include "filter.h"
 
 int main(int count, char **arguments) {
-  if (count < 4) return 2;
-  const char *when = arguments[1], *action = arguments[2];
-  numbers = arguments + 3;
-  number_count = count - 3;
-  struct sigaction change = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
-  sigaction(SIGSYS, &change, NULL);
-  int is_first = strcmp(when, "first") == 0, for_all = strcmp(when, "all") == 0;
-  if (is_first) install(action, 0);
-  begin();
-  counted(3);
-  act(counted_once);
-  volatile uint64_t *words = getenv("ACT_LATER") ? ring() : NULL;
-  if (for_all) {
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, other, NULL));
-    while (!has_begun) {
-    }
+  int end = 2;
+  while (end < count && strcmp(arguments[end], "--") != 0) end++;
+  if (end + 1 >= count) return 2;
+  if (install_filter(arguments[1], arguments + 2, end - 2, 0)) {
+    fprintf(stderr, "filtered: no filter %s\n", arguments[1]);
+    return 2;
   }
-  if (!is_first) install(action, for_all);
-  if (words) words[MODE] = ACT;
-  is_filtered = 1;
-  unsigned sum = 0;
-  for (int at = 0; at < 5; at++) sum += counted(3);
-  while (for_all && !has_ended) {
-  }
-  if (getenv("ACT")) {
-    /* Time for the thread to look after the process twice. */
-    struct timespec time = {2, 500000000};
-    int nobody = 0;
-    syscall(SYS_futex, &nobody, 0, 0, &time, NULL, 0);
-  }
-  char said[64];
-  int length = snprintf(said, sizeof said, "counted %u, trapped %d\n", sum, (int)trapped);
-  if (write(1, said, (size_t)length) != length) return 6;
-  _exit(5);
+  execvp(arguments[end + 1], arguments + end + 1);
+  perror(arguments[end + 1]);
+  return 2;
 }

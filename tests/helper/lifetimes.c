@@ -16,9 +16,7 @@
 #include "count.h"
 #include "ring.h"
 
-extern CUresult cuInit(unsigned), cuDeviceGet(int *, int), cuCtxCreate_v2(Handle *, unsigned, int), cuCtxSetCurrent(Handle);
-extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemFree_v2(uint64_t);
-extern CUresult cuMemsetD32_v2(uint64_t, unsigned, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
+extern CUresult cuCtxSetCurrent(Handle);
 /* Of the ABI of C++: what `thread_local` objects are destroyed by. */
 extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *);
 extern void *__dso_handle;
@@ -33,23 +31,10 @@ static int owned_lanes(void) {
 }
 
 /* Counts by a launch, in whatever state the thread is. */
-static unsigned counted(void) {
-  uint64_t word;
-  unsigned value;
-  CHECK(cuMemAllocManaged(&word, 4096, 1));
-  CHECK(cuMemsetD32_v2(word, 0, 1024));
-  launch(word, NULL);
-  CHECK(cuMemcpyDtoH_v2(&value, word, 4));
-  CHECK(cuMemFree_v2(word));
-  return value;
-}
+static unsigned counted(void) { return counted_in(NULL, 1); }
 
 static void begin(void) {
-  int device;
-  CHECK(cuInit(0));
-  CHECK(cuDeviceGet(&device, 0));
-  CHECK(cuCtxCreate_v2(&context, 0, device));
-  load();
+  context = begin_context();
   counted();
   act(counted);
 }

@@ -10,8 +10,8 @@
 
 #include "count.h"
 
-extern CUresult cuInit(unsigned), cuDevicePrimaryCtxRetain(Handle *, int), cuDevicePrimaryCtxReset_v2(int), cuCtxSetCurrent(Handle);
-extern CUresult cuCtxCreate_v2(Handle *, unsigned, int), cuCtxDestroy_v2(Handle);
+extern CUresult cuDevicePrimaryCtxRetain(Handle *, int), cuDevicePrimaryCtxReset_v2(int), cuCtxSetCurrent(Handle);
+extern CUresult cuCtxDestroy_v2(Handle);
 extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemFree_v2(uint64_t), cuMemsetD8_v2(uint64_t, unsigned char, size_t);
 extern CUresult cuMemAdvise(uint64_t, size_t, unsigned, int), cuMemcpyDtoH_v2(void *, uint64_t, size_t), cuCtxSynchronize(void);
 extern CUresult cuStreamCreate(Handle *, unsigned), cuStreamSynchronize(Handle);

@@ -13,37 +13,21 @@
 
 #include "count.h"
 
-extern CUresult cuInit(unsigned), cuDeviceGet(int *, int), cuCtxCreate_v2(Handle *, unsigned, int), cuCtxSetCurrent(Handle);
+extern CUresult cuCtxSetCurrent(Handle);
 extern CUresult cuModuleUnload(Handle);
-extern CUresult cuMemAllocManaged(uint64_t *, size_t, unsigned), cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t);
-extern CUresult cuMemsetD32_v2(uint64_t, unsigned, size_t), cuMemcpyDtoH_v2(void *, uint64_t, size_t);
-extern CUresult cuCtxSynchronize(void), cuStreamCreate(Handle *, unsigned), cuStreamSynchronize(Handle), cuStreamDestroy_v2(Handle);
+extern CUresult cuMemAlloc_v2(uint64_t *, size_t);
+extern CUresult cuCtxSynchronize(void), cuStreamCreate(Handle *, unsigned), cuStreamDestroy_v2(Handle);
 extern CUresult cuStreamBeginCapture_v2(Handle, int), cuStreamEndCapture(Handle, Handle *);
 extern CUresult cuGraphInstantiateWithFlags(Handle *, Handle, unsigned long long), cuGraphLaunch(Handle, Handle), cuGraphExecDestroy(Handle), cuGraphDestroy(Handle);
 
 static Handle context;
 
-static void begin(void) {
-  int device;
-  CHECK(cuInit(0));
-  CHECK(cuDeviceGet(&device, 0));
-  CHECK(cuCtxCreate_v2(&context, 0, device));
-  load();
-}
-
-/* Launches on managed memory, and returns what the kernels counted. */
+/* In a stream of its own. */
 static unsigned counted(int launches) {
-  uint64_t word;
-  unsigned value;
   Handle stream;
-  CHECK(cuMemAllocManaged(&word, 4096, 1));
-  CHECK(cuMemsetD32_v2(word, 0, 1024));
   CHECK(cuStreamCreate(&stream, 0));
-  for (int at = 0; at < launches; at++) launch(word, stream);
-  CHECK(cuStreamSynchronize(stream));
-  CHECK(cuMemcpyDtoH_v2(&value, word, 4));
+  unsigned value = counted_in(stream, launches);
   CHECK(cuStreamDestroy_v2(stream));
-  CHECK(cuMemFree_v2(word));
   return value;
 }
 
@@ -111,7 +95,7 @@ int main(int count, char **arguments) {
     printf("found: %d, error: %s\n", found != NULL, error ? error : "none");
   }
   if (strcmp(what, "mlockall") == 0) printf("mlockall: %d\n", mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT));
-  begin();
+  context = begin_context();
   printf("counted %u\n", counted(20));
   if (strcmp(what, "closefrom") == 0) closefrom(3);
   if (strcmp(what, "fork") == 0) printf("child exited with %d\n", child());

@@ -4,6 +4,8 @@
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect
+# shellcheck source=lab/vm/link
+. /lab/link
 evidence='/tmp/told /tmp/target'
 OFF=/run/act.off
 JOURNAL=/run/act.journal
@@ -19,7 +21,6 @@ expect_told() { grep -qE "$2" /tmp/told || fail "$1"; }
 # What went over the link during the last order, to the GPU and to the host.
 moved() { sed -n 's/.*"link_bytes":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/p' /tmp/told | tail -n 1; }
 expect_moved() { [ "$(moved)" = "$2 $3" ] || fail "$1: it moved $(moved) bytes to the GPU and the host, and not $2 $3"; }
-link() { awk -v name="$1:" '$1 == name { sum += $2 } END { print sum }' /proc/driver/swgpu/gpus/*/link; }
 
 # target NAME MIB STEPS: a process with so much memory, which does the steps again and again, as $pid; it is at rest once its steps sleep.
 target() {
@@ -89,10 +90,6 @@ echo "renewal: no byte copied, and the renewed stay where others go"
 target_is_right
 
 # --- advice: what the processor writes and the GPU reads, again and again
-# grows NAME: whether that figure of the link grows by a megabyte within two seconds.
-grows() { then=$(link "$1"); sleep 2; [ $(($(link "$1") - then)) -ge $MIB ]; }
-is_copied() { grows copied_htod_bytes; }
-is_accessed() { copied=$(link copied_htod_bytes); grows remote_htod_bytes && [ "$(link copied_htod_bytes)" = "$copied" ]; }
 target advised 4 '{ cpu_write = "a" }, { gpu_read = "a", access_rate = 128 }, { sleep_ms = 50 }'
 for advice in accessed_by/unset_accessed_by prefer_host/unset_preferred_location; do
   within 10 "without advice the memory is to move" is_copied

@@ -5,16 +5,12 @@
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect
+# shellcheck source=lab/vm/link
+. /lab/link
 evidence="/tmp/report /tmp/program /tmp/decisions /tmp/ioctl /tmp/helper $UVMD_LOG"
 MIB=$((1 << 20))
 STATE=/run/state
 JOURNAL=$STATE/advice.journal
-
-link() { awk -v name="$1:" '$1 == name { sum += $2 } END { print sum }' /proc/driver/swgpu/gpus/*/link; }
-# grows NAME: whether that figure of the link grows by a megabyte within two seconds.
-grows() { then=$(link "$1"); sleep 2; [ $(($(link "$1") - then)) -ge $MIB ]; }
-is_copied() { grows copied_htod_bytes; }
-is_accessed() { copied=$(link copied_htod_bytes); grows remote_htod_bytes && [ "$(link copied_htod_bytes)" = "$copied" ]; }
 
 # launch INPUT OPTION...: a workload with the helper in it, as $program.
 launch() {

@@ -4,17 +4,13 @@
 set -u
 # shellcheck source=lab/vm/expect
 . /lab/expect
+# shellcheck source=lab/vm/link
+. /lab/link
 evidence="/tmp/told /tmp/target $UVMD_LOG /tmp/status"
-MIB=$((1 << 20))
 STATE=/run/state
 JOURNAL=$STATE/advice.journal
 policy="--set policy.enabled=true --set policy.mode=act --set policy.policy=ping-pong --set policy.state_dir=$STATE"
 
-link() { awk -v name="$1:" '$1 == name { sum += $2 } END { print sum }' /proc/driver/swgpu/gpus/*/link; }
-# grows NAME: whether that figure of the link grows by a megabyte within two seconds.
-grows() { then=$(link "$1"); sleep 2; [ $(($(link "$1") - then)) -ge $MIB ]; }
-is_copied() { grows copied_htod_bytes; }
-is_accessed() { copied=$(link copied_htod_bytes); grows remote_htod_bytes && [ "$(link copied_htod_bytes)" = "$copied" ]; }
 expect_told() { grep -qF "$2" /tmp/told || fail "$1"; }
 
 # Of a process that is older than its count, uvmd does not know what it was advised.

@@ -27,7 +27,7 @@ from helper_program import (  # noqa: E402
 )
 
 # Words of the shared memory: see helper/call-ring/src/memory.rs and command.rs.
-BYTES, MODE, COMMANDS = 8192 + (1 << 20) + 15 * (64 << 10), 16, 512
+BYTES, MODE, FILTERS, COMMANDS = 8192 + (1 << 20) + 15 * (64 << 10), 16, 25, 512
 AGENT, STAGE, ACTION, GPU, BEGIN, END, ANSWER, ADVICE_CALLS = (COMMANDS + at for at in (0, 8, 9, 10, 12, 13, 16, 17))
 OFF, RECORD, ACT = range(3)
 ABSENT, RUNNING, ENDED = range(3)
@@ -408,13 +408,22 @@ class Test:
         assert program.end() == (5, "")
         # A filter of system calls that was there before and is admitted, as in a container, and one that is installed since.
         program = Program(self, arguments=["filter"], environment={"UVMD_HELPER_FILTERS": "1"})
-        assert program.ring.words[AGENT] == RUNNING
+        assert program.ring.words[AGENT] == RUNNING and program.ring.words[FILTERS] == 1
         assert program.end()[0] == 5
         program = Program(self, mode=RECORD)
-        assert program.do("filter") == "0"
+        assert program.ring.words[FILTERS] == 0 and program.do("filter") == "0"
         program.ring.words[MODE] = ACT
         assert program.do("count 4") == "counted 256" and program.ring.words[AGENT] == ENDED
         assert program.end() == (5, "")
+        # One that is installed while the thread is there: it is not known which calls of the driver are forbidden.
+        program = Program(self)
+        begin = program.number("managed 65536")
+        assert program.ring.command("duplicate", begin, begin + 65536) == "done"
+        assert program.do("filter") == "0"
+        assert program.ring.command("do-not-duplicate", begin, begin + 65536) == "not acting"
+        within("the agent has ended", lambda: program.ring.words[AGENT] == ENDED)
+        assert "uvmd-helper" in program.threads().values(), "its end would take system calls"
+        assert program.end()[0] == 5
         # Memory for a thread would be memory that the program lacks.
         program = Program(self, mode=RECORD)
         used = int(pathlib.Path(f"/proc/{program.pid}/statm").read_text(encoding="ascii").split()[0]) * 4096

@@ -8,11 +8,9 @@ ever, is forbidden in each of three ways: the process ends, a handler of the pro
 """
 import argparse
 import concurrent.futures
-import ctypes
 import os
 import pathlib
 import re
-import struct
 import subprocess
 import sys
 
@@ -33,26 +31,6 @@ UNSTEADY = {"futex", "getpid", "madvise", "mmap", "munmap", "mprotect", "rt_sigp
 OF_PROGRAM = ("write", 1), ("mmap", 9), ("munmap", 11), ("rt_sigreturn", 15), ("madvise", 28), ("getpid", 39), ("futex", 202), ("exit_group", 231)
 
 
-def filter_before_exec(*results):
-    """A filter that a program begins with: calls by number, and the result of each (linux/seccomp.h, linux/filter.h)."""
-    allow = 0x7FFF0000
-    program = [(0x20, 0, 0, 0)]  # load the number
-    for number, result in results:
-        program += [(0x15, 0, 1, number), (0x06, 0, 0, result)]
-    program.append((0x06, 0, 0, allow))
-    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
-
-    def apply():
-        libc = ctypes.CDLL(None, use_errno=True)
-        buffer = ctypes.create_string_buffer(code)
-        fprog = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
-        set_no_new_privileges, set_seccomp, mode_filter = 38, 22, 2
-        assert libc.prctl(set_no_new_privileges, 1, 0, 0, 0) == 0
-        assert libc.prctl(set_seccomp, mode_filter, fprog, 0, 0) == 0
-
-    return apply
-
-
 def together(run, arguments):
     """Results of a function for each of these arguments, some at a time."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
@@ -61,16 +39,23 @@ def together(run, arguments):
 
 class Filters:
     def __init__(self, options):
-        self.helper, self.program, self.other = str(options.helper), str(options.programs / "filtered"), str(options.programs / "program")
+        self.helper, self.program = str(options.helper), str(options.programs / "self_filtered")
+        self.launcher = str(options.programs / "filtered")
         self.environment = dict(os.environ, LD_LIBRARY_PATH=str(options.cuda))
         self.failures = 0
 
-    def run(self, command, has_helper, before=None, environment=None):
+    def under(self, command, *filters):
+        """A program under filters that it begins with: an action, and the numbers of calls."""
+        for action, *numbers in filters:
+            command = [self.launcher, action, *map(str, numbers), "--", *command]
+        return command
+
+    def run(self, command, has_helper, environment=None):
         environment = {**self.environment, **(environment or {})}
         if has_helper:
             environment.update(LD_PRELOAD=self.helper, UVMD_HELPER="record")
         done = subprocess.run(
-            command, env=environment, preexec_fn=before, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS_MAX, check=False
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS_MAX, check=False
         )
         return done.returncode, done.stdout, done.stderr
 
@@ -116,10 +101,10 @@ class Filters:
         """Filters that a program begins with: those of containers, services and sandboxes."""
         command = [self.program, "later", "errno", "999"]
 
-        def begins_with(what, result, name, number):
-            self.same(f"before exec, {what} {name}", command, before=filter_before_exec((number, result)), is_steady=False)
+        def begins_with(action, name, number):
+            self.same(f"before exec, {action} {name}", self.under(command, (action, number)), is_steady=False)
 
-        together(begins_with, [(*result, *call) for result in (("kill", 0x80000000), ("errno", 0x50000 | 1)) for call in EACH.items()])
+        together(begins_with, [(action, *call) for action in ("kill", "errno") for call in EACH.items()])
         print("filters that a program begins with")
 
     def is_recorded(self, environment, *filters):
@@ -131,18 +116,14 @@ class Filters:
             "print('memfd:uvmd-ring' in open('/proc/self/maps').read())\n"
         )
 
-        def before():
-            for results in filters:
-                filter_before_exec(*results)()
-
-        code, out, errors = self.run([sys.executable, "-c", code], True, before, environment)
+        code, out, errors = self.run(self.under([sys.executable, "-c", code], *filters), True, environment)
         assert code == 0 and not errors, (code, errors)
         return out == b"True\n"
 
     def permission(self):
         """Under a filter, the helper is off unless the operator admits all of the filters that the program begins with."""
         admitted = {"UVMD_HELPER_FILTERS": "1"}
-        any_other, refuses = ((999, 0x50000 | 38),), ((CALLS["memfd_create"], 0x50000 | 1),)
+        any_other, refuses = ("errno", 999), ("errno", CALLS["memfd_create"])
         expected = [
             ("no filter", {}, (), True),
             ("no filter, and one is admitted", admitted, (), True),

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use sys::executable;
+use sys::{Roots, executable, seccomp};
 
 use crate::terminal;
 
@@ -21,6 +21,8 @@ const NOT_FOUND: u8 = 127;
 
 const FILE: &str = "libuvmd_helper.so";
 const PRELOAD: &str = "LD_PRELOAD";
+/// Variable with the number of seccomp filters that the helper is on under.
+const FILTERS: &str = "UVMD_HELPER_FILTERS";
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
@@ -68,6 +70,11 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Ok(preload) => preload,
         Err(error) => return failed(FAILED, &error),
     };
+    // Without /proc, the helper is off, too.
+    let filters = seccomp::own(&Roots::default()).ok().flatten();
+    if let Some(note) = note_of_filters(filters, env::var_os(FILTERS).as_deref()) {
+        terminal::note(&note);
+    }
     let mut command = process::Command::new(&path);
     command.arg0(name).args(arguments).env(PRELOAD, preload).env("UVMD_HELPER", mode.name());
     let error = command.exec();
@@ -89,6 +96,23 @@ fn preload(program: &Path, helper: Option<&Path>) -> anyhow::Result<OsString> {
     };
     let helper = helper.canonicalize().with_context(|| format!("no helper {}", helper.display()))?;
     chained(&helper, env::var_os(PRELOAD).as_deref())
+}
+
+/// Note that the helper is off under the seccomp filters that the program begins with, unless the operator
+/// admits them.
+fn note_of_filters(filters: Option<u64>, admitted: Option<&OsStr>) -> Option<String> {
+    let admitted = admitted.and_then(OsStr::to_str).and_then(|number| number.parse().ok()).unwrap_or(0);
+    let Some(filters) = filters else {
+        return Some(
+            "it is unknown how many seccomp filters there are, so the helper is off in the program".to_owned(),
+        );
+    };
+    let (plural, them) = if filters == 1 { ("", "it") } else { ("s", "them") };
+    (filters > admitted).then(|| {
+        format!(
+            "under {filters} seccomp filter{plural}, the helper is off in the program; {FILTERS}={filters} admits {them} (docs/helper.md)"
+        )
+    })
 }
 
 /// Helper of an installed uvmctl, or of one in a build's folder.
@@ -120,6 +144,22 @@ mod tests {
         assert_eq!(all(Some("")), "/lib/h.so");
         assert_eq!(all(Some("/lib/a.so /lib/b.so")), "/lib/h.so:/lib/a.so /lib/b.so");
         assert!(chained(Path::new("/my lib/h.so"), None).is_err());
+    }
+
+    #[test]
+    fn filters_that_are_not_admitted_are_noted() {
+        let note = |filters, admitted: Option<&str>| note_of_filters(filters, admitted.map(OsStr::new));
+        assert_eq!(note(Some(0), None), None);
+        assert_eq!(note(Some(1), Some("1")), None);
+        assert_eq!(note(Some(1), Some("2")), None);
+        let text = note(Some(1), None).unwrap();
+        assert_eq!(
+            text,
+            "under 1 seccomp filter, the helper is off in the program; UVMD_HELPER_FILTERS=1 admits it (docs/helper.md)"
+        );
+        assert!(note(Some(2), Some("1")).unwrap().contains("under 2 seccomp filters"));
+        assert!(note(Some(1), Some("all")).is_some());
+        assert!(note(None, Some("9")).is_some());
     }
 
     #[test]

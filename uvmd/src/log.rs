@@ -70,10 +70,8 @@ impl Logging {
         let is_journal = journal.is_some();
         let queue = match (&log.file, journal) {
             (Some(path), _) => {
-                let mut file = LogFile::open(&path.0)?;
-                if !file.is_open()
-                    && let Err(error) = file.reopen()
-                {
+                let (file, error) = LogFile::open(&path.0)?;
+                if let Some(error) = error {
                     let reason = sys::reason(&error);
                     // Nothing else can have it: the log itself is what fails.
                     let _ = writeln!(io::stderr(), "uvmd: log.file: cannot write to {}: {reason}", path.0.display());

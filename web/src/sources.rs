@@ -37,10 +37,10 @@ pub struct CallsRequest {
 pub struct Unrecorded(pub String);
 
 impl Unrecorded {
-    /// The program runs without the helper.
+    /// The helper records nothing in the program.
     #[must_use]
     pub fn without_helper() -> Self {
-        Self("it runs without the helper (docs/helper.md)".to_owned())
+        Self("the helper is not in it, or is off, as under a seccomp filter (docs/troubleshooting.md)".to_owned())
     }
 }
 

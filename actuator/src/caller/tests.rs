@@ -275,7 +275,10 @@ fn order_for_a_program_without_a_helper_fails_by_name() {
     }
     let program = Program::start(HelperPart::IsAbsent);
     let [call] = outcome_by(&program, BY_HELPER, Action::Migrate(Place::Host)).calls.try_into().unwrap();
-    assert_eq!(call.result, CallResult::Failed("it runs without the helper".to_owned()));
+    assert_eq!(
+        call.result,
+        CallResult::Failed("the helper is not in it, or is off, as under a seccomp filter".to_owned())
+    );
     // A withdrawal is tried by ioctls, too; the program has no descriptor of the driver.
     let outcome = outcome_by(&program, BY_HELPER, Action::Withdraw(Advice::ReadDuplication));
     let [call] = outcome.calls.try_into().unwrap();

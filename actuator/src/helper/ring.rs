@@ -3,14 +3,20 @@
 use std::sync::Arc;
 
 use call_ring::{Commands, Invalid, Memory, command::AgentState};
-use sys::shared_memory::{SharedMemory, SharedMemoryError};
+use sys::{
+    Roots,
+    pidfd::PidFd,
+    shared_memory::{SharedMemory, SharedMemoryError},
+};
 use thiserror::Error;
+
+use crate::permission::{self, ActError};
 
 /// Reason why the helper of a process carries out no commands.
 #[derive(Debug, Error)]
 pub(crate) enum RingError {
     /// The process has no ring.
-    #[error("it runs without the helper")]
+    #[error("the helper is not in it, or is off, as under a seccomp filter")]
     Absent,
     /// Its memory is not readable.
     #[error(transparent)]
@@ -21,9 +27,9 @@ pub(crate) enum RingError {
     /// The helper knows no commands.
     #[error("its helper is an older one, which carries out no commands")]
     Older,
-    /// The helper passes calls through.
-    #[error("its helper carries out no commands: recording is off in it")]
-    Off,
+    /// The helper may not act.
+    #[error("its helper carries out no commands: {0}")]
+    NoAction(#[from] ActError),
     /// The helper's thread could not be started, or has ended.
     #[error("its helper carries out no commands: it could not start a thread, or that has ended")]
     Ended,
@@ -35,11 +41,9 @@ pub(crate) struct Ring(SharedMemory);
 
 impl Ring {
     /// Ring in this memory of a process, whose helper acts from now on.
-    pub(crate) fn open(memory: Option<SharedMemory>) -> Result<Self, RingError> {
+    pub(crate) fn open(roots: &Roots, process: &PidFd, memory: Option<SharedMemory>) -> Result<Self, RingError> {
         let ring = Self::look_up(memory)?;
-        if !ring.header()?.act() {
-            return Err(RingError::Off);
-        }
+        permission::act(roots, process.pid(), &ring.header()?)?;
         ring.commands()?;
         Ok(ring)
     }

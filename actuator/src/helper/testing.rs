@@ -20,9 +20,9 @@ use call_ring::{
     memory::MAJOR,
 };
 use model::ProcessId;
-use sys::{Roots, futex, pidfd::PidFd, processes, shared_memory::SharedMemory};
+use sys::{Roots, futex, pidfd::PidFd, processes, seccomp, shared_memory::SharedMemory};
 
-use super::Ring;
+use super::{Ring, ring::RingError};
 use crate::inspections::Inspections;
 
 /// Environment variable with the part that this process plays.
@@ -50,6 +50,8 @@ pub(crate) enum Part {
     Overwrites,
     /// Passes calls through.
     IsOff,
+    /// Started before the program installed a filter of system calls.
+    IsFiltered,
     /// Is of a version without commands.
     IsOlder,
     /// The process has no ring.
@@ -57,7 +59,7 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Answers(Answer::Done),
         Self::Answers(Answer::Failed(1)),
         Self::Answers(Answer::Failed(600)),
@@ -72,6 +74,7 @@ impl Part {
         Self::Fails,
         Self::Overwrites,
         Self::IsOff,
+        Self::IsFiltered,
         Self::IsOlder,
         Self::IsAbsent,
     ];
@@ -117,7 +120,7 @@ impl Program {
     /// Starts it, and the helper's thread, as a call of the program does once uvmd has asked for it.
     pub(crate) fn start_acting(part: Part) -> Self {
         let program = Self::start(part);
-        let ring = Ring::open(memory_of(&program.process)).unwrap();
+        let ring = open(&program.process).unwrap();
         while ring.commands().unwrap().agent() != AgentState::Running {
             thread::sleep(Duration::from_millis(1));
         }
@@ -166,6 +169,11 @@ pub(crate) fn memory_of(process: &PidFd) -> Option<SharedMemory> {
     Inspections::default().ring(&Roots::default(), process.pid(), Duration::ZERO).unwrap()
 }
 
+/// Ring of this process, whose helper acts from now on.
+pub(crate) fn open(process: &PidFd) -> Result<Ring, RingError> {
+    Ring::open(&Roots::default(), process, memory_of(process))
+}
+
 fn report(line: &str) {
     // Behind what the test harness has written.
     writeln!(io::stdout(), "\nhelper: {line}").unwrap();
@@ -190,6 +198,8 @@ fn plays_a_helper() {
     let words = shared.words().unwrap();
     let mode = if part == Part::IsOff { Mode::Off } else { Mode::Record };
     let memory = Memory::create(words, mode).unwrap();
+    let filters = seccomp::own(&Roots::default()).unwrap();
+    memory.set_filters(if part == Part::IsFiltered { filters.map(|filters| filters + 1) } else { filters });
     if part == Part::IsOlder {
         words[1].store(u64::from(MAJOR) << 32, Ordering::Release);
     }

@@ -8,9 +8,10 @@ use sys::Roots;
 
 use super::{
     Program as Target,
-    testing::{ADVICE_CALLS, LONG, Part, Program, is_permitted, memory_of},
+    testing::{ADVICE_CALLS, LONG, Part, Program, is_permitted, memory_of, open},
     *,
 };
+use crate::ActError;
 
 const GPU: GpuUuid = GpuUuid([1; 16]);
 const ADVICE: Advice = Advice::AccessedBy(GPU);
@@ -89,7 +90,7 @@ fn call_with_cost(
     budget: &mut TimeBudget<'_>,
 ) -> (Result<CallResult, CallResult>, Cost) {
     let (roots, id, process) = (Roots::default(), program.id(), &program.process);
-    let ring = Ring::open(memory_of(process)).unwrap();
+    let ring = open(process).unwrap();
     let (pages, mut cost) = (PageRange::new(0x20_0000, 0x2000).unwrap(), Cost::default());
     let target = Target { roots: &roots, id, process };
     let result = HelperCalls::new(ring, target, GPU, budget).make(action, pages, &mut cost);
@@ -138,7 +139,7 @@ fn command_that_nobody_takes_is_revoked() {
     let limit = Duration::from_millis(20);
     assert_eq!(call_within(&program, ADVISE, limit), (Err(CallResult::Denied(reason())), false));
     assert_eq!(call_within(&program, WITHDRAW, limit), (Err(CallResult::Failed(reason())), false));
-    let ring = Ring::open(memory_of(&program.process)).unwrap();
+    let ring = open(&program.process).unwrap();
     assert_eq!(ring.commands().unwrap().take(), None);
 }
 
@@ -152,7 +153,7 @@ fn program_without_calls_is_not_waited_for() {
     let (Err(CallResult::Denied(reason)), false) = call_within(&program, ADVISE, LONG) else { panic!() };
     assert_eq!(reason, NOT_STARTED);
     assert!(begun.elapsed() < LONG / 2);
-    let ring = Ring::open(memory_of(&program.process)).unwrap();
+    let ring = open(&program.process).unwrap();
     assert_eq!(ring.commands().unwrap().take(), None, "nothing was submitted");
 }
 
@@ -245,7 +246,7 @@ fn process_that_is_killed_meanwhile_has_exited() {
     }
     let program = Program::start_acting(Part::Hangs);
     let (roots, id, process) = (Roots::default(), program.id(), PidFd::open(program.process.pid()).unwrap());
-    let ring = Ring::open(memory_of(&process)).unwrap();
+    let ring = open(&process).unwrap();
     let (pages, mut cost) = (PageRange::new(0x20_0000, 0x2000).unwrap(), Cost::default());
     let killed = thread::spawn(move || {
         let mut program = program;
@@ -267,7 +268,7 @@ fn process_that_overwrites_its_ring_fails_its_own_order() {
     let program = Program::start_acting(Part::Overwrites);
     let (Err(CallResult::Failed(reason)), true) = call_within(&program, ADVISE, LONG) else { panic!() };
     assert_eq!(reason, "its shared memory is no ring of the helper: no header of a ring");
-    assert!(matches!(Ring::open(memory_of(&program.process)), Err(RingError::Invalid(_))));
+    assert!(matches!(open(&program.process), Err(RingError::Invalid(_))));
 }
 
 #[test]
@@ -275,9 +276,10 @@ fn helper_without_commands_is_reported() {
     if !is_permitted() {
         return;
     }
-    let error = |part| Ring::open(memory_of(&Program::start(part).process)).unwrap_err();
+    let error = |part| open(&Program::start(part).process).unwrap_err();
     assert!(matches!(error(Part::IsAbsent), RingError::Absent));
     assert!(matches!(error(Part::IsOlder), RingError::Older));
-    assert!(matches!(error(Part::IsOff), RingError::Off));
+    assert!(matches!(error(Part::IsFiltered), RingError::NoAction(ActError::Filtered)));
+    assert!(matches!(error(Part::IsOff), RingError::NoAction(ActError::Off)));
     assert!(matches!(error(Part::Fails), RingError::Ended));
 }

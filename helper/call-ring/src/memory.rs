@@ -9,6 +9,7 @@
 //! | 8 | sequence number of the next record; a cache line of its own |
 //! | 16 | [`Mode`], written by uvmd; a cache line of its own |
 //! | 24 | calls that were not recorded, for any reason but a full lane |
+//! | 25 | seccomp filters of the program when the helper started; the largest number if they are unknown |
 //! | 32... | per lane two cache lines: see [`crate::lane`] |
 //! | 512... | commands: see [`crate::command`] |
 //!
@@ -56,6 +57,7 @@ const WORD_BYTES: usize = 8;
 const SEQUENCE: usize = 8;
 const MODE: usize = 16;
 const UNRECORDED: usize = 24;
+const FILTERS: usize = 25;
 const LANE_HEADERS: usize = 32;
 const LANE_HEADER_WORDS: usize = 16;
 
@@ -184,6 +186,17 @@ impl<'a> Memory<'a> {
             self.set_mode(Mode::Act);
         }
         !is_off
+    }
+
+    /// Sets the number of seccomp filters when the helper started; `None` if it is unknown.
+    pub fn set_filters(&self, filters: Option<u64>) {
+        self.store(FILTERS, filters.unwrap_or(u64::MAX));
+    }
+
+    /// Seccomp filters of the program when the helper started.
+    #[must_use]
+    pub fn filters(&self) -> Option<u64> {
+        Some(self.load(FILTERS)).filter(|filters| *filters != u64::MAX)
     }
 
     /// Whether the helper knows commands.

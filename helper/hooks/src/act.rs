@@ -10,7 +10,7 @@
 //! is never refused for a part of the range: it is done wherever there is something to undo.
 
 use call_ring::{
-    Command, Memory, Mode,
+    Command, Memory,
     command::{Answer, Response},
 };
 
@@ -23,6 +23,7 @@ use crate::{
     driver,
     gate::{self, Gate},
     parts::{NotManaged, Parts, Range},
+    permission::Permission,
     stream::Stream,
     system,
     watch::Watch,
@@ -60,6 +61,7 @@ fn done(result: Option<CuResult>) -> Result<(), Answer> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acting {
     pub(crate) memory: Memory<'static>,
+    pub(crate) permission: Permission,
     pub(crate) blocks: Blocks,
     /// Advice of the program's own.
     pub(crate) advised: Advised,
@@ -149,7 +151,7 @@ impl Work<'_> {
     /// Begins a part, once it is its turn at the gate.
     fn begin(&mut self) -> Result<gate::Part, Answer> {
         let part = self.watch.begin_part().ok_or(NOT_READY)?;
-        if self.acting.memory.mode() == Mode::Act { Ok(part) } else { Err(Answer::NotActing) }
+        if self.acting.permission.is_given() { Ok(part) } else { Err(Answer::NotActing) }
     }
 
     /// Device of a GPU, in a part of its own.

@@ -1,6 +1,6 @@
 //! The helper's thread, which carries out commands of uvmd.
 //!
-//! The first call that is recorded in [`Mode::Act`] starts it, once. It waits at the command's
+//! The first call that is recorded in [`Act`](call_ring::Mode::Act) starts it, once. It waits at the command's
 //! word, carries a command out, answers, and wakes uvmd. In another mode it carries out nothing. While
 //! it follows a [plan](crate::plan), it waits for moves that begin, and looks at commands and at uvmd's
 //! beat every 100 ms; every 10 ms within a second of a command, as others may follow.
@@ -19,7 +19,6 @@ use core::{
 };
 
 use call_ring::{
-    Mode,
     command::{AgentState, Answer, Response},
     plan::Reason,
 };
@@ -61,10 +60,12 @@ pub(crate) struct Agent {
 impl Agent {
     /// No thread.
     pub(crate) fn new(first_stage: FirstStage, words: &mut Words, acting: Acting, moving: &Moving) -> Option<Self> {
+        let filters = first_stage.filters();
+        acting.memory.set_filters(filters);
         Some(Self {
             is_started: words.next()?,
             threads: Threads::find(first_stage.dlsym),
-            filters: first_stage.filters(),
+            filters,
             first_stage,
             acting,
             moving: *moving,
@@ -104,6 +105,10 @@ impl Agent {
         // Time of the last command, as long as it is not a second ago.
         let mut commanded_ns = None;
         while !watch.is_over() {
+            // For uvmd, which acts from outside then. The thread stays: its end takes system calls.
+            if acting.permission.has_ended() {
+                commands.set_agent(AgentState::Ended);
+            }
             let Some((word, stage)) = commands.futex() else { return };
             let is_following = self.moving.follow(&mut watch);
             let Some((ticket, command)) = commands.take() else {
@@ -127,7 +132,7 @@ impl Agent {
             };
             let refused = |answer| Response { answer, advice_calls: 0 };
             let response = match command {
-                _ if acting.memory.mode() != Mode::Act => refused(Answer::NotActing),
+                _ if !acting.permission.is_given() => refused(Answer::NotActing),
                 Some(command) => acting.carry_out(&command, &mut watch),
                 None => refused(Answer::Unsupported),
             };

@@ -19,6 +19,7 @@
 //!   [`calls`], in [`parts`]
 //! * [`gate`]: between the program and that thread; [`stream`]: of that thread
 //! * [`plan`]: a plan of moves, which launches begin and wait for
+//! * [`permission`]: whether that thread may act
 //! * [`contexts`]: those in which that thread calls the driver
 //! * [`advised`]: advice of the program's own
 //! * [`blocks`]: memory that the program has allocated
@@ -49,6 +50,7 @@ mod libc;
 mod lock;
 mod parameters;
 mod parts;
+mod permission;
 mod plan;
 mod process;
 mod program;

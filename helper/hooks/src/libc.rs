@@ -11,6 +11,12 @@ use core::{
 /// `dlsym`, the one behind all that interpose it.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
+#[cfg(test)]
+unsafe extern "C" {
+    /// The one that tests are linked to.
+    pub(crate) fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
 type Destructor = unsafe extern "C" fn(*mut c_void);
 
 /// What the helper needs of the C library.

@@ -26,7 +26,7 @@ mod queue;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use call_ring::{
-    Memory, Mode, PlanMemory,
+    PlanMemory,
     plan::{Counter, MOVES_MAX, PERIOD_MAX, Reason, State, TABLE_WORDS, Table},
 };
 
@@ -37,6 +37,7 @@ use crate::{
     clock,
     cuda::Handle,
     parts::Range,
+    permission::Permission,
     stream::Stream,
     system::{self, Errno, Sharing},
     zeroed::{self, Words},
@@ -70,7 +71,7 @@ const AT_EXPIRY: u64 = 1 << 32;
 /// A plan, if one is followed, and what it takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    ring: Memory<'static>,
+    permission: Permission,
     shared: PlanMemory<'static>,
     /// Generation that is followed, or 0; 0 as well in a child that a fork makes.
     followed: &'static AtomicU64,
@@ -166,7 +167,7 @@ impl Plan {
     ///
     /// # Errors
     /// If there is no memory for one.
-    pub(crate) fn new(ring: Memory<'static>, shared: PlanMemory<'static>, at_fork: &mut Words) -> Result<Self, Errno> {
+    pub(crate) fn new(permission: Permission, shared: PlanMemory<'static>, at_fork: &mut Words) -> Result<Self, Errno> {
         const NONE: Errno = Errno(0);
         let tables = TABLE_WORDS + PERIOD_MAX + 3 * MOVES_MAX + Queue::WORDS + Events::WORDS;
         let words = zeroed::private(HEAD_WORDS + tables)?;
@@ -186,7 +187,7 @@ impl Plan {
         let mut other = || others.next().ok_or(NONE);
         let (seen, bell, is_asleep, stream) = (other()?, other()?, other()?, other()?);
         Ok(Self {
-            ring,
+            permission,
             shared,
             followed: at_fork.next().ok_or(NONE)?,
             within,
@@ -307,7 +308,7 @@ impl Plan {
     }
 
     fn is_acting(&self) -> bool {
-        self.ring.mode() == Mode::Act
+        self.permission.is_given()
     }
 }
 

@@ -42,25 +42,13 @@ pub(crate) fn sees_ends() -> bool {
 }
 
 #[cfg(test)]
-#[expect(unsafe_code, reason = "a function of the C library, by link")]
 mod tests {
-    use std::{
-        ffi::{c_char, c_void},
-        path::Path,
-        sync::mpsc,
-        thread,
-        time::Duration,
-    };
+    use std::{path::Path, sync::mpsc, thread, time::Duration};
 
     use super::*;
 
-    unsafe extern "C" {
-        fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-    }
-
     #[test]
     fn ends_of_threads_are_known() {
-        assert!(crate::thread::find(dlsym));
         let (send, receive) = mpsc::channel();
         let (end, ends) = mpsc::channel::<()>();
         let other = thread::spawn(move || {
@@ -80,7 +68,6 @@ mod tests {
 
     #[test]
     fn first_thread_is_the_one_with_the_number_of_the_process() {
-        assert!(crate::thread::find(dlsym));
         find_first_thread(crate::thread::own());
         assert_eq!(first_thread_has_ended(), None, "tests run in other threads");
         assert!(!sees_ends());

@@ -1,10 +1,16 @@
 //! Recording of calls.
 
 use core::{
-    cell::UnsafeCell,
     ffi::c_void,
-    mem::MaybeUninit,
-    sync::atomic::{AtomicU8, AtomicU64, Ordering},
+    ptr::{self, null_mut},
+    sync::atomic::{AtomicPtr, AtomicU64, Ordering},
+};
+
+use call_ring::{
+    Group, Kind, Lane, Memory, Mode, PlanMemory, Stamp, Target,
+    kind::{LEGACY, PER_THREAD},
+    memory::OWN_LANES,
+    token::Signature,
 };
 
 use crate::{
@@ -20,17 +26,12 @@ use crate::{
     libc::{Libc, ThreadKey},
     parameters::Parameters,
     parts::Range,
+    permission::Permission,
     plan::{Launch, Moving, Plan},
     process, shared,
     stream::Stream,
     thread,
     zeroed::{self, Words},
-};
-use call_ring::{
-    Group, Kind, Lane, Memory, Mode, PlanMemory, Stamp, Target,
-    kind::{LEGACY, PER_THREAD},
-    memory::OWN_LANES,
-    token::Signature,
 };
 
 /// What recording takes, made once.
@@ -56,30 +57,19 @@ pub(crate) struct Recorder {
     is_own: &'static AtomicU64,
 }
 
-static STATE: AtomicU8 = AtomicU8::new(NONE);
-const NONE: u8 = 0;
-const BUSY: u8 = 1;
-const READY: u8 = 2;
+/// The last recorder that was made: of this process, or of its parent in a child that a fork made. Null
+/// before there is one, and while a child makes its own.
+static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(null_mut());
 
-struct Place(UnsafeCell<MaybeUninit<Recorder>>);
-
-#[expect(unsafe_code, reason = "written once, before all that read it")]
-// SAFETY: it is written while the state is BUSY, which one thread has set; others read at READY.
-unsafe impl Sync for Place {}
-
-static RECORDER: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
+#[expect(unsafe_code, reason = "a pointer that children compare")]
+fn last() -> Option<&'static Recorder> {
+    // SAFETY: null, or a recorder that is shared for ever: a child makes another one beside it.
+    unsafe { RECORDER.load(Ordering::Acquire).as_ref() }
+}
 
 /// Recorder of this process; `None` before it started, and in children of a fork.
-#[expect(unsafe_code, reason = "see Place")]
 pub(crate) fn existing() -> Option<&'static Recorder> {
-    if STATE.load(Ordering::Acquire) != READY {
-        return None;
-    }
-    // SAFETY: nobody writes it any more.
-    let place = unsafe { &*RECORDER.0.get() };
-    // SAFETY: it is written.
-    let recorder = unsafe { place.assume_init_ref() };
-    (recorder.is_own.load(Ordering::Relaxed) == 1).then_some(recorder)
+    last().filter(|recorder| recorder.is_own())
 }
 
 /// Recorder of this process, if it is to record. If it is to act, the helper's thread is started.
@@ -105,38 +95,32 @@ pub(crate) fn after(result: CuResult, record: impl FnOnce(&'static Recorder)) ->
 
 /// Starts to record, once; without the means nothing is recorded.
 pub(crate) fn start(first_stage: FirstStage) {
-    if STATE.compare_exchange(NONE, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        return;
-    }
-    if thread::find(first_stage.dlsym) {
+    if clock::find(first_stage.dlsym) && thread::find(first_stage.dlsym) {
         process::find_first_thread(first_stage.first_thread);
         make(first_stage);
     }
 }
 
-/// Makes the recorder, in the one thread that has set the state to BUSY.
-#[expect(unsafe_code, reason = "see Place")]
+/// Makes the recorder, in one thread.
 fn make(first_stage: FirstStage) {
-    let Some(recorder) = Recorder::new(first_stage) else { return };
-    // SAFETY: nobody reads it while the state is BUSY.
-    let place = unsafe { &mut *RECORDER.0.get() };
-    place.write(recorder);
-    STATE.store(READY, Ordering::Release);
+    if let Some(recorder) = Recorder::new(first_stage)
+        && let Ok(recorder) = zeroed::leak(recorder)
+    {
+        RECORDER.store(recorder, Ordering::Release);
+    }
 }
 
 /// Starts to record anew in a child that a fork made, and that calls `cuInit`: where the parent has done so
 /// before, the driver refuses that, and nothing is recorded.
-#[expect(unsafe_code, reason = "see Place")]
 pub(crate) fn start_in_child() {
-    let is_child = STATE.load(Ordering::Acquire) == READY && existing().is_none();
-    if !is_child || STATE.compare_exchange(READY, BUSY, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    let Some(parent) = last().filter(|recorder| !recorder.is_own()) else { return };
+    let former = ptr::from_ref(parent).cast_mut();
+    if RECORDER.compare_exchange(former, null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
     }
-    // SAFETY: this thread alone has set the state to BUSY.
-    let place = unsafe { &*RECORDER.0.get() };
-    // SAFETY: it was written before the state was READY.
-    let parent = unsafe { place.assume_init_ref() };
     process::find_first_thread_in_child();
+    // The lane that the thread has in the parent's ring may be another thread's in the child's.
+    parent.thread.set(0);
     // A filter that came since the parent began may forbid what follows.
     if parent.agent.has_filters_of_start() {
         make(parent.first_stage);
@@ -165,7 +149,7 @@ extern "C" fn thread_ends(value: *mut c_void) {
 impl Recorder {
     fn new(first_stage: FirstStage) -> Option<Self> {
         let dlsym = first_stage.dlsym;
-        if !(clock::find(dlsym) && thread::find(dlsym) && shared::is_permitted()) {
+        if !(thread::has_number_of_kernel() && shared::is_permitted()) {
             return None;
         }
         let thread = Libc::find(dlsym)?.thread_key(thread_ends)?;
@@ -176,8 +160,9 @@ impl Recorder {
         // Before the ring: whoever sees that sees both.
         let plan_memory = PlanMemory::create(shared::make_plan().ok()?).ok()?;
         let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
-        let plan = Plan::new(memory, plan_memory, &mut words).ok()?;
-        let acting = Acting { memory, blocks, advised, gate, stream };
+        let permission = Permission::new(memory, first_stage.is_filter_requested);
+        let plan = Plan::new(permission, plan_memory, &mut words).ok()?;
+        let acting = Acting { memory, permission, blocks, advised, gate, stream };
         let agent = Agent::new(first_stage, &mut words, acting, &Moving { plan, blocks, advised, gate })?;
         is_own.store(1, Ordering::Release);
         let captures = AtomicU64::new(0);
@@ -195,6 +180,11 @@ impl Recorder {
             captures,
             is_own,
         })
+    }
+
+    /// Whether it is of this process, and not of its parent.
+    fn is_own(&self) -> bool {
+        self.is_own.load(Ordering::Relaxed) == 1
     }
 
     /// Whether calls are recorded.
@@ -395,5 +385,34 @@ pub(crate) fn named_stream(stream: Handle, is_per_thread: bool) -> Handle {
         LEGACY_STREAM => driver::context() | LEGACY,
         PER_THREAD_STREAM => driver::context() | PER_THREAD,
         stream => stream,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::libc::dlsym;
+
+    #[test]
+    fn recorder_of_a_child_leaves_that_of_its_parent_as_it_is() {
+        static IS_FILTER_REQUESTED: AtomicBool = AtomicBool::new(false);
+        start(FirstStage { dlsym, first_thread: 0, is_filter_requested: &IS_FILTER_REQUESTED });
+        let parent = existing().unwrap();
+        let (lane, _) = parent.thread().unwrap();
+        assert!(lane < OWN_LANES);
+        // As the kernel does in a child that a fork makes.
+        parent.is_own.store(0, Ordering::Relaxed);
+        assert!(existing().is_none());
+        start_in_child();
+        let child = existing().unwrap();
+        assert!(!ptr::eq(parent, child));
+        // Handlers and threads that have the parent's find it unchanged.
+        assert_eq!(parent.is_own.load(Ordering::Relaxed), 0);
+        // Its lane of the parent's ring is none of the child's: it would release another thread's at its end.
+        assert_eq!(parent.thread.get(), 0);
+        start_in_child();
+        assert!(ptr::eq(existing().unwrap(), child));
     }
 }

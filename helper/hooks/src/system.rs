@@ -1,5 +1,6 @@
 //! System calls that crate `syscalls` lacks. They are made where the helper starts, or its thread:
-//! there the filters of system calls are known. A call of the program's makes none of them.
+//! there the filters of system calls are known. Once the helper has started, a call of the program's makes
+//! none of them.
 
 #![expect(unsafe_code, reason = "system calls")]
 
@@ -20,7 +21,6 @@ mod number {
     pub(super) const FTRUNCATE: usize = 77;
     pub(super) const PRCTL: usize = 157;
     pub(super) const GETTID: usize = 186;
-    pub(super) const CLOCK_GETTIME: usize = 228;
     pub(super) const FALLOCATE: usize = 285;
     pub(super) const PRLIMIT64: usize = 302;
     pub(super) const MEMFD_CREATE: usize = 319;
@@ -65,16 +65,6 @@ pub(crate) fn name_thread(name: &core::ffi::CStr) {
     let _ = unsafe { call(number::PRCTL, [SET_NAME, name.as_ptr() as usize, 0, 0, 0, 0]) };
 }
 
-/// Time of the monotonic clock.
-pub(crate) fn monotonic_ns() -> u64 {
-    const MONOTONIC: usize = 1;
-    let mut time = [0_u64; 2];
-    // SAFETY: writes a timespec of two words.
-    let _ = unsafe { call(number::CLOCK_GETTIME, [MONOTONIC, (&raw mut time) as usize, 0, 0, 0, 0]) };
-    let [seconds, nanoseconds] = time;
-    seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
-}
-
 /// Limit of a resource for this process: the soft one.
 pub(crate) fn limit(resource: usize) -> u64 {
     let mut limits = [0_u64; 2];
@@ -92,14 +82,15 @@ pub(crate) fn sealed_memory(name: &core::ffi::CStr, bytes: usize) -> Result<Desc
     const SEAL_SEAL_SHRINK_GROW: usize = 1 | 2 | 4;
     // SAFETY: the name ends with a zero.
     let number = unsafe { call(number::MEMFD_CREATE, [name.as_ptr() as usize, CLOSE_ON_EXEC_AND_SEALS, 0, 0, 0, 0]) }?;
-    let memory = Descriptor(number);
+    // SAFETY: it was just opened.
+    let memory = unsafe { Descriptor::from_raw(number) };
     // SAFETY: takes numbers.
-    unsafe { call(number::FTRUNCATE, [memory.0, bytes, 0, 0, 0, 0]) }?;
+    unsafe { call(number::FTRUNCATE, [memory.number(), bytes, 0, 0, 0, 0]) }?;
     // Now or never: no later write can fail for want of memory.
     // SAFETY: takes numbers.
-    unsafe { call(number::FALLOCATE, [memory.0, 0, 0, bytes, 0, 0]) }?;
+    unsafe { call(number::FALLOCATE, [memory.number(), 0, 0, bytes, 0, 0]) }?;
     // SAFETY: takes numbers.
-    unsafe { call(number::FCNTL, [memory.0, ADD_SEALS, SEAL_SEAL_SHRINK_GROW, 0, 0, 0]) }?;
+    unsafe { call(number::FCNTL, [memory.number(), ADD_SEALS, SEAL_SEAL_SHRINK_GROW, 0, 0, 0]) }?;
     Ok(memory)
 }
 
@@ -109,7 +100,7 @@ const READ_WRITE: usize = 1 | 2;
 pub(crate) fn map_shared(memory: &Descriptor, bytes: usize) -> Result<usize, Errno> {
     const SHARED: usize = 1;
     // SAFETY: a new mapping, which touches no other.
-    unsafe { call(number::MMAP, [0, bytes, READ_WRITE, SHARED, memory.0, 0]) }
+    unsafe { call(number::MMAP, [0, bytes, READ_WRITE, SHARED, memory.number(), 0]) }
 }
 
 /// Maps private memory that is all zeros, for ever.

@@ -12,20 +12,24 @@ static CLOCK_OF: Real = Real::none();
 /// Thread as the C library names it.
 pub(crate) type Thread = usize;
 
-/// Finds the functions; false if one is missing, or their numbers are not those of the kernel.
+/// Finds the functions; false if one is missing.
 pub(crate) fn find(dlsym: Dlsym) -> bool {
     OWN.find(dlsym, null_mut(), c"pthread_self");
     CLOCK_OF.find(dlsym, null_mut(), c"pthread_getcpuclockid");
-    let are_there = !OWN.address().is_null() && !CLOCK_OF.address().is_null();
-    are_there && own_id() == Some(system::thread_id())
+    !OWN.address().is_null() && !CLOCK_OF.address().is_null()
 }
 
-/// The calling thread; 0 if it is not known.
+/// Whether the calling thread has the number of the kernel: it has not where a program made the system call of a
+/// fork itself.
+pub(crate) fn has_number_of_kernel() -> bool {
+    own_id() == Some(system::thread_id())
+}
+
+/// The calling thread, once the functions are found.
 pub(crate) fn own() -> Thread {
-    if OWN.address().is_null() {
-        return 0;
-    }
-    // SAFETY: of pthread.h.
+    #[cfg(test)]
+    find(crate::libc::dlsym);
+    // SAFETY: of pthread.h. The recorder is made after it is found, and nobody asks before.
     let own: unsafe extern "C" fn() -> Thread = unsafe { OWN.function() };
     // SAFETY: takes no arguments.
     unsafe { own() }
@@ -37,10 +41,10 @@ pub(crate) fn own() -> Thread {
 /// what the C library makes it of when the thread ends, in whatever way.
 pub(crate) fn id_of(thread: Thread) -> Option<u32> {
     const BITS_OF_THE_CLOCK: u32 = 3;
-    if thread == 0 || CLOCK_OF.address().is_null() {
+    if thread == 0 {
         return None;
     }
-    // SAFETY: of pthread.h.
+    // SAFETY: of pthread.h, and found as above.
     let clock_of: unsafe extern "C" fn(Thread, *mut c_int) -> c_int = unsafe { CLOCK_OF.function() };
     let mut clock = 0;
     // SAFETY: a thread whose data is there, and room for its clock.
@@ -50,5 +54,5 @@ pub(crate) fn id_of(thread: Thread) -> Option<u32> {
 
 /// Number of the calling thread.
 pub(crate) fn own_id() -> Option<u32> {
-    if OWN.address().is_null() { Some(system::thread_id()) } else { id_of(own()) }
+    id_of(own())
 }

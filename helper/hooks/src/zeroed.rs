@@ -1,4 +1,5 @@
-//! Tables of words in memory that the kernel gives as zeros: the helper has no allocator.
+//! Memory from the kernel, as the helper has no allocator: tables of words that are zeros at first, and
+//! values that stay for ever.
 
 #![expect(unsafe_code, reason = "maps memory")]
 
@@ -20,6 +21,16 @@ pub(crate) fn private_zero_at_fork(words: usize) -> Result<&'static [AtomicU64],
     let memory = private(words)?;
     system::at_fork(memory.as_ptr() as usize, words * 8, system::AtFork::Zeros)?;
     Ok(memory)
+}
+
+/// Moves a value into memory of its own, for ever.
+pub(crate) fn leak<T: Sync>(value: T) -> Result<&'static mut T, Errno> {
+    const { assert!(align_of::<T>() <= 4096, "mappings begin at pages") };
+    let place = system::map_private(size_of::<T>())? as *mut T;
+    // SAFETY: the mapping has this size, and nobody else has its address.
+    unsafe { place.write(value) };
+    // SAFETY: it was written, and is never unmapped.
+    Ok(unsafe { &mut *place })
 }
 
 /// Words that are given out one by one.

@@ -16,6 +16,7 @@ use syscalls::futex;
 use crate::{
     elf::{self, Next},
     libc::{self, Dlsym},
+    registers,
     stage::{self, Replaced},
 };
 
@@ -128,23 +129,10 @@ macro_rules! exports {
                     "mov rax, [rip + {TARGET}]",
                     "test rax, rax",
                     "jnz 2f",
-                    // All registers of arguments; none of these functions has a floating one.
-                    "push rdi",
-                    "push rsi",
-                    "push rdx",
-                    "push rcx",
-                    "push r8",
-                    "push r9",
-                    "sub rsp, 8",
+                    registers::save!(),
                     "lea rdi, [rip + {EXPORT}]",
                     "call {resolve}",
-                    "add rsp, 8",
-                    "pop r9",
-                    "pop r8",
-                    "pop rcx",
-                    "pop rdx",
-                    "pop rsi",
-                    "pop rdi",
+                    registers::restore!(),
                     "2:",
                     "jmp rax",
                     TARGET = sym TARGET,

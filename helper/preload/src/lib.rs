@@ -13,6 +13,7 @@
 //! * [`sandbox`]: filters of system calls that the program installs; [`permission`]: those under which
 //!   nothing is loaded
 //! * [`exports`]: the driver's functions under their own names, for programs that are linked to it
+//! * [`registers`]: arguments of a function, saved while another one is called first
 //! * [`allocator`]: managed memory for PyTorch
 //! * [`stage`]: loads the second stage, once
 
@@ -27,6 +28,7 @@ mod libc;
 mod load;
 mod origin;
 mod permission;
+mod registers;
 pub mod sandbox;
 mod stage;
 

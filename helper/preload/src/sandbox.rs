@@ -14,7 +14,10 @@ use core::{
     sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
-use crate::elf::{self, Next};
+use crate::{
+    elf::{self, Next},
+    registers,
+};
 
 /// Whether the program has asked for a filter, or for the state that one takes. In its children, too.
 pub(crate) static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
@@ -73,24 +76,11 @@ macro_rules! watched {
         #[cfg_attr(feature = "injected", unsafe(no_mangle))]
         pub unsafe extern "C" fn $name() {
             naked_asm!(
-                // All registers of arguments, and the number of those that are vectors; none of these
-                // functions has one.
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                "push rcx",
-                "push r8",
-                "push r9",
-                "sub rsp, 8",
+                registers::save!(),
                 "call {find}",
-                "add rsp, 8",
-                "pop r9",
-                "pop r8",
-                "pop rcx",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
+                registers::restore!(),
                 "mov r11, rax",
+                // Number of arguments that are vectors.
                 "xor eax, eax",
                 "jmp r11",
                 find = sym $find,

@@ -15,12 +15,29 @@ pub const TEXT_BYTES_MAX: usize = 4096;
 
 /// Descriptor that is closed at its end.
 #[derive(Debug)]
-pub struct Descriptor(pub usize);
+pub struct Descriptor(usize);
+
+impl Descriptor {
+    /// Descriptor of this number.
+    ///
+    /// # Safety
+    /// It is open, and nobody else closes it.
+    #[must_use]
+    pub const unsafe fn from_raw(number: usize) -> Self {
+        Self(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(&self) -> usize {
+        self.0
+    }
+}
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
         // SAFETY: the descriptor is this value's own.
-        let _ = unsafe { call(CLOSE, [self.0, 0, 0, 0, 0, 0]) };
+        let _ = unsafe { call(CLOSE, [self.number(), 0, 0, 0, 0, 0]) };
     }
 }
 
@@ -30,11 +47,13 @@ pub fn read_text<'a>(path: &CStr, text: &'a mut [u8; TEXT_BYTES_MAX]) -> Option<
     const READ_AND_CLOSE_ON_EXEC: usize = 0o2_000_000;
     let arguments = [IN_CURRENT_FOLDER, path.as_ptr() as usize, READ_AND_CLOSE_ON_EXEC, 0, 0, 0];
     // SAFETY: the path ends with a zero.
-    let file = unsafe { call(OPENAT, arguments) }.map(Descriptor).ok()?;
+    let number = unsafe { call(OPENAT, arguments) }.ok()?;
+    // SAFETY: it was just opened.
+    let file = unsafe { Descriptor::from_raw(number) };
     let mut length = 0;
     while let Some(rest) = text.get_mut(length..).filter(|rest| !rest.is_empty()) {
         // SAFETY: writes at most as many bytes as there are.
-        match unsafe { call(READ, [file.0, rest.as_mut_ptr() as usize, rest.len(), 0, 0, 0]) } {
+        match unsafe { call(READ, [file.number(), rest.as_mut_ptr() as usize, rest.len(), 0, 0, 0]) } {
             Ok(0) => break,
             Ok(more) => length = length.saturating_add(more),
             Err(_) => return None,

@@ -14,10 +14,10 @@ pub fn number(text: &[u8]) -> Option<u64> {
     value
 }
 
-/// Number behind a word, with what separates the two, at the begin of a line.
+/// Number after this prefix of a line, which includes what separates the two.
 #[must_use]
-pub fn number_after(word: &[u8], text: &[u8]) -> Option<u64> {
-    text.split(|byte| *byte == b'\n').find_map(|line| number(line.strip_prefix(word)?))
+pub fn number_after(prefix: &[u8], text: &[u8]) -> Option<u64> {
+    text.split(|byte| *byte == b'\n').find_map(|line| number(line.strip_prefix(prefix)?))
 }
 
 #[cfg(test)]

@@ -280,7 +280,9 @@ fn main() -> anyhow::Result<ExitCode> {
         if let Ok(Some(process)) = Process::find(&roots, child.id()) {
             // The helper shares both at once: an error says that it is another version's.
             let Memories { ring, plan } = process.memories().clone();
-            let plan = plan.map_err(anyhow::Error::msg).map(|plan| plan.map(|plan| HelperPlan::new(ring, plan)));
+            let plan = plan
+                .map_err(anyhow::Error::msg)
+                .map(|plan| plan.map(|plan| HelperPlan::new(roots.clone(), child.id(), ring, plan)));
             match plan.and_then(|place| Ok(place.transpose()?)) {
                 Ok(Some(place)) => break (process, place),
                 Ok(None) => {}

@@ -8,6 +8,8 @@ set -u
 . /lab/expect
 # shellcheck source=lab/vm/guest
 . /lab/guest
+# shellcheck source=lab/vm/link
+. /lab/link
 evidence="/tmp/output /tmp/loop /tmp/status"
 STATE=/var/lib/uvmd
 
@@ -30,11 +32,6 @@ counting() { within 60 "uvmd does not count" state_is counting; }
 is_another_process() { now=$(property MainPID) && [ "$now" != 0 ] && [ "$now" != "$1" ]; }
 journal() { grep -c '"advice"' $STATE/advice.journal 2>/dev/null || true; }
 kprobes() { wc -l </sys/kernel/debug/kprobes/list; }
-# What goes over the link: copies without advice; with it, the GPU accesses host memory and copies nothing.
-link() { awk -v name="$1:" '$1 == name { sum += $2 } END { print sum }' /proc/driver/swgpu/gpus/*/link; }
-grows() { then=$(link "$1"); sleep 2; [ $(($(link "$1") - then)) -ge $((1 << 20)) ]; }
-is_copied() { grows copied_htod_bytes; }
-is_accessed() { copied=$(link copied_htod_bytes); grows remote_htod_bytes && [ "$(link copied_htod_bytes)" = "$copied" ]; }
 apt_install() { apt-get -o Dpkg::Options::=--force-confold install -y --allow-downgrades "$1" >/tmp/output 2>&1 || fails_with_unit "apt install $1"; }
 
 step "without a driver: installed, waiting, and saying so"

@@ -28,7 +28,11 @@ fn calls_are_listed_with_what_is_missing() {
 fn process_without_a_recording_fails_with_the_remedy() {
     let output = run(&serve_snapshot(busy()), &["ops", "41207"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("it runs without the helper"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("the helper is not in it, or is off, as under a seccomp filter"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[test]

@@ -35,20 +35,19 @@ impl Rotating {
     /// # Errors
     /// If it cannot be opened and `must_open` is set.
     pub(super) fn open(path: &Path, rotation: Rotation, must_open: bool, warnings: Warnings) -> anyhow::Result<Self> {
-        let file = match LogFile::open(path) {
+        let (file, error) = match LogFile::open(path) {
             Err(error) if !must_open => {
                 let message = format!("{error:#}; changes over the API are refused, except those that restrict uvmd");
                 tracing::warn!("{message}");
                 warnings.raise(Warning::AuditUnavailable, message);
-                LogFile::later(path)
+                (LogFile::later(path), None)
             }
-            file => file?,
+            opened => opened?,
         };
-        let is_open = file.is_open();
-        let mut rotating = Self { path: path.to_owned(), file, rotation, warnings };
-        if !is_open && !rotating.warnings.is_active(Warning::AuditUnavailable) {
+        let rotating = Self { path: path.to_owned(), file, rotation, warnings };
+        if let Some(error) = error {
             // The warning has the reason; each line retries.
-            let _ = rotating.reopen();
+            let _ = rotating.note(Err(error));
         }
         Ok(rotating)
     }

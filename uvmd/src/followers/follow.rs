@@ -15,7 +15,7 @@ use model::{
 };
 use plans::{Begin, Bytes, Figures, Follower, Planned, ProbeQuota, Probing, Settings, State, Table};
 use recorder::Memories;
-use sys::{clock, cpu_time};
+use sys::{Roots, clock, cpu_time};
 
 use super::{
     Delivery, Shared, Sources, Target,
@@ -331,7 +331,7 @@ fn executor(sources: &Sources, process: ProcessId, target: Target) -> Result<Box
 fn helper_plan(recorder: &Recorder, process: ProcessId) -> Result<Option<HelperPlan>, String> {
     let Memories { ring, plan } = recorder.memories(process)?;
     let Some(plan) = plan? else { return Ok(None) };
-    HelperPlan::new(ring, plan).map(Some).map_err(|error| error.to_string())
+    HelperPlan::new(Roots::default(), process.pid, ring, plan).map(Some).map_err(|error| error.to_string())
 }
 
 fn now() -> Duration {

@@ -29,20 +29,18 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    /// Fails if the path is invalid; a full disk may have room later, and a read-only one may be
-    /// mounted again.
-    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
-        let file = match open(path) {
-            Ok(file) => Some(file),
-            Err(error) if may_pass(error.kind()) => None,
-            Err(error) => return Err(anyhow!("cannot write to {}: {}", path.display(), reason(&error))),
-        };
-        Ok(Self { is_cut: file.is_some() && ends_within_a_line(path), file, ..Self::later(path) })
-    }
-
-    /// Whether it can be written so far.
-    pub(crate) const fn is_open(&self) -> bool {
-        self.file.is_some()
+    /// File, with the reason if it cannot be opened yet: a full disk may have room later, and a read-only
+    /// one may be mounted again.
+    ///
+    /// # Errors
+    /// If the path is invalid.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<(Self, Option<io::Error>)> {
+        let log = Self::later(path);
+        match open(path) {
+            Ok(file) => Ok((Self { is_cut: ends_within_a_line(path), file: Some(file), ..log }, None)),
+            Err(error) if may_pass(error.kind()) => Ok((log, Some(error))),
+            Err(error) => Err(anyhow!("cannot write to {}: {}", path.display(), reason(&error))),
+        }
     }
 
     /// File that is opened with the first line.
@@ -156,7 +154,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("uvmd.log");
         fs::write(&path, "earlier\n").unwrap();
-        let mut log = LogFile::open(&path).unwrap();
+        let (mut log, _) = LogFile::open(&path).unwrap();
         let mut written = |text: &str| {
             log.append(text.as_bytes()).unwrap();
             fs::read_to_string(&path).unwrap()
@@ -174,7 +172,7 @@ mod tests {
         let text = || fs::read_to_string(&path).unwrap();
         // Of a former run, to whose disk it was too much.
         fs::write(&path, "whole\ncut").unwrap();
-        let mut log = LogFile::open(&path).unwrap();
+        let (mut log, _) = LogFile::open(&path).unwrap();
         log.append(b"one\n").unwrap();
         log.append(b"two\n").unwrap();
         assert_eq!(text(), "whole\ncut\none\ntwo\n");
@@ -194,7 +192,7 @@ mod tests {
     fn reopened_file_exists_before_the_next_line() {
         let folder = tempfile::tempdir().unwrap();
         let (path, old) = (folder.path().join("uvmd.log"), folder.path().join("uvmd.log.1"));
-        let mut log = LogFile::open(&path).unwrap();
+        let (mut log, _) = LogFile::open(&path).unwrap();
         log.append(b"one\n").unwrap();
         fs::rename(&path, &old).unwrap();
         log.reopen().unwrap();
@@ -216,7 +214,7 @@ mod tests {
             SYNCED.set(SYNCED.get() + 1);
             private::sync_folder(path)
         };
-        let mut log = LogFile { sync_folder, ..LogFile::open(&path).unwrap() };
+        let mut log = LogFile { sync_folder, ..LogFile::open(&path).unwrap().0 };
         let mut synced = || {
             log.append(b"one\n").unwrap();
             log.sync().unwrap();
@@ -236,7 +234,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("uvmd.log"), folder.path().join("other"));
         fs::write(&other, "of somebody else\n").unwrap();
-        let mut log = LogFile::open(&path).unwrap();
+        let (mut log, _) = LogFile::open(&path).unwrap();
 
         fs::remove_file(&path).unwrap();
         symlink(&other, &path).unwrap();

@@ -1,9 +1,9 @@
 //! Commands, carried out by a driver of the tests' own.
 
 use core::ffi::{c_char, c_void};
-use std::cell::RefCell;
+use std::{cell::RefCell, sync::atomic::Ordering};
 
-use call_ring::{TOTAL_BYTES, command::Action};
+use call_ring::{Mode, TOTAL_BYTES, command::Action};
 
 use super::*;
 use crate::{
@@ -80,8 +80,10 @@ const fn piece(at: u64) -> Range {
 fn acting() -> Acting {
     driver::find(dlsym, core::ptr::null_mut());
     let mut words = Words::new(zeroed::private(16).unwrap());
+    let memory = Memory::create(zeroed::private(TOTAL_BYTES / 8).unwrap(), Mode::Act).unwrap();
     let acting = Acting {
-        memory: Memory::create(zeroed::private(TOTAL_BYTES / 8).unwrap(), Mode::Act).unwrap(),
+        memory,
+        permission: Permission::new(memory, Box::leak(Box::default())),
         blocks: Blocks::new().unwrap(),
         advised: Advised::new().unwrap(),
         gate: Gate::new(&mut words).unwrap(),
@@ -112,10 +114,11 @@ fn all(advice: u32) -> Vec<(u64, u64, u32)> {
 #[test]
 fn refused_is_what_was_not_begun_and_failed_what_is_in_force_in_part() {
     type Change = fn(&Acting);
-    let changes: [(Change, Answer); 4] = [
+    let changes: [(Change, Answer); 5] = [
         (|acting| assert!(acting.advised.note(piece(2), Subject::LOCATION)), Answer::ProgramAdvice),
         (|acting| assert!(acting.blocks.remove(piece(2).begin).is_some()), Answer::NotAllocated),
         (|acting| acting.memory.set_mode(Mode::Record), Answer::NotActing),
+        (|acting| acting.permission.is_filter_requested.store(true, Ordering::Relaxed), Answer::NotActing),
         (|acting| acting.gate.shut(), NOT_READY),
     ];
     for (change, refused) in changes {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use call_ring::{
-    PLAN_BYTES, Size, TOTAL_BYTES, Token,
+    Memory, Mode, PLAN_BYTES, Size, TOTAL_BYTES, Token,
     plan::{self, Destination, Head, Move},
     token::Signature,
 };
@@ -13,7 +13,8 @@ use super::*;
 fn none() -> Plan {
     let ring = Memory::create(zeroed::private(TOTAL_BYTES / 8).unwrap(), Mode::Act).unwrap();
     let shared = PlanMemory::create(zeroed::private(PLAN_BYTES / 8).unwrap()).unwrap();
-    Plan::new(ring, shared, &mut Words::new(zeroed::private(16).unwrap())).unwrap()
+    Plan::new(Permission::new(ring, Box::leak(Box::default())), shared, &mut Words::new(zeroed::private(16).unwrap()))
+        .unwrap()
 }
 
 /// A plan that was published, copied and checked.
@@ -152,9 +153,12 @@ fn launch_waits_for_a_hand_over_once_a_second_in_vain_and_not_at_all_without_the
     plan.wait_for_handover(&enqueued, 2, never);
     plan.wait_for_handover(&AtomicU64::new(stage::IDLE), 2, never);
     plan.wait_for_handover(&queued, 4, never);
-    plan.ring.set_mode(Mode::Record);
+    plan.permission.memory.set_mode(Mode::Record);
     plan.wait_for_handover(&queued, 2, never);
-    plan.ring.set_mode(Mode::Act);
+    plan.permission.memory.set_mode(Mode::Act);
+    plan.permission.is_filter_requested.store(true, Ordering::Relaxed);
+    plan.wait_for_handover(&queued, 2, never);
+    plan.permission.is_filter_requested.store(false, Ordering::Relaxed);
     std::thread::scope(|scope| {
         let word = &queued;
         scope.spawn(move || {

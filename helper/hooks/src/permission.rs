@@ -1,0 +1,30 @@
+//! Permission to act.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use call_ring::{Memory, Mode};
+
+/// Permission to act: of uvmd, by the mode. A program that has asked for a filter of system calls ends it,
+/// as the filter may forbid calls of the driver.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Permission {
+    pub(crate) memory: Memory<'static>,
+    pub(crate) is_filter_requested: &'static AtomicBool,
+}
+
+impl Permission {
+    /// Permission by the mode of this memory.
+    pub(crate) const fn new(memory: Memory<'static>, is_filter_requested: &'static AtomicBool) -> Self {
+        Self { memory, is_filter_requested }
+    }
+
+    /// Whether the helper may act.
+    pub(crate) fn is_given(&self) -> bool {
+        self.memory.mode() == Mode::Act && !self.has_ended()
+    }
+
+    /// Whether it is given no more, whatever the mode.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_filter_requested.load(Ordering::Relaxed)
+    }
+}
