@@ -167,6 +167,22 @@ class Harm:
         stand_in = {"LD_LIBRARY_PATH": str(self.programs_folder / "stand-in")}
         self.same("lifetimes: data of threads whose destructors call the driver", [program, "keys"], environment=stand_in)
 
+    def loading(self):
+        """Threads call the driver while the loader runs constructors and destructors, which wait for them."""
+        stand_in = {"LD_LIBRARY_PATH": str(self.programs_folder / "stand-in")}
+        programs, library = self.programs_folder, str(self.programs_folder / "libloaded.so")
+        for program, arguments, turns in (("loading", [library], 3), ("loading_linked", [library], 3), ("loading_first", [], 1)):
+            command = [str(programs / program), *arguments]
+            for direct in ({}, {"DIRECT": "1"}):
+                for what, environment in (("on", {}), ("off", {"UVMD_HELPER": "off"})):
+                    environment = {**environment, **direct, **stand_in}
+                    code, out, errors = self.same(f"{program} {direct}, the helper {what}", command, environment=environment)
+                    assert code == 5 and out.count(b"unloaded\n") == turns and not errors, (code, out, errors)
+                # Another thread's call that comes before the loader has called the helper is not waited for.
+                if arguments or direct:
+                    _, out, _ = self.run(command, self.helper, environment={"RECORDED": "1", **direct, **stand_in})
+                    assert out.count(b"recorded: 1\n") == turns, out
+
     def kills(self, count):
         """uvmd dies at any time, and so does the program: the other side goes on."""
         generator = random.Random(1)
@@ -221,6 +237,7 @@ def main():
         if not harm.is_nvidia:
             harm.stubs()
             harm.lifetimes()
+            harm.loading()
         harm.kills(options.kills)
         if harm.failures:
             sys.exit(f"{harm.failures} differences")
