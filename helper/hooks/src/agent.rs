@@ -60,10 +60,16 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// No thread.
-    pub(crate) fn new(first_stage: FirstStage, words: &mut Words, acting: Acting, moving: &Moving) -> Option<Self> {
+    pub(crate) fn new(
+        first_stage: FirstStage,
+        threads: Option<Threads>,
+        words: &mut Words,
+        acting: Acting,
+        moving: &Moving,
+    ) -> Option<Self> {
         Some(Self {
             is_started: words.next()?,
-            threads: Threads::find(first_stage.dlsym),
+            threads,
             filters: first_stage.filters(),
             first_stage,
             acting,
