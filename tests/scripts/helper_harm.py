@@ -148,6 +148,12 @@ class Harm:
                 _, out, _ = self.same(about, [str(self.programs_folder / program)], environment=environment)
                 assert b"cuDevicePrimaryCtxRetain(&context, 0): 3\n" in out and b"cuMemFree_v2(memory): 0\n" in out, out
 
+    def refused_calls(self):
+        """Arguments of calls that the driver refuses may be anything: the helper reads none of them."""
+        refusing = {"LD_LIBRARY_PATH": str(self.programs_folder / "refusing")}
+        code, _, errors = self.same("calls that the driver refuses", [str(self.programs_folder / "refused")], environment=refusing)
+        assert code == 5 and not errors, (code, errors)
+
     def lifetimes(self):
         """Libraries, threads and processes end in any order, without the helper's thread and with it."""
         program, folder = str(self.programs_folder / "lifetimes"), pathlib.Path(self.helper).resolve().parent
@@ -238,6 +244,7 @@ def main():
             harm.stubs()
             harm.lifetimes()
             harm.loading()
+            harm.refused_calls()
         harm.kills(options.kills)
         if harm.failures:
             sys.exit(f"{harm.failures} differences")
