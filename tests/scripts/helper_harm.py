@@ -148,6 +148,12 @@ class Harm:
                 _, out, _ = self.same(about, [str(self.programs_folder / program)], environment=environment)
                 assert b"cuDevicePrimaryCtxRetain(&context, 0): 3\n" in out and b"cuMemFree_v2(memory): 0\n" in out, out
 
+    def refused_calls(self):
+        """Arguments of calls that the driver refuses may be anything: the helper reads none of them."""
+        refusing = {"LD_LIBRARY_PATH": str(self.programs_folder / "refusing")}
+        code, _, errors = self.same("calls that the driver refuses", [str(self.programs_folder / "refused")], environment=refusing)
+        assert code == 5 and not errors, (code, errors)
+
     def lifetimes(self):
         """Libraries, threads and processes end in any order, without the helper's thread and with it."""
         program, folder = str(self.programs_folder / "lifetimes"), pathlib.Path(self.helper).resolve().parent
@@ -166,6 +172,22 @@ class Harm:
             assert code == 5 and out.count(b"used 64\n") == 3, out
         stand_in = {"LD_LIBRARY_PATH": str(self.programs_folder / "stand-in")}
         self.same("lifetimes: data of threads whose destructors call the driver", [program, "keys"], environment=stand_in)
+
+    def loading(self):
+        """Threads call the driver while the loader runs constructors and destructors, which wait for them."""
+        stand_in = {"LD_LIBRARY_PATH": str(self.programs_folder / "stand-in")}
+        programs, library = self.programs_folder, str(self.programs_folder / "libloaded.so")
+        for program, arguments, turns in (("loading", [library], 3), ("loading_linked", [library], 3), ("loading_first", [], 1)):
+            command = [str(programs / program), *arguments]
+            for direct in ({}, {"DIRECT": "1"}):
+                for what, environment in (("on", {}), ("off", {"UVMD_HELPER": "off"})):
+                    environment = {**environment, **direct, **stand_in}
+                    code, out, errors = self.same(f"{program} {direct}, the helper {what}", command, environment=environment)
+                    assert code == 5 and out.count(b"unloaded\n") == turns and not errors, (code, out, errors)
+                # Another thread's call that comes before the loader has called the helper is not waited for.
+                if arguments or direct:
+                    _, out, _ = self.run(command, self.helper, environment={"RECORDED": "1", **direct, **stand_in})
+                    assert out.count(b"recorded: 1\n") == turns, out
 
     def kills(self, count):
         """uvmd dies at any time, and so does the program: the other side goes on."""
@@ -221,6 +243,8 @@ def main():
         if not harm.is_nvidia:
             harm.stubs()
             harm.lifetimes()
+            harm.loading()
+            harm.refused_calls()
         harm.kills(options.kills)
         if harm.failures:
             sys.exit(f"{harm.failures} differences")

@@ -59,17 +59,16 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// No thread.
-    pub(crate) fn new(first_stage: FirstStage, words: &mut Words, acting: Acting, moving: &Moving) -> Option<Self> {
+    pub(crate) fn new(
+        first_stage: FirstStage,
+        threads: Option<Threads>,
+        words: &mut Words,
+        acting: Acting,
+        moving: &Moving,
+    ) -> Option<Self> {
         let filters = first_stage.filters();
         acting.memory.set_filters(filters);
-        Some(Self {
-            is_started: words.next()?,
-            threads: Threads::find(first_stage.dlsym),
-            filters,
-            first_stage,
-            acting,
-            moving: *moving,
-        })
+        Some(Self { is_started: words.next()?, threads, filters, first_stage, acting, moving: *moving })
     }
 
     /// Starts the thread, if nobody has.

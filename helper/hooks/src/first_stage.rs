@@ -9,7 +9,7 @@ use crate::{libc::Dlsym, thread::Thread};
 /// What the first stage hands over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FirstStage {
-    /// The C library's `dlsym`.
+    /// Finds functions by name.
     pub(crate) dlsym: Dlsym,
     /// The thread that the process began with; 0 if it is not known.
     pub(crate) first_thread: Thread,

@@ -1,5 +1,5 @@
-//! Second stage of the helper: hooks of the CUDA driver's functions, loaded into a process that
-//! uses CUDA, by the first stage (crate `preload`).
+//! Second stage of the helper: hooks of the CUDA driver's functions, loaded by the first stage (crate
+//! `preload`), and started in a process that uses CUDA.
 //!
 //! Each hook calls the driver's function and returns its result. A call that succeeded is recorded
 //! in the [`call_ring`], which uvmd reads. There is no lock, no allocation and no wait in it that
@@ -75,11 +75,12 @@ extern "C" fn replace(function: *mut c_void) -> *mut c_void {
     hooks::in_place_of(function)
 }
 
-/// Starts the second stage, given the real `dlsym`, a handle of the driver, the thread with which the
-/// process began, or 0, and whether the program has asked for a filter of system calls. Called once.
+/// Starts the second stage, given what finds functions of the process and of the driver with this handle, the
+/// thread with which the process began, or 0, and whether the program has asked for a filter of system calls.
+/// Called once; again in a child of a fork that cut the first call off.
 ///
 /// # Safety
-/// `dlsym` is the C library's, the handle one of `dlopen`, and the thread one of `pthread_self`.
+/// `dlsym` takes null and the handle, and the thread is one of `pthread_self`.
 #[expect(unsafe_code, reason = "called by the first stage")]
 #[cfg_attr(feature = "injected", unsafe(no_mangle))]
 pub unsafe extern "C" fn uvmd_helper_start(

@@ -8,7 +8,8 @@ use core::{
     ptr::null_mut,
 };
 
-/// `dlsym`, the one behind all that interpose it.
+/// Function of the first stage with the type of `dlsym`: it finds functions of the process, or of the driver
+/// by its handle, and takes no lock that the loader holds while constructors and destructors run.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
 #[cfg(test)]

@@ -31,15 +31,49 @@ use crate::{
     process, shared,
     stream::Stream,
     thread,
+    threads::Threads,
     zeroed::{self, Words},
 };
+
+/// What the recorder of a process takes over from that of its parent: nothing is looked for in a child that a fork
+/// made, where a lock of the loader may be that of a thread which is not there.
+#[derive(Clone, Copy, Debug)]
+struct Means {
+    first_stage: FirstStage,
+    /// Place of each thread for its [`Seat`].
+    thread: ThreadKey,
+    threads: Option<Threads>,
+}
+
+/// Lane of a thread in the ring of a recorder; [`OWN_LANES`] if it has none for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seat {
+    /// Number of the recorder: a child's thread may have one of its parent's.
+    generation: u8,
+    thread: u32,
+    lane: u8,
+}
+
+impl Seat {
+    /// In a word; 0 is no seat.
+    fn pack(self) -> usize {
+        let [a, b, c, d] = self.thread.to_le_bytes();
+        usize::from_le_bytes([self.lane + 1, a, b, c, d, self.generation, 0, 0])
+    }
+
+    fn unpack(word: usize) -> Option<Self> {
+        let [lane, a, b, c, d, generation, _, _] = word.to_le_bytes();
+        Some(Self { generation, thread: u32::from_le_bytes([a, b, c, d]), lane: lane.checked_sub(1)? })
+    }
+}
 
 /// What recording takes, made once.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    first_stage: FirstStage,
+    means: Means,
+    /// Number of recorders that the process's parents had.
+    generation: u8,
     memory: Memory<'static>,
-    thread: ThreadKey,
     pub(crate) blocks: Blocks,
     pub(crate) parameters: Parameters,
     /// Advice of the program's own.
@@ -95,15 +129,19 @@ pub(crate) fn after(result: CuResult, record: impl FnOnce(&'static Recorder)) ->
 
 /// Starts to record, once; without the means nothing is recorded.
 pub(crate) fn start(first_stage: FirstStage) {
-    if clock::find(first_stage.dlsym) && thread::find(first_stage.dlsym) {
+    let dlsym = first_stage.dlsym;
+    if clock::find(dlsym)
+        && thread::find(dlsym)
+        && let Some(thread) = Libc::find(dlsym).and_then(|libc| libc.thread_key(thread_ends))
+    {
         process::find_first_thread(first_stage.first_thread);
-        make(first_stage);
+        make(Means { first_stage, thread, threads: Threads::find(dlsym) }, 0);
     }
 }
 
 /// Makes the recorder, in one thread.
-fn make(first_stage: FirstStage) {
-    if let Some(recorder) = Recorder::new(first_stage)
+fn make(means: Means, generation: u8) {
+    if let Some(recorder) = Recorder::new(means, generation)
         && let Ok(recorder) = zeroed::leak(recorder)
     {
         RECORDER.store(recorder, Ordering::Release);
@@ -119,40 +157,36 @@ pub(crate) fn start_in_child() {
         return;
     }
     process::find_first_thread_in_child();
-    // The lane that the thread has in the parent's ring may be another thread's in the child's.
-    parent.thread.set(0);
     // A filter that came since the parent began may forbid what follows.
     if parent.agent.has_filters_of_start() {
-        make(parent.first_stage);
+        make(parent.means, parent.generation.wrapping_add(1));
     }
 }
+
+/// Lane of a thread that has none for itself.
+#[expect(clippy::cast_possible_truncation, reason = "twelve")]
+const SHARED: u8 = OWN_LANES as u8;
 
 /// Words that a child that a fork makes has as zeros.
 const WORDS: usize = 32;
 
-/// Bits of a thread's number that are its lane, plus 1.
-const LANE_BITS: u32 = 8;
-
 /// At a thread's end: its lane is free for another. Calls that the program makes after this, as its own
 /// data of the thread end, go to the lanes that threads share: nothing would give up another one.
 extern "C" fn thread_ends(value: *mut c_void) {
-    let Some(recorder) = existing() else { return };
-    let (value, mask) = (value as usize, (1 << LANE_BITS) - 1);
-    if let Some(lane) = (value & mask).checked_sub(1)
-        && lane < OWN_LANES
-    {
-        recorder.memory.lane(lane).release();
+    let (Some(recorder), Some(seat)) = (existing(), Seat::unpack(value as usize)) else { return };
+    // A lane of its number may be another thread's in the ring of a child.
+    if seat.generation != recorder.generation {
+        return;
     }
-    recorder.thread.set(value & !mask | (OWN_LANES + 1));
+    recorder.give_up(seat);
+    recorder.means.thread.set(Seat { lane: SHARED, ..seat }.pack());
 }
 
 impl Recorder {
-    fn new(first_stage: FirstStage) -> Option<Self> {
-        let dlsym = first_stage.dlsym;
+    fn new(means: Means, generation: u8) -> Option<Self> {
         if !(thread::has_number_of_kernel() && shared::is_permitted()) {
             return None;
         }
-        let thread = Libc::find(dlsym)?.thread_key(thread_ends)?;
         let mut words = Words::new(zeroed::private_zero_at_fork(WORDS).ok()?);
         let is_own = words.next()?;
         let (gate, stream) = (Gate::new(&mut words)?, Stream::new(&mut words)?);
@@ -160,16 +194,17 @@ impl Recorder {
         // Before the ring: whoever sees that sees both.
         let plan_memory = PlanMemory::create(shared::make_plan().ok()?).ok()?;
         let memory = Memory::create(shared::make().ok()?, Mode::Record).ok()?;
-        let permission = Permission::new(memory, first_stage.is_filter_requested);
+        let permission = Permission::new(memory, means.first_stage.is_filter_requested);
         let plan = Plan::new(permission, plan_memory, &mut words).ok()?;
         let acting = Acting { memory, permission, blocks, advised, gate, stream };
-        let agent = Agent::new(first_stage, &mut words, acting, &Moving { plan, blocks, advised, gate })?;
+        let moving = Moving { plan, blocks, advised, gate };
+        let agent = Agent::new(means.first_stage, means.threads, &mut words, acting, &moving)?;
         is_own.store(1, Ordering::Release);
         let captures = AtomicU64::new(0);
         Some(Self {
-            first_stage,
+            means,
+            generation,
             memory,
-            thread,
             blocks,
             parameters,
             advised,
@@ -201,24 +236,27 @@ impl Recorder {
 
     /// Lane and id of the calling thread; [`OWN_LANES`] if it has none for itself.
     fn thread(&self) -> Option<(usize, u32)> {
-        let value = self.thread.get();
-        let value = if value == 0 {
-            let id = thread::own_id()?;
-            let own = (0..OWN_LANES).find(|lane| self.memory.lane(*lane).acquire(id));
-            let value = (id as usize) << LANE_BITS | (own.unwrap_or(OWN_LANES) + 1);
-            if !self.thread.set(value) {
-                // Nothing would give the lane up at the thread's end.
-                if let Some(lane) = own {
-                    self.memory.lane(lane).release();
-                }
-                return None;
-            }
-            value
-        } else {
-            value
-        };
-        let lane = (value & ((1 << LANE_BITS) - 1)).checked_sub(1)?;
-        Some((lane, u32::try_from(value >> LANE_BITS).ok()?))
+        let seat = Seat::unpack(self.means.thread.get()).filter(|seat| seat.generation == self.generation);
+        let Seat { lane, thread, .. } = seat.or_else(|| self.take_seat())?;
+        Some((lane.into(), thread))
+    }
+
+    fn take_seat(&self) -> Option<Seat> {
+        let thread = thread::own_id()?;
+        let own = (0..SHARED).find(|lane| self.memory.lane((*lane).into()).acquire(thread));
+        let seat = Seat { generation: self.generation, thread, lane: own.unwrap_or(SHARED) };
+        if !self.means.thread.set(seat.pack()) {
+            // Nothing would give the lane up at the thread's end.
+            self.give_up(seat);
+            return None;
+        }
+        Some(seat)
+    }
+
+    fn give_up(&self, seat: Seat) {
+        if seat.lane < SHARED {
+            self.memory.lane(seat.lane.into()).release();
+        }
     }
 
     /// Writes a call with a lane and a stamp.
@@ -402,6 +440,7 @@ mod tests {
         let parent = existing().unwrap();
         let (lane, _) = parent.thread().unwrap();
         assert!(lane < OWN_LANES);
+        let seat = parent.means.thread.get();
         // As the kernel does in a child that a fork makes.
         parent.is_own.store(0, Ordering::Relaxed);
         assert!(existing().is_none());
@@ -410,8 +449,17 @@ mod tests {
         assert!(!ptr::eq(parent, child));
         // Handlers and threads that have the parent's find it unchanged.
         assert_eq!(parent.is_own.load(Ordering::Relaxed), 0);
-        // Its lane of the parent's ring is none of the child's: it would release another thread's at its end.
-        assert_eq!(parent.thread.get(), 0);
+        // The lane that a thread has in the parent's ring may be another thread's in the child's. It neither
+        // writes to it, nor gives it up at its end, whichever of the child's threads has made the recorder.
+        let other = 7;
+        assert!(child.memory.lane(lane).acquire(other));
+        assert_ne!(child.thread().unwrap().0, lane);
+        thread_ends(seat as *mut c_void);
+        assert!(!child.memory.lane(lane).acquire(other), "the other thread still has it");
+        let (own, _) = child.thread().unwrap();
+        thread_ends(child.means.thread.get() as *mut c_void);
+        assert!(child.memory.lane(own).acquire(other));
+        assert_eq!(child.thread().unwrap().0, OWN_LANES);
         start_in_child();
         assert!(ptr::eq(existing().unwrap(), child));
     }

@@ -13,7 +13,10 @@ use core::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use crate::exports::{self, cuMemAllocManaged, cuMemFree_v2};
+use crate::{
+    driver,
+    exports::{cuMemAllocManaged, cuMemFree_v2},
+};
 
 /// Memory that any stream of any device may access (`CU_MEM_ATTACH_GLOBAL` of cuda.h).
 const ATTACH_GLOBAL: u32 = 1;
@@ -124,7 +127,7 @@ fn complain(line: &[u8]) {
 /// `F` is the type of a pointer to the function of this name.
 unsafe fn of_driver<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
-    let function = exports::of_driver(name)?;
+    let function = driver::function(name)?;
     // SAFETY: the caller's promise.
     Some(unsafe { transmute_copy(&function) })
 }

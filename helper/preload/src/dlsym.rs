@@ -9,7 +9,10 @@ use core::{
 };
 
 use crate::{
-    exports, libc,
+    driver,
+    elf::{self, Object},
+    exports,
+    libc::{self, Dlsym},
     stage::{self, Replaced},
 };
 
@@ -90,11 +93,26 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
     if !is_of_driver(name) {
         return found;
     }
-    match stage::replace(real, handle, found) {
-        Replaced::By(function) => function,
+    stage::load_before_constructors();
+    match stage::replace(found, || driver_of(real, handle)) {
+        Replaced::By(function) => {
+            driver::pin();
+            function
+        }
         // The program asks but once: what it gets finds the hook when it is called.
-        Replaced::Loading => exports::named(name).unwrap_or(found),
+        Replaced::Starting => exports::named(name).unwrap_or(found),
     }
+}
+
+/// Driver that the handle of a library leads to, if it does.
+fn driver_of(real: Dlsym, handle: *mut c_void) -> Option<Object> {
+    // SAFETY: the handle is the program's, and has answered.
+    let function = unsafe { real(handle, driver::FUNCTION.as_ptr()) };
+    if function.is_null() {
+        libc::forget_error();
+        return None;
+    }
+    driver::find().or_else(|| elf::object_of(function as usize))
 }
 
 /// Whether a name is like those of the driver's functions: `cuInit`, but not `cudaMalloc`.

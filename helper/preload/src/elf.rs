@@ -10,9 +10,9 @@ use core::{
 
 /// `dl_phdr_info`, its first fields.
 #[repr(C)]
-struct Object {
+struct Info {
     base: usize,
-    name: *const c_char,
+    path: *const c_char,
     headers: *const Header,
     header_count: u16,
 }
@@ -49,6 +49,7 @@ const TAG_END: usize = 0;
 const TAG_HASH: usize = 4;
 const TAG_STRINGS: usize = 5;
 const TAG_SYMBOLS: usize = 6;
+const TAG_NAME: usize = 14;
 const TAG_GNU_HASH: usize = 0x6fff_fef5;
 /// Kind of a `Symbol`, among its information: a function that returns the function.
 const KIND: u8 = 0xf;
@@ -56,9 +57,10 @@ const INDIRECT: u8 = 10;
 
 unsafe extern "C" {
     // In each version of the C library. Calls with each loaded object until a call answers other
-    // than 0.
+    // than 0. It holds a lock of the loader which that takes to change its list of objects, but not while
+    // constructors and destructors run.
     fn dl_iterate_phdr(
-        callback: unsafe extern "C" fn(*const Object, usize, *mut c_void) -> c_int,
+        callback: unsafe extern "C" fn(*const Info, usize, *mut c_void) -> c_int,
         search: *mut c_void,
     ) -> c_int;
 }
@@ -82,19 +84,78 @@ impl Next {
     }
 }
 
-/// Search for a symbol in other objects than one's own.
-struct Search<'a> {
-    name: &'a CStr,
-    own: usize,
-    is_after: bool,
-    found: Option<Next>,
-}
-
 /// Definition of a symbol that comes next to that of the object with the address `own`.
 pub(crate) fn next(own: usize, name: &CStr) -> Option<Next> {
-    let mut search = Search { name, own, is_after: false, found: None };
+    let mut is_after = false;
+    let mut before = None;
+    let after = search(|info| {
+        if info.contains(own) {
+            is_after = true;
+        } else if is_after || before.is_none() {
+            let found = info.object()?.symbol(name)?;
+            if is_after {
+                return Some(Next::After(found));
+            }
+            before = Some(Next::Before(found));
+        }
+        None
+    });
+    after.or(before)
+}
+
+/// First definition of a symbol in the order in which objects were loaded, but for the object with the address
+/// `own`, and the kernel's, which programs do not find.
+pub(crate) fn first(own: usize, name: &CStr) -> Option<*mut c_void> {
+    const OF_KERNEL: &CStr = c"linux-vdso.so.1";
+    search(|info| {
+        let object = if info.contains(own) { None } else { info.object() };
+        object.filter(|object| !object.is_named(OF_KERNEL))?.symbol(name)
+    })
+}
+
+/// First object that an answer is found for, of those after the one with the address `own`.
+pub(crate) fn after<T>(own: usize, mut look: impl FnMut(&Object) -> Option<T>) -> Option<T> {
+    let mut is_after = false;
+    search(|info| {
+        if info.contains(own) {
+            is_after = true;
+            return None;
+        }
+        if is_after { look(&info.object()?) } else { None }
+    })
+}
+
+/// Object that has this name, in its file's or in its own tables, and this symbol.
+pub(crate) fn named(name: &CStr, symbol: &CStr) -> Option<Object> {
+    search(|info| info.object().filter(|object| object.is_named(name) && object.symbol(symbol).is_some()))
+}
+
+/// Object that has an address.
+pub(crate) fn object_of(address: usize) -> Option<Object> {
+    search(|info| if info.contains(address) { info.object() } else { None })
+}
+
+/// Searches the loaded objects, in the order in which they were loaded.
+fn search<T, F: FnMut(&Info) -> Option<T>>(look: F) -> Option<T> {
+    struct Search<T, F> {
+        look: F,
+        found: Option<T>,
+    }
+    unsafe extern "C" fn each<T, F: FnMut(&Info) -> Option<T>>(
+        info: *const Info,
+        _: usize,
+        search: *mut c_void,
+    ) -> c_int {
+        // SAFETY: dl_iterate_phdr passes an object.
+        let Some(info) = (unsafe { info.as_ref() }) else { return 0 };
+        // SAFETY: it passes what it was given below.
+        let Some(search) = (unsafe { search.cast::<Search<T, F>>().as_mut() }) else { return 0 };
+        search.found = (search.look)(info);
+        search.found.is_some().into()
+    }
+    let mut search = Search { look, found: None };
     // SAFETY: the callback is of the type that the C library demands, and gets this search.
-    unsafe { dl_iterate_phdr(look, (&raw mut search).cast()) };
+    unsafe { dl_iterate_phdr(each::<T, F>, (&raw mut search).cast()) };
     search.found
 }
 
@@ -107,35 +168,26 @@ unsafe fn at<T: Copy>(address: usize) -> T {
     unsafe { (address as *const T).read_unaligned() }
 }
 
-unsafe extern "C" fn look(object: *const Object, _: usize, search: *mut c_void) -> c_int {
-    // SAFETY: dl_iterate_phdr passes an object.
-    let Some(object) = (unsafe { object.as_ref() }) else { return 0 };
-    // SAFETY: it passes what next gave it.
-    let Some(search) = (unsafe { search.cast::<Search<'_>>().as_mut() }) else { return 0 };
-    let mut dynamic = 0;
-    for number in 0..object.header_count {
-        // SAFETY: so many headers there are.
-        let Some(header) = (unsafe { object.headers.wrapping_add(number.into()).as_ref() }) else { return 0 };
-        let begin = object.base.wrapping_add(header.address);
-        match header.kind {
-            LOAD if search.own.wrapping_sub(begin) < header.bytes => {
-                search.is_after = true;
-                return 0;
-            }
-            DYNAMIC => dynamic = begin,
-            _ => {}
-        }
+impl Info {
+    fn headers(&self) -> impl Iterator<Item = &Header> {
+        // SAFETY: the object has this number of headers.
+        (0..self.header_count).filter_map(|number| unsafe { self.headers.wrapping_add(number.into()).as_ref() })
     }
-    if dynamic == 0 || (search.found.is_some() && !search.is_after) {
-        return 0;
+
+    fn begin(&self, header: &Header) -> usize {
+        self.base.wrapping_add(header.address)
     }
-    // SAFETY: the header says that the dynamic section is there.
-    let found = unsafe { symbol(object.base, dynamic, search.name) };
-    if found.is_null() {
-        return 0;
+
+    fn contains(&self, address: usize) -> bool {
+        self.headers().any(|header| header.kind == LOAD && address.wrapping_sub(self.begin(header)) < header.bytes)
     }
-    search.found = Some(if search.is_after { Next::After(found) } else { Next::Before(found) });
-    search.is_after.into()
+
+    /// The object, if it has the tables of a library.
+    fn object(&self) -> Option<Object> {
+        let dynamic = self.begin(self.headers().find(|header| header.kind == DYNAMIC)?);
+        // SAFETY: the header says that the dynamic section is there.
+        unsafe { Object::new(self.base, dynamic, self.path) }
+    }
 }
 
 /// Hash of a name, of the GNU hash table.
@@ -151,17 +203,79 @@ fn hash(name: &CStr) -> u32 {
     })
 }
 
-/// Tables of an object; 0 for those that it does not have.
-#[derive(Default)]
-struct Tables {
+/// Loaded object with symbols. Its tables are there until it is unloaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Object {
     base: usize,
+    path: *const c_char,
+    /// Place of its own name among the strings.
+    name: Option<usize>,
     strings: usize,
     symbols: usize,
-    gnu_hashes: usize,
-    hashes: usize,
+    hashes: Hashes,
 }
 
-impl Tables {
+/// Address of the hash table.
+#[derive(Clone, Copy, Debug)]
+enum Hashes {
+    Gnu(usize),
+    Specification(usize),
+}
+
+impl Object {
+    /// An object; `None` without tables.
+    ///
+    /// # Safety
+    /// The object's dynamic section is at this address.
+    unsafe fn new(base: usize, dynamic: usize, path: *const c_char) -> Option<Self> {
+        let (mut name, mut strings, mut symbols, mut gnu_hashes, mut hashes) = (None, None, None, None, None);
+        for entry in 0.. {
+            // SAFETY: entries go on until the last tag.
+            let [tag, value] = unsafe { at::<[usize; 2]>(dynamic + entry * 16) };
+            // The loader has added the base to addresses; the kernel's own library keeps them as they were.
+            let address = Some(if value < base { value.wrapping_add(base) } else { value });
+            match tag {
+                TAG_END => break,
+                TAG_NAME => name = Some(value),
+                TAG_STRINGS => strings = address,
+                TAG_SYMBOLS => symbols = address,
+                TAG_GNU_HASH => gnu_hashes = address,
+                TAG_HASH => hashes = address,
+                _ => {}
+            }
+        }
+        let hashes = gnu_hashes.map(Hashes::Gnu).or(hashes.map(Hashes::Specification))?;
+        Some(Self { base, path, name, strings: strings?, symbols: symbols?, hashes })
+    }
+
+    /// Path with which the object was loaded.
+    pub(crate) const fn path(&self) -> *const c_char {
+        self.path
+    }
+
+    fn is_named(&self, name: &CStr) -> bool {
+        // SAFETY: a text that ends with a zero, among the strings.
+        let own = self.name.is_some_and(|at| unsafe { CStr::from_ptr((self.strings + at) as *const c_char) } == name);
+        own || self.file().is_some_and(|file| file == name.to_bytes())
+    }
+
+    fn file(&self) -> Option<&[u8]> {
+        // SAFETY: the loader's text ends with a zero.
+        let path = (!self.path.is_null()).then(|| unsafe { CStr::from_ptr(self.path) })?;
+        path.to_bytes().rsplit(|byte| *byte == b'/').next()
+    }
+
+    /// Symbol that the object defines; `None` if it does not, or leaves the choice to a function.
+    pub(crate) fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        let found = match self.hashes {
+            // SAFETY: the table is of an object that is loaded.
+            Hashes::Gnu(table) => unsafe { self.by_gnu_hash(table, name) },
+            // SAFETY: as above.
+            Hashes::Specification(table) => unsafe { self.by_hash(table, name) },
+        };
+        (!found.is_null()).then_some(found)
+    }
+
     /// Symbol with a number, if it has this name and is defined, by an address; else null.
     ///
     /// # Safety
@@ -179,15 +293,15 @@ impl Tables {
     /// Symbol by the GNU hash table.
     ///
     /// # Safety
-    /// The object has all tables but that of the specification.
-    unsafe fn by_gnu_hash(&self, name: &CStr) -> *mut c_void {
+    /// The object's hash table of this kind is there.
+    unsafe fn by_gnu_hash(&self, table: usize, name: &CStr) -> *mut c_void {
         // SAFETY: the table begins with four numbers.
-        let [buckets, first, bloom_words, _] = unsafe { at::<[u32; 4]>(self.gnu_hashes) }.map(|number| number as usize);
+        let [buckets, first, bloom_words, _] = unsafe { at::<[u32; 4]>(table) }.map(|number| number as usize);
         if buckets == 0 {
             return null_mut();
         }
         let hash = gnu_hash(name);
-        let bucket_begin = self.gnu_hashes + 16 + bloom_words * 8;
+        let bucket_begin = table + 16 + bloom_words * 8;
         let chain_begin = bucket_begin + buckets * 4;
         // SAFETY: a bucket for each remainder.
         let mut number = unsafe { at::<u32>(bucket_begin + hash as usize % buckets * 4) } as usize;
@@ -214,14 +328,14 @@ impl Tables {
     /// Symbol by the hash table of the specification.
     ///
     /// # Safety
-    /// The object has all tables but GNU's.
-    unsafe fn by_hash(&self, name: &CStr) -> *mut c_void {
+    /// The object's hash table of this kind is there.
+    unsafe fn by_hash(&self, table: usize, name: &CStr) -> *mut c_void {
         // SAFETY: the table begins with two numbers.
-        let [buckets, chained] = unsafe { at::<[u32; 2]>(self.hashes) }.map(|number| number as usize);
+        let [buckets, chained] = unsafe { at::<[u32; 2]>(table) }.map(|number| number as usize);
         if buckets == 0 {
             return null_mut();
         }
-        let bucket_begin = self.hashes + 8;
+        let bucket_begin = table + 8;
         let chain_begin = bucket_begin + buckets * 4;
         // SAFETY: a bucket for each remainder.
         let mut number = unsafe { at::<u32>(bucket_begin + hash(name) as usize % buckets * 4) } as usize;
@@ -236,36 +350,6 @@ impl Tables {
             number = unsafe { at::<u32>(chain_begin + number * 4) } as usize;
         }
         null_mut()
-    }
-}
-
-/// Symbol that an object defines; null if it does not, has no such table, or leaves the choice to a
-/// function.
-///
-/// # Safety
-/// The library's dynamic section is at this address.
-unsafe fn symbol(base: usize, dynamic: usize, name: &CStr) -> *mut c_void {
-    let mut tables = Tables { base, ..Tables::default() };
-    for entry in 0.. {
-        // SAFETY: entries go on until the last tag.
-        let [tag, value] = unsafe { at::<[usize; 2]>(dynamic + entry * 16) };
-        // The loader has added the base to addresses; the kernel's own library keeps them as they were.
-        let address = if value < base { value.wrapping_add(base) } else { value };
-        match tag {
-            TAG_END => break,
-            TAG_STRINGS => tables.strings = address,
-            TAG_SYMBOLS => tables.symbols = address,
-            TAG_GNU_HASH => tables.gnu_hashes = address,
-            TAG_HASH => tables.hashes = address,
-            _ => {}
-        }
-    }
-    match tables {
-        Tables { strings: 0, .. } | Tables { symbols: 0, .. } | Tables { gnu_hashes: 0, hashes: 0, .. } => null_mut(),
-        // SAFETY: the object has these tables.
-        Tables { gnu_hashes: 0, .. } => unsafe { tables.by_hash(name) },
-        // SAFETY: as above.
-        _ => unsafe { tables.by_gnu_hash(name) },
     }
 }
 

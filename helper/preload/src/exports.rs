@@ -8,22 +8,27 @@ use core::{
     arch::naked_asm,
     ffi::{CStr, c_int, c_void},
     ptr::null_mut,
-    sync::atomic::{AtomicPtr, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
 };
 
 use syscalls::futex;
 
 use crate::{
-    elf::{self, Next},
-    libc::{self, Dlsym},
+    driver,
+    elf::{self, Next, Object},
+    epoch::Epoch,
     registers,
     stage::{self, Replaced},
 };
 
-/// Function that a program is linked to.
+/// Function that a program is linked to. The entry reads its first field.
+#[repr(C)]
 struct Export {
+    /// What a call goes to; null until it is found.
+    target: AtomicPtr<c_void>,
     name: &'static CStr,
-    target: &'static AtomicPtr<c_void>,
+    /// Whether the target stays, whatever the program unloads.
+    is_permanent: AtomicBool,
 }
 
 /// A name that ends with a zero.
@@ -39,79 +44,109 @@ extern "C" fn no_driver() -> c_int {
     34
 }
 
-/// Turns in which a call lets other threads run while one of them loads the second stage, and the time
+/// Turns in which a call lets other threads run while one of them starts the second stage, and the time
 /// of each.
 const TURNS_MAX: u32 = 20_000;
 const TURN_NS: u64 = 50_000;
 
-/// Finds the function of an export, and remembers it unless a driver that is loaded later changes it.
+/// Finds the function of an export, and remembers it until a library is closed. It takes no lock that the
+/// loader holds while constructors and destructors run: one of them may wait for this call.
 extern "C" fn resolve(export: &'static Export) -> *mut c_void {
-    let next = next(export.name);
-    let Some((dlsym, driver)) = driver() else {
-        if let Some(dlsym) = libc::dlsym() {
-            libc::forget_error(dlsym);
+    stage::load_before_constructors();
+    let epoch = Epoch::now();
+    let Some(function) = next(export.name) else { return no_driver as *mut c_void };
+    let found = replaced(function);
+    if let Some(epoch) = epoch {
+        export.target.store(found, Ordering::SeqCst);
+        if !epoch.lasts() {
+            export.target.store(null_mut(), Ordering::SeqCst);
         }
-        return next.unwrap_or(no_driver as *mut c_void);
-    };
-    // SAFETY: a handle of dlopen.
-    let function = next.unwrap_or_else(|| unsafe { dlsym(driver, export.name.as_ptr()) });
-    if function.is_null() {
-        libc::forget_error(dlsym);
-        return no_driver as *mut c_void;
     }
+    found
+}
+
+/// What stands in place of a function, after a thread that starts the second stage.
+fn replaced(function: *mut c_void) -> *mut c_void {
     for _ in 0..TURNS_MAX {
-        match stage::replace(dlsym, driver, function) {
-            Replaced::By(found) => {
-                export.target.store(found, Ordering::Relaxed);
-                return found;
-            }
-            Replaced::Loading => futex::sleep(TURN_NS),
+        match stage::replace(function, driver::find) {
+            Replaced::By(found) => return found,
+            Replaced::Starting => futex::sleep(TURN_NS),
         }
     }
-    // Within a dlopen for which the loading waits. The next call looks again.
+    stage::give_up();
     function
 }
 
-/// Loads the second stage if the driver is loaded, and has it start.
+/// Where a driver is loaded as this library is, has it stay, has the second stage start, and finds the
+/// functions of all exports: in a program that is linked to the driver, no call looks for one. Takes the
+/// loader's lock.
 pub(crate) fn prepare() {
-    if next(stage::OF_DRIVER).is_none() {
+    if next(driver::FUNCTION).is_none() {
         return;
     }
-    if let Some((dlsym, driver)) = driver() {
-        stage::replace(dlsym, driver, null_mut());
+    let Some(driver) = driver::find() else { return };
+    driver::is_used(&driver);
+    driver::pin();
+    if driver::is_pinned() && is_next(&driver) {
+        for (export, _) in EXPORTS {
+            if let Some(function) = driver.symbol(export.name) {
+                export.is_permanent.store(true, Ordering::Relaxed);
+                export.target.store(replaced(function), Ordering::SeqCst);
+            }
+        }
     }
+    replaced(null_mut());
+}
+
+/// Whether all exports lead to an object: none between this one and it has one of their names.
+fn is_next(object: &Object) -> bool {
+    let first = elf::after(own(), |other| {
+        let has_export = EXPORTS.iter().any(|(export, _)| other.symbol(export.name).is_some());
+        has_export.then_some(*other)
+    });
+    first.is_some_and(|first| first.path() == object.path())
+}
+
+/// Has calls look for their functions anew: a library is about to be closed.
+pub(crate) fn forget() {
+    for (export, _) in EXPORTS.iter().filter(|(export, _)| !export.is_permanent.load(Ordering::Relaxed)) {
+        export.target.store(null_mut(), Ordering::SeqCst);
+    }
+}
+
+/// An address of this library.
+fn own() -> usize {
+    (&raw const EXPORTS) as usize
 }
 
 /// Definition of a name that the program has without this library.
 pub(crate) fn next(name: &CStr) -> Option<*mut c_void> {
-    elf::next((&raw const EXPORTS) as usize, name).map(Next::address)
-}
-
-/// The real `dlsym`, and the driver if it is loaded.
-fn driver() -> Option<(Dlsym, *mut c_void)> {
-    const LAZY_AND_LOADED_ALREADY: c_int = 1 | 4;
-    let dlsym = libc::dlsym()?;
-    Some((dlsym, libc::dlopen(dlsym, c"libcuda.so.1", LAZY_AND_LOADED_ALREADY)?))
-}
-
-/// The driver's own function of a name, past the hooks.
-pub(crate) fn of_driver(name: &CStr) -> Option<*mut c_void> {
-    let (dlsym, driver) = driver()?;
-    // SAFETY: a handle of dlopen.
-    let function = unsafe { dlsym(driver, name.as_ptr()) };
-    (!function.is_null()).then_some(function)
+    elf::next(own(), name).map(Next::address)
 }
 
 /// Export of a name.
 pub(crate) fn named(name: &CStr) -> Option<*mut c_void> {
-    let (_, export) = EXPORTS.iter().find(|(exported, _)| *exported == name)?;
+    let (_, export) = EXPORTS.iter().find(|(export, _)| export.name == name)?;
     Some(*export as *mut c_void)
 }
 
 macro_rules! exports {
     ($($name:ident)*) => {
         /// All of them, by name.
-        static EXPORTS: &[(&CStr, unsafe extern "C" fn())] = &[$((text(concat!(stringify!($name), "\0")), $name)),*];
+        static EXPORTS: &[(&Export, unsafe extern "C" fn())] = &[$((&exported::$name, $name)),*];
+
+        #[expect(non_upper_case_globals, reason = "the names of the driver")]
+        mod exported {
+            use super::{AtomicBool, AtomicPtr, Export, null_mut, text};
+
+            $(
+                pub(super) static $name: Export = Export {
+                    target: AtomicPtr::new(null_mut()),
+                    name: text(concat!(stringify!($name), "\0")),
+                    is_permanent: AtomicBool::new(false),
+                };
+            )*
+        }
 
         $(
             // expect cannot stand at a naked function.
@@ -120,13 +155,8 @@ macro_rules! exports {
             #[unsafe(naked)]
             #[cfg_attr(feature = "injected", unsafe(no_mangle))]
             pub unsafe extern "C" fn $name() {
-                static TARGET: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-                static EXPORT: Export = Export {
-                    name: text(concat!(stringify!($name), "\0")),
-                    target: &TARGET,
-                };
                 naked_asm!(
-                    "mov rax, [rip + {TARGET}]",
+                    "mov rax, [rip + {EXPORT}]",
                     "test rax, rax",
                     "jnz 2f",
                     registers::save!(),
@@ -135,8 +165,7 @@ macro_rules! exports {
                     registers::restore!(),
                     "2:",
                     "jmp rax",
-                    TARGET = sym TARGET,
-                    EXPORT = sym EXPORT,
+                    EXPORT = sym exported::$name,
                     resolve = sym resolve,
                 )
             }

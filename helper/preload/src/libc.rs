@@ -39,77 +39,62 @@ pub(crate) fn dlsym() -> Option<Dlsym> {
     (!address.is_null()).then(|| unsafe { transmute::<*mut c_void, Dlsym>(address) })
 }
 
-/// Function of the process by name.
+/// Function of the process by name, found without a lock that the loader holds while constructors and
+/// destructors run.
 ///
 /// # Safety
 /// `F` is the type of a pointer to the function of this name.
-unsafe fn named<F: Copy>(dlsym: Dlsym, name: &CStr) -> Option<F> {
+pub(crate) unsafe fn named<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
-    // SAFETY: null is the process itself.
-    let function = unsafe { dlsym(null_mut(), name.as_ptr()) };
+    let function = elf::first((&raw const DLSYM) as usize, name)?;
     // SAFETY: the caller's promise.
-    (!function.is_null()).then(|| unsafe { transmute_copy(&function) })
+    Some(unsafe { transmute_copy(&function) })
 }
 
 /// Opens a library; `None` if that fails. For libraries that run nothing when they are loaded, or
-/// are loaded already.
-pub(crate) fn dlopen(dlsym: Dlsym, path: &CStr, flags: c_int) -> Option<*mut c_void> {
+/// are loaded already. It takes the loader's lock: a call of the driver must not.
+pub(crate) fn dlopen(path: &CStr, flags: c_int) -> Option<*mut c_void> {
     type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
     // SAFETY: of dlfcn.h.
-    let dlopen: Dlopen = unsafe { named(dlsym, c"dlopen") }?;
+    let dlopen: Dlopen = unsafe { named(c"dlopen") }?;
     // SAFETY: a path that ends with a zero.
     let library = unsafe { dlopen(path.as_ptr(), flags) };
     (!library.is_null()).then_some(library)
 }
 
 /// Forgets the error of a search of ours: the program's own succeeded, and `dlerror` must say so.
-pub(crate) fn forget_error(dlsym: Dlsym) {
+pub(crate) fn forget_error() {
     type Dlerror = unsafe extern "C" fn() -> *const c_char;
     // SAFETY: of dlfcn.h.
-    if let Some(dlerror) = unsafe { named::<Dlerror>(dlsym, c"dlerror") } {
+    if let Some(dlerror) = unsafe { named::<Dlerror>(c"dlerror") } {
         // SAFETY: takes no arguments.
         unsafe { dlerror() };
     }
 }
 
 /// The calling thread, as `pthread_self` names it.
-pub(crate) fn own_thread(dlsym: Dlsym) -> Option<usize> {
+pub(crate) fn own_thread() -> Option<usize> {
     type Own = unsafe extern "C" fn() -> usize;
     // SAFETY: of pthread.h.
-    let own: Own = unsafe { named(dlsym, c"pthread_self") }?;
+    let own: Own = unsafe { named(c"pthread_self") }?;
     // SAFETY: takes no arguments.
     Some(unsafe { own() })
 }
 
 /// Variable of the environment.
-pub(crate) fn environment(dlsym: Dlsym, name: &CStr) -> Option<&'static CStr> {
+pub(crate) fn environment(name: &CStr) -> Option<&'static CStr> {
     type Getenv = unsafe extern "C" fn(*const c_char) -> *const c_char;
     // SAFETY: of stdlib.h.
-    let getenv: Getenv = unsafe { named(dlsym, c"getenv") }?;
+    let getenv: Getenv = unsafe { named(c"getenv") }?;
     // SAFETY: a name that ends with a zero.
     let value = unsafe { getenv(name.as_ptr()) };
-    // SAFETY: a text that ends with a zero, if it is there.
-    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+    text(value)
 }
 
-/// Path of the library that an address is in, as it was loaded.
-pub(crate) fn library_of(dlsym: Dlsym, address: *const c_void) -> Option<&'static CStr> {
-    /// `Dl_info`.
-    #[repr(C)]
-    struct Info {
-        path: *const c_char,
-        base: *mut c_void,
-        symbol: *const c_char,
-        address: *mut c_void,
-    }
-    type Dladdr = unsafe extern "C" fn(*const c_void, *mut Info) -> c_int;
-    // SAFETY: of dlfcn.h.
-    let dladdr: Dladdr = unsafe { named(dlsym, c"dladdr") }?;
-    let mut info = Info { path: core::ptr::null(), base: null_mut(), symbol: core::ptr::null(), address: null_mut() };
-    // SAFETY: room for the answer.
-    let found = unsafe { dladdr(address, &raw mut info) };
-    // SAFETY: a text that ends with a zero.
-    (found != 0 && !info.path.is_null()).then(|| unsafe { CStr::from_ptr(info.path) })
+/// Text of the C library's or the loader's.
+pub(crate) fn text(text: *const c_char) -> Option<&'static CStr> {
+    // SAFETY: it ends with a zero, if it is there.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
 #[cfg(test)]

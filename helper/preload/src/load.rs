@@ -1,23 +1,22 @@
 //! What is done when this library is loaded, as a rule before the program begins.
+//!
+//! All that takes the loader's lock is done here. `dlopen` and `dlclose` hold it while constructors and
+//! destructors run, which may wait for a thread that calls the driver.
 
-use syscalls::filter;
-
-use crate::{elf::Next, exports, libc, origin, permission, sandbox};
+use crate::{elf::Next, epoch, exports, libc, origin, sandbox, stage};
 
 #[cfg_attr(not(feature = "injected"), expect(dead_code, reason = "called by the loader"))]
 extern "C" fn at_load() {
     sandbox::find();
     libc::find_dlsym();
-    let Some(dlsym) = libc::dlsym() else { return };
     // Where the C library comes after this one, the loader makes the process, in its first thread.
     // Elsewhere the program loads this library, whatever its thread.
-    if !matches!(libc::next_dlsym(), Some(Next::After(_))) {
-        return;
+    let is_process_new = matches!(libc::next_dlsym(), Some(Next::After(_)));
+    if is_process_new {
+        origin::set_first_thread(libc::own_thread());
+        epoch::is_seen();
     }
-    origin::set_first_thread(libc::own_thread(dlsym));
-    if permission::admitted_filters(dlsym) > 0 {
-        origin::set_filters(filter::count());
-    }
+    stage::load(is_process_new);
     // A program that is linked to the driver may forbid anything before it first calls it.
     exports::prepare();
 }

@@ -1,31 +1,48 @@
 //! Filters of system calls (seccomp). One may end the process for a call of the helper's, or run a
 //! SIGSYS handler of the program's; what a filter permits cannot be queried. So the second stage is loaded
-//! only if there is no filter, or if all filters were there when the process began, and are no more than
+//! and started only if there is no filter, or if all filters were there when the process began, and are no more than
 //! the operator admits.
 
-use core::{ffi::CStr, sync::atomic::Ordering};
+use core::{
+    ffi::CStr,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use syscalls::{filter, text};
 
-use crate::{
-    libc::{self, Dlsym},
-    origin, sandbox,
-};
+use crate::{libc, origin, sandbox};
 
 /// Variable of the environment: number of filters of the environment that the operator has checked, as the
 /// one that a container runtime installs.
 const VARIABLE: &CStr = c"UVMD_HELPER_FILTERS";
 
+/// Filters that the operator admits, once it is asked at load.
+static ADMITTED: AtomicU64 = AtomicU64::new(0);
+
 /// Filters that the operator admits; 0 without the variable, or with a value that is no number.
-pub(crate) fn admitted_filters(dlsym: Dlsym) -> u64 {
-    let value = libc::environment(dlsym, VARIABLE).map(CStr::to_bytes).unwrap_or_default();
+fn admitted_filters() -> u64 {
+    let value = libc::environment(VARIABLE).map(CStr::to_bytes).unwrap_or_default();
     if value.iter().all(u8::is_ascii_digit) { text::number(value).unwrap_or(0) } else { 0 }
 }
 
-/// Whether the second stage may be loaded by this thread.
-pub(crate) fn is_given(dlsym: Dlsym) -> bool {
+/// Whether the second stage may be loaded, as this library is. Where the process is new, the filters of now are
+/// those that it began with.
+pub(crate) fn is_given_at_load(is_process_new: bool) -> bool {
+    if sandbox::IS_REQUESTED.load(Ordering::Relaxed) {
+        return false;
+    }
+    let (filters, admitted) = (filter::count(), admitted_filters());
+    ADMITTED.store(admitted, Ordering::Relaxed);
+    if is_process_new {
+        origin::set_filters(filters);
+    }
+    is_given_under(filters, origin::filters(), admitted)
+}
+
+/// Whether the second stage may be started by this thread.
+pub(crate) fn is_given() -> bool {
     !sandbox::IS_REQUESTED.load(Ordering::Relaxed)
-        && is_given_under(filter::count(), origin::filters(), admitted_filters(dlsym))
+        && is_given_under(filter::count(), origin::filters(), ADMITTED.load(Ordering::Relaxed))
 }
 
 /// Under these filters of now and of the process's begin. A program's own filters are never admitted: the

@@ -1,15 +1,18 @@
-//! The second stage, loaded once into a process that finds the CUDA driver.
+//! The second stage, loaded into a process as this library is, and started once the process finds the CUDA
+//! driver. The start takes no lock that the loader holds while constructors and destructors run.
 
 #![expect(unsafe_code, reason = "loads a library and calls it")]
 
 use core::{
-    ffi::{CStr, c_int, c_void},
+    ffi::{CStr, c_char, c_int, c_void},
     mem::transmute,
-    ptr::null_mut,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, Ordering},
+    ptr::{from_ref, null_mut},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
 };
 
 use crate::{
+    driver,
+    elf::{self, Next, Object},
     libc::{self, Dlsym},
     origin, permission, sandbox,
 };
@@ -17,11 +20,7 @@ use crate::{
 /// File of the second stage, beside that of the first.
 const FILE: &CStr = c"libuvmd_helper_cuda.so";
 /// Function of the second stage that starts it.
-const START: &CStr = c"uvmd_helper_start";
-/// Name of the driver.
-const DRIVER: &CStr = c"libcuda.so.1";
-/// A function that the driver has, and no other library.
-pub(crate) const OF_DRIVER: &CStr = c"cuDriverGetVersion";
+const FUNCTION: &CStr = c"uvmd_helper_start";
 /// Variable of the environment that switches the helper on, and its value.
 const VARIABLE: &CStr = c"UVMD_HELPER";
 /// See [`VARIABLE`].
@@ -32,11 +31,15 @@ const PATH_BYTES_MAX: usize = 4096;
 type Replace = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Start = unsafe extern "C" fn(Dlsym, *mut c_void, usize, &'static AtomicBool) -> Replace;
 
-static STATE: AtomicU8 = AtomicU8::new(NONE);
-const NONE: u8 = 0;
-const LOADING: u8 = 1;
-const DONE: u8 = 2;
-/// `Replace`, or null if there is no second stage.
+/// Whether the loader has called this library.
+static IS_AT_LOAD: AtomicBool = AtomicBool::new(false);
+/// `Start`, or null if there is no second stage.
+static START: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// [`NONE`], [`DONE`], or the process that is starting it.
+static STATE: AtomicU64 = AtomicU64::new(NONE);
+const NONE: u64 = 0;
+const DONE: u64 = u64::MAX;
+/// `Replace`, or null if the second stage was not started.
 static REPLACE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// What stands in place of a function of the driver.
@@ -44,29 +47,24 @@ static REPLACE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 pub(crate) enum Replaced {
     /// This: the hook, or the function itself if it has none.
     By(*mut c_void),
-    /// Not known yet: another thread is loading the second stage. Waiting for it could be for ever,
-    /// if this thread is within a `dlopen` of its own.
-    Loading,
+    /// Not known yet: another thread is starting the second stage.
+    Starting,
 }
 
-/// What stands in place of a function of the driver. Loads the second stage, if nobody has.
-pub(crate) fn replace(dlsym: Dlsym, handle: *mut c_void, function: *mut c_void) -> Replaced {
-    if STATE.load(Ordering::Acquire) == NONE {
-        // SAFETY: the handle is the program's, and has answered.
-        if unsafe { dlsym(handle, OF_DRIVER.as_ptr()) }.is_null() {
-            libc::forget_error(dlsym);
-            return Replaced::By(function);
-        }
-        if STATE.compare_exchange(NONE, LOADING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            if let Some(replace) = load(dlsym, handle) {
-                REPLACE.store(replace as *mut c_void, Ordering::Release);
-            }
-            libc::forget_error(dlsym);
-            STATE.store(DONE, Ordering::Release);
-        }
+/// What stands in place of a function of the driver. Starts the second stage, if nobody has, where there is
+/// a driver.
+pub(crate) fn replace(function: *mut c_void, driver: impl FnOnce() -> Option<Object>) -> Replaced {
+    let start = START.load(Ordering::Acquire);
+    if start.is_null() {
+        return Replaced::By(function);
+    }
+    let state = STATE.load(Ordering::Acquire);
+    if state == NONE || is_of_parent(state) {
+        let Some(driver) = driver() else { return Replaced::By(function) };
+        begin(state, start, &driver);
     }
     if STATE.load(Ordering::Acquire) != DONE {
-        return Replaced::Loading;
+        return Replaced::Starting;
     }
     let replace = REPLACE.load(Ordering::Acquire);
     if replace.is_null() {
@@ -78,27 +76,98 @@ pub(crate) fn replace(dlsym: Dlsym, handle: *mut c_void, function: *mut c_void) 
     Replaced::By(unsafe { replace(function) })
 }
 
-fn load(dlsym: Dlsym, driver: *mut c_void) -> Option<Replace> {
-    const NOW_AND_FOR_EVER: c_int = 2 | 0x1000;
-    const LAZY_IF_LOADED: c_int = 1 | 4;
-    if libc::environment(dlsym, VARIABLE) != Some(RECORD) || !permission::is_given(dlsym) {
-        return None;
+/// Whether a thread was starting the second stage when another one made this process by a fork: it is not here.
+fn is_of_parent(state: u64) -> bool {
+    // A filter that the program has asked for may forbid to ask.
+    state != DONE && !sandbox::IS_REQUESTED.load(Ordering::Relaxed) && state != process()
+}
+
+/// No longer waits for a thread that was starting the second stage: all functions stay as they are, unless it
+/// comes to an end.
+pub(crate) fn give_up() {
+    let state = STATE.load(Ordering::Acquire);
+    let _ = STATE.compare_exchange(state, DONE, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+fn begin(state: u64, start: *mut c_void, driver: &Object) {
+    let is_permitted = permission::is_given();
+    // Of the calls that are permitted.
+    let next = if is_permitted { process() } else { DONE };
+    if STATE.compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed).is_err() || !is_permitted {
+        return;
     }
-    let mut path = [0; PATH_BYTES_MAX];
-    let path = beside(libc::library_of(dlsym, (&raw const STATE).cast())?, &mut path)?;
-    let library = libc::dlopen(dlsym, path, NOW_AND_FOR_EVER)?;
-    // SAFETY: a handle of dlopen.
-    let start = unsafe { dlsym(library, START.as_ptr()) };
-    if start.is_null() {
-        return None;
-    }
-    // A handle of the driver alone: that of the program may be of the whole process, in which this
-    // library's own names come first. It is not closed, so that the hooks' functions stay.
-    let driver = libc::dlopen(dlsym, DRIVER, LAZY_IF_LOADED).unwrap_or(driver);
     // SAFETY: the second stage has it as this.
     let start = unsafe { transmute::<*mut c_void, Start>(start) };
-    // SAFETY: the real dlsym, a handle of the driver, and a thread.
-    Some(unsafe { start(dlsym, driver, origin::first_thread(), &sandbox::IS_REQUESTED) })
+    let handle = from_ref(driver).cast_mut().cast();
+    // SAFETY: what finds functions of that driver, and a thread.
+    let replace = unsafe { start(find, handle, origin::first_thread(), &sandbox::IS_REQUESTED) };
+    driver::is_used(driver);
+    REPLACE.store(replace as *mut c_void, Ordering::Release);
+    STATE.store(DONE, Ordering::Release);
+}
+
+/// Function by name of an object, or of the process if that is null: for the second stage.
+unsafe extern "C" fn find(object: *mut c_void, name: *const c_char) -> *mut c_void {
+    let Some(name) = libc::text(name) else { return null_mut() };
+    // SAFETY: null, or the driver that `begin` passes.
+    let found = match unsafe { object.cast::<Object>().as_ref() } {
+        Some(object) => object.symbol(name),
+        None => elf::first((&raw const STATE) as usize, name),
+    };
+    found.unwrap_or(null_mut())
+}
+
+/// Number of this process.
+fn process() -> u64 {
+    const GETPID: usize = 39;
+    // SAFETY: takes no arguments.
+    unsafe { syscalls::call(GETPID, [0; 6]) }.map_or(NONE, |process| process as u64)
+}
+
+/// Whether the calling thread is the process's first one.
+fn is_first_thread() -> bool {
+    const GETTID: usize = 186;
+    // SAFETY: takes no arguments.
+    unsafe { syscalls::call(GETTID, [0; 6]) }.is_ok_and(|thread| thread as u64 == process())
+}
+
+/// Loads the second stage, if the helper is on and nothing forbids it. Where the process is new, what it has
+/// now is what it began with. Takes the loader's lock.
+pub(crate) fn load(is_process_new: bool) {
+    IS_AT_LOAD.store(true, Ordering::Release);
+    if is_to_load(is_process_new) {
+        load_file();
+    }
+}
+
+/// Loads it for a constructor that looks for the driver before the loader has called this library: in the first
+/// thread of a new process, which is about to do so.
+pub(crate) fn load_before_constructors() {
+    let is_early = !IS_AT_LOAD.load(Ordering::Acquire) && matches!(libc::next_dlsym(), Some(Next::After(_)));
+    if is_early && is_to_load(true) && is_first_thread() {
+        load_file();
+    }
+}
+
+fn is_to_load(is_process_new: bool) -> bool {
+    START.load(Ordering::Acquire).is_null()
+        && libc::environment(VARIABLE) == Some(RECORD)
+        && permission::is_given_at_load(is_process_new)
+}
+
+fn load_file() {
+    const NOW_AND_FOR_EVER: c_int = 2 | 0x1000;
+    let start = || {
+        let dlsym = libc::dlsym()?;
+        let first = libc::text(elf::object_of((&raw const STATE) as usize)?.path())?;
+        let mut path = [0; PATH_BYTES_MAX];
+        let library = libc::dlopen(beside(first, &mut path)?, NOW_AND_FOR_EVER)?;
+        // SAFETY: a handle of dlopen.
+        Some(unsafe { dlsym(library, FUNCTION.as_ptr()) })
+    };
+    let start = start().unwrap_or(null_mut());
+    libc::forget_error();
+    START.store(start, Ordering::Release);
 }
 
 /// Path of the second stage: that of the first, with another file.
@@ -124,5 +193,38 @@ mod tests {
         let long = [[b'a'; PATH_BYTES_MAX].as_slice(), b"/x\0"].concat();
         let mut path = [0; PATH_BYTES_MAX];
         assert_eq!(beside(CStr::from_bytes_with_nul(&long).unwrap(), &mut path), None);
+    }
+    static HOOK: u8 = 0;
+    static STARTS: AtomicU64 = AtomicU64::new(0);
+
+    unsafe extern "C" fn replace_all(_: *mut c_void) -> *mut c_void {
+        (&raw const HOOK).cast_mut().cast()
+    }
+
+    unsafe extern "C" fn start(_: Dlsym, _: *mut c_void, _: usize, _: &'static AtomicBool) -> Replace {
+        STARTS.fetch_add(1, Ordering::Relaxed);
+        replace_all
+    }
+
+    /// One test, as there is one second stage.
+    #[test]
+    fn start_in_progress_is_waited_for_in_its_own_process_alone() {
+        let (function, hook) = (null_mut(), Replaced::By((&raw const HOOK).cast_mut().cast()));
+        let any = || elf::object_of((&raw const HOOK) as usize);
+        START.store(start as *mut c_void, Ordering::Relaxed);
+        assert_eq!(replace(function, || None), Replaced::By(function), "no driver is loaded");
+        STATE.store(process(), Ordering::Relaxed);
+        assert_eq!(replace(function, any), Replaced::Starting);
+        assert_eq!(STARTS.load(Ordering::Relaxed), 0);
+        // As in a child of a fork, which the thread that starts is not in.
+        STATE.store(process() + 1, Ordering::Relaxed);
+        assert_eq!(replace(function, any), hook);
+        assert_eq!(replace(function, any), hook);
+        assert_eq!(STARTS.load(Ordering::Relaxed), 1);
+        // One that does not end is given up once, for all calls.
+        REPLACE.store(null_mut(), Ordering::Relaxed);
+        STATE.store(process(), Ordering::Relaxed);
+        give_up();
+        assert_eq!(replace(function, any), Replaced::By(function));
     }
 }

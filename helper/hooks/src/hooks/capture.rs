@@ -47,8 +47,9 @@ hooks! {
             if driver::capture(stream) != Some(capture) {
                 recorder.capture_ends();
             }
-            if let Some(graph) = read(graph).filter(|_| result.is_ok())
+            if result.is_ok()
                 && recorder.is_recording()
+                && let Some(graph) = read(graph)
             {
                 recorder.record(Kind::GraphCaptured, 0, [0, capture, graph, 0, 0]);
             }

@@ -42,92 +42,98 @@ impl Copy {
     }
 }
 
-fn copies(result: CuResult, copy: Option<Copy>, flags: u8, stream: Handle, is_per_thread: bool) -> CuResult {
+fn copies(
+    result: CuResult,
+    copy: impl FnOnce() -> Option<Copy>,
+    flags: u8,
+    stream: Handle,
+    is_per_thread: bool,
+) -> CuResult {
     after(result, |recorder| {
-        if let Some(copy) = copy {
+        if let Some(copy) = copy() {
             copy.record(recorder, recorder.target(stream, is_per_thread), flags);
         }
     })
 }
 
 /// Copies that the program waits for, in the default stream.
-fn now(result: CuResult, copy: Option<Copy>, is_per_thread: bool) -> CuResult {
+fn now(result: CuResult, copy: impl FnOnce() -> Option<Copy>, is_per_thread: bool) -> CuResult {
     copies(result, copy, 0, 0, is_per_thread)
 }
 
 /// Copies that are submitted to a stream.
-fn later(result: CuResult, copy: Option<Copy>, stream: Handle, is_per_thread: bool) -> CuResult {
+fn later(result: CuResult, copy: impl FnOnce() -> Option<Copy>, stream: Handle, is_per_thread: bool) -> CuResult {
     copies(result, copy, ASYNCHRONOUS, stream, is_per_thread)
 }
 
 hooks! {
     cuMemcpy / cuMemcpy_ptds = fn(to: u64, from: u64, bytes: usize) |real, per_thread| {
-        now(real(), Some(Copy::flat(to, from, bytes)), per_thread)
+        now(real(), || Some(Copy::flat(to, from, bytes)), per_thread)
     }
 
     cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds = fn(to: u64, from: u64, bytes: usize) |real, per_thread| {
-        now(real(), Some(Copy::flat(to, from, bytes)), per_thread)
+        now(real(), || Some(Copy::flat(to, from, bytes)), per_thread)
     }
 
     cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds = fn(to: u64, from: u64, bytes: usize) |real, per_thread| {
-        now(real(), Some(Copy::flat(to, from, bytes)), per_thread)
+        now(real(), || Some(Copy::flat(to, from, bytes)), per_thread)
     }
 
     cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds = fn(to: u64, from: u64, bytes: usize) |real, per_thread| {
-        now(real(), Some(Copy::flat(to, from, bytes)), per_thread)
+        now(real(), || Some(Copy::flat(to, from, bytes)), per_thread)
     }
 
     cuMemcpyPeer / cuMemcpyPeer_ptds = fn(
         to: u64, to_context: Handle, from: u64, from_context: Handle, bytes: usize,
     ) |real, per_thread| {
-        now(real(), Some(Copy::flat(to, from, bytes)), per_thread)
+        now(real(), || Some(Copy::flat(to, from, bytes)), per_thread)
     }
 
     cuMemcpyAsync / cuMemcpyAsync_ptsz = fn(to: u64, from: u64, bytes: usize, stream: Handle) |real, per_thread| {
-        later(real(), Some(Copy::flat(to, from, bytes)), stream, per_thread)
+        later(real(), || Some(Copy::flat(to, from, bytes)), stream, per_thread)
     }
 
     cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz = fn(
         to: u64, from: u64, bytes: usize, stream: Handle,
     ) |real, per_thread| {
-        later(real(), Some(Copy::flat(to, from, bytes)), stream, per_thread)
+        later(real(), || Some(Copy::flat(to, from, bytes)), stream, per_thread)
     }
 
     cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz = fn(
         to: u64, from: u64, bytes: usize, stream: Handle,
     ) |real, per_thread| {
-        later(real(), Some(Copy::flat(to, from, bytes)), stream, per_thread)
+        later(real(), || Some(Copy::flat(to, from, bytes)), stream, per_thread)
     }
 
     cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz = fn(
         to: u64, from: u64, bytes: usize, stream: Handle,
     ) |real, per_thread| {
-        later(real(), Some(Copy::flat(to, from, bytes)), stream, per_thread)
+        later(real(), || Some(Copy::flat(to, from, bytes)), stream, per_thread)
     }
 
     cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz = fn(
         to: u64, to_context: Handle, from: u64, from_context: Handle, bytes: usize, stream: Handle,
     ) |real, per_thread| {
-        later(real(), Some(Copy::flat(to, from, bytes)), stream, per_thread)
+        later(real(), || Some(Copy::flat(to, from, bytes)), stream, per_thread)
     }
 
     cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds = fn(copy: *const Copy2) |real, per_thread| {
-        now(real(), Copy::of_2(copy), per_thread)
+        now(real(), || Copy::of_2(copy), per_thread)
     }
 
     cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds = fn(copy: *const Copy2) |real, per_thread| {
-        now(real(), Copy::of_2(copy), per_thread)
+        now(real(), || Copy::of_2(copy), per_thread)
     }
 
     cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds = fn(copy: *const Copy3) |real, per_thread| {
-        now(real(), Copy::of_3(copy), per_thread)
+        now(real(), || Copy::of_3(copy), per_thread)
     }
 
     cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz = fn(copy: *const Copy2, stream: Handle) |real, per_thread| {
-        later(real(), Copy::of_2(copy), stream, per_thread)
+        later(real(), || Copy::of_2(copy), stream, per_thread)
     }
 
     cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz = fn(copy: *const Copy3, stream: Handle) |real, per_thread| {
-        later(real(), Copy::of_3(copy), stream, per_thread)
+        later(real(), || Copy::of_3(copy), stream, per_thread)
     }
 }

@@ -9,51 +9,83 @@ use crate::{
     cuda::{Copy3, CuResult, FillNode, Handle, KernelNode, KernelNode2, Node, NodeParams},
     program::read,
     real::hooks,
-    recorder::{after, named_stream, recording},
+    recorder::{Recorder, after, named_stream, recording},
 };
 
-fn kernel(result: CuResult, target: Target, node: Option<KernelNode>) -> CuResult {
-    after(result, |recorder| {
-        if let Some(node) = node {
-            launch::record(recorder, target, &node);
-        }
-    })
+/// Node of a graph whose handle the driver writes with the call, if that succeeds.
+#[derive(Clone, Copy)]
+struct Added {
+    graph: Handle,
+    node: *const Handle,
 }
 
-fn kernel_2(node: *const KernelNode2) -> Option<KernelNode> {
+/// Where a node is, once the call has succeeded.
+trait Place {
+    fn target(self) -> Target;
+}
+
+impl Place for Added {
+    fn target(self) -> Target {
+        Target::Graph { graph: self.graph, node: read(self.node).unwrap_or(0) }
+    }
+}
+
+impl Place for Target {
+    fn target(self) -> Target {
+        self
+    }
+}
+
+fn record_kernel(recorder: &'static Recorder, place: impl Place, node: Option<KernelNode>) {
+    if let Some(node) = node {
+        launch::record(recorder, place.target(), &node);
+    }
+}
+
+fn record_copy(recorder: &Recorder, place: impl Place, copy: *const Copy3) {
+    if let Some(copy) = Copy::of_3(copy) {
+        copy.record(recorder, place.target(), 0);
+    }
+}
+
+fn record_fill(recorder: &Recorder, place: impl Place, fill: *const FillNode) {
+    if let Some(FillNode { address, unit_bytes, width, rows, .. }) = read(fill) {
+        Fill::new(address, width, rows, unit_bytes as usize).record(recorder, place.target(), 0);
+    }
+}
+
+fn read_kernel_2(node: *const KernelNode2) -> Option<KernelNode> {
     let KernelNode2 { first, kernel, .. } = read(node)?;
     Some(if first.function == 0 { KernelNode { function: kernel, ..first } } else { first })
 }
 
-fn copy(result: CuResult, target: Target, copy: *const Copy3) -> CuResult {
-    after(result, |recorder| {
-        if let Some(copy) = Copy::of_3(copy) {
-            copy.record(recorder, target, 0);
-        }
-    })
+fn kernel(result: CuResult, place: impl Place, node: *const KernelNode) -> CuResult {
+    after(result, |recorder| record_kernel(recorder, place, read(node)))
 }
 
-fn fill(result: CuResult, target: Target, fill: *const FillNode) -> CuResult {
-    after(result, |recorder| {
-        if let Some(FillNode { address, unit_bytes, width, rows, .. }) = read(fill) {
-            Fill::new(address, width, rows, unit_bytes as usize).record(recorder, target, 0);
-        }
-    })
+fn kernel_2(result: CuResult, place: impl Place, node: *const KernelNode2) -> CuResult {
+    after(result, |recorder| record_kernel(recorder, place, read_kernel_2(node)))
+}
+
+fn copy(result: CuResult, place: impl Place, copy: *const Copy3) -> CuResult {
+    after(result, |recorder| record_copy(recorder, place, copy))
+}
+
+fn fill(result: CuResult, place: impl Place, fill: *const FillNode) -> CuResult {
+    after(result, |recorder| record_fill(recorder, place, fill))
 }
 
 /// A node of any kind.
-fn any(result: CuResult, target: Target, params: *const NodeParams) -> CuResult {
-    let Some(params) = read(params).filter(|_| result.is_ok()) else { return result };
-    match params.node() {
-        Node::Kernel(node) => kernel(result, target, kernel_2(node)),
-        Node::Copy(node) => copy(result, target, node),
-        Node::Fill(node) => fill(result, target, node),
-        Node::Other => result,
-    }
-}
-
-fn graph(graph: Handle, node: *const Handle) -> Target {
-    Target::Graph { graph, node: read(node).unwrap_or(0) }
+fn any(result: CuResult, place: impl Place, params: *const NodeParams) -> CuResult {
+    after(result, |recorder| {
+        let Some(params) = read(params) else { return };
+        match params.node() {
+            Node::Kernel(node) => record_kernel(recorder, place, read_kernel_2(node)),
+            Node::Copy(node) => record_copy(recorder, place, node),
+            Node::Fill(node) => record_fill(recorder, place, node),
+            Node::Other => {}
+        }
+    })
 }
 
 fn changes(result: CuResult, kind: Kind, [stream, first, second]: [u64; 3]) -> CuResult {
@@ -62,52 +94,48 @@ fn changes(result: CuResult, kind: Kind, [stream, first, second]: [u64; 3]) -> C
 
 /// Something is made of a graph, whose handle was written.
 fn makes(result: CuResult, kind: Kind, graph: Handle, made: *const Handle) -> CuResult {
-    let made = if result.is_ok() { read(made) } else { None };
-    changes(result, kind, [0, graph, made.unwrap_or(0)])
+    after(result, |recorder| recorder.record(kind, 0, [0, graph, read(made).unwrap_or(0), 0, 0]))
 }
 
 hooks! {
     cuGraphAddKernelNode = fn(
         node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const KernelNode,
     ) |real, per_thread| {
-        let result = real();
-        kernel(result, graph(of, node), read(params))
+        kernel(real(), Added { graph: of, node }, params)
     }
 
     cuGraphAddKernelNode_v2 = fn(
         node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const KernelNode2,
     ) |real, per_thread| {
-        let result = real();
-        kernel(result, graph(of, node), kernel_2(params))
+        kernel_2(real(), Added { graph: of, node }, params)
     }
 
     // Without the graph: a node's handle is the node's alone.
     cuGraphKernelNodeSetParams = fn(node: Handle, params: *const KernelNode) |real, per_thread| {
-        kernel(real(), Target::Graph { graph: 0, node }, read(params))
+        kernel(real(), Target::Graph { graph: 0, node }, params)
     }
 
     cuGraphKernelNodeSetParams_v2 = fn(node: Handle, params: *const KernelNode2) |real, per_thread| {
-        kernel(real(), Target::Graph { graph: 0, node }, kernel_2(params))
+        kernel_2(real(), Target::Graph { graph: 0, node }, params)
     }
 
     cuGraphExecKernelNodeSetParams = fn(
         executable: Handle, node: Handle, params: *const KernelNode,
     ) |real, per_thread| {
-        kernel(real(), Target::Executable { executable, node }, read(params))
+        kernel(real(), Target::Executable { executable, node }, params)
     }
 
     cuGraphExecKernelNodeSetParams_v2 = fn(
         executable: Handle, node: Handle, params: *const KernelNode2,
     ) |real, per_thread| {
-        kernel(real(), Target::Executable { executable, node }, kernel_2(params))
+        kernel_2(real(), Target::Executable { executable, node }, params)
     }
 
     cuGraphAddMemcpyNode = fn(
         node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const Copy3,
         context: Handle,
     ) |real, per_thread| {
-        let result = real();
-        copy(result, graph(of, node), params)
+        copy(real(), Added { graph: of, node }, params)
     }
 
     cuGraphMemcpyNodeSetParams = fn(node: Handle, params: *const Copy3) |real, per_thread| {
@@ -124,8 +152,7 @@ hooks! {
         node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const FillNode,
         context: Handle,
     ) |real, per_thread| {
-        let result = real();
-        fill(result, graph(of, node), params)
+        fill(real(), Added { graph: of, node }, params)
     }
 
     cuGraphMemsetNodeSetParams = fn(node: Handle, params: *const FillNode) |real, per_thread| {
@@ -141,16 +168,14 @@ hooks! {
     cuGraphAddNode = fn(
         node: *mut Handle, of: Handle, dependencies: *const Handle, count: usize, params: *const NodeParams,
     ) |real, per_thread| {
-        let result = real();
-        any(result, graph(of, node), params)
+        any(real(), Added { graph: of, node }, params)
     }
 
     cuGraphAddNode_v2 = fn(
         node: *mut Handle, of: Handle, dependencies: *const Handle, edges: *const u8, count: usize,
         params: *const NodeParams,
     ) |real, per_thread| {
-        let result = real();
-        any(result, graph(of, node), params)
+        any(real(), Added { graph: of, node }, params)
     }
 
     cuGraphNodeSetParams = fn(node: Handle, params: *const NodeParams) |real, per_thread| {
@@ -164,27 +189,23 @@ hooks! {
     cuGraphInstantiate = fn(
         executable: *mut Handle, graph: Handle, node: *mut Handle, text: *mut u8, bytes: usize,
     ) |real, per_thread| {
-        let result = real();
-        makes(result, Kind::GraphInstantiated, graph, executable)
+        makes(real(), Kind::GraphInstantiated, graph, executable)
     }
 
     cuGraphInstantiate_v2 = fn(
         executable: *mut Handle, graph: Handle, node: *mut Handle, text: *mut u8, bytes: usize,
     ) |real, per_thread| {
-        let result = real();
-        makes(result, Kind::GraphInstantiated, graph, executable)
+        makes(real(), Kind::GraphInstantiated, graph, executable)
     }
 
     cuGraphInstantiateWithFlags = fn(executable: *mut Handle, graph: Handle, flags: u64) |real, per_thread| {
-        let result = real();
-        makes(result, Kind::GraphInstantiated, graph, executable)
+        makes(real(), Kind::GraphInstantiated, graph, executable)
     }
 
     cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz = fn(
         executable: *mut Handle, graph: Handle, params: *mut u8,
     ) |real, per_thread| {
-        let result = real();
-        makes(result, Kind::GraphInstantiated, graph, executable)
+        makes(real(), Kind::GraphInstantiated, graph, executable)
     }
 
     cuGraphExecUpdate = fn(executable: Handle, graph: Handle, node: *mut Handle, update: *mut u32) |real, per_thread| {
@@ -207,8 +228,7 @@ hooks! {
     }
 
     cuGraphClone = fn(clone: *mut Handle, graph: Handle) |real, per_thread| {
-        let result = real();
-        makes(result, Kind::GraphCloned, graph, clone)
+        makes(real(), Kind::GraphCloned, graph, clone)
     }
 
     cuGraphDestroy = fn(graph: Handle) |real, per_thread| {
