@@ -368,14 +368,7 @@ impl Drop for Never {
 
 /// Many followers of one user, and then one of another.
 fn followers_of_one_user_leave_memory_to_another(snapshot: &Snapshot, id: ProcessId, recorder: &Recorder) {
-    let mut followers = Followers::new(
-        recorder.clone(),
-        ActuatorChoice::Auto,
-        mover_factory().0,
-        at_once(),
-        Probes::default(),
-        Duration::from_millis(100),
-    );
+    let mut followers = with_planners(recorder, at_once());
     // Room for three followers of a user, before their calls are followed.
     let user_bytes = 6 * recorder.bytes(id);
     let shares = Shares::new(Limits { node_bytes: 2 * user_bytes, user_bytes });
