@@ -131,3 +131,44 @@ impl Places {
         ended().or_else(idle).or_else(after_its_term).map(|place| place.process)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const QUOTAS: Quotas = Quotas { window_bytes: 0, user_max: 3, node_max: 8 };
+    const NOW: Duration = Duration::from_hours(1);
+
+    /// Recordings of few users, each with whether it has ended, and whether it is idle or had its term.
+    fn any_places() -> impl Strategy<Value = Vec<(u32, bool, bool)>> {
+        prop::collection::vec((0..5_u32, any::<bool>(), any::<bool>()), 1..60)
+    }
+
+    proptest! {
+        #[test]
+        fn no_user_exceeds_its_quota_or_takes_a_place_of_one_with_fewer(places in any_places()) {
+            let mut held: Vec<Place> = Vec::new();
+            for (pid, (uid, has_ended, is_old)) in (1..).zip(places) {
+                let mut places = Places::new(QUOTAS, held.clone());
+                while !places.has_room(uid) {
+                    let Some(process) = places.first_to_go(uid, NOW) else { break };
+                    let gone = *held.iter().find(|place| place.process == process).unwrap();
+                    prop_assert!(gone.end != 0 || gone.since != NOW, "it runs, with calls, for a short time");
+                    prop_assert!(gone.uid == uid || places.of_user(gone.uid) > places.of_user(uid));
+                    places.remove(process);
+                    held.retain(|place| place.process != process);
+                }
+                if places.has_room(uid) {
+                    let time = if is_old { Duration::ZERO } else { NOW };
+                    let process = ProcessId { pid, start_ticks: 1 };
+                    let end = if has_ended { pid.into() } else { 0 };
+                    held.push(Place { process, uid, end, since: time, active_at: time });
+                }
+                let of = |uid| held.iter().filter(|place| place.uid == uid).count();
+                prop_assert!(held.len() <= QUOTAS.node_max && (0..5).all(|uid| of(uid) <= QUOTAS.user_max));
+            }
+        }
+    }
+}
