@@ -20,7 +20,7 @@ pub(super) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { node_bytes: 96 << 20, user_bytes: 48 << 20 }
+        Self { node_bytes: 128 << 20, user_bytes: 96 << 20 }
     }
 }
 
@@ -169,11 +169,11 @@ mod tests {
     fn user_with_many_followers_leaves_memory_to_others() {
         let shares = Shares::default();
         let first = fill(&shares, 1, 5 * MIB);
-        assert_eq!((first.len(), shares.bytes()), (9, 45 * MIB));
+        assert_eq!((first.len(), shares.bytes()), (19, 95 * MIB));
         let second = fill(&shares, 2, 5 * MIB);
-        assert_eq!((second.len(), shares.bytes()), (5, 70 * MIB));
+        assert_eq!((second.len(), shares.bytes()), (4, 115 * MIB));
         let third = fill(&shares, 3, 5 * MIB);
-        assert_eq!((third.len(), shares.bytes()), (2, 80 * MIB), "of the reserve");
+        assert_eq!((third.len(), shares.bytes()), (2, 125 * MIB), "of the reserve");
         drop((first, second, third));
         assert_eq!(shares.bytes(), 0);
     }
@@ -185,18 +185,18 @@ mod tests {
         let mut another = shares.start(1);
         assert_eq!(
             another.resize(MIB, NOW),
-            Err("memory for following calls: the quota of the process's user is reached: user 1 has 48 of 48 MiB; \
+            Err("memory for following calls: the quota of the process's user is reached: user 1 has 96 of 96 MiB; \
                  the process is followed anew after 10 s"
                 .to_owned())
         );
         let _second = fill(&shares, 2, 6 * MIB);
         assert_eq!(
-            shares.start(3).resize(13 * MIB, NOW),
-            Err("memory for following calls: the limit of the node is reached: user 1 has 48 of 96 MiB; \
+            shares.start(3).resize(9 * MIB, NOW),
+            Err("memory for following calls: the limit of the node is reached: user 1 has 96 of 128 MiB; \
                  the process is followed anew after 10 s"
                 .to_owned())
         );
-        assert_eq!(shares.start(3).resize(12 * MIB, NOW), Ok(()));
+        assert_eq!(shares.start(3).resize(8 * MIB, NOW), Ok(()));
     }
 
     #[test]
@@ -206,8 +206,8 @@ mod tests {
         assert!(share.is_due(Duration::ZERO));
         let mut now = NOW;
         for seconds in [10, 20, 40] {
-            assert_eq!(share.resize(40 * MIB, now), Ok(()));
-            assert!(share.resize(49 * MIB, now).is_err());
+            assert_eq!(share.resize(80 * MIB, now), Ok(()));
+            assert!(share.resize(97 * MIB, now).is_err());
             assert_eq!(shares.bytes(), 0, "it is dropped");
             assert!(!share.is_due(now + (seconds - 1) * SECOND) && share.is_due(now + seconds * SECOND));
             now += seconds * SECOND;
@@ -229,14 +229,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_keep_to_the_limits_and_are_freed(steps in prop::collection::vec((0..24_usize, 0..60_usize), 1..200)) {
+        fn shares_keep_to_the_limits_and_are_freed(steps in prop::collection::vec((0..24_usize, 0..120_usize), 1..200)) {
             let shares = Shares::default();
             let mut all: Vec<Share> = (0..24).map(|at| shares.start(at % 5)).collect();
             for (at, mib) in steps {
                 let _ = all[at].resize(mib * MIB, NOW);
                 let held = lock(&shares.0).of_users.clone();
-                prop_assert!(held.values().sum::<usize>() <= 96 * MIB);
-                prop_assert!(held.values().all(|bytes| *bytes <= 48 * MIB));
+                prop_assert!(held.values().sum::<usize>() <= 128 * MIB);
+                prop_assert!(held.values().all(|bytes| *bytes <= 96 * MIB));
                 prop_assert_eq!(held.values().sum::<usize>(), all.iter().map(|share| share.bytes).sum::<usize>());
             }
             drop(all);
