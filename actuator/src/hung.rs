@@ -153,7 +153,7 @@ impl State {
         };
         let hung: Vec<&Taken> =
             self.taken.iter().filter(|taken| !matches!(taken.progress, Progress::Awaited)).collect();
-        if !has_room(&hung) || hung.iter().any(|hung| hung.target.pid == target.pid) {
+        if !has_room(&hung) || hung.iter().any(|hung| hung.target == target) {
             return Err(NoSlot::Hung);
         }
         if !has_room(&self.taken.iter().collect::<Vec<_>>()) {
@@ -229,6 +229,7 @@ mod tests {
         let hung = hung(&slots, [(7, 1000)]);
         assert_eq!(take(&slots, 7, 1000).unwrap_err(), NoSlot::Hung);
         assert!(take(&slots, 8, 1000).is_ok());
+        assert!(take(&slots, 7, 1001).is_ok(), "a process of another user has its pid by now");
         drop(hung);
         assert!(take(&slots, 7, 1000).is_ok());
     }
