@@ -13,14 +13,22 @@ extern CUresult cuMemAllocManaged(Handle *, size_t, unsigned), cuMemsetD8_v2(Han
 
 #define SAY(call) printf("%s: %d\n", #call, call)
 
+/* Whether the whole process has a function, by either handle, and the error. */
+static void find(const char *name) {
+  void *handles[] = {RTLD_DEFAULT, dlopen(NULL, RTLD_LAZY)};
+  for (int at = 0; at < 2; at++) {
+    void *found = dlsym(handles[at], name);
+    const char *error = dlerror();
+    printf("%s found: %d, error: %s\n", name, found != NULL, error ? strstr(error, "undefined") : "none");
+  }
+}
+
 int main(void) {
   int device = 0;
   Handle context = NULL, memory = NULL;
-  /* Neither the stub nor any library has this one, as the driver is not loaded yet. */
-  void *found = dlsym(RTLD_DEFAULT, "cuMemcpyDtoH_v2");
-  const char *error = dlerror();
-  printf("found: %d, error: %s\n", found != NULL, error ? strstr(error, "undefined") : "none");
-  printf("found: %d\n", dlsym(RTLD_DEFAULT, "cuMemFree_v2") != NULL);
+  /* Neither the stub nor any library has the first one, as the driver is not loaded yet. */
+  find("cuMemcpyDtoH_v2");
+  find("cuMemFree_v2");
   SAY(cuDevicePrimaryCtxRetain(&context, 0));
   SAY(cuInit(0));
   SAY(cuDeviceGet(&device, 0));
@@ -30,5 +38,10 @@ int main(void) {
   SAY(cuMemsetD8_v2(memory, 1, 4096));
   SAY(cuMemFree_v2(memory));
   SAY(cuDevicePrimaryCtxRelease_v2(device));
+  /* The stub has loaded the driver for itself. */
+  find("cuMemcpyDtoH_v2");
+  find("cuMemFree_v2");
+  dlopen("libcuda.so.1", RTLD_LAZY | RTLD_GLOBAL);
+  find("cuMemcpyDtoH_v2");
   return 0;
 }

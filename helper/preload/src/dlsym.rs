@@ -4,7 +4,7 @@
 
 use core::{
     arch::naked_asm,
-    ffi::{CStr, c_char, c_void},
+    ffi::{CStr, c_char, c_int, c_void},
     ptr::null_mut,
 };
 
@@ -15,6 +15,9 @@ use crate::{
     libc::{self, Dlsym},
     stage::{self, Replaced},
 };
+
+/// `RTLD_NEXT`.
+const NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
 
 /// `void *dlsym(void *handle, const char *name)`. With the handle of a library, the answer may be a
 /// hook. Else this jumps to the C library's, which tells by the return address who asks: unless that would
@@ -30,6 +33,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "lea rax, [rdi + 1]",
         "cmp rax, 1",
         "ja {of_handle}",
+        "mov rdx, [rsp]",
         "push rdi",
         "push rsi",
         "sub rsp, 8",
@@ -62,20 +66,39 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     )
 }
 
-/// Whether a name is one of this library's exports, and no other object has it: without this library, the
-/// program would not find it in the whole process.
-unsafe extern "C" fn is_ours_alone(handle: *mut c_void, name: *const c_char) -> bool {
-    if !handle.is_null() || name.is_null() {
+/// Whether a search of the whole process by a caller would find a name in this library, and without this library
+/// in no other.
+unsafe extern "C" fn is_ours_alone(handle: *mut c_void, name: *const c_char, caller: usize) -> bool {
+    let Some(name) = libc::text(name).filter(|_| handle.is_null()) else { return false };
+    if !is_of_driver(name) || exports::named(name).is_none() {
         return false;
     }
-    // SAFETY: a text, as dlsym demands.
-    let name = unsafe { CStr::from_ptr(name) };
-    is_of_driver(name) && exports::named(name).is_some() && exports::next(name).is_none()
+    // Other callers than the program may find it in libraries of their own.
+    exports::next(name).is_none() || (elf::is_of_program(caller) && !is_global(name))
+}
+
+/// Whether an export that a search by a handle has found is found in no other library without this one.
+fn is_ours_by(handle: *mut c_void, found: *mut c_void, name: &CStr) -> bool {
+    const LAZY_IF_LOADED: c_int = 1 | 4;
+    if exports::named(name) != Some(found) {
+        return false;
+    }
+    exports::next(name).is_none() || (libc::dlopen(c"", LAZY_IF_LOADED) == Some(handle) && !is_global(name))
+}
+
+/// Whether the whole process has a name without this library.
+fn is_global(name: &CStr) -> bool {
+    let Some(real) = libc::dlsym() else { return false };
+    // SAFETY: takes any name. It tells by the return address what comes after this library.
+    let is_after = !unsafe { real(NEXT, name.as_ptr()) }.is_null();
+    if !is_after {
+        libc::forget_error();
+    }
+    is_after || elf::is_before((&raw const libc::DLSYM) as usize, name)
 }
 
 /// `dlsym` with a name that no other object has.
 unsafe extern "C" fn missing(_: *mut c_void, name: *const c_char) -> *mut c_void {
-    const NEXT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);
     // SAFETY: what the program passes. It sets the error that the program may ask for.
     libc::dlsym().map_or(null_mut(), |real| unsafe { real(NEXT, name) })
 }
@@ -92,6 +115,11 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
     let name = unsafe { CStr::from_ptr(name) };
     if !is_of_driver(name) {
         return found;
+    }
+    if is_ours_by(handle, found, name) {
+        let name = name.as_ptr();
+        // SAFETY: as above.
+        return unsafe { missing(handle, name) };
     }
     stage::load_before_constructors();
     match stage::replace(found, || driver_of(real, handle)) {

@@ -113,6 +113,21 @@ pub(crate) fn first(own: usize, name: &CStr) -> Option<*mut c_void> {
     })
 }
 
+/// Whether an object before the one with the address `own` has a symbol.
+pub(crate) fn is_before(own: usize, name: &CStr) -> bool {
+    let first = search(|info| {
+        let is_own = info.contains(own);
+        let has_symbol = !is_own && info.object().is_some_and(|object| object.symbol(name).is_some());
+        (is_own || has_symbol).then_some(has_symbol)
+    });
+    first.unwrap_or(false)
+}
+
+/// Whether an address is of the program itself, the first object.
+pub(crate) fn is_of_program(address: usize) -> bool {
+    search(|info| Some(info.contains(address))).unwrap_or(false)
+}
+
 /// First object that an answer is found for, of those after the one with the address `own`.
 pub(crate) fn after<T>(own: usize, mut look: impl FnMut(&Object) -> Option<T>) -> Option<T> {
     let mut is_after = false;
