@@ -353,7 +353,7 @@ mod tests {
         slot.keep_until_exit(PidFd::open(child.id()).unwrap());
         let start =
             || start(&mut Actors::new(Program::at("/bin/true"), machine.roots.clone(), slots.clone()), &process);
-        assert!(start().starts_with("a former call hangs"));
+        assert!(start().starts_with("an earlier call hangs"));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(start(), "the actor spawner cannot be started: unexpected end of file");

@@ -11,9 +11,9 @@ use sys::{Roots, pidfd::PidFd, processes};
 
 use crate::budget::{Expired, TimeBudget};
 
-/// Total limit.
+/// Limit for the targets of all users.
 const MAX: usize = 64;
-/// Slots of these for withdrawals alone, which other users' orders do not prevent.
+/// Slots of these that only withdrawals take, so that orders of other users do not prevent them.
 const OF_WITHDRAWALS: usize = 16;
 /// Limit for the targets of one user, so that others are not blocked.
 const OF_USER_MAX: usize = 16;
@@ -93,7 +93,7 @@ impl NoSlot {
     pub(crate) fn answer(self, call: &str) -> CallResult {
         CallResult::Failed(match self {
             Self::Hung => {
-                format!("a former {call} hangs: about this process, or too many of its user's or of all users'")
+                format!("an earlier {call} hangs: one about this process, or too many of its user or of all users")
             }
             Self::Busy(expired) => format!("too many other {call}s are in progress, and {expired}"),
         })

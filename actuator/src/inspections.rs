@@ -30,7 +30,7 @@ const OF_USER: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), 
 const OF_TARGET: Allowance = Allowance { part: 200, burst: Duration::from_secs(1), credit_part: None };
 /// Account of users whose id is unknown: no user has this one.
 const UNKNOWN_USER: u32 = u32::MAX;
-/// Age of a search that found no ring, or failed, from which on another one is made.
+/// Age from which a search that found no ring, or failed, is repeated.
 const SEARCH_AGE_MAX: Duration = Duration::from_secs(10);
 /// Searches that are remembered.
 const SEARCHES_MAX: usize = 1024;

@@ -21,14 +21,14 @@ pub enum PlanError {
     /// The memory has holes.
     #[error(transparent)]
     Memory(#[from] SharedMemoryError),
-    /// The memory is none of this version.
-    #[error("its shared memory is none of the helper: {0}")]
+    /// The memory is no ring or plan of this version.
+    #[error("its shared memory is no ring or plan of the helper: {0}")]
     Invalid(#[from] Invalid),
     /// The helper may not act.
     #[error("its helper follows no plans: {0}")]
     NoAction(#[from] ActError),
-    /// The plan is none.
-    #[error("the plan is none: {0:?}")]
+    /// The plan is invalid.
+    #[error("the plan is invalid: {0:?}")]
     Plan(Reason),
 }
 

@@ -40,7 +40,7 @@ pub trait Method: sealed::Sealed {
     /// If there are none that keep what the method promises.
     fn outline(&self, problem: &Problem) -> Result<Outline, Refusal>;
 
-    /// What moves come to, whoever made them.
+    /// Outline with these moves, from any source, and with figures that are computed from them.
     ///
     /// # Errors
     /// If they do not keep what the method promises.

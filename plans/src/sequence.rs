@@ -106,7 +106,7 @@ impl Sequence {
         window.bytes() + marks.capacity() * size_of::<Mark>() + detector.bytes() + program.bytes()
     }
 
-    /// Has the calls leave that are older than the last iterations, of this rhythm and number.
+    /// Drops the calls before the last iterations, of this rhythm and number.
     pub(crate) fn shorten(&mut self, rhythm: Rhythm, iterations: u64) {
         let Some(since) = self.last.map(|last| last.saturating_sub(iterations * rhythm.period)) else { return };
         if let Some(first) = self.marks.iter().rposition(|mark| mark.number == Some(since)) {

@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn ring_that_gets_no_header_is_none() {
+    fn ring_that_gets_no_header_is_refused() {
         let machine = Machine::new().with("proc/42/stat", stat(42, 1));
         let running = BTreeMap::from([(process(42), 1000)]);
         let (mut searches, _ring) = searches_with_unfinished_ring(&machine);

@@ -102,7 +102,7 @@ impl Window {
         }
     }
 
-    /// Has the first calls leave as far as at least this many are retained.
+    /// Drops the first calls, in whole segments, and retains at least this many.
     pub fn shorten(&mut self, retained_min: usize) {
         while let Some(first) = self.segments.pop_front_if(|first| self.retained - first.calls.len() >= retained_min) {
             self.leave(&first);

@@ -26,7 +26,7 @@ pub fn threads_have(roots: &Roots, pid: u32, filters: u64) -> io::Result<bool> {
         if status.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"State:\tZ")) {
             continue;
         }
-        let number = number(&status).ok_or_else(|| io::Error::other("its seccomp filters are unknown"))?;
+        let number = number(&status).ok_or_else(|| io::Error::other("the kernel does not report their number"))?;
         if number != filters {
             return Ok(false);
         }

@@ -54,7 +54,7 @@ static inline void launch_grid(unsigned grid, uint64_t word, Handle stream) {
 /* Adds 64 to a word. */
 static inline void launch(uint64_t word, Handle stream) { launch_grid(2, word, stream); }
 
-/* What the kernels of so many launches in a stream count, in managed memory of their own. */
+/* Sum that the kernels of this many launches in a stream count, in managed memory of its own. */
 static inline unsigned counted_in(Handle stream, int launches) {
   uint64_t word;
   unsigned value = 0;

@@ -6,7 +6,7 @@
  * that launches then. With ACT in its environment it plays uvmd before, and has the helper start its thread, for which it waits at its end;
  * with ACT_LATER, it does so when the filter is there.
  * ACTION and NUMBER: see filter.h. With `trap`, a handler of the program counts the calls, and refuses them.
- * Its output is how often the handler was called, unless calls of the program itself are not as many each time. */
+ * Its output: what was counted, and how often the handler was called, which varies if calls of the program itself do. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <time.h>

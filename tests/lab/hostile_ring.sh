@@ -93,7 +93,7 @@ before=$(ticks "$uvmd") begun=$(now)
 sleep 6
 usual=$(($(ticks "$uvmd") - before)) usual_of=$(($(now) - begun))
 
-# --- the attacks: uvmd takes at most a tenth of what they take, above what it takes without them; of each one, the bursts of a user, too
+# --- the attacks: above its usual processor time, uvmd takes at most a tenth of that of all attacks; for a single one, a tenth and the bursts of a user
 # Of SECURITY.md, in hundredths of a second: for new processes, mapped managed memory, searches, recorded calls, followers and planners.
 BURSTS=$((100 + 100 + 25 + 100 + 50 + 100))
 own_sum=0 taken_sum=0

@@ -49,7 +49,7 @@ impl Unrecorded {
 pub enum CallsRefusal {
     /// There are no such calls.
     Unrecorded(Unrecorded),
-    /// The maximum of responses with calls is being built, for the reason.
+    /// The maximum of responses with calls is being made: the detail for the client.
     Busy(String),
 }
 

@@ -328,6 +328,6 @@ fn inspection_that_hangs_for_a_mover_counts_for_the_next_one_until_it_returns() 
     let reason = end_of_first_move(&factory);
     assert!(reason.contains("took more than"), "{reason}");
     let reason = end_of_first_move(&factory);
-    assert!(reason.contains("a former inspection hangs"), "{reason}");
+    assert!(reason.contains("an earlier inspection hangs"), "{reason}");
     let _writer = std::fs::File::options().write(true).open(&maps).unwrap();
 }

@@ -75,9 +75,10 @@ extern "C" fn replace(function: *mut c_void) -> *mut c_void {
     hooks::in_place_of(function)
 }
 
-/// Starts the second stage, given what finds functions of the process and of the driver with this handle, the
-/// thread with which the process began, or 0, and whether the program has asked for a filter of system calls.
-/// Called once; again in a child of a fork that cut the first call off.
+/// Starts the second stage. Called once, and again in a child of a fork that cut the first call off.
+/// `dlsym` finds functions of the process, and of the driver by the handle `driver`. `first_thread`: the
+/// thread with which the process began, or 0. `is_filter_requested`: whether the program has asked for a
+/// filter of system calls.
 ///
 /// # Safety
 /// `dlsym` takes null and the handle, and the thread is one of `pthread_self`.

@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use call_ring::{Memory, Mode};
 
-/// Permission to act: of uvmd, by the mode. A program that has asked for a filter of system calls ends it,
-/// as the filter may forbid calls of the driver.
+/// Permission to act. uvmd gives it by the mode; it ends for good once the program has asked for a filter of
+/// system calls, which may forbid calls of the driver.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permission {
     pub(crate) memory: Memory<'static>,

@@ -35,8 +35,8 @@ use crate::{
     zeroed::{self, Words},
 };
 
-/// What the recorder of a process takes over from that of its parent: nothing is looked for in a child that a fork
-/// made, where a lock of the loader may be that of a thread which is not there.
+/// Functions and keys that the recorder of a child takes over from its parent's. A child of a fork looks up
+/// nothing: a lock of the loader may be held by a thread that the child does not have.
 #[derive(Clone, Copy, Debug)]
 struct Means {
     first_stage: FirstStage,

@@ -19,8 +19,8 @@ pub(crate) fn find(dlsym: Dlsym) -> bool {
     !OWN.address().is_null() && !CLOCK_OF.address().is_null()
 }
 
-/// Whether the calling thread has the number of the kernel: it has not where a program made the system call of a
-/// fork itself.
+/// Whether the C library knows the kernel's number of the calling thread: not after a fork that a program made
+/// by the system call itself.
 pub(crate) fn has_number_of_kernel() -> bool {
     own_id() == Some(system::thread_id())
 }

@@ -66,8 +66,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     )
 }
 
-/// Whether a search of the whole process by a caller would find a name in this library, and without this library
-/// in no other.
+/// Whether a search of the whole process by this caller would find a name in this library, and in no other.
 unsafe extern "C" fn is_ours_alone(handle: *mut c_void, name: *const c_char, caller: usize) -> bool {
     let Some(name) = libc::text(name).filter(|_| handle.is_null()) else { return false };
     if !is_of_driver(name) || exports::named(name).is_none() {
@@ -77,7 +76,7 @@ unsafe extern "C" fn is_ours_alone(handle: *mut c_void, name: *const c_char, cal
     exports::next(name).is_none() || (elf::is_of_program(caller) && !is_global(name))
 }
 
-/// Whether an export that a search by a handle has found is found in no other library without this one.
+/// Whether a search by this handle has found an export that it would find in no other library.
 fn is_ours_by(handle: *mut c_void, found: *mut c_void, name: &CStr) -> bool {
     const LAZY_IF_LOADED: c_int = 1 | 4;
     if exports::named(name) != Some(found) {

@@ -30,14 +30,14 @@ pub(crate) fn function(name: &CStr) -> Option<*mut c_void> {
     find()?.symbol(name)
 }
 
-/// Has a driver stay loaded from the next [`pin`] on, which comes before an end of its.
+/// Notes that hooks call a driver: the next [`pin`], which comes before it can be unloaded, keeps it loaded.
 pub(crate) fn is_used(driver: &Object) {
     if !is_pinned() {
         UNPINNED.store(driver.path().cast_mut(), Ordering::Release);
     }
 }
 
-/// Has the driver in use stay loaded. Takes the loader's lock.
+/// Keeps the driver in use loaded. Takes the loader's lock.
 pub(crate) fn pin() {
     const LAZY_IF_LOADED: c_int = 1 | 4;
     if UNPINNED.load(Ordering::Relaxed).is_null() {

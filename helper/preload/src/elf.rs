@@ -56,9 +56,9 @@ const KIND: u8 = 0xf;
 const INDIRECT: u8 = 10;
 
 unsafe extern "C" {
-    // In each version of the C library. Calls with each loaded object until a call answers other
-    // than 0. It holds a lock of the loader which that takes to change its list of objects, but not while
-    // constructors and destructors run.
+    // In each version of the C library. Calls back with each loaded object until an answer is not 0. It
+    // holds the lock of the loader's list of objects, which the loader takes to change that list, but does
+    // not hold while constructors and destructors run.
     fn dl_iterate_phdr(
         callback: unsafe extern "C" fn(*const Info, usize, *mut c_void) -> c_int,
         search: *mut c_void,

@@ -65,7 +65,8 @@ extern "C" fn resolve(export: &'static Export) -> *mut c_void {
     found
 }
 
-/// What stands in place of a function, after a thread that starts the second stage.
+/// Hook of a function, or the function itself without one. Waits for a thread that is starting the second
+/// stage.
 fn replaced(function: *mut c_void) -> *mut c_void {
     for _ in 0..TURNS_MAX {
         match stage::replace(function, driver::find) {
@@ -77,9 +78,8 @@ fn replaced(function: *mut c_void) -> *mut c_void {
     function
 }
 
-/// Where a driver is loaded as this library is, has it stay, has the second stage start, and finds the
-/// functions of all exports: in a program that is linked to the driver, no call looks for one. Takes the
-/// loader's lock.
+/// If the driver is already loaded, as in a program that is linked to it: keeps it loaded, starts the second
+/// stage, and finds the functions of all exports, so that no call has to. Takes the loader's lock.
 pub(crate) fn prepare() {
     if next(driver::FUNCTION).is_none() {
         return;
@@ -107,7 +107,7 @@ fn is_next(object: &Object) -> bool {
     first.is_some_and(|first| first.path() == object.path())
 }
 
-/// Has calls look for their functions anew: a library is about to be closed.
+/// Makes calls look up their functions again: a library is about to be closed.
 pub(crate) fn forget() {
     for (export, _) in EXPORTS.iter().filter(|(export, _)| !export.is_permanent.load(Ordering::Relaxed)) {
         export.target.store(null_mut(), Ordering::SeqCst);

@@ -51,8 +51,8 @@ pub(crate) enum Replaced {
     Starting,
 }
 
-/// What stands in place of a function of the driver. Starts the second stage, if nobody has, where there is
-/// a driver.
+/// Hook of a function of the driver, or the function itself without one. Starts the second stage where a
+/// driver is loaded, unless that was done.
 pub(crate) fn replace(function: *mut c_void, driver: impl FnOnce() -> Option<Object>) -> Replaced {
     let start = START.load(Ordering::Acquire);
     if start.is_null() {
@@ -91,7 +91,7 @@ pub(crate) fn give_up() {
 
 fn begin(state: u64, start: *mut c_void, driver: &Object) {
     let is_permitted = permission::is_given();
-    // Of the calls that are permitted.
+    // Without permission, a filter may forbid the system call of `process`.
     let next = if is_permitted { process() } else { DONE };
     if STATE.compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed).is_err() || !is_permitted {
         return;
@@ -131,8 +131,8 @@ fn is_first_thread() -> bool {
     unsafe { syscalls::call(GETTID, [0; 6]) }.is_ok_and(|thread| thread as u64 == process())
 }
 
-/// Loads the second stage, if the helper is on and nothing forbids it. Where the process is new, what it has
-/// now is what it began with. Takes the loader's lock.
+/// Loads the second stage, if the helper is on and nothing forbids it. The present filters of a new process
+/// are those it began with. Takes the loader's lock.
 pub(crate) fn load(is_process_new: bool) {
     IS_AT_LOAD.store(true, Ordering::Release);
     if is_to_load(is_process_new) {

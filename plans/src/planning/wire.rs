@@ -1,8 +1,8 @@
 //! Messages between uvmd and a planner process: JSON, as both ends are of one build.
 //!
 //! The process believes nothing: what uvmd passes on is what a program says of itself. uvmd believes
-//! no answer: it takes moves of memory that the iteration uses and that may move, and nothing else. What
-//! they come to, it computes itself, and whether they keep what their method promises.
+//! no answer: it takes moves of memory that the iteration uses and that may move, and nothing else. It
+//! computes their figures itself, and checks that they keep what their method promises.
 //!
 //! The process writes its best answer so far after each method, one a line. The last complete line is
 //! the answer, also of a process that is killed at its deadline.

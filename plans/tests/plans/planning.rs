@@ -249,7 +249,7 @@ fn refusal_of_a_planner_process_is_no_more_than_a_line() {
     }
 }
 
-/// What a plan comes to is computed from its moves: an answer that claims little has no other figures.
+/// Figures of a plan are computed from its moves: those that an answer claims are ignored.
 #[test]
 fn figures_of_an_answer_are_those_of_its_moves() {
     let nothing = json!({ "bytes": { "to_gpu": 0, "to_host": 0, "faulted": 0, "evicted": 0 },

@@ -46,7 +46,7 @@ struct Probes {
     charged_bytes: u64,
     /// Whether a budget was exceeded: nothing more is moved.
     is_exhausted: bool,
-    /// Whether a table was published until the last interval: its last moves are counted after it.
+    /// Whether a table was published in the last interval: its last moves are counted in this one.
     was_published: bool,
 }
 

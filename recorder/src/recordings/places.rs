@@ -89,7 +89,8 @@ impl Places {
         }
     }
 
-    /// Who has the recordings that a user may not have.
+    /// User whose recordings keep a user from a further one: the user itself at its own quota, else the one
+    /// with the most.
     pub(super) fn holder(&self, uid: u32) -> Holder {
         let Quotas { user_max, node_max, .. } = self.quotas;
         let own = self.of_user(uid);
@@ -101,9 +102,10 @@ impl Places {
         Holder { uid, recordings, max: node_max }
     }
 
-    /// Recording that gives way to one of a user: of those that have ended, the first, the user's own
-    /// before those of users with more; else of users with more, the one without calls for the longest
-    /// time; else, for a user with none, one that has had its term.
+    /// Recording that gives way to a new one of a user; the first of these that there is:
+    /// * the one that ended first, of the user itself, else of users with more
+    /// * of users with at least two more, the one that is idle for the longest time
+    /// * for a user with none, one that has had its term, of the user with the most
     pub(super) fn first_to_go(&self, uid: u32, now: Duration) -> Option<ProcessId> {
         let own = self.of_user(uid);
         let is_user_full = own >= self.quotas.user_max;

@@ -105,7 +105,7 @@ Evidence: uvmctl explain 512 -o json
 }
 
 #[test]
-fn explain_has_what_keeps_calls_from_being_recorded() {
+fn explain_reports_why_calls_are_not_recorded() {
     let of_state = |state: &str| Ops { state: state.to_owned(), ..Ops::default() };
     let quota_holder = Some(QuotaHolder { uid: 1001, recordings: 8, max_recordings: 16 });
     for (ops, line) in [

@@ -120,7 +120,7 @@ impl Executor for IoctlPlan {
 
     fn publish(&mut self, plan: &Plan<'_>) -> Result<(), String> {
         self.withdraw();
-        plan.check().map_err(|reason| format!("the plan is none: {reason:?}"))?;
+        plan.check().map_err(|reason| format!("the plan is invalid: {reason:?}"))?;
         self.ended = None;
         self.beat();
         self.tracker = Some(Tracker::new(plan));
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn what_is_no_plan_is_not_carried_out() {
         let mut outside = outside();
-        assert_eq!(outside.publish(&plan(&[])), Err("the plan is none: Period".to_owned()));
+        assert_eq!(outside.publish(&plan(&[])), Err("the plan is invalid: Period".to_owned()));
         assert!(!outside.is_published());
     }
 }

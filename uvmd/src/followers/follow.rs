@@ -124,7 +124,8 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         if !share.is_due(now()) {
             return;
         }
-        // Before they are copied; and what the program has is counted twice: before its calls, and now.
+        // The share is taken before the calls are copied. What the program has counts twice: as it was before the
+        // retained calls, and as it is now.
         first_bytes = 2 * sources.recorder.bytes(process);
         if let Err(reason) = share.resize(first_bytes, now()) {
             return unavailable(shared, reason);
@@ -147,7 +148,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         }
         Since::Calls { program, calls, added } => (program, calls, added),
     };
-    // Calls have left before they were read: those behind them are followed anew.
+    // Calls have left before they were read: those after them are followed anew.
     if let Some(program) = program {
         let settings = Settings {
             user,
@@ -207,7 +208,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         publish_state(shared, process, follower, versions);
     }
     publish_wait(shared, follower, None);
-    // Behind the calls, which may move the same memory.
+    // After the calls, which may move the same memory.
     if let Some(observed) = observed.filter(|_| has_followed_all)
         && follower.observe(observed.as_ref()).is_some()
     {
@@ -278,7 +279,7 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, versi
     }
 }
 
-/// Publishes what a follower waits for that has no plan yet; calls may not be read for some reason.
+/// Publishes what a follower without a plan waits for. `unread`: the reason why its calls are not read, if so.
 fn publish_wait(shared: &Shared, follower: &Follower, unread: Option<String>) {
     let state = match (follower.state(), unread) {
         (State::Planning, _) => FollowingState::Planning(follower.planning_status()),

@@ -65,7 +65,7 @@ pub(crate) struct Planners {
 enum Kind {
     /// In executions of this program.
     Processes(Program),
-    /// In what a test makes of methods.
+    /// In this process, by what a test makes of the methods.
     #[cfg(test)]
     Made(Arc<Make>),
 }
@@ -283,8 +283,11 @@ fn checked(ended: &Ended, methods: &[&'static str], workload: &Workload, limit: 
     };
     let best = wire::best_so_far(&ended.written, methods, workload);
     let answer = best.ok_or_else(|| refusal(failure, limit));
-    let result = answer.as_ref().map_or_else(ToString::to_string, |best| format!("that of {}", best.method));
-    tracing::warn!("planning for process {pid} ended early, as {failure}: plan: {result}");
+    let result = match &answer {
+        Ok(best) => format!("plan of {}", best.method),
+        Err(refusal) => format!("no plan: {refusal}"),
+    };
+    tracing::warn!("planning for process {pid} ended early, as {failure}; {result}");
     answer
 }
 

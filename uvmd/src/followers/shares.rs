@@ -69,8 +69,8 @@ impl Share {
         self.backoff.delay().is_none() || self.backoff.is_due(now)
     }
 
-    /// Makes it as large as this. It shrinks once half of it is left, as what a follower holds goes up and
-    /// down.
+    /// Changes it to this size. It shrinks only if less than half of it is needed, as the memory of a follower
+    /// goes up and down.
     ///
     /// # Errors
     /// If a limit is reached, with who has the most of it: the share is empty then.
@@ -119,7 +119,7 @@ impl Held {
         self.of_users.retain(|_, held| *held > 0);
     }
 
-    /// Has a share of a user grow or shrink.
+    /// Resizes a share of a user, within the limits.
     fn resize(&mut self, user: u32, from: usize, to: usize) -> Result<(), String> {
         let Limits { node_bytes, user_bytes } = self.limits;
         let own = self.of(user).saturating_sub(from).saturating_add(to);

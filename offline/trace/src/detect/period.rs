@@ -77,9 +77,8 @@ pub(super) struct Tracker {
     candidates: Vec<Candidate>,
     /// Best candidate as the period of an iteration.
     best: Option<Candidate>,
-    /// Number of the token after each place, by a number of the place that any tokens can be chosen
-    /// for: what hashes it has a random key. The upper half of a place's number and the lower one of a
-    /// token's suffice.
+    /// Number of the token after each place (lower half), by the hash of the place (upper half). The
+    /// table's own hash has a random key, as a program can choose tokens for any hash of a place.
     places: HashMap<u32, u32, RandomState>,
     /// Tokens that may be compared now.
     comparable: usize,
@@ -421,8 +420,7 @@ const fn lower_half(number: u64) -> u32 {
     number as u32
 }
 
-/// Tokens from the one of a number to this one, of which the lower half is known and which is not older than
-/// all of 32 bits.
+/// Number of tokens since the one whose number has this lower half, if that is less than 2^32.
 fn distance(pushed: u64, number: u32) -> u64 {
     u64::from(lower_half(pushed).wrapping_sub(number))
 }
