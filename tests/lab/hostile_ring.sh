@@ -28,12 +28,12 @@ uvmd_is_alive() { grep -q '^State:.*[RSD] (' "/proc/$uvmd/status"; }
 # --- users
 echo 'trainer:x:1000:1000::/tmp:/bin/sh' >>/etc/passwd
 chmod 666 /dev/nvidia-uvm /dev/swgpu
-# launch NAME COMMAND...: a program of the honest user with what $preload names, as $launched
+# launch NAME COMMAND...: a program of the honest user with what $preload names, as $launched. su removes the first --
 launch() {
   name=$1
   shift
   : >"/tmp/$name"
-  (exec su -s /bin/sh trainer -c 'exec "$@"' sh env LD_LIBRARY_PATH=/lab/cuda LD_PRELOAD="$preload" UVMD_HELPER=record "$@" >"/tmp/$name" 2>&1) &
+  (exec su -s /bin/sh -c 'exec "$@"' -- trainer sh env LD_LIBRARY_PATH=/lab/cuda LD_PRELOAD="$preload" UVMD_HELPER=record "$@" >"/tmp/$name" 2>&1) &
   launched=$!
 }
 has_iterated() { [ "$(grep -c '^iteration' "/tmp/$1")" -ge "$2" ]; }
