@@ -71,6 +71,10 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
             lock(&sources.accounts).credit(user, used);
             sources.planners.credit(user, used);
         }
+        if let Err(reason) = known.share.retain(now()) {
+            known.calls = None;
+            unavailable(shared, reason);
+        }
         let pauses = lock(&sources.accounts).is_over(user, now());
         beat(shared, pauses);
         if pauses {

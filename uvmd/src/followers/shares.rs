@@ -1,5 +1,6 @@
 //! Shares of the memory of all followers: each user has a quota, and a part is a reserve for users with
-//! little. A follower without a share is dropped, and its process is followed anew after a while.
+//! little. A follower without a share is dropped, and its process is followed anew after a while. Where the
+//! node's limit is reached, the largest share of the user with most gives way to one of a user with less.
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +21,7 @@ pub(super) struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { node_bytes: 128 << 20, user_bytes: 96 << 20 }
+        Self { node_bytes: 192 << 20, user_bytes: 96 << 20 }
     }
 }
 
@@ -28,19 +29,30 @@ impl Default for Limits {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shares(Arc<Mutex<Held>>);
 
-/// What the followers of users hold.
+/// Shares that are not empty.
 #[derive(Debug, Default)]
 struct Held {
     limits: Limits,
-    of_users: BTreeMap<u32, usize>,
+    /// By number.
+    shares: BTreeMap<u64, Holding>,
+    /// Number of the next share.
+    next: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holding {
+    user: u32,
+    bytes: usize,
+    /// User with less to whom it gives way.
+    gives_way_to: Option<u32>,
 }
 
 /// Share of a follower, which ends on drop.
 #[derive(Debug)]
 pub(super) struct Share {
     shares: Shares,
+    number: u64,
     user: u32,
-    bytes: usize,
     backoff: Backoff,
 }
 
@@ -48,18 +60,20 @@ impl Shares {
     /// Nobody holds anything yet.
     #[cfg(test)]
     pub(super) fn new(limits: Limits) -> Self {
-        Self(Arc::new(Mutex::new(Held { limits, of_users: BTreeMap::new() })))
+        Self(Arc::new(Mutex::new(Held { limits, ..Held::default() })))
     }
 
     /// Empty share of a follower of a process of this user.
     pub(super) fn start(&self, user: u32) -> Share {
-        Share { shares: self.clone(), user, bytes: 0, backoff: Backoff::default() }
+        let mut held = lock(&self.0);
+        held.next += 1;
+        Share { shares: self.clone(), number: held.next, user, backoff: Backoff::default() }
     }
 
     /// Bytes of all followers.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        lock(&self.0).of_users.values().sum()
+        lock(&self.0).shares.values().map(|holding| holding.bytes).sum()
     }
 }
 
@@ -69,24 +83,33 @@ impl Share {
         self.backoff.delay().is_none() || self.backoff.is_due(now)
     }
 
+    /// Retains it. To be called at least each few seconds.
+    ///
+    /// # Errors
+    /// If it gives way to another user's: the share is empty then.
+    pub(super) fn retain(&mut self, now: Duration) -> Result<(), String> {
+        let gives_way_to = lock(&self.shares.0).shares.get(&self.number).and_then(|holding| holding.gives_way_to);
+        gives_way_to.map_or(Ok(()), |user| {
+            Err(self.refuse(&format!("{MEMORY}: it gives way to a process of user {user}, who has less"), now))
+        })
+    }
+
     /// Changes it to this size. It shrinks only if less than half of it is needed, as the memory of a follower
     /// goes up and down.
     ///
     /// # Errors
     /// If a limit is reached, with who has the most of it: the share is empty then.
     pub(super) fn resize(&mut self, bytes: usize, now: Duration) -> Result<(), String> {
-        if (self.bytes / 2..=self.bytes).contains(&bytes) {
-            return Ok(());
-        }
-        let resized = lock(&self.shares.0).resize(self.user, self.bytes, bytes);
-        let Err(reason) = resized else {
-            self.bytes = bytes;
-            return Ok(());
-        };
+        let resized = lock(&self.shares.0).resize(self.number, self.user, bytes);
+        resized.map_err(|reason| self.refuse(&reason, now))
+    }
+
+    /// Makes it empty until it is due again; the reason with when that is.
+    fn refuse(&mut self, reason: &str, now: Duration) -> String {
         self.end();
         self.backoff.refuse(true, now);
         let delay = self.backoff.delay().unwrap_or_default();
-        Err(format!("{reason}; the process is followed anew after {} s", delay.as_secs()))
+        format!("{reason}; the process is followed anew after {} s", delay.as_secs())
     }
 
     /// Forgets refusals: the follower has come as far as to a plan or a reason for none.
@@ -96,8 +119,7 @@ impl Share {
 
     /// Makes it empty.
     pub(super) fn end(&mut self) {
-        lock(&self.shares.0).free(self.user, self.bytes);
-        self.bytes = 0;
+        lock(&self.shares.0).shares.remove(&self.number);
     }
 }
 
@@ -108,42 +130,68 @@ impl Drop for Share {
 }
 
 impl Held {
-    fn of(&self, user: u32) -> usize {
-        self.of_users.get(&user).copied().unwrap_or(0)
-    }
-
-    fn free(&mut self, user: u32, bytes: usize) {
-        if let Some(held) = self.of_users.get_mut(&user) {
-            *held = held.saturating_sub(bytes);
-        }
-        self.of_users.retain(|_, held| *held > 0);
+    /// Bytes by user.
+    fn by_user(&self) -> BTreeMap<u32, usize> {
+        let mut by_user = BTreeMap::new();
+        self.shares.values().for_each(|Holding { user, bytes, .. }| *by_user.entry(*user).or_default() += bytes);
+        by_user
     }
 
     /// Resizes a share of a user, within the limits.
-    fn resize(&mut self, user: u32, from: usize, to: usize) -> Result<(), String> {
-        let Limits { node_bytes, user_bytes } = self.limits;
-        let own = self.of(user).saturating_sub(from).saturating_add(to);
-        let others: usize = self.of_users.iter().filter(|(of, _)| **of != user).map(|(_, held)| held).sum();
-        let reserve = if own <= user_bytes / 4 { 0 } else { node_bytes / 4 };
-        if to > from && own > user_bytes {
-            return Err(reason("the quota of the process's user", user, self.of(user), user_bytes));
+    fn resize(&mut self, number: u64, user: u32, to: usize) -> Result<(), String> {
+        let from = self.shares.get(&number).map_or(0, |holding| holding.bytes);
+        if (from / 2..=from).contains(&to) {
+            return Ok(());
         }
-        if to > from && own.saturating_add(others) > node_bytes - reserve {
-            let most = self.of_users.iter().max_by_key(|(_, held)| **held);
-            let (most, held) = most.map_or((user, 0), |(user, held)| (*user, *held));
-            return Err(reason("the limit of the node", most, held, node_bytes));
+        if to > from {
+            self.check(user, to - from)?;
         }
-        self.free(user, from);
-        if to > 0 {
-            *self.of_users.entry(user).or_insert(0) += to;
-        }
+        self.shares.entry(number).or_insert(Holding { user, bytes: 0, gives_way_to: None }).bytes = to;
         Ok(())
+    }
+
+    /// Checks the limits for this much more of a user.
+    fn check(&mut self, user: u32, more: usize) -> Result<(), String> {
+        let Limits { node_bytes, user_bytes } = self.limits;
+        let by_user = self.by_user();
+        let own = by_user.get(&user).copied().unwrap_or(0).saturating_add(more);
+        let all = by_user.values().sum::<usize>().saturating_add(more);
+        if own > user_bytes {
+            return Err(reason("the quota of the process's user", user, own - more, user_bytes));
+        }
+        let reserve = if own <= user_bytes / 4 { 0 } else { node_bytes / 4 };
+        if all <= node_bytes - reserve {
+            return Ok(());
+        }
+        let most = by_user.into_iter().max_by_key(|(_, held)| *held);
+        let (most, held) = most.unwrap_or((user, 0));
+        if most != user {
+            self.give_way(most, held, user, own);
+        }
+        Err(reason("the limit of the node", most, held, node_bytes))
+    }
+
+    /// Has the largest share of the user with most give way to a user who would have this much, if the user
+    /// with most keeps at least as much; one at a time.
+    fn give_way(&mut self, most: u32, held: usize, to: u32, own: usize) {
+        if self.shares.values().any(|holding| holding.gives_way_to.is_some()) {
+            return;
+        }
+        let largest =
+            self.shares.values_mut().filter(|holding| holding.user == most).max_by_key(|holding| holding.bytes);
+        if let Some(largest) = largest
+            && held - largest.bytes >= own
+        {
+            largest.gives_way_to = Some(to);
+        }
     }
 }
 
+const MEMORY: &str = "memory for following calls";
+
 fn reason(limit: &str, user: u32, held: usize, max: usize) -> String {
     let mib = |bytes: usize| bytes.div_ceil(1 << 20);
-    format!("memory for following calls: {limit} is reached: user {user} has {} of {} MiB", mib(held), mib(max))
+    format!("{MEMORY}: {limit} is reached: user {user} has {} of {} MiB", mib(held), mib(max))
 }
 
 #[cfg(test)]
@@ -171,9 +219,9 @@ mod tests {
         let first = fill(&shares, 1, 5 * MIB);
         assert_eq!((first.len(), shares.bytes()), (19, 95 * MIB));
         let second = fill(&shares, 2, 5 * MIB);
-        assert_eq!((second.len(), shares.bytes()), (4, 115 * MIB));
+        assert_eq!((second.len(), shares.bytes()), (9, 140 * MIB));
         let third = fill(&shares, 3, 5 * MIB);
-        assert_eq!((third.len(), shares.bytes()), (2, 125 * MIB), "of the reserve");
+        assert_eq!((third.len(), shares.bytes()), (4, 160 * MIB), "of the reserve");
         drop((first, second, third));
         assert_eq!(shares.bytes(), 0);
     }
@@ -190,13 +238,15 @@ mod tests {
                 .to_owned())
         );
         let _second = fill(&shares, 2, 6 * MIB);
+        let _third = fill(&shares, 3, 6 * MIB);
+        assert_eq!(shares.bytes(), 168 * MIB);
         assert_eq!(
-            shares.start(3).resize(9 * MIB, NOW),
-            Err("memory for following calls: the limit of the node is reached: user 1 has 96 of 128 MiB; \
+            shares.start(4).resize(25 * MIB, NOW),
+            Err("memory for following calls: the limit of the node is reached: user 1 has 96 of 192 MiB; \
                  the process is followed anew after 10 s"
                 .to_owned())
         );
-        assert_eq!(shares.start(3).resize(8 * MIB, NOW), Ok(()));
+        assert_eq!(shares.start(4).resize(24 * MIB, NOW), Ok(()));
     }
 
     #[test]
@@ -227,6 +277,29 @@ mod tests {
         assert_eq!(shares.bytes(), 3 * MIB);
     }
 
+    #[test]
+    fn largest_share_of_the_user_with_most_gives_way_to_users_with_less() {
+        let shares = Shares::default();
+        let mut first = fill(&shares, 1, 12 * MIB);
+        let mut second = fill(&shares, 2, 12 * MIB);
+        assert_eq!((first.len(), second.len()), (8, 4));
+        let mut another = shares.start(2);
+        assert!(another.resize(12 * MIB, NOW).is_err(), "the other share has to end first");
+        assert_eq!(
+            first.iter_mut().filter_map(|share| share.retain(NOW).err()).collect::<Vec<_>>(),
+            ["memory for following calls: it gives way to a process of user 2, who has less; \
+              the process is followed anew after 10 s"]
+        );
+        let now = NOW + 10 * SECOND;
+        assert!(another.is_due(now));
+        assert_eq!(another.resize(12 * MIB, now), Ok(()));
+        let held = lock(&shares.0).by_user();
+        assert_eq!(held.values().copied().collect::<Vec<_>>(), [84 * MIB, 60 * MIB]);
+        let back = first.iter_mut().find(|share| share.backoff.delay().is_some()).unwrap();
+        assert!(back.resize(12 * MIB, now).is_err());
+        assert!(second.iter_mut().all(|share| share.retain(now).is_ok()), "nobody gives way to a user with more");
+    }
+
     proptest! {
         #[test]
         fn shares_keep_to_the_limits_and_are_freed(steps in prop::collection::vec((0..24_usize, 0..120_usize), 1..200)) {
@@ -234,10 +307,10 @@ mod tests {
             let mut all: Vec<Share> = (0..24).map(|at| shares.start(at % 5)).collect();
             for (at, mib) in steps {
                 let _ = all[at].resize(mib * MIB, NOW);
-                let held = lock(&shares.0).of_users.clone();
-                prop_assert!(held.values().sum::<usize>() <= 128 * MIB);
+                let held = lock(&shares.0).by_user();
+                prop_assert!(held.values().sum::<usize>() <= 192 * MIB);
                 prop_assert!(held.values().all(|bytes| *bytes <= 96 * MIB));
-                prop_assert_eq!(held.values().sum::<usize>(), all.iter().map(|share| share.bytes).sum::<usize>());
+                all.iter_mut().for_each(|share| drop(share.retain(NOW)));
             }
             drop(all);
             prop_assert_eq!(shares.bytes(), 0);
