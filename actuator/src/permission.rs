@@ -31,9 +31,9 @@ pub enum ActError {
 }
 
 /// Has the helper act by its ring, unless the program has installed a filter since the helper started. Then it
-/// acts no more.
-pub(crate) fn act(roots: &Roots, pid: u32, ring: &Memory<'_>) -> Result<(), ActError> {
-    act_if(ring, || check_filters(roots, pid, ring))
+/// acts no more. Counts the threads that it looks at.
+pub(crate) fn act(roots: &Roots, pid: u32, ring: &Memory<'_>, threads: &mut usize) -> Result<(), ActError> {
+    act_if(ring, || check_filters(roots, pid, ring, threads))
 }
 
 /// Check of the filters of a process for its plan. It takes a system call per thread, so it is made ahead, by
@@ -60,7 +60,7 @@ impl FilterCheck {
     pub fn run(&self) {
         let ring = self.ring.words().ok().and_then(|words| Memory::open(words).ok());
         let checked = match &ring {
-            Some(ring) => check_filters(&self.roots, self.pid, ring),
+            Some(ring) => check_filters(&self.roots, self.pid, ring, &mut 0),
             None => Err(ActError::Unchecked),
         };
         let mut last = self.last();
@@ -100,10 +100,10 @@ fn stop(ring: &Memory<'_>) {
     }
 }
 
-fn check_filters(roots: &Roots, pid: u32, ring: &Memory<'_>) -> Result<(), ActError> {
+fn check_filters(roots: &Roots, pid: u32, ring: &Memory<'_>, threads: &mut usize) -> Result<(), ActError> {
     let has_those_of_start = match ring.filters() {
         Some(filters) => {
-            seccomp::threads_have(roots, pid, filters).map_err(|error| ActError::Filters(Arc::new(error)))?
+            seccomp::threads_have(roots, pid, filters, threads).map_err(|error| ActError::Filters(Arc::new(error)))?
         }
         None => false,
     };
