@@ -89,15 +89,14 @@ impl Inspector {
         budget: &mut TimeBudget<'_>,
     ) -> Result<Inspection, CallResult> {
         if !self.inspections.has_time(target, is_withdrawal, now()) {
-            let why =
-                "the processor time for inspections of processes with large memory maps is used up: it recovers slowly";
+            let why = "the processor time for inspections of processes with large memory maps or many threads is used up: it recovers slowly";
             let result = if is_withdrawal { CallResult::Failed } else { CallResult::Denied };
             return Err(result(why.to_owned()));
         }
         let (roots, held, inspections) = (roots.clone(), Arc::clone(process), self.inspections.clone());
         let inspect = move || {
             // Also if it is abandoned.
-            let inspect = || inspect(&roots, &held, actuators, is_withdrawal, &inspections);
+            let inspect = |threads: &mut usize| inspect(&roots, &held, actuators, is_withdrawal, &inspections, threads);
             inspections.charged(target, is_withdrawal, now(), inspect)
         };
         self.within(TIMEOUT, budget, target, is_withdrawal, inspect)?
@@ -178,19 +177,21 @@ fn start() -> std::io::Result<Sender<Job>> {
     Ok(jobs)
 }
 
+/// Counts the threads that it looks at.
 fn inspect(
     roots: &Roots,
     process: &PidFd,
     actuators: &[ActuatorKind],
     is_withdrawal: bool,
     inspections: &Inspections,
+    threads: &mut usize,
 ) -> Result<Inspection, CallResult> {
     let mapped = mapped_of(roots, process)?;
     let access = |actuator: ActuatorKind| match actuator {
         ActuatorKind::Ioctl => spaces_of(roots, process).map(Access::Spaces),
         ActuatorKind::Helper => {
             let memory = ring_memory(roots, process, inspections).map_err(NoAccess::AtAll)?;
-            let ring = memory.and_then(|memory| Ring::open(roots, process, memory));
+            let ring = memory.and_then(|memory| Ring::open(roots, process, memory, threads));
             ring.map(Access::Ring).map_err(|error| NoAccess::Here(error.to_string()))
         }
     };
@@ -335,10 +336,29 @@ mod tests {
         for name in ["stat", "map_files"] {
             machine.link(&format!("proc/{pid}/{name}"), &format!("/proc/{other}/{name}"));
         }
-        let inspected = inspect(&machine.roots, &target, &[ActuatorKind::Helper], false, &Inspections::default());
+        let helper = [ActuatorKind::Helper];
+        let inspected = inspect(&machine.roots, &target, &helper, false, &Inspections::default(), &mut 0);
         assert_eq!(inspected.unwrap_err(), CallResult::Exited);
         let memory = memory_of(&program.process).unwrap();
         assert_eq!(call_ring::Memory::open(memory.words().unwrap()).unwrap().mode(), call_ring::Mode::Record);
+    }
+
+    #[test]
+    fn threads_whose_filters_are_looked_at_are_counted() {
+        if !is_permitted() {
+            return;
+        }
+        let program = Program::start(Part::Rests);
+        let pid = program.process.pid();
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+        let managed = "20000000000-20000200000 rw-s 20000000000 00:06 123 /dev/nvidia-uvm\n";
+        let machine = Machine::new().with(&format!("proc/{pid}/maps"), maps + managed);
+        for name in ["stat", "map_files", "task"] {
+            machine.link(&format!("proc/{pid}/{name}"), &format!("/proc/{pid}/{name}"));
+        }
+        let (helper, mut threads) = ([ActuatorKind::Helper], 0);
+        inspect(&machine.roots, &program.process, &helper, false, &Inspections::default(), &mut threads).unwrap();
+        assert_eq!(threads, std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count());
     }
 
     #[test]

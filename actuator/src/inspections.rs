@@ -1,6 +1,6 @@
 //! Inspections by all workers: their processor time, and the places of rings that they have found.
 //!
-//! A process decides how long an inspection takes: it can have very many mappings. So the processor
+//! A process decides how long an inspection takes: it can have very many mappings and threads. So the processor
 //! time beyond that of a usual inspection is charged to the target's user, who gets no orders without
 //! it. Withdrawals have an account for each target, as no other process of the user must prevent them.
 
@@ -24,6 +24,9 @@ use crate::hung::{Slots, Target};
 
 /// Processor time of an inspection that is not charged: enough for some thousand mappings.
 const USUAL: Duration = Duration::from_millis(5);
+/// The same for each thread whose filters are looked at, up to [`USUAL_THREADS`].
+const USUAL_PER_THREAD: Duration = Duration::from_micros(20);
+const USUAL_THREADS: usize = 1024;
 /// Time charged to a user, beyond which orders are denied.
 const OF_USER: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: None };
 /// Time of the withdrawals from a target, beyond which they are tried later.
@@ -99,22 +102,23 @@ impl Inspections {
         }
     }
 
-    /// Result of an inspection on this thread, whose processor time is charged.
+    /// Result of an inspection on this thread, whose processor time is charged. It counts the threads whose filters
+    /// it looks at.
     pub(crate) fn charged<T>(
         &self,
         target: Target,
         is_withdrawal: bool,
         now: Duration,
-        inspect: impl FnOnce() -> T,
+        inspect: impl FnOnce(&mut usize) -> T,
     ) -> T {
-        let begun = cpu_time::of_this_thread();
-        let result = inspect();
-        self.charge(target, is_withdrawal, cpu_time::of_this_thread().saturating_sub(begun), now);
+        let (begun, mut threads) = (cpu_time::of_this_thread(), 0);
+        let result = inspect(&mut threads);
+        let spent = cpu_time::of_this_thread().saturating_sub(begun);
+        self.charge(target, is_withdrawal, spent.saturating_sub(usual(threads)), now);
         result
     }
 
-    fn charge(&self, target: Target, is_withdrawal: bool, spent: Duration, now: Duration) {
-        let excess = spent.saturating_sub(USUAL);
+    fn charge(&self, target: Target, is_withdrawal: bool, excess: Duration, now: Duration) {
         if excess.is_zero() {
             return;
         }
@@ -128,7 +132,7 @@ impl Inspections {
     /// Uses up the burst of a user, as of now.
     #[cfg(test)]
     pub(crate) fn use_up(&self, uid: u32) {
-        self.charge(Target { pid: u32::MAX, uid: Some(uid) }, false, OF_USER.burst + USUAL, now());
+        self.charge(Target { pid: u32::MAX, uid: Some(uid) }, false, OF_USER.burst, now());
     }
 
     /// Memory of the ring of a process; `None` without a helper. Its mappings are read, which may hang,
@@ -159,6 +163,11 @@ impl Inspections {
         let Some(place) = found? else { return Ok(None) };
         Ok(Some(place.open()?))
     }
+}
+
+/// Processor time of an inspection of this many threads that is not charged.
+fn usual(threads: usize) -> Duration {
+    USUAL + USUAL_PER_THREAD * u32::try_from(threads.min(USUAL_THREADS)).unwrap_or(0)
 }
 
 /// Time of the clock of inspections.
@@ -258,12 +267,8 @@ mod tests {
     fn user_of_large_memory_maps_gets_no_orders_until_the_time_is_paid_and_others_do() {
         let inspections = Inspections::default();
         let has_time = |uid, now| inspections.has_time(target(9, uid), false, now);
-        for pid in 0..1000 {
-            inspections.charge(target(pid, 1), false, USUAL, NOW);
-        }
-        assert!(has_time(1, NOW), "usual inspections are free");
         for pid in 0..11 {
-            inspections.charge(target(pid, 1), false, USUAL + SECOND / 10, NOW);
+            inspections.charge(target(pid, 1), false, SECOND / 10, NOW);
         }
         assert_eq!([1, 2].map(|uid| has_time(uid, NOW)), [false, true]);
         assert!(!has_time(1, NOW + 4 * SECOND) && has_time(1, NOW + 5 * SECOND), "2 % of a processor");
@@ -277,7 +282,7 @@ mod tests {
             inspections.charge(target(pid, 1), false, 3 * SECOND, NOW);
         }
         assert_eq!([7, 8].map(|pid| has_time(pid, NOW)), [true; 2]);
-        inspections.charge(target(7, 1), true, USUAL + 2 * SECOND, NOW);
+        inspections.charge(target(7, 1), true, 2 * SECOND, NOW);
         assert_eq!([7, 8].map(|pid| has_time(pid, NOW)), [false, true]);
         assert!(!has_time(7, NOW + 199 * SECOND) && has_time(7, NOW + 200 * SECOND), "0.5 % of a processor");
     }
@@ -285,11 +290,27 @@ mod tests {
     #[test]
     fn processor_time_of_a_long_inspection_is_charged() {
         let inspections = Inspections::default();
-        inspections.charged(target(7, 1), true, NOW, || {
-            let until = cpu_time::of_this_thread() + 2 * USUAL;
+        let spend = |time| {
+            let until = cpu_time::of_this_thread() + time;
             while cpu_time::of_this_thread() < until {}
-        });
-        let state = inspections.state();
-        assert!(state.of_users.debt(1, NOW) >= USUAL && state.of_targets.debt(7, NOW) >= USUAL);
+        };
+        inspections.charged(target(7, 1), true, NOW, |_| spend(2 * USUAL));
+        let debts = || {
+            let state = inspections.state();
+            (state.of_users.debt(1, NOW), state.of_targets.debt(7, NOW))
+        };
+        let before = debts();
+        assert!(before.0 >= USUAL && before.1 >= USUAL);
+        inspections.charged(target(7, 1), true, NOW, |threads| *threads = 1000);
+        assert_eq!(debts(), before, "a usual one is free");
+    }
+
+    #[test]
+    fn look_at_the_filters_of_a_thousand_threads_is_usual_and_at_those_of_more_is_not() {
+        let ms = Duration::from_millis;
+        assert_eq!([0, 1, 1000].map(usual), [ms(5), ms(5) + ms(1) / 50, ms(25)]);
+        // 18 us each, as measured.
+        assert!(Duration::from_micros(18) * 1000 < usual(1000));
+        assert_eq!(usual(4096), usual(1024));
     }
 }

@@ -40,7 +40,7 @@ pub use caller::{Caller, Settings};
 pub use inspections::Inspections;
 pub use journal::{Journal, JournalError, JournalHealth, JournalMonitor, Leftover};
 pub use mover::{Mover, MoverFactory, PlanMove};
-pub use permission::ActError;
+pub use permission::{ActError, FilterCheck};
 pub use plan::{HelperPlan, PlanError};
 pub use shadow::Shadow;
 pub use workers::Workers;

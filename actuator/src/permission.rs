@@ -1,16 +1,20 @@
 //! Permission for the helper in a program to act.
 //!
 //! The helper does not ask the kernel about filters of system calls that the program has installed since it
-//! started, as they may end the program for the question. uvmd asks before it has the helper act.
+//! started, as they may end the program for the question. uvmd asks before it has the helper act: at each
+//! command, and by a [`FilterCheck`] ahead of plans.
 
-use std::io;
+use std::{
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use call_ring::{Memory, Mode};
-use sys::{Roots, seccomp};
+use sys::{Roots, seccomp, shared_memory::SharedMemory};
 use thiserror::Error;
 
 /// Reason why the helper of a process does not act.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub enum ActError {
     /// The helper passes calls through.
     #[error("recording is off in it")]
@@ -20,27 +24,87 @@ pub enum ActError {
     Filtered,
     /// The filters of a thread are unknown.
     #[error("the program's seccomp filters are unknown: {}", sys::reason(.0))]
-    Filters(#[from] io::Error),
+    Filters(Arc<io::Error>),
+    /// The filters were not checked yet.
+    #[error("the program's seccomp filters were not checked yet")]
+    Unchecked,
 }
 
 /// Has the helper act by its ring, unless the program has installed a filter since the helper started. Then it
-/// acts no more.
-pub(crate) fn act(roots: &Roots, pid: u32, ring: &Memory<'_>) -> Result<(), ActError> {
+/// acts no more. Counts the threads that it looks at.
+pub(crate) fn act(roots: &Roots, pid: u32, ring: &Memory<'_>, threads: &mut usize) -> Result<(), ActError> {
+    act_if(ring, || check_filters(roots, pid, ring, threads))
+}
+
+/// Check of the filters of a process for its plan. It takes a system call per thread, so it is made ahead, by
+/// whoever may wait for it, and publications go by its last result.
+#[derive(Debug)]
+pub struct FilterCheck {
+    roots: Roots,
+    pid: u32,
+    ring: Arc<SharedMemory>,
+    last: Mutex<Result<(), ActError>>,
+}
+
+impl FilterCheck {
+    pub(crate) const fn new(roots: Roots, pid: u32, ring: Arc<SharedMemory>) -> Self {
+        Self { roots, pid, ring, last: Mutex::new(Err(ActError::Unchecked)) }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Result<(), ActError>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Checks the filters of all threads. If the program has installed one since the helper started, the helper
+    /// acts no more.
+    pub fn run(&self) {
+        let ring = self.ring.words().ok().and_then(|words| Memory::open(words).ok());
+        let checked = match &ring {
+            Some(ring) => check_filters(&self.roots, self.pid, ring, &mut 0),
+            None => Err(ActError::Unchecked),
+        };
+        let mut last = self.last();
+        if let (Err(_), Some(ring)) = (&checked, &ring) {
+            stop(ring);
+        }
+        *last = checked;
+    }
+
+    /// Reason why the helper may not act, by the last check.
+    pub(crate) fn refusal(&self) -> Option<ActError> {
+        self.last().clone().err()
+    }
+
+    /// Has the helper act by its ring, if the last check permits.
+    pub(crate) fn act(&self, ring: &Memory<'_>) -> Result<(), ActError> {
+        // No check ends between the two.
+        let last = self.last();
+        act_if(ring, || last.clone())
+    }
+}
+
+fn act_if(ring: &Memory<'_>, check: impl FnOnce() -> Result<(), ActError>) -> Result<(), ActError> {
     if ring.mode() == Mode::Off {
         return Err(ActError::Off);
     }
-    if let Err(error) = check_filters(roots, pid, ring) {
-        if ring.mode() == Mode::Act {
-            ring.set_mode(Mode::Record);
-        }
+    if let Err(error) = check() {
+        stop(ring);
         return Err(error);
     }
     if ring.act() { Ok(()) } else { Err(ActError::Off) }
 }
 
-fn check_filters(roots: &Roots, pid: u32, ring: &Memory<'_>) -> Result<(), ActError> {
+fn stop(ring: &Memory<'_>) {
+    if ring.mode() == Mode::Act {
+        ring.set_mode(Mode::Record);
+    }
+}
+
+fn check_filters(roots: &Roots, pid: u32, ring: &Memory<'_>, threads: &mut usize) -> Result<(), ActError> {
     let has_those_of_start = match ring.filters() {
-        Some(filters) => seccomp::threads_have(roots, pid, filters)?,
+        Some(filters) => {
+            seccomp::threads_have(roots, pid, filters, threads).map_err(|error| ActError::Filters(Arc::new(error)))?
+        }
         None => false,
     };
     if has_those_of_start { Ok(()) } else { Err(ActError::Filtered) }

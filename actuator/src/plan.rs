@@ -13,7 +13,7 @@ use sys::{
 };
 use thiserror::Error;
 
-use crate::permission::{self, ActError};
+use crate::permission::{ActError, FilterCheck};
 
 /// Reason why the helper of a process follows no plan.
 #[derive(Debug, Error)]
@@ -35,8 +35,7 @@ pub enum PlanError {
 /// Memory of the plan of a process.
 #[derive(Debug)]
 pub struct HelperPlan {
-    roots: Roots,
-    pid: u32,
+    filters: Arc<FilterCheck>,
     ring: Arc<SharedMemory>,
     plan: Arc<SharedMemory>,
     /// Generation of the plan that was published last.
@@ -49,21 +48,28 @@ impl HelperPlan {
     /// # Errors
     /// If one of them has another version.
     pub fn new(roots: Roots, pid: u32, ring: Arc<SharedMemory>, plan: Arc<SharedMemory>) -> Result<Self, PlanError> {
-        let place = Self { roots, pid, ring, plan, generation: None };
+        let filters = Arc::new(FilterCheck::new(roots, pid, Arc::clone(&ring)));
+        let place = Self { filters, ring, plan, generation: None };
         place.ring()?;
         place.plan()?;
         Ok(place)
     }
 
+    /// Check of the process's filters. To be run before a plan is published, and again while one is.
+    #[must_use]
+    pub fn filter_check(&self) -> Arc<FilterCheck> {
+        Arc::clone(&self.filters)
+    }
+
     /// Publishes a plan in place of the last one: the helper follows it from the next iteration on,
-    /// as long as [`beat`](Self::beat) is called.
+    /// as long as [`beat`](Self::beat) is called. It waits for nobody, however many threads the process has.
     ///
     /// # Errors
-    /// If the helper passes calls through or is under a filter that came later, the process has overwritten the
-    /// memory or punched holes in it, or the helper would refuse the plan.
+    /// If the helper passes calls through or was under a filter that came later at the last check, the process has
+    /// overwritten the memory or punched holes in it, or the helper would refuse the plan.
     pub fn publish(&mut self, plan: &Plan<'_>) -> Result<(), PlanError> {
         let memory = self.plan()?;
-        permission::act(&self.roots, self.pid, &self.ring()?)?;
+        self.filters.act(&self.ring()?)?;
         memory.beat(clock::monotonic_ns());
         let generation = memory.publish(plan).map_err(PlanError::Plan)?;
         self.generation = Some(generation);
@@ -131,7 +137,10 @@ impl HelperPlan {
         // That of an earlier plan is over anyway.
         let is_about_this = self.generation == Some(report.generation);
         let ended = report.state.filter(|_| is_about_this).and_then(ended);
-        PlanReport { ended, counters }
+        // Before that of the helper, which sees that its mode is another one.
+        let refusal = self.filters.refusal().filter(|_| self.is_published());
+        let refusal = refusal.map(|refusal| PlanError::NoAction(refusal).to_string());
+        PlanReport { ended: refusal.or(ended), counters }
     }
 
     fn wake(&self) {
@@ -190,28 +199,37 @@ fn description(reason: Reason) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
+    use std::{fs, num::NonZeroUsize};
 
     use call_ring::{
         Mode, NAME, PLAN_BYTES, PLAN_NAME, TOTAL_BYTES, Token,
         plan::{Destination, Move},
     };
 
-    use sys::seccomp;
+    use sys::{fake::Machine, seccomp};
 
     use super::*;
 
     /// Memory of a plan whose program is this test.
     fn memory_of_plan(mode: Mode) -> HelperPlan {
+        memory_of(Roots::default(), std::process::id(), mode)
+    }
+
+    fn memory_of(roots: Roots, pid: u32, mode: Mode) -> HelperPlan {
         let memory = |name, bytes| SharedMemory::create(name, NonZeroUsize::new(bytes).unwrap()).unwrap();
         let (ring, plan) = (Arc::new(memory(NAME, TOTAL_BYTES)), Arc::new(memory(PLAN_NAME, PLAN_BYTES)));
         let filters = seccomp::own(&Roots::default()).unwrap();
         Memory::create(ring.words().unwrap(), mode).unwrap().set_filters(filters);
         PlanMemory::create(plan.words().unwrap()).unwrap();
-        HelperPlan::new(Roots::default(), std::process::id(), ring, plan).unwrap()
+        HelperPlan::new(roots, pid, ring, plan).unwrap()
     }
 
     fn publish(place: &mut HelperPlan) -> Result<(), PlanError> {
+        place.filter_check().run();
+        publish_checked(place)
+    }
+
+    fn publish_checked(place: &mut HelperPlan) -> Result<(), PlanError> {
         let tokens = [Token::of_word(1 << 32)];
         let moves = [Move {
             begin: 4096,
@@ -290,6 +308,32 @@ mod tests {
                 assert_eq!(place.ring().unwrap().mode(), Mode::Record, "it moves nothing more");
             }
         }
+    }
+
+    #[test]
+    fn plan_is_published_by_the_last_check_whatever_threads_have_come_since() {
+        let machine = Machine::new();
+        let mut place = memory_of(machine.roots.clone(), 7, Mode::Record);
+        assert!(matches!(publish_checked(&mut place), Err(PlanError::NoAction(ActError::Unchecked))));
+        place.filter_check().run();
+        // From here on, a look at the threads fails.
+        fs::create_dir_all(machine.roots.proc.join("7/task/7/status")).unwrap();
+        publish_checked(&mut place).unwrap();
+        place.filter_check().run();
+        assert!(matches!(publish_checked(&mut place), Err(PlanError::NoAction(ActError::Filters(_)))));
+    }
+
+    #[test]
+    fn plan_ends_with_a_check_that_finds_another_filter_and_with_that_reason() {
+        let mut place = memory_of_plan(Mode::Record);
+        publish(&mut place).unwrap();
+        let filters = place.ring().unwrap().filters().map(|filters| filters + 1);
+        place.ring().unwrap().set_filters(filters);
+        assert_eq!(place.report().ended, None);
+        place.filter_check().run();
+        assert_eq!(place.ring().unwrap().mode(), Mode::Record, "it moves nothing more");
+        let why = place.report().ended;
+        assert!(why.as_ref().is_some_and(|why| why.contains("has installed a seccomp filter")), "{why:?}");
     }
 
     #[test]

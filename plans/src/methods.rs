@@ -8,6 +8,8 @@ mod harm;
 mod prefetches;
 mod swaps;
 
+use std::ops::Range;
+
 use call_ring::plan::{Destination, Move};
 use planner::{
     Link, Machine, Part, foresight,
@@ -207,18 +209,31 @@ fn ahead_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
         }
     }
     let mut bytes = vec![0_u64; pieces.ops];
+    // Changes from launch to launch, as there may be many moves of a piece, each for many launches.
+    let mut changes = vec![0_i32; pieces.ops + 1];
     for (piece, ahead) in pieces.all.iter().zip(ahead).filter(|(_, ahead)| !ahead.is_empty()) {
-        let mut is_ahead = vec![false; pieces.ops];
-        for (begin, wait) in ahead {
-            let behind = if wait > begin { wait } else { wait + pieces.ops };
-            for place in begin + 1..=behind {
-                if let Some(is_ahead) = is_ahead.get_mut(place % pieces.ops) {
-                    *is_ahead = true;
+        changes.fill(0);
+        let mut add = |ops: Range<usize>| {
+            for (op, change) in [(ops.start, 1), (ops.end, -1)] {
+                if let Some(changes) = changes.get_mut(op) {
+                    *changes += change;
                 }
             }
+        };
+        for (begin, wait) in ahead {
+            if wait > begin {
+                add(begin + 1..wait + 1);
+            } else {
+                add(begin + 1..pieces.ops);
+                add(0..wait + 1);
+            }
         }
-        for (bytes, _) in bytes.iter_mut().zip(is_ahead).filter(|(_, is_ahead)| *is_ahead) {
-            *bytes = bytes.saturating_add(piece.bytes);
+        let mut begun = 0;
+        for (bytes, change) in bytes.iter_mut().zip(&changes) {
+            begun += change;
+            if begun > 0 {
+                *bytes = bytes.saturating_add(piece.bytes);
+            }
         }
     }
     bytes.into_iter().max().unwrap_or(0)
@@ -228,4 +243,62 @@ fn ahead_bytes(pieces: &Pieces, moves: &[Move]) -> u64 {
 const fn machine(gpu_bytes: u64) -> Machine {
     let host = Store { bytes: u64::MAX, out: LINK, back: LINK };
     Machine { gpu_bytes, host, flash: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use call_ring::plan::MOVES_MAX;
+    use proptest::prelude::*;
+    use trace::BlockId;
+
+    use super::*;
+    use crate::pieces::Piece;
+
+    const UNIT: u64 = 2 << 20;
+
+    /// Iteration of this many launches with this many units.
+    fn pieces(ops: usize, units: u64) -> Pieces {
+        let piece = |unit| Piece {
+            block: BlockId(0),
+            address: unit * UNIT,
+            bytes: UNIT,
+            is_managed: true,
+            moves: true,
+            outlives: true,
+            uses: vec![0],
+        };
+        Pieces { ops, all: (0..units).map(piece).collect() }
+    }
+
+    fn prefetch(units: Range<u64>, begin_op: u32, wait_op: Option<u32>) -> Move {
+        let (begin, bytes) = (units.start * UNIT, (units.end - units.start) * UNIT);
+        Move { begin, bytes, destination: Destination::Gpu, begin_op, wait_op, expiry_op: None }
+    }
+
+    proptest! {
+        /// From the launch after that of its begin up to the one that waits for it, around the iteration.
+        #[test]
+        fn bytes_ahead_are_those_of_units_with_a_move_that_has_begun(
+            moves in prop::collection::vec((0_u64..6, 1_u64..4, 0_u32..9, prop::option::of(0_u32..9)), 0..12),
+        ) {
+            let pieces = pieces(9, 8);
+            let is_ahead = |unit: u64, launch: u32| moves.iter().any(|&(first, count, begin_op, wait_op)| {
+                let launches = (wait_op.unwrap_or(begin_op) + 9 - begin_op - 1) % 9;
+                (first..first + count).contains(&unit) && (launch + 9 - begin_op - 1) % 9 <= launches
+            });
+            let units_at = |launch| (0..8).filter(|unit| is_ahead(*unit, launch)).count() as u64;
+            let moves: Vec<Move> = moves.iter().map(|&(first, count, begin_op, wait_op)| {
+                prefetch(first..first + count, begin_op, wait_op)
+            }).collect();
+            prop_assert_eq!(ahead_bytes(&pieces, &moves), UNIT * (0..9).map(units_at).max().unwrap_or(0));
+        }
+    }
+
+    /// Each launch of each move of each unit would be 2^35 steps.
+    #[test]
+    fn moves_that_overlap_for_all_launches_take_a_step_per_unit_and_launch() {
+        let pieces = pieces(1 << 14, 512);
+        let moves = vec![prefetch(0..512, 0, None); MOVES_MAX];
+        assert_eq!(ahead_bytes(&pieces, &moves), 512 * UNIT);
+    }
 }

@@ -33,8 +33,8 @@ use crate::process::{FORMS, Memories, Process, ProcessError};
 
 /// Bytes of a memory map that are read at a time: some 2,000 mappings.
 const SLICE_BYTES: u64 = 256 << 10;
-/// Times after which a search is repeated that found nothing, or failed: a library of the helper's may come
-/// late, and a failure may be of the moment.
+/// Times after which a search is repeated that found nothing or no header, or failed: a library of the helper's
+/// may come late, a program may be stopped while its ring is made, and a failure may be of the moment.
 const REPEATS_AFTER: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(10)];
 /// Repeats of a search that found a ring without a header, one after each look: its helper is just making it.
 /// It makes that before the program opens the driver, also in a child that a fork makes.
@@ -263,7 +263,7 @@ impl Searches {
         due
     }
 
-    /// Plans to repeat a search that found nothing, if that was not done often enough.
+    /// Plans to repeat a search that found no ring with a header, if that was not done often enough.
     fn plan_repeat(&mut self, process: ProcessId, image: Option<Image>, now: Duration) {
         let none = Repeats { image, count: 0, due: None };
         let repeats = self.repeats.entry(process).or_insert(none);
@@ -335,6 +335,9 @@ impl Searches {
                         continue;
                     }
                     self.unfinished.remove(&process);
+                    if is_unfinished {
+                        self.plan_repeat(process, image, now);
+                    }
                     found.map(Some)
                 }
                 not_found => {
@@ -615,5 +618,25 @@ mod tests {
         let is_none = |found: &Found| matches!(found, Err(ProcessError::Ring(Invalid::Header)));
         assert!(found.len() == 1 && is_none(&found[0].found), "{found:?}");
         assert_eq!(searches.delay_of(process(42), SECOND), None);
+    }
+
+    #[test]
+    fn ring_that_gets_its_header_late_is_found_by_a_repeated_search() {
+        let machine = Machine::new().with("proc/42/stat", stat(42, 1)).with("proc/42/maps", "");
+        let running = BTreeMap::from([(process(42), 1000)]);
+        let (mut searches, ring) = searches_with_unfinished_ring(&machine);
+        while poll(&mut searches).1.is_empty() {
+            let _ = look(&mut searches, &running, SECOND);
+        }
+        Memory::create(ring.words().unwrap(), Mode::Record).unwrap();
+        assert!(look(&mut searches, &running, 3 * SECOND).is_empty());
+        assert_eq!(look(&mut searches, &running, 4 * SECOND), [process(42)]);
+        // The map of the fake process has no ring, so this is what is known of it.
+        let image = image_of(&machine.roots, process(42)).unwrap();
+        let memories = Some(Memories { ring, plan: Ok(None) });
+        searches.keep(process(42), Known { uid: 1000, image, memories });
+        searches.seek(process(42), 1000);
+        let (_, found) = poll(&mut searches);
+        assert!(matches!(&found[..], [Searched { found: Ok(Some(_)), .. }]), "{found:?}");
     }
 }

@@ -12,12 +12,13 @@ pub fn own(roots: &Roots) -> io::Result<Option<u64>> {
     Ok(number(&fs::read(roots.proc.join("thread-self/status"))?))
 }
 
-/// Whether all live threads of a process have this number of filters.
+/// Whether all live threads of a process have this number of filters. Counts the threads that it looks at.
 ///
 /// # Errors
 /// If the threads, or the filters of one of them, are unknown.
-pub fn threads_have(roots: &Roots, pid: u32, filters: u64) -> io::Result<bool> {
+pub fn threads_have(roots: &Roots, pid: u32, filters: u64, threads: &mut usize) -> io::Result<bool> {
     for thread in iter::once(pid).chain(processes::other_threads(roots, pid)?) {
+        *threads += 1;
         let status = match fs::read(processes::task_folder(roots, pid, thread).join("status")) {
             Ok(status) => status,
             Err(error) if processes::is_gone(&error) => continue,
@@ -72,11 +73,14 @@ mod tests {
         set(7, "State:\tZ (zombie)\nSeccomp:\t0\nSeccomp_filters:\t0\n");
         set(8, "State:\tR (running)\nSeccomp:\t2\nSeccomp_filters:\t1\n");
         set(9, "State:\tS (sleeping)\nSeccomp:\t2\nSeccomp_filters:\t1\n");
-        assert!(threads_have(&roots, 7, 1).unwrap() && !threads_have(&roots, 7, 0).unwrap());
+        let mut threads = 0;
+        let mut have = |filters| threads_have(&roots, 7, filters, &mut threads);
+        assert!(have(1).unwrap() && !have(0).unwrap());
         set(9, "State:\tS (sleeping)\nSeccomp:\t2\nSeccomp_filters:\t2\n");
-        assert!(!threads_have(&roots, 7, 1).unwrap());
+        assert!(!have(1).unwrap());
         set(9, "State:\tS (sleeping)\nSeccomp:\t2\n");
-        assert!(threads_have(&roots, 7, 1).is_err());
+        assert!(have(1).is_err());
+        assert_eq!(threads, 3 + 2 + 3 + 3);
     }
 
     #[test]

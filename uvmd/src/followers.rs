@@ -10,6 +10,7 @@
 mod backoff;
 mod capacity;
 mod executor;
+mod filters;
 mod follow;
 mod meter;
 mod planning;

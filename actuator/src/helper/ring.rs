@@ -40,10 +40,15 @@ pub(crate) enum RingError {
 pub(crate) struct Ring(SharedMemory);
 
 impl Ring {
-    /// Ring in this memory of a process, whose helper acts from now on.
-    pub(crate) fn open(roots: &Roots, process: &PidFd, memory: Option<SharedMemory>) -> Result<Self, RingError> {
+    /// Ring in this memory of a process, whose helper acts from now on. Counts the threads that it looks at.
+    pub(crate) fn open(
+        roots: &Roots,
+        process: &PidFd,
+        memory: Option<SharedMemory>,
+        threads: &mut usize,
+    ) -> Result<Self, RingError> {
         let ring = Self::look_up(memory)?;
-        permission::act(roots, process.pid(), &ring.header()?)?;
+        permission::act(roots, process.pid(), &ring.header()?, threads)?;
         ring.commands()?;
         Ok(ring)
     }

@@ -171,7 +171,7 @@ pub(crate) fn memory_of(process: &PidFd) -> Option<SharedMemory> {
 
 /// Ring of this process, whose helper acts from now on.
 pub(crate) fn open(process: &PidFd) -> Result<Ring, RingError> {
-    Ring::open(&Roots::default(), process, memory_of(process))
+    Ring::open(&Roots::default(), process, memory_of(process), &mut 0)
 }
 
 fn report(line: &str) {

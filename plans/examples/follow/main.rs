@@ -174,6 +174,7 @@ impl Session<'_> {
         let is_due = arm.planned_at.is_some_and(|at| iteration >= at + plan_after);
         if let Some(planned) = arm.follower.planned().filter(|_| is_due) {
             let launches_wait = arm.policy.ends_with(WAIT);
+            self.place.filter_check().run();
             self.place.publish(&planned.table().plan(self.options.gpu, launches_wait))?;
             self.phase = Phase::Planned { since: iteration };
         }

@@ -142,11 +142,11 @@ fn check_line(answer: &[u8], methods: &[&'static str], workload: &Workload) -> A
     let method = methods::by_name(name).ok_or(InvalidAnswer::Method)?;
     let moves: Vec<Move> = moves.into_iter().map(Move::from).collect();
     is_plan(&moves, &workload.pieces)?;
-    if !moves.iter().all(|step| is_movable(&workload.pieces, step)) {
-        return Err(InvalidAnswer::Memory.into());
-    }
     if moves.iter().map(|step| within(&workload.pieces, step).len()).fold(0, usize::saturating_add) > PLACES_MAX {
         return Err(InvalidAnswer::Places.into());
+    }
+    if !moves.iter().all(|step| is_movable(&workload.pieces, step)) {
+        return Err(InvalidAnswer::Memory.into());
     }
     let problem = Problem::from(workload.clone());
     let outline = method.assess(&problem, moves)?;

@@ -237,6 +237,20 @@ fn answers_that_are_not_of_the_question_are_refused_by_name() {
     refused(&|answer| answer["moves"][0]["bytes"] = json!(UNIT + 4096), InvalidAnswer::Memory);
 }
 
+/// What is between the pieces is looked for in moves of few pieces alone.
+#[test]
+fn pieces_of_all_moves_are_counted_before_they_are_looked_at() {
+    let workload = workload(800, 3 * 180, &layers(180)).unwrap();
+    let everything = json!({ "begin": address(0), "bytes": 3 * 180 * 2 * UNIT, "to_gpu": true, "begin_op": 0,
+        "wait_op": null, "expiry_op": null });
+    let check = |moves: usize| {
+        let answer = json!({ "Ok": { "method": "harmful-plan", "moves": vec![everything.clone(); moves] } });
+        wire::check(format!("{answer}\n").as_bytes(), &["harmful-plan"], &workload)
+    };
+    assert_eq!(check(1), Err(InvalidAnswer::Memory.into()));
+    assert_eq!(check(4096), Err(InvalidAnswer::Places.into()));
+}
+
 #[test]
 fn refusal_of_a_planner_process_is_no_more_than_a_line() {
     let refusal = |refusal: Value| checked(|answer| *answer = json!({ "Err": refusal }));

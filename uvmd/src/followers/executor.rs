@@ -2,10 +2,13 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use actuator::{HelperPlan, Mover, PlanMove};
+use actuator::{FilterCheck, HelperPlan, Mover, PlanMove};
 use call_ring::{
     Plan,
     call::Call,
@@ -21,8 +24,13 @@ pub(super) trait Executor: fmt::Debug + Send {
     /// Who makes the moves.
     fn kind(&self) -> ActuatorKind;
 
+    /// Check that has to permit a plan before it is published, and while it is.
+    fn filter_check(&self) -> Option<Arc<FilterCheck>> {
+        None
+    }
+
     /// Publishes a plan in place of the last one: it is carried out from the next iteration on, as long
-    /// as [`beat`](Self::beat) is called.
+    /// as [`beat`](Self::beat) is called. It waits for nobody.
     ///
     /// # Errors
     /// If it is none, or is not carried out: the reason.
@@ -52,6 +60,10 @@ pub(super) trait Executor: fmt::Debug + Send {
 impl Executor for HelperPlan {
     fn kind(&self) -> ActuatorKind {
         ActuatorKind::Helper
+    }
+
+    fn filter_check(&self) -> Option<Arc<FilterCheck>> {
+        Some(Self::filter_check(self))
     }
 
     fn publish(&mut self, plan: &Plan<'_>) -> Result<(), String> {

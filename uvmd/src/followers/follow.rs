@@ -20,6 +20,7 @@ use sys::{Roots, clock, cpu_time};
 use super::{
     Delivery, Shared, Sources, Target,
     executor::{Executor, IoctlPlan},
+    filters::Filters,
     lock,
     meter::Meter,
     shares::Share,
@@ -43,12 +44,28 @@ const RANGES_MAX: usize = 256;
 struct Known {
     /// `None` while it is not recorded.
     calls: Option<Calls>,
-    /// Tables that there were.
-    versions: u64,
+    tables: Tables,
     /// Memory of its follower.
     share: Share,
     /// What is left of the quota of probes, of which calls that were lost give nothing back.
     probes: Option<ProbeQuota>,
+}
+
+/// Tables of a process that may be published.
+#[derive(Default)]
+struct Tables {
+    /// How many there were.
+    versions: u64,
+    filters: Filters,
+}
+
+impl Tables {
+    /// Version of the next table, which may be published as the filters of the process permit.
+    fn next(&mut self) -> u64 {
+        self.filters.check();
+        self.versions += 1;
+        self.versions
+    }
 }
 
 /// Calls of a process, as far as they were followed.
@@ -62,7 +79,8 @@ struct Calls {
 pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared) {
     let recorder = &sources.recorder;
     let share = sources.shares.start(user);
-    let mut known = Known { calls: None, versions: 0, share, probes: sources.probes.quota_of(target.gpu_bytes) };
+    let probes = sources.probes.quota_of(target.gpu_bytes);
+    let mut known = Known { calls: None, tables: Tables::default(), share, probes };
     let mut looked: Option<Instant> = None;
     let mut meter = Meter::new(process);
     while !shared.ends.load(Ordering::Relaxed) {
@@ -87,7 +105,10 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
         if lock(&shared.executor).is_none() && looked.is_none_or(|at| at.elapsed() >= EXECUTOR_INTERVAL) {
             looked = Some(Instant::now());
             match executor(sources, process, target) {
-                Ok(executor) => *lock(&shared.executor) = Some(executor),
+                Ok(executor) => {
+                    known.tables.filters.set(executor.filter_check());
+                    *lock(&shared.executor) = Some(executor);
+                }
                 Err(reason) => unavailable(shared, reason),
             }
         }
@@ -99,6 +120,10 @@ pub(super) fn run(sources: &Sources, process: ProcessId, user: u32, target: Targ
                 recorder.poll_early(process);
             }
             follow(sources, process, user, target, shared, &mut known);
+        }
+        let has_table = lock(&shared.latest).table.is_some();
+        if has_table {
+            known.tables.filters.check();
         }
         let spent = cpu_time::of_this_thread().saturating_sub(begun);
         let is_short = {
@@ -121,7 +146,7 @@ fn beat(shared: &Shared, pauses: bool) {
 }
 
 fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shared: &Shared, known: &mut Known) {
-    let Known { calls, versions, share, probes } = known;
+    let Known { calls, tables, share, probes } = known;
     let read_at = Instant::now();
     let mut first_bytes = 0;
     if calls.is_none() {
@@ -146,7 +171,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         Since::Throttled(reason) => {
             let Some(Calls { follower, .. }) = calls else { return unavailable(shared, reason) };
             if follower.poll().is_some() {
-                publish_state(shared, process, follower, versions);
+                publish_state(shared, process, follower, tables);
             }
             return publish_wait(shared, follower, Some(reason));
         }
@@ -197,7 +222,7 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
                 return unavailable(shared, reason);
             }
             if change.is_some() {
-                publish_state(shared, process, follower, versions);
+                publish_state(shared, process, follower, tables);
             }
         }
         spent = cpu_time::of_this_thread().saturating_sub(begun_at);
@@ -209,14 +234,14 @@ fn follow(sources: &Sources, process: ProcessId, user: u32, target: Target, shar
         share.settle();
     }
     if follower.poll().is_some() {
-        publish_state(shared, process, follower, versions);
+        publish_state(shared, process, follower, tables);
     }
     publish_wait(shared, follower, None);
     // After the calls, which may move the same memory.
     if let Some(observed) = observed.filter(|_| has_followed_all)
         && follower.observe(observed.as_ref()).is_some()
     {
-        publish_state(shared, process, follower, versions);
+        publish_state(shared, process, follower, tables);
     }
     *probes = follower.probe_quota();
     let mut latest = lock(&shared.latest);
@@ -238,7 +263,7 @@ fn begun(follower: &Follower) -> Option<IterationBegin> {
 }
 
 /// Publishes the state of a follower, which has changed.
-fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, versions: &mut u64) {
+fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, tables: &mut Tables) {
     let iteration = begun(follower);
     match follower.state() {
         State::Watching => publish(shared, FollowingState::Watching, iteration, None),
@@ -256,16 +281,16 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, versi
             if !was_probing {
                 tracing::info!("launches of {} are probed: {} of an iteration", process.pid, figures.launches);
             }
-            *versions += u64::from(table.is_some());
+            let version = table.is_some().then(|| tables.next());
             let bytes = |destination| table.as_ref().map_or(0, |table| table.bytes(destination));
             let state = ProbedIteration {
-                publish: table.is_some().then_some(*versions),
+                publish: version,
                 to_gpu_bytes: bytes(Destination::Gpu),
                 to_host_bytes: bytes(Destination::Host),
                 duration_ns: *duration_ns,
                 figures: found(*figures),
             };
-            let table = table.clone().map(|table| (*versions, table));
+            let table = version.zip(table.clone());
             publish(shared, FollowingState::Probing(state), iteration, table);
         }
         State::Planned(planned) => {
@@ -276,9 +301,9 @@ fn publish_state(shared: &Shared, process: ProcessId, follower: &Follower, versi
                 );
                 log_evidence(process, follower, planned.first_launch, planned.tokens.len());
             }
-            *versions += 1;
-            let state = FollowingState::Planned(figures(*versions, planned));
-            publish(shared, state, iteration, Some((*versions, planned.table())));
+            let version = tables.next();
+            let state = FollowingState::Planned(figures(version, planned));
+            publish(shared, state, iteration, Some((version, planned.table())));
         }
     }
 }

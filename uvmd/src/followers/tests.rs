@@ -288,6 +288,7 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
         followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
         assert_ne!(plan.generation(), published, "it is withdrawn: {policy:?}");
     }
+    plan_ends_once_the_program_has_another_filter(&mut followers, &snapshot, id, &memory);
     // The same program, followed anew.
     followers.clear();
     let mut count = 0;
@@ -339,6 +340,34 @@ fn each_policy_of_plans_has_one_for_a_training_in_a_ring_unless_it_faults_on_oth
     let by_ioctl = ActuatorChoice::Only(ActuatorKind::Ioctl);
     let mut followers = Followers::new(recorder, by_ioctl, mover_factory, at_once(), Probes::default(), INTERVAL);
     plan_is_carried_out_from_outside(&mut followers, &snapshot, id, &mut ring, &told);
+}
+
+/// Its follower looks at the filters, and not the loop that acts.
+fn plan_ends_once_the_program_has_another_filter(
+    followers: &mut Followers,
+    snapshot: &Snapshot,
+    id: ProcessId,
+    ring: &Memory<'_>,
+) {
+    let planned = wait_for("a plan", || followed(followers, snapshot, id, "auto-plan", &BTreeMap::new())).unwrap();
+    followers.carry_out(vec![publication(id, planned.version, false)]);
+    assert_eq!(ring.mode(), RingMode::Act);
+    let filters = ring.filters();
+    ring.set_filters(filters.map(|filters| filters + 1));
+    let directives = [(id, directive("auto-plan"))].into();
+    let ended = wait_for("the end of the plan", || {
+        followers.follow(snapshot, &directives, &BTreeMap::new()).remove(&id)?.report.ended
+    });
+    assert_eq!(ended, "its helper follows no plans: the program has installed a seccomp filter since it started");
+    assert_eq!(ring.mode(), RingMode::Record);
+    followers.carry_out(vec![publication(id, planned.version, false)]);
+    assert_eq!(ring.mode(), RingMode::Record, "nor is another one published");
+    ring.set_filters(filters);
+    wait_for("the next check", || {
+        followers.carry_out(vec![publication(id, planned.version, false)]);
+        (ring.mode() == RingMode::Act).then_some(())
+    });
+    followers.carry_out(vec![PlanCommand { process: id, publish: None }]);
 }
 
 /// Planners that never answer.
