@@ -53,8 +53,8 @@ extern "C" fn resolve(export: &'static Export) -> *mut c_void {
     find(export).unwrap_or(no_driver as *mut c_void)
 }
 
-/// Finds what a call of an export goes to, and remembers it in an object that stays loaded. In one that the
-/// loader is not ready with there is none: that is called by a weak reference alone.
+/// Finds what a call of an export goes to, and remembers it if it is of an object that stays loaded. Of one
+/// that is not relocated yet, nothing is called: only a weak reference leads there.
 fn find(export: &Export) -> Option<*mut c_void> {
     let function = next(export.name).filter(|function| libc::is_loaded(*function))?;
     let found = replaced(function);

@@ -71,8 +71,8 @@ pub(crate) fn find_object_search() {
     FIND_OBJECT.store(found, Ordering::Relaxed);
 }
 
-/// Whether the loader is ready with the object of an address, but for its constructors: relocated, and no
-/// longer about to fail. Without a lock. `true` where the C library cannot tell.
+/// Whether the object of an address is relocated, and its `dlopen` cannot fail any more; constructors may be
+/// yet to run. Without a lock. `true` where the C library cannot tell.
 pub(crate) fn is_loaded(address: *mut c_void) -> bool {
     type Search = unsafe extern "C" fn(*mut c_void, *mut [usize; ANSWER_WORDS]) -> c_int;
     /// `struct dl_find_object` has 12.
