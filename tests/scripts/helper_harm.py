@@ -189,6 +189,31 @@ class Harm:
                     _, out, _ = self.run(command, self.helper, environment={"RECORDED": "1", **direct, **stand_in})
                     assert out.count(b"recorded: 1\n") == turns, out
 
+    def unloading(self):
+        """The driver comes and goes, as a whole and in part, while threads call it and processes fork: no call goes where it is not."""
+        programs, stand_in = self.programs_folder, {"LD_LIBRARY_PATH": str(self.programs_folder / "stand-in")}
+        driver, caller = programs / "stand-in/libcuda.so.1", programs / "libcaller.so"
+        for what, environment in (("on", stand_in), ("off", {"UVMD_HELPER": "off", **stand_in})):
+
+            def ends(about, command, out, environment=environment, what=what):
+                _, said, errors = self.same(f"{about}, the helper {what}", [str(word) for word in command], environment=environment)
+                assert said == out and not errors, (said, errors)
+
+            reopened = b"cuInit: 0\nclosed: 0\n" * 3
+            ends("a driver that is unloaded past the helper", [programs / "reopened", programs / "libcloser.so", caller, "initializes"], reopened)
+            by_constructor = [programs / "reopened", programs / "libcloser.so", programs / "libconstructed.so"]
+            ends("the same, of a library with a constructor", by_constructor, reopened)
+            ends("a weak reference, and a library that cannot be opened", [programs / "optional", programs / "libbroken.so", 300], b"opened: 0\n")
+            for _ in range(10):
+                ends("a weak reference, and a driver that is being loaded", [programs / "optional", programs / "relocated/libcuda.so.1", 1], b"opened: 1\n")
+            none_hangs = b"hung: 0, failed: 0\n"
+            for how in ("plain", "closed", "left"):
+                ends(f"forks: {how}", [programs / "forks", how, caller, "initializes", programs / "libleaves.so"], none_hangs)
+            command = [str(programs / "forks"), "plain", self.helper, "cuInit"]
+            _, said, _ = self.run(command, "", environment={"DRIVER": str(driver), "UVMD_HELPER": "record", **environment})
+            if said != none_hangs:
+                self.differs(f"forks: the helper itself is opened, {what}: {said}")
+
     def kills(self, count):
         """uvmd dies at any time, and so does the program: the other side goes on."""
         generator = random.Random(1)
@@ -244,6 +269,7 @@ def main():
             harm.stubs()
             harm.lifetimes()
             harm.loading()
+            harm.unloading()
             harm.refused_calls()
         harm.kills(options.kills)
         if harm.failures:

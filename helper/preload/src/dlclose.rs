@@ -1,4 +1,4 @@
-//! `dlclose` between the program and the C library's: what the exports have found may be unloaded.
+//! `dlclose` between the program and the C library's: the driver stays loaded.
 
 #![expect(unsafe_code, reason = "a function of the C library's ABI")]
 
@@ -9,7 +9,7 @@ use core::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-use crate::{driver, epoch, exports};
+use crate::exports;
 
 /// The C library's. Looked for once: a fork during a search leaves a lock of the loader held in the child.
 static DLCLOSE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -37,11 +37,7 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     }
     // SAFETY: of dlfcn.h.
     let real = unsafe { transmute::<*mut c_void, Dlclose>(real) };
-    driver::pin();
-    epoch::closing_begins();
-    exports::forget();
+    exports::prepare();
     // SAFETY: what the program passes.
-    let result = unsafe { real(handle) };
-    epoch::closing_ends();
-    result
+    unsafe { real(handle) }
 }

@@ -68,7 +68,11 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
 
 /// Whether a search of the whole process by this caller would find a name in this library, and in no other.
 unsafe extern "C" fn is_ours_alone(handle: *mut c_void, name: *const c_char, caller: usize) -> bool {
-    let Some(name) = libc::text(name).filter(|_| handle.is_null()) else { return false };
+    if !handle.is_null() {
+        return false;
+    }
+    exports::prepare();
+    let Some(name) = libc::text(name) else { return false };
     if !is_of_driver(name) || exports::named(name).is_none() {
         return false;
     }
@@ -105,6 +109,8 @@ unsafe extern "C" fn missing(_: *mut c_void, name: *const c_char) -> *mut c_void
 /// `dlsym` with the handle of a library.
 unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     let Some(real) = libc::dlsym() else { return null_mut() };
+    // The name may be of a function that calls the driver.
+    exports::prepare();
     // SAFETY: what the program passes.
     let found = unsafe { real(handle, name) };
     if found.is_null() {
@@ -122,10 +128,7 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
     }
     stage::load_before_constructors();
     match stage::replace(found, || driver_of(real, handle)) {
-        Replaced::By(function) => {
-            driver::pin();
-            function
-        }
+        Replaced::By(function) => function,
         // The program asks but once: what it gets finds the hook when it is called.
         Replaced::Starting => exports::named(name).unwrap_or(found),
     }

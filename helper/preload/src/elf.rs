@@ -15,6 +15,8 @@ struct Info {
     path: *const c_char,
     headers: *const Header,
     header_count: u16,
+    /// Objects that the process has loaded so far.
+    additions: u64,
 }
 
 /// `Elf64_Phdr`.
@@ -128,21 +130,23 @@ pub(crate) fn is_of_program(address: usize) -> bool {
     search(|info| Some(info.contains(address))).unwrap_or(false)
 }
 
-/// First object that an answer is found for, of those after the one with the address `own`.
-pub(crate) fn after<T>(own: usize, mut look: impl FnMut(&Object) -> Option<T>) -> Option<T> {
-    let mut is_after = false;
+/// Number of objects that the process has loaded so far.
+pub(crate) fn additions() -> u64 {
+    search(|info| Some(info.additions)).unwrap_or(0)
+}
+
+/// Object that has this name, in its file's or in its own tables, and this symbol; `look` sees it while
+/// nobody unloads it.
+pub(crate) fn named<T>(name: &CStr, symbol: &CStr, mut look: impl FnMut(Object) -> Option<T>) -> Option<T> {
     search(|info| {
-        if info.contains(own) {
-            is_after = true;
-            return None;
-        }
-        if is_after { look(&info.object()?) } else { None }
+        let object = info.object().filter(|object| object.is_named(name) && object.symbol(symbol).is_some());
+        look(object?)
     })
 }
 
-/// Object that has this name, in its file's or in its own tables, and this symbol.
-pub(crate) fn named(name: &CStr, symbol: &CStr) -> Option<Object> {
-    search(|info| info.object().filter(|object| object.is_named(name) && object.symbol(symbol).is_some()))
+/// Object of a base, if it has this path.
+pub(crate) fn with_path(base: usize, path: &CStr) -> Option<Object> {
+    search(|info| info.object().filter(|object| object.base == base && object.has_path(path)))
 }
 
 /// Object that has an address.
@@ -263,9 +267,19 @@ impl Object {
         Some(Self { base, path, name, strings: strings?, symbols: symbols?, hashes })
     }
 
-    /// Path with which the object was loaded.
+    /// Where the object lies; one that stays loaded has it for itself.
+    pub(crate) const fn base(&self) -> usize {
+        self.base
+    }
+
+    /// Path with which the object was loaded. It ends with the object.
     pub(crate) const fn path(&self) -> *const c_char {
         self.path
+    }
+
+    fn has_path(&self, path: &CStr) -> bool {
+        // SAFETY: the loader's text ends with a zero.
+        !self.path.is_null() && unsafe { CStr::from_ptr(self.path) } == path
     }
 
     fn is_named(&self, name: &CStr) -> bool {

@@ -8,27 +8,24 @@ use core::{
     arch::naked_asm,
     ffi::{CStr, c_int, c_void},
     ptr::null_mut,
-    sync::atomic::{AtomicBool, AtomicPtr, Ordering},
+    sync::atomic::{AtomicPtr, Ordering},
 };
 
 use syscalls::futex;
 
 use crate::{
     driver,
-    elf::{self, Next, Object},
-    epoch::Epoch,
-    registers,
+    elf::{self, Next},
+    libc, registers,
     stage::{self, Replaced},
 };
 
 /// Function that a program is linked to. The entry reads its first field.
 #[repr(C)]
 struct Export {
-    /// What a call goes to; null until it is found.
+    /// What a call goes to; null until it is found in an object that is kept.
     target: AtomicPtr<c_void>,
     name: &'static CStr,
-    /// Whether the target stays, whatever the program unloads.
-    is_permanent: AtomicBool,
 }
 
 /// A name that ends with a zero.
@@ -49,20 +46,22 @@ extern "C" fn no_driver() -> c_int {
 const TURNS_MAX: u32 = 20_000;
 const TURN_NS: u64 = 50_000;
 
-/// Finds the function of an export, and remembers it until a library is closed. It takes no lock that the
-/// loader holds while constructors and destructors run: one of them may wait for this call.
+/// Target of the first calls of an export. Takes no lock that the loader holds while constructors and
+/// destructors run: one of them may wait for this call.
 extern "C" fn resolve(export: &'static Export) -> *mut c_void {
     stage::load_before_constructors();
-    let epoch = Epoch::now();
-    let Some(function) = next(export.name) else { return no_driver as *mut c_void };
+    find(export).unwrap_or(no_driver as *mut c_void)
+}
+
+/// Finds what a call of an export goes to, and remembers it if it is of an object that stays loaded. Of one
+/// that is not relocated yet, nothing is called: only a weak reference leads there.
+fn find(export: &Export) -> Option<*mut c_void> {
+    let function = next(export.name).filter(|function| libc::is_loaded(*function))?;
     let found = replaced(function);
-    if let Some(epoch) = epoch {
-        export.target.store(found, Ordering::SeqCst);
-        if !epoch.lasts() {
-            export.target.store(null_mut(), Ordering::SeqCst);
-        }
+    if elf::object_of(function as usize).is_some_and(|object| driver::is_kept(&object)) {
+        export.target.store(found, Ordering::Release);
     }
-    found
+    Some(found)
 }
 
 /// Hook of a function, or the function itself without one. Waits for a thread that is starting the second
@@ -78,39 +77,25 @@ fn replaced(function: *mut c_void) -> *mut c_void {
     function
 }
 
-/// If the driver is already loaded, as in a program that is linked to it: keeps it loaded, starts the second
-/// stage, and finds the functions of all exports, so that no call has to. Takes the loader's lock.
+/// Once the driver is loaded: keeps it loaded, and finds what all exports go to, so that no call has to. That
+/// starts the second stage. Takes the loader's lock.
 pub(crate) fn prepare() {
-    if next(driver::FUNCTION).is_none() {
-        return;
+    if stage::is_at_load() && driver::keep() {
+        find_all();
     }
-    let Some(driver) = driver::find() else { return };
-    driver::is_used(&driver);
-    driver::pin();
-    if driver::is_pinned() && is_next(&driver) {
-        for (export, _) in EXPORTS {
-            if let Some(function) = driver.symbol(export.name) {
-                export.is_permanent.store(true, Ordering::Relaxed);
-                export.target.store(replaced(function), Ordering::SeqCst);
-            }
-        }
-    }
-    replaced(null_mut());
 }
 
-/// Whether all exports lead to an object: none between this one and it has one of their names.
-fn is_next(object: &Object) -> bool {
-    let first = elf::after(own(), |other| {
-        let has_export = EXPORTS.iter().any(|(export, _)| other.symbol(export.name).is_some());
-        has_export.then_some(*other)
-    });
-    first.is_some_and(|first| first.path() == object.path())
+/// As [`prepare`], for what a new process begins with: the driver, or a library that stands for it.
+pub(crate) fn prepare_process() {
+    let Some(first) = next(c"cuInit").and_then(|function| elf::object_of(function as usize)) else { return };
+    driver::keep_stub(&first);
+    driver::keep();
+    find_all();
 }
 
-/// Makes calls look up their functions again: a library is about to be closed.
-pub(crate) fn forget() {
-    for (export, _) in EXPORTS.iter().filter(|(export, _)| !export.is_permanent.load(Ordering::Relaxed)) {
-        export.target.store(null_mut(), Ordering::SeqCst);
+fn find_all() {
+    for (export, _) in EXPORTS {
+        find(export);
     }
 }
 
@@ -137,13 +122,12 @@ macro_rules! exports {
 
         #[expect(non_upper_case_globals, reason = "the names of the driver")]
         mod exported {
-            use super::{AtomicBool, AtomicPtr, Export, null_mut, text};
+            use super::{AtomicPtr, Export, null_mut, text};
 
             $(
                 pub(super) static $name: Export = Export {
                     target: AtomicPtr::new(null_mut()),
                     name: text(concat!(stringify!($name), "\0")),
-                    is_permanent: AtomicBool::new(false),
                 };
             )*
         }

@@ -8,7 +8,7 @@
 //! `UVMD_HELPER=record`, all stays as it is.
 //!
 //! * [`dlsym`]: functions by name, as programs with `dlopen` find the driver's
-//! * [`dlclose`], [`epoch`]: when what was found may be unloaded
+//! * [`dlclose`]: what was found is not unloaded
 //! * [`driver`]: the driver among the loaded libraries
 //! * [`elf`]: symbols of loaded libraries
 //! * [`libc`]: the C library's own `dlsym`
@@ -28,7 +28,6 @@ pub mod dlclose;
 pub mod dlsym;
 mod driver;
 mod elf;
-mod epoch;
 pub mod exports;
 mod libc;
 mod load;

@@ -17,7 +17,10 @@ pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut
 /// The C library's `dlsym`, or that of another library that `LD_PRELOAD` names behind this one.
 pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// Finds it. Before glibc 2.34 it is in a library that may be loaded later on.
+/// `_dl_find_object` of glibc 2.35 and later; null elsewhere.
+static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Finds the C library's `dlsym`. Before glibc 2.34 it is in a library that may be loaded later on.
 pub(crate) extern "C" fn find_dlsym() -> *mut c_void {
     let found = next_dlsym().map_or(null_mut(), Next::address);
     DLSYM.store(found, Ordering::Relaxed);
@@ -60,6 +63,29 @@ pub(crate) fn dlopen(path: &CStr, flags: c_int) -> Option<*mut c_void> {
     // SAFETY: a path that ends with a zero.
     let library = unsafe { dlopen(path.as_ptr(), flags) };
     (!library.is_null()).then_some(library)
+}
+
+/// Finds `_dl_find_object`.
+pub(crate) fn find_object_search() {
+    let found = elf::first((&raw const FIND_OBJECT) as usize, c"_dl_find_object").unwrap_or(null_mut());
+    FIND_OBJECT.store(found, Ordering::Relaxed);
+}
+
+/// Whether the object of an address is relocated, and its `dlopen` cannot fail any more; constructors may be
+/// yet to run. Without a lock. `true` where the C library cannot tell.
+pub(crate) fn is_loaded(address: *mut c_void) -> bool {
+    type Search = unsafe extern "C" fn(*mut c_void, *mut [usize; ANSWER_WORDS]) -> c_int;
+    /// `struct dl_find_object` has 12.
+    const ANSWER_WORDS: usize = 32;
+    let search = FIND_OBJECT.load(Ordering::Relaxed);
+    if search.is_null() {
+        return true;
+    }
+    // SAFETY: of dlfcn.h.
+    let search = unsafe { transmute::<*mut c_void, Search>(search) };
+    let mut answer = [0; ANSWER_WORDS];
+    // SAFETY: takes any address, and has room for its answer.
+    unsafe { search(address, &raw mut answer) == 0 }
 }
 
 /// Forgets the error of a search of ours: the program's own succeeded, and `dlerror` must say so.

@@ -3,23 +3,27 @@
 //! All that takes the loader's lock is done here. `dlopen` and `dlclose` hold it while constructors and
 //! destructors run, which may wait for a thread that calls the driver.
 
-use crate::{dlclose, elf::Next, epoch, exports, libc, origin, sandbox, stage};
+use crate::{dlclose, elf::Next, exports, libc, origin, sandbox, stage};
 
 #[cfg_attr(not(feature = "injected"), expect(dead_code, reason = "called by the loader"))]
 extern "C" fn at_load() {
     sandbox::find();
     libc::find_dlsym();
+    libc::find_object_search();
     dlclose::find();
     // Where the C library comes after this one, the loader makes the process, in its first thread.
     // Elsewhere the program loads this library, whatever its thread.
     let is_process_new = matches!(libc::next_dlsym(), Some(Next::After(_)));
     if is_process_new {
         origin::set_first_thread(libc::own_thread());
-        epoch::is_seen();
     }
     stage::load(is_process_new);
     // A program that is linked to the driver may forbid anything before it first calls it.
-    exports::prepare();
+    if is_process_new {
+        exports::prepare_process();
+    } else {
+        exports::prepare();
+    }
 }
 
 /// Before the program begins, and has threads.

@@ -11,7 +11,6 @@ use core::{
 };
 
 use crate::{
-    driver,
     elf::{self, Next, Object},
     libc::{self, Dlsym},
     origin, permission, sandbox,
@@ -31,7 +30,7 @@ const PATH_BYTES_MAX: usize = 4096;
 type Replace = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 type Start = unsafe extern "C" fn(Dlsym, *mut c_void, usize, &'static AtomicBool) -> Replace;
 
-/// Whether the loader has called this library.
+/// Whether the loader has called this library, and the second stage is loaded, if it is to be.
 static IS_AT_LOAD: AtomicBool = AtomicBool::new(false);
 /// `Start`, or null if there is no second stage.
 static START: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
@@ -101,7 +100,6 @@ fn begin(state: u64, start: *mut c_void, driver: &Object) {
     let handle = from_ref(driver).cast_mut().cast();
     // SAFETY: what finds functions of that driver, and a thread.
     let replace = unsafe { start(find, handle, origin::first_thread(), &sandbox::IS_REQUESTED) };
-    driver::is_used(driver);
     REPLACE.store(replace as *mut c_void, Ordering::Release);
     STATE.store(DONE, Ordering::Release);
 }
@@ -134,16 +132,21 @@ fn is_first_thread() -> bool {
 /// Loads the second stage, if the helper is on and nothing forbids it. The present filters of a new process
 /// are those it began with. Takes the loader's lock.
 pub(crate) fn load(is_process_new: bool) {
-    IS_AT_LOAD.store(true, Ordering::Release);
     if is_to_load(is_process_new) {
         load_file();
     }
+    IS_AT_LOAD.store(true, Ordering::Release);
+}
+
+/// Whether the loader has called this library, and the second stage is loaded, if it is to be.
+pub(crate) fn is_at_load() -> bool {
+    IS_AT_LOAD.load(Ordering::Acquire)
 }
 
 /// Loads it for a constructor that looks for the driver before the loader has called this library: in the first
 /// thread of a new process, which is about to do so.
 pub(crate) fn load_before_constructors() {
-    let is_early = !IS_AT_LOAD.load(Ordering::Acquire) && matches!(libc::next_dlsym(), Some(Next::After(_)));
+    let is_early = !is_at_load() && matches!(libc::next_dlsym(), Some(Next::After(_)));
     if is_early && is_to_load(true) && is_first_thread() {
         load_file();
     }

@@ -1,0 +1,4 @@
+/* A library that is linked to the driver. */
+extern int cuInit(unsigned);
+
+int initializes(void) { return cuInit(0); }

@@ -1,0 +1,4 @@
+/* A library that closes others. */
+#include <dlfcn.h>
+
+int closes(void *library) { return dlclose(library); }
