@@ -1,8 +1,10 @@
 //! Shares of the memory of all followers: each user has a quota, and a part is a reserve for users with
 //! little. A follower without a share is dropped, and its process is followed anew after a while. Where the
-//! node's limit is reached, the largest share of the user with most gives way to one of a user with less.
+//! node's limit is reached, the largest shares of the user with most give way to one of a user with less, if
+//! the user with most keeps at least as much. What they free is promised to that user until it asks again.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
@@ -35,9 +37,21 @@ struct Held {
     limits: Limits,
     /// By number.
     shares: BTreeMap<u64, Holding>,
-    /// Number of the next share.
-    next: u64,
+    /// Number of the last share.
+    last: u64,
+    promise: Option<Promise>,
 }
+
+/// Bytes that others do not get.
+#[derive(Clone, Copy, Debug)]
+struct Promise {
+    user: u32,
+    bytes: usize,
+    until: Duration,
+}
+
+/// Age up to which a promise holds: longer than the delay of the first attempt after a refusal.
+const PROMISED: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug)]
 struct Holding {
@@ -66,8 +80,8 @@ impl Shares {
     /// Empty share of a follower of a process of this user.
     pub(super) fn start(&self, user: u32) -> Share {
         let mut held = lock(&self.0);
-        held.next += 1;
-        Share { shares: self.clone(), number: held.next, user, backoff: Backoff::default() }
+        held.last += 1;
+        Share { shares: self.clone(), number: held.last, user, backoff: Backoff::default() }
     }
 
     /// Bytes of all followers.
@@ -100,7 +114,13 @@ impl Share {
     /// # Errors
     /// If a limit is reached, with who has the most of it: the share is empty then.
     pub(super) fn resize(&mut self, bytes: usize, now: Duration) -> Result<(), String> {
-        let resized = lock(&self.shares.0).resize(self.number, self.user, bytes);
+        let (resized, is_promised) = {
+            let mut held = lock(&self.shares.0);
+            (held.resize(self.number, self.user, bytes, now), held.promised_to(self.user, now) > 0)
+        };
+        if is_promised {
+            self.backoff = Backoff::default();
+        }
         resized.map_err(|reason| self.refuse(&reason, now))
     }
 
@@ -115,6 +135,12 @@ impl Share {
     /// Forgets refusals: the follower has come as far as to a plan or a reason for none.
     pub(super) fn settle(&mut self) {
         self.backoff = Backoff::default();
+    }
+
+    /// Bytes of it.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        lock(&self.shares.0).shares.get(&self.number).map_or(0, |holding| holding.bytes)
     }
 
     /// Makes it empty.
@@ -138,52 +164,67 @@ impl Held {
     }
 
     /// Resizes a share of a user, within the limits.
-    fn resize(&mut self, number: u64, user: u32, to: usize) -> Result<(), String> {
+    fn resize(&mut self, number: u64, user: u32, to: usize, now: Duration) -> Result<(), String> {
         let from = self.shares.get(&number).map_or(0, |holding| holding.bytes);
         if (from / 2..=from).contains(&to) {
             return Ok(());
         }
         if to > from {
-            self.check(user, to - from)?;
+            self.check(user, to - from, now)?;
         }
         self.shares.entry(number).or_insert(Holding { user, bytes: 0, gives_way_to: None }).bytes = to;
         Ok(())
     }
 
+    /// Bytes that are promised to a user.
+    fn promised_to(&self, user: u32, now: Duration) -> usize {
+        self.promise.filter(|promise| promise.user == user && now < promise.until).map_or(0, |promise| promise.bytes)
+    }
+
     /// Checks the limits for this much more of a user.
-    fn check(&mut self, user: u32, more: usize) -> Result<(), String> {
+    fn check(&mut self, user: u32, more: usize, now: Duration) -> Result<(), String> {
         let Limits { node_bytes, user_bytes } = self.limits;
         let by_user = self.by_user();
         let own = by_user.get(&user).copied().unwrap_or(0).saturating_add(more);
-        let all = by_user.values().sum::<usize>().saturating_add(more);
         if own > user_bytes {
             return Err(reason("the quota of the process's user", user, own - more, user_bytes));
         }
-        let reserve = if own <= user_bytes / 4 { 0 } else { node_bytes / 4 };
-        if all <= node_bytes - reserve {
+        self.promise = self.promise.filter(|promise| now < promise.until);
+        let promised = self.promise.filter(|promise| promise.user != user).map_or(0, |promise| promise.bytes);
+        // What others do not get; the reserve is for users with little.
+        let kept = if own <= user_bytes / 4 { 0 } else { node_bytes / 4 + promised };
+        let all = by_user.values().sum::<usize>().saturating_add(kept).saturating_add(more);
+        let lacking = all.saturating_sub(node_bytes);
+        if lacking == 0 {
+            self.promise = self.promise.filter(|promise| promise.user != user);
             return Ok(());
         }
         let most = by_user.into_iter().max_by_key(|(_, held)| *held);
         let (most, held) = most.unwrap_or((user, 0));
-        if most != user {
-            self.give_way(most, held, user, own);
+        if most != user && self.promise.is_none() && self.give_way(most, lacking, held.saturating_sub(own), user) {
+            self.promise = Some(Promise { user, bytes: more, until: now + PROMISED });
         }
         Err(reason("the limit of the node", most, held, node_bytes))
     }
 
-    /// Has the largest share of the user with most give way to a user who would have this much, if the user
-    /// with most keeps at least as much; one at a time.
-    fn give_way(&mut self, most: u32, held: usize, to: u32, own: usize) {
-        if self.shares.values().any(|holding| holding.gives_way_to.is_some()) {
-            return;
+    /// Makes the largest shares of a user give way to another one, as many as free this much, but no more than
+    /// the other limit. Returns whether they do.
+    fn give_way(&mut self, user: u32, lacking: usize, freed_max: usize, to: u32) -> bool {
+        let mut shares: Vec<&mut Holding> = self.shares.values_mut().filter(|holding| holding.user == user).collect();
+        shares.sort_by_key(|holding| Reverse(holding.bytes));
+        let (mut freed, mut count) = (0, 0);
+        for holding in &shares {
+            if freed >= lacking {
+                break;
+            }
+            freed += holding.bytes;
+            count += 1;
         }
-        let largest =
-            self.shares.values_mut().filter(|holding| holding.user == most).max_by_key(|holding| holding.bytes);
-        if let Some(largest) = largest
-            && held - largest.bytes >= own
-        {
-            largest.gives_way_to = Some(to);
+        let is_enough = (lacking..=freed_max).contains(&freed);
+        if is_enough {
+            shares.iter_mut().take(count).for_each(|holding| holding.gives_way_to = Some(to));
         }
+        is_enough
     }
 }
 
@@ -277,27 +318,55 @@ mod tests {
         assert_eq!(shares.bytes(), 3 * MIB);
     }
 
+    /// Those that give way, with the first of their reasons.
+    fn ended(shares: &mut [Share], now: Duration) -> (usize, Option<String>) {
+        let mut reasons = shares.iter_mut().filter_map(|share| share.retain(now).err());
+        let first = reasons.next();
+        (usize::from(first.is_some()) + reasons.count(), first)
+    }
+
     #[test]
-    fn largest_share_of_the_user_with_most_gives_way_to_users_with_less() {
+    fn largest_shares_of_the_user_with_most_give_way_to_a_user_with_less() {
         let shares = Shares::default();
         let mut first = fill(&shares, 1, 12 * MIB);
-        let mut second = fill(&shares, 2, 12 * MIB);
-        assert_eq!((first.len(), second.len()), (8, 4));
-        let mut another = shares.start(2);
-        assert!(another.resize(12 * MIB, NOW).is_err(), "the other share has to end first");
-        assert_eq!(
-            first.iter_mut().filter_map(|share| share.retain(NOW).err()).collect::<Vec<_>>(),
-            ["memory for following calls: it gives way to a process of user 2, who has less; \
-              the process is followed anew after 10 s"]
-        );
+        let mut second: Vec<Share> = (0..3).map(|_| shares.start(2)).collect();
+        assert!(second.iter_mut().all(|share| share.resize(12 * MIB, NOW).is_ok()));
+        let mut third = shares.start(3);
+        assert!(third.resize(40 * MIB, NOW).is_err(), "the others have to end first");
+        let reason = "memory for following calls: it gives way to a process of user 3, who has less; \
+                      the process is followed anew after 10 s";
+        assert_eq!(ended(&mut first, NOW), (3, Some(reason.to_owned())));
+        assert_eq!(ended(&mut second, NOW), (0, None));
         let now = NOW + 10 * SECOND;
-        assert!(another.is_due(now));
-        assert_eq!(another.resize(12 * MIB, now), Ok(()));
-        let held = lock(&shares.0).by_user();
-        assert_eq!(held.values().copied().collect::<Vec<_>>(), [84 * MIB, 60 * MIB]);
-        let back = first.iter_mut().find(|share| share.backoff.delay().is_some()).unwrap();
-        assert!(back.resize(12 * MIB, now).is_err());
-        assert!(second.iter_mut().all(|share| share.retain(now).is_ok()), "nobody gives way to a user with more");
+        assert!(first.iter_mut().all(|share| share.resize(12 * MIB, now).is_ok() == (share.backoff.delay().is_none())));
+        assert!(shares.start(4).resize(25 * MIB, now).is_err(), "it is promised");
+        assert!(third.is_due(now) && third.resize(40 * MIB, now).is_ok());
+        assert_eq!(ended(&mut first, now), (0, None), "nobody gives way to a user with more");
+    }
+
+    #[test]
+    fn user_with_most_keeps_as_much_as_the_other_gets() {
+        let shares = Shares::default();
+        let mut first = fill(&shares, 1, 48 * MIB);
+        let mut second = fill(&shares, 2, 48 * MIB);
+        assert_eq!((first.len(), second.len()), (2, 1));
+        assert!(second[0].resize(60 * MIB, NOW).is_err());
+        assert_eq!(ended(&mut first, NOW), (0, None));
+    }
+
+    #[test]
+    fn promise_lapses() {
+        let shares = Shares::default();
+        let mut first = fill(&shares, 1, 12 * MIB);
+        let _second = fill(&shares, 2, 12 * MIB);
+        let mut third = shares.start(3);
+        for now in [NOW, NOW + PROMISED] {
+            assert!(third.resize(40 * MIB, now).is_err());
+            assert!(shares.start(4).resize(25 * MIB, now).is_err());
+            ended(&mut first, now);
+        }
+        let later = NOW + 2 * PROMISED;
+        assert!(first.iter_mut().any(|share| share.bytes() == 0 && share.resize(12 * MIB, later).is_ok()));
     }
 
     proptest! {
