@@ -209,6 +209,9 @@ class Harm:
             none_hangs = b"hung: 0, failed: 0\n"
             for how in ("plain", "closed", "left"):
                 ends(f"forks: {how}", [programs / "forks", how, caller, "initializes", programs / "libleaves.so"], none_hangs)
+            for call in ("whole", "handle", "close"):
+                ends(f"without CUDA, forks during calls of the loader: {call}", [programs / "asking", "forks", call], none_hangs)
+                ends(f"without CUDA, a search of the libraries that waits for such a call: {call}", [programs / "asking", "waits", call], b"waited: 1\n")
             command = [str(programs / "forks"), "plain", self.helper, "cuInit"]
             _, said, _ = self.run(command, "", environment={"DRIVER": str(driver), "UVMD_HELPER": "record", **environment})
             if said != none_hangs:

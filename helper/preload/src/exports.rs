@@ -60,6 +60,8 @@ fn find(export: &Export) -> Option<*mut c_void> {
     let found = replaced(function);
     if elf::object_of(function as usize).is_some_and(|object| driver::is_kept(&object)) {
         export.target.store(found, Ordering::Release);
+    } else {
+        driver::note_call();
     }
     Some(found)
 }
