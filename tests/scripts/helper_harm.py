@@ -212,6 +212,12 @@ class Harm:
             for call in ("whole", "handle", "close"):
                 ends(f"without CUDA, forks during calls of the loader: {call}", [programs / "asking", "forks", call], none_hangs)
                 ends(f"without CUDA, a search of the libraries that waits for such a call: {call}", [programs / "asking", "waits", call], b"waited: 1\n")
+            command = [str(programs / "opened_first"), self.helper, str(driver)]
+            done = self.run(command, "", environment={"UVMD_HELPER": "record", **environment})
+            allocated = b"allocated: 1, searches: "
+            expected = b"%ssome\n%snone\n%snone\nrecorded: %d\n" % (allocated, allocated, allocated, what == "on")
+            if done != (5, expected, b""):
+                self.differs(f"the helper is opened before the driver, {what}: {done}")
             command = [str(programs / "forks"), "plain", self.helper, "cuInit"]
             _, said, _ = self.run(command, "", environment={"DRIVER": str(driver), "UVMD_HELPER": "record", **environment})
             if said != none_hangs:
