@@ -187,7 +187,11 @@ class Harm:
                 # Another thread's call that comes before the loader has called the helper is not waited for.
                 if arguments or direct:
                     _, out, _ = self.run(command, self.helper, environment={"RECORDED": "1", **direct, **stand_in})
-                    assert out.count(b"recorded: 1\n") == turns, out
+                    # Nor is a driver kept that comes with the library, until the program asks for a function of that.
+                    turns_before = 1 if program == "loading" else 0
+                    recorded = re.findall(rb"recorded: (\d)", out)
+                    if recorded != [b"0"] * turns_before + [b"1"] * (turns - turns_before):
+                        self.differs(f"{program} {direct}: whether calls of constructors are recorded: {recorded}")
 
     def unloading(self):
         """The driver comes and goes, as a whole and in part, while threads call it and processes fork: no call goes where it is not."""

@@ -125,8 +125,8 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
         // SAFETY: as above.
         return unsafe { missing(handle, name) };
     }
-    stage::load_before_constructors();
-    match stage::replace(found, || driver_of(real, handle)) {
+    exports::prepare_early();
+    match stage::replace(found, || driver_of(real, handle).filter(driver::keep_found)) {
         Replaced::By(function) => function,
         // The program asks but once: what it gets finds the hook when it is called.
         Replaced::Starting => exports::named(name).unwrap_or(found),

@@ -33,6 +33,11 @@ pub(crate) fn find() -> Option<Object> {
     elf::named(NAME, FUNCTION, |driver| driver.symbol(FUNCTION).filter(|at| libc::is_loaded(*at)).map(|_| driver))
 }
 
+/// The driver, if it is kept.
+pub(crate) fn kept() -> Option<Object> {
+    find().filter(is_kept)
+}
+
 /// The driver's own function of a name, past the hooks.
 pub(crate) fn function(name: &CStr) -> Option<*mut c_void> {
     find()?.symbol(name)
@@ -85,6 +90,12 @@ fn find_and_keep() -> bool {
     });
     let path = CStr::from_bytes_until_nul(&path);
     driver.zip(path.ok()).is_some_and(|(driver, path)| keep_object(&driver, path, &DRIVER))
+}
+
+/// Keeps a driver that the program has a handle of, whatever its name. Answers whether it is kept. Takes the loader's
+/// lock.
+pub(crate) fn keep_found(driver: &Object) -> bool {
+    is_kept(driver) || libc::text(driver.path()).is_some_and(|path| keep_object(driver, path, &DRIVER))
 }
 
 /// Keeps an object of the program's beginning, which leads to the driver or is it.
