@@ -453,6 +453,22 @@ mod tests {
     }
 
     #[test]
+    fn handle_leads_to_its_library_and_to_those_that_one_is_linked_to() {
+        // SAFETY: a path that ends with a zero; 2 is RTLD_NOW.
+        let library = unsafe { dlopen(c"libm.so.6".as_ptr(), 2) };
+        assert!(!library.is_null());
+        for (handle, name, expected) in [
+            (library, c"libm.so.6", true),
+            (library, c"libc.so.6", true),
+            (library, c"libcuda.so.1", false),
+            (null_mut(), c"libc.so.6", false),
+        ] {
+            // SAFETY: null, or open.
+            assert_eq!(unsafe { leads_to(handle, name) }, expected, "{name:?}");
+        }
+    }
+
+    #[test]
     fn hashes_are_those_of_the_tables() {
         assert_eq!((gnu_hash(c""), gnu_hash(c"printf")), (0x1505, 0x156b_2bb8));
         assert_eq!((hash(c""), hash(c"printf"), hash(c"syscall")), (0, 0x0779_05a6, 0x0b09_985c));
