@@ -134,7 +134,7 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
 }
 
 /// Keeps the driver, where a function of this name is of the driver or may call it. A library that is not linked to
-/// the driver itself is noticed once it has called an export. Takes no lock in a program without the driver.
+/// the driver itself is noticed once it has called an export. Takes no lock in a program without CUDA.
 fn prepare(handle: *mut c_void, name: &CStr) {
     // SAFETY: null, or dlsym has found the name by it.
     let leads_to_driver = || unsafe { elf::leads_to(handle, driver::NAME) };
