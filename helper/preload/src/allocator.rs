@@ -15,7 +15,7 @@ use core::{
 
 use crate::{
     driver,
-    exports::{cuMemAllocManaged, cuMemFree_v2},
+    exports::{self, cuMemAllocManaged, cuMemFree_v2},
 };
 
 /// Memory that any stream of any device may access (`CU_MEM_ATTACH_GLOBAL` of cuda.h).
@@ -30,7 +30,8 @@ static RETAINED: AtomicU64 = AtomicU64::new(0);
 type Context = *mut c_void;
 
 /// Allocates managed memory of so many bytes. Null for 0 bytes; null, and a line on standard error,
-/// without the driver or if it refuses: PyTorch takes any answer for an address.
+/// without the driver or if it refuses: PyTorch takes any answer for an address. Takes the loader's lock until the
+/// driver is kept.
 ///
 /// # Safety
 /// May be called with any values.
@@ -40,6 +41,8 @@ pub unsafe extern "C" fn uvmd_malloc(bytes: isize, device: c_int, _stream: *mut 
     // SAFETY: of cuda.h.
     let allocate = unsafe { transmute::<unsafe extern "C" fn(), AllocManaged>(cuMemAllocManaged) };
     let Ok(bytes) = usize::try_from(bytes) else { return null_mut() };
+    // A program that has only opened this library calls its dlsym nowhere.
+    exports::prepare();
     let mut address = null_mut();
     let result = in_context(device, || {
         // SAFETY: room for the address. The driver refuses 0 bytes.

@@ -71,8 +71,8 @@ unsafe extern "C" fn is_ours_alone(handle: *mut c_void, name: *const c_char, cal
     if !handle.is_null() {
         return false;
     }
-    exports::prepare();
     let Some(name) = libc::text(name) else { return false };
+    prepare(handle, name);
     if !is_of_driver(name) || exports::named(name).is_none() {
         return false;
     }
@@ -109,8 +109,6 @@ unsafe extern "C" fn missing(_: *mut c_void, name: *const c_char) -> *mut c_void
 /// `dlsym` with the handle of a library.
 unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     let Some(real) = libc::dlsym() else { return null_mut() };
-    // The name may be of a function that calls the driver.
-    exports::prepare();
     // SAFETY: what the program passes.
     let found = unsafe { real(handle, name) };
     if found.is_null() {
@@ -118,6 +116,7 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
     }
     // SAFETY: dlsym has read it as a text, and found it.
     let name = unsafe { CStr::from_ptr(name) };
+    prepare(handle, name);
     if !is_of_driver(name) {
         return found;
     }
@@ -126,11 +125,21 @@ unsafe extern "C" fn of_handle(handle: *mut c_void, name: *const c_char) -> *mut
         // SAFETY: as above.
         return unsafe { missing(handle, name) };
     }
-    stage::load_before_constructors();
-    match stage::replace(found, || driver_of(real, handle)) {
+    exports::prepare_early();
+    match stage::replace(found, || driver_of(real, handle).filter(driver::keep_found)) {
         Replaced::By(function) => function,
         // The program asks but once: what it gets finds the hook when it is called.
         Replaced::Starting => exports::named(name).unwrap_or(found),
+    }
+}
+
+/// Keeps the driver, where a function of this name is of the driver or may call it. A library that is not linked to
+/// the driver itself is noticed once it has called an export. Takes no lock in a program without CUDA.
+fn prepare(handle: *mut c_void, name: &CStr) {
+    // SAFETY: null, or dlsym has found the name by it.
+    let leads_to_driver = || unsafe { elf::leads_to(handle, driver::NAME) };
+    if driver::is_to_keep() && (is_of_driver(name) || driver::is_called() || leads_to_driver()) {
+        exports::prepare();
     }
 }
 

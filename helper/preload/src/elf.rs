@@ -15,8 +15,14 @@ struct Info {
     path: *const c_char,
     headers: *const Header,
     header_count: u16,
-    /// Objects that the process has loaded so far.
-    additions: u64,
+}
+
+/// `link_map`, its first fields: what the handle of a library leads to.
+#[repr(C)]
+struct Opened {
+    base: usize,
+    path: *const c_char,
+    dynamic: usize,
 }
 
 /// `Elf64_Phdr`.
@@ -48,6 +54,7 @@ const LOAD: u32 = 1;
 const DYNAMIC: u32 = 2;
 /// Tags of the dynamic section.
 const TAG_END: usize = 0;
+const TAG_NEEDED: usize = 1;
 const TAG_HASH: usize = 4;
 const TAG_STRINGS: usize = 5;
 const TAG_SYMBOLS: usize = 6;
@@ -130,9 +137,17 @@ pub(crate) fn is_of_program(address: usize) -> bool {
     search(|info| Some(info.contains(address))).unwrap_or(false)
 }
 
-/// Number of objects that the process has loaded so far.
-pub(crate) fn additions() -> u64 {
-    search(|info| Some(info.additions)).unwrap_or(0)
+/// Whether the handle of a library is of one that has this name, or is linked to one that has. Without a lock.
+///
+/// # Safety
+/// It is a handle of `dlopen`, and not closed.
+pub(crate) unsafe fn leads_to(handle: *mut c_void, name: &CStr) -> bool {
+    // SAFETY: the caller's promise.
+    let Some(opened) = (unsafe { handle.cast::<Opened>().as_ref() }) else { return false };
+    // SAFETY: the loader says that the dynamic section is there.
+    let object = unsafe { Object::new(opened.base, opened.dynamic, opened.path) };
+    // SAFETY: as above.
+    object.is_some_and(|object| object.is_named(name) || unsafe { object.needs(opened.dynamic, name) })
 }
 
 /// Object that has this name, in its file's or in its own tables, and this symbol; `look` sees it while
@@ -209,6 +224,15 @@ impl Info {
     }
 }
 
+/// Entries of a dynamic section: tags and values.
+///
+/// # Safety
+/// The section is there, as long as the entries are read.
+unsafe fn entries(dynamic: usize) -> impl Iterator<Item = [usize; 2]> {
+    // SAFETY: entries go on until the last tag.
+    (0..).map(move |entry| unsafe { at::<[usize; 2]>(dynamic + entry * 16) }).take_while(|[tag, _]| *tag != TAG_END)
+}
+
 /// Hash of a name, of the GNU hash table.
 fn gnu_hash(name: &CStr) -> u32 {
     name.to_bytes().iter().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add((*byte).into()))
@@ -248,13 +272,11 @@ impl Object {
     /// The object's dynamic section is at this address.
     unsafe fn new(base: usize, dynamic: usize, path: *const c_char) -> Option<Self> {
         let (mut name, mut strings, mut symbols, mut gnu_hashes, mut hashes) = (None, None, None, None, None);
-        for entry in 0.. {
-            // SAFETY: entries go on until the last tag.
-            let [tag, value] = unsafe { at::<[usize; 2]>(dynamic + entry * 16) };
+        // SAFETY: the caller's promise.
+        for [tag, value] in unsafe { entries(dynamic) } {
             // The loader has added the base to addresses; the kernel's own library keeps them as they were.
             let address = Some(if value < base { value.wrapping_add(base) } else { value });
             match tag {
-                TAG_END => break,
                 TAG_NAME => name = Some(value),
                 TAG_STRINGS => strings = address,
                 TAG_SYMBOLS => symbols = address,
@@ -282,9 +304,23 @@ impl Object {
         !self.path.is_null() && unsafe { CStr::from_ptr(self.path) } == path
     }
 
+    /// Whether the object is linked to one of this name.
+    ///
+    /// # Safety
+    /// The object's dynamic section is at this address.
+    unsafe fn needs(&self, dynamic: usize, name: &CStr) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { entries(dynamic) }.any(|[tag, at]| tag == TAG_NEEDED && self.string(at) == name)
+    }
+
+    /// Text at a place among the strings.
+    fn string(&self, at: usize) -> &CStr {
+        // SAFETY: a text that ends with a zero.
+        unsafe { CStr::from_ptr((self.strings + at) as *const c_char) }
+    }
+
     fn is_named(&self, name: &CStr) -> bool {
-        // SAFETY: a text that ends with a zero, among the strings.
-        let own = self.name.is_some_and(|at| unsafe { CStr::from_ptr((self.strings + at) as *const c_char) } == name);
+        let own = self.name.is_some_and(|at| self.string(at) == name);
         own || self.file().is_some_and(|file| file == name.to_bytes())
     }
 
@@ -313,9 +349,7 @@ impl Object {
         // SAFETY: the caller's promise.
         let Symbol { name: at_name, info, section, value, .. } =
             unsafe { ((self.symbols + number * size_of::<Symbol>()) as *const Symbol).read_unaligned() };
-        // SAFETY: a name that ends with a zero, among the strings.
-        let there = unsafe { CStr::from_ptr((self.strings + at_name as usize) as *const c_char) };
-        let is_it = section != 0 && info & KIND != INDIRECT && there == name;
+        let is_it = section != 0 && info & KIND != INDIRECT && self.string(at_name as usize) == name;
         if is_it { self.base.wrapping_add(value) as *mut c_void } else { null_mut() }
     }
 
@@ -415,6 +449,22 @@ mod tests {
             let function: extern "C" fn() -> c_int = unsafe { core::mem::transmute(found.address()) };
             assert_eq!(function(), 7);
             assert_eq!(next(own, c"uvmd_test_nothing"), None);
+        }
+    }
+
+    #[test]
+    fn handle_leads_to_its_library_and_to_those_that_one_is_linked_to() {
+        // SAFETY: a path that ends with a zero; 2 is RTLD_NOW.
+        let library = unsafe { dlopen(c"libm.so.6".as_ptr(), 2) };
+        assert!(!library.is_null());
+        for (handle, name, expected) in [
+            (library, c"libm.so.6", true),
+            (library, c"libc.so.6", true),
+            (library, c"libcuda.so.1", false),
+            (null_mut(), c"libc.so.6", false),
+        ] {
+            // SAFETY: null, or open.
+            assert_eq!(unsafe { leads_to(handle, name) }, expected, "{name:?}");
         }
     }
 

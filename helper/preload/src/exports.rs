@@ -49,18 +49,20 @@ const TURN_NS: u64 = 50_000;
 /// Target of the first calls of an export. Takes no lock that the loader holds while constructors and
 /// destructors run: one of them may wait for this call.
 extern "C" fn resolve(export: &'static Export) -> *mut c_void {
-    stage::load_before_constructors();
+    prepare_early();
     find(export).unwrap_or(no_driver as *mut c_void)
 }
 
-/// Finds what a call of an export goes to, and remembers it if it is of an object that stays loaded. Of one
-/// that is not relocated yet, nothing is called: only a weak reference leads there.
+/// Finds what a call of an export goes to. Only if that is of an object that stays loaded, it is remembered, and may
+/// be a hook. Of one that is not relocated yet, nothing is called: only a weak reference leads there.
 fn find(export: &Export) -> Option<*mut c_void> {
     let function = next(export.name).filter(|function| libc::is_loaded(*function))?;
-    let found = replaced(function);
-    if elf::object_of(function as usize).is_some_and(|object| driver::is_kept(&object)) {
-        export.target.store(found, Ordering::Release);
+    if !elf::object_of(function as usize).is_some_and(|object| driver::is_kept(&object)) {
+        driver::note_call();
+        return Some(function);
     }
+    let found = replaced(function);
+    export.target.store(found, Ordering::Release);
     Some(found)
 }
 
@@ -68,7 +70,7 @@ fn find(export: &Export) -> Option<*mut c_void> {
 /// stage.
 fn replaced(function: *mut c_void) -> *mut c_void {
     for _ in 0..TURNS_MAX {
-        match stage::replace(function, driver::find) {
+        match stage::replace(function, driver::kept) {
             Replaced::By(found) => return found,
             Replaced::Starting => futex::sleep(TURN_NS),
         }
@@ -91,6 +93,13 @@ pub(crate) fn prepare_process() {
     driver::keep_stub(&first);
     driver::keep();
     find_all();
+}
+
+/// As [`prepare_process`], for a constructor that comes before the loader has called this library.
+pub(crate) fn prepare_early() {
+    if stage::load_before_constructors() {
+        prepare_process();
+    }
 }
 
 fn find_all() {

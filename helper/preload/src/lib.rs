@@ -8,7 +8,6 @@
 //! `UVMD_HELPER=record`, all stays as it is.
 //!
 //! * [`dlsym`]: functions by name, as programs with `dlopen` find the driver's
-//! * [`dlclose`]: what was found is not unloaded
 //! * [`driver`]: the driver among the loaded libraries
 //! * [`elf`]: symbols of loaded libraries
 //! * [`libc`]: the C library's own `dlsym`
@@ -24,7 +23,6 @@
 #![cfg(target_arch = "x86_64")]
 
 pub mod allocator;
-pub mod dlclose;
 pub mod dlsym;
 mod driver;
 mod elf;

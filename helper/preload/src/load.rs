@@ -3,14 +3,13 @@
 //! All that takes the loader's lock is done here. `dlopen` and `dlclose` hold it while constructors and
 //! destructors run, which may wait for a thread that calls the driver.
 
-use crate::{dlclose, elf::Next, exports, libc, origin, sandbox, stage};
+use crate::{elf::Next, exports, libc, origin, sandbox, stage};
 
 #[cfg_attr(not(feature = "injected"), expect(dead_code, reason = "called by the loader"))]
 extern "C" fn at_load() {
     sandbox::find();
     libc::find_dlsym();
     libc::find_object_search();
-    dlclose::find();
     // Where the C library comes after this one, the loader makes the process, in its first thread.
     // Elsewhere the program loads this library, whatever its thread.
     let is_process_new = matches!(libc::next_dlsym(), Some(Next::After(_)));

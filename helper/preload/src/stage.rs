@@ -51,7 +51,7 @@ pub(crate) enum Replaced {
 }
 
 /// Hook of a function of the driver, or the function itself without one. Starts the second stage where a
-/// driver is loaded, unless that was done.
+/// driver is kept loaded, unless that was done: it remembers functions of that driver.
 pub(crate) fn replace(function: *mut c_void, driver: impl FnOnce() -> Option<Object>) -> Replaced {
     let start = START.load(Ordering::Acquire);
     if start.is_null() {
@@ -144,12 +144,14 @@ pub(crate) fn is_at_load() -> bool {
 }
 
 /// Loads it for a constructor that looks for the driver before the loader has called this library: in the first
-/// thread of a new process, which is about to do so.
-pub(crate) fn load_before_constructors() {
+/// thread of a new process, which is about to do so. Answers whether it did.
+pub(crate) fn load_before_constructors() -> bool {
     let is_early = !is_at_load() && matches!(libc::next_dlsym(), Some(Next::After(_)));
-    if is_early && is_to_load(true) && is_first_thread() {
+    let is_loaded = is_early && is_to_load(true) && is_first_thread();
+    if is_loaded {
         load_file();
     }
+    is_loaded
 }
 
 fn is_to_load(is_process_new: bool) -> bool {
