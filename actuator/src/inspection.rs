@@ -15,7 +15,7 @@ use std::{
 
 use model::{ActuatorKind, CallResult};
 use sys::{
-    Roots,
+    Roots, clock,
     pidfd::{PidFd, PidFdError},
     shared_memory::SharedMemory,
     uvm::{UvmError, mapped, target::VaSpace},
@@ -25,7 +25,7 @@ use crate::{
     budget::{Expired, TimeBudget},
     helper::{Ring, RingError},
     hung::Target,
-    inspections::{Inspections, now},
+    inspections::Inspections,
     process::{answer_of, answer_to},
 };
 
@@ -88,7 +88,7 @@ impl Inspector {
         is_withdrawal: bool,
         budget: &mut TimeBudget<'_>,
     ) -> Result<Inspection, CallResult> {
-        if !self.inspections.has_time(target, is_withdrawal, now()) {
+        if !self.inspections.has_time(target, is_withdrawal, clock::monotonic()) {
             let why = "the processor time for inspections of processes with large memory maps or many threads is used up: it recovers slowly";
             let result = if is_withdrawal { CallResult::Failed } else { CallResult::Denied };
             return Err(result(why.to_owned()));
@@ -97,7 +97,7 @@ impl Inspector {
         let inspect = move || {
             // Also if it is abandoned.
             let inspect = |threads: &mut usize| inspect(&roots, &held, actuators, is_withdrawal, &inspections, threads);
-            inspections.charged(target, is_withdrawal, now(), inspect)
+            inspections.charged(target, is_withdrawal, clock::monotonic(), inspect)
         };
         self.within(TIMEOUT, budget, target, is_withdrawal, inspect)?
     }
@@ -213,7 +213,7 @@ fn ring_memory(
     process: &PidFd,
     inspections: &Inspections,
 ) -> Result<Result<Option<SharedMemory>, RingError>, CallResult> {
-    let memory = inspections.ring(roots, process.pid(), now());
+    let memory = inspections.ring(roots, process.pid(), clock::monotonic());
     // It has had its pid until now.
     if process.has_exited().map_err(|error| answer_to(&error))? {
         return Err(CallResult::Exited);

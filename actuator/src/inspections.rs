@@ -13,7 +13,7 @@ use std::{
 
 use call_ring::{NAME, TOTAL_BYTES, memory::HEADER_BYTES};
 use sys::{
-    Roots, clock,
+    Roots,
     cpu_budget::{Accounts, Allowance},
     cpu_time,
     processes::{self, Image},
@@ -132,7 +132,7 @@ impl Inspections {
     /// Uses up the burst of a user, as of now.
     #[cfg(test)]
     pub(crate) fn use_up(&self, uid: u32) {
-        self.charge(Target { pid: u32::MAX, uid: Some(uid) }, false, OF_USER.burst, now());
+        self.charge(Target { pid: u32::MAX, uid: Some(uid) }, false, OF_USER.burst, sys::clock::monotonic());
     }
 
     /// Memory of the ring of a process; `None` without a helper. Its mappings are read, which may hang,
@@ -168,11 +168,6 @@ impl Inspections {
 /// Processor time of an inspection of this many threads that is not charged.
 fn usual(threads: usize) -> Duration {
     USUAL + USUAL_PER_THREAD * u32::try_from(threads.min(USUAL_THREADS)).unwrap_or(0)
-}
-
-/// Time of the clock of inspections.
-pub(crate) fn now() -> Duration {
-    Duration::from_nanos(clock::monotonic_ns())
 }
 
 impl State {

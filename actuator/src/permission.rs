@@ -28,16 +28,19 @@ pub enum ActError {
     /// The filters were not checked yet.
     #[error("the program's seccomp filters were not checked yet")]
     Unchecked,
+    /// The program has overwritten the ring, or punched holes in it.
+    #[error("its ring cannot be read")]
+    Unreadable,
 }
 
-/// Has the helper act by its ring, unless the program has installed a filter since the helper started. Then it
-/// acts no more. Counts the threads that it looks at.
+/// Makes the helper act by its ring, unless the program has installed a filter since the helper started. Then
+/// it stops acting. Counts the threads that it looks at.
 pub(crate) fn act(roots: &Roots, pid: u32, ring: &Memory<'_>, threads: &mut usize) -> Result<(), ActError> {
     act_if(ring, || check_filters(roots, pid, ring, threads))
 }
 
-/// Check of the filters of a process for its plan. It takes a system call per thread, so it is made ahead, by
-/// whoever may wait for it, and publications go by its last result.
+/// Check of the filters of a process for its plan. It takes a system call per thread, so the follower makes it
+/// ahead, and publications use its last result.
 #[derive(Debug)]
 pub struct FilterCheck {
     roots: Roots,
@@ -56,12 +59,12 @@ impl FilterCheck {
     }
 
     /// Checks the filters of all threads. If the program has installed one since the helper started, the helper
-    /// acts no more.
+    /// stops acting.
     pub fn run(&self) {
         let ring = self.ring.words().ok().and_then(|words| Memory::open(words).ok());
         let checked = match &ring {
             Some(ring) => check_filters(&self.roots, self.pid, ring, &mut 0),
-            None => Err(ActError::Unchecked),
+            None => Err(ActError::Unreadable),
         };
         let mut last = self.last();
         if let (Err(_), Some(ring)) = (&checked, &ring) {
@@ -75,7 +78,7 @@ impl FilterCheck {
         self.last().clone().err()
     }
 
-    /// Has the helper act by its ring, if the last check permits.
+    /// Makes the helper act by its ring, if the last check permits.
     pub(crate) fn act(&self, ring: &Memory<'_>) -> Result<(), ActError> {
         // No check ends between the two.
         let last = self.last();

@@ -312,12 +312,15 @@ mod tests {
 
     #[test]
     fn plan_is_published_by_the_last_check_whatever_threads_have_come_since() {
-        let machine = Machine::new();
+        let machine =
+            Machine::new().with("proc/7/task/7/status", fs::read_to_string("/proc/thread-self/status").unwrap());
         let mut place = memory_of(machine.roots.clone(), 7, Mode::Record);
         assert!(matches!(publish_checked(&mut place), Err(PlanError::NoAction(ActError::Unchecked))));
         place.filter_check().run();
         // From here on, a look at the threads fails.
-        fs::create_dir_all(machine.roots.proc.join("7/task/7/status")).unwrap();
+        let status = machine.roots.proc.join("7/task/7/status");
+        fs::remove_file(&status).unwrap();
+        fs::create_dir(&status).unwrap();
         publish_checked(&mut place).unwrap();
         place.filter_check().run();
         assert!(matches!(publish_checked(&mut place), Err(PlanError::NoAction(ActError::Filters(_)))));

@@ -77,7 +77,7 @@ pub(crate) struct Sequence {
     last: Option<u64>,
 }
 
-/// Tokens of the detector's window: two of the longest iterations that a plan may have.
+/// Tokens of the detector's window: of two iterations of as many launches, copies and fills as a plan has launches.
 const DETECTED_TOKENS: usize = 2 * PERIOD_MAX;
 /// Tokens of a graph: iterations of few graphs are too short for the detector otherwise.
 const GRAPH_TOKENS: usize = 8;

@@ -301,7 +301,7 @@ impl Searches {
         slices
     }
 
-    /// Takes back a slice that could not be started.
+    /// Waits again for a slice that could not be started.
     pub(crate) fn abandon(&mut self, process: ProcessId, now: Duration) {
         self.schedule.end(process, Duration::ZERO, false, now);
     }

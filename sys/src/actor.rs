@@ -23,8 +23,8 @@
 //! exec, as any lock of the allocator may be held. An exec per batch of calls costs milliseconds
 //! and, in the target's cgroup, the memory of a new process image. The spawner has one thread, a
 //! small heap and none of this process's memory, as it is an exec of the same program
-//! ([`Program`](crate::executable::Program)). Its children may therefore run ordinary code, and their memory is the few pages
-//! that they write. It can be restarted at any time, unlike a fork made before the first thread. It
+//! ([`Program`](crate::executable::Program)). Its children may therefore run ordinary code, and their
+//! memory is the few pages that they write. It can be restarted at any time, unlike a fork made before the first thread. It
 //! belongs to the thread that started it, and exits with that thread or its socket.
 //!
 //! **Privileges of an actor**: its channel and the VA spaces of its target; a user id that no other

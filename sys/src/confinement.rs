@@ -1,5 +1,4 @@
 //! What processes of uvmd give up before they work for others: descriptors, privileges and system calls.
-//! [`Step`]: steps of that.
 
 mod step;
 

@@ -15,8 +15,9 @@ pub fn own(roots: &Roots) -> io::Result<Option<u64>> {
 /// Whether all live threads of a process have this number of filters. Counts the threads that it looks at.
 ///
 /// # Errors
-/// If the threads, or the filters of one of them, are unknown.
+/// If the threads, or the filters of one of them, are unknown, or there is none.
 pub fn threads_have(roots: &Roots, pid: u32, filters: u64, threads: &mut usize) -> io::Result<bool> {
+    let mut lives = false;
     for thread in iter::once(pid).chain(processes::other_threads(roots, pid)?) {
         *threads += 1;
         let status = match fs::read(processes::task_folder(roots, pid, thread).join("status")) {
@@ -31,8 +32,9 @@ pub fn threads_have(roots: &Roots, pid: u32, filters: u64, threads: &mut usize) 
         if number != filters {
             return Ok(false);
         }
+        lives = true;
     }
-    Ok(true)
+    if lives { Ok(true) } else { Err(io::Error::new(io::ErrorKind::NotFound, "it has no live thread")) }
 }
 
 /// Number of filters in the status of a thread. The only text of the process's choice there is its name,

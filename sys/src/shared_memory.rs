@@ -40,7 +40,7 @@ use crate::{
 };
 
 const WORD_BYTES: usize = 8;
-/// Seals of such memory: its size is final, and it takes no memory after its end.
+/// Seals of such memory: its size is final, and no further memory after its end can be allocated.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// Unit in which the kernel counts the memory that a file takes.
 const SECTOR_BYTES: u64 = 512;
@@ -65,7 +65,7 @@ pub enum SharedMemoryError {
         /// Size of such memory.
         expected: usize,
     },
-    /// It can be resized, which would end uvmd.
+    /// It can be resized; if it shrank, an access would end uvmd.
     #[error("its shared memory can be resized")]
     Unsealed,
     /// It lacks pages, which uvmd would pay for.
@@ -160,7 +160,7 @@ impl SharedMemory {
     /// time, and an access to one that is punched just then costs this process a page.
     ///
     /// # Errors
-    /// If the memory lacks pages, or did before, or the kernel does not say.
+    /// If the memory lacks pages, or did before, or the kernel does not report it.
     #[expect(unsafe_code, reason = "memory that was mapped")]
     pub fn words(&self) -> Result<&[AtomicU64], SharedMemoryError> {
         if self.file.metadata().map_or(true, |metadata| is_sparse(&metadata)) {
@@ -192,12 +192,12 @@ impl SharedMemory {
             return Err(SharedMemoryError::Unsealed);
         }
         let memory = File::from(memory);
-        let bytes = memory.metadata().map_err(SharedMemoryError::Open)?.len();
-        let expected = form.bytes.get();
+        let metadata = memory.metadata().map_err(SharedMemoryError::Open)?;
+        let (bytes, expected) = (metadata.len(), form.bytes.get());
         if bytes != expected as u64 {
             return Err(SharedMemoryError::Size { bytes, expected });
         }
-        if memory.metadata().map_or(true, |metadata| is_sparse(&metadata)) {
+        if is_sparse(&metadata) {
             return Err(SharedMemoryError::Sparse);
         }
         Self::map(memory, form.mapped_bytes.min(form.bytes)).map_err(SharedMemoryError::Map)

@@ -4,7 +4,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "ring.h"
 
 typedef int CUresult;
 extern CUresult cuInit(unsigned), cuMemFree_v2(uint64_t), cuMemAllocManaged(uint64_t *, size_t, unsigned);
@@ -12,19 +13,9 @@ extern CUresult cuInit(unsigned), cuMemFree_v2(uint64_t), cuMemAllocManaged(uint
 static pthread_t worker;
 static volatile int has_begun, is_over;
 
-/* Whether the helper records the calls. */
-static int has_ring(void) {
-  FILE *maps = fopen("/proc/self/maps", "r");
-  char line[512];
-  int has = 0;
-  while (fgets(line, sizeof line, maps)) has |= strstr(line, "memfd:uvmd-ring") != NULL;
-  fclose(maps);
-  return has;
-}
-
 static void *initializes(void *nothing) {
   printf("cuInit: %d\n", cuInit(0));
-  if (getenv("RECORDED")) printf("recorded: %d\n", has_ring());
+  if (getenv("RECORDED")) printf("recorded: %d\n", ring() != NULL);
   return nothing;
 }
 

@@ -6,8 +6,9 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/types.h>
+
+#include "ring.h"
 
 typedef int Callback(struct dl_phdr_info *, size_t, void *);
 
@@ -18,16 +19,6 @@ int dl_iterate_phdr(Callback *callback, void *data) {
   if (!real) real = (int (*)(Callback *, void *))dlsym(RTLD_NEXT, "dl_iterate_phdr");
   searches++;
   return real(callback, data);
-}
-
-/* Whether the helper records the calls. */
-static int has_ring(void) {
-  FILE *maps = fopen("/proc/self/maps", "r");
-  char line[512];
-  int has = 0;
-  while (fgets(line, sizeof line, maps)) has |= strstr(line, "memfd:uvmd-ring") != NULL;
-  fclose(maps);
-  return has;
 }
 
 int main(int count, char **arguments) {
@@ -41,6 +32,6 @@ int main(int count, char **arguments) {
     release(memory, 4096, 0, NULL);
     printf("allocated: %d, searches: %s\n", memory != NULL, searches > before ? "some" : "none");
   }
-  printf("recorded: %d\n", has_ring());
+  printf("recorded: %d\n", ring() != NULL);
   return 5;
 }

@@ -5,12 +5,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Words of the ring, and what they say: see helper/call-ring/src/memory.rs and command.rs. */
+/* Words of the ring, and their values: see helper/call-ring/src/memory.rs and command.rs. */
 enum { MODE = 16, LANE_HEADERS = 32, LANE_HEADER_WORDS = 16, OWNER = 2, OWN_LANES = 12, AGENT = 512 };
 enum { ACT = 2, AGENT_RUNS = 1 };
 
 /* Null without a ring. */
-static volatile uint64_t *ring(void) {
+static inline volatile uint64_t *ring(void) {
   FILE *maps = fopen("/proc/self/maps", "r");
   char line[512];
   volatile uint64_t *found = NULL;
@@ -22,7 +22,7 @@ static volatile uint64_t *ring(void) {
 }
 
 /* With ACT in the environment, has the helper start its thread, which a call of the program does. */
-static void act(unsigned (*call)(void)) {
+static inline void act(unsigned (*call)(void)) {
   volatile uint64_t *words = getenv("ACT") ? ring() : NULL;
   if (!words) return;
   words[MODE] = ACT;

@@ -40,7 +40,7 @@ static void install(const char *action, int for_all) {
 
 static volatile int has_begun, is_filtered, has_ended;
 
-/* Launches before and under the filter. What it says would be a call of its own. */
+/* Launches before and under the filter. To print in the handler would be a call of its own. */
 static void *other(void *nothing) {
   cuCtxSetCurrent(context);
   unsigned before = counted(2);
@@ -88,8 +88,8 @@ int main(int count, char **arguments) {
     int nobody = 0;
     syscall(SYS_futex, &nobody, 0, 0, &time, NULL, 0);
   }
-  char said[64];
-  int length = snprintf(said, sizeof said, "counted %u, trapped %d\n", sum, (int)trapped);
-  if (write(1, said, (size_t)length) != length) return 6;
+  char output[64];
+  int length = snprintf(output, sizeof output, "counted %u, trapped %d\n", sum, (int)trapped);
+  if (write(1, output, (size_t)length) != length) return 6;
   _exit(5);
 }

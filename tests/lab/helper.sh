@@ -19,7 +19,7 @@ is_recorded() { uvmctl ops "$program" -o json >/tmp/ops 2>/tmp/answer; }
 launch env
 within 120 "the program without the helper is not seen" is_seen
 ! is_recorded || fail "calls of a program without the helper are shown"
-grep -q "no calls of process $program are recorded: the helper is not in it, or is off" /tmp/answer || fail "it is not said why there are no calls"
+grep -q "no calls of process $program are recorded: the helper is not in it, or is off" /tmp/answer || fail "there is no reason why there are no calls"
 wait "$program" || fail "the program without the helper fails"
 
 rm -f /tmp/log*

@@ -200,8 +200,8 @@ class Harm:
         for what, environment in (("on", stand_in), ("off", {"UVMD_HELPER": "off", **stand_in})):
 
             def ends(about, command, out, environment=environment, what=what):
-                _, said, errors = self.same(f"{about}, the helper {what}", [str(word) for word in command], environment=environment)
-                assert said == out and not errors, (said, errors)
+                _, output, errors = self.same(f"{about}, the helper {what}", [str(word) for word in command], environment=environment)
+                assert output == out and not errors, (output, errors)
 
             reopened = b"cuInit: 0\nclosed: 0\n" * 3
             ends("a driver that is unloaded past the helper", [programs / "reopened", programs / "libcloser.so", caller, "initializes"], reopened)
@@ -223,9 +223,9 @@ class Harm:
             if done != (5, expected, b""):
                 self.differs(f"the helper is opened before the driver, {what}: {done}")
             command = [str(programs / "forks"), "plain", self.helper, "cuInit"]
-            _, said, _ = self.run(command, "", environment={"DRIVER": str(driver), "UVMD_HELPER": "record", **environment})
-            if said != none_hangs:
-                self.differs(f"forks: the helper itself is opened, {what}: {said}")
+            _, output, _ = self.run(command, "", environment={"DRIVER": str(driver), "UVMD_HELPER": "record", **environment})
+            if output != none_hangs:
+                self.differs(f"forks: the helper itself is opened, {what}: {output}")
 
     def kills(self, count):
         """uvmd dies at any time, and so does the program: the other side goes on."""
@@ -253,11 +253,11 @@ class Harm:
             time.sleep(generator.uniform(0, 0.05))
             children = pathlib.Path(f"/proc/{reader.pid}/task/{reader.pid}/children").read_text(encoding="ascii").split()
             os.kill(int(children[0]), signal.SIGKILL)
-            _, said = reader.communicate(timeout=SECONDS_MAX)
+            _, output = reader.communicate(timeout=SECONDS_MAX)
             # Killed before its ring was looked for, or after.
-            is_early = b"no ring was found" in said
-            if not is_early and (reader.returncode != 255 or b"invalid: 0" not in said):
-                self.differs(f"the program was killed: {reader.returncode} {said}")
+            is_early = b"no ring was found" in output
+            if not is_early and (reader.returncode != 255 or b"invalid: 0" not in output):
+                self.differs(f"the program was killed: {reader.returncode} {output}")
         print(f"{count} kills of each side")
 
 

@@ -185,7 +185,7 @@ impl Places {
         let Ok(place) = Arc::clone(&self.free).try_acquire_owned() else {
             return Some(Err(CallsRefusal::Busy(format!("uvmd makes {} {} at a time", self.max, self.noun))));
         };
-        // The client may be gone: the place is taken until the answer is made.
+        // The client may have closed the connection: the place is taken until the answer is made.
         let make = move || {
             let _place = place;
             make().map_err(CallsRefusal::from)
@@ -290,7 +290,7 @@ mod tests {
             let refused = timeout(HANG_LIMIT, places.make(|| Ok(true))).await.expect("a refusal waits for nobody");
             assert_eq!(refused, Some(Err(busy.clone())));
         }
-        // A client that is gone frees no place: the answer is still being made.
+        // A client that has closed the connection frees no place: the answer is still being made.
         first.abort();
         assert!(first.await.is_err());
         assert_eq!(places.make(|| Ok(true)).await, Some(Err(busy)));

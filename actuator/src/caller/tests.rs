@@ -180,7 +180,7 @@ fn machine_of(program: &Program) -> Machine {
         .with("proc/meminfo", "MemAvailable: 999999999 kB\n")
         .with(&format!("proc/{pid}/maps"), maps + &managed)
         .with(&format!("proc/{pid}/cgroup"), "0::/\n");
-    for name in ["stat", "fd", "map_files"] {
+    for name in ["stat", "fd", "map_files", "task"] {
         machine.link(&format!("proc/{pid}/{name}"), &format!("/proc/{pid}/{name}"));
     }
     machine

@@ -97,7 +97,7 @@ static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(null_mut());
 
 #[expect(unsafe_code, reason = "a pointer that children compare")]
 fn last() -> Option<&'static Recorder> {
-    // SAFETY: null, or a recorder that is shared for ever: a child makes another one beside it.
+    // SAFETY: null, or a recorder that is shared for ever: a child makes one of its own.
     unsafe { RECORDER.load(Ordering::Acquire).as_ref() }
 }
 

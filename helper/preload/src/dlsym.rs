@@ -92,7 +92,7 @@ fn is_ours_by(handle: *mut c_void, found: *mut c_void, name: &CStr) -> bool {
 /// Whether the whole process has a name without this library.
 fn is_global(name: &CStr) -> bool {
     let Some(real) = libc::dlsym() else { return false };
-    // SAFETY: takes any name. It tells by the return address what comes after this library.
+    // SAFETY: takes any name. It finds by the return address what comes after this library.
     let is_after = !unsafe { real(NEXT, name.as_ptr()) }.is_null();
     if !is_after {
         libc::forget_error();
@@ -100,7 +100,7 @@ fn is_global(name: &CStr) -> bool {
     is_after || elf::is_before((&raw const libc::DLSYM) as usize, name)
 }
 
-/// `dlsym` with a name that no other object has.
+/// `dlsym` with a name that the search would find in this library alone.
 unsafe extern "C" fn missing(_: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: what the program passes. It sets the error that the program may ask for.
     libc::dlsym().map_or(null_mut(), |real| unsafe { real(NEXT, name) })
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_the_driver_are_those_with_a_capital_behind_cu() {
+    fn names_of_the_driver_are_those_with_a_capital_after_cu() {
         assert!([c"cuInit", c"cuGetProcAddress_v2"].into_iter().all(is_of_driver));
         assert!(![c"cudaMalloc", c"cu", c"curl_easy_init", c"", c"Cu"].into_iter().any(is_of_driver));
     }

@@ -144,7 +144,7 @@ pub(crate) fn is_of_program(address: usize) -> bool {
 pub(crate) unsafe fn leads_to(handle: *mut c_void, name: &CStr) -> bool {
     // SAFETY: the caller's promise.
     let Some(opened) = (unsafe { handle.cast::<Opened>().as_ref() }) else { return false };
-    // SAFETY: the loader says that the dynamic section is there.
+    // SAFETY: the loader has put the address of the dynamic section there.
     let object = unsafe { Object::new(opened.base, opened.dynamic, opened.path) };
     // SAFETY: as above.
     object.is_some_and(|object| object.is_named(name) || unsafe { object.needs(opened.dynamic, name) })
@@ -219,7 +219,7 @@ impl Info {
     /// The object, if it has the tables of a library.
     fn object(&self) -> Option<Object> {
         let dynamic = self.begin(self.headers().find(|header| header.kind == DYNAMIC)?);
-        // SAFETY: the header says that the dynamic section is there.
+        // SAFETY: the header has the address of the dynamic section.
         unsafe { Object::new(self.base, dynamic, self.path) }
     }
 }

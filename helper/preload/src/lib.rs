@@ -10,7 +10,7 @@
 //! * [`dlsym`]: functions by name, as programs with `dlopen` find the driver's
 //! * [`driver`]: the driver among the loaded libraries
 //! * [`elf`]: symbols of loaded libraries
-//! * [`libc`]: the C library's own `dlsym`
+//! * [`libc`]: functions of the C library, and its own `dlsym`
 //! * [`load`]: what is done before the program begins; [`origin`]: what the process began with
 //! * [`sandbox`]: filters of system calls that the program installs; [`permission`]: those under which
 //!   nothing is loaded

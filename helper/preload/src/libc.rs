@@ -1,4 +1,4 @@
-//! Functions of the C library, found by name: its own `dlsym`, and by that the others.
+//! Functions of the C library, found by name in the tables of the loaded objects.
 
 #![expect(unsafe_code, reason = "a function of the C library's ABI")]
 
@@ -14,7 +14,7 @@ use crate::elf::{self, Next};
 /// Type of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-/// The C library's `dlsym`, or that of another library that `LD_PRELOAD` names behind this one.
+/// The C library's `dlsym`, or that of another library that `LD_PRELOAD` names after this one.
 pub(crate) static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// `_dl_find_object` of glibc 2.35 and later; null elsewhere.
@@ -47,7 +47,7 @@ pub(crate) fn dlsym() -> Option<Dlsym> {
 ///
 /// # Safety
 /// `F` is the type of a pointer to the function of this name.
-pub(crate) unsafe fn named<F: Copy>(name: &CStr) -> Option<F> {
+unsafe fn named<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
     let function = elf::first((&raw const DLSYM) as usize, name)?;
     // SAFETY: the caller's promise.
@@ -72,7 +72,7 @@ pub(crate) fn find_object_search() {
 }
 
 /// Whether the object of an address is relocated, and its `dlopen` cannot fail any more; constructors may be
-/// yet to run. Without a lock. `true` where the C library cannot tell.
+/// yet to run. Without a lock. `true` where the C library does not report it.
 pub(crate) fn is_loaded(address: *mut c_void) -> bool {
     type Search = unsafe extern "C" fn(*mut c_void, *mut [usize; ANSWER_WORDS]) -> c_int;
     /// `struct dl_find_object` has 12.

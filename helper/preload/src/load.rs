@@ -1,6 +1,7 @@
 //! What is done when this library is loaded, as a rule before the program begins.
 //!
-//! All that takes the loader's lock is done here. `dlopen` and `dlclose` hold it while constructors and
+//! What takes the loader's lock is done here, in `dlsym`, in `uvmd_malloc`, or before the first call of a
+//! constructor; no later call of the driver takes it. `dlopen` and `dlclose` hold it while constructors and
 //! destructors run, which may wait for a thread that calls the driver.
 
 use crate::{elf::Next, exports, libc, origin, sandbox, stage};

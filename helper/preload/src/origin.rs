@@ -2,14 +2,14 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Filters of system calls; [`UNKNOWN`] where nobody asks.
+/// Filters of system calls; [`UNKNOWN`] while the helper is off, or where the kernel reports none.
 static FILTERS: AtomicU64 = AtomicU64::new(UNKNOWN);
 const UNKNOWN: u64 = u64::MAX;
 
 /// The first thread, as `pthread_self` names it, or 0.
 static FIRST_THREAD: AtomicUsize = AtomicUsize::new(0);
 
-/// Filters of system calls, where the operator admits any.
+/// Filters of system calls; `None` if they are not known.
 pub(crate) fn filters() -> Option<u64> {
     Some(FILTERS.load(Ordering::Relaxed)).filter(|filters| *filters != UNKNOWN)
 }

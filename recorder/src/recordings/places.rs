@@ -156,9 +156,9 @@ mod tests {
                 let mut places = Places::new(QUOTAS, held.clone());
                 while !places.has_room(uid) {
                     let Some(process) = places.first_to_go(uid, NOW) else { break };
-                    let gone = *held.iter().find(|place| place.process == process).unwrap();
-                    prop_assert!(gone.end != 0 || gone.since != NOW, "it runs, with calls, for a short time");
-                    prop_assert!(gone.uid == uid || places.of_user(gone.uid) > places.of_user(uid));
+                    let evicted = *held.iter().find(|place| place.process == process).unwrap();
+                    prop_assert!(evicted.end != 0 || evicted.since != NOW, "it runs, with calls, for a short time");
+                    prop_assert!(evicted.uid == uid || places.of_user(evicted.uid) > places.of_user(uid));
                     places.remove(process);
                     held.retain(|place| place.process != process);
                 }

@@ -16,13 +16,13 @@ const PART: u32 = 200;
 /// Checks of the filters of a process.
 #[derive(Debug, Default)]
 pub(super) struct Filters {
-    /// `None` if nobody carries plans out in the process.
+    /// `None` without an executor of plans in the process.
     check: Option<Arc<FilterCheck>>,
     timer: Timer,
 }
 
 impl Filters {
-    /// Takes the check of whoever carries plans out.
+    /// Sets the check of the executor of plans.
     pub(super) fn set(&mut self, check: Option<Arc<FilterCheck>>) {
         *self = Self { check, timer: Timer::default() };
     }
@@ -73,7 +73,7 @@ mod tests {
     proptest! {
         /// However many tables a program causes, and however many threads it has.
         #[test]
-        fn checks_take_a_share_of_the_time_beside_the_first_one(
+        fn checks_after_the_first_one_take_a_share_of_the_time(
             turns in prop::collection::vec((1_u32..200, 0_u32..100), 1..500),
         ) {
             let (mut timer, mut now, mut checks) = (Timer::default(), Duration::ZERO, Vec::new());

@@ -22,7 +22,7 @@ impl Meter {
         Self { process, read_at: None, used: None }
     }
 
-    /// Time used since the last reading; `None` before the next one is due, and if the process is gone.
+    /// Time used since the last reading; `None` before the next one is due, and after the process has exited.
     pub(super) fn used(&mut self) -> Option<Duration> {
         if self.read_at.is_some_and(|at| at.elapsed() < READ_INTERVAL) {
             return None;
