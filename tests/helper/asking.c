@@ -1,10 +1,10 @@
-/* A program without CUDA in which a thread asks the loader for functions or closes a library, for tests of the helper: without it, these
- * calls do not take the lock of the loader's list of libraries.
+/* A program without CUDA in which a thread asks the loader for functions, for tests of the helper: without it, these calls do not take the
+ * lock of the loader's list of libraries.
  *
  *   asking forks CALL     children of forks at that time open a library
  *   asking waits CALL     a callback of dl_iterate_phdr, which holds the lock of the list, waits for the thread
  *
- * CALL: whole, dlsym with RTLD_DEFAULT; handle, dlsym with the handle of a library; close, dlopen and dlclose of a loaded library. */
+ * CALL: whole, dlsym with RTLD_DEFAULT; handle, dlsym with the handle of a library. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>
@@ -22,17 +22,14 @@ static const char *how;
 static volatile int has_begun, is_over, is_iterating;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void call(void) {
-  if (strcmp(how, "close") == 0) dlclose(dlopen("libm.so.6", RTLD_NOW));
-  if (strcmp(how, "close") != 0) dlsym(strcmp(how, "handle") == 0 ? library : RTLD_DEFAULT, "cos");
-}
+static void call(void) { dlsym(strcmp(how, "handle") == 0 ? library : RTLD_DEFAULT, "cos"); }
 
 static void *calls(void *nothing) {
   while (!is_over) call();
   return nothing;
 }
 
-static int forks(void) {
+static void forks(void) {
   int hung = 0, failed = 0;
   for (int child = 0; child < CHILDREN && hung < HUNG_MAX; child++) {
     pid_t process = fork();
@@ -45,7 +42,7 @@ static int forks(void) {
     hung += WIFSIGNALED(status);
     failed += WIFEXITED(status) && WEXITSTATUS(status) != 0;
   }
-  return printf("hung: %d, failed: %d\n", hung, failed);
+  printf("hung: %d, failed: %d\n", hung, failed);
 }
 
 static void calls_at_once(void) {

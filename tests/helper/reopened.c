@@ -1,23 +1,19 @@
-/* A program that opens, closes and opens again a library which is linked to the driver, for tests of the helper. It is closed by another
- * library, which is opened with RTLD_DEEPBIND: that one calls the C library's own dlclose, whatever is preloaded.
+/* A program that opens, closes and opens again a library which is linked to the driver, for tests of the helper.
  *
- *   reopened CLOSER LIBRARY [initializes]     LIBRARY has that function, or else a constructor */
-#define _GNU_SOURCE
+ *   reopened LIBRARY [initializes]     LIBRARY has that function, or else a constructor */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <sys/mman.h>
 
 int main(int count, char **arguments) {
-  if (count < 3) return 2;
-  void *closer = dlopen(arguments[1], RTLD_NOW | RTLD_DEEPBIND);
-  int (*closes)(void *) = (int (*)(void *))dlsym(closer, "closes");
+  if (count < 2) return 2;
   for (int turn = 0; turn < 3; turn++) {
-    void *library = dlopen(arguments[2], RTLD_NOW);
+    void *library = dlopen(arguments[1], RTLD_NOW);
     if (!library) return printf("%s\n", dlerror()), 1;
-    int (*initializes)(void) = count > 3 ? (int (*)(void))dlsym(library, arguments[3]) : NULL;
+    int (*initializes)(void) = count > 2 ? (int (*)(void))dlsym(library, arguments[2]) : NULL;
     if (initializes) printf("cuInit: %d\n", initializes());
     fflush(stdout);
-    printf("closed: %d\n", closes(library));
+    printf("closed: %d\n", dlclose(library));
     /* Where it was, there is nothing, and it is elsewhere the next time. */
     for (int at = 0; at < 2000; at++) mmap(NULL, 4096 * (1 + at % 7), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }

@@ -1,4 +1,0 @@
-/* A library that closes others. */
-#include <dlfcn.h>
-
-int closes(void *library) { return dlclose(library); }
