@@ -1,6 +1,6 @@
-//! Processor time of threads.
+//! Processor time of threads, and how often they wait.
 
-use std::time::Duration;
+use std::{mem::MaybeUninit, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -10,9 +10,32 @@ pub fn of_this_thread() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
+/// How often the current thread has slept: not while it waited for a processor.
+#[must_use]
+#[expect(unsafe_code, reason = "a system call without a safe wrapper")]
+pub fn sleeps_of_this_thread() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes into a place of this type, which is zeros if it fails.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    // SAFETY: numbers, of which zeros are values as well.
+    unsafe { usage.assume_init() }.ru_nvcsw
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thread_that_waits_has_slept_and_one_that_works_has_not() {
+        let before = sleeps_of_this_thread();
+        let (begun, mut sum) = (of_this_thread(), 0_u64);
+        while of_this_thread() == begun {
+            sum = std::hint::black_box(sum + 1);
+        }
+        assert_eq!(sleeps_of_this_thread(), before);
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(sleeps_of_this_thread() > before);
+    }
 
     #[test]
     fn working_thread_accrues_cpu_time() {

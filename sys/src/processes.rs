@@ -3,6 +3,9 @@
 //! A process whose first thread has exited continues with its others, but its folder in /proc is
 //! that of the first thread: a zombie, without memory and files. Data of all threads are therefore
 //! read from a live one ([`live_thread`]).
+//!
+//! A process can keep readers of some files waiting, as `stat` and `exe`: these are read by
+//! [`process_reads`]. `status` and `schedstat` are not among them.
 
 use std::{
     fs, io, iter,
@@ -15,7 +18,7 @@ use procfs::{
     process::{LimitValue, Stat, all_processes_with_root},
 };
 
-use crate::{capabilities::Capabilities, roots::Roots};
+use crate::{capabilities::Capabilities, process_reads, roots::Roots};
 
 /// Limit on the ancestors of a process.
 const DEPTH_MAX: usize = 256;
@@ -63,6 +66,15 @@ pub fn start_ticks(roots: &Roots, pid: u32) -> io::Result<Option<u64>> {
     Ok(stat(roots, pid)?.map(|stat| stat.starttime))
 }
 
+/// Path of the program that a process executes, as in its mount namespace.
+///
+/// # Errors
+/// If it is unknown, or there is no such process.
+pub fn executable(roots: &Roots, pid: u32) -> io::Result<PathBuf> {
+    let link = roots.proc.join(pid.to_string()).join("exe");
+    process_reads::read(roots, pid, move || fs::read_link(link))
+}
+
 /// Program that a process executes: another one after each exec, also of the same file, as the kernel
 /// places its memory anew. A process can have it look like another, and only the same without exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +100,11 @@ pub fn image(roots: &Roots, pid: u32) -> io::Result<Option<Image>> {
     let Some(leader) = stat(roots, pid)? else { return Ok(None) };
     let start_ticks = leader.starttime;
     // Of a process whose first thread has ended, only the others have memory.
-    let other = if lives(&leader) { None } else { other_live_thread(roots, pid)? };
-    let Stat { startcode, startstack, arg_start, env_start, .. } = other.map_or(leader, |(_, stat)| stat);
+    let other = match live_thread(roots, pid)? {
+        Some(thread) if thread != pid => stat_in(roots, pid, &task_folder(roots, pid, thread))?,
+        _ => None,
+    };
+    let Stat { startcode, startstack, arg_start, env_start, .. } = other.unwrap_or(leader);
     let addresses = [startcode, startstack, arg_start.unwrap_or(0), env_start.unwrap_or(0)];
     Ok(Some(Image { start_ticks, addresses }))
 }
@@ -122,9 +137,14 @@ fn cpu_of(stat: &Stat) -> Duration {
 #[must_use]
 pub fn user(roots: &Roots, pid: u32) -> Option<u32> {
     let status = fs::read(roots.proc.join(pid.to_string()).join("status")).ok()?;
+    field(&status, "Uid:")?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Value of a field of a `status` file.
+fn field<'a>(status: &'a [u8], name: &str) -> Option<&'a str> {
     // The process's name, the only text of its choice, has no line feed.
-    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:"))?;
-    str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
+    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name.as_bytes()))?;
+    str::from_utf8(line).ok().map(str::trim_ascii)
 }
 
 /// Live thread of a process, preferably the first; `None` if there is no such process, or all
@@ -133,26 +153,29 @@ pub fn user(roots: &Roots, pid: u32) -> Option<u32> {
 /// # Errors
 /// If unknown: a live thread may exist.
 pub fn live_thread(roots: &Roots, pid: u32) -> io::Result<Option<u32>> {
-    let Some(leader) = stat(roots, pid)? else { return Ok(None) };
-    if lives(&leader) {
-        return Ok(Some(pid));
+    match lives(&roots.proc.join(pid.to_string()))? {
+        None => return Ok(None),
+        Some(true) => return Ok(Some(pid)),
+        Some(false) => {}
     }
-    Ok(other_live_thread(roots, pid)?.map(|(thread, _)| thread))
-}
-
-/// Whether a thread has not exited.
-fn lives(stat: &Stat) -> bool {
-    !matches!(stat.state, 'Z' | 'X' | 'x')
-}
-
-/// Live thread of a process whose first one has exited.
-fn other_live_thread(roots: &Roots, pid: u32) -> io::Result<Option<(u32, Stat)>> {
     for thread in other_threads(roots, pid)? {
-        if let Some(stat) = stat_in(&task_folder(roots, pid, thread))?.filter(lives) {
-            return Ok(Some((thread, stat)));
+        if lives(&task_folder(roots, pid, thread))? == Some(true) {
+            return Ok(Some(thread));
         }
     }
     Ok(None)
+}
+
+/// Whether the thread of a folder has not exited; `None` if it does not exist.
+fn lives(folder: &Path) -> io::Result<Option<bool>> {
+    let status = match fs::read(folder.join("status")) {
+        Ok(status) => status,
+        Err(error) if is_gone(&error) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let state = field(&status, "State:").and_then(|state| state.chars().next());
+    let state = state.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its status has no state"))?;
+    Ok(Some(!matches!(state, 'Z' | 'X' | 'x')))
 }
 
 /// Folder in /proc of a live thread of the process, for data of all its threads; that of the
@@ -198,14 +221,14 @@ pub(crate) fn task_folder(roots: &Roots, pid: u32, thread: u32) -> PathBuf {
 /// Visible ancestors of a process, its parent first.
 pub fn ancestors(roots: &Roots, pid: u32) -> impl Iterator<Item = u32> + '_ {
     let parent = |pid: &u32| {
-        let stat = stat(roots, *pid).ok()??;
-        u32::try_from(stat.ppid).ok().filter(|parent| *parent != 0)
+        let status = fs::read(roots.proc.join(pid.to_string()).join("status")).ok()?;
+        field(&status, "PPid:")?.parse().ok().filter(|parent| *parent != 0)
     };
     iter::successors(Some(pid), parent).skip(1).take(DEPTH_MAX)
 }
 
 fn stat(roots: &Roots, pid: u32) -> io::Result<Option<Stat>> {
-    stat_in(&roots.proc.join(pid.to_string()))
+    stat_in(roots, pid, &roots.proc.join(pid.to_string()))
 }
 
 /// Whether an error of a file in /proc means that its process or thread has exited.
@@ -213,8 +236,9 @@ pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-fn stat_in(folder: &Path) -> io::Result<Option<Stat>> {
-    let text = match fs::read(folder.join("stat")) {
+fn stat_in(roots: &Roots, pid: u32, folder: &Path) -> io::Result<Option<Stat>> {
+    let path = folder.join("stat");
+    let text = match process_reads::read(roots, pid, move || fs::read(path)) {
         Ok(text) => text,
         Err(error) if is_gone(&error) => return Ok(None),
         Err(error) => return Err(error),
@@ -344,18 +368,18 @@ mod tests {
 
     #[test]
     fn unreadable_thread_state_is_an_error() {
-        let stat = |state| format!("7 (a) {state} {}\n", "0 ".repeat(49));
-        let machine = Machine::new().with("proc/7/stat", stat('Z'));
+        let status = |state| format!("Name:\ta\nState:\t{state} (text)\n");
+        let machine = Machine::new().with("proc/7/status", status('Z'));
         assert_eq!(live_thread(&machine.roots, 7).unwrap(), None);
-        machine.write("proc/7/task/7/stat", stat('Z'));
-        machine.write("proc/7/task/9/stat", stat('S'));
+        machine.write("proc/7/task/7/status", status('Z'));
+        machine.write("proc/7/task/9/status", status('S'));
         assert_eq!(live_thread(&machine.roots, 7).unwrap(), Some(9));
-        machine.write("proc/7/task/8/stat/unreadable", "");
+        machine.write("proc/7/task/8/status/unreadable", "");
         assert!(live_thread(&machine.roots, 7).is_err());
         for thread in 10_000..=10_000 + THREADS_MAX {
             machine.write(&format!("proc/8/task/{thread}/x"), "");
         }
-        machine.write("proc/8/stat", stat('Z'));
+        machine.write("proc/8/status", status('Z'));
         assert!(live_thread(&machine.roots, 8).unwrap_err().to_string().contains("more than 4096 threads"));
     }
 

@@ -1,0 +1,93 @@
+//! Reads of files of processes that keep their readers waiting: real ones, which serve a file system to
+//! themselves.
+//!
+//! Only a kernel hangs readers that takes the lock of an `execve` for `/proc/PID/stat` (6.18 does, 6.12
+//! does not). With others the same programs are read as any.
+#![cfg(test)]
+
+use std::{
+    io::{BufRead, BufReader, ErrorKind},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Child, Command, Stdio, id},
+};
+
+use sys::{Roots, process_reads, processes};
+
+/// As many as are left to their threads at a time, and more.
+const PROGRAMS: usize = 12;
+
+struct Slow(Child);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Programs that hang in their `execve` until the first is dropped; `None` where users may not serve file systems.
+fn slow_programs() -> Option<(Slow, Vec<u32>)> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slow_exec.c");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("slow_exec");
+    let built =
+        Command::new("cc").args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(source).status();
+    assert!(built.unwrap().success());
+    let mut server = Command::new(program).arg(PROGRAMS.to_string()).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let slow = Slow(server);
+    let mut pids = Vec::new();
+    for line in lines.take(PROGRAMS).map(Result::unwrap) {
+        let Ok(pid) = line.parse() else {
+            println!("not tested: users cannot serve file systems here ({line})");
+            return None;
+        };
+        pids.push(pid);
+    }
+    assert_eq!(pids.len(), PROGRAMS);
+    // Each has written its line and calls execve.
+    for pid in &pids {
+        while !std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap().contains("State:\tD") {
+            std::thread::yield_now();
+        }
+    }
+    Some((slow, pids))
+}
+
+#[test]
+fn programs_that_hang_in_their_execve_hang_no_reader_and_are_alive() {
+    let roots = Roots::default();
+    let Some((slow, pids)) = slow_programs() else { return };
+    let own_uid = processes::user(&roots, id());
+    for pid in &pids {
+        let error = |error: std::io::Error| {
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        };
+        // Whether or not the kernel lets these be read, they do not hang.
+        let _ = processes::start_ticks(&roots, *pid).map(|ticks| assert!(ticks.is_some())).map_err(error);
+        let _ = processes::image(&roots, *pid).map(|image| assert!(image.is_some())).map_err(error);
+        let _ = processes::executable(&roots, *pid).map_err(error);
+        // Read as those of any.
+        assert_eq!(processes::live_thread(&roots, *pid).unwrap(), Some(*pid));
+        assert_eq!(processes::user(&roots, *pid), own_uid);
+        assert_eq!(processes::ancestors(&roots, *pid).next(), Some(slow.0.id()));
+    }
+    let waiting = process_reads::waiting();
+    println!("{} of {PROGRAMS} keep their readers waiting", waiting.len());
+    assert!(waiting.iter().all(|pid| pids.contains(pid)) && waiting.len() <= 8, "{waiting:?}");
+    // A process of another user is read meanwhile.
+    let mut other = Command::new("sleep");
+    if own_uid == Some(0) {
+        other.uid(65533);
+    }
+    let mut other = other.arg("60").spawn().unwrap();
+    let other_pid = if own_uid == Some(0) { other.id() } else { 1 };
+    assert!(processes::start_ticks(&roots, other_pid).unwrap().is_some());
+    other.kill().unwrap();
+    other.wait().unwrap();
+    // Once their server is dead, so are they.
+    drop(slow);
+    while !process_reads::waiting().is_empty() {
+        std::thread::yield_now();
+    }
+}
