@@ -48,9 +48,11 @@ pub(super) fn look(process: ProcessId, commands: &Commands<'_>) -> Look {
 
 /// Leaves a command behind, for which a withdrawal has waited this long.
 pub(super) fn leave(roots: &Roots, process: ProcessId, ticket: Option<Ticket>, waited: Duration) {
+    // Looked for without the lock, as that may take its time. An unreadable process may live.
+    let known: Vec<ProcessId> = all().keys().copied().collect();
+    let exited: Vec<ProcessId> = known.into_iter().filter(|other| !is_alive(roots, *other).unwrap_or(true)).collect();
     let mut all = all();
-    // An unreadable process may live.
-    all.retain(|other, _| is_alive(roots, *other).unwrap_or(true));
+    all.retain(|other, _| !exited.contains(other));
     let stuck = all.entry(process).or_default();
     stuck.ticket = ticket.or(stuck.ticket);
     stuck.waited = stuck.waited.saturating_add(waited);
