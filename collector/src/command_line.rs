@@ -6,15 +6,16 @@
 use std::{
     fs::File,
     io::Read,
-    path::Path,
     time::{Duration, Instant},
 };
 
 use model::ProcessId;
-use procfs::process::Process;
-use sys::Roots;
+use sys::{Roots, processes};
 
-use crate::lookup_cache::{LookupCache, Pace};
+use crate::{
+    lookup_cache::{LookupCache, Pace},
+    user_reads::UserReads,
+};
 
 /// A process may change its command line while it runs, which is seldom worth a read.
 const PACE: Pace = Pace {
@@ -36,8 +37,9 @@ pub(crate) struct CommandLines(LookupCache<(ProcessId, String), String>);
 
 impl CommandLines {
     pub(crate) fn new(roots: &Roots) -> Self {
-        let proc = roots.proc.clone();
-        Self(LookupCache::new(PACE, move |(process, _): &(ProcessId, String)| read(&proc, *process)))
+        let (roots, reads) = (roots.clone(), UserReads::default());
+        let find = move |(process, _): &(ProcessId, String)| reads.read(&roots, process.pid, || read(&roots, *process));
+        Self(LookupCache::new(PACE, find))
     }
 
     /// Known command line of a process with this name: with another name it likely runs another
@@ -48,13 +50,13 @@ impl CommandLines {
 }
 
 /// Reads a command line; `None` if the process has exited, another has its pid, or it has none.
-fn read(proc: &Path, id: ProcessId) -> Option<String> {
-    let folder = proc.join(id.pid.to_string());
+fn read(roots: &Roots, id: ProcessId) -> Option<String> {
+    let path = roots.proc.join(id.pid.to_string()).join("cmdline");
     let mut bytes = Vec::new();
     // One byte more than is shown, to detect a cut.
-    File::open(folder.join("cmdline")).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)).ok()?;
-    let stat = Process::new_with_root(folder).ok()?.stat().ok()?;
-    (id.start_ticks == 0 || stat.starttime == id.start_ticks).then(|| shown(&bytes)).flatten()
+    File::open(path).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)).ok()?;
+    let start_ticks = processes::start_ticks(roots, id.pid).ok()??;
+    (id.start_ticks == 0 || start_ticks == id.start_ticks).then(|| shown(&bytes)).flatten()
 }
 
 /// Arguments, each terminated by a zero byte, joined by spaces. A process can write any bytes
@@ -118,11 +120,11 @@ mod tests {
 
     #[test]
     fn exited_process_and_reused_pid_yield_nothing() {
-        let stat = Process::myself().unwrap().stat().unwrap();
+        let stat = procfs::process::Process::myself().unwrap().stat().unwrap();
         let own = ProcessId { pid: u32::try_from(stat.pid).unwrap(), start_ticks: stat.starttime };
-        let proc = Path::new("/proc");
-        assert!(read(proc, own).unwrap().contains("collector"));
-        assert_eq!(read(proc, ProcessId { start_ticks: own.start_ticks + 1, ..own }), None);
-        assert_eq!(read(proc, ProcessId { pid: u32::MAX, ..own }), None);
+        let roots = Roots::default();
+        assert!(read(&roots, own).unwrap().contains("collector"));
+        assert_eq!(read(&roots, ProcessId { start_ticks: own.start_ticks + 1, ..own }), None);
+        assert_eq!(read(&roots, ProcessId { pid: u32::MAX, ..own }), None);
     }
 }

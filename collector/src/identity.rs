@@ -4,13 +4,14 @@ use std::{
     fs,
     io::Read,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use abi::Lifecycle;
 use model::{Owner, ProcessId};
 use procfs::{ProcError, ProcResult, ProcessCGroups, prelude::FromRead, process::Process};
-use sys::Roots;
+use sys::{Roots, process_reads, processes};
 
 use crate::owner;
 
@@ -19,6 +20,8 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Interval of reads of the boot time, as the clock may be set.
 const BOOT_READ_EVERY: Duration = Duration::from_secs(1);
+/// Processes that are named in a warning.
+const NAMED_MAX: usize = 4;
 /// Limit of a cgroup file: a path has at most 4 KiB, and there is a line per hierarchy.
 const CGROUPS_MAX_BYTES: u64 = 256 << 10;
 
@@ -74,6 +77,11 @@ impl Processes {
              run it in the host's (hostPID: true, or --pid=host)"
                 .to_owned()
         })
+    }
+
+    /// Reason why some processes are not looked at.
+    pub(crate) fn waits() -> Option<String> {
+        waits_for(&process_reads::waiting())
     }
 
     /// Process that made a VA space.
@@ -133,8 +141,9 @@ impl Processes {
     /// Identity of a process; `None` if it has exited.
     fn try_read(&self, id: ProcessId) -> ProcResult<Option<Identity>> {
         // Opened once, so that all further reads are of the same process.
-        let process = self.open(id.pid)?;
-        let stat = process.stat()?;
+        let process = Arc::new(self.open(id.pid)?);
+        let reader = Arc::clone(&process);
+        let stat = process_reads::read(&self.roots, id.pid, move || Ok(reader.stat()))??;
         // A zombie has released its resources, and waits for its parent; but its other threads may
         // outlive the first.
         let is_dead = matches!(stat.state, 'Z' | 'X') && stat.num_threads <= 1;
@@ -149,12 +158,25 @@ impl Processes {
     }
 
     fn start_ticks(&self, pid: u32) -> Option<u64> {
-        self.pids_are_global.then(|| Some(self.open(pid).ok()?.stat().ok()?.starttime)).flatten()
+        self.pids_are_global.then(|| processes::start_ticks(&self.roots, pid).ok().flatten()).flatten()
     }
 
     fn open(&self, pid: u32) -> ProcResult<Process> {
         Process::new_with_root(self.roots.proc.join(pid.to_string()))
     }
+}
+
+fn waits_for(waiting: &[u32]) -> Option<String> {
+    let pids: Vec<String> = waiting.iter().take(NAMED_MAX).map(u32::to_string).collect();
+    let more = if waiting.len() > NAMED_MAX { ", ..." } else { "" };
+    (!waiting.is_empty()).then(|| {
+        format!(
+            "{} processes keep readers of their files in /proc waiting (pid {}{more}): they count as alive, and new names or programs of \
+             theirs are not known",
+            waiting.len(),
+            pids.join(", ")
+        )
+    })
 }
 
 /// Path of the memory controller in version 1 if it is in use, otherwise of the unified hierarchy;
@@ -319,6 +341,13 @@ mod tests {
         assert!(processes.warning().unwrap().contains("hostPID"));
         assert_eq!(processes.read(ID), Sighting::Unknown);
         assert_eq!(processes.of_record(ID, &record(42, 500)).name, "worker");
+    }
+
+    #[test]
+    fn processes_that_keep_readers_waiting_are_named() {
+        assert_eq!(waits_for(&[]), None);
+        let warning = waits_for(&[7, 8, 9, 10, 11]).unwrap();
+        assert!(warning.starts_with("5 processes") && warning.contains("(pid 7, 8, 9, 10, ...)"), "{warning}");
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! * `ledger`: counts by VA space and process; no I/O
 //! * `history`: recent samples of processes and GPUs; no I/O
 //! * `identity`, `owner`, `users`, `command_line`, `gpus` and `nvml`: identity of processes and
-//!   GPUs; `managed`: mapped managed memory; `lookup_cache`: slow look-ups, on separate threads
+//!   GPUs; `managed`: mapped managed memory; `lookup_cache`: slow look-ups, on separate threads;
+//!   `user_reads`: what these cost, by user
 //!
 //! All reads below /proc and /sys go through [`Roots`], so that tests can provide other machines.
 //!
@@ -36,6 +37,7 @@ mod owner;
 mod probes;
 mod refusal;
 mod spans;
+mod user_reads;
 mod users;
 mod watcher;
 

@@ -19,7 +19,7 @@ const FEW: usize = 64;
 /// Time that a thread waits for another look-up.
 const IDLE: Duration = Duration::from_secs(10);
 /// Maximum of hung threads that are replaced. Beyond it, fewer look-ups run at a time.
-const HUNG_MAX: usize = 16;
+const HUNG_MAX: usize = 64;
 
 /// Intervals of look-ups.
 #[derive(Clone, Copy, Debug)]

@@ -2,29 +2,25 @@
 //!
 //! For a read the kernel holds the lock of the process's memory map, and a process may have very
 //! many mappings. Reads therefore run on a separate thread, rarely, one process at a time, and are
-//! abandoned if there are too many. The processor time of reads is charged to the process's user. A
-//! process may also hold the lock itself, for any time: then the read hangs, and is replaced.
+//! abandoned if there are too many. What reads cost is charged to the process's user. A process may also
+//! hold the lock itself, for any time: then the read hangs, and is replaced.
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use model::ProcessId;
-use procfs::process::Process;
-use sys::{
-    Roots,
-    cpu_budget::{Accounts, Allowance},
-    cpu_time, processes,
-};
+use sys::{Roots, processes};
 
 use crate::{
     clock,
     lookup_cache::{Hung, LookupCache, Pace},
     spans::{RANGES_MAX, Span, together},
+    user_reads::UserReads,
 };
 
 const PACE: Pace = Pace {
@@ -35,8 +31,6 @@ const PACE: Pace = Pace {
     running_max: 1,
     patience: Duration::from_secs(2),
 };
-/// Processor time of reads of a user's processes. Beyond it, their managed memory is as last read.
-const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: None };
 /// Maximum of named processes whose read hangs.
 const NAMED_MAX: usize = 4;
 
@@ -64,9 +58,11 @@ impl ManagedMemory {
     pub(crate) fn new(roots: &Roots) -> Self {
         let roots = roots.clone();
         let ranges_max = Arc::new(AtomicUsize::new(RANGES_MAX));
-        let (max, budget) = (Arc::clone(&ranges_max), Budget::default());
-        let read = move |process: &ProcessId| budget.read(&roots, *process, max.load(Ordering::Relaxed));
-        Self { read: LookupCache::new(PACE, read), ranges_max }
+        let (max, reads) = (Arc::clone(&ranges_max), UserReads::default());
+        let find = move |process: &ProcessId| {
+            reads.read(&roots, process.pid, || read(&roots, *process, max.load(Ordering::Relaxed)))
+        };
+        Self { read: LookupCache::new(PACE, find), ranges_max }
     }
 
     /// Sets the maximum of ranges of each process.
@@ -82,38 +78,6 @@ impl ManagedMemory {
     /// Processes whose mappings cannot be read, as they hold their memory maps.
     pub(crate) fn warning(&self) -> Option<String> {
         warning(&self.read.hung(Instant::now()))
-    }
-}
-
-/// Processor time that reads take, by user.
-#[derive(Debug)]
-struct Budget {
-    begun: Instant,
-    accounts: Mutex<Accounts>,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self { begun: Instant::now(), accounts: Mutex::new(Accounts::new(ALLOWANCE)) }
-    }
-}
-
-impl Budget {
-    /// Reads the mappings of a process, as [`read`]; `None` also while its user has used up its budget.
-    fn read(&self, roots: &Roots, process: ProcessId, ranges_max: usize) -> Option<Managed> {
-        let uid = processes::user(roots, process.pid)?;
-        if self.accounts().is_over(uid, self.begun.elapsed()) {
-            return None;
-        }
-        let begun = cpu_time::of_this_thread();
-        let managed = read(roots, process, ranges_max);
-        let spent = cpu_time::of_this_thread().saturating_sub(begun);
-        self.accounts().charge(uid, spent, self.begun.elapsed());
-        managed
-    }
-
-    fn accounts(&self) -> MutexGuard<'_, Accounts> {
-        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,12 +100,11 @@ fn warning(hung: &Hung<ProcessId>) -> Option<String> {
 /// read.
 pub(crate) fn read(roots: &Roots, id: ProcessId, ranges_max: usize) -> Option<Managed> {
     let read_ns = clock::since_boot(roots).map_or(0, clock::nanoseconds);
-    let folder = roots.proc.join(id.pid.to_string());
     let mapped = sys::uvm::mapped::of(roots, id.pid).ok()?;
-    let stat = Process::new_with_root(folder).ok()?.stat().ok()?;
+    let start_ticks = processes::start_ticks(roots, id.pid).ok()??;
     let bytes = mapped.iter().map(|span| span.end - span.start).sum();
     let managed = Managed { bytes, ranges: together(&mapped, ranges_max).into(), mappings: mapped.len(), read_ns };
-    (id.start_ticks == 0 || stat.starttime == id.start_ticks).then_some(managed)
+    (id.start_ticks == 0 || start_ticks == id.start_ticks).then_some(managed)
 }
 
 #[cfg(test)]
@@ -198,30 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn user_whose_maps_take_too_long_is_not_read_for_a_while() {
-        let zeros = "0 ".repeat(30);
-        let mut machine = Machine::new().with("proc/uptime", "5.00 5.00\n");
-        for pid in [42, 43] {
-            machine = machine
-                .with(&format!("proc/{pid}/stat"), format!("{pid} (app) S {}7 {zeros}\n", &zeros[..36]))
-                .with(&format!("proc/{pid}/status"), format!("Uid:\t{pid}\t0\t0\t0\n"))
-                .with(&format!("proc/{pid}/maps"), "7f0000600000-7f0000601000 rw-s 0 00:06 1 /dev/nvidia-uvm\n");
-        }
-        let budget = Budget::default();
-        let bytes = |pid| {
-            let managed = budget.read(&machine.roots, ProcessId { pid, start_ticks: 7 }, 10);
-            managed.map(|managed| managed.bytes)
-        };
-        assert_eq!([42, 43].map(bytes), [Some(4096); 2]);
-        // Large maps of the first user.
-        budget.accounts().charge(42, Duration::from_hours(1), budget.begun.elapsed());
-        assert_eq!([42, 43].map(bytes), [None, Some(4096)]);
-        assert!(!budget.accounts().is_over(42, Duration::from_hours(51)), "for a while");
-    }
-
-    #[test]
     fn exited_process_and_reused_pid_yield_nothing() {
-        let stat = Process::myself().unwrap().stat().unwrap();
+        let stat = procfs::process::Process::myself().unwrap().stat().unwrap();
         let own = ProcessId { pid: u32::try_from(stat.pid).unwrap(), start_ticks: stat.starttime };
         let roots = Roots::default();
         let managed = read(&roots, own, 10).unwrap();

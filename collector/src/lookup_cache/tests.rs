@@ -195,9 +195,11 @@ fn hung_lookup_is_retried_as_rarely_as_a_failed_one() {
 fn threads_are_bounded_by_the_limits_of_running_and_hung_lookups() {
     let service = service(2);
     let mut hanging = Vec::new();
-    for key in 0..12 {
-        // With sixteen replaced ones, two more can run.
-        assert_eq!(service.cache.hung(service.start + key * HOUR).is_full, key >= 9, "{key}");
+    let hours = u32::try_from(HUNG_MAX).unwrap() / 2 + 4;
+    for key in 0..hours {
+        // Beside those that are replaced, two more can run.
+        let is_full = 2 * key as usize >= HUNG_MAX + 2;
+        assert_eq!(service.cache.hung(service.start + key * HOUR).is_full, is_full, "{key}");
         service.get(key, key * HOUR);
         service.get(key + 1000, key * HOUR);
         hanging.extend(service.asked.try_iter());
@@ -206,14 +208,14 @@ fn threads_are_bounded_by_the_limits_of_running_and_hung_lookups() {
     while hanging.len() < HUNG_MAX + 2 {
         hanging.push(service.asked());
     }
-    let hung = service.cache.hung(service.start + 12 * HOUR);
+    let hung = service.cache.hung(service.start + hours * HOUR);
     assert_eq!((hung.keys.len(), hung.is_full, hanging.len()), (HUNG_MAX + 2, true, HUNG_MAX + 2));
     // When one returns, another can run.
     let (key, back) = hanging.swap_remove(0);
     assert!(hung.keys.contains(&key));
     back.send(None).unwrap();
     service.settled(key);
-    service.get(5000, 13 * HOUR);
+    service.get(5000, (hours + 1) * HOUR);
     assert_eq!(service.asked().0, 5000);
 }
 

@@ -8,7 +8,7 @@ use model::{
 };
 
 use super::{State, Watcher};
-use crate::{clock, probes::Figures};
+use crate::{clock, identity::Processes, probes::Figures};
 
 /// Maximum of users with too many owners that have a sentence each.
 const USERS_NAMED_MAX: usize = 8;
@@ -98,8 +98,9 @@ impl Watcher {
             self.ledger.totals(|uid| self.users.name(uid), clock::wall(&self.config.roots));
         // Dropped events of a process are included in the total.
         totals.host.dropped_events = dropped_events.values().sum();
-        let warnings = [self.processes.warning(), self.gpus_unreadable.clone(), self.managed.warning(), not_adopted];
-        let mut warnings: Vec<_> = warnings.into_iter().flatten().chain(not_attached).collect();
+        let of_processes = [self.processes.warning(), Processes::waits(), self.managed.warning()];
+        let warnings = of_processes.into_iter().chain([self.gpus_unreadable.clone(), not_adopted]);
+        let mut warnings: Vec<_> = warnings.flatten().chain(not_attached).collect();
         // Several probes may be missing for one reason.
         warnings.dedup();
         let gpus = self.gpus.with(totals.gpus.keys().copied());

@@ -1,0 +1,146 @@
+//! Reads of files that belong to users: what they cost is charged, and few are in progress for each.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use sys::{
+    Roots,
+    cpu_budget::{Accounts, Allowance},
+    cpu_time, processes,
+};
+
+/// Time that reads of a user's processes take, and for which these keep them waiting.
+const ALLOWANCE: Allowance = Allowance { part: 50, burst: Duration::from_secs(1), credit_part: None };
+/// Reads in progress for a user, those that hang included.
+const READS_MAX: usize = 2;
+
+/// Reads of all users' processes.
+#[derive(Debug)]
+pub(crate) struct UserReads {
+    begun: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    accounts: Accounts,
+    /// Users with reads in progress.
+    in_progress: BTreeMap<u32, usize>,
+}
+
+impl Default for UserReads {
+    fn default() -> Self {
+        let state = State { accounts: Accounts::new(ALLOWANCE), in_progress: BTreeMap::new() };
+        Self { begun: Instant::now(), state: Mutex::new(state) }
+    }
+}
+
+impl UserReads {
+    /// Result of a read on this thread. `None` if there is none, and while the user of the process has used up its
+    /// time, or too many of its reads are in progress.
+    pub(crate) fn read<T>(&self, roots: &Roots, pid: u32, read: impl FnOnce() -> Option<T>) -> Option<T> {
+        let uid = processes::user(roots, pid)?;
+        if !self.state().begin(uid, self.begun.elapsed()) {
+            return None;
+        }
+        let (begun, sleeps) = ((Instant::now(), cpu_time::of_this_thread()), cpu_time::sleeps_of_this_thread());
+        let found = read();
+        // Time for which others had the processor is not the user's.
+        let has_slept = cpu_time::sleeps_of_this_thread() != sleeps;
+        let spent = if has_slept { begun.0.elapsed() } else { cpu_time::of_this_thread().saturating_sub(begun.1) };
+        self.state().end(uid, spent, self.begun.elapsed());
+        found
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn begin(&mut self, uid: u32, now: Duration) -> bool {
+        let in_progress = self.in_progress.get(&uid).copied().unwrap_or_default();
+        let may_begin = in_progress < READS_MAX && !self.accounts.is_over(uid, now);
+        if may_begin {
+            self.in_progress.insert(uid, in_progress + 1);
+        }
+        may_begin
+    }
+
+    fn end(&mut self, uid: u32, spent: Duration, now: Duration) {
+        self.accounts.charge(uid, spent, now);
+        if let Some(in_progress) = self.in_progress.get_mut(&uid) {
+            *in_progress -= 1;
+        }
+        self.in_progress.retain(|_, in_progress| *in_progress > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread};
+
+    use sys::fake::Machine;
+
+    use super::*;
+
+    /// Processes 42 to 45, of which the last is of another user.
+    fn machine() -> Machine {
+        let status = |uid| format!("Name:\tapp\nUid:\t{uid}\t0\t0\t0\n");
+        (42..45)
+            .fold(Machine::new(), |machine, pid| machine.with(&format!("proc/{pid}/status"), status(1000)))
+            .with("proc/45/status", status(1001))
+    }
+
+    fn pid_of(reads: &UserReads, machine: &Machine, pid: u32) -> Option<u32> {
+        reads.read(&machine.roots, pid, || Some(pid))
+    }
+
+    #[test]
+    fn user_whose_reads_take_too_long_is_not_read_for_a_while() {
+        let (reads, machine) = (UserReads::default(), machine());
+        assert_eq!([42, 45].map(|pid| pid_of(&reads, &machine, pid)), [Some(42), Some(45)]);
+        reads.state().accounts.charge(1000, Duration::from_hours(1), reads.begun.elapsed());
+        assert_eq!([42, 45].map(|pid| pid_of(&reads, &machine, pid)), [None, Some(45)]);
+        assert!(!reads.state().accounts.is_over(1000, Duration::from_hours(51)), "for a while");
+    }
+
+    #[test]
+    fn reads_that_wait_are_charged() {
+        let (reads, machine) = (UserReads::default(), machine());
+        let pause = Duration::from_millis(20);
+        let waits = || {
+            thread::sleep(pause);
+            Some(())
+        };
+        reads.read(&machine.roots, 42, waits);
+        assert!(reads.state().accounts.debt(1000, reads.begun.elapsed()) > pause / 2);
+    }
+
+    #[test]
+    fn reads_that_hang_keep_others_of_their_user_alone_from_being_made() {
+        let (reads, machine) = (UserReads::default(), machine());
+        thread::scope(|scope| {
+            let (begins, begun) = mpsc::channel();
+            let mut releases = Vec::new();
+            for pid in [42, 43] {
+                let (release, wait) = mpsc::channel::<()>();
+                releases.push(release);
+                let (reads, machine, begins) = (&reads, &machine, begins.clone());
+                scope.spawn(move || {
+                    reads.read(&machine.roots, pid, || {
+                        begins.send(()).unwrap();
+                        wait.recv().ok()
+                    })
+                });
+                begun.recv().unwrap();
+            }
+            assert_eq!([44, 45].map(|pid| pid_of(&reads, &machine, pid)), [None, Some(45)]);
+            drop(releases);
+        });
+        assert!(reads.state().in_progress.is_empty());
+    }
+}
