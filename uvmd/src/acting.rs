@@ -11,7 +11,8 @@ mod board;
 mod state;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
+    io::ErrorKind,
     path::PathBuf,
     sync::{
         Arc,
@@ -34,7 +35,7 @@ use model::{
 };
 use policy::act::Scene;
 pub(crate) use state::JOURNAL_FILE;
-use sys::Roots;
+use sys::{Roots, processes};
 use tokio::{runtime::Handle, sync::watch, time};
 use web::Events;
 
@@ -102,7 +103,7 @@ impl ActingHandle {
         let stop = Arc::new(AtomicBool::new(false));
         let runtime = Handle::current();
         let stopping = Arc::clone(&stop);
-        let turns = Turns::default();
+        let turns = Turns::of("the policy loop");
         let turning = turns.clone();
         let work = move || {
             let withdrawn = Loop::new(parts, actuation, runtime, board).work(&stopping, &turning);
@@ -277,10 +278,17 @@ impl Loop {
         self.executables.retain(|process, _| living.iter().any(|living| living.id == *process));
         let mut directives = BTreeMap::new();
         for process in living {
-            let executable = self.executables.entry(process.id).or_insert_with(|| {
-                std::fs::read_link(self.roots.proc.join(process.id.pid.to_string()).join("exe")).ok()
-            });
-            let directive = self.parts.rules.directive(process, executable.as_deref());
+            if let Entry::Vacant(unread) = self.executables.entry(process.id) {
+                match processes::executable(&self.roots, process.id.pid) {
+                    // It keeps its readers waiting, and is read again later.
+                    Err(error) if error.kind() == ErrorKind::TimedOut => {}
+                    read => {
+                        unread.insert(read.ok());
+                    }
+                }
+            }
+            let executable = self.executables.get(&process.id).and_then(Option::as_deref);
+            let directive = self.parts.rules.directive(process, executable);
             if directive.mode != Mode::Observe {
                 directives.insert(process.id, directive);
             }

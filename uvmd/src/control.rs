@@ -8,7 +8,7 @@ use model::{
     api::rule::{Candidate, EffectivePolicy, Overrides, PlanState, PolicyState, Restriction},
 };
 use policy::rules::{Explained, Fit};
-use sys::Roots;
+use sys::{Roots, processes};
 use web::{AdviceJournal, ChangeError, Precondition, PutOutcome, Requester};
 
 use crate::{
@@ -64,8 +64,7 @@ impl web::Control for Control {
     }
 
     fn wanted(&self, process: &Process) -> EffectivePolicy {
-        let path = Roots::default().proc.join(process.id.pid.to_string()).join("exe");
-        let executable = std::fs::read_link(path).ok();
+        let executable = processes::executable(&Roots::default(), process.id.pid).ok();
         let Explained { directive, why, candidates } = self.rules.explain(process, executable.as_deref());
         EffectivePolicy {
             pid: process.id.pid,

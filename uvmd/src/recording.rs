@@ -20,6 +20,8 @@ use sys::Roots;
 use tokio::sync::Semaphore;
 use web::{CallsRefusal, CallsRequest, OpsSource, Source, TraceSource, Unrecorded};
 
+use crate::notify::Turns;
+
 /// Interval of readings: a ring holds 16,384 calls of a program's first thread.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of looks for new processes, which the collector reads.
@@ -37,6 +39,7 @@ const ANSWERS_MAX: usize = 8;
 pub(crate) struct Recorder {
     recordings: Arc<Recordings>,
     is_enabled: bool,
+    turns: Turns,
 }
 
 /// Calls of a process since a count of them.
@@ -61,18 +64,20 @@ impl Recorder {
         let (node_max, user_max) = (config.max.0 as usize, config.max_per_user.0 as usize);
         let quotas = Quotas { window_bytes: WINDOW_BYTES, user_max, node_max };
         let recordings = Arc::new(Recordings::new(Roots::default(), quotas));
+        let turns = Turns::of("the recorder");
         if config.enabled {
-            let weak = Arc::downgrade(&recordings);
+            let (weak, turns) = (Arc::downgrade(&recordings), turns.clone());
             let thread = thread::Builder::new().name("recorder".to_owned());
-            thread.spawn(move || run(&weak, &snapshots)).context("cannot start the thread that reads recordings")?;
+            let run = move || run(&weak, &snapshots, &turns);
+            thread.spawn(run).context("cannot start the thread that reads recordings")?;
         }
-        Ok(Self { recordings, is_enabled: config.enabled })
+        Ok(Self { recordings, is_enabled: config.enabled, turns })
     }
 
     /// Recordings that only [`Self::poll`] reads any further.
     #[cfg(test)]
     pub(crate) fn of(recordings: Recordings) -> Self {
-        Self { recordings: Arc::new(recordings), is_enabled: true }
+        Self { recordings: Arc::new(recordings), is_enabled: true, turns: Turns::of("the recorder") }
     }
 
     /// Reads the calls that there are.
@@ -84,6 +89,11 @@ impl Recorder {
     /// Whether recordings are enabled.
     pub(crate) const fn is_enabled(&self) -> bool {
         self.is_enabled
+    }
+
+    /// Turns of the thread, by which it shows that it works; `None` where there is none.
+    pub(crate) fn turns(&self) -> Option<Turns> {
+        self.is_enabled.then(|| self.turns.clone())
     }
 
     /// Whether the calls of a process are recorded, or the reason why not.
@@ -194,9 +204,10 @@ impl Places {
     }
 }
 
-fn run(recordings: &Weak<Recordings>, snapshots: &Snapshots) {
+fn run(recordings: &Weak<Recordings>, snapshots: &Snapshots, turns: &Turns) {
     let mut looked: Option<Instant> = None;
     while let Some(recordings) = recordings.upgrade() {
+        turns.turn();
         let now = Instant::now();
         // Before the look: a process that has exited since has written its last calls.
         recordings.poll();

@@ -130,8 +130,8 @@ async fn serve(options: &Options, loaded: Loaded, start: Start, log: &Logging, h
         tracing::warn!("{remark}");
     }
     notify::ready();
-    let supervision =
-        tokio::spawn(notify::while_working(collector.snapshots(), acting_handle.turns(), warnings.clone()));
+    let loops = recorder.turns().into_iter().chain([acting_handle.turns()]).collect();
+    let supervision = tokio::spawn(notify::while_working(collector.snapshots(), loops, warnings.clone()));
 
     let mut running = Running { collector, judging, acting_handle, events, servers, stop_servers, supervision };
     let mut reloader = Reloader {

@@ -1,8 +1,8 @@
 //! Watchdog of systemd (`WatchdogSec=`): a keep-alive for as long as the parts of uvmd make progress.
 //!
 //! The keep-alive itself shows that the event loop turns. Before each, the collector must take a
-//! reading, and the policy loop must have turned since the last one. A part that hangs leaves the
-//! keep-alive out; systemd then kills uvmd and starts it again. The kernel removes the probes, and
+//! reading, and the loops of other threads must have turned within a period. A part that hangs leaves
+//! the keep-alive out; systemd then kills uvmd and starts it again. The kernel removes the probes, and
 //! the next uvmd withdraws the advice.
 
 use std::{
@@ -24,32 +24,70 @@ use super::{notify, status, status_of};
 /// Keep-alives in a period of the watchdog: one that is late by some scheduling is not the last.
 const PER_PERIOD: u32 = 3;
 
-/// Turns of a loop: a count that grows while it works.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Turns(Arc<AtomicU64>);
+/// Turns of a thread's loop: a count that grows while it works.
+#[derive(Clone, Debug)]
+pub(crate) struct Turns {
+    /// What the thread is called in messages.
+    thread: &'static str,
+    count: Arc<AtomicU64>,
+}
 
 impl Turns {
-    /// Adds one.
-    pub(crate) fn turn(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    /// None yet.
+    pub(crate) fn of(thread: &'static str) -> Self {
+        Self { thread, count: Arc::default() }
     }
 
-    fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    /// Adds one.
+    pub(crate) fn turn(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Loop that is watched.
+#[derive(Debug)]
+struct Watched<F> {
+    thread: &'static str,
+    turns: F,
+    /// Count of turns when it was seen to have turned, and the time.
+    last: (u64, Instant),
+    is_stalled: bool,
+}
+
+impl<F: Fn() -> u64> Watched<F> {
+    fn new(thread: &'static str, turns: F) -> Self {
+        let last = (turns(), Instant::now());
+        Self { thread, turns, last, is_stalled: false }
+    }
+
+    /// Whether it has turned within the period.
+    fn makes_progress(&mut self, period: Duration) -> bool {
+        let count = (self.turns)();
+        if count != self.last.0 {
+            self.last = (count, Instant::now());
+        }
+        let stalls = self.last.1.elapsed() > period;
+        if stalls && !self.is_stalled {
+            report_stall(self.thread);
+        }
+        self.is_stalled = stalls;
+        !stalls
     }
 }
 
 /// Keeps systemd informed for as long as uvmd works: status at each change, keep-alive while there is progress. Ends with the collector.
-pub(crate) async fn while_working(snapshots: Snapshots, turns: Turns, warnings: Warnings) {
+pub(crate) async fn while_working(snapshots: Snapshots, loops: Vec<Turns>, warnings: Warnings) {
     let statuses = report_statuses(snapshots.clone(), warnings);
     let Some(period) = sd_notify::watchdog_enabled() else { return statuses.await };
     let reading = || {
         let snapshots = snapshots.clone();
         async move { snapshots.fresh().await.is_some() }
     };
+    let watched = |Turns { thread, count }| Watched::new(thread, move || count.load(Ordering::Relaxed));
+    let loops = loops.into_iter().map(watched).collect();
     tokio::select! {
         () = statuses => {}
-        () = keep_alive(period, reading, || turns.count(), || notify(&[NotifyState::Watchdog])) => {}
+        () = keep_alive(period, reading, loops, || notify(&[NotifyState::Watchdog])) => {}
     }
 }
 
@@ -76,16 +114,14 @@ pub(crate) async fn while_stopping() {
     }
 }
 
-/// Calls `ping` [`PER_PERIOD`] times a period, as long as `reading` completes and `turns` grows within a period.
-async fn keep_alive<R: Future<Output = bool>>(
+/// Calls `ping` [`PER_PERIOD`] times a period, as long as `reading` completes and all loops turn within a period.
+async fn keep_alive<R: Future<Output = bool>, F: Fn() -> u64>(
     period: Duration,
     reading: impl Fn() -> R,
-    turns: impl Fn() -> u64,
+    mut loops: Vec<Watched<F>>,
     ping: impl Fn(),
 ) {
     let pause = period / PER_PERIOD;
-    let mut last_turn = (turns(), Instant::now());
-    let mut stalled = false;
     loop {
         time::sleep(pause).await;
         let mut reading = pin!(reading());
@@ -100,17 +136,11 @@ async fn keep_alive<R: Future<Output = bool>>(
             // The end of the collector ends uvmd.
             return;
         }
-        let count = turns();
-        if count != last_turn.0 {
-            last_turn = (count, Instant::now());
-        }
-        let stalls = last_turn.1.elapsed() > period;
-        if !stalls {
+        // Each is asked: all that stall are reported.
+        let stalled = loops.iter_mut().filter_map(|each| (!each.makes_progress(period)).then_some(())).count();
+        if stalled == 0 {
             ping();
-        } else if !stalled {
-            report_stall("the policy loop");
         }
-        stalled = stalls;
     }
 }
 
@@ -129,7 +159,8 @@ mod tests {
     /// Keep-alives in ten minutes.
     async fn pings<R: Future<Output = bool>>(reading: impl Fn() -> R, turns: impl Fn() -> u64) -> u32 {
         let count = Cell::new(0);
-        let kept = keep_alive(PERIOD, reading, turns, || count.set(count.get() + 1));
+        let loops = vec![Watched::new("the loop", turns)];
+        let kept = keep_alive(PERIOD, reading, loops, || count.set(count.get() + 1));
         let _ = time::timeout(PERIOD * 10, kept).await;
         count.get()
     }
@@ -158,7 +189,7 @@ mod tests {
         };
         let begin = Instant::now();
         let first = Cell::new(None);
-        let watchdog = keep_alive(PERIOD, slow, turning(), || {
+        let watchdog = keep_alive(PERIOD, slow, vec![Watched::new("the loop", turning())], || {
             first.get().is_none().then(|| first.set(Some(begin.elapsed())));
         });
         let _ = time::timeout(PERIOD, watchdog).await;
@@ -166,18 +197,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_keep_alive_once_the_policy_loop_has_not_turned_for_a_period() {
+    async fn no_keep_alive_once_a_loop_has_not_turned_for_a_period() {
         assert_eq!(pings(|| future::ready(true), || 7).await, 3, "20, 40 and 60 s after its last turn");
+        let turns: Box<dyn Fn() -> u64> = Box::new(turning());
+        let loops = vec![Watched::new("a loop", turns), Watched::new("another", Box::new(|| 7))];
+        let count = Cell::new(0);
+        let kept = keep_alive(PERIOD, || future::ready(true), loops, || count.set(count.get() + 1));
+        let _ = time::timeout(PERIOD * 10, kept).await;
+        assert_eq!(count.get(), 3, "one loop does not speak for another");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_policy_loop_slower_than_the_keep_alives_is_no_stall() {
+    async fn a_loop_slower_than_the_keep_alives_is_no_stall() {
         let begin = Instant::now();
         assert_eq!(pings(|| future::ready(true), move || begin.elapsed().as_secs() / 50).await, 30);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_the_collector_ends_the_keep_alives() {
-        keep_alive(PERIOD, || future::ready(false), || 0, || ()).await;
+        keep_alive(PERIOD, || future::ready(false), Vec::<Watched<fn() -> u64>>::new(), || ()).await;
     }
 }
