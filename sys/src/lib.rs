@@ -52,6 +52,7 @@ pub mod pidfd;
 pub mod preconditions;
 pub mod private;
 pub mod process_reads;
+mod process_status;
 pub mod processes;
 pub mod roots;
 pub mod sandbox;

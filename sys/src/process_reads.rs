@@ -33,7 +33,7 @@ use thiserror::Error;
 use crate::{
     Roots, clock,
     cpu_budget::{Accounts, Allowance},
-    cpu_time, processes,
+    cpu_time, process_status,
 };
 
 /// Time for which a caller waits for a read that sleeps.
@@ -83,7 +83,7 @@ pub fn read<T: Send + 'static>(
     pid: u32,
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    READERS.read(pid, || processes::user(roots, pid), read)
+    READERS.read(pid, || process_status::user(roots, pid), read)
 }
 
 /// Processes that keep readers waiting.

@@ -18,7 +18,8 @@ use procfs::{
     process::{LimitValue, Stat, all_processes_with_root},
 };
 
-use crate::{capabilities::Capabilities, process_reads, roots::Roots};
+pub use crate::process_status::user;
+use crate::{capabilities::Capabilities, process_reads, process_status::field, roots::Roots};
 
 /// Limit on the ancestors of a process.
 const DEPTH_MAX: usize = 256;
@@ -131,20 +132,6 @@ pub fn run_time(roots: &Roots, pid: u32) -> Option<Duration> {
 fn cpu_of(stat: &Stat) -> Duration {
     let ticks = stat.utime.saturating_add(stat.stime);
     Duration::from_millis(ticks.saturating_mul(1000) / procfs::ticks_per_second().max(1))
-}
-
-/// Real user id of a process; `None` if there is no such process, or it is unknown.
-#[must_use]
-pub fn user(roots: &Roots, pid: u32) -> Option<u32> {
-    let status = fs::read(roots.proc.join(pid.to_string()).join("status")).ok()?;
-    field(&status, "Uid:")?.split_ascii_whitespace().next()?.parse().ok()
-}
-
-/// Value of a field of a `status` file.
-fn field<'a>(status: &'a [u8], name: &str) -> Option<&'a str> {
-    // The process's name, the only text of its choice, has no line feed.
-    let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name.as_bytes()))?;
-    str::from_utf8(line).ok().map(str::trim_ascii)
 }
 
 /// Live thread of a process, preferably the first; `None` if there is no such process, or all
@@ -301,13 +288,6 @@ mod tests {
         assert_eq!(run_time(&machine.roots, 7), cpu_time(&machine.roots, 7, 5));
         assert!(run_time(&machine.roots, 7).is_some_and(|time| !time.is_zero()));
         assert_eq!(run_time(&machine.roots, 8), None);
-    }
-
-    #[test]
-    fn user_of_a_process_is_its_real_uid() {
-        let status = "Name:\tUid:\\n0\nUmask:\t0022\nUid:\t1000\t0\t0\t0\nGid:\t7\t7\t7\t7\n";
-        let machine = Machine::new().with("proc/42/status", status).with("proc/43/status", "Name:\tx\n");
-        assert_eq!([42, 43, 44].map(|pid| user(&machine.roots, pid)), [Some(1000), None, None]);
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(super) fn look(process: ProcessId, commands: &Commands<'_>) -> Look {
 
 /// Leaves a command behind, for which a withdrawal has waited this long.
 pub(super) fn leave(roots: &Roots, process: ProcessId, ticket: Option<Ticket>, waited: Duration) {
-    // Looked for without the lock, as that may take its time. An unreadable process may live.
+    // Without the lock: the look may wait for the process. An unreadable one may live.
     let known: Vec<ProcessId> = all().keys().copied().collect();
     let exited: Vec<ProcessId> = known.into_iter().filter(|other| !is_alive(roots, *other).unwrap_or(true)).collect();
     let mut all = all();
